@@ -1,0 +1,54 @@
+//===- Koila.h - The koila dialect ------------------------------*- C++ -*-===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_KOILA_H
+#define KOILA_DIALECT_KOILA_IR_KOILA_H
+
+#include "koila/Dialect/Koila/IR/DimExpr.h"
+#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "koila/Dialect/Koila/IR/KoilaDialect.h.inc"
+#include "koila/Dialect/Koila/IR/KoilaEnums.h.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaAttributes.h.inc"
+#define GET_TYPEDEF_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaTypes.h.inc"
+
+namespace koila {
+/// Facts the program relies on; keeps assumptions from being removed.
+struct AssumptionResource
+    : public mlir::SideEffects::Resource::Base<AssumptionResource> {
+  llvm::StringRef getName() final { return "<koila assumption>"; }
+};
+/// What an opaque operator may read or write; keeps them in order.
+struct OpaqueResource
+    : public mlir::SideEffects::Resource::Base<OpaqueResource> {
+  llvm::StringRef getName() final { return "<koila opaque>"; }
+};
+} // namespace koila
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaOps.h.inc"
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h.inc"
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaMatmulOps.h.inc"
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaNormOps.h.inc"
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaPointwiseOps.h.inc"
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaPoolOps.h.inc"
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h.inc"
+
+#endif // KOILA_DIALECT_KOILA_IR_KOILA_H

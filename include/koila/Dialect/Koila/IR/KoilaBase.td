@@ -1,0 +1,56 @@
+//===- KoilaBase.td - Base classes of the operators --------*- tablegen -*-===//
+//
+// A family class holds what its members share: traits, format and the three
+// rules. A member is its schema and its arguments.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_KOILABASE_TD
+#define KOILA_DIALECT_KOILA_IR_KOILABASE_TD
+
+include "koila/Dialect/Koila/IR/KoilaAttributes.td"
+include "koila/Dialect/Koila/IR/KoilaTypes.td"
+include "koila/Interfaces/KoilaOpInterfaces.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+class Koila_Op<string mnemonic, list<Trait> traits = []>
+    : Op<Koila_Dialect, mnemonic, traits>;
+
+/// A Python number: an int, a float or a bool attribute.
+def Koila_ScalarAttr : AnyAttrOf<[I64Attr, F64Attr, BoolAttr],
+                                 "int, float or bool">;
+def Koila_OptionalTensor : Optional<AnyTensor>;
+
+/// An operator of ATen. `schema` is the exact ATen schema; the names of
+/// operands and attributes are those of its arguments. With `inPlaceSchema`
+/// the operation has a `tied` attribute. `faithful` is the C++ condition under which
+/// the operation describes the operator.
+class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
+                    list<Trait> traits = [], string faithful = "true">
+    : Koila_Op<mnemonic, traits # [Pure, Koila_TorchOperatorInterface,
+                                   Koila_ShapeRuleInterface,
+                                   Koila_BatchRuleInterface,
+                                   Koila_MemoryRuleInterface]> {
+  defvar tiedGet = !if(!empty(inPlaceSchema), "return false;",
+                       "return getTied();");
+  defvar tiedSet = !if(!empty(inPlaceSchema), "(void)tied;",
+                       "setTiedAttr(tied ? ::mlir::UnitAttr::get(getContext()) "
+                       ": ::mlir::UnitAttr());");
+  code baseDeclaration = [{
+    static ::llvm::StringRef getTorchSchema() { return "}] # schema # [{"; }
+    static ::llvm::StringRef getInPlaceSchema() { return "}] # inPlaceSchema # [{"; }
+    bool isFaithful() { return }] # faithful # [{; }
+    bool isTied() { }] # tiedGet # [{ }
+    void permitTie(bool tied) { }] # tiedSet # [{ }
+    ::llvm::LogicalResult inferShapes(::koila::ShapeRule &rule);
+    void inferBatch(::koila::BatchRule &rule);
+    void describeStorage(::koila::StorageRule &rule);
+    void describeWorkspace(::koila::WorkspaceRule &rule);
+    ::llvm::LogicalResult verify() {
+      return ::koila::detail::verifyShapeRule(*this);
+    }
+  }];
+  let extraClassDeclaration = baseDeclaration;
+}
+
+#endif // KOILA_DIALECT_KOILA_IR_KOILABASE_TD

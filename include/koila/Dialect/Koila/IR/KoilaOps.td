@@ -1,0 +1,161 @@
+//===- KoilaOps.td - Operations that are no ATen operators -*- tablegen -*-===//
+//
+// Start reading here: weights, assumptions, refinement and the opaque
+// operator; the ATen operators follow by family.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_KOILAOPS_TD
+#define KOILA_DIALECT_KOILA_IR_KOILAOPS_TD
+
+include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/ControlFlowInterfaces.td"
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+def Koila_ParamOp : Koila_Op<"param", [Symbol]> {
+  let summary = "a parameter, buffer or tensor constant of the module";
+  let description = [{
+    Weights are symbols, never dense attributes: analyses need their types
+    only. `keys` are all names of the tensor in the state dict (two for a tied
+    weight), `strides` its strides in elements, `constant` its index among the
+    tensor constants of the program if it is one of those.
+
+    ```mlir
+    koila.param @"fc.weight" : tensor<10x64xf32> keys ["fc.weight"]
+        strides [64, 1] requires_grad
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<AnyTensor>:$type,
+    StrArrayAttr:$keys, DenseI64ArrayAttr:$strides,
+    DefaultValuedAttr<StrAttr, "\"\"">:$storage,
+    DefaultValuedAttr<I64Attr, "0">:$offset,
+    UnitAttr:$requires_grad, UnitAttr:$buffer,
+    OptionalAttr<I64Attr>:$constant);
+  let assemblyFormat = [{
+    $sym_name `:` $type `keys` $keys `strides` $strides
+    (`requires_grad` $requires_grad^)? (`buffer` $buffer^)?
+    (`constant` $constant^)? attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Koila_ParamGetOp : Koila_Op<"param.get", [
+    Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+    DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
+                              ["describeStorage"]>]> {
+  let summary = "reads a weight";
+  let description = [{
+    The value has the type of the `koila.param` it names, and its storage is
+    the module's, never counted as allocated by the call.
+
+    ```mlir
+    %w = koila.param.get @"fc.weight" : tensor<10x64xf32>
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$param);
+  let results = (outs AnyTensor:$result);
+  let assemblyFormat = "$param attr-dict `:` type($result)";
+}
+
+//===----------------------------------------------------------------------===//
+// Types and assumptions
+//===----------------------------------------------------------------------===//
+
+def Koila_RefineOp : Koila_Op<"refine", [
+    Pure, DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
+                              ["describeStorage"]>]> {
+  let summary = "the same tensor under a type that says more, or less";
+  let description = [{
+    `tensor.cast` cannot cross between an unknown and a known element type;
+    this can. It does nothing at run time. The types must be compatible: each
+    rank, extent and element type known on both sides is equal.
+
+    ```mlir
+    %1 = koila.refine %0 : tensor<*x!koila.any> to tensor<?x64xf32>
+    ```
+  }];
+  let arguments = (ins AnyTensor:$source);
+  let results = (outs AnyTensor:$result);
+  let assemblyFormat = "$source attr-dict `:` type($source) `to` type($result)";
+  let hasFolder = 1;
+  let hasVerifier = 1;
+}
+
+def Koila_AssumptionResource : Resource<"::koila::AssumptionResource">;
+
+def Koila_AssumeOp : Koila_Op<"assume", [
+    MemoryEffects<[MemWrite<Koila_AssumptionResource>]>]> {
+  let summary = "a fact that the program relies on and does not check";
+  let description = [{
+    Emission turns the assumptions of a rewritten function into one guard at
+    its entry; if it fails, the untouched program runs after a warning that
+    names the fact, or an exception is raised.
+
+    `dtype`, `rank`, `extent`, `contiguous` and `device` speak of `value`;
+    `training` of the module. An extent is an expression over symbols: the
+    first argument dim that is just a symbol defines it, others are compared.
+
+    ```mlir
+    koila.assume extent %x : tensor<?x64xf32> [1] is #koila.expr<64>
+    koila.assume dtype %x : tensor<?x64xf32> is f32
+    koila.assume rank %x : tensor<?x64xf32> is 2
+    koila.assume training is false
+    ```
+  }];
+  let arguments = (ins Koila_Fact:$fact, Optional<AnyTensor>:$value,
+                       OptionalAttr<I64Attr>:$dim, AnyAttr:$expected);
+  let assemblyFormat = [{
+    $fact ($value^ `:` type($value))? (`[` $dim^ `]`)? `is` $expected
+    attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// The opaque operator
+//===----------------------------------------------------------------------===//
+
+def Koila_OpaqueResource : Resource<"::koila::OpaqueResource">;
+
+def Koila_Effects : I32EnumAttr<"Effects", "effects of an opaque operator", [
+  I32EnumAttrCase<"None", 0, "none">, I32EnumAttrCase<"Rng", 1, "rng">,
+  I32EnumAttrCase<"Write", 2, "write">,
+  I32EnumAttrCase<"Unknown", 3, "unknown">]> {
+  let cppNamespace = "::koila";
+}
+
+def Koila_TorchOpaqueOp : Koila_Op<"torch_op", [
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+  let summary = "an operator carried through unchanged";
+  let description = [{
+    Every operator without an operation of its own. `arguments` has one entry
+    per argument of the TorchScript node: the index of an operand (as
+    `#koila.operand<i>`), or a constant (`unit` is None). Operators with
+    unknown effects keep their order and are never tiled or removed.
+    `aliases` lists, per result, the operands that it may share storage with.
+
+    ```mlir
+    %0 = koila.torch_op "aten::erfinv"(%x) args [#koila.operand<0>]
+        effects none : (tensor<?xf32>) -> tensor<*x!koila.any>
+    ```
+  }];
+  let arguments = (ins StrAttr:$callee, Variadic<AnyType>:$operands,
+                       ArrayAttr:$arguments, Koila_Effects:$effects,
+                       OptionalAttr<ArrayAttr>:$aliases);
+  let results = (outs Variadic<AnyType>:$outputs);
+  let assemblyFormat = [{
+    $callee `(` $operands `)` `args` $arguments `effects` $effects
+    (`aliases` $aliases^)? attr-dict `:` functional-type($operands, $outputs)
+  }];
+  let hasVerifier = 1;
+}
+
+#endif // KOILA_DIALECT_KOILA_IR_KOILAOPS_TD

@@ -1,0 +1,92 @@
+//===- OperatorRules.h - Rules shared by operator families ------*- C++ -*-===//
+//
+// The bodies of the three rules, as free functions that the operations of a
+// family call. Grouped in lib/Dialect/Koila/IR/Rules*.cpp by family.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_OPERATORRULES_H
+#define KOILA_DIALECT_KOILA_IR_OPERATORRULES_H
+
+#include "koila/Interfaces/Rules.h"
+#include "mlir/IR/ValueRange.h"
+
+namespace koila::rules {
+
+/// Everything that decides shape and workspace of a convolution.
+struct Convolution {
+  mlir::Value input, weight, bias;
+  llvm::ArrayRef<int64_t> stride, padding, dilation;
+  int64_t groups = 1;
+  bool transposed = false;
+  int64_t spatialRank = 2;
+};
+
+// Shape rules.
+llvm::LogicalResult inferUnary(ShapeRule &rule, mlir::Value self);
+/// Integers become float32, as for sqrt or sigmoid.
+llvm::LogicalResult inferUnaryFloat(ShapeRule &rule, mlir::Value self);
+llvm::LogicalResult inferBinary(ShapeRule &rule, mlir::Value self,
+                                mlir::Value other);
+/// As inferBinary; two integers become float32.
+llvm::LogicalResult inferTrueDivision(ShapeRule &rule, mlir::Value self,
+                                      mlir::Value other);
+llvm::LogicalResult inferConvolution(ShapeRule &rule, const Convolution &conv);
+llvm::LogicalResult
+inferWindowPool(ShapeRule &rule, mlir::Value self,
+                llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> stride,
+                llvm::ArrayRef<int64_t> padding,
+                llvm::ArrayRef<int64_t> dilation, bool ceilMode);
+llvm::LogicalResult inferAdaptivePool(ShapeRule &rule, mlir::Value self,
+                                      llvm::ArrayRef<int64_t> outputSize);
+llvm::LogicalResult inferSoftmax(ShapeRule &rule, mlir::Value self, int64_t dim,
+                                 std::optional<int64_t> dtype);
+llvm::LogicalResult inferReshape(ShapeRule &rule, mlir::Value self,
+                                 llvm::ArrayRef<int64_t> sizes,
+                                 mlir::ValueRange dynamicSizes);
+llvm::LogicalResult inferFlatten(ShapeRule &rule, mlir::Value self,
+                                 int64_t start, int64_t end);
+
+// Batch rules.
+/// The batch in one or more operands that broadcast against each other.
+void inferBroadcastBatch(BatchRule &rule, llvm::ArrayRef<mlir::Value> operands);
+void inferConvolutionBatch(BatchRule &rule, const Convolution &conv);
+/// An operator over trailing dims: the batch stays in dim 0 of tensors with
+/// more than `trailing` dims.
+void inferTrailingBatch(BatchRule &rule, mlir::Value self, int64_t trailing);
+/// An operator along `dim`: a batch there means that samples meet.
+void inferAlongDimBatch(BatchRule &rule, mlir::Value self, int64_t dim,
+                        llvm::StringRef what);
+void inferReshapeBatch(BatchRule &rule, mlir::Value self,
+                       llvm::ArrayRef<int64_t> sizes,
+                       mlir::ValueRange dynamicSizes);
+
+// Memory rules.
+/// Alias if the input is contiguous, a copy where it is known not to be.
+void describeReshapeStorage(StorageRule &rule, mlir::Value self);
+void describeUnaryWorkspace(WorkspaceRule &rule, mlir::Value self);
+void describeBinaryWorkspace(WorkspaceRule &rule, mlir::Value self,
+                             mlir::Value other);
+void describeConvolutionWorkspace(WorkspaceRule &rule, const Convolution &conv);
+void describeMaxPoolWorkspace(WorkspaceRule &rule, mlir::Value self,
+                              mlir::Value result);
+void describePoolWorkspace(WorkspaceRule &rule, mlir::Value self);
+void describeAdaptivePoolWorkspace(WorkspaceRule &rule, mlir::Value self,
+                                   llvm::ArrayRef<int64_t> outputSize);
+/// Transient bytes of a mean over the last `dims` dims.
+int64_t getMeanTransient(const WorkspaceRule &rule, const ConcreteTensor &input,
+                         int64_t dims);
+void describeSoftmaxWorkspace(WorkspaceRule &rule, mlir::Value self,
+                              mlir::Value result);
+
+/// PyTorch's element type for a ScalarType code; null for unknown codes.
+mlir::Type getTypeForScalarTypeCode(mlir::MLIRContext *context, int64_t code);
+/// The common element type of two tensors, as torch.promote_types with
+/// 0-dim tensors giving way. Null if either is unknown.
+mlir::Type promoteTypes(const TensorInfo &lhs, const TensorInfo &rhs);
+/// Counts from the end for negative dims; none if out of range.
+std::optional<int64_t> normalizeDim(int64_t dim, int64_t rank);
+
+} // namespace koila::rules
+
+#endif // KOILA_DIALECT_KOILA_IR_OPERATORRULES_H

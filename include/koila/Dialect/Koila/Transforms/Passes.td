@@ -1,0 +1,125 @@
+//===- Passes.td - Passes on the koila dialect -------------*- tablegen -*-===//
+
+#ifndef KOILA_DIALECT_KOILA_TRANSFORMS_PASSES_TD
+#define KOILA_DIALECT_KOILA_TRANSFORMS_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+defvar koilaDialects = [
+  "::koila::KoilaDialect", "::mlir::arith::ArithDialect",
+  "::mlir::func::FuncDialect", "::mlir::scf::SCFDialect",
+  "::mlir::tensor::TensorDialect"];
+
+class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
+  let dependentDialects = koilaDialects;
+  list<Option> analysisOptions = [
+    Option<"mode", "mode", "std::string", "\"inference\"",
+           "what is run: inference (forward-with-grad and train are not "
+           "supported yet)">,
+    Option<"allocator", "allocator", "std::string", "\"exact\"",
+           "what a byte is: exact (cuda is not supported yet)">,
+    Option<"device", "device", "std::string", "\"cpu\"",
+           "where it runs: cpu (others are not supported yet)">,
+    Option<"threads", "threads", "int64_t", "0",
+           "threads of the run; 0: OMP_NUM_THREADS, else the cores">,
+    Option<"function", "function", "std::string", "\"\"",
+           "the function; empty: the only public one">,
+    Option<"loss", "loss", "std::string", "\"\"", "not supported yet">,
+    Option<"optimizer", "optimizer", "std::string", "\"\"",
+           "not supported yet">,
+    Option<"grads", "grads", "std::string", "\"\"", "not supported yet">];
+}
+
+class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {
+  list<Option> tilingOptions = [
+    Option<"tile", "tile", "int64_t", "0",
+           "samples per tile, a power of two; or give budget">,
+    Option<"budget", "budget", "std::string", "\"\"",
+           "bytes the call may hold at its peak, for example 64MiB; the "
+           "largest tile that fits is taken">,
+    Option<"guard", "guard", "std::string", "\"warn\"",
+           "when the program meets inputs it was not compiled for: warn and "
+           "run the untiled program, or raise">,
+    Option<"grad", "grad", "std::string", "\"guard\"",
+           "guard: with grad mode on, warn and run the untiled program (off "
+           "is not supported yet)">,
+    Option<"random", "random", "std::string", "\"refuse\"",
+           "random operators: refuse (full-batch-masks and per-tile are not "
+           "supported yet)">,
+    Option<"batchnorm", "batchnorm", "std::string", "\"refuse\"",
+           "batch normalisation in training mode: refuse (two-pass and "
+           "per-tile are not supported yet)">];
+}
+
+def InferShapesPass : Pass<"koila-infer-shapes", "::mlir::ModuleOp"> {
+  let summary = "refine types and dims from those of the arguments";
+  let description = [{
+    Runs the shape rule of every operation over symbols and writes the result
+    into the types: static extents where known, `?` where they depend on a
+    symbol. Facts about arguments which the program does not check itself
+    become `koila.assume` operations at entry. Operands that PyTorch would
+    refuse are an error at the operation.
+
+    ```mlir
+    // Before:
+    %0 = koila.relu %x : (tensor<?x64xf32>) -> tensor<*x!koila.any>
+    // After:
+    %0 = koila.relu %x : (tensor<?x64xf32>) -> tensor<?x64xf32>
+    ```
+  }];
+  let dependentDialects = koilaDialects;
+}
+
+def VerifyStagePass : Pass<"koila-verify-stage", "::mlir::ModuleOp"> {
+  let summary = "check what a stage of the pipeline promises";
+  let description = [{
+    `imported`: arguments have names, weights are declared. `inferred`: no
+    unknown rank or element type outside opaque operators, and every argument
+    dim has an expression. `tiled`: a tiled function has its assumptions and
+    record. `emittable`: only operations that emission can write. An error
+    names the operation and the pass that should have established the form.
+  }];
+  let options = [
+    Option<"stage", "stage", "std::string", "\"inferred\"",
+           "imported, inferred, tiled or emittable">];
+  let dependentDialects = koilaDialects;
+}
+
+def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
+  let summary = "report the peak of live memory and where it happens";
+  let description = [{
+    A report only; the program is unchanged. Without `output` it goes to
+    stderr. With `budget`, a peak above it is an error.
+  }];
+  let options = analysisOptions # [
+    Option<"format", "format", "std::string", "\"text\"", "text or json">,
+    Option<"output", "output", "std::string", "\"\"",
+           "file for the report; empty: stderr">,
+    Option<"budget", "budget", "std::string", "\"\"",
+           "fail if the peak exceeds these bytes, for example 64MiB">];
+}
+
+def TileBatchPass : KoilaTilingPass<"koila-tile-batch"> {
+  let summary = "run the batch in power-of-two tiles";
+  let description = [{
+    Rewrites the function so that the batch runs in loops over tiles: full
+    tiles first, then the binary decomposition of what is left. Inputs are
+    sliced as views, outputs written into one buffer. Refuses, naming the
+    operation and the reason, where samples meet. With `budget`, the largest
+    power of two whose re-analysed program fits for every batch up to the
+    given one is taken; if none does, the error lists what is live at the peak
+    and the smallest budget that would work.
+  }];
+  let options = analysisOptions # tilingOptions;
+}
+
+def CompilePass : KoilaTilingPass<"koila-compile"> {
+  let summary = "the whole pipeline from import to emittable";
+  let description = [{
+    Shape inference, stage checks, tiling and the final check, in this order.
+    Refuses when the promise cannot be kept.
+  }];
+  let options = analysisOptions # tilingOptions;
+}
+
+#endif // KOILA_DIALECT_KOILA_TRANSFORMS_PASSES_TD

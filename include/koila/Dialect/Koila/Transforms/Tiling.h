@@ -1,0 +1,56 @@
+//===- Tiling.h - Batch tiling as a library ---------------------*- C++ -*-===//
+
+#ifndef KOILA_DIALECT_KOILA_TRANSFORMS_TILING_H
+#define KOILA_DIALECT_KOILA_TRANSFORMS_TILING_H
+
+#include "koila/Analysis/PeakMemory.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+namespace koila {
+
+struct TilingOptions {
+  /// Samples per tile, a power of two; 0: by budget.
+  int64_t tile = 0;
+  /// Bytes that the call may hold at its peak.
+  std::optional<int64_t> budget;
+  /// "warn" or "raise".
+  std::string guard = "warn";
+  PeakMemoryOptions analysis;
+};
+
+/// A function rewritten to run its batch in tiles. The tile is a constant of
+/// the program that can be changed, so that one rewrite serves the search.
+class TiledFunction {
+public:
+  /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
+  /// error at the operation where samples meet, without a change.
+  static llvm::FailureOr<TiledFunction> create(mlir::FunctionOpInterface function,
+                                               llvm::StringRef batchSymbol);
+  /// Sets the samples per tile, a power of two.
+  void setTile(int64_t tile);
+  int64_t getTile() const { return tile; }
+
+private:
+  TiledFunction(mlir::Operation *tileConstant, mlir::Operation *bitsConstant)
+      : tileConstant(tileConstant), bitsConstant(bitsConstant) {}
+
+  mlir::Operation *tileConstant, *bitsConstant;
+  int64_t tile = 1;
+};
+
+/// Tiles the function that `options.analysis` names, by tile or by budget;
+/// leaves it alone where the untiled program fits. The report of the result is
+/// left on `module` as `koila.report`. What `--koila-tile-batch` runs.
+llvm::LogicalResult tileBatch(mlir::ModuleOp module,
+                              const TilingOptions &options);
+
+/// The most bytes the function holds for any batch from 1 to `batch`. A tiled
+/// program's peak grows with the batch while the same tiles run, so that one
+/// batch per tile size, the largest that runs it, bounds all others.
+std::optional<int64_t> getPeakUpTo(const PeakMemoryAnalysis &analysis,
+                                   llvm::StringRef batchSymbol, int64_t batch,
+                                   int64_t tile);
+
+} // namespace koila
+
+#endif // KOILA_DIALECT_KOILA_TRANSFORMS_TILING_H

@@ -1,0 +1,24 @@
+//===- InitAllDialects.h - Everything a koila tool registers ----*- C++ -*-===//
+
+#ifndef KOILA_INITALLDIALECTS_H
+#define KOILA_INITALLDIALECTS_H
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/ExternalModels/ExternalModels.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+namespace koila {
+/// The koila dialect, the dialects its programs use, and the rules that koila
+/// attaches to them.
+inline void registerAllDialects(mlir::DialectRegistry &registry) {
+  registry.insert<KoilaDialect, mlir::arith::ArithDialect,
+                  mlir::func::FuncDialect, mlir::scf::SCFDialect,
+                  mlir::tensor::TensorDialect>();
+  registerExternalModels(registry);
+}
+} // namespace koila
+
+#endif // KOILA_INITALLDIALECTS_H

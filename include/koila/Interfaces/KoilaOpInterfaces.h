@@ -1,0 +1,11 @@
+//===- KoilaOpInterfaces.h - The questions passes ask ops -------*- C++ -*-===//
+
+#ifndef KOILA_INTERFACES_KOILAOPINTERFACES_H
+#define KOILA_INTERFACES_KOILAOPINTERFACES_H
+
+#include "koila/Interfaces/Rules.h"
+#include "mlir/IR/OpDefinition.h"
+
+#include "koila/Interfaces/KoilaOpInterfaces.h.inc"
+
+#endif // KOILA_INTERFACES_KOILAOPINTERFACES_H

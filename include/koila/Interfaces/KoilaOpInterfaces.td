@@ -1,0 +1,94 @@
+//===- KoilaOpInterfaces.td - The questions passes ask ops -*- tablegen -*-===//
+//
+// Interfaces instead of traits, so that operations of other dialects can
+// answer the same questions through external models.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_INTERFACES_KOILAOPINTERFACES_TD
+#define KOILA_INTERFACES_KOILAOPINTERFACES_TD
+
+include "mlir/IR/OpBase.td"
+
+def Koila_TorchOperatorInterface : OpInterface<"TorchOperatorInterface"> {
+  let cppNamespace = "::koila";
+  let description = [{
+    An operation with an ATen operator behind it. Import and emission build
+    and print the operator from its schema alone: every schema argument is an
+    operand or an attribute of the same name.
+  }];
+  let methods = [
+    StaticInterfaceMethod<[{
+      The exact ATen schema, for example
+      `aten::relu(Tensor self) -> Tensor`.
+    }], "::llvm::StringRef", "getTorchSchema">,
+    StaticInterfaceMethod<[{
+      The schema of the in-place twin, empty if there is none. A twin writes
+      its first argument and returns it.
+    }], "::llvm::StringRef", "getInPlaceSchema">,
+    InterfaceMethod<[{
+      False if these attribute values make the operator something that the
+      operation does not describe, for example batch_norm in training mode,
+      which writes its statistics. Import then carries the operator opaquely.
+    }], "bool", "isFaithful">,
+    InterfaceMethod<[{
+      True if the operation may write its result into the storage of its
+      first operand. A permission, never an order: tie resolution decides.
+    }], "bool", "isTied">,
+    InterfaceMethod<[{
+      Withdraws or gives the permission.
+    }], "void", "permitTie", (ins "bool":$tied)>
+  ];
+}
+
+def Koila_ShapeRuleInterface : OpInterface<"ShapeRuleInterface"> {
+  let cppNamespace = "::koila";
+  let description = [{
+    The shape rule: dims, element type and strides of the results from those
+    of the operands, over symbols.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      Reads operand facts from `rule` and sets result facts there. Results
+      left unset stay unknown. Fails, after an error through
+      `rule.emitError()`, on operands that PyTorch would refuse.
+    }], "::llvm::LogicalResult", "inferShapes",
+    (ins "::koila::ShapeRule &":$rule)>
+  ];
+}
+
+def Koila_BatchRuleInterface : OpInterface<"BatchRuleInterface"> {
+  let cppNamespace = "::koila";
+  let description = [{
+    The batch rule: where the batch is in the results, from where it is in the
+    operands. An operation without it mixes samples.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      Reads operand facts from `rule` and sets result facts there. Results
+      left unset are taken as mixing samples.
+    }], "void", "inferBatch", (ins "::koila::BatchRule &":$rule)>
+  ];
+}
+
+def Koila_MemoryRuleInterface : OpInterface<"MemoryRuleInterface"> {
+  let cppNamespace = "::koila";
+  let description = [{
+    The memory rule: which storage results live in, and which bytes the
+    operation holds inside itself while it runs.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      Says for each result whether its storage is new, an alias of an
+      operand, or may be tied to one. Results not mentioned are new.
+    }], "void", "describeStorage", (ins "::koila::StorageRule &":$rule), [{}],
+    [{ (void)rule; }]>,
+    InterfaceMethod<[{
+      Adds the bytes allocated inside beyond the results, at the operation's
+      worst moment, for concrete extents.
+    }], "void", "describeWorkspace", (ins "::koila::WorkspaceRule &":$rule),
+    [{}], [{ (void)rule; }]>
+  ];
+}
+
+#endif // KOILA_INTERFACES_KOILAOPINTERFACES_TD

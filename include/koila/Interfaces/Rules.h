@@ -1,0 +1,266 @@
+//===- Rules.h - What the three rules of an operator read and set *- C++ -*-===//
+//
+// Each rule is a method of the operation; these classes carry the facts in
+// and out, so that one rule serves inference, verification, analysis and
+// tiling.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_INTERFACES_RULES_H
+#define KOILA_INTERFACES_RULES_H
+
+#include "koila/Dialect/Koila/IR/DimExpr.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Operation.h"
+#include "mlir/IR/Value.h"
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace koila {
+
+//===----------------------------------------------------------------------===//
+// Shapes
+//===----------------------------------------------------------------------===//
+
+/// What is known of a tensor.
+struct TensorInfo {
+  /// One expression per dim; none: the rank is unknown.
+  std::optional<llvm::SmallVector<DimExpr>> dims;
+  /// Null: unknown.
+  mlir::Type elementType;
+  /// In elements, one per dim; none: unknown.
+  std::optional<llvm::SmallVector<DimExpr>> strides;
+
+  bool hasRank() const { return dims.has_value(); }
+  int64_t getRank() const { return dims->size(); }
+  DimExpr dim(int64_t index) const { return (*dims)[index]; }
+
+  static TensorInfo contiguous(llvm::ArrayRef<DimExpr> dims, mlir::Type type);
+  /// Dims of 4-D (N, C, H, W) in N, H, W, C order of memory.
+  static TensorInfo channelsLast(llvm::ArrayRef<DimExpr> dims,
+                                 mlir::Type type);
+  /// Dense row-major; dims of extent one do not matter. Unknown strides are
+  /// `Unknown`.
+  Proof isContiguous() const;
+  Proof isChannelsLast() const;
+  /// Some permutation of dense row-major without gaps or overlap.
+  bool isDense() const { return isContiguous() == Proof::Yes ||
+                                isChannelsLast() == Proof::Yes; }
+};
+
+/// What is known of any value: a tensor, an integer, or nothing.
+struct ValueInfo {
+  std::optional<TensorInfo> tensor;
+  /// The value of an integer; null if unknown or no integer.
+  DimExpr integer;
+};
+
+/// From the type alone; each `?` becomes the symbol `<prefix>d<dim>`.
+TensorInfo getTensorInfoFromType(mlir::Type type, llvm::StringRef prefix);
+/// The builtin tensor type that says as much of `info` as a type can.
+mlir::Type getTensorType(const TensorInfo &info, mlir::MLIRContext *context);
+
+class ShapeRule {
+public:
+  using Lookup = llvm::function_ref<ValueInfo(mlir::Value)>;
+  ShapeRule(mlir::Operation *op, Lookup lookup);
+
+  mlir::Operation *getOp() const { return op; }
+  mlir::MLIRContext *getContext() const { return op->getContext(); }
+  /// Facts of an operand; a null value (absent optional) gives nothing known.
+  TensorInfo tensor(mlir::Value value) const;
+  DimExpr integer(mlir::Value value) const;
+  DimExpr constant(int64_t value) const {
+    return DimExpr::constant(getContext(), value);
+  }
+  void setResult(unsigned index, TensorInfo info) {
+    results[index].tensor = std::move(info);
+  }
+  void setInteger(unsigned index, DimExpr value) {
+    results[index].integer = value;
+  }
+  /// An error at the operation.
+  mlir::InFlightDiagnostic emitError() const { return op->emitOpError(); }
+
+  llvm::ArrayRef<ValueInfo> getResults() const { return results; }
+
+private:
+  mlir::Operation *op;
+  Lookup lookup;
+  llvm::SmallVector<ValueInfo, 1> results;
+};
+
+//===----------------------------------------------------------------------===//
+// Batch
+//===----------------------------------------------------------------------===//
+
+/// Where the batch is in a value.
+struct BatchFact {
+  enum class Kind {
+    /// Not visited yet.
+    Unset,
+    /// Does not depend on the batch.
+    Free,
+    /// Dim `dim` has `factor` rows per sample, samples outermost.
+    At,
+    /// The batch is the inner factor of dim `dim`: rows t*B + b.
+    Inner,
+    /// Samples meet, or nothing is known; `reason` says why.
+    Mixed
+  };
+  Kind kind = Kind::Unset;
+  int64_t dim = 0;
+  int64_t factor = 1;
+  /// In the user's terms, for example "softmax over dim 0 mixes samples".
+  std::string reason;
+  /// The operation that mixed; null for arguments.
+  mlir::Operation *origin = nullptr;
+
+  static BatchFact free() { return {Kind::Free, 0, 1, {}, nullptr}; }
+  static BatchFact at(int64_t dim, int64_t factor) {
+    return {Kind::At, dim, factor, {}, nullptr};
+  }
+  static BatchFact mixed(std::string reason, mlir::Operation *origin) {
+    return {Kind::Mixed, 0, 1, std::move(reason), origin};
+  }
+  bool isFree() const { return kind == Kind::Free; }
+  bool isAt() const { return kind == Kind::At; }
+  bool isMixed() const { return kind == Kind::Mixed; }
+  bool operator==(const BatchFact &other) const {
+    return kind == other.kind && dim == other.dim && factor == other.factor;
+  }
+};
+
+class BatchRule {
+public:
+  BatchRule(mlir::Operation *op,
+            llvm::function_ref<BatchFact(mlir::Value)> facts,
+            ShapeRule::Lookup shapes);
+
+  mlir::Operation *getOp() const { return op; }
+  /// Facts of an operand; a null value is Free.
+  BatchFact fact(mlir::Value value) const;
+  TensorInfo tensor(mlir::Value value) const;
+  void setResult(unsigned index, BatchFact fact) { results[index] = fact; }
+  void setAll(const BatchFact &fact);
+  /// Marks every result as mixing samples; `reason` in the user's terms.
+  void mix(const llvm::Twine &reason);
+  llvm::ArrayRef<BatchFact> getResults() const { return results; }
+
+private:
+  mlir::Operation *op;
+  llvm::function_ref<BatchFact(mlir::Value)> facts;
+  ShapeRule::Lookup shapes;
+  llvm::SmallVector<BatchFact, 1> results;
+};
+
+//===----------------------------------------------------------------------===//
+// Memory
+//===----------------------------------------------------------------------===//
+
+/// Where a result lives.
+struct StorageFact {
+  enum class Kind {
+    /// A storage of its own.
+    New,
+    /// The storage of `operand`: a view.
+    Alias,
+    /// May reuse the storage of `operand`; tie resolution decides.
+    Tied,
+    /// A container that keeps its operands alive, or a value without bytes.
+    Keeps
+  };
+  Kind kind = Kind::New;
+  mlir::Value operand;
+  /// False if the rule had to guess between view and copy.
+  bool exact = true;
+};
+
+class StorageRule {
+public:
+  StorageRule(mlir::Operation *op, ShapeRule::Lookup shapes);
+  mlir::Operation *getOp() const { return op; }
+  TensorInfo tensor(mlir::Value value) const;
+  void setNew(unsigned result) { results[result] = {}; }
+  void setAlias(unsigned result, mlir::Value operand) {
+    results[result] = {StorageFact::Kind::Alias, operand, true};
+  }
+  void setTied(unsigned result, mlir::Value operand) {
+    results[result] = {StorageFact::Kind::Tied, operand, true};
+  }
+  void setKeeps(unsigned result) {
+    results[result] = {StorageFact::Kind::Keeps, {}, true};
+  }
+  /// The decision needs a fact that is not known.
+  void setInexact(unsigned result) { results[result].exact = false; }
+  llvm::ArrayRef<StorageFact> getResults() const { return results; }
+
+private:
+  mlir::Operation *op;
+  ShapeRule::Lookup shapes;
+  llvm::SmallVector<StorageFact, 1> results;
+};
+
+/// A tensor with numbers for symbols.
+struct ConcreteTensor {
+  llvm::SmallVector<int64_t> dims;
+  mlir::Type elementType;
+  bool contiguous = true;
+  bool channelsLast = false;
+
+  int64_t numElements() const;
+  /// Extent product times element size.
+  int64_t numBytes() const;
+};
+
+/// Bytes of one element; 0 for an unknown element type.
+int64_t getElementBytes(mlir::Type type);
+
+/// The machine and library a figure is for.
+struct WorkspaceTarget {
+  int64_t threads = 1;
+  /// oneDNN's name of the instruction set, for example `avx512_core_bf16`.
+  std::string isa;
+  /// Data caches of one core in bytes, 0 if unknown.
+  int64_t l1Bytes = 0, l2Bytes = 0;
+};
+
+class WorkspaceRule {
+public:
+  using Lookup =
+      llvm::function_ref<std::optional<ConcreteTensor>(mlir::Value)>;
+  WorkspaceRule(mlir::Operation *op, const WorkspaceTarget &target,
+                Lookup lookup)
+      : op(op), target(target), lookup(lookup) {}
+
+  mlir::Operation *getOp() const { return op; }
+  const WorkspaceTarget &getTarget() const { return target; }
+  /// Numbers of an operand or result; none if unknown or absent.
+  std::optional<ConcreteTensor> tensor(mlir::Value value) const;
+  /// Bytes beyond the results at the worst moment.
+  void setTransient(int64_t bytes) { transient = bytes; }
+  /// The figure is a guess or an upper bound; `reason` says why.
+  void setInexact(const llvm::Twine &why) { reason = why.str(); }
+
+  int64_t getTransient() const { return transient; }
+  bool isExact() const { return reason.empty(); }
+  llvm::StringRef getReason() const { return reason; }
+
+private:
+  mlir::Operation *op;
+  const WorkspaceTarget &target;
+  Lookup lookup;
+  int64_t transient = 0;
+  std::string reason;
+};
+
+namespace detail {
+/// The verifier of every operator: runs the shape rule on what the operand
+/// types say, and compares the result types with it.
+llvm::LogicalResult verifyShapeRule(mlir::Operation *op);
+} // namespace detail
+
+} // namespace koila
+
+#endif // KOILA_INTERFACES_RULES_H

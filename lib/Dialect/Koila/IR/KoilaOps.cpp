@@ -1,0 +1,187 @@
+//===- KoilaOps.cpp - Operations that are no ATen operators ---------------===//
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/TypeUtilities.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaOps.cpp.inc"
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+LogicalResult ParamOp::verify() {
+  auto type = dyn_cast<RankedTensorType>(getType());
+  if (!type || !type.hasStaticShape() || isa<AnyType>(type.getElementType()))
+    return emitOpError() << "needs a static tensor type, got " << getType();
+  if (static_cast<int64_t>(getStrides().size()) != type.getRank())
+    return emitOpError() << "has " << getStrides().size()
+                         << " strides for rank " << type.getRank();
+  return success();
+}
+
+LogicalResult ParamGetOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  auto param =
+      symbols.lookupNearestSymbolFrom<ParamOp>(*this, getParamAttr());
+  if (!param)
+    return emitOpError() << "'" << getParam()
+                         << "' names no koila.param of this module";
+  if (param.getType() != getResult().getType())
+    return emitOpError() << "has type " << getResult().getType() << ", but '"
+                         << getParam() << "' is " << param.getType();
+  return success();
+}
+
+LogicalResult ParamGetOp::inferShapes(ShapeRule &rule) {
+  TensorInfo info = getTensorInfoFromType(getType(), "_r");
+  auto param =
+      SymbolTable::lookupNearestSymbolFrom<ParamOp>(*this, getParamAttr());
+  if (param && info.hasRank()) {
+    info.strides.emplace();
+    for (int64_t stride : param.getStrides())
+      info.strides->push_back(rule.constant(stride));
+  }
+  rule.setResult(0, info);
+  return success();
+}
+
+void ParamGetOp::inferBatch(BatchRule &rule) {
+  rule.setResult(0, BatchFact::free());
+}
+
+void ParamGetOp::describeStorage(StorageRule &rule) { rule.setKeeps(0); }
+
+//===----------------------------------------------------------------------===//
+// Refinement
+//===----------------------------------------------------------------------===//
+
+LogicalResult RefineOp::verify() {
+  auto source = dyn_cast<TensorType>(getSource().getType());
+  auto target = dyn_cast<TensorType>(getResult().getType());
+  auto known = [](Type type) { return !isa<AnyType>(type); };
+  if (known(source.getElementType()) && known(target.getElementType()) &&
+      source.getElementType() != target.getElementType())
+    return emitOpError() << "cannot turn element type "
+                         << source.getElementType() << " into "
+                         << target.getElementType();
+  if (source.hasRank() && target.hasRank() &&
+      failed(verifyCompatibleShape(source.getShape(), target.getShape())))
+    return emitOpError() << "cannot turn " << source << " into " << target;
+  return success();
+}
+
+OpFoldResult RefineOp::fold(FoldAdaptor) {
+  if (getSource().getType() == getResult().getType())
+    return getSource();
+  if (auto before = getSource().getDefiningOp<RefineOp>()) {
+    if (before.getSource().getType() == getResult().getType())
+      return before.getSource();
+  }
+  return {};
+}
+
+LogicalResult RefineOp::inferShapes(ShapeRule &rule) {
+  TensorInfo info = rule.tensor(getSource());
+  TensorInfo stated = getTensorInfoFromType(getType(), "_r");
+  if (!info.hasRank() && stated.hasRank())
+    info.dims = stated.dims;
+  else if (info.hasRank() && stated.hasRank())
+    // A static extent in the type says more than a symbol.
+    for (auto [dim, known] : llvm::zip_equal(*info.dims, *stated.dims))
+      if (known.getConstant() && !dim.getConstant())
+        dim = known;
+  if (!info.elementType)
+    info.elementType = stated.elementType;
+  rule.setResult(0, info);
+  return success();
+}
+
+void RefineOp::inferBatch(BatchRule &rule) {
+  rule.setResult(0, rule.fact(getSource()));
+}
+
+void RefineOp::describeStorage(StorageRule &rule) {
+  rule.setAlias(0, getSource());
+}
+
+//===----------------------------------------------------------------------===//
+// Assumptions
+//===----------------------------------------------------------------------===//
+
+LogicalResult AssumeOp::verify() {
+  bool speaksOfValue = getFact() != Fact::Training;
+  if (speaksOfValue != static_cast<bool>(getValue()))
+    return emitOpError() << "'" << stringifyFact(getFact())
+                         << (speaksOfValue ? "' needs a value"
+                                           : "' takes no value");
+  if ((getFact() == Fact::Extent) != getDim().has_value())
+    return emitOpError() << "a dim belongs to 'extent', and only to it";
+  Attribute expected = getExpected();
+  bool fits = false;
+  switch (getFact()) {
+  case Fact::DType:
+    fits = isa<TypeAttr>(expected);
+    break;
+  case Fact::Rank:
+    fits = isa<IntegerAttr>(expected);
+    break;
+  case Fact::Extent:
+    fits = isa<DimExprAttr>(expected);
+    break;
+  case Fact::Contiguous:
+  case Fact::Training:
+    fits = isa<BoolAttr>(expected);
+    break;
+  case Fact::Device:
+    fits = isa<StringAttr>(expected);
+    break;
+  }
+  if (!fits)
+    return emitOpError() << "'" << stringifyFact(getFact())
+                         << "' cannot be " << expected;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The opaque operator
+//===----------------------------------------------------------------------===//
+
+static LogicalResult verifyArguments(TorchOpaqueOp op, ArrayAttr arguments) {
+  for (Attribute argument : arguments) {
+    if (auto nested = dyn_cast<ArrayAttr>(argument)) {
+      if (failed(verifyArguments(op, nested)))
+        return failure();
+      continue;
+    }
+    auto operand = dyn_cast<OperandAttr>(argument);
+    if (operand && (operand.getIndex() < 0 ||
+                    operand.getIndex() >= op->getNumOperands()))
+      return op.emitOpError() << "argument " << operand << " of "
+                              << op->getNumOperands() << " operands";
+  }
+  return success();
+}
+
+LogicalResult TorchOpaqueOp::verify() {
+  if (!getCallee().contains("::"))
+    return emitOpError() << "'" << getCallee()
+                         << "' is no qualified operator name";
+  if (getAliases() && getAliases()->size() != getNumResults())
+    return emitOpError() << "has " << getAliases()->size()
+                         << " alias entries for " << getNumResults()
+                         << " results";
+  return verifyArguments(*this, getArguments());
+}
+
+void TorchOpaqueOp::getEffects(
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects) {
+  if (getEffects() == Effects::None)
+    return;
+  effects.emplace_back(MemoryEffects::Read::get(), OpaqueResource::get());
+  effects.emplace_back(MemoryEffects::Write::get(), OpaqueResource::get());
+}

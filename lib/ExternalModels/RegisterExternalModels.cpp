@@ -1,0 +1,196 @@
+//===- RegisterExternalModels.cpp - koila's rules for upstream ops --------===//
+//
+// The integer arithmetic and the slices that tiled programs are made of.
+//
+//===----------------------------------------------------------------------===//
+
+#include "koila/ExternalModels/ExternalModels.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+using namespace mlir;
+using namespace koila;
+
+//===----------------------------------------------------------------------===//
+// arith: integers as dim expressions
+//===----------------------------------------------------------------------===//
+
+namespace {
+struct ConstantModel
+    : ShapeRuleInterface::ExternalModel<ConstantModel, arith::ConstantOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    auto constant = cast<arith::ConstantOp>(op);
+    if (auto value = dyn_cast<IntegerAttr>(constant.getValue()))
+      if (value.getValue().getSignificantBits() <= 64)
+        rule.setInteger(0, rule.constant(value.getValue().getSExtValue()));
+    return success();
+  }
+};
+
+/// `compute` of two known expressions.
+template <typename Derived, typename OpTy>
+struct BinaryModel : ShapeRuleInterface::ExternalModel<Derived, OpTy> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    DimExpr lhs = rule.integer(op->getOperand(0));
+    DimExpr rhs = rule.integer(op->getOperand(1));
+    if (lhs && rhs)
+      rule.setInteger(0, Derived::compute(lhs, rhs));
+    return success();
+  }
+};
+struct AddModel : BinaryModel<AddModel, arith::AddIOp> {
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs + rhs; }
+};
+struct SubModel : BinaryModel<SubModel, arith::SubIOp> {
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs - rhs; }
+};
+struct MulModel : BinaryModel<MulModel, arith::MulIOp> {
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs * rhs; }
+};
+struct FloorDivModel : BinaryModel<FloorDivModel, arith::FloorDivSIOp> {
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) {
+    return lhs.floorDiv(rhs);
+  }
+};
+struct MinModel : BinaryModel<MinModel, arith::MinSIOp> {
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs.min(rhs); }
+};
+struct MaxModel : BinaryModel<MaxModel, arith::MaxSIOp> {
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs.max(rhs); }
+};
+struct IndexCastModel
+    : ShapeRuleInterface::ExternalModel<IndexCastModel, arith::IndexCastOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    if (DimExpr value = rule.integer(op->getOperand(0)))
+      rule.setInteger(0, value);
+    return success();
+  }
+};
+
+//===----------------------------------------------------------------------===//
+// tensor
+//===----------------------------------------------------------------------===//
+
+/// Mixed sizes as expressions; a size that nothing is known of is left to the
+/// symbol of its value, which `ShapeRule::integer` gives.
+SmallVector<DimExpr> getSizes(ArrayRef<OpFoldResult> sizes,
+                              const ShapeRule &rule) {
+  SmallVector<DimExpr> dims;
+  for (OpFoldResult size : sizes) {
+    if (auto attr = dyn_cast<Attribute>(size))
+      dims.push_back(rule.constant(cast<IntegerAttr>(attr).getInt()));
+    else
+      dims.push_back(rule.integer(cast<Value>(size)));
+  }
+  return dims;
+}
+
+struct EmptyShape
+    : ShapeRuleInterface::ExternalModel<EmptyShape, tensor::EmptyOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    auto empty = cast<tensor::EmptyOp>(op);
+    SmallVector<DimExpr> dims = getSizes(empty.getMixedSizes(), rule);
+    if (llvm::all_of(dims, [](DimExpr dim) { return bool(dim); }))
+      rule.setResult(0, TensorInfo::contiguous(
+                            dims, empty.getType().getElementType()));
+    return success();
+  }
+};
+
+struct DimShape : ShapeRuleInterface::ExternalModel<DimShape, tensor::DimOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    auto dim = cast<tensor::DimOp>(op);
+    TensorInfo info = rule.tensor(dim.getSource());
+    DimExpr index = rule.integer(dim.getIndex());
+    auto number = index ? index.getConstant() : std::nullopt;
+    if (info.hasRank() && number && *number >= 0 && *number < info.getRank())
+      rule.setInteger(0, info.dim(*number));
+    return success();
+  }
+};
+
+struct ExtractShape
+    : ShapeRuleInterface::ExternalModel<ExtractShape, tensor::ExtractSliceOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    auto slice = cast<tensor::ExtractSliceOp>(op);
+    TensorInfo source = rule.tensor(slice.getSource());
+    SmallVector<DimExpr> dims = getSizes(slice.getMixedSizes(), rule);
+    llvm::SmallBitVector dropped = slice.getDroppedDims();
+    if (!llvm::all_of(dims, [](DimExpr dim) { return bool(dim); }) ||
+        dropped.any())
+      return success();
+    TensorInfo result;
+    result.dims = dims;
+    result.elementType = slice.getType().getElementType();
+    // A view keeps the strides; steps other than one would scale them.
+    if (source.strides && llvm::all_of(slice.getMixedStrides(),
+                                       [](OpFoldResult stride) {
+                                         return isConstantIntValue(stride, 1);
+                                       }))
+      result.strides = source.strides;
+    rule.setResult(0, result);
+    return success();
+  }
+};
+
+struct InsertShape
+    : ShapeRuleInterface::ExternalModel<InsertShape, tensor::InsertSliceOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    rule.setResult(0, rule.tensor(cast<tensor::InsertSliceOp>(op).getDest()));
+    return success();
+  }
+};
+
+struct CastShape
+    : ShapeRuleInterface::ExternalModel<CastShape, tensor::CastOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    rule.setResult(0, rule.tensor(op->getOperand(0)));
+    return success();
+  }
+};
+
+template <typename OpTy>
+struct NewStorage
+    : MemoryRuleInterface::ExternalModel<NewStorage<OpTy>, OpTy> {
+  void describeStorage(Operation *, StorageRule &) const {}
+};
+template <typename OpTy>
+struct ViewStorage
+    : MemoryRuleInterface::ExternalModel<ViewStorage<OpTy>, OpTy> {
+  void describeStorage(Operation *op, StorageRule &rule) const {
+    rule.setAlias(0, op->getOperand(0));
+  }
+};
+struct InsertStorage
+    : MemoryRuleInterface::ExternalModel<InsertStorage, tensor::InsertSliceOp> {
+  void describeStorage(Operation *op, StorageRule &rule) const {
+    rule.setTied(0, cast<tensor::InsertSliceOp>(op).getDest());
+  }
+};
+} // namespace
+
+void koila::registerExternalModels(DialectRegistry &registry) {
+  registry.addExtension(+[](MLIRContext *context, arith::ArithDialect *) {
+    arith::ConstantOp::attachInterface<ConstantModel>(*context);
+    arith::AddIOp::attachInterface<AddModel>(*context);
+    arith::SubIOp::attachInterface<SubModel>(*context);
+    arith::MulIOp::attachInterface<MulModel>(*context);
+    arith::FloorDivSIOp::attachInterface<FloorDivModel>(*context);
+    arith::MinSIOp::attachInterface<MinModel>(*context);
+    arith::MaxSIOp::attachInterface<MaxModel>(*context);
+    arith::IndexCastOp::attachInterface<IndexCastModel>(*context);
+  });
+  registry.addExtension(+[](MLIRContext *context, tensor::TensorDialect *) {
+    tensor::EmptyOp::attachInterface<EmptyShape>(*context);
+    tensor::DimOp::attachInterface<DimShape>(*context);
+    tensor::ExtractSliceOp::attachInterface<ExtractShape>(*context);
+    tensor::InsertSliceOp::attachInterface<InsertShape>(*context);
+    tensor::CastOp::attachInterface<CastShape>(*context);
+    tensor::EmptyOp::attachInterface<NewStorage<tensor::EmptyOp>>(*context);
+    tensor::ExtractSliceOp::attachInterface<
+        ViewStorage<tensor::ExtractSliceOp>>(*context);
+    tensor::CastOp::attachInterface<ViewStorage<tensor::CastOp>>(*context);
+    tensor::InsertSliceOp::attachInterface<InsertStorage>(*context);
+  });
+}

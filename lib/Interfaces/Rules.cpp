@@ -1,0 +1,244 @@
+//===- Rules.cpp - What the three rules of an operator read and set -------===//
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/IR/Matchers.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace koila;
+
+//===----------------------------------------------------------------------===//
+// TensorInfo
+//===----------------------------------------------------------------------===//
+
+TensorInfo TensorInfo::contiguous(ArrayRef<DimExpr> dims, Type type) {
+  TensorInfo info;
+  info.dims.emplace(dims.begin(), dims.end());
+  info.elementType = type;
+  info.strides.emplace(dims.size());
+  if (dims.empty())
+    return info;
+  DimExpr stride = DimExpr::constant(dims.front().getContext(), 1);
+  for (int64_t dim = static_cast<int64_t>(dims.size()) - 1; dim >= 0; --dim) {
+    (*info.strides)[dim] = stride;
+    stride = stride * dims[dim];
+  }
+  return info;
+}
+
+TensorInfo TensorInfo::channelsLast(ArrayRef<DimExpr> dims, Type type) {
+  TensorInfo info = contiguous(dims, type);
+  if (dims.size() != 4)
+    return info;
+  DimExpr one = DimExpr::constant(dims.front().getContext(), 1);
+  DimExpr channels = dims[1], width = dims[3], height = dims[2];
+  info.strides = SmallVector<DimExpr>{height * width * channels, one,
+                                      width * channels, channels};
+  return info;
+}
+
+/// Compares with `wanted`; dims of extent one may have any stride.
+static Proof compareStrides(const TensorInfo &info,
+                            ArrayRef<DimExpr> wanted) {
+  if (!info.hasRank() || !info.strides)
+    return Proof::Unknown;
+  Proof all = Proof::Yes;
+  for (auto [dim, stride, expected] :
+       llvm::zip_equal(*info.dims, *info.strides, wanted)) {
+    if (dim.isConstant(1))
+      continue;
+    Proof equal = proveEqual(stride, expected);
+    if (equal == Proof::No)
+      return Proof::No;
+    if (equal == Proof::Unknown)
+      all = Proof::Unknown;
+  }
+  return all;
+}
+
+Proof TensorInfo::isContiguous() const {
+  if (!hasRank())
+    return Proof::Unknown;
+  return compareStrides(*this, *contiguous(*dims, elementType).strides);
+}
+
+Proof TensorInfo::isChannelsLast() const {
+  if (!hasRank() || !strides)
+    return Proof::Unknown;
+  if (getRank() != 4)
+    return Proof::No;
+  // PyTorch looks at every stride here, those of extent one included.
+  TensorInfo wanted = channelsLast(*dims, elementType);
+  for (auto [stride, expected] : llvm::zip_equal(*strides, *wanted.strides)) {
+    Proof equal = proveEqual(stride, expected);
+    if (equal != Proof::Yes)
+      return equal;
+  }
+  return isContiguous() == Proof::Yes ? Proof::No : Proof::Yes;
+}
+
+TensorInfo koila::getTensorInfoFromType(Type type, StringRef prefix) {
+  TensorInfo info;
+  auto tensor = dyn_cast<TensorType>(type);
+  if (!tensor)
+    return info;
+  if (!isa<AnyType>(tensor.getElementType()))
+    info.elementType = tensor.getElementType();
+  if (!tensor.hasRank())
+    return info;
+  info.dims.emplace();
+  for (auto [index, extent] : llvm::enumerate(tensor.getShape()))
+    info.dims->push_back(
+        ShapedType::isDynamic(extent)
+            ? DimExpr::symbol(type.getContext(),
+                              (prefix + "d" + Twine(index)).str())
+            : DimExpr::constant(type.getContext(), extent));
+  return info;
+}
+
+Type koila::getTensorType(const TensorInfo &info, MLIRContext *context) {
+  Type element = info.elementType ? info.elementType : AnyType::get(context);
+  if (!info.hasRank())
+    return UnrankedTensorType::get(element);
+  SmallVector<int64_t> shape;
+  for (DimExpr dim : *info.dims) {
+    auto extent = dim.getConstant();
+    shape.push_back(extent && *extent >= 0 ? *extent : ShapedType::kDynamic);
+  }
+  return RankedTensorType::get(shape, element);
+}
+
+//===----------------------------------------------------------------------===//
+// Carriers of the rules
+//===----------------------------------------------------------------------===//
+
+ShapeRule::ShapeRule(Operation *op, Lookup lookup)
+    : op(op), lookup(lookup), results(op->getNumResults()) {}
+
+TensorInfo ShapeRule::tensor(Value value) const {
+  if (!value)
+    return {};
+  return lookup(value).tensor.value_or(TensorInfo());
+}
+
+DimExpr ShapeRule::integer(Value value) const { return lookup(value).integer; }
+
+BatchRule::BatchRule(Operation *op, llvm::function_ref<BatchFact(Value)> facts,
+                     ShapeRule::Lookup shapes)
+    : op(op), facts(facts), shapes(shapes), results(op->getNumResults()) {
+  mix("'" + op->getName().getStringRef() + "' has no batch rule for this case");
+}
+
+BatchFact BatchRule::fact(Value value) const {
+  return value ? facts(value) : BatchFact::free();
+}
+
+TensorInfo BatchRule::tensor(Value value) const {
+  if (!value)
+    return {};
+  return shapes(value).tensor.value_or(TensorInfo());
+}
+
+void BatchRule::setAll(const BatchFact &fact) {
+  for (BatchFact &result : results)
+    result = fact;
+}
+
+void BatchRule::mix(const Twine &reason) {
+  setAll(BatchFact::mixed(reason.str(), op));
+}
+
+StorageRule::StorageRule(Operation *op, ShapeRule::Lookup shapes)
+    : op(op), shapes(shapes), results(op->getNumResults()) {}
+
+TensorInfo StorageRule::tensor(Value value) const {
+  if (!value)
+    return {};
+  return shapes(value).tensor.value_or(TensorInfo());
+}
+
+int64_t koila::getElementBytes(Type type) {
+  if (!type || isa<AnyType>(type))
+    return 0;
+  if (auto complex = dyn_cast<ComplexType>(type))
+    return 2 * getElementBytes(complex.getElementType());
+  if (type.isInteger(1))
+    return 1; // torch.bool takes a byte.
+  if (type.isIntOrFloat())
+    return llvm::divideCeil(type.getIntOrFloatBitWidth(), 8);
+  if (type.isIndex())
+    return 8;
+  return 0;
+}
+
+int64_t ConcreteTensor::numElements() const {
+  int64_t count = 1;
+  for (int64_t dim : dims)
+    if (llvm::MulOverflow(count, dim, count))
+      return std::numeric_limits<int64_t>::max();
+  return count;
+}
+
+int64_t ConcreteTensor::numBytes() const {
+  int64_t bytes;
+  if (llvm::MulOverflow(numElements(), getElementBytes(elementType), bytes))
+    return std::numeric_limits<int64_t>::max();
+  return bytes;
+}
+
+std::optional<ConcreteTensor> WorkspaceRule::tensor(Value value) const {
+  if (!value)
+    return std::nullopt;
+  return lookup(value);
+}
+
+//===----------------------------------------------------------------------===//
+// Verification
+//===----------------------------------------------------------------------===//
+
+LogicalResult koila::detail::verifyShapeRule(Operation *op) {
+  auto lookup = [&](Value value) -> ValueInfo {
+    ValueInfo info;
+    APInt constant;
+    if (matchPattern(value, m_ConstantInt(&constant))) {
+      info.integer =
+          DimExpr::constant(op->getContext(), constant.getSExtValue());
+      return info;
+    }
+    unsigned index =
+        llvm::find(op->getOperands(), value) - op->operand_begin();
+    if (isa<TensorType>(value.getType()))
+      info.tensor = getTensorInfoFromType(value.getType(),
+                                          ("_" + Twine(index)).str());
+    return info;
+  };
+  ShapeRule rule(op, lookup);
+  if (failed(cast<ShapeRuleInterface>(op).inferShapes(rule)))
+    return failure();
+  for (auto [result, inferred] :
+       llvm::zip_equal(op->getResults(), rule.getResults())) {
+    auto type = dyn_cast<TensorType>(result.getType());
+    if (!type || !inferred.tensor)
+      continue;
+    if (inferred.tensor->elementType && !isa<AnyType>(type.getElementType()) &&
+        type.getElementType() != inferred.tensor->elementType)
+      return op->emitOpError()
+             << "has result element type " << type.getElementType()
+             << ", the operands give " << inferred.tensor->elementType;
+    if (!type.hasRank() || !inferred.tensor->hasRank())
+      continue;
+    if (type.getRank() != inferred.tensor->getRank())
+      return op->emitOpError()
+             << "has a result of rank " << type.getRank()
+             << ", the operands give rank " << inferred.tensor->getRank();
+    for (auto [index, dim] : llvm::enumerate(*inferred.tensor->dims)) {
+      auto extent = dim.getConstant();
+      if (extent && !type.isDynamicDim(index) &&
+          type.getDimSize(index) != *extent)
+        return op->emitOpError()
+               << "has result extent " << type.getDimSize(index) << " in dim "
+               << index << ", the operands give " << *extent;
+    }
+  }
+  return success();
+}
