@@ -1,0 +1,57 @@
+//===- ConvWorkspace.h - Hidden bytes of a CPU convolution ------*- C++ -*-===//
+//
+// What `aten::convolution` allocates inside itself on CPU beyond its output:
+// copies in oneDNN's blocked layouts, scratchpads, im2col columns. The figure
+// follows from which implementation oneDNN (or PyTorch) picks for the shape;
+// docs/Workspaces.md states the rules and what they were measured on.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_ANALYSIS_CONVWORKSPACE_H
+#define KOILA_ANALYSIS_CONVWORKSPACE_H
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace koila {
+
+/// One convolution, concrete extents. `input` is [N, C, spatial...]; `weight`
+/// is [out, in/groups, kernel...].
+struct ConvolutionShape {
+  std::vector<int64_t> input, weight, stride, padding, dilation;
+  int64_t groups = 1;
+  bool hasBias = false;
+  /// Whether `Tensor::suggest_memory_format()` answers ChannelsLast. The
+  /// strides decide, so a tensor of one channel or one pixel may be either:
+  /// `.to()` changes them, `.contiguous()` does not. If false, it is
+  /// contiguous.
+  bool inputChannelsLast = false, weightChannelsLast = false;
+  int64_t elementBytes = 4; // float32
+};
+
+/// The library build and machine the figure is for.
+struct CpuTarget {
+  /// at::get_num_threads().
+  int64_t threads;
+  /// oneDNN's name: "avx512_core", "avx512_core_bf16", "avx2", ...
+  std::string isa;
+  /// The data caches of one core in bytes, 0 if unknown. oneDNN's blocking
+  /// looks at them; few shapes need them for an exact figure.
+  int64_t l1Bytes = 0, l2Bytes = 0;
+};
+
+/// The bytes beyond the output at the worst moment of the call. If not
+/// `exact`, an upper bound.
+struct Workspace {
+  int64_t bytes;
+  bool exact;
+};
+
+/// The hidden bytes of `shape` without gradients, torch 2.13 / oneDNN 3.12.
+Workspace convolutionWorkspace(const ConvolutionShape &shape,
+                               const CpuTarget &target);
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_CONVWORKSPACE_H

@@ -1,0 +1,52 @@
+//===- DimAnalysis.h - Symbolic shapes of every value -----------*- C++ -*-===//
+//
+// A sparse forward dataflow over shape rules: every tensor's dims as
+// expressions over symbols, its element type and strides, and every integer as
+// an expression. Control flow comes through RegionBranchOpInterface.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_ANALYSIS_DIMANALYSIS_H
+#define KOILA_ANALYSIS_DIMANALYSIS_H
+
+#include "koila/Interfaces/Rules.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/DenseMap.h"
+
+namespace koila {
+
+/// Facts about the values of one function. Construction runs the analysis;
+/// operands that a shape rule refuses are diagnosed at their operation and
+/// make it invalid.
+class DimAnalysis {
+public:
+  explicit DimAnalysis(mlir::Operation *function);
+
+  bool isValid() const { return valid; }
+  /// Facts of a value; nothing known for values the analysis never reached.
+  /// Extents and integers that no rule gives are symbols of their own whose
+  /// names start with '_'.
+  const ValueInfo &lookup(mlir::Value value) const;
+
+private:
+  llvm::DenseMap<mlir::Value, ValueInfo> values;
+  bool valid = true;
+};
+
+/// Facts of a function's argument from its type and `koila.` attributes.
+ValueInfo getArgumentInfo(mlir::FunctionOpInterface function, unsigned index);
+
+/// Writes what the analysis finds into the types of `module`, and the facts
+/// about arguments as `koila.assume` at entry. What `--koila-infer-shapes`
+/// runs.
+llvm::LogicalResult inferShapes(mlir::ModuleOp module);
+
+/// The public function of `module` named `name`, or the only public one if
+/// `name` is empty. Diagnoses and returns null if there is none.
+mlir::FunctionOpInterface findFunction(mlir::ModuleOp module,
+                                       llvm::StringRef name);
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_DIMANALYSIS_H

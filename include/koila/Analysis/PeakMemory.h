@@ -1,0 +1,132 @@
+//===- PeakMemory.h - Peak of live memory of a call -------------*- C++ -*-===//
+//
+// Liveness with TorchScript's freeing rule: a value dies after its last use;
+// when that lies inside a loop or branch, after the whole loop or branch; the
+// operands of an operation stay live while it runs. The peak is the maximum
+// over operations of the live storages plus what the operation holds inside.
+// Usable on any function whose operations implement the koila interfaces.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_ANALYSIS_PEAKMEMORY_H
+#define KOILA_ANALYSIS_PEAKMEMORY_H
+
+#include "koila/Analysis/Storage.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/JSON.h"
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace koila {
+
+struct PeakMemoryOptions {
+  /// The function; empty: the only public one.
+  std::string function;
+  /// Threads of the run; 0: OMP_NUM_THREADS, else the cores.
+  int64_t threads = 0;
+  /// oneDNN's name of the instruction set; empty: this machine's.
+  std::string isa;
+};
+
+/// A place in the user's source.
+struct SourcePlace {
+  std::string file;
+  unsigned line = 0, column = 0;
+  std::string function;
+  /// Path of the module in the model, for example `layer1.0.conv1`.
+  std::string module;
+  bool isKnown() const { return !file.empty(); }
+};
+
+/// The innermost frame outside site-packages and the standard library, else
+/// the leaf.
+SourcePlace getSourcePlace(mlir::Location location);
+
+struct LiveTensor {
+  std::string name;
+  int64_t bytes = 0;
+  std::string type;
+  /// "activation", "workspace" or "output".
+  std::string kind;
+  SourcePlace place;
+};
+
+struct TimelineEntry {
+  unsigned index = 0;
+  std::string op;
+  SourcePlace place;
+  /// Bytes live while the operation runs, its results included.
+  int64_t liveBytes = 0;
+  /// Bytes it holds inside at its worst moment, beyond the results.
+  int64_t transientBytes = 0;
+};
+
+struct Inexactness {
+  std::string op;
+  SourcePlace place;
+  std::string reason;
+};
+
+struct Promise {
+  int64_t budgetBytes = 0;
+  int64_t tile = 0;
+  int64_t holdsFrom = 0, holdsTo = 0;
+};
+
+struct PeakReport {
+  std::string function;
+  int64_t threads = 1;
+  std::string isa;
+  std::string batchSymbol;
+  std::optional<int64_t> batchValue;
+  /// None: a symbol has no value; `missing` names it.
+  std::optional<int64_t> peakBytes;
+  std::string missing;
+  int64_t parameterBytes = 0;
+  std::optional<int64_t> inputBytes, outputBytes;
+  std::optional<int64_t> floorBytes;
+  SourcePlace peakPlace;
+  std::string peakOp;
+  std::vector<LiveTensor> liveAtPeak;
+  std::vector<TimelineEntry> timeline;
+  std::optional<Promise> promise;
+  std::vector<Inexactness> inexact;
+  bool exact() const { return inexact.empty() && peakBytes.has_value(); }
+
+  /// The report of docs/Reports.md, schema 1.
+  llvm::json::Value toJSON() const;
+  /// A table, the live tensors at the peak, and a sparkline.
+  void print(llvm::raw_ostream &os) const;
+};
+
+/// The analysis of one function. Construction derives storages and lifetimes;
+/// `evaluate` is cheap and may be called for many values of the symbols.
+class PeakMemoryAnalysis {
+public:
+  PeakMemoryAnalysis(mlir::Operation *function,
+                     const PeakMemoryOptions &options = {});
+  ~PeakMemoryAnalysis();
+
+  bool isValid() const;
+  /// The peak in bytes; none if a symbol without value is needed. Values not
+  /// given are taken from `koila.symbols`.
+  std::optional<int64_t>
+  evaluate(const llvm::StringMap<int64_t> &symbols = {}) const;
+  /// The whole report at the values of `koila.symbols` and `symbols`.
+  PeakReport report(const llvm::StringMap<int64_t> &symbols = {}) const;
+
+private:
+  struct Impl;
+  std::unique_ptr<Impl> impl;
+};
+
+/// Runs the analysis on one function of `module`. Fails, after a diagnostic,
+/// if there is no such function or a shape rule refuses its operands.
+llvm::FailureOr<PeakReport>
+computePeakMemory(mlir::ModuleOp module, const PeakMemoryOptions &options = {});
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_PEAKMEMORY_H

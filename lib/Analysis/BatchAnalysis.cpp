@@ -1,0 +1,166 @@
+//===- BatchAnalysis.cpp - Where the batch is in every value --------------===//
+
+#include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Analysis/DataFlow/SparseAnalysis.h"
+#include "mlir/Analysis/DataFlow/Utils.h"
+
+using namespace mlir;
+using namespace koila;
+
+namespace {
+struct BatchState {
+  BatchFact fact;
+
+  bool operator==(const BatchState &other) const { return fact == other.fact; }
+  static BatchState join(const BatchState &lhs, const BatchState &rhs) {
+    if (lhs.fact.kind == BatchFact::Kind::Unset)
+      return rhs;
+    if (rhs.fact.kind == BatchFact::Kind::Unset || lhs == rhs)
+      return lhs;
+    if (lhs.fact.isMixed())
+      return lhs;
+    if (rhs.fact.isMixed())
+      return rhs;
+    return {BatchFact::mixed("control flow merges values that carry the batch "
+                             "differently",
+                             nullptr)};
+  }
+  void print(raw_ostream &os) const {
+    switch (fact.kind) {
+    case BatchFact::Kind::Unset:
+      os << "unset";
+      break;
+    case BatchFact::Kind::Free:
+      os << "free";
+      break;
+    case BatchFact::Kind::At:
+      os << "at(" << fact.dim << ", " << fact.factor << ")";
+      break;
+    case BatchFact::Kind::Inner:
+      os << "inner(" << fact.dim << ")";
+      break;
+    case BatchFact::Kind::Mixed:
+      os << "mixed: " << fact.reason;
+      break;
+    }
+  }
+};
+
+class BatchLattice : public dataflow::Lattice<BatchState> {
+public:
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(BatchLattice)
+  using Lattice::Lattice;
+};
+
+class BatchPropagation
+    : public dataflow::SparseForwardDataFlowAnalysis<BatchLattice> {
+public:
+  BatchPropagation(DataFlowSolver &solver, const DimAnalysis &dims,
+                   StringRef symbol)
+      : SparseForwardDataFlowAnalysis(solver), dims(dims), symbol(symbol) {}
+
+  LogicalResult visitOperation(Operation *op,
+                               ArrayRef<const BatchLattice *> operands,
+                               ArrayRef<BatchLattice *> results) override {
+    auto set = [&](ArrayRef<BatchFact> facts) {
+      for (auto [lattice, fact] : llvm::zip_equal(results, facts))
+        propagateIfChanged(lattice, lattice->join(BatchState{fact}));
+      return success();
+    };
+    bool all = true;
+    for (const BatchLattice *operand : operands) {
+      const BatchFact &fact = operand->getValue().fact;
+      if (fact.kind == BatchFact::Kind::Unset)
+        return success();
+      if (fact.isMixed())
+        return set(SmallVector<BatchFact>(results.size(), fact));
+      all &= fact.isFree();
+    }
+    // What reads no batch has none; this holds for every operator, opaque
+    // ones included.
+    if (all)
+      return set(SmallVector<BatchFact>(results.size(), BatchFact::free()));
+    auto lookup = [&](Value value) {
+      for (auto [operand, lattice] :
+           llvm::zip_equal(op->getOperands(), operands))
+        if (operand == value)
+          return lattice->getValue().fact;
+      return BatchFact::free();
+    };
+    auto shapes = [&](Value value) { return dims.lookup(value); };
+    BatchRule rule(op, lookup, shapes);
+    if (auto interface = dyn_cast<BatchRuleInterface>(op))
+      interface.inferBatch(rule);
+    else if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
+      rule.mix("koila does not know how '" + opaque.getCallee() +
+               "' treats samples");
+    return set(rule.getResults());
+  }
+
+  void setToEntryState(BatchLattice *lattice) override {
+    BatchFact fact = BatchFact::free();
+    const ValueInfo &info = dims.lookup(lattice->getAnchor());
+    if (info.tensor && info.tensor->hasRank() && !symbol.empty())
+      fact = getFact(*info.tensor);
+    propagateIfChanged(lattice, lattice->join(BatchState{fact}));
+  }
+
+private:
+  BatchFact getFact(const TensorInfo &tensor) {
+    std::optional<BatchFact> found;
+    for (auto [index, dim] : llvm::enumerate(*tensor.dims)) {
+      if (!dim.dependsOn(symbol))
+        continue;
+      auto factor = dim.getMultipleOf(symbol);
+      if (!factor)
+        return BatchFact::mixed("extent " + dim.str() +
+                                    " of an argument is no multiple of " +
+                                    symbol.str(),
+                                nullptr);
+      if (found)
+        return BatchFact::mixed("an argument has the batch in two dims",
+                                nullptr);
+      found = BatchFact::at(index, *factor);
+    }
+    return found.value_or(BatchFact::free());
+  }
+
+  const DimAnalysis &dims;
+  StringRef symbol;
+};
+} // namespace
+
+BatchAnalysis::BatchAnalysis(Operation *function, const DimAnalysis &dims,
+                             StringRef batchSymbol) {
+  DataFlowSolver solver;
+  dataflow::loadBaselineAnalyses(solver);
+  solver.load<BatchPropagation>(dims, batchSymbol);
+  if (failed(solver.initializeAndRun(function)))
+    return;
+  auto record = [&](Value value) {
+    if (const auto *lattice = solver.lookupState<BatchLattice>(value))
+      values[value] = lattice->getValue().fact;
+  };
+  function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    llvm::for_each(op->getResults(), record);
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        llvm::for_each(block.getArguments(), record);
+  });
+}
+
+const BatchFact &BatchAnalysis::lookup(Value value) const {
+  static const BatchFact unset;
+  auto found = values.find(value);
+  return found == values.end() ? unset : found->second;
+}
+
+StringRef koila::getBatchSymbol(ModuleOp module) {
+  auto symbols = module->getAttrOfType<ArrayAttr>(KoilaDialect::kSymbolsAttr);
+  if (symbols)
+    for (auto symbol : symbols.getAsRange<SymbolAttr>())
+      if (symbol.getBatch())
+        return symbol.getName();
+  return {};
+}

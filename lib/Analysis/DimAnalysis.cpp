@@ -1,0 +1,315 @@
+//===- DimAnalysis.cpp - Symbolic shapes of every value -------------------===//
+
+#include "koila/Analysis/DimAnalysis.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Analysis/DataFlow/SparseAnalysis.h"
+#include "mlir/Analysis/DataFlow/Utils.h"
+#include "mlir/Analysis/DataFlowFramework.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+
+using namespace mlir;
+using namespace koila;
+
+namespace {
+
+/// The lattice: uninitialised, then facts, then facts that joins took away.
+/// A null dim or a set `integerLost` is such a loss; the analysis spells it
+/// as a symbol of the value, which joins know nothing of.
+struct DimState {
+  bool initialised = false;
+  std::optional<TensorInfo> tensor;
+  DimExpr integer;
+  bool integerLost = false;
+
+  bool operator==(const DimState &other) const {
+    if (initialised != other.initialised || integer != other.integer ||
+        integerLost != other.integerLost ||
+        tensor.has_value() != other.tensor.has_value())
+      return false;
+    return !tensor || (tensor->dims == other.tensor->dims &&
+                       tensor->elementType == other.tensor->elementType &&
+                       tensor->strides == other.tensor->strides);
+  }
+
+  static DimState join(const DimState &lhs, const DimState &rhs) {
+    if (!lhs.initialised)
+      return rhs;
+    if (!rhs.initialised || lhs == rhs)
+      return lhs;
+    DimState result = lhs;
+    if (lhs.integerLost || rhs.integerLost || lhs.integer != rhs.integer) {
+      result.integer = {};
+      result.integerLost = true;
+    }
+    if (!lhs.tensor || !rhs.tensor) {
+      result.tensor.reset();
+      return result;
+    }
+    TensorInfo &tensor = *result.tensor;
+    if (lhs.tensor->elementType != rhs.tensor->elementType)
+      tensor.elementType = {};
+    if (lhs.tensor->strides != rhs.tensor->strides)
+      tensor.strides.reset();
+    if (!lhs.tensor->hasRank() || !rhs.tensor->hasRank() ||
+        lhs.tensor->getRank() != rhs.tensor->getRank()) {
+      tensor.dims.reset();
+      tensor.strides.reset();
+      return result;
+    }
+    for (auto [dim, left, right] : llvm::zip_equal(
+             *tensor.dims, *lhs.tensor->dims, *rhs.tensor->dims))
+      if (left != right)
+        dim = DimExpr();
+    return result;
+  }
+
+  void print(raw_ostream &os) const {
+    if (!initialised)
+      os << "<uninitialised>";
+    else if (tensor && tensor->hasRank())
+      llvm::interleaveComma(*tensor->dims, os, [&](DimExpr dim) {
+        os << (dim ? dim.str() : std::string("?"));
+      });
+    else if (integer)
+      os << integer;
+    else
+      os << "<unknown>";
+  }
+};
+
+class DimLattice : public dataflow::Lattice<DimState> {
+public:
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(DimLattice)
+  using Lattice::Lattice;
+};
+
+/// Gives values without a fact a symbol, in the order in which they are met.
+class LocalSymbols {
+public:
+  std::string get(Value value) {
+    auto [entry, isNew] = numbers.try_emplace(value, numbers.size());
+    return "_" + std::to_string(entry->second);
+  }
+
+private:
+  llvm::DenseMap<Value, size_t> numbers;
+};
+
+static ValueInfo toInfo(const DimState &state, Value value,
+                        LocalSymbols &symbols) {
+  ValueInfo info;
+  info.tensor = state.tensor;
+  info.integer = state.integer;
+  MLIRContext *context = value.getContext();
+  if (!info.integer && value.getType().isIntOrIndex())
+    info.integer = DimExpr::symbol(context, symbols.get(value));
+  if (info.tensor && info.tensor->hasRank())
+    for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
+      if (!dim)
+        dim = DimExpr::symbol(context, symbols.get(value) + "d" +
+                                           std::to_string(index));
+  return info;
+}
+
+class DimPropagation
+    : public dataflow::SparseForwardDataFlowAnalysis<DimLattice> {
+public:
+  DimPropagation(DataFlowSolver &solver, LocalSymbols &symbols,
+                 const llvm::DenseMap<Value, DimState> &lost)
+      : SparseForwardDataFlowAnalysis(solver), symbols(symbols), lost(lost) {}
+
+  LogicalResult initialize(Operation *top) override {
+    for (const auto &[value, state] : lost) {
+      DimLattice *lattice = getLatticeElement(value);
+      propagateIfChanged(lattice, lattice->join(state));
+    }
+    return SparseForwardDataFlowAnalysis::initialize(top);
+  }
+
+  LogicalResult visitOperation(Operation *op,
+                               ArrayRef<const DimLattice *> operands,
+                               ArrayRef<DimLattice *> results) override {
+    auto rule = dyn_cast<ShapeRuleInterface>(op);
+    if (!rule) {
+      setAllToEntryStates(results);
+      return success();
+    }
+    // Wait for all operands: a rule on a fact that is still to come would
+    // report conflicts that are none.
+    for (const DimLattice *operand : operands)
+      if (!operand->getValue().initialised)
+        return success();
+    auto lookup = [&](Value value) {
+      for (auto [operand, lattice] : llvm::zip_equal(op->getOperands(),
+                                                     operands))
+        if (operand == value)
+          return toInfo(lattice->getValue(), value, symbols);
+      return ValueInfo();
+    };
+    ShapeRule shapes(op, lookup);
+    if (failed(rule.inferShapes(shapes)))
+      return failure();
+    for (auto [lattice, info, result] : llvm::zip_equal(
+             results, shapes.getResults(), op->getResults())) {
+      DimState state;
+      state.initialised = true;
+      state.tensor = info.tensor;
+      state.integer = info.integer;
+      // What no rule says, the type may.
+      if (!state.tensor && isa<TensorType>(result.getType()))
+        state.tensor = stated(result);
+      propagateIfChanged(lattice, lattice->join(state));
+    }
+    return success();
+  }
+
+  void setToEntryState(DimLattice *lattice) override {
+    Value value = lattice->getAnchor();
+    DimState state;
+    state.initialised = true;
+    auto argument = dyn_cast<BlockArgument>(value);
+    auto function =
+        argument ? dyn_cast<FunctionOpInterface>(argument.getOwner()
+                                                     ->getParentOp())
+                 : FunctionOpInterface();
+    if (function && argument.getOwner()->isEntryBlock()) {
+      ValueInfo info = getArgumentInfo(function, argument.getArgNumber());
+      state.tensor = info.tensor;
+      state.integer = info.integer;
+    } else if (isa<TensorType>(value.getType())) {
+      state.tensor = stated(value);
+    } else {
+      state.integerLost = true;
+    }
+    propagateIfChanged(lattice, lattice->join(state));
+  }
+
+private:
+  TensorInfo stated(Value value) {
+    auto type = cast<TensorType>(value.getType());
+    if (!type.hasRank() || type.hasStaticShape())
+      return getTensorInfoFromType(type, "");
+    return getTensorInfoFromType(type, symbols.get(value));
+  }
+
+  LocalSymbols &symbols;
+  const llvm::DenseMap<Value, DimState> &lost;
+};
+
+/// Whether a join took something away, which has a symbol instead.
+bool hasLost(const DimState &state) {
+  if (state.integerLost && !state.integer)
+    return true;
+  return state.tensor && state.tensor->hasRank() &&
+         llvm::any_of(*state.tensor->dims, [](DimExpr dim) { return !dim; });
+}
+} // namespace
+
+ValueInfo koila::getArgumentInfo(FunctionOpInterface function,
+                                 unsigned index) {
+  ValueInfo info;
+  Type type = function.getArgumentTypes()[index];
+  if (!isa<TensorType>(type))
+    return info;
+  std::string prefix = "_a" + std::to_string(index);
+  info.tensor = getTensorInfoFromType(type, prefix);
+  TensorInfo &tensor = *info.tensor;
+  if (auto dims = function.getArgAttrOfType<DimsAttr>(
+          index, KoilaDialect::kDimsAttr)) {
+    tensor.dims.emplace();
+    for (DimExprAttr expr : dims.getExprs())
+      tensor.dims->push_back(expr);
+  }
+  if (!tensor.hasRank())
+    return info;
+  // Contiguous unless said otherwise; an assumption that the guard checks
+  // where a rewritten program relies on it.
+  auto format = function.getArgAttrOfType<StringAttr>(
+      index, KoilaDialect::kMemoryFormatAttr);
+  tensor = format && format.getValue() == "channels_last"
+               ? TensorInfo::channelsLast(*tensor.dims, tensor.elementType)
+               : TensorInfo::contiguous(*tensor.dims, tensor.elementType);
+  return info;
+}
+
+/// Calls `callback` with every value that control flow merges.
+static void
+forEachMerged(Operation *function, llvm::function_ref<void(Value)> callback) {
+  function->walk([&](RegionBranchOpInterface branch) {
+    llvm::for_each(branch->getResults(), callback);
+    for (Region &region : branch->getRegions())
+      for (Block &block : region)
+        llvm::for_each(block.getArguments(), callback);
+  });
+}
+
+DimAnalysis::DimAnalysis(Operation *function) {
+  LocalSymbols symbols;
+  // A value that changes from iteration to iteration starts as a constant and
+  // loses it at the join; what was computed from the constant by then would
+  // lose its relation to the value. So the run is repeated with what was lost
+  // known from the start, until nothing more is; each round adds a value.
+  llvm::DenseMap<Value, DimState> lost;
+  while (true) {
+    DataFlowSolver solver;
+    dataflow::loadBaselineAnalyses(solver);
+    solver.load<DimPropagation>(symbols, lost);
+    if (failed(solver.initializeAndRun(function))) {
+      valid = false;
+      return;
+    }
+    size_t before = lost.size();
+    forEachMerged(function, [&](Value value) {
+      const auto *lattice = solver.lookupState<DimLattice>(value);
+      if (lattice && hasLost(lattice->getValue()))
+        lost.try_emplace(value, lattice->getValue());
+    });
+    if (lost.size() != before)
+      continue;
+    auto record = [&](Value value) {
+      const auto *lattice = solver.lookupState<DimLattice>(value);
+      if (lattice && lattice->getValue().initialised)
+        values[value] = toInfo(lattice->getValue(), value, symbols);
+    };
+    function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+      llvm::for_each(op->getResults(), record);
+      for (Region &region : op->getRegions())
+        for (Block &block : region)
+          llvm::for_each(block.getArguments(), record);
+    });
+    return;
+  }
+}
+
+const ValueInfo &DimAnalysis::lookup(Value value) const {
+  static const ValueInfo nothing;
+  auto found = values.find(value);
+  return found == values.end() ? nothing : found->second;
+}
+
+FunctionOpInterface koila::findFunction(ModuleOp module, StringRef name) {
+  FunctionOpInterface found;
+  std::string names;
+  for (auto function : module.getOps<FunctionOpInterface>()) {
+    if (function.isExternal())
+      continue;
+    if (!name.empty() && function.getName() == name)
+      return function;
+    if (!function.isPublic())
+      continue;
+    names += (names.empty() ? "'" : ", '") + function.getName().str() + "'";
+    if (name.empty() && found) {
+      module.emitError() << "several functions: say which by function=NAME "
+                         << "(" << names << ")";
+      return {};
+    }
+    found = function;
+  }
+  if (name.empty() && found)
+    return found;
+  if (name.empty())
+    module.emitError() << "the module has no function";
+  else
+    module.emitError() << "no function '" << name << "'; there is " << names;
+  return {};
+}

@@ -1,0 +1,313 @@
+//===- Storage.cpp - Alias classes and tie resolution ---------------------===//
+
+#include "koila/Analysis/Storage.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+
+using namespace mlir;
+using namespace koila;
+
+namespace {
+/// Disjoint sets of values that share a storage, with what a tie must know of
+/// the whole set kept at its root, so that no question walks the members.
+class AliasClasses {
+public:
+  struct Summary {
+    unsigned allocations = 0;
+    bool external = false;
+  };
+
+  void insert(Value value) { get(value); }
+  bool contains(Value value) const { return indices.contains(value); }
+  void unite(Value lhs, Value rhs) {
+    size_t left = root(get(lhs)), right = root(get(rhs));
+    if (left == right)
+      return;
+    if (sizes[left] < sizes[right])
+      std::swap(left, right);
+    parents[right] = left;
+    sizes[left] += sizes[right];
+    summaries[left].allocations += summaries[right].allocations;
+    summaries[left].external |= summaries[right].external;
+  }
+  Summary &summary(Value value) { return summaries[root(get(value))]; }
+  size_t classOf(Value value) { return root(get(value)); }
+
+private:
+  size_t get(Value value) {
+    auto [entry, isNew] = indices.try_emplace(value, parents.size());
+    if (isNew) {
+      parents.push_back(parents.size());
+      sizes.push_back(1);
+      summaries.emplace_back();
+    }
+    return entry->second;
+  }
+  size_t root(size_t index) {
+    while (parents[index] != index)
+      index = parents[index] = parents[parents[index]];
+    return index;
+  }
+
+  llvm::DenseMap<Value, size_t> indices;
+  SmallVector<size_t> parents, sizes;
+  SmallVector<Summary> summaries;
+};
+} // namespace
+
+/// Builds alias classes in program order, deciding each tie when it is met.
+class StorageAnalysis::Builder {
+public:
+  Builder(StorageAnalysis &result, Operation *function, const DimAnalysis &dims)
+      : result(result), function(function), dims(dims) {}
+
+  void run() {
+    for (Region &region : function->getRegions())
+      for (Block &block : region)
+        for (Value argument : block.getArguments())
+          if (isa<TensorType>(argument.getType()))
+            makeExternal(argument);
+    for (Region &region : function->getRegions())
+      visit(region);
+    collect();
+  }
+
+private:
+  void makeExternal(Value value) {
+    classes.summary(value).external = true;
+  }
+  void allocate(Value value) {
+    allocations.insert(value);
+    ++classes.summary(value).allocations;
+  }
+
+  void visit(Region &region) {
+    for (Block &block : region)
+      for (Operation &op : block)
+        visit(&op);
+  }
+
+  void visit(Operation *op) {
+    if (auto branch = dyn_cast<RegionBranchOpInterface>(op)) {
+      // What is carried in: before the body, so that the body's ties see it.
+      unite(branch, RegionBranchPoint::parent());
+      for (Region &region : op->getRegions())
+        visit(region);
+      for (Region &region : op->getRegions())
+        for (Block &block : region)
+          if (auto terminator = dyn_cast<RegionBranchTerminatorOpInterface>(
+                  block.getTerminator()))
+            unite(branch, terminator);
+      return;
+    }
+    for (Region &region : op->getRegions())
+      visit(region);
+    auto rule = dyn_cast<MemoryRuleInterface>(op);
+    auto shapes = [&](Value value) { return dims.lookup(value); };
+    StorageRule facts(op, shapes);
+    if (rule)
+      rule.describeStorage(facts);
+    for (auto [value, fact] :
+         llvm::zip_equal(op->getResults(), facts.getResults())) {
+      if (!isa<TensorType>(value.getType()))
+        continue;
+      classes.insert(value);
+      if (!fact.exact)
+        result.guesses.emplace_back(op, "view or copy depends on strides that "
+                                        "are not known");
+      switch (fact.kind) {
+      case StorageFact::Kind::New:
+        if (rule || !aliasOpaque(op, value))
+          allocate(value);
+        break;
+      case StorageFact::Kind::Alias:
+        classes.unite(fact.operand, value);
+        viewOf[value] = fact.operand;
+        break;
+      case StorageFact::Kind::Tied:
+        if (mayReuse(op, fact.operand)) {
+          result.reusing.insert(op);
+          classes.unite(fact.operand, value);
+        } else {
+          allocate(value);
+        }
+        break;
+      case StorageFact::Kind::Keeps:
+        makeExternal(value);
+        break;
+      }
+    }
+  }
+
+  /// An operator that koila knows nothing of: its schema may say that the
+  /// result shares storage with an operand. True if it does.
+  bool aliasOpaque(Operation *op, Value value) {
+    auto opaque = dyn_cast<TorchOpaqueOp>(op);
+    if (!opaque || !opaque.getAliases())
+      return false;
+    auto aliases = dyn_cast<ArrayAttr>(
+        (*opaque.getAliases())[cast<OpResult>(value).getResultNumber()]);
+    bool any = false;
+    if (aliases)
+      for (auto index : aliases.getAsRange<IntegerAttr>()) {
+        if (index.getInt() < 0 || index.getInt() >= op->getNumOperands())
+          continue;
+        Value operand = op->getOperand(index.getInt());
+        if (!isa<TensorType>(operand.getType()))
+          continue;
+        classes.unite(operand, value);
+        viewOf[value] = operand;
+        any = true;
+      }
+    return any;
+  }
+
+  template <typename Point>
+  void unite(RegionBranchOpInterface branch, Point point) {
+    SmallVector<RegionSuccessor> successors;
+    RegionBranchPoint from(point);
+    branch.getSuccessorRegions(from, successors);
+    for (RegionSuccessor &successor : successors) {
+      OperandRange operands = getOperands(branch, point, successor);
+      ValueRange inputs = successor.getSuccessorInputs();
+      for (auto [operand, input] : llvm::zip(operands, inputs)) {
+        if (!isa<TensorType>(input.getType()))
+          continue;
+        classes.unite(operand, input);
+        if (isa<BlockArgument>(input) && from.isParent())
+          carriedFrom[input] = operand;
+      }
+    }
+  }
+
+  static OperandRange getOperands(RegionBranchOpInterface branch,
+                                  RegionBranchPoint,
+                                  RegionSuccessor &successor) {
+    return branch.getEntrySuccessorOperands(successor);
+  }
+  static OperandRange getOperands(RegionBranchOpInterface,
+                                  RegionBranchTerminatorOpInterface terminator,
+                                  RegionSuccessor &successor) {
+    return terminator.getSuccessorOperands(successor);
+  }
+  //===--------------------------------------------------------------------===//
+  // Ties
+  //===--------------------------------------------------------------------===//
+
+  /// Whether `use` may run after `op`. `value` is what it uses.
+  bool runsAfter(Operation *use, Operation *op, Value value) const {
+    if (use == op)
+      return false;
+    // An operation that encloses `op` took the value in before.
+    if (use->isProperAncestor(op))
+      return false;
+    // The next iteration of a loop around both sees a value from outside the
+    // loop again.
+    for (Operation *parent = op->getParentOp(); parent && parent != function;
+         parent = parent->getParentOp())
+      if (isa<LoopLikeOpInterface>(parent) && parent->isAncestor(use) &&
+          !parent->isAncestor(value.getParentRegion()->getParentOp()))
+        return true;
+    for (Operation *ancestor = use; ancestor;
+         ancestor = ancestor->getParentOp())
+      if (Operation *other = ancestor->getBlock()
+                                 ? ancestor->getBlock()->findAncestorOpInBlock(
+                                       *op)
+                                 : nullptr)
+        return other == ancestor || other->isBeforeInBlock(ancestor);
+    return true;
+  }
+
+  bool mayReuse(Operation *op, Value operand) {
+    // The storage: exactly one allocation of this function, nobody else's.
+    const AliasClasses::Summary &summary = classes.summary(operand);
+    if (summary.external || summary.allocations != 1)
+      return false;
+    // Everything that still shows the old contents: the operand, what it is a
+    // view of or was carried in from, and other views of those.
+    SmallVector<Value> stale{operand};
+    llvm::SmallDenseSet<Value> seen{operand};
+    auto push = [&](Value value) {
+      if (value && seen.insert(value).second)
+        stale.push_back(value);
+    };
+    for (size_t index = 0; index < stale.size(); ++index) {
+      Value value = stale[index];
+      push(viewOf.lookup(value));
+      push(carriedFrom.lookup(value));
+      // A loop inside which `op` writes must not read a value from outside
+      // again: `op` itself is such a reader.
+      for (OpOperand &use : value.getUses()) {
+        Operation *user = use.getOwner();
+        if (user == op) {
+          if (use.get() == operand && escapesLoop(op, value))
+            return false;
+          continue;
+        }
+        if (runsAfter(user, op, value))
+          return false;
+        for (Value view : user->getResults())
+          if (viewOf.lookup(view) == value)
+            push(view);
+      }
+    }
+    // The operand must not be given twice: the write would change the other.
+    return llvm::count(op->getOperands(), operand) == 1;
+  }
+
+  /// Whether `value` is defined outside a loop that runs `op` repeatedly.
+  bool escapesLoop(Operation *op, Value value) const {
+    for (Operation *parent = op->getParentOp(); parent && parent != function;
+         parent = parent->getParentOp())
+      if (isa<LoopLikeOpInterface>(parent) &&
+          !parent->isAncestor(value.getParentRegion()->getParentOp()))
+        return true;
+    return false;
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Result
+  //===--------------------------------------------------------------------===//
+
+  void collect() {
+    llvm::DenseMap<size_t, Storage *> byClass;
+    auto add = [&](Value value) {
+      if (!isa<TensorType>(value.getType()) || !classes.contains(value))
+        return;
+      Storage *&storage = byClass[classes.classOf(value)];
+      if (!storage) {
+        storage =
+            result.storages.emplace_back(std::make_unique<Storage>()).get();
+        storage->external = classes.summary(value).external;
+      }
+      storage->values.push_back(value);
+      if (allocations.contains(value))
+        storage->allocations.push_back(cast<OpResult>(value));
+      result.byValue[value] = storage;
+    };
+    function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+      for (Region &region : op->getRegions())
+        for (Block &block : region)
+          llvm::for_each(block.getArguments(), add);
+      llvm::for_each(op->getResults(), add);
+    });
+  }
+
+  StorageAnalysis &result;
+  Operation *function;
+  const DimAnalysis &dims;
+  AliasClasses classes;
+  llvm::DenseSet<Value> allocations;
+  llvm::DenseMap<Value, Value> viewOf, carriedFrom;
+};
+
+StorageAnalysis::StorageAnalysis(Operation *function, const DimAnalysis &dims) {
+  Builder(*this, function, dims).run();
+}
+
+StorageAnalysis::~StorageAnalysis() = default;
+
+const Storage *StorageAnalysis::lookup(Value value) const {
+  return byValue.lookup(value);
+}
