@@ -1,0 +1,121 @@
+//===- PassOptions.h - Reading and refusing pass options --------*- C++ -*-===//
+//
+// An option that belongs to later work is refused, never ignored.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
+#define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
+
+#include "koila/Dialect/Koila/Transforms/Tiling.h"
+#include "koila/Support/ByteSize.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/Support/MathExtras.h"
+
+namespace koila {
+
+/// Fails with an error unless `value` is `supported`; the rest of `known` is
+/// "not supported yet".
+inline llvm::LogicalResult checkChoice(mlir::Operation *op,
+                                       llvm::StringRef option,
+                                       llvm::StringRef value,
+                                       llvm::ArrayRef<llvm::StringRef> supported,
+                                       llvm::ArrayRef<llvm::StringRef> later) {
+  if (llvm::is_contained(supported, value))
+    return mlir::success();
+  // `cuda:0` and other spellings with an argument.
+  llvm::StringRef head = value.take_until(
+      [](char c) { return c == ':' || c == '('; });
+  mlir::InFlightDiagnostic error = op->emitError();
+  if (llvm::is_contained(later, head))
+    error << option << "=" << value << " is not supported yet";
+  else
+    error << "unknown " << option << "=" << value;
+  error << "; use " << option << "=" << supported.front();
+  for (llvm::StringRef other : supported.drop_front())
+    error << " or " << option << "=" << other;
+  return mlir::failure();
+}
+
+/// An option without any supported value so far.
+inline llvm::LogicalResult checkUnset(mlir::Operation *op,
+                                      llvm::StringRef option,
+                                      llvm::StringRef value) {
+  if (value.empty())
+    return mlir::success();
+  return op->emitError() << option << "=" << value
+                         << " is not supported yet; leave it out";
+}
+
+template <typename PassT>
+llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
+                                                      mlir::Operation *op) {
+  if (failed(checkChoice(op, "mode", pass.mode, {"inference"},
+                         {"forward-with-grad", "train"})) ||
+      failed(checkChoice(op, "allocator", pass.allocator, {"exact"},
+                         {"cuda"})) ||
+      failed(checkChoice(op, "device", pass.device, {"cpu"}, {"cuda"})) ||
+      failed(checkUnset(op, "loss", pass.loss)) ||
+      failed(checkUnset(op, "optimizer", pass.optimizer)) ||
+      failed(checkUnset(op, "grads", pass.grads)))
+    return mlir::failure();
+  if (pass.threads < 0)
+    return op->emitError() << "threads=" << pass.threads << " is negative";
+  PeakMemoryOptions options;
+  options.function = pass.function;
+  options.threads = pass.threads;
+  return options;
+}
+
+/// Bytes of a `budget=` option; none if it is empty.
+inline llvm::FailureOr<std::optional<int64_t>>
+getBudget(llvm::StringRef text, mlir::Operation *op) {
+  if (text.empty())
+    return std::optional<int64_t>();
+  std::string problem;
+  std::optional<int64_t> bytes = parseByteSize(text, problem);
+  if (!bytes)
+    return op->emitError() << "budget=" << text << ": " << problem;
+  return bytes;
+}
+
+template <typename PassT>
+llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
+                                                mlir::Operation *op) {
+  auto analysis = getAnalysisOptions(pass, op);
+  if (failed(analysis) ||
+      failed(checkChoice(op, "guard", pass.guard, {"warn", "raise"}, {})) ||
+      failed(checkChoice(op, "grad", pass.grad, {"guard"}, {"off"})) ||
+      failed(checkChoice(op, "random", pass.random, {"refuse"},
+                         {"full-batch-masks", "per-tile"})) ||
+      failed(checkChoice(op, "batchnorm", pass.batchnorm, {"refuse"},
+                         {"two-pass", "per-tile"})))
+    return mlir::failure();
+  auto budget = getBudget(pass.budget, op);
+  if (failed(budget))
+    return mlir::failure();
+  TilingOptions options;
+  options.analysis = *analysis;
+  options.guard = pass.guard;
+  options.budget = *budget;
+  options.tile = pass.tile;
+  if ((options.tile != 0) == options.budget.has_value())
+    return op->emitError()
+           << "give either tile=N (a power of two) or budget=BYTES, for "
+           << "example budget=64MiB";
+  if (options.tile < 0 || (options.tile != 0 && !llvm::isPowerOf2_64(
+                                                    options.tile)))
+    return op->emitError() << "tile=" << options.tile
+                           << " is no power of two";
+  return options;
+}
+
+/// The stage checks that passes run at entry; see VerifyStage.cpp.
+llvm::LogicalResult verifyInferred(mlir::ModuleOp module);
+llvm::LogicalResult verifyImported(mlir::ModuleOp module);
+llvm::LogicalResult verifyTiled(mlir::ModuleOp module);
+llvm::LogicalResult verifyEmittable(mlir::ModuleOp module);
+
+} // namespace koila
+
+#endif // KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H

@@ -1,0 +1,84 @@
+//===- PeakMemory.cpp - Report the peak of live memory --------------------===//
+
+#include "koila/Analysis/PeakMemory.h"
+#include "PassOptions.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/Transforms/Passes.h"
+#include "koila/Support/OutputFile.h"
+#include "mlir/IR/Remarks.h"
+#include "llvm/Support/FormatVariadic.h"
+
+namespace koila {
+#define GEN_PASS_DEF_PEAKMEMORYPASS
+#include "koila/Dialect/Koila/Transforms/Passes.h.inc"
+} // namespace koila
+
+using namespace mlir;
+using namespace koila;
+
+namespace {
+struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
+  using Base::Base;
+  // Read by PassOptions.h.
+  using Base::allocator, Base::device, Base::function, Base::grads, Base::loss,
+      Base::mode, Base::optimizer, Base::threads;
+
+  LogicalResult write(const PeakReport &report) {
+    auto print = [&](llvm::raw_ostream &os) {
+      if (format == "json")
+        os << llvm::formatv("{0:2}", report.toJSON()) << "\n";
+      else
+        report.print(os);
+    };
+    if (output.empty()) {
+      print(llvm::errs());
+      return success();
+    }
+    std::string problem;
+    if (!writeOutputFile(output, print, problem))
+      return getOperation().emitError() << problem;
+    return success();
+  }
+
+  LogicalResult run() {
+    ModuleOp module = getOperation();
+    auto options = getAnalysisOptions(*this, module);
+    if (failed(options) ||
+        failed(checkChoice(module, "format", format, {"text", "json"}, {})))
+      return failure();
+    auto limit = getBudget(budget, module);
+    if (failed(limit))
+      return failure();
+    FunctionOpInterface function = findFunction(module, options->function);
+    if (!function)
+      return failure();
+    PeakMemoryAnalysis analysis(function, *options);
+    if (!analysis.isValid())
+      return failure();
+    PeakReport report = analysis.report();
+    if (*limit && !report.peakBytes)
+      return function.emitError()
+             << "budget needs a value for symbol '" << report.missing
+             << "' (--batch " << report.missing << "=N)";
+    if (failed(write(report)))
+      return failure();
+    if (report.peakBytes)
+      remark::analysis(function.getLoc(), remark::RemarkOpts::name("PeakMemory")
+                                              .category("koila-peak-memory")
+                                              .function(function.getName()))
+          << remark::metric("PeakBytes", *report.peakBytes)
+          << remark::metric("Exact", report.exact());
+    if (*limit && *report.peakBytes > **limit)
+      return function.emitError()
+             << "the peak of " << formatBytes(*report.peakBytes)
+             << " exceeds the budget of " << formatBytes(**limit);
+    return success();
+  }
+
+  void runOnOperation() override {
+    if (failed(run()))
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+} // namespace

@@ -1,0 +1,271 @@
+//===- TileBatch.cpp - Choose a tile and keep the promise -----------------===//
+//
+// The tile is the largest power of two whose re-analysed program fits the
+// budget: what is proved is what is emitted. Peaks are not monotone in the
+// tile, since a constant workspace can vanish at one sample, so every power of
+// two is analysed.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PassOptions.h"
+#include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/Transforms/Passes.h"
+#include "koila/Dialect/Koila/Transforms/Tiling.h"
+#include "koila/Support/ByteSize.h"
+#include "mlir/IR/Remarks.h"
+#include "llvm/Support/MathExtras.h"
+
+namespace koila {
+#define GEN_PASS_DEF_TILEBATCHPASS
+#include "koila/Dialect/Koila/Transforms/Passes.h.inc"
+} // namespace koila
+
+using namespace mlir;
+using namespace koila;
+
+static remark::RemarkOpts remarkOptions(FunctionOpInterface function) {
+  return remark::RemarkOpts::name("BatchTiling")
+      .category("koila-tile-batch")
+      .function(function.getName());
+}
+
+std::optional<int64_t> koila::getPeakUpTo(const PeakMemoryAnalysis &analysis,
+                                          StringRef batchSymbol, int64_t batch,
+                                          int64_t tile) {
+  std::optional<int64_t> most;
+  auto consider = [&](int64_t samples) {
+    llvm::StringMap<int64_t> symbols;
+    symbols[batchSymbol] = samples;
+    auto peak = analysis.evaluate(symbols);
+    if (peak)
+      most = std::max(most.value_or(0), *peak);
+    return peak.has_value();
+  };
+  if (!consider(batch))
+    return std::nullopt;
+  for (int64_t size = tile; size >= 1; size /= 2) {
+    // The largest batch up to `batch` that runs a tile of this size: the
+    // batch itself if it has full tiles or this bit, else the next lower one
+    // with all lower bits set.
+    bool runs = size == tile ? batch >= size : (batch & size) != 0;
+    int64_t samples = runs ? batch : batch / (2 * size) * (2 * size) - 1;
+    if (samples >= 1 && !consider(samples))
+      return std::nullopt;
+  }
+  return most;
+}
+
+/// The live tensors at the peak, largest first, as notes of an error.
+static void attachLiveTensors(InFlightDiagnostic &error,
+                              const PeakReport &report) {
+  constexpr size_t kMost = 10;
+  for (size_t index = 0; index < std::min(kMost, report.liveAtPeak.size());
+       ++index) {
+    const LiveTensor &tensor = report.liveAtPeak[index];
+    Diagnostic &note = error.attachNote();
+    note << "live at the peak: " << formatBytes(tensor.bytes) << ", "
+         << tensor.kind << " of " << tensor.name;
+    if (!tensor.type.empty())
+      note << ", " << tensor.type;
+    if (tensor.place.isKnown())
+      note << ", at " << tensor.place.file << ":" << tensor.place.line;
+  }
+  if (report.liveAtPeak.size() > kMost)
+    error.attachNote() << "and " << report.liveAtPeak.size() - kMost
+                       << " more";
+}
+
+/// A figure that misses bytes cannot carry a promise.
+static LogicalResult checkBounded(FunctionOpInterface function,
+                                  const PeakReport &report) {
+  for (const Inexactness &entry : report.inexact) {
+    if (StringRef(entry.reason).contains("upper bound"))
+      continue;
+    InFlightDiagnostic error = function.emitError()
+                               << "a budget cannot be promised: memory of '"
+                               << entry.op << "' is not known exactly ("
+                               << entry.reason << ")";
+    if (entry.place.isKnown())
+      error << " at " << entry.place.file << ":" << entry.place.line;
+    error << "; give tile=N instead";
+    return failure();
+  }
+  return success();
+}
+
+namespace {
+/// The record that emission needs, and the report that travels along.
+class Result {
+public:
+  Result(ModuleOp module, FunctionOpInterface function,
+         const TilingOptions &options)
+      : module(module), function(function), options(options) {}
+
+  void writeRecord(int64_t tile, StringRef symbol,
+                   std::optional<int64_t> holdsTo) {
+    Builder builder(module.getContext());
+    SmallVector<NamedAttribute> entries{
+        builder.getNamedAttr("tile", builder.getI64IntegerAttr(tile)),
+        builder.getNamedAttr("guard", builder.getStringAttr(options.guard)),
+        builder.getNamedAttr("batch_symbol", builder.getStringAttr(symbol))};
+    if (holdsTo)
+      entries.push_back(builder.getNamedAttr(
+          "holds_to", builder.getI64IntegerAttr(*holdsTo)));
+    function->setAttr(KoilaDialect::kTiledAttr,
+                      builder.getDictionaryAttr(entries));
+  }
+
+  void writeReport(PeakReport report) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    os << report.toJSON();
+    module->setAttr(KoilaDialect::kReportAttr,
+                    StringAttr::get(module.getContext(), text));
+  }
+
+private:
+  ModuleOp module;
+  FunctionOpInterface function;
+  const TilingOptions &options;
+};
+} // namespace
+
+static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
+                                const TilingOptions &options,
+                                StringRef symbol) {
+  FailureOr<TiledFunction> tiled = TiledFunction::create(function, symbol);
+  if (failed(tiled))
+    return failure();
+  tiled->setTile(options.tile);
+  remark::passed(function.getLoc(), remarkOptions(function))
+      << remark::add("batch runs in tiles as asked")
+      << remark::metric("Tile", options.tile);
+  Result result(module, function, options);
+  result.writeRecord(options.tile, symbol, std::nullopt);
+  PeakMemoryAnalysis analysis(function, options.analysis);
+  result.writeReport(analysis.report());
+  return success();
+}
+
+static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
+                                  const TilingOptions &options,
+                                  StringRef symbol) {
+  int64_t budget = *options.budget;
+  PeakMemoryAnalysis untiled(function, options.analysis);
+  PeakReport report = untiled.report();
+  if (!report.peakBytes)
+    return function.emitError()
+           << "budget needs a value for symbol '" << report.missing
+           << "' (--batch " << report.missing << "=N)";
+  if (failed(checkBounded(function, report)))
+    return failure();
+  Result result(module, function, options);
+  int64_t batch = report.batchValue.value_or(0);
+  // An untiled program's peak need not grow with the batch either: oneDNN may
+  // take a larger workspace for one sample.
+  auto untiledPeak =
+      symbol.empty() ? report.peakBytes
+                     : getPeakUpTo(untiled, symbol, batch, batch > 0 ? 1 : 0);
+  if (untiledPeak && *untiledPeak <= budget) {
+    report.promise = Promise{budget, batch, 0, batch};
+    result.writeReport(report);
+    remark::passed(function.getLoc(), remarkOptions(function))
+        << remark::add("enough memory: the batch is not split")
+        << remark::metric("PeakBytes", *report.peakBytes)
+        << remark::metric("BudgetBytes", budget);
+    function.emitRemark() << "enough memory: the untiled peak of "
+                          << formatBytes(*report.peakBytes)
+                          << " is within the budget of " << formatBytes(budget)
+                          << "; the batch is not split";
+    return success();
+  }
+  if (symbol.empty())
+    return function.emitError()
+           << "the peak of " << formatBytes(*report.peakBytes)
+           << " exceeds the budget of " << formatBytes(budget)
+           << ", and no symbol is the batch: give one by --input";
+  FailureOr<TiledFunction> tiled = TiledFunction::create(function, symbol);
+  if (failed(tiled))
+    return failure();
+  std::optional<int64_t> chosen, least;
+  int64_t leastTile = 1;
+  for (int64_t tile = batch > 0 ? llvm::bit_floor<uint64_t>(batch) : 1;
+       tile >= 1; tile /= 2) {
+    tiled->setTile(tile);
+    PeakMemoryAnalysis analysis(function, options.analysis);
+    auto peak = getPeakUpTo(analysis, symbol, batch, tile);
+    if (!peak)
+      return function.emitError()
+             << "the peak of the program at tile " << tile << " is not known";
+    remark::analysis(function.getLoc(), remarkOptions(function))
+        << remark::metric("Tile", tile) << remark::metric("PeakBytes", *peak)
+        << remark::metric("BudgetBytes", budget);
+    if (!least || *peak < *least) {
+      least = peak;
+      leastTile = tile;
+    }
+    if (*peak <= budget && !chosen)
+      chosen = tile;
+  }
+  tiled->setTile(chosen.value_or(leastTile));
+  PeakMemoryAnalysis analysis(function, options.analysis);
+  PeakReport final = analysis.report();
+  final.floorBytes = least;
+  if (!chosen) {
+    InFlightDiagnostic error =
+        function.emitError()
+        << "no tile fits the budget of " << formatBytes(budget)
+        << ": the smallest budget that works is " << formatBytes(*least)
+        << ", with tile " << leastTile << " for " << symbol << " = " << batch;
+    attachLiveTensors(error, final);
+    return failure();
+  }
+  if (failed(checkBounded(function, final)))
+    return failure();
+  final.promise = Promise{budget, *chosen, 0, batch};
+  result.writeRecord(*chosen, symbol, batch);
+  result.writeReport(final);
+  remark::passed(function.getLoc(), remarkOptions(function))
+      << remark::add("the largest tile that fits the budget")
+      << remark::metric("Tile", *chosen)
+      << remark::metric("PeakBytes", *final.peakBytes)
+      << remark::metric("UntiledPeakBytes", *report.peakBytes)
+      << remark::metric("BudgetBytes", budget);
+  return success();
+}
+
+LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
+  FunctionOpInterface function =
+      findFunction(module, options.analysis.function);
+  if (!function)
+    return failure();
+  if (function->hasAttr(KoilaDialect::kTiledAttr))
+    return function.emitError()
+           << "is tiled already; compile the original program instead";
+  StringRef symbol = getBatchSymbol(module);
+  if (options.budget)
+    return tileByBudget(module, function, options, symbol);
+  if (symbol.empty())
+    return function.emitError()
+           << "no symbol is the batch: give one by --input, for example "
+           << "--input='float32[B,3,224,224]'";
+  return tileBySize(module, function, options, symbol);
+}
+
+namespace {
+struct TileBatchPass : public koila::impl::TileBatchPassBase<TileBatchPass> {
+  using Base::Base;
+  // Read by PassOptions.h.
+  using Base::allocator, Base::device, Base::function, Base::grads, Base::loss,
+      Base::mode, Base::optimizer, Base::threads;
+  using Base::batchnorm, Base::budget, Base::grad, Base::guard, Base::random,
+      Base::tile;
+  void runOnOperation() override {
+    FailureOr<TilingOptions> options = getTilingOptions(*this, getOperation());
+    if (failed(options) || failed(verifyInferred(getOperation())) ||
+        failed(tileBatch(getOperation(), *options)))
+      signalPassFailure();
+  }
+};
+} // namespace

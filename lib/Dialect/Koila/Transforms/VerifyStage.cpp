@@ -1,0 +1,139 @@
+//===- VerifyStage.cpp - What holds at each hand-over ---------------------===//
+
+#include "PassOptions.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/Transforms/Passes.h"
+
+namespace koila {
+#define GEN_PASS_DEF_VERIFYSTAGEPASS
+#include "koila/Dialect/Koila/Transforms/Passes.h.inc"
+} // namespace koila
+
+using namespace mlir;
+using namespace koila;
+
+static auto getBodies(ModuleOp module) {
+  return llvm::make_filter_range(
+      module.getOps<FunctionOpInterface>(),
+      [](FunctionOpInterface function) { return !function.isExternal(); });
+}
+
+LogicalResult koila::verifyImported(ModuleOp module) {
+  for (FunctionOpInterface function : getBodies(module)) {
+    for (unsigned index = 0; index < function.getNumArguments(); ++index)
+      if (!function.getArgAttrOfType<StringAttr>(index,
+                                                 KoilaDialect::kNameAttr))
+        return function.emitError()
+               << "argument " << index << " has no '"
+               << KoilaDialect::kNameAttr << "'; import gives names";
+    if (!function.getFunctionBody().hasOneBlock())
+      return function.emitError() << "has several blocks; import builds one";
+  }
+  return success();
+}
+
+static bool isUnknown(Type type) {
+  auto tensor = dyn_cast<TensorType>(type);
+  return tensor && (!tensor.hasRank() || isa<AnyType>(tensor.getElementType()));
+}
+
+LogicalResult koila::verifyInferred(ModuleOp module) {
+  for (FunctionOpInterface function : getBodies(module)) {
+    for (BlockArgument argument : function.getArguments()) {
+      if (!isa<TensorType>(argument.getType()))
+        continue;
+      unsigned index = argument.getArgNumber();
+      auto type = dyn_cast<RankedTensorType>(argument.getType());
+      if (!type || isUnknown(type) ||
+          (!type.hasStaticShape() &&
+           !function.getArgAttrOfType<DimsAttr>(index,
+                                                KoilaDialect::kDimsAttr)))
+        return function.emitError()
+               << "the shape of argument " << index << " is not known; give "
+               << "--input, for example --input='float32[B,64]', and run "
+               << "--koila-infer-shapes";
+    }
+    WalkResult result = function->walk([&](Operation *op) {
+      // What an opaque operator makes may stay unknown, and what is made of
+      // it.
+      if (isa<TorchOpaqueOp, RefineOp>(op))
+        return WalkResult::advance();
+      bool fromOpaque = llvm::any_of(op->getOperandTypes(), isUnknown);
+      for (Type type : op->getResultTypes())
+        if (isUnknown(type) && !fromOpaque) {
+          op->emitOpError() << "has a result of unknown type " << type
+                            << "; --koila-infer-shapes should have found it";
+          return WalkResult::interrupt();
+        }
+      return WalkResult::advance();
+    });
+    if (result.wasInterrupted())
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult koila::verifyTiled(ModuleOp module) {
+  for (FunctionOpInterface function : getBodies(module)) {
+    if (!function->hasAttr(KoilaDialect::kTiledAttr))
+      continue;
+    if (function.getFunctionBody().front().getOps<AssumeOp>().empty())
+      return function.emitError()
+             << "is tiled, but states no assumption for its guard; "
+             << "--koila-tile-batch should have written them";
+  }
+  return verifyInferred(module);
+}
+
+/// What emission can write back; the table of docs/Emission.md.
+static bool isEmittable(Operation *op) {
+  static const llvm::StringLiteral kUpstream[] = {
+      "arith.constant",   "arith.addi",       "arith.subi",
+      "arith.muli",       "arith.floordivsi", "arith.minsi",
+      "arith.maxsi",      "arith.index_cast", "scf.for",
+      "scf.yield",        "func.return",      "tensor.empty",
+      "tensor.dim",       "tensor.cast",      "tensor.extract_slice",
+      "tensor.insert_slice"};
+  return isa_and_nonnull<KoilaDialect>(op->getDialect()) ||
+         llvm::is_contained(kUpstream, op->getName().getStringRef());
+}
+
+LogicalResult koila::verifyEmittable(ModuleOp module) {
+  for (FunctionOpInterface function : getBodies(module)) {
+    WalkResult result = function->walk([&](Operation *op) {
+      if (op == function.getOperation() || isEmittable(op))
+        return WalkResult::advance();
+      op->emitOpError() << "cannot be written as TorchScript; run passes that "
+                           "leave koila, arith, scf and tensor slices only";
+      return WalkResult::interrupt();
+    });
+    if (result.wasInterrupted())
+      return failure();
+  }
+  return success();
+}
+
+namespace {
+struct VerifyStagePass
+    : public koila::impl::VerifyStagePassBase<VerifyStagePass> {
+  using Base::Base;
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    LogicalResult result = failure();
+    if (stage == "imported")
+      result = verifyImported(module);
+    else if (stage == "inferred")
+      result = verifyInferred(module);
+    else if (stage == "tiled")
+      result = verifyTiled(module);
+    else if (stage == "emittable")
+      result = verifyEmittable(module);
+    else
+      module.emitError() << "unknown stage=" << stage
+                         << "; use imported, inferred, tiled or emittable";
+    if (failed(result))
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+} // namespace
