@@ -1,0 +1,135 @@
+//===- Aliases.cpp - Which values may share a storage ---------------------===//
+
+#include "Aliases.h"
+#include "Types.h"
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <unordered_set>
+
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+
+AliasClasses::Entry &AliasClasses::lookup(const Value *value) {
+  auto [it, inserted] = entries.try_emplace(value);
+  if (inserted) {
+    it->second.parent = value;
+    it->second.members.push_back(value);
+    it->second.identity = entries.size();
+  }
+  return it->second;
+}
+
+const AliasClasses::Value *AliasClasses::find(const Value *value) {
+  const Value *parent = lookup(value).parent;
+  while (parent != value) {
+    value = parent;
+    parent = lookup(value).parent;
+  }
+  return value;
+}
+
+void AliasClasses::setForeign(const Value *value, const std::string &owner) {
+  lookup(find(value)).owner = owner;
+}
+
+void AliasClasses::unite(const Value *lhs, const Value *rhs) {
+  lhs = find(lhs);
+  rhs = find(rhs);
+  if (lhs == rhs)
+    return;
+  // References into the map stay valid when it grows.
+  Entry &into = lookup(lhs), &from = lookup(rhs);
+  if (into.members.size() < from.members.size()) {
+    unite(rhs, lhs);
+    return;
+  }
+  into.members.insert(into.members.end(), from.members.begin(),
+                      from.members.end());
+  from.members.clear();
+  if (into.owner.empty())
+    into.owner = from.owner;
+  from.parent = lhs;
+}
+
+void AliasClasses::identify(const Value *result, const Value *written) {
+  unite(result, written);
+  lookup(result).identity = lookup(written).identity;
+}
+
+/// Whether the operator is implemented by calls of other operators, so that it
+/// may return one of their views without saying so.
+static bool isComposite(const c10::FunctionSchema &schema) {
+  auto handle = c10::Dispatcher::singleton().findSchema(
+      {schema.name(), schema.overload_name()});
+  return handle && handle->hasKernelForDispatchKey(
+                       c10::DispatchKey::CompositeImplicitAutograd);
+}
+
+/// The alias sets an annotation names, those of list elements included. True
+/// if one is the wildcard, which may be anything.
+static bool collectSets(const c10::AliasInfo *alias,
+                        std::unordered_set<c10::Symbol> &sets) {
+  if (!alias)
+    return false;
+  bool wildcard = alias->isWildcardBefore() || alias->isWildcardAfter();
+  sets.insert(alias->beforeSets().begin(), alias->beforeSets().end());
+  sets.insert(alias->afterSets().begin(), alias->afterSets().end());
+  for (const c10::AliasInfo &inner : alias->containedTypes())
+    wildcard |= collectSets(&inner, sets);
+  return wildcard;
+}
+
+void AliasClasses::visit(const tj::Node *node, bool trustSchema) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  for (size_t i = 0; i < node->outputs().size(); ++i) {
+    const Value *output = node->outputs()[i];
+    if (!mayHoldTensor(output->type()))
+      continue;
+    std::unordered_set<c10::Symbol> outputSets;
+    bool all = !schema || schema->is_vararg() || i >= schema->returns().size();
+    if (!all) {
+      const c10::AliasInfo *alias = schema->returns()[i].alias_info();
+      all = collectSets(alias, outputSets) ||
+            (!alias && !trustSchema && isComposite(*schema));
+    }
+    for (size_t j = 0; j < node->inputs().size(); ++j) {
+      const Value *input = node->inputs()[j];
+      if (!mayHoldTensor(input->type()))
+        continue;
+      bool share = all;
+      if (!share && j < schema->arguments().size()) {
+        std::unordered_set<c10::Symbol> inputSets;
+        share = collectSets(schema->arguments()[j].alias_info(), inputSets);
+        for (c10::Symbol set : inputSets)
+          share |= outputSets.count(set) != 0;
+      }
+      if (share)
+        unite(output, input);
+    }
+  }
+}
+
+std::string AliasClasses::getOwner(const Value *value) {
+  return lookup(find(value)).owner;
+}
+
+const tj::Node *AliasClasses::findLaterUse(const Value *value, tj::Node *node) {
+  unsigned identity = lookup(value).identity;
+  for (const Value *member : lookup(find(value)).members) {
+    if (lookup(member).identity == identity)
+      continue;
+    for (const tj::Use &use : member->uses())
+      if (use.user != node && use.user->isAfter(node))
+        return use.user;
+  }
+  return nullptr;
+}
+
+std::vector<const AliasClasses::Value *>
+AliasClasses::getIdentical(const Value *value) {
+  std::vector<const Value *> identical;
+  unsigned identity = lookup(value).identity;
+  for (const Value *member : lookup(find(value)).members)
+    if (lookup(member).identity == identity)
+      identical.push_back(member);
+  return identical;
+}

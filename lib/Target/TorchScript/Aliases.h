@@ -1,0 +1,62 @@
+//===- Aliases.h - Which values may share a storage -------------*- C++ -*-===//
+
+#ifndef KOILA_LIB_TARGET_TORCHSCRIPT_ALIASES_H
+#define KOILA_LIB_TARGET_TORCHSCRIPT_ALIASES_H
+
+#include <string>
+#include <torch/csrc/jit/ir/ir.h>
+#include <unordered_map>
+#include <vector>
+
+namespace koila::torchscript {
+
+/// Alias classes of the values met so far, in program order. Conservative: two
+/// values in different classes share no storage.
+class AliasClasses {
+public:
+  using Value = torch::jit::Value;
+
+  /// Says that `value` lives in storage that the function did not allocate;
+  /// `owner` is what to call it, for example "argument 'x'".
+  void setForeign(const Value *value, const std::string &owner);
+  void unite(const Value *lhs, const Value *rhs);
+  /// The whole tensor `result` is the tensor `written`.
+  void identify(const Value *result, const Value *written);
+
+  /// Unites the outputs of `node` with the inputs they may share storage with:
+  /// those the schema says, and all of them for containers, wildcards, and
+  /// operators whose implementation is made of others, since such schemas say
+  /// less than the truth (`einsum` may return a view). `trustSchema` turns the
+  /// last off for operators whose aliasing is known otherwise.
+  void visit(const torch::jit::Node *node, bool trustSchema);
+
+  bool inSameClass(const Value *lhs, const Value *rhs) {
+    return find(lhs) == find(rhs);
+  }
+  /// Empty if `value` was allocated in the function, else its owner.
+  std::string getOwner(const Value *value);
+  /// A use of another value of the class than the tensor `value` itself, after
+  /// `node`; null if there is none.
+  const torch::jit::Node *findLaterUse(const Value *value,
+                                       torch::jit::Node *node);
+  /// The values that are the whole tensor `value`.
+  std::vector<const Value *> getIdentical(const Value *value);
+
+private:
+  struct Entry {
+    const Value *parent = nullptr;
+    /// For representatives.
+    std::vector<const Value *> members;
+    std::string owner;
+    /// Values with the same number are the same tensor.
+    unsigned identity = 0;
+  };
+  Entry &lookup(const Value *value);
+  const Value *find(const Value *value);
+
+  std::unordered_map<const Value *, Entry> entries;
+};
+
+} // namespace koila::torchscript
+
+#endif // KOILA_LIB_TARGET_TORCHSCRIPT_ALIASES_H

@@ -1,0 +1,48 @@
+//===- Archive.h - TorchScript archives before they are loaded --*- C++ -*-===//
+
+#ifndef KOILA_LIB_TARGET_TORCHSCRIPT_ARCHIVE_H
+#define KOILA_LIB_TARGET_TORCHSCRIPT_ARCHIVE_H
+
+#include "llvm/ADT/StringRef.h"
+#include <string>
+#include <torch/csrc/jit/api/module.h>
+#include <vector>
+
+namespace koila::torchscript {
+
+/// What the archive's directory says, without reading weights.
+struct Archive {
+  std::string path;
+  /// SHA-256 over names, sizes and checksums of the records.
+  std::string fingerprint;
+  /// Names without the leading folder.
+  std::vector<std::string> records;
+  bool hasRecord(llvm::StringRef name) const;
+};
+
+/// Names of the extra files of an emitted archive.
+inline constexpr const char *kReportFile = "koila/report.json";
+inline constexpr const char *kModuleFile = "koila/module.mlirbc";
+inline constexpr const char *kFingerprintFile = "koila/fingerprint";
+
+/// Reads the directory of `path`. Refuses, with what to do instead, whatever
+/// is no TorchScript archive, holds tensors of a GPU, or runs code at load.
+Archive inspectArchive(const std::string &path);
+
+/// Loads the archive to the CPU. `extraFiles` has the wanted keys. Recorded
+/// example inputs, if wanted, become types of the graph's inputs.
+torch::jit::Module loadArchive(const Archive &archive,
+                               torch::jit::ExtraFilesMap &extraFiles,
+                               bool restoreExamples);
+
+/// The method, or a refusal that lists the methods there are.
+torch::jit::Method getMethod(const torch::jit::Module &module,
+                             const std::string &function,
+                             const std::string &path);
+
+/// One line of what LibTorch said, without its C++ call stack.
+std::string getFirstLine(const std::exception &error);
+
+} // namespace koila::torchscript
+
+#endif // KOILA_LIB_TARGET_TORCHSCRIPT_ARCHIVE_H

@@ -1,0 +1,355 @@
+//===- Emit.cpp - From the dialect to a TorchScript archive ---------------===//
+//
+// The archive that the program came from is loaded again and its module tree
+// copied, sharing every tensor; one method gets a new graph. So parameters,
+// state dict, submodules and other methods stay what they were.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Emit.h"
+#include "Messages.h"
+#include "Types.h"
+#include "Verify.h"
+#include "koila/Analysis/Storage.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+#include <torch/csrc/jit/serialization/export.h>
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+using llvm::Twine;
+namespace fs = llvm::sys::fs;
+
+//===----------------------------------------------------------------------===//
+// The module
+//===----------------------------------------------------------------------===//
+
+/// Refuses weights of another model.
+static void checkWeights(ModuleOp module, const tj::Module &source,
+                         const std::string &path) {
+  llvm::StringMap<at::Tensor> tensors;
+  for (const auto &named : source.named_parameters())
+    tensors[named.name] = named.value;
+  for (const auto &named : source.named_buffers())
+    tensors[named.name] = named.value;
+  MLIRContext *context = module.getContext();
+  for (auto param : module.getOps<ParamOp>()) {
+    for (auto key : param.getKeys().getAsRange<StringAttr>()) {
+      auto it = tensors.find(key.getValue());
+      if (it == tensors.end())
+        refuse(Twine("'") + path + "' has no tensor '" + key.getValue() +
+               "', which the program needs");
+      Type found = getTensorType(it->second, context);
+      if (found == param.getType())
+        continue;
+      std::string text;
+      llvm::raw_string_ostream os(text);
+      os << "'" << key.getValue() << "' in '" << path << "' is " << found
+         << ", and the program was compiled for " << param.getType();
+      refuse(text);
+    }
+  }
+}
+
+/// Whether another value that shares storage with what `op` writes is read
+/// after it. Import leaves no such reader, but a pass that merges equal
+/// operations may.
+static bool hasLaterReader(TorchOpaqueOp op, Value written,
+                           const StorageAnalysis &storages) {
+  const Storage *storage = storages.lookup(written);
+  if (!storage || storage->external)
+    return false;
+  auto isBefore = [&](Operation *other) {
+    return other && other->getBlock() == op->getBlock() &&
+           other->isBeforeInBlock(op);
+  };
+  // Everything that shows the old contents: the operand, what it is a view
+  // of, and other views of that. What comes later shows the new contents.
+  llvm::SetVector<Value> stale;
+  stale.insert(written);
+  auto push = [&](Value value) {
+    if (storages.lookup(value) == storage)
+      stale.insert(value);
+  };
+  for (size_t i = 0; i < stale.size(); ++i) {
+    Value value = stale[i];
+    if (Operation *producer = value.getDefiningOp())
+      llvm::for_each(producer->getOperands(), push);
+    for (Operation *user : value.getUsers()) {
+      if (user == op.getOperation())
+        continue;
+      if (isBefore(user)) {
+        llvm::for_each(user->getResults(), push);
+        continue;
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The operand that an opaque operator writes, by its schema; null if none.
+static Value getWrittenOperand(TorchOpaqueOp op) {
+  std::string name = op.getCallee().split('.').first.str();
+  for (const auto &candidate :
+       tj::getAllOperatorsFor(c10::Symbol::fromQualString(name))) {
+    const c10::FunctionSchema &schema = candidate->schema();
+    if (getQualifiedName(schema) != op.getCallee())
+      continue;
+    for (auto [argument, attr] :
+         llvm::zip(schema.arguments(), op.getArguments())) {
+      auto operand = dyn_cast<OperandAttr>(attr);
+      if (operand && argument.alias_info() && argument.alias_info()->isWrite())
+        return op->getOperand(operand.getIndex());
+    }
+  }
+  return {};
+}
+
+/// Ties are permissions: withdraws those that tie resolution does not grant.
+/// Opaque writes are orders: those that would clobber a tensor which is still
+/// read get a copy to write to.
+static void resolveWrites(func::FuncOp function,
+                          llvm::SmallPtrSetImpl<Operation *> &copied) {
+  DimAnalysis dims(function);
+  StorageAnalysis storages(function, dims);
+  llvm::SmallVector<TorchOperatorInterface> withdrawn;
+  function.walk([&](Operation *op) {
+    if (auto torchOp = dyn_cast<TorchOperatorInterface>(op)) {
+      if (torchOp.isTied() && !storages.mayReuse(op))
+        withdrawn.push_back(torchOp);
+    } else if (auto opaque = dyn_cast<TorchOpaqueOp>(op)) {
+      if (opaque.getEffects() != Effects::Write)
+        return;
+      if (Value written = getWrittenOperand(opaque))
+        if (hasLaterReader(opaque, written, storages))
+          copied.insert(op);
+    }
+  });
+  for (TorchOperatorInterface op : withdrawn)
+    op.permitTie(false);
+}
+
+/// A copy of `schema` for a method of `module` under another name.
+static c10::FunctionSchema adaptSchema(const c10::FunctionSchema &schema,
+                                       const tj::Module &module,
+                                       const std::string &name) {
+  std::vector<c10::Argument> arguments = schema.arguments();
+  arguments[0] = c10::Argument(arguments[0].name(), module.type());
+  return c10::FunctionSchema(name, schema.overload_name(), std::move(arguments),
+                             schema.returns());
+}
+
+static void addMethod(tj::Module &module, const std::string &name,
+                      std::shared_ptr<tj::Graph> graph,
+                      const c10::FunctionSchema &schema) {
+  tj::Function *function =
+      module._ivalue()->compilation_unit()->create_function(
+          c10::QualifiedName(*module.type()->name(), name), std::move(graph),
+          /*shouldMangle=*/true);
+  // The schema has what the graph has not: defaults of arguments.
+  function->setSchema(adaptSchema(schema, module, name));
+  module.type()->addMethod(function);
+}
+
+/// Leaves a graph its inputs only. A method is replaced by filling its own
+/// graph anew: a new function would get another qualified name, and no other
+/// method could call it.
+static void clearGraph(tj::Graph &graph) {
+  while (!graph.outputs().empty())
+    graph.eraseOutput(0);
+  for (auto it = graph.nodes().rbegin(); it != graph.nodes().rend(); ++it)
+    it.destroyCurrent();
+}
+
+/// Builds the graph of `function` as method `name`. The original method is
+/// kept as `untiledName` if the function is tiled.
+static void replaceMethod(tj::Module &module, func::FuncOp function,
+                          const std::string &name,
+                          const std::string &untiledName,
+                          const ImportedFunction &original,
+                          const OperatorTable &operators,
+                          const llvm::SmallPtrSetImpl<Operation *> &copied) {
+  bool tiled = function->hasAttr(KoilaDialect::kTiledAttr);
+  bool hasUntiled = static_cast<bool>(module.find_method(untiledName));
+  tj::Method method =
+      module.get_method(tiled && hasUntiled ? untiledName : name);
+  c10::FunctionSchema schema = method.function().getSchema();
+  if (schema.arguments().size() != function.getNumArguments() + 1)
+    refuse(function.getLoc(), Twine("method '") + name + "' takes " +
+                                  Twine(schema.arguments().size() - 1) +
+                                  " arguments, not " +
+                                  Twine(function.getNumArguments()));
+  if (tiled && !hasUntiled)
+    addMethod(module, untiledName,
+              tj::toGraphFunction(method.function()).graph()->copy(), schema);
+
+  auto graph = tj::toGraphFunction(module.get_method(name).function()).graph();
+  clearGraph(*graph);
+  SymbolTable symbols(function->getParentOfType<ModuleOp>());
+  GraphEmitter emitter(*graph, original, operators, graph->inputs()[0], symbols,
+                       copied);
+  for (BlockArgument argument : function.getArguments())
+    emitter.map(argument, graph->inputs()[argument.getArgNumber() + 1]);
+  // Buffers are made like the first tensor argument.
+  auto isTensor = [](BlockArgument argument) {
+    return isa<TensorType>(argument.getType());
+  };
+  auto *first = llvm::find_if(function.getArguments(), isTensor);
+  if (first != function.getArguments().end())
+    emitter.setDeviceOf(emitter.lookup(*first, function));
+
+  if (tiled) {
+    graph->registerOutput(emitGuarded(emitter, function, module, untiledName));
+  } else {
+    llvm::SmallVector<tj::Value *> results =
+        emitter.emitBlock(function.getBody().front());
+    if (results.empty())
+      graph->registerOutput(emitter.constant(c10::IValue()));
+    else if (results.size() == 1)
+      graph->registerOutput(results.front());
+    else
+      graph->registerOutput(
+          graph
+              ->insertNode(graph->createTuple(
+                  at::ArrayRef<tj::Value *>(results.data(), results.size())))
+              ->output());
+  }
+  cleanUpGraph(graph);
+  graph->lint();
+}
+
+//===----------------------------------------------------------------------===//
+// The file
+//===----------------------------------------------------------------------===//
+
+static void writeArchive(const tj::Module &module,
+                         const tj::ExtraFilesMap &extraFiles,
+                         llvm::raw_fd_ostream &os, const std::string &path) {
+  tj::ExportModule(
+      module,
+      [&](const void *data, size_t size) {
+        os.write(static_cast<const char *>(data), size);
+        return size;
+      },
+      extraFiles);
+  os.flush();
+  if (os.has_error()) {
+    std::string what = os.error().message();
+    os.clear_error();
+    refuse(Twine("cannot write '") + path + "': " + what);
+  }
+}
+
+/// Writes under a temporary name, compares, and only then takes the name.
+static void store(const tj::Module &module, const tj::ExtraFilesMap &extraFiles,
+                  std::string path, const Expectation &expectation,
+                  const OperatorTable &operators, MLIRContext *context) {
+  fs::file_status status;
+  bool exists = !fs::status(path, status) && fs::exists(status);
+  bool direct = exists && !fs::is_regular_file(status);
+  // A link stays a link.
+  llvm::SmallString<128> target;
+  if (exists && !direct && !fs::real_path(path, target))
+    path = target.str().str();
+
+  llvm::SmallString<128> model;
+  if (direct)
+    llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, model);
+  else
+    model = llvm::sys::path::parent_path(path);
+  llvm::sys::path::append(model, "." + llvm::sys::path::filename(path) +
+                                     ".koila-%%%%%%.tmp");
+  auto temporary = fs::TempFile::create(model);
+  if (!temporary)
+    refuse(Twine("cannot write '") + path +
+           "': " + llvm::toString(temporary.takeError()));
+  auto discard =
+      llvm::scope_exit([&] { llvm::consumeError(temporary->discard()); });
+  {
+    llvm::raw_fd_ostream os(temporary->FD, /*shouldClose=*/false);
+    writeArchive(module, extraFiles, os, path);
+  }
+  verifyArchive(temporary->TmpName, expectation, operators, context);
+
+  if (direct) {
+    std::error_code error;
+    llvm::raw_fd_ostream os(path, error, fs::CD_OpenExisting);
+    if (error)
+      refuse(Twine("cannot write '") + path + "': " + error.message());
+    writeArchive(module, extraFiles, os, path);
+    return;
+  }
+  discard.release();
+  if (llvm::Error error = temporary->keep(path)) {
+    fs::remove(temporary->TmpName);
+    refuse(Twine("cannot write '") + path +
+           "': " + llvm::toString(std::move(error)));
+  }
+}
+
+void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
+                                    const OperatorTable &operators) {
+  auto source = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
+  if (!source && options.weightsPath.empty())
+    refuse("the module does not say which archive its weights are in "
+           "(koila.archive); name one with --weights=FILE.pt");
+  std::string name = source ? source.getFunction().str() : "forward";
+  auto function = module.lookupSymbol<func::FuncOp>(name);
+  if (!function)
+    refuse(module.getLoc(), Twine("the module has no function '") + name + "'");
+
+  bool replaced = !options.weightsPath.empty();
+  Archive archive =
+      inspectArchive(replaced ? options.weightsPath : source.getPath().str());
+  if (!replaced && archive.fingerprint != source.getFingerprint())
+    refuse(Twine("'") + archive.path +
+           "' was changed since it was imported; "
+           "import it again, or name the file with --weights=FILE.pt if only "
+           "weights differ");
+  tj::ExtraFilesMap none;
+  tj::Module loaded = loadArchive(archive, none, /*restoreExamples=*/false);
+  if (replaced)
+    checkWeights(module, loaded, archive.path);
+
+  // A file that koila tiled before has its original under another name.
+  MLIRContext *context = module.getContext();
+  bool tiled = function->hasAttr(KoilaDialect::kTiledAttr);
+  std::string untiledName = name + "_untiled";
+  bool wasTiled = archive.hasRecord(std::string("extra/") + kModuleFile) &&
+                  loaded.find_method(untiledName);
+  std::string originalName = wasTiled ? untiledName : name;
+  ImportedFunction original =
+      importFunction(archive, loaded, originalName, operators, context);
+  std::string originalText = getCanonicalText(*original.module);
+
+  llvm::SmallPtrSet<Operation *, 4> copied;
+  resolveWrites(function, copied);
+  tj::Module result = loaded.clone(/*inplace=*/true);
+  replaceMethod(result, function, name, untiledName, original, operators,
+                copied);
+
+  Expectation expectation;
+  expectation.normalForms.emplace_back(name, getMethodNormalForm(result, name));
+  if (tiled) {
+    expectation.normalForms.emplace_back(
+        untiledName, getMethodNormalForm(result, untiledName));
+    expectation.sameFunction = untiledName;
+  } else if (copied.empty() && getCanonicalText(module) == originalText) {
+    expectation.sameFunction = name;
+  }
+  expectation.canonicalText = originalText;
+
+  tj::ExtraFilesMap extraFiles{
+      {kModuleFile, options.bytecode.str()},
+      {kFingerprintFile, getFunctionFingerprint(result, name)}};
+  if (!options.reportJson.empty())
+    extraFiles[kReportFile] = options.reportJson;
+  store(result, extraFiles, options.outputPath, expectation, operators,
+        context);
+}

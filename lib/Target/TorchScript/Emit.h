@@ -1,0 +1,96 @@
+//===- Emit.h - From the dialect to a TorchScript archive -------*- C++ -*-===//
+
+#ifndef KOILA_LIB_TARGET_TORCHSCRIPT_EMIT_H
+#define KOILA_LIB_TARGET_TORCHSCRIPT_EMIT_H
+
+#include "Import.h"
+#include "llvm/ADT/SmallPtrSet.h"
+
+namespace koila::torchscript {
+
+struct EmitOptions {
+  /// The module as it came; stored in the archive.
+  llvm::StringRef bytecode;
+  std::string weightsPath;
+  std::string outputPath;
+  std::string reportJson;
+};
+
+/// Writes the module's function into a copy of its archive. Throws Refusal.
+void emitModule(mlir::ModuleOp module, const EmitOptions &options,
+                const OperatorTable &operators);
+
+/// Builds the TorchScript graph of a function body.
+class GraphEmitter {
+public:
+  using TorchValue = torch::jit::Value;
+
+  /// `original` is the import of the method the function came from: ranges,
+  /// types that only the archive knows, and constants are taken from there.
+  GraphEmitter(torch::jit::Graph &graph, const ImportedFunction &original,
+               const OperatorTable &operators, TorchValue *self,
+               mlir::SymbolTable &symbols,
+               const llvm::SmallPtrSetImpl<mlir::Operation *> &copied);
+
+  /// Emits the operations of `block` and returns what its terminator yields.
+  llvm::SmallVector<TorchValue *> emitBlock(mlir::Block &block);
+
+  void map(mlir::Value value, TorchValue *emitted) { values[value] = emitted; }
+  TorchValue *lookup(mlir::Value value, mlir::Operation *user);
+
+  // Small pieces, also used by the guard.
+  TorchValue *constant(const c10::IValue &value);
+  TorchValue *integer(int64_t value) { return constant(c10::IValue(value)); }
+  /// A node of a registered operator, by `aten::name.overload`; absent
+  /// trailing arguments take their defaults.
+  TorchValue *call(const char *qualifiedName,
+                   llvm::ArrayRef<TorchValue *> arguments);
+  TorchValue *readAttribute(llvm::StringRef path);
+  torch::jit::Graph &getGraph() { return graph; }
+  /// The tensor that `tensor.empty` takes its device from.
+  void setDeviceOf(TorchValue *tensor) { deviceOf = tensor; }
+
+private:
+  using Node = torch::jit::Node;
+
+  void emitOperation(mlir::Operation *op);
+  void emitOperator(mlir::Operation *op, const OperatorInfo &info);
+  void emitOpaque(TorchOpaqueOp op);
+  void emitParam(ParamGetOp op);
+  void emitFor(mlir::Operation *op);
+  bool emitArith(mlir::Operation *op);
+  bool emitTensor(mlir::Operation *op);
+  TorchValue *slice(TorchValue *tensor, mlir::Operation *op,
+                    mlir::Type fullType, mlir::Type sliceType);
+  TorchValue *fromAttr(mlir::Attribute attr, c10::TypePtr type,
+                       mlir::Operation *op, mlir::ValueRange operands);
+  TorchValue *list(llvm::ArrayRef<TorchValue *> elements,
+                   const c10::TypePtr &elementType);
+  TorchValue *ofr(mlir::OpFoldResult value, mlir::Operation *op);
+  /// The node that `op` was imported from; null if it is new.
+  Node *getOriginal(mlir::Operation *op) const;
+  /// Checks that LibTorch sees the operator that was meant: it picks overloads
+  /// by the types of the arguments.
+  void checkOverload(Node *node, mlir::Operation *op, llvm::StringRef name);
+  Node *insert(mlir::Operation *op, c10::Symbol kind,
+               llvm::ArrayRef<TorchValue *> inputs, size_t outputs);
+
+  torch::jit::Graph &graph;
+  const ImportedFunction &original;
+  const OperatorTable &operators;
+  TorchValue *self;
+  mlir::SymbolTable &symbols;
+  const llvm::SmallPtrSetImpl<mlir::Operation *> &copied;
+  TorchValue *deviceOf = nullptr;
+  llvm::DenseMap<mlir::Value, TorchValue *> values;
+};
+
+/// Emits the guard and both ways of a tiled function; returns the result.
+torch::jit::Value *emitGuarded(GraphEmitter &emitter,
+                               mlir::func::FuncOp function,
+                               const torch::jit::Module &module,
+                               const std::string &untiledName);
+
+} // namespace koila::torchscript
+
+#endif // KOILA_LIB_TARGET_TORCHSCRIPT_EMIT_H

@@ -1,0 +1,423 @@
+//===- EmitGuard.cpp - What a tiled program checks at entry ---------------===//
+//
+// Slices clamp and `copy_` broadcasts, so a tiled program would answer where
+// the original raises. The guard compares everything the tiling relied on
+// first, allocates nothing, and never raises on its own: a rank is compared
+// before an extent is read. It computes one text, empty if all facts hold.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Emit.h"
+#include "Messages.h"
+#include "Types.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include <c10/core/ScalarType.h>
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+namespace prim = c10::prim;
+namespace aten = c10::aten;
+using llvm::Twine;
+
+namespace {
+class GuardEmitter {
+public:
+  using TorchValue = tj::Value;
+
+  GuardEmitter(GraphEmitter &emitter, func::FuncOp function,
+               const tj::Module &module)
+      : emitter(emitter), graph(emitter.getGraph()), function(function),
+        module(module) {}
+
+  TorchValue *emit(const std::string &untiledName);
+
+private:
+  void collectFacts();
+  /// The text of the first fact from `index` on that fails, "" for none.
+  TorchValue *emitFacts(size_t index, bool withGrad);
+  TorchValue *emitCondition(AssumeOp fact);
+  TorchValue *emitGradCondition();
+  std::string getMessage(AssumeOp fact);
+  TorchValue *evaluate(DimExprAttr expr, Operation *op);
+  TorchValue *evaluateFactor(Attribute factor, Operation *op);
+  TorchValue *emitIf(TorchValue *condition, const c10::TypePtr &type,
+                     llvm::function_ref<TorchValue *()> thenBody,
+                     llvm::function_ref<TorchValue *()> elseBody);
+  TorchValue *emitUntiled(TorchValue *text, const std::string &name);
+  TorchValue *emitTiled();
+  void warn(TorchValue *text);
+  TorchValue *getSize(AssumeOp fact) {
+    return emitter.call("aten::size", {emitter.lookup(getArgument(fact), fact),
+                                       emitter.integer(*fact.getDim())});
+  }
+  BlockArgument getArgument(AssumeOp fact);
+  TorchValue *text(const Twine &message) {
+    return emitter.constant(message.str());
+  }
+
+  GraphEmitter &emitter;
+  tj::Graph &graph;
+  func::FuncOp function;
+  const tj::Module &module;
+  llvm::SmallVector<AssumeOp> facts;
+  /// Symbols by name, as long as the guard has them.
+  llvm::StringMap<TorchValue *> symbols;
+  std::string suffix;
+};
+} // namespace
+
+/// The name of the symbol if `expr` is just one, with its multiple.
+static std::pair<std::string, int64_t> getSymbol(Attribute attr) {
+  auto dimExpr = dyn_cast<DimExprAttr>(attr);
+  if (!dimExpr)
+    return {};
+  std::string name;
+  DimExpr expr(dimExpr);
+  expr.forEachSymbol([&](llvm::StringRef symbol) { name = symbol.str(); });
+  if (name.empty())
+    return {};
+  std::optional<int64_t> multiple = expr.getMultipleOf(name);
+  return multiple ? std::make_pair(name, *multiple)
+                  : std::pair<std::string, int64_t>();
+}
+
+BlockArgument GuardEmitter::getArgument(AssumeOp fact) {
+  Value value = fact.getValue();
+  while (Operation *producer = value.getDefiningOp()) {
+    if (!isa<RefineOp, tensor::CastOp>(producer))
+      break;
+    value = producer->getOperand(0);
+  }
+  auto argument = dyn_cast<BlockArgument>(value);
+  if (!argument || argument.getOwner() != &function.getBody().front())
+    refuse(fact.getLoc(), "only facts about arguments can be checked at entry");
+  return argument;
+}
+
+void GuardEmitter::collectFacts() {
+  // A symbol is known from the first extent that is just it; if there is
+  // none, from the first multiple of it.
+  llvm::StringMap<int64_t> best;
+  for (AssumeOp fact : function.getBody().front().getOps<AssumeOp>()) {
+    facts.push_back(fact);
+    auto [name, multiple] = getSymbol(fact.getExpected());
+    if (fact.getFact() == Fact::Extent && !name.empty()) {
+      int64_t &least = best.try_emplace(name, multiple).first->second;
+      least = std::min(least, multiple);
+    }
+  }
+  llvm::StringSet<> defined;
+  llvm::DenseMap<Operation *, int> order;
+  for (AssumeOp fact : facts) {
+    int rank = 3;
+    if (fact.getFact() != Fact::Extent) {
+      rank = fact.getFact() == Fact::Training ? 0 : 1;
+    } else {
+      auto [name, multiple] = getSymbol(fact.getExpected());
+      if (!name.empty() && best.lookup(name) == multiple &&
+          defined.insert(name).second)
+        rank = 2;
+    }
+    order[fact] = rank;
+  }
+  llvm::stable_sort(facts, [&](AssumeOp lhs, AssumeOp rhs) {
+    return order[lhs] < order[rhs];
+  });
+}
+
+tj::Value *GuardEmitter::evaluateFactor(Attribute factor, Operation *op) {
+  if (auto name = dyn_cast<StringAttr>(factor)) {
+    TorchValue *value = symbols.lookup(name.getValue());
+    if (!value)
+      refuse(op->getLoc(), Twine("no argument says what symbol '") +
+                               name.getValue() + "' is");
+    return value;
+  }
+  auto atom = cast<DimAtomAttr>(factor);
+  TorchValue *lhs = evaluate(atom.getLhs(), op);
+  TorchValue *rhs = evaluate(atom.getRhs(), op);
+  llvm::StringRef name = atom.getFunction().getValue();
+  const char *callee = name == "floordiv" ? "aten::floordiv"
+                       : name == "mod"    ? "aten::remainder"
+                       : name == "min"    ? "prim::min"
+                       : name == "max"    ? "prim::max"
+                                          : nullptr;
+  if (!callee)
+    refuse(op->getLoc(), Twine("the guard cannot compute '") + name + "'");
+  return emitter.call(callee, {lhs, rhs});
+}
+
+tj::Value *GuardEmitter::evaluate(DimExprAttr expr, Operation *op) {
+  TorchValue *sum = nullptr;
+  for (auto [coefficient, monomial] :
+       llvm::zip(expr.getCoefficients(), expr.getMonomials())) {
+    TorchValue *term = nullptr;
+    if (coefficient != 1 || monomial.empty())
+      term = emitter.integer(coefficient);
+    for (Attribute factor : monomial) {
+      TorchValue *value = evaluateFactor(factor, op);
+      term = term ? emitter.call("aten::mul", {term, value}) : value;
+    }
+    sum = sum ? emitter.call("aten::add", {sum, term}) : term;
+  }
+  return sum ? sum : emitter.integer(0);
+}
+
+/// As torch spells it: float32.
+static std::string getDTypeName(int64_t code) {
+  auto names = c10::getDtypeNames(static_cast<c10::ScalarType>(code));
+  return std::string(names.first);
+}
+
+std::string GuardEmitter::getMessage(AssumeOp fact) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  os << "koila: ";
+  if (fact.getFact() == Fact::Training) {
+    bool training = cast<BoolAttr>(fact.getExpected()).getValue();
+    os << "the module is " << (training ? "not " : "") << "in training mode";
+    return text + suffix;
+  }
+  unsigned index = getArgument(fact).getArgNumber();
+  os << "argument ";
+  if (auto name =
+          function.getArgAttrOfType<StringAttr>(index, KoilaDialect::kNameAttr))
+    os << "'" << name.getValue() << "'";
+  else
+    os << index;
+  os << ": ";
+  switch (fact.getFact()) {
+  case Fact::DType:
+    os << "dtype is not "
+       << getDTypeName(
+              getScalarTypeCode(cast<TypeAttr>(fact.getExpected()).getValue())
+                  .value_or(0));
+    break;
+  case Fact::Rank:
+    os << "the number of dims is not "
+       << cast<IntegerAttr>(fact.getExpected()).getInt();
+    break;
+  case Fact::Extent:
+    os << "extent of dim " << *fact.getDim() << " is not ";
+    DimExpr(cast<DimExprAttr>(fact.getExpected())).print(os);
+    break;
+  case Fact::Contiguous:
+    os << "not contiguous";
+    break;
+  case Fact::Device:
+    os << "not on " << cast<StringAttr>(fact.getExpected()).getValue();
+    break;
+  case Fact::Training:
+    break;
+  }
+  return text + suffix;
+}
+
+tj::Value *GuardEmitter::emitCondition(AssumeOp fact) {
+  if (fact.getFact() == Fact::Training) {
+    TorchValue *training = emitter.readAttribute("training");
+    return cast<BoolAttr>(fact.getExpected()).getValue()
+               ? training
+               : emitter.call("aten::__not__", training);
+  }
+  TorchValue *tensor = emitter.lookup(getArgument(fact), fact);
+  switch (fact.getFact()) {
+  case Fact::DType: {
+    std::optional<int64_t> code =
+        getScalarTypeCode(cast<TypeAttr>(fact.getExpected()).getValue());
+    if (!code)
+      refuse(fact.getLoc(), "PyTorch has no such dtype");
+    return emitter.call("aten::eq", {emitter.call("prim::dtype", tensor),
+                                     emitter.integer(*code)});
+  }
+  case Fact::Rank:
+    return emitter.call(
+        "aten::eq",
+        {emitter.call("aten::dim", tensor),
+         emitter.integer(cast<IntegerAttr>(fact.getExpected()).getInt())});
+  case Fact::Extent: {
+    TorchValue *size = getSize(fact);
+    auto expr = cast<DimExprAttr>(fact.getExpected());
+    auto [name, multiple] = getSymbol(expr);
+    if (!name.empty() && !symbols.count(name)) {
+      symbols[name] = multiple == 1
+                          ? size
+                          : emitter.call("aten::floordiv",
+                                         {size, emitter.integer(multiple)});
+      // A definition always holds, but a multiple must be one.
+      if (multiple == 1)
+        return nullptr;
+    }
+    return emitter.call("aten::eq", {size, evaluate(expr, fact)});
+  }
+  case Fact::Contiguous:
+    return emitter.call("aten::is_contiguous", tensor);
+  case Fact::Device:
+    return emitter.call(
+        "aten::eq",
+        {emitter.call("prim::type", emitter.call("prim::device", tensor)),
+         text(cast<StringAttr>(fact.getExpected()).getValue())});
+  case Fact::Training:
+    break;
+  }
+  return nullptr;
+}
+
+tj::Value *GuardEmitter::emitIf(TorchValue *condition, const c10::TypePtr &type,
+                                llvm::function_ref<TorchValue *()> thenBody,
+                                llvm::function_ref<TorchValue *()> elseBody) {
+  tj::Node *node =
+      graph.insertNode(graph.create(prim::If, {condition}, type ? 1 : 0));
+  for (auto body : {thenBody, elseBody}) {
+    tj::Block *block = node->addBlock();
+    tj::WithInsertPoint guard(block);
+    TorchValue *value = body();
+    if (type)
+      block->registerOutput(value);
+  }
+  if (!type)
+    return nullptr;
+  node->output()->setType(type);
+  return node->output();
+}
+
+/// True where a gradient would be recorded: a tiled forward would keep every
+/// tile's saved tensors, and save nothing.
+tj::Value *GuardEmitter::emitGradCondition() {
+  TorchValue *enabled = emitter.call("aten::is_grad_enabled", {});
+  auto disabled = [&] { return emitter.constant(false); };
+  auto anyRequires = [&] {
+    TorchValue *any = nullptr;
+    auto add = [&](TorchValue *tensor) {
+      TorchValue *flag = emitter.call("prim::requires_grad", tensor);
+      any = any ? emitter.call("aten::__or__", {any, flag}) : flag;
+    };
+    for (BlockArgument argument : function.getArguments())
+      if (isa<TensorType>(argument.getType()))
+        add(emitter.lookup(argument, function));
+    llvm::StringSet<> seen;
+    SymbolTable weights(function->getParentOfType<ModuleOp>());
+    function.walk([&](ParamGetOp get) {
+      auto param = weights.lookup<ParamOp>(get.getParam());
+      if (param && !param.getBuffer() && seen.insert(get.getParam()).second)
+        add(emitter.readAttribute(get.getParam()));
+    });
+    return any ? any : emitter.constant(false);
+  };
+  return emitIf(enabled, c10::BoolType::get(), anyRequires, disabled);
+}
+
+tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
+  TorchValue *condition = nullptr;
+  std::string message;
+  // Definitions have no condition.
+  for (; index < facts.size() && !condition; ++index) {
+    condition = emitCondition(facts[index]);
+    message = getMessage(facts[index]);
+  }
+  if (condition)
+    return emitIf(
+        condition, c10::StringType::get(),
+        [&] { return emitFacts(index, withGrad); },
+        [&] { return text(message); });
+  if (!withGrad)
+    return text("");
+  return emitIf(
+      emitGradCondition(), c10::StringType::get(),
+      [&] {
+        return text("koila: grad mode is on and something requires a "
+                    "gradient: the tiled forward would not reduce memory; "
+                    "call it under torch.no_grad(); running the untiled "
+                    "program");
+      },
+      [&] { return text(""); });
+}
+
+void GuardEmitter::warn(TorchValue *text) {
+  graph.insertNode(graph.create(aten::warn, {text, emitter.integer(2)}, 0));
+}
+
+tj::Value *GuardEmitter::emitUntiled(TorchValue *text,
+                                     const std::string &name) {
+  warn(text);
+  llvm::SmallVector<TorchValue *> inputs(graph.inputs().begin(),
+                                         graph.inputs().end());
+  tj::Node *call = graph.insertNode(
+      graph.create(prim::CallMethod,
+                   at::ArrayRef<TorchValue *>(inputs.data(), inputs.size())));
+  call->s_(c10::attr::name, name);
+  call->output()->setType(
+      module.get_method(name).function().getSchema().returns()[0].type());
+  return call->output();
+}
+
+tj::Value *GuardEmitter::emitTiled() {
+  auto tiled =
+      function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
+  auto limit = tiled.getAs<IntegerAttr>("holds_to");
+  auto batch = tiled.getAs<StringAttr>("batch_symbol");
+  if (limit && batch && limit.getInt() >= 0) {
+    for (AssumeOp fact : facts) {
+      auto [name, multiple] = getSymbol(fact.getExpected());
+      if (fact.getFact() != Fact::Extent || name != batch.getValue())
+        continue;
+      TorchValue *above = emitter.call(
+          "aten::gt",
+          {getSize(fact), emitter.integer(limit.getInt() * multiple)});
+      emitIf(
+          above, nullptr,
+          [&]() -> TorchValue * {
+            warn(text(Twine("koila: the batch is above ") +
+                      Twine(limit.getInt()) +
+                      ", up to which the memory budget holds; the result is "
+                      "right, but needs more memory"));
+            return nullptr;
+          },
+          []() -> TorchValue * { return nullptr; });
+      break;
+    }
+  }
+  llvm::SmallVector<TorchValue *> results =
+      emitter.emitBlock(function.getBody().front());
+  if (results.size() != 1)
+    refuse(function.getLoc(), "a tiled function has exactly one result");
+  return results.front();
+}
+
+tj::Value *GuardEmitter::emit(const std::string &untiledName) {
+  auto tiled =
+      function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
+  auto mode = tiled ? tiled.getAs<StringAttr>("guard") : StringAttr();
+  bool raises = mode && mode.getValue() == "raise";
+  suffix = raises ? "" : "; running the untiled program";
+  collectFacts();
+  TorchValue *failed = emitFacts(0, /*withGrad=*/!raises);
+  if (raises) {
+    emitIf(
+        emitter.call("aten::ne", {failed, text("")}), nullptr,
+        [&]() -> TorchValue * {
+          graph.insertNode(
+              graph.create(prim::RaiseException,
+                           {failed, emitter.constant(c10::IValue())}, 0));
+          return nullptr;
+        },
+        []() -> TorchValue * { return nullptr; });
+    // Only grad mode is left.
+    failed = emitFacts(facts.size(), /*withGrad=*/true);
+  }
+  c10::TypePtr type =
+      module.get_method(untiledName).function().getSchema().returns()[0].type();
+  return emitIf(
+      emitter.call("aten::eq", {failed, text("")}), type,
+      [&] { return emitTiled(); },
+      [&] { return emitUntiled(failed, untiledName); });
+}
+
+tj::Value *koila::torchscript::emitGuarded(GraphEmitter &emitter,
+                                           func::FuncOp function,
+                                           const tj::Module &module,
+                                           const std::string &untiledName) {
+  return GuardEmitter(emitter, function, module).emit(untiledName);
+}

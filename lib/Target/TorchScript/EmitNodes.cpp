@@ -1,0 +1,354 @@
+//===- EmitNodes.cpp - One operation as TorchScript nodes -----------------===//
+//
+// The emission table: operations with a schema, the opaque operator, weights,
+// and the few of arith, scf and tensor that tiling makes (EmitBuiltin.cpp).
+// Anything else is an error at the operation.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Emit.h"
+#include "Messages.h"
+#include "Types.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+namespace prim = c10::prim;
+using llvm::Twine;
+
+GraphEmitter::GraphEmitter(tj::Graph &graph, const ImportedFunction &original,
+                           const OperatorTable &operators, TorchValue *self,
+                           SymbolTable &symbols,
+                           const llvm::SmallPtrSetImpl<Operation *> &copied)
+    : graph(graph), original(original), operators(operators), self(self),
+      symbols(symbols), copied(copied) {}
+
+//===----------------------------------------------------------------------===//
+// Pieces
+//===----------------------------------------------------------------------===//
+
+tj::Value *GraphEmitter::lookup(Value value, Operation *user) {
+  TorchValue *emitted = values.lookup(value);
+  if (!emitted)
+    refuse(user->getLoc(), Twine("an operand of '") +
+                               user->getName().getStringRef() +
+                               "' cannot be written as TorchScript");
+  return emitted;
+}
+
+tj::Value *GraphEmitter::constant(const c10::IValue &value) {
+  return graph.insertConstant(value);
+}
+
+tj::Value *GraphEmitter::call(const char *name,
+                              llvm::ArrayRef<TorchValue *> arguments) {
+  std::vector<tj::NamedValue> named(arguments.begin(), arguments.end());
+  return graph.insert(c10::Symbol::fromQualString(name), named);
+}
+
+tj::Value *GraphEmitter::readAttribute(llvm::StringRef path) {
+  TorchValue *value = self;
+  for (llvm::StringRef name : llvm::split(path, '.'))
+    value = graph.insertGetAttr(value, name.str());
+  return value;
+}
+
+tj::Node *GraphEmitter::getOriginal(Operation *op) const {
+  auto index = op->getAttrOfType<IntegerAttr>(kNodeAttr);
+  if (!index || index.getInt() < 0 ||
+      index.getInt() >= static_cast<int64_t>(original.graph.nodes.size()))
+    return nullptr;
+  return original.graph.nodes[index.getInt()];
+}
+
+tj::Node *GraphEmitter::insert(Operation *op, c10::Symbol kind,
+                               llvm::ArrayRef<TorchValue *> inputs,
+                               size_t outputs) {
+  Node *node = graph.insertNode(graph.create(
+      kind, at::ArrayRef<TorchValue *>(inputs.data(), inputs.size()), outputs));
+  if (Node *from = getOriginal(op))
+    node->setSourceRange(from->sourceRange());
+  return node;
+}
+
+tj::Value *GraphEmitter::list(llvm::ArrayRef<TorchValue *> elements,
+                              const c10::TypePtr &elementType) {
+  return graph
+      .insertNode(graph.createList(
+          elementType,
+          at::ArrayRef<TorchValue *>(elements.data(), elements.size())))
+      ->output();
+}
+
+/// The element type of a list argument; null if `type` is no list.
+static c10::TypePtr getElementType(c10::TypePtr type) {
+  if (!type)
+    return nullptr;
+  if (auto optional = type->cast<c10::OptionalType>())
+    type = optional->getElementType();
+  auto listType = type->cast<c10::ListType>();
+  if (!listType)
+    return nullptr;
+  c10::TypePtr element = listType->getElementType();
+  return element->kind() == c10::TypeKind::SymIntType ? c10::IntType::get()
+                                                      : element;
+}
+
+tj::Value *GraphEmitter::fromAttr(Attribute attr, c10::TypePtr type,
+                                  Operation *op, ValueRange operands) {
+  if (auto operand = dyn_cast<OperandAttr>(attr)) {
+    if (operand.getIndex() < 0 ||
+        operand.getIndex() >= static_cast<int64_t>(operands.size()))
+      refuse(op->getLoc(), "an argument names an operand that is not there");
+    return lookup(operands[operand.getIndex()], op);
+  }
+  if (isa<UnitAttr>(attr))
+    return constant(c10::IValue());
+  if (auto flag = dyn_cast<BoolAttr>(attr))
+    return constant(flag.getValue());
+  if (auto integerAttr = dyn_cast<IntegerAttr>(attr))
+    return integer(integerAttr.getInt());
+  if (auto number = dyn_cast<FloatAttr>(attr))
+    return constant(number.getValueAsDouble());
+  if (auto text = dyn_cast<StringAttr>(attr))
+    return constant(text.str());
+  if (auto dictionary = dyn_cast<DictionaryAttr>(attr))
+    if (auto device = dictionary.getAs<StringAttr>("device"))
+      return constant(c10::Device(device.str()));
+
+  llvm::SmallVector<TorchValue *> elements;
+  c10::TypePtr elementType = getElementType(type);
+  auto fill = [&](auto array, const c10::TypePtr &deduced) {
+    for (auto element : array)
+      elements.push_back(constant(c10::IValue(element)));
+    if (!elementType)
+      elementType = deduced;
+  };
+  if (auto integers = dyn_cast<DenseI64ArrayAttr>(attr)) {
+    fill(integers.asArrayRef(), c10::IntType::get());
+  } else if (auto numbers = dyn_cast<DenseF64ArrayAttr>(attr)) {
+    fill(numbers.asArrayRef(), c10::FloatType::get());
+  } else if (auto flags = dyn_cast<DenseBoolArrayAttr>(attr)) {
+    fill(flags.asArrayRef(), c10::BoolType::get());
+  } else if (auto array = dyn_cast<ArrayAttr>(attr)) {
+    for (Attribute element : array)
+      elements.push_back(fromAttr(element, elementType, op, operands));
+    if (!elementType && !elements.empty())
+      elementType = elements.front()->type();
+  } else {
+    refuse(op->getLoc(), "an argument cannot be written as TorchScript");
+  }
+  if (!elementType)
+    refuse(op->getLoc(), "an empty list has no element type");
+  return list(elements, elementType);
+}
+
+//===----------------------------------------------------------------------===//
+// Operators
+//===----------------------------------------------------------------------===//
+
+void GraphEmitter::checkOverload(Node *node, Operation *op,
+                                 llvm::StringRef name) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  if (!schema || getQualifiedName(*schema) != name)
+    refuse(op->getLoc(), Twine("'") + name +
+                             "' does not accept the arguments it would be "
+                             "written with");
+}
+
+void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
+  bool inPlace =
+      info.inPlaceSchema && cast<TorchOperatorInterface>(op).isTied();
+  const c10::FunctionSchema &schema =
+      inPlace ? *info.inPlaceSchema : *info.schema;
+  const std::vector<c10::Argument> &arguments = info.schema->arguments();
+
+  // How many operands each tensor argument has.
+  llvm::SmallVector<int64_t> segments;
+  if (info.hasSegments) {
+    llvm::append_range(
+        segments, op->getAttrOfType<DenseI32ArrayAttr>("operandSegmentSizes")
+                      .asArrayRef());
+  } else {
+    int64_t dynamic = 0, required = 0;
+    for (const c10::Argument &argument : arguments) {
+      Attribute attr = op->getAttr(argument.name());
+      if (info.isAttribute(argument.name())) {
+        if (auto sizes = dyn_cast_or_null<DenseI64ArrayAttr>(attr))
+          dynamic += llvm::count(sizes.asArrayRef(), ShapedType::kDynamic);
+      } else if (argument.type()->kind() == c10::TypeKind::TensorType) {
+        ++required;
+      }
+    }
+    // At most one argument is optional or a list; it takes what is left.
+    int64_t left = op->getNumOperands() - dynamic - required;
+    for (const c10::Argument &argument : arguments)
+      if (!info.isAttribute(argument.name()))
+        segments.push_back(
+            argument.type()->kind() == c10::TypeKind::TensorType ? 1 : left);
+  }
+
+  int64_t numTensors = 0;
+  for (auto [argument, segment] : llvm::zip(
+           llvm::make_filter_range(arguments,
+                                   [&](const c10::Argument &argument) {
+                                     return !info.isAttribute(argument.name());
+                                   }),
+           segments))
+    numTensors += segment;
+
+  llvm::SmallVector<TorchValue *> inputs;
+  size_t next = 0, segment = 0, nextDynamic = numTensors;
+  for (const c10::Argument &argument : arguments) {
+    if (!info.isAttribute(argument.name())) {
+      llvm::SmallVector<TorchValue *> tensors;
+      for (int64_t i = 0; i < segments[segment]; ++i)
+        tensors.push_back(lookup(op->getOperand(next++), op));
+      ++segment;
+      if (c10::TypePtr element = getElementType(argument.type()))
+        inputs.push_back(list(tensors, element));
+      else
+        inputs.push_back(tensors.empty() ? constant(c10::IValue())
+                                         : tensors.front());
+      continue;
+    }
+    Attribute attr = op->getAttr(argument.name());
+    if (auto sizes = dyn_cast_or_null<DenseI64ArrayAttr>(attr)) {
+      llvm::SmallVector<TorchValue *> elements;
+      for (int64_t size : sizes.asArrayRef())
+        elements.push_back(size == ShapedType::kDynamic
+                               ? lookup(op->getOperand(nextDynamic++), op)
+                               : integer(size));
+      inputs.push_back(list(elements, c10::IntType::get()));
+    } else if (attr) {
+      inputs.push_back(fromAttr(attr, argument.type(), op, {}));
+    } else if (!argument.default_value()) {
+      inputs.push_back(constant(c10::IValue()));
+    } else if (argument.default_value()->isIntList()) {
+      llvm::SmallVector<TorchValue *> elements;
+      for (int64_t element : argument.default_value()->toIntVector())
+        elements.push_back(integer(element));
+      inputs.push_back(list(elements, c10::IntType::get()));
+    } else {
+      inputs.push_back(constant(*argument.default_value()));
+    }
+  }
+
+  Node *node = insert(op, c10::Symbol::fromQualString(schema.name()), inputs,
+                      op->getNumResults());
+  for (auto [result, output] : llvm::zip(op->getResults(), node->outputs())) {
+    output->setType(convertType(result.getType()));
+    values[result] = output;
+  }
+  checkOverload(node, op, getQualifiedName(schema));
+}
+
+void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
+  llvm::StringRef callee = op.getCallee();
+  llvm::ArrayRef<Attribute> arguments = op.getArguments().getValue();
+  ValueRange operands = op->getOperands();
+  if (callee == "prim::GetAttr" || callee == "prim::Constant") {
+    if (arguments.size() != 1 || op->getNumResults() != 1)
+      refuse(op.getLoc(),
+             Twine("'") + callee + "' takes one argument and gives one result");
+    auto path = dyn_cast<StringAttr>(arguments[0]);
+    values[op->getResult(0)] =
+        callee == "prim::GetAttr" && path
+            ? readAttribute(path.getValue())
+            : fromAttr(arguments[0], convertType(op->getResult(0).getType()),
+                       op, operands);
+    return;
+  }
+
+  std::string name = callee.split('.').first.str();
+  c10::Symbol kind = c10::Symbol::fromQualString(name);
+  Node *from = getOriginal(op);
+  if (from &&
+      (from->kind() != kind || from->outputs().size() != op->getNumResults()))
+    from = nullptr;
+  // The argument types say what empty lists hold.
+  std::vector<c10::Argument> none;
+  const c10::FunctionSchema *schema = nullptr;
+  for (const auto &candidate : tj::getAllOperatorsFor(kind))
+    if (getQualifiedName(candidate->schema()) == callee)
+      schema = &candidate->schema();
+  llvm::SmallVector<TorchValue *> inputs;
+  for (auto [i, argument] : llvm::enumerate(arguments)) {
+    c10::TypePtr type;
+    if (schema && i < schema->arguments().size())
+      type = schema->arguments()[i].type();
+    inputs.push_back(fromAttr(argument, type, op, operands));
+  }
+  // A pass may have given the written operand another reader.
+  if (copied.contains(op)) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const c10::AliasInfo *alias = schema->arguments()[i].alias_info();
+      if (alias && alias->isWrite())
+        inputs[i] = call("aten::clone", inputs[i]);
+    }
+  }
+  Node *node = insert(op, kind, inputs, op->getNumResults());
+  for (auto [i, result] : llvm::enumerate(op->getResults())) {
+    c10::TypePtr type =
+        from ? from->outputs()[i]->type() : convertType(result.getType());
+    if (!type)
+      refuse(op.getLoc(), Twine("the type of a result of '") + callee +
+                              "' is known in its own archive only");
+    node->outputs()[i]->setType(type);
+    values[result] = node->outputs()[i];
+  }
+  if (schema)
+    checkOverload(node, op, callee);
+  else if (!kind.is_prim() || node->maybeOperator())
+    refuse(op.getLoc(), Twine("LibTorch has no operator '") + callee + "'");
+}
+
+void GraphEmitter::emitParam(ParamGetOp op) {
+  auto param = symbols.lookup<ParamOp>(op.getParam());
+  if (!param)
+    refuse(op.getLoc(), Twine("there is no weight '") + op.getParam() + "'");
+  if (std::optional<int64_t> index = param.getConstant()) {
+    if (*index < 0 || *index >= static_cast<int64_t>(original.constants.size()))
+      refuse(op.getLoc(),
+             Twine("the archive has no tensor constant ") + Twine(*index));
+    values[op.getResult()] = constant(original.constants[*index]);
+    return;
+  }
+  values[op.getResult()] = readAttribute(param.getSymName());
+}
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+void GraphEmitter::emitOperation(Operation *op) {
+  if (const OperatorInfo *info = operators.lookup(op->getName()))
+    return emitOperator(op, *info);
+  if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
+    return emitOpaque(opaque);
+  if (auto param = dyn_cast<ParamGetOp>(op))
+    return emitParam(param);
+  if (auto refine = dyn_cast<RefineOp>(op)) {
+    values[refine.getResult()] = lookup(refine.getSource(), op);
+    return;
+  }
+  // Assumptions are in the guard.
+  if (isa<AssumeOp>(op) || emitArith(op) || emitTensor(op))
+    return;
+  if (isa<scf::ForOp>(op))
+    return emitFor(op);
+  refuse(op->getLoc(), Twine("'") + op->getName().getStringRef() +
+                           "' cannot be written as TorchScript");
+}
+
+llvm::SmallVector<tj::Value *> GraphEmitter::emitBlock(Block &block) {
+  for (Operation &op : block.without_terminator())
+    emitOperation(&op);
+  Operation *terminator = block.getTerminator();
+  llvm::SmallVector<TorchValue *> results;
+  for (Value operand : terminator->getOperands())
+    results.push_back(lookup(operand, terminator));
+  return results;
+}

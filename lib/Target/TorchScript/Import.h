@@ -1,0 +1,129 @@
+//===- Import.h - From a TorchScript method to the dialect ------*- C++ -*-===//
+
+#ifndef KOILA_LIB_TARGET_TORCHSCRIPT_IMPORT_H
+#define KOILA_LIB_TARGET_TORCHSCRIPT_IMPORT_H
+
+#include "Aliases.h"
+#include "Archive.h"
+#include "Graph.h"
+#include "Operators.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace koila::torchscript {
+
+/// The index of the TorchScript node that an operation came from; emission
+/// copies source range and types from there.
+inline constexpr llvm::StringLiteral kNodeAttr = "koila.node";
+inline constexpr llvm::StringLiteral kExampleAttr = "koila.example";
+inline constexpr llvm::StringLiteral kDefaultAttr = "koila.default";
+
+struct ImportedFunction {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  PreparedGraph graph;
+  /// Tensor constants by the index in `koila.param ... constant N`.
+  std::vector<at::Tensor> constants;
+};
+
+/// Imports one method. Throws Refusal.
+ImportedFunction importFunction(const Archive &archive,
+                                const torch::jit::Module &module,
+                                const std::string &function,
+                                const OperatorTable &operators,
+                                mlir::MLIRContext *context);
+
+/// One import. Constants, attributes of modules and lists are built where they
+/// are first needed: the printer of archives moves them, and a program must
+/// import the same before and after a round trip.
+class FunctionImporter {
+public:
+  FunctionImporter(const torch::jit::Module &module, ImportedFunction &result,
+                   const OperatorTable &operators, mlir::MLIRContext *context);
+
+  void run(const Archive &archive, const torch::jit::Method &method);
+
+private:
+  using Node = torch::jit::Node;
+  using TorchValue = torch::jit::Value;
+  /// What a chain of attribute reads leads to.
+  struct ModuleAttribute {
+    c10::IValue value;
+    std::string path;
+  };
+
+  // Import.cpp
+  void declareWeights();
+  void declareWeight(llvm::StringRef name, const at::Tensor &tensor,
+                     bool buffer);
+  void addArguments(const torch::jit::Method &method,
+                    mlir::func::FuncOp function);
+  void addReturn(mlir::func::FuncOp function);
+
+  // ImportValues.cpp
+  /// The MLIR value of `value`, built at the insertion point if need be.
+  mlir::Value getValue(const TorchValue *value);
+  /// As getValue, with integers that stand for 0-dim tensors made tensors.
+  mlir::Value getTensor(const TorchValue *value);
+  /// An integer, or a 0-dim int64 tensor modelled as one; null if neither.
+  mlir::Value getInteger(const TorchValue *value);
+  mlir::Value getWeight(const at::Tensor &tensor, const std::string &path);
+  mlir::Value getConstantTensor(const at::Tensor &tensor);
+  mlir::Value getConstantNumber(mlir::TypedAttr number);
+  /// The literal behind a value; none if there is none.
+  std::optional<c10::IValue> getLiteral(const TorchValue *value) const;
+  /// A literal or a list of literals as an attribute; null otherwise.
+  mlir::Attribute getLiteralAttr(const TorchValue *value) const;
+  mlir::Attribute getAttr(const c10::IValue &value) const;
+  const ModuleAttribute *getModuleAttribute(const TorchValue *value) const;
+
+  // ImportNodes.cpp
+  void importNode(Node *node);
+  void importGetAttr(Node *node);
+  bool importInteger(Node *node);
+  bool importSize(Node *node);
+  mlir::Operation *importOperator(Node *node, const OperatorInfo &info,
+                                  bool inPlace);
+  mlir::Operation *importOpaque(Node *node);
+  mlir::Attribute encodeOperand(const TorchValue *value, bool literalLists,
+                                llvm::SmallVectorImpl<mlir::Value> &operands);
+  mlir::Operation *createOpaque(llvm::StringRef callee,
+                                llvm::ArrayRef<mlir::Attribute> arguments,
+                                mlir::ValueRange operands, Effects effects,
+                                mlir::TypeRange results);
+  /// Refuses what is no dataflow.
+  void checkSupported(Node *node);
+  /// The argument that the node writes; null if it writes nothing. Refuses
+  /// writes which value semantics cannot say.
+  const TorchValue *getWrittenValue(Node *node);
+  void defineResults(Node *node, mlir::Operation *op,
+                     const TorchValue *written);
+  void uniteByStorageRule(Node *node, mlir::Operation *op);
+
+  const torch::jit::Module &module;
+  ImportedFunction &result;
+  const OperatorTable &operators;
+  mlir::MLIRContext *context;
+  mlir::OpBuilder builder;
+  /// Before the function, where weights are declared.
+  mlir::OpBuilder weightBuilder;
+  mlir::Location location;
+
+  std::unordered_map<const TorchValue *, mlir::Value> values;
+  std::unordered_map<const TorchValue *, ModuleAttribute> attributes;
+  std::unordered_map<const Node *, int64_t> nodeIndices;
+  AliasClasses aliases;
+  llvm::DenseMap<const c10::TensorImpl *, ParamOp> weights;
+  llvm::DenseMap<const c10::TensorImpl *, unsigned> constantIndices;
+  llvm::StringSet<> weightNames;
+  /// Reads of weights and of module attributes by name, and numbers.
+  llvm::StringMap<mlir::Value> reads;
+  llvm::DenseMap<mlir::Attribute, mlir::Value> numbers;
+};
+
+} // namespace koila::torchscript
+
+#endif // KOILA_LIB_TARGET_TORCHSCRIPT_IMPORT_H

@@ -1,0 +1,113 @@
+//===- ImportIntegers.cpp - Arithmetic on shapes --------------------------===//
+//
+// Traced programs compute shapes with 0-dim tensors, scripted ones with
+// integers; both become arithmetic on i64, or extents would be lost. What
+// cannot be said that way stays opaque.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Import.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+namespace prim = c10::prim;
+namespace aten = c10::aten;
+
+bool FunctionImporter::importInteger(Node *node) {
+  auto isModelled = [&](size_t i) {
+    auto it = values.find(node->input(i));
+    return it != values.end() && it->second.getType().isInteger(64);
+  };
+  auto isInteger = [&](size_t i) {
+    if (isModelled(i))
+      return true;
+    std::optional<c10::IValue> literal = getLiteral(node->input(i));
+    return literal && (literal->isInt() ||
+                       (literal->isTensor() && literal->toTensor().dim() == 0 &&
+                        literal->toTensor().scalar_type() == at::kLong));
+  };
+  auto literalIs = [&](size_t i, const c10::IValue &value) {
+    std::optional<c10::IValue> literal = getLiteral(node->input(i));
+    return literal && literal->tagKind() == value.tagKind() &&
+           *literal == value;
+  };
+  size_t count = node->inputs().size();
+  c10::Symbol kind = node->kind();
+
+  if (kind == prim::NumToTensor || kind == aten::Int ||
+      kind == aten::ScalarImplicit || kind == aten::IntImplicit) {
+    if (!isModelled(0))
+      return false;
+    values[node->output()] = getInteger(node->input(0));
+    return true;
+  }
+
+  if (count < 2 || !isInteger(0) || !isInteger(1) ||
+      (!isModelled(0) && !isModelled(1)))
+    return false;
+  bool scalars = node->output()->type()->kind() == c10::TypeKind::IntType;
+  // `alpha` of the tensor overloads.
+  bool plain = count == 2 || (count == 3 && literalIs(2, int64_t(1)));
+  bool floored =
+      (kind == aten::floordiv && scalars) || kind == aten::floor_divide ||
+      (kind == aten::div && count == 3 && literalIs(2, std::string("floor")));
+  if (!scalars && node->output()->type()->kind() != c10::TypeKind::TensorType)
+    return false;
+  if (floored) {
+    // Python raises on a division by zero; arith must never meet one.
+    IntegerAttr divisor;
+    if (isModelled(1) || literalIs(1, int64_t(0)))
+      return false;
+    Value lhs = getInteger(node->input(0));
+    Value rhs = getInteger(node->input(1));
+    if (!matchPattern(rhs, m_Constant(&divisor)) || divisor.getInt() == 0)
+      return false;
+    values[node->output()] =
+        arith::FloorDivSIOp::create(builder, location, lhs, rhs);
+  } else if (plain && (kind == aten::add || kind == aten::sub)) {
+    Value lhs = getInteger(node->input(0));
+    Value rhs = getInteger(node->input(1));
+    values[node->output()] =
+        kind == aten::add
+            ? arith::AddIOp::create(builder, location, lhs, rhs).getResult()
+            : arith::SubIOp::create(builder, location, lhs, rhs).getResult();
+  } else if (count == 2 && kind == aten::mul) {
+    Value lhs = getInteger(node->input(0));
+    Value rhs = getInteger(node->input(1));
+    values[node->output()] = arith::MulIOp::create(builder, location, lhs, rhs);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+/// `x.size()[i]` is `x.size(i)`.
+bool FunctionImporter::importSize(Node *node) {
+  auto isIndexed = [&](const TorchValue *sizes) {
+    return llvm::all_of(sizes->uses(), [&](const tj::Use &use) {
+      return use.user->kind() == aten::__getitem__ &&
+             getLiteral(use.user->input(1));
+    });
+  };
+  if (node->kind() == aten::size && node->inputs().size() == 1)
+    return isIndexed(node->output());
+  if (node->kind() != aten::__getitem__ ||
+      node->input(0)->node()->kind() != aten::size ||
+      node->input(0)->node()->inputs().size() != 1 ||
+      !isIndexed(node->input(0)))
+    return false;
+  OperatorTable::Match match = operators.lookup("aten::size.int");
+  if (!match)
+    return false;
+  OperationState state(location, match.info->name);
+  state.addOperands(getTensor(node->input(0)->node()->input(0)));
+  state.addAttribute(
+      "dim", builder.getI64IntegerAttr(getLiteral(node->input(1))->toInt()));
+  state.addTypes(builder.getI64Type());
+  values[node->output()] = builder.create(state)->getResult(0);
+  return true;
+}

@@ -1,0 +1,434 @@
+//===- ImportNodes.cpp - One TorchScript node -----------------------------===//
+//
+// There is no list of operators here: an operator whose schema is recorded in
+// the dialect becomes that operation, argument by argument; every other one
+// becomes the opaque operator.
+//
+// In-place operators become functional ones whose result all later uses of
+// the written tensor read. That is the same program only if nothing else sees
+// the storage afterwards, which is checked here.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Import.h"
+#include "Locations.h"
+#include "Messages.h"
+#include "Types.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Verifier.h"
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+namespace prim = c10::prim;
+using llvm::Twine;
+
+//===----------------------------------------------------------------------===//
+// What cannot be imported
+//===----------------------------------------------------------------------===//
+
+void FunctionImporter::checkSupported(Node *node) {
+  std::string kind = node->kind().toQualString();
+  if (!node->blocks().empty())
+    refuse(location, Twine("control flow is not supported yet (") + kind +
+                         "); a trace of the model with torch.jit.trace has "
+                         "none");
+  if (node->kind() == prim::SetAttr)
+    refuse(location, Twine("the program writes attribute '") +
+                         node->s(c10::attr::name) +
+                         "' of a module, which is not supported yet");
+  if (node->kind() == prim::CallMethod || node->kind() == prim::CallFunction)
+    refuse(location, "a call through an interface cannot be inlined");
+  if (node->kind() == prim::PythonOp ||
+      node->kind().toUnqualString() == std::string("IgnoredPythonOp"))
+    refuse(location, Twine("'") + kind +
+                         "' runs Python, which no TorchScript file can carry");
+  if (node->maybeSchema()) {
+    if (node->hasAttributes())
+      refuse(location, Twine("'") + kind + "' is not supported yet");
+    return;
+  }
+  // Nodes that the interpreter knows without a schema.
+  static const llvm::StringSet<> known = {
+      "prim::TupleConstruct", "prim::TupleUnpack", "prim::TupleIndex",
+      "prim::TupleSlice",     "prim::ListUnpack",  "prim::DictConstruct",
+      "prim::unchecked_cast"};
+  if (!known.contains(kind) || node->hasAttributes())
+    refuse(location, Twine("'") + kind + "' is not supported yet");
+}
+
+const tj::Value *FunctionImporter::getWrittenValue(Node *node) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  if (!schema || !schema->is_mutable())
+    return nullptr;
+  const TorchValue *written = nullptr;
+  for (size_t i = 0; i < schema->arguments().size(); ++i) {
+    const c10::AliasInfo *alias = schema->arguments()[i].alias_info();
+    if (!alias || !alias->isWrite())
+      continue;
+    const TorchValue *value = node->inputs()[i];
+    if (written || value->type()->kind() != c10::TypeKind::TensorType ||
+        node->outputs().size() != 1 ||
+        node->output()->type()->kind() != c10::TypeKind::TensorType)
+      refuse(location, Twine("'") + getQualifiedName(*schema) +
+                           "' writes something else than one tensor, which is "
+                           "not supported yet");
+    written = value;
+  }
+  if (!written)
+    return nullptr;
+  std::string name = getQualifiedName(*schema);
+  std::string owner = aliases.getOwner(written);
+  if (!owner.empty())
+    refuse(location, Twine("'") + name + "' writes to " + owner +
+                         " in place, which is not supported yet; use the "
+                         "operator that returns a new tensor");
+  if (const Node *later = aliases.findLaterUse(written, node)) {
+    bool returned = later->kind() == prim::Return;
+    Location place =
+        returned ? location : getLocation(const_cast<Node *>(later), context);
+    throw Refusal{"'" + name +
+                      "' writes to a tensor in place while another tensor "
+                      "shares its memory and is used later, which is not "
+                      "supported yet; use the operator that returns a new "
+                      "tensor",
+                  location,
+                  returned
+                      ? "the other tensor is returned"
+                      : std::string("the other tensor is used here, by '") +
+                            later->kind().toQualString() + "'",
+                  place};
+  }
+  return written;
+}
+
+//===----------------------------------------------------------------------===//
+// Operators
+//===----------------------------------------------------------------------===//
+
+/// The form of a literal that attributes of operations have; null if there is
+/// none.
+static Attribute getArgumentAttr(c10::TypePtr type, Attribute literal,
+                                 MLIRContext *context) {
+  if (auto optional = type->cast<c10::OptionalType>())
+    type = optional->getElementType();
+  Builder builder(context);
+  auto list = dyn_cast<ArrayAttr>(literal);
+  if (type->kind() != c10::TypeKind::ListType)
+    return list ? Attribute() : literal;
+  if (!list)
+    return {};
+  switch (type->containedType(0)->kind()) {
+  case c10::TypeKind::IntType:
+  case c10::TypeKind::SymIntType: {
+    llvm::SmallVector<int64_t> elements;
+    for (Attribute element : list) {
+      auto integer = dyn_cast<IntegerAttr>(element);
+      if (!integer)
+        return {};
+      elements.push_back(integer.getInt());
+    }
+    return builder.getDenseI64ArrayAttr(elements);
+  }
+  case c10::TypeKind::FloatType: {
+    llvm::SmallVector<double> elements;
+    for (Attribute element : list) {
+      auto number = dyn_cast<FloatAttr>(element);
+      if (!number)
+        return {};
+      elements.push_back(number.getValueAsDouble());
+    }
+    return builder.getDenseF64ArrayAttr(elements);
+  }
+  case c10::TypeKind::BoolType: {
+    llvm::SmallVector<bool> elements;
+    for (Attribute element : list) {
+      auto flag = dyn_cast<BoolAttr>(element);
+      if (!flag)
+        return {};
+      elements.push_back(flag.getValue());
+    }
+    return builder.getDenseBoolArrayAttr(elements);
+  }
+  default:
+    return {};
+  }
+}
+
+Operation *FunctionImporter::importOperator(Node *node,
+                                            const OperatorInfo &info,
+                                            bool inPlace) {
+  const std::vector<c10::Argument> &arguments = info.schema->arguments();
+  if (arguments.size() != node->inputs().size())
+    return nullptr;
+  // Decide first, build afterwards: what is built for an operation that does
+  // not come about would stay in the program.
+  llvm::SmallVector<NamedAttribute> attrs;
+  llvm::SmallVector<std::pair<unsigned, const TorchValue *>> tensors;
+  llvm::SmallVector<const TorchValue *> dynamic;
+  llvm::SmallVector<int32_t> segments;
+  for (auto [argument, input] : llvm::zip(arguments, node->inputs())) {
+    if (info.isAttribute(argument.name())) {
+      if (Attribute literal = getLiteralAttr(input)) {
+        if (isa<UnitAttr>(literal))
+          continue;
+        Attribute attr = getArgumentAttr(argument.type(), literal, context);
+        if (!attr)
+          return nullptr;
+        attrs.emplace_back(builder.getStringAttr(argument.name()), attr);
+        continue;
+      }
+      // Only sizes may be computed, element by element.
+      if (input->node()->kind() != prim::ListConstruct)
+        return nullptr;
+      llvm::SmallVector<int64_t> elements;
+      for (const TorchValue *element : input->node()->inputs()) {
+        std::optional<c10::IValue> literal = getLiteral(element);
+        elements.push_back(literal && literal->isInt() ? literal->toInt()
+                                                       : ShapedType::kDynamic);
+        if (elements.back() == ShapedType::kDynamic) {
+          auto it = values.find(element);
+          if (it == values.end() || !it->second.getType().isInteger(64))
+            return nullptr;
+          dynamic.push_back(element);
+        }
+      }
+      attrs.emplace_back(builder.getStringAttr(argument.name()),
+                         builder.getDenseI64ArrayAttr(elements));
+      continue;
+    }
+    segments.push_back(0);
+    auto addTensor = [&](const TorchValue *value) {
+      if (value->type()->kind() != c10::TypeKind::TensorType) {
+        const ModuleAttribute *attribute = getModuleAttribute(value);
+        if (!attribute || !attribute->value.isTensor())
+          return false;
+      }
+      tensors.emplace_back(segments.size() - 1, value);
+      ++segments.back();
+      return true;
+    };
+    if (input->type()->kind() == c10::TypeKind::ListType) {
+      // The elements of a list that only this operator sees.
+      if (input->node()->kind() != prim::ListConstruct)
+        return nullptr;
+      for (const TorchValue *element : input->node()->inputs())
+        if (!addTensor(element))
+          return nullptr;
+      continue;
+    }
+    std::optional<c10::IValue> literal = getLiteral(input);
+    if (literal && literal->isNone())
+      continue;
+    if (!addTensor(input))
+      return nullptr;
+  }
+
+  OperationState state(location, info.name);
+  for (auto [segment, value] : tensors)
+    state.operands.push_back(getTensor(value));
+  for (const TorchValue *value : dynamic)
+    state.operands.push_back(getValue(value));
+  if (info.hasSegments) {
+    if (!dynamic.empty())
+      segments.push_back(dynamic.size());
+    attrs.emplace_back(builder.getStringAttr("operandSegmentSizes"),
+                       builder.getDenseI32ArrayAttr(segments));
+  }
+  state.addAttributes(attrs);
+  for (const TorchValue *output : node->outputs())
+    state.addTypes(convertType(output->type(), context));
+  Operation *op = builder.create(state);
+
+  // What the operation does not describe stays opaque; so does what its
+  // verifier refuses, for example a computed element of a list that must be
+  // literal.
+  bool valid;
+  {
+    ScopedDiagnosticHandler quiet(context, [](Diagnostic &) {});
+    valid = succeeded(verify(op, /*verifyRecursively=*/false));
+  }
+  auto interface = cast<TorchOperatorInterface>(op);
+  if (!valid || !interface.isFaithful()) {
+    op->erase();
+    return nullptr;
+  }
+  interface.permitTie(inPlace);
+  return op;
+}
+
+Operation *FunctionImporter::createOpaque(llvm::StringRef callee,
+                                          llvm::ArrayRef<Attribute> arguments,
+                                          ValueRange operands, Effects effects,
+                                          TypeRange results) {
+  return TorchOpaqueOp::create(builder, location, results,
+                               builder.getStringAttr(callee), operands,
+                               builder.getArrayAttr(arguments),
+                               EffectsAttr::get(context, effects), ArrayAttr());
+}
+
+Attribute
+FunctionImporter::encodeOperand(const TorchValue *value, bool literalLists,
+                                llvm::SmallVectorImpl<Value> &operands) {
+  Attribute literal = getLiteralAttr(value);
+  if (literal && (literalLists || !isa<ArrayAttr>(literal)))
+    return literal;
+  operands.push_back(getTensor(value));
+  return OperandAttr::get(context, operands.size() - 1);
+}
+
+/// Normalisations write their running statistics in training mode, and their
+/// schemas do not say so.
+static bool writesStatistics(const tj::Node *node,
+                             const c10::FunctionSchema &schema) {
+  if (!schema.argumentIndexWithName("running_mean"))
+    return false;
+  for (llvm::StringRef name : {"training", "train", "use_input_stats"}) {
+    auto index = schema.argumentIndexWithName(name.str());
+    if (!index)
+      continue;
+    auto literal = tj::toIValue(node->input(*index));
+    return !literal || !literal->isBool() || literal->toBool();
+  }
+  return true;
+}
+
+static Effects getEffects(const tj::Node *node) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  if (!schema)
+    return Effects::None;
+  if (node->hasSideEffects())
+    return Effects::Unknown;
+  if (schema->is_mutable() || writesStatistics(node, *schema))
+    return Effects::Write;
+  if (node->isNondeterministic())
+    return Effects::Rng;
+  return Effects::None;
+}
+
+Operation *FunctionImporter::importOpaque(Node *node) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  std::string callee =
+      schema ? getQualifiedName(*schema) : node->kind().toQualString();
+  llvm::SmallVector<Value> operands;
+  llvm::SmallVector<Attribute> arguments;
+  for (const TorchValue *input : node->inputs())
+    arguments.push_back(encodeOperand(
+        input, /*literalLists=*/schema && !schema->is_vararg(), operands));
+  llvm::SmallVector<Type> types;
+  for (const TorchValue *output : node->outputs())
+    types.push_back(convertType(output->type(), context));
+  Operation *op =
+      createOpaque(callee, arguments, operands, getEffects(node), types);
+
+  // Per result, the operands that it may share storage with.
+  aliases.visit(node, /*trustSchema=*/false);
+  bool any = false;
+  llvm::SmallVector<Attribute> sets;
+  for (const TorchValue *output : node->outputs()) {
+    llvm::SmallVector<Attribute> set;
+    for (auto [argument, input] : llvm::zip(arguments, node->inputs())) {
+      auto operand = dyn_cast<OperandAttr>(argument);
+      if (operand && mayHoldTensor(input->type()) &&
+          mayHoldTensor(output->type()) && aliases.inSameClass(output, input))
+        set.push_back(builder.getI64IntegerAttr(operand.getIndex()));
+    }
+    any |= !set.empty();
+    sets.push_back(builder.getArrayAttr(set));
+  }
+  if (any)
+    op->setAttr("aliases", builder.getArrayAttr(sets));
+  return op;
+}
+
+//===----------------------------------------------------------------------===//
+// Nodes
+//===----------------------------------------------------------------------===//
+
+void FunctionImporter::importGetAttr(Node *node) {
+  const ModuleAttribute *owner = getModuleAttribute(node->input());
+  const std::string &name = node->s(c10::attr::name);
+  if (!owner || !owner->value.isObject())
+    refuse(location, Twine("attribute '") + name +
+                         "' is read from a computed object, which is not "
+                         "supported yet");
+  std::string path = owner->path.empty() ? name : owner->path + "." + name;
+  c10::IValue value = owner->value.toObject()->getAttr(name);
+  attributes[node->output()] = {value, path};
+  if (!mayHoldTensor(node->output()->type()) || value.isModule())
+    return;
+  aliases.setForeign(node->output(), "'" + path + "' of the module");
+}
+
+void FunctionImporter::uniteByStorageRule(Node *node, Operation *op) {
+  auto memory = dyn_cast<MemoryRuleInterface>(op);
+  if (!memory)
+    return;
+  StorageRule rule(op, [](Value) { return ValueInfo(); });
+  memory.describeStorage(rule);
+  for (auto [fact, output] : llvm::zip(rule.getResults(), node->outputs())) {
+    if (fact.kind == StorageFact::Kind::New)
+      continue;
+    for (const TorchValue *input : node->inputs()) {
+      auto it = values.find(input);
+      if (it != values.end() && it->second == fact.operand)
+        aliases.unite(output, input);
+    }
+  }
+}
+
+void FunctionImporter::defineResults(Node *node, Operation *op,
+                                     const TorchValue *written) {
+  op->setAttr(kNodeAttr, builder.getI64IntegerAttr(nodeIndices.at(node)));
+  for (auto [output, value] : llvm::zip(node->outputs(), op->getResults()))
+    values[output] = value;
+  if (!written)
+    return;
+  // From here on the written tensor has the new value.
+  aliases.identify(node->output(), written);
+  for (const TorchValue *same : aliases.getIdentical(written))
+    values[same] = op->getResult(0);
+}
+
+void FunctionImporter::importNode(Node *node) {
+  if (node->kind() == prim::Constant) {
+    std::optional<c10::IValue> literal = tj::toIValue(node->output());
+    if (literal && literal->isDevice() && !literal->toDevice().is_cpu())
+      refuse(location, Twine("the program names device '") +
+                           literal->toDevice().str() +
+                           "' literally, as tracing does; trace the model on "
+                           "the CPU and save it again");
+    aliases.setForeign(node->output(), "a constant");
+    return;
+  }
+  if (node->kind() == prim::GetAttr)
+    return importGetAttr(node);
+  if (node->kind() == prim::ListConstruct) {
+    aliases.visit(node, /*trustSchema=*/true);
+    return;
+  }
+  // Nodes without results have no place of their own in an archive.
+  for (size_t i = node->inputs().size(); i > 0 && isa<UnknownLoc>(location);
+       --i)
+    location = getLocation(node->inputs()[i - 1]->node(), context);
+  checkSupported(node);
+  if (importInteger(node) || importSize(node))
+    return;
+
+  const TorchValue *written = getWrittenValue(node);
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  Operation *op = nullptr;
+  if (schema) {
+    if (auto match = operators.lookup(getQualifiedName(*schema)))
+      op = importOperator(node, *match.info, match.inPlace);
+  }
+  if (op) {
+    aliases.visit(node, /*trustSchema=*/true);
+    uniteByStorageRule(node, op);
+  } else {
+    op = importOpaque(node);
+  }
+  defineResults(node, op, written);
+}

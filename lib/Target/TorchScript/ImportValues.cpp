@@ -1,0 +1,202 @@
+//===- ImportValues.cpp - Literals, weights and lists ---------------------===//
+
+#include "Import.h"
+#include "Locations.h"
+#include "Messages.h"
+#include "Types.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "llvm/ADT/Sequence.h"
+#include <torch/csrc/jit/ir/constants.h>
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+namespace prim = c10::prim;
+using llvm::Twine;
+
+const FunctionImporter::ModuleAttribute *
+FunctionImporter::getModuleAttribute(const TorchValue *value) const {
+  auto it = attributes.find(value);
+  return it == attributes.end() ? nullptr : &it->second;
+}
+
+std::optional<c10::IValue>
+FunctionImporter::getLiteral(const TorchValue *value) const {
+  if (value->node()->kind() == prim::Constant)
+    return tj::toIValue(value);
+  // A module without bias has the attribute, and it is None.
+  if (const ModuleAttribute *attribute = getModuleAttribute(value))
+    if (attribute->value.isNone())
+      return attribute->value;
+  return std::nullopt;
+}
+
+Attribute FunctionImporter::getAttr(const c10::IValue &value) const {
+  Builder attrs(context);
+  if (value.isInt())
+    return attrs.getI64IntegerAttr(value.toInt());
+  if (value.isDouble())
+    return attrs.getF64FloatAttr(value.toDouble());
+  if (value.isBool())
+    return attrs.getBoolAttr(value.toBool());
+  if (value.isString())
+    return attrs.getStringAttr(value.toStringRef());
+  if (value.isNone())
+    return attrs.getUnitAttr();
+  if (value.isDevice())
+    return attrs.getDictionaryAttr(attrs.getNamedAttr(
+        "device", attrs.getStringAttr(value.toDevice().str())));
+  if (value.isList()) {
+    llvm::SmallVector<Attribute> elements;
+    for (const c10::IValue &element : value.toListRef()) {
+      elements.push_back(getAttr(element));
+      if (!elements.back())
+        return {};
+    }
+    return attrs.getArrayAttr(elements);
+  }
+  return {};
+}
+
+Attribute FunctionImporter::getLiteralAttr(const TorchValue *value) const {
+  if (std::optional<c10::IValue> literal = getLiteral(value))
+    return getAttr(*literal);
+  if (value->node()->kind() != prim::ListConstruct)
+    return {};
+  llvm::SmallVector<Attribute> elements;
+  for (const TorchValue *element : value->node()->inputs()) {
+    elements.push_back(getLiteralAttr(element));
+    if (!elements.back())
+      return {};
+  }
+  return ArrayAttr::get(context, elements);
+}
+
+Value FunctionImporter::getConstantNumber(TypedAttr number) {
+  Value &value = numbers[number];
+  if (!value)
+    value = arith::ConstantOp::create(builder, location, number);
+  return value;
+}
+
+Value FunctionImporter::getWeight(const at::Tensor &tensor,
+                                  const std::string &path) {
+  auto it = weights.find(tensor.unsafeGetTensorImpl());
+  if (it == weights.end()) {
+    // A tensor that is neither parameter nor buffer: in no state dict.
+    declareWeight(path, tensor, /*buffer=*/true);
+    it = weights.find(tensor.unsafeGetTensorImpl());
+    if (it == weights.end())
+      refuse(location, Twine("attribute '") + path +
+                           "' is an undefined "
+                           "tensor");
+    it->second.setKeysAttr(builder.getArrayAttr({}));
+  }
+  ParamOp param = it->second;
+  Value &value = reads[param.getSymName()];
+  if (!value)
+    value = ParamGetOp::create(builder, location, param.getType(),
+                               FlatSymbolRefAttr::get(param.getSymNameAttr()));
+  return value;
+}
+
+Value FunctionImporter::getConstantTensor(const at::Tensor &tensor) {
+  unsigned next = result.constants.size();
+  auto [it, inserted] =
+      constantIndices.try_emplace(tensor.unsafeGetTensorImpl(), next);
+  std::string name = "constant." + std::to_string(it->second);
+  if (inserted) {
+    while (weightNames.contains(name))
+      name += "_";
+    result.constants.push_back(tensor);
+    declareWeight(name, tensor, /*buffer=*/true);
+    ParamOp param = weights[tensor.unsafeGetTensorImpl()];
+    param.setKeysAttr(builder.getArrayAttr({}));
+    param.setConstantAttr(builder.getI64IntegerAttr(next));
+  }
+  return getWeight(tensor, name);
+}
+
+Value FunctionImporter::getValue(const TorchValue *value) {
+  if (auto it = values.find(value); it != values.end())
+    return it->second;
+
+  if (const ModuleAttribute *attribute = getModuleAttribute(value)) {
+    if (attribute->value.isTensor())
+      return getWeight(attribute->value.toTensor(), attribute->path);
+    if (attribute->value.isModule())
+      refuse(location, Twine("module '") + attribute->path +
+                           "' is used as a value, which is not supported yet");
+    if (!attribute->value.isNone()) {
+      Value &read = reads["prim::GetAttr " + attribute->path];
+      if (!read)
+        read = createOpaque("prim::GetAttr",
+                            builder.getStringAttr(attribute->path), {},
+                            Effects::None, convertType(value->type(), context))
+                   ->getResult(0);
+      return read;
+    }
+  }
+
+  if (value->node()->kind() == prim::ListConstruct) {
+    llvm::SmallVector<Value> operands;
+    llvm::SmallVector<Attribute> arguments;
+    for (const TorchValue *element : value->node()->inputs())
+      arguments.push_back(
+          encodeOperand(element, /*literalLists=*/false, operands));
+    Operation *list =
+        createOpaque("prim::ListConstruct", arguments, operands, Effects::None,
+                     convertType(value->type(), context));
+    if (!operands.empty() && mayHoldTensor(value->type()))
+      list->setAttr("aliases",
+                    builder.getArrayAttr(builder.getI64ArrayAttr(
+                        llvm::to_vector(llvm::seq<int64_t>(operands.size())))));
+    return values[value] = list->getResult(0);
+  }
+
+  std::optional<c10::IValue> literal = getLiteral(value);
+  if (!literal)
+    refuse(location, Twine("the result of '") +
+                         value->node()->kind().toQualString() +
+                         "' is used before it is known");
+  if (literal->isTensor())
+    return getConstantTensor(literal->toTensor());
+  Attribute attr = getAttr(*literal);
+  if (!attr)
+    refuse(location, Twine("a constant of type ") +
+                         value->type()->annotation_str() +
+                         " is not supported yet");
+  if (literal->isInt() || literal->isDouble() || literal->isBool())
+    return getConstantNumber(cast<TypedAttr>(attr));
+  return createOpaque("prim::Constant", attr, {}, Effects::None,
+                      convertType(value->type(), context))
+      ->getResult(0);
+}
+
+Value FunctionImporter::getTensor(const TorchValue *value) {
+  Value converted = getValue(value);
+  if (value->type()->kind() != c10::TypeKind::TensorType ||
+      isa<TensorType>(converted.getType()))
+    return converted;
+  return createOpaque("prim::NumToTensor.Scalar", OperandAttr::get(context, 0),
+                      converted, Effects::None, getUnknownTensorType(context))
+      ->getResult(0);
+}
+
+Value FunctionImporter::getInteger(const TorchValue *value) {
+  if (auto it = values.find(value); it != values.end())
+    return it->second.getType().isInteger(64) ? it->second : Value();
+  std::optional<c10::IValue> literal = getLiteral(value);
+  if (!literal)
+    return {};
+  if (literal->isInt())
+    return getConstantNumber(builder.getI64IntegerAttr(literal->toInt()));
+  if (literal->isTensor()) {
+    const at::Tensor &tensor = literal->toTensor();
+    if (tensor.dim() == 0 && tensor.scalar_type() == at::kLong)
+      return getConstantNumber(
+          builder.getI64IntegerAttr(tensor.item<int64_t>()));
+  }
+  return {};
+}

@@ -1,0 +1,99 @@
+//===- Operators.cpp - Operations by ATen schema --------------------------===//
+
+#include "Operators.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/MLIRContext.h"
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <sstream>
+#include <torch/csrc/jit/frontend/function_schema_parser.h>
+
+using namespace koila::torchscript;
+
+bool OperatorInfo::isAttribute(llvm::StringRef argument) const {
+  for (mlir::StringAttr attribute : name.getAttributeNames())
+    if (attribute == argument)
+      return true;
+  return false;
+}
+
+std::string
+koila::torchscript::getQualifiedName(const c10::FunctionSchema &schema) {
+  if (schema.overload_name().empty())
+    return schema.name();
+  return schema.name() + "." + schema.overload_name();
+}
+
+OperatorTable::OperatorTable(mlir::MLIRContext *context) {
+  for (mlir::RegisteredOperationName name :
+       context->getRegisteredOperations()) {
+    auto *concept_ = name.getInterface<koila::TorchOperatorInterface>();
+    if (!concept_)
+      continue;
+    auto parse = [](llvm::StringRef text) {
+      return std::make_shared<c10::FunctionSchema>(
+          torch::jit::parseSchema(text.str()));
+    };
+    auto info = std::make_unique<OperatorInfo>(
+        OperatorInfo{name, parse(concept_->getTorchSchema()), nullptr});
+    info->hasSegments = info->isAttribute("operandSegmentSizes");
+    byName[getQualifiedName(*info->schema)] = {info.get(), false};
+    if (llvm::StringRef inPlace = concept_->getInPlaceSchema();
+        !inPlace.empty()) {
+      info->inPlaceSchema = parse(inPlace);
+      byName[getQualifiedName(*info->inPlaceSchema)] = {info.get(), true};
+    }
+    byOperation[name.getStringRef()] = info.get();
+    operators.push_back(std::move(info));
+  }
+}
+
+OperatorTable::Match
+OperatorTable::lookup(llvm::StringRef qualifiedName) const {
+  return byName.lookup(qualifiedName);
+}
+
+const OperatorInfo *OperatorTable::lookup(mlir::OperationName name) const {
+  return byOperation.lookup(name.getStringRef());
+}
+
+/// Spells a schema as LibTorch does, so that two can be compared as text.
+static std::string spell(const c10::FunctionSchema &schema) {
+  std::ostringstream os;
+  os << schema;
+  return os.str();
+}
+
+std::vector<std::string>
+koila::torchscript::compareSchemas(const OperatorTable &table) {
+  std::vector<std::string> differences;
+  auto compare = [&](const OperatorInfo &info,
+                     const c10::FunctionSchema &schema) {
+    auto handle = c10::Dispatcher::singleton().findSchema(
+        {schema.name(), schema.overload_name()});
+    std::string operation = info.name.getStringRef().str();
+    if (!handle) {
+      differences.push_back("'" + operation + "': LibTorch has no operator " +
+                            getQualifiedName(schema));
+      return;
+    }
+    std::string ours = spell(schema), theirs = spell(handle->schema());
+    if (ours != theirs)
+      differences.push_back("'" + operation + "' says " + ours +
+                            ", LibTorch has " + theirs);
+    for (const c10::Argument &argument : info.schema->arguments()) {
+      // Tensors are operands; whatever has a name of its own must not be lost.
+      bool tensor = argument.type()->isSubtypeOf(
+          c10::OptionalType::create(c10::TensorType::get()));
+      if (!tensor && !info.isAttribute(argument.name()))
+        differences.push_back("'" + operation + "' has no attribute '" +
+                              argument.name() + "' of " + spell(*info.schema));
+    }
+  };
+  for (const auto &info : table.getAll()) {
+    compare(*info, *info->schema);
+    if (info->inPlaceSchema)
+      compare(*info, *info->inPlaceSchema);
+  }
+  return differences;
+}
