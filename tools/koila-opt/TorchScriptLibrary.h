@@ -1,0 +1,36 @@
+//===- TorchScriptLibrary.h - Opens libKoilaTorchScript when needed *- C++ -*-===//
+//
+// Linking LibTorch costs 0.17 s at every start; --help and work on .mlir must
+// not pay for it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_TOOLS_KOILA_OPT_TORCHSCRIPTLIBRARY_H
+#define KOILA_TOOLS_KOILA_OPT_TORCHSCRIPTLIBRARY_H
+
+#include "llvm/ADT/StringRef.h"
+#include <optional>
+#include <string>
+
+namespace koila {
+
+class TorchScriptLibrary {
+public:
+  /// Opens the library beside this executable's; prints why not to stderr.
+  static std::optional<TorchScriptLibrary> open(const char *executable);
+
+  /// MLIR bytecode of a method of an archive; messages go to stderr.
+  std::optional<std::string> import(llvm::StringRef path,
+                                    llvm::StringRef function);
+  bool emit(llvm::StringRef bytecode, llvm::StringRef weights,
+            llvm::StringRef output, llvm::StringRef report);
+  /// Compares the schemas of all operations with LibTorch's.
+  bool checkSchemas();
+
+private:
+  void *handle = nullptr;
+};
+
+} // namespace koila
+
+#endif // KOILA_TOOLS_KOILA_OPT_TORCHSCRIPTLIBRARY_H

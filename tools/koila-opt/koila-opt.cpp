@@ -1,0 +1,240 @@
+//===- koila-opt.cpp - mlir-opt that reads and writes TorchScript ---------===//
+
+#include "TorchScriptLibrary.h"
+#include "koila/InitAllDialects.h"
+#include "koila/InitAllPasses.h"
+#include "koila/Support/InputSpec.h"
+#include "koila/Support/OutputFile.h"
+#include "mlir/Bytecode/BytecodeWriter.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Support/FileUtilities.h"
+#include "mlir/Tools/mlir-opt/MlirOptMain.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/SourceMgr.h"
+
+using namespace mlir;
+using namespace koila;
+
+namespace cl = llvm::cl;
+
+static cl::OptionCategory koilaOptions("koila options");
+static cl::list<std::string>
+    inputSpecs("input",
+               cl::desc("Shape and type of an argument, in order or by name: "
+                        "--input='x=float32[B,3,224,224]'. A name in the dims "
+                        "is a symbol; B is the batch"),
+               cl::value_desc("spec"), cl::cat(koilaOptions));
+static cl::list<std::string>
+    batchValues("batch",
+                cl::desc("Value of a symbol for analysis: --batch B=64. It "
+                         "never specialises the program"),
+                cl::value_desc("symbol=value"), cl::cat(koilaOptions));
+static cl::opt<std::string>
+    batchSymbol("batch-symbol", cl::desc("The symbol that is the batch"),
+                cl::value_desc("name"), cl::cat(koilaOptions));
+static cl::opt<std::string>
+    functionName("function", cl::desc("The method to read from an archive"),
+                 cl::init("forward"), cl::value_desc("name"),
+                 cl::cat(koilaOptions));
+static cl::opt<std::string>
+    weightsFile("weights",
+                cl::desc("Archive that gives weights and module tree when "
+                         ".mlir is written as .pt"),
+                cl::value_desc("file.pt"), cl::cat(koilaOptions));
+static cl::opt<bool> checkSchemas(
+    "koila-check-schemas",
+    cl::desc("Compare the schema of every operation with LibTorch's and exit"),
+    cl::cat(koilaOptions));
+
+static const char kHelp[] =
+    "koila: memory of TorchScript programs, and batches that fit\n\n"
+    "  koila-opt model.pt --input='float32[B,3,224,224]' --batch B=64 \\\n"
+    "      --koila-infer-shapes --koila-peak-memory -o out.mlir\n"
+    "  koila-opt model.pt --input='float32[B,3,224,224]' --batch B=64 \\\n"
+    "      --koila-compile='budget=78MiB' -o smaller.pt\n";
+
+static int fail(const llvm::Twine &message) {
+  llvm::errs() << "error: " << message << "\n";
+  return EXIT_FAILURE;
+}
+
+/// An archive by content; an unreadable one still by its name, so that the
+/// error speaks of archives.
+static bool isArchive(llvm::StringRef path, llvm::StringRef content) {
+  if (content.starts_with("PK\x03\x04") || content.starts_with("PK\x05\x06") ||
+      content.starts_with("\x80\x02"))
+    return true;
+  return path.ends_with(".pt") || path.ends_with(".pth") ||
+         path.ends_with(".pt2");
+}
+
+static bool isArchiveName(llvm::StringRef path) {
+  return path.ends_with(".pt") || path.ends_with(".pth");
+}
+
+static std::string toBytecode(ModuleOp module) {
+  std::string bytes;
+  llvm::raw_string_ostream os(bytes);
+  if (failed(writeBytecodeToFile(module, os)))
+    bytes.clear();
+  return bytes;
+}
+
+/// Whether the user asked for any pass.
+static bool hasPasses(const MlirOptMainConfig &config, MLIRContext &context) {
+  PassManager manager(&context);
+  return succeeded(config.setupPassPipeline(manager)) && manager.size() > 0;
+}
+
+/// Whether an argument has a shape that tracing recorded.
+static bool hasExamples(ModuleOp module) {
+  bool found = false;
+  for (auto function : module.getOps<FunctionOpInterface>())
+    for (unsigned index = 0; index < function.getNumArguments(); ++index)
+      found |= function.getArgAttr(index, "koila.example") &&
+               !function.getArgAttr(index, KoilaDialect::kDimsAttr);
+  return found;
+}
+
+/// Parses `source`, writes --input and --batch into the module, and gives it
+/// back as bytecode; none after an error.
+static std::optional<std::string>
+applyInputs(llvm::StringRef source, llvm::StringRef name, bool fromArchive,
+            DialectRegistry &registry, const MlirOptMainConfig &config) {
+  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+  context.printOpOnDiagnostic(false);
+  auto sourceManager = std::make_shared<llvm::SourceMgr>();
+  sourceManager->AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(source, name), llvm::SMLoc());
+  SourceMgrDiagnosticHandler handler(*sourceManager, &context);
+  OwningOpRef<ModuleOp> module =
+      parseSourceFile<ModuleOp>(sourceManager, ParserConfig(&context));
+  if (!module)
+    return std::nullopt;
+  std::vector<InputSpec> specs;
+  std::vector<SymbolValue> values;
+  for (const std::string &text : inputSpecs) {
+    std::string error;
+    if (!parseInputSpec(text, specs.emplace_back(), error)) {
+      fail("--input='" + text + "': " + error);
+      return std::nullopt;
+    }
+  }
+  for (const std::string &text : batchValues) {
+    std::string error;
+    auto value = parseBatchValue(text, error);
+    if (!value) {
+      fail("--batch " + text + ": " + error);
+      return std::nullopt;
+    }
+    values.push_back(*value);
+  }
+  bool given = !specs.empty() || !values.empty() || !batchSymbol.empty();
+  bool recorded = fromArchive && hasExamples(*module) &&
+                  hasPasses(config, context);
+  if (given || recorded) {
+    llvm::StringRef function =
+        fromArchive || functionName.getNumOccurrences()
+            ? llvm::StringRef(functionName)
+            : llvm::StringRef();
+    if (failed(applyInputSpecs(*module, function, specs, values, batchSymbol,
+                               llvm::errs())))
+      return std::nullopt;
+  }
+  return toBytecode(*module);
+}
+
+/// The report that a pass left on the module.
+static std::string getReport(llvm::StringRef bytecode,
+                             DialectRegistry &registry) {
+  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+  OwningOpRef<ModuleOp> module =
+      parseSourceString<ModuleOp>(bytecode, ParserConfig(&context));
+  if (!module)
+    return {};
+  auto report = (*module)->getAttrOfType<StringAttr>(KoilaDialect::kReportAttr);
+  return report ? report.str() : std::string();
+}
+
+/// mlir-opt appends the operation to each error; a whole function there hides
+/// the message. The option still turns it on.
+static void setQuietDiagnostics() {
+  auto &options = cl::getRegisteredOptions();
+  auto found = options.find("mlir-print-op-on-diagnostic");
+  if (found != options.end() && found->second->getNumOccurrences() == 0)
+    static_cast<cl::opt<bool> *>(found->second)->setValue(false);
+}
+
+int main(int argc, char **argv) {
+  llvm::InitLLVM init(argc, argv);
+  DialectRegistry registry;
+  registerAllDialects(registry);
+  registerAllPasses();
+  registerTransformsPasses();
+
+  auto [inputPath, outputPath] =
+      registerAndParseCLIOptions(argc, argv, kHelp, registry);
+  setQuietDiagnostics();
+  MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
+
+  std::optional<TorchScriptLibrary> torch;
+  auto openTorch = [&]() {
+    if (!torch)
+      torch = TorchScriptLibrary::open(argv[0]);
+    return torch.has_value();
+  };
+  if (checkSchemas)
+    return openTorch() && torch->checkSchemas() ? EXIT_SUCCESS : EXIT_FAILURE;
+
+  std::string problem;
+  // Without mapping: a file that changes while it is read must not crash.
+  auto file = openInputFile(inputPath, &problem);
+  if (!file)
+    return fail(problem);
+  bool fromArchive = isArchive(inputPath, file->getBuffer());
+  bool toArchive = isArchiveName(outputPath);
+
+  std::string source;
+  if (fromArchive) {
+    if (!openTorch())
+      return EXIT_FAILURE;
+    auto imported = torch->import(inputPath, functionName);
+    if (!imported)
+      return EXIT_FAILURE;
+    source = std::move(*imported);
+  }
+  bool specified = !inputSpecs.empty() || !batchValues.empty() ||
+                   !batchSymbol.empty();
+  if (fromArchive || specified) {
+    auto applied =
+        applyInputs(fromArchive ? llvm::StringRef(source) : file->getBuffer(),
+                    inputPath, fromArchive, registry, config);
+    if (!applied)
+      return EXIT_FAILURE;
+    source = std::move(*applied);
+    file = llvm::MemoryBuffer::getMemBufferCopy(source, inputPath);
+  }
+
+  if (toArchive || llvm::StringRef(outputPath).ends_with(".mlirbc"))
+    config.emitBytecode(true);
+  std::string result;
+  llvm::raw_string_ostream os(result);
+  if (failed(MlirOptMain(os, std::move(file), registry, config)))
+    return EXIT_FAILURE;
+  if (toArchive) {
+    if (!openTorch())
+      return EXIT_FAILURE;
+    return torch->emit(result, weightsFile, outputPath,
+                       getReport(result, registry))
+               ? EXIT_SUCCESS
+               : EXIT_FAILURE;
+  }
+  if (!writeOutputFile(
+          outputPath, [&](llvm::raw_ostream &out) { out << result; }, problem))
+    return fail(problem);
+  return EXIT_SUCCESS;
+}

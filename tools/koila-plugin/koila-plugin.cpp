@@ -1,0 +1,28 @@
+//===- koila-plugin.cpp - koila in a stock mlir-opt -----------------------===//
+//
+// mlir-opt --load-dialect-plugin=KoilaPlugin.so --koila-infer-shapes in.mlir
+//
+// The dialect entry point registers the passes too, so that one flag gives
+// both; with --load-pass-plugin alone the dialect would be unknown.
+//
+//===----------------------------------------------------------------------===//
+
+#include "koila/InitAllDialects.h"
+#include "koila/InitAllPasses.h"
+#include "mlir/Tools/Plugins/DialectPlugin.h"
+#include "mlir/Tools/Plugins/PassPlugin.h"
+
+extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::DialectPluginLibraryInfo
+mlirGetDialectPluginInfo() {
+  return {MLIR_PLUGIN_API_VERSION, "Koila", "0.2.0",
+          [](::mlir::DialectRegistry *registry) {
+            koila::registerAllDialects(*registry);
+            koila::registerAllPasses();
+          }};
+}
+
+extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::PassPluginLibraryInfo
+mlirGetPassPluginInfo() {
+  return {MLIR_PLUGIN_API_VERSION, "KoilaPasses", "0.2.0",
+          []() { koila::registerAllPasses(); }};
+}

@@ -1,0 +1,163 @@
+//===- Options.cpp - Command line of koila-run ----------------------------===//
+//
+// Read by hand: llvm::cl would list every option of MLIR's library next to the
+// dozen of this tool.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Options.h"
+#include "koila/Support/CpuIsa.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringRef.h"
+
+using namespace koila;
+using namespace koila::run;
+using llvm::StringRef;
+
+const char *const koila::run::kHelp =
+    R"(koila-run: run a TorchScript program on real tensors, measure its peak of
+memory and its time, and compare it with another.
+
+  koila-run A.pt [B.pt] [options]
+
+Next to the measured peak stands the one that koila predicts. With B.pt both run
+on the same inputs and B's results are compared with A's: in float64, and in the
+given dtype against the float64 result. A comparison that zeros or another
+sample's results would also have passed counts as a failure.
+
+  --input=SPEC        an argument, in order or by name; repeatable
+                        x=float32[B,3,224,224]   ids=int64[B,128]{0:30521}
+                        nodes=float32[4*B,16]    mask=none    scale=0.5
+                      a traced file with recorded shapes needs none
+  --batch B=64        the value of a symbol; repeatable
+  --batch-symbol B    which symbol is the batch (default: B, else the only one)
+  --method NAME       the method to call (default: forward; also --function)
+  --mode MODE         inference (default) or forward-with-grad
+  --repeat N          timed calls, of which the median is shown (default: 5)
+  --seed S            seed of the made-up values (default: 0)
+  --threads N         threads (default: OMP_NUM_THREADS, else the cores)
+  --json              a report for programs on stdout
+  --help              this text
+
+Exit code: 0 done (and equal), 1 unequal, vacuous, or an error.
+
+Examples:
+  koila-run resnet18.pt --input='x=float32[B,3,224,224]' --batch B=8
+  koila-run model.pt tiled.pt --input='float32[B,3,64,64]' --batch B=64 --json
+)";
+
+namespace {
+class OptionParser {
+public:
+  OptionParser(int argc, char **argv) : arguments(argv + 1, argv + argc) {}
+
+  Options parse();
+
+private:
+  void parseOption(StringRef name, std::optional<StringRef> inlineValue);
+  int64_t parseNumber(StringRef name, StringRef text, int64_t least);
+
+  std::vector<StringRef> arguments;
+  size_t next = 0;
+  Options options;
+};
+} // namespace
+
+int64_t OptionParser::parseNumber(StringRef name, StringRef text,
+                                  int64_t least) {
+  int64_t value;
+  if (text.getAsInteger(10, value) || value < least)
+    throw UserError(("--" + name + " '" + text +
+                     "': expected a number of at "
+                     "least " +
+                     llvm::Twine(least))
+                        .str());
+  return value;
+}
+
+void OptionParser::parseOption(StringRef name,
+                               std::optional<StringRef> inlineValue) {
+  auto flag = [&]() {
+    if (inlineValue)
+      throw UserError(("--" + name + " takes no value").str());
+  };
+  auto value = [&]() -> StringRef {
+    if (inlineValue)
+      return *inlineValue;
+    if (next == arguments.size())
+      throw UserError(("--" + name + " needs a value; see --help").str());
+    return arguments[next++];
+  };
+  std::string error;
+  if (name == "help" || name == "h") {
+    flag();
+    options.help = true;
+  } else if (name == "json") {
+    flag();
+    options.json = true;
+  } else if (name == "input") {
+    if (!parseInputSpec(value(), options.inputs.emplace_back(), error))
+      throw UserError("--input: " + error);
+  } else if (name == "batch") {
+    auto parsed = parseBatchValue(value(), error);
+    if (!parsed)
+      throw UserError("--batch: " + error);
+    options.batch.push_back(*parsed);
+  } else if (name == "batch-symbol") {
+    options.batchSymbol = value().str();
+  } else if (name == "method" || name == "function") {
+    options.method = value().str();
+  } else if (name == "mode") {
+    StringRef mode = value();
+    if (mode == "train")
+      throw UserError("--mode train is not supported yet; use inference or "
+                      "forward-with-grad");
+    if (mode != "inference" && mode != "forward-with-grad")
+      throw UserError(("--mode '" + mode +
+                       "' is unknown; use inference or "
+                       "forward-with-grad")
+                          .str());
+    options.gradMode = mode == "forward-with-grad";
+  } else if (name == "repeat") {
+    options.repeat = parseNumber(name, value(), 1);
+  } else if (name == "seed") {
+    options.seed = static_cast<uint64_t>(parseNumber(name, value(), 0));
+  } else if (name == "threads") {
+    options.threads = parseNumber(name, value(), 1);
+  } else {
+    throw UserError(
+        ("unknown option '--" + name + "'; see koila-run --help").str());
+  }
+}
+
+Options OptionParser::parse() {
+  bool onlyPaths = false;
+  while (next < arguments.size()) {
+    StringRef argument = arguments[next++];
+    if (!onlyPaths && argument == "--") {
+      onlyPaths = true;
+    } else if (!onlyPaths && argument.size() > 1 && argument.starts_with("-")) {
+      auto [name, value] =
+          argument.drop_while([](char c) { return c == '-'; }).split('=');
+      bool hasValue = argument.contains('=');
+      parseOption(name, hasValue ? std::optional(value) : std::nullopt);
+    } else {
+      options.paths.push_back(argument.str());
+    }
+  }
+  if (options.help)
+    return options;
+  if (options.paths.empty())
+    throw UserError("no file to run; write koila-run A.pt [B.pt], or see "
+                    "--help");
+  if (options.paths.size() > 2)
+    throw UserError("more than two files: '" + options.paths[2] +
+                    "'; koila-run compares one program with one other");
+  if (options.threads == 0)
+    options.threads = getDefaultThreads();
+  return options;
+}
+
+Options koila::run::parseOptions(int argc, char **argv) {
+  return OptionParser(argc, argv).parse();
+}

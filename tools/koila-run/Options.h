@@ -1,0 +1,49 @@
+//===- Options.h - Command line of koila-run --------------------*- C++ -*-===//
+
+#ifndef KOILA_TOOLS_KOILARUN_OPTIONS_H
+#define KOILA_TOOLS_KOILARUN_OPTIONS_H
+
+#include "koila/Support/InputSpec.h"
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace koila::run {
+
+/// An error whose text is for the user. Thrown anywhere, printed in main.
+class UserError : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The diagnostic is on stderr already.
+class DiagnosedError : public std::exception {};
+
+struct Options {
+  /// One or two archives.
+  std::vector<std::string> paths;
+  std::vector<InputSpec> inputs;
+  std::vector<SymbolValue> batch;
+  std::string batchSymbol;
+  std::string method = "forward";
+  /// Mode: inference, else forward-with-grad.
+  bool gradMode = false;
+  int64_t repeat = 5;
+  uint64_t seed = 0;
+  int64_t threads = 0;
+  bool json = false;
+  bool help = false;
+
+  const char *modeName() const {
+    return gradMode ? "forward-with-grad" : "inference";
+  }
+};
+
+/// Throws UserError.
+Options parseOptions(int argc, char **argv);
+/// The text of `--help`.
+extern const char *const kHelp;
+
+} // namespace koila::run
+
+#endif // KOILA_TOOLS_KOILARUN_OPTIONS_H

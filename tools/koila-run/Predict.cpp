@@ -1,0 +1,105 @@
+//===- Predict.cpp - koila's own figure for a program ---------------------===//
+
+#include "Predict.h"
+#include "koila/Analysis/DimAnalysis.h"
+#include "koila/Analysis/PeakMemory.h"
+#include "koila/Target/TorchScript/TorchScript.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "mlir/Parser/Parser.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::run;
+
+/// The first error of an import, which writes one JSON object per line.
+static std::string getFirstError(StringRef messages) {
+  std::string fallback = "the import failed";
+  while (!messages.empty()) {
+    auto [line, rest] = messages.split('\n');
+    messages = rest;
+    llvm::Expected<llvm::json::Value> value = llvm::json::parse(line);
+    if (!value) {
+      llvm::consumeError(value.takeError());
+      continue;
+    }
+    const llvm::json::Object *object = value->getAsObject();
+    if (!object || object->getString("severity").value_or("") != "error")
+      continue;
+    return object->getString("message").value_or(fallback).str();
+  }
+  return fallback;
+}
+
+static OwningOpRef<ModuleOp> import(const std::string &path,
+                                    const std::string &method,
+                                    MLIRContext *context, std::string &error) {
+  KoilaTorchImportOptions options = {path.c_str(), method.c_str()};
+  KoilaTorchBuffer bytecode = {nullptr, 0}, messages = {nullptr, 0};
+  int status = koilaTorchImport(&options, &bytecode, &messages);
+  OwningOpRef<ModuleOp> module;
+  if (status == 0) {
+    // The reader keeps references into the buffer only while it reads.
+    module = parseSourceString<ModuleOp>(
+        StringRef(bytecode.data, bytecode.size), ParserConfig(context));
+    if (!module)
+      error = "the imported program cannot be read";
+  } else {
+    error = getFirstError(
+        messages.data ? StringRef(messages.data, messages.size) : StringRef());
+  }
+  koilaTorchFree(&bytecode);
+  koilaTorchFree(&messages);
+  return module;
+}
+
+Prediction koila::run::predictPeak(const std::string &path,
+                                   const Options &options,
+                                   const std::string &isa,
+                                   MLIRContext *context) {
+  Prediction prediction;
+  if (options.gradMode) {
+    prediction.reason = "predictions with grad mode on are not supported yet";
+    return prediction;
+  }
+  // Diagnostics become the reason; the first says most.
+  std::string firstError;
+  ScopedDiagnosticHandler handler(context, [&](Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error &&
+        firstError.empty())
+      firstError = diagnostic.str();
+    return success();
+  });
+  auto fail = [&](const std::string &fallback) {
+    prediction.reason = firstError.empty() ? fallback : firstError;
+    return prediction;
+  };
+  std::string error;
+  OwningOpRef<ModuleOp> module = import(path, options.method, context, error);
+  if (!module)
+    return fail(error);
+  if (failed(applyInputSpecs(*module, options.method, options.inputs,
+                             options.batch, options.batchSymbol,
+                             llvm::nulls())))
+    return fail("the inputs do not fit");
+  if (failed(inferShapes(*module)))
+    return fail("the shapes cannot be inferred");
+  PeakMemoryOptions analysis;
+  analysis.function = options.method;
+  analysis.threads = options.threads;
+  analysis.isa = isa;
+  FailureOr<PeakReport> report = computePeakMemory(*module, analysis);
+  if (failed(report))
+    return fail("the analysis failed");
+  prediction.peakBytes = report->peakBytes;
+  prediction.exact = report->exact();
+  if (!report->peakBytes)
+    prediction.reason = "symbol '" + report->missing + "' has no value";
+  else if (!report->inexact.empty())
+    prediction.reason =
+        report->inexact.front().op + ": " + report->inexact.front().reason;
+  return prediction;
+}

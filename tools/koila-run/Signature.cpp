@@ -1,0 +1,117 @@
+//===- Signature.cpp - The arguments of a method as IR --------------------===//
+
+#include "Signature.h"
+#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "llvm/Support/raw_ostream.h"
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::run;
+
+static Type convertType(const c10::TypePtr &type, MLIRContext *context) {
+  switch (type->kind()) {
+  case c10::TypeKind::TensorType:
+    return UnrankedTensorType::get(AnyType::get(context));
+  case c10::TypeKind::IntType:
+    return IntegerType::get(context, 64);
+  case c10::TypeKind::FloatType:
+    return Float64Type::get(context);
+  case c10::TypeKind::BoolType:
+    return IntegerType::get(context, 1);
+  case c10::TypeKind::ListType:
+    return ListType::get(context, convertType(type->containedType(0), context));
+  case c10::TypeKind::OptionalType:
+    return OptionalType::get(
+        context,
+        convertType(type->expectRef<c10::OptionalType>().getElementType(),
+                    context));
+  case c10::TypeKind::DictType:
+    return DictType::get(context, convertType(type->containedType(0), context),
+                         convertType(type->containedType(1), context));
+  case c10::TypeKind::TupleType: {
+    SmallVector<Type> fields;
+    for (const c10::TypePtr &field : type->containedTypes())
+      fields.push_back(convertType(field, context));
+    return TupleType::get(context, fields);
+  }
+  default:
+    return TorchType::get(context, type->annotation_str());
+  }
+}
+
+/// The recorded example of an input as a type; null if there is none.
+static Type getExample(const c10::TypePtr &type, MLIRContext *context) {
+  auto tensor = type->cast<c10::TensorType>();
+  if (!tensor)
+    return {};
+  auto sizes = tensor->sizes().concrete_sizes();
+  if (!sizes || !tensor->scalarType())
+    return {};
+  Type element = rules::getTypeForScalarTypeCode(
+      context, static_cast<int64_t>(*tensor->scalarType()));
+  return element ? RankedTensorType::get(*sizes, element) : Type();
+}
+
+Signature::Signature(const torch::jit::Method &method, const Options &options,
+                     MLIRContext *context) {
+  context->loadDialect<KoilaDialect, func::FuncDialect>();
+  Builder builder(context);
+  Location location = builder.getUnknownLoc();
+  module = ModuleOp::create(location);
+  // What is missing is an error, as for a program that was imported.
+  (*module)->setAttr(KoilaDialect::kArchiveAttr,
+                     ArchiveAttr::get(context, "", "", method.name()));
+  const c10::FunctionSchema &schema = method.function().getSchema();
+  auto inputs =
+      torch::jit::toGraphFunction(method.function()).graph()->inputs();
+  SmallVector<Type> types;
+  for (size_t index = 1; index < schema.arguments().size(); ++index)
+    types.push_back(convertType(schema.arguments()[index].type(), context));
+  function = func::FuncOp::create(location, method.name(),
+                                  builder.getFunctionType(types, {}));
+  module->push_back(function);
+  for (size_t index = 1; index < schema.arguments().size(); ++index) {
+    const c10::Argument &argument = schema.arguments()[index];
+    function.setArgAttr(index - 1, KoilaDialect::kNameAttr,
+                        builder.getStringAttr(argument.name()));
+    // A mark: the value is taken from the schema when the call is made.
+    if (argument.default_value())
+      function.setArgAttr(index - 1, "koila.default",
+                          TypeAttr::get(builder.getNoneType()));
+    if (Type example = getExample(inputs[index]->type(), context))
+      function.setArgAttr(index - 1, "koila.example", TypeAttr::get(example));
+  }
+  if (failed(applyInputSpecs(*module, method.name(), options.inputs,
+                             options.batch, options.batchSymbol, llvm::errs())))
+    throw DiagnosedError();
+
+  auto attrs = (*module)->getAttrOfType<ArrayAttr>(KoilaDialect::kSymbolsAttr);
+  for (SymbolAttr symbol :
+       attrs ? attrs.getAsRange<SymbolAttr>()
+             : ArrayAttr::get(context, {}).getAsRange<SymbolAttr>()) {
+    if (symbol.getValue() == -1)
+      throw UserError("running needs a value for symbol '" +
+                      symbol.getName().str() + "' (--batch " +
+                      symbol.getName().str() + "=N)");
+    symbols.emplace_back(symbol.getName().str(), symbol.getValue());
+    if (symbol.getBatch())
+      batch = symbols.back();
+  }
+}
+
+int64_t Signature::evaluate(DimExpr expr) const {
+  std::optional<int64_t> value =
+      expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
+        for (const SymbolValue &symbol : symbols)
+          if (symbol.first == name)
+            return symbol.second;
+        return std::nullopt;
+      });
+  if (!value)
+    throw UserError("the extent " + expr.str() + " does not fit in 64 bits");
+  return *value;
+}
+
+SymbolValue Signature::getBatch() const { return batch; }

@@ -1,0 +1,170 @@
+//===- koila-run.cpp - Run, measure and compare TorchScript programs ------===//
+
+#include "Inputs.h"
+#include "Report.h"
+#include "koila/Support/CpuIsa.h"
+#include "mlir/IR/Diagnostics.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FileSystem.h"
+#include <algorithm>
+#include <torch/csrc/jit/serialization/import.h>
+
+using namespace koila;
+using namespace koila::run;
+
+/// One sentence of what LibTorch said.
+static std::string getFirstSentence(const std::string &text) {
+  return text.substr(0, std::min(text.find('\n'), text.find(". ")));
+}
+
+/// Loads the archive to the CPU. With `restoreShapes`, the shapes recorded at
+/// tracing become types of the graph's inputs.
+static torch::jit::Module load(const std::string &path, bool restoreShapes) {
+  llvm::sys::fs::file_status status;
+  if (llvm::sys::fs::status(path, status))
+    throw UserError("cannot open '" + path + "': no such file");
+  if (status.type() == llvm::sys::fs::file_type::directory_file)
+    throw UserError("cannot open '" + path + "': it is a directory");
+  try {
+    auto unit = std::make_shared<torch::jit::CompilationUnit>();
+    torch::jit::ExtraFilesMap extra;
+    return torch::jit::import_ir_module(unit, path, c10::Device(c10::kCPU),
+                                        extra, /*load_debug_files=*/true,
+                                        restoreShapes);
+  } catch (const c10::Error &error) {
+    throw UserError("cannot load '" + path +
+                    "' as a TorchScript file (torch.jit.save writes one): " +
+                    getFirstSentence(error.what_without_backtrace()));
+  } catch (const std::exception &error) {
+    throw UserError("cannot load '" + path +
+                    "' as a TorchScript file (torch.jit.save writes one): " +
+                    getFirstSentence(error.what()));
+  }
+}
+
+static torch::jit::Method getMethod(const torch::jit::Module &module,
+                                    const std::string &path,
+                                    const std::string &name) {
+  if (auto method = module.find_method(name))
+    return *method;
+  std::string known;
+  for (const torch::jit::Method &method : module.get_methods())
+    known += (known.empty() ? "" : ", ") + method.name();
+  throw UserError("'" + path + "' has no method '" + name + "'; it has " +
+                  (known.empty() ? "none" : known));
+}
+
+/// Prints each warning once, with the file it is from.
+static void reportWarnings(const std::string &path,
+                           const std::vector<std::string> &warnings,
+                           std::vector<std::string> &known) {
+  for (const std::string &warning : warnings) {
+    if (llvm::is_contained(known, warning))
+      continue;
+    known.push_back(warning);
+    llvm::errs() << path << ": warning: " << warning << '\n';
+  }
+}
+
+static double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle]
+                           : (values[middle - 1] + values[middle]) / 2;
+}
+
+static int runTool(const Options &options) {
+  configureExecution(options.threads);
+  RunReport report{options, getCpuIsa(), {}, {}, {}, std::nullopt};
+  WarningLog log;
+  mlir::MLIRContext context;
+  mlir::ScopedDiagnosticHandler diagnostics(
+      &context, [](mlir::Diagnostic &diagnostic) {
+        llvm::errs() << "koila-run: error: " << diagnostic << '\n';
+        return mlir::success();
+      });
+
+  std::vector<Program> programs;
+  for (const std::string &path : options.paths) {
+    programs.push_back({path, load(path, /*restoreShapes=*/false), false, {}});
+    getMethod(programs.back().module, path, options.method);
+    programs.back().isTiled =
+        programs.back().module.find_method("forward_untiled").has_value();
+  }
+  // Recorded shapes are wanted only without specs; they would also become
+  // types that the executor relies on, so they come from a copy.
+  torch::jit::Module described =
+      options.inputs.empty() ? load(options.paths[0], /*restoreShapes=*/true)
+                             : programs[0].module;
+  log.take();
+  Signature signature(getMethod(described, options.paths[0], options.method),
+                      options, &context);
+  report.symbols = signature.getSymbols();
+  report.batch = signature.getBatch();
+  torch::jit::Method method =
+      getMethod(programs[0].module, options.paths[0], options.method);
+  std::vector<c10::IValue> inputs = makeInputs(method, signature, options.seed);
+  CallMode mode{options.method, options.gradMode, options.seed};
+
+  if (programs.size() == 2)
+    report.comparison = compare(programs[0], programs[1], mode, inputs,
+                                report.batch.second, log);
+  for (Program &program : programs) {
+    ProgramResult result;
+    result.path = program.path;
+    reportWarnings(program.path, program.warnings, result.warnings);
+    result.prediction =
+        predictPeak(program.path, options, report.isa, &context);
+    // The text report says so itself.
+    if (options.json && !result.prediction.peakBytes)
+      llvm::errs() << program.path
+                   << ": note: no prediction: " << result.prediction.reason
+                   << '\n';
+    log.take();
+    std::vector<c10::IValue> own = cloneInputs(inputs);
+    result.peakBytes = measurePeak(program.module, program.path, mode, own);
+    reportWarnings(program.path, log.take(), result.warnings);
+    report.programs.push_back(std::move(result));
+  }
+  // Interleaved, so that both meet the same state of the machine.
+  std::vector<std::vector<double>> times(programs.size());
+  for (int64_t run = 0; run < options.repeat; ++run)
+    for (size_t index = 0; index < programs.size(); ++index)
+      times[index].push_back(measureTime(programs[index].module,
+                                         programs[index].path, mode, inputs));
+  for (size_t index = 0; index < programs.size(); ++index)
+    report.programs[index].milliseconds = median(times[index]);
+
+  if (options.json)
+    printJSON(llvm::outs(), report);
+  else
+    printText(llvm::outs(), report);
+  bool good = !report.comparison ||
+              (report.comparison->equal && !report.comparison->vacuous);
+  if (!good)
+    llvm::errs() << "koila-run: error: "
+                 << (report.comparison->equal ? "the comparison is vacuous: "
+                                              : "the results are unequal: ")
+                 << report.comparison->reason << '\n';
+  return good ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+  try {
+    Options options = parseOptions(argc, argv);
+    if (options.help) {
+      llvm::outs() << kHelp;
+      return 0;
+    }
+    return runTool(options);
+  } catch (const DiagnosedError &) {
+  } catch (const UserError &error) {
+    llvm::errs() << "koila-run: error: " << error.what() << '\n';
+  } catch (const c10::Error &error) {
+    llvm::errs() << "koila-run: error: " << error.what_without_backtrace()
+                 << '\n';
+  } catch (const std::exception &error) {
+    llvm::errs() << "koila-run: error: " << error.what() << '\n';
+  }
+  return 1;
+}
