@@ -1,0 +1,47 @@
+"""Runs a command that must refuse, and prints what it says.
+
+Usage: refused.py COMMAND... with {out} where the output file's name goes
+
+Fails unless the exit code is 1, nothing is printed on stdout, something is
+said on stderr, no output file is there nor a temporary one beside it, and a
+file that was there before is untouched.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def run(folder, command):
+    out = os.path.join(folder, "out.pt")
+    command = [part.replace("{out}", out) for part in command]
+    done = subprocess.run(command, capture_output=True, text=True)
+    sys.stdout.write(done.stderr)
+    if done.returncode != 1:
+        sys.exit(f"exit code {done.returncode}, not 1")
+    if not done.stderr.strip():
+        sys.exit("refused without a word")
+    if "{out}" in " ".join(sys.argv) and done.stdout:
+        sys.exit(f"printed on stdout: {done.stdout[:200]}")
+
+
+def main():
+    command = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        run(folder, command)
+        left = os.listdir(folder)
+        if left:
+            sys.exit(f"files left: {left}")
+    with tempfile.TemporaryDirectory() as folder:
+        old = pathlib.Path(folder, "out.pt")
+        old.write_text("what was there before")
+        run(folder, command)
+        if os.listdir(folder) != ["out.pt"] or (
+                old.read_text() != "what was there before"):
+            sys.exit("the file that was there before is touched")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+# Configuration of the test suite.
+#
+# Tools are on the PATH of every test (koila-opt, koila-run, FileCheck, not,
+# count, mlir-opt). Substitutions:
+#   %python        the Python of build/venv
+#   %make-models   makes models of test/models by name, unless they are there
+#   %models        the folder with the files it makes: %models/mlp.pt
+#   %plugin        the plugin for the stock mlir-opt
+#   %koila-build   the build folder; %cmake, %cxx: what it was built with
+#   %koila-opt, %koila-run, %mlir-opt   with their paths
+# Features:
+#   torch          built with the TorchScript target
+#   torchvision    its models are there
+#   long           asked for by --param long=1 (tools/test.sh --long)
+#   ground-truth   KOILA_GROUND_TRUTH is set
+
+import os
+import subprocess
+
+import lit.formats
+
+config.name = "koila"
+config.test_format = lit.formats.ShTest()
+config.suffixes = [".mlir", ".test"]
+config.excludes = ["Inputs", "models"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(config.koila_build, "test")
+
+bin_folder = os.path.join(config.koila_build, "bin")
+models = os.path.join(config.test_exec_root, "models")
+make_models = os.path.join(config.test_source_root, "models", "make_models.py")
+
+config.substitutions += [
+    ("%koila-opt", os.path.join(bin_folder, "koila-opt")),
+    ("%koila-run", os.path.join(bin_folder, "koila-run")),
+    ("%koila-build", config.koila_build),
+    ("%mlir-opt", os.path.join(config.llvm_tools, "mlir-opt")),
+    ("%plugin", os.path.join(config.koila_build, "lib", "KoilaPlugin.so")),
+    ("%make-models", f"{config.python} {make_models} --output {models}"),
+    ("%models", models),
+    ("%python", config.python),
+    ("%cmake", config.cmake),
+    ("%cxx", config.cxx),
+]
+
+config.environment["PATH"] = os.pathsep.join(
+    [bin_folder, config.llvm_tools, config.environment.get("PATH", "")])
+config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
+config.environment["PYTHONPATH"] = os.path.join(
+    config.test_source_root, "models")
+# Part of what a figure depends on.
+config.environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
+
+if config.koila_enable_torch.upper() in ("ON", "1", "TRUE", "YES"):
+    config.available_features.add("torch")
+    if subprocess.run([config.python, "-c", "import importlib.metadata as m; "
+                       "m.version('torchvision')"],
+                      stderr=subprocess.DEVNULL).returncode == 0:
+        config.available_features.add("torchvision")
+if lit_config.params.get("long", "") not in ("", "0"):
+    config.available_features.add("long")
+if os.environ.get("KOILA_GROUND_TRUTH"):
+    config.available_features.add("ground-truth")
+    config.environment["KOILA_GROUND_TRUTH"] = os.environ["KOILA_GROUND_TRUTH"]

@@ -1,0 +1,471 @@
+"""Makes the model files of the tests and of the demo.
+
+Usage: make_models.py --output FOLDER NAME...     (or --list)
+
+A file that was made by the same text of this script and the same PyTorch is
+left alone, and then PyTorch is not even imported. Weights are random with a
+fixed seed. NAME.pt is written for a model, the name itself for a file that is
+bad on purpose.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import pathlib
+import sys
+import zipfile
+
+MODELS = {}
+BAD_FILES = {}
+
+
+def model(function):
+    """Registers a function which returns a ScriptModule."""
+    MODELS[function.__name__] = function
+    return function
+
+
+def bad_file(name):
+    """Registers a function which writes a file that koila must refuse."""
+    def register(function):
+        BAD_FILES[name] = function
+        return function
+    return register
+
+
+# ----------------------------------------------------------------------------
+# Small models
+
+
+def mlp_layers(nn, inplace=False, dropout=0.0):
+    layers = [nn.Linear(64, 128), nn.ReLU(inplace)]
+    if dropout:
+        layers.append(nn.Dropout(dropout))
+    layers += [nn.Linear(128, 128), nn.ReLU(inplace), nn.Linear(128, 10)]
+    return nn.Sequential(*layers).eval()
+
+
+def trace(module, *inputs):
+    # With grad mode on: under no_grad some modules record a fast path that has
+    # no derivative.
+    import torch
+    return torch.jit.trace(module, inputs, check_trace=False)
+
+
+@model
+def mlp():
+    import torch
+    return trace(mlp_layers(torch.nn), torch.randn(8, 64))
+
+
+@model
+def mlp_f64():
+    """The float64 copy of mlp, to compare roundings with."""
+    import torch
+    return trace(mlp_layers(torch.nn).double(),
+                 torch.randn(8, 64, dtype=torch.float64))
+
+
+@model
+def mlp_changed():
+    """mlp with one weight changed: a comparison with it must fail."""
+    import torch
+    layers = mlp_layers(torch.nn)
+    with torch.no_grad():
+        layers[0].weight[3, 5] += 0.25
+    return trace(layers, torch.randn(8, 64))
+
+
+@model
+def mlp_inplace():
+    import torch
+    return trace(mlp_layers(torch.nn, inplace=True), torch.randn(8, 64))
+
+
+@model
+def mlp_dropout():
+    import torch
+    return trace(mlp_layers(torch.nn, dropout=0.5), torch.randn(8, 64))
+
+
+@model
+def mlp_flatten():
+    import torch
+    module = torch.nn.Sequential(torch.nn.Flatten(), *mlp_layers(torch.nn))
+    return trace(module.eval(), torch.randn(8, 8, 8))
+
+
+@model
+def mlp_view():
+    import torch
+
+    class View(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = mlp_layers(torch.nn)
+
+        def forward(self, x):
+            return self.layers(x.view(x.size(0), -1))
+
+    return trace(View().eval(), torch.randn(8, 8, 8))
+
+
+@model
+def frozen_params():
+    import torch
+    layers = mlp_layers(torch.nn)
+    layers[0].weight.requires_grad_(False)
+    layers[2].bias.requires_grad_(False)
+    return trace(layers, torch.randn(8, 64))
+
+
+@model
+def scripted_mlp():
+    import torch
+    return torch.jit.script(mlp_layers(torch.nn))
+
+
+@model
+def attributes():
+    """What a module may hold beside parameters, and a second method."""
+    import torch
+
+    class Attributes(torch.nn.Module):
+        scale: float
+        names: list[str]
+
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 10)
+            self.scale = 0.5
+            self.names = ["a", "b"]
+            self.register_buffer("offset", torch.randn(10))
+            self.register_buffer("scratch", torch.randn(3), persistent=False)
+
+        def forward(self, x):
+            return self.fc(x) * self.scale + self.offset
+
+        @torch.jit.export
+        def describe(self, index: int) -> str:
+            return self.names[index]
+
+    return torch.jit.script(Attributes().eval())
+
+
+@model
+def tied():
+    import torch
+
+    class Tied(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(32, 32)
+            self.b = torch.nn.Linear(32, 32)
+            self.b.weight = self.a.weight
+
+        def forward(self, x):
+            return self.b(torch.relu(self.a(x)))
+
+    return trace(Tied().eval(), torch.randn(8, 32))
+
+
+@model
+def tuple_out():
+    import torch
+
+    class TupleOut(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = torch.nn.Linear(64, 128)
+            self.head = torch.nn.Linear(128, 10)
+
+        def forward(self, x):
+            features = torch.relu(self.body(x))
+            return self.head(features), features
+
+    return trace(TupleOut().eval(), torch.randn(8, 64))
+
+
+@model
+def two_inputs():
+    import torch
+
+    class TwoInputs(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 32)
+            self.out = torch.nn.Linear(32, 32)
+
+        def forward(self, x, y):
+            return self.out(torch.relu(self.fc(x)) + y)
+
+    return trace(TwoInputs().eval(), torch.randn(8, 64), torch.randn(8, 32))
+
+
+# ----------------------------------------------------------------------------
+# Models that must not be tiled
+
+
+@model
+def softmax_batch():
+    import torch
+
+    class SoftmaxBatch(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 10)
+
+        def forward(self, x):
+            return torch.softmax(self.fc(x), 0)
+
+    return trace(SoftmaxBatch().eval(), torch.randn(8, 64))
+
+
+@model
+def mean_batch():
+    import torch
+
+    class MeanBatch(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.fc(x).mean(0)
+
+    return trace(MeanBatch().eval(), torch.randn(8, 64))
+
+
+@model
+def unknown_op():
+    """erfinv works on each sample alone, but koila has no operation for it."""
+    import torch
+
+    class UnknownOp(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 128)
+            self.out = torch.nn.Linear(128, 10)
+
+        def forward(self, x):
+            return self.out(torch.erfinv(torch.tanh(self.fc(x)) * 0.5))
+
+    return trace(UnknownOp().eval(), torch.randn(8, 64))
+
+
+# ----------------------------------------------------------------------------
+# Real models
+
+
+def torchvision_model(name):
+    import torch
+
+    # torchvision's compiled operators are not used; importing it asks for two.
+    if "torchvision" not in sys.modules:
+        for operator in ("nms", "qnms"):
+            torch.library.define(
+                "torchvision::" + operator,
+                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    import torchvision
+    torch.manual_seed(0)
+    return getattr(torchvision.models, name)(weights=None)
+
+
+def make_sensitive(module, *inputs):
+    """Sets BatchNorm's statistics by one pass in train mode. With those of a
+    new module the outputs shrink to almost nothing, and any comparison
+    passes."""
+    import torch
+    norms = [m for m in module.modules()
+             if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+    momentum = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = None  # the plain mean of what it sees
+    module.train()
+    with torch.no_grad():
+        module(*inputs)
+    for norm, value in zip(norms, momentum):
+        norm.momentum = value
+    return module.eval()
+
+
+def sensitive_resnet18():
+    import torch
+    return make_sensitive(torchvision_model("resnet18"),
+                          torch.randn(8, 3, 224, 224))
+
+
+@model
+def resnet18():
+    import torch
+    return trace(sensitive_resnet18(), torch.randn(2, 3, 224, 224))
+
+
+@model
+def resnet18_f64():
+    import torch
+    return trace(sensitive_resnet18().double(),
+                 torch.randn(2, 3, 224, 224, dtype=torch.float64))
+
+
+# ----------------------------------------------------------------------------
+# Files that are bad on purpose
+
+
+def rewrite_archive(source, target, edit):
+    """Copies an archive; edit(name, data) gives the new data of a record."""
+    import torch
+    reader = torch._C.PyTorchFileReader(str(source))
+    writer = torch._C.PyTorchFileWriter(str(target))
+    for name in reader.get_all_records():
+        if name in ("version", ".data/serialization_id"):
+            continue  # the writer makes these itself
+        data = edit(name, reader.get_record(name))
+        writer.write_record(name, data, len(data))
+    writer.write_end_of_file()
+
+
+@bad_file("empty.pt")
+def empty(path, folder):
+    path.write_bytes(b"")
+
+
+@bad_file("not_an_archive.pt")
+def not_an_archive(path, folder):
+    path.write_text("These are not the weights you are looking for.\n" * 10)
+
+
+@bad_file("other_archive.pt")
+def other_archive(path, folder):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("hello.txt", "a zip file without a program\n")
+
+
+@bad_file("truncated.pt")
+def truncated(path, folder):
+    data = (folder / "mlp.pt").read_bytes()
+    path.write_bytes(data[:len(data) // 2])
+
+
+@bad_file("state_dict.pt")
+def state_dict(path, folder):
+    import torch
+    torch.save(mlp_layers(torch.nn).state_dict(), path)
+
+
+@bad_file("state_dict_legacy.pt")
+def state_dict_legacy(path, folder):
+    import torch
+    torch.save(mlp_layers(torch.nn).state_dict(), path,
+               _use_new_zipfile_serialization=False)
+
+
+@bad_file("pickled_module.pt")
+def pickled_module(path, folder):
+    import torch
+    torch.save(mlp_layers(torch.nn), path)
+
+
+@bad_file("exported.pt2")
+def exported(path, folder):
+    import torch
+    batch = torch.export.Dim("B", min=2)
+    program = torch.export.export(mlp_layers(torch.nn), (torch.randn(8, 64),),
+                                  dynamic_shapes=({0: batch},))
+    torch.export.save(program, path)
+
+
+@bad_file("cuda_weights.pt")
+def cuda_weights(path, folder):
+    """mlp as if its weights had been saved on a GPU."""
+    def edit(name, data):
+        if not name.endswith("data.pkl"):
+            return data
+        cpu, cuda = b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0"
+        assert cpu in data
+        return data.replace(cpu, cuda)
+    rewrite_archive(folder / "mlp.pt", path, edit)
+
+
+@bad_file("cuda_baked.pt")
+def cuda_baked(path, folder):
+    """A trace that recorded the device of a tensor which it makes."""
+    import torch
+
+    class Baked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.fc(x) + torch.ones(10, device=torch.device("cpu"))
+
+    source = folder / ".cuda_baked_source.pt"
+    trace(Baked().eval(), torch.randn(8, 64)).save(str(source))
+
+    edited = []
+
+    def edit(name, data):
+        new = data.replace(b'torch.device("cpu")', b'torch.device("cuda:0")')
+        if new != data:
+            edited.append(name)
+        return new
+    rewrite_archive(source, path, edit)
+    assert edited
+    source.unlink()
+
+
+# Bad files that are made from a model file.
+NEEDS = {"truncated.pt": "mlp", "cuda_weights.pt": "mlp"}
+
+
+def make(name, folder):
+    import torch
+    torch.manual_seed(0)
+    # Under its own name in another folder: the archive records the name.
+    temporary = folder / ".new" / (name + ".pt" if name in MODELS else name)
+    temporary.parent.mkdir(exist_ok=True)
+    if name in MODELS:
+        MODELS[name]().save(str(temporary))
+    else:
+        BAD_FILES[name](temporary, folder)
+    os.replace(temporary, folder / temporary.name)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", type=pathlib.Path)
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    if arguments.list:
+        print("\n".join([*MODELS, *BAD_FILES]))
+        return
+    names = []
+    for name in arguments.names:
+        if name not in MODELS and name not in BAD_FILES:
+            sys.exit(f"make_models.py: unknown model '{name}' (see --list)")
+        if name in NEEDS:
+            names.append(NEEDS[name])
+        names.append(name)
+
+    folder = arguments.output
+    folder.mkdir(parents=True, exist_ok=True)
+    key = hashlib.sha256(pathlib.Path(__file__).read_bytes())
+    key.update(importlib.metadata.version("torch").encode())
+    key = key.hexdigest()
+    # Tests run side by side and ask for the same models.
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name in dict.fromkeys(names):
+            stamp = folder / f".{name}.key"
+            if stamp.exists() and stamp.read_text() == key:
+                continue
+            make(name, folder)
+            stamp.write_text(key)
+
+
+if __name__ == "__main__":
+    main()
