@@ -4,20 +4,17 @@
 #define KOILA_INITALLDIALECTS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/ExternalModels/ExternalModels.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 namespace koila {
-/// The koila dialect, the dialects its programs use, and the rules that koila
-/// attaches to them.
+/// The koila dialect and the dialects its programs use.
 inline void registerAllDialects(mlir::DialectRegistry &registry) {
   registry.insert<KoilaDialect, mlir::arith::ArithDialect,
                   mlir::func::FuncDialect, mlir::scf::SCFDialect,
                   mlir::tensor::TensorDialect>();
-  registerExternalModels(registry);
 }
 } // namespace koila
 

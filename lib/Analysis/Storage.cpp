@@ -171,12 +171,18 @@ private:
     for (RegionSuccessor &successor : successors) {
       OperandRange operands = getOperands(branch, point, successor);
       ValueRange inputs = successor.getSuccessorInputs();
+      unsigned index = 0;
       for (auto [operand, input] : llvm::zip(operands, inputs)) {
+        OpOperand *source =
+            from.isParent()
+                ? &branch->getOpOperand(operands.getBeginOperandIndex() + index)
+                : nullptr;
+        ++index;
         if (!isa<TensorType>(input.getType()))
           continue;
         classes.unite(operand, input);
-        if (isa<BlockArgument>(input) && from.isParent())
-          carriedFrom[input] = operand;
+        if (isa<BlockArgument>(input) && source)
+          carriedFrom[input] = source;
       }
     }
   }
@@ -195,13 +201,9 @@ private:
   // Ties
   //===--------------------------------------------------------------------===//
 
-  /// Whether `use` may run after `op`. `value` is what it uses.
+  /// Whether `use`, which is not `op`, may run after `op`. `value` is what it
+  /// uses.
   bool runsAfter(Operation *use, Operation *op, Value value) const {
-    if (use == op)
-      return false;
-    // An operation that encloses `op` took the value in before.
-    if (use->isProperAncestor(op))
-      return false;
     // The next iteration of a loop around both sees a value from outside the
     // loop again.
     for (Operation *parent = op->getParentOp(); parent && parent != function;
@@ -228,6 +230,8 @@ private:
     // view of or was carried in from, and other views of those.
     SmallVector<Value> stale{operand};
     llvm::SmallDenseSet<Value> seen{operand};
+    // The uses by which an enclosing loop carried the operand in.
+    llvm::SmallPtrSet<OpOperand *, 4> carrying;
     auto push = [&](Value value) {
       if (value && seen.insert(value).second)
         stale.push_back(value);
@@ -235,7 +239,10 @@ private:
     for (size_t index = 0; index < stale.size(); ++index) {
       Value value = stale[index];
       push(viewOf.lookup(value));
-      push(carriedFrom.lookup(value));
+      if (OpOperand *source = carriedFrom.lookup(value)) {
+        carrying.insert(source);
+        push(source->get());
+      }
       // A loop inside which `op` writes must not read a value from outside
       // again: `op` itself is such a reader.
       for (OpOperand &use : value.getUses()) {
@@ -245,7 +252,10 @@ private:
             return false;
           continue;
         }
-        if (runsAfter(user, op, value))
+        if (carrying.contains(&use))
+          continue;
+        // Any other way into a loop around `op` shows the old contents there.
+        if (user->isProperAncestor(op) || runsAfter(user, op, value))
           return false;
         for (Value view : user->getResults())
           if (viewOf.lookup(view) == value)
@@ -299,7 +309,8 @@ private:
   const DimAnalysis &dims;
   AliasClasses classes;
   llvm::DenseSet<Value> allocations;
-  llvm::DenseMap<Value, Value> viewOf, carriedFrom;
+  llvm::DenseMap<Value, Value> viewOf;
+  llvm::DenseMap<Value, OpOperand *> carriedFrom;
 };
 
 StorageAnalysis::StorageAnalysis(Operation *function, const DimAnalysis &dims) {

@@ -33,10 +33,12 @@ static void collect(const c10::IValue &value, const std::string &path,
   if (value.isList() || value.isTuple()) {
     size_t index = 0;
     auto visit = [&](const c10::IValue &element, const std::string &name) {
-      collect(element,
-              path + (name.empty() ? "[" + std::to_string(index) + "]"
-                                   : "." + name),
-              leaves);
+      std::string inner = path;
+      if (name.empty())
+        inner.append("[").append(std::to_string(index)).append("]");
+      else
+        inner.append(".").append(name);
+      collect(element, inner, leaves);
       ++index;
     };
     if (value.isList()) {

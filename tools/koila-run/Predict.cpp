@@ -3,7 +3,10 @@
 #include "Predict.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Support/DType.h"
 #include "koila/Target/TorchScript/TorchScript.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -102,4 +105,63 @@ Prediction koila::run::predictPeak(const std::string &path,
     prediction.reason =
         report->inexact.front().op + ": " + report->inexact.front().reason;
   return prediction;
+}
+
+/// `4*B` or a number as written in a spec; none for anything else.
+static std::optional<InputDim> makeDim(DimExpr expr) {
+  InputDim dim;
+  if (std::optional<int64_t> extent = expr.getConstant()) {
+    dim.factor = *extent;
+    return dim;
+  }
+  expr.forEachSymbol([&](StringRef symbol) { dim.symbol = symbol.str(); });
+  std::optional<int64_t> factor = expr.getMultipleOf(dim.symbol);
+  if (!factor)
+    return std::nullopt;
+  dim.factor = *factor;
+  return dim;
+}
+
+std::vector<InputSpec> koila::run::getCompiledInputs(const std::string &path,
+                                                     const std::string &method,
+                                                     MLIRContext *context) {
+  // What goes wrong here is said when the call needs inputs.
+  ScopedDiagnosticHandler quiet(context,
+                                [](Diagnostic &) { return success(); });
+  std::string error;
+  OwningOpRef<ModuleOp> module = import(path, method, context, error);
+  auto function =
+      module ? module->lookupSymbol<func::FuncOp>(method) : func::FuncOp();
+  std::vector<InputSpec> specs;
+  if (!function)
+    return specs;
+  for (unsigned index = 0; index < function.getNumArguments(); ++index) {
+    auto dims =
+        function.getArgAttrOfType<DimsAttr>(index, KoilaDialect::kDimsAttr);
+    auto name =
+        function.getArgAttrOfType<StringAttr>(index, KoilaDialect::kNameAttr);
+    auto type = dyn_cast<TensorType>(function.getArgumentTypes()[index]);
+    if (!dims || !name || !type)
+      continue;
+    InputSpec &spec = specs.emplace_back();
+    spec.kind = InputSpec::Kind::Tensor;
+    spec.name = name.str();
+    spec.dtype = getDTypeName(type.getElementType()).str();
+    spec.channelsLast =
+        function.getArgAttr(index, KoilaDialect::kMemoryFormatAttr) != nullptr;
+    for (DimExprAttr expr : dims.getExprs()) {
+      std::optional<InputDim> dim = makeDim(expr);
+      if (!dim)
+        return {};
+      spec.dims.push_back(*dim);
+    }
+    if (auto range = function.getArgAttrOfType<RangeAttr>(
+            index, KoilaDialect::kRangeAttr)) {
+      std::optional<InputDim> from = makeDim(range.getFrom());
+      std::optional<InputDim> to = makeDim(range.getTo());
+      if (from && to)
+        spec.range = InputRange{*from, *to};
+    }
+  }
+  return specs;
 }

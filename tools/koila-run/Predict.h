@@ -22,6 +22,12 @@ struct Prediction {
 Prediction predictPeak(const std::string &path, const Options &options,
                        const std::string &isa, mlir::MLIRContext *context);
 
+/// The inputs that an emitted file was compiled for, from the program that it
+/// carries; empty if it says nothing.
+std::vector<InputSpec> getCompiledInputs(const std::string &path,
+                                         const std::string &method,
+                                         mlir::MLIRContext *context);
+
 } // namespace koila::run
 
 #endif // KOILA_TOOLS_KOILARUN_PREDICT_H

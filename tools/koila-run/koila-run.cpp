@@ -2,6 +2,7 @@
 
 #include "Inputs.h"
 #include "Report.h"
+#include "koila/InitAllDialects.h"
 #include "koila/Support/CpuIsa.h"
 #include "mlir/IR/Diagnostics.h"
 #include "llvm/ADT/STLExtras.h"
@@ -73,11 +74,13 @@ static double median(std::vector<double> values) {
                            : (values[middle - 1] + values[middle]) / 2;
 }
 
-static int runTool(const Options &options) {
+static int runTool(Options options) {
   configureExecution(options.threads);
   RunReport report{options, getCpuIsa(), {}, {}, {}, std::nullopt};
   WarningLog log;
-  mlir::MLIRContext context;
+  mlir::DialectRegistry registry;
+  registerAllDialects(registry);
+  mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   mlir::ScopedDiagnosticHandler diagnostics(
       &context, [](mlir::Diagnostic &diagnostic) {
         llvm::errs() << "koila-run: error: " << diagnostic << '\n';
@@ -90,6 +93,14 @@ static int runTool(const Options &options) {
     getMethod(programs.back().module, path, options.method);
     programs.back().isTiled =
         programs.back().module.find_method("forward_untiled").has_value();
+  }
+  if (options.inputs.empty() && programs[0].isTiled) {
+    options.inputs =
+        getCompiledInputs(options.paths[0], options.method, &context);
+    for (const InputSpec &spec : options.inputs)
+      llvm::errs() << "note: using the inputs that '" << options.paths[0]
+                   << "' was compiled for: --input='" << spec.name << '='
+                   << spec.str() << "'\n";
   }
   // Recorded shapes are wanted only without specs; they would also become
   // types that the executor relies on, so they come from a copy.
@@ -139,6 +150,12 @@ static int runTool(const Options &options) {
     printJSON(llvm::outs(), report);
   else
     printText(llvm::outs(), report);
+  llvm::outs().flush();
+  if (llvm::outs().has_error()) {
+    std::string reason = llvm::outs().error().message();
+    llvm::outs().clear_error();
+    throw UserError("cannot write the report: " + reason);
+  }
   bool good = !report.comparison ||
               (report.comparison->equal && !report.comparison->vacuous);
   if (!good)

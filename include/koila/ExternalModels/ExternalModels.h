@@ -4,12 +4,14 @@
 #define KOILA_EXTERNALMODELS_EXTERNALMODELS_H
 
 namespace mlir {
-class DialectRegistry;
+class MLIRContext;
 } // namespace mlir
 
 namespace koila {
-/// Attaches shape and memory rules to arith and tensor operations.
-void registerExternalModels(mlir::DialectRegistry &registry);
+/// Attaches shape and memory rules to arith and tensor operations. The koila
+/// dialect does so when it is loaded: without them every analysis would be
+/// silently weaker, so no tool may forget it.
+void attachExternalModels(mlir::MLIRContext *context);
 } // namespace koila
 
 #endif // KOILA_EXTERNALMODELS_EXTERNALMODELS_H

@@ -49,6 +49,8 @@ static constexpr const char *kSaveInstead =
 /// Reads names, sizes and checksums from the central directory.
 static void readDirectory(StringRef bytes, Archive &archive) {
   StringRef path = archive.path;
+  if (bytes.empty())
+    refuseFile(path, "is empty; copy or save it again");
   if (bytes.starts_with("\x80\x02"))
     refuseFile(path, Twine("is a pickle of the format before PyTorch 1.6, not "
                            "a TorchScript archive") +
@@ -119,8 +121,8 @@ static void checkKind(const Archive &archive) {
     return;
   if (archive.hasRecord("data.pkl"))
     refuseFile(archive.path,
-               Twine("holds a state_dict or a pickled module, which is data "
-                     "without a program") +
+               Twine("was written by torch.save: it holds a state_dict or a "
+                     "pickled module, which is data without a program") +
                    kSaveInstead);
   refuseFile(archive.path, Twine("is a zip archive without a TorchScript "
                                  "program") +
@@ -195,6 +197,8 @@ Archive koila::torchscript::inspectArchive(const std::string &path) {
   llvm::sys::fs::file_status status;
   if (std::error_code error = llvm::sys::fs::status(path, status))
     refuse(Twine("cannot open '") + path + "': " + error.message());
+  if (llvm::sys::fs::is_directory(status))
+    refuseFile(path, "is a directory, not an archive");
   if (!llvm::sys::fs::is_regular_file(status))
     refuseFile(path, "is not a regular file, and an archive is read at "
                      "random; store it in a file first");

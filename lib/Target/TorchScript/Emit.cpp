@@ -11,6 +11,7 @@
 #include "Types.h"
 #include "Verify.h"
 #include "koila/Analysis/Storage.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/FileSystem.h"
@@ -123,6 +124,11 @@ static void resolveWrites(func::FuncOp function,
     if (auto torchOp = dyn_cast<TorchOperatorInterface>(op)) {
       if (torchOp.isTied() && !storages.mayReuse(op))
         withdrawn.push_back(torchOp);
+    } else if (isa<tensor::InsertSliceOp>(op)) {
+      // A buffer that is still read, or that another value shares (-cse merges
+      // equal buffers), is copied before the slice is written.
+      if (!storages.mayReuse(op))
+        copied.insert(op);
     } else if (auto opaque = dyn_cast<TorchOpaqueOp>(op)) {
       if (opaque.getEffects() != Effects::Write)
         return;
@@ -155,6 +161,30 @@ static void addMethod(tj::Module &module, const std::string &name,
   // The schema has what the graph has not: defaults of arguments.
   function->setSchema(adaptSchema(schema, module, name));
   module.type()->addMethod(function);
+}
+
+/// Shapes of recorded examples, which loading put into the types of a
+/// method's arguments, as inputs to record; none unless all are there. The
+/// types become plain again: they hold for the examples only.
+static std::vector<c10::IValue> takeExamples(tj::Graph &graph) {
+  std::vector<c10::IValue> examples;
+  bool complete = true;
+  for (tj::Value *input : graph.inputs().slice(1)) {
+    auto type = input->type()->cast<c10::TensorType>();
+    if (!type) {
+      complete = false;
+      continue;
+    }
+    auto sizes = type->sizes().concrete_sizes();
+    auto strides = type->strides().concrete_sizes();
+    if (sizes && strides && type->scalarType())
+      examples.emplace_back(
+          at::empty_strided(*sizes, *strides, *type->scalarType()));
+    else
+      complete = false;
+    input->setType(c10::TensorType::get());
+  }
+  return complete ? examples : std::vector<c10::IValue>();
 }
 
 /// Leaves a graph its inputs only. A method is replaced by filling its own
@@ -305,6 +335,10 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
     refuse(module.getLoc(), Twine("the module has no function '") + name + "'");
 
   bool replaced = !options.weightsPath.empty();
+  if (!replaced && !fs::exists(source.getPath()))
+    refuse(Twine("'") + source.getPath() +
+           "', which the module was imported from, is not there; name the "
+           "archive with --weights=FILE.pt");
   Archive archive =
       inspectArchive(replaced ? options.weightsPath : source.getPath().str());
   if (!replaced && archive.fingerprint != source.getFingerprint())
@@ -313,7 +347,7 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
            "import it again, or name the file with --weights=FILE.pt if only "
            "weights differ");
   tj::ExtraFilesMap none;
-  tj::Module loaded = loadArchive(archive, none, /*restoreExamples=*/false);
+  tj::Module loaded = loadArchive(archive, none, /*restoreExamples=*/true);
   if (replaced)
     checkWeights(module, loaded, archive.path);
 
@@ -330,7 +364,13 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
 
   llvm::SmallPtrSet<Operation *, 4> copied;
   resolveWrites(function, copied);
+  llvm::StringMap<std::vector<c10::IValue>> examples;
+  for (const tj::Method &method : loaded.get_methods())
+    examples[method.name()] =
+        takeExamples(*tj::toGraphFunction(method.function()).graph());
   tj::Module result = loaded.clone(/*inplace=*/true);
+  for (auto &[method, inputs] : examples)
+    result.store_traced_inputs(method.str(), inputs);
   replaceMethod(result, function, name, untiledName, original, operators,
                 copied);
 

@@ -67,6 +67,8 @@ private:
   TorchValue *list(llvm::ArrayRef<TorchValue *> elements,
                    const c10::TypePtr &elementType);
   TorchValue *ofr(mlir::OpFoldResult value, mlir::Operation *op);
+  /// As convertType, with types that only the archive has; null if unknown.
+  c10::TypePtr getType(mlir::Type type) const;
   /// The node that `op` was imported from; null if it is new.
   Node *getOriginal(mlir::Operation *op) const;
   /// Checks that LibTorch sees the operator that was meant: it picks overloads

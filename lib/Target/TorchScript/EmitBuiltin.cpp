@@ -206,6 +206,13 @@ bool GraphEmitter::emitTensor(Operation *op) {
   }
   if (auto insertOp = dyn_cast<tensor::InsertSliceOp>(op)) {
     TorchValue *buffer = lookup(insertOp.getDest(), op);
+    if (copied.contains(op)) {
+      Node *clone =
+          insert(op, aten::clone, {buffer, constant(c10::IValue())}, 1);
+      clone->output()->setType(c10::TensorType::get());
+      checkOverload(clone, op, "aten::clone");
+      buffer = clone->output();
+    }
     TorchValue *view =
         slice(buffer, op, insertOp.getDestType(), insertOp.getSourceType());
     Node *copy =

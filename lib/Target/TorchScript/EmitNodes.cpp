@@ -55,12 +55,40 @@ tj::Value *GraphEmitter::readAttribute(llvm::StringRef path) {
   return value;
 }
 
+/// The index that import left in a location; none if there is none.
+static std::optional<int64_t> getNodeIndex(Location location) {
+  if (auto fused = dyn_cast<FusedLoc>(location)) {
+    if (auto metadata = dyn_cast_or_null<DictionaryAttr>(fused.getMetadata()))
+      if (auto index = metadata.getAs<IntegerAttr>(kNodeAttr))
+        return index.getInt();
+    for (Location part : fused.getLocations())
+      if (std::optional<int64_t> index = getNodeIndex(part))
+        return index;
+  }
+  if (auto name = dyn_cast<NameLoc>(location))
+    return getNodeIndex(name.getChildLoc());
+  if (auto call = dyn_cast<CallSiteLoc>(location))
+    return getNodeIndex(call.getCallee());
+  return std::nullopt;
+}
+
 tj::Node *GraphEmitter::getOriginal(Operation *op) const {
-  auto index = op->getAttrOfType<IntegerAttr>(kNodeAttr);
-  if (!index || index.getInt() < 0 ||
-      index.getInt() >= static_cast<int64_t>(original.graph.nodes.size()))
+  std::optional<int64_t> index = getNodeIndex(op->getLoc());
+  if (!index || *index < 0 ||
+      *index >= static_cast<int64_t>(original.graph.nodes.size()))
     return nullptr;
-  return original.graph.nodes[index.getInt()];
+  return original.graph.nodes[*index];
+}
+
+c10::TypePtr GraphEmitter::getType(Type type) const {
+  if (c10::TypePtr converted = convertType(type))
+    return converted;
+  // A class, such as a named tuple: the archive's program has it.
+  for (Node *node : original.graph.nodes)
+    for (TorchValue *output : node->outputs())
+      if (convertType(output->type(), type.getContext()) == type)
+        return output->type();
+  return nullptr;
 }
 
 tj::Node *GraphEmitter::insert(Operation *op, c10::Symbol kind,
@@ -292,7 +320,7 @@ void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
   Node *node = insert(op, kind, inputs, op->getNumResults());
   for (auto [i, result] : llvm::enumerate(op->getResults())) {
     c10::TypePtr type =
-        from ? from->outputs()[i]->type() : convertType(result.getType());
+        from ? from->outputs()[i]->type() : getType(result.getType());
     if (!type)
       refuse(op.getLoc(), Twine("the type of a result of '") + callee +
                               "' is known in its own archive only");

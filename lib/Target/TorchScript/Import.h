@@ -16,8 +16,8 @@
 
 namespace koila::torchscript {
 
-/// The index of the TorchScript node that an operation came from; emission
-/// copies source range and types from there.
+/// In the metadata of a location: the index of the TorchScript node that the
+/// operation came from. Emission copies source range and types from there.
 inline constexpr llvm::StringLiteral kNodeAttr = "koila.node";
 inline constexpr llvm::StringLiteral kExampleAttr = "koila.example";
 inline constexpr llvm::StringLiteral kDefaultAttr = "koila.default";

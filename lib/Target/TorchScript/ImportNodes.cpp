@@ -381,7 +381,12 @@ void FunctionImporter::uniteByStorageRule(Node *node, Operation *op) {
 
 void FunctionImporter::defineResults(Node *node, Operation *op,
                                      const TorchValue *written) {
-  op->setAttr(kNodeAttr, builder.getI64IntegerAttr(nodeIndices.at(node)));
+  // In the location: it is no part of what the operation does, and survives
+  // what passes do to operations.
+  NamedAttribute index(kNodeAttr,
+                       builder.getI64IntegerAttr(nodeIndices.at(node)));
+  op->setLoc(
+      FusedLoc::get(context, op->getLoc(), builder.getDictionaryAttr(index)));
   for (auto [output, value] : llvm::zip(node->outputs(), op->getResults()))
     values[output] = value;
   if (!written)

@@ -25,7 +25,6 @@ std::string koila::torchscript::getCanonicalText(ModuleOp module) {
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
       function.removeArgAttr(i, kExampleAttr);
   }
-  copy->walk([](Operation *op) { op->removeDiscardableAttr(kNodeAttr); });
   std::string text;
   llvm::raw_string_ostream os(text);
   copy->print(os);

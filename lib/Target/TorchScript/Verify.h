@@ -7,8 +7,8 @@
 
 namespace koila::torchscript {
 
-/// The module as text without what a round trip may change: locations, the
-/// archive, and the numbers of nodes.
+/// The module as text without what a round trip may change: locations, names
+/// of archive and method, and recorded examples.
 std::string getCanonicalText(mlir::ModuleOp module);
 
 /// The normal form of the method as LibTorch would load it.

@@ -1,13 +1,14 @@
 """Runs koila-run and compares predicted with measured peaks, to the byte.
 
 Usage: check_exact.py A.pt [B.pt] --input SPEC... --batches 2,8
-           [--threads 1,2] [--budget BYTES] [--profiler]
+           [--threads 1,2] [--budget BYTES] [--smaller] [--profiler] [--alone]
 
 For every program, batch and number of threads the prediction must be there and
-equal to what was measured; with B, it must equal A and hold less. --budget:
-the last program's measured peak is within it. --profiler: PyTorch's own
-profiler must count the same bytes, so that koila-run's counter is checked by
-something else.
+equal to what was measured; with B, its results must equal A's. --budget: the
+last program's measured peak is within it. --smaller: B holds less than A.
+--profiler: PyTorch's own profiler must count the same bytes, so that
+koila-run's counter is checked by something else. --alone: without comparing
+results, which takes a run in float64.
 """
 
 import argparse
@@ -15,23 +16,26 @@ import json
 import subprocess
 import sys
 
-import torch
 
-import equality
-import memory
-
-
-def run(arguments, batch, threads):
-    command = ["koila-run", *arguments.programs, f"--batch=B={batch}",
-               f"--threads={threads}", "--json"]
+def run(arguments, programs, batch, threads):
+    command = ["koila-run", *programs, f"--batch=B={batch}",
+               f"--threads={threads}", "--repeat=1", "--json"]
     command += [f"--input={spec}" for spec in arguments.input]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(command)}\nfailed:\n{done.stdout}{done.stderr}")
-    return json.loads(done.stdout)
+    report = json.loads(done.stdout)
+    assert report["schema"] == 1
+    assert len(report["programs"]) == len(programs)
+    return report
 
 
 def profiled_peak(path, specs, batch, threads):
+    import torch
+
+    import equality
+    import memory
+    torch._C._jit_set_profiling_mode(False)
     torch.set_num_threads(threads)
     module = torch.jit.load(path)
     inputs = equality.make_inputs(specs, batch)
@@ -46,17 +50,18 @@ def main():
     parser.add_argument("--batches", required=True)
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--budget", type=int)
+    parser.add_argument("--smaller", action="store_true")
     parser.add_argument("--profiler", action="store_true")
+    parser.add_argument("--alone", action="store_true")
     arguments = parser.parse_args()
 
-    torch._C._jit_set_profiling_mode(False)
     failures = 0
     for threads in map(int, arguments.threads.split(",")):
         for batch in map(int, arguments.batches.split(",")):
-            report = run(arguments, batch, threads)
-            assert report["schema"] == 1
-            programs = report["programs"]
-            assert len(programs) == len(arguments.programs)
+            runs = ([[path] for path in arguments.programs]
+                    if arguments.alone else [arguments.programs])
+            reports = [run(arguments, paths, batch, threads) for paths in runs]
+            programs = [p for report in reports for p in report["programs"]]
             problems = []
             for program in programs:
                 predicted = program["predicted_peak_bytes"]
@@ -71,8 +76,11 @@ def main():
                     if profiled != measured:
                         problems.append(f"profiler counts {profiled}")
             measured = [p["measured_peak_bytes"] for p in programs]
-            if len(programs) == 2 and not report["compare"]["equal"]:
-                problems.append("unequal results")
+            for report in reports:
+                if report["compare"] and not report["compare"]["equal"]:
+                    problems.append("unequal results")
+            if arguments.smaller and measured[-1] >= measured[0]:
+                problems.append("not smaller")
             if arguments.budget and measured[-1] > arguments.budget:
                 problems.append(f"above the budget of {arguments.budget}")
             failures += bool(problems)

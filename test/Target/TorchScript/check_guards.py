@@ -116,10 +116,10 @@ def check_mlp(checker):
         checker.fail("gradients", "differ from those of the untiled program")
 
     # Nothing requires grad: tiled although grad mode is on.
-    for parameter in checker.tiled.parameters():
-        parameter.requires_grad_(False)
+    for program in (checker.untiled, checker.tiled):
+        for parameter in program.parameters():
+            parameter.requires_grad_(False)
     checker.tiles("grad mode on, nothing requires it", x)
-    checker.untiled.requires_grad_(False)
     checker.falls_back("input requires grad", ["grad mode is on"],
                        x.clone().requires_grad_())
 

@@ -99,7 +99,7 @@ static ArrayAttr multiplyMonomials(ArrayAttr lhs, ArrayAttr rhs) {
   for (ArrayAttr side : {lhs, rhs})
     for (Attribute atom : side)
       factors.emplace_back(spell(atom), atom);
-  llvm::stable_sort(factors, [](const auto &left, const auto &right) {
+  llvm::sort(factors, [](const auto &left, const auto &right) {
     return left.first < right.first;
   });
   SmallVector<Attribute> atoms;
@@ -117,9 +117,9 @@ DimExpr::DimExpr(DimExprAttr attr) : attr(attr) {}
 DimExprAttr DimExpr::getAttr() const { return cast<DimExprAttr>(attr); }
 
 DimExpr DimExpr::constant(MLIRContext *context, int64_t value) {
-  TermList terms(context);
-  terms.add(ArrayAttr::get(context, {}), value);
-  return terms.build();
+  if (value == 0)
+    return DimExprAttr::get(context, {}, {});
+  return DimExprAttr::get(context, value, ArrayAttr::get(context, {}));
 }
 
 DimExpr DimExpr::symbol(MLIRContext *context, StringRef name) {
@@ -138,6 +138,9 @@ static DimExpr makeAtom(StringRef function, DimExpr lhs, DimExpr rhs) {
 }
 
 DimExpr DimExpr::operator+(DimExpr other) const {
+  if (auto lhs = getConstant(), rhs = other.getConstant(); lhs && rhs)
+    if (int64_t value; !llvm::AddOverflow(*lhs, *rhs, value))
+      return constant(getContext(), value);
   TermList terms(getContext());
   terms.add(getAttr());
   terms.add(other.getAttr());
@@ -145,6 +148,9 @@ DimExpr DimExpr::operator+(DimExpr other) const {
 }
 
 DimExpr DimExpr::operator-(DimExpr other) const {
+  if (auto lhs = getConstant(), rhs = other.getConstant(); lhs && rhs)
+    if (int64_t value; !llvm::SubOverflow(*lhs, *rhs, value))
+      return constant(getContext(), value);
   TermList terms(getContext());
   terms.add(getAttr());
   terms.add(other.getAttr(), -1);
@@ -152,6 +158,9 @@ DimExpr DimExpr::operator-(DimExpr other) const {
 }
 
 DimExpr DimExpr::operator*(DimExpr other) const {
+  if (auto lhs = getConstant(), rhs = other.getConstant(); lhs && rhs)
+    if (int64_t value; !llvm::MulOverflow(*lhs, *rhs, value))
+      return constant(getContext(), value);
   TermList terms(getContext());
   for (auto [leftCoefficient, left] :
        llvm::zip_equal(getAttr().getCoefficients(), getAttr().getMonomials()))

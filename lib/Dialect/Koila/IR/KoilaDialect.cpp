@@ -1,6 +1,7 @@
 //===- KoilaDialect.cpp - The koila dialect -------------------------------===//
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/ExternalModels/ExternalModels.h"
 #include "mlir/Bytecode/BytecodeImplementation.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -58,6 +59,7 @@ void KoilaDialect::initialize() {
   registerTypes();
   registerOperations();
   addInterfaces<KoilaBytecodeInterface>();
+  attachExternalModels(getContext());
 }
 
 void KoilaDialect::registerAttributes() {
@@ -94,6 +96,9 @@ void KoilaDialect::registerOperations() {
       ,
 #define GET_OP_LIST
 #include "koila/Dialect/Koila/IR/KoilaPoolOps.cpp.inc"
+      ,
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaReductionOps.cpp.inc"
       ,
 #define GET_OP_LIST
 #include "koila/Dialect/Koila/IR/KoilaViewOps.cpp.inc"

@@ -257,20 +257,24 @@ void rules::describeAdaptivePoolWorkspace(WorkspaceRule &rule, Value self,
     return rule.setInexact("the shape of the input is unknown");
   if (!llvm::all_of(outputSize, [](int64_t size) { return size == 1; }))
     return;
-  rule.setTransient(getMeanTransient(rule, *input, /*dims=*/2));
+  auto output = rule.tensor(rule.getOp()->getResult(0));
+  if (!output)
+    return rule.setInexact("the shape of the result is unknown");
+  rule.setTransient(getMeanTransient(rule, *input, *output));
+  if (!input->elementType.isF32())
+    rule.setInexact("adaptive_avg_pool2d of another type than float32");
 }
 
 int64_t rules::getMeanTransient(const WorkspaceRule &rule,
-                                const ConcreteTensor &input, int64_t dims) {
+                                const ConcreteTensor &input,
+                                const ConcreteTensor &result) {
   // The divisor: a 0-dim tensor of eight bytes and its cast. A reduction to
   // one element over threads keeps a partial result each (measured; see
   // docs/Workspaces.md).
   constexpr int64_t kDivisorBytes = 12, kParallelElements = 32768;
-  int64_t kept = 1;
-  for (int64_t dim : ArrayRef(input.dims).drop_back(dims))
-    kept *= dim;
   int64_t threads = rule.getTarget().threads;
-  if (kept == 1 && threads > 1 && input.numElements() >= kParallelElements)
+  if (result.numElements() == 1 && threads > 1 &&
+      input.numElements() >= kParallelElements)
     return std::max<int64_t>(kDivisorBytes, 4 * threads);
   return kDivisorBytes;
 }

@@ -56,6 +56,25 @@ std::optional<int64_t> koila::getPeakUpTo(const PeakMemoryAnalysis &analysis,
   return most;
 }
 
+/// The lowest batch from which on the untiled program is within `budget` up to
+/// `batch`. Its peak need not grow with the batch (oneDNN may take a larger
+/// workspace for a single sample), so that each is looked at, down to a limit.
+static int64_t getUntiledStart(const PeakMemoryAnalysis &analysis,
+                               StringRef symbol, int64_t batch,
+                               int64_t budget) {
+  constexpr int64_t kMostBatches = 4096;
+  int64_t start = batch;
+  llvm::StringMap<int64_t> symbols;
+  while (!symbol.empty() && start > 0 && batch - start < kMostBatches) {
+    symbols[symbol] = start - 1;
+    auto peak = analysis.evaluate(symbols);
+    if (!peak || *peak > budget)
+      break;
+    --start;
+  }
+  return start;
+}
+
 /// The live tensors at the peak, largest first, as notes of an error.
 static void attachLiveTensors(InFlightDiagnostic &error,
                               const PeakReport &report) {
@@ -162,13 +181,9 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
     return failure();
   Result result(module, function, options);
   int64_t batch = report.batchValue.value_or(0);
-  // An untiled program's peak need not grow with the batch either: oneDNN may
-  // take a larger workspace for one sample.
-  auto untiledPeak =
-      symbol.empty() ? report.peakBytes
-                     : getPeakUpTo(untiled, symbol, batch, batch > 0 ? 1 : 0);
-  if (untiledPeak && *untiledPeak <= budget) {
-    report.promise = Promise{budget, batch, 0, batch};
+  if (*report.peakBytes <= budget) {
+    report.promise = Promise{
+        budget, batch, getUntiledStart(untiled, symbol, batch, budget), batch};
     result.writeReport(report);
     remark::passed(function.getLoc(), remarkOptions(function))
         << remark::add("enough memory: the batch is not split")

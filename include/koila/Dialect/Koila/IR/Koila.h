@@ -49,6 +49,8 @@ struct OpaqueResource
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaPoolOps.h.inc"
 #define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaReductionOps.h.inc"
+#define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h.inc"
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILA_H

@@ -98,6 +98,9 @@ def Koila_ExpOp : Koila_UnaryFloatOp<"exp",
 def Koila_SqrtOp : Koila_UnaryFloatOp<"sqrt",
   "aten::sqrt(Tensor self) -> Tensor", "aten::sqrt_(Tensor(a!) self) -> Tensor(a!)">;
 
+def Koila_RsqrtOp : Koila_UnaryFloatOp<"rsqrt",
+  "aten::rsqrt(Tensor self) -> Tensor", "aten::rsqrt_(Tensor(a!) self) -> Tensor(a!)">;
+
 /// Two tensors with broadcasting and type promotion.
 class Koila_BinaryOp<string mnemonic, string schema, string inPlace = "",
                      dag extra = (ins)>

@@ -73,9 +73,9 @@ void describeMaxPoolWorkspace(WorkspaceRule &rule, mlir::Value self,
 void describePoolWorkspace(WorkspaceRule &rule, mlir::Value self);
 void describeAdaptivePoolWorkspace(WorkspaceRule &rule, mlir::Value self,
                                    llvm::ArrayRef<int64_t> outputSize);
-/// Transient bytes of a mean over the last `dims` dims.
+/// Transient bytes of a mean of float32.
 int64_t getMeanTransient(const WorkspaceRule &rule, const ConcreteTensor &input,
-                         int64_t dims);
+                         const ConcreteTensor &result);
 void describeSoftmaxWorkspace(WorkspaceRule &rule, mlir::Value self,
                               mlir::Value result);
 

@@ -1,4 +1,4 @@
-//===- RegisterExternalModels.cpp - koila's rules for upstream ops --------===//
+//===- ExternalModels.cpp - koila's rules for upstream ops --------===//
 //
 // The integer arithmetic and the slices that tiled programs are made of.
 //
@@ -49,9 +49,7 @@ struct MulModel : BinaryModel<MulModel, arith::MulIOp> {
   static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs * rhs; }
 };
 struct FloorDivModel : BinaryModel<FloorDivModel, arith::FloorDivSIOp> {
-  static DimExpr compute(DimExpr lhs, DimExpr rhs) {
-    return lhs.floorDiv(rhs);
-  }
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs.floorDiv(rhs); }
 };
 struct MinModel : BinaryModel<MinModel, arith::MinSIOp> {
   static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs.min(rhs); }
@@ -92,8 +90,8 @@ struct EmptyShape
     auto empty = cast<tensor::EmptyOp>(op);
     SmallVector<DimExpr> dims = getSizes(empty.getMixedSizes(), rule);
     if (llvm::all_of(dims, [](DimExpr dim) { return bool(dim); }))
-      rule.setResult(0, TensorInfo::contiguous(
-                            dims, empty.getType().getElementType()));
+      rule.setResult(
+          0, TensorInfo::contiguous(dims, empty.getType().getElementType()));
     return success();
   }
 };
@@ -124,10 +122,10 @@ struct ExtractShape
     result.dims = dims;
     result.elementType = slice.getType().getElementType();
     // A view keeps the strides; steps other than one would scale them.
-    if (source.strides && llvm::all_of(slice.getMixedStrides(),
-                                       [](OpFoldResult stride) {
-                                         return isConstantIntValue(stride, 1);
-                                       }))
+    if (source.strides &&
+        llvm::all_of(slice.getMixedStrides(), [](OpFoldResult stride) {
+          return isConstantIntValue(stride, 1);
+        }))
       result.strides = source.strides;
     rule.setResult(0, result);
     return success();
@@ -151,8 +149,7 @@ struct CastShape
 };
 
 template <typename OpTy>
-struct NewStorage
-    : MemoryRuleInterface::ExternalModel<NewStorage<OpTy>, OpTy> {
+struct NewStorage : MemoryRuleInterface::ExternalModel<NewStorage<OpTy>, OpTy> {
   void describeStorage(Operation *, StorageRule &) const {}
 };
 template <typename OpTy>
@@ -170,27 +167,23 @@ struct InsertStorage
 };
 } // namespace
 
-void koila::registerExternalModels(DialectRegistry &registry) {
-  registry.addExtension(+[](MLIRContext *context, arith::ArithDialect *) {
-    arith::ConstantOp::attachInterface<ConstantModel>(*context);
-    arith::AddIOp::attachInterface<AddModel>(*context);
-    arith::SubIOp::attachInterface<SubModel>(*context);
-    arith::MulIOp::attachInterface<MulModel>(*context);
-    arith::FloorDivSIOp::attachInterface<FloorDivModel>(*context);
-    arith::MinSIOp::attachInterface<MinModel>(*context);
-    arith::MaxSIOp::attachInterface<MaxModel>(*context);
-    arith::IndexCastOp::attachInterface<IndexCastModel>(*context);
-  });
-  registry.addExtension(+[](MLIRContext *context, tensor::TensorDialect *) {
-    tensor::EmptyOp::attachInterface<EmptyShape>(*context);
-    tensor::DimOp::attachInterface<DimShape>(*context);
-    tensor::ExtractSliceOp::attachInterface<ExtractShape>(*context);
-    tensor::InsertSliceOp::attachInterface<InsertShape>(*context);
-    tensor::CastOp::attachInterface<CastShape>(*context);
-    tensor::EmptyOp::attachInterface<NewStorage<tensor::EmptyOp>>(*context);
-    tensor::ExtractSliceOp::attachInterface<
-        ViewStorage<tensor::ExtractSliceOp>>(*context);
-    tensor::CastOp::attachInterface<ViewStorage<tensor::CastOp>>(*context);
-    tensor::InsertSliceOp::attachInterface<InsertStorage>(*context);
-  });
+void koila::attachExternalModels(MLIRContext *context) {
+  arith::ConstantOp::attachInterface<ConstantModel>(*context);
+  arith::AddIOp::attachInterface<AddModel>(*context);
+  arith::SubIOp::attachInterface<SubModel>(*context);
+  arith::MulIOp::attachInterface<MulModel>(*context);
+  arith::FloorDivSIOp::attachInterface<FloorDivModel>(*context);
+  arith::MinSIOp::attachInterface<MinModel>(*context);
+  arith::MaxSIOp::attachInterface<MaxModel>(*context);
+  arith::IndexCastOp::attachInterface<IndexCastModel>(*context);
+  tensor::EmptyOp::attachInterface<EmptyShape>(*context);
+  tensor::DimOp::attachInterface<DimShape>(*context);
+  tensor::ExtractSliceOp::attachInterface<ExtractShape>(*context);
+  tensor::InsertSliceOp::attachInterface<InsertShape>(*context);
+  tensor::CastOp::attachInterface<CastShape>(*context);
+  tensor::EmptyOp::attachInterface<NewStorage<tensor::EmptyOp>>(*context);
+  tensor::ExtractSliceOp::attachInterface<ViewStorage<tensor::ExtractSliceOp>>(
+      *context);
+  tensor::CastOp::attachInterface<ViewStorage<tensor::CastOp>>(*context);
+  tensor::InsertSliceOp::attachInterface<InsertStorage>(*context);
 }
