@@ -45,6 +45,6 @@ budget="$("$koila_python" "$koila_root/tools/demo_report.py" budget before.json)
 show koila-opt "$model.pt" --input="$input" --batch B=$batch \
   --koila-compile="budget=$budget" -o "${model}_tiled.pt"
 show koila-run "$model.pt" "${model}_tiled.pt" --input="$input" \
-  --batch B=$batch --json >run.json
+  --batch B=$batch --repeat 3 --json >run.json
 "$koila_python" "$koila_root/tools/demo_report.py" table run.json "$budget" \
   "$model" "$input" "$batch" "${model}_tiled.pt"

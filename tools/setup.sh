@@ -151,7 +151,8 @@ koila_configure() {
   prefix="$("$koila_python" -c 'import importlib.util, os
 torch = os.path.dirname(importlib.util.find_spec("torch").origin)
 print(os.path.join(torch, "share", "cmake"))')"
-  options=(-G Ninja -DCMAKE_BUILD_TYPE=Release "-DCMAKE_PREFIX_PATH=$prefix")
+  options=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DKOILA_ENABLE_TORCH=ON
+    -DKOILA_ENABLE_TESTS=ON "-DCMAKE_PREFIX_PATH=$prefix")
   if command -v ccache >/dev/null; then
     options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache
       -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)

@@ -12,9 +12,9 @@
 namespace koila {
 /// The koila dialect and the dialects its programs use.
 inline void registerAllDialects(mlir::DialectRegistry &registry) {
-  registry.insert<KoilaDialect, mlir::arith::ArithDialect,
-                  mlir::func::FuncDialect, mlir::scf::SCFDialect,
-                  mlir::tensor::TensorDialect>();
+  registry
+      .insert<KoilaDialect, mlir::arith::ArithDialect, mlir::func::FuncDialect,
+              mlir::scf::SCFDialect, mlir::tensor::TensorDialect>();
 }
 } // namespace koila
 

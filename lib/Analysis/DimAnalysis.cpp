@@ -56,8 +56,8 @@ struct DimState {
       tensor.strides.reset();
       return result;
     }
-    for (auto [dim, left, right] : llvm::zip_equal(
-             *tensor.dims, *lhs.tensor->dims, *rhs.tensor->dims))
+    for (auto [dim, left, right] :
+         llvm::zip_equal(*tensor.dims, *lhs.tensor->dims, *rhs.tensor->dims))
       if (left != right)
         dim = DimExpr();
     return result;
@@ -106,8 +106,8 @@ static ValueInfo toInfo(const DimState &state, Value value,
   if (info.tensor && info.tensor->hasRank())
     for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
       if (!dim)
-        dim = DimExpr::symbol(context, symbols.get(value) + "d" +
-                                           std::to_string(index));
+        dim = DimExpr::symbol(context,
+                              symbols.get(value) + "d" + std::to_string(index));
   return info;
 }
 
@@ -140,8 +140,8 @@ public:
       if (!operand->getValue().initialised)
         return success();
     auto lookup = [&](Value value) {
-      for (auto [operand, lattice] : llvm::zip_equal(op->getOperands(),
-                                                     operands))
+      for (auto [operand, lattice] :
+           llvm::zip_equal(op->getOperands(), operands))
         if (operand == value)
           return toInfo(lattice->getValue(), value, symbols);
       return ValueInfo();
@@ -149,8 +149,8 @@ public:
     ShapeRule shapes(op, lookup);
     if (failed(rule.inferShapes(shapes)))
       return failure();
-    for (auto [lattice, info, result] : llvm::zip_equal(
-             results, shapes.getResults(), op->getResults())) {
+    for (auto [lattice, info, result] :
+         llvm::zip_equal(results, shapes.getResults(), op->getResults())) {
       DimState state;
       state.initialised = true;
       state.tensor = info.tensor;
@@ -169,9 +169,9 @@ public:
     state.initialised = true;
     auto argument = dyn_cast<BlockArgument>(value);
     auto function =
-        argument ? dyn_cast<FunctionOpInterface>(argument.getOwner()
-                                                     ->getParentOp())
-                 : FunctionOpInterface();
+        argument
+            ? dyn_cast<FunctionOpInterface>(argument.getOwner()->getParentOp())
+            : FunctionOpInterface();
     if (function && argument.getOwner()->isEntryBlock()) {
       ValueInfo info = getArgumentInfo(function, argument.getArgNumber());
       state.tensor = info.tensor;
@@ -205,8 +205,7 @@ bool hasLost(const DimState &state) {
 }
 } // namespace
 
-ValueInfo koila::getArgumentInfo(FunctionOpInterface function,
-                                 unsigned index) {
+ValueInfo koila::getArgumentInfo(FunctionOpInterface function, unsigned index) {
   ValueInfo info;
   Type type = function.getArgumentTypes()[index];
   if (!isa<TensorType>(type))
@@ -214,8 +213,8 @@ ValueInfo koila::getArgumentInfo(FunctionOpInterface function,
   std::string prefix = "_a" + std::to_string(index);
   info.tensor = getTensorInfoFromType(type, prefix);
   TensorInfo &tensor = *info.tensor;
-  if (auto dims = function.getArgAttrOfType<DimsAttr>(
-          index, KoilaDialect::kDimsAttr)) {
+  if (auto dims =
+          function.getArgAttrOfType<DimsAttr>(index, KoilaDialect::kDimsAttr)) {
     tensor.dims.emplace();
     for (DimExprAttr expr : dims.getExprs())
       tensor.dims->push_back(expr);
@@ -233,8 +232,8 @@ ValueInfo koila::getArgumentInfo(FunctionOpInterface function,
 }
 
 /// Calls `callback` with every value that control flow merges.
-static void
-forEachMerged(Operation *function, llvm::function_ref<void(Value)> callback) {
+static void forEachMerged(Operation *function,
+                          llvm::function_ref<void(Value)> callback) {
   function->walk([&](RegionBranchOpInterface branch) {
     llvm::for_each(branch->getResults(), callback);
     for (Region &region : branch->getRegions())

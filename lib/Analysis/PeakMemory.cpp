@@ -115,7 +115,8 @@ struct PeakMemoryAnalysis::Impl {
   }
 
   /// Calls `callback` with everything that uses `value`, through containers.
-  void forEachUser(Value value, llvm::function_ref<void(Operation *)> callback) {
+  void forEachUser(Value value,
+                   llvm::function_ref<void(Operation *)> callback) {
     SmallVector<Value> values{value};
     for (size_t index = 0; index < values.size(); ++index)
       for (Operation *user : values[index].getUsers()) {
@@ -245,8 +246,9 @@ struct PeakMemoryAnalysis::Impl {
       for (auto [entry, value] : born->second) {
         auto tensor = getConcrete(value, run);
         if (!tensor && run.missing.empty())
-          markInexact(op, "the size of a result is not known; it is counted "
-                          "as 0 bytes",
+          markInexact(op,
+                      "the size of a result is not known; it is counted "
+                      "as 0 bytes",
                       run);
         int64_t bytes = tensor ? tensor->numBytes() : 0;
         run.live[entry] += bytes;
@@ -262,8 +264,9 @@ struct PeakMemoryAnalysis::Impl {
         markInexact(op, workspace.getReason(), run);
     } else if (isa<TorchOpaqueOp>(op) && op.getNumResults() > 0 &&
                isa<TensorType>(op.getResult(0).getType())) {
-      markInexact(op, "koila has no memory rule for '" +
-                          cast<TorchOpaqueOp>(op).getCallee() + "'",
+      markInexact(op,
+                  "koila has no memory rule for '" +
+                      cast<TorchOpaqueOp>(op).getCallee() + "'",
                   run);
     }
     ++run.event;
@@ -282,8 +285,7 @@ struct PeakMemoryAnalysis::Impl {
                  deaths.find(&op) != deaths.end();
     if (run.report && !run.stopAt && moves) {
       TimelineEntry &entry = run.timeline[&op];
-      if (entry.op.empty() ||
-          total > entry.liveBytes + entry.transientBytes) {
+      if (entry.op.empty() || total > entry.liveBytes + entry.transientBytes) {
         entry.op = getOperatorName(op);
         entry.place = getSourcePlace(op.getLoc());
         entry.liveBytes = run.liveBytes;
@@ -382,8 +384,7 @@ struct PeakMemoryAnalysis::Impl {
       if (isa<TensorType>(argument.getType()))
         continue;
       std::string name = getSymbolName(dims.lookup(argument).integer);
-      auto init = evaluate(
-          dims.lookup(loop.getInits()[index]).integer, run);
+      auto init = evaluate(dims.lookup(loop.getInits()[index]).integer, run);
       if (name.empty() || !init)
         continue;
       carried.push_back(
@@ -416,8 +417,8 @@ struct PeakMemoryAnalysis::Impl {
         if (jumped && entry.next &&
             !(entry.next - DimExpr::symbol(entry.next.getContext(), entry.name))
                  .getConstant()) {
-          DimExpr delta = entry.next - DimExpr::symbol(
-                                           entry.next.getContext(), entry.name);
+          DimExpr delta =
+              entry.next - DimExpr::symbol(entry.next.getContext(), entry.name);
           bool invariant = !delta.dependsOn(counter);
           for (const Carried &other : carried)
             invariant &= !delta.dependsOn(other.name);
@@ -517,9 +518,9 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
   }
 }
 
-void PeakMemoryAnalysis::Impl::fillLive(
-    const llvm::StringMap<int64_t> &symbols, uint64_t event,
-    PeakReport &report) const {
+void PeakMemoryAnalysis::Impl::fillLive(const llvm::StringMap<int64_t> &symbols,
+                                        uint64_t event,
+                                        PeakReport &report) const {
   Run run = start(symbols);
   run.stopAt = event;
   execute(run);
@@ -539,12 +540,12 @@ void PeakMemoryAnalysis::Impl::fillLive(
   if (run.transientAtStop > 0 && run.event == event)
     report.liveAtPeak.push_back({report.peakOp, run.transientAtStop, "",
                                  "workspace", report.peakPlace});
-  llvm::sort(report.liveAtPeak, [](const LiveTensor &lhs,
-                                   const LiveTensor &rhs) {
-    if (lhs.bytes != rhs.bytes)
-      return lhs.bytes > rhs.bytes;
-    return std::tie(lhs.name, lhs.type) < std::tie(rhs.name, rhs.type);
-  });
+  llvm::sort(
+      report.liveAtPeak, [](const LiveTensor &lhs, const LiveTensor &rhs) {
+        if (lhs.bytes != rhs.bytes)
+          return lhs.bytes > rhs.bytes;
+        return std::tie(lhs.name, lhs.type) < std::tie(rhs.name, rhs.type);
+      });
 }
 
 void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
@@ -592,8 +593,8 @@ PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 
 bool PeakMemoryAnalysis::isValid() const { return impl->dims.isValid(); }
 
-std::optional<int64_t> PeakMemoryAnalysis::evaluate(
-    const llvm::StringMap<int64_t> &symbols) const {
+std::optional<int64_t>
+PeakMemoryAnalysis::evaluate(const llvm::StringMap<int64_t> &symbols) const {
   Run run = impl->start(symbols);
   impl->execute(run);
   if (!run.missing.empty())
@@ -601,8 +602,8 @@ std::optional<int64_t> PeakMemoryAnalysis::evaluate(
   return run.peakBytes;
 }
 
-PeakReport PeakMemoryAnalysis::report(
-    const llvm::StringMap<int64_t> &symbols) const {
+PeakReport
+PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   PeakReport report;
   if (auto function = dyn_cast<FunctionOpInterface>(impl->function))
     report.function = function.getName().str();

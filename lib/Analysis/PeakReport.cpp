@@ -49,35 +49,35 @@ Value PeakReport::toJSON() const {
                       {"tile", promise->tile},
                       {"holds_from", promise->holdsFrom},
                       {"holds_to", promise->holdsTo}};
-  Value batch = Object{{"symbol", batchSymbol.empty() ? Value(nullptr)
-                                                      : Value(batchSymbol)},
-                       {"value", orNull(batchValue)}};
-  return Object{{"schema", 1},
-                {"function", function},
-                {"mode", "inference"},
-                {"allocator", "exact"},
-                {"device", "cpu"},
-                {"threads", threads},
-                {"isa", isa},
-                {"executor", "no-profiling"},
-                {"batch", std::move(batch)},
-                {"peak_bytes", orNull(peakBytes)},
-                {"parameter_bytes", parameterBytes},
-                {"input_bytes", orNull(inputBytes)},
-                {"output_bytes", orNull(outputBytes)},
-                {"gradient_bytes", 0},
-                {"optimizer_bytes", 0},
-                {"peak_location", peakBytes ? ::toJSON(peakPlace)
-                                            : Value(nullptr)},
-                {"floor_bytes", orNull(floorBytes)},
-                {"outside_allocator_bytes", nullptr},
-                {"live_at_peak", std::move(live)},
-                {"timeline", std::move(line)},
-                {"batch_pieces", Array{}},
-                {"max_batch", nullptr},
-                {"promise", std::move(promised)},
-                {"exact", exact()},
-                {"inexact", std::move(reasons)}};
+  Value batch = Object{
+      {"symbol", batchSymbol.empty() ? Value(nullptr) : Value(batchSymbol)},
+      {"value", orNull(batchValue)}};
+  return Object{
+      {"schema", 1},
+      {"function", function},
+      {"mode", "inference"},
+      {"allocator", "exact"},
+      {"device", "cpu"},
+      {"threads", threads},
+      {"isa", isa},
+      {"executor", "no-profiling"},
+      {"batch", std::move(batch)},
+      {"peak_bytes", orNull(peakBytes)},
+      {"parameter_bytes", parameterBytes},
+      {"input_bytes", orNull(inputBytes)},
+      {"output_bytes", orNull(outputBytes)},
+      {"gradient_bytes", 0},
+      {"optimizer_bytes", 0},
+      {"peak_location", peakBytes ? ::toJSON(peakPlace) : Value(nullptr)},
+      {"floor_bytes", orNull(floorBytes)},
+      {"outside_allocator_bytes", nullptr},
+      {"live_at_peak", std::move(live)},
+      {"timeline", std::move(line)},
+      {"batch_pieces", Array{}},
+      {"max_batch", nullptr},
+      {"promise", std::move(promised)},
+      {"exact", exact()},
+      {"inexact", std::move(reasons)}};
 }
 
 /// `file.py:46 (layer1.0.conv1)`, as much of it as is known.
@@ -100,8 +100,7 @@ static std::string drawSparkline(const std::vector<TimelineEntry> &timeline) {
   std::vector<int64_t> heights(columns, 0);
   int64_t top = 1;
   for (size_t index = 0; index < timeline.size(); ++index) {
-    int64_t bytes =
-        timeline[index].liveBytes + timeline[index].transientBytes;
+    int64_t bytes = timeline[index].liveBytes + timeline[index].transientBytes;
     int64_t &height = heights[index * columns / timeline.size()];
     height = std::max(height, bytes);
     top = std::max(top, bytes);
@@ -150,8 +149,8 @@ void PeakReport::print(llvm::raw_ostream &os) const {
     const LiveTensor &tensor = liveAtPeak[index];
     os << "  " << llvm::format("%12s", formatBytesShort(tensor.bytes).c_str())
        << "  " << llvm::format("%-10s", tensor.kind.c_str()) << "  "
-       << tensor.name << (tensor.type.empty() ? "" : " ") << tensor.type
-       << "  " << spell(tensor.place) << "\n";
+       << tensor.name << (tensor.type.empty() ? "" : " ") << tensor.type << "  "
+       << spell(tensor.place) << "\n";
   }
   if (liveAtPeak.size() > kMostRows)
     os << "  and " << liveAtPeak.size() - kMostRows << " more\n";

@@ -74,9 +74,7 @@ public:
   }
 
 private:
-  void makeExternal(Value value) {
-    classes.summary(value).external = true;
-  }
+  void makeExternal(Value value) { classes.summary(value).external = true; }
   void allocate(Value value) {
     allocations.insert(value);
     ++classes.summary(value).allocations;
@@ -213,10 +211,10 @@ private:
         return true;
     for (Operation *ancestor = use; ancestor;
          ancestor = ancestor->getParentOp())
-      if (Operation *other = ancestor->getBlock()
-                                 ? ancestor->getBlock()->findAncestorOpInBlock(
-                                       *op)
-                                 : nullptr)
+      if (Operation *other =
+              ancestor->getBlock()
+                  ? ancestor->getBlock()->findAncestorOpInBlock(*op)
+                  : nullptr)
         return other == ancestor || other->isBeforeInBlock(ancestor);
     return true;
   }

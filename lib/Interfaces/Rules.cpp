@@ -38,8 +38,7 @@ TensorInfo TensorInfo::channelsLast(ArrayRef<DimExpr> dims, Type type) {
 }
 
 /// Compares with `wanted`; dims of extent one may have any stride.
-static Proof compareStrides(const TensorInfo &info,
-                            ArrayRef<DimExpr> wanted) {
+static Proof compareStrides(const TensorInfo &info, ArrayRef<DimExpr> wanted) {
   if (!info.hasRank() || !info.strides)
     return Proof::Unknown;
   Proof all = Proof::Yes;
@@ -205,11 +204,10 @@ LogicalResult koila::detail::verifyShapeRule(Operation *op) {
           DimExpr::constant(op->getContext(), constant.getSExtValue());
       return info;
     }
-    unsigned index =
-        llvm::find(op->getOperands(), value) - op->operand_begin();
+    unsigned index = llvm::find(op->getOperands(), value) - op->operand_begin();
     if (isa<TensorType>(value.getType()))
-      info.tensor = getTensorInfoFromType(value.getType(),
-                                          ("_" + Twine(index)).str());
+      info.tensor =
+          getTensorInfoFromType(value.getType(), ("_" + Twine(index)).str());
     return info;
   };
   ShapeRule rule(op, lookup);

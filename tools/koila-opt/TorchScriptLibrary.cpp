@@ -92,9 +92,8 @@ TorchScriptLibrary::import(llvm::StringRef path, llvm::StringRef function) {
   return result;
 }
 
-bool TorchScriptLibrary::emit(llvm::StringRef bytecode,
-                              llvm::StringRef weights, llvm::StringRef output,
-                              llvm::StringRef report) {
+bool TorchScriptLibrary::emit(llvm::StringRef bytecode, llvm::StringRef weights,
+                              llvm::StringRef output, llvm::StringRef report) {
   std::string weightsText = weights.str(), outputText = output.str(),
               reportText = report.str();
   KoilaTorchEmitOptions options{

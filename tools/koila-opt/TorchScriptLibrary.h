@@ -1,4 +1,5 @@
-//===- TorchScriptLibrary.h - Opens libKoilaTorchScript when needed *- C++ -*-===//
+//===- TorchScriptLibrary.h - Opens libKoilaTorchScript when needed *- C++
+//-*-===//
 //
 // Linking LibTorch costs 0.17 s at every start; --help and work on .mlir must
 // not pay for it.

@@ -134,13 +134,12 @@ applyInputs(llvm::StringRef source, llvm::StringRef name, bool fromArchive,
     values.push_back(*value);
   }
   bool given = !specs.empty() || !values.empty() || !batchSymbol.empty();
-  bool recorded = fromArchive && hasExamples(*module) &&
-                  hasPasses(config, context);
+  bool recorded =
+      fromArchive && hasExamples(*module) && hasPasses(config, context);
   if (given || recorded) {
-    llvm::StringRef function =
-        fromArchive || functionName.getNumOccurrences()
-            ? llvm::StringRef(functionName)
-            : llvm::StringRef();
+    llvm::StringRef function = fromArchive || functionName.getNumOccurrences()
+                                   ? llvm::StringRef(functionName)
+                                   : llvm::StringRef();
     if (failed(applyInputSpecs(*module, function, specs, values, batchSymbol,
                                llvm::errs())))
       return std::nullopt;
@@ -207,8 +206,8 @@ int main(int argc, char **argv) {
       return EXIT_FAILURE;
     source = std::move(*imported);
   }
-  bool specified = !inputSpecs.empty() || !batchValues.empty() ||
-                   !batchSymbol.empty();
+  bool specified =
+      !inputSpecs.empty() || !batchValues.empty() || !batchSymbol.empty();
   if (fromArchive || specified) {
     auto applied =
         applyInputs(fromArchive ? llvm::StringRef(source) : file->getBuffer(),

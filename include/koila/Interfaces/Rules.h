@@ -1,4 +1,5 @@
-//===- Rules.h - What the three rules of an operator read and set *- C++ -*-===//
+//===- Rules.h - What the three rules of an operator read and set *- C++
+//-*-===//
 //
 // Each rule is a method of the operation; these classes carry the facts in
 // and out, so that one rule serves inference, verification, analysis and
@@ -38,15 +39,15 @@ struct TensorInfo {
 
   static TensorInfo contiguous(llvm::ArrayRef<DimExpr> dims, mlir::Type type);
   /// Dims of 4-D (N, C, H, W) in N, H, W, C order of memory.
-  static TensorInfo channelsLast(llvm::ArrayRef<DimExpr> dims,
-                                 mlir::Type type);
+  static TensorInfo channelsLast(llvm::ArrayRef<DimExpr> dims, mlir::Type type);
   /// Dense row-major; dims of extent one do not matter. Unknown strides are
   /// `Unknown`.
   Proof isContiguous() const;
   Proof isChannelsLast() const;
   /// Some permutation of dense row-major without gaps or overlap.
-  bool isDense() const { return isContiguous() == Proof::Yes ||
-                                isChannelsLast() == Proof::Yes; }
+  bool isDense() const {
+    return isContiguous() == Proof::Yes || isChannelsLast() == Proof::Yes;
+  }
 };
 
 /// What is known of any value: a tensor, an integer, or nothing.
@@ -228,8 +229,7 @@ struct WorkspaceTarget {
 
 class WorkspaceRule {
 public:
-  using Lookup =
-      llvm::function_ref<std::optional<ConcreteTensor>(mlir::Value)>;
+  using Lookup = llvm::function_ref<std::optional<ConcreteTensor>(mlir::Value)>;
   WorkspaceRule(mlir::Operation *op, const WorkspaceTarget &target,
                 Lookup lookup)
       : op(op), target(target), lookup(lookup) {}

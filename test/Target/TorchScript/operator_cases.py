@@ -243,8 +243,9 @@ def addmm(g, name):
 
 def batch_norm(g, name):
     dims = g.dims(g.rank(2, 5))
-    # PyTorch has no code for no channels in most layouts.
-    dims[1:2] = [dim or 3 for dim in dims[1:2]]
+    # PyTorch has no code for no channels in most layouts, and checks little
+    # of empty inputs.
+    dims[1:] = [dim or 3 for dim in dims[1:]]
     channels = dims[1] if len(dims) > 1 else 3
     if isinstance(channels, Batch):
         channels = dims[1] = 4
@@ -286,11 +287,14 @@ def layer_norm(g, name):
 
 
 def softmax(g, name):
-    dims = g.dims(g.rng.randint(0, 4))
+    dims = g.dims(g.rng.choice((0, 1, 2, 2, 3, 3, 4, 4)))
     dtype = g.rng.choice(FLOATS + ["int64", "bool"])
     x = g.tensor(dims, dtype)
     code = g.rng.choice(("None", "None", "None", 6, 7))
-    return g.case(f"r = {g.call(name, x, g.dim(len(dims)), code)}")
+    dim = g.dim(len(dims))
+    if dim in (0, -len(dims)) and g.chance(0.7):
+        dim = -1
+    return g.case(f"r = {g.call(name, x, dim, code)}")
 
 
 def dropout(g, name):

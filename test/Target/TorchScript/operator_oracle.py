@@ -15,6 +15,14 @@ results put together, give the same. Then koila must say
 * a program in tiles that gives the same where samples do not meet, and an
   error where they do.
 
+The columns: legal and illegal sets; of the illegal ones refused by koila,
+opaque (no rule speaks of the call), kernel (only the element type has no
+code), accepted (a disagreement); figures per set and batch that are exact and
+equal, not vouched for, and exact but wrong (a disagreement); results of
+unknown rank; sets tiled and equal; refused since samples meet, since a size is
+literal, or without elements to tell; refused without a reason, and other
+disagreements.
+
 Many cases share a program, so that koila runs a few times only. What koila
 says of one case is read off the timeline of the whole: how much more than the
 results of the cases before is live. Prints one line per operator, and for
@@ -53,11 +61,11 @@ TORCH_TO_MLIR = {name: short for short, name in MLIR_TYPES.items()}
 # raises the same error before and after.
 NO_KERNEL = re.compile("not implemented for|not supported|should be of float|"
                        "must not be a floating point|only supports? floating|"
-                       "only implemented for|NotImplementedError")
-# Refused, and rightly so for another reason than that samples meet.
-NOT_TILED = {
-    "baked in": re.compile("literal batch size was perhaps baked in"),
-}
+                       "only implemented for|could not infer output dtype|"
+                       "NotImplementedError")
+# Why koila refuses to tile what samples do not meet in, and rightly so.
+BAKED_IN = re.compile("literal batch size was perhaps baked in")
+MIXES = re.compile("mixes samples|over the batch dim|every sample")
 
 
 # ----------------------------------------------------------------------------
@@ -307,6 +315,14 @@ def split_type(text):
             MLIR_TYPES.get(element))
 
 
+def mlir_type(tensor, batch=7):
+    """The declaration of an argument of that type and layout."""
+    dims = "".join(f"{extent}x" for extent in tensor.shape(batch))
+    layout = ' {koila.memory_format = "channels_last"}'
+    return (f"tensor<{dims}{TORCH_TO_MLIR[tensor.dtype]}>" +
+            layout * tensor.channels_last)
+
+
 def result_types(text):
     """The types of the returned values in the module `text`."""
     line = re.search(r'"prim::TupleConstruct"\(.*', text)[0]
@@ -318,15 +334,17 @@ def result_types(text):
 # The comparisons
 # ----------------------------------------------------------------------------
 
-class Count(collections.Counter):
-    def __missing__(self, key):
-        return 0
+@dataclasses.dataclass
+class Refusal:
+    """What koila says, and of which case, if it says so."""
+    index: int | None
+    message: str
 
 
 class Oracle:
     def __init__(self, koila, arguments):
         self.koila, self.arguments = koila, arguments
-        self.counts = collections.defaultdict(Count)
+        self.counts = collections.defaultdict(collections.Counter)
         self.reasons = collections.defaultdict(collections.Counter)
         self.problems = []
 
@@ -378,15 +396,22 @@ class Oracle:
                          answer[-2000:])
             case, _ = pairs.pop(where[line])
             self.problem(case, "wrong", f"refused although legal ({message})")
-        for batch in BATCHES if pairs else ():
-            found = (answer if batch == BATCHES[-1] else
-                     self.report(path, cases, batch))
+        for batch in BATCHES[::-1] if pairs else ():
+            # What holds for symbols need not for an empty batch.
+            some = pairs if batch else [
+                pair for pair in pairs if isinstance(pair[1][batch], Truth)]
+            found = answer
+            if batch != BATCHES[-1]:
+                cases = [case for case, _ in some]
+                where = write_program(cases, path, last=True)
+                found = self.report(path, cases, batch)
             if isinstance(found, str):
                 line, message = error_line(found)
-                self.problem(cases[where.get(line, 0)], "wrong",
+                case = cases[where[line]] if line in where else cases[0]
+                self.problem(case, "wrong",
                              f"batch {batch}: refused ({message})")
             else:
-                self.compare(pairs, where, *found, batch)
+                self.compare(some, where, *found, batch)
         return pairs
 
     def report(self, path, cases, batch):
@@ -395,8 +420,9 @@ class Oracle:
         sizes = (["--batch", f"B={batch}"] if batch else []) + input_specs(
             cases, last=True, batch=None if batch else 0)
         done = self.koila(
-            path, *sizes, "--koila-infer-shapes", "--koila-peak-memory=format=json "
-            f"output={out} threads={torch.get_num_threads()}", "-o", "-")
+            path, *sizes, "--koila-infer-shapes",
+            f"--koila-peak-memory=format=json output={out} "
+            f"threads={torch.get_num_threads()}", "-o", "-")
         if done.returncode:
             return done.stderr
         with open(out) as file:
@@ -476,11 +502,8 @@ class Oracle:
         for index, case in enumerate(cases):
             names = arguments[position:position + len(case.inputs)]
             position += len(case.inputs)
-            typed = [f"%in{i}: tensor<" + "".join(
-                f"{extent}x" for extent in tensor.shape(7)) +
-                TORCH_TO_MLIR[tensor.dtype] + ">" +
-                ' {koila.memory_format = "channels_last"}' * tensor.channels_last
-                for i, tensor in enumerate(case.inputs)]
+            typed = [f"%in{i}: {mlir_type(tensor)}"
+                     for i, tensor in enumerate(case.inputs)]
             text = [f"func.func @f({', '.join(typed)}) {{"]
             for name, declared in zip(names, typed):
                 value, kind = declared.split(" {")[0].split(": ")
@@ -518,65 +541,72 @@ class Oracle:
     # Tiles -----------------------------------------------------------------
 
     def check_tiles(self, pairs):
-        cases = [case for case, answers in pairs if case.follows_batch() and
-                 not any(isinstance(a, Exception) for a in answers.values())]
-        methods = compile_cases(cases)
-        apart, together = [], []
-        for case, method in zip(cases, methods):
-            (together if samples_meet(case, method) else apart).append(case)
+        """Per batches at which the cases are legal: often not an empty one.
+        Results without elements go alone, too."""
+        groups = collections.defaultdict(list)
+        for case, answers in pairs:
+            if case.follows_batch():
+                legal = tuple(batch for batch in BATCHES
+                              if isinstance(answers[batch], Truth))
+                groups[legal, answers[BATCHES[-1]].bytes > 0].append(case)
         asked = collections.Counter()
-        for case in together:
-            asked[case.op] += 1
-            if asked[case.op] > self.arguments.mixing:
-                self.counts[case.op]["meet, not tried"] += 1
-                continue
-            if self.tile([case]):
-                self.problem(case, "wrong", "tiled although samples meet")
-            else:
-                self.counts[case.op]["meet, refused"] += 1
-        self.tile_all(apart)
+        for (self.batches, _), cases in groups.items():
+            apart = []
+            for case, method in zip(cases, compile_cases(cases)):
+                if not samples_meet(case, method):
+                    apart.append(case)
+                    continue
+                asked[case.op] += 1
+                if asked[case.op] > self.arguments.mixing:
+                    self.counts[case.op]["meet, untried"] += 1
+                elif self.tile([case]):
+                    self.counts[case.op]["meet"] += 1
+                else:
+                    self.problem(case, "wrong", "tiled although samples meet")
+            self.tile_all(apart)
 
     def tile_all(self, cases):
         """Tiles all in one program; if refused, finds the ones that are."""
         if not cases:
             return
-        refusal = self.tile(cases, keep_message=True)
-        if refusal is True:
+        refusal = self.tile(cases)
+        if not refusal:
             for case in cases:
                 self.counts[case.op]["tiled"] += 1
-            return
-        if len(cases) > 1:
-            line, _ = refusal
-            blamed = self.where.get(line)
-            if blamed is None:
-                half = len(cases) // 2
-                self.tile_all(cases[:half])
-                self.tile_all(cases[half:])
-                return
-            self.tile_all([cases[blamed]])
-            self.tile_all(cases[:blamed] + cases[blamed + 1:])
-            return
-        for name, pattern in NOT_TILED.items():
-            if pattern.search(refusal[1]):
-                self.counts[cases[0].op][name] += 1
-                return
-        self.problem(cases[0], "untiled", "not tiled although samples do not "
-                     f"meet ({refusal[1]})")
+        elif len(cases) == 1:
+            self.judge_refusal(cases[0], refusal.message)
+        elif refusal.index is not None:
+            rest = cases[:refusal.index] + cases[refusal.index + 1:]
+            self.tile_all([cases[refusal.index]])
+            self.tile_all(rest)
+        else:
+            half = len(cases) // 2
+            self.tile_all(cases[:half])
+            self.tile_all(cases[half:])
 
-    def tile(self, cases, keep_message=False):
-        """True if tiled, and compared; else what koila said, or False."""
+    def judge_refusal(self, case, message):
+        if BAKED_IN.search(message):
+            self.counts[case.op]["baked in"] += 1
+        elif MIXES.search(message) and not run_eagerly(case, 7).numel():
+            # Samples without elements meet as little as they do not.
+            self.counts[case.op]["empty"] += 1
+        else:
+            self.problem(case, "untiled", "not tiled although samples do not "
+                         f"meet ({message})")
+
+    def tile(self, cases):
+        """None if tiled, after a comparison, or the refusal."""
         path, out = self.koila.file("whole.pt"), self.koila.file("tiled.pt")
-        self.where = write_program(cases, path)
-        if os.path.exists(out):
-            os.remove(out)
+        where = write_program(cases, path)
         done = self.koila(path, *input_specs(cases),
                           f"--koila-compile=tile={TILE}", "-o", out)
         if done.returncode:
-            return error_line(done.stderr) if keep_message else False
+            line, message = error_line(done.stderr)
+            return Refusal(where.get(line), message)
         whole, tiled = torch.jit.load(path), torch.jit.load(out)
         if "prim::Loop" not in str(tiled.inlined_graph):
             self.problem(cases[0], "wrong", "compiled, but without a loop")
-        for batch in BATCHES:
+        for batch in self.batches:
             inputs = [tensor for case in cases
                       for tensor in make_inputs(case, batch, batch)]
             expected = whole(*inputs)
@@ -585,19 +615,16 @@ class Oracle:
                 found = attempt(tiled, inputs)
             said = [str(w.message) for w in caught
                     if "koila" in str(w.message)]
-            if isinstance(found, Exception) or said:
-                said = said or [str(found).strip().splitlines()[-1]]
-                if len(cases) > 1:
-                    return None, f"batch {batch}: {said[0]}"
-                self.problem(cases[0], "wrong",
-                             f"tiled, batch {batch}: {said[0]}")
-                continue
+            if isinstance(found, Exception):
+                said.append(str(found).strip().splitlines()[-1])
+            if said:
+                return Refusal(None, f"tiled, at batch {batch}: {said[0]}")
             for case, a, b in zip(cases, found, expected):
                 if not close(a, b):
                     self.problem(case, "wrong", f"tiled, batch {batch}: "
                                  f"another result, {list(a.shape)} {a.dtype} "
                                  f"for {list(b.shape)} {b.dtype}")
-        return True
+        return None
 
     # Report ----------------------------------------------------------------
 
@@ -627,12 +654,11 @@ class Oracle:
                     self.problems.append(f"{op}: vacuous: no set is {name}")
 
     def print(self, ops):
-        columns = ["legal", "illegal", "refused", "opaque", "kernel", "accepted",
-                   "exact", "inexact", "bytes", "unknown", "tiled",
-                   "meet, refused", "baked in", "untiled", "wrong"]
-        print(f"{'':20}" + "".join(f"{name.replace('meet, refused', 'meet'):>9}"
-                                   for name in columns))
-        total, least = Count(), {}
+        columns = ["legal", "illegal", "refused", "opaque", "kernel",
+                   "accepted", "exact", "inexact", "bytes", "unknown", "tiled",
+                   "meet", "baked in", "empty", "untiled", "wrong"]
+        print(f"{'':20}" + "".join(f"{name:>9}" for name in columns))
+        total, least = collections.Counter(), {}
         for op in ops:
             counts = self.counts[op]
             total.update(counts)
@@ -655,7 +681,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--koila-opt", default="koila-opt")
     parser.add_argument("--legal", type=int, default=10)
-    parser.add_argument("--illegal", type=int, default=5)
+    parser.add_argument("--illegal", type=int, default=6)
     parser.add_argument("--mixing", type=int, default=1)
     parser.add_argument("--group", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)

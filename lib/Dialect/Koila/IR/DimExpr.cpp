@@ -28,8 +28,8 @@ static void printAtom(llvm::raw_ostream &os, Attribute atom) {
 static std::string spell(ArrayAttr monomial) {
   std::string text;
   llvm::raw_string_ostream os(text);
-  llvm::interleave(monomial, os, [&](Attribute atom) { printAtom(os, atom); },
-                   "*");
+  llvm::interleave(
+      monomial, os, [&](Attribute atom) { printAtom(os, atom); }, "*");
   return text;
 }
 
@@ -164,9 +164,8 @@ DimExpr DimExpr::operator*(DimExpr other) const {
   TermList terms(getContext());
   for (auto [leftCoefficient, left] :
        llvm::zip_equal(getAttr().getCoefficients(), getAttr().getMonomials()))
-    for (auto [rightCoefficient, right] :
-         llvm::zip_equal(other.getAttr().getCoefficients(),
-                         other.getAttr().getMonomials()))
+    for (auto [rightCoefficient, right] : llvm::zip_equal(
+             other.getAttr().getCoefficients(), other.getAttr().getMonomials()))
       terms.add(multiplyMonomials(left, right),
                 TermList::saturatingMul(leftCoefficient, rightCoefficient));
   return terms.build();
@@ -214,9 +213,8 @@ DimExpr DimExpr::floorDiv(DimExpr other) const {
     ArrayAttr factors = other.getAttr().getMonomials().front();
     TermList exact(getContext()), rest(getContext());
     bool any = false, allExact = true;
-    for (auto [coefficient, monomial] :
-         llvm::zip_equal(getAttr().getCoefficients(),
-                         getAttr().getMonomials())) {
+    for (auto [coefficient, monomial] : llvm::zip_equal(
+             getAttr().getCoefficients(), getAttr().getMonomials())) {
       auto quotient = divideMonomials(monomial, factors);
       if (quotient && coefficient % divisor == 0) {
         exact.add(*quotient, coefficient / divisor);
@@ -307,8 +305,7 @@ static std::optional<int64_t> evaluateAtom(Attribute atom,
 std::optional<int64_t> DimExpr::evaluate(SymbolValues values) const {
   int64_t sum = 0;
   for (auto [coefficient, monomial] :
-       llvm::zip_equal(getAttr().getCoefficients(),
-                       getAttr().getMonomials())) {
+       llvm::zip_equal(getAttr().getCoefficients(), getAttr().getMonomials())) {
     int64_t term = coefficient;
     for (Attribute atom : monomial) {
       auto value = evaluateAtom(atom, values);
@@ -321,18 +318,17 @@ std::optional<int64_t> DimExpr::evaluate(SymbolValues values) const {
   return sum;
 }
 
-DimExpr DimExpr::substitute(
-    llvm::function_ref<DimExpr(StringRef)> replacement) const {
+DimExpr
+DimExpr::substitute(llvm::function_ref<DimExpr(StringRef)> replacement) const {
   DimExpr sum = constant(getContext(), 0);
   for (auto [coefficient, monomial] :
-       llvm::zip_equal(getAttr().getCoefficients(),
-                       getAttr().getMonomials())) {
+       llvm::zip_equal(getAttr().getCoefficients(), getAttr().getMonomials())) {
     DimExpr term = constant(getContext(), coefficient);
     for (Attribute atom : monomial) {
       if (auto name = dyn_cast<StringAttr>(atom)) {
         DimExpr replaced = replacement(name.getValue());
-        term = term * (replaced ? replaced
-                                : symbol(getContext(), name.getValue()));
+        term = term *
+               (replaced ? replaced : symbol(getContext(), name.getValue()));
         continue;
       }
       auto call = cast<DimAtomAttr>(atom);

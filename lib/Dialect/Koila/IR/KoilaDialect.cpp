@@ -159,8 +159,8 @@ LogicalResult KoilaDialect::verifyOperationAttribute(Operation *op,
     auto tile = record ? record.getAs<IntegerAttr>("tile") : nullptr;
     if (!tile || tile.getInt() < 1 || !record.getAs<StringAttr>("guard") ||
         !record.getAs<StringAttr>("batch_symbol"))
-      return op->emitOpError() << "'" << kTiledAttr
-                               << "' needs tile, guard and batch_symbol";
+      return op->emitOpError()
+             << "'" << kTiledAttr << "' needs tile, guard and batch_symbol";
   }
   return success();
 }

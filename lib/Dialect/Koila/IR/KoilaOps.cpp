@@ -25,8 +25,7 @@ LogicalResult ParamOp::verify() {
 }
 
 LogicalResult ParamGetOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  auto param =
-      symbols.lookupNearestSymbolFrom<ParamOp>(*this, getParamAttr());
+  auto param = symbols.lookupNearestSymbolFrom<ParamOp>(*this, getParamAttr());
   if (!param)
     return emitOpError() << "'" << getParam()
                          << "' names no koila.param of this module";
@@ -141,8 +140,8 @@ LogicalResult AssumeOp::verify() {
     break;
   }
   if (!fits)
-    return emitOpError() << "'" << stringifyFact(getFact())
-                         << "' cannot be " << expected;
+    return emitOpError() << "'" << stringifyFact(getFact()) << "' cannot be "
+                         << expected;
   return success();
 }
 
@@ -158,8 +157,8 @@ static LogicalResult verifyArguments(TorchOpaqueOp op, ArrayAttr arguments) {
       continue;
     }
     auto operand = dyn_cast<OperandAttr>(argument);
-    if (operand && (operand.getIndex() < 0 ||
-                    operand.getIndex() >= op->getNumOperands()))
+    if (operand &&
+        (operand.getIndex() < 0 || operand.getIndex() >= op->getNumOperands()))
       return op.emitOpError() << "argument " << operand << " of "
                               << op->getNumOperands() << " operands";
   }

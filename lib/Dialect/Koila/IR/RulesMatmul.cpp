@@ -75,8 +75,8 @@ LogicalResult AddmmOp::inferShapes(ShapeRule &rule) {
   if (inner && other && *inner != *other)
     return rule.emitError() << "cannot multiply " << *inner << " columns with "
                             << *other << " rows";
-  rule.setResult(0, TensorInfo::contiguous({lhs.dim(0), rhs.dim(1)},
-                                           lhs.elementType));
+  rule.setResult(
+      0, TensorInfo::contiguous({lhs.dim(0), rhs.dim(1)}, lhs.elementType));
   return success();
 }
 

@@ -16,8 +16,8 @@ LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
            << "needs running_mean and running_var outside training";
   if (input.hasRank()) {
     if (input.getRank() < 2)
-      return rule.emitError() << "expects rank 2 or more, got "
-                              << input.getRank();
+      return rule.emitError()
+             << "expects rank 2 or more, got " << input.getRank();
     auto channels = input.dim(1).getConstant();
     for (Value vector :
          {getWeight(), getBias(), getRunningMean(), getRunningVar()}) {
@@ -77,9 +77,9 @@ LogicalResult LayerNormOp::inferShapes(ShapeRule &rule) {
     ArrayRef<int64_t> shape = getNormalizedShape();
     int64_t leading = input.getRank() - static_cast<int64_t>(shape.size());
     if (shape.empty() || leading < 0)
-      return rule.emitError() << "normalises " << shape.size()
-                              << " dims of an input of rank "
-                              << input.getRank();
+      return rule.emitError()
+             << "normalises " << shape.size() << " dims of an input of rank "
+             << input.getRank();
     for (auto [index, extent] : llvm::enumerate(shape)) {
       auto found = input.dim(leading + index).getConstant();
       if (found && *found != extent)
@@ -137,8 +137,8 @@ LogicalResult rules::inferSoftmax(ShapeRule &rule, Value self, int64_t dim,
   }
   if (info.hasRank()) {
     if (!normalizeDim(dim, info.getRank()))
-      return rule.emitError() << "dim " << dim << " is out of range for rank "
-                              << info.getRank();
+      return rule.emitError()
+             << "dim " << dim << " is out of range for rank " << info.getRank();
     bool contiguous = info.isContiguous() == Proof::Yes;
     info = TensorInfo::contiguous(*info.dims, info.elementType);
     if (!contiguous)

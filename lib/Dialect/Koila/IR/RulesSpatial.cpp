@@ -17,8 +17,8 @@ static int64_t listEntry(ArrayRef<int64_t> list, int64_t index,
 static LogicalResult checkList(ShapeRule &rule, ArrayRef<int64_t> list,
                                int64_t rank, StringRef name, int64_t least) {
   if (list.size() > 1 && static_cast<int64_t>(list.size()) != rank)
-    return rule.emitError() << name << " has " << list.size()
-                            << " entries for " << rank << " spatial dims";
+    return rule.emitError() << name << " has " << list.size() << " entries for "
+                            << rank << " spatial dims";
   for (int64_t entry : list)
     if (entry < least)
       return rule.emitError() << name << " " << entry << " is below " << least;
@@ -62,9 +62,9 @@ LogicalResult rules::inferConvolution(ShapeRule &rule,
   }
   bool batched = input.getRank() == rank + 2;
   if (!batched && input.getRank() != rank + 1)
-    return rule.emitError() << "expects an input of rank " << rank + 2
-                            << " (or " << rank + 1 << " without batch), got "
-                            << input.getRank();
+    return rule.emitError()
+           << "expects an input of rank " << rank + 2 << " (or " << rank + 1
+           << " without batch), got " << input.getRank();
   if (weight.getRank() != rank + 2)
     return rule.emitError() << "expects a weight of rank " << rank + 2
                             << ", got " << weight.getRank();
@@ -155,12 +155,10 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
 // Pools
 //===----------------------------------------------------------------------===//
 
-LogicalResult rules::inferWindowPool(ShapeRule &rule, Value self,
-                                     ArrayRef<int64_t> kernel,
-                                     ArrayRef<int64_t> stride,
-                                     ArrayRef<int64_t> padding,
-                                     ArrayRef<int64_t> dilation,
-                                     bool ceilMode) {
+LogicalResult
+rules::inferWindowPool(ShapeRule &rule, Value self, ArrayRef<int64_t> kernel,
+                       ArrayRef<int64_t> stride, ArrayRef<int64_t> padding,
+                       ArrayRef<int64_t> dilation, bool ceilMode) {
   TensorInfo input = rule.tensor(self);
   TensorInfo result;
   result.elementType = input.elementType;
@@ -212,8 +210,8 @@ LogicalResult rules::inferAdaptivePool(ShapeRule &rule, Value self,
   TensorInfo result;
   result.elementType = input.elementType;
   if (outputSize.size() != 2)
-    return rule.emitError() << "output_size needs two entries, got "
-                            << outputSize.size();
+    return rule.emitError()
+           << "output_size needs two entries, got " << outputSize.size();
   for (int64_t size : outputSize)
     if (size < 0)
       return rule.emitError() << "output_size " << size << " is negative";

@@ -24,16 +24,16 @@ LogicalResult rules::inferFlatten(ShapeRule &rule, Value self, int64_t start,
     return rule.emitError() << "dim " << (first ? end : start)
                             << " is out of range for rank " << rank;
   if (*first > *last)
-    return rule.emitError() << "start_dim " << start
-                            << " comes after end_dim " << end;
+    return rule.emitError()
+           << "start_dim " << start << " comes after end_dim " << end;
   SmallVector<DimExpr> dims;
   if (rank == 0) {
     dims.push_back(rule.constant(1));
   } else {
     dims.append(info.dims->begin(), info.dims->begin() + *first);
-    dims.push_back(product(
-        rule.getContext(),
-        ArrayRef(*info.dims).slice(*first, *last - *first + 1)));
+    dims.push_back(
+        product(rule.getContext(),
+                ArrayRef(*info.dims).slice(*first, *last - *first + 1)));
     dims.append(info.dims->begin() + *last + 1, info.dims->end());
   }
   TensorInfo result = TensorInfo::contiguous(dims, info.elementType);
@@ -169,13 +169,13 @@ void rules::inferReshapeBatch(BatchRule &rule, Value self,
   // The batch symbol, from the extent `factor * B` of the batch dim.
   StringRef symbol;
   std::string name;
-  from.dim(fact.dim).forEachSymbol([&](StringRef found) { name = found.str(); });
+  from.dim(fact.dim).forEachSymbol(
+      [&](StringRef found) { name = found.str(); });
   symbol = name;
   if (from.dim(fact.dim).getMultipleOf(symbol) != fact.factor)
     return rule.mix("the extent of the batch dim is no multiple of the batch");
   MLIRContext *context = rule.getOp()->getContext();
-  DimExpr before =
-      product(context, ArrayRef(*from.dims).take_front(fact.dim));
+  DimExpr before = product(context, ArrayRef(*from.dims).take_front(fact.dim));
   // The rows of a sample stay together if the batch starts a dim of the
   // result with the same elements before it.
   DimExpr passed = DimExpr::constant(context, 1);
@@ -203,8 +203,8 @@ LogicalResult SizeIntOp::inferShapes(ShapeRule &rule) {
     return success();
   auto dim = rules::normalizeDim(getDim(), info.getRank());
   if (!dim || info.getRank() == 0)
-    return rule.emitError() << "dim " << getDim() << " is out of range for rank "
-                            << info.getRank();
+    return rule.emitError() << "dim " << getDim()
+                            << " is out of range for rank " << info.getRank();
   rule.setInteger(0, info.dim(*dim));
   return success();
 }

@@ -60,9 +60,7 @@ static void writeAssumptions(FunctionOpInterface function) {
       // A symbol with one value stands for that number.
       Attribute expected = expr;
       if (!type.isDynamicDim(index))
-        expected = DimExpr::constant(context,
-                                     type.getDimSize(index))
-                       .getAttr();
+        expected = DimExpr::constant(context, type.getDimSize(index)).getAttr();
       assume(Fact::Extent, argument, builder.getI64IntegerAttr(index),
              expected);
     }
@@ -96,9 +94,9 @@ LogicalResult koila::inferShapes(ModuleOp module) {
     });
     Operation *terminator = function.getFunctionBody().front().getTerminator();
     if (auto builtin = dyn_cast<func::FuncOp>(function.getOperation()))
-      builtin.setFunctionType(FunctionType::get(
-          module.getContext(), builtin.getArgumentTypes(),
-          terminator->getOperandTypes()));
+      builtin.setFunctionType(FunctionType::get(module.getContext(),
+                                                builtin.getArgumentTypes(),
+                                                terminator->getOperandTypes()));
     writeAssumptions(function);
   }
   return success();

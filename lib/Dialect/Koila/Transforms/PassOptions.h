@@ -16,16 +16,15 @@ namespace koila {
 
 /// Fails with an error unless `value` is `supported`; the rest of `known` is
 /// "not supported yet".
-inline llvm::LogicalResult checkChoice(mlir::Operation *op,
-                                       llvm::StringRef option,
-                                       llvm::StringRef value,
-                                       llvm::ArrayRef<llvm::StringRef> supported,
-                                       llvm::ArrayRef<llvm::StringRef> later) {
+inline llvm::LogicalResult
+checkChoice(mlir::Operation *op, llvm::StringRef option, llvm::StringRef value,
+            llvm::ArrayRef<llvm::StringRef> supported,
+            llvm::ArrayRef<llvm::StringRef> later) {
   if (llvm::is_contained(supported, value))
     return mlir::success();
   // `cuda:0` and other spellings with an argument.
-  llvm::StringRef head = value.take_until(
-      [](char c) { return c == ':' || c == '('; });
+  llvm::StringRef head =
+      value.take_until([](char c) { return c == ':' || c == '('; });
   mlir::InFlightDiagnostic error = op->emitError();
   if (llvm::is_contained(later, head))
     error << option << "=" << value << " is not supported yet";
@@ -38,9 +37,8 @@ inline llvm::LogicalResult checkChoice(mlir::Operation *op,
 }
 
 /// An option without any supported value so far.
-inline llvm::LogicalResult checkUnset(mlir::Operation *op,
-                                      llvm::StringRef option,
-                                      llvm::StringRef value) {
+inline llvm::LogicalResult
+checkUnset(mlir::Operation *op, llvm::StringRef option, llvm::StringRef value) {
   if (value.empty())
     return mlir::success();
   return op->emitError() << option << "=" << value
@@ -52,8 +50,8 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
                                                       mlir::Operation *op) {
   if (failed(checkChoice(op, "mode", pass.mode, {"inference"},
                          {"forward-with-grad", "train"})) ||
-      failed(checkChoice(op, "allocator", pass.allocator, {"exact"},
-                         {"cuda"})) ||
+      failed(
+          checkChoice(op, "allocator", pass.allocator, {"exact"}, {"cuda"})) ||
       failed(checkChoice(op, "device", pass.device, {"cpu"}, {"cuda"})) ||
       failed(checkUnset(op, "loss", pass.loss)) ||
       failed(checkUnset(op, "optimizer", pass.optimizer)) ||
@@ -68,8 +66,8 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
 }
 
 /// Bytes of a `budget=` option; none if it is empty.
-inline llvm::FailureOr<std::optional<int64_t>>
-getBudget(llvm::StringRef text, mlir::Operation *op) {
+inline llvm::FailureOr<std::optional<int64_t>> getBudget(llvm::StringRef text,
+                                                         mlir::Operation *op) {
   if (text.empty())
     return std::optional<int64_t>();
   std::string problem;
@@ -103,10 +101,9 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
     return op->emitError()
            << "give either tile=N (a power of two) or budget=BYTES, for "
            << "example budget=64MiB";
-  if (options.tile < 0 || (options.tile != 0 && !llvm::isPowerOf2_64(
-                                                    options.tile)))
-    return op->emitError() << "tile=" << options.tile
-                           << " is no power of two";
+  if (options.tile < 0 ||
+      (options.tile != 0 && !llvm::isPowerOf2_64(options.tile)))
+    return op->emitError() << "tile=" << options.tile << " is no power of two";
   return options;
 }
 

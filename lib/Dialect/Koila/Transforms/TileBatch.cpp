@@ -91,8 +91,7 @@ static void attachLiveTensors(InFlightDiagnostic &error,
       note << ", at " << tensor.place.file << ":" << tensor.place.line;
   }
   if (report.liveAtPeak.size() > kMost)
-    error.attachNote() << "and " << report.liveAtPeak.size() - kMost
-                       << " more";
+    error.attachNote() << "and " << report.liveAtPeak.size() - kMost << " more";
 }
 
 /// A figure that misses bytes cannot carry a promise.

@@ -88,9 +88,8 @@ static std::string describePlace(Operation *op) {
 
 LogicalResult Tiler::refuse(Operation *op, const BatchFact &fact) {
   Operation *origin = fact.origin ? fact.origin : op;
-  return origin->emitError()
-         << "cannot tile the batch '" << symbol << "': " << fact.reason
-         << describePlace(origin);
+  return origin->emitError() << "cannot tile the batch '" << symbol
+                             << "': " << fact.reason << describePlace(origin);
 }
 
 LogicalResult Tiler::planOutput(Value value, Operation *user) {
@@ -166,8 +165,7 @@ LogicalResult Tiler::planOperation(Operation &op) {
 LogicalResult Tiler::plan() {
   Region &region = function.getFunctionBody();
   if (!region.hasOneBlock())
-    return function.emitError()
-           << "cannot tile a function with several blocks";
+    return function.emitError() << "cannot tile a function with several blocks";
   if (!dims.isValid())
     return failure();
   for (BlockArgument argument : region.getArguments()) {
@@ -222,8 +220,7 @@ Value Tiler::materialize(OpBuilder &builder, Location loc, Attribute atom) {
   if (auto name = dyn_cast<StringAttr>(atom)) {
     auto found = symbolDims.find(name.getValue());
     if (found != symbolDims.end())
-      return getExtent(builder, loc, found->second.first,
-                       found->second.second);
+      return getExtent(builder, loc, found->second.first, found->second.second);
     // The batch of arguments that all have a multiple of it.
     Value rows = getExtent(builder, loc, batchArgument, batchDim);
     return arith::FloorDivSIOp::create(builder, loc, rows,
@@ -244,23 +241,22 @@ Value Tiler::materialize(OpBuilder &builder, Location loc, DimExpr expr) {
   if (auto constant = expr.getConstant())
     return makeIndex(builder, loc, *constant);
   Value sum;
-  for (auto [coefficient, monomial] :
-       llvm::zip_equal(expr.getAttr().getCoefficients(),
-                       expr.getAttr().getMonomials())) {
+  for (auto [coefficient, monomial] : llvm::zip_equal(
+           expr.getAttr().getCoefficients(), expr.getAttr().getMonomials())) {
     Value term;
     for (Attribute atom : monomial) {
       Value factor = materialize(builder, loc, atom);
-      term = term ? arith::MulIOp::create(builder, loc, term, factor)
-                        .getResult()
-                  : factor;
+      term = term
+                 ? arith::MulIOp::create(builder, loc, term, factor).getResult()
+                 : factor;
     }
     if (!term)
       term = makeIndex(builder, loc, coefficient);
     else if (coefficient != 1)
       term = arith::MulIOp::create(builder, loc, term,
                                    makeIndex(builder, loc, coefficient));
-    sum = sum ? arith::AddIOp::create(builder, loc, sum, term).getResult()
-              : term;
+    sum =
+        sum ? arith::AddIOp::create(builder, loc, sum, term).getResult() : term;
   }
   return sum;
 }
@@ -338,9 +334,8 @@ Value Tiler::insert(OpBuilder &builder, Location loc, Value part, Value buffer,
   Value offset = scale(builder, loc, start, fact.factor);
   Value rows = getExtent(builder, loc, part, fact.dim);
   Window window = makeWindow(builder, loc, buffer, fact.dim, offset, rows);
-  return tensor::InsertSliceOp::create(builder, loc, part, buffer,
-                                       window.offsets, window.sizes,
-                                       window.strides);
+  return tensor::InsertSliceOp::create(
+      builder, loc, part, buffer, window.offsets, window.sizes, window.strides);
 }
 
 //===----------------------------------------------------------------------===//
@@ -378,12 +373,12 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
   auto tile = arith::ConstantIndexOp::create(builder, loc, 1);
   auto rounds = arith::ConstantIndexOp::create(builder, loc, 1);
   Value rows = getExtent(builder, loc, batchArgument, batchDim);
-  Value samples = batchFactor == 1
-                      ? rows
-                      : arith::FloorDivSIOp::create(
-                            builder, loc, rows,
-                            makeIndex(builder, loc, batchFactor))
-                            .getResult();
+  Value samples =
+      batchFactor == 1
+          ? rows
+          : arith::FloorDivSIOp::create(builder, loc, rows,
+                                        makeIndex(builder, loc, batchFactor))
+                .getResult();
   SmallVector<Value> carried;
   for (Value output : outputs) {
     const TensorInfo &info = *dims.lookup(output).tensor;
@@ -395,8 +390,8 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
         extents.push_back(index == fact.dim
                               ? scale(builder, loc, samples, fact.factor)
                               : materialize(builder, loc, info.dim(index)));
-    carried.push_back(tensor::EmptyOp::create(builder, output.getLoc(), type,
-                                              extents));
+    carried.push_back(
+        tensor::EmptyOp::create(builder, output.getLoc(), type, extents));
   }
   size_t buffers = carried.size();
   carried.push_back(zero);
@@ -417,8 +412,8 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
               Value offset = innerState[buffers];
               buildBody(innerBuilder, loc, offset, size,
                         innerState.take_front(buffers), next);
-              next.push_back(arith::AddIOp::create(innerBuilder, loc, offset,
-                                                   size));
+              next.push_back(
+                  arith::AddIOp::create(innerBuilder, loc, offset, size));
               scf::YieldOp::create(innerBuilder, loc, next);
             });
         SmallVector<Value> next(inner.getResults());

@@ -24,8 +24,8 @@ LogicalResult koila::verifyImported(ModuleOp module) {
       if (!function.getArgAttrOfType<StringAttr>(index,
                                                  KoilaDialect::kNameAttr))
         return function.emitError()
-               << "argument " << index << " has no '"
-               << KoilaDialect::kNameAttr << "'; import gives names";
+               << "argument " << index << " has no '" << KoilaDialect::kNameAttr
+               << "'; import gives names";
     if (!function.getFunctionBody().hasOneBlock())
       return function.emitError() << "has several blocks; import builds one";
   }
@@ -45,9 +45,8 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
       unsigned index = argument.getArgNumber();
       auto type = dyn_cast<RankedTensorType>(argument.getType());
       if (!type || isUnknown(type) ||
-          (!type.hasStaticShape() &&
-           !function.getArgAttrOfType<DimsAttr>(index,
-                                                KoilaDialect::kDimsAttr)))
+          (!type.hasStaticShape() && !function.getArgAttrOfType<DimsAttr>(
+                                         index, KoilaDialect::kDimsAttr)))
         return function.emitError()
                << "the shape of argument " << index << " is not known; give "
                << "--input, for example --input='float32[B,64]', and run "
@@ -88,11 +87,11 @@ LogicalResult koila::verifyTiled(ModuleOp module) {
 /// What emission can write back; the table of docs/Emission.md.
 static bool isEmittable(Operation *op) {
   static const llvm::StringLiteral kUpstream[] = {
-      "arith.constant",   "arith.addi",       "arith.subi",
-      "arith.muli",       "arith.floordivsi", "arith.minsi",
-      "arith.maxsi",      "arith.index_cast", "scf.for",
-      "scf.yield",        "func.return",      "tensor.empty",
-      "tensor.dim",       "tensor.cast",      "tensor.extract_slice",
+      "arith.constant",     "arith.addi",       "arith.subi",
+      "arith.muli",         "arith.floordivsi", "arith.minsi",
+      "arith.maxsi",        "arith.index_cast", "scf.for",
+      "scf.yield",          "func.return",      "tensor.empty",
+      "tensor.dim",         "tensor.cast",      "tensor.extract_slice",
       "tensor.insert_slice"};
   return isa_and_nonnull<KoilaDialect>(op->getDialect()) ||
          llvm::is_contained(kUpstream, op->getName().getStringRef());

@@ -73,8 +73,7 @@ public:
   DimExpr
   substitute(llvm::function_ref<DimExpr(llvm::StringRef)> replacement) const;
   /// Calls `callback` for each symbol that occurs, atoms included.
-  void
-  forEachSymbol(llvm::function_ref<void(llvm::StringRef)> callback) const;
+  void forEachSymbol(llvm::function_ref<void(llvm::StringRef)> callback) const;
   bool dependsOn(llvm::StringRef symbol) const;
   /// If the expression is `k * symbol` with a constant k > 0, that k.
   std::optional<int64_t> getMultipleOf(llvm::StringRef symbol) const;

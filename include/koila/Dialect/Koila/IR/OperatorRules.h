@@ -32,11 +32,12 @@ llvm::LogicalResult inferBinary(ShapeRule &rule, mlir::Value self,
 llvm::LogicalResult inferTrueDivision(ShapeRule &rule, mlir::Value self,
                                       mlir::Value other);
 llvm::LogicalResult inferConvolution(ShapeRule &rule, const Convolution &conv);
-llvm::LogicalResult
-inferWindowPool(ShapeRule &rule, mlir::Value self,
-                llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> stride,
-                llvm::ArrayRef<int64_t> padding,
-                llvm::ArrayRef<int64_t> dilation, bool ceilMode);
+llvm::LogicalResult inferWindowPool(ShapeRule &rule, mlir::Value self,
+                                    llvm::ArrayRef<int64_t> kernel,
+                                    llvm::ArrayRef<int64_t> stride,
+                                    llvm::ArrayRef<int64_t> padding,
+                                    llvm::ArrayRef<int64_t> dilation,
+                                    bool ceilMode);
 llvm::LogicalResult inferAdaptivePool(ShapeRule &rule, mlir::Value self,
                                       llvm::ArrayRef<int64_t> outputSize);
 llvm::LogicalResult inferSoftmax(ShapeRule &rule, mlir::Value self, int64_t dim,

@@ -24,8 +24,8 @@ class TiledFunction {
 public:
   /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
   /// error at the operation where samples meet, without a change.
-  static llvm::FailureOr<TiledFunction> create(mlir::FunctionOpInterface function,
-                                               llvm::StringRef batchSymbol);
+  static llvm::FailureOr<TiledFunction>
+  create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol);
   /// Sets the samples per tile, a power of two.
   void setTile(int64_t tile);
   int64_t getTile() const { return tile; }
