@@ -24,8 +24,11 @@ namespace {
 /// A tensor's size as the analysis needs it many times over.
 struct SizeFacts {
   SmallVector<DimExpr> dims;
+  std::optional<SmallVector<DimExpr>> strides;
   Type elementType;
-  bool known = false, contiguous = true, channelsLast = false;
+  bool known = false;
+  /// Contiguous for every value of the symbols and nothing else.
+  bool alwaysContiguous = false;
 };
 
 /// The name of an expression that is just a symbol; empty otherwise.
@@ -39,11 +42,17 @@ std::string getSymbolName(DimExpr expr) {
   return name;
 }
 
+int64_t saturate(__int128 bytes) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return bytes > kMost ? kMost : static_cast<int64_t>(bytes);
+}
+
 /// One run over byte counts.
 struct Run {
   llvm::StringMap<int64_t> symbols;
   llvm::DenseMap<const Storage *, int64_t> live;
-  int64_t liveBytes = 0;
+  /// Wide: a sum of extents that each fit may not.
+  __int128 liveBytes = 0;
   int64_t peakBytes = 0;
   /// Counts operations that ran; the peak is the first event that reached it.
   uint64_t event = 0, peakEvent = 0;
@@ -102,9 +111,11 @@ struct PeakMemoryAnalysis::Impl {
       if (!info.tensor->hasRank())
         return;
       facts.dims = *info.tensor->dims;
-      facts.contiguous = info.tensor->isContiguous() == Proof::Yes;
-      facts.channelsLast =
-          !facts.contiguous && info.tensor->isChannelsLast() == Proof::Yes;
+      facts.strides = info.tensor->strides;
+      facts.alwaysContiguous =
+          facts.strides &&
+          facts.strides ==
+              TensorInfo::contiguous(facts.dims, facts.elementType).strides;
     };
     function->walk<WalkOrder::PreOrder>([&](Operation *op) {
       for (Region &region : op->getRegions())
@@ -199,8 +210,6 @@ struct PeakMemoryAnalysis::Impl {
       return std::nullopt;
     ConcreteTensor tensor;
     tensor.elementType = found->second.elementType;
-    tensor.contiguous = found->second.contiguous;
-    tensor.channelsLast = found->second.channelsLast;
     for (DimExpr dim : found->second.dims) {
       auto extent = evaluate(dim, run);
       if (!extent)
@@ -208,7 +217,44 @@ struct PeakMemoryAnalysis::Impl {
       // Empty batches can make an intermediate expression negative.
       tensor.dims.push_back(std::max<int64_t>(*extent, 0));
     }
+    if (!found->second.alwaysContiguous)
+      setLayout(tensor, found->second, run);
     return tensor;
+  }
+
+  /// Contiguous and channels-last as the numbers say; both can hold at once.
+  void setLayout(ConcreteTensor &tensor, const SizeFacts &facts,
+                 Run &run) const {
+    tensor.contiguous = tensor.channelsLast = false;
+    if (!facts.strides)
+      return;
+    SmallVector<int64_t> strides;
+    for (DimExpr stride : *facts.strides) {
+      auto value = evaluate(stride, run);
+      if (!value)
+        return;
+      strides.push_back(*value);
+    }
+    tensor.contiguous = true;
+    int64_t expected = 1;
+    for (int64_t dim = static_cast<int64_t>(strides.size()) - 1; dim >= 0;
+         --dim) {
+      if (tensor.dims[dim] != 1 && strides[dim] != expected)
+        tensor.contiguous = false;
+      expected *= std::max<int64_t>(tensor.dims[dim], 1);
+    }
+    // c10::is_channels_last_strides_2d: strides alone decide, so that a tensor
+    // of one channel may be either.
+    if (strides.size() != 4 || strides[1] == 0)
+      return;
+    int64_t least = 0;
+    for (int64_t dim : {1, 3, 2, 0}) {
+      if (tensor.dims[dim] == 0 || strides[dim] < least ||
+          (dim == 0 && least == strides[1]))
+        return;
+      least = strides[dim] * std::max<int64_t>(tensor.dims[dim], 1);
+    }
+    tensor.channelsLast = true;
   }
 
   void runBlock(Block &block, Run &run) const {
@@ -262,15 +308,13 @@ struct PeakMemoryAnalysis::Impl {
       transient = workspace.getTransient();
       if (!workspace.isExact() && run.missing.empty())
         markInexact(op, workspace.getReason(), run);
-    } else if (isa<TorchOpaqueOp>(op) && op.getNumResults() > 0 &&
-               isa<TensorType>(op.getResult(0).getType())) {
-      markInexact(op,
-                  "koila has no memory rule for '" +
-                      cast<TorchOpaqueOp>(op).getCallee() + "'",
-                  run);
+    } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
+      markInexact(
+          op, "koila has no memory rule for '" + getOperatorName(op) + "'",
+          run);
     }
     ++run.event;
-    int64_t total = run.liveBytes + transient;
+    int64_t total = saturate(run.liveBytes + transient);
     if (total > run.peakBytes) {
       run.peakBytes = total;
       run.peakEvent = run.event;
@@ -288,7 +332,7 @@ struct PeakMemoryAnalysis::Impl {
       if (entry.op.empty() || total > entry.liveBytes + entry.transientBytes) {
         entry.op = getOperatorName(op);
         entry.place = getSourcePlace(op.getLoc());
-        entry.liveBytes = run.liveBytes;
+        entry.liveBytes = saturate(run.liveBytes);
         entry.transientBytes = transient;
       }
     }
@@ -306,7 +350,7 @@ struct PeakMemoryAnalysis::Impl {
       if (region.empty())
         continue;
       auto live = run.live;
-      int64_t liveBytes = run.liveBytes;
+      __int128 liveBytes = run.liveBytes;
       for (Block &block : region)
         runBlock(block, run);
       if (run.stopped)

@@ -59,10 +59,13 @@ private:
 /// Builds alias classes in program order, deciding each tie when it is met.
 class StorageAnalysis::Builder {
 public:
-  Builder(StorageAnalysis &result, Operation *function, const DimAnalysis &dims)
-      : result(result), function(function), dims(dims) {}
+  Builder(StorageAnalysis &result, Operation *function, const DimAnalysis &dims,
+          const llvm::SmallPtrSetImpl<Operation *> &denied)
+      : result(result), function(function), dims(dims), denied(denied) {}
 
-  void run() {
+  /// Adds to `violated` the ties that were granted before a later part of the
+  /// program, a loop's next iteration for one, brought in another storage.
+  void run(SmallVectorImpl<Operation *> &violated) {
     for (Region &region : function->getRegions())
       for (Block &block : region)
         for (Value argument : block.getArguments())
@@ -70,6 +73,11 @@ public:
             makeExternal(argument);
     for (Region &region : function->getRegions())
       visit(region);
+    for (auto [op, operand] : granted) {
+      const AliasClasses::Summary &summary = classes.summary(operand);
+      if (summary.external || summary.allocations != 1)
+        violated.push_back(op);
+    }
     collect();
   }
 
@@ -124,8 +132,9 @@ private:
         viewOf[value] = fact.operand;
         break;
       case StorageFact::Kind::Tied:
-        if (mayReuse(op, fact.operand)) {
+        if (!denied.contains(op) && mayReuse(op, fact.operand)) {
           result.reusing.insert(op);
+          granted.emplace_back(op, fact.operand);
           classes.unite(fact.operand, value);
         } else {
           allocate(value);
@@ -169,18 +178,18 @@ private:
     for (RegionSuccessor &successor : successors) {
       OperandRange operands = getOperands(branch, point, successor);
       ValueRange inputs = successor.getSuccessorInputs();
-      unsigned index = 0;
+      Operation *owner =
+          from.isParent()
+              ? branch.getOperation()
+              : from.getTerminatorPredecessorOrNull();
+      unsigned index = operands.getBeginOperandIndex();
       for (auto [operand, input] : llvm::zip(operands, inputs)) {
-        OpOperand *source =
-            from.isParent()
-                ? &branch->getOpOperand(operands.getBeginOperandIndex() + index)
-                : nullptr;
-        ++index;
+        OpOperand &source = owner->getOpOperand(index++);
         if (!isa<TensorType>(input.getType()))
           continue;
         classes.unite(operand, input);
-        if (isa<BlockArgument>(input) && source)
-          carriedFrom[input] = source;
+        comesFrom[input].push_back(&source);
+        flowsTo[&source].push_back(input);
       }
     }
   }
@@ -237,8 +246,13 @@ private:
     for (size_t index = 0; index < stale.size(); ++index) {
       Value value = stale[index];
       push(viewOf.lookup(value));
-      if (OpOperand *source = carriedFrom.lookup(value)) {
-        carrying.insert(source);
+      for (OpOperand *source : comesFrom.lookup(value)) {
+        Operation *owner = source->getOwner();
+        if (owner->isProperAncestor(op))
+          carrying.insert(source);
+        else if (owner->hasTrait<OpTrait::IsTerminator>() &&
+                 owner->getParentOp()->isProperAncestor(op))
+          continue; // What the next iteration carries is made of the result.
         push(source->get());
       }
       // A loop inside which `op` writes must not read a value from outside
@@ -258,6 +272,8 @@ private:
         for (Value view : user->getResults())
           if (viewOf.lookup(view) == value)
             push(view);
+        for (Value input : flowsTo.lookup(&use))
+          push(input);
       }
     }
     // The operand must not be given twice: the write would change the other.
@@ -307,12 +323,29 @@ private:
   const DimAnalysis &dims;
   AliasClasses classes;
   llvm::DenseSet<Value> allocations;
+  SmallVector<std::pair<Operation *, Value>> granted;
   llvm::DenseMap<Value, Value> viewOf;
-  llvm::DenseMap<Value, OpOperand *> carriedFrom;
+  /// How region operations hand values on: from an operand of the operation
+  /// or a terminator to a block argument or result.
+  llvm::DenseMap<Value, SmallVector<OpOperand *, 2>> comesFrom;
+  llvm::DenseMap<OpOperand *, SmallVector<Value, 2>> flowsTo;
+  /// Ties that an earlier run granted too early.
+  const llvm::SmallPtrSetImpl<Operation *> &denied;
 };
 
 StorageAnalysis::StorageAnalysis(Operation *function, const DimAnalysis &dims) {
-  Builder(*this, function, dims).run();
+  llvm::SmallPtrSet<Operation *, 4> denied;
+  while (true) {
+    SmallVector<Operation *> violated;
+    Builder(*this, function, dims, denied).run(violated);
+    if (violated.empty())
+      return;
+    denied.insert_range(violated);
+    byValue.clear();
+    storages.clear();
+    reusing.clear();
+    guesses.clear();
+  }
 }
 
 StorageAnalysis::~StorageAnalysis() = default;

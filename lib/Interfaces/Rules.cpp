@@ -1,7 +1,9 @@
 //===- Rules.cpp - What the three rules of an operator read and set -------===//
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -73,7 +75,9 @@ Proof TensorInfo::isChannelsLast() const {
     if (equal != Proof::Yes)
       return equal;
   }
-  return isContiguous() == Proof::Yes ? Proof::No : Proof::Yes;
+  // Where both layouts have the same strides PyTorch takes the first.
+  TensorInfo rows = contiguous(*dims, elementType);
+  return *strides == *rows.strides ? Proof::No : Proof::Yes;
 }
 
 TensorInfo koila::getTensorInfoFromType(Type type, StringRef prefix) {
@@ -118,6 +122,26 @@ TensorInfo ShapeRule::tensor(Value value) const {
   if (!value)
     return {};
   return lookup(value).tensor.value_or(TensorInfo());
+}
+
+InFlightDiagnostic ShapeRule::emitError() const {
+  InFlightDiagnostic error = op->emitOpError();
+  auto function = op->getParentOfType<FunctionOpInterface>();
+  auto module = op->getParentOfType<ModuleOp>();
+  if (!function || !module || !module->hasAttr(KoilaDialect::kArchiveAttr))
+    return error;
+  // In a file the operation stands in a library; what the user gave is the
+  // shapes of the arguments.
+  Diagnostic &note = error.attachNote(function.getLoc());
+  note << "for the arguments of '" << function.getName() << "', which --input "
+       << "describes:";
+  for (unsigned index = 0; index < function.getNumArguments(); ++index) {
+    auto name =
+        function.getArgAttrOfType<StringAttr>(index, KoilaDialect::kNameAttr);
+    note << (index ? ", '" : " '") << (name ? name.getValue() : "?") << "' is "
+         << function.getArgumentTypes()[index];
+  }
+  return error;
 }
 
 DimExpr ShapeRule::integer(Value value) const { return lookup(value).integer; }

@@ -15,3 +15,27 @@ function(koila_core_options target)
   koila_compile_options(${target})
   target_compile_options(${target} PRIVATE -fno-exceptions)
 endfunction()
+
+# The target koila_libtorch: LibTorch of the wheel whose
+# torch.utils.cmake_prefix_path is in CMAKE_PREFIX_PATH. find_package(Torch)
+# would demand a CUDA toolkit beside a CUDA build of PyTorch; koila calls no
+# CUDA function and needs none.
+function(koila_add_libtorch)
+  if(TARGET koila_libtorch)
+    return()
+  endif()
+  find_path(KOILA_TORCH_CMAKE_DIR TorchConfig.cmake PATH_SUFFIXES Torch)
+  if(NOT KOILA_TORCH_CMAKE_DIR)
+    message(FATAL_ERROR "LibTorch not found: pass -DCMAKE_PREFIX_PATH=$(python "
+      "-c 'import torch; print(torch.utils.cmake_prefix_path)'), or "
+      "-DKOILA_ENABLE_TORCH=OFF")
+  endif()
+  get_filename_component(root "${KOILA_TORCH_CMAKE_DIR}/../../.." ABSOLUTE)
+  add_library(koila_libtorch INTERFACE)
+  target_include_directories(koila_libtorch SYSTEM INTERFACE
+    "${root}/include" "${root}/include/torch/csrc/api/include")
+  foreach(name torch torch_cpu c10)
+    target_link_libraries(koila_libtorch INTERFACE
+      "${root}/lib/${CMAKE_SHARED_LIBRARY_PREFIX}${name}${CMAKE_SHARED_LIBRARY_SUFFIX}")
+  endforeach()
+endfunction()

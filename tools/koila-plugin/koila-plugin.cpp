@@ -1,6 +1,7 @@
 //===- koila-plugin.cpp - koila in a stock mlir-opt -----------------------===//
 //
-// mlir-opt --load-dialect-plugin=KoilaPlugin.so --koila-infer-shapes in.mlir
+// mlir-opt --load-dialect-plugin=KoilaPlugin.so
+//          --pass-pipeline='builtin.module(koila-infer-shapes)' in.mlir
 //
 // The dialect entry point registers the passes too, so that one flag gives
 // both; with --load-pass-plugin alone the dialect would be unknown.

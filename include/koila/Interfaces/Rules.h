@@ -82,7 +82,7 @@ public:
     results[index].integer = value;
   }
   /// An error at the operation.
-  mlir::InFlightDiagnostic emitError() const { return op->emitOpError(); }
+  mlir::InFlightDiagnostic emitError() const;
 
   llvm::ArrayRef<ValueInfo> getResults() const { return results; }
 

@@ -137,8 +137,21 @@ static void resolveWrites(func::FuncOp function,
           copied.insert(op);
     }
   });
-  for (TorchOperatorInterface op : withdrawn)
+  for (TorchOperatorInterface op : withdrawn) {
     op.permitTie(false);
+    // The in-place form keeps the type of what it writes; the other form
+    // promotes. Where they differ no other operator does the same.
+    auto isUnknown = [](Type type) {
+      auto tensor = dyn_cast<TensorType>(type);
+      return tensor && isa<AnyType>(tensor.getElementType());
+    };
+    bool unknown = llvm::any_of(op->getOperandTypes(), isUnknown);
+    if (unknown || failed(koila::detail::verifyShapeRule(op)))
+      refuse(op->getLoc(),
+             "an in-place operator whose operand is used later cannot be "
+             "written unless its element types are known to be equal; run "
+             "--koila-infer-shapes first");
+  }
 }
 
 /// A copy of `schema` for a method of `module` under another name.

@@ -88,17 +88,36 @@ Type rules::promoteTypes(const TensorInfo &lhs, const TensorInfo &rhs) {
     return lhs.elementType;
   if (!lhs.hasRank() || !rhs.hasRank())
     return {};
+  return promoteTypes(lhs.elementType, lhs.getRank() != 0, rhs.elementType,
+                      rhs.getRank() != 0);
+}
+
+Type rules::promoteTypes(Type lhs, bool lhsHasDims, Type rhs, bool rhsHasDims) {
   // A 0-dim tensor takes part only with its category
-  // (c10/core, aten/src/ATen/native/TypeProperties.cpp).
-  bool leftScalar = lhs.getRank() == 0, rightScalar = rhs.getRank() == 0;
-  if (leftScalar != rightScalar) {
-    Type dimmed = leftScalar ? rhs.elementType : lhs.elementType;
-    Type scalar = leftScalar ? lhs.elementType : rhs.elementType;
-    if (category(dimmed) >= category(scalar))
-      return dimmed;
-    return scalar;
+  // (aten/src/ATen/native/TypeProperties.cpp).
+  if (lhsHasDims != rhsHasDims) {
+    Type dimmed = lhsHasDims ? lhs : rhs, scalar = lhsHasDims ? rhs : lhs;
+    return category(dimmed) >= category(scalar) ? dimmed : scalar;
   }
-  return promotePair(lhs.elementType, rhs.elementType);
+  return promotePair(lhs, rhs);
+}
+
+/// Whether the operation stands for the in-place form, whose result has the
+/// type and shape of its first operand.
+static bool isInPlace(const ShapeRule &rule) {
+  auto op = dyn_cast<TorchOperatorInterface>(rule.getOp());
+  return op && op.isTied();
+}
+
+/// Refuses what PyTorch refuses of an in-place operator: a common type of a
+/// higher category than the written tensor's.
+static LogicalResult checkInPlaceType(const ShapeRule &rule, Type written,
+                                      Type common) {
+  if (!written || !common || category(common) <= category(written))
+    return success();
+  return rule.emitError() << "result type " << common
+                          << " cannot be written into " << written
+                          << " in place";
 }
 
 std::optional<int64_t> rules::normalizeDim(int64_t dim, int64_t rank) {
@@ -126,8 +145,12 @@ LogicalResult rules::inferUnaryFloat(ShapeRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
   if (!info.isDense())
     info.strides.reset();
-  if (info.elementType && isa<IntegerType>(info.elementType))
-    info.elementType = Float32Type::get(rule.getContext());
+  if (info.elementType && isa<IntegerType>(info.elementType)) {
+    Type common = Float32Type::get(rule.getContext());
+    if (isInPlace(rule))
+      return checkInPlaceType(rule, info.elementType, common);
+    info.elementType = common;
+  }
   rule.setResult(0, info);
   return success();
 }
@@ -158,6 +181,22 @@ LogicalResult rules::inferBinary(ShapeRule &rule, Value self, Value other) {
     dims.push_back(a.broadcast(b));
   }
   Type type = result.elementType;
+  if (isInPlace(rule)) {
+    if (failed(checkInPlaceType(rule, lhs.elementType, type)))
+      return failure();
+    for (int64_t index = 0; index < rank; ++index) {
+      int64_t left = index - (rank - lhs.getRank());
+      auto extent = dims[index].getConstant();
+      auto own =
+          left < 0 ? std::optional<int64_t>(-1) : lhs.dim(left).getConstant();
+      if (extent && own && *extent != *own)
+        return rule.emitError()
+               << "the broadcast shape does not fit the tensor that is "
+               << "written in place";
+    }
+    rule.setResult(0, lhs);
+    return success();
+  }
   result.dims = dims;
   bool sameShape = *lhs.dims == *rhs.dims;
   if (lhs.isContiguous() == Proof::Yes && rhs.isContiguous() == Proof::Yes)
@@ -174,8 +213,12 @@ LogicalResult rules::inferTrueDivision(ShapeRule &rule, Value self,
   if (failed(inferBinary(rule, self, other)))
     return failure();
   TensorInfo info = *rule.getResults()[0].tensor;
-  if (info.elementType && isa<IntegerType>(info.elementType))
-    info.elementType = Float32Type::get(rule.getContext());
+  if (info.elementType && isa<IntegerType>(info.elementType)) {
+    Type common = Float32Type::get(rule.getContext());
+    if (isInPlace(rule))
+      return checkInPlaceType(rule, info.elementType, common);
+    info.elementType = common;
+  }
   rule.setResult(0, info);
   return success();
 }
@@ -220,11 +263,42 @@ void rules::inferBroadcastBatch(BatchRule &rule, ArrayRef<Value> operands) {
 // Workspace
 //===----------------------------------------------------------------------===//
 
-void rules::describeUnaryWorkspace(WorkspaceRule &rule, Value self) {}
+void rules::describeUnaryWorkspace(WorkspaceRule &rule, Value self) {
+  auto input = rule.tensor(self);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  // TensorIterator casts an input of another type into a temporary.
+  if (input->elementType != result->elementType)
+    rule.setTransient(result->numBytes());
+}
 
 void rules::describeBinaryWorkspace(WorkspaceRule &rule, Value self,
                                     Value other) {
   auto lhs = rule.tensor(self), rhs = rule.tensor(other);
-  if (lhs && rhs && lhs->elementType != rhs->elementType)
-    rule.setInexact("operands of different element types are cast inside");
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!lhs || !rhs || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  Type common = promoteTypes(lhs->elementType, !lhs->dims.empty(),
+                             rhs->elementType, !rhs->dims.empty());
+  // True division of integers computes in float32.
+  if (isa<IntegerType>(common) && isa<FloatType>(result->elementType))
+    common = result->elementType;
+  // TensorIterator casts each operand of another type into a temporary; an
+  // in-place form also computes into one.
+  int64_t bytes = 0;
+  for (const ConcreteTensor &operand : {*lhs, *rhs})
+    if (operand.elementType != common)
+      bytes += operand.numElements() * getElementBytes(common);
+  auto op = dyn_cast<TorchOperatorInterface>(rule.getOp());
+  if (op && op.isTied() && lhs->elementType != common)
+    bytes += lhs->numElements() * getElementBytes(common);
+  rule.setTransient(bytes);
+  if (lhs->elementType != rhs->elementType &&
+      (lhs->dims.empty() || rhs->dims.empty())) {
+    // A constant of the program is copied once more than a tensor is.
+    rule.setTransient(bytes + 8);
+    rule.setInexact("a 0-dim operand of another element type; the figure is "
+                    "an upper bound");
+  }
 }

@@ -28,6 +28,14 @@ LogicalResult LinearOp::inferShapes(ShapeRule &rule) {
   if (features && expected && *features != *expected)
     return rule.emitError() << "the weight takes " << *expected
                             << " features, the input has " << *features;
+  TensorInfo bias = rule.tensor(getBias());
+  if (bias.hasRank() && bias.getRank() > 0) {
+    auto count = bias.dim(bias.getRank() - 1).getConstant();
+    auto out = weight.dim(0).getConstant();
+    if (count && out && *count != 1 && *count != *out)
+      return rule.emitError() << "adds a bias of " << *count << " elements to "
+                              << *out << " features";
+  }
   SmallVector<DimExpr> dims(input.dims->begin(), input.dims->end() - 1);
   dims.push_back(weight.dim(0));
   rule.setResult(0, TensorInfo::contiguous(dims, input.elementType));
@@ -46,13 +54,25 @@ void LinearOp::inferBatch(BatchRule &rule) {
 
 void LinearOp::describeStorage(StorageRule &) {}
 
+/// An empty inner dim: what is added is scaled by a 0-dim tensor (measured;
+/// see docs/Workspaces.md).
+static int64_t
+getEmptyInnerTransient(const ConcreteTensor &matrix,
+                       const std::optional<ConcreteTensor> &result) {
+  if (isa<FloatType>(matrix.elementType))
+    return 8 + getElementBytes(matrix.elementType);
+  return result && result->numElements() == 0 ? 0 : 8;
+}
+
 void LinearOp::describeWorkspace(WorkspaceRule &rule) {
   auto input = rule.tensor(getInput());
   if (!input)
     return rule.setInexact("the shape of the input is unknown");
+  if (getBias() && !input->dims.empty() && input->dims.back() == 0)
+    rule.setTransient(getEmptyInnerTransient(*input, rule.tensor(getResult())));
   if (!input->contiguous)
-    rule.setInexact("linear of an input that is not contiguous");
-  else if (!input->elementType.isF32() && !input->elementType.isF64())
+    rule.setTransient(input->numBytes());
+  if (!input->elementType.isF32() && !input->elementType.isF64())
     rule.setInexact("linear of another type than float32 or float64");
 }
 
@@ -64,9 +84,24 @@ LogicalResult AddmmOp::inferShapes(ShapeRule &rule) {
   TensorInfo lhs = rule.tensor(getMat1()), rhs = rule.tensor(getMat2());
   TensorInfo result;
   result.elementType = lhs.elementType;
+  TensorInfo self = rule.tensor(getSelf());
+  for (const TensorInfo &other : {rhs, self})
+    if (lhs.elementType && other.elementType &&
+        lhs.elementType != other.elementType)
+      return rule.emitError()
+             << "mixes " << lhs.elementType << " and " << other.elementType;
   if (!lhs.hasRank() || !rhs.hasRank()) {
     rule.setResult(0, result);
     return success();
+  }
+  if (self.hasRank() && self.getRank() > 2)
+    return rule.emitError() << "adds a tensor of rank " << self.getRank();
+  if (self.hasRank() && self.getRank() > 0 && rhs.getRank() == 2) {
+    auto count = self.dim(self.getRank() - 1).getConstant();
+    auto columns = rhs.dim(1).getConstant();
+    if (count && columns && *count != 1 && *count != *columns)
+      return rule.emitError()
+             << "adds " << *count << " columns to " << *columns;
   }
   if (lhs.getRank() != 2 || rhs.getRank() != 2)
     return rule.emitError() << "expects matrices, got ranks " << lhs.getRank()
@@ -102,5 +137,7 @@ void AddmmOp::describeStorage(StorageRule &) {}
 void AddmmOp::describeWorkspace(WorkspaceRule &rule) {
   auto lhs = rule.tensor(getMat1());
   if (!lhs || !lhs->contiguous)
-    rule.setInexact("addmm of a matrix that is not contiguous");
+    return rule.setInexact("addmm of a matrix that is not contiguous");
+  if (lhs->dims.size() == 2 && lhs->dims[1] == 0)
+    rule.setTransient(getEmptyInnerTransient(*lhs, rule.tensor(getResult())));
 }

@@ -59,12 +59,15 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   // Scale and shift of each channel (measured; see docs/Workspaces.md). An
   // empty batch takes another path with two more vectors.
   int64_t channels = input->dims[1];
-  int64_t bytes = getElementBytes(input->elementType);
-  rule.setTransient((input->numElements() == 0 ? 4 : 2) * channels * bytes);
-  if (!input->contiguous && !input->channelsLast)
-    rule.setTransient(3 * channels * bytes);
-  if (!input->elementType.isF32())
-    rule.setInexact("batch_norm of another type than float32");
+  int64_t bytes = input->elementType.isF64() ? 8 : 4;
+  bool half = isa<Float16Type, BFloat16Type>(input->elementType);
+  if (input->numElements() == 0)
+    bytes = half ? 4 : 8;
+  bool dense = input->contiguous || input->channelsLast;
+  rule.setTransient((dense || input->numElements() == 0 ? 2 : 3) * channels *
+                    bytes);
+  if (half)
+    rule.setInexact("batch_norm of a half type");
 }
 
 //===----------------------------------------------------------------------===//
@@ -85,6 +88,17 @@ LogicalResult LayerNormOp::inferShapes(ShapeRule &rule) {
       if (found && *found != extent)
         return rule.emitError() << "normalises extent " << extent
                                 << ", the input has " << *found;
+    }
+    for (Value vector : {getWeight(), getBias()}) {
+      TensorInfo info = rule.tensor(vector);
+      if (!info.hasRank())
+        continue;
+      bool fits = info.getRank() == static_cast<int64_t>(shape.size());
+      for (int64_t dim = 0; fits && dim < info.getRank(); ++dim)
+        fits = info.dim(dim).getConstant().value_or(shape[dim]) == shape[dim];
+      if (!fits)
+        return rule.emitError()
+               << "weight and bias must have the normalized shape";
     }
     bool contiguous = input.isContiguous() == Proof::Yes;
     input = TensorInfo::contiguous(*input.dims, input.elementType);
@@ -112,15 +126,21 @@ void LayerNormOp::describeWorkspace(WorkspaceRule &rule) {
   auto input = rule.tensor(getInput());
   if (!input)
     return rule.setInexact("the shape of the input is unknown");
-  int64_t row = 1;
-  for (int64_t extent : getNormalizedShape())
-    row *= extent;
-  // Mean and reciprocal deviation, one each per row
-  // (aten/src/ATen/native/layer_norm.cpp).
-  int64_t bytes = std::max<int64_t>(getElementBytes(input->elementType), 4);
-  rule.setTransient(row == 0 ? 0 : 2 * (input->numElements() / row) * bytes);
-  if (!input->elementType.isF32())
-    rule.setInexact("layer_norm of another type than float32");
+  int64_t rows = 1;
+  for (int64_t extent :
+       ArrayRef(input->dims).drop_back(getNormalizedShape().size()))
+    rows *= extent;
+  // Mean and reciprocal deviation of each row
+  // (aten/src/ATen/native/layer_norm.cpp), and a copy of what is not
+  // contiguous. A half input with a float32 weight keeps them in float32.
+  auto weight = rule.tensor(getWeight() ? getWeight() : getBias());
+  int64_t bytes = getElementBytes(input->elementType);
+  if (weight && weight->elementType.isF32())
+    bytes = std::max<int64_t>(bytes, 4);
+  rule.setTransient(2 * rows * bytes +
+                    (input->contiguous ? 0 : input->numBytes()));
+  if (!input->elementType.isF32() && !input->elementType.isF64())
+    rule.setInexact("layer_norm of another type than float32 or float64");
 }
 
 //===----------------------------------------------------------------------===//
@@ -165,10 +185,13 @@ void rules::describeSoftmaxWorkspace(WorkspaceRule &rule, Value self,
   auto input = rule.tensor(self), output = rule.tensor(result);
   if (!input || !output)
     return rule.setInexact("a shape of softmax is unknown");
-  if (!input->contiguous)
-    rule.setInexact("softmax copies an input that is not contiguous");
+  // A cast first, then a copy of what is not contiguous.
+  int64_t bytes = 0;
   if (input->elementType != output->elementType)
-    rule.setInexact("softmax casts its input");
+    bytes += output->numBytes();
+  if (!input->contiguous)
+    bytes += output->numBytes();
+  rule.setTransient(bytes);
 }
 
 //===----------------------------------------------------------------------===//

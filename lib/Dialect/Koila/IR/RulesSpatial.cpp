@@ -61,10 +61,12 @@ LogicalResult rules::inferConvolution(ShapeRule &rule,
     return success();
   }
   bool batched = input.getRank() == rank + 2;
-  if (!batched && input.getRank() != rank + 1)
+  if (!batched && (input.getRank() != rank + 1 || !conv.allowsUnbatched))
     return rule.emitError()
-           << "expects an input of rank " << rank + 2 << " (or " << rank + 1
-           << " without batch), got " << input.getRank();
+           << "expects an input of rank " << rank + 2
+           << (conv.allowsUnbatched ? ", or one less without batch, got "
+                                    : ", got ")
+           << input.getRank();
   if (weight.getRank() != rank + 2)
     return rule.emitError() << "expects a weight of rank " << rank + 2
                             << ", got " << weight.getRank();
@@ -77,6 +79,14 @@ LogicalResult rules::inferConvolution(ShapeRule &rule,
   if (outChannels && *outChannels % conv.groups != 0)
     return rule.emitError() << *outChannels << " output channels do not divide "
                             << "into " << conv.groups << " groups";
+  TensorInfo bias = rule.tensor(conv.bias);
+  if (bias.hasRank() && outChannels) {
+    auto count = bias.getRank() == 1 ? bias.dim(0).getConstant()
+                                     : std::optional<int64_t>(-1);
+    if (count && *count != *outChannels)
+      return rule.emitError() << "the bias does not have one element for each "
+                              << "of " << *outChannels << " output channels";
+  }
   SmallVector<DimExpr> dims;
   if (batched)
     dims.push_back(input.dim(0));
@@ -175,6 +185,9 @@ rules::inferWindowPool(ShapeRule &rule, Value self, ArrayRef<int64_t> kernel,
   }
   if (input.getRank() != 3 && input.getRank() != 4)
     return rule.emitError() << "expects rank 3 or 4, got " << input.getRank();
+  for (int64_t dim = input.getRank() - 3; dim < input.getRank(); ++dim)
+    if (input.dim(dim).isConstant(0))
+      return rule.emitError() << "pools over an empty dim " << dim;
   SmallVector<DimExpr> dims(input.dims->begin(), input.dims->end() - 2);
   for (int64_t index = 0; index < 2; ++index) {
     int64_t window = listEntry(kernel, index, 1);
@@ -259,8 +272,15 @@ void rules::describeAdaptivePoolWorkspace(WorkspaceRule &rule, Value self,
   if (!output)
     return rule.setInexact("the shape of the result is unknown");
   rule.setTransient(getMeanTransient(rule, *input, *output));
-  if (!input->elementType.isF32())
-    rule.setInexact("adaptive_avg_pool2d of another type than float32");
+  if (input->elementType.isF64())
+    rule.setTransient(16);
+  if (isa<Float16Type, BFloat16Type>(input->elementType))
+    // Computed in float32, the sum and then the mean.
+    rule.setTransient(4 * output->numElements() +
+                      std::max(4 * input->numElements(), rule.getTransient()));
+  if (!input->elementType.isF32() && !input->elementType.isF64())
+    rule.setInexact("adaptive_avg_pool2d of another type than float32 or "
+                    "float64");
 }
 
 int64_t rules::getMeanTransient(const WorkspaceRule &rule,

@@ -103,6 +103,11 @@ LogicalResult Tiler::planOutput(Value value, Operation *user) {
     return value.getDefiningOp()->emitError()
            << "cannot tile the batch: the shape of this result is not known"
            << describePlace(value.getDefiningOp());
+  for (DimExpr dim : *info.tensor->dims)
+    if (dim.isConstant(0))
+      return value.getDefiningOp()->emitError()
+             << "cannot tile the batch: this result is always empty"
+             << describePlace(value.getDefiningOp());
   for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
     if (static_cast<int64_t>(index) != fact.dim && !canMaterialize(dim))
       return value.getDefiningOp()->emitError()
@@ -176,6 +181,12 @@ LogicalResult Tiler::plan() {
              << "cannot tile the batch '" << symbol << "': " << fact.reason;
     if (!info.tensor || !info.tensor->hasRank())
       continue;
+    if (fact.isAt() && llvm::any_of(*info.tensor->dims, [](DimExpr dim) {
+          return dim.isConstant(0);
+        }))
+      return function.emitError()
+             << "cannot tile the batch: argument " << argument.getArgNumber()
+             << " is always empty";
     for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
       dim.forEachSymbol([&](StringRef name) {
         if (dim.getMultipleOf(name) == 1)

@@ -75,7 +75,8 @@ def Koila_ConvolutionOp : Koila_ConvolutionFamilyOp<"_convolution",
     ::koila::rules::Convolution $cppClass::getConvolution() {
       return {getInput(), getWeight(), getBias(), getStride(), getPadding(),
               getDilation(), static_cast<int64_t>(getGroups()), getTransposed(),
-              /*spatialRank=*/static_cast<int64_t>(getStride().size())};
+              /*spatialRank=*/static_cast<int64_t>(getStride().size()),
+              /*allowsUnbatched=*/false};
     }
   }];
 }

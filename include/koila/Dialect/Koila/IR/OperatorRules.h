@@ -20,6 +20,8 @@ struct Convolution {
   int64_t groups = 1;
   bool transposed = false;
   int64_t spatialRank = 2;
+  /// Whether an input without batch is taken as one sample.
+  bool allowsUnbatched = true;
 };
 
 // Shape rules.
@@ -85,6 +87,9 @@ mlir::Type getTypeForScalarTypeCode(mlir::MLIRContext *context, int64_t code);
 /// The common element type of two tensors, as torch.promote_types with
 /// 0-dim tensors giving way. Null if either is unknown.
 mlir::Type promoteTypes(const TensorInfo &lhs, const TensorInfo &rhs);
+/// The same, from element types and whether each has dims.
+mlir::Type promoteTypes(mlir::Type lhs, bool lhsHasDims, mlir::Type rhs,
+                        bool rhsHasDims);
 /// Counts from the end for negative dims; none if out of range.
 std::optional<int64_t> normalizeDim(int64_t dim, int64_t rank);
 

@@ -1,0 +1,359 @@
+//===- PeakMemoryTest.cpp - Peaks of small programs -----------------------===//
+//
+// Also of programs of another dialect, which knows koila's interfaces only.
+//
+//===----------------------------------------------------------------------===//
+
+#include "koila/Analysis/PeakMemory.h"
+#include "AnalysisFixture.h"
+#include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Dialect/Koila/Transforms/Tiling.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+using namespace mlir;
+using namespace koila;
+
+//===----------------------------------------------------------------------===//
+// A dialect of somebody else
+//===----------------------------------------------------------------------===//
+
+namespace foreign {
+/// Doubles its operand's first extent, and holds 100 bytes meanwhile.
+class GrowOp
+    : public Op<GrowOp, OpTrait::OneOperand, OpTrait::OneResult,
+                OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
+                BatchRuleInterface::Trait, MemoryRuleInterface::Trait> {
+public:
+  using Op::Op;
+  static StringRef getOperationName() { return "foreign.grow"; }
+  static ArrayRef<StringRef> getAttributeNames() { return {}; }
+  LogicalResult inferShapes(ShapeRule &rule) {
+    TensorInfo info = rule.tensor(getOperand());
+    if (!info.hasRank() || info.getRank() == 0)
+      return rule.emitError() << "needs a dim to grow";
+    (*info.dims)[0] = info.dim(0) * 2;
+    rule.setResult(0, TensorInfo::contiguous(*info.dims, info.elementType));
+    return success();
+  }
+  void inferBatch(BatchRule &rule) {
+    BatchFact fact = rule.fact(getOperand());
+    fact.factor *= 2;
+    rule.setResult(0, fact);
+  }
+  void describeStorage(StorageRule &) {}
+  void describeWorkspace(WorkspaceRule &rule) { rule.setTransient(100); }
+};
+
+/// May write into its operand.
+class ScaleOp
+    : public Op<ScaleOp, OpTrait::OneOperand, OpTrait::OneResult,
+                OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
+                MemoryRuleInterface::Trait> {
+public:
+  using Op::Op;
+  static StringRef getOperationName() { return "foreign.scale"; }
+  static ArrayRef<StringRef> getAttributeNames() { return {}; }
+  LogicalResult inferShapes(ShapeRule &rule) {
+    rule.setResult(0, rule.tensor(getOperand()));
+    return success();
+  }
+  void describeStorage(StorageRule &rule) { rule.setTied(0, getOperand()); }
+  void describeWorkspace(WorkspaceRule &) {}
+};
+
+class ForeignDialect : public Dialect {
+public:
+  explicit ForeignDialect(MLIRContext *context)
+      : Dialect(getDialectNamespace(), context,
+                TypeID::get<ForeignDialect>()) {
+    // Dim expressions are attributes of the koila dialect.
+    context->loadDialect<KoilaDialect>();
+    addOperations<GrowOp, ScaleOp>();
+  }
+  static StringRef getDialectNamespace() { return "foreign"; }
+};
+
+/// A rule for an operation that knows nothing of koila.
+struct SplatMemory
+    : MemoryRuleInterface::ExternalModel<SplatMemory, tensor::SplatOp> {
+  void describeStorage(Operation *, StorageRule &) const {}
+  void describeWorkspace(Operation *, WorkspaceRule &rule) const {
+    rule.setTransient(1000);
+  }
+};
+} // namespace foreign
+
+namespace {
+class PeakMemoryTest : public AnalysisTest {
+protected:
+  void analyse(StringRef body, int64_t batch = 8) {
+    PeakMemoryOptions options;
+    options.threads = 1;
+    options.isa = "avx2";
+    analysis =
+        std::make_unique<PeakMemoryAnalysis>(parse(body, batch), options);
+  }
+  std::optional<int64_t> at(int64_t batch) {
+    llvm::StringMap<int64_t> symbols;
+    symbols["B"] = batch;
+    return analysis->evaluate(symbols);
+  }
+
+  std::unique_ptr<PeakMemoryAnalysis> analysis;
+};
+
+/// A context for programs of another dialect; no koila operation occurs.
+class ForeignTest : public ::testing::Test {
+protected:
+  ForeignTest() {
+    context.loadDialect<foreign::ForeignDialect, func::FuncDialect,
+                        tensor::TensorDialect>();
+  }
+  func::FuncOp parse(StringRef text) {
+    module = parseSourceString<ModuleOp>(text, &context);
+    EXPECT_TRUE(module);
+    return *module->getOps<func::FuncOp>().begin();
+  }
+
+  MLIRContext context;
+  OwningOpRef<ModuleOp> module;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// koila's own operations
+//===----------------------------------------------------------------------===//
+
+// Two values of 8 x 4 floats are live while the second is computed; the
+// argument belongs to the caller.
+TEST_F(PeakMemoryTest, OperandAndResultAreLiveTogether) {
+  analyse(R"(func.func @f(%x: tensor<?x4xf32> {koila.dims = #koila.dims<[B, 4]>})
+      -> tensor<?x4xf32> {
+    %0 = koila.exp %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %1 = koila.exp %0 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %2 = koila.exp %1 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    return %2 : tensor<?x4xf32> })");
+  EXPECT_EQ(analysis->evaluate(), 256);
+  EXPECT_EQ(at(1), 32);
+  EXPECT_EQ(at(0), 0);
+  EXPECT_EQ(at(1000), 32000);
+  PeakReport report = analysis->report();
+  EXPECT_TRUE(report.exact());
+  EXPECT_EQ(report.peakBytes, 256);
+  EXPECT_EQ(report.inputBytes, 128);
+  EXPECT_EQ(report.outputBytes, 128);
+  EXPECT_EQ(report.liveAtPeak.size(), 2u);
+  EXPECT_EQ(report.timeline.size(), 3u);
+}
+
+TEST_F(PeakMemoryTest, ResolvedTiesTakeNoStorage) {
+  analyse(R"(func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>
+    %1 = koila.relu tied %0 : (tensor<8xf32>) -> tensor<8xf32>
+    %2 = koila.relu tied %1 : (tensor<8xf32>) -> tensor<8xf32>
+    return %2 : tensor<8xf32> })");
+  EXPECT_EQ(analysis->evaluate(), 32);
+}
+
+// The base lives as long as its last view.
+TEST_F(PeakMemoryTest, ViewsKeepTheirBase) {
+  analyse(R"(func.func @f(%x: tensor<2x4xf32>) -> tensor<8xf32> {
+    %0 = koila.exp %x : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    %v = koila.flatten_using_ints %0 : (tensor<2x4xf32>) -> tensor<8xf32>
+    %1 = koila.exp %x : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    %2 = koila.exp %1 : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    %3 = koila.exp %v : (tensor<8xf32>) -> tensor<8xf32>
+    return %3 : tensor<8xf32> })");
+  EXPECT_EQ(analysis->evaluate(), 96);
+}
+
+// A result without a use is allocated and freed at once.
+TEST_F(PeakMemoryTest, UnusedResultsCountWhileTheyAreMade) {
+  analyse(R"(func.func @f(%x: tensor<8xf32>) {
+    %0 = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>
+    %1 = koila.neg %x : (tensor<8xf32>) -> tensor<8xf32>
+    return })");
+  EXPECT_EQ(analysis->evaluate(), 32);
+}
+
+TEST_F(PeakMemoryTest, ElementsOfAContainerLiveWithIt) {
+  analyse(R"(func.func @f(%x: tensor<8xf32>) -> tuple<tensor<8xf32>> {
+    %0 = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>
+    %t = koila.torch_op "prim::TupleConstruct"(%0) args [#koila.operand<0>]
+        effects none : (tensor<8xf32>) -> tuple<tensor<8xf32>>
+    %1 = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>
+    return %t : tuple<tensor<8xf32>> })");
+  EXPECT_EQ(analysis->evaluate(), 64);
+}
+
+// An iteration frees what it made; the larger iteration counts.
+TEST_F(PeakMemoryTest, LoopsRunOverTheirSizes) {
+  analyse(R"(func.func @f(%x: tensor<8xf32>) {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c9 = arith.constant 9 : index
+    scf.for %i = %c0 to %c9 step %c1 {
+      %e = tensor.empty(%i) : tensor<?xf32>
+      %r = koila.exp %e : (tensor<?xf32>) -> tensor<?xf32>
+    }
+    return })");
+  EXPECT_EQ(analysis->evaluate(), 64);
+}
+
+TEST_F(PeakMemoryTest, ALoopThatDoesNotRunTakesNothing) {
+  analyse(R"(func.func @f(%x: tensor<8xf32>) {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    scf.for %i = %c0 to %c0 step %c1 {
+      %r = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>
+    }
+    return })");
+  EXPECT_EQ(analysis->evaluate(), 0);
+}
+
+TEST_F(PeakMemoryTest, TheLargerBranchCounts) {
+  analyse(R"(func.func @f(%x: tensor<8xf32>, %p: i1) {
+    scf.if %p {
+      %0 = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>
+    } else {
+      %0 = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>
+      %1 = koila.exp %0 : (tensor<8xf32>) -> tensor<8xf32>
+    }
+    return })");
+  EXPECT_EQ(analysis->evaluate(), 64);
+}
+
+TEST_F(PeakMemoryTest, ASymbolWithoutValueIsNamed) {
+  func::FuncOp function = parse(R"(func.func @f(
+      %x: tensor<?xf32> {koila.dims = #koila.dims<[N]>}) {
+    %0 = koila.exp %x : (tensor<?xf32>) -> tensor<?xf32>
+    return })");
+  PeakMemoryAnalysis peak(function);
+  EXPECT_EQ(peak.evaluate(), std::nullopt);
+  EXPECT_EQ(peak.report().missing, "N");
+  EXPECT_FALSE(peak.report().exact());
+}
+
+// A size that data decides is no number, and the report says so.
+TEST_F(PeakMemoryTest, SizesOfDataAreInexact) {
+  analyse(R"(func.func @f(%n: index) {
+    %0 = tensor.empty(%n) : tensor<?xf32>
+    return })");
+  PeakReport report = analysis->report();
+  EXPECT_FALSE(report.exact());
+  ASSERT_EQ(report.inexact.size(), 1u);
+  EXPECT_EQ(report.inexact[0].op, "tensor.empty");
+}
+
+// Figures saturate; a sum of huge tensors never wraps to a small peak.
+TEST_F(PeakMemoryTest, SumsDoNotWrap) {
+  analyse(R"(func.func @f(%x: tensor<1500000000000000000xf32>) {
+    %0 = koila.exp %x : (tensor<1500000000000000000xf32>) -> tensor<1500000000000000000xf32>
+    %1 = koila.exp %0 : (tensor<1500000000000000000xf32>) -> tensor<1500000000000000000xf32>
+    return })");
+  auto peak = analysis->evaluate();
+  EXPECT_TRUE(!peak || *peak == INT64_MAX) << peak.value_or(-1);
+}
+
+// The tiled peak never exceeds the bound for any smaller batch.
+TEST_F(PeakMemoryTest, TheBoundOfATiledProgramHoldsForEveryBatch) {
+  func::FuncOp function = parse(R"(func.func @f(
+      %x: tensor<?x4xf32> {koila.dims = #koila.dims<[B, 4]>}) -> tensor<?x4xf32> {
+    %0 = koila.exp %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %1 = koila.exp %0 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %2 = koila.add_Tensor %0, %1 {alpha = 1 : i64}
+        : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+    return %2 : tensor<?x4xf32> })",
+                                37);
+  auto tiled = TiledFunction::create(function, "B");
+  ASSERT_TRUE(succeeded(tiled));
+  for (int64_t tile : {1, 2, 4, 8, 16, 32}) {
+    tiled->setTile(tile);
+    analysis = std::make_unique<PeakMemoryAnalysis>(function);
+    auto bound = getPeakUpTo(*analysis, "B", 37, tile);
+    ASSERT_TRUE(bound);
+    int64_t most = 0;
+    for (int64_t batch = 1; batch <= 37; ++batch)
+      most = std::max(most, at(batch).value());
+    EXPECT_EQ(*bound, most) << "tile " << tile;
+    // The output, and three values of a tile.
+    EXPECT_EQ(at(32), 32 * 16 + 3 * tile * 16) << "tile " << tile;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Operations of another dialect
+//===----------------------------------------------------------------------===//
+
+TEST_F(ForeignTest, RulesOfAnotherDialectAreAsked) {
+  func::FuncOp function = parse(R"(func.func @f(%x: tensor<3xf32>) -> tensor<12xf32> {
+    %0 = "foreign.grow"(%x) : (tensor<3xf32>) -> tensor<6xf32>
+    %1 = "foreign.scale"(%0) : (tensor<6xf32>) -> tensor<6xf32>
+    %2 = "foreign.grow"(%1) : (tensor<6xf32>) -> tensor<12xf32>
+    return %2 : tensor<12xf32> })");
+  PeakMemoryAnalysis peak(function);
+  ASSERT_TRUE(peak.isValid());
+  // 6 floats, tied, 12 floats and the workspace.
+  EXPECT_EQ(peak.evaluate(), 24 + 48 + 100);
+  EXPECT_TRUE(peak.report().exact());
+  EXPECT_EQ(peak.report().peakOp, "foreign.grow");
+}
+
+// The tie of another dialect's operation is resolved as koila's own.
+TEST_F(ForeignTest, TiesOfAnotherDialectAreResolved) {
+  func::FuncOp function = parse(R"(func.func @f(%x: tensor<3xf32>) -> (tensor<6xf32>, tensor<6xf32>) {
+    %0 = "foreign.grow"(%x) : (tensor<3xf32>) -> tensor<6xf32>
+    %1 = "foreign.scale"(%0) : (tensor<6xf32>) -> tensor<6xf32>
+    %2 = "foreign.scale"(%0) : (tensor<6xf32>) -> tensor<6xf32>
+    return %1, %2 : tensor<6xf32>, tensor<6xf32> })");
+  DimAnalysis dims(function);
+  StorageAnalysis storage(function, dims);
+  SmallVector<Operation *> scales;
+  function.walk([&](foreign::ScaleOp op) { scales.push_back(op); });
+  EXPECT_FALSE(storage.mayReuse(scales[0]));
+  EXPECT_TRUE(storage.mayReuse(scales[1]));
+}
+
+TEST_F(ForeignTest, ExternalModelsGiveRules) {
+  tensor::SplatOp::attachInterface<foreign::SplatMemory>(context);
+  func::FuncOp function = parse(R"(func.func @f(%x: f32) {
+    %0 = tensor.splat %x : tensor<5xf32>
+    return })");
+  EXPECT_EQ(PeakMemoryAnalysis(function).evaluate(), 1020);
+}
+
+TEST_F(ForeignTest, WhatTheRuleRefusesMakesTheAnalysisInvalid) {
+  func::FuncOp function = parse(R"(func.func @f(%x: tensor<f32>) {
+    %0 = "foreign.grow"(%x) : (tensor<f32>) -> tensor<f32>
+    return })");
+  std::string error;
+  ScopedDiagnosticHandler handler(
+      &context, [&](Diagnostic &diagnostic) { error = diagnostic.str(); });
+  EXPECT_FALSE(PeakMemoryAnalysis(function).isValid());
+  EXPECT_EQ(error, "'foreign.grow' op needs a dim to grow");
+}
+
+// An operation without a rule is counted by its result, and said to be
+// inexact: nobody knows what it allocates inside.
+TEST_F(ForeignTest, OperationsWithoutARuleAreInexact) {
+  context.allowUnregisteredDialects();
+  func::FuncOp function = parse(R"(func.func @f(%x: tensor<3xf32>) {
+    %0 = "unknown.op"(%x) : (tensor<3xf32>) -> tensor<6xf32>
+    return })");
+  PeakReport report = PeakMemoryAnalysis(function).report();
+  EXPECT_EQ(report.peakBytes, 24);
+  EXPECT_FALSE(report.exact());
+}
+
+// The batch rule of another dialect says where the batch is.
+TEST_F(PeakMemoryTest, BatchRulesOfAnotherDialectAreAsked) {
+  context.loadDialect<foreign::ForeignDialect>();
+  func::FuncOp function = parse(R"(func.func @f(
+      %x: tensor<?xf32> {koila.dims = #koila.dims<[B]>}) {
+    %0 = "foreign.grow"(%x) {name = "a"} : (tensor<?xf32>) -> tensor<?xf32>
+    return })");
+  DimAnalysis dims(function);
+  EXPECT_EQ(dims.lookup(value("a")).tensor->dim(0).str(), "2*B");
+  EXPECT_EQ(BatchAnalysis(function, dims, "B").lookup(value("a")),
+            BatchFact::at(0, 2));
+}
