@@ -56,6 +56,8 @@ struct Run {
   int64_t peakBytes = 0;
   /// Counts operations that ran; the peak is the first event that reached it.
   uint64_t event = 0, peakEvent = 0;
+  /// Iterations of all loops that ran.
+  int64_t iterations = 0;
   Operation *peakOp = nullptr;
   /// A symbol that had no value where a size needed one.
   std::string missing;
@@ -309,9 +311,9 @@ struct PeakMemoryAnalysis::Impl {
       if (!workspace.isExact() && run.missing.empty())
         markInexact(op, workspace.getReason(), run);
     } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
-      markInexact(
-          op, "koila has no memory rule for '" + getOperatorName(op) + "'",
-          run);
+      markInexact(op,
+                  "koila has no memory rule for '" + getOperatorName(op) + "'",
+                  run);
     }
     ++run.event;
     int64_t total = saturate(run.liveBytes + transient);
@@ -441,7 +443,16 @@ struct PeakMemoryAnalysis::Impl {
     bool varies = used.contains(counter);
     for (const Carried &entry : carried)
       varies |= used.contains(entry.name);
+    // A loop without end, or nearly, must not hang the analysis.
+    constexpr int64_t kMostTrips = 1 << 16;
     for (int64_t trip = 0; trip < trips && !run.stopped; ++trip) {
+      if (run.iterations++ >= kMostTrips) {
+        markInexact(*loop,
+                    "a loop has too many different iterations; not all "
+                    "were looked at",
+                    run);
+        break;
+      }
       if (!counter.empty())
         run.symbols[counter] = *from + trip * *step;
       for (const Carried &entry : carried)

@@ -132,7 +132,8 @@ private:
         viewOf[value] = fact.operand;
         break;
       case StorageFact::Kind::Tied:
-        if (!denied.contains(op) && mayReuse(op, fact.operand)) {
+        if (dims.isValid() && !denied.contains(op) &&
+            mayReuse(op, fact.operand)) {
           result.reusing.insert(op);
           granted.emplace_back(op, fact.operand);
           classes.unite(fact.operand, value);
@@ -177,11 +178,12 @@ private:
     branch.getSuccessorRegions(from, successors);
     for (RegionSuccessor &successor : successors) {
       OperandRange operands = getOperands(branch, point, successor);
+      if (operands.empty())
+        continue;
       ValueRange inputs = successor.getSuccessorInputs();
-      Operation *owner =
-          from.isParent()
-              ? branch.getOperation()
-              : from.getTerminatorPredecessorOrNull();
+      Operation *owner = from.isParent()
+                             ? branch.getOperation()
+                             : from.getTerminatorPredecessorOrNull();
       unsigned index = operands.getBeginOperandIndex();
       for (auto [operand, input] : llvm::zip(operands, inputs)) {
         OpOperand &source = owner->getOpOperand(index++);
@@ -260,7 +262,8 @@ private:
       for (OpOperand &use : value.getUses()) {
         Operation *user = use.getOwner();
         if (user == op) {
-          if (use.get() == operand && escapesLoop(op, value))
+          // Read by another way, or anew in each iteration.
+          if (value != operand || escapesLoop(op, value))
             return false;
           continue;
         }
@@ -272,6 +275,12 @@ private:
         for (Value view : user->getResults())
           if (viewOf.lookup(view) == value)
             push(view);
+        // A container shows its elements, and whatever is taken out of it.
+        bool isContainer = !isa<TensorType>(value.getType());
+        for (Value result : user->getResults())
+          if (isContainer || !(isa<TensorType>(result.getType()) ||
+                               result.getType().isIntOrIndexOrFloat()))
+            push(result);
         for (Value input : flowsTo.lookup(&use))
           push(input);
       }

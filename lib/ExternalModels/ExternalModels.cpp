@@ -35,7 +35,8 @@ struct BinaryModel : ShapeRuleInterface::ExternalModel<Derived, OpTy> {
     DimExpr lhs = rule.integer(op->getOperand(0));
     DimExpr rhs = rule.integer(op->getOperand(1));
     if (lhs && rhs)
-      rule.setInteger(0, Derived::compute(lhs, rhs));
+      if (DimExpr value = Derived::compute(lhs, rhs))
+        rule.setInteger(0, value);
     return success();
   }
 };
@@ -46,7 +47,22 @@ struct SubModel : BinaryModel<SubModel, arith::SubIOp> {
   static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs - rhs; }
 };
 struct MulModel : BinaryModel<MulModel, arith::MulIOp> {
-  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs * rhs; }
+  /// Repeated squaring would write out polynomials of any size; no shape
+  /// needs them.
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) {
+    constexpr size_t kMostTerms = 64, kMostFactors = 16;
+    auto degree = [](DimExpr expr) {
+      size_t most = 0;
+      for (ArrayAttr monomial : expr.getAttr().getMonomials())
+        most = std::max(most, monomial.size());
+      return most;
+    };
+    size_t terms = lhs.getAttr().getMonomials().size() *
+                   rhs.getAttr().getMonomials().size();
+    if (terms > kMostTerms || degree(lhs) + degree(rhs) > kMostFactors)
+      return {};
+    return lhs * rhs;
+  }
 };
 struct FloorDivModel : BinaryModel<FloorDivModel, arith::FloorDivSIOp> {
   static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs.floorDiv(rhs); }

@@ -283,7 +283,7 @@ func.func @conv_stride(%x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
 // -----
 
 func.func @conv_rank(%x: tensor<8x8xf32>, %w: tensor<6x3x3x3xf32>) {
-  // expected-error @below {{expects an input of rank 4 (or 3 without batch), got 2}}
+  // expected-error @below {{expects an input of rank 4, or one less without batch, got 2}}
   %0 = koila.conv2d %x, %w {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>} : (tensor<8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<*xf32>
   return
 }
@@ -418,9 +418,9 @@ func.func @size_scalar(%x: tensor<f32>) {
 
 // -----
 
-// A promotion needs numbers.
-func.func @no_number(%x: tensor<4xindex>, %y: tensor<4xi32>) {
-  // expected-error @below {{index}}
-  %0 = koila.mul_Tensor %x, %y : (tensor<4xindex>, tensor<4xi32>) -> tensor<*xf32>
+// A tie needs a result that fits into the operand.
+func.func @tied_element(%x: tensor<4xi8>) {
+  // expected-error @below {{result type 'f32' cannot be written into 'i8' in place}}
+  %0 = koila.sqrt tied %x : (tensor<4xi8>) -> tensor<4xf32>
   return
 }

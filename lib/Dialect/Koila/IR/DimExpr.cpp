@@ -200,6 +200,8 @@ static std::optional<ArrayAttr> divideMonomials(ArrayAttr monomial,
 
 DimExpr DimExpr::floorDiv(DimExpr other) const {
   auto lhsConstant = getConstant(), rhsConstant = other.getConstant();
+  if (rhsConstant && *rhsConstant == -1)
+    return *this * -1; // The smallest integer has no quotient by it.
   if (lhsConstant && rhsConstant && *rhsConstant != 0)
     return constant(getContext(),
                     llvm::divideFloorSigned(*lhsConstant, *rhsConstant));
@@ -216,7 +218,7 @@ DimExpr DimExpr::floorDiv(DimExpr other) const {
     for (auto [coefficient, monomial] : llvm::zip_equal(
              getAttr().getCoefficients(), getAttr().getMonomials())) {
       auto quotient = divideMonomials(monomial, factors);
-      if (quotient && coefficient % divisor == 0) {
+      if (quotient && divisor != -1 && coefficient % divisor == 0) {
         exact.add(*quotient, coefficient / divisor);
         any = true;
       } else {
@@ -297,7 +299,7 @@ static std::optional<int64_t> evaluateAtom(Attribute atom,
       return lhs;
     return *lhs == 1 ? rhs : std::nullopt;
   }
-  if (*rhs == 0)
+  if (*rhs == 0 || (*rhs == -1 && *lhs == std::numeric_limits<int64_t>::min()))
     return std::nullopt;
   return llvm::divideFloorSigned(*lhs, *rhs);
 }

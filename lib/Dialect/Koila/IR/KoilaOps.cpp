@@ -88,6 +88,10 @@ LogicalResult RefineOp::inferShapes(ShapeRule &rule) {
   TensorInfo stated = getTensorInfoFromType(getType(), "_r");
   if (!info.hasRank() && stated.hasRank())
     info.dims = stated.dims;
+  else if (info.hasRank() && stated.hasRank() &&
+           info.getRank() != stated.getRank())
+    return rule.emitError() << "states rank " << stated.getRank()
+                            << " for a tensor of rank " << info.getRank();
   else if (info.hasRank() && stated.hasRank())
     // A static extent in the type says more than a symbol.
     for (auto [dim, known] : llvm::zip_equal(*info.dims, *stated.dims))

@@ -41,6 +41,11 @@ Type rules::getTypeForScalarTypeCode(MLIRContext *context, int64_t code) {
   }
 }
 
+/// Whether a tensor of PyTorch can have this element type.
+static bool isTorchType(Type type) {
+  return isa<IntegerType, FloatType, ComplexType>(type);
+}
+
 /// bool, integer, floating point, complex.
 static int category(Type type) {
   if (isa<ComplexType>(type))
@@ -86,6 +91,8 @@ Type rules::promoteTypes(const TensorInfo &lhs, const TensorInfo &rhs) {
     return {};
   if (lhs.elementType == rhs.elementType)
     return lhs.elementType;
+  if (!isTorchType(lhs.elementType) || !isTorchType(rhs.elementType))
+    return {};
   if (!lhs.hasRank() || !rhs.hasRank())
     return {};
   return promoteTypes(lhs.elementType, lhs.getRank() != 0, rhs.elementType,
@@ -113,7 +120,8 @@ static bool isInPlace(const ShapeRule &rule) {
 /// higher category than the written tensor's.
 static LogicalResult checkInPlaceType(const ShapeRule &rule, Type written,
                                       Type common) {
-  if (!written || !common || category(common) <= category(written))
+  if (!written || !common || !isTorchType(written) ||
+      category(common) <= category(written))
     return success();
   return rule.emitError() << "result type " << common
                           << " cannot be written into " << written
@@ -279,6 +287,8 @@ void rules::describeBinaryWorkspace(WorkspaceRule &rule, Value self,
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!lhs || !rhs || !result)
     return rule.setInexact("a shape of the operator is unknown");
+  if (!isTorchType(lhs->elementType) || !isTorchType(rhs->elementType))
+    return rule.setInexact("an element type that PyTorch has not");
   Type common = promoteTypes(lhs->elementType, !lhs->dims.empty(),
                              rhs->elementType, !rhs->dims.empty());
   // True division of integers computes in float32.

@@ -50,6 +50,9 @@ LogicalResult rules::inferConvolution(ShapeRule &rule,
     return rule.emitError() << "input is " << input.elementType
                             << ", the weight is " << weight.elementType;
   int64_t rank = conv.spatialRank;
+  if (rank < 1 || rank > 3)
+    return rule.emitError() << "convolves over 1, 2 or 3 spatial dims, got "
+                            << rank << " strides";
   if (failed(checkList(rule, conv.stride, rank, "stride", 1)) ||
       failed(checkList(rule, conv.padding, rank, "padding", 0)) ||
       failed(checkList(rule, conv.dilation, rank, "dilation", 1)))

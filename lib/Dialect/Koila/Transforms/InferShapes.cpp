@@ -8,6 +8,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/OperationSupport.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
 
 namespace koila {
 #define GEN_PASS_DEF_INFERSHAPESPASS
@@ -31,6 +32,44 @@ static Type refine(Value value, const ValueInfo &info) {
     return type.hasRank() ? RankedTensorType::get(type.getShape(), element)
                           : Type(UnrankedTensorType::get(element));
   return RankedTensorType::get(found.getShape(), element);
+}
+
+/// Where a region operation hands on a value that is known better, or worse,
+/// than what receives it, a refinement stands between.
+static void alignTypes(RegionBranchOpInterface branch) {
+  auto align = [&](Operation *owner, OperandRange operands, ValueRange inputs) {
+    if (operands.empty())
+      return;
+    unsigned index = operands.getBeginOperandIndex();
+    for (Value input : inputs) {
+      OpOperand &operand = owner->getOpOperand(index++);
+      if (!isa<TensorType>(input.getType()) ||
+          operand.get().getType() == input.getType())
+        continue;
+      OpBuilder builder(owner);
+      operand.set(RefineOp::create(builder, owner->getLoc(), input.getType(),
+                                   operand.get()));
+    }
+  };
+  SmallVector<RegionSuccessor> successors;
+  branch.getSuccessorRegions(RegionBranchPoint::parent(), successors);
+  for (RegionSuccessor &successor : successors)
+    align(branch, branch.getEntrySuccessorOperands(successor),
+          successor.getSuccessorInputs());
+  for (Region &region : branch->getRegions())
+    for (Block &block : region) {
+      auto terminator =
+          block.empty()
+              ? nullptr
+              : dyn_cast<RegionBranchTerminatorOpInterface>(block.back());
+      if (!terminator)
+        continue;
+      successors.clear();
+      branch.getSuccessorRegions(RegionBranchPoint(terminator), successors);
+      for (RegionSuccessor &successor : successors)
+        align(terminator, terminator.getSuccessorOperands(successor),
+              successor.getSuccessorInputs());
+    }
 }
 
 /// Assumptions about the arguments, one of each kind, in argument order. They
@@ -85,15 +124,30 @@ LogicalResult koila::inferShapes(ModuleOp module) {
     };
     function->walk<WalkOrder::PreOrder>([&](Operation *op) {
       // Weights are typed by their declaration, and a refinement by itself.
-      if (!isa<ParamGetOp, RefineOp>(op))
+      // Operations of other dialects tie their result types to something
+      // else, a callee for one.
+      bool hasRule =
+          isa<ShapeRuleInterface>(op) || isa<RegionBranchOpInterface>(op);
+      if (hasRule && !isa<ParamGetOp, RefineOp>(op))
         llvm::for_each(op->getResults(), apply);
       for (Region &region : op->getRegions())
         for (Block &block : region)
           if (op != function.getOperation())
             llvm::for_each(block.getArguments(), apply);
     });
+    function->walk(alignTypes);
     Operation *terminator = function.getFunctionBody().front().getTerminator();
-    if (auto builtin = dyn_cast<func::FuncOp>(function.getOperation()))
+    auto builtin = dyn_cast<func::FuncOp>(function.getOperation());
+    // A call would still expect the declared types.
+    if (builtin && !SymbolTable::symbolKnownUseEmpty(function, module)) {
+      OpBuilder builder(terminator);
+      for (auto [operand, type] : llvm::zip_equal(terminator->getOpOperands(),
+                                                  builtin.getResultTypes()))
+        if (operand.get().getType() != type && isa<TensorType>(type))
+          operand.set(RefineOp::create(builder, terminator->getLoc(), type,
+                                       operand.get()));
+    }
+    if (builtin)
       builtin.setFunctionType(FunctionType::get(module.getContext(),
                                                 builtin.getArgumentTypes(),
                                                 terminator->getOperandTypes()));

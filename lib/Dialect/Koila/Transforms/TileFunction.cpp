@@ -30,6 +30,12 @@ bool isContainerConstruction(Operation *op) {
          llvm::none_of(op->getResultTypes(), llvm::IsaPred<TensorType>);
 }
 
+/// Runs after everything that tiles: the return, or a container for it.
+bool isLast(Operation *op) {
+  return op->hasTrait<OpTrait::IsTerminator>() ||
+         (isContainerConstruction(op) && llvm::all_of(op->getUsers(), isLast));
+}
+
 class Tiler {
 public:
   Tiler(FunctionOpInterface function, StringRef symbol)
@@ -42,6 +48,7 @@ public:
 private:
   LogicalResult planOperation(Operation &op);
   LogicalResult planOutput(Value value, Operation *user);
+  LogicalResult planOutputs(Operation &op);
   LogicalResult refuse(Operation *op, const BatchFact &fact);
   /// An index value for `expr`; every symbol is an argument's extent.
   Value materialize(OpBuilder &builder, Location loc, DimExpr expr);
@@ -118,23 +125,31 @@ LogicalResult Tiler::planOutput(Value value, Operation *user) {
   return success();
 }
 
+LogicalResult Tiler::planOutputs(Operation &op) {
+  for (Value operand : op.getOperands()) {
+    if (isa<TensorType>(operand.getType())) {
+      if (failed(planOutput(operand, &op)))
+        return failure();
+      continue;
+    }
+    const BatchFact &fact = batch.lookup(operand);
+    bool isNumber = operand.getType().isIntOrIndexOrFloat();
+    if (isNumber && !fact.isFree())
+      return op.emitError() << "cannot tile the batch '" << symbol
+                            << "': the program returns a number that follows "
+                            << "the batch" << describePlace(&op);
+  }
+  return success();
+}
+
 LogicalResult Tiler::planOperation(Operation &op) {
   if (isa<AssumeOp>(op))
     return success();
-  if (op.hasTrait<OpTrait::IsTerminator>()) {
-    for (Value operand : op.getOperands())
-      if (isa<TensorType>(operand.getType()) &&
-          failed(planOutput(operand, &op)))
-        return failure();
-    return success();
-  }
-  if (isContainerConstruction(&op)) {
-    for (Value operand : op.getOperands())
-      if (isa<TensorType>(operand.getType()) &&
-          failed(planOutput(operand, &op)))
-        return failure();
+  if (op.hasTrait<OpTrait::IsTerminator>())
+    return planOutputs(op);
+  if (isContainerConstruction(&op) && llvm::all_of(op.getUsers(), isLast)) {
     containers.push_back(&op);
-    return success();
+    return planOutputs(op);
   }
   if (op.getNumRegions() > 0)
     return op.emitError() << "cannot tile the batch: control flow is not "
@@ -155,8 +170,8 @@ LogicalResult Tiler::planOperation(Operation &op) {
       return refuse(&op, fact);
     batched |= !fact.isFree();
   }
-  for (Value operand : op.getOperands())
-    batched |= !batch.lookup(operand).isFree();
+  // What reads a batched value and has none in its results (the size of
+  // another dim) runs once before the loops.
   if (!batched)
     return success();
   body.push_back(&op);

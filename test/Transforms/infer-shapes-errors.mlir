@@ -1,0 +1,34 @@
+// RUN: koila-opt %s -split-input-file --koila-infer-shapes -verify-diagnostics
+
+// Errors that appear only once shapes are known: the types say nothing.
+
+func.func @linear(%x: tensor<2x3xf32>, %w: tensor<5x4xf32>) {
+  %0 = koila.relu %x : (tensor<2x3xf32>) -> tensor<*x!koila.any>
+  // expected-error @below {{the weight takes 4 features, the input has 3}}
+  %1 = koila.linear %0, %w : (tensor<*x!koila.any>, tensor<5x4xf32>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+// Symbols: B elements cannot be told from S, but 3 from 4 can.
+func.func @broadcast(%x: tensor<?x3xf32> {koila.dims = #koila.dims<[B, 3]>}, %y: tensor<?x4xf32> {koila.dims = #koila.dims<[S, 4]>}) {
+  %0 = koila.relu %x : (tensor<?x3xf32>) -> tensor<*x!koila.any>
+  // expected-error @below {{cannot broadcast extents 3 and 4 in dim 1}}
+  %1 = koila.mul_Tensor %0, %y : (tensor<*x!koila.any>, tensor<?x4xf32>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+// Inside a loop as well.
+func.func @loop(%x: tensor<2x3xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %0 = koila.relu %x : (tensor<2x3xf32>) -> tensor<*x!koila.any>
+  scf.for %i = %c0 to %n step %c1 {
+    // expected-error @below {{dim 2 is out of range for rank 2}}
+    %1 = koila.softmax_int %0 {dim = 2} : (tensor<*x!koila.any>) -> tensor<*x!koila.any>
+  }
+  return
+}

@@ -1,0 +1,38 @@
+// RUN: not koila-opt %s --koila-peak-memory=mode=train 2>&1 | FileCheck %s --check-prefix=MODE
+// RUN: not koila-opt %s --koila-peak-memory=mode=other 2>&1 | FileCheck %s --check-prefix=OTHER
+// RUN: not koila-opt %s --koila-peak-memory=allocator=cuda 2>&1 | FileCheck %s --check-prefix=ALLOCATOR
+// RUN: not koila-opt %s --koila-peak-memory=device=cuda:0 2>&1 | FileCheck %s --check-prefix=DEVICE
+// RUN: not koila-opt %s --koila-peak-memory=threads=-1 2>&1 | FileCheck %s --check-prefix=THREADS
+// RUN: not koila-opt %s --koila-peak-memory=format=xml 2>&1 | FileCheck %s --check-prefix=FORMAT
+// RUN: not koila-opt %s --koila-peak-memory=loss=mse 2>&1 | FileCheck %s --check-prefix=LOSS
+// RUN: not koila-opt %s --koila-peak-memory=function=absent 2>&1 | FileCheck %s --check-prefix=ABSENT
+// RUN: not koila-opt %s --koila-peak-memory=function=declared 2>&1 | FileCheck %s --check-prefix=DECLARED
+// RUN: not koila-opt %s --koila-peak-memory 2>&1 | FileCheck %s --check-prefix=SEVERAL
+// RUN: not koila-opt %s --koila-peak-memory="function=a budget=1GiB" 2>&1 | FileCheck %s --check-prefix=SYMBOL
+// RUN: not koila-opt %s --koila-peak-memory="function=b budget=31" 2>&1 | FileCheck %s --check-prefix=BUDGET
+// RUN: not koila-opt %s --koila-peak-memory="function=b budget=many" 2>&1 | FileCheck %s --check-prefix=SIZE
+// RUN: not koila-opt %s --koila-peak-memory="function=b output=%t.absent/report" 2>&1 | FileCheck %s --check-prefix=OUTPUT
+
+// MODE: error: mode=train is not supported yet; use mode=inference
+// OTHER: error: unknown mode=other; use mode=inference
+// ALLOCATOR: error: allocator=cuda is not supported yet; use allocator=exact
+// DEVICE: error: device=cuda:0 is not supported yet; use device=cpu
+// THREADS: error: threads=-1 is negative
+// FORMAT: error: unknown format=xml; use format=text or format=json
+// LOSS: error: loss=mse is not supported yet; leave it out
+// ABSENT: error: no function 'absent'; there is 'a', 'b'
+// DECLARED: error: no function 'declared'; there is 'a', 'b'
+// SEVERAL: error: several functions: say which by function=NAME ('a', 'b')
+// SYMBOL: error: budget needs a value for symbol 'B' (--batch B=N)
+// BUDGET: error: the peak of 32 bytes exceeds the budget of 31 bytes
+// SIZE: error: budget=many:
+// OUTPUT: error: {{.*}}absent
+func.func private @declared()
+func.func @a(%x: tensor<?xf32> {koila.name = "x", koila.dims = #koila.dims<[B]>}) {
+  %0 = koila.relu %x : (tensor<?xf32>) -> tensor<?xf32>
+  return
+}
+func.func @b(%x: tensor<8xf32> {koila.name = "x"}) {
+  %0 = koila.relu %x : (tensor<8xf32>) -> tensor<8xf32>
+  return
+}

@@ -1,0 +1,64 @@
+// RUN: koila-opt %s -split-input-file --allow-unregistered-dialect --koila-peak-memory=threads=1 -o /dev/null 2>&1 | FileCheck %s
+
+// What the analysis does not know, it says; no figure looks exact that is not.
+
+// An opaque operator.
+// CHECK-LABEL: memory of 'opaque'
+// CHECK: not exact: aten::erfinv, {{.*}}: koila has no memory rule for 'aten::erfinv'
+func.func @opaque(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = koila.torch_op "aten::erfinv"(%x) args [#koila.operand<0>] effects none : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+// A trip count that data decides.
+// CHECK-LABEL: memory of 'trips'
+// CHECK: not exact: scf.for, {{.*}}: the trip count of a loop is not known
+func.func @trips(%x: tensor<4xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  scf.for %i = %c0 to %n step %c1 {
+    %0 = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// The body of a while loop counts, not only its condition.
+// CHECK-LABEL: memory of 'while'
+// CHECK: peak {{ *}}32 bytes, not exact
+func.func @while(%x: tensor<4xf32>, %p: i1) {
+  scf.while : () -> () {
+    scf.condition(%p)
+  } do {
+    %0 = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+    %1 = koila.relu %0 : (tensor<4xf32>) -> tensor<4xf32>
+    scf.yield
+  }
+  return
+}
+
+// -----
+
+// What a callee allocates is not looked at.
+// CHECK-LABEL: memory of 'caller'
+// CHECK: not exact: func.call
+func.func private @callee(tensor<4xf32>) -> tensor<4xf32>
+func.func @caller(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = func.call @callee(%x) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+// A foreign operation with a region: its result has bytes.
+// CHECK-LABEL: memory of 'foreign'
+// CHECK: peak {{ *}}16 bytes, not exact
+func.func @foreign(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = "foreign.op"(%x) ({
+    "foreign.end"() : () -> ()
+  }) : (tensor<4xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

@@ -1,0 +1,110 @@
+// RUN: koila-opt %s -split-input-file --koila-tile-batch=tile=4 -verify-diagnostics
+// RUN: not koila-opt %s --koila-tile-batch=tile=3 2>&1 | FileCheck %s --check-prefix=POWER
+// RUN: not koila-opt %s --koila-tile-batch=tile=-4 2>&1 | FileCheck %s --check-prefix=NEGATIVE
+// RUN: not koila-opt %s --koila-tile-batch 2>&1 | FileCheck %s --check-prefix=NEITHER
+// RUN: not koila-opt %s --koila-tile-batch="tile=4 budget=1KiB" 2>&1 | FileCheck %s --check-prefix=NEITHER
+// RUN: not koila-opt %s --koila-tile-batch="tile=4 random=per-tile" 2>&1 | FileCheck %s --check-prefix=RANDOM
+// RUN: not koila-opt %s --koila-tile-batch="tile=4 guard=none" 2>&1 | FileCheck %s --check-prefix=GUARD
+
+// Refused options; the program does not matter.
+// POWER: error: tile=3 is no power of two
+// NEGATIVE: error: tile=-4 is no power of two
+// NEITHER: error: give either tile=N (a power of two) or budget=BYTES, for example budget=64MiB
+// RANDOM: error: random=per-tile is not supported yet; use random=refuse
+// GUARD: error: unknown guard=none; use guard=warn or guard=raise
+
+// Samples meet: the error stands at the operation, with the user's place.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @softmax(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    // expected-error @below {{cannot tile the batch 'B': softmax over dim 0 mixes samples}}
+    %0 = koila.softmax_int %x {dim = 0} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.relu %0 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %1 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @opaque(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    // expected-error @below {{koila does not know how 'aten::erfinv' treats samples}}
+    %0 = koila.torch_op "aten::erfinv"(%x) args [#koila.operand<0>] effects none : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %0 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
+// An effect, though it reads no batch: how often it runs could be told.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @effect(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    // expected-error @below {{'aten::rand' has effects whose order tiling would change}}
+    %0 = koila.torch_op "aten::rand"() args [] effects rng : () -> tensor<8xf32>
+    %1 = koila.mul_Tensor %x, %0 : (tensor<?x8xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+    return %1 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @flow(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}, %p: i1 {koila.name = "p"}) {
+    // expected-error @below {{control flow is not supported yet}}
+    scf.if %p {
+      %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    }
+    return
+  }
+}
+
+// -----
+
+// A batch size that tracing wrote into a view.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @literal(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x?xf32> {
+    // expected-error @below {{a literal batch size was perhaps baked in by tracing}}
+    %0 = koila.view %x {size = array<i64: 64, -1>} : (tensor<?x8xf32>) -> tensor<?x?xf32>
+    return %0 : tensor<?x?xf32>
+  }
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  // expected-error @below {{cannot tile the batch 'B': an argument has the batch in two dims}}
+  func.func @twice(%x: tensor<?x?xf32> {koila.name = "x", koila.dims = #koila.dims<[B, B]>}) {
+    return
+  }
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  // expected-error @below {{no argument has a dim that is a multiple of 'B'; give one by --input, for example 'x=float32[B,3,224,224]'}}
+  func.func @absent(%x: tensor<8xf32> {koila.name = "x"}) {
+    return
+  }
+}
+
+// -----
+
+// expected-error @below {{no symbol is the batch: give one by --input}}
+func.func @no_symbol(%x: tensor<8xf32> {koila.name = "x"}) {
+  return
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  // expected-error @below {{is tiled already; compile the original program instead}}
+  func.func @again(%x: tensor<?xf32> {koila.name = "x", koila.dims = #koila.dims<[B]>}) attributes {koila.tiled = {tile = 2 : i64, guard = "warn", batch_symbol = "B"}} {
+    return
+  }
+}
+
+// -----
+
+// expected-error @below {{the shape of argument 0 is not known; give --input}}
+func.func @unknown(%x: tensor<*x!koila.any> {koila.name = "x"}) {
+  return
+}
