@@ -367,6 +367,9 @@ struct PeakMemoryAnalysis::Impl {
       run.live = std::move(live);
       run.liveBytes = liveBytes;
     }
+    // What makes results of its own is an operation like any other.
+    if (!isa<RegionBranchOpInterface>(op))
+      runOperation(op, run);
   }
 
   /// The symbols on which sizes and inner bounds of a loop's body depend.
@@ -410,8 +413,9 @@ struct PeakMemoryAnalysis::Impl {
     if (!from || !to || !step || *step <= 0) {
       if (run.missing.empty())
         markInexact(*loop, "the trip count of a loop is not known", run);
-      for (Block &block : body)
-        runBlock(block, run);
+      for (Region *region : loop.getLoopRegions())
+        for (Block &block : *region)
+          runBlock(block, run);
       return;
     }
     // The integers that change from iteration to iteration.

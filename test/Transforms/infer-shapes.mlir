@@ -37,10 +37,11 @@ module attributes {koila.training = false} {
 
 // -----
 
-// A static batch keeps the number in the type, and the name in the dims.
+// A static batch keeps the number in the argument and its assumption, and the
+// name in the dims, so that it can still be tiled.
 // CHECK-LABEL: func.func @static_batch
 // CHECK: koila.assume extent %{{.*}}[0] is #koila.expr<8>
-// CHECK: koila.relu {{.*}} -> tensor<8x4xf32>
+// CHECK: koila.relu {{.*}} -> tensor<?x4xf32>
 module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, lower = 8, upper = 8, batch = true>]} {
   func.func @static_batch(%x: tensor<8x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<8x4xf32> {
     %0 = koila.relu %x : (tensor<8x4xf32>) -> tensor<8x4xf32>

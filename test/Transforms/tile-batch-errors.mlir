@@ -108,3 +108,15 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 func.func @unknown(%x: tensor<*x!koila.any> {koila.name = "x"}) {
   return
 }
+
+// -----
+
+// The number of samples is a result.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @returned(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<?x8xf32>, i64) {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %n = koila.size_int %0 {dim = 0} : (tensor<?x8xf32>) -> i64
+    // expected-error @below {{the program returns a number that follows the batch}}
+    return %0, %n : tensor<?x8xf32>, i64
+  }
+}

@@ -94,9 +94,14 @@ LogicalResult RefineOp::inferShapes(ShapeRule &rule) {
                             << " for a tensor of rank " << info.getRank();
   else if (info.hasRank() && stated.hasRank())
     // A static extent in the type says more than a symbol.
-    for (auto [dim, known] : llvm::zip_equal(*info.dims, *stated.dims))
-      if (known.getConstant() && !dim.getConstant())
+    for (auto [dim, known] : llvm::zip_equal(*info.dims, *stated.dims)) {
+      auto lhs = dim.getConstant(), rhs = known.getConstant();
+      if (lhs && rhs && *lhs != *rhs)
+        return rule.emitError()
+               << "cannot turn extent " << *lhs << " into " << *rhs;
+      if (rhs && !lhs)
         dim = known;
+    }
   if (!info.elementType)
     info.elementType = stated.elementType;
   rule.setResult(0, info);
@@ -177,6 +182,19 @@ LogicalResult TorchOpaqueOp::verify() {
     return emitOpError() << "has " << getAliases()->size()
                          << " alias entries for " << getNumResults()
                          << " results";
+  if (ArrayAttr aliases = getAliasesAttr())
+    for (Attribute entry : aliases) {
+      auto operands = dyn_cast<ArrayAttr>(entry);
+      bool valid =
+          operands && llvm::all_of(operands, [&](Attribute operand) {
+            auto index = dyn_cast<IntegerAttr>(operand);
+            return index && index.getValue().getSignificantBits() <= 64 &&
+                   index.getInt() >= 0 && index.getInt() < getNumOperands();
+          });
+      if (!valid)
+        return emitOpError() << "has an alias entry " << entry
+                             << " that is no list of operand indices";
+    }
   return verifyArguments(*this, getArguments());
 }
 

@@ -194,10 +194,11 @@ LogicalResult rules::inferBinary(ShapeRule &rule, Value self, Value other) {
       return failure();
     for (int64_t index = 0; index < rank; ++index) {
       int64_t left = index - (rank - lhs.getRank());
-      auto extent = dims[index].getConstant();
-      auto own =
-          left < 0 ? std::optional<int64_t>(-1) : lhs.dim(left).getConstant();
-      if (extent && own && *extent != *own)
+      // An extent of one that is written must stay one.
+      if (left < 0 ||
+          (lhs.dim(left).isConstant(1) &&
+           proveEqual(dims[index], lhs.dim(left)) != Proof::Yes) ||
+          proveEqual(dims[index], lhs.dim(left)) == Proof::No)
         return rule.emitError()
                << "the broadcast shape does not fit the tensor that is "
                << "written in place";

@@ -67,9 +67,10 @@ LogicalResult rules::inferConvolution(ShapeRule &rule,
   if (!batched && (input.getRank() != rank + 1 || !conv.allowsUnbatched))
     return rule.emitError()
            << "expects an input of rank " << rank + 2
-           << (conv.allowsUnbatched ? ", or one less without batch, got "
-                                    : ", got ")
-           << input.getRank();
+           << (conv.allowsUnbatched
+                   ? " (or " + std::to_string(rank + 1) + " without batch)"
+                   : std::string())
+           << ", got " << input.getRank();
   if (weight.getRank() != rank + 2)
     return rule.emitError() << "expects a weight of rank " << rank + 2
                             << ", got " << weight.getRank();

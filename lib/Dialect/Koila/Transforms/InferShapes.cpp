@@ -18,9 +18,8 @@ namespace koila {
 using namespace mlir;
 using namespace koila;
 
-/// The type of `value` with what `info` adds. A static extent in the type
-/// stays: it may say more than the expression, which keeps the symbol of a
-/// batch that has one value.
+/// The type of `value` with what `info` adds. An extent over symbols is `?`,
+/// also where the symbol has one value only: the expression keeps the batch.
 static Type refine(Value value, const ValueInfo &info) {
   auto type = dyn_cast<TensorType>(value.getType());
   if (!type || !info.tensor)
@@ -32,6 +31,33 @@ static Type refine(Value value, const ValueInfo &info) {
     return type.hasRank() ? RankedTensorType::get(type.getShape(), element)
                           : Type(UnrankedTensorType::get(element));
   return RankedTensorType::get(found.getShape(), element);
+}
+
+/// Says where what is stated of a value contradicts what is inferred.
+static LogicalResult checkStated(Value value, Type type) {
+  auto stated = dyn_cast<TensorType>(value.getType());
+  auto found = dyn_cast<TensorType>(type);
+  if (!stated || !found)
+    return success();
+  if (!isa<AnyType>(stated.getElementType()) &&
+      !isa<AnyType>(found.getElementType()) &&
+      stated.getElementType() != found.getElementType())
+    return emitError(value.getLoc())
+           << "has result element type " << stated.getElementType()
+           << ", the operands give " << found.getElementType();
+  if (!stated.hasRank() || !found.hasRank())
+    return success();
+  if (stated.getRank() != found.getRank())
+    return emitError(value.getLoc())
+           << "has a result of rank " << stated.getRank()
+           << ", the operands give rank " << found.getRank();
+  for (int64_t dim = 0; dim < stated.getRank(); ++dim)
+    if (!stated.isDynamicDim(dim) && !found.isDynamicDim(dim) &&
+        stated.getDimSize(dim) != found.getDimSize(dim))
+      return emitError(value.getLoc())
+             << "has result extent " << stated.getDimSize(dim) << " in dim "
+             << dim << ", the operands give " << found.getDimSize(dim);
+  return success();
 }
 
 /// Where a region operation hands on a value that is known better, or worse,
@@ -119,8 +145,11 @@ LogicalResult koila::inferShapes(ModuleOp module) {
       return failure();
     // Region operations, their arguments, yields and results take one fact
     // from the fixed point, so that they stay consistent.
+    bool contradicted = false;
     auto apply = [&](Value value) {
-      value.setType(refine(value, dims.lookup(value)));
+      Type type = refine(value, dims.lookup(value));
+      contradicted |= failed(checkStated(value, type));
+      value.setType(type);
     };
     function->walk<WalkOrder::PreOrder>([&](Operation *op) {
       // Weights are typed by their declaration, and a refinement by itself.
@@ -135,6 +164,8 @@ LogicalResult koila::inferShapes(ModuleOp module) {
           if (op != function.getOperation())
             llvm::for_each(block.getArguments(), apply);
     });
+    if (contradicted)
+      return failure();
     function->walk(alignTypes);
     Operation *terminator = function.getFunctionBody().front().getTerminator();
     auto builtin = dyn_cast<func::FuncOp>(function.getOperation());

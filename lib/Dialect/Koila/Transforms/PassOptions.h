@@ -58,7 +58,8 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
       failed(checkUnset(op, "grads", pass.grads)))
     return mlir::failure();
   if (pass.threads < 0)
-    return op->emitError() << "threads=" << pass.threads << " is negative";
+    return op->emitError() << "threads=" << static_cast<int64_t>(pass.threads)
+                           << " is negative";
   PeakMemoryOptions options;
   options.function = pass.function;
   options.threads = pass.threads;
