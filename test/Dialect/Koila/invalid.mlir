@@ -283,7 +283,7 @@ func.func @conv_stride(%x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
 // -----
 
 func.func @conv_rank(%x: tensor<8x8xf32>, %w: tensor<6x3x3x3xf32>) {
-  // expected-error @below {{expects an input of rank 4, or one less without batch, got 2}}
+  // expected-error @below {{expects an input of rank 4 (or 3 without batch), got 2}}
   %0 = koila.conv2d %x, %w {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>} : (tensor<8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<*xf32>
   return
 }
