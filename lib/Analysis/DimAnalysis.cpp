@@ -147,8 +147,11 @@ public:
       return ValueInfo();
     };
     ShapeRule shapes(op, lookup);
+    // On the way to the fixed point facts can contradict each other that the
+    // program does not: one operand may still be a constant that a loop is
+    // about to lose. Errors are judged at the end.
     if (failed(rule.inferShapes(shapes)))
-      return failure();
+      return success();
     for (auto [lattice, info, result] :
          llvm::zip_equal(results, shapes.getResults(), op->getResults())) {
       DimState state;
@@ -253,9 +256,13 @@ DimAnalysis::DimAnalysis(Operation *function) {
     DataFlowSolver solver;
     dataflow::loadBaselineAnalyses(solver);
     solver.load<DimPropagation>(symbols, lost);
-    if (failed(solver.initializeAndRun(function))) {
-      valid = false;
-      return;
+    {
+      ScopedDiagnosticHandler silence(function->getContext(),
+                                      [](Diagnostic &) { return success(); });
+      if (failed(solver.initializeAndRun(function))) {
+        valid = false;
+        return;
+      }
     }
     size_t before = lost.size();
     forEachMerged(function, [&](Value value) {
@@ -275,6 +282,10 @@ DimAnalysis::DimAnalysis(Operation *function) {
       for (Region &region : op->getRegions())
         for (Block &block : region)
           llvm::for_each(block.getArguments(), record);
+    });
+    function->walk([&](ShapeRuleInterface op) {
+      ShapeRule rule(op, [&](Value value) { return lookup(value); });
+      valid &= succeeded(op.inferShapes(rule));
     });
     return;
   }

@@ -8,6 +8,7 @@
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace koila;
@@ -79,6 +80,28 @@ struct IndexCastModel
     if (DimExpr value = rule.integer(op->getOperand(0)))
       rule.setInteger(0, value);
     return success();
+  }
+};
+
+/// A number of samples times a constant follows the batch as well.
+struct MulBatch : BatchRuleInterface::ExternalModel<MulBatch, arith::MulIOp> {
+  void inferBatch(Operation *op, BatchRule &rule) const {
+    for (unsigned side : {0, 1}) {
+      BatchFact fact = rule.fact(op->getOperand(side));
+      APInt factor;
+      if (!fact.isAt() ||
+          !matchPattern(op->getOperand(1 - side), m_ConstantInt(&factor)) ||
+          !factor.isStrictlyPositive() || factor.getActiveBits() > 31)
+        continue;
+      fact.factor *= factor.getSExtValue();
+      return rule.setResult(0, fact);
+    }
+  }
+};
+struct IndexCastBatch
+    : BatchRuleInterface::ExternalModel<IndexCastBatch, arith::IndexCastOp> {
+  void inferBatch(Operation *op, BatchRule &rule) const {
+    rule.setResult(0, rule.fact(op->getOperand(0)));
   }
 };
 
@@ -192,6 +215,8 @@ void koila::attachExternalModels(MLIRContext *context) {
   arith::MinSIOp::attachInterface<MinModel>(*context);
   arith::MaxSIOp::attachInterface<MaxModel>(*context);
   arith::IndexCastOp::attachInterface<IndexCastModel>(*context);
+  arith::MulIOp::attachInterface<MulBatch>(*context);
+  arith::IndexCastOp::attachInterface<IndexCastBatch>(*context);
   tensor::EmptyOp::attachInterface<EmptyShape>(*context);
   tensor::DimOp::attachInterface<DimShape>(*context);
   tensor::ExtractSliceOp::attachInterface<ExtractShape>(*context);

@@ -587,10 +587,10 @@ class Oracle:
     def judge_refusal(self, case, message):
         if BAKED_IN.search(message):
             self.counts[case.op]["baked in"] += 1
-        elif ((MIXES.search(message) or "is always empty" in message)
-              and not run_eagerly(case, 7).numel()):
-            # Samples without elements meet as little as they do not, and there
-            # is nothing to save.
+        elif ("is always empty" in message
+              or MIXES.search(message) and not run_eagerly(case, 7).numel()):
+            # Samples without elements meet as little as they do not, and what
+            # is empty saves nothing.
             self.counts[case.op]["empty"] += 1
         else:
             self.problem(case, "untiled", "not tiled although samples do not "

@@ -29,6 +29,9 @@ LogicalResult LinearOp::inferShapes(ShapeRule &rule) {
     return rule.emitError() << "the weight takes " << *expected
                             << " features, the input has " << *features;
   TensorInfo bias = rule.tensor(getBias());
+  if (bias.hasRank() && bias.getRank() > std::max<int64_t>(input.getRank(), 1))
+    return rule.emitError() << "adds a bias of rank " << bias.getRank()
+                            << " to a result of rank " << input.getRank();
   if (bias.hasRank() && bias.getRank() > 0) {
     auto count = bias.dim(bias.getRank() - 1).getConstant();
     auto out = weight.dim(0).getConstant();
