@@ -102,9 +102,17 @@ void GraphEmitter::emitFor(Operation *op) {
   tj::Block *body = node->addBlock();
   TorchValue *index = body->addInput("i");
   index->setType(c10::IntType::get());
+  int position = 0;
   for (auto [argument, init] :
        llvm::zip(loop.getRegionIterArgs(), loop.getInitArgs())) {
     TorchValue *carried = body->addInput();
+    // The compiler that reads the file back orders carried variables by name;
+    // "_100" would come before "_99".
+    std::string name = "carried_" + std::string(1, 'a' + position / 26) +
+                       std::string(1, 'a' + position % 26);
+    carried->setDebugName(name);
+    node->outputs()[carried->offset() - 1]->setDebugName(name);
+    position = std::min(position + 1, 26 * 26 - 1);
     carried->setType(lookup(init, op)->type());
     values[argument] = carried;
   }
