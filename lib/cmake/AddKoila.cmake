@@ -6,7 +6,7 @@ function(koila_compile_options target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # Known false reports of GCC 12 on std::optional and std::string.
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized
-      -Wno-restrict)
+      -Wno-restrict -Wno-stringop-overflow)
   endif()
 endfunction()
 
