@@ -137,6 +137,13 @@ with open(sysconfig.get_path("purelib") + "/koila_torch.pth", "w") as file:
   # The compiled operators of torchvision are not used, its models are.
   [[ "$(koila_python_has "$koila_python" torchvision)" == "$koila_torchvision_version"* ]] ||
     wanted+=("torchvision==$koila_torchvision_version")
+  # Networks of the corpus (docs/Corpus.md).
+  local library
+  for library in timm==1.0.31 transformers==5.23.0 \
+    segmentation_models_pytorch==0.6.0 torch_geometric==2.8.1; do
+    [[ "$(koila_python_has "$koila_python" "${library%==*}")" == "${library#*==}" ]] ||
+      wanted+=("$library")
+  done
   ((${#wanted[@]})) || return 0
   koila_say "installing Python packages: ${wanted[*]}"
   constraint="$koila_build/constraints.txt"
