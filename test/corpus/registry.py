@@ -1,0 +1,50 @@
+"""Where the files programs_*.py put their programs.
+
+A program is a function that returns a module in eval mode and the input
+specifications of koila (`float32[B,3,64,64]`, one per argument of forward).
+Its name is the name of the program. Libraries are imported inside of the
+functions: to list the programs needs none of them.
+"""
+
+import sys
+import zlib
+
+PROGRAMS = {}
+
+
+def program(function):
+    """Registers a function which returns a module and its inputs."""
+    name = function.__name__
+    assert name not in PROGRAMS, f"two programs are called {name}"
+    PROGRAMS[name] = function
+    return function
+
+
+def source_of(name):
+    """`timm` for a program of programs_timm.py."""
+    return PROGRAMS[name].__module__.removeprefix("programs_")
+
+
+def file_of(name):
+    return sys.modules[PROGRAMS[name].__module__].__file__
+
+
+def is_held_out(name):
+    """A fifth of the programs, by name: they are run and reported, but nobody
+    looks at them while mending something."""
+    return zlib.crc32(name.encode()) % 5 == 0
+
+
+def network(forward, **parts):
+    """A module with these parts (modules; tensors become buffers) and this
+    `forward(self, ...)`."""
+    import torch
+    module = type("Network", (torch.nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        if isinstance(part, torch.nn.Module):
+            module.add_module(name, part)
+        elif isinstance(part, torch.nn.Parameter):
+            module.register_parameter(name, part)
+        else:
+            module.register_buffer(name, part)
+    return module

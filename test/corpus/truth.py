@@ -1,0 +1,56 @@
+"""What PyTorch says about every value of a program.
+
+`prepare` makes the graph that koila imports, by the passes of
+lib/Target/TorchScript/Graph.cpp; those without a Python binding are written
+out here. The nodes of both are numbered alike, which `Truth` relies on and
+`kind_at` lets the caller check.
+"""
+
+import torch
+
+
+def lower_simple_tuples(graph):
+    """Reads the parts of a tuple where it is taken apart from where it was
+    put together. As LowerSimpleTuples; traces have no tuple constants."""
+    for node in list(graph.nodes()):
+        if node.kind() not in ("prim::TupleUnpack", "prim::TupleIndex"):
+            continue
+        tuple_node = node.inputsAt(0).node()
+        if tuple_node.kind() != "prim::TupleConstruct":
+            continue
+        parts = list(tuple_node.inputs())
+        if node.kind() == "prim::TupleUnpack":
+            for output, part in zip(node.outputs(), parts, strict=True):
+                output.replaceAllUsesWith(part)
+        else:
+            index = node.inputsAt(1).toIValue()
+            if index is None:
+                continue
+            node.outputsAt(0).replaceAllUsesWith(parts[index])
+
+
+def prepare(module):
+    graph = module.forward.graph.copy()
+    torch._C._jit_pass_inline(graph)
+    lower_simple_tuples(graph)
+    torch._C._jit_pass_constant_propagation_immutable_types(graph)
+    torch._C._jit_pass_constant_pooling(graph)
+    torch._C._jit_pass_dce(graph)
+    return graph
+
+
+def collect_nodes(block):
+    nodes = []
+    for node in block.nodes():
+        nodes.append(node)
+        for inner in node.blocks():
+            nodes += collect_nodes(inner)
+    return nodes
+
+
+def schema_name(node):
+    """`aten::add.Tensor`; the kind alone for what has no schema."""
+    schema = node.schema()
+    if schema == "(no schema)":
+        return node.kind()
+    return schema.split("(", 1)[0]
