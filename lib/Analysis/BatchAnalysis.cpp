@@ -81,7 +81,9 @@ public:
     // ones included.
     if (all)
       return set(SmallVector<BatchFact>(results.size(), BatchFact::free()));
+    llvm::SmallDenseSet<Value, 4> asked;
     auto lookup = [&](Value value) {
+      asked.insert(value);
       for (auto [operand, lattice] :
            llvm::zip_equal(op->getOperands(), operands))
         if (operand == value)
@@ -95,6 +97,13 @@ public:
     else if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
       rule.mix("koila does not know how '" + opaque.getCallee() +
                "' treats samples");
+    // A rule that did not look at an operand cannot vouch for a batch there.
+    for (auto [index, operand, lattice] :
+         llvm::enumerate(op->getOperands(), operands))
+      if (!lattice->getValue().fact.isFree() && !asked.contains(operand))
+        rule.mix("'" + op->getName().getStringRef() +
+                 "' has no batch rule for a batch in its operand " +
+                 Twine(index));
     return set(rule.getResults());
   }
 

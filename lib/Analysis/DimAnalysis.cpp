@@ -19,10 +19,12 @@ struct DimState {
   bool initialised = false;
   std::optional<TensorInfo> tensor;
   DimExpr integer;
+  std::optional<SmallVector<DimExpr>> list;
   bool integerLost = false;
 
   bool operator==(const DimState &other) const {
     if (initialised != other.initialised || integer != other.integer ||
+        list != other.list ||
         integerLost != other.integerLost ||
         tensor.has_value() != other.tensor.has_value())
       return false;
@@ -41,6 +43,8 @@ struct DimState {
       result.integer = {};
       result.integerLost = true;
     }
+    if (lhs.list != rhs.list)
+      result.list.reset();
     if (!lhs.tensor || !rhs.tensor) {
       result.tensor.reset();
       return result;
@@ -100,6 +104,7 @@ static ValueInfo toInfo(const DimState &state, Value value,
   ValueInfo info;
   info.tensor = state.tensor;
   info.integer = state.integer;
+  info.list = state.list;
   MLIRContext *context = value.getContext();
   if (!info.integer && value.getType().isIntOrIndex())
     info.integer = DimExpr::symbol(context, symbols.get(value));
@@ -158,6 +163,7 @@ public:
       state.initialised = true;
       state.tensor = info.tensor;
       state.integer = info.integer;
+      state.list = info.list;
       // What no rule says, the type may.
       if (!state.tensor && isa<TensorType>(result.getType()))
         state.tensor = stated(result);

@@ -115,6 +115,42 @@ Type koila::getTensorType(const TensorInfo &info, MLIRContext *context) {
 // Carriers of the rules
 //===----------------------------------------------------------------------===//
 
+bool OperatorArguments::has(StringRef name) const {
+  return static_cast<bool>(op->getAttr(name));
+}
+
+/// How many operands of the group `attr` marks.
+static unsigned countMarkers(Attribute attr) {
+  if (auto integer = dyn_cast_or_null<IntegerAttr>(attr))
+    return integer.getType().isInteger(64) &&
+           ShapedType::isDynamic(integer.getInt());
+  if (auto list = dyn_cast_or_null<DenseI64ArrayAttr>(attr))
+    return llvm::count_if(list.asArrayRef(), ShapedType::isDynamic);
+  return isa_and_nonnull<DynamicAttr>(attr);
+}
+
+OperandRange OperatorArguments::getDynamic() const {
+  unsigned count = 0;
+  for (StringAttr name : op->getRegisteredInfo()->getAttributeNames())
+    count += countMarkers(op->getAttr(name));
+  return op->getOperands().take_back(std::min(count, op->getNumOperands()));
+}
+
+Value OperatorArguments::getDynamic(StringRef name, unsigned index) const {
+  Attribute attr = op->getAttr(name);
+  unsigned own = countMarkers(attr);
+  if (index >= own)
+    return {};
+  unsigned position = index;
+  for (StringAttr other : op->getRegisteredInfo()->getAttributeNames()) {
+    if (other == name)
+      break;
+    position += countMarkers(op->getAttr(other));
+  }
+  OperandRange group = getDynamic();
+  return position < group.size() ? group[position] : Value();
+}
+
 ShapeRule::ShapeRule(Operation *op, Lookup lookup)
     : op(op), lookup(lookup), results(op->getNumResults()) {}
 
@@ -145,6 +181,54 @@ InFlightDiagnostic ShapeRule::emitError() const {
 }
 
 DimExpr ShapeRule::integer(Value value) const { return lookup(value).integer; }
+
+DimExpr ShapeRule::integerArgument(StringRef name) const {
+  if (Value dynamic = OperatorArguments(op).getDynamic(name))
+    return integer(dynamic);
+  auto attr = dyn_cast_or_null<IntegerAttr>(op->getAttr(name));
+  return attr && !countMarkers(attr)
+             ? constant(attr.getValue().getSExtValue())
+             : DimExpr();
+}
+
+std::optional<SmallVector<DimExpr>>
+ShapeRule::integerList(StringRef name) const {
+  auto attr = dyn_cast_or_null<DenseI64ArrayAttr>(op->getAttr(name));
+  if (!attr)
+    return std::nullopt;
+  OperatorArguments arguments(op);
+  SmallVector<DimExpr> elements;
+  unsigned marked = 0;
+  for (int64_t element : attr.asArrayRef()) {
+    if (!ShapedType::isDynamic(element)) {
+      elements.push_back(constant(element));
+      continue;
+    }
+    Value value = arguments.getDynamic(name, marked++);
+    if (!value)
+      return std::nullopt;
+    if (!isa<ListType>(value.getType())) {
+      elements.push_back(integer(value));
+      continue;
+    }
+    auto list = lookup(value).list;
+    if (!list)
+      return std::nullopt;
+    elements.append(*list);
+  }
+  return elements;
+}
+
+Type ShapeRule::numberType(StringRef name) const {
+  Type type;
+  if (Value dynamic = OperatorArguments(op).getDynamic(name))
+    type = dynamic.getType();
+  else if (auto attr = dyn_cast_or_null<TypedAttr>(op->getAttr(name)))
+    type = attr.getType();
+  return type && (type.isInteger(64) || type.isF64() || type.isInteger(1))
+             ? type
+             : Type();
+}
 
 BatchRule::BatchRule(Operation *op, llvm::function_ref<BatchFact(Value)> facts,
                      ShapeRule::Lookup shapes)

@@ -12,6 +12,9 @@
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Analysis/TieResolution.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
+#include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
+#include "koila/Dialect/Koila/IR/KoilaNormOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 #include <random>

@@ -54,3 +54,42 @@ def schema_name(node):
     if schema == "(no schema)":
         return node.kind()
     return schema.split("(", 1)[0]
+
+
+# Nodes whose results are no values of their own in koila's program.
+CONTAINERS = {
+    "prim::Constant", "prim::GetAttr", "prim::ListConstruct",
+    "prim::TupleConstruct", "prim::DictConstruct", "prim::ListUnpack",
+    "prim::TupleUnpack", "prim::TupleIndex", "prim::TupleSlice",
+    "prim::unchecked_cast", "aten::__getitem__",
+}
+
+
+class Truth:
+    """Runs a program with every tensor, list of tensors and integer as a
+    result, and keeps shapes, types and numbers."""
+
+    def __init__(self, module):
+        self.module = module
+        graph = prepare(module)
+        self.nodes = collect_nodes(graph)
+        self.names = [schema_name(node) for node in self.nodes]
+        self.places = []
+        for _ in list(graph.outputs()):
+            graph.eraseOutput(0)
+        for index, node in enumerate(self.nodes):
+            if node.kind() in ("prim::Constant", "prim::GetAttr"):
+                continue
+            for number, output in enumerate(node.outputs()):
+                if str(output.type()) in ("Tensor", "Tensor[]", "int"):
+                    graph.registerOutput(output)
+                    self.places.append((index, number))
+        graph.makeMultiOutputIntoTuple()
+        self.function = torch._C._create_function_from_graph("forward", graph)
+
+    def run(self, inputs):
+        """(node, result) -> a tensor, a list of tensors or an integer."""
+        torch.manual_seed(0)
+        with torch.no_grad():
+            values = self.function(self.module._c, *inputs)
+        return dict(zip(self.places, values, strict=True))

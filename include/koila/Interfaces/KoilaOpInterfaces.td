@@ -15,7 +15,9 @@ def Koila_TorchOperatorInterface : OpInterface<"TorchOperatorInterface"> {
   let description = [{
     An operation with an ATen operator behind it. Import and emission build
     and print the operator from its schema alone: every schema argument is an
-    operand or an attribute of the same name.
+    operand or an attribute of the same name. Of a list of optional tensors
+    the given ones are operands, and an attribute `<name>_mask` says where they
+    stand. A list of tensors that the operator returns is as many results.
   }];
   let methods = [
     StaticInterfaceMethod<[{
@@ -26,6 +28,11 @@ def Koila_TorchOperatorInterface : OpInterface<"TorchOperatorInterface"> {
       The schema of the in-place twin, empty if there is none. A twin writes
       its first argument and returns it.
     }], "::llvm::StringRef", "getInPlaceSchema">,
+    StaticInterfaceMethod<[{
+      True if arguments that are no tensors may be computed: the last operand
+      group, `dynamic`, then holds them (OperatorArguments in Rules.h).
+    }], "bool", "takesDynamic", (ins),
+    [{ return requires(ConcreteOp op) { op.getDynamic(); }; }]>,
     InterfaceMethod<[{
       False if these attribute values make the operator something that the
       operation does not describe, for example batch_norm in training mode,

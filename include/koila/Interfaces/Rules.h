@@ -50,17 +50,42 @@ struct TensorInfo {
   }
 };
 
-/// What is known of any value: a tensor, an integer, or nothing.
+/// What is known of any value: a tensor, an integer, a list of integers, or
+/// nothing.
 struct ValueInfo {
   std::optional<TensorInfo> tensor;
   /// The value of an integer; null if unknown or no integer.
   DimExpr integer;
+  /// The elements of a list of integers; a null element is unknown.
+  std::optional<llvm::SmallVector<DimExpr>> list;
 };
 
 /// From the type alone; each `?` becomes the symbol `<prefix>d<dim>`.
 TensorInfo getTensorInfoFromType(mlir::Type type, llvm::StringRef prefix);
 /// The builtin tensor type that says as much of `info` as a type can.
 mlir::Type getTensorType(const TensorInfo &info, mlir::MLIRContext *context);
+
+/// The arguments of an operator that are no tensors, by their names in the
+/// schema. A literal is an attribute. A computed one is marked there, by
+/// `ShapedType::kDynamic` for an integer or an element of a list and by
+/// `#koila.dynamic` for a number, and is the next operand of the last operand
+/// group, in the order of the arguments. A list with one marker may as a whole
+/// be an operand of list type.
+class OperatorArguments {
+public:
+  explicit OperatorArguments(mlir::Operation *op) : op(op) {}
+
+  /// False for None.
+  bool has(llvm::StringRef name) const;
+  /// The operand behind the argument, or behind the marked element `index` of
+  /// a list; null for a literal.
+  mlir::Value getDynamic(llvm::StringRef name, unsigned index = 0) const;
+  /// All operands of the group.
+  mlir::OperandRange getDynamic() const;
+
+private:
+  mlir::Operation *op;
+};
 
 class ShapeRule {
 public:
@@ -72,6 +97,17 @@ public:
   /// Facts of an operand; a null value (absent optional) gives nothing known.
   TensorInfo tensor(mlir::Value value) const;
   DimExpr integer(mlir::Value value) const;
+  /// An integer argument, literal or computed; null if unknown or None.
+  DimExpr integerArgument(llvm::StringRef name) const;
+  /// A list of integers; none if its length is unknown, or for None. An
+  /// element may be null.
+  std::optional<llvm::SmallVector<DimExpr>>
+  integerList(llvm::StringRef name) const;
+  /// The type of a number: i64, f64 or i1; null if unknown.
+  mlir::Type numberType(llvm::StringRef name) const;
+  bool hasArgument(llvm::StringRef name) const {
+    return OperatorArguments(op).has(name);
+  }
   DimExpr constant(int64_t value) const {
     return DimExpr::constant(getContext(), value);
   }
@@ -80,6 +116,9 @@ public:
   }
   void setInteger(unsigned index, DimExpr value) {
     results[index].integer = value;
+  }
+  void setList(unsigned index, llvm::ArrayRef<DimExpr> elements) {
+    results[index].list.emplace(elements.begin(), elements.end());
   }
   /// An error at the operation.
   mlir::InFlightDiagnostic emitError() const;
@@ -142,6 +181,11 @@ public:
   mlir::Operation *getOp() const { return op; }
   /// Facts of an operand; a null value is Free.
   BatchFact fact(mlir::Value value) const;
+  /// Facts of an argument that is no tensor; a literal is Free. Of a list,
+  /// those of the marked element `index`.
+  BatchFact argumentFact(llvm::StringRef name, unsigned index = 0) const {
+    return fact(OperatorArguments(op).getDynamic(name, index));
+  }
   TensorInfo tensor(mlir::Value value) const;
   void setResult(unsigned index, BatchFact fact) { results[index] = fact; }
   void setAll(const BatchFact &fact);

@@ -193,49 +193,54 @@ void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
       inPlace ? *info.inPlaceSchema : *info.schema;
   const std::vector<c10::Argument> &arguments = info.schema->arguments();
 
-  // How many operands each tensor argument has.
+  // How many operands each tensor argument has; computed arguments come last.
+  OperatorArguments computed(op);
+  int64_t numTensors = op->getNumOperands() - computed.getDynamic().size();
   llvm::SmallVector<int64_t> segments;
   if (info.hasSegments) {
     llvm::append_range(
         segments, op->getAttrOfType<DenseI32ArrayAttr>("operandSegmentSizes")
                       .asArrayRef());
   } else {
-    int64_t dynamic = 0, required = 0;
-    for (const c10::Argument &argument : arguments) {
-      Attribute attr = op->getAttr(argument.name());
-      if (info.isAttribute(argument.name())) {
-        if (auto sizes = dyn_cast_or_null<DenseI64ArrayAttr>(attr))
-          dynamic += llvm::count(sizes.asArrayRef(), ShapedType::kDynamic);
-      } else if (argument.type()->kind() == c10::TypeKind::TensorType) {
-        ++required;
-      }
-    }
+    auto isRequired = [](const c10::Argument &argument) {
+      return argument.type()->kind() == c10::TypeKind::TensorType;
+    };
+    int64_t left = numTensors;
+    for (const c10::Argument &argument : arguments)
+      left -= !info.isAttribute(argument.name()) && isRequired(argument);
     // At most one argument is optional or a list; it takes what is left.
-    int64_t left = op->getNumOperands() - dynamic - required;
     for (const c10::Argument &argument : arguments)
       if (!info.isAttribute(argument.name()))
-        segments.push_back(
-            argument.type()->kind() == c10::TypeKind::TensorType ? 1 : left);
+        segments.push_back(isRequired(argument) ? 1 : left);
   }
 
-  int64_t numTensors = 0;
-  for (auto [argument, segment] : llvm::zip(
-           llvm::make_filter_range(arguments,
-                                   [&](const c10::Argument &argument) {
-                                     return !info.isAttribute(argument.name());
-                                   }),
-           segments))
-    numTensors += segment;
-
   llvm::SmallVector<TorchValue *> inputs;
-  size_t next = 0, segment = 0, nextDynamic = numTensors;
+  size_t next = 0, segment = 0;
+  auto emitDynamic = [&](const c10::Argument &argument, unsigned index) {
+    Value value = computed.getDynamic(argument.name(), index);
+    if (!value)
+      refuse(op->getLoc(), Twine("'") + op->getName().getStringRef() +
+                               "' lacks an operand for argument '" +
+                               argument.name() + "'");
+    return lookup(value, op);
+  };
   for (const c10::Argument &argument : arguments) {
     if (!info.isAttribute(argument.name())) {
+      c10::TypePtr element = getElementType(argument.type());
+      auto mask = op->getAttrOfType<DenseBoolArrayAttr>(argument.name() +
+                                                        "_mask");
       llvm::SmallVector<TorchValue *> tensors;
-      for (int64_t i = 0; i < segments[segment]; ++i)
-        tensors.push_back(lookup(op->getOperand(next++), op));
-      ++segment;
-      if (c10::TypePtr element = getElementType(argument.type()))
+      int64_t count = segments[segment++];
+      if (mask) {
+        for (bool given : mask.asArrayRef())
+          tensors.push_back(given && next < op->getNumOperands()
+                                ? lookup(op->getOperand(next++), op)
+                                : constant(c10::IValue()));
+      } else {
+        for (int64_t i = 0; i < count; ++i)
+          tensors.push_back(lookup(op->getOperand(next++), op));
+      }
+      if (element)
         inputs.push_back(list(tensors, element));
       else
         inputs.push_back(tensors.empty() ? constant(c10::IValue())
@@ -245,14 +250,23 @@ void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
     Attribute attr = op->getAttr(argument.name());
     if (auto sizes = dyn_cast_or_null<DenseI64ArrayAttr>(attr)) {
       llvm::SmallVector<TorchValue *> elements;
+      unsigned marked = 0;
       for (int64_t size : sizes.asArrayRef())
-        elements.push_back(size == ShapedType::kDynamic
-                               ? lookup(op->getOperand(nextDynamic++), op)
+        elements.push_back(ShapedType::isDynamic(size)
+                               ? emitDynamic(argument, marked++)
                                : integer(size));
-      inputs.push_back(list(elements, c10::IntType::get()));
+      // A computed list, or one of literals and computed elements.
+      bool whole = elements.size() == 1 &&
+                   elements[0]->type()->kind() == c10::TypeKind::ListType;
+      inputs.push_back(whole ? elements[0]
+                             : list(elements, c10::IntType::get()));
+    } else if (computed.getDynamic(argument.name())) {
+      inputs.push_back(emitDynamic(argument, 0));
     } else if (attr) {
       inputs.push_back(fromAttr(attr, argument.type(), op, {}));
-    } else if (!argument.default_value()) {
+    } else if (!argument.default_value() ||
+               argument.type()->kind() == c10::TypeKind::OptionalType) {
+      // An attribute that is left out is None.
       inputs.push_back(constant(c10::IValue()));
     } else if (argument.default_value()->isIntList()) {
       llvm::SmallVector<TorchValue *> elements;
@@ -262,6 +276,25 @@ void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
     } else {
       inputs.push_back(constant(*argument.default_value()));
     }
+  }
+
+  const c10::TypePtr &returned = schema.returns().empty()
+                                     ? c10::NoneType::get()
+                                     : schema.returns()[0].type();
+  if (op->getNumResults() > 0 && isa<TensorType>(op->getResultTypes()[0]) &&
+      returned->kind() == c10::TypeKind::ListType) {
+    Node *node =
+        insert(op, c10::Symbol::fromQualString(schema.name()), inputs, 1);
+    node->output()->setType(returned);
+    checkOverload(node, op, getQualifiedName(schema));
+    Node *unpack = graph.insertNode(
+        graph.createListUnpack(node->output(), op->getNumResults()));
+    for (auto [result, output] :
+         llvm::zip(op->getResults(), unpack->outputs())) {
+      output->setType(c10::TensorType::get());
+      values[result] = output;
+    }
+    return;
   }
 
   Node *node = insert(op, c10::Symbol::fromQualString(schema.name()), inputs,

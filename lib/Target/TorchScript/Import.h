@@ -88,6 +88,9 @@ private:
   mlir::Operation *importOperator(Node *node, const OperatorInfo &info,
                                   bool inPlace);
   mlir::Operation *importOpaque(Node *node);
+  mlir::Attribute getMarker(c10::TypePtr type, const TorchValue *value);
+  std::optional<llvm::SmallVector<const TorchValue *>>
+  getListElements(Node *node);
   mlir::Attribute encodeOperand(const TorchValue *value, bool literalLists,
                                 llvm::SmallVectorImpl<mlir::Value> &operands);
   mlir::Operation *createOpaque(llvm::StringRef callee,

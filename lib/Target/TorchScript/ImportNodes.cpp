@@ -157,6 +157,60 @@ static Attribute getArgumentAttr(c10::TypePtr type, Attribute literal,
   }
 }
 
+/// What stands in an attribute for a computed argument as a whole; null if no
+/// attribute of that type can.
+Attribute FunctionImporter::getMarker(c10::TypePtr type,
+                                      const TorchValue *value) {
+  auto it = values.find(value);
+  if (it == values.end())
+    return {};
+  if (auto optional = type->cast<c10::OptionalType>())
+    type = optional->getElementType();
+  Type found = it->second.getType();
+  switch (type->kind()) {
+  case c10::TypeKind::IntType:
+  case c10::TypeKind::SymIntType:
+    return found.isInteger(64)
+               ? Attribute(builder.getI64IntegerAttr(ShapedType::kDynamic))
+               : Attribute();
+  case c10::TypeKind::NumberType:
+    return found.isInteger(64) || found.isF64() || found.isInteger(1)
+               ? Attribute(DynamicAttr::get(context))
+               : Attribute();
+  case c10::TypeKind::ListType: {
+    auto list = dyn_cast<koila::ListType>(found);
+    return list && list.getElementType().isInteger(64)
+               ? Attribute(builder.getDenseI64ArrayAttr(ShapedType::kDynamic))
+               : Attribute();
+  }
+  default:
+    return {};
+  }
+}
+
+/// Per element of the list of tensors that `node` returns, the value that is
+/// it, or null. Empty if the node returns no such list; none if the list is
+/// used otherwise than by taking its elements.
+std::optional<llvm::SmallVector<const torch::jit::Value *>>
+FunctionImporter::getListElements(Node *node) {
+  llvm::SmallVector<const TorchValue *> elements;
+  if (node->outputs().size() != 1)
+    return elements;
+  const TorchValue *output = node->output();
+  if (output->type()->kind() != c10::TypeKind::ListType)
+    return elements;
+  if (output->type()->containedType(0)->kind() != c10::TypeKind::TensorType)
+    return elements;
+  if (output->uses().size() != 1 ||
+      output->uses()[0].user->kind() != prim::ListUnpack)
+    return std::nullopt;
+  const Node *unpack = output->uses()[0].user;
+  elements.append(unpack->outputs().begin(), unpack->outputs().end());
+  if (elements.empty())
+    return std::nullopt;
+  return elements;
+}
+
 Operation *FunctionImporter::importOperator(Node *node,
                                             const OperatorInfo &info,
                                             bool inPlace) {
@@ -180,7 +234,14 @@ Operation *FunctionImporter::importOperator(Node *node,
         attrs.emplace_back(builder.getStringAttr(argument.name()), attr);
         continue;
       }
-      // Only sizes may be computed, element by element.
+      if (!info.takesDynamic)
+        return nullptr;
+      if (Attribute marker = getMarker(argument.type(), input)) {
+        dynamic.push_back(input);
+        attrs.emplace_back(builder.getStringAttr(argument.name()), marker);
+        continue;
+      }
+      // The elements of a list of integers may be computed one by one.
       if (input->node()->kind() != prim::ListConstruct)
         return nullptr;
       llvm::SmallVector<int64_t> elements;
@@ -200,6 +261,8 @@ Operation *FunctionImporter::importOperator(Node *node,
       continue;
     }
     segments.push_back(0);
+    llvm::SmallVector<bool> mask;
+    bool masked = info.isAttribute(argument.name() + "_mask");
     auto addTensor = [&](const TorchValue *value) {
       if (value->type()->kind() != c10::TypeKind::TensorType) {
         const ModuleAttribute *attribute = getModuleAttribute(value);
@@ -214,9 +277,16 @@ Operation *FunctionImporter::importOperator(Node *node,
       // The elements of a list that only this operator sees.
       if (input->node()->kind() != prim::ListConstruct)
         return nullptr;
-      for (const TorchValue *element : input->node()->inputs())
-        if (!addTensor(element))
+      for (const TorchValue *element : input->node()->inputs()) {
+        std::optional<c10::IValue> literal = getLiteral(element);
+        mask.push_back(!(literal && literal->isNone()));
+        if ((mask.back() || !masked) && !addTensor(element))
           return nullptr;
+      }
+      if (masked)
+        attrs.emplace_back(
+            builder.getStringAttr(argument.name() + "_mask"),
+            builder.getDenseBoolArrayAttr(mask));
       continue;
     }
     std::optional<c10::IValue> literal = getLiteral(input);
@@ -232,14 +302,20 @@ Operation *FunctionImporter::importOperator(Node *node,
   for (const TorchValue *value : dynamic)
     state.operands.push_back(getValue(value));
   if (info.hasSegments) {
-    if (!dynamic.empty())
+    if (info.takesDynamic)
       segments.push_back(dynamic.size());
     attrs.emplace_back(builder.getStringAttr("operandSegmentSizes"),
                        builder.getDenseI32ArrayAttr(segments));
   }
   state.addAttributes(attrs);
-  for (const TorchValue *output : node->outputs())
-    state.addTypes(convertType(output->type(), context));
+  auto elements = getListElements(node);
+  if (!elements)
+    return nullptr;
+  if (elements->empty())
+    for (const TorchValue *output : node->outputs())
+      state.addTypes(convertType(output->type(), context));
+  for (unsigned i = 0; i < elements->size(); ++i)
+    state.addTypes(getUnknownTensorType(context));
   Operation *op = builder.create(state);
 
   // What the operation does not describe stays opaque; so does what its
@@ -362,13 +438,22 @@ void FunctionImporter::importGetAttr(Node *node) {
   aliases.setForeign(node->output(), "'" + path + "' of the module");
 }
 
+/// Whether the results of `op` are the elements of the list `node` returns.
+static bool unpacksList(const tj::Node *node, Operation *op) {
+  return isa<TorchOperatorInterface>(op) && node->outputs().size() == 1 &&
+         node->output()->type()->kind() == c10::TypeKind::ListType &&
+         isa<TensorType>(op->getResult(0).getType());
+}
+
 void FunctionImporter::uniteByStorageRule(Node *node, Operation *op) {
   auto memory = dyn_cast<MemoryRuleInterface>(op);
   if (!memory)
     return;
   StorageRule rule(op, [](Value) { return ValueInfo(); });
   memory.describeStorage(rule);
-  for (auto [fact, output] : llvm::zip(rule.getResults(), node->outputs())) {
+  bool isList = unpacksList(node, op);
+  for (auto [index, fact] : llvm::enumerate(rule.getResults())) {
+    const TorchValue *output = node->outputs()[isList ? 0 : index];
     if (fact.kind == StorageFact::Kind::New)
       continue;
     for (const TorchValue *input : node->inputs()) {
@@ -387,6 +472,13 @@ void FunctionImporter::defineResults(Node *node, Operation *op,
                        builder.getI64IntegerAttr(nodeIndices.at(node)));
   op->setLoc(
       FusedLoc::get(context, op->getLoc(), builder.getDictionaryAttr(index)));
+  if (unpacksList(node, op)) {
+    // The elements of a list; the node that unpacks it is done with.
+    auto elements = getListElements(node);
+    for (auto [element, value] : llvm::zip(*elements, op->getResults()))
+      values[element] = value;
+    return;
+  }
   for (auto [output, value] : llvm::zip(node->outputs(), op->getResults()))
     values[output] = value;
   if (!written)
@@ -419,6 +511,11 @@ void FunctionImporter::importNode(Node *node) {
        --i)
     location = getLocation(node->inputs()[i - 1]->node(), context);
   checkSupported(node);
+  if (node->kind() == prim::ListUnpack && !node->outputs().empty() &&
+      values.count(node->outputs()[0])) {
+    aliases.visit(node, /*trustSchema=*/true);
+    return;
+  }
   if (importInteger(node) || importSize(node))
     return;
 

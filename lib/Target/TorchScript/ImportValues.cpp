@@ -4,6 +4,7 @@
 #include "Locations.h"
 #include "Messages.h"
 #include "Types.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/Sequence.h"
 #include <torch/csrc/jit/ir/constants.h>
@@ -179,9 +180,8 @@ Value FunctionImporter::getTensor(const TorchValue *value) {
   if (value->type()->kind() != c10::TypeKind::TensorType ||
       isa<TensorType>(converted.getType()))
     return converted;
-  return createOpaque("prim::NumToTensor.Scalar", OperandAttr::get(context, 0),
-                      converted, Effects::None, getUnknownTensorType(context))
-      ->getResult(0);
+  return NumToTensorOp::create(builder, location, getUnknownTensorType(context),
+                               DynamicAttr::get(context), converted);
 }
 
 Value FunctionImporter::getInteger(const TorchValue *value) {

@@ -7,6 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <sstream>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
+#include <torch/csrc/jit/runtime/operator.h>
 
 using namespace koila::torchscript;
 
@@ -37,6 +38,7 @@ OperatorTable::OperatorTable(mlir::MLIRContext *context) {
     auto info = std::make_unique<OperatorInfo>(
         OperatorInfo{name, parse(concept_->getTorchSchema()), nullptr});
     info->hasSegments = info->isAttribute("operandSegmentSizes");
+    info->takesDynamic = concept_->takesDynamic();
     byName[getQualifiedName(*info->schema)] = {info.get(), false};
     if (llvm::StringRef inPlace = concept_->getInPlaceSchema();
         !inPlace.empty()) {
@@ -57,6 +59,21 @@ const OperatorInfo *OperatorTable::lookup(mlir::OperationName name) const {
   return byOperation.lookup(name.getStringRef());
 }
 
+/// LibTorch's schema of that name; null if there is none. The operators of the
+/// interpreter, `prim::NumToTensor` for one, are not in the dispatcher.
+static const c10::FunctionSchema *
+findSchema(const c10::FunctionSchema &schema) {
+  auto handle = c10::Dispatcher::singleton().findSchema(
+      {schema.name(), schema.overload_name()});
+  if (handle)
+    return &handle->schema();
+  for (const auto &candidate : torch::jit::getAllOperatorsFor(
+           c10::Symbol::fromQualString(schema.name())))
+    if (candidate->schema().overload_name() == schema.overload_name())
+      return &candidate->schema();
+  return nullptr;
+}
+
 /// Spells a schema as LibTorch does, so that two can be compared as text.
 static std::string spell(const c10::FunctionSchema &schema) {
   std::ostringstream os;
@@ -69,22 +86,26 @@ koila::torchscript::compareSchemas(const OperatorTable &table) {
   std::vector<std::string> differences;
   auto compare = [&](const OperatorInfo &info,
                      const c10::FunctionSchema &schema) {
-    auto handle = c10::Dispatcher::singleton().findSchema(
-        {schema.name(), schema.overload_name()});
+    const c10::FunctionSchema *found = findSchema(schema);
     std::string operation = info.name.getStringRef().str();
-    if (!handle) {
+    if (!found) {
       differences.push_back("'" + operation + "': LibTorch has no operator " +
                             getQualifiedName(schema));
       return;
     }
-    std::string ours = spell(schema), theirs = spell(handle->schema());
+    std::string ours = spell(schema), theirs = spell(*found);
     if (ours != theirs)
       differences.push_back("'" + operation + "' says " + ours +
                             ", LibTorch has " + theirs);
     for (const c10::Argument &argument : info.schema->arguments()) {
       // Tensors are operands; whatever has a name of its own must not be lost.
-      bool tensor = argument.type()->isSubtypeOf(
-          c10::OptionalType::create(c10::TensorType::get()));
+      auto optional = c10::OptionalType::create(c10::TensorType::get());
+      bool tensor =
+          argument.type()->isSubtypeOf(optional) ||
+          argument.type()->isSubtypeOf(
+              c10::ListType::create(c10::TensorType::get())) ||
+          (argument.type()->isSubtypeOf(c10::ListType::create(optional)) &&
+           info.isAttribute(argument.name() + "_mask"));
       if (!tensor && !info.isAttribute(argument.name()))
         differences.push_back("'" + operation + "' has no attribute '" +
                               argument.name() + "' of " + spell(*info.schema));

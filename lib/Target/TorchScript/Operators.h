@@ -18,6 +18,8 @@ struct OperatorInfo {
   std::shared_ptr<c10::FunctionSchema> inPlaceSchema;
   /// The operation has `operandSegmentSizes`.
   bool hasSegments = false;
+  /// The last operand group holds computed arguments.
+  bool takesDynamic = false;
 
   bool isAttribute(llvm::StringRef argument) const;
 };

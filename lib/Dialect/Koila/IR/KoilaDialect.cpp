@@ -81,28 +81,22 @@ void KoilaDialect::registerOperations() {
 #define GET_OP_LIST
 #include "koila/Dialect/Koila/IR/KoilaOps.cpp.inc"
       >();
-  addOperations<
-#define GET_OP_LIST
-#include "koila/Dialect/Koila/IR/KoilaConvolutionOps.cpp.inc"
-      ,
-#define GET_OP_LIST
-#include "koila/Dialect/Koila/IR/KoilaMatmulOps.cpp.inc"
-      ,
-#define GET_OP_LIST
-#include "koila/Dialect/Koila/IR/KoilaNormOps.cpp.inc"
-      ,
-#define GET_OP_LIST
-#include "koila/Dialect/Koila/IR/KoilaPointwiseOps.cpp.inc"
-      ,
-#define GET_OP_LIST
-#include "koila/Dialect/Koila/IR/KoilaPoolOps.cpp.inc"
-      ,
-#define GET_OP_LIST
-#include "koila/Dialect/Koila/IR/KoilaReductionOps.cpp.inc"
-      ,
-#define GET_OP_LIST
-#include "koila/Dialect/Koila/IR/KoilaViewOps.cpp.inc"
-      >();
+  registerAttentionOps();
+  registerBinaryOps();
+  registerConvolutionOps();
+  registerCopyOps();
+  registerFactoryOps();
+  registerIndexOps();
+  registerLossOps();
+  registerMatmulOps();
+  registerNormOps();
+  registerPointwiseOps();
+  registerPoolOps();
+  registerReductionOps();
+  registerResampleOps();
+  registerSortOps();
+  registerSpectralOps();
+  registerViewOps();
 }
 
 //===----------------------------------------------------------------------===//

@@ -1,9 +1,16 @@
-//===- KoilaNormOps.cpp - Generated parts of one family ---------------===//
+//===- KoilaNormOps.cpp - Generated parts of one family --------------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaNormOps.h"
 
 using namespace mlir;
 using namespace koila;
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaNormOps.cpp.inc"
+
+void KoilaDialect::registerNormOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaNormOps.cpp.inc"
+      >();
+}

@@ -1,10 +1,16 @@
-//===- KoilaPointwiseOps.cpp - Generated parts of one family
-//---------------===//
+//===- KoilaPointwiseOps.cpp - Generated parts of one family --------------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaPointwiseOps.h"
 
 using namespace mlir;
 using namespace koila;
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaPointwiseOps.cpp.inc"
+
+void KoilaDialect::registerPointwiseOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaPointwiseOps.cpp.inc"
+      >();
+}

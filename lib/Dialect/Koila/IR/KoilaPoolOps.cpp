@@ -1,9 +1,16 @@
-//===- KoilaPoolOps.cpp - Generated parts of one family ---------------===//
+//===- KoilaPoolOps.cpp - Generated parts of one family --------------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaPoolOps.h"
 
 using namespace mlir;
 using namespace koila;
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaPoolOps.cpp.inc"
+
+void KoilaDialect::registerPoolOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaPoolOps.cpp.inc"
+      >();
+}

@@ -1,9 +1,16 @@
-//===- KoilaReductionOps.cpp - Generated parts of one family --------------===//
+//===- KoilaReductionOps.cpp - Generated parts of one family --------------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 
 using namespace mlir;
 using namespace koila;
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaReductionOps.cpp.inc"
+
+void KoilaDialect::registerReductionOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaReductionOps.cpp.inc"
+      >();
+}

@@ -1,9 +1,16 @@
-//===- KoilaViewOps.cpp - Generated parts of one family ---------------===//
+//===- KoilaViewOps.cpp - Generated parts of one family --------------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 
 using namespace mlir;
 using namespace koila;
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaViewOps.cpp.inc"
+
+void KoilaDialect::registerViewOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaViewOps.cpp.inc"
+      >();
+}

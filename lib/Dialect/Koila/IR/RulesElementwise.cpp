@@ -1,6 +1,6 @@
 //===- RulesElementwise.cpp - Rules of elementwise operators --------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaPointwiseOps.h"
 
 using namespace mlir;
 using namespace koila;
@@ -269,8 +269,19 @@ void rules::inferBroadcastBatch(BatchRule &rule, ArrayRef<Value> operands) {
 }
 
 //===----------------------------------------------------------------------===//
-// Workspace
+// Storage, workspace
 //===----------------------------------------------------------------------===//
+
+void rules::describeNewStorage(StorageRule &rule) {
+  auto op = dyn_cast<TorchOperatorInterface>(rule.getOp());
+  if (op && op.isTied())
+    rule.setTied(0, rule.getOp()->getOperand(0));
+}
+
+void rules::describeUnknownWorkspace(WorkspaceRule &rule) {
+  rule.setInexact("the bytes that '" + rule.getOp()->getName().getStringRef() +
+                  "' holds inside itself have no rule yet");
+}
 
 void rules::describeUnaryWorkspace(WorkspaceRule &rule, Value self) {
   auto input = rule.tensor(self);

@@ -1,6 +1,6 @@
 //===- RulesMatmul.cpp - Rules of products with matrices ------------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
 
 using namespace mlir;
 using namespace koila;

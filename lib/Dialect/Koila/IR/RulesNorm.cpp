@@ -1,6 +1,6 @@
 //===- RulesNorm.cpp - Rules of normalisations, softmax, dropout ----------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaNormOps.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,6 @@
 //===- RulesReduction.cpp - Rules of reductions ---------------------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "llvm/ADT/SmallSet.h"
 
 using namespace mlir;

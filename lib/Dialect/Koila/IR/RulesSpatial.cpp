@@ -1,7 +1,8 @@
 //===- RulesSpatial.cpp - Rules of convolutions and pools -----------------===//
 
 #include "koila/Analysis/ConvWorkspace.h"
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h"
+#include "koila/Dialect/Koila/IR/KoilaPoolOps.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,6 @@
 //===- RulesView.cpp - Rules of views -------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 
 using namespace mlir;
 using namespace koila;

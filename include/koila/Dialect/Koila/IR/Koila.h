@@ -38,19 +38,5 @@ struct OpaqueResource
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaOps.h.inc"
-#define GET_OP_CLASSES
-#include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h.inc"
-#define GET_OP_CLASSES
-#include "koila/Dialect/Koila/IR/KoilaMatmulOps.h.inc"
-#define GET_OP_CLASSES
-#include "koila/Dialect/Koila/IR/KoilaNormOps.h.inc"
-#define GET_OP_CLASSES
-#include "koila/Dialect/Koila/IR/KoilaPointwiseOps.h.inc"
-#define GET_OP_CLASSES
-#include "koila/Dialect/Koila/IR/KoilaPoolOps.h.inc"
-#define GET_OP_CLASSES
-#include "koila/Dialect/Koila/IR/KoilaReductionOps.h.inc"
-#define GET_OP_CLASSES
-#include "koila/Dialect/Koila/IR/KoilaViewOps.h.inc"
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILA_H

@@ -96,6 +96,15 @@ def Koila_OperandAttr : Koila_Attr<"Operand", "operand"> {
   let assemblyFormat = "`<` $index `>`";
 }
 
+def Koila_DynamicAttr : Koila_Attr<"Dynamic", "dynamic"> {
+  let summary = "a number argument that is an operand";
+  let description = [{
+    Stands where the literal of a number would: the value is the next operand
+    of the last operand group.
+  }];
+  let parameters = (ins);
+}
+
 def Koila_Fact : I32EnumAttr<"Fact", "what an assumption says", [
   I32EnumAttrCase<"DType", 0, "dtype">,
   I32EnumAttrCase<"Rank", 1, "rank">,

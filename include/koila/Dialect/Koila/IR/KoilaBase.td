@@ -16,9 +16,11 @@ include "mlir/Interfaces/SideEffectInterfaces.td"
 class Koila_Op<string mnemonic, list<Trait> traits = []>
     : Op<Koila_Dialect, mnemonic, traits>;
 
-/// A Python number: an int, a float or a bool attribute.
-def Koila_ScalarAttr : AnyAttrOf<[I64Attr, F64Attr, BoolAttr],
-                                 "int, float or bool">;
+/// A Python number: an int, a float or a bool attribute, or the mark of an
+/// operand in the group `dynamic`.
+def Koila_ScalarAttr : AnyAttrOf<[I64Attr, F64Attr, BoolAttr,
+                                  Koila_DynamicAttr],
+                                 "int, float, bool or computed">;
 def Koila_OptionalTensor : Optional<AnyTensor>;
 
 /// An operator of ATen. `schema` is the exact ATen schema; the names of
@@ -51,6 +53,41 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
     }
   }];
   let extraClassDeclaration = baseDeclaration;
+}
+
+/// An operator whose four rules are short enough to stand in its family class,
+/// as C++ that reads the generated accessors. An argument may be computed if
+/// the last of `arguments` is `Variadic<AnyType>:$dynamic`; see
+/// OperatorArguments in Interfaces/Rules.h. By default the results are new
+/// storage (or tied), and the bytes inside are reported as not modelled.
+class Koila_RuledOp<string mnemonic, string schema, string inPlaceSchema = "",
+                    list<Trait> traits = [], string faithful = "true">
+    : Koila_TorchOp<mnemonic, schema, inPlaceSchema, traits, faithful> {
+  let summary = "as `" # schema # "`";
+  code shapeRule = "return ::mlir::success();";
+  code batchRule = "";
+  code storageRule = "::koila::rules::describeNewStorage(rule);";
+  code workspaceRule = "::koila::rules::describeUnknownWorkspace(rule);";
+  let results = (outs AnyTensor:$result);
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let extraClassDefinition = [{
+    ::llvm::LogicalResult $cppClass::inferShapes(::koila::ShapeRule &rule) {
+      (void)rule;
+      }] # shapeRule # [{
+    }
+    void $cppClass::inferBatch(::koila::BatchRule &rule) {
+      (void)rule;
+      }] # batchRule # [{
+    }
+    void $cppClass::describeStorage(::koila::StorageRule &rule) {
+      (void)rule;
+      }] # storageRule # [{
+    }
+    void $cppClass::describeWorkspace(::koila::WorkspaceRule &rule) {
+      (void)rule;
+      }] # workspaceRule # [{
+    }
+  }];
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILABASE_TD

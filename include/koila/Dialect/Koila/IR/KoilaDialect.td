@@ -57,6 +57,23 @@ def Koila_Dialect : Dialect {
     void registerAttributes();
     void registerTypes();
     void registerOperations();
+    // One per family, next to its classes.
+    void registerAttentionOps();
+    void registerBinaryOps();
+    void registerConvolutionOps();
+    void registerCopyOps();
+    void registerFactoryOps();
+    void registerIndexOps();
+    void registerLossOps();
+    void registerMatmulOps();
+    void registerNormOps();
+    void registerPointwiseOps();
+    void registerPoolOps();
+    void registerReductionOps();
+    void registerResampleOps();
+    void registerSortOps();
+    void registerSpectralOps();
+    void registerViewOps();
   }];
 }
 

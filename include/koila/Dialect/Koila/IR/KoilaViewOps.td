@@ -35,11 +35,11 @@ class Koila_ReshapeFamilyOp<string mnemonic, string schema, string sizeName>
   let extraClassDefinition = [{
     ::llvm::LogicalResult $cppClass::inferShapes(::koila::ShapeRule &rule) {
       return ::koila::rules::inferReshape(rule, getSelf(), }] # sizeName # [{(),
-                                          getDynamicSizes());
+                                          getDynamic());
     }
     void $cppClass::inferBatch(::koila::BatchRule &rule) {
       ::koila::rules::inferReshapeBatch(rule, getSelf(), }] # sizeName # [{(),
-                                        getDynamicSizes());
+                                        getDynamic());
     }
     void $cppClass::describeStorage(::koila::StorageRule &rule) {
       ::koila::rules::describeReshapeStorage(rule, getSelf());
@@ -51,9 +51,9 @@ class Koila_ReshapeFamilyOp<string mnemonic, string schema, string sizeName>
 def Koila_ViewOp : Koila_ReshapeFamilyOp<"view",
   "aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)", "getSize"> {
   let arguments = (ins AnyTensor:$self, DenseI64ArrayAttr:$size,
-                       Variadic<I64>:$dynamic_sizes);
+                       Variadic<AnyType>:$dynamic);
   let assemblyFormat = [{
-    $self (`sizes` `(` $dynamic_sizes^ `)`)? attr-dict
+    $self (`sizes` `(` $dynamic^ `)`)? attr-dict
     `:` functional-type(operands, results)
   }];
 }
@@ -61,9 +61,9 @@ def Koila_ViewOp : Koila_ReshapeFamilyOp<"view",
 def Koila_ReshapeOp : Koila_ReshapeFamilyOp<"reshape",
   "aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)", "getShape"> {
   let arguments = (ins AnyTensor:$self, DenseI64ArrayAttr:$shape,
-                       Variadic<I64>:$dynamic_sizes);
+                       Variadic<AnyType>:$dynamic);
   let assemblyFormat = [{
-    $self (`sizes` `(` $dynamic_sizes^ `)`)? attr-dict
+    $self (`sizes` `(` $dynamic^ `)`)? attr-dict
     `:` functional-type(operands, results)
   }];
 }
@@ -78,6 +78,24 @@ def Koila_SizeIntOp : Koila_TorchOp<"size_int",
   let arguments = (ins AnyTensor:$self, I64Attr:$dim);
   let results = (outs I64:$result);
   let assemblyFormat = "$self attr-dict `:` functional-type($self, $result)";
+}
+
+def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
+  "prim::NumToTensor.Scalar(Scalar a) -> Tensor"> {
+  let description = [{
+    A number as a 0-dim tensor, as tracing makes them of sizes. int64, float64
+    or bool, as the number is.
+  }];
+  let arguments = (ins Koila_ScalarAttr:$a, Variadic<AnyType>:$dynamic);
+  let shapeRule = [{
+    rule.setResult(0, ::koila::TensorInfo::contiguous({}, rule.numberType("a")));
+    return ::mlir::success();
+  }];
+  let batchRule = [{
+    (void)rule.argumentFact("a");
+    rule.mix("the number of samples is computed with; a tile has another one");
+  }];
+  let workspaceRule = "";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILAVIEWOPS_TD

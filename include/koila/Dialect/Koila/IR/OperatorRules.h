@@ -65,6 +65,10 @@ void inferReshapeBatch(BatchRule &rule, mlir::Value self,
                        mlir::ValueRange dynamicSizes);
 
 // Memory rules.
+/// Storage of its own, or that of the first operand where the tie is resolved.
+void describeNewStorage(StorageRule &rule);
+/// For operators whose transient bytes have no rule yet.
+void describeUnknownWorkspace(WorkspaceRule &rule);
 /// Alias if the input is contiguous, a copy where it is known not to be.
 void describeReshapeStorage(StorageRule &rule, mlir::Value self);
 void describeUnaryWorkspace(WorkspaceRule &rule, mlir::Value self);

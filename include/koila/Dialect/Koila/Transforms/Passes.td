@@ -70,6 +70,22 @@ def InferShapesPass : Pass<"koila-infer-shapes", "::mlir::ModuleOp"> {
   let dependentDialects = koilaDialects;
 }
 
+def PrintFactsPass : Pass<"koila-print-facts", "::mlir::ModuleOp"> {
+  let summary = "print what the analyses know of each value";
+  let description = [{
+    One JSON object per operation: the operator, the place, and for each
+    result its dims and strides as expressions, where the batch is, and
+    whether its storage is its own (`new`), another value's (`shared`) or the
+    caller's (`external`). The program is unchanged. For debugging a rule, and
+    for the tests that compare every rule with PyTorch.
+  }];
+  let options = [
+    Option<"function", "function", "std::string", "\"\"",
+           "the function; empty: the only public one">,
+    Option<"output", "output", "std::string", "\"\"",
+           "file for the lines; empty: stderr">];
+}
+
 def VerifyStagePass : Pass<"koila-verify-stage", "::mlir::ModuleOp"> {
   let summary = "check what a stage of the pipeline promises";
   let description = [{

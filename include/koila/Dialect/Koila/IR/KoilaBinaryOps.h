@@ -1,0 +1,15 @@
+//===- KoilaBinaryOps.h - Operators on two or more tensors that broadcast -*- C++ -*-===//
+//
+// The classes of one family. Only its rules need them: passes ask interfaces.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_KOILABINARYOPS_H
+#define KOILA_DIALECT_KOILA_IR_KOILABINARYOPS_H
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaBinaryOps.h.inc"
+
+#endif // KOILA_DIALECT_KOILA_IR_KOILABINARYOPS_H

@@ -1,0 +1,15 @@
+//===- KoilaCopyOps.h - Casts, copies and fills -*- C++ -*-===//
+//
+// The classes of one family. Only its rules need them: passes ask interfaces.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_KOILACOPYOPS_H
+#define KOILA_DIALECT_KOILA_IR_KOILACOPYOPS_H
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaCopyOps.h.inc"
+
+#endif // KOILA_DIALECT_KOILA_IR_KOILACOPYOPS_H

@@ -1,0 +1,15 @@
+//===- KoilaFactoryOps.h - Tensors from sizes; random tensors -*- C++ -*-===//
+//
+// The classes of one family. Only its rules need them: passes ask interfaces.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_KOILAFACTORYOPS_H
+#define KOILA_DIALECT_KOILA_IR_KOILAFACTORYOPS_H
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaFactoryOps.h.inc"
+
+#endif // KOILA_DIALECT_KOILA_IR_KOILAFACTORYOPS_H

@@ -1,0 +1,15 @@
+//===- KoilaSortOps.h - Sorting, searching, cumulative operators -*- C++ -*-===//
+//
+// The classes of one family. Only its rules need them: passes ask interfaces.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_KOILASORTOPS_H
+#define KOILA_DIALECT_KOILA_IR_KOILASORTOPS_H
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaSortOps.h.inc"
+
+#endif // KOILA_DIALECT_KOILA_IR_KOILASORTOPS_H

@@ -1,0 +1,16 @@
+//===- KoilaBinaryOps.cpp - Generated parts of one family --------------------===//
+
+#include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaBinaryOps.cpp.inc"
+
+void KoilaDialect::registerBinaryOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaBinaryOps.cpp.inc"
+      >();
+}

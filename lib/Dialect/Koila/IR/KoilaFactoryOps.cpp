@@ -1,0 +1,16 @@
+//===- KoilaFactoryOps.cpp - Generated parts of one family --------------------===//
+
+#include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaFactoryOps.cpp.inc"
+
+void KoilaDialect::registerFactoryOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaFactoryOps.cpp.inc"
+      >();
+}

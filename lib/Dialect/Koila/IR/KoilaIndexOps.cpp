@@ -1,0 +1,16 @@
+//===- KoilaIndexOps.cpp - Generated parts of one family --------------------===//
+
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.cpp.inc"
+
+void KoilaDialect::registerIndexOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.cpp.inc"
+      >();
+}

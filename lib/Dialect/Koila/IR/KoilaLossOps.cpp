@@ -1,0 +1,16 @@
+//===- KoilaLossOps.cpp - Generated parts of one family --------------------===//
+
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaLossOps.cpp.inc"
+
+void KoilaDialect::registerLossOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaLossOps.cpp.inc"
+      >();
+}

@@ -1,0 +1,16 @@
+//===- KoilaResampleOps.cpp - Generated parts of one family --------------------===//
+
+#include "koila/Dialect/Koila/IR/KoilaResampleOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaResampleOps.cpp.inc"
+
+void KoilaDialect::registerResampleOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaResampleOps.cpp.inc"
+      >();
+}

@@ -1,0 +1,16 @@
+//===- KoilaSortOps.cpp - Generated parts of one family --------------------===//
+
+#include "koila/Dialect/Koila/IR/KoilaSortOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaSortOps.cpp.inc"
+
+void KoilaDialect::registerSortOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaSortOps.cpp.inc"
+      >();
+}

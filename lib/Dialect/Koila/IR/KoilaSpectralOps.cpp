@@ -1,0 +1,16 @@
+//===- KoilaSpectralOps.cpp - Generated parts of one family --------------------===//
+
+#include "koila/Dialect/Koila/IR/KoilaSpectralOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/KoilaSpectralOps.cpp.inc"
+
+void KoilaDialect::registerSpectralOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/KoilaSpectralOps.cpp.inc"
+      >();
+}

@@ -1,0 +1,211 @@
+"""Random calls of operators, for rule_oracle.py.
+
+A case is a few statements of TorchScript and the tensors they read; its last
+statement is the call under test. Nothing here says which cases are legal or
+what they return: the oracle asks PyTorch.
+
+A family has a module cases_FAMILY.py with a dictionary GENERATORS from schema
+name (`aten::add.Tensor`) to a function of a Generator that returns a Case:
+
+    def add(g):
+        dims = g.dims(g.rng.randint(0, 4))
+        x, y = g.strided(dims, g.dtype()), g.tensor(dims)
+        return g.call("r = torch.ops.aten.add(%s, %s)", x, y)
+
+Several results: `r, s = ...`; the elements of a list of tensors likewise.
+"""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """An extent of `factor` times the batch."""
+    factor: int = 1
+
+    def __str__(self):
+        return "B" if self.factor == 1 else f"{self.factor}*B"
+
+
+def extent(dim, batch):
+    return dim.factor * batch if isinstance(dim, Batch) else dim
+
+
+@dataclasses.dataclass
+class Input:
+    """An argument. `low` and `high` bound the values of integers: indices."""
+    dims: list
+    dtype: str = "float32"
+    channels_last: bool = False
+    low: int | None = None
+    high: int | None = None
+
+    def spec(self):
+        dims = ",".join(str(dim) for dim in self.dims)
+        values = "" if self.low is None else f"{{{self.low}:{self.high}}}"
+        layout = "@channels_last" * self.channels_last
+        return f"{self.dtype}[{dims}]{values}{layout}"
+
+    def shape(self, batch):
+        return [extent(dim, batch) for dim in self.dims]
+
+
+@dataclasses.dataclass
+class Case:
+    """`body` reads x0, x1, ... and assigns the names in `results`."""
+    op: str
+    body: list
+    inputs: list
+    results: list
+    #: Draws random numbers: values are not compared.
+    random: bool = False
+
+    def follows_batch(self):
+        return any(isinstance(dim, Batch)
+                   for tensor in self.inputs for dim in tensor.dims)
+
+    def __str__(self):
+        specs = " ".join(tensor.spec() for tensor in self.inputs)
+        body = "; ".join(self.body).replace("torch.ops.aten.", "")
+        return f"{body} for {specs}"
+
+
+FLOATS = ["float32"] * 7 + ["float64", "float64", "float16", "bfloat16"]
+INTEGERS = ["int64"] * 4 + ["int32", "int16", "int8", "uint8"]
+ANY = (["float32"] * 6 + ["float64", "float16", "bfloat16", "int64", "int32",
+                          "uint8", "bool"])
+COMPLEX = ["complex64", "complex128"]
+
+
+class Generator:
+    """Makes one case from a seeded source of numbers.
+
+    `wrong` says that this case had better be illegal: ask spoil() at places
+    where an argument can be made so.
+    """
+
+    def __init__(self, op, rng, wrong=0.25):
+        self.op, self.rng = op, rng
+        self.inputs, self.prepared = [], []
+        self.wrong = rng.random() < wrong
+        # A third of the legal sets have symbols; set by rule_oracle.
+        self.symbolic = rng.random() < 0.6
+        self.random = False
+
+    def chance(self, probability):
+        return self.rng.random() < probability
+
+    def pick(self, *values):
+        return self.rng.choice(values)
+
+    def spoil(self, probability=0.4):
+        return self.wrong and self.chance(probability)
+
+    def dtype(self, among=ANY):
+        return self.rng.choice(among)
+
+    # Tensors ---------------------------------------------------------------
+
+    def tensor(self, dims, dtype="float32", low=None, high=None,
+               channels_last=None):
+        """An argument as it comes: contiguous, or channels last if 4-D."""
+        if channels_last is None:
+            channels_last = len(dims) == 4 and self.chance(0.25)
+        self.inputs.append(Input(list(dims), dtype,
+                                 channels_last and len(dims) == 4, low, high))
+        return f"x{len(self.inputs) - 1}"
+
+    def strided(self, dims, dtype="float32", low=None, high=None):
+        """A tensor of these dims that is often not contiguous."""
+        dims, kind = list(dims), self.rng.random()
+        name = f"p{len(self.prepared)}"
+        if kind < 0.55 or not dims:
+            return self.tensor(dims, dtype, low, high)
+        if kind < 0.8 and len(dims) > 1:
+            order = list(range(len(dims)))
+            self.rng.shuffle(order)
+            source = [0] * len(dims)
+            for place, dim in enumerate(order):
+                source[dim] = dims[place]
+            x = self.tensor(source, dtype, low, high, channels_last=False)
+            self.prepare(f"{name} = torch.ops.aten.permute({x}, {order})")
+            return name
+        plain = [d for d, e in enumerate(dims) if not isinstance(e, Batch)]
+        if not plain:
+            return self.tensor(dims, dtype, low, high)
+        dim = self.rng.choice(plain)
+        if kind < 0.92:
+            source = list(dims)
+            step = self.pick(1, 2)
+            source[dim] = dims[dim] * step + self.pick(0, 1)
+            x = self.tensor(source, dtype, low, high, channels_last=False)
+            stop = dims[dim] * step
+            self.prepare(f"{name} = torch.ops.aten.slice({x}, {dim}, 0, "
+                         f"{stop}, {step})")
+            return name
+        if dims[dim] == 0:
+            return self.tensor(dims, dtype, low, high)
+        source = list(dims)
+        source[dim] = 1
+        sizes = [-1] * len(dims)
+        sizes[dim] = dims[dim]
+        x = self.tensor(source, dtype, low, high, channels_last=False)
+        self.prepare(f"{name} = torch.ops.aten.expand({x}, {sizes})")
+        return name
+
+    def prepare(self, statement):
+        self.prepared.append(statement)
+
+    # Extents ---------------------------------------------------------------
+
+    def batch(self):
+        if not self.symbolic:
+            return self.rng.randint(1, 4)
+        return Batch() if self.chance(0.8) else Batch(2)
+
+    def dims(self, rank, low=1, high=6):
+        """Extents of which few are zero; the batch most often leads."""
+        dims = [0 if self.chance(0.03) else self.rng.randint(low, high)
+                for _ in range(rank)]
+        if dims:
+            place = 0 if self.chance(0.85) else self.rng.randrange(rank)
+            dims[place] = self.batch()
+        return dims
+
+    def rank(self, low, high):
+        if self.spoil(0.3):
+            return self.pick(max(low - 1, 0), high + 1)
+        return self.rng.randint(low, high)
+
+    def dim(self, rank):
+        """A dim of a tensor of that rank, counted from either end."""
+        if self.spoil():
+            return self.pick(rank + 1, rank + 2, -rank - 2)
+        return self.rng.randint(-rank, rank - 1) if rank else self.pick(0, -1)
+
+    def broadcast(self, dims):
+        """Extents that broadcast with `dims`."""
+        pick, other = self.rng.random(), list(dims)
+        if 0.35 < pick < 0.6:
+            other = [1 if self.chance(0.5) else dim for dim in other]
+        elif 0.6 < pick:
+            other = other[self.rng.randint(0, len(other)):]
+            if pick > 0.85:
+                other = [1 if self.chance(0.3) else dim for dim in other]
+        if other and self.spoil(0.7):
+            place = self.rng.randrange(len(other))
+            if not isinstance(other[place], Batch):
+                other[place] = self.pick(2, 3, 5, 8)
+        return other
+
+    # Cases -----------------------------------------------------------------
+
+    def call(self, text, *arguments):
+        """The case whose last statement is `text % arguments`."""
+        statement = text % tuple(
+            argument if isinstance(argument, str) else repr(argument)
+            for argument in arguments)
+        results = [name.strip()
+                   for name in statement.split(" = ")[0].split(",")]
+        return Case(self.op, self.prepared + [statement], self.inputs,
+                    [name for name in results if name], self.random)

@@ -1,0 +1,552 @@
+#!/usr/bin/env python3
+"""Compares the shape, batch and alias rules of every operator with PyTorch.
+
+Usage: rule_oracle.py [--koila-opt PATH] [--legal N] [--illegal N]
+           [--only REGEX] [--seed S] [--keep FOLDER] [--list]
+
+The cases_*.py beside this file make random calls, N legal and N illegal ones
+per schema; PyTorch says which are which. koila-opt infers each once, a part of
+them with a symbolic batch, and --koila-print-facts says what it knows. Then,
+at batches of 0, 1, 2 and 7:
+
+* dims, element type and strides of every result are PyTorch's (strides where
+  the extent is more than one);
+* a result is called new storage if it is, and shared if it is a view, as the
+  real CPU kernel has it;
+* where the batch is said to be `at(dim, k)`, running two samples at a time
+  and putting the results together along `dim` gives what the whole gives;
+  where it is said to be free, every piece gives the whole;
+* illegal calls are an error at their line.
+
+The columns: legal and illegal sets; symbolic: legal sets with a batch; of the
+illegal ones refused, opaque (a literal argument that no operation of koila
+can have; PyTorch raises when it runs), kernel (only the element type has no
+code); strides, views: results whose strides or storage koila does not vouch
+for; data: extents that data decides; at, free, mixed: what is said of the
+batch; careful: said to be mixed although the pieces agree; edge: a view at an
+extent of one or none where koila expects a copy, or the reverse.
+
+Prints one line per schema, then for each disagreement one line with the call,
+and exits 1 if there is any. --only with one schema and --legal 1000 tries one
+rule hard.
+"""
+
+import argparse
+import collections
+import importlib
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+import zlib
+
+import torch
+
+from generator import Batch, Generator, extent
+
+COUNTER = itertools.count()
+BATCHES = (7, 2, 1, 0)
+TILE = 2
+MLIR_TYPES = {
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
+    torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
+    torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8",
+    torch.bool: "i1", torch.complex64: "complex<f32>",
+    torch.complex128: "complex<f64>"}
+# A type that an operator has no code for is no matter of shapes.
+NO_KERNEL = re.compile(
+    "not implemented for|not supported|should be of float|only supports? |"
+    "must not be a floating point|only implemented for|NotImplementedError|"
+    "could not infer output dtype|expected scalar type|not yet supported|"
+    "Unsupported dtype|does not support|is not supported|unsupported|"
+    "must be Float|expected .* dtype")
+ERRORS = (RuntimeError, IndexError, ValueError, ZeroDivisionError, TypeError,
+          NotImplementedError)
+
+
+def load_generators():
+    found = {}
+    for path in sorted(pathlib.Path(__file__).parent.glob("cases_*.py")):
+        for name, make in importlib.import_module(path.stem).GENERATORS.items():
+            if name in found:
+                sys.exit(f"{name} has generators in two files")
+            found[name] = make
+    return found
+
+
+# ----------------------------------------------------------------------------
+# PyTorch
+# ----------------------------------------------------------------------------
+
+def make_input(tensor, batch, generator):
+    shape, dtype = tensor.shape(batch), getattr(torch, tensor.dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        data = torch.randn(shape, generator=generator, dtype=torch.float64)
+        if dtype.is_complex:
+            data = torch.complex(data, data.flip(0) if shape else data)
+    else:
+        low = 0 if dtype == torch.bool else 1
+        high = 2 if dtype == torch.bool else 6
+        if tensor.low is not None:
+            low, high = tensor.low, max(tensor.high, tensor.low + 1)
+        data = torch.randint(low, high, shape, generator=generator)
+    layout = (torch.channels_last if tensor.channels_last
+              else torch.contiguous_format)
+    return torch.empty(shape, dtype=dtype,
+                       memory_format=layout).copy_(data.to(dtype))
+
+
+def make_inputs(case, batch, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return [make_input(tensor, batch, generator) for tensor in case.inputs]
+
+
+def run(case, inputs):
+    """The names of the program after it ran, or the error."""
+    scope = {f"x{i}": tensor for i, tensor in enumerate(inputs)}
+    scope.update(torch=torch, annotate=lambda kind, value: value, List=list)
+    try:
+        exec(case.code, scope)
+    except ERRORS as error:
+        return error
+    return scope
+
+
+def results(case, scope):
+    found = [scope[name] for name in case.results]
+    return found if all(isinstance(r, torch.Tensor) for r in found) else None
+
+
+def compile_case(case):
+    case.code = compile("\n".join(case.body), str(case), "exec")
+    return case
+
+
+def close(a, b):
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    loose = {torch.float32: dict(rtol=1e-3, atol=1e-4),
+             torch.complex64: dict(rtol=1e-3, atol=1e-4),
+             torch.float16: dict(rtol=3e-2, atol=3e-2),
+             torch.bfloat16: dict(rtol=6e-2, atol=6e-2)}
+    limits = loose.get(a.dtype, dict(rtol=None, atol=None))
+    try:
+        torch.testing.assert_close(a, b, equal_nan=True, **limits)
+    except AssertionError:
+        return False
+    return True
+
+
+def pieces(case, inputs, batch):
+    """The results of every two samples; none if a piece is illegal."""
+    found = []
+    for start in range(0, batch, TILE):
+        count, part = min(TILE, batch - start), []
+        for tensor, data in zip(case.inputs, inputs):
+            for dim, size in enumerate(tensor.dims):
+                if isinstance(size, Batch):
+                    data = data.narrow(dim, start * size.factor,
+                                       count * size.factor)
+            layout = (torch.channels_last if tensor.channels_last
+                      else torch.contiguous_format)
+            part.append(torch.empty(data.shape, dtype=data.dtype,
+                                    memory_format=layout).copy_(data))
+        scope = run(case, part)
+        if isinstance(scope, Exception):
+            return None
+        found.append(results(case, scope))
+    return found
+
+
+def joins_along(parts, whole, dim):
+    """Whether the parts, one after the other along `dim`, are the whole."""
+    rest = whole.shape[:dim] + whole.shape[dim + 1:]
+    if any(p.dim() != whole.dim() or
+           p.shape[:dim] + p.shape[dim + 1:] != rest for p in parts):
+        return False
+    return close(torch.cat([p.contiguous() for p in parts], dim), whole)
+
+
+# ----------------------------------------------------------------------------
+# koila
+# ----------------------------------------------------------------------------
+
+def write_program(cases, path):
+    """A file whose forward runs all cases; returns the case by source line
+    and the line of each case's call."""
+    text, arguments, returned, where, lines = [], [], [], {}, []
+    for index, case in enumerate(cases):
+        names = {f"x{i}" for i in range(len(case.inputs))}
+        for line in case.body:
+            names |= {n.strip() for n in line.split(" = ")[0].split(",")}
+        names.discard("")
+        pattern = re.compile(r"\b(%s)\b" % "|".join(sorted(names)))
+        arguments += [f"x{i}_{index}: Tensor"
+                      for i in range(len(case.inputs))]
+        for line in case.body:
+            text.append("    " + pattern.sub(rf"\1_{index}", line))
+            where[len(text) + 1] = index
+        lines.append(len(text) + 1)
+        returned += [f"{name}_{index}" for name in case.results]
+    # A class of its own: methods of a class cannot be defined again.
+    module = type(f"Program{next(COUNTER)}", (torch.jit.ScriptModule,), {})()
+    module.define(f"def forward(self, {', '.join(arguments)}):\n" +
+                  "\n".join(text) + f"\n    return ({', '.join(returned)},)\n")
+    module.eval().save(path)
+    return where, lines
+
+
+FUNCTIONS = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
+             "min": min, "max": max,
+             "broadcast": lambda a, b: b if a == 1 else a,
+             "__builtins__": {}}
+
+
+def evaluate(expr, batch):
+    """The number, or None where data decides."""
+    try:
+        return eval(expr, FUNCTIONS, {"B": batch})
+    except (NameError, ZeroDivisionError):
+        return None
+
+
+class Oracle:
+    def __init__(self, arguments, generators, folder):
+        self.arguments, self.generators = arguments, generators
+        self.folder = folder
+        self.counts = collections.defaultdict(collections.Counter)
+        self.problems, self.careful = [], collections.Counter()
+
+    def problem(self, case, text):
+        self.counts[case.op]["problems"] += 1
+        self.problems.append(f"{case.op}: {text}: {case}")
+
+    # Cases -----------------------------------------------------------------
+
+    def draw(self, op):
+        """Legal and illegal cases of one schema."""
+        rng = random.Random(zlib.crc32(f"{self.arguments.seed} {op}".encode()))
+        goals = {True: self.arguments.legal, False: self.arguments.illegal}
+        found, seen = {True: [], False: []}, set()
+        for _ in range(30 * sum(goals.values())):
+            missing = [k for k in goals if len(found[k]) < goals[k]]
+            if not missing:
+                break
+            g = Generator(op, rng, {1: 0.03, 0: 0.95}[missing == [True]]
+                          if len(missing) == 1 else 0.3)
+            case = self.generators[op](g)
+            if case is None or str(case) in seen:
+                continue
+            seen.add(str(case))
+            try:
+                compile_case(case)
+            except SyntaxError as error:
+                sys.exit(f"{op}: {error}: {case}")
+            answers = [run(case, make_inputs(case, batch))
+                       for batch in BATCHES[:2]]
+            refused = [isinstance(answer, Exception) for answer in answers]
+            if all(refused) or not any(refused):
+                kind = not refused[0]
+                if kind and results(case, answers[0]) is None:
+                    continue
+                if len(found[kind]) < goals[kind]:
+                    case.error = None if kind else str(answers[0])
+                    found[kind].append(case)
+        return found[True], found[False]
+
+    # koila -----------------------------------------------------------------
+
+    def infer(self, cases):
+        """Facts by case, and errors by case."""
+        path = os.path.join(self.folder, f"cases{next(COUNTER)}.pt")
+        where, lines = write_program(cases, path)
+        facts = path + ".json"
+        specs = [f"--input={tensor.spec()}"
+                 for case in cases for tensor in case.inputs]
+        if not any(case.follows_batch() for case in cases):
+            specs.append("--batch-symbol=B")
+            specs = [s for s in specs if s != "--batch-symbol=B"]
+        done = subprocess.run(
+            [self.arguments.koila_opt, path, *specs,
+             f"--koila-print-facts=output={facts}", "-o", os.devnull],
+            capture_output=True, text=True)
+        errors, other = {}, []
+        for match in re.finditer(r"^(?:<string>:(\d+):\d+: )?error: (.*)$",
+                                 done.stderr, re.MULTILINE):
+            index = where.get(int(match[1] or 0))
+            if index is None:
+                other.append(match[2])
+            else:
+                errors.setdefault(index, match[2])
+        if done.returncode and not errors:
+            sys.exit(f"koila-opt failed on {path}: "
+                     f"{done.stderr.strip()[-1500:]}")
+        found = {}
+        if not done.returncode:
+            calls = {line: index for index, line in enumerate(lines)}
+            for text in open(facts):
+                fact = json.loads(text)
+                match = re.search(r'"<string>":(\d+):', fact["location"])
+                index = calls.get(int(match[1])) if match else None
+                if index is not None and fact.get("schema"):
+                    found[index] = fact
+        if not self.arguments.keep:
+            for name in (path, facts):
+                if os.path.exists(name):
+                    os.remove(name)
+        return found, errors
+
+    def check_legal(self, cases):
+        while cases:
+            facts, errors = self.infer(cases)
+            for index, message in errors.items():
+                self.problem(cases[index], f"refused ({message})")
+            if not errors:
+                break
+            cases = [c for i, c in enumerate(cases) if i not in errors]
+        for index, case in enumerate(cases):
+            fact = facts.get(index)
+            if fact is None:
+                self.problem(case, "no operation of koila at its line")
+            else:
+                self.check_case(case, fact)
+
+    def check_illegal(self, cases):
+        if not cases:
+            return
+        facts, errors = self.infer(cases)
+        if errors:
+            # Opaque operators can be told apart only in a program without
+            # errors.
+            rest = [c for i, c in enumerate(cases) if i not in errors]
+            for index in errors:
+                self.counts[cases[index].op]["refused"] += 1
+            return self.check_illegal(rest)
+        for index, case in enumerate(cases):
+            fact = facts.get(index)
+            if fact is None or fact["op"] == "koila.torch_op":
+                self.counts[case.op]["opaque"] += 1
+            elif NO_KERNEL.search(case.error):
+                self.counts[case.op]["kernel"] += 1
+            else:
+                error = case.error.strip().splitlines() or [""]
+                self.problem(case, "accepted, while PyTorch says "
+                             f"'{error[0][:100]}'")
+
+    # Comparisons -----------------------------------------------------------
+
+    def check_case(self, case, fact):
+        counts = self.counts[case.op]
+        if fact["op"] == "koila.torch_op":
+            return self.problem(case, "is opaque")
+        counts["symbolic"] += case.follows_batch()
+        for batch in BATCHES if case.follows_batch() else BATCHES[:1]:
+            inputs = make_inputs(case, batch)
+            scope = run(case, inputs)
+            if isinstance(scope, Exception):
+                continue
+            if not self.check_results(case, fact, batch, inputs, scope):
+                return
+        if case.follows_batch() and not case.random:
+            self.check_batch(case, fact)
+
+    def check_results(self, case, fact, batch, inputs, scope):
+        counts = self.counts[case.op]
+        whole = results(case, scope)
+        if len(fact["results"]) != len(whole):
+            self.problem(case, f"has {len(fact['results'])} results, PyTorch "
+                         f"{len(whole)}")
+            return False
+        for name, said, tensor in zip(case.results, fact["results"], whole):
+            at = f"{name} at batch {batch}"
+            if said.get("element") != MLIR_TYPES[tensor.dtype]:
+                self.problem(case, f"{at} is {said.get('element')}, PyTorch "
+                             f"has {tensor.dtype}")
+                return False
+            if said["dims"] is None:
+                self.problem(case, f"{at} has unknown rank")
+                return False
+            dims = [evaluate(dim, batch) for dim in said["dims"]]
+            if len(dims) != tensor.dim() or any(
+                    d is not None and d != e
+                    for d, e in zip(dims, tensor.shape)):
+                self.problem(case, f"{at} is {said['dims']} = {dims}, PyTorch "
+                             f"has {list(tensor.shape)}")
+                return False
+            if None in dims:
+                counts["data"] += 1
+                if not getattr(self.generators[case.op], "data", False):
+                    self.problem(case, f"{at} has an unknown extent: "
+                                 f"{said['dims']}")
+                    return False
+                continue
+            if not self.check_strides(case, said, at, batch, tensor):
+                return False
+            if not self.check_storage(case, fact, said, at, batch, scope,
+                                      name, tensor):
+                return False
+        return True
+
+    def check_strides(self, case, said, at, batch, tensor):
+        if said["strides"] is None:
+            self.counts[case.op]["strides"] += 1
+            return True
+        strides = [evaluate(s, batch) for s in said["strides"]]
+        if tensor.numel() == 0:
+            return True
+        if any(size > 1 and a != b for size, a, b in
+               zip(tensor.shape, strides, tensor.stride())):
+            self.problem(case, f"{at} has strides {said['strides']} = "
+                         f"{strides}, PyTorch {list(tensor.stride())}, "
+                         f"dims {list(tensor.shape)}")
+            return False
+        return True
+
+    def check_storage(self, case, fact, said, at, batch, scope, name, tensor):
+        if case.body[-1].split("(")[0].endswith("_"):
+            return True  # A tie: the storage analysis decides.
+        if fact.get("guesses"):
+            self.counts[case.op]["views"] += 1
+            return True
+        storage = tensor.untyped_storage()._cdata
+        shared = any(isinstance(other, torch.Tensor) and key != name and
+                     key not in case.results and
+                     other.untyped_storage()._cdata == storage
+                     for key, other in scope.items())
+        if shared != (said.get("storage") != "new"):
+            if batch < 2 or tensor.numel() == 0:
+                self.counts[case.op]["edge"] += 1
+                return True
+            self.problem(case, f"{at} has {said.get('storage')} storage, "
+                         f"PyTorch {'shares' if shared else 'allocates'} it")
+            return False
+        return True
+
+    def check_batch(self, case, fact, batch=7):
+        counts = self.counts[case.op]
+        inputs = make_inputs(case, batch)
+        scope = run(case, inputs)
+        whole = results(case, scope)
+        parts = pieces(case, inputs, batch)
+        for position, (said, tensor) in enumerate(zip(fact["results"], whole)):
+            mine = parts and [part[position] for part in parts]
+            kind = said["batch"]
+            if match := re.match(r"at\((-?\d+), (\d+)\)", kind):
+                counts["at"] += 1
+                if mine is None or not joins_along(mine, tensor,
+                                                   int(match[1])):
+                    self.problem(case, f"the batch of {case.results[position]}"
+                                 f" is said to be {kind}, but the pieces do "
+                                 "not give the whole")
+                    return
+            elif kind == "free":
+                counts["free"] += 1
+                if mine is None or not all(close(p, tensor) for p in mine):
+                    self.problem(case, f"{case.results[position]} is said to "
+                                 "be free of the batch, but the pieces differ")
+                    return
+            else:
+                counts["mixed"] += 1
+                if mine and tensor.numel() and any(
+                        tensor.shape[d] > 1 and joins_along(mine, tensor, d)
+                        for d in range(tensor.dim())):
+                    counts["careful"] += 1
+                    self.careful[f"{case.op}: {kind[7:]}"] += 1
+
+    # Report ----------------------------------------------------------------
+
+    def run(self, ops):
+        legal, illegal, start = [], [], time.time()
+        for number, op in enumerate(ops):
+            some, others = self.draw(op)
+            self.counts[op]["legal"] = len(some)
+            self.counts[op]["illegal"] = len(others)
+            legal += some
+            illegal += others
+            if sys.stderr.isatty() or number % 20 == 19:
+                print(f"drawn: {number + 1} of {len(ops)} schemas, "
+                      f"{time.time() - start:.0f} s", file=sys.stderr)
+        for kind, cases in (("legal", legal), ("illegal", illegal)):
+            check = getattr(self, "check_" + kind)
+            for first in range(0, len(cases), self.arguments.group):
+                check(cases[first:first + self.arguments.group])
+                print(f"{kind}: {min(first + self.arguments.group, len(cases))}"
+                      f" of {len(cases)}, {len(self.problems)} disagreements, "
+                      f"{time.time() - start:.0f} s", file=sys.stderr)
+        for op in ops:
+            # Some operators take everything.
+            takes_all = getattr(self.generators[op], "takes_all", False)
+            for name, wanted in (("legal", self.arguments.legal),
+                                 ("illegal", self.arguments.illegal)):
+                if self.counts[op][name] < wanted and not (
+                        name == "illegal" and takes_all):
+                    self.problems.append(f"{op}: only {self.counts[op][name]} "
+                                         f"{name} sets of {wanted}")
+
+    def print(self, ops):
+        columns = ["legal", "illegal", "symbolic", "refused", "opaque",
+                   "kernel", "strides", "views", "data", "at", "free", "mixed",
+                   "careful", "edge", "problems"]
+        width = max(map(len, ops), default=10) + 1
+        print(" " * width + "".join(f"{name:>9}" for name in columns))
+        for op in ops:
+            print(f"{op:{width}}" +
+                  "".join(f"{self.counts[op][name]:9}" for name in columns))
+        total = sum(self.counts.values(), collections.Counter())
+        least = {n: min(self.counts[op][n] for op in ops) for n in columns}
+        print(f"{'minimum':{width}}" +
+              "".join(f"{least[name]:9}" for name in columns))
+        print(f"{'total':{width}}" +
+              "".join(f"{total[name]:9}" for name in columns))
+        for reason, count in sorted(self.careful.items()):
+            print(f"careful: {reason}: {count}")
+        shown = self.problems if self.arguments.verbose else [
+            p for _, group in itertools.groupby(
+                self.problems, lambda p: p.split(":")[:3])
+            for p in list(group)[:3]]
+        for problem in shown:
+            print(problem)
+        print(f"{len(ops)} schemas, {len(self.problems)} disagreements")
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--koila-opt", default="koila-opt")
+    parser.add_argument("--legal", type=int, default=60)
+    parser.add_argument("--illegal", type=int, default=15)
+    parser.add_argument("--group", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="schemas by regex")
+    parser.add_argument("--keep", help="folder for the programs")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--verbose", action="store_true",
+                        help="every disagreement, not three of a kind")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    generators = load_generators()
+    ops = [op for op in generators if re.search(arguments.only, op)]
+    if arguments.list:
+        print("\n".join(ops))
+        return
+    if not ops:
+        sys.exit("no schema matches --only")
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        if arguments.keep:
+            os.makedirs(arguments.keep, exist_ok=True)
+        oracle = Oracle(arguments, generators, arguments.keep or folder)
+        oracle.run(ops)
+        oracle.print(ops)
+    sys.exit(1 if oracle.problems else 0)
+
+
+if __name__ == "__main__":
+    main()
