@@ -34,6 +34,11 @@ struct OpaqueResource
     : public mlir::SideEffects::Resource::Base<OpaqueResource> {
   llvm::StringRef getName() final { return "<koila opaque>"; }
 };
+/// The generator that random operators draw from.
+struct RandomResource
+    : public mlir::SideEffects::Resource::Base<RandomResource> {
+  llvm::StringRef getName() final { return "<koila random>"; }
+};
 } // namespace koila
 
 #define GET_OP_CLASSES

@@ -23,16 +23,24 @@ def Koila_ScalarAttr : AnyAttrOf<[I64Attr, F64Attr, BoolAttr,
                                  "int, float, bool or computed">;
 def Koila_OptionalTensor : Optional<AnyTensor>;
 
+/// The effects of an operator that draws random numbers: draws are neither
+/// merged nor moved, dropped or tiled.
+def Koila_RandomResource : Resource<"::koila::RandomResource">;
+defvar Koila_Draws = [MemoryEffects<[MemRead<Koila_RandomResource>,
+                                     MemWrite<Koila_RandomResource>]>];
+
 /// An operator of ATen. `schema` is the exact ATen schema; the names of
 /// operands and attributes are those of its arguments. With `inPlaceSchema`
 /// the operation has a `tied` attribute. `faithful` is the C++ condition under which
-/// the operation describes the operator.
+/// the operation describes the operator; `effects` says what it does besides
+/// computing its results.
 class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
-                    list<Trait> traits = [], string faithful = "true">
-    : Koila_Op<mnemonic, traits # [Pure, Koila_TorchOperatorInterface,
-                                   Koila_ShapeRuleInterface,
-                                   Koila_BatchRuleInterface,
-                                   Koila_MemoryRuleInterface]> {
+                    list<Trait> traits = [], string faithful = "true",
+                    list<Trait> effects = [Pure]>
+    : Koila_Op<mnemonic, traits # effects # [Koila_TorchOperatorInterface,
+                                             Koila_ShapeRuleInterface,
+                                             Koila_BatchRuleInterface,
+                                             Koila_MemoryRuleInterface]> {
   defvar tiedGet = !if(!empty(inPlaceSchema), "return false;",
                        "return getTied();");
   defvar tiedSet = !if(!empty(inPlaceSchema), "(void)tied;",
@@ -61,8 +69,10 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
 /// OperatorArguments in Interfaces/Rules.h. By default the results are new
 /// storage (or tied), and the bytes inside are reported as not modelled.
 class Koila_RuledOp<string mnemonic, string schema, string inPlaceSchema = "",
-                    list<Trait> traits = [], string faithful = "true">
-    : Koila_TorchOp<mnemonic, schema, inPlaceSchema, traits, faithful> {
+                    list<Trait> traits = [], string faithful = "true",
+                    list<Trait> effects = [Pure]>
+    : Koila_TorchOp<mnemonic, schema, inPlaceSchema, traits, faithful,
+                    effects> {
   let summary = "as `" # schema # "`";
   code shapeRule = "return ::mlir::success();";
   code batchRule = "";
