@@ -1,8 +1,8 @@
 """Traces programs of the corpus: make_programs.py --output FOLDER NAME...
 
-Writes NAME.pt with tracing batch 3, or NAME.error with the exception. A
-program that was made from the same file by the same libraries is left alone,
-and then they are not even imported.
+Writes NAME.pt, traced at batch 3, and NAME.inputs with the specifications of
+its inputs, or NAME.error with the exception. A program that was made from the
+same file by the same libraries is left alone, and then they are not imported.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib
 import importlib.metadata
+import json
 import os
 import pathlib
 import sys
@@ -72,6 +73,11 @@ def trace(name, path):
     from registry import PROGRAMS
     torch.manual_seed(0)
     module, specs = PROGRAMS[name]()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            # Heads that start as zero would make every result zero.
+            if not parameter.any():
+                parameter.normal_(0, 0.05)
     values = make(specs, TRACED_BATCH)
     # With grad mode on: under no_grad some modules record a fast path that
     # has no derivative.
@@ -79,8 +85,8 @@ def trace(name, path):
     traced = module if isinstance(module, torch.jit.ScriptModule) else (
         torch.jit.trace(module.eval(), values, check_trace=False,
                         strict=False))
-    path.unlink(missing_ok=True)
     traced.save(str(path))
+    return specs
 
 
 def make_all(names, folder):
@@ -101,7 +107,9 @@ def make_all(names, folder):
                 # Made elsewhere under its own name, which the archive holds.
                 new = folder / ".new" / f"{name}.pt"
                 new.parent.mkdir(exist_ok=True)
-                trace(name, new)
+                specs = trace(name, new)
+                inputs = folder / f"{name}.inputs"
+                inputs.write_text(json.dumps(specs))
                 os.replace(new, folder / new.name)
             except Exception as exception:
                 traceback.print_exc()

@@ -517,16 +517,14 @@ def hand_grid_pooling():
     return network(forward), ["float32[B,4,11,13]"]
 
 
+LIBRARY = torch.library.Library("koila_corpus", "FRAGMENT")
+LIBRARY.define("double_it(Tensor x) -> Tensor")
+LIBRARY.impl("double_it", lambda x: x * 2, "CompositeImplicitAutograd")
+
+
 @program
 def hand_custom_operator():
     """An operator that PyTorch does not have."""
-    # The library must live as long as the program does.
-    global corpus_library
-    corpus_library = torch.library.Library("koila_corpus", "FRAGMENT")
-    corpus_library.define("double_it(Tensor x) -> Tensor")
-    corpus_library.impl("double_it", lambda x: x * 2,
-                        "CompositeImplicitAutograd")
-
     def forward(self, x):
         return self.mlp(torch.ops.koila_corpus.double_it(x))
 

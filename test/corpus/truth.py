@@ -1,9 +1,8 @@
 """What PyTorch says about every value of a program.
 
 `prepare` makes the graph that koila imports, by the passes of
-lib/Target/TorchScript/Graph.cpp; those without a Python binding are written
-out here. The nodes of both are numbered alike, which `Truth` relies on and
-`kind_at` lets the caller check.
+lib/Target/TorchScript/Graph.cpp; the one without a Python binding is written
+out here.
 """
 
 import torch

@@ -1,0 +1,346 @@
+"""Runs koila-opt on every program of the corpus and writes docs/Corpus.md.
+
+For each program: does koila read it, which operators stay opaque, which
+tensors have no rank, extent or type, do all extents equal those that PyTorch
+sees at three batch sizes, and does the file go in and out unchanged.
+
+A fifth of the programs is held out: `--held-out` runs those, `--all` both.
+Nobody looks at why they fail while mending something, so their reasons are not
+shown. Exits with 1 if a program that is not held out does worse than
+EXPECTED_GAPS says, or better, or if held-out ones do worse than
+HELD_OUT_GAPS.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+
+# Programs that are not whole, and why that is right or not mended yet.
+EXPECTED_GAPS = {
+    "hand_custom_operator":
+        "LibTorch reads no file with an operator that no library declares",
+}
+# How many of the programs held out may have a gap.
+HELD_OUT_GAPS = 0
+
+
+def is_whole(report):
+    """Nothing is missing: a literal batch must have been reported."""
+    return (report["imported"] and report.get("round_trip", False)
+            and "compared" in report and not report["why"]
+            and not report["opaque"] and not report["unknown"]
+            and not report["wrong"]
+            and (not report.get("baked")
+                 or report["baked_reported"] is not None))
+
+
+def evaluate_one(arguments):
+    """In a process of its own kind, which has imported PyTorch once."""
+    name, tool, folder = arguments
+    import evaluate
+    import make_programs
+    make_programs.prepare_libraries()
+    make_programs.load_programs()
+    try:
+        return evaluate.evaluate(name, tool, folder)
+    except Exception as error:
+        import traceback
+        traceback.print_exc()
+        return {"name": name, "imported": False,
+                "why": [f"the corpus runner failed: {error}"]}
+
+
+def make_programs(names, folder, jobs):
+    """Traces what is missing, the sources side by side."""
+    from registry import source_of
+    sources = collections.defaultdict(list)
+    for name in names:
+        sources[source_of(name)].append(name)
+
+    def make(group):
+        return subprocess.run(
+            [sys.executable, str(HERE / "make_programs.py"), "--output",
+             str(folder), *group], stderr=subprocess.PIPE, text=True)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for done in pool.map(make, sources.values()):
+            if done.returncode:
+                sys.exit("corpus.py: tracing failed:\n" + done.stderr)
+            if done.stderr:
+                print(done.stderr, end="", file=sys.stderr)
+
+
+def run(names, tool, folder, jobs):
+    reports = []
+    tasks = [(name, tool, folder) for name in names]
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
+        for report in pool.map(evaluate_one, tasks):
+            reports.append(report)
+            state = "whole" if is_whole(report) else "gap"
+            print(f"[{len(reports)}/{len(names)}] {report['name']}: {state}",
+                  file=sys.stderr, flush=True)
+    return reports
+
+
+# ---------------------------------------------------------------------------
+# The table
+
+
+def yes(condition):
+    return "yes" if condition else "no"
+
+
+def counted(counts, most=4):
+    """`aten::sort 2, aten::topk`, the rest as a number."""
+    parts = [name.removeprefix("aten::") + (f" {count}" if count > 1 else "")
+             for name, count in counts.items()]
+    more = [f"{len(parts) - most} more"] if len(parts) > most else []
+    return ", ".join(parts[:most] + more)
+
+
+def inferred_cell(report):
+    if "tensors" not in report:
+        return "no"
+    unknown = sum(report["unknown"].values())
+    return (f"{report['tensors'] - unknown} of {report['tensors']}" if unknown
+            else f"all {report['tensors']}")
+
+
+def extents_cell(report):
+    if "compared" not in report:
+        return "no"
+    if report["wrong"]:
+        return f"{len(report['wrong'])} wrong"
+    if report["unknown"]:
+        return "in part"
+    text = "exact"
+    if report.get("baked"):
+        text += " at B=3; " + ("reported" if report["baked_reported"]
+                               else "not reported")
+    return text
+
+
+def reasons_cell(report):
+    parts = list(report["why"])
+    if report.get("opaque"):
+        parts.append("opaque: " + counted(report["opaque"]))
+    unknown = {name: count for name, count in report.get("unknown",
+                                                         {}).items()
+               if name not in report["opaque"]}
+    if unknown:
+        parts.append("not inferred: " + counted(unknown))
+    parts += report.get("wrong", [])[:2]
+    if report.get("baked"):
+        where = report["baked_reported"]
+        parts.append(f"batch baked in: {where}" if where else
+                     "batch baked in, and koila does not say so; PyTorch: "
+                     + report["baked"])
+    if report.get("symbols"):
+        parts.append("decided by data: " + ", ".join(
+            f"{symbol} ({schema})"
+            for symbol, schema in report["symbols"].items()))
+    if expected := EXPECTED_GAPS.get(report["name"]):
+        parts.append(f"expected: {expected}")
+    return "; ".join(parts).replace("|", "\\|").replace("\n", " ")
+
+
+def table(reports, with_reasons):
+    head = ["program", "imported", "nodes", "opaque", "inferred", "extents",
+            "round trip"] + ["why not"] * with_reasons
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for report in reports:
+        cells = [
+            f"`{report['name']}`", yes(report["imported"]),
+            str(report.get("nodes", "")),
+            str(sum(report["opaque"].values())) if "opaque" in report else "",
+            inferred_cell(report), extents_cell(report),
+            yes(report.get("round_trip"))]
+        if with_reasons:
+            cells.append(reasons_cell(report))
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def totals(title, reports):
+    def count(condition):
+        return sum(bool(condition(report)) for report in reports)
+
+    return [title, str(len(reports)), str(count(lambda r: r["imported"])),
+            str(count(lambda r: "opaque" in r and not r["opaque"])),
+            str(count(lambda r: "unknown" in r and not r["unknown"])),
+            str(count(lambda r: "compared" in r and not r["wrong"]
+                      and not r["unknown"])),
+            str(count(lambda r: r.get("baked"))),
+            str(count(lambda r: r.get("round_trip"))),
+            str(count(is_whole))]
+
+
+HEADER = """# The corpus
+
+<!-- Written by test/corpus/corpus.py --all; do not edit. -->
+
+Programs of `test/corpus/programs_*.py`, small and with random weights, traced
+with PyTorch at batch 3. What the columns say:
+
+* imported: `koila-opt` reads the file.
+* opaque: operators of TorchScript that koila has no operation for.
+* inferred: tensors with a rank, all extents and an element type, with the
+  batch as the symbol `B`.
+* extents: every tensor and every integer of the program compared with what
+  PyTorch computes at B = 2, 5 and 7. Where the trace holds the batch as a
+  number, PyTorch itself refuses another one: koila must report that with its
+  place, and extents are compared at B = 3.
+* round trip: in and out with no pass in between; the same module, the same IR
+  when it is read again, the same results bit by bit at two batches.
+
+A fifth of the programs, by a hash of the name, is held out from those who
+mend koila; their reasons are not shown.
+"""
+
+
+def document(reports):
+    from registry import is_held_out
+    development = [r for r in reports if not is_held_out(r["name"])]
+    held_out = [r for r in reports if is_held_out(r["name"])]
+    head = ["", "programs", "imported", "none opaque", "all inferred",
+            "extents exact", "batch baked in", "round trip", "whole"]
+    lines = [HEADER, "| " + " | ".join(head) + " |",
+             "|---" * len(head) + "|"]
+    for title, part in (("development", development), ("held out", held_out)):
+        lines.append("| " + " | ".join(totals(title, part)) + " |")
+    lines += ["", "## Development", ""] + table(development, True)
+    lines += ["", "## Held out", ""] + table(held_out, False)
+    return "\n".join(lines) + "\n"
+
+
+def write_operators(path, reports):
+    """Every operator with the number of programs and of those where it is
+    opaque; of programs that are not held out."""
+    from registry import is_held_out
+    used, opaque = collections.Counter(), collections.Counter()
+    where = collections.defaultdict(list)
+    for report in reports:
+        if is_held_out(report["name"]):
+            continue
+        for operator in report.get("operators", []):
+            used[operator] += 1
+            where[operator].append(report["name"])
+        opaque.update(report.get("opaque", {}).keys())
+    with open(path, "w") as file:
+        print("# operator, programs, programs where it is opaque, some of "
+              "them", file=file)
+        for name, count in sorted(used.items(), key=lambda p: (-p[1], p[0])):
+            mark = f"OPAQUE {opaque[name]}" if opaque[name] else "-"
+            print(f"{name:55} {count:4} {mark:12} "
+                  + " ".join(where[name][:4]), file=file)
+
+
+def check_expectations(reports, everything):
+    """Sentences about what is not as expected."""
+    from registry import PROGRAMS, is_held_out
+    problems = [f"EXPECTED_GAPS names '{name}', which is no program"
+                for name in EXPECTED_GAPS if name not in PROGRAMS]
+    for report in reports:
+        name = report["name"]
+        if is_held_out(name):
+            continue
+        if not is_whole(report) and name not in EXPECTED_GAPS:
+            problems.append(f"{name}: {reasons_cell(report)}")
+        if is_whole(report) and name in EXPECTED_GAPS:
+            problems.append(f"{name} has no gap any more: take it out of "
+                            "EXPECTED_GAPS")
+    gaps = sum(is_held_out(report["name"]) and not is_whole(report)
+               for report in reports)
+    if gaps > HELD_OUT_GAPS:
+        problems.append(f"{gaps} of the programs held out have a gap; "
+                        f"expected at most {HELD_OUT_GAPS}")
+    elif everything and gaps < HELD_OUT_GAPS:
+        problems.append(f"only {gaps} of the programs held out have a gap: "
+                        "lower HELD_OUT_GAPS")
+    return problems
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true",
+                       help="all programs; writes the document")
+    which.add_argument("--held-out", action="store_true",
+                       help="only the programs held out")
+    which.add_argument("--only", nargs="+", metavar="NAME",
+                       help="these programs (or what their names begin with)")
+    parser.add_argument("--list", action="store_true",
+                        help="print the names and stop")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(),
+                        help="programs at a time (default: cores)")
+    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt",
+                        type=pathlib.Path)
+    parser.add_argument("--folder", default=ROOT / "build/test/corpus",
+                        type=pathlib.Path, help="for the program files")
+    parser.add_argument("--document", default=ROOT / "docs/Corpus.md",
+                        type=pathlib.Path)
+    parser.add_argument("--operators", type=pathlib.Path, metavar="FILE",
+                        help="write the operators of the programs there")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
+                        help="write all that was found there")
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse_arguments()
+    # Programs run side by side, each on one thread.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    sys.path.insert(0, str(HERE))
+    from make_programs import load_programs
+    from registry import is_held_out
+    names = list(load_programs())
+    if arguments.only:
+        unknown = [part for part in arguments.only
+                   if not any(name.startswith(part) for name in names)]
+        if unknown:
+            sys.exit(f"corpus.py: no program '{unknown[0]}' (see --list)")
+        names = [name for name in names
+                 if any(name.startswith(part) for part in arguments.only)]
+        # A prefix must not bring in what nobody may look at.
+        names = [name for name in names
+                 if not is_held_out(name) or name in arguments.only]
+    elif not arguments.all:
+        names = [name for name in names
+                 if is_held_out(name) == arguments.held_out]
+    if arguments.list:
+        print("\n".join(names))
+        return
+    if not arguments.koila_opt.exists():
+        sys.exit(f"corpus.py: no {arguments.koila_opt}; build koila first")
+
+    make_programs(names, arguments.folder, arguments.jobs)
+    reports = run(names, arguments.koila_opt, arguments.folder,
+                  arguments.jobs)
+    if arguments.all:
+        arguments.document.write_text(document(reports))
+    if arguments.operators:
+        write_operators(arguments.operators, reports)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(reports, indent=1))
+    problems = check_expectations(reports, arguments.all)
+    for problem in problems:
+        print(f"corpus.py: {problem}", file=sys.stderr)
+    whole = sum(map(is_whole, reports))
+    print(f"{whole} of {len(reports)} programs are whole")
+    sys.exit(1 if problems else 0)
+
+
+if __name__ == "__main__":
+    main()

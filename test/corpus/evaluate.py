@@ -1,0 +1,395 @@
+"""What koila makes of one program: reads it, infers, writes it again, and is
+compared with PyTorch on every value. Used by corpus.py."""
+
+import collections
+import contextlib
+import io
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import torch
+
+import inputs
+import make_programs
+from truth import CONTAINERS, Truth
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent.parent
+                       / "Target" / "TorchScript"))
+import check_roundtrip
+import same_ir
+
+BATCHES = (2, 5, 7)
+ROUND_TRIP_BATCHES = (2, 5)
+TIMEOUT = 120
+
+ELEMENTS = {
+    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
+    torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
+    torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8",
+    torch.bool: "i1", torch.complex64: "complex<f32>",
+    torch.complex128: "complex<f64>",
+}
+SIGNED = re.compile(r"^si(?=\d)")
+
+# What extents are made of beside symbols.
+FUNCTIONS = {
+    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
+    "min": min, "max": max,
+    "broadcast": lambda a, b: b if a == 1 else a,
+}
+SYMBOL = re.compile(r"[A-Za-z_][\w.]*")
+
+
+class Gap(Exception):
+    """A sentence that says why a program is not whole."""
+
+
+def without_machine(text):
+    """Places without the folders of this machine."""
+    text = re.sub(r"(?<![\w.])/[^\s\"':()]*?/(?:site-packages|test/corpus)/",
+                  "", text)
+    return re.sub(r"/[^\s\"':()]*/([\w.-]+\.(?:pt|py|mlir))", r"\1", text)
+
+
+def first_line(text, kinds=("error",)):
+    """The first message of koila-opt, without the place of the archive."""
+    for kind in kinds:
+        for line in text.splitlines():
+            if match := re.search(rf"\b{kind}: (.*)", line):
+                place = re.search(r"([\w./-]+\.py\W{0,3}:?\d+)", line)
+                message = match.group(1)
+                if place and place.group(1) not in message:
+                    message += f" ({place.group(1)})"
+                return without_machine(message)
+    lines = [line for line in text.splitlines() if line and line[0] != "{"]
+    return without_machine(lines[0]) if lines else "no message"
+
+
+def koila_opt(program, *arguments):
+    """(whether it went well, stderr)"""
+    try:
+        done = subprocess.run([program, *map(str, arguments)], text=True,
+                              capture_output=True, timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        return False, f"error: koila-opt took more than {TIMEOUT} seconds"
+    if done.returncode < 0:
+        return False, f"error: koila-opt died of signal {-done.returncode}"
+    return done.returncode == 0, done.stderr
+
+
+def is_container(fact):
+    return fact.get("schema", "").split(".")[0] in CONTAINERS
+
+
+def opaque_operators(facts):
+    return collections.Counter(
+        fact["schema"] for fact in facts
+        if fact["op"] == "koila.torch_op" and not is_container(fact))
+
+
+def unknown_results(facts):
+    """How many tensors there are, and how many per operator have no rank, an
+    extent that is not known, or no element type."""
+    count, unknown = 0, collections.Counter()
+    for fact in facts:
+        for result in fact["results"]:
+            if "dims" not in result:
+                continue
+            count += 1
+            dims = result["dims"]
+            if dims is None or None in dims or result["element"] is None:
+                unknown[fact.get("schema", fact["op"])] += 1
+    return count, unknown
+
+
+def base_name(schema):
+    return schema.split(".")[0].rstrip("_")
+
+
+class Extents:
+    """Compares facts with what one run of PyTorch saw."""
+
+    def __init__(self, truth, batch, values):
+        self.truth, self.batch, self.values = truth, batch, values
+        self.symbols = {"B": batch}
+        self.data_symbols = collections.OrderedDict()
+        self.wrong, self.compared = [], 0
+
+    def evaluate(self, expression, found):
+        """The value of an expression. A symbol that data decide takes the
+        value that is found where it comes alone, for all later uses."""
+        for symbol in SYMBOL.findall(expression):
+            if symbol in FUNCTIONS or symbol in self.symbols:
+                continue
+            if symbol != expression:
+                return None
+            self.symbols[symbol] = found
+        return eval(expression, {"__builtins__": {}},
+                    FUNCTIONS | self.symbols)
+
+    def check(self, what, result, value):
+        if not isinstance(value, torch.Tensor):
+            if result.get("integer"):
+                self.compared += 1
+                known = self.evaluate(result["integer"], value)
+                if known is not None and known != value:
+                    self.wrong.append(f"{what}: {result['integer']} is "
+                                      f"{value} at B={self.batch}")
+            return
+        if "dims" not in result:
+            return
+        if result["element"] is not None:
+            element = SIGNED.sub("i", result["element"])
+            if element != ELEMENTS.get(value.dtype):
+                self.wrong.append(f"{what}: {element} is {value.dtype}")
+        if result["dims"] is None:
+            return
+        self.compared += 1
+        spelled = f"[{', '.join(str(dim) for dim in result['dims'])}]"
+        if len(result["dims"]) != value.dim():
+            self.wrong.append(f"{what}: {spelled} is {list(value.shape)} at "
+                              f"B={self.batch}")
+            return
+        for dim, extent in zip(result["dims"], value.shape):
+            if dim is None:
+                continue
+            known = self.evaluate(dim, extent)
+            for symbol in SYMBOL.findall(dim):
+                if symbol not in FUNCTIONS and symbol != "B":
+                    self.data_symbols.setdefault(symbol, what)
+            if known is not None and known != extent:
+                self.wrong.append(f"{what}: {spelled} is {list(value.shape)} "
+                                  f"at B={self.batch}")
+                return
+
+    def is_integer(self, index):
+        """Integers of traces are 0-dim tensors; both become arithmetic, of
+        which there is no fact with a schema."""
+        values = [value for (node, _), value in self.values.items()
+                  if node == index]
+        return all(not isinstance(value, list) and (
+            not isinstance(value, torch.Tensor)
+            or (value.dim() == 0 and value.dtype == torch.int64))
+            for value in values)
+
+    def align(self, facts):
+        """Pairs of a fact and the number of its node, in order. Every node
+        must have its fact, but for containers and integers."""
+        facts = [fact for fact in facts
+                 if fact.get("schema") and not is_container(fact)]
+        pairs, place = [], 0
+        for index, name in enumerate(self.truth.names):
+            if name.split(".")[0] in CONTAINERS:
+                continue
+            if (place < len(facts)
+                    and base_name(facts[place]["schema"]) == base_name(name)):
+                pairs.append((facts[place], index))
+                place += 1
+            elif not self.is_integer(index):
+                there = (facts[place]["schema"] if place < len(facts)
+                         else "nothing")
+                raise Gap(f"node {index} is {name} in PyTorch and {there} in "
+                          "koila: the graphs do not match")
+        if place < len(facts):
+            raise Gap(f"{facts[place]['schema']} of koila has no node in "
+                      "PyTorch's graph: the graphs do not match")
+        return pairs
+
+    def run(self, facts):
+        for fact, index in self.align(facts):
+            found = [self.values[index, number]
+                     for number in range(len(fact["results"]))
+                     if (index, number) in self.values]
+            if len(found) == 1 and isinstance(found[0], list):
+                found = found[0]
+            for result, value in zip(fact["results"], found):
+                self.check(fact["schema"], result, value)
+
+
+def parse_facts(text):
+    return [json.loads(line) for line in text.splitlines()
+            if line.startswith("{")]
+
+
+def static_spec(spec, batch):
+    """The batch as a number: `float32[B=3,8]`."""
+    return re.sub(r"\[[^\]\[]*\]", lambda match: re.sub(
+        r"\bB\b", f"B={batch}", match.group(0)), spec)
+
+
+def infer(tool, file, specs):
+    """(facts, stderr); no facts if koila-opt refuses."""
+    good, errors = koila_opt(
+        tool, file, *(f"--input={spec}" for spec in specs),
+        "--koila-infer-shapes", "--koila-print-facts", "-o", "/dev/null")
+    return (parse_facts(errors) if good else None), errors
+
+
+def check_extents(report, facts, truth, specs, batches):
+    """Fills in the columns on extents."""
+    wrong, symbols, compared = [], {}, None
+    for batch in batches:
+        values = truth.run(inputs.make(specs, batch))
+        extents = Extents(truth, batch, values)
+        extents.run(facts)
+        wrong += extents.wrong
+        symbols |= extents.data_symbols
+        compared = extents.compared
+    report["wrong"] = list(dict.fromkeys(wrong))
+    report["symbols"] = symbols
+    report["compared"] = compared
+
+
+def baked_error(truth, specs):
+    """What PyTorch says where the program accepts the batch it was traced
+    with only; None if it accepts all."""
+    for batch in BATCHES:
+        try:
+            truth.run(inputs.make(specs, batch))
+        except Exception as error:
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            return lines[-1].removeprefix("RuntimeError: ")
+    return None
+
+
+def check_inference(report, tool, file, module, specs):
+    truth = Truth(module)
+    report["operators"] = sorted(
+        {name for name in truth.names
+         if name not in ("prim::Constant", "prim::GetAttr")})
+    report["nodes"] = len(truth.nodes)
+    baked = baked_error(truth, specs)
+    facts, errors = infer(tool, file, specs)
+    batches = BATCHES
+    if baked:
+        report["baked"] = without_machine(baked)
+        # What koila has to say of such a file.
+        report["baked_reported"] = first_line(
+            errors, ("error", "warning", "remark")) if (
+                "re-trace" in errors) else None
+        batches = (make_programs.TRACED_BATCH,)
+        facts, errors = infer(tool, file, [
+            static_spec(spec, batches[0]) for spec in specs])
+    if facts is None:
+        raise Gap(first_line(errors))
+    report["opaque"] = dict(sorted(opaque_operators(facts).items()))
+    report["tensors"], unknown = unknown_results(facts)
+    report["unknown"] = dict(sorted(unknown.items()))
+    check_extents(report, facts, truth, specs, batches)
+
+
+def same_results(one, other, path="result"):
+    """None, or where two results differ by a bit or in kind."""
+    if type(one) is not type(other):
+        return f"{path} is {type(other).__name__}"
+    if isinstance(one, torch.Tensor):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return f"{path} has another type or shape"
+        same = (one == other) | ((one != one) & (other != other))
+        return None if same.all() else f"{path} has other values"
+    if isinstance(one, dict):
+        if list(one) != list(other):
+            return f"{path} has other keys"
+        parts = [(key, one[key], other[key]) for key in one]
+    elif isinstance(one, (list, tuple)):
+        if len(one) != len(other):
+            return f"{path} has another length"
+        parts = [(i, *pair) for i, pair in enumerate(zip(one, other))]
+    else:
+        return None if one == other else f"{path} is {other}"
+    for key, left, right in parts:
+        if difference := same_results(left, right, f"{path}[{key}]"):
+            return difference
+    return None
+
+
+def call(module, specs, batch):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        return module(*inputs.make(specs, batch))
+
+
+def round_trip(tool, file, folder, specs, batches):
+    """None, or why what koila writes is not what it read."""
+    written = folder / "written" / file.name
+    written.parent.mkdir(exist_ok=True)
+    good, errors = koila_opt(tool, file, "-o", written)
+    if not good:
+        return first_line(errors)
+    texts = []
+    for archive, number in ((file, 1), (written, 2)):
+        text = written.with_suffix(f".{number}.mlir")
+        good, errors = koila_opt(tool, archive, "-o", text)
+        if not good:
+            return "read again: " + first_line(errors)
+        texts.append(same_ir.lines(text))
+        text.unlink()
+    if texts[0] != texts[1]:
+        return "the IR differs when the written file is read again"
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            check_roundtrip.compare_lines(
+                "archives", check_roundtrip.archive_lines(file),
+                check_roundtrip.archive_lines(written))
+            one, other = torch.jit.load(file), torch.jit.load(written)
+            check_roundtrip.compare_lines(
+                "modules", check_roundtrip.module_lines(one),
+                check_roundtrip.module_lines(other))
+    except SystemExit as difference:
+        return " ".join(str(difference).split())[:150]
+    for batch in batches:
+        before = call(one, specs, batch)
+        difference = same_results(before, call(other, specs, batch))
+        if difference:
+            return f"{difference} at B={batch}"
+        if not any(value.count_nonzero() for value in tensors_of(before)):
+            return "vacuous: all results are zero"
+    written.unlink()
+    return None
+
+
+def tensors_of(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [tensor for part in value for tensor in tensors_of(part)]
+    return []
+
+
+def evaluate(name, tool, folder):
+    """A dict with what corpus.py puts into the table."""
+    torch.set_num_threads(1)
+    torch._C._jit_set_profiling_executor(False)
+    report = {"name": name, "imported": False, "why": []}
+    file = folder / f"{name}.pt"
+    error = folder / f"{name}.error"
+    if error.exists():
+        report["why"].append("not traced: " + without_machine(
+            error.read_text().splitlines()[0]))
+        return report
+    specs = json.loads((folder / f"{name}.inputs").read_text())
+    good, errors = koila_opt(tool, file, "-o", "/dev/null")
+    report["imported"] = good
+    if not good:
+        report["why"].append("import: " + first_line(errors))
+    module = torch.jit.load(file)
+    try:
+        if good:
+            check_inference(report, tool, file, module, specs)
+    except Gap as gap:
+        report["why"].append(f"inference: {gap}")
+    if good:
+        batches = ROUND_TRIP_BATCHES
+        if report.get("baked"):
+            batches = (make_programs.TRACED_BATCH,)
+        difference = round_trip(tool, file, folder, specs, batches)
+        report["round_trip"] = difference is None
+        if difference:
+            report["why"].append(f"round trip: {difference}")
+    return report
+
