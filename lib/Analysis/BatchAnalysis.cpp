@@ -112,6 +112,12 @@ public:
     const ValueInfo &info = dims.lookup(lattice->getAnchor());
     if (info.tensor && info.tensor->hasRank() && !symbol.empty())
       fact = getFact(*info.tensor);
+    for (const ValueInfo &element : info.elements)
+      if (element.tensor && element.tensor->hasRank() && !symbol.empty() &&
+          !getFact(*element.tensor).isFree())
+        fact = BatchFact::mixed("the batch comes inside of a container; give "
+                                "the tensors as arguments of their own",
+                                nullptr);
     propagateIfChanged(lattice, lattice->join(BatchState{fact}));
   }
 

@@ -12,25 +12,31 @@ using namespace koila;
 
 namespace {
 
+bool equal(const ValueInfo &lhs, const ValueInfo &rhs) {
+  if (lhs.tensor.has_value() != rhs.tensor.has_value() ||
+      lhs.integer != rhs.integer || lhs.list != rhs.list ||
+      lhs.elements.size() != rhs.elements.size())
+    return false;
+  if (lhs.tensor && (lhs.tensor->dims != rhs.tensor->dims ||
+                     lhs.tensor->elementType != rhs.tensor->elementType ||
+                     lhs.tensor->strides != rhs.tensor->strides))
+    return false;
+  for (size_t i = 0; i < lhs.elements.size(); ++i)
+    if (!equal(lhs.elements[i], rhs.elements[i]))
+      return false;
+  return true;
+}
+
 /// The lattice: uninitialised, then facts, then facts that joins took away.
 /// A null dim or a set `integerLost` is such a loss; the analysis spells it
 /// as a symbol of the value, which joins know nothing of.
-struct DimState {
+struct DimState : ValueInfo {
   bool initialised = false;
-  std::optional<TensorInfo> tensor;
-  DimExpr integer;
-  std::optional<SmallVector<DimExpr>> list;
   bool integerLost = false;
 
   bool operator==(const DimState &other) const {
-    if (initialised != other.initialised || integer != other.integer ||
-        list != other.list ||
-        integerLost != other.integerLost ||
-        tensor.has_value() != other.tensor.has_value())
-      return false;
-    return !tensor || (tensor->dims == other.tensor->dims &&
-                       tensor->elementType == other.tensor->elementType &&
-                       tensor->strides == other.tensor->strides);
+    return initialised == other.initialised &&
+           integerLost == other.integerLost && equal(*this, other);
   }
 
   static DimState join(const DimState &lhs, const DimState &rhs) {
@@ -45,6 +51,8 @@ struct DimState {
     }
     if (lhs.list != rhs.list)
       result.list.reset();
+    if (!llvm::equal(lhs.elements, rhs.elements, equal))
+      result.elements.clear();
     if (!lhs.tensor || !rhs.tensor) {
       result.tensor.reset();
       return result;
@@ -101,10 +109,7 @@ private:
 
 static ValueInfo toInfo(const DimState &state, Value value,
                         LocalSymbols &symbols) {
-  ValueInfo info;
-  info.tensor = state.tensor;
-  info.integer = state.integer;
-  info.list = state.list;
+  ValueInfo info = state;
   MLIRContext *context = value.getContext();
   if (!info.integer && value.getType().isIntOrIndex())
     info.integer = DimExpr::symbol(context, symbols.get(value));
@@ -161,9 +166,7 @@ public:
          llvm::zip_equal(results, shapes.getResults(), op->getResults())) {
       DimState state;
       state.initialised = true;
-      state.tensor = info.tensor;
-      state.integer = info.integer;
-      state.list = info.list;
+      static_cast<ValueInfo &>(state) = info;
       // What no rule says, the type may.
       if (!state.tensor && isa<TensorType>(result.getType()))
         state.tensor = stated(result);
@@ -182,9 +185,8 @@ public:
             ? dyn_cast<FunctionOpInterface>(argument.getOwner()->getParentOp())
             : FunctionOpInterface();
     if (function && argument.getOwner()->isEntryBlock()) {
-      ValueInfo info = getArgumentInfo(function, argument.getArgNumber());
-      state.tensor = info.tensor;
-      state.integer = info.integer;
+      static_cast<ValueInfo &>(state) =
+          getArgumentInfo(function, argument.getArgNumber());
     } else if (isa<TensorType>(value.getType())) {
       state.tensor = stated(value);
     } else {
@@ -217,6 +219,19 @@ bool hasLost(const DimState &state) {
 ValueInfo koila::getArgumentInfo(FunctionOpInterface function, unsigned index) {
   ValueInfo info;
   Type type = function.getArgumentTypes()[index];
+  if (auto elements = function.getArgAttrOfType<ArrayAttr>(
+          index, KoilaDialect::kElementsAttr)) {
+    for (auto element : elements.getAsRange<DictionaryAttr>()) {
+      ValueInfo &known = info.elements.emplace_back();
+      auto elementType = element.getAs<TypeAttr>("type");
+      auto dims = element.getAs<DimsAttr>("dims");
+      if (!elementType || !isa<TensorType>(elementType.getValue()) || !dims)
+        continue;
+      SmallVector<DimExpr> exprs(dims.getExprs());
+      known.tensor = TensorInfo::contiguous(
+          exprs, cast<TensorType>(elementType.getValue()).getElementType());
+    }
+  }
   if (!isa<TensorType>(type))
     return info;
   std::string prefix = "_a" + std::to_string(index);

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace koila {
 
@@ -50,14 +51,17 @@ struct TensorInfo {
   }
 };
 
-/// What is known of any value: a tensor, an integer, a list of integers, or
-/// nothing.
+/// What is known of any value: a tensor, an integer, a list of integers, a
+/// container, or nothing.
 struct ValueInfo {
   std::optional<TensorInfo> tensor;
   /// The value of an integer; null if unknown or no integer.
   DimExpr integer;
   /// The elements of a list of integers; a null element is unknown.
   std::optional<llvm::SmallVector<DimExpr>> list;
+  /// The elements of a tuple, of a list of known length, or of a dict in the
+  /// order of its keys; empty if not known.
+  std::vector<ValueInfo> elements;
 };
 
 /// From the type alone; each `?` becomes the symbol `<prefix>d<dim>`.
@@ -122,6 +126,12 @@ public:
   }
   /// An error at the operation.
   mlir::InFlightDiagnostic emitError() const;
+
+  /// All facts of an operand, and of a result.
+  ValueInfo info(mlir::Value value) const { return lookup(value); }
+  void setInfo(unsigned index, ValueInfo info) {
+    results[index] = std::move(info);
+  }
 
   llvm::ArrayRef<ValueInfo> getResults() const { return results; }
 
@@ -284,11 +294,18 @@ public:
   std::optional<ConcreteTensor> tensor(mlir::Value value) const;
   /// Bytes beyond the results at the worst moment.
   void setTransient(int64_t bytes) { transient = bytes; }
-  /// The figure is a guess or an upper bound; `reason` says why.
+  /// The figure is a guess; `why` says why.
   void setInexact(const llvm::Twine &why) { reason = why.str(); }
+  /// The figure is at least what is allocated; `why` says why it may be more.
+  void setBound(const llvm::Twine &why) {
+    reason = why.str();
+    bound = true;
+  }
 
   int64_t getTransient() const { return transient; }
   bool isExact() const { return reason.empty(); }
+  /// Exact, or an upper bound.
+  bool isBounded() const { return isExact() || bound; }
   llvm::StringRef getReason() const { return reason; }
 
 private:
@@ -297,6 +314,7 @@ private:
   Lookup lookup;
   int64_t transient = 0;
   std::string reason;
+  bool bound = false;
 };
 
 namespace detail {

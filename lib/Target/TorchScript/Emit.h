@@ -56,6 +56,8 @@ private:
   void emitOperation(mlir::Operation *op);
   void emitOperator(mlir::Operation *op, const OperatorInfo &info);
   void emitOpaque(TorchOpaqueOp op);
+  /// Lists, tuples, dicts and other literals; false if `op` is none.
+  bool emitContainer(mlir::Operation *op);
   void emitParam(ParamGetOp op);
   void emitFor(mlir::Operation *op);
   bool emitArith(mlir::Operation *op);

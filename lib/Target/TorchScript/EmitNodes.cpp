@@ -310,16 +310,12 @@ void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
   llvm::StringRef callee = op.getCallee();
   llvm::ArrayRef<Attribute> arguments = op.getArguments().getValue();
   ValueRange operands = op->getOperands();
-  if (callee == "prim::GetAttr" || callee == "prim::Constant") {
-    if (arguments.size() != 1 || op->getNumResults() != 1)
-      refuse(op.getLoc(),
-             Twine("'") + callee + "' takes one argument and gives one result");
-    auto path = dyn_cast<StringAttr>(arguments[0]);
-    values[op->getResult(0)] =
-        callee == "prim::GetAttr" && path
-            ? readAttribute(path.getValue())
-            : fromAttr(arguments[0], convertType(op->getResult(0).getType()),
-                       op, operands);
+  if (callee == "prim::GetAttr") {
+    auto path =
+        arguments.size() == 1 ? dyn_cast<StringAttr>(arguments[0]) : nullptr;
+    if (!path || op->getNumResults() != 1)
+      refuse(op.getLoc(), "'prim::GetAttr' takes a path and gives one result");
+    values[op->getResult(0)] = readAttribute(path.getValue());
     return;
   }
 
@@ -366,6 +362,54 @@ void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
     refuse(op.getLoc(), Twine("LibTorch has no operator '") + callee + "'");
 }
 
+bool GraphEmitter::emitContainer(Operation *op) {
+  if (auto literal = dyn_cast<ConstantOp>(op)) {
+    values[literal.getResult()] =
+        fromAttr(literal.getValue(),
+                 convertType(literal.getResult().getType()), op, {});
+    return true;
+  }
+  llvm::SmallVector<TorchValue *> inputs;
+  c10::Symbol kind;
+  if (auto construct = dyn_cast<ConstructOp>(op)) {
+    kind = construct.getContainer() == Container::List ? prim::ListConstruct
+           : construct.getContainer() == Container::Tuple
+               ? prim::TupleConstruct
+               : prim::DictConstruct;
+  } else if (auto unpack = dyn_cast<UnpackOp>(op)) {
+    kind = isa<koila::ListType>(unpack.getContainer().getType())
+               ? prim::ListUnpack
+               : prim::TupleUnpack;
+  } else if (auto element = dyn_cast<ElementOp>(op)) {
+    kind = isa<koila::ListType, koila::DictType>(
+               element.getContainer().getType())
+               ? c10::aten::__getitem__
+               : prim::TupleIndex;
+  } else {
+    return false;
+  }
+  for (Value operand : op->getOperands())
+    inputs.push_back(lookup(operand, op));
+  if (auto element = dyn_cast<ElementOp>(op))
+    inputs.push_back(fromAttr(element.getAt(), nullptr, op, {}));
+  Node *from = getOriginal(op);
+  if (from &&
+      (from->kind() != kind || from->outputs().size() != op->getNumResults()))
+    from = nullptr;
+  Node *node = insert(op, kind, inputs, op->getNumResults());
+  for (auto [i, result] : llvm::enumerate(op->getResults())) {
+    c10::TypePtr type =
+        from ? from->outputs()[i]->type() : getType(result.getType());
+    if (!type)
+      refuse(op->getLoc(),
+             Twine("the type of a result of '") + op->getName().getStringRef() +
+                 "' is known in its own archive only");
+    node->outputs()[i]->setType(type);
+    values[result] = node->outputs()[i];
+  }
+  return true;
+}
+
 void GraphEmitter::emitParam(ParamGetOp op) {
   auto param = symbols.lookup<ParamOp>(op.getParam());
   if (!param)
@@ -396,7 +440,8 @@ void GraphEmitter::emitOperation(Operation *op) {
     return;
   }
   // Assumptions are in the guard.
-  if (isa<AssumeOp>(op) || emitArith(op) || emitTensor(op))
+  if (isa<AssumeOp>(op) || emitContainer(op) || emitArith(op) ||
+      emitTensor(op))
     return;
   if (isa<scf::ForOp>(op))
     return emitFor(op);

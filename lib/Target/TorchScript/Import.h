@@ -72,6 +72,8 @@ private:
   mlir::Value getInteger(const TorchValue *value);
   mlir::Value getWeight(const at::Tensor &tensor, const std::string &path);
   mlir::Value getConstantTensor(const at::Tensor &tensor);
+  /// The list, tuple or dict that `node` makes.
+  mlir::Value construct(const Node *node, Container container);
   mlir::Value getConstantNumber(mlir::TypedAttr number);
   /// The literal behind a value; none if there is none.
   std::optional<c10::IValue> getLiteral(const TorchValue *value) const;
@@ -85,6 +87,8 @@ private:
   void importGetAttr(Node *node);
   bool importInteger(Node *node);
   bool importSize(Node *node);
+  /// Containers and what is taken out of them; null if `node` is neither.
+  mlir::Operation *importContainer(Node *node);
   mlir::Operation *importOperator(Node *node, const OperatorInfo &info,
                                   bool inPlace);
   mlir::Operation *importOpaque(Node *node);

@@ -489,6 +489,30 @@ void FunctionImporter::defineResults(Node *node, Operation *op,
     values[same] = op->getResult(0);
 }
 
+Operation *FunctionImporter::importContainer(Node *node) {
+  c10::Symbol kind = node->kind();
+  if (kind == prim::TupleConstruct)
+    return construct(node, Container::Tuple).getDefiningOp();
+  if (kind == prim::DictConstruct)
+    return construct(node, Container::Dict).getDefiningOp();
+  llvm::SmallVector<Type> types;
+  for (const TorchValue *output : node->outputs())
+    types.push_back(convertType(output->type(), context));
+  if (kind == prim::TupleUnpack || kind == prim::ListUnpack)
+    return UnpackOp::create(builder, location, types, getValue(node->input()));
+  if ((kind != prim::TupleIndex && kind != c10::aten::__getitem__) ||
+      node->inputs().size() != 2)
+    return nullptr;
+  // Of a list of numbers, arithmetic on sizes takes care.
+  if (!mayHoldTensor(node->output()->type()))
+    return nullptr;
+  auto at = getLiteralAttr(node->input(1));
+  if (!isa_and_nonnull<IntegerAttr, StringAttr>(at))
+    return nullptr;
+  return ElementOp::create(builder, location, types.front(),
+                           getValue(node->input(0)), at);
+}
+
 void FunctionImporter::importNode(Node *node) {
   if (node->kind() == prim::Constant) {
     std::optional<c10::IValue> literal = tj::toIValue(node->output());
@@ -518,6 +542,11 @@ void FunctionImporter::importNode(Node *node) {
   }
   if (importInteger(node) || importSize(node))
     return;
+
+  if (Operation *container = importContainer(node)) {
+    aliases.visit(node, /*trustSchema=*/true);
+    return defineResults(node, container, /*written=*/nullptr);
+  }
 
   const TorchValue *written = getWrittenValue(node);
   const c10::FunctionSchema *schema = node->maybeSchema();

@@ -141,19 +141,7 @@ Value FunctionImporter::getValue(const TorchValue *value) {
   }
 
   if (value->node()->kind() == prim::ListConstruct) {
-    llvm::SmallVector<Value> operands;
-    llvm::SmallVector<Attribute> arguments;
-    for (const TorchValue *element : value->node()->inputs())
-      arguments.push_back(
-          encodeOperand(element, /*literalLists=*/false, operands));
-    Operation *list =
-        createOpaque("prim::ListConstruct", arguments, operands, Effects::None,
-                     convertType(value->type(), context));
-    if (!operands.empty() && mayHoldTensor(value->type()))
-      list->setAttr("aliases",
-                    builder.getArrayAttr(builder.getI64ArrayAttr(
-                        llvm::to_vector(llvm::seq<int64_t>(operands.size())))));
-    return values[value] = list->getResult(0);
+    return values[value] = construct(value->node(), Container::List);
   }
 
   std::optional<c10::IValue> literal = getLiteral(value);
@@ -170,9 +158,17 @@ Value FunctionImporter::getValue(const TorchValue *value) {
                          " is not supported yet");
   if (literal->isInt() || literal->isDouble() || literal->isBool())
     return getConstantNumber(cast<TypedAttr>(attr));
-  return createOpaque("prim::Constant", attr, {}, Effects::None,
-                      convertType(value->type(), context))
-      ->getResult(0);
+  return ConstantOp::create(builder, location,
+                            convertType(value->type(), context), attr);
+}
+
+Value FunctionImporter::construct(const Node *node, Container container) {
+  llvm::SmallVector<Value> elements;
+  for (const TorchValue *element : node->inputs())
+    elements.push_back(getTensor(element));
+  return ConstructOp::create(builder, location,
+                             convertType(node->output()->type(), context),
+                             container, elements);
 }
 
 Value FunctionImporter::getTensor(const TorchValue *value) {

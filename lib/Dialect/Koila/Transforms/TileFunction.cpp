@@ -22,18 +22,10 @@ using namespace mlir;
 using namespace koila;
 
 namespace {
-/// Builds a tuple, list or dict of tensors: it neither reads nor mixes them.
-bool isContainerConstruction(Operation *op) {
-  auto opaque = dyn_cast<TorchOpaqueOp>(op);
-  return opaque && opaque.getEffects() == Effects::None &&
-         opaque.getCallee().starts_with("prim::") &&
-         llvm::none_of(op->getResultTypes(), llvm::IsaPred<TensorType>);
-}
-
 /// Runs after everything that tiles: the return, or a container for it.
 bool isLast(Operation *op) {
   return op->hasTrait<OpTrait::IsTerminator>() ||
-         (isContainerConstruction(op) && llvm::all_of(op->getUsers(), isLast));
+         (isa<ConstructOp>(op) && llvm::all_of(op->getUsers(), isLast));
 }
 
 class Tiler {
@@ -147,7 +139,7 @@ LogicalResult Tiler::planOperation(Operation &op) {
     return success();
   if (op.hasTrait<OpTrait::IsTerminator>())
     return planOutputs(op);
-  if (isContainerConstruction(&op) && llvm::all_of(op.getUsers(), isLast)) {
+  if (isa<ConstructOp>(op) && llvm::all_of(op.getUsers(), isLast)) {
     containers.push_back(&op);
     return planOutputs(op);
   }

@@ -120,6 +120,82 @@ def Koila_AssumeOp : Koila_Op<"assume", [
 }
 
 //===----------------------------------------------------------------------===//
+// Containers
+//===----------------------------------------------------------------------===//
+
+def Koila_ConstantOp : Koila_Op<"constant", [Pure]> {
+  let summary = "a literal that is neither a number nor a tensor";
+  let description = [{
+    None (`unit`), a string, a device, or a list of literals.
+
+    ```mlir
+    %0 = koila.constant "features" -> !koila.torch<"str">
+    ```
+  }];
+  let arguments = (ins AnyAttr:$value);
+  let results = (outs AnyType:$result);
+  let assemblyFormat = "$value attr-dict `->` type($result)";
+}
+
+def Koila_Container : I32EnumAttr<"Container", "kind of a container", [
+  I32EnumAttrCase<"List", 0, "list">, I32EnumAttrCase<"Tuple", 1, "tuple">,
+  I32EnumAttrCase<"Dict", 2, "dict">]> {
+  let cppNamespace = "::koila";
+}
+
+class Koila_ContainerOp<string mnemonic> : Koila_Op<mnemonic, [
+    Pure, DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
+                              ["describeStorage"]>]>;
+
+def Koila_ConstructOp : Koila_ContainerOp<"construct"> {
+  let summary = "a list, tuple or dict of its operands";
+  let description = [{
+    Of a dict the operands are key, value, key, value. The container keeps its
+    elements alive and has no bytes of its own.
+
+    ```mlir
+    %0 = koila.construct tuple(%a, %b) : (tensor<?xf32>, tensor<?xf32>)
+        -> tuple<tensor<?xf32>, tensor<?xf32>>
+    ```
+  }];
+  let arguments = (ins Koila_Container:$container,
+                       Variadic<AnyType>:$elements);
+  let results = (outs AnyType:$result);
+  let assemblyFormat = [{
+    $container `(` $elements `)` attr-dict
+    `:` functional-type($elements, $result)
+  }];
+}
+
+def Koila_UnpackOp : Koila_ContainerOp<"unpack"> {
+  let summary = "all elements of a tuple or list";
+  let description = [{
+    A list must have as many elements as there are results when it runs.
+  }];
+  let arguments = (ins AnyType:$container);
+  let results = (outs Variadic<AnyType>:$results);
+  let assemblyFormat = "$container attr-dict `:` functional-type($container, $results)";
+}
+
+def Koila_ElementOp : Koila_ContainerOp<"element"> {
+  let summary = "one element of a tuple, list or dict";
+  let description = [{
+    `at` is an index, which counts from the end if negative, or a key.
+
+    ```mlir
+    %0 = koila.element %d["ids"] : (!koila.dict<!koila.torch<"str">,
+                                    tensor<*x!koila.any>>) -> tensor<?x8xi64>
+    ```
+  }];
+  let arguments = (ins AnyType:$container,
+                       AnyAttrOf<[I64Attr, StrAttr]>:$at);
+  let results = (outs AnyType:$result);
+  let assemblyFormat = "$container `[` $at `]` attr-dict `:` functional-type($container, $result)";
+}
+
+//===----------------------------------------------------------------------===//
 // The opaque operator
 //===----------------------------------------------------------------------===//
 

@@ -5,6 +5,73 @@
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
 
+/// A view of `self`. The rules of a family say which dim of `self` each dim of
+/// the result goes through.
+class Koila_AliasOp<string mnemonic, string schema, list<Trait> traits = []>
+    : Koila_RuledOp<mnemonic, schema, "", traits> {
+  let description = [{
+    A view: the results share the storage of `self`, with strides of their own.
+    Refused: what PyTorch refuses, where extents and dims are known. The batch
+    stays with its dim as long as the whole of that dim is taken.
+  }];
+  let storageRule = "::koila::rules::describeViews(rule, getSelf());";
+  let workspaceRule = "";
+}
+
+//===----------------------------------------------------------------------===//
+// Another order of the dims
+//===----------------------------------------------------------------------===//
+
+/// `order` is C++ for the DimOrder of an operand of rank `rank`.
+class Koila_PermuteFamilyOp<string mnemonic, string schema, dag extra,
+                            code order>
+    : Koila_AliasOp<mnemonic, schema> {
+  let arguments = !con((ins AnyTensor:$self), extra);
+  let shapeRule = [{
+    return ::koila::rules::inferPermuted(rule, getSelf(), [&](int64_t rank) {
+      return ::koila::rules::}] # order # [{;
+    });
+  }];
+  let batchRule = [{
+    ::koila::rules::inferPermutedBatch(rule, getSelf(), [&](int64_t rank) {
+      return ::koila::rules::}] # order # [{;
+    });
+  }];
+}
+
+def Koila_PermuteOp : Koila_PermuteFamilyOp<"permute",
+  "aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)",
+  (ins DenseI64ArrayAttr:$dims), "orderPermute(rank, getDims())">;
+
+//===----------------------------------------------------------------------===//
+// A part of a dim
+//===----------------------------------------------------------------------===//
+
+def Koila_SliceOp : Koila_AliasOp<"slice_Tensor",
+  "aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1) -> Tensor(a)"> {
+  let arguments = (ins AnyTensor:$self, I64Attr:$dim,
+                       OptionalAttr<I64Attr>:$start,
+                       OptionalAttr<I64Attr>:$end, I64Attr:$step,
+                       Variadic<AnyType>:$dynamic);
+  let shapeRule = "return ::koila::rules::inferSlice(rule, getSelf(), getDim());";
+  let batchRule = "::koila::rules::inferSliceBatch(rule, getSelf());";
+}
+
+//===----------------------------------------------------------------------===//
+// Repetition without a copy
+//===----------------------------------------------------------------------===//
+
+def Koila_ExpandOp : Koila_AliasOp<"expand",
+  "aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)"> {
+  let arguments = (ins AnyTensor:$self, DenseI64ArrayAttr:$size,
+                       BoolAttr:$implicit, Variadic<AnyType>:$dynamic);
+  let shapeRule = [{
+    return ::koila::rules::inferExpand(rule, getSelf(),
+                                       rule.integerList("size"));
+  }];
+  let batchRule = "::koila::rules::inferExpandBatch(rule, getSelf(), {});";
+}
+
 def Koila_FlattenOp : Koila_TorchOp<"flatten_using_ints",
   "aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)"> {
   let summary = "merges neighbouring dims";
