@@ -176,26 +176,26 @@ class Extents:
             for value in values)
 
     def align(self, facts):
-        """Pairs of a fact and the number of its node, in order. Every node
-        must have its fact, but for containers and integers."""
-        facts = [fact for fact in facts
-                 if fact.get("schema") and not is_container(fact)]
-        pairs, place = [], 0
-        for index, name in enumerate(self.truth.names):
-            if name.split(".")[0] in CONTAINERS:
+        """Pairs of a fact and the number of its node, which import left in
+        its location. Every node must have a fact, but for containers and
+        integers."""
+        pairs, names = [], self.truth.names
+        for fact in facts:
+            schema, index = fact.get("schema"), fact["node"]
+            # What import adds between two nodes has no number.
+            if schema is None or index is None or is_container(fact):
                 continue
-            if (place < len(facts)
-                    and base_name(facts[place]["schema"]) == base_name(name)):
-                pairs.append((facts[place], index))
-                place += 1
-            elif not self.is_integer(index):
-                there = (facts[place]["schema"] if place < len(facts)
-                         else "nothing")
-                raise Gap(f"node {index} is {name} in PyTorch and {there} in "
+            name = names[index] if index < len(names) else "nothing"
+            if base_name(name) != base_name(schema):
+                raise Gap(f"node {index} is {name} in PyTorch and {schema} in "
                           "koila: the graphs do not match")
-        if place < len(facts):
-            raise Gap(f"{facts[place]['schema']} of koila has no node in "
-                      "PyTorch's graph: the graphs do not match")
+            pairs.append((fact, index))
+        missing = set(range(len(names))) - {index for _, index in pairs}
+        for index in sorted(missing):
+            if (names[index].split(".")[0] not in CONTAINERS
+                    and not self.is_integer(index)):
+                raise Gap(f"node {index}, {names[index]}, is not in koila's "
+                          "program")
         return pairs
 
     def run(self, facts):
@@ -312,23 +312,19 @@ def call(module, specs, batch):
         return module(*inputs.make(specs, batch))
 
 
-def round_trip(tool, file, folder, specs, batches):
+def round_trip(tool, file, first_text, specs, batches):
     """None, or why what koila writes is not what it read."""
-    written = folder / "written" / file.name
-    written.parent.mkdir(exist_ok=True)
+    written = first_text.with_suffix(".pt")
     good, errors = koila_opt(tool, file, "-o", written)
     if not good:
         return first_line(errors)
-    texts = []
-    for archive, number in ((file, 1), (written, 2)):
-        text = written.with_suffix(f".{number}.mlir")
-        good, errors = koila_opt(tool, archive, "-o", text)
-        if not good:
-            return "read again: " + first_line(errors)
-        texts.append(same_ir.lines(text))
-        text.unlink()
-    if texts[0] != texts[1]:
+    text = first_text.with_suffix(".again.mlir")
+    good, errors = koila_opt(tool, written, "-o", text)
+    if not good:
+        return "read again: " + first_line(errors)
+    if same_ir.lines(first_text) != same_ir.lines(text):
         return "the IR differs when the written file is read again"
+    text.unlink()
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             check_roundtrip.compare_lines(
@@ -373,7 +369,9 @@ def evaluate(name, tool, folder):
             error.read_text().splitlines()[0]))
         return report
     specs = json.loads((folder / f"{name}.inputs").read_text())
-    good, errors = koila_opt(tool, file, "-o", "/dev/null")
+    text = folder / "written" / f"{name}.mlir"
+    text.parent.mkdir(exist_ok=True)
+    good, errors = koila_opt(tool, file, "-o", text)
     report["imported"] = good
     if not good:
         report["why"].append("import: " + first_line(errors))
@@ -387,9 +385,11 @@ def evaluate(name, tool, folder):
         batches = ROUND_TRIP_BATCHES
         if report.get("baked"):
             batches = (make_programs.TRACED_BATCH,)
-        difference = round_trip(tool, file, folder, specs, batches)
+        difference = round_trip(tool, file, text, specs, batches)
         report["round_trip"] = difference is None
         if difference:
             report["why"].append(f"round trip: {difference}")
+        else:
+            text.unlink()
     return report
 

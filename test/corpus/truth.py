@@ -34,7 +34,7 @@ def prepare(module):
     lower_simple_tuples(graph)
     torch._C._jit_pass_constant_propagation_immutable_types(graph)
     torch._C._jit_pass_constant_pooling(graph)
-    torch._C._jit_pass_dce(graph)
+    torch._C._jit_pass_dce_graph(graph)
     return graph
 
 
