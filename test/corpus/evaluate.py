@@ -40,6 +40,13 @@ FUNCTIONS = {
     "min": min, "max": max,
     "broadcast": lambda a, b: b if a == 1 else a,
 }
+# Where symbols other than the batch may come from: data decide.
+DECIDED_BY_DATA = {
+    "aten::nonzero", "aten::nonzero_numpy", "aten::masked_select",
+    "aten::index", "aten::_unique2", "aten::unique_dim",
+    "aten::unique_consecutive", "aten::repeat_interleave", "aten::bincount",
+    "aten::item", "aten::Int", "aten::IntImplicit", "aten::ScalarImplicit",
+}
 SYMBOL = re.compile(r"[A-Za-z_][\w.]*")
 
 
@@ -118,12 +125,17 @@ class Extents:
         self.data_symbols = collections.OrderedDict()
         self.wrong, self.compared = [], 0
 
-    def evaluate(self, expression, found):
+    def evaluate(self, expression, found, what):
         """The value of an expression. A symbol that data decide takes the
         value that is found where it comes alone, for all later uses."""
         for symbol in SYMBOL.findall(expression):
             if symbol in FUNCTIONS or symbol in self.symbols:
                 continue
+            if base_name(what) in DECIDED_BY_DATA:
+                self.data_symbols.setdefault(symbol, what)
+            else:
+                self.wrong.append(f"{what}: an extent that data do not decide "
+                                  "has a symbol of its own")
             if symbol != expression:
                 return None
             self.symbols[symbol] = found
@@ -134,7 +146,7 @@ class Extents:
         if not isinstance(value, torch.Tensor):
             if result.get("integer"):
                 self.compared += 1
-                known = self.evaluate(result["integer"], value)
+                known = self.evaluate(result["integer"], value, what)
                 if known is not None and known != value:
                     self.wrong.append(f"{what}: {result['integer']} is "
                                       f"{value} at B={self.batch}")
@@ -156,10 +168,7 @@ class Extents:
         for dim, extent in zip(result["dims"], value.shape):
             if dim is None:
                 continue
-            known = self.evaluate(dim, extent)
-            for symbol in SYMBOL.findall(dim):
-                if symbol not in FUNCTIONS and symbol != "B":
-                    self.data_symbols.setdefault(symbol, what)
+            known = self.evaluate(dim, extent, what)
             if known is not None and known != extent:
                 self.wrong.append(f"{what}: {spelled} is {list(value.shape)} "
                                   f"at B={self.batch}")
@@ -255,12 +264,7 @@ def baked_error(truth, specs):
     return None
 
 
-def check_inference(report, tool, file, module, specs):
-    truth = Truth(module)
-    report["operators"] = sorted(
-        {name for name in truth.names
-         if name not in ("prim::Constant", "prim::GetAttr")})
-    report["nodes"] = len(truth.nodes)
+def check_inference(report, tool, file, truth, specs):
     baked = baked_error(truth, specs)
     facts, errors = infer(tool, file, specs)
     batches = BATCHES
@@ -375,10 +379,14 @@ def evaluate(name, tool, folder):
     report["imported"] = good
     if not good:
         report["why"].append("import: " + first_line(errors))
-    module = torch.jit.load(file)
+    truth = Truth(torch.jit.load(file))
+    report["nodes"] = len(truth.nodes)
+    report["operators"] = sorted(
+        {name for name in truth.names
+         if name not in ("prim::Constant", "prim::GetAttr")})
     try:
         if good:
-            check_inference(report, tool, file, module, specs)
+            check_inference(report, tool, file, truth, specs)
     except Gap as gap:
         report["why"].append(f"inference: {gap}")
     if good:
