@@ -30,6 +30,7 @@ LIBRARIES = {
     "graph": ["torch_geometric"],
     "handwritten_networks": [],
     "handwritten_forms": [],
+    "handwritten_functions": [],
 }
 # Nothing is downloaded.
 os.environ["HF_HUB_OFFLINE"] = "1"
