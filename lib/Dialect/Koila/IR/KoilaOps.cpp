@@ -203,6 +203,13 @@ void TorchOpaqueOp::getEffects(
         &effects) {
   if (getEffects() == Effects::None)
     return;
-  effects.emplace_back(MemoryEffects::Read::get(), OpaqueResource::get());
-  effects.emplace_back(MemoryEffects::Write::get(), OpaqueResource::get());
+  auto addReadWrite = [&](SideEffects::Resource *resource) {
+    effects.emplace_back(MemoryEffects::Read::get(), resource);
+    effects.emplace_back(MemoryEffects::Write::get(), resource);
+  };
+  // What is unknown may draw random numbers, too.
+  if (getEffects() != Effects::Rng)
+    addReadWrite(OpaqueResource::get());
+  if (getEffects() != Effects::Write)
+    addReadWrite(RandomResource::get());
 }

@@ -134,6 +134,19 @@ LogicalResult Tiler::planOutputs(Operation &op) {
   return success();
 }
 
+/// Whether all that `op` does besides its results is to draw random numbers.
+static bool onlyDraws(Operation &op) {
+  auto interface = dyn_cast<MemoryEffectOpInterface>(op);
+  if (!interface)
+    return false;
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  interface.getEffects(effects);
+  return !effects.empty() &&
+         llvm::all_of(effects, [](const MemoryEffects::EffectInstance &effect) {
+           return effect.getResource() == RandomResource::get();
+         });
+}
+
 LogicalResult Tiler::planOperation(Operation &op) {
   if (isa<AssumeOp>(op))
     return success();
@@ -153,7 +166,12 @@ LogicalResult Tiler::planOperation(Operation &op) {
                           << (isa<TorchOpaqueOp>(op)
                                   ? cast<TorchOpaqueOp>(op).getCallee()
                                   : op.getName().getStringRef())
-                          << "' has effects whose order tiling would change"
+                          << (onlyDraws(op)
+                                  ? "' draws random numbers, and tiles would "
+                                    "draw others: random streams differ in "
+                                    "tiles"
+                                  : "' has effects whose order tiling would "
+                                    "change")
                           << describePlace(&op);
   bool batched = false;
   for (Value result : op.getResults()) {

@@ -1,0 +1,31 @@
+//===- RulesNumber.cpp - Rules of numbers read from tensors ---------------===//
+//
+// Source: aten/src/ATen/native/Scalar.cpp, torch/csrc/jit/runtime/
+// register_prim_ops.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+LogicalResult rules::checkOneElement(const ShapeRule &rule, Value tensor) {
+  TensorInfo info = rule.tensor(tensor);
+  if (!info.hasRank())
+    return success();
+  DimExpr count = product(rule.getContext(), *info.dims);
+  auto elements = count.getConstant();
+  if (!elements || *elements == 1)
+    return success();
+  return rule.emitError() << "a tensor of " << *elements
+                          << " elements is not one number";
+}
+
+LogicalResult rules::checkNoDims(const ShapeRule &rule, Value tensor) {
+  TensorInfo info = rule.tensor(tensor);
+  if (!info.hasRank() || info.getRank() == 0)
+    return success();
+  return rule.emitError() << "a tensor of " << info.getRank()
+                          << " dims is not taken as a number";
+}
