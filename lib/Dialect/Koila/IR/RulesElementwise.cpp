@@ -1,326 +1,289 @@
-//===- RulesElementwise.cpp - Rules of elementwise operators --------------===//
+//===- RulesElementwise.cpp - Shapes of elementwise operators -------------===//
 
-#include "koila/Dialect/Koila/IR/KoilaPointwiseOps.h"
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/Layout.h"
 
 using namespace mlir;
 using namespace koila;
+using rules::Elementwise;
+
+//===----------------------------------------------------------------------===//
+// Operands
+//===----------------------------------------------------------------------===//
+
+OperandRange rules::getTensors(Operation *op) {
+  return op->getOperands().drop_back(
+      OperatorArguments(op).getDynamic().size());
+}
+
+std::optional<double> rules::getLiteralNumber(Operation *op, StringRef name) {
+  Attribute attr = op->getAttr(name);
+  if (auto number = dyn_cast_or_null<FloatAttr>(attr))
+    return number.getValueAsDouble();
+  auto integer = dyn_cast_or_null<IntegerAttr>(attr);
+  if (!integer || OperatorArguments(op).getDynamic(name))
+    return std::nullopt;
+  return integer.getType().isInteger(1) ? integer.getValue().getZExtValue()
+                                        : integer.getInt();
+}
+
+bool rules::isInPlace(Operation *op) {
+  auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+  return torchOp && torchOp.isTied();
+}
 
 //===----------------------------------------------------------------------===//
 // Element types
 //===----------------------------------------------------------------------===//
 
-Type rules::getTypeForScalarTypeCode(MLIRContext *context, int64_t code) {
-  Builder builder(context);
-  switch (code) { // c10/core/ScalarType.h
-  case 0:
-    return builder.getIntegerType(8, /*isSigned=*/false);
-  case 1:
-    return builder.getI8Type();
-  case 2:
-    return builder.getI16Type();
-  case 3:
-    return builder.getI32Type();
-  case 4:
-    return builder.getI64Type();
-  case 5:
-    return builder.getF16Type();
-  case 6:
-    return builder.getF32Type();
-  case 7:
-    return builder.getF64Type();
-  case 9:
-    return ComplexType::get(builder.getF32Type());
-  case 10:
-    return ComplexType::get(builder.getF64Type());
-  case 11:
-    return builder.getI1Type();
-  case 15:
-    return builder.getBF16Type();
-  default:
-    return {};
-  }
-}
-
-/// Whether a tensor of PyTorch can have this element type.
-static bool isTorchType(Type type) {
-  return isa<IntegerType, FloatType, ComplexType>(type);
-}
-
-/// bool, integer, floating point, complex.
-static int category(Type type) {
-  if (isa<ComplexType>(type))
-    return 3;
-  if (isa<FloatType>(type))
-    return 2;
-  return type.isInteger(1) ? 0 : 1;
-}
-
-/// torch.promote_types for two types of any category.
-static Type promotePair(Type lhs, Type rhs) {
-  if (lhs == rhs)
-    return lhs;
-  if (category(lhs) < category(rhs))
-    std::swap(lhs, rhs);
-  if (category(lhs) != category(rhs)) {
-    // A complex number of the wider part: complex64 with float64 is
-    // complex128.
-    auto complex = dyn_cast<ComplexType>(lhs);
-    if (complex && isa<FloatType>(rhs) && rhs.isF64())
-      return ComplexType::get(rhs);
-    return lhs;
-  }
-  if (category(lhs) == 3)
-    return lhs.getContext() && cast<ComplexType>(lhs).getElementType().isF64()
-               ? lhs
-               : rhs;
-  unsigned left = lhs.getIntOrFloatBitWidth(),
-           right = rhs.getIntOrFloatBitWidth();
-  if (category(lhs) == 2) {
-    if (left == right) // float16 with bfloat16
-      return Float32Type::get(lhs.getContext());
-    return left > right ? lhs : rhs;
-  }
-  // uint8 with int8 is int16; with wider ones it gives way.
-  if (left == right)
-    return IntegerType::get(lhs.getContext(), 16);
-  return left > right ? lhs : rhs;
-}
-
-Type rules::promoteTypes(const TensorInfo &lhs, const TensorInfo &rhs) {
-  if (!lhs.elementType || !rhs.elementType)
-    return {};
-  if (lhs.elementType == rhs.elementType)
-    return lhs.elementType;
-  if (!isTorchType(lhs.elementType) || !isTorchType(rhs.elementType))
-    return {};
-  if (!lhs.hasRank() || !rhs.hasRank())
-    return {};
-  return promoteTypes(lhs.elementType, lhs.getRank() != 0, rhs.elementType,
-                      rhs.getRank() != 0);
-}
-
-Type rules::promoteTypes(Type lhs, bool lhsHasDims, Type rhs, bool rhsHasDims) {
-  // A 0-dim tensor takes part only with its category
-  // (aten/src/ATen/native/TypeProperties.cpp).
-  if (lhsHasDims != rhsHasDims) {
-    Type dimmed = lhsHasDims ? lhs : rhs, scalar = lhsHasDims ? rhs : lhs;
-    return category(dimmed) >= category(scalar) ? dimmed : scalar;
-  }
-  return promotePair(lhs, rhs);
-}
-
-/// Whether the operation stands for the in-place form, whose result has the
-/// type and shape of its first operand.
-static bool isInPlace(const ShapeRule &rule) {
-  auto op = dyn_cast<TorchOperatorInterface>(rule.getOp());
-  return op && op.isTied();
-}
-
-/// Refuses what PyTorch refuses of an in-place operator: a common type of a
-/// higher category than the written tensor's.
-static LogicalResult checkInPlaceType(const ShapeRule &rule, Type written,
-                                      Type common) {
-  if (!written || !common || !isTorchType(written) ||
-      category(common) <= category(written))
+LogicalResult rules::checkCategory(ShapeRule &rule, Type type,
+                                   StringRef refused) {
+  if (!isTorchType(type) || !refused.contains("bifc"[getCategory(type)]))
     return success();
-  return rule.emitError() << "result type " << common
+  return rule.emitError() << "is not defined for elements of type " << type;
+}
+
+/// Source: alpha_check in aten/src/ATen/native/BinaryOps.h.
+static LogicalResult checkAlpha(ShapeRule &rule, Type common) {
+  Type alpha = rule.numberType("alpha");
+  if (!alpha || !rules::isTorchType(common))
+    return success();
+  if (alpha.isInteger(1) && !common.isInteger(1))
+    return rule.emitError() << "takes a bool as alpha only for bool results, "
+                            << "not for " << common;
+  if (alpha.isF64() && rules::getCategory(common) < 2)
+    return rule.emitError() << "takes no floating-point alpha for results of "
+                            << "type " << common;
+  return success();
+}
+
+/// Refuses element types that PyTorch refuses whatever the shapes are.
+static LogicalResult checkTypes(ShapeRule &rule, const Elementwise &kind,
+                                ArrayRef<TensorInfo> operands,
+                                ArrayRef<Type> numbers, Type common) {
+  ArrayRef<TensorInfo> typed =
+      operands.drop_front(kind.conditions).drop_back(kind.weights);
+  for (const TensorInfo &condition : operands.take_front(kind.conditions))
+    if (Type type = condition.elementType;
+        rules::isTorchType(type) && !type.isInteger(1) &&
+        !type.isUnsignedInteger(8))
+      return rule.emitError() << "takes a bool tensor as condition, not one of "
+                              << type;
+  for (const TensorInfo &operand : typed) {
+    Type type = operand.elementType, first = typed.front().elementType;
+    if (kind.refusesBool && type && type.isInteger(1))
+      return rule.emitError() << "is not defined for bool tensors";
+    if (kind.sameTypes && rules::isTorchType(first) &&
+        rules::isTorchType(type) && type != first)
+      return rule.emitError() << "takes operands of one element type, not "
+                              << first << " and " << type;
+  }
+  for (Type number : numbers)
+    if (kind.refusesBool && number && number.isInteger(1))
+      return rule.emitError() << "is not defined for a bool number";
+  for (const TensorInfo &weight : operands.take_back(kind.weights))
+    if (weight.hasRank() && weight.getRank() != 0 && common &&
+        rules::isTorchType(weight.elementType) && weight.elementType != common)
+      return rule.emitError() << "takes weights of the element type of the "
+                              << "operands, " << common << ", not "
+                              << weight.elementType;
+  if (kind.hasAlpha && failed(checkAlpha(rule, common)))
+    return failure();
+  return rules::checkCategory(rule, common, kind.refused);
+}
+
+/// Null if `computed` is.
+static Type getResultType(Elementwise::Result result, Type computed,
+                          MLIRContext *context) {
+  if (result == Elementwise::Bool)
+    return IntegerType::get(context, 1);
+  if (!rules::isTorchType(computed))
+    return computed;
+  auto complex = dyn_cast<ComplexType>(computed);
+  if (result == Elementwise::Real || result == Elementwise::RealFloat)
+    return complex ? complex.getElementType() : computed;
+  if (result == Elementwise::Complex)
+    return complex ? computed : Type(ComplexType::get(computed));
+  return computed;
+}
+
+/// Refuses what PyTorch refuses of an in-place operator: a result type of a
+/// higher category than the written tensor's.
+static LogicalResult checkWrittenType(ShapeRule &rule, const Elementwise &kind,
+                                      Type written, Type computed) {
+  // What compares is cast to any type.
+  if (!rules::isTorchType(written) || !rules::isTorchType(computed) ||
+      kind.result == Elementwise::Bool)
+    return success();
+  if (kind.result == Elementwise::Real && isa<ComplexType>(computed))
+    return rule.emitError() << "cannot write real numbers into " << written
+                            << " in place";
+  if (rules::getCategory(computed) <= rules::getCategory(written))
+    return success();
+  return rule.emitError() << "result type " << computed
                           << " cannot be written into " << written
                           << " in place";
 }
 
-std::optional<int64_t> rules::normalizeDim(int64_t dim, int64_t rank) {
-  // A 0-dim tensor takes dims as if it had one.
-  int64_t bound = std::max<int64_t>(rank, 1);
-  if (dim < -bound || dim >= bound)
-    return std::nullopt;
-  return dim < 0 ? dim + bound : dim;
-}
-
 //===----------------------------------------------------------------------===//
-// Shapes
+// Extents
 //===----------------------------------------------------------------------===//
 
-LogicalResult rules::inferUnary(ShapeRule &rule, Value self) {
-  TensorInfo info = rule.tensor(self);
-  // TensorIterator keeps strides of dense inputs and packs the others.
-  if (!info.isDense())
-    info.strides.reset();
-  rule.setResult(0, info);
-  return success();
-}
-
-LogicalResult rules::inferUnaryFloat(ShapeRule &rule, Value self) {
-  TensorInfo info = rule.tensor(self);
-  if (!info.isDense())
-    info.strides.reset();
-  if (info.elementType && isa<IntegerType>(info.elementType)) {
-    Type common = Float32Type::get(rule.getContext());
-    if (isInPlace(rule))
-      return checkInPlaceType(rule, info.elementType, common);
-    info.elementType = common;
+FailureOr<std::optional<SmallVector<DimExpr>>>
+rules::broadcastDims(ShapeRule &rule, ArrayRef<TensorInfo> operands) {
+  SmallVector<DimExpr> dims;
+  bool known = true;
+  for (const TensorInfo &operand : operands) {
+    if (!operand.hasRank()) {
+      known = false;
+      continue;
+    }
+    int64_t rank = std::max<int64_t>(dims.size(), operand.getRank());
+    int64_t added = rank - static_cast<int64_t>(dims.size());
+    dims.insert(dims.begin(), operand.dims->begin(),
+                operand.dims->begin() + added);
+    int64_t offset = rank - operand.getRank();
+    for (int64_t index = std::max(added, offset); index < rank; ++index) {
+      DimExpr a = dims[index], b = operand.dim(index - offset);
+      auto left = a.getConstant(), right = b.getConstant();
+      if (left && right && *left != *right && *left != 1 && *right != 1)
+        return rule.emitError() << "cannot broadcast extents " << *left
+                                << " and " << *right << " in dim " << index;
+      dims[index] = a.broadcast(b);
+    }
   }
-  rule.setResult(0, info);
+  if (!known)
+    return std::optional<SmallVector<DimExpr>>();
+  return std::optional(std::move(dims));
+}
+
+LogicalResult
+rules::checkWrittenDims(ShapeRule &rule, const TensorInfo &written,
+                        const std::optional<SmallVector<DimExpr>> &dims) {
+  if (!dims || !written.hasRank())
+    return success();
+  bool fits = written.getRank() == static_cast<int64_t>(dims->size());
+  for (int64_t index = 0; fits && index < written.getRank(); ++index) {
+    Proof equal = proveEqual((*dims)[index], written.dim(index));
+    // An extent of one that is written must stay one.
+    fits = equal == Proof::Yes ||
+           (equal == Proof::Unknown && !written.dim(index).isConstant(1));
+  }
+  if (fits)
+    return success();
+  return rule.emitError() << "the broadcast shape does not fit the tensor that "
+                          << "is written in place";
+}
+
+/// Refuses to write a tensor of which several elements are one in memory.
+/// Source: has_internal_overlap in aten/src/ATen/MemoryOverlap.cpp.
+static LogicalResult checkOverlap(ShapeRule &rule, const TensorInfo &written) {
+  if (!written.hasRank() || !written.strides ||
+      llvm::any_of(*written.dims, [](DimExpr dim) { return dim.isConstant(0); }))
+    return success();
+  for (auto [index, dim] : llvm::enumerate(*written.dims))
+    if ((*written.strides)[index].isConstant(0) && dim.getConstant() &&
+        !dim.isConstant(1))
+      return rule.emitError() << "cannot write a tensor in place whose dim "
+                              << index << " repeats the same elements";
   return success();
 }
 
-LogicalResult rules::inferBinary(ShapeRule &rule, Value self, Value other) {
-  TensorInfo lhs = rule.tensor(self), rhs = rule.tensor(other);
+//===----------------------------------------------------------------------===//
+// The shape rule
+//===----------------------------------------------------------------------===//
+
+/// The layout in which an operand takes part: one of another type is copied
+/// first.
+static TensorInfo getCastLayout(TensorInfo info, Type computed) {
+  if (!info.strides || (computed && info.elementType == computed) ||
+      isNonOverlappingAndDense(info) == Proof::Yes)
+    return info;
+  if (rules::isTorchType(info.elementType) && rules::isTorchType(computed))
+    info.strides = computePreservedStrides(info);
+  else
+    info.strides.reset();
+  return info;
+}
+
+LogicalResult rules::inferElementwise(ShapeRule &rule,
+                                      const Elementwise &kind) {
+  return inferElementwise(
+      rule, SmallVector<Value>(getTensors(rule.getOp())), kind);
+}
+
+LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
+                                      const Elementwise &kind) {
+  SmallVector<TensorInfo> operands;
+  for (Value tensor : tensors)
+    operands.push_back(rule.tensor(tensor));
+  SmallVector<Type> numbers;
+  for (StringRef name : kind.numbers)
+    if (rule.hasArgument(name))
+      numbers.push_back(rule.numberType(name));
+  Type common = getCommonType(
+      ArrayRef(operands).drop_front(kind.conditions).drop_back(kind.weights),
+      numbers);
+  if (failed(checkTypes(rule, kind, operands, numbers, common)))
+    return failure();
+  Type computed = getComputedType(kind.result, common);
+  auto dims = broadcastDims(rule, operands);
+  if (failed(dims))
+    return failure();
+
+  if (isInPlace(rule.getOp())) {
+    const TensorInfo &written = operands.front();
+    if (failed(checkWrittenType(rule, kind, written.elementType, computed)) ||
+        failed(checkWrittenDims(rule, written, *dims)) ||
+        failed(checkOverlap(rule, written)))
+      return failure();
+    rule.setResult(0, written);
+    return success();
+  }
+
   TensorInfo result;
-  result.elementType = promoteTypes(lhs, rhs);
-  if (!lhs.hasRank() || !rhs.hasRank()) {
+  result.elementType = getResultType(kind.result, computed, rule.getContext());
+  result.dims = *dims;
+  if (!result.hasRank()) {
     rule.setResult(0, result);
     return success();
   }
-  int64_t rank = std::max(lhs.getRank(), rhs.getRank());
-  SmallVector<DimExpr> dims;
-  for (int64_t index = 0; index < rank; ++index) {
-    int64_t left = index - (rank - lhs.getRank());
-    int64_t right = index - (rank - rhs.getRank());
-    if (left < 0 || right < 0) {
-      dims.push_back(left < 0 ? rhs.dim(right) : lhs.dim(left));
-      continue;
-    }
-    DimExpr a = lhs.dim(left), b = rhs.dim(right);
-    auto aExtent = a.getConstant(), bExtent = b.getConstant();
-    if (aExtent && bExtent && *aExtent != *bExtent && *aExtent != 1 &&
-        *bExtent != 1)
-      return rule.emitError() << "cannot broadcast extents " << *aExtent
-                              << " and " << *bExtent << " in dim " << index;
-    dims.push_back(a.broadcast(b));
-  }
-  Type type = result.elementType;
-  if (isInPlace(rule)) {
-    if (failed(checkInPlaceType(rule, lhs.elementType, type)))
-      return failure();
-    for (int64_t index = 0; index < rank; ++index) {
-      int64_t left = index - (rank - lhs.getRank());
-      // An extent of one that is written must stay one.
-      if (left < 0 ||
-          (lhs.dim(left).isConstant(1) &&
-           proveEqual(dims[index], lhs.dim(left)) != Proof::Yes) ||
-          proveEqual(dims[index], lhs.dim(left)) == Proof::No)
-        return rule.emitError()
-               << "the broadcast shape does not fit the tensor that is "
-               << "written in place";
-    }
-    rule.setResult(0, lhs);
+  if (kind.rowMajor) {
+    rule.setResult(0, TensorInfo::contiguous(*result.dims, result.elementType));
     return success();
   }
-  result.dims = dims;
-  bool sameShape = *lhs.dims == *rhs.dims;
-  if (lhs.isContiguous() == Proof::Yes && rhs.isContiguous() == Proof::Yes)
-    result = TensorInfo::contiguous(dims, type);
-  else if (sameShape && lhs.isChannelsLast() == Proof::Yes &&
-           rhs.isChannelsLast() == Proof::Yes)
-    result = TensorInfo::channelsLast(dims, type);
+  SmallVector<TensorInfo> layouts;
+  for (auto [index, operand] : llvm::enumerate(operands)) {
+    // 0-dim operands have no say in the order of dims.
+    if (operand.getRank() == 0)
+      continue;
+    bool isCast = index >= kind.conditions &&
+                  index < operands.size() - kind.weights;
+    layouts.push_back(isCast ? getCastLayout(operand, computed) : operand);
+  }
+  if (kind.reversed)
+    std::reverse(layouts.begin(), layouts.end());
+  result.strides = computeElementwiseStrides(layouts, *result.dims);
   rule.setResult(0, result);
   return success();
 }
 
+LogicalResult rules::inferUnary(ShapeRule &rule, Value self) {
+  return inferElementwise(rule, {self}, Elementwise{});
+}
+
+LogicalResult rules::inferUnaryFloat(ShapeRule &rule, Value self) {
+  return inferElementwise(rule, {self},
+                          Elementwise{.result = Elementwise::Float});
+}
+
+LogicalResult rules::inferBinary(ShapeRule &rule, Value self, Value other) {
+  return inferElementwise(rule, {self, other}, Elementwise{});
+}
+
 LogicalResult rules::inferTrueDivision(ShapeRule &rule, Value self,
                                        Value other) {
-  if (failed(inferBinary(rule, self, other)))
-    return failure();
-  TensorInfo info = *rule.getResults()[0].tensor;
-  if (info.elementType && isa<IntegerType>(info.elementType)) {
-    Type common = Float32Type::get(rule.getContext());
-    if (isInPlace(rule))
-      return checkInPlaceType(rule, info.elementType, common);
-    info.elementType = common;
-  }
-  rule.setResult(0, info);
-  return success();
-}
-
-//===----------------------------------------------------------------------===//
-// Batch
-//===----------------------------------------------------------------------===//
-
-void rules::inferBroadcastBatch(BatchRule &rule, ArrayRef<Value> operands) {
-  int64_t rank = 0;
-  for (Value operand : operands) {
-    TensorInfo info = rule.tensor(operand);
-    if (!info.hasRank())
-      return rule.mix("the rank of an operand is unknown");
-    rank = std::max(rank, info.getRank());
-  }
-  std::optional<BatchFact> common;
-  for (Value operand : operands) {
-    BatchFact fact = rule.fact(operand);
-    if (!fact.isAt())
-      continue;
-    fact.dim += rank - rule.tensor(operand).getRank();
-    if (common && !(*common == fact))
-      return rule.mix("the operands carry the batch in different dims, so "
-                      "that every sample meets every other");
-    common = fact;
-  }
-  if (!common)
-    return rule.setAll(BatchFact::free());
-  for (Value operand : operands) {
-    TensorInfo info = rule.tensor(operand);
-    int64_t dim = common->dim - (rank - info.getRank());
-    if (rule.fact(operand).isAt() || dim < 0 || info.dim(dim).isConstant(1))
-      continue;
-    return rule.mix("an operand without the batch has extent " +
-                    info.dim(dim).str() + " in the batch dim");
-  }
-  rule.setAll(*common);
-}
-
-//===----------------------------------------------------------------------===//
-// Storage, workspace
-//===----------------------------------------------------------------------===//
-
-void rules::describeNewStorage(StorageRule &rule) {
-  auto op = dyn_cast<TorchOperatorInterface>(rule.getOp());
-  if (op && op.isTied())
-    rule.setTied(0, rule.getOp()->getOperand(0));
-}
-
-void rules::describeUnknownWorkspace(WorkspaceRule &rule) {
-  rule.setInexact("the bytes that '" + rule.getOp()->getName().getStringRef() +
-                  "' holds inside itself have no rule yet");
-}
-
-void rules::describeUnaryWorkspace(WorkspaceRule &rule, Value self) {
-  auto input = rule.tensor(self);
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of the operator is unknown");
-  // TensorIterator casts an input of another type into a temporary.
-  if (input->elementType != result->elementType)
-    rule.setTransient(result->numBytes());
-}
-
-void rules::describeBinaryWorkspace(WorkspaceRule &rule, Value self,
-                                    Value other) {
-  auto lhs = rule.tensor(self), rhs = rule.tensor(other);
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!lhs || !rhs || !result)
-    return rule.setInexact("a shape of the operator is unknown");
-  if (!isTorchType(lhs->elementType) || !isTorchType(rhs->elementType))
-    return rule.setInexact("an element type that PyTorch has not");
-  Type common = promoteTypes(lhs->elementType, !lhs->dims.empty(),
-                             rhs->elementType, !rhs->dims.empty());
-  // True division of integers computes in float32.
-  if (isa<IntegerType>(common) && isa<FloatType>(result->elementType))
-    common = result->elementType;
-  // TensorIterator casts each operand of another type into a temporary; an
-  // in-place form also computes into one.
-  int64_t bytes = 0;
-  for (const ConcreteTensor &operand : {*lhs, *rhs})
-    if (operand.elementType != common)
-      bytes += operand.numElements() * getElementBytes(common);
-  auto op = dyn_cast<TorchOperatorInterface>(rule.getOp());
-  if (op && op.isTied() && lhs->elementType != common)
-    bytes += lhs->numElements() * getElementBytes(common);
-  rule.setTransient(bytes);
-  if (lhs->elementType != rhs->elementType &&
-      (lhs->dims.empty() || rhs->dims.empty())) {
-    // A constant of the program is copied once more than a tensor is.
-    rule.setTransient(bytes + 8);
-    rule.setInexact("a 0-dim operand of another element type; the figure is "
-                    "an upper bound");
-  }
+  return inferElementwise(rule, {self, other},
+                          Elementwise{.result = Elementwise::Float});
 }

@@ -1,0 +1,164 @@
+//===- RulesElementwiseBatch.cpp - Batch and memory, elementwise ----------===//
+
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+
+using namespace mlir;
+using namespace koila;
+using rules::Elementwise;
+
+//===----------------------------------------------------------------------===//
+// Batch
+//===----------------------------------------------------------------------===//
+
+void rules::inferBroadcastBatch(BatchRule &rule, ArrayRef<Value> operands) {
+  int64_t rank = 0;
+  for (Value operand : operands) {
+    TensorInfo info = rule.tensor(operand);
+    if (!info.hasRank())
+      return rule.mix("the rank of an operand is unknown");
+    rank = std::max(rank, info.getRank());
+  }
+  std::optional<BatchFact> common;
+  for (Value operand : operands) {
+    BatchFact fact = rule.fact(operand);
+    if (!fact.isAt())
+      continue;
+    fact.dim += rank - rule.tensor(operand).getRank();
+    if (common && !(*common == fact))
+      return rule.mix("the operands carry the batch in different dims, so "
+                      "that every sample meets every other");
+    common = fact;
+  }
+  if (!common)
+    return rule.setAll(BatchFact::free());
+  for (Value operand : operands) {
+    TensorInfo info = rule.tensor(operand);
+    int64_t dim = common->dim - (rank - info.getRank());
+    if (rule.fact(operand).isAt() || dim < 0 || info.dim(dim).isConstant(1))
+      continue;
+    return rule.mix("an operand without the batch has extent " +
+                    info.dim(dim).str() + " in the batch dim");
+  }
+  rule.setAll(*common);
+}
+
+void rules::inferElementwiseBatch(BatchRule &rule) {
+  inferBroadcastBatch(rule, SmallVector<Value>(getTensors(rule.getOp())));
+  for (Value number : OperatorArguments(rule.getOp()).getDynamic())
+    if (!rule.fact(number).isFree())
+      return rule.mix("a number depends on the number of samples; a tile has "
+                      "another one");
+}
+
+//===----------------------------------------------------------------------===//
+// Storage, workspace
+//===----------------------------------------------------------------------===//
+
+void rules::describeNewStorage(StorageRule &rule) {
+  if (isInPlace(rule.getOp()))
+    rule.setTied(0, rule.getOp()->getOperand(0));
+}
+
+void rules::describeUnknownWorkspace(WorkspaceRule &rule) {
+  rule.setInexact("the bytes that '" + rule.getOp()->getName().getStringRef() +
+                  "' holds inside itself have no rule yet");
+}
+
+void rules::describeUnaryWorkspace(WorkspaceRule &rule, Value self) {
+  auto input = rule.tensor(self);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  // TensorIterator casts an input of another type into a temporary.
+  if (input->elementType != result->elementType)
+    rule.setTransient(result->numBytes());
+}
+
+void rules::describeBinaryWorkspace(WorkspaceRule &rule, Value self,
+                                    Value other) {
+  auto lhs = rule.tensor(self), rhs = rule.tensor(other);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!lhs || !rhs || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  if (!isTorchType(lhs->elementType) || !isTorchType(rhs->elementType))
+    return rule.setInexact("an element type that PyTorch has not");
+  Elementwise kind;
+  // True division of integers computes in float32.
+  if (isa<FloatType>(result->elementType))
+    kind.result = Elementwise::Float;
+  describeElementwiseWorkspace(rule, kind, /*wraps=*/false);
+}
+
+/// The types of the numbers that take part in the common type; null: unknown.
+static SmallVector<Type> getNumberTypes(Operation *op,
+                                        const Elementwise &kind) {
+  SmallVector<Type> types;
+  for (StringRef name : kind.numbers) {
+    Attribute attr = op->getAttr(name);
+    if (Value dynamic = OperatorArguments(op).getDynamic(name))
+      types.push_back(dynamic.getType());
+    else if (auto typed = dyn_cast_or_null<TypedAttr>(attr))
+      types.push_back(typed.getType());
+    else if (attr)
+      types.push_back({});
+  }
+  return types;
+}
+
+void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
+                                         const Elementwise &kind, bool wraps) {
+  SmallVector<ConcreteTensor> operands;
+  SmallVector<TensorInfo> infos;
+  Operation *op = rule.getOp();
+  MLIRContext *context = op->getContext();
+  for (Value value : getTensors(op)) {
+    auto operand = rule.tensor(value);
+    if (!operand)
+      return rule.setInexact("a shape of the operator is unknown");
+    TensorInfo info;
+    info.elementType = operand->elementType;
+    info.dims.emplace(operand->dims.size(), DimExpr::constant(context, 1));
+    infos.push_back(std::move(info));
+    operands.push_back(std::move(*operand));
+  }
+  SmallVector<Type> numbers = getNumberTypes(op, kind);
+  auto typed =
+      ArrayRef(infos).drop_front(kind.conditions).drop_back(kind.weights);
+  Type computed = getComputedType(kind.result, getCommonType(typed, numbers));
+  if (!isTorchType(computed))
+    return rule.setInexact("an element type is unknown");
+  int64_t size = getElementBytes(computed), bytes = 0;
+  // TensorIterator casts each operand of another type into a temporary; an
+  // in-place form also computes into one.
+  bool scalar = false, differs = false;
+  for (const ConcreteTensor &operand :
+       ArrayRef(operands).drop_front(kind.conditions)) {
+    if (operand.elementType != computed)
+      bytes += operand.numElements() * size;
+    scalar |= operand.dims.empty();
+    differs |= operand.elementType != operands[kind.conditions].elementType;
+  }
+  if (isInPlace(op) && operands.front().elementType != computed)
+    bytes += operands.front().numElements() * size;
+  // A complex result is computed before its part is taken (measured).
+  if (kind.result == Elementwise::Real ||
+      kind.result == Elementwise::RealFloat)
+    if (isa<ComplexType>(computed))
+      bytes += operands.front().numElements() * size;
+  // A number becomes a 0-dim tensor, and that one is cast (measured).
+  for (Type number : numbers) {
+    if (!wraps)
+      break;
+    bytes += number ? getElementBytes(number) : 8;
+    if (number != computed)
+      bytes += size;
+  }
+  if (scalar && differs) {
+    // A constant of the program is copied once more than a tensor is.
+    bytes += 8;
+    rule.setInexact("a 0-dim operand of another element type; the figure is "
+                    "an upper bound");
+  }
+  rule.setTransient(bytes);
+}
