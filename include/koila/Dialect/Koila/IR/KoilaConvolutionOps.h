@@ -9,6 +9,26 @@
 
 #include "koila/Dialect/Koila/IR/Koila.h"
 
+namespace koila::rules {
+
+/// What a schema says by its name. Everything else is in arguments that all
+/// schemas call alike.
+struct ConvolutionKind {
+  /// 0: the weight says it, and an input without batch is refused.
+  int64_t spatialRank;
+  bool transposed;
+};
+
+llvm::LogicalResult inferConvolution(ShapeRule &rule, ConvolutionKind kind);
+void inferConvolutionBatch(BatchRule &rule, ConvolutionKind kind);
+void describeConvolutionWorkspace(WorkspaceRule &rule, ConvolutionKind kind);
+
+/// conv_tbc: [time, batch, channels].
+llvm::LogicalResult inferConvolutionOverTime(ShapeRule &rule);
+void inferConvolutionOverTimeBatch(BatchRule &rule);
+
+} // namespace koila::rules
+
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h.inc"
 

@@ -5,80 +5,92 @@
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
 
-/// A convolution over the trailing dims of a batched or unbatched input.
+/// A convolution over the trailing `rank` dims; 0: as many as the weight has.
 class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
-                                dag extra = (ins)>
-    : Koila_TorchOp<mnemonic, schema> {
-  let summary = "convolution, as `" # schema # "`";
+                                dag args, string transposed = "false">
+    : Koila_RuledOp<mnemonic, schema> {
   let description = [{
     The result is `[N, C_out, ...]` with one extent
     `floordiv(in + 2*padding - dilation*(kernel - 1) - 1, stride) + 1` per
-    spatial dim, and no `N` for an unbatched input. Refused: ranks that do not
-    fit the weight, channels that do not fit `groups`. The batch stays in dim
-    0. New storage; the workspace is that of oneDNN.
+    spatial dim, or transposed `(in - 1)*stride - 2*padding +
+    dilation*(kernel - 1) + output_padding + 1`, and no `N` for an unbatched
+    input. Padding `same` keeps the extents. Refused: ranks that do not fit the
+    weight, channels that do not fit `groups`. The batch stays in dim 0. New
+    storage; the workspace is that of oneDNN.
   }];
   let arguments = !con((ins AnyTensor:$input, AnyTensor:$weight,
                             Koila_OptionalTensor:$bias,
-                            DenseI64ArrayAttr:$stride,
-                            DenseI64ArrayAttr:$padding,
-                            DenseI64ArrayAttr:$dilation), extra);
-  let results = (outs AnyTensor:$result);
-  let assemblyFormat = [{
-    $input `,` $weight (`,` $bias^)? attr-dict
-    `:` functional-type(operands, results)
-  }];
-  int spatialRank = rank;
-  code familyDeclaration = [{
-    /// Everything that decides shape and workspace, whichever the schema.
-    ::koila::rules::Convolution getConvolution();
-  }];
-  let extraClassDeclaration = baseDeclaration # familyDeclaration;
-  code familyDefinition = [{
-    ::llvm::LogicalResult $cppClass::inferShapes(::koila::ShapeRule &rule) {
-      return ::koila::rules::inferConvolution(rule, getConvolution());
-    }
-    void $cppClass::inferBatch(::koila::BatchRule &rule) {
-      ::koila::rules::inferConvolutionBatch(rule, getConvolution());
-    }
-    void $cppClass::describeStorage(::koila::StorageRule &rule) {}
-    void $cppClass::describeWorkspace(::koila::WorkspaceRule &rule) {
-      ::koila::rules::describeConvolutionWorkspace(rule, getConvolution());
-    }
-  }];
-  let extraClassDefinition = familyDefinition # [{
-    ::koila::rules::Convolution $cppClass::getConvolution() {
-      return {getInput(), getWeight(), getBias(), getStride(), getPadding(),
-              getDilation(), static_cast<int64_t>(getGroups()), /*transposed=*/false,
-              /*spatialRank=*/}] # spatialRank # [{};
-    }
-  }];
+                            DenseI64ArrayAttr:$stride), args);
+  defvar kind = "{" # rank # ", " # transposed # "}";
+  let shapeRule = "return ::koila::rules::inferConvolution(rule, " # kind # ");";
+  let batchRule = "::koila::rules::inferConvolutionBatch(rule, " # kind # ");";
+  let workspaceRule =
+      "::koila::rules::describeConvolutionWorkspace(rule, " # kind # ");";
 }
 
-defvar groupsArg = (ins DefaultValuedAttr<I64Attr, "1">:$groups);
+class Koila_ConvOp<string mnemonic, string schema, int rank>
+    : Koila_ConvolutionFamilyOp<mnemonic, schema, rank,
+          (ins DenseI64ArrayAttr:$padding, DenseI64ArrayAttr:$dilation,
+               DefaultValuedAttr<I64Attr, "1">:$groups)>;
+def Koila_Conv1dOp : Koila_ConvOp<"conv1d",
+  "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor", 1>;
+def Koila_Conv2dOp : Koila_ConvOp<"conv2d",
+  "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1) -> Tensor", 2>;
+def Koila_Conv3dOp : Koila_ConvOp<"conv3d",
+  "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] dilation=1, SymInt groups=1) -> Tensor", 3>;
 
-def Koila_Conv1dOp : Koila_ConvolutionFamilyOp<"conv1d",
-  "aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] dilation=1, SymInt groups=1) -> Tensor",
-  1, groupsArg>;
-def Koila_Conv2dOp : Koila_ConvolutionFamilyOp<"conv2d",
-  "aten::conv2d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] dilation=1, SymInt groups=1) -> Tensor",
-  2, groupsArg>;
-def Koila_Conv3dOp : Koila_ConvolutionFamilyOp<"conv3d",
-  "aten::conv3d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] dilation=1, SymInt groups=1) -> Tensor",
-  3, groupsArg>;
+/// Padding by name: `same` or `valid`.
+class Koila_ConvPaddingOp<string mnemonic, string schema, int rank>
+    : Koila_ConvolutionFamilyOp<mnemonic, schema, rank,
+          (ins StrAttr:$padding, DenseI64ArrayAttr:$dilation,
+               DefaultValuedAttr<I64Attr, "1">:$groups)>;
+def Koila_Conv1dPaddingOp : Koila_ConvPaddingOp<"conv1d_padding",
+  "aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, str padding='valid', SymInt[1] dilation=1, SymInt groups=1) -> Tensor", 1>;
+def Koila_Conv2dPaddingOp : Koila_ConvPaddingOp<"conv2d_padding",
+  "aten::conv2d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, str padding='valid', SymInt[2] dilation=1, SymInt groups=1) -> Tensor", 2>;
+def Koila_Conv3dPaddingOp : Koila_ConvPaddingOp<"conv3d_padding",
+  "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, str padding='valid', SymInt[3] dilation=1, SymInt groups=1) -> Tensor", 3>;
 
-def Koila_ConvolutionOp : Koila_ConvolutionFamilyOp<"_convolution",
+class Koila_ConvTransposeOp<string mnemonic, string schema, int rank>
+    : Koila_ConvolutionFamilyOp<mnemonic, schema, rank,
+          (ins DenseI64ArrayAttr:$padding, DenseI64ArrayAttr:$output_padding,
+               DefaultValuedAttr<I64Attr, "1">:$groups,
+               DenseI64ArrayAttr:$dilation), "true">;
+def Koila_ConvTranspose1dOp : Koila_ConvTransposeOp<"conv_transpose1d",
+  "aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=1, SymInt[1] padding=0, SymInt[1] output_padding=0, SymInt groups=1, SymInt[1] dilation=1) -> Tensor", 1>;
+def Koila_ConvTranspose2dOp : Koila_ConvTransposeOp<"conv_transpose2d_input",
+  "aten::conv_transpose2d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, SymInt[2] output_padding=0, SymInt groups=1, SymInt[2] dilation=1) -> Tensor", 2>;
+def Koila_ConvTranspose3dOp : Koila_ConvTransposeOp<"conv_transpose3d_input",
+  "aten::conv_transpose3d.input(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, SymInt[3] padding=0, SymInt[3] output_padding=0, SymInt groups=1, SymInt[3] dilation=1) -> Tensor", 3>;
+
+/// What the others call, over as many dims as the weight says.
+class Koila_AnyConvolutionOp<string mnemonic, string schema, dag flags>
+    : Koila_ConvolutionFamilyOp<mnemonic, schema, 0,
+          !con((ins DenseI64ArrayAttr:$padding, DenseI64ArrayAttr:$dilation,
+                    BoolAttr:$transposed, DenseI64ArrayAttr:$output_padding,
+                    I64Attr:$groups), flags)>;
+def Koila_ConvolutionOp : Koila_AnyConvolutionOp<"_convolution",
   "aten::_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled, bool allow_tf32) -> Tensor",
-  0, (ins BoolAttr:$transposed, DenseI64ArrayAttr:$output_padding,
-          I64Attr:$groups, BoolAttr:$benchmark, BoolAttr:$deterministic,
-          BoolAttr:$cudnn_enabled, BoolAttr:$allow_tf32)> {
-  let extraClassDefinition = familyDefinition # [{
-    ::koila::rules::Convolution $cppClass::getConvolution() {
-      return {getInput(), getWeight(), getBias(), getStride(), getPadding(),
-              getDilation(), static_cast<int64_t>(getGroups()), getTransposed(),
-              /*spatialRank=*/static_cast<int64_t>(getStride().size()),
-              /*allowsUnbatched=*/false};
-    }
+  (ins BoolAttr:$benchmark, BoolAttr:$deterministic, BoolAttr:$cudnn_enabled,
+       BoolAttr:$allow_tf32)>;
+def Koila_ConvolutionDeprecatedOp : Koila_AnyConvolutionOp<"_convolution_deprecated",
+  "aten::_convolution.deprecated(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, int[] output_padding, SymInt groups, bool benchmark, bool deterministic, bool cudnn_enabled) -> Tensor",
+  (ins BoolAttr:$benchmark, BoolAttr:$deterministic, BoolAttr:$cudnn_enabled)>;
+def Koila_PlainConvolutionOp : Koila_AnyConvolutionOp<"convolution",
+  "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
+  (ins)>;
+
+def Koila_ConvTbcOp : Koila_RuledOp<"conv_tbc",
+  "aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor"> {
+  let description = [{
+    A convolution over time of `[T, N, C]` with a weight `[kernel, C, C_out]`:
+    `[T + 2*pad - kernel + 1, N, C_out]`. The batch stays in dim 1. New storage.
   }];
+  let arguments = (ins AnyTensor:$self, AnyTensor:$weight, AnyTensor:$bias,
+                       DefaultValuedAttr<I64Attr, "0">:$pad,
+                       Variadic<AnyType>:$dynamic);
+  let shapeRule = "return ::koila::rules::inferConvolutionOverTime(rule);";
+  let batchRule = "::koila::rules::inferConvolutionOverTimeBatch(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILACONVOLUTIONOPS_TD
