@@ -38,7 +38,30 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // An effect, though it reads no batch: how often it runs could be told.
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @effect(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
-    // expected-error @below {{'aten::rand' has effects whose order tiling would change}}
+    // expected-error @below {{'aten::print' has effects whose order tiling would change}}
+    %0 = koila.torch_op "aten::print"() args [] effects unknown : () -> tensor<8xf32>
+    %1 = koila.mul_Tensor %x, %0 : (tensor<?x8xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+    return %1 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
+// Random numbers, drawn by an operator that koila knows or not.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @random(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    // expected-error @below {{'koila.rand_like' draws random numbers, and tiles would draw others: random streams differ in tiles}}
+    %0 = koila.rand_like %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.mul_Tensor %x, %0 : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %1 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @opaque_random(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    // expected-error @below {{'aten::rand' draws random numbers}}
     %0 = koila.torch_op "aten::rand"() args [] effects rng : () -> tensor<8xf32>
     %1 = koila.mul_Tensor %x, %0 : (tensor<?x8xf32>, tensor<8xf32>) -> tensor<?x8xf32>
     return %1 : tensor<?x8xf32>

@@ -234,9 +234,9 @@ void rules::keepBatch(BatchRule &rule) {
   rule.setResult(0, rule.fact(rule.getOp()->getOperand(0)));
 }
 
-void rules::describeCopyWorkspace(WorkspaceRule &rule) {
+void rules::describeCopyWorkspace(WorkspaceRule &rule, Value from) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
-  auto source = rule.tensor(rule.getOp()->getOperands().back());
+  auto source = rule.tensor(from);
   if (!result || !source)
     return rule.setInexact("a shape of the operator is unknown");
   // Only transposed matrices are copied through a block.
@@ -246,8 +246,7 @@ void rules::describeCopyWorkspace(WorkspaceRule &rule) {
   int64_t element = getElementBytes(result->elementType);
   int64_t side = element == 1 ? 120 : 60;
   rule.setTransient(side * side * element);
-  rule.setInexact("a matrix that is perhaps copied by transposed blocks; the "
-                  "figure is an upper bound");
+  rule.setBound("a matrix that is perhaps copied by transposed blocks");
 }
 
 //===----------------------------------------------------------------------===//

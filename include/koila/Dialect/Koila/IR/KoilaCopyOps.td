@@ -26,7 +26,9 @@ class Koila_CastOp<string mnemonic, string name, string parameters, dag args,
   let shapeRule = "return ::koila::rules::inferCast(rule);";
   let batchRule = "::koila::rules::keepBatch(rule);";
   let storageRule = "::koila::rules::describeCastStorage(rule);";
-  let workspaceRule = "::koila::rules::describeCopyWorkspace(rule);";
+  let workspaceRule = [{
+    ::koila::rules::describeCopyWorkspace(rule, getOperation()->getOperand(0));
+  }];
 }
 
 defvar Koila_CopyFlagArgs = (ins BoolAttr:$non_blocking, BoolAttr:$copy);
@@ -157,7 +159,8 @@ def Koila_CopyOp : Koila_OverwriteOp<"copy", "copy:",
   (ins AnyTensor:$src, BoolAttr:$non_blocking), (ins),
   "return ::koila::rules::inferOverwrite(rule, getSelf(), getSrc());",
   "::koila::rules::inferBroadcastBatch(rule, {getSelf(), getSrc()});"> {
-  let workspaceRule = "::koila::rules::describeCopyWorkspace(rule);";
+  let workspaceRule =
+      "::koila::rules::describeCopyWorkspace(rule, getSrc());";
 }
 def Koila_FillScalarOp : Koila_OverwriteOp<"fill_Scalar", "fill:.Scalar",
   ", Scalar value", (ins Koila_ScalarAttr:$value),
