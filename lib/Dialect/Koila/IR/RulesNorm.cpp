@@ -1,4 +1,4 @@
-//===- RulesNorm.cpp - Rules of normalisations, softmax, dropout ----------===//
+//===- RulesNorm.cpp - Rules of batch_norm, layer_norm, softmax -----------===//
 
 #include "koila/Dialect/Koila/IR/KoilaNormOps.h"
 
@@ -14,26 +14,18 @@ LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
   if (!getTraining() && (!getRunningMean() || !getRunningVar()))
     return rule.emitError()
            << "needs running_mean and running_var outside training";
+  SmallVector<Value> vectors{getWeight(), getBias(), getRunningMean(),
+                             getRunningVar()};
   if (input.hasRank()) {
     if (input.getRank() < 2)
       return rule.emitError()
              << "expects rank 2 or more, got " << input.getRank();
-    auto channels = input.dim(1).getConstant();
-    for (Value vector :
-         {getWeight(), getBias(), getRunningMean(), getRunningVar()}) {
-      TensorInfo info = rule.tensor(vector);
-      if (!info.hasRank() || !channels)
-        continue;
-      auto count = info.getRank() == 1 ? info.dim(0).getConstant()
-                                       : std::optional<int64_t>(-1);
-      if (count && *count != *channels)
-        return rule.emitError() << "normalises " << *channels
-                                << " channels with a vector for " << *count;
-    }
+    if (failed(rules::checkChannels(rule, input.dim(1), vectors)))
+      return failure();
   }
-  if (!input.isDense())
-    input.strides.reset();
-  rule.setResult(0, input);
+  if (failed(rules::checkParameterTypes(rule, input, vectors)))
+    return failure();
+  rule.setResult(0, rules::inSuggestedFormat(input));
   return success();
 }
 
@@ -76,48 +68,18 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
 
 LogicalResult LayerNormOp::inferShapes(ShapeRule &rule) {
   TensorInfo input = rule.tensor(getInput());
-  if (input.hasRank()) {
-    ArrayRef<int64_t> shape = getNormalizedShape();
-    int64_t leading = input.getRank() - static_cast<int64_t>(shape.size());
-    if (shape.empty() || leading < 0)
-      return rule.emitError()
-             << "normalises " << shape.size() << " dims of an input of rank "
-             << input.getRank();
-    for (auto [index, extent] : llvm::enumerate(shape)) {
-      auto found = input.dim(leading + index).getConstant();
-      if (found && *found != extent)
-        return rule.emitError() << "normalises extent " << extent
-                                << ", the input has " << *found;
-    }
-    for (Value vector : {getWeight(), getBias()}) {
-      TensorInfo info = rule.tensor(vector);
-      if (!info.hasRank())
-        continue;
-      bool fits = info.getRank() == static_cast<int64_t>(shape.size());
-      for (int64_t dim = 0; fits && dim < info.getRank(); ++dim)
-        fits = info.dim(dim).getConstant().value_or(shape[dim]) == shape[dim];
-      if (!fits)
-        return rule.emitError()
-               << "weight and bias must have the normalized shape";
-    }
-    bool contiguous = input.isContiguous() == Proof::Yes;
+  SmallVector<Value> parameters{getWeight(), getBias()};
+  if (failed(rules::inferTrailingNorm(rule, getInput(), parameters)) ||
+      failed(rules::checkParameterTypes(rule, input, parameters)))
+    return failure();
+  if (input.hasRank())
     input = TensorInfo::contiguous(*input.dims, input.elementType);
-    if (!contiguous)
-      input.strides.reset();
-  }
   rule.setResult(0, input);
   return success();
 }
 
 void LayerNormOp::inferBatch(BatchRule &rule) {
-  TensorInfo input = rule.tensor(getInput());
-  BatchFact fact = rule.fact(getInput());
-  if (!rule.fact(getWeight()).isFree() || !rule.fact(getBias()).isFree())
-    return rule.mix("the weight of layer_norm depends on the batch");
-  int64_t normalised = getNormalizedShape().size();
-  if (!input.hasRank() || fact.dim >= input.getRank() - normalised)
-    return rule.mix("layer_norm normalises over the batch dim");
-  rule.setResult(0, fact);
+  rules::inferTrailingNormBatch(rule, getInput(), {getWeight(), getBias()});
 }
 
 void LayerNormOp::describeStorage(StorageRule &) {}
@@ -159,10 +121,7 @@ LogicalResult rules::inferSoftmax(ShapeRule &rule, Value self, int64_t dim,
     if (!normalizeDim(dim, info.getRank()))
       return rule.emitError()
              << "dim " << dim << " is out of range for rank " << info.getRank();
-    bool contiguous = info.isContiguous() == Proof::Yes;
     info = TensorInfo::contiguous(*info.dims, info.elementType);
-    if (!contiguous)
-      info.strides.reset();
   }
   rule.setResult(0, info);
   return success();
@@ -193,19 +152,3 @@ void rules::describeSoftmaxWorkspace(WorkspaceRule &rule, Value self,
     bytes += output->numBytes();
   rule.setTransient(bytes);
 }
-
-//===----------------------------------------------------------------------===//
-// dropout
-//===----------------------------------------------------------------------===//
-
-LogicalResult DropoutOp::inferShapes(ShapeRule &rule) {
-  rule.setResult(0, rule.tensor(getInput()));
-  return success();
-}
-void DropoutOp::inferBatch(BatchRule &rule) {
-  rule.setResult(0, rule.fact(getInput()));
-}
-void DropoutOp::describeStorage(StorageRule &rule) {
-  rule.setAlias(0, getInput());
-}
-void DropoutOp::describeWorkspace(WorkspaceRule &) {}

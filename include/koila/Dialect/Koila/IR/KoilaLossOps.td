@@ -1,8 +1,106 @@
-//===- KoilaLossOps.td - Losses and distances -*- tablegen -*-===//
+//===- KoilaLossOps.td - Losses and distances --------------*- tablegen -*-===//
 
 #ifndef KOILA_DIALECT_KOILA_IR_KOILALOSSOPS_TD
 #define KOILA_DIALECT_KOILA_IR_KOILALOSSOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+
+/// `arguments_` without `reduction`, which is the last unless `more` follow.
+class Koila_LossOp<string mnemonic, string schema, dag args, string shape,
+                   string batch, list<Trait> traits = []>
+    : Koila_RuledOp<mnemonic, schema, "", traits> {
+  let description = [{
+    With `reduction` 0 one loss for each element, row or sample: the batch
+    stays. With 1 their mean and with 2 their sum: samples meet. New storage.
+  }];
+  let arguments = args;
+  let shapeRule = "return ::koila::rules::" # shape # ";";
+  let batchRule = "::koila::rules::" # batch # ";";
+}
+
+class Koila_ElementwiseLossOp<string mnemonic, string schema, dag args,
+                              string loss, list<Trait> traits = []>
+    : Koila_LossOp<mnemonic, schema, args,
+                   "inferElementwiseLoss(rule, ::koila::rules::Loss::" # loss # ")",
+                   "inferElementwiseLossBatch(rule)", traits>;
+
+defvar lossOperands = (ins AnyTensor:$self, AnyTensor:$target);
+defvar reductionArg = (ins I64Attr:$reduction);
+
+def Koila_MseLossOp : Koila_ElementwiseLossOp<"mse_loss",
+  "aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+  !con(lossOperands, reductionArg), "Squared">;
+def Koila_L1LossOp : Koila_ElementwiseLossOp<"l1_loss",
+  "aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+  !con(lossOperands, reductionArg), "Absolute">;
+def Koila_SmoothL1LossOp : Koila_ElementwiseLossOp<"smooth_l1_loss",
+  "aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor",
+  !con(lossOperands, reductionArg, (ins F64Attr:$beta)), "Squared">;
+def Koila_HuberLossOp : Koila_ElementwiseLossOp<"huber_loss",
+  "aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor",
+  !con(lossOperands, reductionArg, (ins F64Attr:$delta)), "Huber">;
+def Koila_BinaryCrossEntropyOp : Koila_ElementwiseLossOp<"binary_cross_entropy",
+  "aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor",
+  !con(lossOperands, (ins Koila_OptionalTensor:$weight), reductionArg), "Binary">;
+def Koila_BinaryCrossEntropyWithLogitsOp : Koila_ElementwiseLossOp<"binary_cross_entropy_with_logits",
+  "aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None, int reduction=1) -> Tensor",
+  !con(lossOperands, (ins Koila_OptionalTensor:$weight, Koila_OptionalTensor:$pos_weight), reductionArg),
+  "BinaryWithLogits", [AttrSizedOperandSegments]>;
+def Koila_KlDivOp : Koila_ElementwiseLossOp<"kl_div",
+  "aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor",
+  !con(lossOperands, reductionArg, (ins BoolAttr:$log_target)), "Divergence">;
+def Koila_SoftMarginLossOp : Koila_ElementwiseLossOp<"soft_margin_loss",
+  "aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+  !con(lossOperands, reductionArg), "SoftMargin">;
+def Koila_HingeEmbeddingLossOp : Koila_ElementwiseLossOp<"hinge_embedding_loss",
+  "aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor",
+  !con(lossOperands, (ins F64Attr:$margin), reductionArg), "Hinge">;
+def Koila_MarginRankingLossOp : Koila_ElementwiseLossOp<"margin_ranking_loss",
+  "aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor",
+  !con((ins AnyTensor:$input1, AnyTensor:$input2, AnyTensor:$target, F64Attr:$margin), reductionArg),
+  "MarginRanking">;
+def Koila_PoissonNllLossOp : Koila_ElementwiseLossOp<"poisson_nll_loss",
+  "aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction) -> Tensor",
+  !con((ins AnyTensor:$input, AnyTensor:$target, BoolAttr:$log_input, BoolAttr:$full, F64Attr:$eps), reductionArg),
+  "Poisson">;
+
+/// Targets are classes, or with cross_entropy_loss also their probabilities.
+class Koila_ClassLossOp<string mnemonic, string schema, string loss, dag extra = (ins)>
+    : Koila_LossOp<mnemonic, schema,
+        !con(lossOperands, (ins Koila_OptionalTensor:$weight), reductionArg,
+             (ins I64Attr:$ignore_index), extra, (ins Variadic<AnyType>:$dynamic)),
+        "inferClassLoss(rule, ::koila::rules::ClassLoss::" # loss # ", getWeight())",
+        "inferClassLossBatch(rule, getWeight())", [AttrSizedOperandSegments]>;
+defvar nllArguments = "(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor";
+def Koila_NllLossOp : Koila_ClassLossOp<"nll_loss", "aten::nll_loss" # nllArguments, "Nll">;
+def Koila_NllLoss2dOp : Koila_ClassLossOp<"nll_loss2d", "aten::nll_loss2d" # nllArguments, "Nll2d">;
+def Koila_NllLossNdOp : Koila_ClassLossOp<"nll_loss_nd", "aten::nll_loss_nd" # nllArguments, "NllNd">;
+def Koila_CrossEntropyLossOp : Koila_ClassLossOp<"cross_entropy_loss",
+  "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor",
+  "CrossEntropy", (ins F64Attr:$label_smoothing)>;
+
+def Koila_MultiMarginLossOp : Koila_LossOp<"multi_margin_loss",
+  "aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None, int reduction=1) -> Tensor",
+  !con(lossOperands, (ins Koila_ScalarAttr:$p, Koila_ScalarAttr:$margin, Koila_OptionalTensor:$weight), reductionArg),
+  "inferMultiMarginLoss(rule, getWeight())", "inferRowLossBatch(rule, getWeight())">;
+def Koila_MultilabelMarginLossOp : Koila_LossOp<"multilabel_margin_loss",
+  "aten::multilabel_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor",
+  !con(lossOperands, reductionArg),
+  "inferMultilabelMarginLoss(rule)", "inferRowLossBatch(rule, {})">;
+def Koila_CosineEmbeddingLossOp : Koila_LossOp<"cosine_embedding_loss",
+  "aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1) -> Tensor",
+  !con((ins AnyTensor:$input1, AnyTensor:$input2, AnyTensor:$target, F64Attr:$margin), reductionArg),
+  "inferCosineEmbeddingLoss(rule)", "inferRowLossBatch(rule, {})">;
+def Koila_TripletMarginLossOp : Koila_LossOp<"triplet_margin_loss",
+  "aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2., float eps=1e-06, bool swap=False, int reduction=1) -> Tensor",
+  !con((ins AnyTensor:$anchor, AnyTensor:$positive, AnyTensor:$negative,
+            F64Attr:$margin, F64Attr:$p, F64Attr:$eps, BoolAttr:$swap), reductionArg),
+  "inferTripletLoss(rule)", "inferTripletLossBatch(rule)">;
+def Koila_CtcLossOp : Koila_LossOp<"ctc_loss_Tensor",
+  "aten::ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int reduction=1, bool zero_infinity=False) -> Tensor",
+  !con((ins AnyTensor:$log_probs, AnyTensor:$targets, AnyTensor:$input_lengths,
+            AnyTensor:$target_lengths, I64Attr:$blank), reductionArg,
+       (ins BoolAttr:$zero_infinity)),
+  "inferCtcLoss(rule, getBlank())", "inferCtcLossBatch(rule)">;
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILALOSSOPS_TD

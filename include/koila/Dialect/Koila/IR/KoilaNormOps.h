@@ -8,6 +8,7 @@
 #define KOILA_DIALECT_KOILA_IR_KOILANORMOPS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/ReductionRules.h"
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaNormOps.h.inc"

@@ -41,10 +41,11 @@ def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
   let arguments = (ins AnyTensor:$input, DenseI64ArrayAttr:$normalized_shape,
     Koila_OptionalTensor:$weight, Koila_OptionalTensor:$bias,
     DefaultValuedAttr<F64Attr, "1e-5">:$eps,
-    DefaultValuedAttr<BoolAttr, "true">:$cudnn_enable);
+    DefaultValuedAttr<BoolAttr, "true">:$cudnn_enable,
+    Variadic<AnyType>:$dynamic);
   let results = (outs AnyTensor:$result);
   let assemblyFormat = [{
-    $input (`weight` $weight^)? (`bias` $bias^)?
+    $input (`weight` $weight^)? (`bias` $bias^)? (`shape` `(` $dynamic^ `)`)?
     attr-dict `:` functional-type(operands, results)
   }];
 }
@@ -80,18 +81,205 @@ def Koila_SoftmaxIntOp : Koila_SoftmaxOp<"softmax_int",
 def Koila_LogSoftmaxIntOp : Koila_SoftmaxOp<"log_softmax_int",
   "aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor">;
 
-def Koila_DropoutOp : Koila_TorchOp<"dropout",
-  "aten::dropout(Tensor input, float p, bool train) -> Tensor",
-  "", [], "!getTrain() || getP().isZero()"> {
-  let summary = "dropout outside training: the identity";
+class Koila_RawSoftmaxFamilyOp<string mnemonic, string schema>
+    : Koila_RuledOp<mnemonic, schema> {
+  let description = [{
+    As softmax, without a cast before it. A half type becomes float32 with
+    `half_to_float`.
+  }];
+  let arguments = (ins AnyTensor:$self, I64Attr:$dim, BoolAttr:$half_to_float);
+  let shapeRule = "return ::koila::rules::inferSoftmax(rule, getSelf(), getDim(), "
+      "getHalfToFloat() ? std::optional<int64_t>(6) : std::nullopt);";
+  let batchRule = "::koila::rules::inferAlongDimBatch(rule, getSelf(), getDim(), \"softmax\");";
+}
+def Koila_RawSoftmaxOp : Koila_RawSoftmaxFamilyOp<"_softmax",
+  "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor">;
+def Koila_RawLogSoftmaxOp : Koila_RawSoftmaxFamilyOp<"_log_softmax",
+  "aten::_log_softmax(Tensor self, int dim, bool half_to_float) -> Tensor">;
+
+def Koila_RmsNormOp : Koila_RuledOp<"rms_norm",
+  "aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor",
+  "", [AttrSizedOperandSegments]> {
+  let description = [{
+    Divides by the root of the mean square over the trailing dims, whose
+    extents must be `normalized_shape`. The element type is that of `input`.
+    A batch among those dims mixes samples. New storage.
+  }];
+  let arguments = (ins AnyTensor:$input, DenseI64ArrayAttr:$normalized_shape,
+    Koila_OptionalTensor:$weight, OptionalAttr<F64Attr>:$eps,
+    Variadic<AnyType>:$dynamic);
+  let shapeRule = [{
+    if (failed(::koila::rules::inferTrailingNorm(rule, getInput(), {getWeight()})))
+      return ::mlir::failure();
+    rule.setResult(0, ::koila::rules::inSuggestedFormat(rule.tensor(getInput())));
+    return ::mlir::success();
+  }];
+  let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight()});";
+}
+
+def Koila_NativeLayerNormOp : Koila_RuledOp<"native_layer_norm",
+  "aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
+  "", [AttrSizedOperandSegments]> {
+  let description = [{
+    As layer_norm, with mean and reciprocal deviation of each row. New storage.
+  }];
+  let arguments = (ins AnyTensor:$input, DenseI64ArrayAttr:$normalized_shape,
+    Koila_OptionalTensor:$weight, Koila_OptionalTensor:$bias, F64Attr:$eps,
+    Variadic<AnyType>:$dynamic);
+  let results = (outs AnyTensor:$result, AnyTensor:$mean, AnyTensor:$rstd);
+  let shapeRule = "return ::koila::rules::inferNativeLayerNorm(rule, getInput(), {getWeight(), getBias()});";
+  let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight(), getBias()});";
+}
+
+def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
+  "aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enabled=True) -> Tensor",
+  "", [AttrSizedOperandSegments]> {
+  let description = [{
+    Normalises groups of channels of each sample. Refused are channels that
+    the groups do not divide. The batch stays in dim 0. New storage.
+  }];
+  let arguments = (ins AnyTensor:$input, I64Attr:$num_groups,
+    Koila_OptionalTensor:$weight, Koila_OptionalTensor:$bias, F64Attr:$eps,
+    BoolAttr:$cudnn_enabled);
+  let shapeRule = "return ::koila::rules::inferGroupNorm(rule, getNumGroups(), getWeight(), getBias());";
+  let batchRule = "::koila::rules::inferSampleNormBatch(rule, {getWeight(), getBias()});";
+}
+
+def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
+  "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor",
+  "", [AttrSizedOperandSegments], "!getUseInputStats() || !getRunningMean()"> {
+  let description = [{
+    Normalises each channel of each sample. With `use_input_stats` and running
+    statistics it writes these; such an operation is not built from a file.
+    The batch stays in dim 0. New storage.
+  }];
+  let arguments = (ins AnyTensor:$input, Koila_OptionalTensor:$weight,
+    Koila_OptionalTensor:$bias, Koila_OptionalTensor:$running_mean,
+    Koila_OptionalTensor:$running_var, BoolAttr:$use_input_stats,
+    F64Attr:$momentum, F64Attr:$eps, BoolAttr:$cudnn_enabled);
+  let shapeRule = [{
+    return ::koila::rules::inferInstanceNorm(rule, getUseInputStats(),
+        {getWeight(), getBias(), getRunningMean(), getRunningVar()});
+  }];
+  let batchRule = [{
+    ::koila::rules::inferSampleNormBatch(rule,
+        {getWeight(), getBias(), getRunningMean(), getRunningVar()});
+  }];
+}
+
+/// Outside training the identity; the condition is that of _dropout_impl in
+/// aten/src/ATen/native/Dropout.cpp.
+class Koila_DropoutFamilyOp<string mnemonic>
+    : Koila_RuledOp<mnemonic,
+        "aten::" # mnemonic # "(Tensor input, float p, bool train) -> Tensor",
+        "aten::" # mnemonic # "_(Tensor(a!) self, float p, bool train) -> Tensor(a!)",
+        [], "!getTrain() || getP().isZero()"> {
   let description = [{
     Returns `input` itself: an alias. With `train` it draws random numbers;
     such an operation is not built from a file, the opaque operator stands for
     it.
   }];
-  let arguments = (ins AnyTensor:$input, F64Attr:$p, BoolAttr:$train);
-  let results = (outs AnyTensor:$result);
-  let assemblyFormat = "$input attr-dict `:` functional-type($input, $result)";
+  let arguments = (ins AnyTensor:$input, F64Attr:$p, BoolAttr:$train,
+                       UnitAttr:$tied);
+  let shapeRule = "return ::koila::rules::inferDropout(rule, getP().convertToDouble());";
+  let batchRule = "rule.setResult(0, rule.fact(getInput()));";
+  let storageRule = "rule.setAlias(0, getInput());";
+  let workspaceRule = "";
+}
+def Koila_DropoutOp : Koila_DropoutFamilyOp<"dropout">;
+def Koila_FeatureDropoutOp : Koila_DropoutFamilyOp<"feature_dropout">;
+def Koila_AlphaDropoutOp : Koila_DropoutFamilyOp<"alpha_dropout">;
+def Koila_FeatureAlphaDropoutOp : Koila_DropoutFamilyOp<"feature_alpha_dropout">;
+
+def Koila_NativeDropoutOp : Koila_RuledOp<"native_dropout",
+  "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
+  "", [], "getTrain() == std::optional<bool>(false)"> {
+  let description = [{
+    Outside training a copy and a mask of ones. In training it draws random
+    numbers and is not built from a file.
+  }];
+  let arguments = (ins AnyTensor:$input, F64Attr:$p, OptionalAttr<BoolAttr>:$train);
+  let results = (outs AnyTensor:$result, AnyTensor:$mask);
+  let shapeRule = [{
+    ::koila::TensorInfo info = rule.tensor(getInput());
+    info.strides = ::koila::computePreservedStrides(info);
+    rule.setResult(0, info);
+    info.elementType = ::mlir::IntegerType::get(getContext(), 1);
+    rule.setResult(1, info);
+    return ::mlir::success();
+  }];
+  let batchRule = "rule.setAll(rule.fact(getInput()));";
+}
+
+def Koila_RenormOp : Koila_RuledOp<"renorm",
+  "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
+  "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)"> {
+  let description = [{
+    Scales each slice at one place of `dim` down to the norm `maxnorm`. The
+    batch stays if it is `dim`. New storage, or that of `self`.
+  }];
+  let arguments = (ins AnyTensor:$self, Koila_ScalarAttr:$p, I64Attr:$dim,
+                       Koila_ScalarAttr:$maxnorm, UnitAttr:$tied);
+  let shapeRule = "return ::koila::rules::inferRenorm(rule, getDim());";
+  let batchRule = "::koila::rules::inferRenormBatch(rule, getDim());";
+}
+
+def Koila_WeightNormOp : Koila_RuledOp<"_weight_norm",
+  "aten::_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor"> {
+  let description = [{
+    `v` scaled along `dim` to the norms `g`: weights, which carry no batch.
+    New storage.
+  }];
+  let arguments = (ins AnyTensor:$v, AnyTensor:$g, I64Attr:$dim);
+  let shapeRule = "return ::koila::rules::inferWeightNorm(rule, getDim());";
+}
+
+def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",
+  "aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor"> {
+  let description = [{
+    Of operands that broadcast, along `dim`, which is dropped. Refused are
+    operands of which none is floating-point. New storage.
+  }];
+  let arguments = (ins AnyTensor:$x1, AnyTensor:$x2, I64Attr:$dim, F64Attr:$eps);
+  let shapeRule = "return ::koila::rules::inferCosineSimilarity(rule, getDim());";
+  let batchRule = "::koila::rules::inferDistanceBatch(rule, getDim(), false);";
+}
+
+def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
+  "aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=1e-06, bool keepdim=False) -> Tensor"> {
+  let description = [{
+    The norm of the difference of operands that broadcast, over the last dim.
+    New storage.
+  }];
+  let arguments = (ins AnyTensor:$x1, AnyTensor:$x2, F64Attr:$p, F64Attr:$eps,
+                       BoolAttr:$keepdim);
+  let shapeRule = "return ::koila::rules::inferPairwiseDistance(rule, getKeepdim());";
+  let batchRule = "::koila::rules::inferDistanceBatch(rule, -1, getKeepdim());";
+}
+
+class Koila_CdistFamilyOp<string mnemonic, string arguments_>
+    : Koila_RuledOp<mnemonic, "aten::" # mnemonic # arguments_> {
+  let description = [{
+    The distance of each row of `x1` to each row of `x2`; leading dims
+    broadcast. A batch of rows stays where only one operand has it. New
+    storage.
+  }];
+  let arguments = (ins AnyTensor:$x1, AnyTensor:$x2, F64Attr:$p,
+                       OptionalAttr<I64Attr>:$compute_mode);
+  let shapeRule = "return ::koila::rules::inferCdist(rule, getP().convertToDouble());";
+  let batchRule = "::koila::rules::inferCdistBatch(rule);";
+}
+def Koila_CdistOp : Koila_CdistFamilyOp<"cdist",
+  "(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor">;
+def Koila_CdistForwardOp : Koila_CdistFamilyOp<"_cdist_forward",
+  "(Tensor x1, Tensor x2, float p, int? compute_mode) -> Tensor">;
+
+def Koila_PdistOp : Koila_RuledOp<"pdist",
+  "aten::pdist(Tensor self, float p=2.) -> Tensor"> {
+  let description = "The distances of all pairs of rows; mixes samples.";
+  let arguments = (ins AnyTensor:$self, F64Attr:$p);
+  let shapeRule = "return ::koila::rules::inferPdist(rule, getP().convertToDouble());";
+  let batchRule = "::koila::rules::mixAll(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILANORMOPS_TD
