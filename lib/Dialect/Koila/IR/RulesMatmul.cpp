@@ -1,7 +1,7 @@
 //===- RulesMatmul.cpp - Rules of products with matrices ------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
-#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/DenseMap.h"
 
 using namespace mlir;
 using namespace koila;
@@ -19,9 +19,7 @@ LogicalResult rules::checkOneElementType(const ShapeRule &rule, Type input,
 // Products with labelled dims
 //===----------------------------------------------------------------------===//
 
-/// What is added must broadcast to `result`, or have its shape where it is
-/// written in place.
-static LogicalResult checkAdded(ShapeRule &rule, const TensorInfo &added,
+LogicalResult rules::checkAdded(ShapeRule &rule, const TensorInfo &added,
                                 TensorInfo &result) {
   if (!added.hasRank())
     return success();
@@ -34,8 +32,8 @@ static LogicalResult checkAdded(ShapeRule &rule, const TensorInfo &added,
   for (auto [index, dim] : llvm::enumerate(*added.dims)) {
     DimExpr whole = result.dim(offset + index);
     if ((tied || !dim.isConstant(1)) && proveEqual(dim, whole) == Proof::No)
-      return rule.emitError() << "adds " << dim << " elements to " << whole
-                              << " in dim " << offset + index;
+      return rule.emitError() << "adds " << dim.str() << " elements to "
+                              << whole.str() << " in dim " << offset + index;
   }
   if (tied)
     result = added;
@@ -67,10 +65,10 @@ LogicalResult rules::inferLabelled(ShapeRule &rule, const Labels &labels,
       if (proveEqual(other, dim) == Proof::No &&
           !(repeats && (dim.isConstant(1) || other.isConstant(1)))) {
         if (!repeats && !llvm::is_contained(labels.result, label))
-          return rule.emitError() << "cannot multiply " << other
-                                  << " columns with " << dim << " rows";
-        return rule.emitError()
-               << "has extents " << other << " and " << dim << " in one dim";
+          return rule.emitError() << "cannot multiply " << other.str()
+                                  << " columns with " << dim.str() << " rows";
+        return rule.emitError() << "has extents " << other.str() << " and "
+                                << dim.str() << " in one dim";
       }
       known->second = repeats              ? other.broadcast(dim)
                       : dim.getConstant() ? dim
@@ -136,21 +134,7 @@ void rules::inferLabelledBatch(BatchRule &rule, const Labels &labels,
   rule.setAll(BatchFact::at(place - labels.result.begin(), factor));
 }
 
-/// The ranks of the factors; none if one is unknown.
-template <typename Rule>
-static std::optional<SmallVector<int64_t>> getRanks(Rule &rule,
-                                                    ArrayRef<Value> values) {
-  SmallVector<int64_t> ranks;
-  for (Value value : values) {
-    TensorInfo info = rule.tensor(value);
-    if (!info.hasRank())
-      return std::nullopt;
-    ranks.push_back(info.getRank());
-  }
-  return ranks;
-}
-
-static LogicalResult setTypeOnly(ShapeRule &rule, Value self) {
+LogicalResult rules::inferTypeOnly(ShapeRule &rule, Value self) {
   TensorInfo result;
   result.elementType = rule.tensor(self).elementType;
   rule.setResult(0, result);
@@ -160,7 +144,7 @@ static LogicalResult setTypeOnly(ShapeRule &rule, Value self) {
 LogicalResult rules::inferProduct(ShapeRule &rule, const Product &product) {
   auto ranks = getRanks(rule, product.factors);
   if (!ranks)
-    return setTypeOnly(rule, product.factors.front());
+    return inferTypeOnly(rule, product.factors.front());
   std::string error;
   auto labels = parseEquation(product.equation, *ranks, error);
   if (!labels)
@@ -241,169 +225,4 @@ void rules::describeAddmmWorkspace(WorkspaceRule &rule, Value mat1) {
   if (lhs->dims.size() == 2 && lhs->dims[1] == 0)
     rule.setTransient(
         getEmptyInnerTransient(*lhs, rule.tensor(rule.getOp()->getResult(0))));
-}
-
-//===----------------------------------------------------------------------===//
-// Products of any rank
-//===----------------------------------------------------------------------===//
-
-/// matmul is another product for each pair of ranks; empty if there is none.
-static StringRef getMatmulEquation(int64_t lhs, int64_t rhs) {
-  if (lhs == 0 || rhs == 0)
-    return "";
-  if (lhs == 1)
-    return rhs == 1 ? "k,k->" : "k,...km->...m";
-  return rhs == 1 ? "...nk,k->...n" : "...nk,...km->...nm";
-}
-
-LogicalResult rules::inferMatmul(ShapeRule &rule, Value lhs, Value rhs) {
-  auto ranks = getRanks(rule, {lhs, rhs});
-  if (!ranks)
-    return setTypeOnly(rule, lhs);
-  StringRef equation = getMatmulEquation((*ranks)[0], (*ranks)[1]);
-  if (equation.empty())
-    return rule.emitError() << "expects operands of rank 1 or more, got "
-                            << (*ranks)[0] << " and " << (*ranks)[1];
-  return inferProduct(rule, {{lhs, rhs}, equation, {}});
-}
-
-void rules::inferMatmulBatch(BatchRule &rule, Value lhs, Value rhs) {
-  if (auto ranks = getRanks(rule, {lhs, rhs}))
-    inferProductBatch(
-        rule, {{lhs, rhs}, getMatmulEquation((*ranks)[0], (*ranks)[1]), {}});
-}
-
-/// Labels for a contraction of pairs of dims; the others follow each other.
-static Labels getContraction(int64_t lhsRank, int64_t rhsRank,
-                             ArrayRef<int64_t> lhsDims,
-                             ArrayRef<int64_t> rhsDims, int summed) {
-  Labels labels;
-  labels.factors.resize(2);
-  int next = 0;
-  for (auto [side, rank, dims] :
-       {std::tuple(0, lhsRank, lhsDims), std::tuple(1, rhsRank, rhsDims)})
-    for (int64_t dim = 0; dim < rank; ++dim) {
-      const int64_t *pair = llvm::find(dims, dim);
-      if (pair != dims.end()) {
-        labels.factors[side].push_back(summed + (pair - dims.begin()));
-        continue;
-      }
-      labels.factors[side].push_back(next);
-      labels.result.push_back(next++);
-    }
-  return labels;
-}
-
-LogicalResult rules::inferInner(ShapeRule &rule, Value lhs, Value rhs) {
-  auto ranks = getRanks(rule, {lhs, rhs});
-  if (!ranks)
-    return setTypeOnly(rule, lhs);
-  int64_t left = (*ranks)[0], right = (*ranks)[1];
-  if (left == 0 || right == 0)
-    return inferBinary(rule, lhs, rhs);
-  return inferLabelled(
-      rule, getContraction(left, right, {left - 1}, {right - 1}, 128),
-      {lhs, rhs});
-}
-
-void rules::inferInnerBatch(BatchRule &rule, Value lhs, Value rhs) {
-  auto ranks = getRanks(rule, {lhs, rhs});
-  if (!ranks)
-    return rule.mix("the rank of an operand is unknown");
-  int64_t left = (*ranks)[0], right = (*ranks)[1];
-  if (left == 0 || right == 0)
-    return inferBroadcastBatch(rule, {lhs, rhs});
-  inferLabelledBatch(
-      rule, getContraction(left, right, {left - 1}, {right - 1}, 128),
-      {lhs, rhs});
-}
-
-/// Dims counted from the start; none if one is out of range or given twice.
-static std::optional<SmallVector<int64_t>> normalizeDims(ArrayRef<int64_t> dims,
-                                                         int64_t rank) {
-  SmallVector<int64_t> found;
-  for (int64_t dim : dims) {
-    auto normal = rules::normalizeDim(dim, rank);
-    if (!normal || llvm::is_contained(found, *normal))
-      return std::nullopt;
-    found.push_back(*normal);
-  }
-  return found;
-}
-
-LogicalResult rules::inferTensordot(ShapeRule &rule, Value lhs, Value rhs,
-                                    ArrayRef<int64_t> lhsDims,
-                                    ArrayRef<int64_t> rhsDims) {
-  if (lhsDims.size() != rhsDims.size())
-    return rule.emitError() << "pairs " << lhsDims.size() << " dims with "
-                            << rhsDims.size();
-  auto ranks = getRanks(rule, {lhs, rhs});
-  if (!ranks)
-    return setTypeOnly(rule, lhs);
-  auto left = normalizeDims(lhsDims, (*ranks)[0]);
-  auto right = normalizeDims(rhsDims, (*ranks)[1]);
-  if (!left || !right)
-    return rule.emitError() << "a dim is out of range for ranks " << (*ranks)[0]
-                            << " and " << (*ranks)[1] << ", or given twice";
-  // An extent of one repeats (aten/src/ATen/native/Linear.cpp).
-  return inferLabelled(rule,
-                       getContraction((*ranks)[0], (*ranks)[1], *left, *right,
-                                      Labels::kBroadcast),
-                       {lhs, rhs});
-}
-
-void rules::inferTensordotBatch(BatchRule &rule, Value lhs, Value rhs,
-                                ArrayRef<int64_t> lhsDims,
-                                ArrayRef<int64_t> rhsDims) {
-  auto ranks = getRanks(rule, {lhs, rhs});
-  if (!ranks)
-    return rule.mix("the rank of an operand is unknown");
-  auto left = normalizeDims(lhsDims, (*ranks)[0]);
-  auto right = normalizeDims(rhsDims, (*ranks)[1]);
-  if (left && right)
-    inferLabelledBatch(rule,
-                       getContraction((*ranks)[0], (*ranks)[1], *left, *right,
-                                      Labels::kBroadcast),
-                       {lhs, rhs});
-}
-
-/// The labels of a chain of matrices, whose ends may be vectors.
-static Labels getChain(ArrayRef<int64_t> ranks) {
-  Labels labels;
-  int last = static_cast<int>(ranks.size()) - 1;
-  for (int index = 0; index <= last; ++index) {
-    SmallVector<int> own{index, index + 1};
-    if (ranks[index] == 1)
-      own = {index == 0 ? 1 : index};
-    labels.factors.push_back(own);
-  }
-  if (ranks.front() == 2)
-    labels.result.push_back(0);
-  if (ranks.back() == 2)
-    labels.result.push_back(last + 1);
-  return labels;
-}
-
-LogicalResult rules::inferMultiDot(ShapeRule &rule, ValueRange matrices) {
-  if (matrices.size() < 2)
-    return rule.emitError() << "multiplies 2 tensors or more, got "
-                            << matrices.size();
-  SmallVector<Value> factors(matrices);
-  auto ranks = getRanks(rule, factors);
-  if (!ranks)
-    return setTypeOnly(rule, factors.front());
-  for (auto [index, rank] : llvm::enumerate(*ranks)) {
-    bool end = index == 0 || index + 1 == ranks->size();
-    if (rank != 2 && !(end && rank == 1))
-      return rule.emitError()
-             << "expects " << (end ? "a vector or matrix" : "a matrix")
-             << ", got rank " << rank << " for tensor " << index;
-  }
-  return inferLabelled(rule, getChain(*ranks), factors);
-}
-
-void rules::inferMultiDotBatch(BatchRule &rule, ValueRange matrices) {
-  SmallVector<Value> factors(matrices);
-  if (auto ranks = getRanks(rule, factors))
-    inferLabelledBatch(rule, getChain(*ranks), factors);
 }

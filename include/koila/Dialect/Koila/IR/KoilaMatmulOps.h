@@ -16,6 +16,23 @@ llvm::LogicalResult checkOneElementType(const ShapeRule &rule, mlir::Type input,
                                         mlir::Type other,
                                         llvm::StringRef name = "the weight");
 
+/// The element type of `self`, for a call of which no rank is known.
+llvm::LogicalResult inferTypeOnly(ShapeRule &rule, mlir::Value self);
+
+/// The ranks of tensors; none if one is unknown.
+template <typename Rule>
+std::optional<llvm::SmallVector<int64_t>>
+getRanks(const Rule &rule, llvm::ArrayRef<mlir::Value> values) {
+  llvm::SmallVector<int64_t> ranks;
+  for (mlir::Value value : values) {
+    TensorInfo info = rule.tensor(value);
+    if (!info.hasRank())
+      return std::nullopt;
+    ranks.push_back(info.getRank());
+  }
+  return ranks;
+}
+
 /// Which dims of tensors are the same: a label for each dim of each factor
 /// and of the result. Labels that the result lacks are summed over.
 struct Labels {
@@ -49,7 +66,11 @@ void inferLabelledBatch(BatchRule &rule, const Labels &labels,
                         llvm::ArrayRef<mlir::Value> factors,
                         mlir::Value added = {});
 
-/// Keeps what addmm was measured to hold.
+/// What is added must broadcast to `result`, or have its shape where it is
+/// written in place; then it is the result.
+llvm::LogicalResult checkAdded(ShapeRule &rule, const TensorInfo &added,
+                               TensorInfo &result);
+/// The bytes that addmm holds inside, as measured.
 void describeAddmmWorkspace(WorkspaceRule &rule, mlir::Value mat1);
 
 llvm::LogicalResult inferMatmul(ShapeRule &rule, mlir::Value lhs,
