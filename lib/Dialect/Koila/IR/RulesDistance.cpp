@@ -7,7 +7,7 @@ using namespace mlir;
 using namespace koila;
 
 FailureOr<std::optional<SmallVector<DimExpr>>>
-rules::broadcastDims(ShapeRule &rule, ArrayRef<TensorInfo> operands) {
+rules::broadcastOperands(ShapeRule &rule, ArrayRef<TensorInfo> operands) {
   int64_t rank = 0;
   for (const TensorInfo &info : operands) {
     if (!info.hasRank())
@@ -50,7 +50,7 @@ LogicalResult rules::inferCosineSimilarity(ShapeRule &rule, int64_t dim) {
   Type type = promoteTypes(infos[0], infos[1]);
   if (type && !isa<FloatType>(type))
     return rule.emitError() << "takes floating-point numbers, not " << type;
-  auto dims = broadcastDims(rule, infos);
+  auto dims = broadcastOperands(rule, infos);
   if (failed(dims))
     return failure();
   if (*dims) {
@@ -83,7 +83,7 @@ LogicalResult rules::inferPairwiseDistance(ShapeRule &rule, bool keepdim) {
   SmallVector<TensorInfo> infos = getTensors(rule);
   if (failed(checkDifference(rule, infos[0], infos[1])))
     return failure();
-  auto dims = broadcastDims(rule, infos);
+  auto dims = broadcastOperands(rule, infos);
   if (failed(dims))
     return failure();
   if (*dims && !(*dims)->empty()) {
@@ -154,7 +154,7 @@ LogicalResult rules::inferCdist(ShapeRule &rule, double p) {
       info.dims->pop_back();
       rows.push_back(info.dims->pop_back_val());
     }
-    auto dims = broadcastDims(rule, infos);
+    auto dims = broadcastOperands(rule, infos);
     if (failed(dims))
       return failure();
     (*dims)->append(rows);
@@ -220,12 +220,12 @@ LogicalResult rules::inferCosineEmbeddingLoss(ShapeRule &rule) {
                << "a target of rank " << target.getRank()
                << " needs inputs of rank " << target.getRank() + 1;
   }
-  auto dims = broadcastDims(rule, infos);
+  auto dims = broadcastOperands(rule, infos);
   if (failed(dims))
     return failure();
   if (*dims) {
     (*dims)->pop_back();
-    dims = broadcastDims(rule, {TensorInfo::contiguous(**dims, type), target});
+    dims = broadcastOperands(rule, {TensorInfo::contiguous(**dims, type), target});
     if (failed(dims))
       return failure();
   }
@@ -251,14 +251,14 @@ LogicalResult rules::inferTripletLoss(ShapeRule &rule) {
   for (auto [a, b] : {std::pair(0, 1), std::pair(0, 2), std::pair(1, 2)}) {
     if (a == 1 && !swap)
       continue;
-    auto dims = broadcastDims(rule, {infos[a], infos[b]});
+    auto dims = broadcastOperands(rule, {infos[a], infos[b]});
     if (failed(dims))
       return failure();
     if (*dims && !(*dims)->empty())
       (*dims)->pop_back();
     distances.push_back(contiguousOrUnknown(*dims, type));
   }
-  auto dims = broadcastDims(rule, distances);
+  auto dims = broadcastOperands(rule, distances);
   if (failed(dims))
     return failure();
   return setLoss(rule, contiguousOrUnknown(*dims, type));

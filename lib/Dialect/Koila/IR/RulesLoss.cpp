@@ -104,7 +104,7 @@ static LogicalResult checkWritten(ShapeRule &rule, const TensorInfo &written,
                               << " cannot be written into "
                               << written.elementType;
   }
-  auto dims = rules::broadcastDims(rule, all);
+  auto dims = rules::broadcastOperands(rule, all);
   if (failed(dims))
     return failure();
   if (!*dims)
@@ -149,7 +149,7 @@ LogicalResult rules::inferElementwiseLoss(ShapeRule &rule, Loss loss) {
     infos.push_back(rule.tensor(operand));
   const TensorInfo &self = infos[0], &target = infos[1];
   ArrayRef<TensorInfo> weights = ArrayRef(infos).drop_front(2);
-  auto checkBroadcast = [&] { return broadcastDims(rule, infos); };
+  auto checkBroadcast = [&] { return broadcastOperands(rule, infos); };
   auto known = [](const TensorInfo &info) { return bool(info.elementType); };
   TensorInfo result;
   switch (loss) {
@@ -179,7 +179,7 @@ LogicalResult rules::inferElementwiseLoss(ShapeRule &rule, Loss loss) {
       return rule.emitError() << "self is of " << self.elementType
                               << ", the target of " << target.elementType;
     // Extents of one do not matter in the kernel; the result has self's.
-    if (failed(broadcastDims(rule, {squeeze(self), squeeze(target)})) ||
+    if (failed(broadcastOperands(rule, {squeeze(self), squeeze(target)})) ||
         failed(checkWritten(rule, self, weights)))
       return failure();
     result = self;

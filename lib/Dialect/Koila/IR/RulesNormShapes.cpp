@@ -306,7 +306,7 @@ LogicalResult rules::inferWeightNorm(ShapeRule &rule, int64_t dim) {
       SmallVector<DimExpr> norm(v.getRank(), rule.constant(1));
       if (dim >= 0 && dim < v.getRank())
         norm[dim] = v.dim(dim);
-      auto dims = broadcastDims(
+      auto dims = broadcastOperands(
           rule, {v, g, TensorInfo::contiguous(norm, v.elementType)});
       if (failed(dims))
         return failure();

@@ -141,7 +141,7 @@ llvm::LogicalResult inferWeightNorm(ShapeRule &rule, int64_t dim);
 /// The extents of operands that broadcast; none if a rank is unknown; failure
 /// after an error.
 llvm::FailureOr<std::optional<llvm::SmallVector<DimExpr>>>
-broadcastDims(ShapeRule &rule, llvm::ArrayRef<TensorInfo> operands);
+broadcastOperands(ShapeRule &rule, llvm::ArrayRef<TensorInfo> operands);
 /// Sets the result of a loss whose samples give `each`.
 llvm::LogicalResult setLoss(ShapeRule &rule, TensorInfo each);
 /// Samples meet unless `reduction` is none.
