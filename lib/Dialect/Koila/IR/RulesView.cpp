@@ -1,224 +1,191 @@
-//===- RulesView.cpp - Rules of views -------------------------------------===//
+//===- RulesView.cpp - Other element types, and integers about tensors ----===//
 
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
+#include "koila/Interfaces/Layout.h"
 
 using namespace mlir;
 using namespace koila;
 
 //===----------------------------------------------------------------------===//
-// flatten
+// Other element types over the same bytes
 //===----------------------------------------------------------------------===//
 
-LogicalResult rules::inferFlatten(ShapeRule &rule, Value self, int64_t start,
-                                  int64_t end) {
-  TensorInfo info = rule.tensor(self);
-  if (!info.hasRank()) {
-    TensorInfo result;
-    result.elementType = info.elementType;
+/// The strides in elements of `ratio` times the bytes, or of one `ratio`-th;
+/// none if unknown. An error where the last dim is known to have gaps or a
+/// stride is no multiple. Source: aten/src/ATen/native/TensorConversions.cpp,
+/// view_dtype.
+static FailureOr<rules::Sizes> rescaleStrides(ShapeRule &rule,
+                                              const TensorInfo &info,
+                                              int64_t ratio, bool wider) {
+  if (!info.strides)
+    return rules::Sizes();
+  if (proveEqual(info.strides->back(), rule.constant(1)) == Proof::No)
+    return rule.emitError() << "the last dim has stride "
+                            << info.strides->back().str() << ", not 1";
+  SmallVector<DimExpr> strides;
+  for (DimExpr stride : ArrayRef(*info.strides).drop_back()) {
+    auto known = stride.getConstant();
+    if (wider && known && *known % ratio != 0)
+      return rule.emitError() << "stride " << *known << " is no multiple of "
+                              << ratio;
+    strides.push_back(wider ? stride.floorDiv(ratio) : stride * ratio);
+  }
+  strides.push_back(rule.constant(1));
+  return rules::Sizes(strides);
+}
+
+LogicalResult rules::inferViewDtype(ShapeRule &rule, Value self,
+                                    int64_t dtype) {
+  TensorInfo info = rule.tensor(self), result = info;
+  result.elementType = getTypeForScalarTypeCode(rule.getContext(), dtype);
+  if (!result.elementType)
+    return rule.emitError() << "dtype code " << dtype << " is unknown";
+  int64_t before = info.elementType ? getElementBytes(info.elementType) : 0;
+  int64_t after = getElementBytes(result.elementType);
+  if (before == 0 || !info.hasRank()) {
+    setUnknownRank(rule, result);
+    return success();
+  }
+  if (before == after) {
     rule.setResult(0, result);
     return success();
   }
-  int64_t rank = info.getRank();
-  auto first = normalizeDim(start, rank), last = normalizeDim(end, rank);
-  if (!first || !last)
-    return rule.emitError() << "dim " << (first ? end : start)
-                            << " is out of range for rank " << rank;
-  if (*first > *last)
-    return rule.emitError()
-           << "start_dim " << start << " comes after end_dim " << end;
-  SmallVector<DimExpr> dims;
-  if (rank == 0) {
-    dims.push_back(rule.constant(1));
-  } else {
-    dims.append(info.dims->begin(), info.dims->begin() + *first);
-    dims.push_back(
-        product(rule.getContext(),
-                ArrayRef(*info.dims).slice(*first, *last - *first + 1)));
-    dims.append(info.dims->begin() + *last + 1, info.dims->end());
-  }
-  TensorInfo result = TensorInfo::contiguous(dims, info.elementType);
-  if (rank != 0 && *first == *last)
-    result = info;
-  else if (info.isContiguous() != Proof::Yes)
-    result.strides.reset();
+  if (info.getRank() == 0)
+    return rule.emitError() << "a tensor without dims has no view as "
+                            << result.elementType;
+  bool wider = after > before;
+  int64_t ratio = wider ? after / before : before / after;
+  auto strides = rescaleStrides(rule, info, ratio, wider);
+  if (failed(strides))
+    return failure();
+  result.strides = *strides;
+  DimExpr last = info.dims->back();
+  auto extent = last.getConstant();
+  if (wider && extent && *extent % ratio != 0)
+    return rule.emitError() << "the last extent " << *extent
+                            << " is no multiple of " << ratio;
+  result.dims->back() = wider ? last.floorDiv(ratio) : last * ratio;
   rule.setResult(0, result);
   return success();
 }
 
-LogicalResult FlattenOp::inferShapes(ShapeRule &rule) {
-  return rules::inferFlatten(rule, getSelf(), getStartDim(), getEndDim());
-}
-
-void FlattenOp::inferBatch(BatchRule &rule) {
-  BatchFact fact = rule.fact(getSelf());
-  TensorInfo info = rule.tensor(getSelf());
-  if (!info.hasRank())
-    return rule.mix("the rank of the operand is unknown");
-  auto first = rules::normalizeDim(getStartDim(), info.getRank());
-  auto last = rules::normalizeDim(getEndDim(), info.getRank());
-  if (!first || !last)
-    return;
-  if (fact.dim < *first)
-    return rule.setResult(0, fact);
-  if (fact.dim > *last) {
-    fact.dim -= *last - *first;
-    return rule.setResult(0, fact);
-  }
-  if (fact.dim != *first)
-    return rule.mix("flatten merges the batch into the dim before it");
-  // Sample-major: each sample brings as many rows as the merged dims have.
-  for (int64_t dim = *first + 1; dim <= *last; ++dim) {
-    auto extent = info.dim(dim).getConstant();
-    if (!extent)
-      return rule.mix("flatten merges the batch with a dim of unknown extent");
-    fact.factor *= *extent;
-  }
-  if (fact.factor == 0)
-    return rule.mix("flatten merges the batch with an empty dim");
-  rule.setResult(0, fact);
-}
-
-void FlattenOp::describeStorage(StorageRule &rule) {
-  rules::describeReshapeStorage(rule, getSelf());
-}
-
-void FlattenOp::describeWorkspace(WorkspaceRule &) {}
-
-void rules::describeReshapeStorage(StorageRule &rule, Value self) {
-  switch (rule.tensor(self).isContiguous()) {
-  case Proof::Yes:
-    rule.setAlias(0, self);
-    return;
-  case Proof::No:
-    rule.setNew(0);
-    rule.setInexact(0);
-    return;
-  case Proof::Unknown:
-    rule.setAlias(0, self);
-    rule.setInexact(0);
-    return;
-  }
-}
-
-//===----------------------------------------------------------------------===//
-// view, reshape
-//===----------------------------------------------------------------------===//
-
-LogicalResult rules::inferReshape(ShapeRule &rule, Value self,
-                                  ArrayRef<int64_t> sizes,
-                                  ValueRange dynamicSizes) {
+LogicalResult rules::inferViewAsReal(ShapeRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
-  SmallVector<DimExpr> dims;
-  std::optional<size_t> inferredDim;
-  size_t dynamicIndex = 0;
-  DimExpr known = rule.constant(1);
-  for (auto [index, size] : llvm::enumerate(sizes)) {
-    DimExpr dim;
-    if (ShapedType::isDynamic(size)) {
-      if (dynamicIndex >= dynamicSizes.size())
-        return rule.emitError() << "has fewer dynamic sizes than its list says";
-      dim = rule.integer(dynamicSizes[dynamicIndex++]);
-      if (!dim)
-        return success(); // An extent that nothing is known of.
-    } else if (size == -1) {
-      if (inferredDim)
-        return rule.emitError() << "only one size can be -1";
-      inferredDim = index;
-      dim = rule.constant(1);
-    } else if (size < 0) {
-      return rule.emitError() << "size " << size << " is negative";
-    } else {
-      dim = rule.constant(size);
-    }
-    known = known * dim;
-    dims.push_back(dim);
-  }
-  if (dynamicIndex != dynamicSizes.size())
-    return rule.emitError() << "has more dynamic sizes than its list says";
+  auto complex = dyn_cast_or_null<ComplexType>(info.elementType);
+  if (info.elementType && !complex)
+    return rule.emitError() << "needs a complex tensor, got "
+                            << info.elementType;
+  if (complex)
+    info.elementType = complex.getElementType();
   if (info.hasRank()) {
-    DimExpr total = product(rule.getContext(), *info.dims);
-    auto totalCount = total.getConstant(), knownCount = known.getConstant();
-    if (inferredDim) {
-      if (totalCount && knownCount &&
-          (*knownCount == 0 || *totalCount % *knownCount != 0))
-        return rule.emitError() << "cannot split " << *totalCount
-                                << " elements into groups of " << *knownCount;
-      dims[*inferredDim] = total.floorDiv(known);
-    } else if (totalCount && knownCount && *totalCount != *knownCount) {
-      return rule.emitError() << "sizes hold " << *knownCount
-                              << " elements, the operand has " << *totalCount;
+    info.dims->push_back(rule.constant(2));
+    if (info.strides) {
+      for (DimExpr &stride : *info.strides)
+        stride = stride * 2;
+      info.strides->push_back(rule.constant(1));
     }
-  } else if (inferredDim) {
+  }
+  rule.setResult(0, info);
+  return success();
+}
+
+LogicalResult rules::inferViewAsComplex(ShapeRule &rule, Value self) {
+  TensorInfo info = rule.tensor(self);
+  if (info.elementType) {
+    if (!isa<FloatType>(info.elementType) || info.elementType.isBF16())
+      return rule.emitError() << "needs a floating-point tensor, got "
+                              << info.elementType;
+    info.elementType = ComplexType::get(info.elementType);
+  }
+  if (!info.hasRank()) {
+    setUnknownRank(rule, info);
     return success();
   }
-  TensorInfo result = TensorInfo::contiguous(dims, info.elementType);
-  if (info.isContiguous() != Proof::Yes)
-    result.strides.reset();
-  rule.setResult(0, result);
+  if (info.getRank() == 0)
+    return rule.emitError() << "a tensor without dims has no complex view";
+  if (proveEqual(info.dims->back(), rule.constant(2)) == Proof::No)
+    return rule.emitError() << "the last extent is " << info.dims->back().str()
+                            << ", not 2";
+  auto strides = rescaleStrides(rule, info, 2, /*wider=*/true);
+  if (failed(strides))
+    return failure();
+  info.strides = *strides;
+  info.dims->pop_back();
+  if (info.strides)
+    info.strides->pop_back();
+  rule.setResult(0, info);
   return success();
 }
 
-void rules::inferReshapeBatch(BatchRule &rule, Value self,
-                              ArrayRef<int64_t> sizes,
-                              ValueRange dynamicSizes) {
+LogicalResult rules::inferComplexPart(ShapeRule &rule, Value self,
+                                      bool imaginary) {
+  TensorInfo info = rule.tensor(self);
+  auto complex = dyn_cast_or_null<ComplexType>(info.elementType);
+  if (info.elementType && !complex && imaginary)
+    return rule.emitError() << "needs a complex tensor, got "
+                            << info.elementType;
+  if (!info.elementType)
+    info.strides.reset();
+  if (complex) {
+    info.elementType = complex.getElementType();
+    if (info.strides)
+      for (DimExpr &stride : *info.strides)
+        stride = stride * 2;
+  }
+  rule.setResult(0, info);
+  return success();
+}
+
+void rules::inferTypeViewBatch(BatchRule &rule, Value self) {
   BatchFact fact = rule.fact(self);
   TensorInfo from = rule.tensor(self);
   TensorInfo to = rule.tensor(rule.getOp()->getResult(0));
   if (!fact.isAt() || !from.hasRank() || !to.hasRank())
-    return rule.mix("a shape is unknown");
-  // The batch symbol, from the extent `factor * B` of the batch dim.
-  StringRef symbol;
-  std::string name;
-  from.dim(fact.dim).forEachSymbol(
-      [&](StringRef found) { name = found.str(); });
-  symbol = name;
-  if (from.dim(fact.dim).getMultipleOf(symbol) != fact.factor)
-    return rule.mix("the extent of the batch dim is no multiple of the batch");
-  MLIRContext *context = rule.getOp()->getContext();
-  DimExpr before = product(context, ArrayRef(*from.dims).take_front(fact.dim));
-  // The rows of a sample stay together if the batch starts a dim of the
-  // result with the same elements before it.
-  DimExpr passed = DimExpr::constant(context, 1);
-  for (auto [index, dim] : llvm::enumerate(*to.dims)) {
-    auto factor = dim.getMultipleOf(symbol);
-    if (factor && proveEqual(passed, before) == Proof::Yes) {
-      int64_t size = index < sizes.size() ? sizes[index] : -1;
-      if (size != -1 && !ShapedType::isDynamic(size))
-        break;
-      return rule.setResult(0, BatchFact::at(index, *factor));
-    }
-    passed = passed * dim;
-  }
-  rule.mix("the sizes do not keep the samples apart; a literal batch size was "
-           "perhaps baked in by tracing");
+    return rule.mix("the rank of the operand is unknown");
+  if (fact.dim >= to.getRank() ||
+      proveEqual(from.dim(fact.dim), to.dim(fact.dim)) != Proof::Yes)
+    return rule.mix("reads the batch dim as elements of another size");
+  rule.setResult(0, fact);
 }
 
 //===----------------------------------------------------------------------===//
-// size
+// Integers
 //===----------------------------------------------------------------------===//
 
-LogicalResult SizeIntOp::inferShapes(ShapeRule &rule) {
-  TensorInfo info = rule.tensor(getSelf());
+LogicalResult rules::inferSizeInt(ShapeRule &rule, Value self, int64_t dim) {
+  TensorInfo info = rule.tensor(self);
   if (!info.hasRank())
     return success();
-  auto dim = rules::normalizeDim(getDim(), info.getRank());
-  if (!dim || info.getRank() == 0)
-    return rule.emitError() << "dim " << getDim()
-                            << " is out of range for rank " << info.getRank();
-  rule.setInteger(0, info.dim(*dim));
+  auto normal = normalizeDim(dim, info.getRank());
+  if (!normal || info.getRank() == 0)
+    return emitDimOutOfRange(rule, dim, info.getRank());
+  rule.setInteger(0, info.dim(*normal));
   return success();
 }
 
-void SizeIntOp::inferBatch(BatchRule &rule) {
-  BatchFact fact = rule.fact(getSelf());
-  TensorInfo info = rule.tensor(getSelf());
+void rules::inferSizeIntBatch(BatchRule &rule, Value self, int64_t dim) {
+  BatchFact fact = rule.fact(self);
+  TensorInfo info = rule.tensor(self);
   if (!info.hasRank())
     return rule.mix("the rank of the operand is unknown");
-  auto dim = rules::normalizeDim(getDim(), info.getRank());
+  auto normal = normalizeDim(dim, info.getRank());
   // The number of samples here: an integer that follows the batch.
-  rule.setResult(0, dim && *dim == fact.dim ? BatchFact::at(-1, fact.factor)
-                                            : BatchFact::free());
+  rule.setResult(0, normal && *normal == fact.dim
+                        ? BatchFact::at(-1, fact.factor)
+                        : BatchFact::free());
 }
 
-void SizeIntOp::describeStorage(StorageRule &rule) { rule.setKeeps(0); }
-void SizeIntOp::describeWorkspace(WorkspaceRule &) {}
+void rules::inferNumelBatch(BatchRule &rule, Value self) {
+  BatchFact fact = rule.fact(self);
+  TensorInfo info = rule.tensor(self);
+  if (!fact.isAt() || !info.hasRank())
+    return rule.mix("the rank of the operand is unknown");
+  DimExpr rest = DimExpr::constant(rule.getOp()->getContext(), fact.factor);
+  for (auto [index, dim] : llvm::enumerate(*info.dims))
+    if (static_cast<int64_t>(index) != fact.dim)
+      rest = rest * dim;
+  auto count = rest.getConstant();
+  if (!count || *count <= 0)
+    return rule.mix("the number of elements of a sample is unknown");
+  rule.setResult(0, BatchFact::at(-1, *count));
+}
