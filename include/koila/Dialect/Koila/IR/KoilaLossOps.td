@@ -71,10 +71,13 @@ class Koila_ClassLossOp<string mnemonic, string schema, string loss, dag extra =
              (ins I64Attr:$ignore_index), extra, (ins Variadic<AnyType>:$dynamic)),
         "inferClassLoss(rule, ::koila::rules::ClassLoss::" # loss # ", getWeight())",
         "inferClassLossBatch(rule, getWeight())", [AttrSizedOperandSegments]>;
-defvar nllArguments = "(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor";
-def Koila_NllLossOp : Koila_ClassLossOp<"nll_loss", "aten::nll_loss" # nllArguments, "Nll">;
-def Koila_NllLoss2dOp : Koila_ClassLossOp<"nll_loss2d", "aten::nll_loss2d" # nllArguments, "Nll2d">;
-def Koila_NllLossNdOp : Koila_ClassLossOp<"nll_loss_nd", "aten::nll_loss_nd" # nllArguments, "NllNd">;
+class Koila_NllLossFamilyOp<string mnemonic, string loss>
+    : Koila_ClassLossOp<mnemonic, "aten::" # mnemonic #
+        "(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor",
+        loss>;
+def Koila_NllLossOp : Koila_NllLossFamilyOp<"nll_loss", "Nll">;
+def Koila_NllLoss2dOp : Koila_NllLossFamilyOp<"nll_loss2d", "Nll2d">;
+def Koila_NllLossNdOp : Koila_NllLossFamilyOp<"nll_loss_nd", "NllNd">;
 def Koila_CrossEntropyLossOp : Koila_ClassLossOp<"cross_entropy_loss",
   "aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor",
   "CrossEntropy", (ins F64Attr:$label_smoothing)>;
