@@ -14,6 +14,12 @@ page() {
   local fresh
   fresh=$(mktemp)
   "$tblgen" "$2" "${@:4}" -I include -I "$include" "include/koila/$3" >"$fresh"
+  settle "$1" "$fresh"
+}
+
+# settle NAME FILE: compares or moves.
+settle() {
+  local fresh=$2
   # Blanks at line ends and at the end of the file are tblgen's.
   sed -i -e 's/[[:space:]]*$//' -e :a -e '/^\n*$/{$d;N;ba}' "$fresh"
   if $check; then
@@ -33,4 +39,11 @@ page() {
 page Dialects/Koila.md -gen-dialect-doc Dialect/Koila/IR/KoilaAllOps.td -dialect=koila
 page Passes.md -gen-pass-doc Dialect/Koila/Transforms/Passes.td
 page Interfaces.md -gen-op-interface-docs Interfaces/KoilaOpInterfaces.td
+
+records=$(mktemp) table=$(mktemp)
+"$(dirname "$tblgen")/llvm-tblgen" --dump-json -I include -I "$include" \
+  include/koila/Dialect/Koila/IR/KoilaAllOps.td >"$records"
+python3 tools/coverage.py "$records" >"$table"
+rm -f "$records"
+settle Coverage.md "$table"
 exit "$drift"

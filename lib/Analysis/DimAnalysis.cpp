@@ -1,6 +1,7 @@
 //===- DimAnalysis.cpp - Symbolic shapes of every value -------------------===//
 
 #include "koila/Analysis/DimAnalysis.h"
+#include "koila/Analysis/OpaqueShapes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Analysis/DataFlow/SparseAnalysis.h"
 #include "mlir/Analysis/DataFlow/Utils.h"
@@ -140,7 +141,8 @@ public:
                                ArrayRef<const DimLattice *> operands,
                                ArrayRef<DimLattice *> results) override {
     auto rule = dyn_cast<ShapeRuleInterface>(op);
-    if (!rule) {
+    auto opaque = dyn_cast<TorchOpaqueOp>(op);
+    if (!rule && !opaque) {
       setAllToEntryStates(results);
       return success();
     }
@@ -160,7 +162,9 @@ public:
     // On the way to the fixed point facts can contradict each other that the
     // program does not: one operand may still be a constant that a loop is
     // about to lose. Errors are judged at the end.
-    if (failed(rule.inferShapes(shapes)))
+    if (opaque)
+      inferOpaqueShapes(opaque, shapes);
+    else if (failed(rule.inferShapes(shapes)))
       return success();
     for (auto [lattice, info, result] :
          llvm::zip_equal(results, shapes.getResults(), op->getResults())) {
@@ -216,22 +220,36 @@ bool hasLost(const DimState &state) {
 }
 } // namespace
 
+/// Facts of the elements of a container as `koila.value` says them. Numbers
+/// are not taken from there: the program runs with others, too.
+static std::vector<ValueInfo> getElements(Attribute value) {
+  std::vector<ValueInfo> infos;
+  if (auto dict = dyn_cast<DictionaryAttr>(value))
+    value = dict.get("values");
+  auto elements = dyn_cast_or_null<ArrayAttr>(value);
+  if (!elements)
+    return infos;
+  for (Attribute element : elements) {
+    ValueInfo &info = infos.emplace_back();
+    auto tensor = dyn_cast<DictionaryAttr>(element);
+    auto type = tensor ? tensor.getAs<TypeAttr>("type") : TypeAttr();
+    auto dims = tensor ? tensor.getAs<DimsAttr>("dims") : DimsAttr();
+    if (type && dims && isa<TensorType>(type.getValue())) {
+      SmallVector<DimExpr> exprs(dims.getExprs());
+      info.tensor = TensorInfo::contiguous(
+          exprs, cast<TensorType>(type.getValue()).getElementType());
+    } else {
+      info.elements = getElements(element);
+    }
+  }
+  return infos;
+}
+
 ValueInfo koila::getArgumentInfo(FunctionOpInterface function, unsigned index) {
   ValueInfo info;
   Type type = function.getArgumentTypes()[index];
-  if (auto elements = function.getArgAttrOfType<ArrayAttr>(
-          index, KoilaDialect::kElementsAttr)) {
-    for (auto element : elements.getAsRange<DictionaryAttr>()) {
-      ValueInfo &known = info.elements.emplace_back();
-      auto elementType = element.getAs<TypeAttr>("type");
-      auto dims = element.getAs<DimsAttr>("dims");
-      if (!elementType || !isa<TensorType>(elementType.getValue()) || !dims)
-        continue;
-      SmallVector<DimExpr> exprs(dims.getExprs());
-      known.tensor = TensorInfo::contiguous(
-          exprs, cast<TensorType>(elementType.getValue()).getElementType());
-    }
-  }
+  if (Attribute value = function.getArgAttr(index, KoilaDialect::kValueAttr))
+    info.elements = getElements(value);
   if (!isa<TensorType>(type))
     return info;
   std::string prefix = "_a" + std::to_string(index);

@@ -98,6 +98,21 @@ struct MulBatch : BatchRuleInterface::ExternalModel<MulBatch, arith::MulIOp> {
     }
   }
 };
+/// Halves of 2*B samples are B: where the division is exact.
+struct FloorDivBatch
+    : BatchRuleInterface::ExternalModel<FloorDivBatch, arith::FloorDivSIOp> {
+  void inferBatch(Operation *op, BatchRule &rule) const {
+    BatchFact fact = rule.fact(op->getOperand(0));
+    APInt divisor;
+    if (fact.isAt() && rule.fact(op->getOperand(1)).isFree() &&
+        matchPattern(op->getOperand(1), m_ConstantInt(&divisor)) &&
+        divisor.isStrictlyPositive() && divisor.getActiveBits() <= 31 &&
+        fact.factor % divisor.getSExtValue() == 0) {
+      fact.factor /= divisor.getSExtValue();
+      rule.setResult(0, fact);
+    }
+  }
+};
 struct IndexCastBatch
     : BatchRuleInterface::ExternalModel<IndexCastBatch, arith::IndexCastOp> {
   void inferBatch(Operation *op, BatchRule &rule) const {
@@ -216,6 +231,7 @@ void koila::attachExternalModels(MLIRContext *context) {
   arith::MaxSIOp::attachInterface<MaxModel>(*context);
   arith::IndexCastOp::attachInterface<IndexCastModel>(*context);
   arith::MulIOp::attachInterface<MulBatch>(*context);
+  arith::FloorDivSIOp::attachInterface<FloorDivBatch>(*context);
   arith::IndexCastOp::attachInterface<IndexCastBatch>(*context);
   tensor::EmptyOp::attachInterface<EmptyShape>(*context);
   tensor::DimOp::attachInterface<DimShape>(*context);

@@ -35,6 +35,15 @@ Proof koila::proveAtMost(DimExpr lhs, DimExpr rhs) {
   return Proof::Unknown;
 }
 
+/// As proveEqual, also by an order between the two.
+static Proof proveSame(DimExpr lhs, DimExpr rhs) {
+  Proof equal = proveEqual(lhs, rhs);
+  if (equal == Proof::Unknown && (proveAtMost(lhs + 1, rhs) == Proof::Yes ||
+                                  proveAtMost(rhs + 1, lhs) == Proof::Yes))
+    return Proof::No;
+  return equal;
+}
+
 //===----------------------------------------------------------------------===//
 // Views
 //===----------------------------------------------------------------------===//
@@ -67,7 +76,7 @@ ViewStrides koila::computeViewStrides(const TensorInfo &info,
       if (from[dim - 1].isConstant(1))
         continue;
       // The dim before goes on where this run of memory ends.
-      Proof adjoins = proveEqual(strides[dim - 1], elements * base);
+      Proof adjoins = proveSame(strides[dim - 1], elements * base);
       if (adjoins == Proof::Yes)
         continue;
       if (adjoins == Proof::Unknown)
@@ -79,10 +88,9 @@ ViewStrides koila::computeViewStrides(const TensorInfo &info,
       viewed = viewed * dims[view];
       --view;
     }
-    if (Proof equal = proveEqual(viewed, elements); equal != Proof::Yes) {
+    if (Proof equal = proveSame(viewed, elements); equal != Proof::Yes) {
       // Groups of dims that do not end together: no view has these strides.
-      result.possible =
-          dim > 0 || equal == Proof::No ? Proof::No : Proof::Unknown;
+      result.possible = equal;
       return result;
     }
     if (dim > 0) {

@@ -105,7 +105,7 @@ Type koila::getTensorType(const TensorInfo &info, MLIRContext *context) {
     return UnrankedTensorType::get(element);
   SmallVector<int64_t> shape;
   for (DimExpr dim : *info.dims) {
-    auto extent = dim.getConstant();
+    auto extent = dim ? dim.getConstant() : std::nullopt;
     shape.push_back(extent && *extent >= 0 ? *extent : ShapedType::kDynamic);
   }
   return RankedTensorType::get(shape, element);
@@ -129,6 +129,28 @@ static unsigned countMarkers(Attribute attr) {
   return isa_and_nonnull<DynamicAttr>(attr);
 }
 
+/// The arguments in the order of the schema, which computed ones follow; the
+/// registered attribute names are sorted by spelling.
+static SmallVector<StringRef> getArgumentNames(Operation *op) {
+  SmallVector<StringRef> names;
+  auto torch = dyn_cast<TorchOperatorInterface>(op);
+  if (!torch)
+    return names;
+  StringRef rest = torch.getTorchSchema().split('(').second;
+  int depth = 0;
+  size_t start = 0;
+  for (size_t i = 0; i < rest.size() && depth >= 0; ++i) {
+    depth += rest[i] == '(' || rest[i] == '[';
+    depth -= rest[i] == ')' || rest[i] == ']';
+    if (depth > 0 || (depth == 0 && rest[i] != ','))
+      continue;
+    StringRef argument = rest.slice(start, i).split('=').first;
+    names.push_back(argument.substr(argument.rfind(' ') + 1));
+    start = i + 1;
+  }
+  return names;
+}
+
 OperandRange OperatorArguments::getDynamic() const {
   unsigned count = 0;
   for (StringAttr name : op->getRegisteredInfo()->getAttributeNames())
@@ -141,13 +163,14 @@ Value OperatorArguments::getDynamic(StringRef name, unsigned index) const {
   unsigned own = countMarkers(attr);
   if (index >= own)
     return {};
-  unsigned position = index;
-  for (StringAttr other : op->getRegisteredInfo()->getAttributeNames()) {
-    if (other == name)
-      break;
-    position += countMarkers(op->getAttr(other));
-  }
   OperandRange group = getDynamic();
+  unsigned position = index;
+  if (group.size() != own)
+    for (StringRef other : getArgumentNames(op)) {
+      if (other == name)
+        break;
+      position += countMarkers(op->getAttr(other));
+    }
   return position < group.size() ? group[position] : Value();
 }
 
@@ -338,6 +361,8 @@ LogicalResult koila::detail::verifyShapeRule(Operation *op) {
              << "has a result of rank " << type.getRank()
              << ", the operands give rank " << inferred.tensor->getRank();
     for (auto [index, dim] : llvm::enumerate(*inferred.tensor->dims)) {
+      if (!dim)
+        continue; // Data decides.
       auto extent = dim.getConstant();
       if (extent && !type.isDynamicDim(index) &&
           type.getDimSize(index) != *extent)

@@ -179,7 +179,7 @@ LogicalResult Applier::change(const Argument &argument) {
         attrs.push_back(DimExpr::constant(context, extent).getAttr());
       set(change, KoilaDialect::kDimsAttr, DimsAttr::get(context, attrs));
     } else if (!argument.value && argument.defaultValue) {
-      set(change, kValueAttr, argument.defaultValue);
+      set(change, KoilaDialect::kValueAttr, argument.defaultValue);
     }
     changes.push_back(std::move(change));
     return success();
@@ -196,7 +196,7 @@ LogicalResult Applier::change(const Argument &argument) {
       return errorAt(argument)
              << "'" << spec.str() << "' is no " << argument.kind()
              << "; the arguments are " << listArguments(arguments);
-    set(change, kValueAttr, value);
+    set(change, KoilaDialect::kValueAttr, value);
   }
   changes.push_back(std::move(change));
   return success();

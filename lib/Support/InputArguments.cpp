@@ -73,7 +73,7 @@ SmallVector<Argument> koila::detail::getArguments(func::FuncOp function) {
     argument.dims =
         function.getArgAttrOfType<DimsAttr>(index, KoilaDialect::kDimsAttr);
     argument.defaultValue = function.getArgAttr(index, kDefaultAttr);
-    argument.value = function.getArgAttr(index, kValueAttr);
+    argument.value = function.getArgAttr(index, KoilaDialect::kValueAttr);
     if (auto example = function.getArgAttrOfType<TypeAttr>(index, kExampleAttr))
       argument.example = dyn_cast<RankedTensorType>(example.getValue());
   }

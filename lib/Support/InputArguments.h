@@ -19,7 +19,6 @@ namespace koila::detail {
 /// Names used by the importer and here only.
 inline constexpr llvm::StringLiteral kDefaultAttr = "koila.default";
 inline constexpr llvm::StringLiteral kExampleAttr = "koila.example";
-inline constexpr llvm::StringLiteral kValueAttr = "koila.value";
 
 struct Argument {
   unsigned index = 0;

@@ -73,12 +73,12 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // CHECK-COUNT-2: tensor.empty
 // CHECK-NOT: tensor.empty
 // CHECK: %[[R:.*]]:4 = scf.for
-// CHECK: %[[T:.*]] = koila.torch_op "prim::TupleConstruct"(%[[R]]#0
+// CHECK: %[[T:.*]] = koila.construct tuple(%[[R]]#0
 // CHECK: return %[[T]], %[[R]]#1, %[[R]]#0, %[[X]]
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @outputs(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tuple<tensor<?x8xf32>>, tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>) {
     %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
-    %t = koila.torch_op "prim::TupleConstruct"(%0) args [#koila.operand<0>] effects none : (tensor<?x8xf32>) -> tuple<tensor<?x8xf32>>
+    %t = koila.construct tuple(%0) : (tensor<?x8xf32>) -> tuple<tensor<?x8xf32>>
     %1 = koila.exp %0 : (tensor<?x8xf32>) -> tensor<?x8xf32>
     return %t, %1, %0, %x : tuple<tensor<?x8xf32>>, tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>
   }

@@ -232,8 +232,7 @@ TEST_F(StorageTest, OpaqueAliasesComeFromTheSchema) {
 TEST_F(StorageTest, ElementsOfContainersAreKept) {
   analyse(R"(func.func @f(%x: tensor<8xf32>) -> tuple<tensor<8xf32>> {
     %0 = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>
-    %t = koila.torch_op "prim::TupleConstruct"(%0) args [#koila.operand<0>]
-        effects none : (tensor<8xf32>) -> tuple<tensor<8xf32>>
+    %t = koila.construct tuple(%0) : (tensor<8xf32>) -> tuple<tensor<8xf32>>
     %1 = koila.relu tied %0 {name = "write"} : (tensor<8xf32>) -> tensor<8xf32>
     return %t : tuple<tensor<8xf32>> })");
   EXPECT_FALSE(mayReuse("write"));

@@ -21,14 +21,17 @@ def spoiled(g, dims, dtype, strided=False):
 
 # Attention -------------------------------------------------------------------
 
-def transposed(g, dims, dtype):
-    """Heads and steps exchanged, as networks have them."""
+def transposed(g, dims, dtype, dense=False):
+    """Heads and steps exchanged, as networks have them. The flash kernel wants
+    the last dim dense, but does not look."""
     if len(dims) == 4 and g.chance(0.5):
         x = g.tensor([dims[0], dims[2], dims[1], dims[3]], dtype,
                      channels_last=False)
         name = f"t{len(g.prepared)}"
         g.prepare(f"{name} = torch.ops.aten.permute({x}, [0, 2, 1, 3])")
         return name
+    if dense:
+        return g.tensor(dims, dtype, channels_last=False)
     return g.strided(dims, dtype)
 
 
@@ -44,7 +47,8 @@ def attention(name, results="r"):
             keys = queries
         depth = g.rng.randint(1, 5)
         values = depth if flash or g.chance(0.8) else g.rng.randint(1, 5)
-        place = g.rng.random()
+        # The flash kernel divides by the number of queries.
+        place = g.rng.random() * (0.75 if flash else 1)
         key_lead = value_lead = lead
         if lead and place < 0.75:
             lead[0] = g.batch()
@@ -55,7 +59,9 @@ def attention(name, results="r"):
         elif not flash:
             keys = g.batch()
         grouped = "gqa" if not flash and rank > 2 and g.chance(0.2) else ""
-        if grouped and not isinstance(lead[-1], Batch):
+        if grouped and isinstance(lead[-1], Batch):
+            grouped = ""  # PyTorch divides by the number of heads.
+        if grouped:
             key_lead = lead[:-1] + [lead[-1]]
             lead = lead[:-1] + [lead[-1] * g.pick(1, 2, 3)]
             value_lead = key_lead
@@ -66,10 +72,10 @@ def attention(name, results="r"):
             own[-1] += 1
         if g.spoil(0.1):
             own = own[-1:]
-        q = transposed(g, own, dtype)
-        k = transposed(g, list(key_lead) + [keys, depth], dtype)
+        q = transposed(g, own, dtype, flash)
+        k = transposed(g, list(key_lead) + [keys, depth], dtype, flash)
         v = transposed(g, list(value_lead) + [keys, values],
-                       dtype if not g.spoil(0.2) else "float64")
+                       dtype if not g.spoil(0.2) else "float64", flash)
         mask, causal = "None", g.chance(0.25)
         if not causal and g.chance(0.5):
             dims = list(lead) + [queries, keys]
@@ -95,8 +101,12 @@ def attention(name, results="r"):
 
 
 def layer_weights(g, width, dtype):
-    return ", ".join(spoiled(g, dims, dtype) for dims in (
-        [3 * width, width], [3 * width], [width, width], [width]))
+    """With a projection of another width, sequences of that width come out;
+    no network has one."""
+    checked = [spoiled(g, dims, dtype)
+               for dims in ([3 * width, width], [3 * width])]
+    return ", ".join(checked + [g.tensor(dims, dtype)
+                                for dims in ([width, width], [width])])
 
 
 def mask_of(g, batch, heads, steps, allowed=(0, 1, 2)):
@@ -112,7 +122,9 @@ def multi_head(g):
     dtype = g.dtype(["float32"] * 4 + ["float64"])
     heads, steps = g.rng.randint(1, 3), g.rng.randint(1, 5)
     width = heads * g.rng.randint(1, 4)
-    batch = g.batch()
+    # Without samples there is no second tensor. The encoder layer shares the
+    # batch rule.
+    batch = g.rng.randint(1, 4)
     x = spoiled(g, [batch, steps, width], dtype, strided=True)
     if g.spoil(0.2):
         heads = width + 1
@@ -145,14 +157,17 @@ def encoder_layer(g):
 
 # Recurrent layers ------------------------------------------------------------
 
-def cell_weights(g, gates, inputs, hidden, biases, dtype, projected=0):
+def cell_weights(g, gates, inputs, hidden, biases, dtype, projected=0,
+                 checked=True):
+    """Not every kernel of a whole LSTM checks its weights."""
     state = projected or hidden
     dims = [[gates * hidden, inputs], [gates * hidden, state]]
     if biases:
         dims += [[gates * hidden]] * 2
     if projected:
         dims += [[projected, hidden]]
-    return [spoiled(g, d, dtype) if len(d) == 2 and g.chance(0.5)
+    return [spoiled(g, d, dtype)
+            if len(d) == 2 and checked and g.chance(0.5)
             else g.tensor(d, dtype) for d in dims]
 
 
@@ -173,7 +188,7 @@ def layer(name, gates, packed=False):
             for _ in range(directions):
                 width = (projected or hidden) * directions if index else inputs
                 params += cell_weights(g, gates, width, hidden, biases, dtype,
-                                       projected)
+                                       projected, checked=gates != 4)
         if g.spoil(0.3):
             params = params[:-1] if g.chance(0.5) else params[1:]
         cells = layers * directions
@@ -210,7 +225,8 @@ def layer(name, gates, packed=False):
 def cell(name, gates):
     def make(g):
         dtype = g.dtype(["float32"] * 5 + ["float64"])
-        inputs, hidden, batch = g.rng.randint(1, 5), g.rng.randint(1, 5), g.batch()
+        inputs, hidden = g.rng.randint(1, 5), g.rng.randint(1, 5)
+        batch = g.batch()
         x = spoiled(g, [batch, inputs], dtype, strided=True)
         states = [spoiled(g, [batch, hidden], dtype, strided=True)
                   for _ in range(2 if gates == 4 else 1)]
@@ -226,7 +242,8 @@ def cell(name, gates):
 # Packed sequences ------------------------------------------------------------
 
 def pack(g):
-    first, batch, steps = g.chance(0.5), g.rng.randint(1, 4), g.rng.randint(1, 5)
+    first = g.chance(0.5)
+    batch, steps = g.rng.randint(1, 4), g.rng.randint(1, 5)
     dims = [batch, steps] if first else [steps, batch]
     dims += [g.rng.randint(1, 3) for _ in range(g.rng.randint(0, 2))]
     if g.spoil(0.3):

@@ -1,7 +1,7 @@
 """Calls of elementwise operators on several operands that broadcast."""
 
-from cases_pointwise import (ALL, FLOATS, INTEGERS, callee, dtype, is_in_place,
-                             number, tensor)
+from cases_pointwise import (ALL, FLOATS, INTEGERS, broadcast, callee, dtype,
+                             is_in_place, number, tensor)
 
 
 def kinds(g, count, refused, same=False):
@@ -12,7 +12,7 @@ def kinds(g, count, refused, same=False):
     if (same and not g.spoil(0.3)) or g.chance(0.4):
         found = found[:1] * count
     # complex32 is no type of koila.
-    if any("complex" in kind for kind in found):
+    if "complex" in g.op or any("complex" in kind for kind in found):
         found = ["float32" if kind == "float16" else kind for kind in found]
     return found
 
@@ -22,10 +22,10 @@ def pair(refused="", text="(%s, %s)", same=False):
         dims = g.dims(g.rng.randint(0, 4))
         first, second = kinds(g, 2, refused, same)
         if g.chance(0.2) and not is_in_place(g):
-            y, x = g.strided(dims, second), g.strided(g.broadcast(dims), first)
+            y, x = g.strided(dims, second), g.strided(broadcast(g, dims), first)
         else:
             x = tensor(g, dims, first)
-            y = g.strided(g.broadcast(dims), second)
+            y = g.strided(broadcast(g, dims), second)
         return g.call(f"r = {callee(g)}{text}", x, y)
     return make
 
@@ -39,7 +39,7 @@ def with_number(refused="", text="(%s, %s)", values=()):
     return make
 
 
-def number_first(refused="", values=(2, 0.5, 3.0, True)):
+def number_first(refused="", values=(2, 0.5, 3.0)):
     def make(g):
         x = g.strided(g.dims(g.rng.randint(0, 4)), kinds(g, 1, refused)[0])
         return g.call(f"r = {callee(g)}(%s, %s)", number(g, *values), x)
@@ -51,7 +51,7 @@ def scaled(refused=""):
     def make(g):
         text = "(%s, %s)"
         if g.chance(0.4):
-            text = "(%s, %s, alpha=" + repr(g.pick(1, 2, 1.0, 0.5, True)) + ")"
+            text = "(%s, %s, alpha=" + repr(g.pick(1, 2, 1.0, 0.5)) + ")"
         if g.spoil(0.3):
             text = "(%s, %s, alpha=0.5)"
         return pair(refused, text)(g)
@@ -62,7 +62,7 @@ def scaled_number(refused=""):
     def make(g):
         text = "(%s, %s)"
         if g.chance(0.4):
-            text = "(%s, %s, " + repr(g.pick(1, 2, 1.0, 0.5, True)) + ")"
+            text = "(%s, %s, " + repr(g.pick(1, 2, 1.0, 0.5)) + ")"
         return with_number(refused, text)(g)
     return make
 
@@ -90,7 +90,7 @@ def three(refused, text, same=False):
         dims = g.dims(g.rng.randint(0, 4))
         first, *others = kinds(g, 3, refused, same)
         x = tensor(g, dims, first)
-        others = [g.strided(g.broadcast(dims), kind) for kind in others]
+        others = [g.strided(broadcast(g, dims), kind) for kind in others]
         return g.call(f"r = {callee(g)}{text}", x, *others)
     return make
 
@@ -98,21 +98,21 @@ def three(refused, text, same=False):
 def lerp_number(g):
     dims = g.dims(g.rng.randint(0, 4))
     first, second = kinds(g, 2, "bi", True)
-    x, y = tensor(g, dims, first), g.strided(g.broadcast(dims), second)
+    x, y = tensor(g, dims, first), g.strided(broadcast(g, dims), second)
     return g.call(f"r = {callee(g)}(%s, %s, %s)", x, y,
                   number(g, 0.5, 0.25, 1))
 
 
 def condition(g, dims):
     kind = g.pick("float32", "int64") if g.spoil(0.3) else "bool"
-    return g.strided(g.broadcast(dims), kind)
+    return g.strided(broadcast(g, dims), kind)
 
 
 def where(g):
     dims = g.dims(g.rng.randint(0, 4))
     first, second = kinds(g, 2, "")
     c = condition(g, dims)
-    x, y = g.strided(dims, first), g.strided(g.broadcast(dims), second)
+    x, y = g.strided(dims, first), g.strided(broadcast(g, dims), second)
     return g.call("r = torch.ops.aten.where(%s, %s, %s)", c, x, y)
 
 
@@ -120,7 +120,7 @@ def where_number(left, right):
     def make(g):
         dims = g.dims(g.rng.randint(0, 4))
         c = condition(g, dims)
-        operands = [number(g, 0, 1.5, True, -1) if is_number
+        operands = [number(g, 0, 1.5, 2, -1) if is_number
                     else g.strided(dims, kinds(g, 1, "")[0])
                     for is_number in (left, right)]
         return g.call("r = torch.ops.aten.where(%s, %s, %s)", c, *operands)
@@ -197,7 +197,7 @@ add("logical_and logical_or logical_xor", pair())
 add("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor __and__.Tensor "
     "__or__.Tensor __xor__.Tensor", pair("fc"))
 add("bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __and__.Scalar "
-    "__or__.Scalar __xor__.Scalar", with_number("fc", values=(1, 2, True)))
+    "__or__.Scalar __xor__.Scalar", with_number("fc", values=(1, 2, 6)))
 add("__lshift__.Tensor __rshift__.Tensor", pair("bfc"))
 add("__lshift__.Scalar __rshift__.Scalar", with_number("bfc", values=(1, 2)))
 add("lerp.Scalar", lerp_number)

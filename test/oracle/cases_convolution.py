@@ -2,7 +2,7 @@
 
 import re
 
-from generator import COMPLEX, FLOATS
+from generator import COMPLEX, FLOATS, Batch
 
 DTYPES = FLOATS * 4 + ["int64", "int32"] + COMPLEX
 
@@ -29,6 +29,20 @@ def entries(g, rank, values, wrong):
     if g.spoil(0.04):
         found = found + [1] * rank
     return found
+
+
+def empties(dims, kernel, stride, padding, dilation, extra):
+    """Whether a transposed convolution has an empty result, which the number
+    of threads and of samples decide to refuse."""
+    def at(values, index):
+        return values[index if len(values) > 1 else 0]
+
+    return any(
+        not isinstance(size, Batch) and index < len(kernel) and
+        all(len(v) in (1, len(dims)) for v in (stride, padding, dilation)) and
+        (size - 1) * at(stride, index) - 2 * at(padding, index) +
+        at(dilation, index) * (kernel[index] - 1) + at(extra, index) + 1 == 0
+        for index, size in enumerate(dims))
 
 
 def convolution(g):
@@ -74,7 +88,7 @@ def convolution(g):
         groups = g.pick(0, -1, groups + 1)
     stride = entries(g, rank, (1, 1, 2, 3), 0)
     padding = entries(g, rank, (0, 0, 1, 2), -1)
-    dilation = entries(g, rank, (1, 1, 1, 2), 0)
+    dilation = entries(g, rank, (1, 1, 1, 2), 0 if inputs else 1)
     extra = entries(g, rank, (0,), -1)
     if transposed and g.chance(0.4):
         extra = entries(g, rank, (0, 1), 2)
@@ -85,6 +99,9 @@ def convolution(g):
         if g.spoil(0.1):
             padding = "full"
         padding = repr(padding)
+    if transposed and empties(dims[-rank:], kernel, stride, padding, dilation,
+                              extra):
+        return None
     call = f"r = torch.ops.aten.{name}(%s, %s, %s, %s, %s, "
     if digit and transposed:
         return g.call(call + "%s, %s, %s)", x, w, b, stride, padding, extra,

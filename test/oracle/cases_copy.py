@@ -157,7 +157,8 @@ def flag(name):
     def make(g):
         x, _ = of_any(g)
         g.prepare(f"b = torch.ops.aten.{name}({x})")
-        return g.call(f"r = torch.ops.aten.full([{g.rng.randint(0, 9)}], b)")
+        return g.call(f"r = torch.ops.aten.full([{g.rng.randint(0, 9)}], b, "
+                      "dtype=torch.bool)")
     return make
 
 
@@ -173,7 +174,7 @@ def read(text, use, types=ANY, dims_too=True):
     return make
 
 
-FULL = "full([%d], n)"
+FULL = "full([%d], n, dtype=torch.float64)"
 GENERATORS = {
     "aten::to.dtype": to("dtype"),
     "aten::to.device": to("device", "dtype"),

@@ -74,7 +74,8 @@ def extents(g, rank=None, low=0, high=5):
 
 
 def value(g):
-    return g.pick("0", "1", "2.5", "True", "-1", "0.0")
+    # Flags are numbers in TorchScript: full([2], True) is of int64 there.
+    return g.pick("0", "1", "2.5", "-1", "0.0")
 
 
 def of_any(g):
@@ -248,8 +249,10 @@ def number_tensor(name, kind):
     @takes_all
     def make(g):
         t = {"int": str(g.rng.randint(-3, 9)), "bool": g.pick("True", "False"),
-             "float": g.pick("0.5", "-2.0")}[kind]
-        if kind == "int" and g.chance(0.5):
+             "float": g.pick("0.5", "2.0")}[kind]
+        if kind != "int":
+            number(g)  # Beside it, so that there are enough different cases.
+        elif g.chance(0.5):
             t = number(g)
         return g.call(f"r = torch.{name}({t}{option(g)})")
     return make
@@ -312,6 +315,8 @@ def draw(name, *choices, among=FLOATS, illegal=None):
     def make(g):
         g.random = True
         types = ["int64", "int32", "bool"] if g.spoil(0.4) else among
+        if name == "random" and g.wrong:
+            types = ["bool", "int8", "uint8"]
         x = g.strided(g.dims(g.rng.randint(0, 5), high=4), g.dtype(types))
         values = [g.pick(*values) for values in choices]
         if illegal and g.spoil(0.7):
@@ -472,9 +477,9 @@ GENERATORS = {
                             illegal=[(0.0,), (1.5,), (1.0,)]),
     "aten::random": takes_all(draw("random", among=INTEGRAL + ["bool"])),
     "aten::random.to": draw("random", [2, 5, 100], among=INTEGRAL,
-                            illegal=[(0,), (-2,)]),
+                            illegal=[(0,), (-2,), (300,)]),
     "aten::random.from": draw("random", [1, 0], [2, 5, 100], among=INTEGRAL,
-                              illegal=[(3, 3), (4, 1)]),
+                              illegal=[(3, 3), (4, 1), (-300, 5), (2, 300)]),
     "aten::bernoulli": bernoulli,
     "aten::bernoulli.p": draw("bernoulli", [0.0, 0.25, 1.0],
                               among=INTEGRAL + ["bool"],

@@ -33,9 +33,9 @@ def smaller(g, dims, dim):
             found.append(extent)
         else:
             found.append(g.rng.randint(min(extent, 1), extent))
-    if found and g.spoil(0.5):
-        place = g.rng.randrange(len(found))
-        found[place] = least(found[place]) + 8
+    plain = [p for p, e in enumerate(found) if not isinstance(e, Batch)]
+    if plain and g.spoil(0.7):
+        found[g.rng.choice(plain)] += 8
     if g.spoil(0.3):
         found = found[1:] if g.chance(0.5) else found + [1]
     return found
@@ -162,32 +162,45 @@ def index_write(value, wide=True):
 # Several indices ------------------------------------------------------------
 
 def advanced(g, dims, optional):
-    """A list of indices for a tensor of these dims, and the dims they read if
-    no mask is among them."""
-    names, common, place = [], g.dims(g.pick(0, 1, 1, 1, 2)), 0
-    fixed = g.chance(0.5)
-    stop = len(dims) + (1 if g.spoil(0.3) else 0)
-    while place < stop:
+    """Indices for a tensor of these dims, and the dims of what they read; no
+    dims if data decides them. Beside a mask stand indices that broadcast with
+    whatever it selects."""
+    rank, masked = len(dims), g.chance(0.25)
+    common = g.pick([], [1]) if masked else g.dims(g.pick(0, 1, 1, 1, 2))
+    names, read, place = [], [], 0
+    while place < rank + (1 if g.spoil(0.3) else 0):
         if optional and g.chance(0.4):
             names.append("None")
             place += 1
             continue
-        if names and g.chance(0.3):
+        if read and g.chance(0.3):
             break
-        extent = dims[place] if place < len(dims) else 2
         wide = g.rng.randint(1, 2)
-        if g.chance(0.2) and place + wide <= len(dims):
+        if masked and place + wide <= rank and "mask" not in read:
             mask = list(dims[place:place + wide])
-            if g.spoil(0.4):
-                mask[0] = least(mask[0]) + 9
+            plain = [d for d, e in enumerate(mask) if not isinstance(e, Batch)]
+            if plain and g.spoil(0.4):
+                mask[g.rng.choice(plain)] += 9
             names.append(g.tensor(mask, "bool"))
+            read.append("mask")
             place += wide
             continue
-        mine = common if fixed else g.broadcast(common)
+        mine = list(common)
+        if mine and not masked and g.chance(0.3):
+            mine = g.broadcast(mine)
+        extent = dims[place] if place < rank else 2
         dtype = "int16" if g.spoil(0.2) else g.pick("int64", "int64", "int32")
         names.append(g.strided(mine, dtype, 0, max(least(extent), 1)))
+        read.append(place)
         place += 1
-    return names
+    if not read:
+        return None, None
+    if "mask" in read:
+        return names, None
+    rest = [e for d, e in enumerate(dims) if d not in read]
+    adjacent = read == list(range(read[0], read[0] + len(read)))
+    first = read[0] if adjacent else 0
+    return names, rest[:first] + common + rest[first:]
 
 
 def index(g):
@@ -197,8 +210,8 @@ def index(g):
     if g.chance(0.3):
         dims = [g.rng.randint(1, 4) for _ in range(rank)]
     x = g.strided(dims, g.dtype(TYPES))
-    names = advanced(g, dims, optional)
-    if all(name == "None" for name in names) and not g.spoil(0.1):
+    names, _ = advanced(g, dims, optional)
+    if names is None:
         return None
     return g.call(f"r = torch.ops.aten.index({x}, [{', '.join(names)}])")
 
@@ -212,13 +225,15 @@ def index_put(g):
     dims = g.dims(rank)
     dtype = g.dtype(TYPES)
     x = tensor(g, dims, dtype)
-    names = advanced(g, dims, optional)
-    if all(name == "None" for name in names):
+    if g.chance(0.2):
+        # One number where a mask of some leading dims is true.
+        mask = g.tensor(dims[:g.rng.randint(1, rank)], "bool")
+        names, read = [mask], None
+    else:
+        names, read = advanced(g, dims, optional)
+    if names is None:
         return None
-    pick = g.rng.random()
-    values = ([] if pick < 0.4 else [1] if pick < 0.5 else
-              [dims[-1]] if pick < 0.7 else
-              g.broadcast(dims) if pick < 0.85 else g.dims(g.pick(1, 2)))
+    values = g.pick([], [], [1]) if read is None else g.broadcast(read)
     value = g.strided(values, g.dtype() if g.spoil(0.3) else dtype)
     more = "" if dtype == "bool" else g.pick("", "", ", True")
     twin = "_" * is_in_place(g)
@@ -263,6 +278,8 @@ def bincount(g):
                   g.dtype(["int64", "int32", "uint8", "int16"]), 0, 6)
     weights = "None"
     if g.chance(0.4):
+        # Of an empty vector the weights do not matter, not even their type.
+        g.prepare(f"n = torch.ops.aten.max({x})")
         weights = g.strided([3, 2] if g.spoil(0.3) else dims,
                             g.dtype(["float32", "float64", "int64"]))
     least_count = -1 if g.spoil(0.3) else g.rng.randint(0, 9)

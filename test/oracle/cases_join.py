@@ -4,10 +4,6 @@ from cases_pointwise import callee
 from generator import ANY, COMPLEX, Batch
 
 
-def other_extent(extent):
-    return 2 if isinstance(extent, Batch) else extent + 1
-
-
 def operands(g, dims, joined, ranks=None):
     """Tensors that agree outside the joined dim, and now and then do not."""
     dtype = g.dtype(ANY + COMPLEX)
@@ -18,10 +14,11 @@ def operands(g, dims, joined, ranks=None):
             at = joined % len(mine)
             if not isinstance(mine[at], Batch) or g.chance(0.3):
                 mine[at] = g.rng.randint(0, 4)
-        if mine and g.spoil(0.5):
-            at = g.rng.randrange(len(mine))
-            mine[at] = other_extent(mine[at])
-        if g.spoil(0.3):
+        # Whether a batch is another extent depends on the batch.
+        plain = [at for at, e in enumerate(mine) if not isinstance(e, Batch)]
+        if plain and g.spoil(0.5):
+            mine[g.rng.choice(plain)] += 1
+        if len(plain) == len(mine) and g.spoil(0.4):
             mine = mine[1:] if g.chance(0.5) else mine + [2]
         kind = dtype if g.chance(0.8) else g.dtype(ANY)
         found.append(g.strided(mine, kind))

@@ -5,6 +5,15 @@ from generator import ANY, COMPLEX, FLOATS, Batch
 INTS = ["int64", "int32", "uint8"]
 
 
+def fitting(g, dims):
+    """Extents that broadcast with `dims`; what could go wrong with some batch
+    only is left out."""
+    other = g.broadcast(dims)
+    first = len(dims) - len(other)
+    return [1 if isinstance(dims[first + place], Batch) and extent != dims[
+        first + place] else extent for place, extent in enumerate(other)]
+
+
 def reduction(g):
     """Not reduced, mean, sum."""
     return g.pick(0, 0, 0, 1, 2)
@@ -23,7 +32,7 @@ def elementwise(name, dtypes=FLOATS, other=None, bad=(), into=None,
 
     def generate(g):
         dims = g.dims(g.rng.randint(0, 4))
-        small = g.broadcast(dims)
+        small = fitting(g, dims)
         shapes = [dims, small]
         if into == 1 or (into is None and g.chance(0.3)):
             shapes.reverse()
@@ -53,7 +62,7 @@ def binary(g):
             dims[-1] = 2
     x, y = g.strided(dims, kind), g.strided(
         target, "float64" if kind == "float32" and g.spoil(0.4) else kind)
-    weight = g.strided(g.broadcast(dims), kind) if g.chance(0.4) else "None"
+    weight = g.strided(fitting(g, dims), kind) if g.chance(0.4) else "None"
     x, y = unit(g, x, 0), unit(g, y, 1)
     return g.call(f"r = torch.ops.aten.binary_cross_entropy({x}, {y}, "
                   f"{weight}, {reduction(g)})")
@@ -62,13 +71,13 @@ def binary(g):
 def binary_logits(g):
     dims = g.dims(g.rng.randint(0, 4))
     kind = g.dtype(FLOATS)
-    shapes = [dims if g.chance(0.7) else g.broadcast(dims), dims]
+    shapes = [dims if g.chance(0.7) else fitting(g, dims), dims]
     if g.spoil(0.4):
         shapes.reverse()
     x = g.strided(shapes[0], kind)
     y = g.strided(shapes[1], "bool" if g.spoil(0.2) else
                   g.dtype(FLOATS) if g.chance(0.3) else kind)
-    weight, positive = (g.strided(g.broadcast(dims), kind)
+    weight, positive = (g.strided(fitting(g, dims), kind)
                         if g.chance(0.3) else "None" for _ in range(2))
     return g.call("r = torch.ops.aten.binary_cross_entropy_with_logits("
                   f"{x}, {y}, {weight}, {positive}, {reduction(g)})")
@@ -78,7 +87,7 @@ def margin_ranking(g):
     dims = g.dims(g.rng.randint(0, 4))
     kinds = FLOATS + INTS if g.chance(0.3) else FLOATS
     x, y, z = (g.strided(shape, g.dtype(kinds)) for shape in
-               (dims, g.broadcast(dims), g.broadcast(dims)))
+               (dims, fitting(g, dims), fitting(g, dims)))
     return g.call(f"r = torch.ops.aten.margin_ranking_loss({x}, {y}, {z}, 0.5, "
                   f"{reduction(g)})")
 
@@ -87,7 +96,7 @@ def poisson(g):
     dims = g.dims(g.rng.randint(0, 4))
     kinds = FLOATS + INTS if g.chance(0.4) else FLOATS
     x = g.strided(dims, g.dtype(kinds))
-    y = g.strided(g.broadcast(dims), g.dtype(kinds))
+    y = g.strided(fitting(g, dims), g.dtype(kinds))
     return g.call(f"r = torch.ops.aten.poisson_nll_loss({x}, {y}, "
                   f"{g.chance(0.5)}, {g.chance(0.4)}, 1e-08, {reduction(g)})")
 
@@ -179,7 +188,7 @@ def cosine_embedding(g):
     other = [1 if g.chance(0.1) else dims[0]] + dims[1:]
     labels = dims[:-1]
     if g.spoil(0.6):
-        labels = labels + [dims[-1]] if g.chance(0.5) else [2] * (2 - len(labels))
+        labels = labels + [dims[-1]] if g.chance(0.5) or rank == 2 else [2]
     kinds = FLOATS if g.chance(0.7) else FLOATS + ["int64"]
     x, y = g.strided(dims, g.dtype(kinds)), g.strided(other, g.dtype(kinds))
     z = g.tensor(labels, g.pick("float32", "int64"))

@@ -1,6 +1,6 @@
 """Calls of products with matrices and of functions of matrices."""
 
-from generator import COMPLEX, FLOATS, Batch
+from generator import FLOATS, Batch
 
 TYPES = FLOATS + ["int64", "int32", "uint8", "complex64", "complex128"]
 LAPACK = ["float32"] * 4 + ["float64", "complex64", "complex128"]
@@ -69,7 +69,9 @@ def added(name, equation, in_place=False):
                       if dtype != "bool" else f"own = {own}")
             own = "own"
         else:
-            own = g.strided(g.broadcast(whole), dtype)
+            # Of an empty vector addmv takes the shape of what it adds.
+            own = g.strided(whole if name == "addmv" and not g.wrong
+                            else g.broadcast(whole), dtype)
         text = f"r = torch.ops.aten.{name}({own}, {', '.join(values)}"
         if g.chance(0.5):
             text += f", beta={number(g, dtype)}, alpha={number(g, dtype)}"
@@ -208,8 +210,8 @@ def cross(name):
 
 
 EQUATIONS = [
-    "ij->ji", "ij->", "ij->i", "ij", "ba", "ii->i", "ii", "iij->ji", "...ij->...ji",
-    "...i->...", "bhwc->bchw", "ij,jk->ik", "bij,bjk->bik", "bij,jk->bik",
+    "ij->ji", "ij->", "ij->i", "ij", "ba", "ii->i", "ii", "iij->ji",
+    "...ij->...ji", "...i->...", "bhwc->bchw", "ij,jk->ik", "bij,bjk->bik", "bij,jk->bik",
     "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "i,j->ij", "bi,bj->bij", "bi,bi->b",
     "bi,bi->", "bi,bj->ij", "bhwc,hkc->bhwk", "...ij,...jk->...ik", "ij,ij->ij",
     "bn,anm,bm->ba", "ij,jk,kl->il", "bi,bi,bi->b", "nkctv,kvw->nctw",
@@ -258,16 +260,6 @@ def einsum(g):
 
 # Functions of matrices -------------------------------------------------------
 
-def definite(g, dims, dtype):
-    """Matrices that every function takes: x @ x^H plus a diagonal."""
-    x = matrix(g, dims, dtype)
-    if g.wrong or dims[-1] != dims[-2]:
-        return x
-    g.prepare(f"h = torch.ops.aten.matmul({x}, torch.ops.aten.transpose({x}, "
-              "-2, -1))")
-    return "h"
-
-
 def matrix_function(name, results="r", square=True, options=("",),
                     types=tuple(LAPACK)):
     def make(g):
@@ -277,8 +269,6 @@ def matrix_function(name, results="r", square=True, options=("",),
         if lead and not isinstance(lead[0], Batch) and g.chance(0.1) \
                 and not square:
             n = g.batch()
-        # Ill-conditioned matrices differ from piece to piece: rows of a
-        # triangle with a large diagonal.
         x = matrix(g, lead + [n, m], g.dtype(types))
         return g.call(f"{results} = torch.ops.aten.{name}({x}"
                       f"{g.pick(*options)})")
@@ -291,8 +281,14 @@ def positive(name, results="r", options=("",)):
     def make(g):
         lead, n = g.dims(g.rng.randint(0, 2)), extent(g)
         dtype = g.dtype(["float32", "float32", "float64"])
-        x = matrix(g, lead + [n, n], dtype)
-        if not g.wrong:
+        # What is wrong must not depend on the data.
+        if g.wrong:
+            dims = g.pick([n], lead + [n, n + 1], lead + [n, n])
+            if dims == lead + [n, n]:
+                dtype = g.pick("int64", "float16", "bool")
+            x = g.strided(dims, dtype)
+        else:
+            x = g.strided(lead + [n, n], dtype)
             g.prepare(f"t = torch.ops.aten.mul({x}, 0.01)")
             eye = g.tensor([n, n], dtype, channels_last=False)
             g.prepare(f"i = torch.ops.aten.linalg_matrix_power({eye}, 0)")
@@ -316,13 +312,25 @@ def power(name):
     return make
 
 
+def regular(g, dims, dtype):
+    """Random matrices; no rows or columns are the same."""
+    if g.spoil(0.4):
+        dims = dims[1:] if g.chance(0.5) else dims[:-1] + [dims[-1] + 1]
+    if len(dims) < 2 or g.chance(0.6):
+        return g.tensor(dims, dtype, channels_last=False)
+    x = g.tensor(dims[:-2] + [dims[-1], dims[-2]], dtype, channels_last=False)
+    order = list(range(len(dims) - 2)) + [len(dims) - 1, len(dims) - 2]
+    g.prepare(f"a = torch.ops.aten.permute({x}, {order})")
+    return "a"
+
+
 def solve(name, results="r"):
     def make(g):
         dtype = g.dtype(LAPACK)
         lead, n, k = g.dims(g.rng.randint(0, 2)), extent(g), extent(g)
         if not lead and g.chance(0.5):
             k = g.batch()
-        a = matrix(g, lead + [n, n], dtype)
+        a = regular(g, lead + [n, n], dtype)
         kind = g.rng.random()
         left = kind < 0.7
         tail = [n, k] if left else [k, n]
@@ -331,11 +339,22 @@ def solve(name, results="r"):
         own = lead if kind < 0.2 else g.broadcast(lead)
         if kind < 0.05:
             own = []
+        if len(own) < len(lead) and k == n and left and kind >= 0.2:
+            tail = [n, k + 1]  # Else these may be vectors.
         b = matrix(g, own + tail, dtype)
         return g.call(f"{results} = torch.ops.aten.{name}({a}, {b}, "
                       f"left={left})")
 
     return make
+
+
+def sure(make):
+    """An extent that is wrong in a call with a symbol may be the right one."""
+    def generate(g):
+        g.symbolic = g.symbolic and not g.wrong
+        return make(g)
+
+    return generate
 
 
 GENERATORS = {
@@ -392,3 +411,4 @@ GENERATORS = {
     "aten::linalg_solve": solve("linalg_solve"),
     "aten::linalg_solve_ex": solve("linalg_solve_ex", "r, i1"),
 }
+GENERATORS = {name: sure(make) for name, make in GENERATORS.items()}

@@ -139,14 +139,6 @@ def dropout(name, inplace=False):
     return generate
 
 
-def native_dropout(g):
-    x = g.strided(g.dims(g.rng.randint(0, 5)), g.dtype(ANY))
-    return g.call(f"r, s = torch.ops.aten.native_dropout({x}, 0.5, False)")
-
-
-native_dropout.takes_all = True
-
-
 def renorm(name):
     def generate(g):
         rank = g.rank(2, 4)
@@ -179,8 +171,12 @@ def weight_norm(g):
 
 
 def pair(g, dims, kinds):
-    return (g.strided(dims, g.dtype(kinds)),
-            g.strided(g.broadcast(dims), g.dtype(kinds)))
+    """Operands that broadcast, whatever the batch."""
+    other = g.broadcast(dims)
+    first = len(dims) - len(other)
+    other = [1 if isinstance(dims[first + place], Batch) and extent != dims[
+        first + place] else extent for place, extent in enumerate(other)]
+    return g.strided(dims, g.dtype(kinds)), g.strided(other, g.dtype(kinds))
 
 
 def cosine_similarity(g):
@@ -244,7 +240,6 @@ GENERATORS = {
     "aten::rms_norm": trailing("rms_norm"),
     "aten::group_norm": group_norm,
     "aten::instance_norm": instance_norm,
-    "aten::native_dropout": native_dropout,
     "aten::renorm": renorm("renorm"),
     "aten::renorm_": renorm("renorm_"),
     "aten::_weight_norm": weight_norm,

@@ -110,7 +110,7 @@ def repeat_rows(g):
     x = g.strided(dims, g.dtype(TYPES))
     where = [1] if rows is None else g.pick([rows], [rows], [1], [])
     if g.spoil(0.4):
-        where = g.pick([13], [2, 2])
+        where = g.pick([13] if isinstance(rows, int) else [2, 2], [2, 2])
     fixed = isinstance(rows, int) and g.chance(0.3)
     times = g.tensor(where, "float32" if g.spoil(0.2)
                      else g.pick("int64", "int32"),
@@ -204,7 +204,9 @@ def pixel_shuffle(g):
     dims = g.dims(g.rank(3, 5))
     if len(dims) > 2 and not isinstance(dims[-3], Batch):
         dims[-3] = g.rng.randint(0, 3) * factor * factor
-    if len(dims) > 2 and not isinstance(dims[-3], Batch) and g.spoil(0.5):
+    if len(dims) > 2 and isinstance(dims[-3], Batch):
+        factor = 1
+    elif len(dims) > 2 and g.spoil(0.5):
         dims[-3], factor = dims[-3] + 1, g.pick(factor, 0, -1, 2)
     return g.call(f"r = {callee(g)}(%s, {factor})",
                   g.strided(dims, g.dtype(ANY)))
@@ -218,14 +220,21 @@ def pixel_unshuffle(g):
             dims[at] *= factor
     if len(dims) > 2 and not isinstance(dims[-1], Batch) and g.spoil(0.5):
         dims[-1], factor = dims[-1] + 1, g.pick(factor, 0, -1, 2)
-    return g.call(f"r = {callee(g)}(%s, {factor})",
-                  g.strided(dims, g.dtype(ANY)))
+    if any(isinstance(e, Batch) for e in dims[-2:]):
+        factor = 1
+    x = g.strided(dims, g.dtype(ANY))
+    if any(isinstance(e, Batch) for e in dims) and 0 not in dims:
+        # An empty tensor is only copied: not for a batch of none.
+        g.prepare(f"n = torch.ops.aten.max({x})")
+    return g.call(f"r = {callee(g)}({x}, {factor})")
 
 
 def channel_shuffle(g):
     groups = g.rng.randint(1, 3)
     dims = g.dims(g.rank(3, 5))
-    if len(dims) > 1 and not isinstance(dims[1], Batch):
+    if len(dims) > 1 and isinstance(dims[1], Batch):
+        groups = 1
+    elif len(dims) > 1:
         dims[1] = groups * g.rng.randint(1, 3)
         if g.spoil(0.5):
             dims[1], groups = dims[1] + 1, g.pick(0, -1, 2, 3)

@@ -60,13 +60,22 @@ def tensor(g, dims, kind="float32"):
     return fresh(g, dims, kind) if is_in_place(g) else g.strided(dims, kind)
 
 
+def broadcast(g, dims):
+    """A literal extent in the batch dim would be legal at one batch only."""
+    other = g.broadcast(dims)
+    for place in range(-len(other), 0):
+        if isinstance(dims[place], Batch) and isinstance(other[place], int):
+            other[place] = 1
+    return other
+
+
 def number(g, *values):
-    """A literal number, or a computed one."""
+    """A literal number, or a computed one. TorchScript makes ints of bools."""
     if g.inputs and g.inputs[0].dims and g.chance(0.1):
         name = f"n{len(g.prepared)}"
         g.prepare(f"{name} = torch.ops.aten.size(x0, 0)")
         return name
-    return g.pick(*(values or (2, 3, 0, 1, 0.5, 1.5, 2.0, True)))
+    return g.pick(*(values or (2, 3, 0, 1, 0.5, 1.5, 2.0, -1)))
 
 
 def unary(refused="", arguments="", *choices, wanted=None, wrong=()):
@@ -128,7 +137,7 @@ def limit(g):
 def clamp_tensors(g):
     dims = g.dims(g.rng.randint(0, 4))
     x = tensor(g, dims, dtype(g, "c"))
-    limits = [g.strided(g.broadcast(dims), dtype(g, "c")) for _ in range(2)]
+    limits = [g.strided(broadcast(g, dims), dtype(g, "c")) for _ in range(2)]
     if g.chance(0.3):
         limits[g.pick(0, 1)] = None
     if g.spoil(0.2):
@@ -141,7 +150,7 @@ def limit_tensor(g):
     dims = g.dims(g.rng.randint(0, 4))
     x = tensor(g, dims, dtype(g, "c"))
     return g.call(f"r = {callee(g)}(%s, %s)", x,
-                  g.strided(g.broadcast(dims), dtype(g, "c")))
+                  g.strided(broadcast(g, dims), dtype(g, "c")))
 
 
 def rrelu(g):

@@ -79,7 +79,7 @@ def adaptive(g):
     if g.chance(0.3):
         size = [1] * rank
     if g.spoil(0.3):
-        size = g.pick(size + [1], size[1:] + [-1], [])
+        size = g.pick(size + [1], [2] * (rank - 1) + [-1], [])
     last = len(dims) - 1
     if g.chance(0.2) and len(dims) > rank:
         g.prepare(f"n = torch.ops.aten.size({x}, {last})")

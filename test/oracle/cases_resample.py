@@ -78,7 +78,8 @@ def grid_sampler(g):
         dims[0] = out[0] = 2
         out[1] = batch
     if g.spoil(0.4):
-        place = g.pick(0, len(out) - 1)
+        # Whether a batch is 5 cannot be known.
+        place = len(out) - 1 if g.symbolic else g.pick(0, len(out) - 1)
         out = out[:place] + [5] + out[place + 1:]
     if g.spoil(0.1):
         out = out[1:]
@@ -102,7 +103,7 @@ def affine_grid(g):
     if isinstance(batch, Batch):
         g.prepare(f"n = torch.ops.aten.size({x}, 0)")
         size[0] = "n"
-    if g.spoil(0.3):
+    elif g.spoil(0.3):
         size[0] = 5
     if g.spoil(0.2):
         size = g.pick(size + [2, 3], size[1:3], size[:-1] + [-1])

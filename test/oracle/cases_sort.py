@@ -55,11 +55,11 @@ def selection(name, least):
         extent = 1
         if rank and -rank <= dim < rank:
             extent = dims[dim % rank]
-        if isinstance(extent, Batch):
+        many = isinstance(extent, Batch)
+        if many:
             extent = 1
-        k = (g.pick(extent + 1 if rank and dims[dim % rank] == extent or
-                    not rank else 99, -1, least - 1) if g.spoil(0.5)
-             else g.rng.randint(least, max(extent, least)))
+        k = (g.pick(-1 if many else extent + 1, -1, least - 1)
+             if g.spoil(0.5) else g.rng.randint(least, max(extent, least)))
         rest = (f"{g.chance(0.7)}, {g.chance(0.8)}" if name == "topk"
                 else f"{g.chance(0.4)}")
         if rank and g.chance(0.15) and not g.wrong:

@@ -246,8 +246,10 @@ def unfold(g):
     window = g.rng.randint(0, size)
     step = g.rng.randint(1, 3)
     if g.spoil(0.9):
-        window, step, dim = g.pick((window, 0, dim), (-1, step, dim),
-                                   (99, step, dim), (window, step, 6))
+        # Some batch has 99 samples.
+        far = (99, step, dim) if not dims or dims[dim] == size else (-2, 1, dim)
+        window, step, dim = g.pick((window, 0, dim), (-1, step, dim), far,
+                                   (window, step, 6))
     return call(g, "unfold", x, dim, window, step)
 
 
@@ -472,7 +474,7 @@ def view_dtype(g):
         return None  # PyTorch looks at strides of extents of one, too.
     # Under this name the overload for a dtype is that of Tensor.view.
     name = {v: k for k, v in CODES.items()}[code]
-    return call(g, "view", x, f"torch.{name}")
+    return g.call("r = torch.ops.aten.view(%s, dtype=%s)", x, f"torch.{name}")
 
 
 def view_as_real(g):
@@ -576,7 +578,8 @@ GENERATORS = {
     "aten::narrow": narrow,
     "aten::unbind.int": unbind,
     **each(split, ["aten::split.Tensor", "aten::unsafe_split.Tensor"]),
-    **each(split_sizes, ["aten::split.sizes", "aten::split_with_sizes",
+    **each(split_sizes, ["aten::split", "aten::split.sizes",
+                         "aten::split_with_sizes",
                          "aten::unsafe_split_with_sizes"]),
     **each(chunk, ["aten::chunk", "aten::unsafe_chunk"]),
     "aten::tensor_split.sections": tensor_split,

@@ -46,7 +46,7 @@ static Function *lookup(void *handle, const char *name) {
 }
 
 std::optional<TorchScriptLibrary>
-TorchScriptLibrary::open(const char *executable) {
+TorchScriptLibrary::open(const char *executable, bool quiet) {
   std::string path = llvm::sys::fs::getMainExecutable(
       executable, reinterpret_cast<void *>(&printMessages));
   llvm::SmallString<256> beside(
@@ -57,6 +57,8 @@ TorchScriptLibrary::open(const char *executable) {
   std::string first = library.handle ? "" : dlerror();
   if (!library.handle)
     library.handle = dlopen("libKoilaTorchScript.so", RTLD_NOW | RTLD_LOCAL);
+  if (!library.handle && quiet)
+    return std::nullopt;
   if (!library.handle) {
     llvm::errs() << "error: TorchScript files need libKoilaTorchScript.so, "
                     "which cannot be opened ("
@@ -106,6 +108,19 @@ bool TorchScriptLibrary::emit(llvm::StringRef bytecode, llvm::StringRef weights,
   printMessages(messages);
   lookup<decltype(koilaTorchFree)>(handle, "koilaTorchFree")(&messages);
   return !failed;
+}
+
+std::optional<std::string>
+TorchScriptLibrary::runMeta(llvm::StringRef request) {
+  KoilaTorchBuffer answer{};
+  std::string requestText = request.str();
+  int failed = lookup<decltype(koilaTorchRunMeta)>(
+      handle, "koilaTorchRunMeta")(requestText.c_str(), &answer);
+  std::string text(answer.data ? answer.data : "", answer.size);
+  lookup<decltype(koilaTorchFree)>(handle, "koilaTorchFree")(&answer);
+  if (failed)
+    return std::nullopt;
+  return text;
 }
 
 bool TorchScriptLibrary::checkSchemas() {

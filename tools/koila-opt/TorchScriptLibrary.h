@@ -18,13 +18,16 @@ namespace koila {
 class TorchScriptLibrary {
 public:
   /// Opens the library beside this executable's; prints why not to stderr.
-  static std::optional<TorchScriptLibrary> open(const char *executable);
+  static std::optional<TorchScriptLibrary> open(const char *executable,
+                                                bool quiet = false);
 
   /// MLIR bytecode of a method of an archive; messages go to stderr.
   std::optional<std::string> import(llvm::StringRef path,
                                     llvm::StringRef function);
   bool emit(llvm::StringRef bytecode, llvm::StringRef weights,
             llvm::StringRef output, llvm::StringRef report);
+  /// Runs an operator on shapes (OpaqueShapeSource); none if it cannot.
+  std::optional<std::string> runMeta(llvm::StringRef request);
   /// Compares the schemas of all operations with LibTorch's.
   bool checkSchemas();
 

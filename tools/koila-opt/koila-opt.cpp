@@ -1,6 +1,8 @@
 //===- koila-opt.cpp - mlir-opt that reads and writes TorchScript ---------===//
 
 #include "TorchScriptLibrary.h"
+#include "koila/Analysis/OpaqueShapes.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/InitAllDialects.h"
 #include "koila/InitAllPasses.h"
 #include "koila/Support/InputSpec.h"
@@ -168,6 +170,34 @@ static void setQuietDiagnostics() {
     static_cast<cl::opt<bool> *>(found->second)->setValue(false);
 }
 
+namespace {
+/// Asks LibTorch, which is opened only when a program has an operator that
+/// koila has no rule for.
+class MetaKernels : public OpaqueShapeSource {
+public:
+  using Open = std::function<TorchScriptLibrary *()>;
+  MetaKernels(Dialect *dialect, Open open)
+      : OpaqueShapeSource(dialect), open(std::move(open)) {}
+
+  std::optional<std::string> run(llvm::StringRef request) const override {
+    TorchScriptLibrary *library = open();
+    return library ? library->runMeta(request) : std::nullopt;
+  }
+
+private:
+  Open open;
+};
+
+struct MetaKernelsExtension
+    : DialectExtension<MetaKernelsExtension, KoilaDialect> {
+  MetaKernelsExtension(MetaKernels::Open open) : open(std::move(open)) {}
+  void apply(MLIRContext *, KoilaDialect *dialect) const override {
+    dialect->addInterface<MetaKernels>(open);
+  }
+  MetaKernels::Open open;
+};
+} // namespace
+
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
   DialectRegistry registry;
@@ -186,6 +216,13 @@ int main(int argc, char **argv) {
       torch = TorchScriptLibrary::open(argv[0]);
     return torch.has_value();
   };
+  MetaKernels::Open openQuietly = [&]() -> TorchScriptLibrary * {
+    if (!torch)
+      torch = TorchScriptLibrary::open(argv[0], /*quiet=*/true);
+    return torch ? &*torch : nullptr;
+  };
+  registry.addExtension(TypeID::get<MetaKernelsExtension>(),
+                        std::make_unique<MetaKernelsExtension>(openQuietly));
   if (checkSchemas)
     return openTorch() && torch->checkSchemas() ? EXIT_SUCCESS : EXIT_FAILURE;
 

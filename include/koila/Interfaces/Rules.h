@@ -152,7 +152,9 @@ struct BatchFact {
     Unset,
     /// Does not depend on the batch.
     Free,
-    /// Dim `dim` has `factor` rows per sample, samples outermost.
+    /// Dim `dim` has `factor` rows per sample, samples outermost. Of an
+    /// integer (`dim` is -1): `factor` times the number of samples; of a list
+    /// of integers: the element `dim` is.
     At,
     /// The batch is the inner factor of dim `dim`: rows t*B + b.
     Inner,

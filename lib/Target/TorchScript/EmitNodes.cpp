@@ -120,6 +120,8 @@ static c10::TypePtr getElementType(c10::TypePtr type) {
   if (!listType)
     return nullptr;
   c10::TypePtr element = listType->getElementType();
+  if (element->kind() == c10::TypeKind::VarType)
+    return nullptr;
   return element->kind() == c10::TypeKind::SymIntType ? c10::IntType::get()
                                                       : element;
 }

@@ -120,7 +120,13 @@ static Attribute getArgumentAttr(c10::TypePtr type, Attribute literal,
     return list ? Attribute() : literal;
   if (!list)
     return {};
-  switch (type->containedType(0)->kind()) {
+  c10::TypeKind kind = type->containedType(0)->kind();
+  // A list of any one kind of number, as torch.tensor takes it.
+  if (kind == c10::TypeKind::VarType && !list.empty())
+    kind = isa<BoolAttr>(list[0])      ? c10::TypeKind::BoolType
+           : isa<IntegerAttr>(list[0]) ? c10::TypeKind::IntType
+                                       : c10::TypeKind::FloatType;
+  switch (kind) {
   case c10::TypeKind::IntType:
   case c10::TypeKind::SymIntType: {
     llvm::SmallVector<int64_t> elements;
@@ -174,7 +180,8 @@ Attribute FunctionImporter::getMarker(c10::TypePtr type,
                ? Attribute(builder.getI64IntegerAttr(ShapedType::kDynamic))
                : Attribute();
   case c10::TypeKind::NumberType:
-    return found.isInteger(64) || found.isF64() || found.isInteger(1)
+    return found.isInteger(64) || found.isF64() || found.isInteger(1) ||
+                   found == convertType(c10::NumberType::get(), context)
                ? Attribute(DynamicAttr::get(context))
                : Attribute();
   case c10::TypeKind::ListType: {

@@ -4,6 +4,8 @@
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/MLIRContext.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <sstream>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
@@ -78,7 +80,21 @@ findSchema(const c10::FunctionSchema &schema) {
 static std::string spell(const c10::FunctionSchema &schema) {
   std::ostringstream os;
   os << schema;
-  return os.str();
+  std::string text = os.str();
+  // The alias sets of one annotation, `(a|b)`, come in the order of a hash.
+  for (size_t open = text.find('('); open != std::string::npos;
+       open = text.find('(', open + 1)) {
+    size_t close = text.find_first_of("()", open + 1);
+    llvm::StringRef sets =
+        llvm::StringRef(text).slice(open + 1, close).rtrim('!');
+    if (!sets.contains('|') || text[close] != ')')
+      continue;
+    llvm::SmallVector<llvm::StringRef> names;
+    sets.split(names, '|');
+    llvm::sort(names);
+    text.replace(open + 1, sets.size(), llvm::join(names, "|"));
+  }
+  return text;
 }
 
 std::vector<std::string>

@@ -4,6 +4,7 @@
 #include "Emit.h"
 #include "Import.h"
 #include "Messages.h"
+#include "MetaKernels.h"
 #include "Verify.h"
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
@@ -171,4 +172,14 @@ int koilaTorchCheckSchemas(KoilaTorchBuffer *messages) {
       session.messages.add("error", differences[i]);
     refuse(differences.front());
   });
+}
+
+int koilaTorchRunMeta(const char *request, KoilaTorchBuffer *answer) {
+  try {
+    std::optional<std::string> text = runMeta(request);
+    fill(answer, text.value_or(""));
+    return !text;
+  } catch (...) {
+    return 1;
+  }
 }

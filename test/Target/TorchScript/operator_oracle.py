@@ -325,7 +325,7 @@ def mlir_type(tensor, batch=7):
 
 def result_types(text):
     """The types of the returned values in the module `text`."""
-    line = re.search(r'"prim::TupleConstruct"\(.*', text)[0]
+    line = re.search(r'koila.construct tuple\(.*', text)[0]
     types = line.split(": (", 1)[1].split(") ->", 1)[0]
     return [split_type(t) for t in re.findall(r"tensor<[^>]*>", types)]
 

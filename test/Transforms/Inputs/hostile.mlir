@@ -474,7 +474,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch 
   koila.param @w : tensor<64x64xf32> keys ["w"] strides [64,1]
   func.func @forward(%x: tensor<?x64xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 64]>}) -> tensor<?x64xf32> {
     %w = koila.param.get @w : tensor<64x64xf32>
-    %t = koila.torch_op "prim::TupleConstruct"(%w) args [#koila.operand<0>] effects none : (tensor<64x64xf32>) -> tuple<tensor<64x64xf32>>
+    %t = koila.construct tuple(%w) : (tensor<64x64xf32>) -> tuple<tensor<64x64xf32>>
     %u = koila.torch_op "prim::TupleUnpack"(%t) args [#koila.operand<0>] effects none : (tuple<tensor<64x64xf32>>) -> tensor<64x64xf32>
     %0 = koila.linear %x, %u : (tensor<?x64xf32>, tensor<64x64xf32>) -> tensor<?x64xf32>
     return %0 : tensor<?x64xf32> }
@@ -648,8 +648,8 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch 
 module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch = true>]} {
   func.func @forward(%x: tensor<?x64xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 64]>}) -> tuple<tuple<tensor<?x64xf32>>> {
     %0 = koila.relu %x : (tensor<?x64xf32>) -> tensor<?x64xf32>
-    %t = koila.torch_op "prim::TupleConstruct"(%0) args [#koila.operand<0>] effects none : (tensor<?x64xf32>) -> tuple<tensor<?x64xf32>>
-    %u = koila.torch_op "prim::TupleConstruct"(%t) args [#koila.operand<0>] effects none : (tuple<tensor<?x64xf32>>) -> tuple<tuple<tensor<?x64xf32>>>
+    %t = koila.construct tuple(%0) : (tensor<?x64xf32>) -> tuple<tensor<?x64xf32>>
+    %u = koila.construct tuple(%t) : (tuple<tensor<?x64xf32>>) -> tuple<tuple<tensor<?x64xf32>>>
     return %u : tuple<tuple<tensor<?x64xf32>>> }
 }
 
@@ -1093,7 +1093,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch 
 module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch = true>]} {
   func.func @forward(%x: tensor<?x64xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 64]>}) -> (tuple<tensor<?x64xf32>>, tensor<?x64xf32>) {
     %0 = koila.relu %x : (tensor<?x64xf32>) -> tensor<?x64xf32>
-    %t = koila.torch_op "prim::TupleConstruct"(%0) args [#koila.operand<0>] effects none : (tensor<?x64xf32>) -> tuple<tensor<?x64xf32>>
+    %t = koila.construct tuple(%0) : (tensor<?x64xf32>) -> tuple<tensor<?x64xf32>>
     %1 = koila.exp %0 : (tensor<?x64xf32>) -> tensor<?x64xf32>
     return %t, %1 : tuple<tensor<?x64xf32>>, tensor<?x64xf32> }
 }

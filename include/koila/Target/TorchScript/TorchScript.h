@@ -73,6 +73,13 @@ KOILA_TORCH_EXPORT int koilaTorchEmit(const KoilaTorchEmitOptions *options,
     registers; each difference is an error message. */
 KOILA_TORCH_EXPORT int koilaTorchCheckSchemas(KoilaTorchBuffer *messages);
 
+/** Runs an operator on shapes by LibTorch's Meta kernels. `request` and
+    `answer` are JSON, as OpaqueShapeSource in koila/Analysis/OpaqueShapes.h
+    says. Returns 1, with an empty answer, if there is no such kernel or it
+    refuses the arguments. */
+KOILA_TORCH_EXPORT int koilaTorchRunMeta(const char *request,
+                                         KoilaTorchBuffer *answer);
+
 #ifdef __cplusplus
 }
 #endif

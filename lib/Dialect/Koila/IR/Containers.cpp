@@ -81,13 +81,13 @@ static std::optional<size_t> findKey(Value dict, StringAttr key) {
                            : FunctionOpInterface();
   if (!function)
     return std::nullopt;
-  auto elements = function.getArgAttrOfType<ArrayAttr>(
-      argument.getArgNumber(), KoilaDialect::kElementsAttr);
-  if (!elements)
+  auto value = function.getArgAttrOfType<DictionaryAttr>(
+      argument.getArgNumber(), KoilaDialect::kValueAttr);
+  auto keys = value ? value.getAs<ArrayAttr>("keys") : ArrayAttr();
+  if (!keys)
     return std::nullopt;
-  for (auto [index, element] :
-       llvm::enumerate(elements.getAsRange<DictionaryAttr>()))
-    if (element.get("key") == key)
+  for (auto [index, candidate] : llvm::enumerate(keys))
+    if (candidate == key)
       return index;
   return std::nullopt;
 }

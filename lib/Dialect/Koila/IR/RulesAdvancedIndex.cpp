@@ -135,10 +135,7 @@ static Plan makePlan(const TensorInfo &self, ArrayRef<TensorInfo> indices,
       mine = mine.broadcast(extent);
     }
   }
-  if (emptied && llvm::all_of(replacement, [](DimExpr dim) {
-        auto extent = dim.getConstant();
-        return extent && *extent > 0;
-      })) {
+  if (emptied && llvm::all_of(replacement, indexing::isPositive)) {
     plan.error = "indexes a dim that has no rows";
     return plan;
   }

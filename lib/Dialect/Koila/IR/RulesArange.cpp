@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
+#include "koila/Interfaces/Layout.h"
 #include <cmath>
 
 using namespace mlir;
@@ -62,14 +63,18 @@ static Number getNumber(const ShapeRule &rule, StringRef name,
   return number;
 }
 
-/// ceil((end - start) / step); null if it cannot be said.
-static DimExpr countSteps(DimExpr start, DimExpr end, DimExpr step) {
+/// ceil((end - start) / step). A step of zero is unknown here.
+static LogicalResult countSteps(const ShapeRule &rule, DimExpr start,
+                                DimExpr end, DimExpr step, DimExpr &count) {
   auto by = step ? step.getConstant() : std::nullopt;
   if (!start || !end || !by || *by == 0)
-    return {};
+    return success();
   int64_t size = std::abs(*by);
   DimExpr span = *by > 0 ? end - start : start - end;
-  return (span + (size - 1)).floorDiv(size);
+  if (proveAtMost(rule.constant(0), span) == Proof::No)
+    return rule.emitError() << "the step leads away from the end";
+  count = (span + (size - 1)).floorDiv(size);
+  return success();
 }
 
 LogicalResult rules::inferArange(ShapeRule &rule) {
@@ -103,23 +108,24 @@ LogicalResult rules::inferArange(ShapeRule &rule) {
   if (from.literal && to.literal && by.literal &&
       (*by.literal > 0 ? *to.literal < *from.literal
                        : *to.literal > *from.literal))
-    return rule.emitError() << "no step of " << *by.literal << " leads from "
-                            << *from.literal << " to " << *to.literal;
+    return rule.emitError() << "the step leads away from the end";
 
   DimExpr count;
   bool isLong = info.elementType && info.elementType.isInteger(64);
-  if (isLong)
-    count = countSteps(from.integer, to.integer, by.integer);
-  else if (start.literal && end.literal && step.literal &&
+  if (isLong) {
+    if (failed(countSteps(rule, from.integer, to.integer, by.integer, count)))
+      return failure();
+  } else if (start.literal && end.literal && step.literal &&
            (start.isFloat() || end.isFloat() || step.isFloat())) {
     double size = std::ceil((*end.literal - *start.literal) / *step.literal);
     if (size >= 0 && size < 1e15)
       count = rule.constant(static_cast<int64_t>(size));
   } else {
     for (int64_t scale = 1; scale <= 1024 && !count; scale *= 2)
-      count = countSteps(start.getScaled(scale, context),
-                         end.getScaled(scale, context),
-                         step.getScaled(scale, context));
+      if (failed(countSteps(rule, start.getScaled(scale, context),
+                            end.getScaled(scale, context),
+                            step.getScaled(scale, context), count)))
+        return failure();
   }
   info.dims.emplace({count});
   info.strides.emplace({rule.constant(1)});

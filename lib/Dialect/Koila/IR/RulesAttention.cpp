@@ -79,13 +79,15 @@ static Proof usesFlash(const ShapeRule &rule, const Attention &attention,
   return flash;
 }
 
-/// A mask must broadcast to the scores.
-static LogicalResult checkMask(ShapeRule &rule, Value mask,
+/// A mask must broadcast to the scores. The flash kernel takes no bools.
+static LogicalResult checkMask(ShapeRule &rule, const Attention &attention,
                                const TensorInfo &query,
                                ArrayRef<DimExpr> scores) {
-  TensorInfo info = rule.tensor(mask);
+  TensorInfo info = rule.tensor(attention.mask);
+  bool flash = attention.kind == Attention::Kind::Flash;
   if (info.elementType && query.elementType && !info.elementType.isF32() &&
-      !info.elementType.isInteger(1) && info.elementType != query.elementType)
+      (flash || !info.elementType.isInteger(1)) &&
+      info.elementType != query.elementType)
     return rule.emitError() << "the mask is " << info.elementType
                             << ", the queries are " << query.elementType;
   if (!info.hasRank())
@@ -132,7 +134,7 @@ LogicalResult rules::inferAttention(ShapeRule &rule,
   TensorInfo result = *rule.getResults()[0].tensor;
   SmallVector<DimExpr> scores(ArrayRef(*result.dims).drop_back());
   scores.push_back(key.dim(key.getRank() - 2));
-  if (attention.mask && failed(checkMask(rule, attention.mask, query, scores)))
+  if (attention.mask && failed(checkMask(rule, attention, query, scores)))
     return failure();
   using Kind = Attention::Kind;
   Proof flash = attention.kind == Kind::Flash  ? Proof::Yes
@@ -195,6 +197,18 @@ void rules::inferAttentionBatch(BatchRule &rule, const Attention &attention) {
 // Layers
 //===----------------------------------------------------------------------===//
 
+static LogicalResult checkWeight(ShapeRule &rule, Value weight, int64_t rows,
+                                 int64_t columns) {
+  TensorInfo info = rule.tensor(weight);
+  if (!info.hasRank() ||
+      (info.getRank() == 2 &&
+       proveEqual(info.dim(0), rule.constant(rows)) != Proof::No &&
+       proveEqual(info.dim(1), rule.constant(columns)) != Proof::No))
+    return success();
+  return rule.emitError() << "expects a weight of " << rows << " rows and "
+                          << columns << " columns";
+}
+
 LogicalResult rules::inferAttentionLayer(ShapeRule &rule,
                                          const AttentionLayer &layer) {
   TensorInfo input = rule.tensor(layer.input), result;
@@ -211,20 +225,25 @@ LogicalResult rules::inferAttentionLayer(ShapeRule &rule,
   if (layer.heads < 1 || layer.width % layer.heads != 0)
     return rule.emitError() << layer.width << " features do not divide into "
                             << layer.heads << " heads";
-  TensorInfo weight = rule.tensor(layer.weight);
-  if (weight.hasRank() &&
-      (weight.getRank() != 2 ||
-       proveEqual(weight.dim(0), rule.constant(3 * layer.width)) == Proof::No ||
-       proveEqual(weight.dim(1), rule.constant(layer.width)) == Proof::No))
-    return rule.emitError() << "expects a weight of " << 3 * layer.width
-                            << " rows and " << layer.width << " columns";
+  for (Value operand : rule.getOp()->getOperands())
+    if (operand != layer.mask &&
+        failed(checkOneElementType(rule, input.elementType,
+                                   rule.tensor(operand).elementType)))
+      return failure();
   TensorInfo bias = rule.tensor(layer.bias);
+  if (failed(checkWeight(rule, layer.weight, 3 * layer.width, layer.width)) ||
+      failed(checkWeight(rule, layer.projection, layer.width, layer.width)))
+    return failure();
   if (bias.hasRank() &&
       (bias.getRank() != 1 ||
        proveEqual(bias.dim(0), rule.constant(3 * layer.width)) == Proof::No))
     return rule.emitError() << "expects a bias of " << 3 * layer.width
                             << " elements";
-  rule.setResult(0, TensorInfo::contiguous(*input.dims, input.elementType));
+  TensorInfo added = rule.tensor(layer.projectionBias);
+  result = TensorInfo::contiguous(*input.dims, input.elementType);
+  if (failed(checkAdded(rule, added, result)))
+    return failure();
+  rule.setResult(0, result);
   if (rule.getResults().size() == 1)
     return success();
   TensorInfo scores;

@@ -16,10 +16,18 @@ static SmallVector<DimExpr> dropClasses(const TensorInfo &self) {
   return dims;
 }
 
-/// Whether the target holds a probability for each class.
+/// Whether the target holds a probability for each class: it then has the shape
+/// of the input.
 static bool hasProbabilities(const TensorInfo &self, const TensorInfo &target,
                              rules::ClassLoss loss) {
-  return loss == rules::ClassLoss::CrossEntropy && *self.dims == *target.dims;
+  if (loss != rules::ClassLoss::CrossEntropy ||
+      self.getRank() != target.getRank())
+    return false;
+  if (self.getRank() > 1 || self.dim(0) == target.dim(0))
+    return true;
+  // A single sample: a target of one element may be its class.
+  return !differ(self.dim(0), target.dim(0)) && target.elementType &&
+         !isa<IntegerType>(target.elementType);
 }
 
 static LogicalResult checkTarget(ShapeRule &rule, const TensorInfo &self,
@@ -75,6 +83,11 @@ LogicalResult rules::inferClassLoss(ShapeRule &rule, ClassLoss loss,
     if (target.elementType && isa<IntegerType>(target.elementType))
       return rule.emitError() << "probabilities of classes are of "
                               << target.elementType;
+    for (int64_t dim = 0; dim < rank; ++dim)
+      if (differ(self.dim(dim), target.dim(dim)))
+        return rule.emitError()
+               << "expects extent " << self.dim(dim).str() << " in dim " << dim
+               << " of the target, got " << target.dim(dim).str();
     Type type = promoteTypes(self, target);
     if (weight && type && weights.elementType)
       type = promoteTypes(type, true, weights.elementType, true);
@@ -228,9 +241,12 @@ LogicalResult rules::inferCtcLoss(ShapeRule &rule, int64_t blank) {
     if (info.elementType && !isa<IntegerType>(info.elementType))
       return rule.emitError() << "lengths are integers, not "
                               << info.elementType;
-    if (info.hasRank() && info.getRank() == 1 && differ(info.dim(0), samples))
+    if (!info.hasRank())
+      continue;
+    DimExpr count = product(rule.getContext(), *info.dims);
+    if (differ(count, samples))
       return rule.emitError() << "expects " << samples.str() << " lengths, got "
-                              << info.dim(0).str();
+                              << count.str();
   }
   TensorInfo targets = rule.tensor(op->getOperand(1));
   if (targets.hasRank() && targets.getRank() == 2 &&

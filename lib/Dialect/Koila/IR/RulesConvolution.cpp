@@ -171,16 +171,14 @@ static FailureOr<DimExpr> getExtent(ShapeRule &rule, const Arguments &arguments,
 /// determine_backend_memory_format in aten/src/ATen/native/Convolution.cpp.
 static Proof isResultChannelsLast(TensorInfo input, TensorInfo weight) {
   if (input.getRank() == 3) {
-    // Computed as an image of height one of a contiguous row.
-    switch (input.isContiguous()) {
-    case Proof::No:
-      input = TensorInfo::contiguous(*input.dims, input.elementType);
-      break;
-    case Proof::Unknown:
-      input.strides.reset();
-      break;
-    case Proof::Yes:
-      break;
+    // Computed as an image of height one of a contiguous row, of which only a
+    // single channel can have strides of either layout.
+    if (input.isContiguous() != Proof::Yes) {
+      auto channels = input.dim(1).getConstant();
+      if (input.isContiguous() == Proof::No || (channels && *channels > 1))
+        input = TensorInfo::contiguous(*input.dims, input.elementType);
+      else
+        input.strides.reset();
     }
     input = unsqueeze(input, 2);
     weight = unsqueeze(weight, 2);
@@ -288,6 +286,12 @@ void rules::inferConvolutionBatch(BatchRule &rule, ConvolutionKind kind) {
     return rule.mix("the batch is not dim 0 of a batched input");
   if (fact.dim != 0)
     return rule.mix("the batch is a channel or spatial dim of a convolution");
+  TensorInfo result = rule.tensor(op->getResult(0));
+  if (isTransposed(op, kind) && result.hasRank() &&
+      llvm::any_of(*result.dims,
+                   [](DimExpr dim) { return dim.isConstant(0); }))
+    return rule.mix("how many samples there are decides whether an empty "
+                    "transposed convolution is refused");
   rule.setResult(0, fact);
 }
 
@@ -329,6 +333,20 @@ LogicalResult rules::inferConvolutionOverTime(ShapeRule &rule) {
   if (auto extent = time ? time.getConstant() : std::nullopt;
       extent && *extent < 0)
     return rule.emitError() << "the kernel is larger than the padded input";
+  // Steps are views of [time * batch, channels]
+  // (aten/src/ATen/native/ConvolutionTBC.cpp).
+  auto padded = padding ? padding.getConstant() : std::nullopt;
+  auto kernel = weight.dim(0).getConstant();
+  if (padded && kernel && *padded < *kernel && input.strides &&
+      proveAtMost(input.dim(0).min(time), rule.constant(1)) == Proof::No &&
+      !input.dim(1).isConstant(1)) {
+    DimExpr step = (*input.strides)[0];
+    DimExpr row = input.dim(1) * (*input.strides)[1];
+    if (proveAtMost(step, row) == Proof::No ||
+        proveAtMost(row, step) == Proof::No)
+      return rule.emitError() << "the strides of the input do not allow to "
+                              << "see time and batch as one dim";
+  }
   rule.setResult(0, makeImage({time, input.dim(1), weight.dim(2)},
                               input.elementType, Proof::No));
   return success();

@@ -3,6 +3,7 @@
 #include "RulesSpatial.h"
 #include "koila/Analysis/ConvWorkspace.h"
 #include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -32,6 +33,9 @@ static bool isCountable(const ConvolutionShape &shape, int64_t threads) {
         return false;
     return true;
   };
+  for (int64_t extent : llvm::concat<const int64_t>(shape.input, shape.weight))
+    if (!fits({extent}))
+      return false;
   SmallVector<int64_t> input, weight, output, columns;
   int64_t batch = shape.input[0], channels = shape.input[1] + kBlock;
   input = {batch, channels};
@@ -41,8 +45,7 @@ static bool isCountable(const ConvolutionShape &shape, int64_t threads) {
   for (size_t index = 0; index < shape.stride.size(); ++index) {
     int64_t in = shape.input[index + 2], kernel = shape.weight[index + 2];
     int64_t padding = shape.padding[index], dilation = shape.dilation[index];
-    if (!fits({in}) || !fits({kernel}) || !fits({padding}) ||
-        !fits({dilation, kernel}))
+    if (!fits({padding}) || !fits({dilation, kernel}))
       return false;
     int64_t out = (in + 2 * padding - dilation * (kernel - 1) - 1) /
                       shape.stride[index] +

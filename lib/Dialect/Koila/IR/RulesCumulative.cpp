@@ -93,15 +93,16 @@ LogicalResult rules::inferDiff(ShapeRule &rule, int64_t n, int64_t dim,
                             : self;
   if (joined && !packed)
     whole.strides.reset();
+  // No difference is a copy of self alone.
+  if (n == 0) {
+    self.strides = computePreservedStrides(self);
+    rule.setResult(0, self);
+    return success();
+  }
   dims[*along] = (total - n).max(rule.constant(0));
-  result.dims = dims;
   // Each time the difference of two slices with the strides of what was.
-  whole.dims = dims;
-  if (n == 0)
-    whole.strides = computePreservedStrides(joined ? whole : self);
-  else
-    whole.strides = computeElementwiseStrides({whole, whole}, dims);
-  result.strides = whole.strides;
+  whole.dims = result.dims = dims;
+  result.strides = computeElementwiseStrides({whole, whole}, dims);
   rule.setResult(0, result);
   return success();
 }

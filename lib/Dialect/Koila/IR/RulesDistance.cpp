@@ -47,7 +47,10 @@ static TensorInfo contiguousOrUnknown(
 
 LogicalResult rules::inferCosineSimilarity(ShapeRule &rule, int64_t dim) {
   SmallVector<TensorInfo> infos = getTensors(rule);
-  Type type = promoteTypes(infos[0], infos[1]);
+  // The type is that of the expanded operands: 0-dim ones do not give way.
+  Type type;
+  if (infos[0].elementType && infos[1].elementType)
+    type = promoteTypes(infos[0].elementType, true, infos[1].elementType, true);
   if (type && !isa<FloatType>(type))
     return rule.emitError() << "takes floating-point numbers, not " << type;
   auto dims = broadcastOperands(rule, infos);

@@ -233,6 +233,13 @@ LogicalResult Contraction::multiply(Step a, Step b, ArrayRef<int64_t> summed,
                                         "another operand")))
     return failure();
   result.type = a.type ? a.type : b.type;
+  // Where all extents that are summed are one it is an elementwise product.
+  if (llvm::none_of(summed, [&](int64_t dim) {
+        return a.dims[dim].getConstant() || b.dims[dim].getConstant();
+      })) {
+    result.strides.reset();
+    return success();
+  }
   // A bmm whose result is dense in the order of these dims.
   SmallVector<int64_t> memory;
   for (ArrayRef<int64_t> group : {ArrayRef(both), ArrayRef(left), summed,
@@ -251,7 +258,8 @@ LogicalResult Contraction::run(std::optional<ArrayRef<int64_t>> path) {
   int64_t outRank = static_cast<int64_t>(labels.result.size());
   int64_t rank = static_cast<int64_t>(order.size());
   ArrayRef<int64_t> pairs = path.value_or(ArrayRef<int64_t>());
-  if (path && pairs.size() != 2 * (numOperands - 1))
+  // The path of a single operand is one number.
+  if (path && pairs.size() != std::max<size_t>(2 * (numOperands - 1), 1))
     return rule.emitError() << "the path has " << pairs.size()
                             << " entries for " << numOperands << " operands";
   while (steps.size() > 1) {

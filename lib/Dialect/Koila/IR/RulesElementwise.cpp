@@ -24,8 +24,9 @@ std::optional<double> rules::getLiteralNumber(Operation *op, StringRef name) {
   auto integer = dyn_cast_or_null<IntegerAttr>(attr);
   if (!integer || OperatorArguments(op).getDynamic(name))
     return std::nullopt;
-  return integer.getType().isInteger(1) ? integer.getValue().getZExtValue()
-                                        : integer.getInt();
+  return integer.getType().isInteger(1)
+             ? double(integer.getValue().getZExtValue())
+             : double(integer.getInt());
 }
 
 bool rules::isInPlace(Operation *op) {

@@ -29,7 +29,9 @@ static LogicalResult checkBags(ShapeRule &rule, const indexing::Bags &bags,
                                const TensorInfo &weight,
                                const TensorInfo &indices,
                                const TensorInfo &offsets) {
-  if (failed(indexing::checkIndexType(rule, indices)) ||
+  bool empty = indices.hasRank() &&
+               indexing::countElements(rule, indices).isConstant(0);
+  if ((!empty && failed(indexing::checkIndexType(rule, indices))) ||
       failed(indexing::checkIndexType(rule, offsets)))
     return failure();
   if (weight.hasRank() && weight.getRank() != 2)

@@ -127,6 +127,8 @@ LogicalResult rules::inferSized(ShapeRule &rule, Value self) {
 }
 
 void rules::mixNumberOfSamples(BatchRule &rule) {
+  for (Value operand : rule.getOp()->getOperands())
+    (void)rule.fact(operand);
   rule.mix("the number of samples becomes values of the tensor; a tile has "
            "another number");
 }

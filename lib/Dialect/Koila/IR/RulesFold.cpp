@@ -57,6 +57,7 @@ LogicalResult indexing::inferPixelUnshuffle(ShapeRule &rule, Value self,
     return more;
   SmallVector<DimExpr> dims = *info.dims;
   size_t rank = dims.size();
+  bool empty = countElements(rule, info).isConstant(0);
   for (size_t dim : {rank - 2, rank - 1}) {
     if (isUneven(rule, dims[dim], factor))
       return rule.emitError() << "cannot split extent " << dims[dim]
@@ -64,6 +65,9 @@ LogicalResult indexing::inferPixelUnshuffle(ShapeRule &rule, Value self,
     dims[dim] = dims[dim].floorDiv(factor);
   }
   dims[rank - 3] = dims[rank - 3] * (factor * factor);
+  // An empty tensor is only copied.
+  if (empty)
+    dims = *info.dims;
   rule.setResult(0, packedLike(dims, info.elementType, info));
   return success();
 }
@@ -194,6 +198,14 @@ LogicalResult indexing::inferCol2im(ShapeRule &rule, Value self,
 void indexing::inferFoldBatch(BatchRule &rule, Value self, int64_t rank) {
   TensorInfo info = rule.tensor(self);
   BatchFact fact = rule.fact(self);
+  // Each channel becomes the rows of its blocks.
+  auto columns = dyn_cast<Im2colOp>(rule.getOp());
+  if (columns && fact.isAt() && info.hasRank() &&
+      fact.dim == info.getRank() - 3) {
+    for (int64_t extent : columns.getKernelSize())
+      fact.factor *= extent;
+    return rule.setResult(0, fact);
+  }
   if (fact.isFree() || !info.hasRank() || info.getRank() != rank ||
       fact.dim != 0)
     return mixSamples(rule, "the batch is a channel or spatial dim of blocks");

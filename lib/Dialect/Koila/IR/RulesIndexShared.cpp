@@ -167,10 +167,18 @@ LogicalResult indexing::checkSameType(ShapeRule &rule, const TensorInfo &self,
                           << self.elementType;
 }
 
+bool indexing::isPositive(DimExpr extent) {
+  bool data = false;
+  extent.forEachSymbol([&](StringRef name) { data |= name.starts_with("_"); });
+  if (data || extent.isConstant(0))
+    return false;
+  DimExpr one = DimExpr::constant(extent.getContext(), 1);
+  return proveAtMost(one, extent) == Proof::Yes;
+}
+
 LogicalResult indexing::checkSelects(ShapeRule &rule, DimExpr extent,
                                      DimExpr count) {
-  if (!extent || !count || !extent.isConstant(0) ||
-      proveAtMost(rule.constant(1), count) != Proof::Yes)
+  if (!extent || !count || !extent.isConstant(0) || !isPositive(count))
     return success();
   return rule.emitError() << "selects " << count
                           << " rows of a dim that has none";

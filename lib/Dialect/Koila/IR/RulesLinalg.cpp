@@ -21,11 +21,12 @@ static TensorInfo columnsFirst(ArrayRef<DimExpr> dims, Type type) {
   return info;
 }
 
-/// LAPACK has no code for integers.
+/// LAPACK has no code for integers and for floats of two bytes.
 static LogicalResult checkFloating(ShapeRule &rule, Type type) {
-  if (!type || !isa<IntegerType>(type))
+  if (!type || isa<ComplexType>(type) || type.isF32() || type.isF64())
     return success();
-  return rule.emitError() << "expects floating-point matrices, got " << type;
+  return rule.emitError() << "expects matrices of float32 or float64, got "
+                          << type;
 }
 
 LogicalResult rules::inferMatrixFunction(ShapeRule &rule, Value input,
@@ -140,6 +141,9 @@ LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
   info = TensorInfo::contiguous(ArrayRef(*a.dims).take_front(leading),
                                 info.elementType);
   auto vectors = takesVectors(a, b);
+  // A vector cannot stand on the left.
+  if (!vectors && !left)
+    vectors = false;
   if (!vectors)
     return finish();
   if (*vectors && !left)
@@ -177,6 +181,8 @@ void rules::inferSolveBatch(BatchRule &rule, Value matrix, Value rhs,
   if (!a.hasRank() || !b.hasRank())
     return rule.mix("the rank of an operand is unknown");
   auto vectors = takesVectors(a, b);
+  if (!vectors && !left)
+    vectors = false;
   if (!vectors)
     return rule.mix("the right side may be vectors or matrices");
   int64_t leading = a.getRank() - 2;

@@ -193,6 +193,12 @@ LogicalResult rules::inferElementwiseLoss(ShapeRule &rule, Loss loss) {
       return rule.emitError() << "a target of booleans cannot be subtracted";
     SmallVector<TensorInfo> others{self};
     llvm::append_range(others, weights);
+    // The weight of positives is multiplied into log_sigmoid(self).
+    auto logits = cast<BinaryCrossEntropyWithLogitsOp>(rule.getOp());
+    if (Value positive = logits.getPosWeight();
+        positive &&
+        failed(checkWritten(rule, self, {target, rule.tensor(positive)})))
+      return failure();
     if (failed(checkWritten(rule, target, others)))
       return failure();
     result = combine(target);
@@ -219,7 +225,7 @@ LogicalResult rules::inferElementwiseLoss(ShapeRule &rule, Loss loss) {
     if (failed(refuseBooleans(rule, self)) || failed(checkBroadcast()))
       return failure();
     result = combine(rule, target, combine(self));
-    result.elementType = getFloatType(self.elementType);
+    result.elementType = self.elementType;
     break;
   case Loss::MarginRanking:
     if (failed(refuseBooleans(rule, infos)) || failed(checkBroadcast()))

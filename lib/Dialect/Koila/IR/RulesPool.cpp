@@ -128,7 +128,12 @@ LogicalResult rules::inferWindowPool(ShapeRule &rule, Pool pool) {
   SmallVector<DimExpr> pooled;
   for (int64_t index = 0; index < rank; ++index) {
     DimExpr in = input.dim(input.getRank() - rank + index);
-    Window window = {(*kernel)[index], (*stride)[index], (*padding)[index],
+    DimExpr size = (*kernel)[index];
+    // pool3d_shape_check in aten/src/ATen/native/Pool.h forgets the padding.
+    if (isa<AvgPool3dOp>(op) && size && proveAtMost(size, in) == Proof::No)
+      return rule.emitError() << "the window is larger than the input in "
+                              << "spatial dim " << index;
+    Window window = {size, (*stride)[index], (*padding)[index],
                      dilation[index]};
     DimExpr out = getExtent(in, window, ceilMode && ceilMode.getValue());
     if (auto extent = out ? out.getConstant() : std::nullopt;
@@ -145,31 +150,14 @@ LogicalResult rules::inferWindowPool(ShapeRule &rule, Pool pool) {
 // Results of a given size
 //===----------------------------------------------------------------------===//
 
-/// The mean over the last dims, which stay with an extent of one.
+/// The mean over the last dims, which stay with an extent of one. Also of
+/// volumes, and of row-major layout otherwise.
 static TensorInfo makeMean(const TensorInfo &input, ArrayRef<DimExpr> pooled,
                            rules::PoolLayout layout) {
-  int64_t rank = pooled.size();
-  TensorInfo image = getImage(input, layout);
-  bool images = image.getRank() == rank + 2 +
-                                       (layout == rules::PoolLayout::AsImage);
-  Proof channelsLast =
-      images && image.getRank() >= 4 ? suggestsChannelsLast(image) : Proof::No;
-  TensorInfo result = makeResult(input, pooled, layout);
-  if (channelsLast == Proof::No) {
-    // The dims that are left keep their order in memory.
-    TensorInfo kept = input;
-    for (DimExpr &dim : llvm::MutableArrayRef<DimExpr>(*kept.dims).take_back(rank))
-      dim = pooled.front();
-    result.strides = computeElementwiseStrides(kept, *kept.dims);
-    return result;
-  }
-  SmallVector<DimExpr> dims(*image.dims);
-  for (DimExpr &dim : llvm::MutableArrayRef<DimExpr>(dims).drop_front(2))
-    dim = pooled.front();
-  result = makeImage(dims, input.elementType, channelsLast);
-  return layout == rules::PoolLayout::AsImage
-             ? squeeze(result, image.getRank() - 2)
-             : result;
+  return makeResult(input, pooled,
+                    layout == rules::PoolLayout::RowMajor
+                        ? rules::PoolLayout::AsInput
+                        : layout);
 }
 
 LogicalResult rules::inferAdaptivePool(ShapeRule &rule, Pool pool,
@@ -254,9 +242,9 @@ LogicalResult rules::inferMaxUnpool(ShapeRule &rule, int64_t rank) {
 
 void rules::inferPoolBatch(BatchRule &rule, int64_t spatialRank) {
   Operation *op = rule.getOp();
+  BatchFact fact = rule.fact(op->getOperand(0));
   if (argumentsFollowBatch(rule))
     return rule.mix("the size of a pool depends on the number of samples");
-  BatchFact fact = rule.fact(op->getOperand(0));
   if (isa<MaxUnpool2dOp, MaxUnpool3dOp>(op) &&
       !(rule.fact(op->getOperand(1)) == fact))
     return rule.mix("the tensor and the indices do not have the batch in one "

@@ -37,9 +37,10 @@ void rules::describeAdaptivePoolWorkspace(WorkspaceRule &rule, Value self,
   if (isa<Float16Type, BFloat16Type>(input->elementType)) {
     // Computed in float32, the sum and then the mean.
     auto copied = spatial::countBytes(input->numElements(), 8);
-    if (!copied)
-      return rule.setInexact("the input is too large to count");
-    rule.setTransient(4 * output->numElements() +
+    auto summed = spatial::countBytes(output->numElements(), 8);
+    if (!copied || !summed)
+      return rule.setInexact("the tensors are too large to count");
+    rule.setTransient(*summed / 2 +
                       std::max(*copied / 2, rule.getTransient()));
   }
   if (!input->elementType.isF32() && !input->elementType.isF64())

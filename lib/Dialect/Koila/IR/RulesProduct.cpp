@@ -172,6 +172,24 @@ void rules::inferMultiDotBatch(BatchRule &rule, ValueRange matrices) {
     inferLabelledBatch(rule, getChain(*ranks), factors);
 }
 
+LogicalResult rules::checkBilinear(ShapeRule &rule, Value lhs, Value rhs) {
+  TensorInfo left = rule.tensor(lhs), right = rule.tensor(rhs);
+  if (!left.hasRank() || !right.hasRank())
+    return success();
+  if (left.getRank() != right.getRank())
+    return rule.emitError() << "expects inputs of one rank, got "
+                            << left.getRank() << " and " << right.getRank();
+  for (int64_t dim = 0; dim < left.getRank() - 1; ++dim)
+    if (proveEqual(left.dim(dim), right.dim(dim)) == Proof::No)
+      return rule.emitError() << "has extents " << left.dim(dim).str()
+                              << " and " << right.dim(dim).str() << " in dim "
+                              << dim;
+  for (const TensorInfo &info : {left, right})
+    if (info.getRank() > 0 && info.dims->back().isConstant(0))
+      return rule.emitError() << "has an input without features";
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Products of each element with each
 //===----------------------------------------------------------------------===//
@@ -198,10 +216,14 @@ LogicalResult rules::inferOuter(ShapeRule &rule, Value lhs, Value rhs,
     if (!isa<TorchOperatorInterface>(rule.getOp()) ||
         !cast<TorchOperatorInterface>(rule.getOp()).isTied()) {
       result.elementType = common;
-      // Elementwise over what is added and both vectors (addr_ in
-      // aten/src/ATen/native/LinearAlgebra.cpp).
-      if (self.isContiguous() != Proof::Yes)
-        result.strides.reset();
+      // Elementwise over what is added, the one vector as a column and the
+      // other (build_addr_iter in aten/src/ATen/native/LinearAlgebra.cpp).
+      if (left.strides) {
+        left.dims->push_back(rule.constant(1));
+        left.strides->push_back(rule.constant(1));
+      }
+      result.strides =
+          computeElementwiseStrides({self, left, right}, *result.dims);
     }
   }
   rule.setResult(0, result);
@@ -214,18 +236,15 @@ static TensorInfo spread(const ShapeRule &rule, const TensorInfo &info,
                          int64_t rank, bool left) {
   TensorInfo result;
   result.dims.emplace();
-  if (info.strides)
-    result.strides.emplace();
-  DimExpr one = rule.constant(1);
   for (int64_t place = 0; place < rank; ++place) {
     int64_t dim = place - (rank - info.getRank());
-    for (bool own : {left, !left}) {
-      bool real = own && dim >= 0;
-      result.dims->push_back(real ? info.dim(dim) : one);
-      if (info.strides)
-        result.strides->push_back(real ? (*info.strides)[dim] : one);
-    }
+    for (bool own : {left, !left})
+      result.dims->push_back(own && dim >= 0 ? info.dim(dim)
+                                             : rule.constant(1));
   }
+  ViewStrides view = computeViewStrides(info, *result.dims);
+  if (view.possible == Proof::Yes)
+    result.strides = view.strides;
   return result;
 }
 
@@ -239,6 +258,9 @@ LogicalResult rules::inferKron(ShapeRule &rule, Value lhs, Value rhs) {
   // A product of interleaved dims, of which a view merges the pairs (kron in
   // aten/src/ATen/native/LinearAlgebra.cpp).
   int64_t rank = std::max(left.getRank(), right.getRank());
+  if (left.elementType && right.elementType)
+    result.elementType =
+        promoteTypes(left.elementType, rank != 0, right.elementType, rank != 0);
   TensorInfo a = spread(rule, left, rank, /*left=*/true);
   TensorInfo b = spread(rule, right, rank, /*left=*/false);
   SmallVector<DimExpr> dims;

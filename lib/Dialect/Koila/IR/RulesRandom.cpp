@@ -17,16 +17,34 @@ LogicalResult rules::checkReal(const ShapeRule &rule, Type type) {
                           << type;
 }
 
+/// The least and greatest value of an integer type.
+static std::pair<int64_t, int64_t> getBounds(IntegerType type) {
+  unsigned width = type.getWidth();
+  if (width == 1 || type.isUnsigned())
+    return {0, (int64_t(1) << width) - 1};
+  int64_t half = int64_t(1) << (width - 1);
+  return {-half, half - 1};
+}
+
 LogicalResult rules::checkDrawRange(const ShapeRule &rule, StringRef low,
-                                    StringRef high) {
+                                    StringRef high, Type type) {
   DimExpr from = rule.hasArgument(low) ? rule.integerArgument(low)
                                        : rule.constant(0);
   DimExpr to = rule.integerArgument(high);
   auto width = from && to ? (to - from).getConstant() : std::nullopt;
-  if (!width || *width > 0)
+  if (width && *width <= 0)
+    return rule.emitError() << "draws from an empty range, " << from.str()
+                            << " to " << to.str();
+  auto integer = dyn_cast_or_null<IntegerType>(type);
+  if (!integer || integer.getWidth() > 32)
     return success();
-  return rule.emitError() << "draws from an empty range, " << from.str()
-                          << " to " << to.str();
+  auto [least, greatest] = getBounds(integer);
+  for (auto [bound, past] : {std::pair(from, 0), std::pair(to, 1)})
+    if (auto value = bound ? bound.getConstant() : std::nullopt;
+        value && (*value - past < least || *value - past > greatest))
+      return rule.emitError() << "draws " << *value - past << ", which " << type
+                              << " does not hold";
+  return success();
 }
 
 LogicalResult rules::checkDeviation(const ShapeRule &rule,

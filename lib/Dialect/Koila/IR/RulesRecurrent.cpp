@@ -12,6 +12,20 @@ using rules::Recurrent;
 // Layers
 //===----------------------------------------------------------------------===//
 
+/// Everything that is multiplied has one type.
+static LogicalResult checkTypes(ShapeRule &rule, const Recurrent &layer) {
+  Type type = rule.tensor(layer.input).elementType;
+  if (failed(rules::checkOneElementType(
+          rule, type, rule.tensor(layer.hidden[0]).elementType,
+          "the hidden state")))
+    return failure();
+  for (Value param : layer.params)
+    if (failed(rules::checkOneElementType(rule, type,
+                                          rule.tensor(param).elementType)))
+      return failure();
+  return success();
+}
+
 /// The extent of a known dim; null if the rank is unknown.
 static DimExpr getDim(const TensorInfo &info, int64_t dim) {
   return info.hasRank() && dim < info.getRank() ? info.dim(dim) : DimExpr();
@@ -67,6 +81,8 @@ LogicalResult rules::inferRecurrent(ShapeRule &rule, const Recurrent &layer) {
   if (layer.hidden.size() != states)
     return rule.emitError() << "expects " << states << " hidden states, got "
                             << layer.hidden.size();
+  if (failed(checkTypes(rule, layer)))
+    return failure();
   TensorInfo first = rule.tensor(layer.hidden[0]);
   for (auto [index, state] : llvm::enumerate(layer.hidden))
     if (TensorInfo info = rule.tensor(state); info.hasRank()) {
@@ -152,6 +168,8 @@ LogicalResult rules::inferCell(ShapeRule &rule, const Recurrent &cell) {
   if (cell.hidden.size() != states)
     return rule.emitError() << "expects " << states << " hidden states, got "
                             << cell.hidden.size();
+  if (failed(checkTypes(rule, cell)))
+    return failure();
   TensorInfo hidden = rule.tensor(cell.hidden[0]);
   for (const TensorInfo &info : {input, hidden, weight, recurrent})
     if (info.hasRank() && info.getRank() != 2)
@@ -184,6 +202,11 @@ LogicalResult rules::inferCell(ShapeRule &rule, const Recurrent &cell) {
       result.strides = computeElementwiseStrides({hidden, result},
                                                  *hidden.dims);
   }
+  // An LSTM computes with the state of its cell, whose type may be wider.
+  if (states == 2 && result.hasRank() && result.elementType)
+    if (Type own = rule.tensor(cell.hidden[1]).elementType)
+      result.elementType =
+          promoteTypes(result.elementType, true, own, true);
   for (size_t index = 0; index < states; ++index)
     rule.setResult(index, result);
   return success();

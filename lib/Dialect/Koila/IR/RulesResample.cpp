@@ -90,6 +90,7 @@ LogicalResult rules::inferResize(ShapeRule &rule, int64_t rank) {
 }
 
 void rules::inferResizeBatch(BatchRule &rule, int64_t rank) {
+  (void)rule.fact(rule.getOp()->getOperand(0));
   if (argumentsFollowBatch(rule))
     return rule.mix("the size of an image depends on the number of samples");
   inferTrailingBatch(rule, rule.getOp()->getOperand(0), rank);
@@ -107,10 +108,6 @@ LogicalResult rules::inferGridSampler(ShapeRule &rule, int64_t rank) {
   TensorInfo result;
   result.elementType = input.elementType;
   rule.setResult(0, result);
-  if (input.elementType && grid.elementType &&
-      input.elementType != grid.elementType)
-    return rule.emitError() << "input is " << input.elementType
-                            << ", the grid is " << grid.elementType;
   int64_t least = rank ? rank + 2 : 4, most = rank ? rank + 2 : 5;
   if (failed(checkRank(rule, input, least, most)) ||
       failed(checkRank(rule, grid, least, most)))
@@ -136,6 +133,12 @@ LogicalResult rules::inferGridSampler(ShapeRule &rule, int64_t rank) {
       return rule.emitError() << "samples an image with an empty dim " << dim;
   SmallVector<DimExpr> dims = {input.dim(0), input.dim(1)};
   dims.append(grid.dims->begin() + 1, grid.dims->end() - 1);
+  // The kernel reads the types, if it runs.
+  if (input.elementType && grid.elementType &&
+      input.elementType != grid.elementType &&
+      llvm::none_of(dims, [](DimExpr dim) { return dim.isConstant(0); }))
+    return rule.emitError() << "input is " << input.elementType
+                            << ", the grid is " << grid.elementType;
   rule.setResult(0, makeImage(dims, input.elementType, Proof::No));
   return success();
 }

@@ -14,6 +14,8 @@ static LogicalResult checkNoOverlap(ShapeRule &rule, const TensorInfo &info) {
   auto op = dyn_cast<TorchOperatorInterface>(rule.getOp());
   if (!op || !op.isTied() || !info.hasRank() || !info.strides)
     return success();
+  if (indexing::countElements(rule, info).isConstant(0))
+    return success();
   for (auto [extent, stride] : llvm::zip_equal(*info.dims, *info.strides))
     if (stride.isConstant(0) && extent.getConstant().value_or(0) > 1)
       return rule.emitError() << "writes in place into an expanded tensor";
@@ -33,7 +35,9 @@ LogicalResult indexing::inferScatter(ShapeRule &rule, Value self, int64_t dim,
       failed(checkSameType(rule, info, from)) ||
       failed(checkNoOverlap(rule, info)))
     return failure();
-  if (!modes.empty() && !llvm::is_contained(modes, reduce))
+  // Of a number the mode is not looked at (measured).
+  if (info.hasRank() && info.getRank() > 0 && !modes.empty() &&
+      !llvm::is_contained(modes, reduce))
     return rule.emitError() << "reduce is no '" << reduce << "'";
   if (info.hasRank() && rows.hasRank() && !empty) {
     int64_t rank = std::max<int64_t>(info.getRank(), 1);

@@ -6,6 +6,9 @@ using namespace mlir;
 using namespace koila;
 
 void rules::mixAll(BatchRule &rule) {
+  // Every operand is asked: this holds wherever the batch is.
+  for (Value operand : rule.getOp()->getOperands())
+    (void)rule.fact(operand);
   rule.mix(getOperatorName(rule.getOp()) + " of all elements mixes samples");
 }
 

@@ -197,6 +197,11 @@ LogicalResult rules::inferFourier(ShapeRule &rule, Value self, Fourier kind) {
                             << input.getRank() << ", or given twice";
   if (dims->empty() && kind != Fourier::Complex)
     return rule.emitError() << "transforms no dim";
+  // MKL refuses to transform nothing.
+  for (int64_t dim = 0; dim < input.getRank() && !dims->empty(); ++dim)
+    if (!llvm::is_contained(*dims, dim) && input.dim(dim).isConstant(0))
+      return rule.emitError() << "transforms nothing: dim " << dim
+                              << " is empty";
   auto sizes = getSizes(rule, dims->size());
   if (failed(sizes))
     return failure();
@@ -291,10 +296,20 @@ LogicalResult rules::inferShift(ShapeRule &rule, Value self) {
     rule.setResult(0, info);
     return success();
   }
+  if (info.getRank() == 0)
+    return rule.emitError() << "expects rank 1 or more, got 0";
   if (!getDims(rule.getOp(), info.getRank()))
     return rule.emitError() << "a dim is out of range for rank "
                             << info.getRank() << ", or given twice";
-  rule.setResult(0, TensorInfo::contiguous(*info.dims, info.elementType));
+  TensorInfo result = TensorInfo::contiguous(*info.dims, info.elementType);
+  // Pieces are joined again; cat keeps channels last.
+  if (info.getRank() > 3 && info.isContiguous() != Proof::Yes) {
+    if (info.isChannelsLast() == Proof::Yes)
+      result = TensorInfo::channelsLast(*info.dims, info.elementType);
+    else
+      result.strides.reset();
+  }
+  rule.setResult(0, result);
   return success();
 }
 

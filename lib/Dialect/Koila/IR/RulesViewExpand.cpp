@@ -5,6 +5,13 @@
 using namespace mlir;
 using namespace koila;
 
+static InFlightDiagnostic emitBakedIn(const ShapeRule &rule, DimExpr extent,
+                                      DimExpr size, int64_t dim) {
+  return rule.emitError() << "cannot expand extent " << extent.str() << " to "
+                          << size.str() << " in dim " << dim
+                          << ": a number was baked in by tracing";
+}
+
 /// `info` expanded to `sizes`. Source: inferExpandGeometry in
 /// aten/src/ATen/ExpandUtils.cpp.
 static FailureOr<TensorInfo> expandTo(ShapeRule &rule, const TensorInfo &info,
@@ -38,13 +45,12 @@ static FailureOr<TensorInfo> expandTo(ShapeRule &rule, const TensorInfo &info,
       if (wanted && *wanted != *given)
         return rule.emitError() << "cannot expand extent " << *given << " to "
                                 << *wanted << " in dim " << dim;
+      if (size && !wanted && rules::isBakedIn(rule.getOp(), size, *given))
+        return emitBakedIn(rule, extent, size, dim);
       size = extent;
-    } else if (wanted && !given && rules::hasOnlyNamedSymbols(extent) &&
-               proveEqual(rules::substituteFixed(rule.getOp(), extent), size) !=
-                   Proof::Yes) {
-      return rule.emitError()
-             << "cannot expand extent " << extent.str() << " to " << *wanted
-             << " in dim " << dim << ": a size was baked in by tracing";
+    } else if (wanted && !given &&
+               rules::isBakedIn(rule.getOp(), extent, *wanted)) {
+      return emitBakedIn(rule, extent, size, dim);
     }
     // A symbol is an extent of two or more, so the elements are there.
     if (given && *given == 1 && !(size && size.isConstant(1)))

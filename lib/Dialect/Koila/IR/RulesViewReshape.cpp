@@ -44,7 +44,12 @@ static LogicalResult checkCount(ShapeRule &rule, DimExpr sizes,
     return rule.emitError() << "sizes hold " << held.str()
                             << " elements, the operand has " << there.str();
   auto heldCount = held.getConstant(), thereCount = there.getConstant();
-  // Both known and equal, or open on both sides.
+  // Open on both sides: B*12 is never B*6. Symbols are one or more.
+  if (!heldCount && !thereCount && rules::hasOnlyNamedSymbols(held - there) &&
+      (proveAtMost(held + 1, there) == Proof::Yes ||
+       proveAtMost(there + 1, held) == Proof::Yes))
+    return rule.emitError() << "sizes hold " << held.str()
+                            << " elements, the operand has " << there.str();
   if (heldCount.has_value() == thereCount.has_value())
     return success();
   DimExpr open = heldCount ? there : held;
@@ -100,14 +105,30 @@ resolveSizes(ShapeRule &rule, DimExpr total, ArrayRef<DimExpr> sizes) {
 // Shapes
 //===----------------------------------------------------------------------===//
 
+/// A polynomial over symbols that the user named. Two of these that differ are
+/// not the same extent; other expressions may be.
+static bool isPlain(DimExpr expr) {
+  return expr &&
+         llvm::all_of(expr.getAttr().getMonomials(), [](ArrayAttr monomial) {
+           return llvm::all_of(monomial, [](Attribute atom) {
+             auto symbol = dyn_cast<StringAttr>(atom);
+             return symbol && !symbol.getValue().starts_with("_");
+           });
+         });
+}
+
 /// As computeViewStrides; a symbol with only one value may be met as a number.
 static ViewStrides getViewStrides(Operation *op, const TensorInfo &info,
                                   const TensorInfo &result) {
   ViewStrides view = computeViewStrides(info, *result.dims);
   if (view.possible == Proof::Yes)
     return view;
-  return computeViewStrides(rules::substituteFixed(op, info),
+  view = computeViewStrides(rules::substituteFixed(op, info),
                             *rules::substituteFixed(op, result).dims);
+  if (view.possible == Proof::No && !(llvm::all_of(*info.dims, isPlain) &&
+                                      llvm::all_of(*result.dims, isPlain)))
+    view.possible = Proof::Unknown;
+  return view;
 }
 
 /// Sets the result: `self` with these extents.

@@ -158,13 +158,19 @@ rules::inferSplit(ShapeRule &rule, Value self, int64_t dim,
 
 void rules::inferSplitBatch(BatchRule &rule, Value self, int64_t dim) {
   BatchFact fact = rule.fact(self);
-  if (hasBatchArgument(rule))
-    return rule.mix("splits by a size computed from the number of samples");
+  bool computed = hasBatchArgument(rule);
   TensorInfo info = rule.tensor(self);
+  TensorInfo first = rule.tensor(rule.getOp()->getResult(0));
   auto normal = info.hasRank() ? normalizeDim(dim, info.getRank())
                                : std::nullopt;
-  if (!fact.isAt() || !normal)
+  if (!fact.isAt() || !normal || !first.hasRank() || info.getRank() == 0)
     return rule.mix("the rank of the operand is unknown");
+  // One part is the whole.
+  if (rule.getOp()->getNumResults() == 1 &&
+      info.dim(*normal) == first.dim(*normal))
+    return rule.setResult(0, fact);
+  if (computed)
+    return rule.mix("splits by a size computed from the number of samples");
   if (fact.dim == *normal)
     return rule.mix("splits along the batch dim, so that the parts hold "
                     "different samples");

@@ -76,6 +76,11 @@ bool rules::hasOnlyNamedSymbols(DimExpr expr) {
   return named;
 }
 
+bool rules::isBakedIn(Operation *op, DimExpr extent, int64_t number) {
+  return hasOnlyNamedSymbols(extent) &&
+         !substituteFixed(op, extent).isConstant(number);
+}
+
 //===----------------------------------------------------------------------===//
 // Signs
 //===----------------------------------------------------------------------===//

@@ -26,7 +26,7 @@ void inferAttentionBatch(BatchRule &rule, const Attention &attention);
 
 /// A whole layer of attention of a sequence to itself.
 struct AttentionLayer {
-  mlir::Value input, weight, bias, mask;
+  mlir::Value input, weight, bias, projection, projectionBias, mask;
   /// The operands that are the sequence.
   llvm::SmallVector<mlir::Value> inputs;
   int64_t width = 0, heads = 1;

@@ -78,7 +78,8 @@ def Koila_NativeMultiHeadAttentionOp : Koila_AttentionLayerOp<"_native_multi_hea
        AnyTensor:$proj_weight, AnyTensor:$proj_bias, Koila_OptionalTensor:$mask,
        BoolAttr:$need_weights, BoolAttr:$average_attn_weights,
        OptionalAttr<I64Attr>:$mask_type),
-  "{getQuery(), getQkvWeight(), getQkvBias(), getMask(), "
+  "{getQuery(), getQkvWeight(), getQkvBias(), "
+  "getProjWeight(), getProjBias(), getMask(), "
   "{getQuery(), getKey(), getValue()}, static_cast<int64_t>(getEmbedDim()), "
   "static_cast<int64_t>(getNumHead()), getMaskType(), getNeedWeights(), "
   "getAverageAttnWeights()}"> {
@@ -94,7 +95,8 @@ def Koila_TransformerEncoderLayerFwdOp : Koila_AttentionLayerOp<"_transformer_en
        AnyTensor:$ffn_weight_1, AnyTensor:$ffn_bias_1, AnyTensor:$ffn_weight_2,
        AnyTensor:$ffn_bias_2, Koila_OptionalTensor:$mask,
        OptionalAttr<I64Attr>:$mask_type),
-  "{getSrc(), getQkvWeight(), getQkvBias(), getMask(), {getSrc()}, "
+  "{getSrc(), getQkvWeight(), getQkvBias(), "
+  "getProjWeight(), getProjBias(), getMask(), {getSrc()}, "
   "static_cast<int64_t>(getEmbedDim()), static_cast<int64_t>(getNumHeads()), "
   "getMaskType()}">;
 

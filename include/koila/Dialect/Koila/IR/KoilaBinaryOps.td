@@ -175,14 +175,21 @@ def Koila_HeavisideOp : Koila_ElementwiseOp<"heaviside",
   "aten::heaviside_(Tensor(a!) self, Tensor values) -> Tensor(a!)",
   (ins AnyTensor:$self, AnyTensor:$values), (ins), (ins), "Common", "c", "",
   ", .sameTypes = true">;
-def Koila_ComplexOp : Koila_ElementwiseOp<"complex",
-  "aten::complex(Tensor real, Tensor imag) -> Tensor", "",
-  (ins AnyTensor:$real, AnyTensor:$imag), (ins), (ins), "Complex", "bic", "",
-  ", .sameTypes = true">;
-def Koila_PolarOp : Koila_ElementwiseOp<"polar",
-  "aten::polar(Tensor abs, Tensor angle) -> Tensor", "",
-  (ins AnyTensor:$abs, AnyTensor:$angle), (ins), (ins), "Complex", "bic", "",
-  ", .sameTypes = true">;
+/// A complex number of two real ones (ComplexFunctions.cpp).
+class Koila_PartsOp<string name, string first, string second, dag parts>
+    : Koila_ElementwiseOp<name,
+        "aten::" # name # "(Tensor " # first # ", Tensor " # second # ") -> Tensor",
+        "", parts, (ins), (ins), "Complex", "bic", "", ", .sameTypes = true"> {
+  let check = [{
+    ::mlir::Type element = rule.tensor(getOperand(0)).elementType;
+    if (element && element.isBF16())
+      return rule.emitError() << "is not defined for elements of type bf16";
+  }];
+}
+def Koila_ComplexOp : Koila_PartsOp<"complex", "real", "imag",
+                                    (ins AnyTensor:$real, AnyTensor:$imag)>;
+def Koila_PolarOp : Koila_PartsOp<"polar", "abs", "angle",
+                                  (ins AnyTensor:$abs, AnyTensor:$angle)>;
 
 //===----------------------------------------------------------------------===//
 // Extrema, comparisons, logic

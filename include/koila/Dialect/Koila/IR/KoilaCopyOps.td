@@ -31,6 +31,7 @@ class Koila_CastOp<string mnemonic, string name, string parameters, dag args,
   }];
 }
 
+// `(a|b)` is what LibTorch spells `(b|a)`: the order of a set.
 defvar Koila_CopyFlagArgs = (ins BoolAttr:$non_blocking, BoolAttr:$copy);
 defvar Koila_CopyFlags = "bool non_blocking=False, bool copy=False";
 defvar Koila_ToArgs = !con(Koila_CopyFlagArgs,
@@ -58,23 +59,23 @@ def Koila_ToPrimDeviceOp : Koila_CastOp<"to_prim_Device", "to.prim_Device",
   !strconcat("Tensor(a) self, Device? device, int? dtype=None, ", Koila_CopyFlags),
   !con((ins AnyTensor:$self, OptionalAttr<DictionaryAttr>:$device,
             OptionalAttr<I64Attr>:$dtype), Koila_CopyFlagArgs),
-  "Tensor(b|a)">;
+  "Tensor(a|b)">;
 def Koila_ToPrimDtypeOp : Koila_CastOp<"to_prim_dtype", "to.prim_dtype",
   !strconcat("Tensor(a) self, int? dtype=None, ", Koila_CopyFlags),
   !con((ins AnyTensor:$self, OptionalAttr<I64Attr>:$dtype),
-       Koila_CopyFlagArgs), "Tensor(b|a)">;
+       Koila_CopyFlagArgs), "Tensor(a|b)">;
 def Koila_ToPrimOtherOp : Koila_CastOp<"to_prim_other", "to.prim_other",
   !strconcat("Tensor(a) self, ", Koila_CopyFlags),
-  !con((ins AnyTensor:$self), Koila_CopyFlagArgs), "Tensor(b|a)">;
+  !con((ins AnyTensor:$self), Koila_CopyFlagArgs), "Tensor(a|b)">;
 def Koila_TypeAsOp : Koila_CastOp<"type_as", "type_as",
   "Tensor self, Tensor other", (ins AnyTensor:$self, AnyTensor:$other),
   "Tensor">;
 def Koila_AsTensorOp : Koila_CastOp<"as_tensor", "as_tensor",
   "Tensor(a) data, *, ScalarType? dtype=None, Device? device=None",
   (ins AnyTensor:$data, OptionalAttr<I64Attr>:$dtype,
-       OptionalAttr<DictionaryAttr>:$device), "Tensor(b|a)">;
+       OptionalAttr<DictionaryAttr>:$device), "Tensor(a|b)">;
 def Koila_CpuOp : Koila_CastOp<"cpu", "cpu", "Tensor(a) self",
-  (ins AnyTensor:$self), "Tensor(b|a)">;
+  (ins AnyTensor:$self), "Tensor(a|b)">;
 def Koila_LiftFreshOp : Koila_CastOp<"lift_fresh", "lift_fresh",
   "Tensor(a) self", (ins AnyTensor:$self)>;
 

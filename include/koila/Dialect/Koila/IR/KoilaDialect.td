@@ -39,9 +39,8 @@ def Koila_Dialect : Dialect {
     /// passes read only these.
     static constexpr ::llvm::StringLiteral kNameAttr = "koila.name";
     static constexpr ::llvm::StringLiteral kDimsAttr = "koila.dims";
-    /// Of a tuple, list or dict: per element a dictionary with `type`, `dims`
-    /// and, in a dict, `key`.
-    static constexpr ::llvm::StringLiteral kElementsAttr = "koila.elements";
+    /// What a literal or container argument is given as.
+    static constexpr ::llvm::StringLiteral kValueAttr = "koila.value";
     static constexpr ::llvm::StringLiteral kRangeAttr = "koila.range";
     static constexpr ::llvm::StringLiteral kRequiresGradAttr =
         "koila.requires_grad";

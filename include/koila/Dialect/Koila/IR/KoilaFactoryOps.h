@@ -37,9 +37,10 @@ llvm::LogicalResult inferListTensor(ShapeRule &rule);
 
 /// Refuses integers, of which there are no continuous draws.
 llvm::LogicalResult checkReal(const ShapeRule &rule, mlir::Type type);
-/// Refuses an empty range of integers; a missing `low` is zero.
+/// Refuses a range of integers that is empty or not of the type; a missing
+/// `low` is zero.
 llvm::LogicalResult checkDrawRange(const ShapeRule &rule, llvm::StringRef low,
-                                   llvm::StringRef high);
+                                   llvm::StringRef high, mlir::Type type);
 llvm::LogicalResult checkDeviation(const ShapeRule &rule,
                                    const llvm::APFloat &deviation);
 /// Of the tensors that mean and deviation are, the mean first.

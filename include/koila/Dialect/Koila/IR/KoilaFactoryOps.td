@@ -297,7 +297,9 @@ defvar Koila_CheckRealDtype = [{
       return ::mlir::failure();
 }];
 defvar Koila_CheckDrawRange = [{
-    if (::mlir::failed(::koila::rules::checkDrawRange(rule, "low", "high")))
+    if (::mlir::failed(::koila::rules::checkDrawRange(
+            rule, "low", "high",
+            ::koila::rules::getDtype(getOperation(), {}))))
       return ::mlir::failure();
 }];
 defvar Koila_IntOptions =
@@ -348,15 +350,22 @@ defvar Koila_CheckRealLike = [{
                       getOperation(), rule.tensor(getSelf()).elementType))))
       return ::mlir::failure();
 }];
+defvar Koila_CheckDrawRangeLike = [{
+    if (::mlir::failed(::koila::rules::checkDrawRange(
+            rule, "low", "high",
+            ::koila::rules::getDtype(
+                getOperation(), rule.tensor(getSelf()).elementType))))
+      return ::mlir::failure();
+}];
 def Koila_RandLikeOp : Koila_RandomLikeOp<"rand_like", "rand_like", "", (ins),
   Koila_CheckRealLike>;
 def Koila_RandnLikeOp : Koila_RandomLikeOp<"randn_like", "randn_like", "",
   (ins), Koila_CheckRealLike>;
 def Koila_RandintLikeOp : Koila_RandomLikeOp<"randint_like", "randint_like",
-  "SymInt high, ", (ins I64Attr:$high), Koila_CheckDrawRange>;
+  "SymInt high, ", (ins I64Attr:$high), Koila_CheckDrawRangeLike>;
 def Koila_RandintLikeLowOp : Koila_RandomLikeOp<"randint_like_low_dtype",
   "randint_like.low_dtype", "SymInt low, SymInt high, ",
-  (ins I64Attr:$low, I64Attr:$high), Koila_CheckDrawRange>;
+  (ins I64Attr:$low, I64Attr:$high), Koila_CheckDrawRangeLike>;
 
 /// Draws of the shape and element type of `self`. Of the values of `self` only
 /// bernoulli and poisson read any. In place, or with the layout `format`.
@@ -434,7 +443,8 @@ class Koila_DrawIntegersOp<string mnemonic, string overload, string parameters,
             "*, Generator? generator=None) -> Tensor",
         "aten::random_" # overload # "(Tensor(a!) self, " # parameters #
             "*, Generator? generator=None) -> Tensor(a!)", args, [{
-    if (::mlir::failed(::koila::rules::checkDrawRange(rule, "from", "to")))
+    if (::mlir::failed(::koila::rules::checkDrawRange(
+            rule, "from", "to", rule.tensor(getSelf()).elementType)))
       return ::mlir::failure();
   }]>;
 def Koila_RandomOp : Koila_DrawIntegersOp<"random", "", "", (ins)>;

@@ -41,6 +41,9 @@ llvm::LogicalResult checkIndexType(ShapeRule &rule, const TensorInfo &index,
                                    bool allowsInt32 = true);
 llvm::LogicalResult checkSameType(ShapeRule &rule, const TensorInfo &self,
                                   const TensorInfo &other);
+/// Whether there are rows for every batch but none at all; what data decides
+/// may be zero.
+bool isPositive(DimExpr extent);
 /// Refuses to take `count` rows out of a dim that has none.
 llvm::LogicalResult checkSelects(ShapeRule &rule, DimExpr extent,
                                  DimExpr count);

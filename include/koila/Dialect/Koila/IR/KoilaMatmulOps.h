@@ -73,6 +73,9 @@ llvm::LogicalResult checkAdded(ShapeRule &rule, const TensorInfo &added,
 /// The bytes that addmm holds inside, as measured.
 void describeAddmmWorkspace(WorkspaceRule &rule, mlir::Value mat1);
 
+/// The leading dims of the inputs are the same ones, and features are needed.
+llvm::LogicalResult checkBilinear(ShapeRule &rule, mlir::Value lhs,
+                                  mlir::Value rhs);
 llvm::LogicalResult inferMatmul(ShapeRule &rule, mlir::Value lhs,
                                 mlir::Value rhs);
 void inferMatmulBatch(BatchRule &rule, mlir::Value lhs, mlir::Value rhs);

@@ -71,7 +71,15 @@ def Koila_BilinearOp : Koila_ProductOp<"bilinear",
   "aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor", "",
   (ins AnyTensor:$input1, AnyTensor:$input2, AnyTensor:$weight,
        Koila_OptionalTensor:$bias),
-  [{{getInput1(), getInput2(), getWeight()}, "...i,...j,oij->...o", getBias()}]>;
+  [{{getInput1(), getInput2(), getWeight()}, "...i,...j,oij->...o", getBias()}]> {
+  let shapeRule = [{
+    if (failed(::koila::rules::checkBilinear(rule, getInput1(), getInput2())))
+      return ::mlir::failure();
+    return ::koila::rules::inferProduct(
+        rule, {{getInput1(), getInput2(), getWeight()}, "...i,...j,oij->...o",
+               getBias()});
+  }];
+}
 
 def Koila_AddmmOp : Koila_ProductOp<"addmm",
   "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",

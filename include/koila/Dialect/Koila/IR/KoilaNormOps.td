@@ -191,26 +191,6 @@ def Koila_FeatureDropoutOp : Koila_DropoutFamilyOp<"feature_dropout">;
 def Koila_AlphaDropoutOp : Koila_DropoutFamilyOp<"alpha_dropout">;
 def Koila_FeatureAlphaDropoutOp : Koila_DropoutFamilyOp<"feature_alpha_dropout">;
 
-def Koila_NativeDropoutOp : Koila_RuledOp<"native_dropout",
-  "aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)",
-  "", [], "getTrain() == std::optional<bool>(false)"> {
-  let description = [{
-    Outside training a copy and a mask of ones. In training it draws random
-    numbers and is not built from a file.
-  }];
-  let arguments = (ins AnyTensor:$input, F64Attr:$p, OptionalAttr<BoolAttr>:$train);
-  let results = (outs AnyTensor:$result, AnyTensor:$mask);
-  let shapeRule = [{
-    ::koila::TensorInfo info = rule.tensor(getInput());
-    info.strides = ::koila::computePreservedStrides(info);
-    rule.setResult(0, info);
-    info.elementType = ::mlir::IntegerType::get(getContext(), 1);
-    rule.setResult(1, info);
-    return ::mlir::success();
-  }];
-  let batchRule = "rule.setAll(rule.fact(getInput()));";
-}
-
 def Koila_RenormOp : Koila_RuledOp<"renorm",
   "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",
   "aten::renorm_(Tensor(a!) self, Scalar p, int dim, Scalar maxnorm) -> Tensor(a!)"> {

@@ -139,6 +139,9 @@ TensorInfo substituteFixed(mlir::Operation *op, TensorInfo info);
 /// Whether all symbols of `expr` are ones that the user named: only these are
 /// unknown because the user leaves them open.
 bool hasOnlyNamedSymbols(DimExpr expr);
+/// Whether a symbolic extent can equal the number only at some value of a
+/// symbol that the user left open, so that tracing wrote the number.
+bool isBakedIn(mlir::Operation *op, DimExpr extent, int64_t number);
 /// Whether all values are zero or more, given that extents are. The value of
 /// an integer that nothing is known of may be negative.
 bool isNonNegative(DimExpr expr);

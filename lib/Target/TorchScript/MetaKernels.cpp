@@ -1,0 +1,126 @@
+//===- MetaKernels.cpp - Operators run on shapes --------------------------===//
+//
+// Tensors of the Meta device have sizes, strides and a type, and no memory, so
+// that an operator on them costs microseconds. Not every operator has such a
+// kernel in C++.
+//
+//===----------------------------------------------------------------------===//
+
+#include "MetaKernels.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+#include <ATen/ATen.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+using namespace koila::torchscript;
+namespace json = llvm::json;
+namespace tj = torch::jit;
+
+/// The value of an argument of that type; none if it cannot be one.
+static std::optional<c10::IValue> decode(const json::Object &argument,
+                                         c10::TypePtr type) {
+  if (auto optional = type->cast<c10::OptionalType>())
+    type = optional->getElementType();
+  if (const json::Object *tensor = argument.getObject("tensor")) {
+    std::vector<int64_t> dims;
+    const json::Array *given = tensor->getArray("dims");
+    auto dtype = tensor->getInteger("dtype");
+    if (!given || !dtype)
+      return std::nullopt;
+    for (const json::Value &dim : *given)
+      dims.push_back(dim.getAsInteger().value_or(0));
+    return at::empty(dims, at::device(at::kMeta).dtype(
+                               static_cast<at::ScalarType>(*dtype)));
+  }
+  if (argument.getString("device"))
+    return c10::Device(at::kMeta);
+  if (auto number = argument.getNumber("float"))
+    return c10::IValue(*number);
+  if (const json::Array *list = argument.getArray("list")) {
+    auto listType = type->cast<c10::ListType>();
+    c10::TypePtr element =
+        listType ? listType->getElementType() : c10::AnyType::get();
+    if (element->kind() == c10::TypeKind::SymIntType)
+      element = c10::IntType::get();
+    c10::impl::GenericList values(element);
+    for (const json::Value &entry : *list) {
+      const json::Object *object = entry.getAsObject();
+      std::optional<c10::IValue> value =
+          object ? decode(*object, element) : std::nullopt;
+      if (!value)
+        return std::nullopt;
+      values.push_back(*value);
+    }
+    return c10::IValue(values);
+  }
+  const json::Value *literal = argument.get("value");
+  if (!literal)
+    return std::nullopt;
+  if (literal->getAsNull())
+    return c10::IValue();
+  if (auto flag = literal->getAsBoolean())
+    return c10::IValue(*flag);
+  if (auto text = literal->getAsString())
+    return c10::IValue(text->str());
+  if (auto integer = literal->getAsInteger())
+    return type->kind() == c10::TypeKind::FloatType
+               ? c10::IValue(static_cast<double>(*integer))
+               : c10::IValue(*integer);
+  return std::nullopt;
+}
+
+static json::Value encode(const c10::IValue &value) {
+  if (!value.isTensor() || !value.toTensor().defined())
+    return nullptr;
+  const at::Tensor &tensor = value.toTensor();
+  // A result in real memory does not follow from shapes.
+  if (!tensor.is_meta())
+    return nullptr;
+  json::Array dims;
+  for (int64_t extent : tensor.sizes())
+    dims.push_back(extent);
+  return json::Object{{"dims", std::move(dims)},
+                      {"dtype", static_cast<int64_t>(tensor.scalar_type())},
+                      {"contiguous", tensor.is_contiguous()}};
+}
+
+std::optional<std::string> koila::torchscript::runMeta(llvm::StringRef request) {
+  auto parsed = json::parse(request);
+  if (!parsed) {
+    llvm::consumeError(parsed.takeError());
+    return std::nullopt;
+  }
+  const json::Object *object = parsed->getAsObject();
+  auto callee = object ? object->getString("callee") : std::nullopt;
+  const json::Array *arguments = object ? object->getArray("arguments") : nullptr;
+  if (!callee || !arguments)
+    return std::nullopt;
+  auto [name, overload] = callee->split('.');
+  auto handle = c10::Dispatcher::singleton().findSchema(
+      {name.str(), overload.str()});
+  if (!handle || handle->schema().is_vararg() ||
+      handle->schema().arguments().size() != arguments->size())
+    return std::nullopt;
+  tj::Stack stack;
+  for (auto [argument, schema] :
+       llvm::zip(*arguments, handle->schema().arguments())) {
+    const json::Object *given = argument.getAsObject();
+    auto value = given ? decode(*given, schema.type()) : std::nullopt;
+    if (!value)
+      return std::nullopt;
+    stack.push_back(std::move(*value));
+  }
+  at::NoGradGuard noGrad;
+  try {
+    handle->callBoxed(stack);
+  } catch (const std::exception &) {
+    return std::nullopt;
+  }
+  json::Array results;
+  for (const c10::IValue &value : stack)
+    results.push_back(encode(value));
+  std::string text;
+  llvm::raw_string_ostream(text) << json::Value(std::move(results));
+  return text;
+}
