@@ -187,13 +187,14 @@ static Proof isResultChannelsLast(TensorInfo input, TensorInfo weight) {
   if (lhs == Proof::No && rhs == Proof::No)
     return Proof::No;
   // Only oneDNN keeps volumes channels-last, and float32 is its choice by
-  // size; a complex convolution is put together from real ones.
-  Type type = input.elementType;
-  bool reduced = type && isa<Float16Type, BFloat16Type>(type);
-  if (input.getRank() == 5 && type && !type.isF32() && !reduced)
-    return Proof::No;
-  if (!type || input.getRank() == 5 || isa<ComplexType>(type))
-    return Proof::Unknown;
+  // size. A complex convolution is made of real ones.
+  if (input.getRank() == 5) {
+    Type type = input.elementType;
+    if (auto complex = dyn_cast_or_null<ComplexType>(type))
+      type = complex.getElementType();
+    bool reduced = type && isa<Float16Type, BFloat16Type>(type);
+    return !type || type.isF32() || reduced ? Proof::Unknown : Proof::No;
+  }
   return lhs == Proof::Yes || rhs == Proof::Yes ? Proof::Yes : Proof::Unknown;
 }
 
