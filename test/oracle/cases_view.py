@@ -456,26 +456,8 @@ def unflatten(g):
 
 # Other element types ---------------------------------------------------------
 
-CODES = {"uint8": 0, "int8": 1, "int16": 2, "int32": 3, "int64": 4,
-         "float16": 5, "float32": 6, "float64": 7, "complex64": 9,
-         "complex128": 10, "bfloat16": 15}
-BYTES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 9: 8, 10: 16, 15: 2}
-
-
-def view_dtype(g):
-    dtype = g.rng.choice(list(CODES))
-    code = g.rng.choice(list(CODES.values()))
-    ratio = BYTES[code] / BYTES[CODES[dtype]]
-    dims = g.dims(g.rng.randint(0, 4))
-    if dims and ratio > 1 and not isinstance(dims[-1], Batch) and not g.spoil():
-        dims[-1] = int(g.rng.randint(1, 3) * ratio)
-    x = g.strided(dims, dtype) if g.chance(0.4) else g.tensor(dims, dtype)
-    if g.inputs[0].channels_last and ratio > 1:
-        return None  # PyTorch looks at strides of extents of one, too.
-    # Under this name the overload for a dtype is that of Tensor.view.
-    name = {v: k for k, v in CODES.items()}[code]
-    return g.call("r = torch.ops.aten.view(%s, dtype=%s)", x, f"torch.{name}")
-
+# aten::view.dtype cannot be called from TorchScript, which knows no overload of
+# aten::view but that with sizes.
 
 def view_as_real(g):
     x, _ = source(g, 0, 4, COMPLEX if not g.spoil(0.9) else FLOATS)
@@ -594,7 +576,6 @@ GENERATORS = {
     **each(reshape_as, ["aten::view_as", "aten::reshape_as"]),
     "aten::flatten.using_ints": flatten,
     "aten::unflatten.int": unflatten,
-    "aten::view.dtype": view_dtype,
     "aten::view_as_real": view_as_real,
     "aten::view_as_complex": view_as_complex,
     "aten::real": real,

@@ -152,6 +152,18 @@ void rules::inferTypeViewBatch(BatchRule &rule, Value self) {
 // Integers
 //===----------------------------------------------------------------------===//
 
+LogicalResult rules::inferSizes(ShapeRule &rule, Value self) {
+  ValueInfo info;
+  info.list = rule.tensor(self).dims;
+  if (info.list)
+    for (DimExpr extent : *info.list) {
+      info.elements.emplace_back();
+      info.elements.back().integer = extent;
+    }
+  rule.setInfo(0, std::move(info));
+  return success();
+}
+
 LogicalResult rules::inferSizeInt(ShapeRule &rule, Value self, int64_t dim) {
   TensorInfo info = rule.tensor(self);
   if (!info.hasRank())

@@ -117,14 +117,34 @@ static bool isPlain(DimExpr expr) {
          });
 }
 
+/// The same with symbols that are two or more: at an extent of one the strides
+/// do not matter, and what is a copy elsewhere may be a view.
+static TensorInfo raiseSymbols(TensorInfo info) {
+  for (auto *list : {&info.dims, &info.strides})
+    if (*list)
+      for (DimExpr &expr : **list)
+        if (expr)
+          expr = expr.substitute([&](StringRef name) {
+            return name.starts_with("_")
+                       ? DimExpr()
+                       : DimExpr::symbol(expr.getContext(), name) + 1;
+          });
+  return info;
+}
+
 /// As computeViewStrides; a symbol with only one value may be met as a number.
 static ViewStrides getViewStrides(Operation *op, const TensorInfo &info,
                                   const TensorInfo &result) {
   ViewStrides view = computeViewStrides(info, *result.dims);
   if (view.possible == Proof::Yes)
     return view;
-  view = computeViewStrides(rules::substituteFixed(op, info),
-                            *rules::substituteFixed(op, result).dims);
+  TensorInfo from = rules::substituteFixed(op, info);
+  TensorInfo to = rules::substituteFixed(op, result);
+  view = computeViewStrides(from, *to.dims);
+  if (view.possible == Proof::Unknown &&
+      computeViewStrides(raiseSymbols(from), *raiseSymbols(to).dims).possible ==
+          Proof::No)
+    view.possible = Proof::No;
   if (view.possible == Proof::No && !(llvm::all_of(*info.dims, isPlain) &&
                                       llvm::all_of(*result.dims, isPlain)))
     view.possible = Proof::Unknown;

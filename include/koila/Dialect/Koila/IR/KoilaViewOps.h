@@ -118,6 +118,7 @@ llvm::LogicalResult inferViewAsComplex(ShapeRule &rule, mlir::Value self);
 llvm::LogicalResult inferComplexPart(ShapeRule &rule, mlir::Value self,
                                      bool imaginary);
 void inferTypeViewBatch(BatchRule &rule, mlir::Value self);
+llvm::LogicalResult inferSizes(ShapeRule &rule, mlir::Value self);
 llvm::LogicalResult inferSizeInt(ShapeRule &rule, mlir::Value self,
                                  int64_t dim);
 void inferSizeIntBatch(BatchRule &rule, mlir::Value self, int64_t dim);

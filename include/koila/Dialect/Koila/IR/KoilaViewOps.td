@@ -447,11 +447,7 @@ def Koila_SizeOp : Koila_IntegerOp<"size",
   "aten::size(Tensor self) -> int[]"> {
   let summary = "the extents of all dims";
   let results = (outs Koila_ListType:$result);
-  let shapeRule = [{
-    if (auto dims = rule.tensor(getSelf()).dims)
-      rule.setList(0, *dims);
-    return ::mlir::success();
-  }];
+  let shapeRule = "return ::koila::rules::inferSizes(rule, getSelf());";
   // The element at the batch dim is a number of samples.
   let batchRule = "rule.setResult(0, rule.fact(getSelf()));";
 }
