@@ -213,7 +213,11 @@ LogicalResult rules::inferPdist(ShapeRule &rule, double p) {
 LogicalResult rules::inferCosineEmbeddingLoss(ShapeRule &rule) {
   SmallVector<TensorInfo> infos = getTensors(rule);
   TensorInfo target = infos.pop_back_val();
-  Type type = getFloatType(promoteTypes(infos[0], infos[1]));
+  // Sums of integers become float32 where eps is added to them.
+  Type type, left = getFloatType(infos[0].elementType),
+             right = getFloatType(infos[1].elementType);
+  if (left && right)
+    type = promoteTypes(left, true, right, true);
   if (target.hasRank()) {
     if (target.getRank() > 1)
       return rule.emitError() << "the target has rank " << target.getRank();

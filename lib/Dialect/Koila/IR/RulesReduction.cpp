@@ -193,9 +193,11 @@ bool rules::isNormOfElements(Attribute p) {
 LogicalResult rules::inferLogSumExp(ShapeRule &rule) {
   TensorInfo self = rule.tensor(rule.getOp()->getOperand(0));
   auto dims = rule.getOp()->getAttrOfType<DenseI64ArrayAttr>("dim");
-  // The maxima that are subtracted are then of all dims, and keep them.
+  // The maxima that are subtracted are then of all dims, and keep them; no
+  // elements have none.
   if (dims && dims.empty() && self.hasRank() && self.getRank() > 0 &&
-      !keepsDims(rule.getOp()))
+      !keepsDims(rule.getOp()) &&
+      llvm::none_of(*self.dims, [](DimExpr dim) { return dim.isConstant(0); }))
     return rule.emitError() << "logsumexp needs at least one dim";
   return inferReduction(rule, {{ResultType::Float}});
 }
