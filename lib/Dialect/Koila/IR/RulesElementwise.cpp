@@ -250,7 +250,11 @@ LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
     rule.setResult(0, result);
     return success();
   }
-  if (kind.rowMajor) {
+  // The angle of complex numbers is copied into rows (angle in
+  // aten/src/ATen/native/UnaryOps.cpp).
+  bool isCopied = kind.result == Elementwise::RealFloat &&
+                  isa_and_nonnull<ComplexType>(computed);
+  if (kind.rowMajor || isCopied) {
     rule.setResult(0, TensorInfo::contiguous(*result.dims, result.elementType));
     return success();
   }
