@@ -175,7 +175,8 @@ def multilabel_margin(g):
     if labels and g.spoil(0.5):
         labels[-1] = 3
     x = g.strided(dims, g.pick("float32", "float32", "float64"))
-    y = g.strided(labels, "int32" if g.spoil(0.2) else "int64", 0, 4)
+    y = g.strided(labels, "int32" if g.spoil(0.2) else "int64", 0,
+                  4 if rank else 1)
     return g.call(f"r = torch.ops.aten.multilabel_margin_loss({x}, {y}, "
                   f"{reduction(g)})")
 
@@ -218,10 +219,12 @@ def ctc(g):
     g.prepare(f"x = torch.ops.aten.log_softmax({x}, -1)")
     rows = [] if single else [batch]
     y = g.tensor(rows + [labels], "int64", 1, count)
-    lengths = g.tensor([2] + rows if g.spoil(0.3) else rows, "int64", steps,
-                       steps + 1)
-    targets = g.tensor([3, 4] if g.spoil(0.2) else rows, "int64", labels,
-                       labels + 1)
+    # Lengths that are wrong whatever the batch.
+    plain = not isinstance(batch, Batch)
+    lengths = g.tensor([2] + rows if plain and g.spoil(0.4) else rows, "int64",
+                       steps, steps + 1)
+    targets = g.tensor([3, 4] if plain and g.spoil(0.3) else rows, "int64",
+                       labels, labels + 1)
     blank = g.pick(-1, 5) if g.spoil(0.5) else 0
     return g.call(f"r = torch.ops.aten.ctc_loss(x, {y}, {lengths}, {targets}, "
                   f"{blank}, {reduction(g)}, {g.chance(0.3)})")
