@@ -339,9 +339,10 @@ INTEGRAL = ["float32", "float64", "int64", "int32", "uint8", "int8"]
 
 def bernoulli_tensor(g):
     g.random = True
-    dims = g.dims(g.rng.randint(0, 4))
+    dims = g.dims(g.rng.randint(1, 4))
     x = g.strided(dims, g.dtype(ANY))
-    p = g.tensor(g.broadcast(dims), g.dtype(FLOATS))
+    # Without dims Python would take it for a number, as bernoulli.p does.
+    p = g.tensor(g.broadcast(dims) or [1], g.dtype(FLOATS))
     if g.spoil():
         p = g.tensor(dims + [2])
     # Chances from 0 to 1.

@@ -257,7 +257,11 @@ class Koila_ReadNumberOp<string mnemonic, string schema, dag args, dag outs_,
   let arguments = args;
   let results = outs_;
   let shapeRule = shape;
-  let batchRule = "rule.mix(\"one number is read for all samples\");";
+  let batchRule = [{
+    for (::mlir::Value operand : getOperation()->getOperands())
+      (void)rule.fact(operand);
+    rule.mix("one number is read for all samples");
+  }];
   let storageRule = "rule.setKeeps(0);";
   let workspaceRule = "";
 }

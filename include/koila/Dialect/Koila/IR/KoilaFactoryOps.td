@@ -455,7 +455,7 @@ def Koila_RandomFromOp : Koila_DrawIntegersOp<"random_from", ".from",
 
 def Koila_BernoulliOp : Koila_DrawOp<"bernoulli",
   "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor", "",
-  (ins), Koila_CheckRealSelf, "Contiguous">;
+  (ins), "", "Contiguous">;
 def Koila_BernoulliPOp : Koila_DrawOp<"bernoulli_p",
   "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor",
   "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)",
@@ -467,11 +467,15 @@ def Koila_BernoulliTensorOp : Koila_DrawOp<"bernoulli_Tensor",
   "aten::bernoulli.Tensor(Tensor self, Tensor p, *, Generator? generator=None) -> Tensor",
   "aten::bernoulli_.Tensor(Tensor(a!) self, Tensor p, *, Generator? generator=None) -> Tensor(a!)",
   (ins AnyTensor:$p), [{
-    if (::mlir::failed(::koila::rules::checkReal(
-            rule, rule.tensor(getP()).elementType)) ||
+    // An empty tensor is returned before anything is checked.
+    auto dims = rule.tensor(getSelf()).dims;
+    bool isEmpty = dims && ::llvm::any_of(*dims, [](::koila::DimExpr dim) {
+      return dim.isConstant(0);
+    });
+    if (!isEmpty &&
         ::mlir::failed(::koila::rules::checkExpands(rule, getP(), getSelf())))
       return ::mlir::failure();
-  }], "Contiguous"> {
+  }]> {
   let batchRule =
       "::koila::rules::inferBroadcastBatch(rule, {getSelf(), getP()});";
 }
