@@ -341,8 +341,11 @@ def bernoulli_tensor(g):
     g.random = True
     dims = g.dims(g.rng.randint(1, 4))
     x = g.strided(dims, g.dtype(ANY))
-    # Without dims Python would take it for a number, as bernoulli.p does.
-    p = g.tensor(g.broadcast(dims) or [1], g.dtype(FLOATS))
+    # Python would take one element for a number, as bernoulli.p does.
+    chances = g.broadcast(dims)
+    if all(dim == 1 for dim in chances):
+        chances = dims
+    p = g.tensor(chances, g.dtype(FLOATS))
     if g.spoil():
         p = g.tensor(dims + [2])
     # Chances from 0 to 1.
