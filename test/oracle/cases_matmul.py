@@ -63,8 +63,9 @@ def added(name, equation, in_place=False):
         whole = [sizes[c] for c in result]
         values = [matrix(g, [sizes[c] for c in term], dtype) for term in terms]
         if in_place:
-            own = g.tensor(whole if not g.spoil() else g.broadcast(whole),
-                           dtype, channels_last=False)
+            if g.spoil() and not isinstance(whole[-1], Batch):
+                whole[-1] += 1
+            own = g.tensor(whole, dtype, channels_last=False)
             g.prepare(f"own = torch.ops.aten.neg({own})"
                       if dtype != "bool" else f"own = {own}")
             own = "own"
@@ -211,7 +212,8 @@ def cross(name):
 
 EQUATIONS = [
     "ij->ji", "ij->", "ij->i", "ij", "ba", "ii->i", "ii", "iij->ji",
-    "...ij->...ji", "...i->...", "bhwc->bchw", "ij,jk->ik", "bij,bjk->bik", "bij,jk->bik",
+    "...ij->...ji", "...i->...", "bhwc->bchw", "ij,jk->ik", "bij,bjk->bik",
+    "bij,jk->bik", "ij,jk->ki", "bij,jk->kbi",
     "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "i,j->ij", "bi,bj->bij", "bi,bi->b",
     "bi,bi->", "bi,bj->ij", "bhwc,hkc->bhwk", "...ij,...jk->...ik", "ij,ij->ij",
     "bn,anm,bm->ba", "ij,jk,kl->il", "bi,bi,bi->b", "nkctv,kvw->nctw",

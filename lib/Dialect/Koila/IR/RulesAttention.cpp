@@ -239,6 +239,15 @@ LogicalResult rules::inferAttentionLayer(ShapeRule &rule,
        proveEqual(bias.dim(0), rule.constant(3 * layer.width)) == Proof::No))
     return rule.emitError() << "expects a bias of " << 3 * layer.width
                             << " elements";
+  TensorInfo mask = rule.tensor(layer.mask);
+  if (mask.hasRank() && mask.getRank() == 2 && layer.maskType) {
+    DimExpr rows = input.dim(*layer.maskType == 0 ? 1 : 0);
+    if (*layer.maskType > 1 || proveEqual(mask.dim(0), rows) == Proof::No ||
+        proveEqual(mask.dim(1), input.dim(1)) == Proof::No)
+      return rule.emitError() << "a mask of " << mask.dim(0).str()
+                              << " rows and " << mask.dim(1).str()
+                              << " columns does not fit";
+  }
   TensorInfo added = rule.tensor(layer.projectionBias);
   result = TensorInfo::contiguous(*input.dims, input.elementType);
   if (failed(checkAdded(rule, added, result)))

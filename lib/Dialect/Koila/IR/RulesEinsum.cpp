@@ -240,7 +240,27 @@ LogicalResult Contraction::multiply(Step a, Step b, ArrayRef<int64_t> summed,
     result.strides.reset();
     return success();
   }
-  // A bmm whose result is dense in the order of these dims.
+  // A bmm whose result is dense in the order of these dims. The operands are
+  // exchanged where all dims of the right one alone come first (measured). A
+  // symbol that is one counts among the latter.
+  auto exchanges = [&](bool one) -> std::optional<bool> {
+    SmallVector<int64_t> mine, others(right);
+    for (int64_t dim : left)
+      (one && !a.dims[dim].getConstant() ? others : mine).push_back(dim);
+    for (int64_t dim : both)
+      if (one && !result.dims[dim].getConstant())
+        others.push_back(dim);
+    if (mine.empty() || others.empty())
+      return std::nullopt;
+    return *llvm::max_element(others) < mine.front();
+  };
+  auto exchanged = exchanges(false), atOne = exchanges(true);
+  if (exchanged && atOne && *exchanged != *atOne) {
+    result.strides.reset();
+    return success();
+  }
+  if (exchanged.value_or(false))
+    std::swap(left, right);
   SmallVector<int64_t> memory;
   for (ArrayRef<int64_t> group : {ArrayRef(both), ArrayRef(left), summed,
                                   ArrayRef(right)})

@@ -184,6 +184,9 @@ LogicalResult LinearOp::inferShapes(ShapeRule &rule) {
       return rule.emitError() << "the weight takes " << *expected
                               << " features, the input has " << *features;
   }
+  if (getBias() && weight.hasRank() && weight.getRank() == 1 &&
+      input.hasRank() && input.getRank() == 2)
+    return rule.emitError() << "a bias needs a weight of rank 2";
   return rules::inferProduct(
       rule, {{getInput(), getWeight()}, getLinearEquation(weight), getBias()});
 }

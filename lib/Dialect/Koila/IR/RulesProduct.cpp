@@ -194,6 +194,13 @@ LogicalResult rules::checkBilinear(ShapeRule &rule, Value lhs, Value rhs) {
 // Products of each element with each
 //===----------------------------------------------------------------------===//
 
+/// bool, integer, floating point, complex.
+static int getCategory(Type type) {
+  if (isa<ComplexType>(type))
+    return 3;
+  return isa<FloatType>(type) ? 2 : !type.isInteger(1);
+}
+
 LogicalResult rules::inferOuter(ShapeRule &rule, Value lhs, Value rhs,
                                 Value added) {
   TensorInfo left = rule.tensor(lhs), right = rule.tensor(rhs);
@@ -213,8 +220,14 @@ LogicalResult rules::inferOuter(ShapeRule &rule, Value lhs, Value rhs,
     Type common = promoteTypes(result, self);
     if (failed(checkAdded(rule, self, result)))
       return failure();
-    if (!isa<TorchOperatorInterface>(rule.getOp()) ||
-        !cast<TorchOperatorInterface>(rule.getOp()).isTied()) {
+    auto op = dyn_cast<TorchOperatorInterface>(rule.getOp());
+    if (op && op.isTied()) {
+      // What the common type needs must fit into the written tensor.
+      if (common && getCategory(common) > getCategory(self.elementType))
+        return rule.emitError() << "result type " << common
+                                << " cannot be written into "
+                                << self.elementType << " in place";
+    } else {
       result.elementType = common;
       // Elementwise over what is added, the one vector as a column and the
       // other (build_addr_iter in aten/src/ATen/native/LinearAlgebra.cpp).

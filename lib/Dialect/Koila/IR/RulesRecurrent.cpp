@@ -189,6 +189,13 @@ LogicalResult rules::inferCell(ShapeRule &rule, const Recurrent &cell) {
       return rule.emitError() << "expects a weight of "
                               << (hidden.dim(1) * cell.gates).str()
                               << " rows, got " << info.dim(0).str();
+  for (Value state : cell.hidden) {
+    TensorInfo info = rule.tensor(state);
+    if (info.hasRank() && hidden.hasRank() &&
+        (info.getRank() != 2 || differ(info.dim(0), hidden.dim(0)) ||
+         differ(info.dim(1), hidden.dim(1))))
+      return rule.emitError() << "the hidden states differ in shape";
+  }
   if (differ(getDim(input, 0), getDim(hidden, 0)))
     return rule.emitError() << "the input has " << input.dim(0).str()
                             << " samples, the hidden state "
