@@ -29,10 +29,10 @@ static LogicalResult checkBags(ShapeRule &rule, const indexing::Bags &bags,
                                const TensorInfo &weight,
                                const TensorInfo &indices,
                                const TensorInfo &offsets) {
-  bool empty = indices.hasRank() &&
-               indexing::countElements(rule, indices).isConstant(0);
-  if ((!empty && failed(indexing::checkIndexType(rule, indices))) ||
-      failed(indexing::checkIndexType(rule, offsets)))
+  // Indices and offsets are promoted to a common type first.
+  TensorInfo common =
+      indexing::unranked(indexing::promoteAll({indices, offsets}));
+  if (failed(indexing::checkIndexType(rule, common)))
     return failure();
   if (weight.hasRank() && weight.getRank() != 2)
     return rule.emitError() << "takes a weight of rank 2, got "

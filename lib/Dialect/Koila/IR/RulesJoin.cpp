@@ -96,6 +96,10 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
   Proof channelsLast = Proof::Yes;
   for (const TensorInfo &operand : operands) {
     Proof suggested = indexing::suggestsChannelsLast(operand);
+    // One without rows would decide for row-major.
+    if (suggested == Proof::Yes && operands.size() > 1 &&
+        !operand.dim(joined).getConstant())
+      suggested = Proof::Unknown;
     if (suggested == Proof::No || channelsLast == Proof::No)
       channelsLast = Proof::No;
     else if (suggested == Proof::Unknown)

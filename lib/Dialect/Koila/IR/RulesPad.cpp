@@ -127,6 +127,7 @@ LogicalResult indexing::inferWindowPad(ShapeRule &rule, Value self,
     return rule.emitError() << "expects rank " << spatial + 1 << " or "
                             << spatial + 2 << ", got " << rank;
   SmallVector<DimExpr> dims = *info.dims;
+  bool vanishes = true;
   for (int64_t dim = rank - spatial - 1; dim < rank; ++dim)
     if (dims[dim].isConstant(0))
       return rule.emitError() << "pads an empty dim " << dim;
@@ -139,10 +140,14 @@ LogicalResult indexing::inferWindowPad(ShapeRule &rule, Value self,
                                 << info.dim(dim) << " rows in dim " << dim;
       dims[dim] = amount && dims[dim] ? dims[dim] + amount : DimExpr();
     }
-    if (isBelow(rule, dims[dim], 1))
+    if (isBelow(rule, dims[dim], 0))
       return rule.emitError() << "leaves " << dims[dim] << " rows in dim "
                               << dim;
+    vanishes &= isBelow(rule, dims[dim], 1);
   }
+  // One dim with rows is enough for PyTorch.
+  if (vanishes)
+    return rule.emitError() << "leaves no rows in any padded dim";
   rule.setResult(0, packedLike(dims, info.elementType, info));
   return success();
 }

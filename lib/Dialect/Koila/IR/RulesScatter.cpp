@@ -117,7 +117,7 @@ static LogicalResult checkSource(ShapeRule &rule, const TensorInfo &self,
       proveEqual(count, getExtent(rule, source, along)) == Proof::No)
     return rule.emitError() << "writes " << getExtent(rule, source, along)
                             << " rows to " << count << " indices";
-  return checkWritten(rule, self, along, count);
+  return success();
 }
 
 // Source: index_add in TensorAdvancedIndexing.cpp.
@@ -147,7 +147,9 @@ LogicalResult indexing::inferIndexCopy(ShapeRule &rule, Value self, int64_t dim,
   if (failed(checkRows(rule, info, dim, rows, /*allowsInt32=*/false, along)) ||
       failed(checkSameType(rule, info, from)) ||
       failed(checkNoOverlap(rule, info)) ||
-      failed(checkSource(rule, info, from, along, rows)))
+      failed(checkSource(rule, info, from, along, rows)) ||
+      (info.hasRank() &&
+       failed(checkWritten(rule, info, along, countElements(rule, rows)))))
     return failure();
   return setWritten(rule, self, Copy::Packed);
 }
