@@ -98,9 +98,13 @@ public:
       rule.mix("koila does not know how '" + opaque.getCallee() +
                "' treats samples");
     // A rule that did not look at an operand cannot vouch for a batch there.
+    bool vouches = llvm::any_of(rule.getResults(), [](const BatchFact &fact) {
+      return !fact.isMixed();
+    });
     for (auto [index, operand, lattice] :
          llvm::enumerate(op->getOperands(), operands))
-      if (!lattice->getValue().fact.isFree() && !asked.contains(operand))
+      if (vouches && !lattice->getValue().fact.isFree() &&
+          !asked.contains(operand))
         rule.mix("'" + op->getName().getStringRef() +
                  "' has no batch rule for a batch in its operand " +
                  Twine(index));

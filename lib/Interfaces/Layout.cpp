@@ -106,6 +106,16 @@ ViewStrides koila::computeViewStrides(const TensorInfo &info,
 // Dense layouts
 //===----------------------------------------------------------------------===//
 
+/// Whether `lhs` is the smaller stride; No: the larger. Where they are equal at
+/// an extent of one only, which does not matter, one of both directions can be
+/// proved.
+static Proof isFaster(DimExpr lhs, DimExpr rhs) {
+  Proof faster = proveAtMost(lhs, rhs);
+  if (faster == Proof::Unknown && proveAtMost(rhs, lhs) == Proof::Yes)
+    return Proof::No;
+  return faster;
+}
+
 /// Dims from the fastest in memory to the slowest; none if an order of strides
 /// cannot be proved.
 static std::optional<SmallVector<int64_t>>
@@ -117,7 +127,7 @@ sortByStride(const TensorInfo &info) {
   ArrayRef<DimExpr> strides = *info.strides;
   for (size_t i = 1; i < order.size(); ++i)
     for (size_t j = i; j > 0; --j) {
-      Proof ordered = proveAtMost(strides[order[j - 1]], strides[order[j]]);
+      Proof ordered = isFaster(strides[order[j - 1]], strides[order[j]]);
       if (ordered == Proof::Unknown)
         return std::nullopt;
       if (ordered == Proof::Yes)
@@ -160,14 +170,14 @@ static std::optional<int> compareDims(ArrayRef<SmallVector<DimExpr>> strides,
       continue;
     if (proveEqual(left, right) == Proof::Yes) {
       // The larger extent is the slower one.
-      Proof atMost = proveAtMost(dims[lhs], dims[rhs]);
+      Proof atMost = isFaster(dims[lhs], dims[rhs]);
       if (atMost == Proof::Unknown)
         return std::nullopt;
       if (atMost == Proof::No)
         return 1;
       continue;
     }
-    Proof atMost = proveAtMost(left, right);
+    Proof atMost = isFaster(left, right);
     if (atMost == Proof::Unknown)
       return std::nullopt;
     return atMost == Proof::Yes ? -1 : 1;

@@ -204,13 +204,19 @@ FunctionImporter::getListElements(Node *node) {
   if (node->outputs().size() != 1)
     return elements;
   const TorchValue *output = node->output();
-  if (output->type()->kind() != c10::TypeKind::ListType)
+  // LibTorch gives the list of aten::chunk the type of a tensor.
+  bool unpacked = output->uses().size() == 1 &&
+                  output->uses()[0].user->kind() == prim::ListUnpack;
+  if (!unpacked) {
+    bool isList = output->type()->kind() == c10::TypeKind::ListType &&
+                  output->type()->containedType(0)->kind() ==
+                      c10::TypeKind::TensorType;
+    return isList ? std::nullopt : std::optional(elements);
+  }
+  // Integers, the sizes of a tensor for one, are a list of their own.
+  if (output->type()->kind() == c10::TypeKind::ListType &&
+      output->type()->containedType(0)->kind() != c10::TypeKind::TensorType)
     return elements;
-  if (output->type()->containedType(0)->kind() != c10::TypeKind::TensorType)
-    return elements;
-  if (output->uses().size() != 1 ||
-      output->uses()[0].user->kind() != prim::ListUnpack)
-    return std::nullopt;
   const Node *unpack = output->uses()[0].user;
   elements.append(unpack->outputs().begin(), unpack->outputs().end());
   if (elements.empty())
@@ -448,7 +454,8 @@ void FunctionImporter::importGetAttr(Node *node) {
 /// Whether the results of `op` are the elements of the list `node` returns.
 static bool unpacksList(const tj::Node *node, Operation *op) {
   return isa<TorchOperatorInterface>(op) && node->outputs().size() == 1 &&
-         node->output()->type()->kind() == c10::TypeKind::ListType &&
+         node->output()->uses().size() == 1 &&
+         node->output()->uses()[0].user->kind() == prim::ListUnpack &&
          isa<TensorType>(op->getResult(0).getType());
 }
 

@@ -243,7 +243,7 @@ func.func @linear(%x: tensor<2x3xf32>, %w: tensor<5x4xf32>) {
 // -----
 
 func.func @linear_scalar(%x: tensor<f32>, %w: tensor<5x4xf32>) {
-  // expected-error @below {{expects an input of rank 1 or more}}
+  // expected-error @below {{expects an operand of rank 1 or more}}
   %0 = koila.linear %x, %w : (tensor<f32>, tensor<5x4xf32>) -> tensor<*xf32>
   return
 }

@@ -31,8 +31,18 @@ LogicalResult ConstructOp::inferShapes(ShapeRule &rule) {
 }
 
 void ConstructOp::inferBatch(BatchRule &rule) {
-  for (Value element : getElements())
-    (void)rule.fact(element);
+  // A list of integers may have one that is a number of samples.
+  std::optional<BatchFact> found;
+  bool single = getContainer() == Container::List;
+  for (auto [index, element] : llvm::enumerate(getElements())) {
+    BatchFact fact = rule.fact(element);
+    if (fact.isFree())
+      continue;
+    single &= !found && fact.isAt() && element.getType().isInteger(64);
+    found = BatchFact::at(index, fact.factor);
+  }
+  if (single && found)
+    return rule.setResult(0, *found);
   rule.mix("what is taken out of a container again has no batch rule");
 }
 
@@ -55,7 +65,20 @@ LogicalResult UnpackOp::inferShapes(ShapeRule &rule) {
   return success();
 }
 
-void UnpackOp::inferBatch(BatchRule &) {}
+/// Of a list of integers, the element that is a number of samples.
+static BatchFact getElementFact(const BatchFact &list, Value element,
+                                int64_t index) {
+  return element.getType().isInteger(64) && list.dim == index
+             ? BatchFact::at(-1, list.factor)
+             : BatchFact::free();
+}
+
+void UnpackOp::inferBatch(BatchRule &rule) {
+  BatchFact list = rule.fact(getContainer());
+  for (auto [index, element] : llvm::enumerate(getResults()))
+    if (element.getType().isInteger(64))
+      rule.setResult(index, getElementFact(list, element, index));
+}
 
 void UnpackOp::describeStorage(StorageRule &rule) {
   for (unsigned index = 0; index < getNumResults(); ++index)
@@ -110,6 +133,11 @@ LogicalResult ElementOp::inferShapes(ShapeRule &rule) {
   return success();
 }
 
-void ElementOp::inferBatch(BatchRule &) {}
+void ElementOp::inferBatch(BatchRule &rule) {
+  BatchFact list = rule.fact(getContainer());
+  auto at = dyn_cast<IntegerAttr>(getAt());
+  if (at && at.getInt() >= 0 && getResult().getType().isInteger(64))
+    rule.setResult(0, getElementFact(list, getResult(), at.getInt()));
+}
 
 void ElementOp::describeStorage(StorageRule &rule) { rule.setKeeps(0); }

@@ -1,5 +1,6 @@
 //===- InferShapes.cpp - Refine types and dims ----------------------------===//
 
+#include "BakedBatch.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
@@ -156,7 +157,7 @@ LogicalResult koila::inferShapes(ModuleOp module) {
       // Operations of other dialects tie their result types to something
       // else, a callee for one.
       bool hasRule =
-          isa<ShapeRuleInterface>(op) || isa<RegionBranchOpInterface>(op);
+          isa<ShapeRuleInterface, RegionBranchOpInterface, TorchOpaqueOp>(op);
       if (hasRule && !isa<ParamGetOp, RefineOp>(op))
         llvm::for_each(op->getResults(), apply);
       for (Region &region : op->getRegions())
@@ -183,6 +184,7 @@ LogicalResult koila::inferShapes(ModuleOp module) {
                                                 builtin.getArgumentTypes(),
                                                 terminator->getOperandTypes()));
     writeAssumptions(function);
+    warnOfBakedBatch(function, dims);
   }
   return success();
 }
