@@ -23,7 +23,7 @@ class OpaqueShapeSource
 public:
   explicit OpaqueShapeSource(mlir::Dialect *dialect) : Base(dialect) {}
 
-  /// `request` is a JSON object: `callee`, for example `aten::erfinv`, and
+  /// `request` is a JSON object: `callee`, for example `aten::special_i0e`, and
   /// `arguments`, each `{"tensor": {"dims", "dtype"}}` with PyTorch's code of
   /// the element type, `{"list": [...]}`, `{"device": "cpu"}`, or
   /// `{"value": literal}`. The answer is an array with, per result, null for

@@ -93,10 +93,10 @@ LogicalResult rules::inferArange(ShapeRule &rule) {
   for (const Number &number : {start, end, step})
     if (number.literal && !std::isfinite(*number.literal))
       return rule.emitError() << "a bound or the step is not finite";
-  // Integer results take the integer parts.
-  bool truncates = info.elementType && isa<IntegerType>(info.elementType);
+  // int64 takes the integer parts; shorter integers count in float64.
+  bool isLong = info.elementType && info.elementType.isInteger(64);
   auto truncate = [&](Number number) {
-    if (truncates && number.literal) {
+    if (isLong && number.literal) {
       number.literal = std::trunc(*number.literal);
       number.integer = number.getScaled(1, context);
     }
@@ -111,7 +111,6 @@ LogicalResult rules::inferArange(ShapeRule &rule) {
     return rule.emitError() << "the step leads away from the end";
 
   DimExpr count;
-  bool isLong = info.elementType && info.elementType.isInteger(64);
   if (isLong) {
     if (failed(countSteps(rule, from.integer, to.integer, by.integer, count)))
       return failure();

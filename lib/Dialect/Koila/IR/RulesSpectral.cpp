@@ -231,6 +231,11 @@ LogicalResult rules::inferFourier(ShapeRule &rule, Value self, Fourier kind) {
     return success();
   }
   TensorInfo info = input;
+  // Numbers of another type are converted first, and what overlaps gets
+  // another layout there.
+  if (info.elementType && !isa<ComplexType>(info.elementType) &&
+      isNonOverlappingAndDense(info) != Proof::Yes)
+    info.strides.reset();
   resize(info, *dims, taken);
   SmallVector<int64_t> rest(*dims);
   SmallVector<DimExpr> spectrum(*info.dims);
@@ -304,7 +309,13 @@ LogicalResult rules::inferShift(ShapeRule &rule, Value self) {
   TensorInfo result = TensorInfo::contiguous(*info.dims, info.elementType);
   // Pieces are joined again; cat keeps channels last.
   if (info.getRank() > 3 && info.isContiguous() != Proof::Yes) {
-    if (info.isChannelsLast() == Proof::Yes)
+    // At a batch of one the pieces do not tell the two layouts apart.
+    auto isPlural = [](DimExpr dim) {
+      auto extent = dim.getConstant();
+      return extent && *extent > 1;
+    };
+    if (info.isChannelsLast() == Proof::Yes &&
+        llvm::all_of(*info.dims, isPlural))
       result = TensorInfo::channelsLast(*info.dims, info.elementType);
     else
       result.strides.reset();

@@ -219,7 +219,7 @@ def Koila_TorchOpaqueOp : Koila_Op<"torch_op", [
     `aliases` lists, per result, the operands that it may share storage with.
 
     ```mlir
-    %0 = koila.torch_op "aten::erfinv"(%x) args [#koila.operand<0>]
+    %0 = koila.torch_op "aten::special_i0e"(%x) args [#koila.operand<0>]
         effects none : (tensor<?xf32>) -> tensor<*x!koila.any>
     ```
   }];

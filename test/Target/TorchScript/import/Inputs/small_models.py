@@ -56,7 +56,7 @@ class InPlace(nn.Module):
     """Writes to tensors that nothing else sees."""
 
     def forward(self, x):
-        y = (x + 1).relu_().clamp_(0, 1)
+        y = (x + 1).relu_().i0_()
         y += x
         return y
 
@@ -65,7 +65,7 @@ class Equal(nn.Module):
     """Two equal tensors, of which one is written."""
 
     def forward(self, x):
-        written = x.exp().clamp_(0, 1)
+        written = x.exp().i0_()
         return written + x.exp()
 
 
