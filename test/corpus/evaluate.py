@@ -46,6 +46,7 @@ DECIDED_BY_DATA = {
     "aten::index", "aten::_unique2", "aten::unique_dim",
     "aten::unique_consecutive", "aten::repeat_interleave", "aten::bincount",
     "aten::item", "aten::Int", "aten::IntImplicit", "aten::ScalarImplicit",
+    "aten::where",
 }
 SYMBOL = re.compile(r"[A-Za-z_][\w.]*")
 

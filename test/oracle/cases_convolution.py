@@ -49,8 +49,9 @@ def convolution(g):
     name = g.op.split("::")[1].split(".")[0]
     digit = re.search(r"(\d)d", name)
     rank = int(digit[1]) if digit else g.pick(1, 2, 2, 3)
-    mode = g.op.endswith(".padding")
-    transposed = "transpose" in name or not digit and g.chance(0.4)
+    mode = g.op.endswith((".padding", "_mode"))
+    transposed = "transpose" in name or (not digit and not mode and
+                                         g.chance(0.4))
     groups = g.pick(1, 1, 1, 2, 3)
     inputs = groups * g.pick(1, 1, 2, 3)
     outputs = groups * g.pick(1, 2, 3)
@@ -106,7 +107,7 @@ def convolution(g):
     if digit and transposed:
         return g.call(call + "%s, %s, %s)", x, w, b, stride, padding, extra,
                       groups, dilation)
-    if digit:
+    if digit or mode:
         return g.call(call + "%s, %s)", x, w, b, stride, padding, dilation,
                       groups)
     flags = {"aten::convolution": "", "aten::_convolution": ", False, "
@@ -124,7 +125,7 @@ def conv_tbc(g):
     dtype = g.dtype(FLOATS)
     if g.spoil(0.2):
         kernel = 14
-    x = g.strided(dims, dtype)
+    x = g.tensor(dims, dtype)  # PyTorch takes no other layout everywhere.
     w = g.strided([kernel, channels, outputs],
                   "float64" if g.spoil(0.1) else dtype)
     b = g.tensor([outputs + g.spoil(0.2)] + [1] * g.spoil(0.2), dtype)
@@ -135,6 +136,6 @@ def conv_tbc(g):
 GENERATORS = {f"aten::{name}": convolution for name in (
     "_convolution", "_convolution.deprecated", "convolution",
     "conv1d", "conv2d", "conv3d", "conv1d.padding", "conv2d.padding",
-    "conv3d.padding", "conv_transpose1d", "conv_transpose2d.input",
+    "conv3d.padding", "_convolution_mode", "conv_transpose1d", "conv_transpose2d.input",
     "conv_transpose3d.input")}
 GENERATORS["aten::conv_tbc"] = conv_tbc

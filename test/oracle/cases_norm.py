@@ -60,6 +60,8 @@ def channels(g, dims):
 
 def batch_norm(g):
     dims, kind = image(g), g.dtype(FLOATS)
+    if len(dims) > 1 and dims[1] == 0:
+        return None  # Refused in some layouts and not in others.
     x = g.strided(dims, kind)
     names = vectors(g, channels(g, dims), kind, (0.7, 0.7, 1, 1))
     if g.spoil(0.15):

@@ -138,6 +138,14 @@ static void resolveWrites(func::FuncOp function,
     }
   });
   for (TorchOperatorInterface op : withdrawn) {
+    // Some, dropout outside training for one, hand the operand itself on
+    // either way.
+    StorageRule storage(op, [](Value) { return ValueInfo(); });
+    cast<MemoryRuleInterface>(op.getOperation()).describeStorage(storage);
+    if (llvm::all_of(storage.getResults(), [](const StorageFact &fact) {
+          return fact.kind == StorageFact::Kind::Alias;
+        }))
+      continue;
     op.permitTie(false);
     // The in-place form keeps the type of what it writes; the other form
     // promotes. Where they differ no other operator does the same.

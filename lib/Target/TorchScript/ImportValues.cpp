@@ -116,7 +116,13 @@ Value FunctionImporter::getConstantTensor(const at::Tensor &tensor) {
     param.setKeysAttr(builder.getArrayAttr({}));
     param.setConstantAttr(builder.getI64IntegerAttr(next));
   }
-  return getWeight(tensor, name);
+  Value read = getWeight(tensor, name);
+  // A number of the traced program, which counts less in promotions than other
+  // 0-dim tensors. Archives lose the mark that says so, but LibTorch's executor
+  // makes numbers of such constants again (measured: int32 * 2.5 is float32).
+  if (tensor.dim() == 0)
+    read.getDefiningOp()->setAttr("wrapped", builder.getUnitAttr());
+  return read;
 }
 
 Value FunctionImporter::getValue(const TorchValue *value) {

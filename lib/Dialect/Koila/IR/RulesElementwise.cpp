@@ -208,6 +208,12 @@ static TensorInfo getCastLayout(TensorInfo info, Type computed) {
   return info;
 }
 
+/// Import marks the reads of such constants.
+static bool isWrappedNumber(Value value) {
+  auto read = value.getDefiningOp<ParamGetOp>();
+  return read && read->hasAttr("wrapped");
+}
+
 LogicalResult rules::inferElementwise(ShapeRule &rule,
                                       const Elementwise &kind) {
   return inferElementwise(
@@ -223,9 +229,21 @@ LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
   for (StringRef name : kind.numbers)
     if (rule.hasArgument(name))
       numbers.push_back(rule.numberType(name));
-  Type common = getCommonType(
-      ArrayRef(operands).drop_front(kind.conditions).drop_back(kind.weights),
-      numbers);
+  // A number that the program holds as a constant tensor has no more say in
+  // the type than a number argument (wrapped_number in c10/core/TensorImpl.h).
+  SmallVector<TensorInfo> typed;
+  SmallVector<Type> allNumbers(numbers);
+  for (auto [tensor, operand] : llvm::zip_equal(
+           tensors.drop_front(kind.conditions).drop_back(kind.weights),
+           ArrayRef(operands)
+               .drop_front(kind.conditions)
+               .drop_back(kind.weights))) {
+    if (isWrappedNumber(tensor))
+      allNumbers.push_back(operand.elementType);
+    else
+      typed.push_back(operand);
+  }
+  Type common = getCommonType(typed, allNumbers);
   if (failed(checkTypes(rule, kind, operands, numbers, common)))
     return failure();
   Type computed = getComputedType(kind.result, common);

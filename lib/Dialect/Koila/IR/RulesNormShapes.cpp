@@ -287,11 +287,14 @@ void rules::inferRenormBatch(BatchRule &rule, int64_t dim) {
 LogicalResult rules::inferWeightNorm(ShapeRule &rule, int64_t dim) {
   TensorInfo v = rule.tensor(rule.getOp()->getOperand(0));
   TensorInfo g = rule.tensor(rule.getOp()->getOperand(1));
-  if (v.elementType && g.elementType && v.elementType != g.elementType)
+  bool fused = v.hasRank() && (dim == 0 || dim == v.getRank() - 1);
+  bool differ =
+      v.elementType && g.elementType && v.elementType != g.elementType;
+  if (differ && fused)
     return rule.emitError() << "v is of " << v.elementType << ", g of "
                             << g.elementType;
   TensorInfo result;
-  result.elementType = v.elementType;
+  result.elementType = differ ? promoteTypes(v, g) : v.elementType;
   if (v.hasRank()) {
     // -1 is the norm of all there is.
     if (dim < -1 || dim >= std::max<int64_t>(v.getRank(), 1))

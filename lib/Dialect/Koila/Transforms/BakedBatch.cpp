@@ -54,14 +54,25 @@ static std::optional<Example> findExample(FunctionOpInterface function) {
   return example;
 }
 
-/// Whether `number` stands in a literal argument, or is an extent of an operand
-/// that has no batch.
+/// Whether `number` or a multiple stands in a literal list, or is an extent of
+/// an operand that has no batch; or whether a literal is the extent that a
+/// batch dim of several rows per sample had.
 static bool mentions(Operation *op, int64_t number, const DimAnalysis &dims,
                      const BatchAnalysis &batch) {
-  for (NamedAttribute attr : op->getAttrs())
-    if (auto list = dyn_cast<DenseI64ArrayAttr>(attr.getValue()))
-      if (llvm::is_contained(list.asArrayRef(), number))
+  SmallVector<int64_t> extents;
+  for (Value operand : op->getOperands())
+    if (const BatchFact &fact = batch.lookup(operand);
+        fact.isAt() && fact.factor > 1)
+      extents.push_back(fact.factor * number);
+  for (NamedAttribute attr : op->getAttrs()) {
+    if (auto integer = dyn_cast<IntegerAttr>(attr.getValue()))
+      if (llvm::is_contained(extents, integer.getValue().getSExtValue()))
         return true;
+    if (auto list = dyn_cast<DenseI64ArrayAttr>(attr.getValue()))
+      for (int64_t element : list.asArrayRef())
+        if (element > 0 && element % number == 0)
+          return true;
+  }
   for (Value operand : op->getOperands()) {
     const ValueInfo &info = dims.lookup(operand);
     if (batch.lookup(operand).isFree() && info.tensor && info.tensor->hasRank())

@@ -51,6 +51,9 @@ def Koila_Conv2dPaddingOp : Koila_ConvPaddingOp<"conv2d_padding",
 def Koila_Conv3dPaddingOp : Koila_ConvPaddingOp<"conv3d_padding",
   "aten::conv3d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[3] stride=1, str padding='valid', SymInt[3] dilation=1, SymInt groups=1) -> Tensor", 3>;
 
+def Koila_ConvolutionModeOp : Koila_ConvPaddingOp<"_convolution_mode",
+  "aten::_convolution_mode(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, str padding, SymInt[] dilation, SymInt groups) -> Tensor", 0>;
+
 class Koila_ConvTransposeOp<string mnemonic, string schema, int rank>
     : Koila_ConvolutionFamilyOp<mnemonic, schema, rank,
           (ins DenseI64ArrayAttr:$padding, DenseI64ArrayAttr:$output_padding,

@@ -351,6 +351,17 @@ def Koila_NonzeroNumpyOp : Koila_NonzeroFamilyOp<"nonzero_numpy",
       rule.setInexact(index);
   }];
 }
+def Koila_WhereConditionOp : Koila_NonzeroFamilyOp<"where",
+  "aten::where(Tensor condition) -> Tensor[]"> {
+  let arguments = (ins AnyTensor:$condition);
+  let results = (outs Variadic<AnyTensor>:$results);
+  let shape = "inferNonzeroNumpy(rule, getCondition())";
+  // Views of one new tensor.
+  let storageRule = [{
+    for (unsigned index = 0; index < getNumResults(); ++index)
+      rule.setInexact(index);
+  }];
+}
 def Koila_BincountOp : Koila_MixingOp<"bincount",
   "aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor",
   "bincount counts over all samples", "", [AttrSizedOperandSegments]> {

@@ -7,7 +7,7 @@ include "koila/Dialect/Koila/IR/KoilaBase.td"
 
 def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
   "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor",
-  "", [AttrSizedOperandSegments], "!getTraining()"> {
+  "", [AttrSizedOperandSegments], "!getTraining() || !getRunningMean()"> {
   let summary = "batch normalisation";
   let description = [{
     The result has shape, element type and strides of `input`. In eval mode

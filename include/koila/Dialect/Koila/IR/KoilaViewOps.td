@@ -54,6 +54,9 @@ def Koila_TOp : Koila_MappedOp<"t",
   "aten::t(Tensor(a) self) -> Tensor(a)", (ins), "mapMatrixTranspose(info)">;
 def Koila_NumpyTOp : Koila_MappedOp<"numpy_T",
   "aten::numpy_T(Tensor(a) self) -> Tensor(a)", (ins), "mapReversed(info)">;
+def Koila_MHOp : Koila_MappedOp<"mH",
+  "aten::mH(Tensor(a) self) -> Tensor(a)", (ins),
+  "mapMatricesTransposed(info)">;
 def Koila_MTOp : Koila_MappedOp<"mT",
   "aten::mT(Tensor(a) self) -> Tensor(a)", (ins),
   "mapMatricesTransposed(info)">;
@@ -92,6 +95,8 @@ def Koila_SqueezeDimsOp : Koila_MappedOp<"squeeze_dims",
 
 def Koila_DetachOp : Koila_MappedOp<"detach",
   "aten::detach(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;
+def Koila_LazyConjOp : Koila_MappedOp<"_conj",
+  "aten::_conj(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;
 def Koila_AliasOperatorOp : Koila_MappedOp<"alias",
   "aten::alias(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;
 
