@@ -296,9 +296,16 @@ DimAnalysis::DimAnalysis(Operation *function) {
     dataflow::loadBaselineAnalyses(solver);
     solver.load<DimPropagation>(symbols, lost);
     {
-      ScopedDiagnosticHandler silence(function->getContext(),
+      MLIRContext *context = function->getContext();
+      ScopedDiagnosticHandler silence(context,
                                       [](Diagnostic &) { return success(); });
-      if (failed(solver.initializeAndRun(function))) {
+      // Numbering the values of the program for a message that nobody reads
+      // would cost more than the whole analysis.
+      bool prints = context->shouldPrintOpOnDiagnostic();
+      context->printOpOnDiagnostic(false);
+      bool done = succeeded(solver.initializeAndRun(function));
+      context->printOpOnDiagnostic(prints);
+      if (!done) {
         valid = false;
         return;
       }
