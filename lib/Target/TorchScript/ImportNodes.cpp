@@ -470,11 +470,21 @@ void FunctionImporter::uniteByStorageRule(Node *node, Operation *op) {
     const TorchValue *output = node->outputs()[isList ? 0 : index];
     if (fact.kind == StorageFact::Kind::New)
       continue;
+    // Operands that are elements of a list have no value of the node to
+    // themselves; the list shares storage with each.
+    bool known = false;
     for (const TorchValue *input : node->inputs()) {
       auto it = values.find(input);
-      if (it != values.end() && it->second == fact.operand)
-        aliases.unite(output, input);
+      if (it == values.end() || it->second != fact.operand)
+        continue;
+      aliases.unite(output, input);
+      known = true;
     }
+    if (known)
+      continue;
+    for (const TorchValue *input : node->inputs())
+      if (mayHoldTensor(input->type()))
+        aliases.unite(output, input);
   }
 }
 

@@ -1,6 +1,7 @@
 //===- RulesViewSlice.cpp - Parts of a dim --------------------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
+#include <cstdlib>
 
 using namespace mlir;
 using namespace koila;
@@ -36,8 +37,13 @@ static DimExpr getSliceLength(DimExpr start, DimExpr end, DimExpr extent) {
   if (to == extent)
     return to - from;
   // Of a position from the start and one from the end, one clamp is enough:
-  // x[1:-1] has max(S - 2, 0).
-  if (!isNegative(start) && isNegative(end))
+  // x[1:-1] has max(S - 2, 0). Not of ones so far out that they overflow.
+  auto isNear = [](DimExpr position) {
+    auto constant = position.getConstant();
+    return !constant ||
+           std::abs(*constant) < std::numeric_limits<int32_t>::max();
+  };
+  if (!isNegative(start) && isNegative(end) && isNear(start) && isNear(end))
     return rules::clampToZero(extent + end - start);
   return rules::clampToZero(to - from);
 }
