@@ -265,6 +265,7 @@ def nonzero(g):
 
 
 def nonzero_numpy(g):
+    """Also where() of a condition only."""
     rank = g.rng.randint(0, 4)
     count = max(rank, 1)
     names = ", ".join(f"r{i}" for i in range(count)) + "," * (count == 1)
@@ -371,6 +372,7 @@ GENERATORS = {
     "aten::nonzero": nonzero,
     "aten::argwhere": nonzero,
     "aten::nonzero_numpy": nonzero_numpy,
+    "aten::where": nonzero_numpy,
     "aten::bincount": bincount,
     "aten::embedding": embedding,
     "aten::one_hot": one_hot,

@@ -88,6 +88,15 @@ def cartesian_prod(g):
     return g.call(f"r = {callee(g)}({listed(vectors(g, 0.03))})")
 
 
+def block_diag(g):
+    kinds = ANY + COMPLEX
+    dtype = g.dtype(kinds)
+    names = [g.strided(g.dims(g.pick(0, 1, 2, 2) if not g.spoil() else 3),
+                       dtype if g.chance(0.7) else g.dtype(kinds))
+             for _ in range(g.pick(1, 2, 2, 3))]
+    return g.call(f"r = {callee(g)}({listed(names)})")
+
+
 GENERATORS = {
     "aten::cat": cat,
     "aten::concat": cat,
@@ -101,4 +110,5 @@ GENERATORS = {
     "aten::meshgrid": meshgrid,
     "aten::meshgrid.indexing": meshgrid,
     "aten::cartesian_prod": cartesian_prod,
+    "aten::block_diag": block_diag,
 }

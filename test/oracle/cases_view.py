@@ -41,9 +41,30 @@ def matrix_transpose(g):
     return call(g, "t", x)
 
 
-def matrices_transposed(g):
-    x, _ = source(g, 2, 5) if not g.spoil(0.9) else source(g, 1, 1)
-    return call(g, "mT", x)
+def matrices_transposed(g, op):
+    kinds = COMPLEX + FLOATS if op == "mH" else ANY
+    x, _ = (source(g, 2, 5, kinds) if not g.spoil(0.9)
+            else source(g, 1, 1, kinds))
+    if op == "mH" and g.chance(0.1):
+        x = g.tensor([], g.dtype(kinds))
+    return call(g, op, x)
+
+
+def lazy_conj(g):
+    x, _ = source(g, 0, 5, COMPLEX if not g.spoil(0.9) else ANY)
+    return call(g, "_conj", x)
+
+
+def at_least(g, op):
+    x, _ = source(g, 0, 4, ANY + COMPLEX)
+    return call(g, op, x)
+
+
+def at_least_sequence(g, op):
+    names = [source(g, 0, 4)[0] for _ in range(g.pick(1, 2, 3))]
+    left = ", ".join(f"r{i}" for i in range(len(names)))
+    comma = "," * (len(names) == 1)
+    return g.call(f"{left}{comma} = torch.ops.aten.{op}([{', '.join(names)}])")
 
 
 def plain(g, op):
@@ -549,7 +570,13 @@ GENERATORS = {
                       "aten::swapaxes", "aten::movedim.int",
                       "aten::moveaxis.int"]),
     "aten::t": matrix_transpose,
-    "aten::mT": matrices_transposed,
+    **each(matrices_transposed, ["aten::mT", "aten::mH"]),
+    "aten::_conj": lazy_conj,
+    **each(at_least, [f"aten::atleast_{n}d" for n in (1, 2, 3)],
+           takes_all=True),
+    **each(at_least_sequence,
+           [f"aten::atleast_{n}d.Sequence" for n in (1, 2, 3)],
+           takes_all=True),
     **each(plain, ["aten::numpy_T", "aten::detach", "aten::alias",
                    "aten::ravel"], takes_all=True),
     **each(move_lists, ["aten::movedim.intlist", "aten::moveaxis.intlist"]),

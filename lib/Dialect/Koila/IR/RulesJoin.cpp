@@ -1,5 +1,6 @@
 //===- RulesJoin.cpp - Rules of operators that join tensors ---------------===//
 
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 
 using namespace mlir;
@@ -245,6 +246,39 @@ void indexing::inferJoinBatch(BatchRule &rule, ValueRange tensors, Join kind,
       return mixSamples(rule, "a tensor without the batch is joined with one "
                               "that has it");
   rule.setResult(0, *common);
+}
+
+// Source: block_diag in aten/src/ATen/native/TensorShape.cpp.
+LogicalResult indexing::inferBlockDiag(ShapeRule &rule, ValueRange tensors) {
+  SmallVector<TensorInfo> operands;
+  DimExpr rows = rule.constant(0), columns = rule.constant(0);
+  for (Value tensor : tensors) {
+    TensorInfo info = rule.tensor(tensor);
+    operands.push_back(info);
+    if (!info.hasRank()) {
+      rows = columns = DimExpr();
+      continue;
+    }
+    int64_t rank = info.getRank();
+    if (rank > 2)
+      return rule.emitError() << "takes matrices, got rank " << rank;
+    if (!rows)
+      continue;
+    rows = rows + (rank > 1 ? info.dim(0) : rule.constant(1));
+    columns = columns + (rank > 0 ? info.dim(rank - 1) : rule.constant(1));
+  }
+  Type type = rules::getCommonType(operands, {});
+  if (operands.empty()) {
+    rows = rule.constant(1);
+    type = Float32Type::get(rule.getContext());
+  }
+  TensorInfo result = unranked(type);
+  if (rows)
+    result = packed({rows, columns}, type);
+  else
+    result.dims = SmallVector<DimExpr>(2);
+  rule.setResult(0, result);
+  return success();
 }
 
 //===----------------------------------------------------------------------===//

@@ -69,6 +69,10 @@ DimMap rules::mapMatricesTransposed(const TensorInfo &info) {
   return mapTranspose(info, -2, -1);
 }
 
+DimMap rules::mapAdjoint(const TensorInfo &info) {
+  return info.getRank() == 0 ? mapAll(info) : mapMatricesTransposed(info);
+}
+
 DimMap rules::mapReversed(const TensorInfo &info) {
   DimMap map = mapAll(info);
   std::reverse(map.dims.begin(), map.dims.end());
@@ -152,20 +156,23 @@ DimMap rules::mapSelect(const TensorInfo &info, int64_t dim) {
   return map;
 }
 
+// Source: aten/src/ATen/native/TensorTransformations.cpp.
+DimMap rules::mapAtLeast(const TensorInfo &info, int64_t least) {
+  DimMap map = mapAll(info);
+  if (info.getRank() < 2 && least > 1)
+    map.dims.insert(map.dims.begin(), -1);
+  while (static_cast<int64_t>(map.dims.size()) < least)
+    map.dims.push_back(-1);
+  return map;
+}
+
 //===----------------------------------------------------------------------===//
 // Rules
 //===----------------------------------------------------------------------===//
 
-LogicalResult rules::inferMapped(ShapeRule &rule, Value self,
-                                 GetDimMap getMap) {
-  TensorInfo info = rule.tensor(self), result;
-  if (!info.hasRank()) {
-    setUnknownRank(rule, info);
-    return success();
-  }
-  DimMap map = getMap(info);
-  if (!map.error.empty())
-    return rule.emitError() << map.error;
+static TensorInfo applyMap(const ShapeRule &rule, const TensorInfo &info,
+                           const DimMap &map) {
+  TensorInfo result;
   result.elementType = info.elementType;
   result.dims.emplace();
   if (info.strides)
@@ -182,6 +189,20 @@ LogicalResult rules::inferMapped(ShapeRule &rule, Value self,
     else
       result.strides->push_back(rule.constant(1));
   }
+  return result;
+}
+
+LogicalResult rules::inferMapped(ShapeRule &rule, Value self,
+                                 GetDimMap getMap) {
+  TensorInfo info = rule.tensor(self);
+  if (!info.hasRank()) {
+    setUnknownRank(rule, info);
+    return success();
+  }
+  DimMap map = getMap(info);
+  if (!map.error.empty())
+    return rule.emitError() << map.error;
+  TensorInfo result = applyMap(rule, info, map);
   for (unsigned index = 0; index < rule.getOp()->getNumResults(); ++index)
     rule.setResult(index, result);
   return success();
@@ -202,6 +223,44 @@ void rules::inferMappedBatch(BatchRule &rule, Value self, GetDimMap getMap) {
     return rule.mix("squeeze drops the batch dim where a tile has one sample");
   fact.dim = found - map.dims.begin();
   rule.setAll(fact);
+}
+
+LogicalResult rules::inferLazyConj(ShapeRule &rule, Value self) {
+  TensorInfo info = rule.tensor(self);
+  if (info.elementType && !isa<ComplexType>(info.elementType))
+    return rule.emitError() << "needs a complex tensor, got "
+                            << info.elementType;
+  return inferMapped(rule, self, mapAll);
+}
+
+LogicalResult rules::inferAtLeast(ShapeRule &rule, ValueRange tensors,
+                                  int64_t least) {
+  unsigned count = rule.getOp()->getNumResults();
+  if (tensors.size() != count)
+    return rule.emitError() << "gives " << tensors.size()
+                            << " tensors, the program takes " << count;
+  for (auto [index, tensor] : llvm::enumerate(tensors)) {
+    TensorInfo info = rule.tensor(tensor);
+    if (info.hasRank())
+      info = applyMap(rule, info, mapAtLeast(info, least));
+    rule.setResult(index, info);
+  }
+  return success();
+}
+
+void rules::inferAtLeastBatch(BatchRule &rule, ValueRange tensors,
+                              int64_t least) {
+  for (auto [index, tensor] : llvm::enumerate(tensors)) {
+    TensorInfo info = rule.tensor(tensor);
+    BatchFact fact = rule.fact(tensor);
+    if (!fact.isFree()) {
+      if (!fact.isAt() || !info.hasRank())
+        return rule.mix("the rank of an operand is unknown");
+      DimMap map = mapAtLeast(info, least);
+      fact.dim = llvm::find(map.dims, fact.dim) - map.dims.begin();
+    }
+    rule.setResult(index, fact);
+  }
 }
 
 LogicalResult rules::inferSelect(ShapeRule &rule, Value self, int64_t dim) {

@@ -74,6 +74,7 @@ llvm::LogicalResult inferJoin(ShapeRule &rule, mlir::ValueRange tensors,
                               Join kind, int64_t dim);
 void inferJoinBatch(BatchRule &rule, mlir::ValueRange tensors, Join kind,
                     int64_t dim);
+llvm::LogicalResult inferBlockDiag(ShapeRule &rule, mlir::ValueRange tensors);
 llvm::LogicalResult inferMeshgrid(ShapeRule &rule, mlir::ValueRange tensors,
                                   llvm::StringRef indexing);
 void inferMeshgridBatch(BatchRule &rule, mlir::ValueRange tensors,

@@ -69,6 +69,17 @@ def Koila_DstackOp : Koila_JoinOp<"dstack",
 def Koila_ColumnStackOp : Koila_JoinOp<"column_stack",
   "aten::column_stack(Tensor[] tensors) -> Tensor", "Column", "1">;
 
+def Koila_BlockDiagOp : Koila_MixingOp<"block_diag",
+  "aten::block_diag(Tensor[] tensors) -> Tensor",
+  "block_diag gives every tensor rows and columns of its own"> {
+  let description = [{
+    A matrix of zeros with the operands, as matrices, along its diagonal.
+    Refused are operands of more than two dims. New storage.
+  }];
+  let arguments = (ins Variadic<AnyTensor>:$tensors);
+  let shape = "inferBlockDiag(rule, getTensors())";
+}
+
 class Koila_MeshgridFamilyOp<string mnemonic, string schema, dag extra,
                              string indexing>
     : Koila_IndexingOp<mnemonic, schema> {

@@ -32,6 +32,8 @@ DimMap mapPermute(const TensorInfo &info, llvm::ArrayRef<int64_t> dims);
 DimMap mapTranspose(const TensorInfo &info, int64_t dim0, int64_t dim1);
 DimMap mapMatrixTranspose(const TensorInfo &info);
 DimMap mapMatricesTransposed(const TensorInfo &info);
+/// The same, and a tensor without dims as it is.
+DimMap mapAdjoint(const TensorInfo &info);
 DimMap mapReversed(const TensorInfo &info);
 DimMap mapMove(const TensorInfo &info, llvm::ArrayRef<int64_t> source,
                llvm::ArrayRef<int64_t> destination);
@@ -39,10 +41,17 @@ DimMap mapUnsqueeze(const TensorInfo &info, int64_t dim);
 DimMap mapSqueeze(const TensorInfo &info);
 DimMap mapSqueeze(const TensorInfo &info, llvm::ArrayRef<int64_t> dims);
 DimMap mapSelect(const TensorInfo &info, int64_t dim);
+/// New dims before a vector, and after whatever has too few.
+DimMap mapAtLeast(const TensorInfo &info, int64_t least);
 
 llvm::LogicalResult inferMapped(ShapeRule &rule, mlir::Value self,
                                 GetDimMap getMap);
 void inferMappedBatch(BatchRule &rule, mlir::Value self, GetDimMap getMap);
+llvm::LogicalResult inferLazyConj(ShapeRule &rule, mlir::Value self);
+llvm::LogicalResult inferAtLeast(ShapeRule &rule, mlir::ValueRange tensors,
+                                 int64_t least);
+void inferAtLeastBatch(BatchRule &rule, mlir::ValueRange tensors,
+                       int64_t least);
 llvm::LogicalResult inferSelect(ShapeRule &rule, mlir::Value self, int64_t dim);
 llvm::LogicalResult inferUnbind(ShapeRule &rule, mlir::Value self, int64_t dim);
 

@@ -55,8 +55,7 @@ def Koila_TOp : Koila_MappedOp<"t",
 def Koila_NumpyTOp : Koila_MappedOp<"numpy_T",
   "aten::numpy_T(Tensor(a) self) -> Tensor(a)", (ins), "mapReversed(info)">;
 def Koila_MHOp : Koila_MappedOp<"mH",
-  "aten::mH(Tensor(a) self) -> Tensor(a)", (ins),
-  "mapMatricesTransposed(info)">;
+  "aten::mH(Tensor(a) self) -> Tensor(a)", (ins), "mapAdjoint(info)">;
 def Koila_MTOp : Koila_MappedOp<"mT",
   "aten::mT(Tensor(a) self) -> Tensor(a)", (ins),
   "mapMatricesTransposed(info)">;
@@ -96,9 +95,44 @@ def Koila_SqueezeDimsOp : Koila_MappedOp<"squeeze_dims",
 def Koila_DetachOp : Koila_MappedOp<"detach",
   "aten::detach(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;
 def Koila_LazyConjOp : Koila_MappedOp<"_conj",
-  "aten::_conj(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;
+  "aten::_conj(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)"> {
+  let shapeRule = "return ::koila::rules::inferLazyConj(rule, getSelf());";
+}
 def Koila_AliasOperatorOp : Koila_MappedOp<"alias",
   "aten::alias(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;
+
+/// New dims of extent one until there are `least`.
+class Koila_AtLeastOp<int least>
+    : Koila_MappedOp<"atleast_" # least # "d",
+        "aten::atleast_" # least # "d(Tensor self) -> Tensor", (ins),
+        "mapAtLeast(info, " # least # ")">;
+class Koila_AtLeastSequenceOp<int least>
+    : Koila_RuledOp<"atleast_" # least # "d_Sequence",
+        "aten::atleast_" # least #
+        "d.Sequence(Tensor[] tensors) -> Tensor[]"> {
+  let description = [{
+    A view of each tensor, with new dims of extent one until there are enough.
+    The batch stays with its dim.
+  }];
+  let arguments = (ins Variadic<AnyTensor>:$tensors);
+  let results = (outs Variadic<AnyTensor>:$results);
+  let shapeRule = "return ::koila::rules::inferAtLeast(rule, getTensors(), " #
+                  least # ");";
+  let batchRule = "::koila::rules::inferAtLeastBatch(rule, getTensors(), " #
+                  least # ");";
+  let storageRule = [{
+    for (auto [index, tensor] : ::llvm::enumerate(getTensors()))
+      if (index < getNumResults())
+        rule.setAlias(index, tensor);
+  }];
+  let workspaceRule = "";
+}
+def Koila_AtLeast1DOp : Koila_AtLeastOp<1>;
+def Koila_AtLeast2DOp : Koila_AtLeastOp<2>;
+def Koila_AtLeast3DOp : Koila_AtLeastOp<3>;
+def Koila_AtLeast1DSequenceOp : Koila_AtLeastSequenceOp<1>;
+def Koila_AtLeast2DSequenceOp : Koila_AtLeastSequenceOp<2>;
+def Koila_AtLeast3DSequenceOp : Koila_AtLeastSequenceOp<3>;
 
 //===----------------------------------------------------------------------===//
 // A part of a dim
