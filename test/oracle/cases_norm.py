@@ -161,13 +161,12 @@ def renorm(name):
 def weight_norm(g):
     rank = g.rng.randint(1, 4)
     dims = [g.rng.randint(1, 5) for _ in range(rank)]
-    dim = g.pick(rank, rank + 1, -2) if g.spoil() else g.rng.randint(-1,
-                                                                     rank - 1)
-    sizes = [extent if place == dim else 1
+    dim = g.dim(rank)
+    sizes = [extent if place == dim % rank and dim != -1 else 1
              for place, extent in enumerate(dims)]
     kind = g.dtype(FLOATS)
     v = g.strided(dims, kind)
-    other = "float64" if kind == "float32" and g.spoil(0.4) else kind
+    other = g.dtype(FLOATS) if g.chance(0.2) or g.spoil(0.4) else kind
     return g.call(f"r = torch.ops.aten._weight_norm({v}, "
                   f"{g.tensor(sizes, other)}, {dim})")
 

@@ -296,24 +296,30 @@ LogicalResult rules::inferWeightNorm(ShapeRule &rule, int64_t dim) {
   TensorInfo result;
   result.elementType = differ ? promoteTypes(v, g) : v.elementType;
   if (v.hasRank()) {
-    // -1 is the norm of all there is.
-    if (dim < -1 || dim >= std::max<int64_t>(v.getRank(), 1))
+    int64_t rank = v.getRank();
+    auto normal = normalizeDim(dim, rank);
+    if (rank == 0 || !normal)
       return rule.emitError() << "dim " << dim << " is out of range for rank "
-                              << v.getRank();
+                              << rank;
     bool half = !v.elementType || isa<Float16Type, BFloat16Type>(v.elementType);
     // The fused kernel of the first and the last dim does not look at g;
     // otherwise v * (g / norm) broadcasts (WeightNorm.cpp).
-    if (!half && (dim == 0 || dim == v.getRank() - 1)) {
+    if (!half && fused) {
       result = TensorInfo::contiguous(*v.dims, v.elementType);
     } else if (g.hasRank()) {
-      SmallVector<DimExpr> norm(v.getRank(), rule.constant(1));
-      if (dim >= 0 && dim < v.getRank())
-        norm[dim] = v.dim(dim);
-      auto dims = broadcastOperands(
-          rule, {v, g, TensorInfo::contiguous(norm, v.elementType)});
-      if (failed(dims))
+      // -1 is the norm of all there is; other dims count from either end.
+      SmallVector<DimExpr> dims;
+      if (dim != -1) {
+        dims.assign(rank, rule.constant(1));
+        dims[*normal] = v.dim(*normal);
+      }
+      TensorInfo norm = TensorInfo::contiguous(dims, v.elementType);
+      auto common = broadcastOperands(rule, {v, g, norm});
+      if (failed(common))
         return failure();
-      result = TensorInfo::contiguous(**dims, v.elementType);
+      TensorInfo scale = g.getRank() ? g : norm;
+      scale.elementType = promoteTypes(g, norm);
+      result = TensorInfo::contiguous(**common, promoteTypes(v, scale));
     }
   }
   rule.setResult(0, result);
