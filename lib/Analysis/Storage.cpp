@@ -54,6 +54,13 @@ private:
   SmallVector<size_t> parents, sizes;
   SmallVector<Summary> summaries;
 };
+
+/// A tensor, or one that may be None.
+bool holdsTensor(Type type) {
+  if (auto optional = dyn_cast<OptionalType>(type))
+    type = optional.getValueType();
+  return isa<TensorType>(type);
+}
 } // namespace
 
 /// Builds alias classes in program order, deciding each tie when it is met.
@@ -69,7 +76,7 @@ public:
     for (Region &region : function->getRegions())
       for (Block &block : region)
         for (Value argument : block.getArguments())
-          if (isa<TensorType>(argument.getType()))
+          if (holdsTensor(argument.getType()))
             makeExternal(argument);
     for (Region &region : function->getRegions())
       visit(region);
@@ -109,6 +116,15 @@ private:
     }
     for (Region &region : op->getRegions())
       visit(region);
+    // Hands on one of its operands.
+    if (isa<SelectLikeOpInterface>(op)) {
+      for (Value operand : op->getOperands())
+        if (holdsTensor(operand.getType())) {
+          classes.unite(operand, op->getResult(0));
+          selects[operand].push_back(op->getResult(0));
+        }
+      return;
+    }
     auto rule = dyn_cast<MemoryRuleInterface>(op);
     auto shapes = [&](Value value) { return dims.lookup(value); };
     StorageRule facts(op, shapes);
@@ -116,9 +132,17 @@ private:
       rule.describeStorage(facts);
     for (auto [value, fact] :
          llvm::zip_equal(op->getResults(), facts.getResults())) {
-      if (!isa<TensorType>(value.getType()))
+      if (!holdsTensor(value.getType()))
         continue;
       classes.insert(value);
+      // An order, not a permission: the result is the tensor that is written.
+      if (isOrderedWrite(op) && op->getNumOperands() > 0 &&
+          holdsTensor(op->getOperand(0).getType()) &&
+          cast<OpResult>(value).getResultNumber() == 0 && rule) {
+        classes.unite(op->getOperand(0), value);
+        viewOf[value] = op->getOperand(0);
+        continue;
+      }
       if (!fact.exact)
         result.guesses.emplace_back(op, "view or copy depends on strides that "
                                         "are not known");
@@ -162,7 +186,7 @@ private:
         if (index.getInt() < 0 || index.getInt() >= op->getNumOperands())
           continue;
         Value operand = op->getOperand(index.getInt());
-        if (!isa<TensorType>(operand.getType()))
+        if (!holdsTensor(operand.getType()))
           continue;
         classes.unite(operand, value);
         viewOf[value] = operand;
@@ -187,7 +211,7 @@ private:
       unsigned index = operands.getBeginOperandIndex();
       for (auto [operand, input] : llvm::zip(operands, inputs)) {
         OpOperand &source = owner->getOpOperand(index++);
-        if (!isa<TensorType>(input.getType()))
+        if (!holdsTensor(input.getType()))
           continue;
         classes.unite(operand, input);
         comesFrom[input].push_back(&source);
@@ -283,6 +307,8 @@ private:
             push(result);
         for (Value input : flowsTo.lookup(&use))
           push(input);
+        for (Value selected : selects.lookup(value))
+          push(selected);
       }
     }
     // The operand must not be given twice: the write would change the other.
@@ -306,7 +332,7 @@ private:
   void collect() {
     llvm::DenseMap<size_t, Storage *> byClass;
     auto add = [&](Value value) {
-      if (!isa<TensorType>(value.getType()) || !classes.contains(value))
+      if (!holdsTensor(value.getType()) || !classes.contains(value))
         return;
       Storage *&storage = byClass[classes.classOf(value)];
       if (!storage) {
@@ -334,6 +360,8 @@ private:
   llvm::DenseSet<Value> allocations;
   SmallVector<std::pair<Operation *, Value>> granted;
   llvm::DenseMap<Value, Value> viewOf;
+  /// What may be the operand, by choice of a condition.
+  llvm::DenseMap<Value, SmallVector<Value, 1>> selects;
   /// How region operations hand values on: from an operand of the operation
   /// or a terminator to a block argument or result.
   llvm::DenseMap<Value, SmallVector<OpOperand *, 2>> comesFrom;

@@ -62,6 +62,8 @@ struct ValueInfo {
   /// The elements of a tuple, of a list of known length, or of a dict in the
   /// order of its keys; empty if not known.
   std::vector<ValueInfo> elements;
+  /// A bool, float, string, device or None (unit) that is known; else null.
+  mlir::Attribute literal;
 };
 
 /// From the type alone; each `?` becomes the symbol `<prefix>d<dim>`.

@@ -29,6 +29,12 @@ const AliasClasses::Value *AliasClasses::find(const Value *value) {
 
 void AliasClasses::setForeign(const Value *value, const std::string &owner) {
   lookup(find(value)).owner = owner;
+  foreign.push_back(value);
+}
+
+void AliasClasses::uniteForeign() {
+  for (const Value *value : foreign)
+    unite(foreign.front(), value);
 }
 
 void AliasClasses::unite(const Value *lhs, const Value *rhs) {

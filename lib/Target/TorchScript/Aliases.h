@@ -35,6 +35,13 @@ public:
   }
   /// Empty if `value` was allocated in the function, else its owner.
   std::string getOwner(const Value *value);
+  /// The values of the class.
+  const std::vector<const Value *> &getMembers(const Value *value) {
+    return lookup(find(value)).members;
+  }
+  /// Unites everything that the function did not allocate: arguments may be
+  /// the same tensor, or a buffer of the module.
+  void uniteForeign();
   /// A use of another value of the class than the tensor `value` itself, after
   /// `node`; null if there is none.
   const torch::jit::Node *findLaterUse(const Value *value,
@@ -55,6 +62,7 @@ private:
   const Value *find(const Value *value);
 
   std::unordered_map<const Value *, Entry> entries;
+  std::vector<const Value *> foreign;
 };
 
 } // namespace koila::torchscript

@@ -1,27 +1,24 @@
 //===- Archive.cpp - TorchScript archives before they are loaded ----------===//
 //
-// A file is judged by its directory first: LibTorch's own messages for wrong
-// files speak of its internals, and loading may run code. The directory's
-// checksums also identify a file without reading gigabytes of weights.
+// A file is judged by its directory and its small records first: LibTorch's own
+// messages for wrong files speak of its internals, and loading may run code.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Archive.h"
+#include "Contents.h"
+#include "Directory.h"
 #include "Messages.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/Endian.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/SHA256.h"
-#include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/serialization/import.h>
 #include <torch/version.h>
 
 using namespace koila::torchscript;
 using llvm::StringRef;
 using llvm::Twine;
-namespace endian = llvm::support::endian;
 
 bool Archive::hasRecord(StringRef name) const {
   return llvm::is_contained(records, name);
@@ -38,7 +35,7 @@ std::string koila::torchscript::getFirstLine(const std::exception &error) {
   return "unknown error";
 }
 
-[[noreturn]] static void refuseFile(StringRef path, const Twine &why) {
+void koila::torchscript::refuseFile(StringRef path, const Twine &why) {
   refuse(Twine("'") + path + "' " + why);
 }
 
@@ -46,9 +43,8 @@ static constexpr const char *kSaveInstead =
     "; make a program of the model with torch.jit.trace or torch.jit.script "
     "and save it with torch.jit.save";
 
-/// Reads names, sizes and checksums from the central directory.
-static void readDirectory(StringRef bytes, Archive &archive) {
-  StringRef path = archive.path;
+/// Refuses files that are no zip archive, with what they are instead.
+static void checkMagic(StringRef path, StringRef bytes) {
   if (bytes.empty())
     refuseFile(path, "is empty; copy or save it again");
   if (bytes.starts_with("\x80\x02"))
@@ -59,49 +55,6 @@ static void readDirectory(StringRef bytes, Archive &archive) {
     refuseFile(path, Twine("is not a zip archive, which every TorchScript file "
                            "is") +
                          kSaveInstead);
-  // The end record is the last thing in the file but for a comment.
-  constexpr StringRef kEnd("PK\x05\x06", 4);
-  size_t end = bytes.rfind(kEnd);
-  constexpr const char *kTruncated =
-      "is truncated: its directory is missing or incomplete; copy or save it "
-      "again";
-  if (end == StringRef::npos || end + 22 > bytes.size())
-    refuseFile(path, kTruncated);
-  uint64_t count = endian::read16le(bytes.data() + end + 10);
-  uint64_t offset = endian::read32le(bytes.data() + end + 16);
-  // Archives above 4 GiB have a second end record with wide fields.
-  if (end >= 20 && bytes.substr(end - 20).starts_with("PK\x06\x07")) {
-    uint64_t wide = endian::read64le(bytes.data() + end - 20 + 8);
-    if (wide > bytes.size() || bytes.size() - wide < 56 ||
-        !bytes.substr(wide).starts_with("PK\x06\x06"))
-      refuseFile(path, kTruncated);
-    count = endian::read64le(bytes.data() + wide + 32);
-    offset = endian::read64le(bytes.data() + wide + 48);
-  }
-
-  llvm::SHA256 hash;
-  for (uint64_t i = 0; i < count; ++i) {
-    if (offset > bytes.size() || bytes.size() - offset < 46 ||
-        !bytes.substr(offset).starts_with("PK\x01\x02"))
-      refuseFile(path, kTruncated);
-    const char *entry = bytes.data() + offset;
-    uint64_t nameSize = endian::read16le(entry + 28);
-    uint64_t next = offset + 46 + nameSize + endian::read16le(entry + 30) +
-                    endian::read16le(entry + 32);
-    if (next > bytes.size())
-      refuseFile(path, kTruncated);
-    StringRef name = bytes.substr(offset + 46, nameSize);
-    // The leading folder is named after the file at the time of saving; a
-    // renamed copy is still the same program.
-    name = name.split('/').second;
-    archive.records.push_back(name.str());
-    hash.update(name);
-    // Checksum, compressed and uncompressed size.
-    hash.update(StringRef("\0", 1));
-    hash.update(StringRef(entry + 16, 12));
-    offset = next;
-  }
-  archive.fingerprint = llvm::toHex(hash.final(), /*LowerCase=*/true);
 }
 
 /// Refuses zip archives that hold something else than a TorchScript program.
@@ -117,6 +70,11 @@ static void checkKind(const Archive &archive) {
                Twine("is an exported program (torch.export), not a TorchScript "
                      "archive") +
                    kSaveInstead);
+  if (archive.hasRecord("model.json"))
+    refuseFile(archive.path,
+               "is of the JSON format before PyTorch 1.4, which koila does not "
+               "read; load it with PyTorch and save it again with "
+               "torch.jit.save");
   if (startsWith("code/"))
     return;
   if (archive.hasRecord("data.pkl"))
@@ -127,68 +85,6 @@ static void checkKind(const Archive &archive) {
   refuseFile(archive.path, Twine("is a zip archive without a TorchScript "
                                  "program") +
                                kSaveInstead);
-}
-
-/// The device that a pickle's storages lie on, if it is a GPU. The record of
-/// a storage ends in: location string, number of elements, TUPLE, BINPERSID.
-static std::string findGpuStorage(StringRef pickle) {
-  size_t position = 0;
-  while ((position = pickle.find("cuda", position)) != StringRef::npos) {
-    size_t start = position;
-    position += 4;
-    if (start < 5 || pickle[start - 5] != 'X')
-      continue;
-    uint32_t size = endian::read32le(pickle.data() + start - 4);
-    StringRef rest = pickle.substr(start);
-    if (size > rest.size())
-      continue;
-    StringRef device = rest.take_front(size);
-    rest = rest.drop_front(size);
-    // The string may be remembered, by a short or a long index.
-    if (rest.starts_with("q"))
-      rest = rest.drop_front(2);
-    else if (rest.starts_with("r"))
-      rest = rest.drop_front(5);
-    if (rest.starts_with("K"))
-      rest = rest.drop_front(2);
-    else if (rest.starts_with("M"))
-      rest = rest.drop_front(3);
-    else if (rest.starts_with("J"))
-      rest = rest.drop_front(5);
-    else if (rest.starts_with("\x8a") && rest.size() > 1)
-      rest = rest.drop_front(2 + static_cast<uint8_t>(rest[1]));
-    else
-      continue;
-    if (rest.starts_with("tQ"))
-      return device.str();
-  }
-  return {};
-}
-
-/// Refuses what only the contents of small records show.
-static void checkContents(const Archive &archive) {
-  caffe2::serialize::PyTorchStreamReader reader(archive.path);
-  auto read = [&](const std::string &name) {
-    auto [data, size] = reader.getRecord(name);
-    return std::string(static_cast<const char *>(data.get()), size);
-  };
-  for (const std::string &name : archive.records) {
-    if (name == "data.pkl" || name == "constants.pkl") {
-      std::string device = findGpuStorage(read(name));
-      if (!device.empty())
-        refuseFile(archive.path,
-                   Twine("holds tensors on ") + device +
-                       ", and memory is computed for the CPU program; save it "
-                       "again on the CPU: torch.jit.save(m.cpu(), ...)");
-    } else if (StringRef(name).starts_with("code/") &&
-               StringRef(name).ends_with(".py")) {
-      if (StringRef(read(name)).contains("def __setstate__("))
-        refuseFile(archive.path,
-                   Twine("runs code at load: ") + name +
-                       " has a __setstate__ method; save the model without "
-                       "custom serialisation (no __getstate__/__setstate__)");
-    }
-  }
 }
 
 Archive koila::torchscript::inspectArchive(const std::string &path) {
@@ -206,10 +102,15 @@ Archive koila::torchscript::inspectArchive(const std::string &path) {
                                             /*RequiresNullTerminator=*/false);
   if (!buffer)
     refuse(Twine("cannot open '") + path + "': " + buffer.getError().message());
-  readDirectory((*buffer)->getBuffer(), archive);
+  StringRef bytes = (*buffer)->getBuffer();
+  checkMagic(path, bytes);
+  Directory directory = readDirectory(path, bytes);
+  archive.fingerprint = directory.fingerprint;
+  for (const Record &record : directory.records)
+    archive.records.push_back(record.name);
   checkKind(archive);
   try {
-    checkContents(archive);
+    checkContents(archive, directory);
   } catch (const std::exception &error) {
     refuseFile(path, Twine("cannot be read as a zip archive: ") +
                          getFirstLine(error));

@@ -4,6 +4,7 @@
 #define KOILA_LIB_TARGET_TORCHSCRIPT_ARCHIVE_H
 
 #include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
 #include <string>
 #include <torch/csrc/jit/api/module.h>
 #include <vector>
@@ -25,9 +26,15 @@ inline constexpr const char *kReportFile = "koila/report.json";
 inline constexpr const char *kModuleFile = "koila/module.mlirbc";
 inline constexpr const char *kFingerprintFile = "koila/fingerprint";
 
-/// Reads the directory of `path`. Refuses, with what to do instead, whatever
-/// is no TorchScript archive, holds tensors of a GPU, or runs code at load.
+/// Reads the directory of `path` and its small records. Refuses, with what to
+/// do instead, whatever is no TorchScript archive, cannot be analysed, runs
+/// code at load, or is made to overwhelm LibTorch.
 Archive inspectArchive(const std::string &path);
+
+/// Whether archives that run `__setstate__` are loaded. A property of the
+/// process: it says that the user trusts the files.
+void setAllowSetState(bool allow);
+bool getAllowSetState();
 
 /// Loads the archive to the CPU. `extraFiles` has the wanted keys. Recorded
 /// example inputs, if wanted, become types of the graph's inputs.
@@ -39,6 +46,8 @@ torch::jit::Module loadArchive(const Archive &archive,
 torch::jit::Method getMethod(const torch::jit::Module &module,
                              const std::string &function,
                              const std::string &path);
+
+[[noreturn]] void refuseFile(llvm::StringRef path, const llvm::Twine &why);
 
 /// One line of what LibTorch said, without its C++ call stack.
 std::string getFirstLine(const std::exception &error);

@@ -122,7 +122,7 @@ static void resolveWrites(func::FuncOp function,
   llvm::SmallVector<TorchOperatorInterface> withdrawn;
   function.walk([&](Operation *op) {
     if (auto torchOp = dyn_cast<TorchOperatorInterface>(op)) {
-      if (torchOp.isTied() && !storages.mayReuse(op))
+      if (torchOp.isTied() && !isOrderedWrite(op) && !storages.mayReuse(op))
         withdrawn.push_back(torchOp);
     } else if (isa<tensor::InsertSliceOp>(op)) {
       // A buffer that is still read, or that another value shares (-cse merges
@@ -130,7 +130,8 @@ static void resolveWrites(func::FuncOp function,
       if (!storages.mayReuse(op))
         copied.insert(op);
     } else if (auto opaque = dyn_cast<TorchOpaqueOp>(op)) {
-      if (opaque.getEffects() != Effects::Write)
+      // A marked write is an order to write this very tensor.
+      if (opaque.getEffects() != Effects::Write || isOrderedWrite(op))
         return;
       if (Value written = getWrittenOperand(opaque))
         if (hasLaterReader(opaque, written, storages))

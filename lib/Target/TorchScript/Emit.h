@@ -59,7 +59,16 @@ private:
   /// Lists, tuples, dicts and other literals; false if `op` is none.
   bool emitContainer(mlir::Operation *op);
   void emitParam(ParamGetOp op);
+  /// Classes, modules as values, and attributes; false if `op` is none.
+  bool emitSpecial(TorchOpaqueOp op);
   void emitFor(mlir::Operation *op);
+  void emitIf(mlir::Operation *op);
+  void emitWhile(mlir::Operation *op);
+  /// Names `values`, so that the compiler that reads the file back, which
+  /// sorts variables by name, keeps their order.
+  void nameInOrder(llvm::ArrayRef<TorchValue *> values);
+  c10::TypePtr getResultType(mlir::Operation *op, unsigned index,
+                             TorchValue *fallback);
   bool emitArith(mlir::Operation *op);
   bool emitTensor(mlir::Operation *op);
   TorchValue *slice(TorchValue *tensor, mlir::Operation *op,

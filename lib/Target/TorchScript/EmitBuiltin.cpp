@@ -1,6 +1,6 @@
-//===- EmitBuiltin.cpp - arith, scf and tensor as TorchScript -------------===//
+//===- EmitBuiltin.cpp - arith and tensor as TorchScript ------------------===//
 //
-// What tiling makes: arithmetic on extents, loops, buffers and slices. A
+// What tiling makes: arithmetic on extents, buffers and slices. A
 // buffer is written in place, so `tensor.insert_slice` is a view of it and a
 // copy into that view, and its result is the buffer.
 //
@@ -60,6 +60,24 @@ bool GraphEmitter::emitArith(Operation *op) {
     values[op->getResult(0)] = lookup(op->getOperand(0), op);
     return true;
   }
+  if (auto select = dyn_cast<arith::SelectOp>(op)) {
+    Node *node = insert(op, prim::If, {lookup(select.getCondition(), op)}, 1);
+    for (Value value : {select.getTrueValue(), select.getFalseValue()})
+      node->addBlock()->registerOutput(lookup(value, op));
+    node->output()->setType(
+        getResultType(op, 0, node->blocks()[0]->outputs()[0]));
+    values[select.getResult()] = node->output();
+    return true;
+  }
+  if (!op->getResults().empty() && op->getResultTypes()[0].isInteger(1) &&
+      isa<arith::AndIOp, arith::OrIOp, arith::XOrIOp>(op)) {
+    const char *logic = isa<arith::AndIOp>(op)  ? "aten::__and__"
+                        : isa<arith::OrIOp>(op) ? "aten::__or__"
+                                                : "aten::__xor__";
+    values[op->getResult(0)] = call(
+        logic, {lookup(op->getOperand(0), op), lookup(op->getOperand(1), op)});
+    return true;
+  }
   const char *name =
       llvm::TypeSwitch<Operation *, const char *>(op)
           .Case([](arith::AddIOp) { return "aten::add"; })
@@ -78,60 +96,6 @@ bool GraphEmitter::emitArith(Operation *op) {
   values[op->getResult(0)] = call(
       name, {lookup(op->getOperand(0), op), lookup(op->getOperand(1), op)});
   return true;
-}
-
-void GraphEmitter::emitFor(Operation *op) {
-  auto loop = cast<scf::ForOp>(op);
-  TorchValue *lower = lookup(loop.getLowerBound(), op);
-  TorchValue *upper = lookup(loop.getUpperBound(), op);
-  TorchValue *step = lookup(loop.getStep(), op);
-  auto lowerConstant = getConstantIntValue(loop.getLowerBound());
-  auto stepConstant = getConstantIntValue(loop.getStep());
-  // ceil((upper - lower) / step); a negative count is no iteration.
-  TorchValue *trips = upper;
-  if (lowerConstant != 0)
-    trips = call("aten::sub", {trips, lower});
-  if (stepConstant != 1) {
-    TorchValue *round = call("aten::sub", {step, integer(1)});
-    trips = call("aten::floordiv", {call("aten::add", {trips, round}), step});
-  }
-  llvm::SmallVector<TorchValue *> inputs = {trips, constant(true)};
-  for (Value init : loop.getInitArgs())
-    inputs.push_back(lookup(init, op));
-  Node *node = insert(op, prim::Loop, inputs, loop.getNumResults());
-  tj::Block *body = node->addBlock();
-  TorchValue *index = body->addInput("i");
-  index->setType(c10::IntType::get());
-  int position = 0;
-  for (auto [argument, init] :
-       llvm::zip(loop.getRegionIterArgs(), loop.getInitArgs())) {
-    TorchValue *carried = body->addInput();
-    // The compiler that reads the file back orders carried variables by name;
-    // "_100" would come before "_99".
-    std::string name = "carried_" + std::string(1, 'a' + position / 26) +
-                       std::string(1, 'a' + position % 26);
-    carried->setDebugName(name);
-    node->outputs()[carried->offset() - 1]->setDebugName(name);
-    position = std::min(position + 1, 26 * 26 - 1);
-    carried->setType(lookup(init, op)->type());
-    values[argument] = carried;
-  }
-  {
-    tj::WithInsertPoint guard(body);
-    if (stepConstant != 1)
-      index = call("aten::mul", {index, step});
-    if (lowerConstant != 0)
-      index = call("aten::add", {index, lower});
-    values[loop.getInductionVar()] = index;
-    llvm::SmallVector<TorchValue *> yielded = emitBlock(*loop.getBody());
-    body->registerOutput(constant(true));
-    for (TorchValue *value : yielded)
-      body->registerOutput(value);
-  }
-  for (auto [i, result] : llvm::enumerate(loop.getResults())) {
-    node->outputs()[i]->setType(body->inputs()[i + 1]->type());
-    values[result] = node->outputs()[i];
-  }
 }
 
 /// The part of `tensor` that a slice operation names, as views. A dim taken

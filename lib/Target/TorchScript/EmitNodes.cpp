@@ -1,7 +1,8 @@
 //===- EmitNodes.cpp - One operation as TorchScript nodes -----------------===//
 //
 // The emission table: operations with a schema, the opaque operator, weights,
-// and the few of arith, scf and tensor that tiling makes (EmitBuiltin.cpp).
+// control flow (EmitRegions.cpp), and the few of arith and tensor that tiling
+// makes (EmitBuiltin.cpp).
 // Anything else is an error at the operation.
 //
 //===----------------------------------------------------------------------===//
@@ -190,7 +191,8 @@ void GraphEmitter::checkOverload(Node *node, Operation *op,
 
 void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
   bool inPlace =
-      info.inPlaceSchema && cast<TorchOperatorInterface>(op).isTied();
+      info.inPlaceSchema &&
+      (cast<TorchOperatorInterface>(op).isTied() || isOrderedWrite(op));
   const c10::FunctionSchema &schema =
       inPlace ? *info.inPlaceSchema : *info.schema;
   const std::vector<c10::Argument> &arguments = info.schema->arguments();
@@ -312,14 +314,8 @@ void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
   llvm::StringRef callee = op.getCallee();
   llvm::ArrayRef<Attribute> arguments = op.getArguments().getValue();
   ValueRange operands = op->getOperands();
-  if (callee == "prim::GetAttr") {
-    auto path =
-        arguments.size() == 1 ? dyn_cast<StringAttr>(arguments[0]) : nullptr;
-    if (!path || op->getNumResults() != 1)
-      refuse(op.getLoc(), "'prim::GetAttr' takes a path and gives one result");
-    values[op->getResult(0)] = readAttribute(path.getValue());
+  if (emitSpecial(op))
     return;
-  }
 
   std::string name = callee.split('.').first.str();
   c10::Symbol kind = c10::Symbol::fromQualString(name);
@@ -349,6 +345,13 @@ void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
     }
   }
   Node *node = insert(op, kind, inputs, op->getNumResults());
+  if (op->hasAttr(kNodeAttributesAttr)) {
+    if (!from)
+      refuse(op.getLoc(), Twine("what '") + callee +
+                              "' says besides its operands is known in its "
+                              "own archive only");
+    node->copyAttributes(*from);
+  }
   for (auto [i, result] : llvm::enumerate(op->getResults())) {
     c10::TypePtr type =
         from ? from->outputs()[i]->type() : getType(result.getType());
@@ -364,7 +367,80 @@ void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
     refuse(op.getLoc(), Twine("LibTorch has no operator '") + callee + "'");
 }
 
+bool GraphEmitter::emitSpecial(TorchOpaqueOp op) {
+  llvm::StringRef callee = op.getCallee();
+  llvm::ArrayRef<Attribute> arguments = op.getArguments().getValue();
+  auto check = [&](bool valid, const char *what) {
+    if (!valid)
+      refuse(op.getLoc(), Twine("'") + callee + "' takes " + what);
+  };
+  auto emitArgument = [&](Attribute argument) {
+    return fromAttr(argument, nullptr, op, op.getOperands());
+  };
+  if (callee == "prim::GetAttr") {
+    auto name = arguments.empty() ? StringAttr()
+                                  : dyn_cast<StringAttr>(arguments.back());
+    check(name && arguments.size() <= 2 && op->getNumResults() == 1,
+          "a path, or an object and a name, and gives one result");
+    if (arguments.size() == 1) {
+      values[op->getResult(0)] =
+          name.empty() ? self : readAttribute(name.getValue());
+      return true;
+    }
+    TorchValue *object = emitArgument(arguments[0]);
+    check(object->type()->kind() == c10::TypeKind::ClassType, "an object");
+    values[op->getResult(0)] =
+        graph.insertGetAttr(object, name.getValue().str());
+    return true;
+  }
+  if (callee == "prim::SetAttr") {
+    check(arguments.size() == 2 || arguments.size() == 3,
+          "a path or an object and a name, and a value");
+    auto name = dyn_cast<StringAttr>(arguments[arguments.size() - 2]);
+    check(name != nullptr, "a name");
+    auto [owner, last] = name.getValue().rsplit('.');
+    TorchValue *object = self;
+    std::string field = name.getValue().str();
+    if (arguments.size() == 3) {
+      object = emitArgument(arguments[0]);
+    } else if (!last.empty()) {
+      object = readAttribute(owner);
+      field = last.str();
+    }
+    TorchValue *value = emitArgument(arguments.back());
+    insert(op, prim::SetAttr, {object, value}, 0)->s_(c10::attr::name, field);
+    return true;
+  }
+  if (callee == "prim::CallMethod") {
+    auto name = arguments.empty() ? StringAttr()
+                                  : dyn_cast<StringAttr>(arguments.back());
+    Node *from = getOriginal(op);
+    check(name && from && op->getNumResults() == 1,
+          "its arguments and a name, and is known in its own archive only");
+    llvm::SmallVector<TorchValue *> inputs;
+    for (Attribute argument : arguments.drop_back())
+      inputs.push_back(emitArgument(argument));
+    Node *node = insert(op, prim::CallMethod, inputs, 1);
+    node->s_(c10::attr::name, name.getValue().str());
+    node->output()->setType(from->output()->type());
+    values[op->getResult(0)] = node->output();
+    return true;
+  }
+  return false;
+}
+
 bool GraphEmitter::emitContainer(Operation *op) {
+  if (auto upcast = dyn_cast<UpcastOp>(op)) {
+    TorchValue *value = lookup(upcast.getSource(), op);
+    c10::TypePtr type = getType(upcast.getType());
+    // None of an optional type keeps what type it stands for.
+    if (value->type()->kind() == c10::TypeKind::NoneType && type) {
+      value = constant(c10::IValue());
+      value->setType(type);
+    }
+    values[upcast.getResult()] = value;
+    return true;
+  }
   if (auto literal = dyn_cast<ConstantOp>(op)) {
     values[literal.getResult()] =
         fromAttr(literal.getValue(),
@@ -382,6 +458,8 @@ bool GraphEmitter::emitContainer(Operation *op) {
     kind = isa<koila::ListType>(unpack.getContainer().getType())
                ? prim::ListUnpack
                : prim::TupleUnpack;
+  } else if (isa<UncheckedCastOp>(op)) {
+    kind = prim::unchecked_cast;
   } else if (auto element = dyn_cast<ElementOp>(op)) {
     kind = isa<koila::ListType, koila::DictType>(
                element.getContainer().getType())
@@ -447,6 +525,10 @@ void GraphEmitter::emitOperation(Operation *op) {
     return;
   if (isa<scf::ForOp>(op))
     return emitFor(op);
+  if (isa<scf::IfOp>(op))
+    return emitIf(op);
+  if (isa<scf::WhileOp>(op))
+    return emitWhile(op);
   refuse(op->getLoc(), Twine("'") + op->getName().getStringRef() +
                            "' cannot be written as TorchScript");
 }

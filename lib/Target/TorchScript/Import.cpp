@@ -23,12 +23,26 @@ using llvm::Twine;
 FunctionImporter::FunctionImporter(const tj::Module &module,
                                    ImportedFunction &result,
                                    const OperatorTable &operators,
-                                   MLIRContext *context)
+                                   MLIRContext *context,
+                                   const OrderedValues &ordered)
     : module(module), result(result), operators(operators), context(context),
       builder(context), weightBuilder(context),
-      location(UnknownLoc::get(context)) {
+      location(UnknownLoc::get(context)), ordered(ordered) {
   for (Node *node : result.graph.nodes)
     nodeIndices.emplace(node, nodeIndices.size());
+}
+
+OrderedValues FunctionImporter::findOrdered() {
+  OrderedValues found = ordered;
+  bool foreign = llvm::any_of(seenWrites, [&](const TorchValue *value) {
+    return !aliases.getOwner(value).empty();
+  });
+  if (foreign)
+    aliases.uniteForeign();
+  for (const TorchValue *value : seenWrites)
+    for (const TorchValue *member : aliases.getMembers(value))
+      found.insert(member);
+  return found;
 }
 
 void FunctionImporter::declareWeight(llvm::StringRef name,
@@ -156,6 +170,7 @@ void FunctionImporter::run(const Archive &archive, const tj::Method &method) {
                                        builder.getFunctionType({}, {}));
   weightBuilder.setInsertionPoint(function);
   declareWeights();
+  findWrittenAttributes();
   addArguments(method, function);
   builder.setInsertionPointToEnd(&function.getBody().front());
   for (Node *node : result.graph.graph->nodes()) {
@@ -173,7 +188,19 @@ ImportedFunction koila::torchscript::importFunction(
   tj::Method method = getMethod(module, function, archive.path);
   ImportedFunction result;
   result.graph = prepareGraph(method);
-  FunctionImporter(module, result, operators, context).run(archive, method);
+  // What is written where something else can see it shows only once the whole
+  // function was read; most functions have none.
+  OrderedValues ordered;
+  while (true) {
+    FunctionImporter importer(module, result, operators, context, ordered);
+    importer.run(archive, method);
+    OrderedValues found = importer.findOrdered();
+    if (found.size() == ordered.size())
+      break;
+    ordered = std::move(found);
+    result.module = nullptr;
+    result.constants.clear();
+  }
   if (failed(verify(*result.module)))
     refuse(Twine("'") + archive.path +
            "' was read, but what came out of it "

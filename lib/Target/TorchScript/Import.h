@@ -12,7 +12,9 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringSet.h"
+#include <set>
 
 namespace koila::torchscript {
 
@@ -21,6 +23,8 @@ namespace koila::torchscript {
 inline constexpr llvm::StringLiteral kNodeAttr = "koila.node";
 inline constexpr llvm::StringLiteral kExampleAttr = "koila.example";
 inline constexpr llvm::StringLiteral kDefaultAttr = "koila.default";
+/// What a node without a schema says besides its operands, spelled.
+inline constexpr llvm::StringLiteral kNodeAttributesAttr = "koila.attributes";
 
 struct ImportedFunction {
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -36,15 +40,23 @@ ImportedFunction importFunction(const Archive &archive,
                                 const OperatorTable &operators,
                                 mlir::MLIRContext *context);
 
+/// Values whose storage is written where something else can see it: they are
+/// references, and what touches them stays in order (OrderedMemory.h).
+using OrderedValues = llvm::DenseSet<const torch::jit::Value *>;
+
 /// One import. Constants, attributes of modules and lists are built where they
 /// are first needed: the printer of archives moves them, and a program must
 /// import the same before and after a round trip.
 class FunctionImporter {
 public:
   FunctionImporter(const torch::jit::Module &module, ImportedFunction &result,
-                   const OperatorTable &operators, mlir::MLIRContext *context);
+                   const OperatorTable &operators, mlir::MLIRContext *context,
+                   const OrderedValues &ordered);
 
   void run(const Archive &archive, const torch::jit::Method &method);
+  /// After a run: the values that must be ordered. Where that is more than was
+  /// given, the import has to be done again.
+  OrderedValues findOrdered();
 
 private:
   using Node = torch::jit::Node;
@@ -82,9 +94,47 @@ private:
   mlir::Attribute getAttr(const c10::IValue &value) const;
   const ModuleAttribute *getModuleAttribute(const TorchValue *value) const;
 
+  // ImportObjects.cpp
+  void importGetAttr(Node *node);
+  /// Classes, modules as values, and other nodes that the interpreter knows
+  /// without a schema; null if `node` is none of them.
+  mlir::Operation *importSpecial(Node *node);
+  /// The path of an attribute of the module that `node` reads or writes; none
+  /// for other objects.
+  std::optional<std::string> getPath(const Node *node) const;
+  const c10::ivalue::Object *getOwner(const TorchValue *value) const;
+  void findWrittenAttributes();
+  /// What a node says besides its operands, spelled; null if nothing.
+  mlir::Attribute getNodeAttributes(const Node *node);
+
+  // ImportRegions.cpp
+  bool importRegion(Node *node);
+  void importIf(Node *node);
+  void importFor(Node *node);
+  void importWhile(Node *node);
+  /// Imports the nodes of `block` at the end of `body` and returns what the
+  /// outputs from `first` on are, as `types`.
+  llvm::SmallVector<mlir::Value> importBlock(torch::jit::Block *block,
+                                             mlir::Block &body, size_t first,
+                                             mlir::TypeRange types);
+  /// Forgets what was built inside of the block that was imported last.
+  void leaveBlock();
+  void uniteCarried(const TorchValue *lhs, const TorchValue *rhs);
+  void uniteLoop(Node *node);
+  mlir::Value getAs(const TorchValue *value, mlir::Type type);
+  /// Caches of what is built at first need hold inside of a block only.
+  struct Scope {
+    llvm::SmallVector<std::string> reads;
+    llvm::SmallVector<mlir::Attribute> numbers;
+    llvm::SmallVector<const TorchValue *> values;
+  };
+  mlir::Value rememberRead(llvm::StringRef name, mlir::Value value);
+
   // ImportNodes.cpp
   void importNode(Node *node);
-  void importGetAttr(Node *node);
+  bool isOrdered(const TorchValue *value) const;
+  /// Sets the marks of what touches ordered values.
+  void markOrdered(Node *node, mlir::Operation *op, bool writes);
   bool importInteger(Node *node);
   bool importSize(Node *node);
   /// Containers and what is taken out of them; null if `node` is neither.
@@ -103,9 +153,14 @@ private:
                                 mlir::TypeRange results);
   /// Refuses what is no dataflow.
   void checkSupported(Node *node);
-  /// The argument that the node writes; null if it writes nothing. Refuses
-  /// writes which value semantics cannot say.
-  const TorchValue *getWrittenValue(Node *node);
+  struct Write {
+    bool any = false;
+    /// The tensor that becomes the result, if values can say the write.
+    const TorchValue *tied = nullptr;
+  };
+  /// What the node writes. Notes writes that values cannot say.
+  Write getWrite(Node *node);
+  bool isSeenElsewhere(const TorchValue *written, Node *node);
   void defineResults(Node *node, mlir::Operation *op,
                      const TorchValue *written);
   void uniteByStorageRule(Node *node, mlir::Operation *op);
@@ -123,6 +178,16 @@ private:
   std::unordered_map<const TorchValue *, ModuleAttribute> attributes;
   std::unordered_map<const Node *, int64_t> nodeIndices;
   AliasClasses aliases;
+  const OrderedValues &ordered;
+  /// Values that are written in a way which values cannot say.
+  llvm::SmallVector<const TorchValue *> seenWrites;
+  /// Grad mode changes on the way, so that equal operations are not the same.
+  bool orderAll = false;
+  std::set<std::pair<const c10::ivalue::Object *, std::string>>
+      writtenAttributes;
+  /// One value that stands for an attribute which the function writes.
+  llvm::StringMap<const TorchValue *> attributeValues;
+  llvm::SmallVector<Scope> scopes;
   llvm::DenseMap<const c10::TensorImpl *, ParamOp> weights;
   llvm::DenseMap<const c10::TensorImpl *, unsigned> constantIndices;
   llvm::StringSet<> weightNames;

@@ -17,6 +17,22 @@ namespace tj = torch::jit;
 namespace prim = c10::prim;
 namespace aten = c10::aten;
 
+static std::optional<arith::CmpIPredicate> getPredicate(c10::Symbol kind) {
+  if (kind == aten::eq)
+    return arith::CmpIPredicate::eq;
+  if (kind == aten::ne)
+    return arith::CmpIPredicate::ne;
+  if (kind == aten::lt)
+    return arith::CmpIPredicate::slt;
+  if (kind == aten::le)
+    return arith::CmpIPredicate::sle;
+  if (kind == aten::gt)
+    return arith::CmpIPredicate::sgt;
+  if (kind == aten::ge)
+    return arith::CmpIPredicate::sge;
+  return std::nullopt;
+}
+
 bool FunctionImporter::importInteger(Node *node) {
   auto isModelled = [&](size_t i) {
     auto it = values.find(node->input(i));
@@ -49,6 +65,16 @@ bool FunctionImporter::importInteger(Node *node) {
   if (count < 2 || !isInteger(0) || !isInteger(1) ||
       (!isModelled(0) && !isModelled(1)))
     return false;
+  if (node->output()->type()->kind() == c10::TypeKind::BoolType) {
+    auto predicate = getPredicate(kind);
+    if (!predicate || count != 2)
+      return false;
+    Value lhs = getInteger(node->input(0));
+    Value rhs = getInteger(node->input(1));
+    values[node->output()] =
+        arith::CmpIOp::create(builder, location, *predicate, lhs, rhs);
+    return true;
+  }
   bool scalars = node->output()->type()->kind() == c10::TypeKind::IntType;
   // `alpha` of the tensor overloads.
   bool plain = count == 2 || (count == 3 && literalIs(2, int64_t(1)));

@@ -6,7 +6,8 @@
 //
 // In-place operators become functional ones whose result all later uses of
 // the written tensor read. That is the same program only if nothing else sees
-// the storage afterwards, which is checked here.
+// the storage afterwards, which is checked here; where something does, the
+// storage stays a reference, and marks keep what touches it in order.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,6 +15,7 @@
 #include "Locations.h"
 #include "Messages.h"
 #include "Types.h"
+#include <ATen/core/dispatch/Dispatcher.h>
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/StringSet.h"
@@ -32,76 +34,138 @@ using llvm::Twine;
 void FunctionImporter::checkSupported(Node *node) {
   std::string kind = node->kind().toQualString();
   if (!node->blocks().empty())
-    refuse(location, Twine("control flow is not supported yet (") + kind +
-                         "); a trace of the model with torch.jit.trace has "
-                         "none");
-  if (node->kind() == prim::SetAttr)
-    refuse(location, Twine("the program writes attribute '") +
-                         node->s(c10::attr::name) +
-                         "' of a module, which is not supported yet");
-  if (node->kind() == prim::CallMethod || node->kind() == prim::CallFunction)
-    refuse(location, "a call through an interface cannot be inlined");
+    refuse(location, Twine("'") + kind + "' is not supported");
   if (node->kind() == prim::PythonOp ||
       node->kind().toUnqualString() == std::string("IgnoredPythonOp"))
     refuse(location, Twine("'") + kind +
                          "' runs Python, which no TorchScript file can carry");
-  if (node->maybeSchema()) {
-    if (node->hasAttributes())
-      refuse(location, Twine("'") + kind + "' is not supported yet");
+  if (node->maybeSchema())
     return;
-  }
   // Nodes that the interpreter knows without a schema.
   static const llvm::StringSet<> known = {
-      "prim::TupleConstruct", "prim::TupleUnpack", "prim::TupleIndex",
-      "prim::TupleSlice",     "prim::ListUnpack",  "prim::DictConstruct",
-      "prim::unchecked_cast"};
-  if (!known.contains(kind) || node->hasAttributes())
+      "prim::TupleConstruct", "prim::TupleUnpack",   "prim::TupleIndex",
+      "prim::TupleSlice",     "prim::ListUnpack",    "prim::DictConstruct",
+      "prim::unchecked_cast", "prim::Uninitialized", "prim::CreateObject",
+      "prim::isinstance",     "prim::Enter",         "prim::Exit",
+      "prim::tolist",         "prim::SetAttr",       "prim::CallMethod"};
+  if (!known.contains(kind))
     refuse(location, Twine("'") + kind + "' is not supported yet");
 }
 
-const tj::Value *FunctionImporter::getWrittenValue(Node *node) {
-  const c10::FunctionSchema *schema = node->maybeSchema();
-  if (!schema || !schema->is_mutable())
-    return nullptr;
-  const TorchValue *written = nullptr;
-  for (size_t i = 0; i < schema->arguments().size(); ++i) {
-    const c10::AliasInfo *alias = schema->arguments()[i].alias_info();
-    if (!alias || !alias->isWrite())
+//===----------------------------------------------------------------------===//
+// Writes
+//===----------------------------------------------------------------------===//
+
+/// Whether `inner` is `outer` or inside of it.
+static bool isInside(const tj::Block *inner, const tj::Block *outer) {
+  for (; inner; inner = inner->owningNode()
+                            ? inner->owningNode()->owningBlock()
+                            : nullptr)
+    if (inner == outer)
+      return true;
+  return false;
+}
+
+/// Normalisations write their running statistics in training mode, and their
+/// schemas do not say so.
+static bool writesStatistics(const tj::Node *node,
+                             const c10::FunctionSchema &schema) {
+  if (!schema.argumentIndexWithName("running_mean"))
+    return false;
+  for (llvm::StringRef name : {"training", "train", "use_input_stats"}) {
+    auto index = schema.argumentIndexWithName(name.str());
+    if (!index)
       continue;
-    const TorchValue *value = node->inputs()[i];
-    if (written || value->type()->kind() != c10::TypeKind::TensorType ||
-        node->outputs().size() != 1 ||
-        node->output()->type()->kind() != c10::TypeKind::TensorType)
-      refuse(location, Twine("'") + getQualifiedName(*schema) +
-                           "' writes something else than one tensor, which is "
-                           "not supported yet");
-    written = value;
+    auto literal = tj::toIValue(node->input(*index));
+    return !literal || !literal->isBool() || literal->toBool();
   }
-  if (!written)
-    return nullptr;
-  std::string name = getQualifiedName(*schema);
-  std::string owner = aliases.getOwner(written);
-  if (!owner.empty())
-    refuse(location, Twine("'") + name + "' writes to " + owner +
-                         " in place, which is not supported yet; use the "
-                         "operator that returns a new tensor");
-  if (const Node *later = aliases.findLaterUse(written, node)) {
-    bool returned = later->kind() == prim::Return;
-    Location place =
-        returned ? location : getLocation(const_cast<Node *>(later), context);
-    throw Refusal{"'" + name +
-                      "' writes to a tensor in place while another tensor "
-                      "shares its memory and is used later, which is not "
-                      "supported yet; use the operator that returns a new "
-                      "tensor",
-                  location,
-                  returned
-                      ? "the other tensor is returned"
-                      : std::string("the other tensor is used here, by '") +
-                            later->kind().toQualString() + "'",
-                  place};
+  return true;
+}
+
+/// Whether the operator changes what dims a tensor has, in place.
+static bool changesDims(const c10::FunctionSchema &schema) {
+  auto handle = c10::Dispatcher::singleton().findSchema(
+      {schema.name(), schema.overload_name()});
+  if (!handle || !schema.is_mutable())
+    return false;
+  return handle->hasTag(at::Tag::inplace_view) ||
+         schema.name() == "aten::set_" || schema.name() == "aten::resize_";
+}
+
+bool FunctionImporter::isSeenElsewhere(const TorchValue *written, Node *node) {
+  if (!aliases.getOwner(written).empty())
+    return true;
+  // Inside of a block that runs several times, or not at all, what comes from
+  // outside may be read again, before or after.
+  for (const TorchValue *member : aliases.getMembers(written)) {
+    bool carried = member->node()->kind() == prim::Param &&
+                   member->node()->owningBlock() == node->owningBlock();
+    if (carried || !isInside(member->node()->owningBlock(), node->owningBlock()))
+      return true;
   }
-  return written;
+  return aliases.findLaterUse(written, node) != nullptr;
+}
+
+FunctionImporter::Write FunctionImporter::getWrite(Node *node) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  Write write;
+  if (!schema)
+    return write;
+  bool statistics = writesStatistics(node, *schema);
+  if (!schema->is_mutable() && !statistics)
+    return write;
+  llvm::SmallVector<const TorchValue *> written;
+  for (size_t i = 0; i < schema->arguments().size(); ++i) {
+    const c10::Argument &argument = schema->arguments()[i];
+    const c10::AliasInfo *alias = argument.alias_info();
+    bool isStatistic =
+        statistics && llvm::StringRef(argument.name()).starts_with("running_");
+    if ((alias && alias->isWrite()) || isStatistic)
+      written.push_back(node->inputs()[i]);
+  }
+  write.any = !written.empty();
+  // A result takes the place of one tensor; other writes keep their order.
+  bool tied = written.size() == 1 && !statistics &&
+              written[0]->type()->kind() == c10::TypeKind::TensorType &&
+              node->outputs().size() == 1 &&
+              node->output()->type()->kind() == c10::TypeKind::TensorType &&
+              !isOrdered(written[0]) && !isSeenElsewhere(written[0], node);
+  if (tied) {
+    write.tied = written[0];
+    return write;
+  }
+  if (changesDims(*schema))
+    refuse(location,
+           Twine("'") + getQualifiedName(*schema) +
+               "' changes the dims of a tensor in place that is used "
+               "elsewhere, too, which is not supported; use the operator that "
+               "returns a new tensor");
+  for (const TorchValue *value : written)
+    if (mayHoldTensor(value->type()) ||
+        value->type()->kind() != c10::TypeKind::NoneType)
+      seenWrites.push_back(value);
+  return write;
+}
+
+bool FunctionImporter::isOrdered(const TorchValue *value) const {
+  return ordered.contains(value);
+}
+
+void FunctionImporter::markOrdered(Node *node, Operation *op, bool writes) {
+  bool touches = orderAll;
+  for (const TorchValue *input : node->inputs()) {
+    touches |= isOrdered(input);
+    // A list that only this operation sees has no operation of its own.
+    if (input->node()->kind() == prim::ListConstruct)
+      for (const TorchValue *element : input->node()->inputs())
+        touches |= isOrdered(element);
+  }
+  for (const TorchValue *output : node->outputs())
+    touches |= isOrdered(output);
+  if (writes)
+    op->setAttr(KoilaDialect::kWritesAttr, builder.getUnitAttr());
+  else if (touches && isa<MemoryEffectOpInterface>(op))
+    op->setAttr(KoilaDialect::kReadsAttr, builder.getUnitAttr());
 }
 
 //===----------------------------------------------------------------------===//
@@ -368,22 +432,6 @@ FunctionImporter::encodeOperand(const TorchValue *value, bool literalLists,
   return OperandAttr::get(context, operands.size() - 1);
 }
 
-/// Normalisations write their running statistics in training mode, and their
-/// schemas do not say so.
-static bool writesStatistics(const tj::Node *node,
-                             const c10::FunctionSchema &schema) {
-  if (!schema.argumentIndexWithName("running_mean"))
-    return false;
-  for (llvm::StringRef name : {"training", "train", "use_input_stats"}) {
-    auto index = schema.argumentIndexWithName(name.str());
-    if (!index)
-      continue;
-    auto literal = tj::toIValue(node->input(*index));
-    return !literal || !literal->isBool() || literal->toBool();
-  }
-  return true;
-}
-
 static Effects getEffects(const tj::Node *node) {
   const c10::FunctionSchema *schema = node->maybeSchema();
   if (!schema)
@@ -411,6 +459,8 @@ Operation *FunctionImporter::importOpaque(Node *node) {
     types.push_back(convertType(output->type(), context));
   Operation *op =
       createOpaque(callee, arguments, operands, getEffects(node), types);
+  if (Attribute attributes = getNodeAttributes(node))
+    op->setAttr(kNodeAttributesAttr, attributes);
 
   // Per result, the operands that it may share storage with.
   aliases.visit(node, /*trustSchema=*/false);
@@ -435,21 +485,6 @@ Operation *FunctionImporter::importOpaque(Node *node) {
 //===----------------------------------------------------------------------===//
 // Nodes
 //===----------------------------------------------------------------------===//
-
-void FunctionImporter::importGetAttr(Node *node) {
-  const ModuleAttribute *owner = getModuleAttribute(node->input());
-  const std::string &name = node->s(c10::attr::name);
-  if (!owner || !owner->value.isObject())
-    refuse(location, Twine("attribute '") + name +
-                         "' is read from a computed object, which is not "
-                         "supported yet");
-  std::string path = owner->path.empty() ? name : owner->path + "." + name;
-  c10::IValue value = owner->value.toObject()->getAttr(name);
-  attributes[node->output()] = {value, path};
-  if (!mayHoldTensor(node->output()->type()) || value.isModule())
-    return;
-  aliases.setForeign(node->output(), "'" + path + "' of the module");
-}
 
 /// Whether the results of `op` are the elements of the list `node` returns.
 static bool unpacksList(const tj::Node *node, Operation *op) {
@@ -519,6 +554,10 @@ Operation *FunctionImporter::importContainer(Node *node) {
     return construct(node, Container::Tuple).getDefiningOp();
   if (kind == prim::DictConstruct)
     return construct(node, Container::Dict).getDefiningOp();
+  if (kind == prim::unchecked_cast)
+    return UncheckedCastOp::create(
+        builder, location, convertType(node->output()->type(), context),
+        getTensor(node->input()));
   llvm::SmallVector<Type> types;
   for (const TorchValue *output : node->outputs())
     types.push_back(convertType(output->type(), context));
@@ -552,27 +591,40 @@ void FunctionImporter::importNode(Node *node) {
     return importGetAttr(node);
   if (node->kind() == prim::ListConstruct) {
     aliases.visit(node, /*trustSchema=*/true);
+    // A list that changes is made once, where the program makes it.
+    if (isOrdered(node->output()))
+      getValue(node->output());
     return;
   }
   // Nodes without results have no place of their own in an archive.
   for (size_t i = node->inputs().size(); i > 0 && isa<UnknownLoc>(location);
        --i)
     location = getLocation(node->inputs()[i - 1]->node(), context);
+  if (importRegion(node))
+    return;
   checkSupported(node);
   if (node->kind() == prim::ListUnpack && !node->outputs().empty() &&
       values.count(node->outputs()[0])) {
     aliases.visit(node, /*trustSchema=*/true);
     return;
   }
-  if (importInteger(node) || importSize(node))
+  bool ordersResult =
+      llvm::any_of(node->outputs(), [&](const TorchValue *output) {
+        return isOrdered(output);
+      });
+  if (!ordersResult && (importInteger(node) || importSize(node)))
     return;
 
-  if (Operation *container = importContainer(node)) {
+  Operation *container = importContainer(node);
+  if (!container)
+    container = importSpecial(node);
+  if (container) {
     aliases.visit(node, /*trustSchema=*/true);
+    markOrdered(node, container, /*writes=*/false);
     return defineResults(node, container, /*written=*/nullptr);
   }
 
-  const TorchValue *written = getWrittenValue(node);
+  Write write = getWrite(node);
   const c10::FunctionSchema *schema = node->maybeSchema();
   Operation *op = nullptr;
   if (schema) {
@@ -585,5 +637,6 @@ void FunctionImporter::importNode(Node *node) {
   } else {
     op = importOpaque(node);
   }
-  defineResults(node, op, written);
+  markOrdered(node, op, write.any && !write.tied);
+  defineResults(node, op, write.tied);
 }

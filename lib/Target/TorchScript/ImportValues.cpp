@@ -63,7 +63,8 @@ Attribute FunctionImporter::getAttr(const c10::IValue &value) const {
 Attribute FunctionImporter::getLiteralAttr(const TorchValue *value) const {
   if (std::optional<c10::IValue> literal = getLiteral(value))
     return getAttr(*literal);
-  if (value->node()->kind() != prim::ListConstruct)
+  // A list that changes is no literal, also if it starts as one.
+  if (value->node()->kind() != prim::ListConstruct || isOrdered(value))
     return {};
   llvm::SmallVector<Attribute> elements;
   for (const TorchValue *element : value->node()->inputs()) {
@@ -76,8 +77,11 @@ Attribute FunctionImporter::getLiteralAttr(const TorchValue *value) const {
 
 Value FunctionImporter::getConstantNumber(TypedAttr number) {
   Value &value = numbers[number];
-  if (!value)
+  if (!value) {
     value = arith::ConstantOp::create(builder, location, number);
+    if (!scopes.empty())
+      scopes.back().numbers.push_back(number);
+  }
   return value;
 }
 
@@ -95,11 +99,18 @@ Value FunctionImporter::getWeight(const at::Tensor &tensor,
     it->second.setKeysAttr(builder.getArrayAttr({}));
   }
   ParamOp param = it->second;
-  Value &value = reads[param.getSymName()];
-  if (!value)
-    value = ParamGetOp::create(builder, location, param.getType(),
-                               FlatSymbolRefAttr::get(param.getSymNameAttr()));
-  return value;
+  if (Value value = reads.lookup(param.getSymName()))
+    return value;
+  return rememberRead(
+      param.getSymName(),
+      ParamGetOp::create(builder, location, param.getType(),
+                         FlatSymbolRefAttr::get(param.getSymNameAttr())));
+}
+
+Value FunctionImporter::rememberRead(llvm::StringRef name, Value value) {
+  if (!scopes.empty())
+    scopes.back().reads.push_back(name.str());
+  return reads[name] = value;
 }
 
 Value FunctionImporter::getConstantTensor(const at::Tensor &tensor) {
@@ -132,21 +143,26 @@ Value FunctionImporter::getValue(const TorchValue *value) {
   if (const ModuleAttribute *attribute = getModuleAttribute(value)) {
     if (attribute->value.isTensor())
       return getWeight(attribute->value.toTensor(), attribute->path);
-    if (attribute->value.isModule())
-      refuse(location, Twine("module '") + attribute->path +
-                           "' is used as a value, which is not supported yet");
     if (!attribute->value.isNone()) {
-      Value &read = reads["prim::GetAttr " + attribute->path];
-      if (!read)
-        read = createOpaque("prim::GetAttr",
-                            builder.getStringAttr(attribute->path), {},
-                            Effects::None, convertType(value->type(), context))
-                   ->getResult(0);
-      return read;
+      // The archive's value may differ from call to call; it is noted, so that
+      // branches can be decided under an assumption.
+      std::string name = "prim::GetAttr " + attribute->path;
+      if (Value read = reads.lookup(name))
+        return read;
+      Operation *read = createOpaque(
+          "prim::GetAttr", builder.getStringAttr(attribute->path), {},
+          Effects::None, convertType(value->type(), context));
+      const c10::IValue &found = attribute->value;
+      if (found.isBool() || found.isInt() || found.isDouble() ||
+          found.isString())
+        read->setAttr(KoilaDialect::kValueAttr, getAttr(found));
+      return rememberRead(name, read->getResult(0));
     }
   }
 
   if (value->node()->kind() == prim::ListConstruct) {
+    if (!scopes.empty())
+      scopes.back().values.push_back(value);
     return values[value] = construct(value->node(), Container::List);
   }
 
@@ -172,9 +188,12 @@ Value FunctionImporter::construct(const Node *node, Container container) {
   llvm::SmallVector<Value> elements;
   for (const TorchValue *element : node->inputs())
     elements.push_back(getTensor(element));
-  return ConstructOp::create(builder, location,
-                             convertType(node->output()->type(), context),
-                             container, elements);
+  auto op = ConstructOp::create(builder, location,
+                                convertType(node->output()->type(), context),
+                                container, elements);
+  if (isOrdered(node->output()))
+    op->setAttr(KoilaDialect::kReadsAttr, builder.getUnitAttr());
+  return op;
 }
 
 Value FunctionImporter::getTensor(const TorchValue *value) {

@@ -141,3 +141,33 @@ void ElementOp::inferBatch(BatchRule &rule) {
 }
 
 void ElementOp::describeStorage(StorageRule &rule) { rule.setKeeps(0); }
+
+//===----------------------------------------------------------------------===//
+// Casts
+//===----------------------------------------------------------------------===//
+
+LogicalResult UpcastOp::inferShapes(ShapeRule &rule) {
+  rule.setInfo(0, rule.info(getSource()));
+  return success();
+}
+
+void UpcastOp::inferBatch(BatchRule &rule) {
+  rule.setResult(0, rule.fact(getSource()));
+}
+
+void UpcastOp::describeStorage(StorageRule &rule) {
+  rule.setAlias(0, getSource());
+}
+
+LogicalResult UncheckedCastOp::inferShapes(ShapeRule &rule) {
+  rule.setInfo(0, rule.info(getSource()));
+  return success();
+}
+
+void UncheckedCastOp::inferBatch(BatchRule &rule) {
+  rule.setResult(0, rule.fact(getSource()));
+}
+
+void UncheckedCastOp::describeStorage(StorageRule &rule) {
+  rule.setAlias(0, getSource());
+}

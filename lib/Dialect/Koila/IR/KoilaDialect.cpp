@@ -148,6 +148,10 @@ LogicalResult KoilaDialect::verifyOperationAttribute(Operation *op,
     return op->emitOpError() << "'" << kTrainingAttr << "' is true or false";
   if (attr.getName() == kReportAttr && !isa<StringAttr>(attr.getValue()))
     return op->emitOpError() << "'" << kReportAttr << "' is a string";
+  if ((attr.getName() == kReadsAttr || attr.getName() == kWritesAttr ||
+       attr.getName() == kSpecializedAttr) &&
+      !isa<UnitAttr>(attr.getValue()))
+    return op->emitOpError() << "'" << attr.getName() << "' is a unit attribute";
   if (attr.getName() == kTiledAttr) {
     auto record = dyn_cast<DictionaryAttr>(attr.getValue());
     auto tile = record ? record.getAs<IntegerAttr>("tile") : nullptr;

@@ -121,11 +121,18 @@ void RefineOp::describeStorage(StorageRule &rule) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult AssumeOp::verify() {
-  bool speaksOfValue = getFact() != Fact::Training;
+  bool speaksOfAttribute = getFact() == Fact::Attribute;
+  bool speaksOfValue = getFact() != Fact::Training && !speaksOfAttribute;
   if (speaksOfValue != static_cast<bool>(getValue()))
     return emitOpError() << "'" << stringifyFact(getFact())
                          << (speaksOfValue ? "' needs a value"
                                            : "' takes no value");
+  bool speaksOfTensor = speaksOfValue && getFact() != Fact::Value;
+  if (speaksOfTensor && !isa<TensorType>(getValue().getType()))
+    return emitOpError() << "'" << stringifyFact(getFact())
+                         << "' needs a tensor";
+  if (speaksOfAttribute != getPath().has_value())
+    return emitOpError() << "a path belongs to 'attribute', and only to it";
   if ((getFact() == Fact::Extent) != getDim().has_value())
     return emitOpError() << "a dim belongs to 'extent', and only to it";
   Attribute expected = getExpected();
@@ -146,6 +153,10 @@ LogicalResult AssumeOp::verify() {
     break;
   case Fact::Device:
     fits = isa<StringAttr>(expected);
+    break;
+  case Fact::Attribute:
+  case Fact::Value:
+    fits = isa<UnitAttr, BoolAttr, IntegerAttr, FloatAttr, StringAttr>(expected);
     break;
   }
   if (!fits)
@@ -201,6 +212,7 @@ LogicalResult TorchOpaqueOp::verify() {
 void TorchOpaqueOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
         &effects) {
+  koila::detail::addOrderedEffects(*this, effects);
   if (getEffects() == Effects::None)
     return;
   auto addReadWrite = [&](SideEffects::Resource *resource) {
@@ -208,8 +220,10 @@ void TorchOpaqueOp::getEffects(
     effects.emplace_back(MemoryEffects::Write::get(), resource);
   };
   // What is unknown may draw random numbers, too.
-  if (getEffects() != Effects::Rng)
+  if (getEffects() != Effects::Rng) {
     addReadWrite(OpaqueResource::get());
+    addReadWrite(SideEffects::DefaultResource::get());
+  }
   if (getEffects() != Effects::Write)
     addReadWrite(RandomResource::get());
 }

@@ -159,6 +159,22 @@ static Plan makePlan(const TensorInfo &self, ArrayRef<TensorInfo> indices,
   return plan;
 }
 
+/// A copy of another type of the index expanded to `dims`, which is dense.
+static TensorInfo castExpanded(const TensorInfo &index, ArrayRef<DimExpr> dims) {
+  TensorInfo info = indexing::unranked(index.elementType);
+  info.dims.emplace(dims.begin(), dims.end());
+  if (dims.empty() || !index.strides)
+    return dims.empty() ? index : info;
+  DimExpr zero = DimExpr::constant(dims.front().getContext(), 0);
+  info.strides = SmallVector<DimExpr>(dims.size(), zero);
+  size_t offset = dims.size() - index.dims->size();
+  for (auto [dim, extent] : llvm::enumerate(*index.dims))
+    if (!extent.isConstant(1) || dims[offset + dim].isConstant(1))
+      (*info.strides)[offset + dim] = (*index.strides)[dim];
+  info.strides = computePreservedStrides(info);
+  return info;
+}
+
 /// The strides that TensorIterator gives what is read: self has stride zero
 /// along the dims of the indices, and each index elsewhere.
 static std::optional<SmallVector<DimExpr>>
@@ -180,7 +196,11 @@ computeIndexStrides(const TensorInfo &self, const Plan &plan) {
   for (const std::optional<Entry> &entry : plan.entries) {
     if (!entry)
       continue;
-    const TensorInfo &info = entry->info;
+    TensorInfo info = entry->info;
+    // Cast to int64 after it is expanded.
+    if (info.elementType.isSignlessInteger(32))
+      info = castExpanded(info, ArrayRef(plan.dims).slice(plan.first,
+                                                          plan.count));
     TensorInfo index = indexing::unranked({});
     index.dims = SmallVector<DimExpr>(plan.dims.size(), one);
     index.strides = SmallVector<DimExpr>(plan.dims.size(), zero);
@@ -304,7 +324,9 @@ LogicalResult indexing::inferIndexPut(ShapeRule &rule, Value self,
     return rule.emitError() << plan.error;
   TensorInfo info = rule.tensor(self), from = rule.tensor(values);
   // One number where a mask is true: masked_fill, which casts.
-  bool fills = plan.masks == 1 && plan.defined == 1 && isOneElement(from);
+  auto accumulate = rule.getOp()->getAttrOfType<BoolAttr>("accumulate");
+  bool fills = plan.masks == 1 && plan.defined == 1 && isOneElement(from) &&
+               !(accumulate && accumulate.getValue());
   if (!fills && from.hasRank() && failed(checkSameType(rule, info, from)))
     return failure();
   if (plan.known && !fills) {

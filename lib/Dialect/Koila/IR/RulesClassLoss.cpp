@@ -61,10 +61,11 @@ LogicalResult rules::inferClassLoss(ShapeRule &rule, ClassLoss loss,
   TensorInfo self = rule.tensor(rule.getOp()->getOperand(0));
   TensorInfo target = rule.tensor(rule.getOp()->getOperand(1));
   TensorInfo weights = rule.tensor(weight), each;
-  if (auto smoothing =
-          rule.getOp()->getAttrOfType<FloatAttr>("label_smoothing"))
-    if (double value = smoothing.getValueAsDouble(); !(value >= 0 && value <= 1))
-      return rule.emitError() << "label_smoothing is " << value;
+  double smoothing = 0;
+  if (auto attr = rule.getOp()->getAttrOfType<FloatAttr>("label_smoothing"))
+    smoothing = attr.getValueAsDouble();
+  if (!(smoothing >= 0 && smoothing <= 1))
+    return rule.emitError() << "label_smoothing is " << smoothing;
   if (!self.hasRank() || !target.hasRank()) {
     if (loss != ClassLoss::CrossEntropy)
       each.elementType = self.elementType;
@@ -95,6 +96,10 @@ LogicalResult rules::inferClassLoss(ShapeRule &rule, ClassLoss loss,
   }
   if (failed(checkTarget(rule, self, target)))
     return failure();
+  // What is spread over the classes of one sample has no dims.
+  if (smoothing > 0 && rank == 1 && target.getRank() == 1)
+    return rule.emitError() << "label_smoothing of a single sample takes a "
+                               "target without dims";
   if (Type type = target.elementType; type && !type.isInteger(64) &&
                                       !type.isUnsignedInteger(8))
     return rule.emitError() << "classes are int64, not " << type;

@@ -119,17 +119,16 @@ LogicalResult indexing::inferTakeAlongDim(ShapeRule &rule, Value self,
     return rule.emitError() << "indices of rank " << rows.getRank()
                             << " do not fit rank " << info.getRank();
   int64_t along = 0;
+  if (info.getRank() == 0)
+    return rule.emitError() << "takes no dim of a tensor without dims";
   if (failed(wrapDim(rule, *dim, info.getRank(), along)))
     return failure();
   SmallVector<DimExpr> dims = *info.dims;
-  if (!dims.empty()) {
-    dims[along] = rows.dim(along);
-    if (failed(checkSelects(rule, info.dim(along), count)) ||
-        failed(broadcastDims(rule, SmallVector<DimExpr>(dims), *rows.dims,
-                             dims)))
-      return failure();
-    dims[along] = rows.dim(along);
-  }
+  dims[along] = rows.dim(along);
+  if (failed(checkSelects(rule, info.dim(along), count)) ||
+      failed(broadcastDims(rule, SmallVector<DimExpr>(dims), *rows.dims, dims)))
+    return failure();
+  dims[along] = rows.dim(along);
   rule.setResult(0, packed(dims, info.elementType));
   return success();
 }

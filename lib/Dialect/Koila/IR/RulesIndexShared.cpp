@@ -1,6 +1,7 @@
 //===- RulesIndexShared.cpp - What rules of indexing have in common -------===//
 
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include <numeric>
 
 using namespace mlir;
 using namespace koila;
@@ -207,6 +208,22 @@ LogicalResult indexing::broadcastDims(ShapeRule &rule, ArrayRef<DimExpr> lhs,
   return success();
 }
 
+/// Whether the expressions differ whatever their symbols are: `2*B` is not 1.
+static bool neverEqual(DimExpr lhs, DimExpr rhs) {
+  if (proveEqual(lhs, rhs) == Proof::No)
+    return true;
+  DimExprAttr difference = (lhs - rhs).getAttr();
+  int64_t divisor = 0, constant = 0;
+  for (auto [coefficient, monomial] : llvm::zip_equal(
+           difference.getCoefficients(), difference.getMonomials())) {
+    if (monomial.empty())
+      constant = coefficient;
+    else
+      divisor = std::gcd(divisor, coefficient);
+  }
+  return divisor > 1 && constant % divisor != 0;
+}
+
 LogicalResult indexing::checkExpands(ShapeRule &rule, const TensorInfo &info,
                                      ArrayRef<DimExpr> dims) {
   if (!info.hasRank())
@@ -219,7 +236,8 @@ LogicalResult indexing::checkExpands(ShapeRule &rule, const TensorInfo &info,
     DimExpr target = dims[offset + dim];
     if (!target || info.dim(dim).isConstant(1))
       continue;
-    if (proveEqual(info.dim(dim), target) == Proof::No)
+    if (neverEqual(info.dim(dim), target) &&
+        neverEqual(info.dim(dim), rule.constant(1)))
       return rule.emitError() << "extent " << info.dim(dim)
                               << " does not broadcast to " << target;
   }

@@ -75,6 +75,35 @@ LogicalResult rules::inferMatrixFunction(ShapeRule &rule, Value input,
   return success();
 }
 
+LogicalResult rules::inferCholesky(ShapeRule &rule, Value input) {
+  TensorInfo info = rule.tensor(input);
+  // Of nothing PyTorch checks nothing.
+  if (info.hasRank() &&
+      llvm::any_of(*info.dims, [](DimExpr dim) { return dim.isConstant(0); })) {
+    rule.setResult(0, TensorInfo::contiguous(*info.dims, info.elementType));
+    return success();
+  }
+  return inferMatrixFunction(rule, input, /*square=*/true, "Fs:nn",
+                             /*takesIntegers=*/false);
+}
+
+LogicalResult rules::inferMatrixPower(ShapeRule &rule, Value input, int64_t n) {
+  TensorInfo info = rule.tensor(input);
+  if (failed(inferMatrixFunction(rule, input, /*square=*/true,
+                                 n == -1 ? "Fs:nn" : "Cs:nn", n >= 0)))
+    return failure();
+  if (n >= 0 || !info.hasRank() || !info.strides ||
+      llvm::any_of(*info.dims, [](DimExpr dim) { return dim.isConstant(0); }))
+    return success();
+  // An expanded matrix has equal rows or columns.
+  for (int64_t dim = info.getRank() - 2; dim < info.getRank(); ++dim)
+    if ((*info.strides)[dim].isConstant(0) &&
+        info.dim(dim).getConstant().value_or(0) > 1)
+      return rule.emitError() << "inverts a matrix that is expanded over dim "
+                              << dim << ": it is singular";
+  return success();
+}
+
 void rules::inferMatrixFunctionBatch(BatchRule &rule, Value input) {
   BatchFact fact = rule.fact(input);
   TensorInfo info = rule.tensor(input);

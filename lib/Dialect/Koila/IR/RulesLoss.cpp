@@ -60,22 +60,30 @@ static int getCategory(Type type) {
   return type.isInteger(1) ? 0 : 1;
 }
 
-/// What an elementwise operator makes of two operands that broadcast to
+/// What an elementwise operator makes of operands that broadcast to
 /// extents known to be legal; an operand of unknown rank makes it unknown.
-static TensorInfo combine(ShapeRule &rule, const TensorInfo &lhs,
-                          const TensorInfo &rhs) {
+static TensorInfo combine(ShapeRule &rule, ArrayRef<TensorInfo> operands) {
   TensorInfo info;
-  info.elementType = rules::promoteTypes(lhs, rhs);
-  if (!lhs.hasRank() || !rhs.hasRank())
-    return info;
-  SmallVector<DimExpr> dims(std::max(lhs.getRank(), rhs.getRank()),
-                            rule.constant(1));
-  for (const TensorInfo &operand : {lhs, rhs})
+  int64_t rank = 0;
+  for (const TensorInfo &operand : operands) {
+    if (!operand.hasRank())
+      return info;
+    rank = std::max(rank, operand.getRank());
+  }
+  SmallVector<DimExpr> dims(rank, rule.constant(1));
+  for (const TensorInfo &operand : operands)
     for (auto [dim, extent] :
          llvm::zip(llvm::reverse(dims), llvm::reverse(*operand.dims)))
       dim = dim.broadcast(extent);
-  info.strides = computeElementwiseStrides({lhs, rhs}, dims);
+  info.strides = computeElementwiseStrides(operands, dims);
   info.dims = dims;
+  return info;
+}
+
+static TensorInfo combine(ShapeRule &rule, const TensorInfo &lhs,
+                          const TensorInfo &rhs) {
+  TensorInfo info = combine(rule, ArrayRef<TensorInfo>{lhs, rhs});
+  info.elementType = rules::promoteTypes(lhs, rhs);
   return info;
 }
 
@@ -221,12 +229,18 @@ LogicalResult rules::inferElementwiseLoss(ShapeRule &rule, Loss loss) {
       return failure();
     result = combine(self);
     break;
-  case Loss::Hinge:
+  case Loss::Hinge: {
     if (failed(refuseBooleans(rule, self)) || failed(checkBroadcast()))
       return failure();
-    result = combine(rule, target, combine(self));
+    // where(target != 1, margin - self, 0) + where(target != -1, self, 0).
+    TensorInfo chosen = combine(target), zeros = self;
+    if (self.hasRank())
+      zeros.strides = computePreservedStrides(self);
+    result = combine(rule, combine(rule, {chosen, combine(self), zeros}),
+                     combine(rule, {chosen, self, zeros}));
     result.elementType = self.elementType;
     break;
+  }
   case Loss::MarginRanking:
     if (failed(refuseBooleans(rule, infos)) || failed(checkBroadcast()))
       return failure();

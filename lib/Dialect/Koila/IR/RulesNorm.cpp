@@ -9,8 +9,30 @@ using namespace koila;
 // batch_norm
 //===----------------------------------------------------------------------===//
 
+/// The layout that batch_norm gives its result; extents of one do not matter.
+/// Source: batch_norm_cpu in aten/src/ATen/native/Normalization.cpp.
+static TensorInfo getNormalized(const TensorInfo &input) {
+  if (!input.hasRank() || !input.strides || input.getRank() != 4 ||
+      input.isContiguous() != Proof::No)
+    return rules::inSuggestedFormat(input);
+  TensorInfo wanted =
+      TensorInfo::channelsLast(*input.dims, input.elementType);
+  for (int64_t dim = 0; dim < 4; ++dim)
+    if (!input.dim(dim).isConstant(1) &&
+        proveEqual((*input.strides)[dim], (*wanted.strides)[dim]) !=
+            Proof::Yes)
+      return rules::inSuggestedFormat(input);
+  return wanted;
+}
+
 LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
   TensorInfo input = rule.tensor(getInput());
+  if (rules::isEmpty(input) && input.getRank() > 1) {
+    if (failed(rules::checkFirstElements(rule, {getWeight(), getBias()})))
+      return failure();
+    rule.setResult(0, rules::inSuggestedFormat(input));
+    return success();
+  }
   if (!getTraining() && (!getRunningMean() || !getRunningVar()))
     return rule.emitError()
            << "needs running_mean and running_var outside training";
@@ -25,7 +47,7 @@ LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
   }
   if (failed(rules::checkParameterTypes(rule, input, vectors)))
     return failure();
-  rule.setResult(0, rules::inSuggestedFormat(input));
+  rule.setResult(0, getNormalized(input));
   return success();
 }
 

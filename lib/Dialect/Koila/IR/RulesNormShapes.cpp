@@ -98,6 +98,23 @@ LogicalResult rules::checkChannels(ShapeRule &rule, DimExpr channels,
   return success();
 }
 
+bool rules::isEmpty(const TensorInfo &info) {
+  return info.hasRank() && llvm::any_of(*info.dims, [](DimExpr dim) {
+           return dim.isConstant(0);
+         });
+}
+
+// Source: _batch_norm_impl_index in aten/src/ATen/native/Normalization.cpp.
+LogicalResult rules::checkFirstElements(ShapeRule &rule, ValueRange vectors) {
+  for (Value vector : vectors) {
+    TensorInfo info = rule.tensor(vector);
+    if (info.hasRank() && (info.getRank() == 0 || info.dim(0).isConstant(0)))
+      return rule.emitError() << "takes the first element of a vector that "
+                                 "has none";
+  }
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Over trailing dims
 //===----------------------------------------------------------------------===//
@@ -219,9 +236,16 @@ LogicalResult rules::inferInstanceNorm(ShapeRule &rule, bool useInputStats,
     if (input.getRank() < 2)
       return rule.emitError()
              << "expects rank 2 or more, got " << input.getRank();
+    rule.setResult(0, TensorInfo::contiguous(*input.dims, input.elementType));
+    if (isEmpty(input)) {
+      // Weight and bias are repeated for each sample.
+      if (input.dim(0).isConstant(0) && (parameters[0] || parameters[1]))
+        return rule.emitError() << "takes the first element of a vector that "
+                                   "has none";
+      return checkFirstElements(rule, parameters.take_front(2));
+    }
     if (failed(checkChannels(rule, input.dim(1), parameters)))
       return failure();
-    rule.setResult(0, TensorInfo::contiguous(*input.dims, input.elementType));
   } else {
     rule.setResult(0, input);
   }

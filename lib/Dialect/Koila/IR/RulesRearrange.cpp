@@ -133,7 +133,9 @@ LogicalResult indexing::inferRepeat(ShapeRule &rule, Value self, StringRef list,
     if (dim < all - count)
       continue;
     DimExpr times = (*repeats)[dim - (all - count)];
-    if (times && proveAtMost(rule.constant(0), times) == Proof::No)
+    // PyTorch looks at the extent that it becomes.
+    if (times && proveAtMost(rule.constant(0), times) == Proof::No &&
+        !dims[dim].isConstant(0))
       return rule.emitError() << "repeats dim " << dim << " " << times
                               << " times";
     dims[dim] = times ? dims[dim] * times : DimExpr();

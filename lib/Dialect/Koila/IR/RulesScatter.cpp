@@ -36,9 +36,8 @@ LogicalResult indexing::inferScatter(ShapeRule &rule, Value self, int64_t dim,
       failed(checkNoOverlap(rule, info)))
     return failure();
   // Of a number only scatter with a source looks at the mode (measured).
-  bool looks = (src && llvm::is_contained(modes, StringRef("add"))) ||
-               (info.hasRank() && info.getRank() > 0 && rows.hasRank() &&
-                rows.getRank() > 0);
+  bool looks = src || (info.hasRank() && info.getRank() > 0 &&
+                       rows.hasRank() && rows.getRank() > 0);
   if (looks && !modes.empty() && !llvm::is_contained(modes, reduce))
     return rule.emitError() << "reduce is no '" << reduce << "'";
   if (info.hasRank() && rows.hasRank() && !empty) {

@@ -234,6 +234,10 @@ Lengths rules::splitByChunks(ShapeRule &rule, DimExpr extent, DimExpr chunks) {
     return Lengths(std::nullopt);
   if (*count <= 0)
     return rule.emitError() << "needs at least one chunk, got " << *count;
+  if (*count < rule.getOp()->getNumResults())
+    return rule.emitError() << "gives " << *count << " tensors at most, the "
+                            << "program takes "
+                            << rule.getOp()->getNumResults();
   if (extent.isConstant(0))
     return Lengths(SmallVector<DimExpr>(std::min<int64_t>(*count, 1 << 16),
                                         extent));

@@ -109,7 +109,8 @@ static void writeAssumptions(FunctionOpInterface function) {
   OpBuilder builder(&entry, entry.begin());
   auto assume = [&](Fact fact, Value value, IntegerAttr dim,
                     Attribute expected) {
-    AssumeOp::create(builder, function.getLoc(), fact, value, dim, expected);
+    AssumeOp::create(builder, function.getLoc(), fact, value, dim, expected,
+                     /*path=*/StringAttr());
   };
   MLIRContext *context = function.getContext();
   auto module = function->getParentOfType<ModuleOp>();

@@ -89,7 +89,10 @@ static bool isEmittable(Operation *op) {
   static const llvm::StringLiteral kUpstream[] = {
       "arith.constant",     "arith.addi",       "arith.subi",
       "arith.muli",         "arith.floordivsi", "arith.minsi",
-      "arith.maxsi",        "arith.index_cast", "scf.for",
+      "arith.maxsi",        "arith.index_cast", "arith.remsi",
+      "arith.cmpi",         "arith.select",     "arith.andi",
+      "arith.ori",          "arith.xori",       "scf.if",
+      "scf.for",            "scf.while",        "scf.condition",
       "scf.yield",          "func.return",      "tensor.empty",
       "tensor.dim",         "tensor.cast",      "tensor.extract_slice",
       "tensor.insert_slice"};

@@ -111,7 +111,9 @@ def Koila_Fact : I32EnumAttr<"Fact", "what an assumption says", [
   I32EnumAttrCase<"Extent", 2, "extent">,
   I32EnumAttrCase<"Contiguous", 3, "contiguous">,
   I32EnumAttrCase<"Training", 4, "training">,
-  I32EnumAttrCase<"Device", 5, "device">]> {
+  I32EnumAttrCase<"Device", 5, "device">,
+  I32EnumAttrCase<"Attribute", 6, "attribute">,
+  I32EnumAttrCase<"Value", 7, "value">]> {
   let cppNamespace = "::koila";
 }
 

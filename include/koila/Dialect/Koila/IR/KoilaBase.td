@@ -23,11 +23,20 @@ def Koila_ScalarAttr : AnyAttrOf<[I64Attr, F64Attr, BoolAttr,
                                  "int, float, bool or computed">;
 def Koila_OptionalTensor : Optional<AnyTensor>;
 
+/// Effects only by the marks `koila.reads` and `koila.writes`; see
+/// Interfaces/OrderedMemory.h.
+def Koila_OrderedMemory : NativeOpTrait<"OrderedMemory"> {
+  let cppNamespace = "::koila";
+}
+defvar Koila_Ordered = [MemoryEffectsOpInterface, ConditionallySpeculatable,
+                        Koila_OrderedMemory];
 /// The effects of an operator that draws random numbers: draws are neither
 /// merged nor moved, dropped or tiled.
-def Koila_RandomResource : Resource<"::koila::RandomResource">;
-defvar Koila_Draws = [MemoryEffects<[MemRead<Koila_RandomResource>,
-                                     MemWrite<Koila_RandomResource>]>];
+def Koila_DrawingMemory : NativeOpTrait<"DrawingMemory"> {
+  let cppNamespace = "::koila";
+}
+defvar Koila_Draws = [MemoryEffectsOpInterface, ConditionallySpeculatable,
+                      Koila_DrawingMemory];
 
 /// An operator of ATen. `schema` is the exact ATen schema; the names of
 /// operands and attributes are those of its arguments. With `inPlaceSchema`
@@ -36,7 +45,7 @@ defvar Koila_Draws = [MemoryEffects<[MemRead<Koila_RandomResource>,
 /// computing its results.
 class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
                     list<Trait> traits = [], string faithful = "true",
-                    list<Trait> effects = [Pure]>
+                    list<Trait> effects = Koila_Ordered>
     : Koila_Op<mnemonic, traits # effects # [Koila_TorchOperatorInterface,
                                              Koila_ShapeRuleInterface,
                                              Koila_BatchRuleInterface,
@@ -70,7 +79,7 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
 /// storage (or tied), and the bytes inside are reported as not modelled.
 class Koila_RuledOp<string mnemonic, string schema, string inPlaceSchema = "",
                     list<Trait> traits = [], string faithful = "true",
-                    list<Trait> effects = [Pure]>
+                    list<Trait> effects = Koila_Ordered>
     : Koila_TorchOp<mnemonic, schema, inPlaceSchema, traits, faithful,
                     effects> {
   let summary = "as `" # schema # "`";

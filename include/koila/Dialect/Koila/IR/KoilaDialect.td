@@ -51,6 +51,13 @@ def Koila_Dialect : Dialect {
     static constexpr ::llvm::StringLiteral kArchiveAttr = "koila.archive";
     static constexpr ::llvm::StringLiteral kTiledAttr = "koila.tiled";
     static constexpr ::llvm::StringLiteral kReportAttr = "koila.report";
+    /// On a function whose branches were decided under its assumptions.
+    static constexpr ::llvm::StringLiteral kSpecializedAttr =
+        "koila.specialized";
+    /// Marks of operations on tensors that are written in place; see
+    /// Interfaces/OrderedMemory.h.
+    static constexpr ::llvm::StringLiteral kReadsAttr = "koila.reads";
+    static constexpr ::llvm::StringLiteral kWritesAttr = "koila.writes";
 
     /// The dialect version written to bytecode. Raise it when the meaning of
     /// an operation, attribute or type changes.

@@ -25,7 +25,7 @@ defvar Koila_LikeOptionArgs =
 /// A new tensor. Sparse layouts and pinned memory are left to the opaque
 /// operator. `inner` says that the operator holds nothing besides its result.
 class Koila_FactoryOp<string mnemonic, string schema, dag args,
-                      list<Trait> effects = [Pure]>
+                      list<Trait> effects = Koila_Ordered>
     : Koila_RuledOp<mnemonic, schema, "", [],
                     "::koila::rules::isPlain(getOperation())", effects> {
   let arguments = !con(args, (ins Variadic<AnyType>:$dynamic));
@@ -37,7 +37,7 @@ class Koila_FactoryOp<string mnemonic, string schema, dag args,
 class Koila_SizedOp<string mnemonic, string name, string parameters, dag args,
                     string self = "", string options = Koila_TensorOptions,
                     dag optionArgs = Koila_TensorOptionArgs,
-                    list<Trait> effects = [Pure]>
+                    list<Trait> effects = Koila_Ordered>
     : Koila_FactoryOp<mnemonic,
                       "aten::" # name # "(" # parameters # ", *, " # options #
                           ") -> Tensor",
@@ -56,7 +56,7 @@ class Koila_SizedOp<string mnemonic, string name, string parameters, dag args,
 
 /// Of the shape of `self`.
 class Koila_LikeOp<string mnemonic, string name, string parameters, dag args,
-                   list<Trait> effects = [Pure]>
+                   list<Trait> effects = Koila_Ordered>
     : Koila_FactoryOp<mnemonic,
                       !strconcat("aten::", name, "(Tensor self, ", parameters,
                                  "*, ", Koila_LikeOptions, ") -> Tensor"),

@@ -266,7 +266,7 @@ def Koila_ScatterReduceTwoOp : Koila_ScatterFamilyOp<"scatter_reduce_two",
   "aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor",
   "aten::scatter_reduce_.two(Tensor(a!) self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True) -> Tensor(a!)",
   "src", (ins StrAttr:$reduce, BoolAttr:$include_self),
-  ", getReduce(), {\"sum\", \"prod\", \"mean\", \"amax\", \"amin\"}">;
+  ", getReduce(), {\"sum\", \"prod\", \"mean\", \"amax\", \"amin\", \"max\", \"min\"}">;
 
 /// Rows of `self` along `dim`, which a vector `index` names, are written.
 class Koila_IndexWriteOp<string mnemonic, string schema, string inPlace,

@@ -121,6 +121,9 @@ void describeEinsumStorage(StorageRule &rule, llvm::StringRef equation,
 llvm::LogicalResult inferMatrixFunction(ShapeRule &rule, mlir::Value input,
                                         bool square, llvm::StringRef results,
                                         bool takesIntegers = false);
+llvm::LogicalResult inferCholesky(ShapeRule &rule, mlir::Value input);
+llvm::LogicalResult inferMatrixPower(ShapeRule &rule, mlir::Value input,
+                                     int64_t n);
 void inferMatrixFunctionBatch(BatchRule &rule, mlir::Value input);
 /// A system of equations; `info` says that there is a second result of one
 /// code for each matrix.

@@ -248,7 +248,9 @@ def Koila_LinalgCholeskyOp : Koila_MatrixFunctionOp<"linalg_cholesky",
   !con(matrixSelf, (ins BoolAttr:$upper)), [{"Fs:nn"}]>;
 def Koila_CholeskyOp : Koila_MatrixFunctionOp<"cholesky",
   "aten::cholesky(Tensor self, bool upper=False) -> Tensor",
-  !con(matrixSelf, (ins BoolAttr:$upper)), [{"Fs:nn"}]>;
+  !con(matrixSelf, (ins BoolAttr:$upper)), [{"Fs:nn"}]> {
+  let shapeRule = "return ::koila::rules::inferCholesky(rule, getSelf());";
+}
 def Koila_LinalgCholeskyExOp : Koila_MatrixFunctionOp<"linalg_cholesky_ex",
   "aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)",
   !con(matrixSelf, (ins BoolAttr:$upper, BoolAttr:$check_errors)),
@@ -285,7 +287,10 @@ def Koila_PinverseOp : Koila_MatrixFunctionOp<"pinverse",
 class Koila_MatrixPowerFamilyOp<string mnemonic, string schema>
     : Koila_MatrixFunctionOp<mnemonic, schema,
         !con(matrixSelf, (ins I64Attr:$n)),
-        "getN() == -1 ? \"Fs:nn\" : \"Cs:nn\", getN() >= 0">;
+        "getN() == -1 ? \"Fs:nn\" : \"Cs:nn\", getN() >= 0"> {
+  let shapeRule = "return ::koila::rules::inferMatrixPower(rule, getSelf(), "
+                  "getN());";
+}
 def Koila_LinalgMatrixPowerOp : Koila_MatrixPowerFamilyOp<"linalg_matrix_power",
   "aten::linalg_matrix_power(Tensor self, int n) -> Tensor">;
 def Koila_MatrixPowerOp : Koila_MatrixPowerFamilyOp<"matrix_power",

@@ -99,8 +99,9 @@ def Koila_AssumeOp : Koila_Op<"assume", [
     its entry; if it fails, the untouched program runs after a warning that
     names the fact, or an exception is raised.
 
-    `dtype`, `rank`, `extent`, `contiguous` and `device` speak of `value`;
-    `training` of the module. An extent is an expression over symbols: the
+    `dtype`, `rank`, `extent`, `contiguous` and `device` speak of the tensor
+    `value`, `value` of any argument (None is `unit`), `training` of the module,
+    and `attribute` of the attribute at `path`. An extent is an expression over symbols: the
     first argument dim that is just a symbol defines it, others are compared.
 
     ```mlir
@@ -108,12 +109,15 @@ def Koila_AssumeOp : Koila_Op<"assume", [
     koila.assume dtype %x : tensor<?x64xf32> is f32
     koila.assume rank %x : tensor<?x64xf32> is 2
     koila.assume training is false
+    koila.assume attribute "layer1.0.inplace" is true
+    koila.assume value %mask : !koila.optional<tensor<*x!koila.any>> is unit
     ```
   }];
-  let arguments = (ins Koila_Fact:$fact, Optional<AnyTensor>:$value,
-                       OptionalAttr<I64Attr>:$dim, AnyAttr:$expected);
+  let arguments = (ins Koila_Fact:$fact, Optional<AnyType>:$value,
+                       OptionalAttr<I64Attr>:$dim, AnyAttr:$expected,
+                       OptionalAttr<StrAttr>:$path);
   let assemblyFormat = [{
-    $fact ($value^ `:` type($value))? (`[` $dim^ `]`)? `is` $expected
+    $fact ($path^)? ($value^ `:` type($value))? (`[` $dim^ `]`)? `is` $expected
     attr-dict
   }];
   let hasVerifier = 1;
@@ -143,8 +147,8 @@ def Koila_Container : I32EnumAttr<"Container", "kind of a container", [
   let cppNamespace = "::koila";
 }
 
-class Koila_ContainerOp<string mnemonic> : Koila_Op<mnemonic, [
-    Pure, DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
+class Koila_ContainerOp<string mnemonic> : Koila_Op<mnemonic, Koila_Ordered # [
+    DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
     DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
     DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
                               ["describeStorage"]>]>;
@@ -193,6 +197,37 @@ def Koila_ElementOp : Koila_ContainerOp<"element"> {
                        AnyAttrOf<[I64Attr, StrAttr]>:$at);
   let results = (outs AnyType:$result);
   let assemblyFormat = "$container `[` $at `]` attr-dict `:` functional-type($container, $result)";
+}
+
+def Koila_UpcastOp : Koila_ContainerOp<"upcast"> {
+  let summary = "the same value where a more general type is expected";
+  let description = [{
+    A tensor or None where an optional tensor is expected, for example. It does
+    nothing at run time.
+
+    ```mlir
+    %0 = koila.upcast %x : (tensor<*x!koila.any>)
+        -> !koila.optional<tensor<*x!koila.any>>
+    ```
+  }];
+  let arguments = (ins AnyType:$source);
+  let results = (outs AnyType:$result);
+  let assemblyFormat = "$source attr-dict `:` functional-type($source, $result)";
+}
+
+def Koila_UncheckedCastOp : Koila_ContainerOp<"unchecked_cast"> {
+  let summary = "the same value, known to have a narrower type";
+  let description = [{
+    What `prim::unchecked_cast` does after a test for None or a type.
+
+    ```mlir
+    %0 = koila.unchecked_cast %x
+        : (!koila.optional<tensor<*x!koila.any>>) -> tensor<*x!koila.any>
+    ```
+  }];
+  let arguments = (ins AnyType:$source);
+  let results = (outs AnyType:$result);
+  let assemblyFormat = "$source attr-dict `:` functional-type($source, $result)";
 }
 
 //===----------------------------------------------------------------------===//

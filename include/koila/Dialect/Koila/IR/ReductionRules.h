@@ -112,6 +112,11 @@ TensorInfo inSuggestedFormat(const TensorInfo &info);
 llvm::LogicalResult checkParameterTypes(ShapeRule &rule,
                                         const TensorInfo &input,
                                         mlir::ValueRange parameters);
+/// Whether there are no elements: batch_norm then checks nothing but that
+/// weight and bias have a first element.
+bool isEmpty(const TensorInfo &info);
+llvm::LogicalResult checkFirstElements(ShapeRule &rule,
+                                       mlir::ValueRange vectors);
 /// Vectors of one element for each of `channels`.
 llvm::LogicalResult checkChannels(ShapeRule &rule, DimExpr channels,
                                   mlir::ValueRange vectors);

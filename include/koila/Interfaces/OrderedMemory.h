@@ -1,0 +1,69 @@
+//===- OrderedMemory.h - Operations on tensors that are written -*- C++ -*-===//
+//
+// Tensors are values, and an in-place operator is a functional one with a tie,
+// as long as nothing can see the difference. Where something can (a write
+// through a view that is read later, a write to an argument or a buffer), the
+// tensors of that storage are references, and two marks keep everything that
+// touches it in order:
+//
+//   koila.reads   reads such storage, or makes a tensor that is written later
+//   koila.writes  writes the storage of its first operand, and returns it
+//
+// The marks give memory effects, so that upstream passes neither merge, move
+// nor drop such operations.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_INTERFACES_ORDEREDMEMORY_H
+#define KOILA_INTERFACES_ORDEREDMEMORY_H
+
+#include "mlir/IR/Operation.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+namespace koila {
+
+/// Whether the operation touches storage that is written elsewhere.
+bool isOrdered(mlir::Operation *op);
+/// Whether the operation writes its first operand in place; an order, not a
+/// permission.
+bool isOrderedWrite(mlir::Operation *op);
+
+namespace detail {
+using EffectList = llvm::SmallVectorImpl<
+    mlir::SideEffects::EffectInstance<mlir::MemoryEffects::Effect>>;
+void addOrderedEffects(mlir::Operation *op, EffectList &effects);
+void addDrawEffects(EffectList &effects);
+} // namespace detail
+
+/// No effects but those of the marks.
+template <typename ConcreteOp>
+class OrderedMemory
+    : public mlir::OpTrait::TraitBase<ConcreteOp, OrderedMemory> {
+public:
+  void getEffects(detail::EffectList &effects) {
+    detail::addOrderedEffects(this->getOperation(), effects);
+  }
+  mlir::Speculation::Speculatability getSpeculatability() {
+    return isOrdered(this->getOperation())
+               ? mlir::Speculation::NotSpeculatable
+               : mlir::Speculation::Speculatable;
+  }
+};
+
+/// Draws random numbers, besides.
+template <typename ConcreteOp>
+class DrawingMemory
+    : public mlir::OpTrait::TraitBase<ConcreteOp, DrawingMemory> {
+public:
+  void getEffects(detail::EffectList &effects) {
+    detail::addOrderedEffects(this->getOperation(), effects);
+    detail::addDrawEffects(effects);
+  }
+  mlir::Speculation::Speculatability getSpeculatability() {
+    return mlir::Speculation::NotSpeculatable;
+  }
+};
+
+} // namespace koila
+
+#endif // KOILA_INTERFACES_ORDEREDMEMORY_H

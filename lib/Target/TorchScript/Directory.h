@@ -1,0 +1,37 @@
+//===- Directory.h - The directory of a zip file ----------------*- C++ -*-===//
+
+#ifndef KOILA_LIB_TARGET_TORCHSCRIPT_DIRECTORY_H
+#define KOILA_LIB_TARGET_TORCHSCRIPT_DIRECTORY_H
+
+#include "llvm/ADT/StringRef.h"
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace koila::torchscript {
+
+struct Record {
+  /// Without the leading folder.
+  std::string name;
+  uint64_t size = 0;
+  uint64_t packedSize = 0;
+  bool compressed = false;
+};
+
+/// What the directory of a zip file says, checked against the file.
+struct Directory {
+  std::vector<Record> records;
+  /// SHA-256 over names, sizes and checksums of the records.
+  std::string fingerprint;
+
+  /// By name in any case, as LibTorch looks records up; null if there is none.
+  const Record *lookup(llvm::StringRef name) const;
+};
+
+/// Reads the directory of the zip file `bytes`. Refuses what is no zip file,
+/// and sizes or names that no archive of PyTorch has.
+Directory readDirectory(llvm::StringRef path, llvm::StringRef bytes);
+
+} // namespace koila::torchscript
+
+#endif // KOILA_LIB_TARGET_TORCHSCRIPT_DIRECTORY_H

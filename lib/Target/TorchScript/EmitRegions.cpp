@@ -1,0 +1,155 @@
+//===- EmitRegions.cpp - Branches and loops as TorchScript ----------------===//
+//
+// The text of an archive knows For and While loops. `scf.for` becomes a For
+// over the number of iterations; `scf.while` becomes a While, whose condition
+// is computed before the loop and at the end of its body.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Emit.h"
+#include "Messages.h"
+#include "Types.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include <limits>
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+namespace prim = c10::prim;
+
+void GraphEmitter::nameInOrder(llvm::ArrayRef<TorchValue *> values) {
+  // The compiler that reads the file back orders variables by name; "_100"
+  // would come before "_99".
+  size_t position = 0;
+  for (TorchValue *value : values) {
+    std::string name = "carried_";
+    for (size_t base : {26 * 26, 26, 1})
+      name += static_cast<char>('a' + position / base % 26);
+    value->setDebugName(name);
+    ++position;
+  }
+}
+
+c10::TypePtr GraphEmitter::getResultType(Operation *op, unsigned index,
+                                         TorchValue *fallback) {
+  Type type = op->getResult(index).getType();
+  if (isa<TensorType>(type))
+    return c10::TensorType::get();
+  if (Node *from = getOriginal(op); from && index < from->outputs().size())
+    if (convertType(from->outputs()[index]->type(), type.getContext()) == type)
+      return from->outputs()[index]->type();
+  c10::TypePtr known = getType(type);
+  return known ? known : fallback->type();
+}
+
+void GraphEmitter::emitIf(Operation *op) {
+  auto branch = cast<scf::IfOp>(op);
+  Node *node = insert(op, prim::If, {lookup(branch.getCondition(), op)},
+                      branch.getNumResults());
+  for (Region &region : branch->getRegions()) {
+    tj::Block *block = node->addBlock();
+    if (region.empty())
+      continue;
+    tj::WithInsertPoint guard(block);
+    for (TorchValue *value : emitBlock(region.front()))
+      block->registerOutput(value);
+  }
+  for (auto [i, result] : llvm::enumerate(branch.getResults())) {
+    node->outputs()[i]->setType(
+        getResultType(op, i, node->blocks()[0]->outputs()[i]));
+    values[result] = node->outputs()[i];
+  }
+  llvm::SmallVector<TorchValue *> outputs(node->outputs().begin(),
+                                          node->outputs().end());
+  nameInOrder(outputs);
+}
+
+void GraphEmitter::emitFor(Operation *op) {
+  auto loop = cast<scf::ForOp>(op);
+  TorchValue *lower = lookup(loop.getLowerBound(), op);
+  TorchValue *upper = lookup(loop.getUpperBound(), op);
+  TorchValue *step = lookup(loop.getStep(), op);
+  auto lowerConstant = getConstantIntValue(loop.getLowerBound());
+  auto stepConstant = getConstantIntValue(loop.getStep());
+  // ceil((upper - lower) / step); a negative count is no iteration.
+  TorchValue *trips = upper;
+  if (lowerConstant != 0)
+    trips = call("aten::sub", {trips, lower});
+  if (stepConstant != 1) {
+    TorchValue *round = call("aten::sub", {step, integer(1)});
+    trips = call("aten::floordiv", {call("aten::add", {trips, round}), step});
+  }
+  llvm::SmallVector<TorchValue *> inputs = {trips, constant(true)};
+  for (Value init : loop.getInitArgs())
+    inputs.push_back(lookup(init, op));
+  Node *node = insert(op, prim::Loop, inputs, loop.getNumResults());
+  tj::Block *body = node->addBlock();
+  TorchValue *index = body->addInput("i");
+  index->setType(c10::IntType::get());
+  llvm::SmallVector<TorchValue *> carried, outputs;
+  for (auto [i, argument] : llvm::enumerate(loop.getRegionIterArgs())) {
+    carried.push_back(body->addInput());
+    carried.back()->setType(getResultType(op, i, inputs[i + 2]));
+    outputs.push_back(node->outputs()[i]);
+    values[argument] = carried.back();
+  }
+  nameInOrder(carried);
+  nameInOrder(outputs);
+  {
+    tj::WithInsertPoint guard(body);
+    if (stepConstant != 1)
+      index = call("aten::mul", {index, step});
+    if (lowerConstant != 0)
+      index = call("aten::add", {index, lower});
+    values[loop.getInductionVar()] = index;
+    llvm::SmallVector<TorchValue *> yielded = emitBlock(*loop.getBody());
+    body->registerOutput(constant(true));
+    for (TorchValue *value : yielded)
+      body->registerOutput(value);
+  }
+  for (auto [i, result] : llvm::enumerate(loop.getResults())) {
+    node->outputs()[i]->setType(body->inputs()[i + 1]->type());
+    values[result] = node->outputs()[i];
+  }
+}
+
+void GraphEmitter::emitWhile(Operation *op) {
+  auto loop = cast<scf::WhileOp>(op);
+  Block &before = loop.getBefore().front(), &after = loop.getAfter().front();
+  // The condition and what the body gets, from what `before` takes.
+  auto emitBefore = [&](llvm::ArrayRef<TorchValue *> given) {
+    for (auto [argument, value] : llvm::zip_equal(before.getArguments(), given))
+      values[argument] = value;
+    return emitBlock(before);
+  };
+  llvm::SmallVector<TorchValue *> given;
+  for (Value init : loop.getInits())
+    given.push_back(lookup(init, op));
+  llvm::SmallVector<TorchValue *> first = emitBefore(given);
+  llvm::SmallVector<TorchValue *> inputs = {
+      integer(std::numeric_limits<int64_t>::max()), first.front()};
+  llvm::append_range(inputs, llvm::ArrayRef(first).drop_front());
+  Node *node = insert(op, prim::Loop, inputs, loop.getNumResults());
+  tj::Block *body = node->addBlock();
+  body->addInput("i")->setType(c10::IntType::get());
+  llvm::SmallVector<TorchValue *> carried, outputs;
+  for (auto [i, argument] : llvm::enumerate(after.getArguments())) {
+    carried.push_back(body->addInput());
+    carried.back()->setType(getResultType(op, i, inputs[i + 2]));
+    outputs.push_back(node->outputs()[i]);
+    values[argument] = carried.back();
+  }
+  nameInOrder(carried);
+  nameInOrder(outputs);
+  {
+    tj::WithInsertPoint guard(body);
+    for (TorchValue *value : emitBefore(emitBlock(after)))
+      body->registerOutput(value);
+  }
+  for (auto [i, result] : llvm::enumerate(loop.getResults())) {
+    node->outputs()[i]->setType(body->inputs()[i + 1]->type());
+    values[result] = node->outputs()[i];
+  }
+}
