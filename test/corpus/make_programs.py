@@ -1,8 +1,10 @@
-"""Traces programs of the corpus: make_programs.py --output FOLDER NAME...
+"""Traces or scripts programs of the corpus: make_programs.py --output FOLDER
+NAME...
 
-Writes NAME.pt, traced at batch 3, and NAME.inputs with the specifications of
-its inputs, or NAME.error with the exception. A program that was made from the
-same file by the same libraries is left alone, and then they are not imported.
+Writes NAME.pt, traced at batch 3 unless it is scripted, and NAME.inputs with
+the specifications of its inputs, or NAME.error with the exception. A program
+that was made from the same file by the same libraries is left alone, and then
+they are not imported.
 """
 
 import argparse
@@ -31,6 +33,11 @@ LIBRARIES = {
     "handwritten_networks": [],
     "handwritten_forms": [],
     "handwritten_functions": [],
+    "constructs_control": [],
+    "constructs_containers": [],
+    "constructs_modules": [],
+    "constructs_mutation": [],
+    "scripted": ["torchvision", "timm"],
 }
 # Nothing is downloaded.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -68,25 +75,38 @@ def prepare_libraries():
             "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
-def trace(name, path):
+def compile_module(name, module, specs):
+    """The module, traced or scripted."""
     import torch
     from inputs import make
-    from registry import PROGRAMS
-    torch.manual_seed(0)
-    module, specs = PROGRAMS[name]()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            # Heads that start as zero would make every result zero.
-            if not parameter.any():
-                parameter.normal_(0, 0.05)
-    values = make(specs, TRACED_BATCH)
+    from registry import SCRIPTED
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    if name in SCRIPTED:
+        return torch.jit.script(module.train(SCRIPTED[name].training))
     # With grad mode on: under no_grad some modules record a fast path that
     # has no derivative.
     # Not strict: a dict is a legal result.
-    traced = module if isinstance(module, torch.jit.ScriptModule) else (
-        torch.jit.trace(module.eval(), values, check_trace=False,
-                        strict=False))
-    traced.save(str(path))
+    return torch.jit.trace(module.eval(), make(specs, TRACED_BATCH),
+                           check_trace=False, strict=False)
+
+
+def fill_zeros(module):
+    """Heads that start as zero would make every result zero."""
+    import torch
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if not parameter.any():
+                parameter.normal_(0, 0.05)
+
+
+def write_program(name, path):
+    import torch
+    from registry import PROGRAMS
+    torch.manual_seed(0)
+    module, specs = PROGRAMS[name]()
+    fill_zeros(module)
+    compile_module(name, module, specs).save(str(path))
     return specs
 
 
@@ -103,12 +123,12 @@ def make_all(names, folder):
             prepare_libraries()
             error = folder / f"{name}.error"
             error.unlink(missing_ok=True)
-            print(f"tracing {name}", file=sys.stderr, flush=True)
+            print(f"making {name}", file=sys.stderr, flush=True)
             try:
                 # Made elsewhere under its own name, which the archive holds.
                 new = folder / ".new" / f"{name}.pt"
                 new.parent.mkdir(exist_ok=True)
-                specs = trace(name, new)
+                specs = write_program(name, new)
                 inputs = folder / f"{name}.inputs"
                 inputs.write_text(json.dumps(specs))
                 os.replace(new, folder / new.name)

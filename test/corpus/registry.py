@@ -4,12 +4,32 @@ A program is a function that returns a module in eval mode and the input
 specifications of koila (`float32[B,3,64,64]`, one per argument of forward).
 Its name is the name of the program. Libraries are imported inside of the
 functions: to list the programs needs none of them.
+
+Programs registered with `scripted` are scripted instead of traced, and have a
+table of their own.
 """
 
+import dataclasses
 import sys
 import zlib
 
 PROGRAMS = {}
+SCRIPTED = {}
+
+
+@dataclasses.dataclass
+class Scripted:
+    """What there is to know about a scripted program."""
+    # Methods beside forward: name -> input specifications.
+    methods: dict = dataclasses.field(default_factory=dict)
+    # Input specifications with which forward raises.
+    raises: tuple = ()
+    # The first tensor is passed as every argument.
+    same_argument: bool = False
+    # Left in training mode.
+    training: bool = False
+    # What decides extents that are no expressions in B; empty: nothing does.
+    decided: str = ""
 
 
 def program(function):
@@ -18,6 +38,14 @@ def program(function):
     assert name not in PROGRAMS, f"two programs are called {name}"
     PROGRAMS[name] = function
     return function
+
+
+def scripted(**options):
+    """As `program`, for one that is scripted; `options` are of Scripted."""
+    def register(function):
+        SCRIPTED[function.__name__] = Scripted(**options)
+        return program(function)
+    return register
 
 
 def source_of(name):
