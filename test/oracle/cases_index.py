@@ -116,7 +116,7 @@ def scatter(source, modes=None, more=""):
             value = number(g, dtype)
         keywords = more
         if modes:
-            mode = "max" if g.spoil(0.3) else g.pick(*modes)
+            mode = "most" if g.spoil(0.3) else g.pick(*modes)
             keywords = (f", '{mode}'" if "scatter_reduce" in g.op
                         else f", reduce='{mode}'") + more
         return g.call(f"r = {callee(g)}({x}, {dim}, {where}, {value}{keywords})")
@@ -344,7 +344,7 @@ def embedding_bag(g):
 
 embedding_bag.data = True
 
-SUM = ["sum", "prod", "mean", "amax", "amin"]
+SUM = ["sum", "prod", "mean", "amax", "amin", "max", "min"]
 WRITES = {
     "scatter.src": scatter(True),
     "scatter.value": scatter(False),

@@ -25,8 +25,13 @@ def flip(g):
 
 def unary(low, dtypes=TYPES):
     def make(g):
-        return g.call(f"r = {callee(g)}(%s)",
-                      g.strided(g.dims(g.rank(low, 5)), g.dtype(dtypes)))
+        dims = g.dims(g.rank(low, 5))
+        if not dims and g.chance(0.6):
+            # There are few tensors without dims that are no part of another.
+            row = g.tensor([g.rng.randint(1, 6)], g.dtype(dtypes))
+            g.prepare(f"p0 = torch.ops.aten.select({row}, 0, 0)")
+            return g.call(f"r = {callee(g)}(p0)")
+        return g.call(f"r = {callee(g)}(%s)", g.strided(dims, g.dtype(dtypes)))
     return make
 
 
@@ -120,8 +125,11 @@ def repeat_rows(g):
 
 
 def repeat_positions(g):
-    x = g.strided(g.dims(2 if g.spoil() else 1, high=30),
-                  "uint8" if g.spoil(0.3) else g.pick("int64", "int32"), 0, 4)
+    dims = g.dims(2 if g.spoil() else 1)
+    if g.chance(0.5):
+        dims[0] = g.rng.randint(0, 30)
+    kind = "uint8" if g.spoil(0.3) else g.pick("int64", "int32")
+    x = g.strided(dims, kind, 0, 4)
     return g.call(f"r = {callee(g)}({x})")
 
 

@@ -56,7 +56,7 @@ from generator import Batch, Generator, extent
 COUNTER = itertools.count()
 BATCHES = (7, 2, 1, 0)
 # What an illegal set with a batch may be legal at.
-OTHER_BATCHES = range(1, 43)
+OTHER_BATCHES = range(1, 257)
 TILE = 2
 MLIR_TYPES = {
     torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",

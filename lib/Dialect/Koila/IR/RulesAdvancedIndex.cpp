@@ -160,7 +160,8 @@ static Plan makePlan(const TensorInfo &self, ArrayRef<TensorInfo> indices,
 }
 
 /// A copy of another type of the index expanded to `dims`, which is dense.
-static TensorInfo castExpanded(const TensorInfo &index, ArrayRef<DimExpr> dims) {
+static TensorInfo castExpanded(const TensorInfo &index,
+                               ArrayRef<DimExpr> dims) {
   TensorInfo info = indexing::unranked(index.elementType);
   info.dims.emplace(dims.begin(), dims.end());
   if (dims.empty() || !index.strides)

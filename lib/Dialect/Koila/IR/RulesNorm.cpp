@@ -17,11 +17,19 @@ static TensorInfo getNormalized(const TensorInfo &input) {
     return rules::inSuggestedFormat(input);
   TensorInfo wanted =
       TensorInfo::channelsLast(*input.dims, input.elementType);
-  for (int64_t dim = 0; dim < 4; ++dim)
-    if (!input.dim(dim).isConstant(1) &&
-        proveEqual((*input.strides)[dim], (*wanted.strides)[dim]) !=
-            Proof::Yes)
+  for (int64_t dim = 0; dim < 4; ++dim) {
+    if (input.dim(dim).isConstant(1))
+      continue;
+    switch (proveEqual((*input.strides)[dim], (*wanted.strides)[dim])) {
+    case Proof::No:
       return rules::inSuggestedFormat(input);
+    case Proof::Unknown:
+      wanted.strides.reset();
+      return wanted;
+    case Proof::Yes:
+      break;
+    }
+  }
   return wanted;
 }
 
