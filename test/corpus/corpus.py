@@ -29,7 +29,6 @@ WRITES_TO_VIEWS = "writes to a view of a tensor that is read again: refused"
 EXPECTED_GAPS = {
     "hand_custom_operator":
         "LibTorch reads no file with an operator that no library declares",
-    "hand_views": "atleast_3d and block_diag have no operation",
     "hand_dlrm": "embedding_bag: one extent depends on the kernel it takes",
     "hf_mixtral": "extents that follow from data-dependent ones",
     "hand_dynamic_filters":
