@@ -1,4 +1,5 @@
-"""Runs koila-opt on every program of the corpus and writes docs/Corpus.md.
+"""Runs koila-opt on every program of the corpus and writes docs/Corpus.md;
+with --scripted, those that are scripted, and docs/CorpusScripted.md.
 
 For each program: does koila read it, which operators stay opaque, which
 tensors have no rank, extent or type, do all extents equal those that PyTorch
@@ -42,8 +43,9 @@ EXPECTED_GAPS = {
     "tv_swin_v2": WRITES_TO_VIEWS,
     "tv_video_swin": WRITES_TO_VIEWS,
 }
-# How many of the programs held out may have a gap.
+# How many of the programs held out may have a gap; traced and scripted ones.
 HELD_OUT_GAPS = 1
+SCRIPTED_HELD_OUT_GAPS = 0
 
 
 def is_whole(report):
@@ -60,11 +62,14 @@ def evaluate_one(arguments):
     """In a process of its own kind, which has imported PyTorch once."""
     name, tool, folder = arguments
     import evaluate
+    import evaluate_scripted
     import make_programs
+    from registry import SCRIPTED
     make_programs.prepare_libraries()
     make_programs.load_programs()
     try:
-        return evaluate.evaluate(name, tool, folder)
+        how = evaluate_scripted if name in SCRIPTED else evaluate
+        return how.evaluate(name, tool, folder)
     except Exception as error:
         import traceback
         traceback.print_exc()
@@ -73,7 +78,7 @@ def evaluate_one(arguments):
 
 
 def make_programs(names, folder, jobs):
-    """Traces what is missing, the sources side by side."""
+    """Traces or scripts what is missing, the sources side by side."""
     from registry import source_of
     sources = collections.defaultdict(list)
     for name in names:
@@ -87,7 +92,7 @@ def make_programs(names, folder, jobs):
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for done in pool.map(make, sources.values()):
             if done.returncode:
-                sys.exit("corpus.py: tracing failed:\n" + done.stderr)
+                sys.exit("corpus.py: making programs failed:\n" + done.stderr)
             if done.stderr:
                 print(done.stderr, end="", file=sys.stderr)
 
@@ -125,8 +130,10 @@ def inferred_cell(report):
     if "tensors" not in report:
         return "no"
     unknown = sum(report["unknown"].values())
-    return (f"{report['tensors'] - unknown} of {report['tensors']}" if unknown
-            else f"all {report['tensors']}")
+    left_open = sum(report.get("left_open", {}).values())
+    text = (f"{report['tensors'] - unknown - left_open} of "
+            if unknown or left_open else "all ") + str(report["tensors"])
+    return text + (f", {left_open} open" if left_open else "")
 
 
 def extents_cell(report):
@@ -184,18 +191,22 @@ def table(reports, with_reasons):
     return lines
 
 
-def totals(title, reports):
-    def count(condition):
-        return sum(bool(condition(report)) for report in reports)
+TOTALS = {
+    "programs": lambda r: True,
+    "imported": lambda r: r["imported"],
+    "none opaque": lambda r: "opaque" in r and not r["opaque"],
+    "all inferred": lambda r: "unknown" in r and not r["unknown"],
+    "extents exact": lambda r: ("compared" in r and not r["wrong"]
+                                and not r["unknown"]),
+    "batch baked in": lambda r: r.get("baked"),
+    "round trip": lambda r: r.get("round_trip"),
+    "whole": is_whole,
+}
 
-    return [title, str(len(reports)), str(count(lambda r: r["imported"])),
-            str(count(lambda r: "opaque" in r and not r["opaque"])),
-            str(count(lambda r: "unknown" in r and not r["unknown"])),
-            str(count(lambda r: "compared" in r and not r["wrong"]
-                      and not r["unknown"])),
-            str(count(lambda r: r.get("baked"))),
-            str(count(lambda r: r.get("round_trip"))),
-            str(count(is_whole))]
+
+def totals(title, reports, columns):
+    return [title, *(str(sum(bool(TOTALS[column](report))
+                             for report in reports)) for column in columns)]
 
 
 HEADER = """# The corpus
@@ -221,16 +232,43 @@ mend koila; their reasons are not shown.
 """
 
 
-def document(reports):
+SCRIPTED_HEADER = """# The corpus of scripted programs
+
+<!-- Written by test/corpus/corpus.py --scripted --all --long; do not edit. -->
+
+Programs of `test/corpus/programs_constructs_*.py`, one per construct of
+TorchScript, and scripted models of `test/corpus/programs_scripted.py`. The
+columns are those of [the traced corpus](Corpus.md); what differs:
+
+* all methods that a program names are read, inferred and written, not forward
+  alone. Nodes are counted in all of their blocks.
+* opaque: only operators that give tensors are counted.
+* inferred: where something else than the batch decides (data, or how often a
+  loop turns), an extent may be open, or have a symbol of its own.
+* extents: every tensor and every integer each time the program computes it, in
+  branches and loops, too, at B = 2, 5 and 7.
+* round trip: in and out with no pass in between; the same modules, attributes,
+  parameters and methods; the same IR when it is read again. Then several calls
+  of both, at two batches, with and without grad mode, and calls that raise:
+  the same results bit by bit, the same output, warnings, exceptions and random
+  numbers; what shares memory shares memory; arguments and the state of the
+  modules are the same after every call.
+
+A fifth of the programs, by a hash of the name, is held out from those who
+mend koila; their reasons are not shown.
+"""
+
+
+def document(reports, header):
     from registry import is_held_out
     development = [r for r in reports if not is_held_out(r["name"])]
     held_out = [r for r in reports if is_held_out(r["name"])]
-    head = ["", "programs", "imported", "none opaque", "all inferred",
-            "extents exact", "batch baked in", "round trip", "whole"]
-    lines = [HEADER, "| " + " | ".join(head) + " |",
-             "|---" * len(head) + "|"]
+    columns = [column for column in TOTALS
+               if header is HEADER or column != "batch baked in"]
+    lines = [header, "| | " + " | ".join(columns) + " |",
+             "|---" * (len(columns) + 1) + "|"]
     for title, part in (("development", development), ("held out", held_out)):
-        lines.append("| " + " | ".join(totals(title, part)) + " |")
+        lines.append("| " + " | ".join(totals(title, part, columns)) + " |")
     lines += ["", "## Development", ""] + table(development, True)
     lines += ["", "## Held out", ""] + table(held_out, False)
     return "\n".join(lines) + "\n"
@@ -258,7 +296,7 @@ def write_operators(path, reports):
                   + " ".join(where[name][:4]), file=file)
 
 
-def check_expectations(reports, everything):
+def check_expectations(reports, everything, held_out_gaps):
     """Sentences about what is not as expected."""
     from registry import PROGRAMS, is_held_out
     problems = [f"EXPECTED_GAPS names '{name}', which is no program"
@@ -274,12 +312,12 @@ def check_expectations(reports, everything):
                             "EXPECTED_GAPS")
     gaps = sum(is_held_out(report["name"]) and not is_whole(report)
                for report in reports)
-    if gaps > HELD_OUT_GAPS:
+    if gaps > held_out_gaps:
         problems.append(f"{gaps} of the programs held out have a gap; "
-                        f"expected at most {HELD_OUT_GAPS}")
-    elif everything and gaps < HELD_OUT_GAPS:
+                        f"expected at most {held_out_gaps}")
+    elif everything and gaps < held_out_gaps:
         problems.append(f"only {gaps} of the programs held out have a gap: "
-                        "lower HELD_OUT_GAPS")
+                        "lower the number that is expected")
     return problems
 
 
@@ -294,6 +332,10 @@ def parse_arguments():
                        help="only the programs held out")
     which.add_argument("--only", nargs="+", metavar="NAME",
                        help="these programs (or what their names begin with)")
+    parser.add_argument("--scripted", action="store_true",
+                        help="the scripted programs instead of the traced")
+    parser.add_argument("--long", action="store_true",
+                        help="also scripted programs that take seconds each")
     parser.add_argument("--list", action="store_true",
                         help="print the names and stop")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(),
@@ -302,8 +344,8 @@ def parse_arguments():
                         type=pathlib.Path)
     parser.add_argument("--folder", default=ROOT / "build/test/corpus",
                         type=pathlib.Path, help="for the program files")
-    parser.add_argument("--document", default=ROOT / "docs/Corpus.md",
-                        type=pathlib.Path)
+    parser.add_argument("--document", type=pathlib.Path,
+                        help="default: docs/Corpus.md or CorpusScripted.md")
     parser.add_argument("--operators", type=pathlib.Path, metavar="FILE",
                         help="write the operators of the programs there")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
@@ -317,8 +359,12 @@ def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.path.insert(0, str(HERE))
     from make_programs import load_programs
-    from registry import is_held_out
-    names = list(load_programs())
+    from registry import SCRIPTED, is_held_out
+    names = [name for name in load_programs()
+             if (name in SCRIPTED) == arguments.scripted]
+    if not (arguments.long or arguments.only):
+        names = [name for name in names
+                 if name not in SCRIPTED or not SCRIPTED[name].long]
     if arguments.only:
         unknown = [part for part in arguments.only
                    if not any(name.startswith(part) for name in names)]
@@ -341,13 +387,19 @@ def main():
     make_programs(names, arguments.folder, arguments.jobs)
     reports = run(names, arguments.koila_opt, arguments.folder,
                   arguments.jobs)
-    if arguments.all:
-        arguments.document.write_text(document(reports))
+    # A part of the programs is no document.
+    if arguments.all and arguments.long >= arguments.scripted:
+        path = arguments.document or ROOT / "docs" / (
+            "CorpusScripted.md" if arguments.scripted else "Corpus.md")
+        path.write_text(document(
+            reports, SCRIPTED_HEADER if arguments.scripted else HEADER))
     if arguments.operators:
         write_operators(arguments.operators, reports)
     if arguments.json:
         arguments.json.write_text(json.dumps(reports, indent=1))
-    problems = check_expectations(reports, arguments.all)
+    problems = check_expectations(
+        reports, arguments.all and arguments.long >= arguments.scripted,
+        SCRIPTED_HELD_OUT_GAPS if arguments.scripted else HELD_OUT_GAPS)
     for problem in problems:
         print(f"corpus.py: {problem}", file=sys.stderr)
     whole = sum(map(is_whole, reports))

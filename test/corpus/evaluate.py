@@ -113,6 +113,11 @@ def unknown_results(facts):
     return count, unknown
 
 
+# What import makes of nodes that hold blocks.
+REGIONS = {"scf.if": "prim::If", "scf.for": "prim::Loop",
+           "scf.while": "prim::Loop"}
+
+
 def base_name(schema):
     return schema.split(".")[0].rstrip("_")
 
@@ -120,34 +125,48 @@ def base_name(schema):
 class Extents:
     """Compares facts with what one run of PyTorch saw."""
 
-    def __init__(self, truth, batch, values):
-        self.truth, self.batch, self.values = truth, batch, values
-        self.symbols = {"B": batch}
+    # Something else than data decides extents, too.
+    open = False
+    # An integer may be unknown as long as it is no extent: a counter, say.
+    counters = False
+
+    def __init__(self, truth, batch, trace):
+        self.truth, self.batch, self.trace = truth, batch, trace
+        self.symbols, self.places, self.unknown = {"B": batch}, {}, set()
         self.data_symbols = collections.OrderedDict()
         self.wrong, self.compared = [], 0
 
-    def evaluate(self, expression, found, what):
+    def evaluate(self, expression, found, what, place):
         """The value of an expression. A symbol that data decide takes the
-        value that is found where it comes alone, for all later uses."""
+        value that is found where it comes alone, for all later uses: until
+        the program comes to that place again."""
+        if self.places.get(expression) == place:
+            self.symbols[expression] = found
+        integer = place[-1] == "integer"
         for symbol in SYMBOL.findall(expression):
-            if symbol in FUNCTIONS or symbol in self.symbols:
+            if symbol in FUNCTIONS or (symbol in self.symbols and (
+                    integer or symbol not in self.unknown)):
                 continue
-            if base_name(what) in DECIDED_BY_DATA:
+            self.unknown.discard(symbol)
+            if base_name(what) in DECIDED_BY_DATA or self.open:
                 self.data_symbols.setdefault(symbol, what)
+            elif integer and self.counters:
+                self.unknown.add(symbol)
             else:
                 self.wrong.append(f"{what}: an extent that data do not decide "
                                   "has a symbol of its own")
             if symbol != expression:
                 return None
-            self.symbols[symbol] = found
+            self.symbols[symbol], self.places[symbol] = found, place
         return eval(expression, {"__builtins__": {}},
                     FUNCTIONS | self.symbols)
 
-    def check(self, what, result, value):
+    def check(self, what, result, value, place):
         if not isinstance(value, torch.Tensor):
             if result.get("integer"):
                 self.compared += 1
-                known = self.evaluate(result["integer"], value, what)
+                known = self.evaluate(result["integer"], value, what,
+                                      (*place, "integer"))
                 if known is not None and known != value:
                     self.wrong.append(f"{what}: {result['integer']} is "
                                       f"{value} at B={self.batch}")
@@ -166,10 +185,11 @@ class Extents:
             self.wrong.append(f"{what}: {spelled} is {list(value.shape)} at "
                               f"B={self.batch}")
             return
-        for dim, extent in zip(result["dims"], value.shape):
+        for axis, (dim, extent) in enumerate(zip(result["dims"],
+                                                 value.shape)):
             if dim is None:
                 continue
-            known = self.evaluate(dim, extent, what)
+            known = self.evaluate(dim, extent, what, (*place, axis))
             if known is not None and known != extent:
                 self.wrong.append(f"{what}: {spelled} is {list(value.shape)} "
                                   f"at B={self.batch}")
@@ -178,20 +198,20 @@ class Extents:
     def is_integer(self, index):
         """Integers of traces are 0-dim tensors; both become arithmetic, of
         which there is no fact with a schema."""
-        values = [value for (node, _), value in self.values.items()
-                  if node == index]
+        values = [value for node, _, value in self.trace if node == index]
         return all(not isinstance(value, list) and (
             not isinstance(value, torch.Tensor)
             or (value.dim() == 0 and value.dtype == torch.int64))
             for value in values)
 
     def align(self, facts):
-        """Pairs of a fact and the number of its node, which import left in
-        its location. Every node must have a fact, but for containers and
+        """The facts of every node, whose number import left in their
+        locations. A node that ran must have one, but for containers and
         integers."""
-        pairs, names = [], self.truth.names
+        found, names = collections.defaultdict(list), self.truth.names
         for fact in facts:
-            schema, index = fact.get("schema"), fact["node"]
+            index = fact["node"]
+            schema = REGIONS.get(fact["op"], fact.get("schema"))
             # What import adds between two nodes has no number.
             if schema is None or index is None or is_container(fact):
                 continue
@@ -199,24 +219,28 @@ class Extents:
             if base_name(name) != base_name(schema):
                 raise Gap(f"node {index} is {name} in PyTorch and {schema} in "
                           "koila: the graphs do not match")
-            pairs.append((fact, index))
-        missing = set(range(len(names))) - {index for _, index in pairs}
-        for index in sorted(missing):
-            if (names[index].split(".")[0] not in CONTAINERS
+            found[index].append(fact)
+        for index in sorted({index for index, _, _ in self.trace}):
+            if (index not in found
+                    and names[index].split(".")[0] not in CONTAINERS
                     and not self.is_integer(index)):
                 raise Gap(f"node {index}, {names[index]}, is not in koila's "
                           "program")
-        return pairs
+        return found
 
     def run(self, facts):
-        for fact, index in self.align(facts):
-            found = [self.values[index, number]
-                     for number in range(len(fact["results"]))
-                     if (index, number) in self.values]
-            if len(found) == 1 and isinstance(found[0], list):
-                found = found[0]
-            for result, value in zip(fact["results"], found):
-                self.check(fact["schema"], result, value)
+        facts_of = self.align(facts)
+        for index, number, value in self.trace:
+            for fact in facts_of.get(index, ()):
+                values = {number: value}
+                # A list of a known length is that many results.
+                if isinstance(value, list):
+                    values = dict(enumerate(value))
+                for number, value in values.items():
+                    if number < len(fact["results"]):
+                        self.check(self.truth.names[index],
+                                   fact["results"][number], value,
+                                   (index, number))
 
 
 def parse_facts(text):
@@ -230,20 +254,21 @@ def static_spec(spec, batch):
         r"\bB\b", f"B={batch}", match.group(0)), spec)
 
 
-def infer(tool, file, specs):
+def infer(tool, file, specs, method="forward"):
     """(facts, stderr); no facts if koila-opt refuses."""
     good, errors = koila_opt(
-        tool, file, *(f"--input={spec}" for spec in specs),
-        "--koila-infer-shapes", "--koila-print-facts", "-o", "/dev/null")
+        tool, file, f"--function={method}",
+        *(f"--input={spec}" for spec in specs), "--koila-infer-shapes",
+        "--koila-print-facts", "-o", "/dev/null")
     return (parse_facts(errors) if good else None), errors
 
 
-def check_extents(report, facts, truth, specs, batches):
+def check_extents(report, facts, truth, make_inputs, batches,
+                  extents_class=Extents):
     """Fills in the columns on extents."""
     wrong, symbols, compared = [], {}, None
     for batch in batches:
-        values = truth.run(inputs.make(specs, batch))
-        extents = Extents(truth, batch, values)
+        extents = extents_class(truth, batch, truth.run(make_inputs(batch)))
         extents.run(facts)
         wrong += extents.wrong
         symbols |= extents.data_symbols
@@ -283,7 +308,8 @@ def check_inference(report, tool, file, truth, specs):
     report["opaque"] = dict(sorted(opaque_operators(facts).items()))
     report["tensors"], unknown = unknown_results(facts)
     report["unknown"] = dict(sorted(unknown.items()))
-    check_extents(report, facts, truth, specs, batches)
+    check_extents(report, facts, truth,
+                  lambda batch: inputs.make(specs, batch), batches)
 
 
 def same_results(one, other, path="result"):

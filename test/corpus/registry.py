@@ -30,6 +30,8 @@ class Scripted:
     training: bool = False
     # What decides extents that are no expressions in B; empty: nothing does.
     decided: str = ""
+    # Takes seconds: left out unless all are asked for.
+    long: bool = False
 
 
 def program(function):

@@ -5,37 +5,9 @@ lib/Target/TorchScript/Graph.cpp; the one without a Python binding is written
 out here.
 """
 
+import copy
+
 import torch
-
-
-def lower_simple_tuples(graph):
-    """Reads the parts of a tuple where it is taken apart from where it was
-    put together. As LowerSimpleTuples; traces have no tuple constants."""
-    for node in list(graph.nodes()):
-        if node.kind() not in ("prim::TupleUnpack", "prim::TupleIndex"):
-            continue
-        tuple_node = node.inputsAt(0).node()
-        if tuple_node.kind() != "prim::TupleConstruct":
-            continue
-        parts = list(tuple_node.inputs())
-        if node.kind() == "prim::TupleUnpack":
-            for output, part in zip(node.outputs(), parts, strict=True):
-                output.replaceAllUsesWith(part)
-        else:
-            index = node.inputsAt(1).toIValue()
-            if index is None:
-                continue
-            node.outputsAt(0).replaceAllUsesWith(parts[index])
-
-
-def prepare(module):
-    graph = module.forward.graph.copy()
-    torch._C._jit_pass_inline(graph)
-    lower_simple_tuples(graph)
-    torch._C._jit_pass_constant_propagation_immutable_types(graph)
-    torch._C._jit_pass_constant_pooling(graph)
-    torch._C._jit_pass_dce_graph(graph)
-    return graph
 
 
 def collect_nodes(block):
@@ -45,6 +17,43 @@ def collect_nodes(block):
         for inner in node.blocks():
             nodes += collect_nodes(inner)
     return nodes
+
+
+def lower_simple_tuples(graph):
+    """Reads the parts of a tuple where it is taken apart from where it was
+    put together. As LowerSimpleTuples; programs have no tuple constants."""
+    for node in collect_nodes(graph):
+        if node.kind() not in ("prim::TupleUnpack", "prim::TupleIndex",
+                               "prim::TupleSlice"):
+            continue
+        tuple_node = node.inputsAt(0).node()
+        if tuple_node.kind() != "prim::TupleConstruct":
+            continue
+        parts = list(tuple_node.inputs())
+        if node.kind() == "prim::TupleUnpack":
+            for output, part in zip(node.outputs(), parts, strict=True):
+                output.replaceAllUsesWith(part)
+        elif node.kind() == "prim::TupleIndex":
+            index = node.inputsAt(1).toIValue()
+            if index is None:
+                continue
+            node.outputsAt(0).replaceAllUsesWith(parts[index])
+        else:
+            made = graph.create("prim::TupleConstruct",
+                                parts[node.i("beg"):node.i("end")], 1)
+            made.output().setType(node.output().type())
+            made.insertBefore(node)
+            node.output().replaceAllUsesWith(made.output())
+
+
+def prepare(module, method):
+    graph = getattr(module, method).graph.copy()
+    torch._C._jit_pass_inline(graph)
+    lower_simple_tuples(graph)
+    torch._C._jit_pass_constant_propagation_immutable_types(graph)
+    torch._C._jit_pass_constant_pooling(graph)
+    torch._C._jit_pass_dce_graph(graph)
+    return graph
 
 
 def schema_name(node):
@@ -64,31 +73,130 @@ CONTAINERS = {
 }
 
 
-class Truth:
-    """Runs a program with every tensor, list of tensors and integer as a
-    result, and keeps shapes, types and numbers."""
+def never_assigned(graph):
+    """Values of branches that raise or leave: reading them is an error."""
+    found, before = set(), -1
 
-    def __init__(self, module):
-        self.module = module
-        graph = prepare(module)
-        self.nodes = collect_nodes(graph)
-        self.names = [schema_name(node) for node in self.nodes]
-        self.places = []
-        for _ in list(graph.outputs()):
-            graph.eraseOutput(0)
-        for index, node in enumerate(self.nodes):
-            if node.kind() in ("prim::Constant", "prim::GetAttr"):
+    def spread(block):
+        for node in block.nodes():
+            for inner in node.blocks():
+                spread(inner)
+                # The first that a loop returns is its condition.
+                for output, value in zip(
+                        node.outputs(),
+                        list(inner.outputs())[node.kind() == "prim::Loop":]):
+                    if value.debugName() in found:
+                        found.add(output.debugName())
+            if node.kind() == "prim::Uninitialized":
+                found.add(node.output().debugName())
+            if node.kind() == "prim::Loop":
+                for value, parameter, output in zip(
+                        list(node.inputs())[2:],
+                        list(next(node.blocks()).inputs())[1:],
+                        node.outputs()):
+                    if {value.debugName(), output.debugName()} & found:
+                        found.update((parameter.debugName(),
+                                      output.debugName()))
+
+    while len(found) != before:
+        before = len(found)
+        spread(graph)
+    return found
+
+
+class Recorder:
+    """Adds to a graph what puts down every tensor, list of tensors and integer
+    when it is computed. Lists are copied, tensors are taken as views: both may
+    get another shape later."""
+    KINDS = {"Tensor": "aten::alias", "Tensor[]": "aten::list", "int": None}
+    # Known without a run, or no value of the type that they say.
+    NOTHING = {"prim::Constant", "prim::GetAttr", "prim::Uninitialized",
+               "prim::Enter", "prim::Exit"}
+
+    def __init__(self, graph):
+        self.graph, self.places, self.lists = graph, [], {}
+        unknown = never_assigned(graph)
+        nodes = collect_nodes(graph)
+        for name in (*self.KINDS, "order"):
+            made = graph.create("prim::ListConstruct", [], 1)
+            made.output().setType(torch._C.ListType(self.type_of(name)))
+            graph.prependNode(made)
+            self.lists[name] = made.output()
+        for index, node in enumerate(nodes):
+            if node.kind() in self.NOTHING:
                 continue
             for number, output in enumerate(node.outputs()):
-                if str(output.type()) in ("Tensor", "Tensor[]", "int"):
-                    graph.registerOutput(output)
-                    self.places.append((index, number))
+                kind = str(output.type())
+                if kind in self.KINDS and output.debugName() not in unknown:
+                    self.record(index, node, number, output, kind)
+        for _ in list(graph.outputs()):
+            graph.eraseOutput(0)
+        for value in self.lists.values():
+            graph.registerOutput(value)
         graph.makeMultiOutputIntoTuple()
-        self.function = torch._C._create_function_from_graph("forward", graph)
+
+    @staticmethod
+    def type_of(name):
+        if name == "Tensor[]":
+            return torch._C.ListType(torch._C.TensorType.get())
+        return (torch._C.TensorType.get() if name == "Tensor"
+                else torch._C.IntType.get())
+
+    def record(self, index, node, number, output, kind):
+        last = node
+
+        def add(name, inputs, result):
+            nonlocal last
+            made = self.graph.create(name, inputs, 1)
+            made.output().setType(result)
+            made.insertAfter(last)
+            last = made
+            return made
+
+        value = output
+        if self.KINDS[kind]:
+            value = add(self.KINDS[kind], [output],
+                        self.type_of(kind)).output()
+        place = add("prim::Constant", [], torch._C.IntType.get())
+        place.i_("value", len(self.places))
+        for name, what in ((kind, value), ("order", place.output())):
+            add("aten::append", [self.lists[name], what],
+                self.lists[name].type())
+        self.places.append((index, number, kind))
+
+    def read(self, results):
+        """(node, result, value) in the order in which they were computed."""
+        values = dict(zip(self.lists, map(iter, results), strict=True))
+        trace = []
+        for place in values.pop("order"):
+            index, number, kind = self.places[place]
+            trace.append((index, number, next(values[kind])))
+        return trace
+
+
+class Truth:
+    """Runs a method and keeps what it computes on the way."""
+
+    def __init__(self, module, method="forward"):
+        self.module = module
+        graph = prepare(module, method)
+        self.nodes = collect_nodes(graph)
+        self.names = [schema_name(node) for node in self.nodes]
+        self.recorder = Recorder(graph)
+        self.function = torch._C._create_function_from_graph(method, graph)
+        # Which this function does not have.
+        schema = module._c._get_method(method).schema
+        self.defaults = [argument.default_value
+                         for argument in schema.arguments[1:]]
 
     def run(self, inputs):
-        """(node, result) -> a tensor, a list of tensors or an integer."""
         torch.manual_seed(0)
+        inputs = [*inputs, *self.defaults[len(inputs):]]
+        try:
+            # The next run starts from the same state.
+            module = copy.deepcopy(self.module._c)
+        except RuntimeError:
+            # There is nothing that copies a complex attribute.
+            module = self.module._c
         with torch.no_grad():
-            values = self.function(self.module._c, *inputs)
-        return dict(zip(self.places, values, strict=True))
+            return self.recorder.read(self.function(module, *inputs))

@@ -1,0 +1,263 @@
+"""What koila makes of a scripted program. As evaluate.py; beside results, it
+compares what a call leaves behind: state, arguments, output, exceptions.
+Used by corpus.py --scripted."""
+
+import contextlib
+import io
+import json
+import warnings
+from collections import Counter
+
+import torch
+
+import inputs
+from evaluate import (BATCHES, Extents, Gap, check_extents, check_roundtrip, first_line,
+                      infer, koila_opt, opaque_operators, same_ir,
+                      same_results, tensors_of, unknown_results,
+                      without_machine)
+from registry import SCRIPTED
+from truth import Truth
+
+ROUND_TRIP_BATCHES = (2, 5)
+
+
+def make_inputs(options, specs, batch):
+    made = inputs.make(specs, batch)
+    return made[:1] * len(made) if options.same_argument else made
+
+
+# ---------------------------------------------------------------------------
+# Calls
+
+
+def last_line(error):
+    """The message without the places, which differ."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return without_machine(lines[-1]) if lines else ""
+
+
+def sharing(*values):
+    """A number per tensor, the same one for those that share memory."""
+    numbers = {}
+    return [numbers.setdefault(tensor.untyped_storage().data_ptr(),
+                               len(numbers)) if tensor.numel() else None
+            for value in values for tensor in tensors_of(value)]
+
+
+def call(module, method, arguments, grad):
+    """All that a call shows."""
+    torch.manual_seed(0)
+    results, error = None, None
+    printed = io.StringIO()
+    with (contextlib.redirect_stdout(printed),
+          warnings.catch_warnings(record=True) as warned,
+          torch.set_grad_enabled(grad)):
+        warnings.simplefilter("always")
+        try:
+            results = getattr(module, method)(*arguments)
+        except Exception as raised:
+            error = [type(raised).__name__, last_line(raised)]
+    return {
+        "results": results, "error": error, "arguments": arguments,
+        "printed": printed.getvalue(),
+        "warnings": [(w.category.__name__, str(w.message)) for w in warned],
+        "gradients": [t.requires_grad for t in tensors_of(results)],
+        "memory": sharing(results, arguments, list(module.parameters()),
+                          list(module.buffers())),
+        "random": torch.get_rng_state()}
+
+
+def detached(value):
+    """A copy as of now: a later call may write to it."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {key: detached(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(detached, value)) if not hasattr(
+            value, "_fields") else tuple(map(detached, value))
+    return value
+
+
+def session(path, options, methods):
+    """Calls of one module, one after the other, and its state in between."""
+    module = torch.jit.load(path)
+    calls = []
+
+    def add(method, specs, batch, grad=False):
+        arguments = make_inputs(options, specs, batch)
+        made = detached(call(module, method, arguments, grad))
+        saved = io.BytesIO()
+        torch.jit.save(module, saved)
+        made["state"] = check_roundtrip.archive_lines(saved)
+        calls.append(made)
+
+    for batch in ROUND_TRIP_BATCHES:
+        for grad in (False, True):
+            for method, specs in methods.items():
+                add(method, specs, batch, grad)
+    for spec in options.raises:
+        specs = [spec, *methods["forward"][1:]]
+        add("forward", specs, 2)
+        if not calls[-1]["error"]:
+            raise Gap(f"vacuous: forward raises nothing for {spec}")
+    # After an exception, too.
+    add("forward", methods["forward"], 2)
+    return calls
+
+
+def differ(results, batch):
+    """Whether samples have results of their own."""
+    def distinct(tensor, dim):
+        parts = tensor.unbind(dim)
+        return not any(torch.equal(parts[0], part) for part in parts[1:])
+
+    return any(distinct(tensor, dim) for tensor in tensors_of(results)
+               for dim in range(tensor.dim()) if tensor.size(dim) == batch)
+
+
+def check_session(calls, options, methods):
+    """The program itself is what the corpus wants."""
+    good = calls[:-1 - len(options.raises)] + calls[-1:]
+    for made in good:
+        if made["error"]:
+            raise Gap(f"PyTorch raises {made['error'][1]}")
+    if not any(differ(made["results"], batch) for made in calls
+               for batch in ROUND_TRIP_BATCHES):
+        raise Gap("vacuous: no result differs between samples")
+
+
+# ---------------------------------------------------------------------------
+# The round trip
+
+
+def method_lines(module):
+    """Names and signatures, in the order of the archive."""
+    return [check_roundtrip.MANGLED.sub(
+        "", str(module._c._get_method(name).schema))
+            for name in module._c._method_names()]
+
+
+def compare_contents(file, written):
+    """None, or what the modules differ in before they are called."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            check_roundtrip.compare_lines(
+                "archives", check_roundtrip.archive_lines(file),
+                check_roundtrip.archive_lines(written))
+            one, other = torch.jit.load(file), torch.jit.load(written)
+            check_roundtrip.compare_lines(
+                "modules", check_roundtrip.module_lines(one),
+                check_roundtrip.module_lines(other))
+            check_roundtrip.compare_lines("methods", method_lines(one),
+                                          method_lines(other))
+    except SystemExit as difference:
+        return " ".join(str(difference).split())[:150]
+    return None
+
+
+def round_trip(tool, file, method, text, options, methods, expected):
+    """None, or why what koila writes is not what it read."""
+    written = text.with_suffix(".pt")
+    good, errors = koila_opt(tool, file, f"--function={method}", "-o", written)
+    if not good:
+        return first_line(errors)
+    again = text.with_suffix(".again.mlir")
+    good, errors = koila_opt(tool, written, f"--function={method}", "-o",
+                             again)
+    if not good:
+        return "read again: " + first_line(errors)
+    if same_ir.lines(text) != same_ir.lines(again):
+        return "the IR differs when the written file is read again"
+    if difference := compare_contents(file, written):
+        return difference
+    found = session(written, options, methods)
+    if difference := same_results(expected, found, "call"):
+        return difference
+    again.unlink()
+    written.unlink()
+    return None
+
+
+# ---------------------------------------------------------------------------
+
+
+class ScriptedExtents(Extents):
+    counters = True
+
+
+class OpenExtents(ScriptedExtents):
+    open = True
+
+
+def infer_method(report, tool, file, method, specs, options):
+    """Adds what inference finds in one method to the report."""
+    truth = Truth(torch.jit.load(file), method)
+    report["nodes"] += len(truth.nodes)
+    report["operators"] = sorted({*report["operators"], *truth.names}
+                                 - {"prim::Constant", "prim::GetAttr"})
+    if not report["imported"]:
+        return
+    facts, errors = infer(tool, file, specs, method)
+    if facts is None:
+        raise Gap(first_line(errors))
+    # Only what gives tensors: numbers and containers are carried through.
+    report["opaque"].update(opaque_operators(
+        fact for fact in facts if any("dims" in result
+                                      for result in fact["results"])))
+    tensors, unknown = unknown_results(facts)
+    report["tensors"] += tensors
+    # What data decide need not have an extent, or even a rank.
+    report["left_open" if options.decided else "unknown"].update(unknown)
+    found = {"wrong": [], "symbols": {}}
+    check_extents(found, facts, truth,
+                  lambda batch: make_inputs(options, specs, batch), BATCHES,
+                  OpenExtents if options.decided else ScriptedExtents)
+    report["wrong"] += found["wrong"]
+    report["symbols"] |= found["symbols"]
+    report["compared"] = report.get("compared", 0) + found["compared"]
+
+
+def evaluate(name, tool, folder):
+    """A dict with what corpus.py puts into the table."""
+    torch.set_num_threads(1)
+    torch._C._jit_set_profiling_executor(False)
+    options = SCRIPTED[name]
+    report = {"name": name, "imported": False, "why": [], "nodes": 0,
+              "operators": [], "opaque": Counter(), "tensors": 0,
+              "unknown": Counter(), "left_open": Counter(), "wrong": [],
+              "symbols": {}}
+    file = folder / f"{name}.pt"
+    error = folder / f"{name}.error"
+    if error.exists():
+        report["why"].append("not scripted: " + without_machine(
+            error.read_text().splitlines()[0]))
+        return report
+    specs = json.loads((folder / f"{name}.inputs").read_text())
+    methods = {"forward": specs, **options.methods}
+    expected = session(file, options, methods)
+    check_session(expected, options, methods)
+    text = folder / "written" / f"{name}.mlir"
+    text.parent.mkdir(exist_ok=True)
+    report["imported"] = report["round_trip"] = True
+    for method, specs in methods.items():
+        place = "" if method == "forward" else f"{method}: "
+        good, errors = koila_opt(tool, file, f"--function={method}", "-o",
+                                 text)
+        report["imported"] &= good
+        if not good:
+            report["why"].append(f"{place}import: {first_line(errors)}")
+        try:
+            infer_method(report, tool, file, method, specs, options)
+        except Gap as gap:
+            report["why"].append(f"{place}inference: {gap}")
+        difference = not good or round_trip(tool, file, method, text, options,
+                                            methods, expected)
+        report["round_trip"] &= difference is None
+        if good and difference:
+            report["why"].append(f"{place}round trip: {difference}")
+        text.unlink(missing_ok=True)
+    if not report["imported"]:
+        for key in ("opaque", "unknown", "tensors", "compared"):
+            report.pop(key, None)
+    return report
