@@ -2,6 +2,7 @@
 
 #include "TorchScriptLibrary.h"
 #include "koila/Target/TorchScript/TorchScript.h"
+#include "support/Supervisor.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/Path.h"
@@ -46,7 +47,8 @@ static Function *lookup(void *handle, const char *name) {
 }
 
 std::optional<TorchScriptLibrary>
-TorchScriptLibrary::open(const char *executable, bool quiet) {
+TorchScriptLibrary::open(const char *executable, const ArchiveOptions &options,
+                         bool quiet) {
   std::string path = llvm::sys::fs::getMainExecutable(
       executable, reinterpret_cast<void *>(&printMessages));
   llvm::SmallString<256> beside(
@@ -74,6 +76,13 @@ TorchScriptLibrary::open(const char *executable, bool quiet) {
                     "koila-opt; rebuild both\n";
     return std::nullopt;
   }
+  library.timeoutSeconds = options.timeoutSeconds;
+  lookup<decltype(koilaTorchAllowSetState)>(
+      library.handle, "koilaTorchAllowSetState")(options.allowSetState);
+  if (std::string problem = options.openLibraries(); !problem.empty()) {
+    llvm::errs() << "error: " << problem << "\n";
+    return std::nullopt;
+  }
   return library;
 }
 
@@ -82,6 +91,7 @@ TorchScriptLibrary::import(llvm::StringRef path, llvm::StringRef function) {
   std::string pathText = path.str(), functionText = function.str();
   KoilaTorchImportOptions options{pathText.c_str(), functionText.c_str()};
   KoilaTorchBuffer bytecode{}, messages{};
+  Stage stage("reading '" + pathText + "'", timeoutSeconds);
   int failed = lookup<decltype(koilaTorchImport)>(handle, "koilaTorchImport")(
       &options, &bytecode, &messages);
   printMessages(messages);
@@ -103,6 +113,7 @@ bool TorchScriptLibrary::emit(llvm::StringRef bytecode, llvm::StringRef weights,
       weightsText.empty() ? nullptr : weightsText.c_str(), outputText.c_str(),
       reportText.empty() ? nullptr : reportText.c_str()};
   KoilaTorchBuffer messages{};
+  Stage stage("writing '" + outputText + "'", timeoutSeconds);
   int failed = lookup<decltype(koilaTorchEmit)>(handle, "koilaTorchEmit")(
       &options, &messages);
   printMessages(messages);
@@ -114,6 +125,7 @@ std::optional<std::string>
 TorchScriptLibrary::runMeta(llvm::StringRef request) {
   KoilaTorchBuffer answer{};
   std::string requestText = request.str();
+  Stage stage("asking LibTorch for shapes", timeoutSeconds);
   int failed = lookup<decltype(koilaTorchRunMeta)>(
       handle, "koilaTorchRunMeta")(requestText.c_str(), &answer);
   std::string text(answer.data ? answer.data : "", answer.size);

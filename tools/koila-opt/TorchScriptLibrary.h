@@ -1,5 +1,4 @@
-//===- TorchScriptLibrary.h - Opens libKoilaTorchScript when needed *- C++
-//-*-===//
+//===- TorchScriptLibrary.h - Opens LibTorch when needed --------*- C++ -*-===//
 //
 // Linking LibTorch costs 0.17 s at every start; --help and work on .mlir must
 // not pay for it.
@@ -9,6 +8,7 @@
 #ifndef KOILA_TOOLS_KOILA_OPT_TORCHSCRIPTLIBRARY_H
 #define KOILA_TOOLS_KOILA_OPT_TORCHSCRIPTLIBRARY_H
 
+#include "support/Untrusted.h"
 #include "llvm/ADT/StringRef.h"
 #include <optional>
 #include <string>
@@ -19,6 +19,7 @@ class TorchScriptLibrary {
 public:
   /// Opens the library beside this executable's; prints why not to stderr.
   static std::optional<TorchScriptLibrary> open(const char *executable,
+                                                const ArchiveOptions &options,
                                                 bool quiet = false);
 
   /// MLIR bytecode of a method of an archive; messages go to stderr.
@@ -33,6 +34,8 @@ public:
 
 private:
   void *handle = nullptr;
+  /// How long LibTorch may be busy with one archive.
+  unsigned timeoutSeconds = 0;
 };
 
 } // namespace koila

@@ -16,7 +16,10 @@
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/Process.h"
+#include "llvm/Support/Signals.h"
 #include "llvm/Support/SourceMgr.h"
+#include "support/Supervisor.h"
 
 using namespace mlir;
 using namespace koila;
@@ -47,6 +50,19 @@ static cl::opt<std::string>
                 cl::desc("Archive that gives weights and module tree when "
                          ".mlir is written as .pt"),
                 cl::value_desc("file.pt"), cl::cat(koilaOptions));
+static cl::opt<bool> allowSetState(
+    "allow-setstate",
+    cl::desc("Load archives that run code at load (__setstate__)"),
+    cl::cat(koilaOptions));
+static cl::opt<unsigned> archiveTimeout(
+    "archive-timeout",
+    cl::desc("Give up when LibTorch is busy with an archive for longer; 0 for "
+             "no limit"),
+    cl::init(600), cl::value_desc("seconds"), cl::cat(koilaOptions));
+static cl::list<std::string> loadLibraries(
+    "load-library",
+    cl::desc("Library that registers custom operators of the program"),
+    cl::value_desc("file.so"), cl::cat(koilaOptions));
 static cl::opt<bool> checkSchemas(
     "koila-check-schemas",
     cl::desc("Compare the schema of every operation with LibTorch's and exit"),
@@ -199,7 +215,16 @@ struct MetaKernelsExtension
 } // namespace
 
 int main(int argc, char **argv) {
-  llvm::InitLLVM init(argc, argv);
+  std::optional<llvm::InitLLVM> init;
+  if (startSupervised("koila-opt")) {
+    // What InitLLVM does, without the stack trace: the parent tells of a crash.
+    // Without its handler for failed allocations, too: LibTorch throws.
+    (void)llvm::sys::Process::FixupStandardFileDescriptors();
+    llvm::sys::SetOneShotPipeSignalFunction(
+        llvm::sys::DefaultOneShotPipeSignalHandler);
+  } else {
+    init.emplace(argc, argv);
+  }
   DialectRegistry registry;
   registerAllDialects(registry);
   registerAllPasses();
@@ -210,15 +235,19 @@ int main(int argc, char **argv) {
   setQuietDiagnostics();
   MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
 
+  ArchiveOptions archiveOptions;
+  archiveOptions.allowSetState = allowSetState;
+  archiveOptions.timeoutSeconds = archiveTimeout;
+  archiveOptions.libraries.assign(loadLibraries.begin(), loadLibraries.end());
   std::optional<TorchScriptLibrary> torch;
   auto openTorch = [&]() {
     if (!torch)
-      torch = TorchScriptLibrary::open(argv[0]);
+      torch = TorchScriptLibrary::open(argv[0], archiveOptions);
     return torch.has_value();
   };
   MetaKernels::Open openQuietly = [&]() -> TorchScriptLibrary * {
     if (!torch)
-      torch = TorchScriptLibrary::open(argv[0], /*quiet=*/true);
+      torch = TorchScriptLibrary::open(argv[0], archiveOptions, /*quiet=*/true);
     return torch ? &*torch : nullptr;
   };
   registry.addExtension(TypeID::get<MetaKernelsExtension>(),

@@ -36,6 +36,10 @@ sample's results would also have passed counts as a failure.
   --repeat N          timed calls, of which the median is shown (default: 5)
   --seed S            seed of the made-up values (default: 0)
   --threads N         threads (default: OMP_NUM_THREADS, else the cores)
+  --allow-setstate    load archives that run code at load (__setstate__)
+  --archive-timeout N give up when LibTorch is busy reading an archive for more
+                      than N seconds (default: 600; 0: no limit)
+  --load-library FILE a library that registers custom operators; repeatable
   --json              a report for programs on stdout
   --help              this text
 
@@ -95,6 +99,14 @@ void OptionParser::parseOption(StringRef name,
   } else if (name == "json") {
     flag();
     options.json = true;
+  } else if (name == "allow-setstate") {
+    flag();
+    options.archives.allowSetState = true;
+  } else if (name == "archive-timeout") {
+    options.archives.timeoutSeconds =
+        static_cast<unsigned>(parseNumber(name, value(), 0));
+  } else if (name == "load-library") {
+    options.archives.libraries.push_back(value().str());
   } else if (name == "input") {
     if (!parseInputSpec(value(), options.inputs.emplace_back(), error))
       throw UserError("--input: " + error);

@@ -4,6 +4,7 @@
 #define KOILA_TOOLS_KOILARUN_OPTIONS_H
 
 #include "koila/Support/InputSpec.h"
+#include "support/Untrusted.h"
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct Options {
   int64_t repeat = 5;
   uint64_t seed = 0;
   int64_t threads = 0;
+  ArchiveOptions archives;
   bool json = false;
   bool help = false;
 

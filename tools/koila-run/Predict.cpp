@@ -1,48 +1,30 @@
 //===- Predict.cpp - koila's own figure for a program ---------------------===//
 
 #include "Predict.h"
+#include "Load.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Support/DType.h"
-#include "koila/Target/TorchScript/TorchScript.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/OwningOpRef.h"
 #include "mlir/Parser/Parser.h"
-#include "llvm/Support/JSON.h"
+#include "support/Supervisor.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
 using namespace koila;
 using namespace koila::run;
 
-/// The first error of an import, which writes one JSON object per line.
-static std::string getFirstError(StringRef messages) {
-  std::string fallback = "the import failed";
-  while (!messages.empty()) {
-    auto [line, rest] = messages.split('\n');
-    messages = rest;
-    llvm::Expected<llvm::json::Value> value = llvm::json::parse(line);
-    if (!value) {
-      llvm::consumeError(value.takeError());
-      continue;
-    }
-    const llvm::json::Object *object = value->getAsObject();
-    if (!object || object->getString("severity").value_or("") != "error")
-      continue;
-    return object->getString("message").value_or(fallback).str();
-  }
-  return fallback;
-}
-
 static OwningOpRef<ModuleOp> import(const std::string &path,
-                                    const std::string &method,
+                                    const Options &options,
                                     MLIRContext *context, std::string &error) {
-  KoilaTorchImportOptions options = {path.c_str(), method.c_str()};
+  Stage stage("reading '" + path + "'", options.archives.timeoutSeconds);
+  KoilaTorchImportOptions request = {path.c_str(), options.method.c_str()};
   KoilaTorchBuffer bytecode = {nullptr, 0}, messages = {nullptr, 0};
-  int status = koilaTorchImport(&options, &bytecode, &messages);
+  int status = koilaTorchImport(&request, &bytecode, &messages);
   OwningOpRef<ModuleOp> module;
   if (status == 0) {
     // The reader keeps references into the buffer only while it reads.
@@ -81,7 +63,7 @@ Prediction koila::run::predictPeak(const std::string &path,
     return prediction;
   };
   std::string error;
-  OwningOpRef<ModuleOp> module = import(path, options.method, context, error);
+  OwningOpRef<ModuleOp> module = import(path, options, context, error);
   if (!module)
     return fail(error);
   if (failed(applyInputSpecs(*module, options.method, options.inputs,
@@ -123,15 +105,16 @@ static std::optional<InputDim> makeDim(DimExpr expr) {
 }
 
 std::vector<InputSpec> koila::run::getCompiledInputs(const std::string &path,
-                                                     const std::string &method,
+                                                     const Options &options,
                                                      MLIRContext *context) {
   // What goes wrong here is said when the call needs inputs.
   ScopedDiagnosticHandler quiet(context,
                                 [](Diagnostic &) { return success(); });
   std::string error;
-  OwningOpRef<ModuleOp> module = import(path, method, context, error);
+  OwningOpRef<ModuleOp> module = import(path, options, context, error);
   auto function =
-      module ? module->lookupSymbol<func::FuncOp>(method) : func::FuncOp();
+      module ? module->lookupSymbol<func::FuncOp>(options.method)
+             : func::FuncOp();
   std::vector<InputSpec> specs;
   if (!function)
     return specs;

@@ -25,7 +25,7 @@ Prediction predictPeak(const std::string &path, const Options &options,
 /// The inputs that an emitted file was compiled for, from the program that it
 /// carries; empty if it says nothing.
 std::vector<InputSpec> getCompiledInputs(const std::string &path,
-                                         const std::string &method,
+                                         const Options &options,
                                          mlir::MLIRContext *context);
 
 } // namespace koila::run

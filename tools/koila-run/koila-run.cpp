@@ -1,59 +1,17 @@
 //===- koila-run.cpp - Run, measure and compare TorchScript programs ------===//
 
 #include "Inputs.h"
+#include "Load.h"
 #include "Report.h"
 #include "koila/InitAllDialects.h"
 #include "koila/Support/CpuIsa.h"
 #include "mlir/IR/Diagnostics.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/Support/FileSystem.h"
+#include "support/Supervisor.h"
 #include <algorithm>
-#include <torch/csrc/jit/serialization/import.h>
 
 using namespace koila;
 using namespace koila::run;
-
-/// One sentence of what LibTorch said.
-static std::string getFirstSentence(const std::string &text) {
-  return text.substr(0, std::min(text.find('\n'), text.find(". ")));
-}
-
-/// Loads the archive to the CPU. With `restoreShapes`, the shapes recorded at
-/// tracing become types of the graph's inputs.
-static torch::jit::Module load(const std::string &path, bool restoreShapes) {
-  llvm::sys::fs::file_status status;
-  if (llvm::sys::fs::status(path, status))
-    throw UserError("cannot open '" + path + "': no such file");
-  if (status.type() == llvm::sys::fs::file_type::directory_file)
-    throw UserError("cannot open '" + path + "': it is a directory");
-  try {
-    auto unit = std::make_shared<torch::jit::CompilationUnit>();
-    torch::jit::ExtraFilesMap extra;
-    return torch::jit::import_ir_module(unit, path, c10::Device(c10::kCPU),
-                                        extra, /*load_debug_files=*/true,
-                                        restoreShapes);
-  } catch (const c10::Error &error) {
-    throw UserError("cannot load '" + path +
-                    "' as a TorchScript file (torch.jit.save writes one): " +
-                    getFirstSentence(error.what_without_backtrace()));
-  } catch (const std::exception &error) {
-    throw UserError("cannot load '" + path +
-                    "' as a TorchScript file (torch.jit.save writes one): " +
-                    getFirstSentence(error.what()));
-  }
-}
-
-static torch::jit::Method getMethod(const torch::jit::Module &module,
-                                    const std::string &path,
-                                    const std::string &name) {
-  if (auto method = module.find_method(name))
-    return *method;
-  std::string known;
-  for (const torch::jit::Method &method : module.get_methods())
-    known += (known.empty() ? "" : ", ") + method.name();
-  throw UserError("'" + path + "' has no method '" + name + "'; it has " +
-                  (known.empty() ? "none" : known));
-}
 
 /// Prints each warning once, with the file it is from.
 static void reportWarnings(const std::string &path,
@@ -76,6 +34,9 @@ static double median(std::vector<double> values) {
 
 static int runTool(Options options) {
   configureExecution(options.threads);
+  koilaTorchAllowSetState(options.archives.allowSetState);
+  if (std::string problem = options.archives.openLibraries(); !problem.empty())
+    throw UserError(problem);
   RunReport report{options, getCpuIsa(), {}, {}, {}, std::nullopt};
   WarningLog log;
   mlir::DialectRegistry registry;
@@ -89,14 +50,14 @@ static int runTool(Options options) {
 
   std::vector<Program> programs;
   for (const std::string &path : options.paths) {
-    programs.push_back({path, load(path, /*restoreShapes=*/false), false, {}});
+    programs.push_back({path, load(path, options, /*restoreShapes=*/false), false, {}});
     getMethod(programs.back().module, path, options.method);
     programs.back().isTiled =
         programs.back().module.find_method("forward_untiled").has_value();
   }
   if (options.inputs.empty() && programs[0].isTiled) {
     options.inputs =
-        getCompiledInputs(options.paths[0], options.method, &context);
+        getCompiledInputs(options.paths[0], options, &context);
     for (const InputSpec &spec : options.inputs)
       llvm::errs() << "note: using the inputs that '" << options.paths[0]
                    << "' was compiled for: --input='" << spec.name << '='
@@ -105,7 +66,8 @@ static int runTool(Options options) {
   // Recorded shapes are wanted only without specs; they would also become
   // types that the executor relies on, so they come from a copy.
   torch::jit::Module described =
-      options.inputs.empty() ? load(options.paths[0], /*restoreShapes=*/true)
+      options.inputs.empty() ? load(options.paths[0], options,
+                                    /*restoreShapes=*/true)
                              : programs[0].module;
   log.take();
   Signature signature(getMethod(described, options.paths[0], options.method),
@@ -167,6 +129,7 @@ static int runTool(Options options) {
 }
 
 int main(int argc, char **argv) {
+  startSupervised("koila-run");
   try {
     Options options = parseOptions(argc, argv);
     if (options.help) {

@@ -20,6 +20,12 @@ using namespace koila::torchscript;
 using llvm::StringRef;
 using llvm::Twine;
 
+static bool allowSetState = false;
+
+void koila::torchscript::setAllowSetState(bool allow) { allowSetState = allow; }
+
+bool koila::torchscript::getAllowSetState() { return allowSetState; }
+
 bool Archive::hasRecord(StringRef name) const {
   return llvm::is_contained(records, name);
 }
@@ -58,7 +64,7 @@ static void checkMagic(StringRef path, StringRef bytes) {
 }
 
 /// Refuses zip archives that hold something else than a TorchScript program.
-static void checkKind(const Archive &archive) {
+static void checkKind(const Archive &archive, const Directory &directory) {
   auto startsWith = [&](StringRef prefix) {
     return llvm::any_of(archive.records, [&](StringRef name) {
       return name.starts_with(prefix);
@@ -70,11 +76,11 @@ static void checkKind(const Archive &archive) {
                Twine("is an exported program (torch.export), not a TorchScript "
                      "archive") +
                    kSaveInstead);
-  if (archive.hasRecord("model.json"))
+  if (directory.lookup("model.json"))
     refuseFile(archive.path,
-               "is of the JSON format before PyTorch 1.4, which koila does not "
-               "read; load it with PyTorch and save it again with "
-               "torch.jit.save");
+               "is of the format before PyTorch 1.4 (model.json), which koila "
+               "does not read; load it with a later PyTorch and save it again "
+               "with torch.jit.save");
   if (startsWith("code/"))
     return;
   if (archive.hasRecord("data.pkl"))
@@ -108,9 +114,9 @@ Archive koila::torchscript::inspectArchive(const std::string &path) {
   archive.fingerprint = directory.fingerprint;
   for (const Record &record : directory.records)
     archive.records.push_back(record.name);
-  checkKind(archive);
+  checkKind(archive, directory);
   try {
-    checkContents(archive, directory);
+    checkContents(archive, directory, bytes);
   } catch (const std::exception &error) {
     refuseFile(path, Twine("cannot be read as a zip archive: ") +
                          getFirstLine(error));

@@ -38,8 +38,8 @@ private:
     links.back() = 0;
   }
   void measure() {
-    summary.nesting = std::max<unsigned>(summary.nesting,
-                                         depth + links.size() + blocks.size());
+    summary.nesting =
+        std::max<unsigned>(summary.nesting, depth + blocks.size());
   }
   bool drop(size_t count) {
     rest = rest.drop_front(std::min(count, rest.size()));
@@ -49,7 +49,7 @@ private:
   StringRef rest;
   /// Indentation of the enclosing blocks.
   llvm::SmallVector<size_t> blocks;
-  /// Length of the chain at each open bracket.
+  /// Length of the chain around each open bracket, the bracket included.
   llvm::SmallVector<unsigned> links{0};
   /// The sum of `links`.
   unsigned depth = 0;
@@ -134,7 +134,6 @@ CodeSummary CodeReader::read() {
     case '{':
       deepen();
       links.push_back(0);
-      measure();
       break;
     case ')':
     case ']':

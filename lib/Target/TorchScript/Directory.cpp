@@ -50,8 +50,8 @@ private:
   }
   void findDirectory();
   void readEntry();
-  void readWideFields(StringRef extra, Record &record, uint64_t &place);
-  void checkRecord(const Record &record, uint64_t place);
+  void readWideFields(StringRef extra, Record &record);
+  void checkRecord(const Record &record);
 
   StringRef path, bytes;
   uint64_t count = 0, start = 0, offset = 0;
@@ -89,11 +89,10 @@ void DirectoryReader::findDirectory() {
 
 /// Takes sizes and place from the field that replaces them when they do not
 /// fit in 32 bits.
-void DirectoryReader::readWideFields(StringRef extra, Record &record,
-                                     uint64_t &place) {
+void DirectoryReader::readWideFields(StringRef extra, Record &record) {
   constexpr uint64_t kInWide = 0xffffffff;
   if (record.size != kInWide && record.packedSize != kInWide &&
-      place != kInWide)
+      record.place != kInWide)
     return;
   while (extra.size() >= 4) {
     uint16_t id = endian::read16le(extra.data());
@@ -104,7 +103,7 @@ void DirectoryReader::readWideFields(StringRef extra, Record &record,
     extra = extra.drop_front(4 + size);
     if (id != 1)
       continue;
-    for (uint64_t *value : {&record.size, &record.packedSize, &place}) {
+    for (uint64_t *value : {&record.size, &record.packedSize, &record.place}) {
       if (*value != kInWide)
         continue;
       if (field.size() < 8)
@@ -116,8 +115,8 @@ void DirectoryReader::readWideFields(StringRef extra, Record &record,
   }
 }
 
-void DirectoryReader::checkRecord(const Record &record, uint64_t place) {
-  uint64_t fileSize = bytes.size();
+void DirectoryReader::checkRecord(const Record &record) {
+  uint64_t fileSize = bytes.size(), place = record.place;
   if (place > start || start - place < 30 ||
       record.packedSize > start - place - 30 ||
       !bytes.substr(place).starts_with("PK\x03\x04"))
@@ -162,10 +161,9 @@ void DirectoryReader::readEntry() {
   record.compressed = endian::read16le(entry + 10) != 0;
   record.packedSize = endian::read32le(entry + 20);
   record.size = endian::read32le(entry + 24);
-  uint64_t place = endian::read32le(entry + 42);
-  readWideFields(bytes.substr(offset + 46 + nameSize, extraSize), record,
-                 place);
-  checkRecord(record, place);
+  record.place = endian::read32le(entry + 42);
+  readWideFields(bytes.substr(offset + 46 + nameSize, extraSize), record);
+  checkRecord(record);
 
   hash.update(name);
   // Checksum, compressed and uncompressed size.
@@ -181,6 +179,16 @@ Directory DirectoryReader::read() {
     readEntry();
   directory.fingerprint = llvm::toHex(hash.final(), /*LowerCase=*/true);
   return std::move(directory);
+}
+
+std::optional<StringRef> koila::torchscript::getStored(const Record &record,
+                                                       StringRef bytes) {
+  if (record.compressed)
+    return std::nullopt;
+  const char *header = bytes.data() + record.place;
+  uint64_t start = record.place + 30 + endian::read16le(header + 26) +
+                   endian::read16le(header + 28);
+  return bytes.substr(start, record.size);
 }
 
 Directory koila::torchscript::readDirectory(StringRef path, StringRef bytes) {

@@ -5,6 +5,7 @@
 
 #include "llvm/ADT/StringRef.h"
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,8 @@ struct Record {
   uint64_t size = 0;
   uint64_t packedSize = 0;
   bool compressed = false;
+  /// Where its own header starts in the file.
+  uint64_t place = 0;
 };
 
 /// What the directory of a zip file says, checked against the file.
@@ -27,6 +30,10 @@ struct Directory {
   /// By name in any case, as LibTorch looks records up; null if there is none.
   const Record *lookup(llvm::StringRef name) const;
 };
+
+/// The contents of a record of `bytes`; none if it is compressed.
+std::optional<llvm::StringRef> getStored(const Record &record,
+                                         llvm::StringRef bytes);
 
 /// Reads the directory of the zip file `bytes`. Refuses what is no zip file,
 /// and sizes or names that no archive of PyTorch has.

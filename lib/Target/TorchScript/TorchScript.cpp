@@ -142,6 +142,16 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
   });
 }
 
+// Declared in tools/support/Untrusted.h.
+extern "C" KOILA_TORCH_EXPORT void koilaTorchAllowSetState(int allow) {
+  setAllowSetState(allow != 0);
+}
+
+extern "C" KOILA_TORCH_EXPORT int
+koilaTorchCheckArchive(const char *path, KoilaTorchBuffer *messages) {
+  return runGuarded(messages, [&](Session &) { inspectArchive(path); });
+}
+
 int koilaTorchEmit(const KoilaTorchEmitOptions *options,
                    KoilaTorchBuffer *messages) {
   return runGuarded(messages, [&](Session &session) {
