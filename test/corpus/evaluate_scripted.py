@@ -11,8 +11,8 @@ from collections import Counter
 import torch
 
 import inputs
-from evaluate import (BATCHES, Extents, Gap, check_extents, check_roundtrip, first_line,
-                      infer, koila_opt, opaque_operators, same_ir,
+from evaluate import (BATCHES, Extents, Gap, check_extents, check_roundtrip,
+                      first_line, infer, koila_opt, opaque_operators, same_ir,
                       same_results, tensors_of, unknown_results,
                       without_machine)
 from registry import SCRIPTED
@@ -201,6 +201,9 @@ def infer_method(report, tool, file, method, specs, options):
     facts, errors = infer(tool, file, specs, method)
     if facts is None:
         raise Gap(first_line(errors))
+    # Their results are no values.
+    facts = [fact for fact in facts
+             if fact.get("schema") not in ("prim::Enter", "prim::Exit")]
     # Only what gives tensors: numbers and containers are carried through.
     report["opaque"].update(opaque_operators(
         fact for fact in facts if any("dims" in result

@@ -511,10 +511,10 @@ def script_loop_changes_rank():
     return network(forward), [ROWS]
 
 
-@scripted()
+@scripted(decided="whether there is a turn at all")
 def script_loop_second_turn():
     """The extent of the first turn is not that of the others, which is a fixed
-    point: all results have eight columns."""
+    point."""
     def forward(self, x):
         state = x[:, :1]
         for i in range(3):

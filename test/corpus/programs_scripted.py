@@ -25,6 +25,11 @@ def scripted_form(name, **options):
     scripted(**options)(make)
 
 
+# Of these families one small model is made in every run, the others in long
+# ones.
+QUICK = {"resnet_basic", "squeezenet", "convnext", "convmixer", "mixer"}
+
+
 # What these have in common with the traced ones is their definition only:
 # every branch of it is compiled, with train mode, checks and options.
 for model in (
@@ -34,23 +39,23 @@ for model in (
         "shufflenet", "squeezenet", "mnasnet", "efficientnet_b0",
         "efficientnet_v2", "regnet_x", "regnet_y", "convnext", "vit", "swin",
         "swin_padded", "swin_v2", "maxvit", "fcn", "deeplabv3", "lraspp"):
-    scripted_form("tv_" + model)
+    scripted_form("tv_" + model, long=model not in QUICK)
 
 for model in (
         "convmixer", "mixer", "gmlp", "deit_distilled", "beit", "xcit", "cait",
         "levit", "nfnet", "resnest", "ghostnet", "res2net", "pit", "repvgg",
         "poolformer", "mobilevit", "edgenext", "efficientformer", "twins",
         "coat"):
-    scripted_form("timm_" + model)
+    scripted_form("timm_" + model, long=model not in QUICK)
 
 
-@scripted(training=True)
+@scripted(training=True, long=True)
 def script_tv_resnet_training():
     """Running statistics are written by every layer."""
     return programs_torchvision.tv_resnet_basic()
 
 
-@scripted(training=True)
+@scripted(training=True, long=True)
 def script_tv_googlenet_training():
     """In training mode the result holds those of two more heads."""
     from torchvision import models
@@ -58,7 +63,7 @@ def script_tv_googlenet_training():
                             dropout=0.0), [IMAGE]
 
 
-@scripted()
+@scripted(long=True)
 def script_tv_fcn_auxiliary():
     """A second head; the results are a dict."""
     from torchvision.models import _utils, resnet
@@ -213,7 +218,7 @@ def script_decoder_generate():
     return Decoder(), ["int64[B,12]{0:30}"]
 
 
-@scripted()
+@scripted(long=True)
 def script_seq2seq():
     """Cross attention of PyTorch's own layers; scripting takes their fast
     paths along as branches."""
@@ -236,7 +241,7 @@ def script_seq2seq():
     return Translator(), ["int64[B,12]{0:30}", "int64[B,9]{0:30}"]
 
 
-@scripted()
+@scripted(long=True)
 def script_encoder_layer():
     """nn.TransformerEncoderLayer as it comes, with padding."""
     class Wrapped(nn.Module):
