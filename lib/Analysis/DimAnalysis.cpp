@@ -3,8 +3,9 @@
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/OpaqueShapes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Analysis/DataFlow/ConstantPropagationAnalysis.h"
+#include "mlir/Analysis/DataFlow/DeadCodeAnalysis.h"
 #include "mlir/Analysis/DataFlow/SparseAnalysis.h"
-#include "mlir/Analysis/DataFlow/Utils.h"
 #include "mlir/Analysis/DataFlowFramework.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 
@@ -16,6 +17,7 @@ namespace {
 bool equal(const ValueInfo &lhs, const ValueInfo &rhs) {
   if (lhs.tensor.has_value() != rhs.tensor.has_value() ||
       lhs.integer != rhs.integer || lhs.list != rhs.list ||
+      lhs.literal != rhs.literal ||
       lhs.elements.size() != rhs.elements.size())
     return false;
   if (lhs.tensor && (lhs.tensor->dims != rhs.tensor->dims ||
@@ -50,6 +52,8 @@ struct DimState : ValueInfo {
       result.integer = {};
       result.integerLost = true;
     }
+    if (lhs.literal != rhs.literal)
+      result.literal = {};
     if (lhs.list != rhs.list)
       result.list.reset();
     if (!llvm::equal(lhs.elements, rhs.elements, equal))
@@ -108,11 +112,16 @@ private:
   llvm::DenseMap<Value, size_t> numbers;
 };
 
+/// Integers that extents are made of; a bool is none.
+static bool isNumber(Type type) {
+  return type.isIntOrIndex() && !type.isInteger(1);
+}
+
 static ValueInfo toInfo(const DimState &state, Value value,
                         LocalSymbols &symbols) {
   ValueInfo info = state;
   MLIRContext *context = value.getContext();
-  if (!info.integer && value.getType().isIntOrIndex())
+  if (!info.integer && isNumber(value.getType()))
     info.integer = DimExpr::symbol(context, symbols.get(value));
   if (info.tensor && info.tensor->hasRank())
     for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
@@ -146,6 +155,10 @@ public:
       setAllToEntryStates(results);
       return success();
     }
+    // A variable that a branch which raises leaves without a value: whatever
+    // another branch gives it, it is.
+    if (opaque && opaque.getCallee() == "prim::Uninitialized")
+      return success();
     // Wait for all operands: a rule on a fact that is still to come would
     // report conflicts that are none.
     for (const DimLattice *operand : operands)
@@ -211,6 +224,49 @@ private:
   const llvm::DenseMap<Value, DimState> &lost;
 };
 
+/// What conditions are known to be, so that the branches not taken are dead.
+class ConditionPropagation
+    : public dataflow::SparseForwardDataFlowAnalysis<
+          dataflow::Lattice<dataflow::ConstantValue>> {
+public:
+  using ConstantLattice = dataflow::Lattice<dataflow::ConstantValue>;
+  using SparseForwardDataFlowAnalysis::SparseForwardDataFlowAnalysis;
+
+  LogicalResult visitOperation(Operation *op, ArrayRef<const ConstantLattice *>,
+                               ArrayRef<ConstantLattice *> results) override {
+    for (ConstantLattice *lattice : results) {
+      Value value = lattice->getAnchor();
+      const auto *dims = getOrCreateFor<DimLattice>(getProgramPointAfter(op),
+                                                    value);
+      dataflow::ConstantValue known =
+          dataflow::ConstantValue::getUnknownConstant();
+      if (value.getType().isInteger(1)) {
+        // A condition that is still to come decides nothing yet, unless
+        // nothing ever will.
+        if (auto flag =
+                dyn_cast_or_null<BoolAttr>(dims->getValue().literal))
+          known = dataflow::ConstantValue(flag, op->getDialect());
+        else if (!dims->getValue().initialised && !isBottom(op))
+          continue;
+      }
+      propagateIfChanged(lattice, lattice->join(known));
+    }
+    return success();
+  }
+
+  void setToEntryState(ConstantLattice *lattice) override {
+    propagateIfChanged(lattice,
+                       lattice->join(
+                           dataflow::ConstantValue::getUnknownConstant()));
+  }
+
+private:
+  static bool isBottom(Operation *op) {
+    auto opaque = dyn_cast<TorchOpaqueOp>(op);
+    return opaque && opaque.getCallee() == "prim::Uninitialized";
+  }
+};
+
 /// Whether a join took something away, which has a symbol instead.
 bool hasLost(const DimState &state) {
   if (state.integerLost && !state.integer)
@@ -248,8 +304,12 @@ static std::vector<ValueInfo> getElements(Attribute value) {
 ValueInfo koila::getArgumentInfo(FunctionOpInterface function, unsigned index) {
   ValueInfo info;
   Type type = function.getArgumentTypes()[index];
-  if (Attribute value = function.getArgAttr(index, KoilaDialect::kValueAttr))
+  if (Attribute value = function.getArgAttr(index, KoilaDialect::kValueAttr)) {
     info.elements = getElements(value);
+    // None, a bool or a text decide branches, under an assumption.
+    if (isa<UnitAttr, BoolAttr, StringAttr>(value))
+      info.literal = value;
+  }
   if (!isa<TensorType>(type))
     return info;
   std::string prefix = "_a" + std::to_string(index);
@@ -293,7 +353,8 @@ DimAnalysis::DimAnalysis(Operation *function) {
   llvm::DenseMap<Value, DimState> lost;
   while (true) {
     DataFlowSolver solver;
-    dataflow::loadBaselineAnalyses(solver);
+    solver.load<dataflow::DeadCodeAnalysis>();
+    solver.load<ConditionPropagation>();
     solver.load<DimPropagation>(symbols, lost);
     {
       MLIRContext *context = function->getContext();
@@ -329,12 +390,31 @@ DimAnalysis::DimAnalysis(Operation *function) {
         for (Block &block : region)
           llvm::for_each(block.getArguments(), record);
     });
-    function->walk([&](ShapeRuleInterface op) {
+    function->walk([&](Block *block) {
+      const auto *live = solver.lookupState<dataflow::Executable>(
+          solver.getProgramPointBefore(block));
+      if (block->getParentOp() != function && (!live || !live->isLive()))
+        dead.insert(block);
+    });
+    function->walk<WalkOrder::PreOrder>([&](ShapeRuleInterface op) {
+      if (isDead(op.getOperation()))
+        return;
       ShapeRule rule(op, [&](Value value) { return lookup(value); });
       valid &= succeeded(op.inferShapes(rule));
     });
     return;
   }
+}
+
+bool DimAnalysis::isDead(Operation *op) const {
+  if (dead.empty())
+    return false;
+  for (Block *block = op->getBlock(); block;
+       block = block->getParentOp() ? block->getParentOp()->getBlock()
+                                    : nullptr)
+    if (dead.contains(block))
+      return true;
+  return false;
 }
 
 const ValueInfo &DimAnalysis::lookup(Value value) const {

@@ -17,7 +17,11 @@ using Point = SmallVector<int64_t>;
 
 struct Answer {
   bool isTensor = false;
+  /// Of a tensor; of an integer, its value.
   SmallVector<int64_t> dims;
+  bool isInteger = false;
+  /// Of a bool, a text or None.
+  Attribute literal;
   int64_t dtype = -1;
   bool contiguous = false;
 };
@@ -40,6 +44,7 @@ private:
   ShapeRule &rule;
   const OpaqueShapeSource &source;
   llvm::SetVector<StringAttr> symbols;
+  bool readsTensor = false;
   /// The base, one step along each symbol, then points that confirm.
   SmallVector<Point> points;
   SmallVector<SmallVector<Answer>> answers;
@@ -68,6 +73,8 @@ bool Inference::collectSymbols(const ValueInfo &info) {
            llvm::all_of(*info.tensor->dims, collect);
   if (info.integer)
     return collect(info.integer);
+  if (info.literal)
+    return true;
   return !info.elements.empty() &&
          llvm::all_of(info.elements, [&](const ValueInfo &element) {
            return collectSymbols(element);
@@ -101,6 +108,8 @@ std::optional<json::Value> Inference::encode(const ValueInfo &info, Type type,
       return std::nullopt;
     return json::Object{{"value", *value}};
   }
+  if (info.literal)
+    return encode(info.literal, point);
   json::Array list;
   for (const ValueInfo &element : info.elements) {
     auto encoded = encode(element, IntegerType::get(op.getContext(), 64), point);
@@ -177,6 +186,20 @@ std::optional<SmallVector<Answer>> Inference::ask(const Point &point) {
     Answer &answer = found.emplace_back();
     const json::Object *object = result.getAsObject();
     const json::Array *dims = object ? object->getArray("dims") : nullptr;
+    if (const json::Value *value = object ? object->get("value") : nullptr) {
+      MLIRContext *context = op.getContext();
+      if (auto flag = value->getAsBoolean()) {
+        answer.literal = BoolAttr::get(context, *flag);
+      } else if (auto text = value->getAsString()) {
+        answer.literal = StringAttr::get(context, *text);
+      } else if (value->getAsNull()) {
+        answer.literal = UnitAttr::get(context);
+      } else if (auto integer = value->getAsInteger()) {
+        answer.isInteger = true;
+        answer.dims.push_back(*integer);
+      }
+      continue;
+    }
     if (!dims)
       continue;
     answer.isTensor = true;
@@ -244,9 +267,12 @@ DimExpr Inference::fit(unsigned result, unsigned dim) {
 }
 
 void Inference::run() {
-  for (Value operand : op.getOperands())
-    if (!collectSymbols(rule.info(operand)))
+  for (Value operand : op.getOperands()) {
+    ValueInfo info = rule.info(operand);
+    if (!collectSymbols(info))
       return;
+    readsTensor |= info.tensor.has_value();
+  }
   constexpr size_t kMostSymbols = 3;
   if (symbols.size() > kMostSymbols)
     return;
@@ -272,6 +298,28 @@ void Inference::run() {
   }
   for (unsigned result = 0; result < op->getNumResults(); ++result) {
     const Answer &first = answers.front()[result];
+    if (first.literal) {
+      // A few sizes prove nothing for all, unless the sizes do not matter: of
+      // a tensor only its type, its number of dims and its being there are
+      // asked.
+      bool same = llvm::all_of(answers, [&](ArrayRef<Answer> answer) {
+        return answer[result].literal == first.literal;
+      });
+      if (same && (symbols.empty() || readsTensor)) {
+        ValueInfo info;
+        info.literal = first.literal;
+        rule.setInfo(result, info);
+      }
+      continue;
+    }
+    if (first.isInteger) {
+      if (llvm::all_of(answers, [&](ArrayRef<Answer> answer) {
+            return answer[result].isInteger;
+          }))
+        if (DimExpr value = fit(result, 0))
+          rule.setInteger(result, value);
+      continue;
+    }
     bool agree = llvm::all_of(answers, [&](ArrayRef<Answer> answer) {
       return answer[result].isTensor && answer[result].dtype == first.dtype &&
              answer[result].dims.size() == first.dims.size();
@@ -301,7 +349,8 @@ void koila::inferOpaqueShapes(TorchOpaqueOp op, ShapeRule &rule) {
   // Text without an archive speaks of no library. What writes or has unknown
   // effects may not be run at all, even on shapes.
   auto module = op->getParentOfType<ModuleOp>();
-  if (source && module && module->hasAttr(KoilaDialect::kArchiveAttr) && (op.getEffects() == Effects::None ||
-                 op.getEffects() == Effects::Rng))
+  bool mayRun = op.getEffects() == Effects::None ||
+                op.getEffects() == Effects::Rng;
+  if (source && module && module->hasAttr(KoilaDialect::kArchiveAttr) && mayRun)
     Inference(op, rule, *source).run();
 }

@@ -22,9 +22,23 @@ struct ConstantModel
     : ShapeRuleInterface::ExternalModel<ConstantModel, arith::ConstantOp> {
   LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
     auto constant = cast<arith::ConstantOp>(op);
-    if (auto value = dyn_cast<IntegerAttr>(constant.getValue()))
+    ValueInfo info;
+    info.literal = constant.getValue();
+    if (isa<BoolAttr, FloatAttr>(info.literal))
+      rule.setInfo(0, info);
+    else if (auto value = dyn_cast<IntegerAttr>(constant.getValue()))
       if (value.getValue().getSignificantBits() <= 64)
         rule.setInteger(0, rule.constant(value.getValue().getSExtValue()));
+    return success();
+  }
+};
+
+struct LiteralModel
+    : ShapeRuleInterface::ExternalModel<LiteralModel, koila::ConstantOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    ValueInfo info;
+    info.literal = cast<koila::ConstantOp>(op).getValue();
+    rule.setInfo(0, info);
     return success();
   }
 };
@@ -73,6 +87,46 @@ struct MinModel : BinaryModel<MinModel, arith::MinSIOp> {
 };
 struct MaxModel : BinaryModel<MaxModel, arith::MaxSIOp> {
   static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs.max(rhs); }
+};
+/// Decided where the difference is a number.
+struct CmpModel : ShapeRuleInterface::ExternalModel<CmpModel, arith::CmpIOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    DimExpr lhs = rule.integer(op->getOperand(0));
+    DimExpr rhs = rule.integer(op->getOperand(1));
+    if (!lhs || !rhs)
+      return success();
+    auto difference = (lhs - rhs).getConstant();
+    if (!difference)
+      return success();
+    APInt left(64, *difference, /*isSigned=*/true), right(64, 0);
+    ValueInfo info;
+    info.literal = BoolAttr::get(
+        op->getContext(),
+        arith::applyCmpPredicate(cast<arith::CmpIOp>(op).getPredicate(), left,
+                                 right));
+    rule.setInfo(0, info);
+    return success();
+  }
+};
+/// Either operand; both where they agree.
+struct SelectModel
+    : ShapeRuleInterface::ExternalModel<SelectModel, arith::SelectOp> {
+  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
+    auto flag = dyn_cast_or_null<BoolAttr>(rule.info(op->getOperand(0)).literal);
+    ValueInfo lhs = rule.info(op->getOperand(1));
+    ValueInfo rhs = rule.info(op->getOperand(2));
+    if (flag)
+      rule.setInfo(0, flag.getValue() ? lhs : rhs);
+    else if (lhs.tensor && rhs.tensor && lhs.tensor->dims == rhs.tensor->dims &&
+             lhs.tensor->elementType == rhs.tensor->elementType) {
+      if (lhs.tensor->strides != rhs.tensor->strides)
+        lhs.tensor->strides.reset();
+      rule.setResult(0, *lhs.tensor);
+    } else if (lhs.integer && lhs.integer == rhs.integer) {
+      rule.setInteger(0, lhs.integer);
+    }
+    return success();
+  }
 };
 struct IndexCastModel
     : ShapeRuleInterface::ExternalModel<IndexCastModel, arith::IndexCastOp> {
@@ -223,6 +277,9 @@ struct InsertStorage
 
 void koila::attachExternalModels(MLIRContext *context) {
   arith::ConstantOp::attachInterface<ConstantModel>(*context);
+  koila::ConstantOp::attachInterface<LiteralModel>(*context);
+  arith::CmpIOp::attachInterface<CmpModel>(*context);
+  arith::SelectOp::attachInterface<SelectModel>(*context);
   arith::AddIOp::attachInterface<AddModel>(*context);
   arith::SubIOp::attachInterface<SubModel>(*context);
   arith::MulIOp::attachInterface<MulModel>(*context);

@@ -28,9 +28,15 @@ public:
   /// Extents and integers that no rule gives are symbols of their own whose
   /// names start with '_'.
   const ValueInfo &lookup(mlir::Value value) const;
+  /// Whether no call that the assumptions hold for gets to `block`: it belongs
+  /// to a branch whose condition is known.
+  bool isDead(mlir::Block *block) const { return dead.contains(block); }
+  /// As isDead of the block of `op` or of a block around it.
+  bool isDead(mlir::Operation *op) const;
 
 private:
   llvm::DenseMap<mlir::Value, ValueInfo> values;
+  llvm::DenseSet<mlir::Block *> dead;
   bool valid = true;
 };
 

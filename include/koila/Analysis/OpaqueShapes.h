@@ -26,9 +26,9 @@ public:
   /// `request` is a JSON object: `callee`, for example `aten::special_i0e`, and
   /// `arguments`, each `{"tensor": {"dims", "dtype"}}` with PyTorch's code of
   /// the element type, `{"list": [...]}`, `{"device": "cpu"}`, or
-  /// `{"value": literal}`. The answer is an array with, per result, null for
-  /// what is no tensor or `{"dims", "dtype", "contiguous"}`; none if there is
-  /// no such kernel or it refuses the arguments.
+  /// `{"value": literal}`. The answer is an array with, per result,
+  /// `{"dims", "dtype", "contiguous"}`, `{"value": literal}`, or null for what
+  /// is neither; none if there is no such kernel or it refuses the arguments.
   virtual std::optional<std::string> run(llvm::StringRef request) const = 0;
 };
 

@@ -219,25 +219,31 @@ static void clearGraph(tj::Graph &graph) {
     it.destroyCurrent();
 }
 
+/// Whether the function does what it does only while facts hold.
+static bool isGuarded(func::FuncOp function) {
+  return function->hasAttr(KoilaDialect::kTiledAttr) ||
+         function->hasAttr(KoilaDialect::kSpecializedAttr);
+}
+
 /// Builds the graph of `function` as method `name`. The original method is
-/// kept as `untiledName` if the function is tiled.
+/// kept as `untiledName` if the function is guarded.
 static void replaceMethod(tj::Module &module, func::FuncOp function,
                           const std::string &name,
                           const std::string &untiledName,
                           const ImportedFunction &original,
                           const OperatorTable &operators,
                           const llvm::SmallPtrSetImpl<Operation *> &copied) {
-  bool tiled = function->hasAttr(KoilaDialect::kTiledAttr);
+  bool guarded = isGuarded(function);
   bool hasUntiled = static_cast<bool>(module.find_method(untiledName));
   tj::Method method =
-      module.get_method(tiled && hasUntiled ? untiledName : name);
+      module.get_method(guarded && hasUntiled ? untiledName : name);
   c10::FunctionSchema schema = method.function().getSchema();
   if (schema.arguments().size() != function.getNumArguments() + 1)
     refuse(function.getLoc(), Twine("method '") + name + "' takes " +
                                   Twine(schema.arguments().size() - 1) +
                                   " arguments, not " +
                                   Twine(function.getNumArguments()));
-  if (tiled && !hasUntiled)
+  if (guarded && !hasUntiled)
     addMethod(module, untiledName,
               tj::toGraphFunction(method.function()).graph()->copy(), schema);
 
@@ -256,21 +262,10 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
   if (first != function.getArguments().end())
     emitter.setDeviceOf(emitter.lookup(*first, function));
 
-  if (tiled) {
+  if (guarded) {
     graph->registerOutput(emitGuarded(emitter, function, module, untiledName));
   } else {
-    llvm::SmallVector<tj::Value *> results =
-        emitter.emitBlock(function.getBody().front());
-    if (results.empty())
-      graph->registerOutput(emitter.constant(c10::IValue()));
-    else if (results.size() == 1)
-      graph->registerOutput(results.front());
-    else
-      graph->registerOutput(
-          graph
-              ->insertNode(graph->createTuple(
-                  at::ArrayRef<tj::Value *>(results.data(), results.size())))
-              ->output());
+    graph->registerOutput(emitter.emitBody(function));
   }
   cleanUpGraph(graph);
   graph->lint();
@@ -345,6 +340,32 @@ static void store(const tj::Module &module, const tj::ExtraFilesMap &extraFiles,
   }
 }
 
+/// What import took attributes to be.
+static std::vector<AssumedAttribute>
+getAssumedAttributes(func::FuncOp function) {
+  std::vector<AssumedAttribute> assumed;
+  for (auto op : function.getBody().front().getOps<AssumeOp>()) {
+    if (op.getFact() != Fact::Attribute)
+      continue;
+    c10::IValue value;
+    Attribute expected = op.getExpected();
+    if (auto flag = dyn_cast<BoolAttr>(expected))
+      value = flag.getValue();
+    else if (auto integer = dyn_cast<IntegerAttr>(expected))
+      value = integer.getInt();
+    else if (auto number = dyn_cast<FloatAttr>(expected))
+      value = number.getValueAsDouble();
+    else if (auto text = dyn_cast<StringAttr>(expected))
+      value = text.str();
+    assumed.push_back({op.getPath()->str(), value});
+  }
+  return assumed;
+}
+
+static func::FuncOp getFunction(ModuleOp module) {
+  return *module.getOps<func::FuncOp>().begin();
+}
+
 void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
                                     const OperatorTable &operators) {
   auto source = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
@@ -375,14 +396,18 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
 
   // A file that koila tiled before has its original under another name.
   MLIRContext *context = module.getContext();
-  bool tiled = function->hasAttr(KoilaDialect::kTiledAttr);
+  bool guarded = isGuarded(function);
   std::string untiledName = name + "_untiled";
   bool wasTiled = archive.hasRecord(std::string("extra/") + kModuleFile) &&
                   loaded.find_method(untiledName);
   std::string originalName = wasTiled ? untiledName : name;
   ImportedFunction original =
-      importFunction(archive, loaded, originalName, operators, context);
+      importFunction(archive, loaded, originalName, operators, context,
+                     getAssumedAttributes(function));
   std::string originalText = getCanonicalText(*original.module);
+  // Facts alone are no reason to change a program.
+  bool kept = guarded && !wasTiled &&
+              isSameProgram(function, getFunction(*original.module));
 
   llvm::SmallPtrSet<Operation *, 4> copied;
   resolveWrites(function, copied);
@@ -393,12 +418,15 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
   tj::Module result = loaded.clone(/*inplace=*/true);
   for (auto &[method, inputs] : examples)
     result.store_traced_inputs(method.str(), inputs);
-  replaceMethod(result, function, name, untiledName, original, operators,
-                copied);
+  if (!kept)
+    replaceMethod(result, function, name, untiledName, original, operators,
+                  copied);
 
   Expectation expectation;
   expectation.normalForms.emplace_back(name, getMethodNormalForm(result, name));
-  if (tiled) {
+  if (kept) {
+    expectation.sameFunction = name;
+  } else if (guarded) {
     expectation.normalForms.emplace_back(
         untiledName, getMethodNormalForm(result, untiledName));
     expectation.sameFunction = untiledName;

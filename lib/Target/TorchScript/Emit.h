@@ -35,6 +35,9 @@ public:
   /// Emits the operations of `block` and returns what its terminator yields.
   llvm::SmallVector<TorchValue *> emitBlock(mlir::Block &block);
 
+  /// Emits the body of `function` and returns its result, None if it has none.
+  TorchValue *emitBody(mlir::func::FuncOp function);
+
   void map(mlir::Value value, TorchValue *emitted) { values[value] = emitted; }
   TorchValue *lookup(mlir::Value value, mlir::Operation *user);
 
@@ -95,10 +98,13 @@ private:
   mlir::SymbolTable &symbols;
   const llvm::SmallPtrSetImpl<mlir::Operation *> &copied;
   TorchValue *deviceOf = nullptr;
+  /// How many branches and loops have names.
+  size_t numNamed = 0;
   llvm::DenseMap<mlir::Value, TorchValue *> values;
 };
 
-/// Emits the guard and both ways of a tiled function; returns the result.
+/// Emits the guard and both ways of a function that facts are assumed for;
+/// returns the result.
 torch::jit::Value *emitGuarded(GraphEmitter &emitter,
                                mlir::func::FuncOp function,
                                const torch::jit::Module &module,

@@ -84,7 +84,6 @@ bool GraphEmitter::emitArith(Operation *op) {
           .Case([](arith::SubIOp) { return "aten::sub"; })
           .Case([](arith::MulIOp) { return "aten::mul"; })
           .Case([](arith::FloorDivSIOp) { return "aten::floordiv"; })
-          .Case([](arith::RemSIOp) { return "aten::remainder"; })
           .Case([](arith::MinSIOp) { return "prim::min"; })
           .Case([](arith::MaxSIOp) { return "prim::max"; })
           .Case([](arith::CmpIOp cmp) {

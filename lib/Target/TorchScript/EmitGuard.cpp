@@ -1,7 +1,8 @@
-//===- EmitGuard.cpp - What a tiled program checks at entry ---------------===//
+//===- EmitGuard.cpp - What a changed program checks at entry -------------===//
 //
-// Slices clamp and `copy_` broadcasts, so a tiled program would answer where
-// the original raises. The guard compares everything the tiling relied on
+// A program whose branches were decided holds for what they were decided by,
+// and a tiled one for shapes, too: slices clamp and `copy_` broadcasts, so that
+// it would answer where the original raises. The guard compares everything
 // first, allocates nothing, and never raises on its own: a rank is compared
 // before an extent is read. It computes one text, empty if all facts hold.
 //
@@ -29,7 +30,8 @@ public:
   GuardEmitter(GraphEmitter &emitter, func::FuncOp function,
                const tj::Module &module)
       : emitter(emitter), graph(emitter.getGraph()), function(function),
-        module(module) {}
+        module(module), tiled(function->getAttrOfType<DictionaryAttr>(
+                            KoilaDialect::kTiledAttr)) {}
 
   TorchValue *emit(const std::string &untiledName);
 
@@ -47,6 +49,9 @@ private:
                      llvm::function_ref<TorchValue *()> elseBody);
   TorchValue *emitUntiled(TorchValue *text, const std::string &name);
   TorchValue *emitTiled();
+  /// As emitFacts, of the attributes first: reading them cannot fail.
+  TorchValue *emitAllFacts(bool withGrad);
+  TorchValue *emitLiteralCondition(TorchValue *value, Attribute expected);
   void warn(TorchValue *text);
   TorchValue *getSize(AssumeOp fact) {
     return emitter.call("aten::size", {emitter.lookup(getArgument(fact), fact),
@@ -61,7 +66,9 @@ private:
   tj::Graph &graph;
   func::FuncOp function;
   const tj::Module &module;
-  llvm::SmallVector<AssumeOp> facts;
+  /// Null for an untiled function.
+  DictionaryAttr tiled;
+  llvm::SmallVector<AssumeOp> facts, attributeFacts;
   /// Symbols by name, as long as the guard has them.
   llvm::StringMap<TorchValue *> symbols;
   std::string suffix;
@@ -101,6 +108,13 @@ void GuardEmitter::collectFacts() {
   // none, from the first multiple of it.
   llvm::StringMap<int64_t> best;
   for (AssumeOp fact : function.getBody().front().getOps<AssumeOp>()) {
+    // Shapes do not matter to an untiled program.
+    if (fact.getFact() == Fact::Attribute) {
+      attributeFacts.push_back(fact);
+      continue;
+    }
+    if (!tiled)
+      continue;
     facts.push_back(fact);
     auto [name, multiple] = getSymbol(fact.getExpected());
     if (fact.getFact() == Fact::Extent && !name.empty()) {
@@ -175,6 +189,10 @@ std::string GuardEmitter::getMessage(AssumeOp fact) {
   std::string text;
   llvm::raw_string_ostream os(text);
   os << "koila: ";
+  if (fact.getFact() == Fact::Attribute) {
+    os << "attribute '" << *fact.getPath() << "' is not " << fact.getExpected();
+    return text + suffix;
+  }
   if (fact.getFact() == Fact::Training) {
     bool training = cast<BoolAttr>(fact.getExpected()).getValue();
     os << "the module is " << (training ? "not " : "") << "in training mode";
@@ -209,7 +227,11 @@ std::string GuardEmitter::getMessage(AssumeOp fact) {
   case Fact::Device:
     os << "not on " << cast<StringAttr>(fact.getExpected()).getValue();
     break;
+  case Fact::Value:
+    os << "is not " << fact.getExpected();
+    break;
   case Fact::Training:
+  case Fact::Attribute:
     break;
   }
   return text + suffix;
@@ -222,6 +244,9 @@ tj::Value *GuardEmitter::emitCondition(AssumeOp fact) {
                ? training
                : emitter.call("aten::__not__", training);
   }
+  if (fact.getFact() == Fact::Attribute)
+    return emitLiteralCondition(emitter.readAttribute(*fact.getPath()),
+                                fact.getExpected());
   TorchValue *tensor = emitter.lookup(getArgument(fact), fact);
   switch (fact.getFact()) {
   case Fact::DType: {
@@ -259,10 +284,47 @@ tj::Value *GuardEmitter::emitCondition(AssumeOp fact) {
         "aten::eq",
         {emitter.call("prim::type", emitter.call("prim::device", tensor)),
          text(cast<StringAttr>(fact.getExpected()).getValue())});
+  case Fact::Value:
+    return emitLiteralCondition(tensor, fact.getExpected());
   case Fact::Training:
+  case Fact::Attribute:
     break;
   }
   return nullptr;
+}
+
+tj::Value *GuardEmitter::emitLiteralCondition(TorchValue *value,
+                                              Attribute expected) {
+  if (isa<UnitAttr>(expected))
+    return emitter.call("aten::__is__",
+                        {value, emitter.constant(c10::IValue())});
+  if (auto flag = dyn_cast<BoolAttr>(expected))
+    return flag.getValue() ? value : emitter.call("aten::__not__", value);
+  if (auto number = dyn_cast<FloatAttr>(expected))
+    return emitter.call(
+        "aten::eq", {value, emitter.constant(number.getValueAsDouble())});
+  if (auto integer = dyn_cast<IntegerAttr>(expected))
+    return emitter.call("aten::eq", {value, emitter.integer(integer.getInt())});
+  return emitter.call("aten::eq",
+                      {value, text(cast<StringAttr>(expected).getValue())});
+}
+
+tj::Value *GuardEmitter::emitAllFacts(bool withGrad) {
+  if (attributeFacts.empty())
+    return emitFacts(0, withGrad);
+  // One after the other, not nested: there may be hundreds.
+  TorchValue *failed = text("");
+  for (AssumeOp fact : attributeFacts) {
+    TorchValue *before = failed;
+    failed = emitIf(
+        emitCondition(fact), c10::StringType::get(), [&] { return before; },
+        [&] { return text(getMessage(fact)); });
+  }
+  if (facts.empty() && !withGrad)
+    return failed;
+  return emitIf(
+      emitter.call("aten::eq", {failed, text("")}), c10::StringType::get(),
+      [&] { return emitFacts(0, withGrad); }, [&] { return failed; });
 }
 
 tj::Value *GuardEmitter::emitIf(TorchValue *condition, const c10::TypePtr &type,
@@ -354,8 +416,8 @@ tj::Value *GuardEmitter::emitUntiled(TorchValue *text,
 }
 
 tj::Value *GuardEmitter::emitTiled() {
-  auto tiled =
-      function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
+  if (!tiled)
+    return emitter.emitBody(function);
   auto limit = tiled.getAs<IntegerAttr>("holds_to");
   auto batch = tiled.getAs<StringAttr>("batch_symbol");
   if (limit && batch && limit.getInt() >= 0) {
@@ -387,13 +449,13 @@ tj::Value *GuardEmitter::emitTiled() {
 }
 
 tj::Value *GuardEmitter::emit(const std::string &untiledName) {
-  auto tiled =
-      function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
   auto mode = tiled ? tiled.getAs<StringAttr>("guard") : StringAttr();
   bool raises = mode && mode.getValue() == "raise";
-  suffix = raises ? "" : "; running the untiled program";
+  suffix = raises ? "" : tiled ? "; running the untiled program"
+                               : "; running the original program";
   collectFacts();
-  TorchValue *failed = emitFacts(0, /*withGrad=*/!raises);
+  // Without tiles grad mode changes nothing.
+  TorchValue *failed = emitAllFacts(/*withGrad=*/tiled && !raises);
   if (raises) {
     emitIf(
         emitter.call("aten::ne", {failed, text("")}), nullptr,

@@ -542,3 +542,16 @@ llvm::SmallVector<tj::Value *> GraphEmitter::emitBlock(Block &block) {
     results.push_back(lookup(operand, terminator));
   return results;
 }
+
+tj::Value *GraphEmitter::emitBody(func::FuncOp function) {
+  llvm::SmallVector<TorchValue *> results =
+      emitBlock(function.getBody().front());
+  if (results.empty())
+    return constant(c10::IValue());
+  if (results.size() == 1)
+    return results.front();
+  return graph
+      .insertNode(graph.createTuple(
+          at::ArrayRef<TorchValue *>(results.data(), results.size())))
+      ->output();
+}

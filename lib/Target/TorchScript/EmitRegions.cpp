@@ -20,16 +20,18 @@ namespace tj = torch::jit;
 namespace prim = c10::prim;
 
 void GraphEmitter::nameInOrder(llvm::ArrayRef<TorchValue *> values) {
-  // The compiler that reads the file back orders variables by name; "_100"
-  // would come before "_99".
-  size_t position = 0;
-  for (TorchValue *value : values) {
-    std::string name = "carried_";
-    for (size_t base : {26 * 26, 26, 1})
-      name += static_cast<char>('a' + position / base % 26);
-    value->setDebugName(name);
-    ++position;
-  }
+  // The compiler that reads the file back orders variables by name, "_100"
+  // before "_99". Letters of one width, and no name twice: LibTorch would look
+  // for a free one at length.
+  auto spell = [](size_t number, size_t width) {
+    std::string letters(width, 'a');
+    for (size_t i = width; i > 0; --i, number /= 26)
+      letters[i - 1] = static_cast<char>('a' + number % 26);
+    return letters;
+  };
+  for (auto [position, value] : llvm::enumerate(values))
+    value->setDebugName("v_" + spell(numNamed, 5) + "_" + spell(position, 3));
+  ++numNamed;
 }
 
 c10::TypePtr GraphEmitter::getResultType(Operation *op, unsigned index,

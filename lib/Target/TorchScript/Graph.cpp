@@ -8,6 +8,8 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
+#include <torch/csrc/jit/passes/peephole.h>
+#include <set>
 #include <unordered_map>
 
 using namespace koila::torchscript;
@@ -40,7 +42,100 @@ void koila::torchscript::cleanUpGraph(std::shared_ptr<tj::Graph> &graph) {
   tj::EliminateDeadCode(graph);
 }
 
-PreparedGraph koila::torchscript::prepareGraph(const tj::Method &method) {
+namespace {
+/// Makes literals of the attributes that the method reads and never writes.
+class Specializer {
+public:
+  Specializer(const tj::Module &module, PreparedGraph &prepared,
+              const std::vector<AssumedAttribute> &given)
+      : prepared(prepared), given(given) {
+    objects[prepared.graph->inputs()[0]] = {module._ivalue(), ""};
+  }
+
+  void run() {
+    collect(prepared.graph->block());
+    for (tj::Node *node : reads)
+      specialize(node);
+  }
+
+private:
+  struct Owner {
+    c10::intrusive_ptr<c10::ivalue::Object> object;
+    std::string path;
+  };
+
+  void collect(tj::Block *block) {
+    for (tj::Node *node : block->nodes()) {
+      for (tj::Block *inner : node->blocks())
+        collect(inner);
+      bool reads = node->kind() == prim::GetAttr;
+      if (!reads && node->kind() != prim::SetAttr)
+        continue;
+      auto owner = objects.find(node->input(0));
+      if (owner == objects.end())
+        continue;
+      // Objects, not paths: two paths may lead to the same one.
+      const std::string &name = node->s(c10::attr::name);
+      if (!reads) {
+        written.insert({owner->second.object.get(), name});
+        continue;
+      }
+      const std::string &path = owner->second.path;
+      c10::IValue value = owner->second.object->getAttr(name);
+      Owner found{nullptr, path.empty() ? name : path + "." + name};
+      if (value.isObject())
+        objects[node->output()] = {value.toObject(), found.path};
+      else
+        this->reads.push_back(node);
+    }
+  }
+
+  static bool isLiteral(const c10::TypePtr &type, const c10::IValue &value) {
+    switch (type->kind()) {
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::NoneType:
+      return true;
+    case c10::TypeKind::OptionalType:
+      return value.isNone();
+    default:
+      return false;
+    }
+  }
+
+  void specialize(tj::Node *node) {
+    const Owner &owner = objects.at(node->input(0));
+    const std::string &name = node->s(c10::attr::name);
+    c10::IValue value = owner.object->getAttr(name);
+    if (written.count({owner.object.get(), name}) ||
+        node->output()->uses().empty() ||
+        !isLiteral(node->output()->type(), value))
+      return;
+    std::string path = owner.path.empty() ? name : owner.path + "." + name;
+    for (const AssumedAttribute &assumption : given)
+      if (assumption.path == path)
+        value = assumption.value;
+    tj::WithInsertPoint guard(node);
+    tj::Value *literal = prepared.graph->insertConstant(value);
+    node->output()->replaceAllUsesWith(literal);
+    if (paths.insert(path).second)
+      prepared.assumed.push_back({path, value});
+  }
+
+  PreparedGraph &prepared;
+  const std::vector<AssumedAttribute> &given;
+  std::unordered_map<const tj::Value *, Owner> objects;
+  std::set<std::pair<const c10::ivalue::Object *, std::string>> written;
+  std::vector<tj::Node *> reads;
+  std::set<std::string> paths;
+};
+} // namespace
+
+PreparedGraph koila::torchscript::prepareGraph(
+    const tj::Module &module, const tj::Method &method,
+    const std::vector<AssumedAttribute> &given) {
   PreparedGraph prepared;
   prepared.graph = tj::toGraphFunction(method.function()).graph()->copy();
   // Shapes of recorded examples hold for the examples only.
@@ -57,7 +152,14 @@ PreparedGraph koila::torchscript::prepareGraph(const tj::Method &method) {
       break;
     calls = left;
   } while (true);
+  Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);
+  // A branch that is gone may have been all that stood between a test for
+  // None and what it tests.
+  if (!prepared.assumed.empty()) {
+    tj::PeepholeOptimize(prepared.graph, /*addmm_fusion_enabled=*/false);
+    cleanUpGraph(prepared.graph);
+  }
   collectNodes(prepared.graph->block(), prepared.nodes);
   return prepared;
 }

@@ -10,9 +10,17 @@
 
 namespace koila::torchscript {
 
+/// An attribute of the module and what it is taken to be.
+struct AssumedAttribute {
+  std::string path;
+  c10::IValue value;
+};
+
 /// A method with every call inlined.
 struct PreparedGraph {
   std::shared_ptr<torch::jit::Graph> graph;
+  /// What the graph holds for only.
+  std::vector<AssumedAttribute> assumed;
   /// In program order, those of nested blocks after their owner. The index is
   /// what `koila.node` holds.
   std::vector<torch::jit::Node *> nodes;
@@ -21,7 +29,14 @@ struct PreparedGraph {
 /// Copies and inlines the method's graph, then runs what LibTorch runs on
 /// every function it loads. A file written from the result loads as the same
 /// graph, and branches on literal conditions are gone.
-PreparedGraph prepareGraph(const torch::jit::Method &method);
+///
+/// Attributes that are numbers, bools, texts or None and that the method does
+/// not write become literals, so that branches on `training` and its like cost
+/// nothing; they are recorded as assumptions. `given` says what some are taken
+/// to be; by default they are what the module has.
+PreparedGraph prepareGraph(const torch::jit::Module &module,
+                           const torch::jit::Method &method,
+                           const std::vector<AssumedAttribute> &given);
 
 /// The clean-up that LibTorch runs at load.
 void cleanUpGraph(std::shared_ptr<torch::jit::Graph> &graph);

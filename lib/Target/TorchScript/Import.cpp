@@ -154,6 +154,16 @@ void FunctionImporter::addReturn(func::FuncOp function) {
       function.getArgumentTypes(), ValueRange(operands).getTypes()));
 }
 
+void FunctionImporter::addAssumptions(func::FuncOp function) {
+  if (result.graph.assumed.empty())
+    return;
+  function->setAttr(KoilaDialect::kSpecializedAttr, builder.getUnitAttr());
+  for (const AssumedAttribute &assumption : result.graph.assumed)
+    AssumeOp::create(builder, function.getLoc(), Fact::Attribute, Value(),
+                     IntegerAttr(), getAttr(assumption.value),
+                     builder.getStringAttr(assumption.path));
+}
+
 void FunctionImporter::run(const Archive &archive, const tj::Method &method) {
   const std::string &name = method.name();
   location = NameLoc::get(builder.getStringAttr(name),
@@ -173,6 +183,7 @@ void FunctionImporter::run(const Archive &archive, const tj::Method &method) {
   findWrittenAttributes();
   addArguments(method, function);
   builder.setInsertionPointToEnd(&function.getBody().front());
+  addAssumptions(function);
   for (Node *node : result.graph.graph->nodes()) {
     location = getLocation(node, context);
     importNode(node);
@@ -184,10 +195,10 @@ void FunctionImporter::run(const Archive &archive, const tj::Method &method) {
 ImportedFunction koila::torchscript::importFunction(
     const Archive &archive, const tj::Module &module,
     const std::string &function, const OperatorTable &operators,
-    MLIRContext *context) {
+    MLIRContext *context, const std::vector<AssumedAttribute> &assumed) {
   tj::Method method = getMethod(module, function, archive.path);
   ImportedFunction result;
-  result.graph = prepareGraph(method);
+  result.graph = prepareGraph(module, method, assumed);
   // What is written where something else can see it shows only once the whole
   // function was read; most functions have none.
   OrderedValues ordered;

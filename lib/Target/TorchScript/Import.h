@@ -33,12 +33,12 @@ struct ImportedFunction {
   std::vector<at::Tensor> constants;
 };
 
-/// Imports one method. Throws Refusal.
-ImportedFunction importFunction(const Archive &archive,
-                                const torch::jit::Module &module,
-                                const std::string &function,
-                                const OperatorTable &operators,
-                                mlir::MLIRContext *context);
+/// Imports one method. Throws Refusal. `assumed`: see prepareGraph.
+ImportedFunction
+importFunction(const Archive &archive, const torch::jit::Module &module,
+               const std::string &function, const OperatorTable &operators,
+               mlir::MLIRContext *context,
+               const std::vector<AssumedAttribute> &assumed = {});
 
 /// Values whose storage is written where something else can see it: they are
 /// references, and what touches them stays in order (OrderedMemory.h).
@@ -74,6 +74,7 @@ private:
   void addArguments(const torch::jit::Method &method,
                     mlir::func::FuncOp function);
   void addReturn(mlir::func::FuncOp function);
+  void addAssumptions(mlir::func::FuncOp function);
 
   // ImportValues.cpp
   /// The MLIR value of `value`, built at the insertion point if need be.

@@ -144,18 +144,12 @@ Value FunctionImporter::getValue(const TorchValue *value) {
     if (attribute->value.isTensor())
       return getWeight(attribute->value.toTensor(), attribute->path);
     if (!attribute->value.isNone()) {
-      // The archive's value may differ from call to call; it is noted, so that
-      // branches can be decided under an assumption.
       std::string name = "prim::GetAttr " + attribute->path;
       if (Value read = reads.lookup(name))
         return read;
       Operation *read = createOpaque(
           "prim::GetAttr", builder.getStringAttr(attribute->path), {},
           Effects::None, convertType(value->type(), context));
-      const c10::IValue &found = attribute->value;
-      if (found.isBool() || found.isInt() || found.isDouble() ||
-          found.isString())
-        read->setAttr(KoilaDialect::kValueAttr, getAttr(found));
       return rememberRead(name, read->getResult(0));
     }
   }

@@ -7,10 +7,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "MetaKernels.h"
+#include "Operators.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 #include <ATen/ATen.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 using namespace koila::torchscript;
@@ -71,6 +72,14 @@ static std::optional<c10::IValue> decode(const json::Object &argument,
 }
 
 static json::Value encode(const c10::IValue &value) {
+  if (value.isBool())
+    return json::Object{{"value", value.toBool()}};
+  if (value.isInt())
+    return json::Object{{"value", value.toInt()}};
+  if (value.isString())
+    return json::Object{{"value", value.toStringRef()}};
+  if (value.isNone())
+    return json::Object{{"value", nullptr}};
   if (!value.isTensor() || !value.toTensor().defined())
     return nullptr;
   const at::Tensor &tensor = value.toTensor();
@@ -85,7 +94,33 @@ static json::Value encode(const c10::IValue &value) {
                       {"contiguous", tensor.is_contiguous()}};
 }
 
-std::optional<std::string> koila::torchscript::runMeta(llvm::StringRef request) {
+/// Results that are no tensors follow from the arguments alone. Of tensors
+/// only what Meta ones share with those of a call: not the device, for one.
+static bool mayRun(const c10::FunctionSchema &schema,
+                   const json::Array &arguments) {
+  bool givesTensors = llvm::any_of(schema.returns(), [](const auto &result) {
+    return result.type()->kind() == c10::TypeKind::TensorType ||
+           result.type()->kind() == c10::TypeKind::ListType;
+  });
+  if (schema.is_mutable() || schema.returns().empty())
+    return false;
+  if (givesTensors)
+    return true;
+  if (arguments.empty())
+    return false;
+  bool takesTensors = llvm::any_of(arguments, [](const json::Value &argument) {
+    const json::Object *object = argument.getAsObject();
+    return object && object->get("tensor");
+  });
+  static const llvm::StringSet<> kSameOnMeta = {
+      "prim::dtype",        "aten::dim",       "aten::is_floating_point",
+      "aten::is_complex",   "aten::__is__",    "aten::__isnot__",
+      "aten::len",          "aten::numel"};
+  return !takesTensors || kSameOnMeta.contains(schema.name());
+}
+
+std::optional<std::string>
+koila::torchscript::runMeta(llvm::StringRef request) {
   auto parsed = json::parse(request);
   if (!parsed) {
     llvm::consumeError(parsed.takeError());
@@ -93,27 +128,33 @@ std::optional<std::string> koila::torchscript::runMeta(llvm::StringRef request) 
   }
   const json::Object *object = parsed->getAsObject();
   auto callee = object ? object->getString("callee") : std::nullopt;
-  const json::Array *arguments = object ? object->getArray("arguments") : nullptr;
+  const json::Array *arguments =
+      object ? object->getArray("arguments") : nullptr;
   if (!callee || !arguments)
     return std::nullopt;
-  auto [name, overload] = callee->split('.');
-  auto handle = c10::Dispatcher::singleton().findSchema(
-      {name.str(), overload.str()});
-  if (!handle || handle->schema().is_vararg() ||
-      handle->schema().arguments().size() != arguments->size())
+  // Operators on numbers and texts are TorchScript's own.
+  std::shared_ptr<tj::Operator> found;
+  for (const auto &candidate : tj::getAllOperatorsFor(
+           c10::Symbol::fromQualString(callee->split('.').first.str())))
+    if (getQualifiedName(candidate->schema()) == *callee)
+      found = candidate;
+  if (!found)
+    return std::nullopt;
+  const c10::FunctionSchema &schema = found->schema();
+  if (schema.is_vararg() || schema.arguments().size() != arguments->size() ||
+      !mayRun(schema, *arguments))
     return std::nullopt;
   tj::Stack stack;
-  for (auto [argument, schema] :
-       llvm::zip(*arguments, handle->schema().arguments())) {
+  for (auto [argument, declared] : llvm::zip(*arguments, schema.arguments())) {
     const json::Object *given = argument.getAsObject();
-    auto value = given ? decode(*given, schema.type()) : std::nullopt;
+    auto value = given ? decode(*given, declared.type()) : std::nullopt;
     if (!value)
       return std::nullopt;
     stack.push_back(std::move(*value));
   }
   at::NoGradGuard noGrad;
   try {
-    handle->callBoxed(stack);
+    found->getOperation()(stack);
   } catch (const std::exception &) {
     return std::nullopt;
   }

@@ -93,7 +93,9 @@ static OwningOpRef<ModuleOp> readCarriedModule(const Archive &archive,
            "' carries a koila module that cannot "
            "be read; emit it again with this version of koila");
   auto target = carried->lookupSymbol<func::FuncOp>(function);
-  if (!target || !target->hasAttr(KoilaDialect::kTiledAttr))
+  if (!target || !(target->hasAttr(KoilaDialect::kTiledAttr) ||
+                   (target->hasAttr(KoilaDialect::kSpecializedAttr) &&
+                    module.find_method(function + "_untiled"))))
     return nullptr;
   if (files[kFingerprintFile] != getFunctionFingerprint(module, function))
     refuse(Twine("'") + archive.path + "': method '" + function +

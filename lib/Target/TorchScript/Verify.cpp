@@ -31,6 +31,72 @@ std::string koila::torchscript::getCanonicalText(ModuleOp module) {
   return text;
 }
 
+namespace {
+/// Compares two bodies in lockstep.
+class SameProgram {
+public:
+  bool compare(Block &lhs, Block &rhs) {
+    if (lhs.getNumArguments() != rhs.getNumArguments())
+      return false;
+    for (auto [left, right] :
+         llvm::zip_equal(lhs.getArguments(), rhs.getArguments()))
+      partners[left] = right;
+    auto left = lhs.begin(), right = rhs.begin();
+    while (true) {
+      skip(left, lhs);
+      skip(right, rhs);
+      if (left == lhs.end() || right == rhs.end())
+        return left == lhs.end() && right == rhs.end();
+      if (!compare(*left++, *right++))
+        return false;
+    }
+  }
+
+private:
+  /// Refinements and assumptions do nothing.
+  void skip(Block::iterator &it, Block &block) {
+    while (it != block.end() && isa<RefineOp, AssumeOp>(*it))
+      ++it;
+  }
+  static Value getSource(Value value) {
+    while (auto refine = value.getDefiningOp<RefineOp>())
+      value = refine.getSource();
+    return value;
+  }
+  bool compare(Operation &lhs, Operation &rhs) {
+    if (lhs.getName() != rhs.getName() ||
+        lhs.getAttrDictionary() != rhs.getAttrDictionary() ||
+        lhs.getNumOperands() != rhs.getNumOperands() ||
+        lhs.getNumResults() != rhs.getNumResults() ||
+        lhs.getNumRegions() != rhs.getNumRegions())
+      return false;
+    for (auto [left, right] :
+         llvm::zip_equal(lhs.getOperands(), rhs.getOperands()))
+      if (partners.lookup(getSource(left)) != getSource(right))
+        return false;
+    for (auto [left, right] :
+         llvm::zip_equal(lhs.getResults(), rhs.getResults()))
+      partners[left] = right;
+    for (auto [left, right] :
+         llvm::zip_equal(lhs.getRegions(), rhs.getRegions())) {
+      if (left.empty() || right.empty()) {
+        if (left.empty() != right.empty())
+          return false;
+      } else if (!compare(left.front(), right.front())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  llvm::DenseMap<Value, Value> partners;
+};
+} // namespace
+
+bool koila::torchscript::isSameProgram(func::FuncOp lhs, func::FuncOp rhs) {
+  return SameProgram().compare(lhs.getBody().front(), rhs.getBody().front());
+}
+
 std::string
 koila::torchscript::getMethodNormalForm(const tj::Module &module,
                                         const std::string &function) {

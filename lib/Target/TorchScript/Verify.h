@@ -11,6 +11,10 @@ namespace koila::torchscript {
 /// of archive and method, and recorded examples.
 std::string getCanonicalText(mlir::ModuleOp module);
 
+/// Whether two functions do the same, operation by operation; types may say
+/// more or less.
+bool isSameProgram(mlir::func::FuncOp lhs, mlir::func::FuncOp rhs);
+
 /// The normal form of the method as LibTorch would load it.
 std::string getMethodNormalForm(const torch::jit::Module &module,
                                 const std::string &function);

@@ -16,6 +16,9 @@ LogicalResult ConstructOp::inferShapes(ShapeRule &rule) {
   bool isDict = getContainer() == Container::Dict;
   if (isDict && elements.size() % 2 != 0)
     return rule.emitError() << "a dict needs a value for each key";
+  // What is in a list or dict that changes, its maker does not know.
+  if (isOrdered(*this) && getContainer() != Container::Tuple)
+    return success();
   for (unsigned i = isDict; i < elements.size(); i += isDict ? 2 : 1)
     info.elements.push_back(rule.info(elements[i]));
   if (getContainer() == Container::List &&

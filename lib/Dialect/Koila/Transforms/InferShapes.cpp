@@ -74,8 +74,13 @@ static void alignTypes(RegionBranchOpInterface branch) {
           operand.get().getType() == input.getType())
         continue;
       OpBuilder builder(owner);
-      operand.set(RefineOp::create(builder, owner->getLoc(), input.getType(),
-                                   operand.get()));
+      Value value = operand.get();
+      // A branch that no call gets to may hand on what contradicts the others.
+      auto unknown = UnrankedTensorType::get(AnyType::get(branch.getContext()));
+      if (value.getType() != unknown && input.getType() != unknown)
+        value = RefineOp::create(builder, owner->getLoc(), unknown, value);
+      operand.set(
+          RefineOp::create(builder, owner->getLoc(), input.getType(), value));
     }
   };
   SmallVector<RegionSuccessor> successors;
@@ -101,29 +106,34 @@ static void alignTypes(RegionBranchOpInterface branch) {
 
 /// Assumptions about the arguments, one of each kind, in argument order. They
 /// stand at entry; what is there already is replaced.
-static void writeAssumptions(FunctionOpInterface function) {
+static void writeAssumptions(FunctionOpInterface function,
+                             const DimAnalysis &dims) {
   Block &entry = function.getFunctionBody().front();
-  for (Operation &op : llvm::make_early_inc_range(entry))
-    if (isa<AssumeOp>(op))
+  for (AssumeOp op : llvm::make_early_inc_range(entry.getOps<AssumeOp>()))
+    // Facts about attributes are import's.
+    if (op.getFact() != Fact::Attribute)
       op.erase();
   OpBuilder builder(&entry, entry.begin());
   auto assume = [&](Fact fact, Value value, IntegerAttr dim,
-                    Attribute expected) {
+                                    Attribute expected) {
     AssumeOp::create(builder, function.getLoc(), fact, value, dim, expected,
                      /*path=*/StringAttr());
   };
   MLIRContext *context = function.getContext();
   auto module = function->getParentOfType<ModuleOp>();
   for (BlockArgument argument : entry.getArguments()) {
+    // What decides branches.
+    if (Attribute literal = dims.lookup(argument).literal)
+      assume(Fact::Value, argument, {}, literal);
     auto type = dyn_cast<RankedTensorType>(argument.getType());
-    auto dims = function.getArgAttrOfType<DimsAttr>(argument.getArgNumber(),
-                                                    KoilaDialect::kDimsAttr);
-    if (!type || !dims)
+    auto stated = function.getArgAttrOfType<DimsAttr>(
+        argument.getArgNumber(), KoilaDialect::kDimsAttr);
+    if (!type || !stated)
       continue;
     if (!isa<AnyType>(type.getElementType()))
       assume(Fact::DType, argument, {}, TypeAttr::get(type.getElementType()));
     assume(Fact::Rank, argument, {}, builder.getI64IntegerAttr(type.getRank()));
-    for (auto [index, expr] : llvm::enumerate(dims.getExprs())) {
+    for (auto [index, expr] : llvm::enumerate(stated.getExprs())) {
       // A symbol with one value stands for that number.
       Attribute expected = expr;
       if (!type.isDynamicDim(index))
@@ -184,7 +194,7 @@ LogicalResult koila::inferShapes(ModuleOp module) {
       builtin.setFunctionType(FunctionType::get(module.getContext(),
                                                 builtin.getArgumentTypes(),
                                                 terminator->getOperandTypes()));
-    writeAssumptions(function);
+    writeAssumptions(function, dims);
     warnOfBakedBatch(function, dims);
   }
   return success();

@@ -1,8 +1,10 @@
 //===- VerifyStage.cpp - What holds at each hand-over ---------------------===//
 
 #include "PassOptions.h"
+#include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
 
 namespace koila {
 #define GEN_PASS_DEF_VERIFYSTAGEPASS
@@ -52,10 +54,20 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
                << "--input, for example --input='float32[B,64]', and run "
                << "--koila-infer-shapes";
     }
+    // Of branches that no call gets to nothing is known.
+    std::optional<DimAnalysis> dims;
+    bool branches = function
+                        ->walk([](RegionBranchOpInterface) {
+                          return WalkResult::interrupt();
+                        })
+                        .wasInterrupted();
+    if (branches)
+      dims.emplace(function);
     WalkResult result = function->walk([&](Operation *op) {
       // What an opaque operator makes may stay unknown, and what is made of
-      // it.
-      if (isa<TorchOpaqueOp, RefineOp>(op))
+      // it. So may what branches merge.
+      if (isa<TorchOpaqueOp, RefineOp, RegionBranchOpInterface>(op) ||
+          (dims && dims->isDead(op)))
         return WalkResult::advance();
       bool fromOpaque = llvm::any_of(op->getOperandTypes(), isUnknown);
       for (Type type : op->getResultTypes())
@@ -87,15 +99,14 @@ LogicalResult koila::verifyTiled(ModuleOp module) {
 /// What emission can write back; the table of docs/Emission.md.
 static bool isEmittable(Operation *op) {
   static const llvm::StringLiteral kUpstream[] = {
-      "arith.constant",     "arith.addi",       "arith.subi",
-      "arith.muli",         "arith.floordivsi", "arith.minsi",
-      "arith.maxsi",        "arith.index_cast", "arith.remsi",
-      "arith.cmpi",         "arith.select",     "arith.andi",
-      "arith.ori",          "arith.xori",       "scf.if",
-      "scf.for",            "scf.while",        "scf.condition",
-      "scf.yield",          "func.return",      "tensor.empty",
-      "tensor.dim",         "tensor.cast",      "tensor.extract_slice",
-      "tensor.insert_slice"};
+      "arith.constant",      "arith.addi",          "arith.subi",
+      "arith.muli",          "arith.floordivsi",    "arith.minsi",
+      "arith.maxsi",         "arith.index_cast",    "arith.cmpi",
+      "arith.select",        "arith.andi",          "arith.ori",
+      "arith.xori",          "scf.if",              "scf.for",
+      "scf.while",           "scf.condition",       "scf.yield",
+      "func.return",         "tensor.empty",        "tensor.dim",
+      "tensor.cast",         "tensor.extract_slice", "tensor.insert_slice"};
   return isa_and_nonnull<KoilaDialect>(op->getDialect()) ||
          llvm::is_contained(kUpstream, op->getName().getStringRef());
 }
