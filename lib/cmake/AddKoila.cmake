@@ -8,6 +8,12 @@ function(koila_compile_options target)
     target_compile_options(${target} PRIVATE -Wno-maybe-uninitialized
       -Wno-restrict -Wno-stringop-overflow)
   endif()
+  if(KOILA_SANITIZE)
+    # MLIR and LibTorch are not instrumented: no checks of their classes.
+    target_compile_options(${target} PRIVATE -fsanitize=address,undefined
+      -fno-sanitize=vptr -fno-omit-frame-pointer -O1)
+    target_link_options(${target} PRIVATE -fsanitize=address,undefined)
+  endif()
 endfunction()
 
 # Flags of what includes no torch header: LLVM is built without exceptions.

@@ -72,9 +72,13 @@ class Fuzzer:
         self.environment = dict(
             os.environ,
             # A report must not look like an ordinary error. Crashes in
-            # LibTorch, which is not instrumented, are left to the parent.
+            # LibTorch, which is not instrumented, are left to the parent; so
+            # is memory that LLVM's headers poison in one half of the process
+            # and use in the other.
             ASAN_OPTIONS="exitcode=77:handle_segv=0:handle_abort=0:"
-                         "detect_leaks=0:allocator_may_return_null=1",
+                         "detect_leaks=0:allocator_may_return_null=1:"
+                         "allow_user_poisoning=0:alloc_dealloc_mismatch=0:"
+                         "detect_odr_violation=0",
             UBSAN_OPTIONS="halt_on_error=1:exitcode=77:print_stacktrace=1",
             OMP_NUM_THREADS="1")
 
