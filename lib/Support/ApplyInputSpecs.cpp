@@ -218,11 +218,14 @@ void Applier::commit() {
     auto foreign = [](OpOperand &use) {
       return !isa_and_present<KoilaDialect>(use.getOwner()->getDialect());
     };
-    if (!isa<TensorType>(old) || !llvm::any_of(value.getUses(), foreign))
+    if (!llvm::any_of(value.getUses(), foreign))
       continue;
     OpBuilder atEntry = OpBuilder::atBlockBegin(&function.front());
-    Value refined = RefineOp::create(atEntry, value.getLoc(), old, value);
-    value.replaceUsesWithIf(refined, foreign);
+    Value general =
+        isa<TensorType>(old)
+            ? RefineOp::create(atEntry, value.getLoc(), old, value).getResult()
+            : UpcastOp::create(atEntry, value.getLoc(), old, value).getResult();
+    value.replaceUsesWithIf(general, foreign);
   }
   function.setFunctionType(FunctionType::get(
       context, types, function.getFunctionType().getResults()));

@@ -357,6 +357,8 @@ getAssumedAttributes(func::FuncOp function) {
       value = number.getValueAsDouble();
     else if (auto text = dyn_cast<StringAttr>(expected))
       value = text.str();
+    else if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
+      value = std::vector<int64_t>(integers.asArrayRef());
     assumed.push_back({op.getPath()->str(), value});
   }
   return assumed;

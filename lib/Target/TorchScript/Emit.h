@@ -44,6 +44,7 @@ public:
   // Small pieces, also used by the guard.
   TorchValue *constant(const c10::IValue &value);
   TorchValue *integer(int64_t value) { return constant(c10::IValue(value)); }
+  TorchValue *integerList(llvm::ArrayRef<int64_t> values);
   /// A node of a registered operator, by `aten::name.overload`; absent
   /// trailing arguments take their defaults.
   TorchValue *call(const char *qualifiedName,

@@ -305,6 +305,9 @@ tj::Value *GuardEmitter::emitLiteralCondition(TorchValue *value,
         "aten::eq", {value, emitter.constant(number.getValueAsDouble())});
   if (auto integer = dyn_cast<IntegerAttr>(expected))
     return emitter.call("aten::eq", {value, emitter.integer(integer.getInt())});
+  if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
+    return emitter.call("aten::eq",
+                        {value, emitter.integerList(integers.asArrayRef())});
   return emitter.call("aten::eq",
                       {value, text(cast<StringAttr>(expected).getValue())});
 }

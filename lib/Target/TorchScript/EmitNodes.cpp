@@ -43,6 +43,13 @@ tj::Value *GraphEmitter::constant(const c10::IValue &value) {
   return graph.insertConstant(value);
 }
 
+tj::Value *GraphEmitter::integerList(llvm::ArrayRef<int64_t> values) {
+  llvm::SmallVector<TorchValue *> elements;
+  for (int64_t value : values)
+    elements.push_back(integer(value));
+  return list(elements, c10::IntType::get());
+}
+
 tj::Value *GraphEmitter::call(const char *name,
                               llvm::ArrayRef<TorchValue *> arguments) {
   std::vector<tj::NamedValue> named(arguments.begin(), arguments.end());

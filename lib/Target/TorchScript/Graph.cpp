@@ -1,6 +1,7 @@
 //===- Graph.cpp - TorchScript graphs ready to be read --------------------===//
 
 #include "Graph.h"
+#include "llvm/ADT/STLExtras.h"
 #include <sstream>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
@@ -100,9 +101,24 @@ private:
       return true;
     case c10::TypeKind::OptionalType:
       return value.isNone();
+    case c10::TypeKind::ListType:
+      return value.isIntList();
     default:
       return false;
     }
+  }
+
+  /// Whether every user takes the list as it is and hands it on to nobody.
+  static bool isOnlyRead(const tj::Value *list) {
+    return llvm::all_of(list->uses(), [](const tj::Use &use) {
+      const c10::FunctionSchema *schema = use.user->maybeSchema();
+      return schema && !schema->is_vararg() &&
+             use.offset < schema->arguments().size() &&
+             !schema->arguments()[use.offset].alias_info() &&
+             llvm::none_of(use.user->outputs(), [](const tj::Value *output) {
+               return output->type()->kind() == c10::TypeKind::ListType;
+             });
+    });
   }
 
   void specialize(tj::Node *node) {
@@ -111,7 +127,8 @@ private:
     c10::IValue value = owner.object->getAttr(name);
     if (written.count({owner.object.get(), name}) ||
         node->output()->uses().empty() ||
-        !isLiteral(node->output()->type(), value))
+        !isLiteral(node->output()->type(), value) ||
+        (value.isList() && !isOnlyRead(node->output())))
       return;
     std::string path = owner.path.empty() ? name : owner.path + "." + name;
     for (const AssumedAttribute &assumption : given)
@@ -154,12 +171,12 @@ PreparedGraph koila::torchscript::prepareGraph(
   } while (true);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);
+  unfoldLists(*prepared.graph);
   // A branch that is gone may have been all that stood between a test for
   // None and what it tests.
-  if (!prepared.assumed.empty()) {
+  if (!prepared.assumed.empty())
     tj::PeepholeOptimize(prepared.graph, /*addmm_fusion_enabled=*/false);
-    cleanUpGraph(prepared.graph);
-  }
+  cleanUpGraph(prepared.graph);
   collectNodes(prepared.graph->block(), prepared.nodes);
   return prepared;
 }

@@ -41,6 +41,9 @@ PreparedGraph prepareGraph(const torch::jit::Module &module,
 /// The clean-up that LibTorch runs at load.
 void cleanUpGraph(std::shared_ptr<torch::jit::Graph> &graph);
 
+/// Gives each reader of a list that grows step by step a list of its own.
+void unfoldLists(torch::jit::Graph &graph);
+
 /// A text that is equal for graphs which do the same in the same order. Names,
 /// ranges, and the places of constants and attribute reads do not count: the
 /// printer of archives moves those.

@@ -158,10 +158,15 @@ void FunctionImporter::addAssumptions(func::FuncOp function) {
   if (result.graph.assumed.empty())
     return;
   function->setAttr(KoilaDialect::kSpecializedAttr, builder.getUnitAttr());
-  for (const AssumedAttribute &assumption : result.graph.assumed)
+  for (const AssumedAttribute &assumption : result.graph.assumed) {
+    Attribute expected =
+        assumption.value.isIntList()
+            ? builder.getDenseI64ArrayAttr(assumption.value.toIntVector())
+            : getAttr(assumption.value);
     AssumeOp::create(builder, function.getLoc(), Fact::Attribute, Value(),
-                     IntegerAttr(), getAttr(assumption.value),
+                     IntegerAttr(), expected,
                      builder.getStringAttr(assumption.path));
+  }
 }
 
 void FunctionImporter::run(const Archive &archive, const tj::Method &method) {

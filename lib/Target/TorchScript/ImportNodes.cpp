@@ -120,6 +120,9 @@ FunctionImporter::Write FunctionImporter::getWrite(Node *node) {
     const c10::AliasInfo *alias = argument.alias_info();
     bool isStatistic =
         statistics && llvm::StringRef(argument.name()).starts_with("running_");
+    std::optional<c10::IValue> literal = getLiteral(node->inputs()[i]);
+    if (literal && literal->isNone())
+      continue;
     if ((alias && alias->isWrite()) || isStatistic)
       written.push_back(node->inputs()[i]);
   }
@@ -140,10 +143,7 @@ FunctionImporter::Write FunctionImporter::getWrite(Node *node) {
                "' changes the dims of a tensor in place that is used "
                "elsewhere, too, which is not supported; use the operator that "
                "returns a new tensor");
-  for (const TorchValue *value : written)
-    if (mayHoldTensor(value->type()) ||
-        value->type()->kind() != c10::TypeKind::NoneType)
-      seenWrites.push_back(value);
+  llvm::append_range(seenWrites, written);
   return write;
 }
 
@@ -319,7 +319,7 @@ Operation *FunctionImporter::importOperator(Node *node,
         continue;
       }
       // The elements of a list of integers may be computed one by one.
-      if (input->node()->kind() != prim::ListConstruct)
+      if (input->node()->kind() != prim::ListConstruct || isOrdered(input))
         return nullptr;
       llvm::SmallVector<int64_t> elements;
       for (const TorchValue *element : input->node()->inputs()) {
@@ -352,7 +352,7 @@ Operation *FunctionImporter::importOperator(Node *node,
     };
     if (input->type()->kind() == c10::TypeKind::ListType) {
       // The elements of a list that only this operator sees.
-      if (input->node()->kind() != prim::ListConstruct)
+      if (input->node()->kind() != prim::ListConstruct || isOrdered(input))
         return nullptr;
       for (const TorchValue *element : input->node()->inputs()) {
         std::optional<c10::IValue> literal = getLiteral(element);

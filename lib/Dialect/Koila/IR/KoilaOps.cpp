@@ -156,7 +156,8 @@ LogicalResult AssumeOp::verify() {
     break;
   case Fact::Attribute:
   case Fact::Value:
-    fits = isa<UnitAttr, BoolAttr, IntegerAttr, FloatAttr, StringAttr>(expected);
+    fits = isa<UnitAttr, BoolAttr, IntegerAttr, FloatAttr, StringAttr,
+               DenseI64ArrayAttr>(expected);
     break;
   }
   if (!fits)
