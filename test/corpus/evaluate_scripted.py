@@ -2,21 +2,24 @@
 compares what a call leaves behind: state, arguments, output, exceptions.
 Used by corpus.py --scripted."""
 
+import collections
 import contextlib
+import difflib
 import io
 import json
+import re
 import warnings
-from collections import Counter
 
 import torch
 
 import inputs
-from evaluate import (BATCHES, Extents, Gap, check_extents, check_roundtrip,
-                      first_line, infer, koila_opt, opaque_operators, same_ir,
+from evaluate import (BATCHES, REGIONS, Extents, Gap, base_name,
+                      check_extents, check_roundtrip, first_line, infer,
+                      is_container, koila_opt, opaque_operators, same_ir,
                       same_results, tensors_of, unknown_results,
                       without_machine)
 from registry import SCRIPTED
-from truth import Truth
+from truth import CONTAINERS, Truth
 
 ROUND_TRIP_BATCHES = (2, 5)
 
@@ -182,8 +185,65 @@ def round_trip(tool, file, method, text, options, methods, expected):
 # ---------------------------------------------------------------------------
 
 
+PLACE = re.compile(r'([^/"]+)"(?:, line |:)(\d+)')
+
+
+def spelled(schema, place):
+    """What a node and its fact have in common."""
+    found = PLACE.search(place)
+    return base_name(schema), *(found.groups() if found else ())
+
+
+def match(mine, theirs):
+    """Pairs of places with equal entries, in order. What stands between them
+    needs the same operator only: some lines are not what is meant."""
+    pairs, a, b = [], 0, 0
+    for block in difflib.SequenceMatcher(
+            None, mine, theirs, autojunk=False).get_matching_blocks():
+        between = difflib.SequenceMatcher(
+            None, [entry[0] for entry in mine[a:block.a]],
+            [entry[0] for entry in theirs[b:block.b]], autojunk=False)
+        pairs += [(a + part.a + i, b + part.b + i)
+                  for part in between.get_matching_blocks()
+                  for i in range(part.size)]
+        a, b = block.a + block.size, block.b + block.size
+        pairs += [(block.a + i, block.b + i) for i in range(block.size)]
+    return pairs
+
+
 class ScriptedExtents(Extents):
+    """Import decides branches on attributes, so that its nodes have other
+    numbers than PyTorch's. They are matched by operator and line, in order."""
     counters = True
+
+    def align(self, facts):
+        names, nodes = self.truth.names, self.truth.nodes
+        ran = sorted({index for index, _, _ in self.trace
+                      if names[index].split(".")[0] not in CONTAINERS})
+        values = {index: value for index, _, value in self.trace}
+        theirs = collections.defaultdict(list)
+        for fact in facts:
+            schema = REGIONS.get(fact["op"], fact.get("schema"))
+            if schema and fact["node"] is not None and not is_container(fact):
+                theirs[fact["node"]].append(
+                    fact | {"text": spelled(schema, fact["location"])})
+        theirs = [theirs[node] for node in sorted(theirs)]
+        mine = [spelled(names[index], nodes[index].sourceRange())
+                for index in ran]
+        pairs = match(mine, [part[0]["text"] for part in theirs])
+        found = {ran[a]: theirs[b] for a, b in pairs}
+        matched = {b for _, b in pairs}
+        # Branches that never ran leave facts over, what import folds leaves
+        # nodes over. Both at once is a mistake of this comparison.
+        nodes_left = [names[index] for index in ran if index not in found
+                      and isinstance(values[index], torch.Tensor)]
+        facts_left = [part[0]["text"][0] for i, part in enumerate(theirs)
+                      if i not in matched
+                      and "dims" in part[0]["results"][0]]
+        if common := {base_name(n) for n in nodes_left} & set(facts_left):
+            raise Gap(f"{min(common)} is not found in koila's program: the "
+                      "graphs do not match")
+        return found
 
 
 class OpenExtents(ScriptedExtents):
@@ -213,9 +273,11 @@ def infer_method(report, tool, file, method, specs, options):
     # What data decide need not have an extent, or even a rank.
     report["left_open" if options.decided else "unknown"].update(unknown)
     found = {"wrong": [], "symbols": {}}
-    check_extents(found, facts, truth,
-                  lambda batch: make_inputs(options, specs, batch), BATCHES,
-                  OpenExtents if options.decided else ScriptedExtents)
+    with contextlib.redirect_stdout(io.StringIO()):
+        check_extents(found, facts, truth,
+                      lambda batch: make_inputs(options, specs, batch),
+                      BATCHES,
+                      OpenExtents if options.decided else ScriptedExtents)
     report["wrong"] += found["wrong"]
     report["symbols"] |= found["symbols"]
     report["compared"] = report.get("compared", 0) + found["compared"]
@@ -227,8 +289,10 @@ def evaluate(name, tool, folder):
     torch._C._jit_set_profiling_executor(False)
     options = SCRIPTED[name]
     report = {"name": name, "imported": False, "why": [], "nodes": 0,
-              "operators": [], "opaque": Counter(), "tensors": 0,
-              "unknown": Counter(), "left_open": Counter(), "wrong": [],
+              "operators": [], "opaque": collections.Counter(),
+              "tensors": 0,
+              "unknown": collections.Counter(),
+              "left_open": collections.Counter(), "wrong": [],
               "symbols": {}}
     file = folder / f"{name}.pt"
     error = folder / f"{name}.error"

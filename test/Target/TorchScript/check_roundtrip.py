@@ -49,7 +49,17 @@ def make_class(module, name):
                                   "__init__": lambda *arguments: None})
 
 
-class Unpickler(pickle.Unpickler):
+class Unpickler(pickle._Unpickler):
+    dispatch = dict(pickle._Unpickler.dispatch)
+
+    def load_reduce(self):
+        # LibTorch writes the value of an enum without the tuple around it.
+        if not isinstance(self.stack[-1], tuple):
+            self.stack[-1] = (self.stack[-1],)
+        super().load_reduce()
+
+    dispatch[pickle.REDUCE[0]] = load_reduce
+
     def __init__(self, archive, root):
         super().__init__(archive.open(root + "data.pkl"))
         self.archive, self.root, self.storages = archive, root, {}
