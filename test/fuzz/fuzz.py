@@ -60,6 +60,8 @@ MODELS = {
     "mlp_dropout": "float32[B,64]", "unknown_op": "float32[B,64]",
 }
 SANITIZER = re.compile(r"AddressSanitizer|UndefinedBehavior|runtime error:")
+# Where a stack ends says nothing there.
+SYSTEM = ("libLLVM", "libc.", "libstdc++", "libm.", "libgcc", "libgomp")
 # A crash is reported by the parent process in one of these sentences.
 CRASH = re.compile(r"error: .* crashed \(")
 
@@ -96,12 +98,10 @@ class Fuzzer:
             text = self.run(command, single=True).stderr
         except subprocess.TimeoutExpired:
             return True
-        frames = re.findall(r"^ ?#?\d+ .*?\(?([^\s()/]*/)*"
-                            r"(lib\w+|koila-opt)[.\w-]*[(+]", text, re.M)
-        for _, library in frames:
-            if library.startswith(("libLLVM", "libc")):
-                continue
-            return not library.startswith(("libtorch", "libc10"))
+        for frame in re.findall(r"^ *#\d+ .*", text, re.M):
+            library = re.search(r"([\w.+-]+)\+0x[0-9a-f]+\)", frame)
+            if library and not library[1].startswith(SYSTEM):
+                return not library[1].startswith(("libtorch", "libc10"))
         return True
 
     def check(self, kind, number, source, arguments):

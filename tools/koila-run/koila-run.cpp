@@ -129,13 +129,13 @@ static int runTool(Options options) {
 }
 
 int main(int argc, char **argv) {
-  startSupervised("koila-run");
   try {
     Options options = parseOptions(argc, argv);
     if (options.help) {
       llvm::outs() << kHelp;
       return 0;
     }
+    startSupervised("koila-run");
     return runTool(options);
   } catch (const DiagnosedError &) {
   } catch (const UserError &error) {

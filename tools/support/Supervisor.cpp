@@ -155,7 +155,7 @@ void Supervisor::finish(int status) {
     what = "killed, which the system does when memory runs out";
   if (!stage.empty())
     fail(stage + " crashed (" + what +
-         "): the archive is damaged, or made to do so; save it again with "
+         "), as damaged archives make LibTorch do; save the archive again with "
          "torch.jit.save. No file was written");
   fail(std::string(tool) + " crashed (" + what +
        "), which is a bug in koila; with KOILA_SINGLE_PROCESS=1 in the "

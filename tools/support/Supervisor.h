@@ -3,8 +3,8 @@
 // LibTorch loads archives in C++ that was not written for files from strangers.
 // So a tool does all its work in a child process, and its parent only waits: it
 // turns a crash into one sentence, ends what takes too long, and hands signals
-// on. A fork of the whole tool costs about a millisecond; a second program that
-// imports would open LibTorch twice and pass every module through a pipe.
+// on. A fork of koila-opt costs some milliseconds; a second program that imports
+// would open LibTorch twice and pass every module through a pipe.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +16,7 @@
 namespace koila {
 
 /// Forks and returns in the child; the parent stays within and ends with the
-/// child's exit code. To be called first in main, before there are threads.
+/// child's exit code. To be called early in main, before there are threads.
 /// With KOILA_SINGLE_PROCESS in the environment, or if forking fails, it just
 /// returns false: debuggers and stack traces want one process.
 bool startSupervised(const char *tool);
