@@ -894,7 +894,7 @@ class Generator:
         bound = self.pick(["2", "3", "x.size(0)"])
         condition = f"{counter.name} < {bound}"
         if self.chance(0.4):
-            condition += f" and {self.condition()}"
+            condition += f" and ({self.condition()})"
         items = self.loop_body([], 4)
         # Before anything that could leave the turn early.
         items.insert(0, step)

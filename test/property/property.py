@@ -133,8 +133,8 @@ def report_failure(arguments, outcome):
     program, pipeline = original, pipelines[0]
     if fails(program):
         program = reduce_program(program, fails, arguments.seconds)
-        for name in pipeline.passes:
-            passes = tuple(p for p in pipeline.passes if p != name)
+        for index in reversed(range(len(pipeline.passes))):
+            passes = (pipeline.passes[:index] + pipeline.passes[index + 1:])
             pipelines = [dataclasses.replace(pipeline, passes=passes)]
             pipeline = pipelines[0] if fails(program) else pipeline
         pipelines = [pipeline]
