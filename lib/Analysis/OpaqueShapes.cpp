@@ -58,6 +58,12 @@ static std::optional<int64_t> getDType(Type type) {
   return std::nullopt;
 }
 
+/// Shapes are the same on every device.
+static bool isDevice(Type type) {
+  auto torch = dyn_cast<TorchType>(type);
+  return torch && torch.getSpelling() == "Device";
+}
+
 /// False if something about the value is not known.
 bool Inference::collectSymbols(const ValueInfo &info) {
   auto collect = [&](DimExpr expr) {
@@ -130,6 +136,8 @@ std::optional<json::Value> Inference::encode(Attribute literal,
         operand.getIndex() >= static_cast<int64_t>(op.getOperands().size()))
       return std::nullopt;
     Value given = op.getOperands()[operand.getIndex()];
+    if (isDevice(given.getType()))
+      return json::Object{{"device", "cpu"}};
     return encode(rule.info(given), given.getType(), point);
   }
   if (isa<UnitAttr>(literal))
@@ -269,7 +277,7 @@ DimExpr Inference::fit(unsigned result, unsigned dim) {
 void Inference::run() {
   for (Value operand : op.getOperands()) {
     ValueInfo info = rule.info(operand);
-    if (!collectSymbols(info))
+    if (!isDevice(operand.getType()) && !collectSymbols(info))
       return;
     readsTensor |= info.tensor.has_value();
   }

@@ -84,8 +84,31 @@ static bool collectSets(const c10::AliasInfo *alias,
   return wildcard;
 }
 
+/// Whether the operator works on lists or dicts of anything: what is in them
+/// moves from one to the other, which no schema says.
+static bool isGeneric(const c10::FunctionSchema &schema) {
+  for (const c10::Argument &argument : schema.arguments())
+    if (argument.type()->hasFreeVariables())
+      return true;
+  return false;
+}
+
 void AliasClasses::visit(const tj::Node *node, bool trustSchema) {
   const c10::FunctionSchema *schema = node->maybeSchema();
+  if (schema && isGeneric(*schema)) {
+    const Value *first = nullptr;
+    auto share = [&](const Value *value) {
+      if (!mayHoldTensor(value->type()))
+        return;
+      first = first ? first : value;
+      unite(first, value);
+    };
+    for (const Value *input : node->inputs())
+      share(input);
+    for (const Value *output : node->outputs())
+      share(output);
+    return;
+  }
   for (size_t i = 0; i < node->outputs().size(); ++i) {
     const Value *output = node->outputs()[i];
     if (!mayHoldTensor(output->type()))

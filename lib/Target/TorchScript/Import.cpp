@@ -41,7 +41,11 @@ OrderedValues FunctionImporter::findOrdered() {
     aliases.uniteForeign();
   for (const TorchValue *value : seenWrites)
     for (const TorchValue *member : aliases.getMembers(value))
-      found.insert(member);
+      found.values.insert(member);
+  for (const TorchValue *value : seenWrites)
+    if (value->type()->kind() != c10::TypeKind::TensorType)
+      for (const TorchValue *member : aliases.getMembers(value))
+        found.changing.insert(member);
   return found;
 }
 
@@ -211,7 +215,8 @@ ImportedFunction koila::torchscript::importFunction(
     FunctionImporter importer(module, result, operators, context, ordered);
     importer.run(archive, method);
     OrderedValues found = importer.findOrdered();
-    if (found.size() == ordered.size())
+    if (found.values.size() == ordered.values.size() &&
+        found.changing.size() == ordered.changing.size())
       break;
     ordered = std::move(found);
     result.module = nullptr;

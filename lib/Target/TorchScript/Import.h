@@ -42,7 +42,11 @@ importFunction(const Archive &archive, const torch::jit::Module &module,
 
 /// Values whose storage is written where something else can see it: they are
 /// references, and what touches them stays in order (OrderedMemory.h).
-using OrderedValues = llvm::DenseSet<const torch::jit::Value *>;
+struct OrderedValues {
+  llvm::DenseSet<const torch::jit::Value *> values;
+  /// Those among them whose class has a list, dict or object that changes.
+  llvm::DenseSet<const torch::jit::Value *> changing;
+};
 
 /// One import. Constants, attributes of modules and lists are built where they
 /// are first needed: the printer of archives moves them, and a program must
@@ -134,6 +138,8 @@ private:
   // ImportNodes.cpp
   void importNode(Node *node);
   bool isOrdered(const TorchValue *value) const;
+  /// Whether `value` may be a list or dict that changes.
+  bool isChanging(const TorchValue *value) const;
   /// Sets the marks of what touches ordered values.
   void markOrdered(Node *node, mlir::Operation *op, bool writes);
   bool importInteger(Node *node);
@@ -188,6 +194,8 @@ private:
       writtenAttributes;
   /// One value that stands for an attribute which the function writes.
   llvm::StringMap<const TorchValue *> attributeValues;
+  /// One value that stands for each storage of the module.
+  llvm::DenseMap<const c10::StorageImpl *, const TorchValue *> storageValues;
   llvm::SmallVector<Scope> scopes;
   llvm::DenseMap<const c10::TensorImpl *, ParamOp> weights;
   llvm::DenseMap<const c10::TensorImpl *, unsigned> constantIndices;

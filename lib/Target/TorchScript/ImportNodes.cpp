@@ -148,11 +148,25 @@ FunctionImporter::Write FunctionImporter::getWrite(Node *node) {
 }
 
 bool FunctionImporter::isOrdered(const TorchValue *value) const {
-  return ordered.contains(value);
+  return ordered.values.contains(value);
+}
+
+bool FunctionImporter::isChanging(const TorchValue *value) const {
+  return ordered.changing.contains(value);
 }
 
 void FunctionImporter::markOrdered(Node *node, Operation *op, bool writes) {
   bool touches = orderAll;
+  // A container of tensors that are written is itself no more than a value.
+  if (isa<ConstructOp, ElementOp, UnpackOp, UncheckedCastOp>(op)) {
+    for (const TorchValue *value : node->inputs())
+      touches |= isChanging(value);
+    for (const TorchValue *value : node->outputs())
+      touches |= isChanging(value);
+    if (touches)
+      op->setAttr(KoilaDialect::kReadsAttr, builder.getUnitAttr());
+    return;
+  }
   for (const TorchValue *input : node->inputs()) {
     touches |= isOrdered(input);
     // A list that only this operation sees has no operation of its own.
@@ -319,7 +333,7 @@ Operation *FunctionImporter::importOperator(Node *node,
         continue;
       }
       // The elements of a list of integers may be computed one by one.
-      if (input->node()->kind() != prim::ListConstruct || isOrdered(input))
+      if (input->node()->kind() != prim::ListConstruct || isChanging(input))
         return nullptr;
       llvm::SmallVector<int64_t> elements;
       for (const TorchValue *element : input->node()->inputs()) {
@@ -352,7 +366,7 @@ Operation *FunctionImporter::importOperator(Node *node,
     };
     if (input->type()->kind() == c10::TypeKind::ListType) {
       // The elements of a list that only this operator sees.
-      if (input->node()->kind() != prim::ListConstruct || isOrdered(input))
+      if (input->node()->kind() != prim::ListConstruct || isChanging(input))
         return nullptr;
       for (const TorchValue *element : input->node()->inputs()) {
         std::optional<c10::IValue> literal = getLiteral(element);
@@ -592,7 +606,7 @@ void FunctionImporter::importNode(Node *node) {
   if (node->kind() == prim::ListConstruct) {
     aliases.visit(node, /*trustSchema=*/true);
     // A list that changes is made once, where the program makes it.
-    if (isOrdered(node->output()))
+    if (isChanging(node->output()))
       getValue(node->output());
     return;
   }

@@ -73,6 +73,16 @@ void FunctionImporter::importGetAttr(Node *node) {
     attributes[output] = {value, path};
     if (mayHoldTensor(output->type()) && !value.isModule())
       aliases.setForeign(output, "'" + path + "' of the module");
+    if (value.isTensor() && value.toTensor().defined() &&
+        value.toTensor().has_storage()) {
+      // Two reads, or two attributes, of one storage.
+      const TorchValue *&known = storageValues[value.toTensor()
+                                                   .storage()
+                                                   .unsafeGetStorageImpl()];
+      if (known)
+        aliases.unite(known, output);
+      known = output;
+    }
     return;
   }
   // Read where the program reads it.

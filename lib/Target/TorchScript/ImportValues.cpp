@@ -64,7 +64,7 @@ Attribute FunctionImporter::getLiteralAttr(const TorchValue *value) const {
   if (std::optional<c10::IValue> literal = getLiteral(value))
     return getAttr(*literal);
   // A list that changes is no literal, also if it starts as one.
-  if (value->node()->kind() != prim::ListConstruct || isOrdered(value))
+  if (value->node()->kind() != prim::ListConstruct || isChanging(value))
     return {};
   llvm::SmallVector<Attribute> elements;
   for (const TorchValue *element : value->node()->inputs()) {
@@ -185,7 +185,7 @@ Value FunctionImporter::construct(const Node *node, Container container) {
   auto op = ConstructOp::create(builder, location,
                                 convertType(node->output()->type(), context),
                                 container, elements);
-  if (isOrdered(node->output()))
+  if (isChanging(node->output()))
     op->setAttr(KoilaDialect::kReadsAttr, builder.getUnitAttr());
   return op;
 }

@@ -19,11 +19,12 @@ static LogicalResult emitHoldsForOneValue(ShapeRule &rule, DimExpr sizes,
   std::string name;
   open.forEachSymbol([&](StringRef symbol) { name = symbol.str(); });
   auto factor = open.getMultipleOf(name);
+  // An expression such as min(1, B) may be the number for more than one value.
+  if (!factor)
+    return success();
   InFlightDiagnostic error = rule.emitError();
   error << "sizes hold " << sizes.str() << " elements, the operand "
-        << (factor && count % *factor ? "has " : "") << operand.str();
-  if (!factor)
-    return error << ": a literal size was baked in by tracing";
+        << (count % *factor ? "has " : "") << operand.str();
   if (count % *factor)
     return error;
   std::string value = std::to_string(count / *factor);

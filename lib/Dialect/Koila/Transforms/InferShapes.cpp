@@ -104,6 +104,19 @@ static void alignTypes(RegionBranchOpInterface branch) {
     }
 }
 
+/// Both choices have the type of the result.
+static void alignTypes(SelectLikeOpInterface select) {
+  Type type = select->getResult(0).getType();
+  if (!isa<TensorType>(type))
+    return;
+  OpBuilder builder(select);
+  for (OpOperand &operand : select->getOpOperands())
+    if (isa<TensorType>(operand.get().getType()) &&
+        operand.get().getType() != type)
+      operand.set(
+          RefineOp::create(builder, select->getLoc(), type, operand.get()));
+}
+
 /// Assumptions about the arguments, one of each kind, in argument order. They
 /// stand at entry; what is there already is replaced.
 static void writeAssumptions(FunctionOpInterface function,
@@ -178,7 +191,8 @@ LogicalResult koila::inferShapes(ModuleOp module) {
     });
     if (contradicted)
       return failure();
-    function->walk(alignTypes);
+    function->walk([](RegionBranchOpInterface op) { alignTypes(op); });
+    function->walk([](SelectLikeOpInterface op) { alignTypes(op); });
     Operation *terminator = function.getFunctionBody().front().getTerminator();
     auto builtin = dyn_cast<func::FuncOp>(function.getOperation());
     // A call would still expect the declared types.

@@ -69,12 +69,12 @@ class Equal(nn.Module):
         return written + x.exp()
 
 
-class BadArgument(nn.Module):
+class SeenArgument(nn.Module):
     def forward(self, x):
         return x.relu_()
 
 
-class BadView(nn.Module):
+class SeenView(nn.Module):
     def forward(self, x):
         y = x + 1
         row = y[0]
@@ -82,7 +82,7 @@ class BadView(nn.Module):
         return row * y
 
 
-class BadListView(nn.Module):
+class SeenListView(nn.Module):
     def forward(self, x):
         y = x + 1
         left, right = y.split([2, 2], 1)
@@ -90,7 +90,7 @@ class BadListView(nn.Module):
         return y
 
 
-class BadUnsaidView(nn.Module):
+class SeenUnsaidView(nn.Module):
     """The schema of einsum does not say that this is a view. Both are
     returned, since LibTorch itself drops the write otherwise."""
 
@@ -100,7 +100,24 @@ class BadUnsaidView(nn.Module):
         return y, turned.relu_()
 
 
-class BadBuffer(nn.Module):
+class SeenReread(nn.Module):
+    """The same operation before and after a write to what it reads."""
+
+    def forward(self, x):
+        before = x.exp()
+        x[:, 0] = 7.0
+        return before, x.exp()
+
+
+class SeenDims(nn.Module):
+    """The tensor loses a dim for everybody who has it."""
+
+    def forward(self, x):
+        x.squeeze_(1)
+        return x + 1
+
+
+class SeenBuffer(nn.Module):
     def __init__(self):
         super().__init__()
         self.register_buffer("calls", torch.zeros(1))
@@ -108,30 +125,6 @@ class BadBuffer(nn.Module):
     def forward(self, x):
         self.calls.add_(1)
         return x + self.calls
-
-
-class BadBranch(nn.Module):
-    def forward(self, x):
-        if x.sum() > 0:
-            return x
-        return x + 1
-
-
-class BadAttribute(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls = self.calls + 1
-        return x * self.calls
-
-
-class BadAppend(nn.Module):
-    def forward(self, x):
-        parts = [x]
-        parts.append(x + 1)
-        return torch.cat(parts)
 
 
 class BadState(nn.Module):
@@ -171,14 +164,13 @@ def main():
     script("values", Values())
     trace("in_place", InPlace())
     trace("equal", Equal())
-    trace("bad_argument", BadArgument())
-    trace("bad_view", BadView())
-    trace("bad_list_view", BadListView())
-    trace("bad_unsaid_view", BadUnsaidView())
-    trace("bad_buffer", BadBuffer())
-    script("bad_branch", BadBranch())
-    script("bad_attribute", BadAttribute())
-    script("bad_append", BadAppend())
+    trace("seen_argument", SeenArgument())
+    trace("seen_view", SeenView())
+    trace("seen_list_view", SeenListView())
+    trace("seen_unsaid_view", SeenUnsaidView())
+    trace("seen_buffer", SeenBuffer())
+    trace("seen_reread", SeenReread())
+    trace("bad_dims", SeenDims())
     script("bad_state", BadState())
 
 
