@@ -4,7 +4,6 @@ Used by corpus.py --scripted."""
 
 import collections
 import contextlib
-import difflib
 import io
 import json
 import re
@@ -191,24 +190,45 @@ PLACE = re.compile(r'([^/"]+)"(?:, line |:)(\d+)')
 def spelled(schema, place):
     """What a node and its fact have in common."""
     found = PLACE.search(place)
-    return base_name(schema), *(found.groups() if found else ())
+    overload = schema.partition(".")[2]
+    return (f"{base_name(schema)}.{overload}",
+            *(found.groups() if found else ()))
+
+
+def is_builtin_number(text, tensor):
+    """A number of a function that LibTorch adds: the same line at all calls,
+    so that one is taken for another."""
+    return "<string>" in text and not tensor
 
 
 def match(mine, theirs):
-    """Pairs of places with equal entries, in order. What stands between them
-    needs the same operator only: some lines are not what is meant."""
-    pairs, a, b = [], 0, 0
-    for block in difflib.SequenceMatcher(
-            None, mine, theirs, autojunk=False).get_matching_blocks():
-        between = difflib.SequenceMatcher(
-            None, [entry[0] for entry in mine[a:block.a]],
-            [entry[0] for entry in theirs[b:block.b]], autojunk=False)
-        pairs += [(a + part.a + i, b + part.b + i)
-                  for part in between.get_matching_blocks()
-                  for i in range(part.size)]
-        a, b = block.a + block.size, block.b + block.size
-        pairs += [(block.a + i, block.b + i) for i in range(block.size)]
-    return pairs
+    """Pairs of places with the same operator, in order: as many as there can
+    be, and rather those with the same line."""
+    def encode(entries):
+        return torch.tensor([[numbers.setdefault(entry[:1], len(numbers)),
+                              numbers.setdefault(entry, len(numbers))]
+                             for entry in entries], dtype=torch.int64)
+
+    if not mine or not theirs:
+        return []
+    numbers = {}
+    rows, columns = encode(mine), encode(theirs)
+    best = torch.zeros(len(mine) + 1, len(theirs) + 1, dtype=torch.int32)
+    for i, row in enumerate(rows):
+        equal = (columns == row).to(torch.int32)
+        gain = best[i, :-1] + equal[:, 0] + 2 * equal[:, 1]
+        gain = torch.where(equal[:, 0] > 0, gain, 0)
+        best[i + 1, 1:] = torch.maximum(best[i, 1:], gain).cummax(0).values
+    pairs, i, j, best = [], len(mine), len(theirs), best.tolist()
+    while i and j:
+        if best[i][j] == best[i - 1][j]:
+            i -= 1
+        elif best[i][j] == best[i][j - 1]:
+            j -= 1
+        else:
+            i, j = i - 1, j - 1
+            pairs.append((i, j))
+    return pairs[::-1]
 
 
 class ScriptedExtents(Extents):
@@ -227,9 +247,14 @@ class ScriptedExtents(Extents):
             if schema and fact["node"] is not None and not is_container(fact):
                 theirs[fact["node"]].append(
                     fact | {"text": spelled(schema, fact["location"])})
-        theirs = [theirs[node] for node in sorted(theirs)]
-        mine = [spelled(names[index], nodes[index].sourceRange())
-                for index in ran]
+        theirs = [part for _, part in sorted(theirs.items())
+                  if not is_builtin_number(part[0]["text"],
+                                           "dims" in part[0]["results"][0])]
+        texts = {index: spelled(names[index], nodes[index].sourceRange())
+                 for index in ran}
+        ran = [index for index in ran if not is_builtin_number(
+            texts[index], isinstance(values[index], (torch.Tensor, list)))]
+        mine = [texts[index] for index in ran]
         pairs = match(mine, [part[0]["text"] for part in theirs])
         found = {ran[a]: theirs[b] for a, b in pairs}
         matched = {b for _, b in pairs}
@@ -237,8 +262,9 @@ class ScriptedExtents(Extents):
         # nodes over. Both at once is a mistake of this comparison.
         nodes_left = [names[index] for index in ran if index not in found
                       and isinstance(values[index], torch.Tensor)]
-        facts_left = [part[0]["text"][0] for i, part in enumerate(theirs)
-                      if i not in matched
+        facts_left = [base_name(part[0]["schema"])
+                      for i, part in enumerate(theirs)
+                      if i not in matched and "schema" in part[0]
                       and "dims" in part[0]["results"][0]]
         if common := {base_name(n) for n in nodes_left} & set(facts_left):
             raise Gap(f"{min(common)} is not found in koila's program: the "

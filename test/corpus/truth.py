@@ -106,9 +106,12 @@ def never_assigned(graph):
 
 class Recorder:
     """Adds to a graph what puts down every tensor, list of tensors and integer
-    when it is computed. Lists are copied, tensors are taken as views: both may
-    get another shape later."""
+    when it is computed. Lists are copied, and where an operator changes shapes
+    in place, tensors are taken as views."""
     KINDS = {"Tensor": "aten::alias", "Tensor[]": "aten::list", "int": None}
+    RESHAPING = {f"aten::{name}_" for name in (
+        "unsqueeze", "squeeze", "transpose", "t", "swapaxes", "swapdims",
+        "resize", "resize_as", "set", "as_strided")}
     # Known without a run, or no value of the type that they say.
     NOTHING = {"prim::Constant", "prim::GetAttr", "prim::Uninitialized",
                "prim::Enter", "prim::Exit"}
@@ -117,6 +120,8 @@ class Recorder:
         self.graph, self.places, self.lists = graph, [], {}
         unknown = never_assigned(graph)
         nodes = collect_nodes(graph)
+        # Not always: a tensor may be undefined, which has no view.
+        self.view = any(node.kind() in self.RESHAPING for node in nodes)
         for name in (*self.KINDS, "order"):
             made = graph.create("prim::ListConstruct", [], 1)
             made.output().setType(torch._C.ListType(self.type_of(name)))
@@ -154,7 +159,7 @@ class Recorder:
             return made
 
         value = output
-        if self.KINDS[kind]:
+        if self.KINDS[kind] and (self.view or kind != "Tensor"):
             value = add(self.KINDS[kind], [output],
                         self.type_of(kind)).output()
         place = add("prim::Constant", [], torch._C.IntType.get())
@@ -170,7 +175,9 @@ class Recorder:
         trace = []
         for place in values.pop("order"):
             index, number, kind = self.places[place]
-            trace.append((index, number, next(values[kind])))
+            value = next(values[kind])
+            if value is not None:
+                trace.append((index, number, value))
         return trace
 
 
