@@ -87,6 +87,7 @@ struct PeakMemoryAnalysis::Impl {
     if (!dims.isValid())
       return;
     collectSizes();
+    collectUnmodelled();
     for (const std::unique_ptr<Storage> &entry : storage.getStorages())
       addLifetime(*entry);
     module = function->getParentOfType<ModuleOp>();
@@ -142,9 +143,26 @@ struct PeakMemoryAnalysis::Impl {
       }
   }
 
+  /// What keeps tensors alive in a way that lifetimes do not show.
+  void collectUnmodelled() {
+    function->walk([&](Operation *op) {
+      auto opaque = dyn_cast<TorchOpaqueOp>(op);
+      bool changes = isOrderedWrite(op) && op->getNumOperands() > 0 &&
+                     !isa<TensorType>(op->getOperand(0).getType());
+      if (changes || (opaque && opaque.getCallee() == "prim::SetAttr"))
+        unmodelled.try_emplace(
+            op, "what a list or object that changes keeps alive is not known");
+    });
+  }
+
   void addLifetime(const Storage &entry) {
-    if (entry.external || entry.allocations.empty())
+    if (entry.allocations.empty())
       return;
+    if (entry.external)
+      for (OpResult allocation : entry.allocations)
+        unmodelled.try_emplace(allocation.getOwner(),
+                               "a branch or loop hands on this tensor or one "
+                               "of the caller");
     Operation *first = entry.allocations.front().getOwner();
     for (OpResult allocation : entry.allocations)
       births[allocation.getOwner()].emplace_back(&entry, allocation);
@@ -302,6 +320,8 @@ struct PeakMemoryAnalysis::Impl {
         run.live[entry] += bytes;
         run.liveBytes += bytes;
       }
+    if (auto found = unmodelled.find(&op); found != unmodelled.end())
+      markInexact(op, found->second, run);
     int64_t transient = 0;
     if (auto rule = dyn_cast<MemoryRuleInterface>(op)) {
       auto lookup = [&](Value value) { return getConcrete(value, run); };
@@ -349,7 +369,8 @@ struct PeakMemoryAnalysis::Impl {
   /// Each branch from the same start; the larger peak counts.
   void runBranches(Operation &op, Run &run) const {
     for (Region &region : op.getRegions()) {
-      if (region.empty())
+      // What the assumptions rule out does not run.
+      if (region.empty() || dims.isDead(&region.front()))
         continue;
       auto live = run.live;
       __int128 liveBytes = run.liveBytes;
@@ -522,6 +543,7 @@ struct PeakMemoryAnalysis::Impl {
   llvm::DenseMap<Operation *,
                  SmallVector<std::pair<const Storage *, OpResult>, 1>>
       births;
+  llvm::DenseMap<Operation *, StringRef> unmodelled;
   llvm::DenseMap<Operation *, SmallVector<const Storage *, 2>> deaths;
   llvm::SmallPtrSet<const Storage *, 4> returned;
   SmallVector<const Storage *> handedOnStorages;

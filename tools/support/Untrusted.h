@@ -11,16 +11,6 @@
 #include <string>
 #include <vector>
 
-extern "C" {
-/** Whether archives that run `__setstate__` when they are loaded are loaded.
-    Holds for the process. */
-KOILA_TORCH_EXPORT void koilaTorchAllowSetState(int allow);
-
-/** Refuses archives as koilaTorchImport would, without loading them. */
-KOILA_TORCH_EXPORT int koilaTorchCheckArchive(const char *path,
-                                              KoilaTorchBuffer *messages);
-}
-
 namespace koila {
 
 /// What the user says about files that come in.

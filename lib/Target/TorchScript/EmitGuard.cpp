@@ -115,6 +115,9 @@ void GuardEmitter::collectFacts() {
     }
     if (!tiled)
       continue;
+    // A frozen module has no mode any more.
+    if (fact.getFact() == Fact::Training && !module.hasattr("training"))
+      continue;
     facts.push_back(fact);
     auto [name, multiple] = getSymbol(fact.getExpected());
     if (fact.getFact() == Fact::Extent && !name.empty()) {

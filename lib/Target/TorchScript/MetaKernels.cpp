@@ -27,7 +27,8 @@ static std::optional<c10::IValue> decode(const json::Object &argument,
     std::vector<int64_t> dims;
     const json::Array *given = tensor->getArray("dims");
     auto dtype = tensor->getInteger("dtype");
-    if (!given || !dtype)
+    constexpr auto kEnd = static_cast<int64_t>(at::ScalarType::NumOptions);
+    if (!given || !dtype || *dtype < 0 || *dtype >= kEnd)
       return std::nullopt;
     for (const json::Value &dim : *given)
       dims.push_back(dim.getAsInteger().value_or(0));

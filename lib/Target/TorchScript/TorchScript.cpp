@@ -144,7 +144,6 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
   });
 }
 
-// Declared in tools/support/Untrusted.h.
 extern "C" KOILA_TORCH_EXPORT void koilaTorchAllowSetState(int allow) {
   setAllowSetState(allow != 0);
 }

@@ -80,6 +80,14 @@ KOILA_TORCH_EXPORT int koilaTorchCheckSchemas(KoilaTorchBuffer *messages);
 KOILA_TORCH_EXPORT int koilaTorchRunMeta(const char *request,
                                          KoilaTorchBuffer *answer);
 
+/** Whether archives that run `__setstate__` when they are loaded are loaded.
+    Holds for the process. */
+KOILA_TORCH_EXPORT void koilaTorchAllowSetState(int allow);
+
+/** Refuses archives as koilaTorchImport would, without loading them. */
+KOILA_TORCH_EXPORT int koilaTorchCheckArchive(const char *path,
+                                              KoilaTorchBuffer *messages);
+
 #ifdef __cplusplus
 }
 #endif

@@ -8,7 +8,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "PassOptions.h"
+#include "Specialize.h"
 #include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
@@ -258,6 +260,8 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
     return function.emitError()
            << "is tiled already; compile the original program instead";
   StringRef symbol = getBatchSymbol(module);
+  if (inlineDecidedBranches(function) && failed(inferShapes(module)))
+    return failure();
   if (options.budget)
     return tileByBudget(module, function, options, symbol);
   if (symbol.empty())

@@ -1,0 +1,56 @@
+//===- Specialize.cpp - Branches that the assumptions decide --------------===//
+
+#include "Specialize.h"
+#include "koila/Analysis/DimAnalysis.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+using namespace koila;
+
+/// Moves the operations of `region` to where `branch` stands.
+static void inlineRegion(scf::IfOp branch, Region &region) {
+  if (!region.empty()) {
+    Block &block = region.front();
+    Operation *terminator = block.getTerminator();
+    SmallVector<Value> results(terminator->getOperands());
+    terminator->erase();
+    branch->getBlock()->getOperations().splice(Block::iterator(branch),
+                                               block.getOperations());
+    branch->replaceAllUsesWith(results);
+  }
+  branch->erase();
+}
+
+bool koila::inlineDecidedBranches(FunctionOpInterface function) {
+  DimAnalysis dims(function);
+  if (!dims.isValid())
+    return false;
+  SmallVector<std::pair<scf::IfOp, Region *>> decided;
+  // Inner ones first: what is inside moves along.
+  function->walk([&](scf::IfOp branch) {
+    auto isDead = [&](Region &region) {
+      return !region.empty() && dims.isDead(&region.front());
+    };
+    Region &thenRegion = branch.getThenRegion();
+    Region &elseRegion = branch.getElseRegion();
+    if (dims.isDead(branch))
+      return;
+    if (isDead(elseRegion))
+      decided.emplace_back(branch, &thenRegion);
+    else if (isDead(thenRegion))
+      decided.emplace_back(branch, &elseRegion);
+  });
+  for (auto [branch, region] : decided)
+    inlineRegion(branch, *region);
+  if (decided.empty())
+    return false;
+  // What only the conditions asked for. Users stand after their operands.
+  SmallVector<Operation *> operations;
+  function->walk([&](Operation *op) { operations.push_back(op); });
+  for (Operation *op : llvm::reverse(operations))
+    if (op->getNumRegions() == 0 && isOpTriviallyDead(op))
+      op->erase();
+  return true;
+}
