@@ -2,7 +2,8 @@
 
 Starting LibTorch takes most of a koila-opt run. So archives are read and
 written by koila's C boundary in this process, which has PyTorch already, and
-koila-opt only runs passes. `command_lines` says how to do the same by hand.
+koila-opt only runs passes. `command_line` in property.py says how to do the
+same by hand.
 """
 
 import ctypes

@@ -28,7 +28,6 @@ import multiprocessing
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -91,7 +90,7 @@ def run_one(task):
 # -- Failures -----------------------------------------------------------------
 
 
-def command_lines(pipeline, program):
+def command_line(pipeline, program):
     from evaluate import input_flags
     flags = input_flags(program.arguments) if pipeline.described else []
     quoted = [f"'{flag}'" for flag in flags]
@@ -145,7 +144,7 @@ def report_failure(arguments, outcome):
         detail = verdict.detail + " (not when it is run again)"
     text = (f"{program.source()}\n"
             f"{detail}\n\n"
-            f"{command_lines(pipeline, program)}\n\n"
+            f"{command_line(pipeline, program)}\n\n"
             f"{imported_text(program)}\n")
     again = (f"property.py --seed {arguments.seed} --only {outcome.number}"
              + (f" --features {','.join(arguments.features)}"
