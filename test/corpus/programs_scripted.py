@@ -27,7 +27,7 @@ def scripted_form(name, **options):
 
 # Of these families one small model is made in every run, the others in long
 # ones.
-QUICK = {"resnet_basic", "squeezenet", "convnext", "convmixer", "mixer"}
+QUICK = {"resnet_basic", "convnext", "mixer"}
 
 
 # What these have in common with the traced ones is their definition only:
@@ -159,7 +159,7 @@ def script_encoder_pooled():
     return Encoder(pooled=True), ["int64[B,12]{0:30}"]
 
 
-@scripted(training=True)
+@scripted(training=True, long=True)
 def script_encoder_training():
     """Blocks are dropped, sample by sample."""
     return Encoder(pooled=False), ["int64[B,12]{0:30}"]
@@ -213,7 +213,7 @@ def script_decoder():
 
 
 @scripted(methods={"generate": ["int64[B,6]{0:30}", "4"]},
-          decided="the number of tokens that a loop has appended")
+          decided="the number of tokens that a loop has appended", long=True)
 def script_decoder_generate():
     return Decoder(), ["int64[B,12]{0:30}"]
 
@@ -302,12 +302,12 @@ def script_vision_mean():
     return Vision("mean"), ["float32[B,3,48,40]"]
 
 
-@scripted(training=True)
+@scripted(training=True, long=True)
 def script_vision_training():
     return Vision("token"), ["float32[B,3,32,32]"]
 
 
-@scripted(training=True, raises=("float32[B,3,48,48]",))
+@scripted(training=True, raises=("float32[B,3,48,48]",), long=True)
 def script_vision_unknown():
     """A mode that only raises is compiled, too: here for one size."""
     class Guarded(nn.Module):

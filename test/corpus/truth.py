@@ -121,7 +121,9 @@ class Recorder:
         unknown = never_assigned(graph)
         nodes = collect_nodes(graph)
         # Not always: a tensor may be undefined, which has no view.
-        self.view = any(node.kind() in self.RESHAPING for node in nodes)
+        self.view = any(node.kind() in self.RESHAPING
+                        or "(a!)" in node.schema().partition(", *, ")[2]
+                        for node in nodes)
         for name in (*self.KINDS, "order"):
             made = graph.create("prim::ListConstruct", [], 1)
             made.output().setType(torch._C.ListType(self.type_of(name)))
