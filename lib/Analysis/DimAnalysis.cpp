@@ -47,13 +47,23 @@ struct DimState : ValueInfo {
       return rhs;
     if (!rhs.initialised || lhs == rhs)
       return lhs;
+    // A tensor or None: of the tensor everything stays known.
+    auto isNone = [](const DimState &state) {
+      return isa_and_nonnull<UnitAttr>(state.literal);
+    };
+    if (isNone(lhs) && rhs.tensor)
+      return maybeNone(rhs, lhs.literal.getContext());
+    if (isNone(rhs) && lhs.tensor)
+      return maybeNone(lhs, rhs.literal.getContext());
     DimState result = lhs;
     if (lhs.integerLost || rhs.integerLost || lhs.integer != rhs.integer) {
       result.integer = {};
       result.integerLost = true;
     }
     if (lhs.literal != rhs.literal)
-      result.literal = {};
+      result.literal = isa_and_nonnull<DynamicAttr>(lhs.literal)   ? lhs.literal
+                       : isa_and_nonnull<DynamicAttr>(rhs.literal) ? rhs.literal
+                                                                   : Attribute();
     if (lhs.list != rhs.list)
       result.list.reset();
     if (!llvm::equal(lhs.elements, rhs.elements, equal))
@@ -78,6 +88,11 @@ struct DimState : ValueInfo {
       if (left != right)
         dim = DimExpr();
     return result;
+  }
+
+  static DimState maybeNone(DimState state, MLIRContext *context) {
+    state.literal = DynamicAttr::get(context);
+    return state;
   }
 
   void print(raw_ostream &os) const {
@@ -115,6 +130,16 @@ private:
 /// Integers that extents are made of; a bool is none.
 static bool isNumber(Type type) {
   return type.isIntOrIndex() && !type.isInteger(1);
+}
+
+/// Lists, dicts and objects, whose contents may be others by the time an
+/// ordered operation reads them.
+static bool mayChange(Type type) {
+  if (auto optional = dyn_cast<OptionalType>(type))
+    return mayChange(optional.getValueType());
+  if (auto torch = dyn_cast<TorchType>(type))
+    return torch.getSpelling().contains('.');
+  return isa<koila::ListType, DictType>(type);
 }
 
 static ValueInfo toInfo(const DimState &state, Value value,
@@ -167,7 +192,7 @@ public:
     auto lookup = [&](Value value) {
       for (auto [operand, lattice] :
            llvm::zip_equal(op->getOperands(), operands))
-        if (operand == value)
+        if (operand == value && !(isOrdered(op) && mayChange(value.getType())))
           return toInfo(lattice->getValue(), value, symbols);
       return ValueInfo();
     };

@@ -74,6 +74,9 @@ bool Inference::collectSymbols(const ValueInfo &info) {
     });
     return true;
   };
+  // It may be None as well.
+  if (isa_and_nonnull<DynamicAttr>(info.literal))
+    return false;
   if (info.tensor)
     return info.tensor->hasRank() && getDType(info.tensor->elementType) &&
            llvm::all_of(*info.tensor->dims, collect);
@@ -285,9 +288,11 @@ void Inference::run() {
   if (symbols.size() > kMostSymbols)
     return;
   // Multiples of 12, which divide as batches do, unlike each other and unlike
-  // most constants of programs; the last point is no multiple.
+  // most constants of programs; then some that are no multiples, and small ones,
+  // where a lower bound shows.
   static const int64_t kBase[] = {60, 84, 132}, kStep[] = {24, 36, 48},
-                       kConfirm[] = {156, 204, 228}, kOdd[] = {37, 53, 41};
+                       kConfirm[] = {156, 204, 228}, kOdd[] = {37, 53, 41},
+                       kSmall[] = {2, 3, 5};
   size_t count = symbols.size();
   points.emplace_back(kBase, kBase + count);
   for (unsigned i = 0; i < count; ++i) {
@@ -297,6 +302,7 @@ void Inference::run() {
   if (count > 0) {
     points.emplace_back(kConfirm, kConfirm + count);
     points.emplace_back(kOdd, kOdd + count);
+    points.emplace_back(kSmall, kSmall + count);
   }
   for (const Point &point : points) {
     auto answer = ask(point);
@@ -321,7 +327,8 @@ void Inference::run() {
       continue;
     }
     if (first.isInteger) {
-      if (llvm::all_of(answers, [&](ArrayRef<Answer> answer) {
+      // Of numbers anything may be made: max(B, 4) is B at most points.
+      if ((symbols.empty() || readsTensor) && llvm::all_of(answers, [&](ArrayRef<Answer> answer) {
             return answer[result].isInteger;
           }))
         if (DimExpr value = fit(result, 0))

@@ -407,41 +407,56 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
       importFunction(archive, loaded, originalName, operators, context,
                      getAssumedAttributes(function));
   std::string originalText = getCanonicalText(*original.module);
-  // Facts alone are no reason to change a program.
-  bool kept = guarded && !wasTiled &&
-              isSameProgram(function, getFunction(*original.module));
-
-  llvm::SmallPtrSet<Operation *, 4> copied;
-  resolveWrites(function, copied);
   llvm::StringMap<std::vector<c10::IValue>> examples;
   for (const tj::Method &method : loaded.get_methods())
     examples[method.name()] =
         takeExamples(*tj::toGraphFunction(method.function()).graph());
-  tj::Module result = loaded.clone(/*inplace=*/true);
-  for (auto &[method, inputs] : examples)
-    result.store_traced_inputs(method.str(), inputs);
-  if (!kept)
-    replaceMethod(result, function, name, untiledName, original, operators,
-                  copied);
 
-  Expectation expectation;
-  expectation.normalForms.emplace_back(name, getMethodNormalForm(result, name));
-  if (kept) {
-    expectation.sameFunction = name;
-  } else if (guarded) {
-    expectation.normalForms.emplace_back(
-        untiledName, getMethodNormalForm(result, untiledName));
-    expectation.sameFunction = untiledName;
-  } else if (copied.empty() && getCanonicalText(module) == originalText) {
-    expectation.sameFunction = name;
+  auto write = [&](bool kept) {
+    llvm::SmallPtrSet<Operation *, 4> copied;
+    if (!kept)
+      resolveWrites(function, copied);
+    tj::Module result = loaded.clone(/*inplace=*/true);
+    for (auto &[method, inputs] : examples)
+      result.store_traced_inputs(method.str(), inputs);
+    if (!kept)
+      replaceMethod(result, function, name, untiledName, original, operators,
+                    copied);
+
+    Expectation expectation;
+    expectation.normalForms.emplace_back(name,
+                                         getMethodNormalForm(result, name));
+    if (kept) {
+      expectation.sameFunction = name;
+    } else if (guarded) {
+      expectation.normalForms.emplace_back(
+          untiledName, getMethodNormalForm(result, untiledName));
+      expectation.sameFunction = untiledName;
+    } else if (copied.empty() && getCanonicalText(module) == originalText) {
+      expectation.sameFunction = name;
+    }
+    expectation.canonicalText = originalText;
+
+    tj::ExtraFilesMap extraFiles{
+        {kModuleFile, options.bytecode.str()},
+        {kFingerprintFile, getFunctionFingerprint(result, name)}};
+    if (!options.reportJson.empty())
+      extraFiles[kReportFile] = options.reportJson;
+    store(result, extraFiles, options.outputPath, expectation, operators,
+          context);
+  };
+  // A program that no pass changed is kept as it is where building it anew
+  // would need a guard, or comes back as another one: LibTorch folds some
+  // branches when it reads a text.
+  bool unchanged =
+      !wasTiled && isSameProgram(function, getFunction(*original.module));
+  if (unchanged && guarded)
+    return write(/*kept=*/true);
+  try {
+    write(/*kept=*/false);
+  } catch (const Refusal &) {
+    if (!unchanged)
+      throw;
+    write(/*kept=*/true);
   }
-  expectation.canonicalText = originalText;
-
-  tj::ExtraFilesMap extraFiles{
-      {kModuleFile, options.bytecode.str()},
-      {kFingerprintFile, getFunctionFingerprint(result, name)}};
-  if (!options.reportJson.empty())
-    extraFiles[kReportFile] = options.reportJson;
-  store(result, extraFiles, options.outputPath, expectation, operators,
-        context);
 }

@@ -164,6 +164,8 @@ private:
     bool any = false;
     /// The tensor that becomes the result, if values can say the write.
     const TorchValue *tied = nullptr;
+    /// The `out=` tensor, which the result is from here on.
+    const TorchValue *out = nullptr;
   };
   /// What the node writes. Notes writes that values cannot say.
   Write getWrite(Node *node);

@@ -53,6 +53,8 @@ bool FunctionImporter::importInteger(Node *node) {
   };
   size_t count = node->inputs().size();
   c10::Symbol kind = node->kind();
+  if (node->outputs().size() != 1)
+    return false;
 
   if (kind == prim::NumToTensor || kind == aten::Int ||
       kind == aten::ScalarImplicit || kind == aten::IntImplicit) {
@@ -101,6 +103,14 @@ bool FunctionImporter::importInteger(Node *node) {
         kind == aten::add
             ? arith::AddIOp::create(builder, location, lhs, rhs).getResult()
             : arith::SubIOp::create(builder, location, lhs, rhs).getResult();
+  } else if (count == 2 && scalars &&
+             (kind == prim::max || kind == prim::min)) {
+    Value lhs = getInteger(node->input(0));
+    Value rhs = getInteger(node->input(1));
+    values[node->output()] =
+        kind == prim::max
+            ? arith::MaxSIOp::create(builder, location, lhs, rhs).getResult()
+            : arith::MinSIOp::create(builder, location, lhs, rhs).getResult();
   } else if (count == 2 && kind == aten::mul) {
     Value lhs = getInteger(node->input(0));
     Value rhs = getInteger(node->input(1));

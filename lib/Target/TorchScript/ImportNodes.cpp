@@ -89,7 +89,9 @@ static bool changesDims(const c10::FunctionSchema &schema) {
   if (!handle || !schema.is_mutable())
     return false;
   return handle->hasTag(at::Tag::inplace_view) ||
-         schema.name() == "aten::set_" || schema.name() == "aten::resize_";
+         schema.name() == "aten::set_" ||
+         schema.name() == "aten::set_data" ||
+         llvm::StringRef(schema.name()).starts_with("aten::resize_");
 }
 
 bool FunctionImporter::isSeenElsewhere(const TorchValue *written, Node *node) {
@@ -144,6 +146,19 @@ FunctionImporter::Write FunctionImporter::getWrite(Node *node) {
                "elsewhere, too, which is not supported; use the operator that "
                "returns a new tensor");
   llvm::append_range(seenWrites, written);
+  // An `out=` tensor takes the dims of the result: from here on it is that.
+  if (written.size() == 1 && node->outputs().size() == 1 &&
+      schema->arguments().back().is_out() &&
+      written[0]->type()->kind() == c10::TypeKind::TensorType) {
+    aliases.identify(node->output(), written[0]);
+    for (const TorchValue *same : aliases.getIdentical(written[0]))
+      if (same != node->output() && aliases.getOwner(same).empty() &&
+          same->node()->owningBlock() != node->owningBlock())
+        refuse(location, Twine("'") + getQualifiedName(*schema) +
+                             "' gives a tensor from outside of this branch or "
+                             "loop new dims, which is not supported");
+    write.out = written[0];
+  }
   return write;
 }
 
@@ -652,5 +667,5 @@ void FunctionImporter::importNode(Node *node) {
     op = importOpaque(node);
   }
   markOrdered(node, op, write.any && !write.tied);
-  defineResults(node, op, write.tied);
+  defineResults(node, op, write.tied ? write.tied : write.out);
 }

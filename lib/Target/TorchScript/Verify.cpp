@@ -10,6 +10,7 @@
 #include "Messages.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
+#include <regex>
 
 using namespace mlir;
 using namespace koila;
@@ -28,7 +29,9 @@ std::string koila::torchscript::getCanonicalText(ModuleOp module) {
   std::string text;
   llvm::raw_string_ostream os(text);
   copy->print(os);
-  return text;
+  // Loading a module twice gives its classes other names.
+  static const std::regex mangled("___torch_mangle_[0-9]+\\.");
+  return std::regex_replace(text, mangled, "");
 }
 
 namespace {

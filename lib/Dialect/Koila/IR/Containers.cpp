@@ -163,7 +163,11 @@ void UpcastOp::describeStorage(StorageRule &rule) {
 }
 
 LogicalResult UncheckedCastOp::inferShapes(ShapeRule &rule) {
-  rule.setInfo(0, rule.info(getSource()));
+  ValueInfo info = rule.info(getSource());
+  // From here on it is not None.
+  if (isa_and_nonnull<DynamicAttr>(info.literal))
+    info.literal = {};
+  rule.setInfo(0, std::move(info));
   return success();
 }
 
