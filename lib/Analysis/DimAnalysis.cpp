@@ -8,6 +8,7 @@
 #include "mlir/Analysis/DataFlow/SparseAnalysis.h"
 #include "mlir/Analysis/DataFlowFramework.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 
 using namespace mlir;
 using namespace koila;
@@ -425,10 +426,25 @@ DimAnalysis::DimAnalysis(Operation *function) {
       if (isDead(op.getOperation()))
         return;
       ShapeRule rule(op, [&](Value value) { return lookup(value); });
-      valid &= succeeded(op.inferShapes(rule));
+      // A branch may be made for other shapes than these; if it is taken
+      // nevertheless, PyTorch raises.
+      if (!isInBranch(op)) {
+        valid &= succeeded(op.inferShapes(rule));
+        return;
+      }
     });
     return;
   }
+}
+
+bool koila::isInBranch(Operation *op) {
+  for (Operation *parent = op->getParentOp();
+       parent && !isa<FunctionOpInterface>(parent);
+       parent = parent->getParentOp())
+    if (isa<RegionBranchOpInterface>(parent) &&
+        !isa<LoopLikeOpInterface>(parent))
+      return true;
+  return false;
 }
 
 bool DimAnalysis::isDead(Operation *op) const {

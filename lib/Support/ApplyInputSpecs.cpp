@@ -215,8 +215,10 @@ void Applier::commit() {
     value.setType(change.type);
     // Operations of koila take a type that says more. Others, func.return and
     // loops among them, compare types; they keep seeing the old one.
-    auto foreign = [](OpOperand &use) {
-      return !isa_and_present<KoilaDialect>(use.getOwner()->getDialect());
+    // So do branches, which may be made for other shapes than these.
+    auto foreign = [&](OpOperand &use) {
+      return !isa_and_present<KoilaDialect>(use.getOwner()->getDialect()) ||
+             use.getOwner()->getParentRegion() != &function.getFunctionBody();
     };
     if (!llvm::any_of(value.getUses(), foreign))
       continue;

@@ -314,8 +314,8 @@ def evaluate(name, tool, folder):
     torch.set_num_threads(1)
     torch._C._jit_set_profiling_executor(False)
     options = SCRIPTED[name]
-    report = {"name": name, "imported": False, "why": [], "nodes": 0,
-              "operators": [], "opaque": collections.Counter(),
+    report = {"name": name, "scripted": True, "imported": False, "why": [],
+              "nodes": 0, "operators": [], "opaque": collections.Counter(),
               "tensors": 0,
               "unknown": collections.Counter(),
               "left_open": collections.Counter(), "wrong": [],

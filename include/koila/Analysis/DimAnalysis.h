@@ -40,6 +40,9 @@ private:
   bool valid = true;
 };
 
+/// Whether `op` is in a branch, which a call need not get to.
+bool isInBranch(mlir::Operation *op);
+
 /// Facts of a function's argument from its type and `koila.` attributes.
 ValueInfo getArgumentInfo(mlir::FunctionOpInterface function, unsigned index);
 

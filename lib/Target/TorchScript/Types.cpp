@@ -3,6 +3,7 @@
 #include "Types.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include <ATen/core/Tensor.h>
+#include <regex>
 #include <torch/csrc/jit/mobile/type_parser.h>
 
 using namespace mlir;
@@ -46,7 +47,10 @@ Type ts::convertType(const c10::TypePtr &type, MLIRContext *context) {
   default:
     break;
   }
-  return TorchType::get(context, type->annotation_str());
+  // Loading a module twice gives its classes other names.
+  static const std::regex mangled("___torch_mangle_[0-9]+\\.");
+  return TorchType::get(
+      context, std::regex_replace(type->annotation_str(), mangled, ""));
 }
 
 c10::TypePtr ts::convertType(Type type) {

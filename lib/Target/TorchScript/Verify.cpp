@@ -10,7 +10,6 @@
 #include "Messages.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
-#include <regex>
 
 using namespace mlir;
 using namespace koila;
@@ -29,9 +28,7 @@ std::string koila::torchscript::getCanonicalText(ModuleOp module) {
   std::string text;
   llvm::raw_string_ostream os(text);
   copy->print(os);
-  // Loading a module twice gives its classes other names.
-  static const std::regex mangled("___torch_mangle_[0-9]+\\.");
-  return std::regex_replace(text, mangled, "");
+  return text;
 }
 
 namespace {

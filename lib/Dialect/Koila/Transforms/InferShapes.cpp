@@ -104,6 +104,28 @@ static void alignTypes(RegionBranchOpInterface branch) {
     }
 }
 
+/// An operation that shapes rule out may stand in a branch that they rule out,
+/// too: there its operands stay unknown.
+static void hideShapes(Operation *op) {
+  if (!isa<ShapeRuleInterface>(op) || isa<RefineOp>(op) || !isInBranch(op))
+    return;
+  bool fits;
+  {
+    ScopedDiagnosticHandler quiet(op->getContext(),
+                                  [](Diagnostic &) { return success(); });
+    fits = succeeded(koila::detail::verifyShapeRule(op));
+  }
+  if (fits)
+    return;
+  auto unknown = UnrankedTensorType::get(AnyType::get(op->getContext()));
+  OpBuilder builder(op);
+  for (OpOperand &operand : op->getOpOperands())
+    if (isa<TensorType>(operand.get().getType()) &&
+        operand.get().getType() != unknown)
+      operand.set(
+          RefineOp::create(builder, op->getLoc(), unknown, operand.get()));
+}
+
 /// Both choices have the type of the result.
 static void alignTypes(SelectLikeOpInterface select) {
   Type type = select->getResult(0).getType();
@@ -193,6 +215,7 @@ LogicalResult koila::inferShapes(ModuleOp module) {
       return failure();
     function->walk([](RegionBranchOpInterface op) { alignTypes(op); });
     function->walk([](SelectLikeOpInterface op) { alignTypes(op); });
+    function->walk(hideShapes);
     Operation *terminator = function.getFunctionBody().front().getTerminator();
     auto builtin = dyn_cast<func::FuncOp>(function.getOperation());
     // A call would still expect the declared types.

@@ -1,0 +1,1 @@
+SCRIPTED_GAPS = {}
