@@ -20,6 +20,8 @@ struct Answer {
   /// Of a tensor; of an integer, its value.
   SmallVector<int64_t> dims;
   bool isInteger = false;
+  /// Follows from what the arguments are, whatever their sizes.
+  bool structural = false;
   /// Of a bool, a text or None.
   Attribute literal;
   int64_t dtype = -1;
@@ -44,7 +46,6 @@ private:
   ShapeRule &rule;
   const OpaqueShapeSource &source;
   llvm::SetVector<StringAttr> symbols;
-  bool readsTensor = false;
   /// The base, one step along each symbol, then points that confirm.
   SmallVector<Point> points;
   SmallVector<SmallVector<Answer>> answers;
@@ -84,6 +85,8 @@ bool Inference::collectSymbols(const ValueInfo &info) {
     return collect(info.integer);
   if (info.literal)
     return true;
+  if (info.list)
+    return llvm::all_of(*info.list, collect);
   return !info.elements.empty() &&
          llvm::all_of(info.elements, [&](const ValueInfo &element) {
            return collectSymbols(element);
@@ -119,6 +122,16 @@ std::optional<json::Value> Inference::encode(const ValueInfo &info, Type type,
   }
   if (info.literal)
     return encode(info.literal, point);
+  if (info.list) {
+    json::Array numbers;
+    for (DimExpr element : *info.list) {
+      auto value = element.evaluate(values);
+      if (!value)
+        return std::nullopt;
+      numbers.push_back(json::Object{{"value", *value}});
+    }
+    return json::Object{{"list", std::move(numbers)}};
+  }
   json::Array list;
   for (const ValueInfo &element : info.elements) {
     auto encoded = encode(element, IntegerType::get(op.getContext(), 64), point);
@@ -198,6 +211,7 @@ std::optional<SmallVector<Answer>> Inference::ask(const Point &point) {
     const json::Object *object = result.getAsObject();
     const json::Array *dims = object ? object->getArray("dims") : nullptr;
     if (const json::Value *value = object ? object->get("value") : nullptr) {
+      answer.structural = object->getBoolean("structural").value_or(false);
       MLIRContext *context = op.getContext();
       if (auto flag = value->getAsBoolean()) {
         answer.literal = BoolAttr::get(context, *flag);
@@ -282,7 +296,6 @@ void Inference::run() {
     ValueInfo info = rule.info(operand);
     if (!isDevice(operand.getType()) && !collectSymbols(info))
       return;
-    readsTensor |= info.tensor.has_value();
   }
   constexpr size_t kMostSymbols = 3;
   if (symbols.size() > kMostSymbols)
@@ -313,13 +326,11 @@ void Inference::run() {
   for (unsigned result = 0; result < op->getNumResults(); ++result) {
     const Answer &first = answers.front()[result];
     if (first.literal) {
-      // A few sizes prove nothing for all, unless the sizes do not matter: of
-      // a tensor only its type, its number of dims and its being there are
-      // asked.
+      // A few sizes prove nothing for all, unless sizes do not matter.
       bool same = llvm::all_of(answers, [&](ArrayRef<Answer> answer) {
         return answer[result].literal == first.literal;
       });
-      if (same && (symbols.empty() || readsTensor)) {
+      if (same && (symbols.empty() || first.structural)) {
         ValueInfo info;
         info.literal = first.literal;
         rule.setInfo(result, info);
@@ -328,7 +339,7 @@ void Inference::run() {
     }
     if (first.isInteger) {
       // Of numbers anything may be made: max(B, 4) is B at most points.
-      if ((symbols.empty() || readsTensor) && llvm::all_of(answers, [&](ArrayRef<Answer> answer) {
+      if ((symbols.empty() || first.structural) && llvm::all_of(answers, [&](ArrayRef<Answer> answer) {
             return answer[result].isInteger;
           }))
         if (DimExpr value = fit(result, 0))

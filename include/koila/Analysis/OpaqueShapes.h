@@ -27,8 +27,9 @@ public:
   /// `arguments`, each `{"tensor": {"dims", "dtype"}}` with PyTorch's code of
   /// the element type, `{"list": [...]}`, `{"device": "cpu"}`, or
   /// `{"value": literal}`. The answer is an array with, per result,
-  /// `{"dims", "dtype", "contiguous"}`, `{"value": literal}`, or null for what
-  /// is neither; none if there is no such kernel or it refuses the arguments.
+  /// `{"dims", "dtype", "contiguous"}`, `{"value": literal, "structural": bool}`
+  /// (true if the sizes in the arguments do not matter), or null for what is
+  /// neither; none if there is no such kernel or it refuses the arguments.
   virtual std::optional<std::string> run(llvm::StringRef request) const = 0;
 };
 

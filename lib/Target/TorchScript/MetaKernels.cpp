@@ -72,15 +72,19 @@ static std::optional<c10::IValue> decode(const json::Object &argument,
   return std::nullopt;
 }
 
-static json::Value encode(const c10::IValue &value) {
+static json::Value encode(const c10::IValue &value, bool structural) {
+  auto literal = [&](json::Value given) {
+    return json::Object{{"value", std::move(given)},
+                        {"structural", structural}};
+  };
   if (value.isBool())
-    return json::Object{{"value", value.toBool()}};
+    return literal(value.toBool());
   if (value.isInt())
-    return json::Object{{"value", value.toInt()}};
+    return literal(value.toInt());
   if (value.isString())
-    return json::Object{{"value", value.toStringRef()}};
+    return literal(value.toStringRef());
   if (value.isNone())
-    return json::Object{{"value", nullptr}};
+    return literal(nullptr);
   if (!value.isTensor() || !value.toTensor().defined())
     return nullptr;
   const at::Tensor &tensor = value.toTensor();
@@ -95,29 +99,48 @@ static json::Value encode(const c10::IValue &value) {
                       {"contiguous", tensor.is_contiguous()}};
 }
 
-/// Results that are no tensors follow from the arguments alone. Of tensors
-/// only what Meta ones share with those of a call: not the device, for one.
+/// Whether what comes out does not depend on extents and numbers: what of a
+/// tensor Meta ones share with those of a call (not the device, for one), how
+/// long a list is, and whether something is None.
+static bool isStructural(const c10::FunctionSchema &schema,
+                         const json::Array &arguments) {
+  static const llvm::StringSet<> kStructural = {
+      "prim::dtype", "aten::dim", "aten::is_floating_point",
+      "aten::is_complex", "aten::len"};
+  auto takes = [&](llvm::StringRef kind) {
+    return llvm::any_of(arguments, [&](const json::Value &argument) {
+      const json::Object *object = argument.getAsObject();
+      return object && object->get(kind);
+    });
+  };
+  // Which of two values is the same object nobody sees here; None is.
+  if (schema.name() == "aten::__is__" || schema.name() == "aten::__isnot__")
+    return llvm::any_of(arguments, [](const json::Value &argument) {
+      const json::Object *object = argument.getAsObject();
+      const json::Value *value = object ? object->get("value") : nullptr;
+      return value && value->getAsNull();
+    });
+  // The length of a tensor is an extent.
+  return kStructural.contains(schema.name()) &&
+         !(schema.name() == "aten::len" && takes("tensor"));
+}
+
+/// Operators that give tensors, and those on numbers and texts.
 static bool mayRun(const c10::FunctionSchema &schema,
                    const json::Array &arguments) {
-  bool givesTensors = llvm::any_of(schema.returns(), [](const auto &result) {
-    return result.type()->kind() == c10::TypeKind::TensorType ||
-           result.type()->kind() == c10::TypeKind::ListType;
-  });
   if (schema.is_mutable() || schema.returns().empty())
     return false;
-  if (givesTensors)
+  if (llvm::any_of(schema.returns(), [](const c10::Argument &result) {
+        return result.type()->kind() == c10::TypeKind::TensorType ||
+               result.type()->kind() == c10::TypeKind::ListType;
+      }))
     return true;
-  if (arguments.empty())
-    return false;
-  bool takesTensors = llvm::any_of(arguments, [](const json::Value &argument) {
-    const json::Object *object = argument.getAsObject();
-    return object && object->get("tensor");
-  });
-  static const llvm::StringSet<> kSameOnMeta = {
-      "prim::dtype",        "aten::dim",       "aten::is_floating_point",
-      "aten::is_complex",   "aten::__is__",    "aten::__isnot__",
-      "aten::len",          "aten::numel"};
-  return !takesTensors || kSameOnMeta.contains(schema.name());
+  return schema.name() != "aten::__is__" && schema.name() != "aten::__isnot__" &&
+         !arguments.empty() &&
+         llvm::none_of(arguments, [](const json::Value &argument) {
+           const json::Object *object = argument.getAsObject();
+           return object && object->get("tensor");
+         });
 }
 
 std::optional<std::string>
@@ -142,8 +165,9 @@ koila::torchscript::runMeta(llvm::StringRef request) {
   if (!found)
     return std::nullopt;
   const c10::FunctionSchema &schema = found->schema();
+  bool structural = isStructural(schema, *arguments);
   if (schema.is_vararg() || schema.arguments().size() != arguments->size() ||
-      !mayRun(schema, *arguments))
+      !(structural || mayRun(schema, *arguments)))
     return std::nullopt;
   tj::Stack stack;
   for (auto [argument, declared] : llvm::zip(*arguments, schema.arguments())) {
@@ -161,7 +185,7 @@ koila::torchscript::runMeta(llvm::StringRef request) {
   }
   json::Array results;
   for (const c10::IValue &value : stack)
-    results.push_back(encode(value));
+    results.push_back(encode(value, structural));
   std::string text;
   llvm::raw_string_ostream(text) << json::Value(std::move(results));
   return text;

@@ -3,6 +3,7 @@
 #include "Specialize.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
@@ -42,9 +43,32 @@ bool koila::inlineDecidedBranches(FunctionOpInterface function) {
     else if (isDead(thenRegion))
       decided.emplace_back(branch, &elseRegion);
   });
+  // Arithmetic of the program that no batch rule speaks of, `len(x.size())`
+  // for one, where the assumptions say what comes out.
+  bool folded = false;
+  function->walk([&](TorchOpaqueOp op) {
+    if (!isMemoryEffectFree(op) || dims.isDead(op))
+      return;
+    for (Value result : op->getResults()) {
+      const ValueInfo &info = dims.lookup(result);
+      TypedAttr known;
+      if (result.getType().isInteger(64) && info.integer) {
+        if (auto constant = info.integer.getConstant())
+          known = IntegerAttr::get(result.getType(), *constant);
+      } else if (result.getType().isInteger(1)) {
+        known = dyn_cast_or_null<BoolAttr>(info.literal);
+      }
+      if (!known || result.use_empty())
+        continue;
+      OpBuilder builder(op);
+      result.replaceAllUsesWith(
+          arith::ConstantOp::create(builder, op->getLoc(), known));
+      folded = true;
+    }
+  });
   for (auto [branch, region] : decided)
     inlineRegion(branch, *region);
-  if (decided.empty())
+  if (decided.empty() && !folded)
     return false;
   // What only the conditions asked for. Users stand after their operands.
   SmallVector<Operation *> operations;
