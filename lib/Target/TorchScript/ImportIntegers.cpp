@@ -85,7 +85,8 @@ bool FunctionImporter::importInteger(Node *node) {
       (kind == aten::div && count == 3 && literalIs(2, std::string("floor")));
   if (!scalars && node->output()->type()->kind() != c10::TypeKind::TensorType)
     return false;
-  if (floored) {
+  bool remainder = count == 2 && kind == aten::remainder;
+  if (floored || remainder) {
     // Python raises on a division by zero; arith must never meet one.
     IntegerAttr divisor;
     if (isModelled(1) || literalIs(1, int64_t(0)))
@@ -94,8 +95,13 @@ bool FunctionImporter::importInteger(Node *node) {
     Value rhs = getInteger(node->input(1));
     if (!matchPattern(rhs, m_Constant(&divisor)) || divisor.getInt() == 0)
       return false;
-    values[node->output()] =
-        arith::FloorDivSIOp::create(builder, location, lhs, rhs);
+    Value quotient = arith::FloorDivSIOp::create(builder, location, lhs, rhs);
+    // Python's remainder has the sign of the divisor, unlike arith.remsi.
+    if (remainder)
+      quotient = arith::SubIOp::create(
+          builder, location, lhs,
+          arith::MulIOp::create(builder, location, quotient, rhs));
+    values[node->output()] = quotient;
   } else if (plain && (kind == aten::add || kind == aten::sub)) {
     Value lhs = getInteger(node->input(0));
     Value rhs = getInteger(node->input(1));
