@@ -41,6 +41,7 @@ EXPECTED_GAPS = {
 ALL_GAPS = EXPECTED_GAPS | SCRIPTED_GAPS
 HELD_OUT_GAPS = 1
 SCRIPTED_HELD_OUT_GAPS = 12
+LONG_HELD_OUT_GAPS = 18
 
 
 def is_whole(report):
@@ -393,9 +394,12 @@ def main():
         write_operators(arguments.operators, reports)
     if arguments.json:
         arguments.json.write_text(json.dumps(reports, indent=1))
+    held_out_gaps = (HELD_OUT_GAPS if not arguments.scripted
+                     else LONG_HELD_OUT_GAPS if arguments.long
+                     else SCRIPTED_HELD_OUT_GAPS)
     problems = check_expectations(
         reports, arguments.all and arguments.long >= arguments.scripted,
-        SCRIPTED_HELD_OUT_GAPS if arguments.scripted else HELD_OUT_GAPS)
+        held_out_gaps)
     for problem in problems:
         print(f"corpus.py: {problem}", file=sys.stderr)
     whole = sum(map(is_whole, reports))

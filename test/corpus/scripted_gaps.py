@@ -6,6 +6,8 @@ ELEMENT = "elements of containers that a loop carries or a branch merges"
 WRITTEN = "what is read from attributes that the program writes"
 OBJECT = "fields of objects of a class"
 COUNTER = "an extent made of a loop counter"
+IDENTITY = "a branch on whether two results of a branch are the same tensor"
+ARITHMETIC = "extents that follow from rounded or windowed extents"
 UNION = "a --input of type Union"
 TRAINING = "random operators and statistics in training mode are opaque"
 
@@ -62,4 +64,22 @@ SCRIPTED_GAPS = {
     "script_set_tensor": WRITTEN,
     "script_state_containers": WRITTEN,
     "script_state_in_branch": WRITTEN,
+    # Of the long run.
+    "script_tv_vit": IDENTITY,
+    "script_seq2seq": IDENTITY,
+    "script_encoder_layer": IDENTITY,
+    "script_tv_swin": ARITHMETIC,
+    "script_tv_swin_v2": ARITHMETIC,
+    "script_tv_maxvit": ARITHMETIC,
+    "script_timm_poolformer": ARITHMETIC,
+    "script_timm_twins": ARITHMETIC,
+    "script_timm_mobilevit": ARITHMETIC,
+    "script_tv_deeplabv3": LIST,
+    "script_tv_lraspp": LIST,
+    "script_tv_fcn_auxiliary": LIST,
+    "script_timm_levit": LIST,
+    "script_timm_res2net": LIST,
+    "script_timm_edgenext": LIST,
+    "script_timm_coat": LIST,
+    "script_tv_resnet_training": TRAINING,
 }

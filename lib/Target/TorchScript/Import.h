@@ -144,6 +144,7 @@ private:
   void markOrdered(Node *node, mlir::Operation *op, bool writes);
   bool importInteger(Node *node);
   bool importSize(Node *node);
+  bool importIdentity(Node *node);
   /// Containers and what is taken out of them; null if `node` is neither.
   mlir::Operation *importContainer(Node *node);
   mlir::Operation *importOperator(Node *node, const OperatorInfo &info,

@@ -605,6 +605,16 @@ Operation *FunctionImporter::importContainer(Node *node) {
                            getValue(node->input(0)), at);
 }
 
+/// One value is itself; of two values nobody knows.
+bool FunctionImporter::importIdentity(Node *node) {
+  bool is = node->kind() == c10::aten::__is__;
+  if ((!is && node->kind() != c10::aten::__isnot__) ||
+      node->input(0) != node->input(1))
+    return false;
+  values[node->output()] = getConstantNumber(builder.getBoolAttr(is));
+  return true;
+}
+
 void FunctionImporter::importNode(Node *node) {
   if (node->kind() == prim::Constant) {
     std::optional<c10::IValue> literal = tj::toIValue(node->output());
@@ -641,7 +651,8 @@ void FunctionImporter::importNode(Node *node) {
       llvm::any_of(node->outputs(), [&](const TorchValue *output) {
         return isOrdered(output);
       });
-  if (!ordersResult && (importInteger(node) || importSize(node)))
+  if (!ordersResult &&
+      (importInteger(node) || importSize(node) || importIdentity(node)))
     return;
 
   Operation *container = importContainer(node);
