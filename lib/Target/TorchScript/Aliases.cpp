@@ -98,7 +98,7 @@ void AliasClasses::visit(const tj::Node *node, bool trustSchema) {
   if (schema && isGeneric(*schema)) {
     const Value *first = nullptr;
     auto share = [&](const Value *value) {
-      if (!mayHoldTensor(value->type()))
+      if (!isShared(value->type()))
         return;
       first = first ? first : value;
       unite(first, value);
@@ -111,10 +111,14 @@ void AliasClasses::visit(const tj::Node *node, bool trustSchema) {
   }
   for (size_t i = 0; i < node->outputs().size(); ++i) {
     const Value *output = node->outputs()[i];
-    if (!mayHoldTensor(output->type()))
+    bool all = !schema || schema->is_vararg() || i >= schema->returns().size();
+    // A container of lists of numbers shares those, too.
+    auto shares = [&](const Value *value) {
+      return all ? isShared(value->type()) : mayHoldTensor(value->type());
+    };
+    if (!shares(output))
       continue;
     std::unordered_set<c10::Symbol> outputSets;
-    bool all = !schema || schema->is_vararg() || i >= schema->returns().size();
     // What is taken out of a tuple has no type of its own there.
     all |= !all && (schema->returns()[i].type()->kind() ==
                         c10::TypeKind::AnyType ||
@@ -127,7 +131,7 @@ void AliasClasses::visit(const tj::Node *node, bool trustSchema) {
     }
     for (size_t j = 0; j < node->inputs().size(); ++j) {
       const Value *input = node->inputs()[j];
-      if (!mayHoldTensor(input->type()))
+      if (!shares(input))
         continue;
       bool share = all;
       if (!share && j < schema->arguments().size()) {

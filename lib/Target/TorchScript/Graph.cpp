@@ -55,6 +55,11 @@ public:
 
   void run() {
     collect(prepared.graph->block());
+    // A list that one of its readers may change is the same list for all.
+    for (tj::Node *node : reads)
+      if (!isOnlyRead(node->output()))
+        changed.insert({objects.at(node->input(0)).object.get(),
+                        node->s(c10::attr::name)});
     for (tj::Node *node : reads)
       specialize(node);
   }
@@ -128,7 +133,7 @@ private:
     if (written.count({owner.object.get(), name}) ||
         node->output()->uses().empty() ||
         !isLiteral(node->output()->type(), value) ||
-        (value.isList() && !isOnlyRead(node->output())))
+        (value.isList() && changed.count({owner.object.get(), name})))
       return;
     std::string path = owner.path.empty() ? name : owner.path + "." + name;
     for (const AssumedAttribute &assumption : given)
@@ -144,7 +149,8 @@ private:
   PreparedGraph &prepared;
   const std::vector<AssumedAttribute> &given;
   std::unordered_map<const tj::Value *, Owner> objects;
-  std::set<std::pair<const c10::ivalue::Object *, std::string>> written;
+  std::set<std::pair<const c10::ivalue::Object *, std::string>> written,
+      changed;
   std::vector<tj::Node *> reads;
   std::set<std::string> paths;
 };

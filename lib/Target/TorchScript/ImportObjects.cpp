@@ -71,7 +71,7 @@ void FunctionImporter::importGetAttr(Node *node) {
   if (!path.empty() && !written) {
     c10::IValue value = owner->value.toObject()->getAttr(name);
     attributes[output] = {value, path};
-    if (mayHoldTensor(output->type()) && !value.isModule())
+    if (isShared(output->type()) && !value.isModule())
       aliases.setForeign(output, "'" + path + "' of the module");
     if (value.isTensor() && value.toTensor().defined() &&
         value.toTensor().has_storage()) {
@@ -97,7 +97,7 @@ void FunctionImporter::importGetAttr(Node *node) {
   op->setAttr(KoilaDialect::kReadsAttr, builder.getUnitAttr());
   if (path.empty()) {
     uniteCarried(output, node->input());
-  } else if (mayHoldTensor(output->type())) {
+  } else if (isShared(output->type())) {
     aliases.setForeign(output, "'" + path + "' of the module");
     const TorchValue *&known = attributeValues[path];
     if (known)
@@ -152,7 +152,7 @@ Operation *FunctionImporter::importSpecial(Node *node) {
     if (!path) {
       seenWrites.push_back(node->input(0));
       uniteCarried(node->input(0), node->input(1));
-    } else if (mayHoldTensor(node->input(1)->type())) {
+    } else if (isShared(node->input(1)->type())) {
       // From here on the caller can see it.
       aliases.setForeign(node->input(1), "'" + *path + "' of the module");
       const TorchValue *&known = attributeValues[*path];

@@ -86,7 +86,7 @@ void FunctionImporter::importIf(Node *node) {
 
 void FunctionImporter::uniteCarried(const TorchValue *lhs,
                                     const TorchValue *rhs) {
-  if (mayHoldTensor(lhs->type()) || mayHoldTensor(rhs->type()))
+  if (isShared(lhs->type()) || isShared(rhs->type()))
     aliases.unite(lhs, rhs);
 }
 

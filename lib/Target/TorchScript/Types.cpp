@@ -143,3 +143,13 @@ bool ts::mayHoldTensor(const c10::TypePtr &type) {
       return true;
   return false;
 }
+
+bool ts::isShared(const c10::TypePtr &type) {
+  if (mayHoldTensor(type) || type->kind() == c10::TypeKind::ListType ||
+      type->kind() == c10::TypeKind::DictType)
+    return true;
+  for (const c10::TypePtr &inner : type->containedTypes())
+    if (isShared(inner))
+      return true;
+  return false;
+}

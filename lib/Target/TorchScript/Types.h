@@ -32,6 +32,8 @@ std::optional<int64_t> getScalarTypeCode(mlir::Type elementType);
 
 /// Whether a value of the type can be or contain a tensor.
 bool mayHoldTensor(const c10::TypePtr &type);
+/// As mayHoldTensor, or a list or dict of anything: what two names can be of.
+bool isShared(const c10::TypePtr &type);
 
 } // namespace koila::torchscript
 

@@ -127,6 +127,33 @@ class SeenBuffer(nn.Module):
         return x + self.calls
 
 
+class ChangedSizes(nn.Module):
+    """A list of numbers under two names, changed in a loop."""
+
+    def forward(self, x):
+        sizes: List[int] = [2, 8]
+        same = sizes
+        for i in range(2):
+            same[1] = 4
+            same = sizes
+        sizes[0] = -1
+        return x.reshape(sizes)
+
+
+class ChangedAttribute(nn.Module):
+    """A list of numbers of the module, which one of its readers changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.order = [0, 2, 1]
+
+    def forward(self, x):
+        self.order[1] = 1
+        self.order[2] = 0
+        self.order[0] = 2
+        return x.unsqueeze(1).permute(self.order)
+
+
 class BadState(nn.Module):
     """Runs code when it is loaded."""
 
@@ -171,6 +198,8 @@ def main():
     trace("seen_buffer", SeenBuffer())
     trace("seen_reread", SeenReread())
     trace("bad_dims", SeenDims())
+    script("changed_sizes", ChangedSizes())
+    script("changed_attribute", ChangedAttribute())
     script("bad_state", BadState())
 
 
