@@ -306,6 +306,42 @@ struct PeakMemoryAnalysis::Impl {
       run.inexact.try_emplace(&op, reason.str());
   }
 
+  /// Storages are decided for symbols of two or more. At one or none a view may
+  /// be possible where a copy was needed, or the reverse: then the figure is
+  /// not exact.
+  void checkStorage(Operation &op, Run &run) const {
+    auto rule = dyn_cast<MemoryRuleInterface>(op);
+    bool small = llvm::any_of(run.symbols, [](const auto &symbol) {
+      return symbol.getValue() < 2;
+    });
+    if (!rule || !small || !run.report)
+      return;
+    auto symbolic = [&](Value value) { return dims.lookup(value); };
+    auto concrete = [&](Value value) {
+      ValueInfo info = dims.lookup(value);
+      auto fix = [&](SmallVector<DimExpr> &exprs) {
+        for (DimExpr &expr : exprs)
+          if (auto number = evaluate(expr, run))
+            expr = DimExpr::constant(op.getContext(), *number);
+      };
+      if (info.tensor && info.tensor->dims)
+        fix(*info.tensor->dims);
+      if (info.tensor && info.tensor->strides)
+        fix(*info.tensor->strides);
+      return info;
+    };
+    StorageRule decided(&op, symbolic), here(&op, concrete);
+    rule.describeStorage(decided);
+    rule.describeStorage(here);
+    for (auto [lhs, rhs] :
+         llvm::zip_equal(decided.getResults(), here.getResults()))
+      if (lhs.kind != rhs.kind)
+        markInexact(op,
+                    "at this batch PyTorch takes a view where it copies at "
+                    "larger ones, or the reverse",
+                    run);
+  }
+
   void runOperation(Operation &op, Run &run) const {
     auto born = births.find(&op);
     if (born != births.end())
@@ -322,6 +358,7 @@ struct PeakMemoryAnalysis::Impl {
       }
     if (auto found = unmodelled.find(&op); found != unmodelled.end())
       markInexact(op, found->second, run);
+    checkStorage(op, run);
     int64_t transient = 0;
     if (auto rule = dyn_cast<MemoryRuleInterface>(op)) {
       auto lookup = [&](Value value) { return getConcrete(value, run); };
