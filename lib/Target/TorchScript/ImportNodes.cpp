@@ -678,5 +678,10 @@ void FunctionImporter::importNode(Node *node) {
     op = importOpaque(node);
   }
   markOrdered(node, op, write.any && !write.tied);
-  defineResults(node, op, write.tied ? write.tied : write.out);
+  defineResults(node, op, write.tied);
+  // Not from inside of a branch or loop: what comes after it is outside.
+  if (write.out)
+    for (const TorchValue *same : aliases.getIdentical(write.out))
+      if (same->node()->owningBlock() == node->owningBlock())
+        values[same] = op->getResult(0);
 }
