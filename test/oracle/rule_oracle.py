@@ -66,7 +66,7 @@ MLIR_TYPES = {
     torch.complex128: "complex<f64>"}
 # A type that an operator has no code for is no matter of shapes.
 NO_KERNEL = re.compile(
-    "not implemented for|not supported|should be of float|only supports? |"
+    "not[ ]implemented for|not supported|should be of float|only supports? |"
     "must not be a floating point|only implemented for|NotImplementedError|"
     "could not infer output dtype|expected scalar type|not yet supported|"
     "Unsupported dtype|does not support|is not supported|unsupported|"

@@ -309,7 +309,7 @@ def parse_arguments():
     parser.add_argument("--print", action="store_true",
                         help="print the programs of --only and their verdicts")
     arguments = parser.parse_args()
-    from generator import FEATURES
+    from expressions import FEATURES
     arguments.given_features = arguments.features is not None
     arguments.features = (tuple(arguments.features.split(","))
                           if arguments.features else FEATURES)

@@ -59,7 +59,7 @@ MLIR_TYPES = {"f32": "float32", "f64": "float64", "f16": "float16",
 TORCH_TO_MLIR = {name: short for short, name in MLIR_TYPES.items()}
 # A type that an operator has no code for is no matter of shapes: the program
 # raises the same error before and after.
-NO_KERNEL = re.compile("not implemented for|not supported|should be of float|"
+NO_KERNEL = re.compile("not[ ]implemented for|not supported|should be of float|"
                        "must not be a floating point|only supports? floating|"
                        "only implemented for|could not infer output dtype|"
                        "NotImplementedError")
