@@ -343,6 +343,31 @@ def call(module, specs, batch):
         return module(*inputs.make(specs, batch))
 
 
+def method_lines(module):
+    """Names and signatures, in the order of the archive."""
+    return [check_roundtrip.MANGLED.sub(
+        "", str(module._c._get_method(name).schema))
+            for name in module._c._method_names()]
+
+
+def compare_contents(file, written):
+    """None, or what the modules differ in before they are called."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            check_roundtrip.compare_lines(
+                "archives", check_roundtrip.archive_lines(file),
+                check_roundtrip.archive_lines(written))
+            one, other = torch.jit.load(file), torch.jit.load(written)
+            check_roundtrip.compare_lines(
+                "modules", check_roundtrip.module_lines(one),
+                check_roundtrip.module_lines(other))
+            check_roundtrip.compare_lines("methods", method_lines(one),
+                                          method_lines(other))
+    except SystemExit as difference:
+        return " ".join(str(difference).split())[:150]
+    return None
+
+
 def round_trip(tool, file, first_text, specs, batches):
     """None, or why what koila writes is not what it read."""
     written = first_text.with_suffix(".pt")
@@ -356,17 +381,9 @@ def round_trip(tool, file, first_text, specs, batches):
     if same_ir.lines(first_text) != same_ir.lines(text):
         return "the IR differs when the written file is read again"
     text.unlink()
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            check_roundtrip.compare_lines(
-                "archives", check_roundtrip.archive_lines(file),
-                check_roundtrip.archive_lines(written))
-            one, other = torch.jit.load(file), torch.jit.load(written)
-            check_roundtrip.compare_lines(
-                "modules", check_roundtrip.module_lines(one),
-                check_roundtrip.module_lines(other))
-    except SystemExit as difference:
-        return " ".join(str(difference).split())[:150]
+    if difference := compare_contents(file, written):
+        return difference
+    one, other = torch.jit.load(file), torch.jit.load(written)
     for batch in batches:
         before = call(one, specs, batch)
         difference = same_results(before, call(other, specs, batch))

@@ -12,8 +12,8 @@ import warnings
 import torch
 
 import inputs
-from evaluate import (BATCHES, REGIONS, Extents, Gap, base_name,
-                      check_extents, check_roundtrip, first_line, infer,
+from evaluate import (BATCHES, REGIONS, Extents, Gap, base_name, check_extents,
+                      check_roundtrip, compare_contents, first_line, infer,
                       is_container, koila_opt, opaque_operators, same_ir,
                       same_results, tensors_of, unknown_results,
                       without_machine)
@@ -131,31 +131,6 @@ def check_session(calls, options, methods):
 
 # ---------------------------------------------------------------------------
 # The round trip
-
-
-def method_lines(module):
-    """Names and signatures, in the order of the archive."""
-    return [check_roundtrip.MANGLED.sub(
-        "", str(module._c._get_method(name).schema))
-            for name in module._c._method_names()]
-
-
-def compare_contents(file, written):
-    """None, or what the modules differ in before they are called."""
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            check_roundtrip.compare_lines(
-                "archives", check_roundtrip.archive_lines(file),
-                check_roundtrip.archive_lines(written))
-            one, other = torch.jit.load(file), torch.jit.load(written)
-            check_roundtrip.compare_lines(
-                "modules", check_roundtrip.module_lines(one),
-                check_roundtrip.module_lines(other))
-            check_roundtrip.compare_lines("methods", method_lines(one),
-                                          method_lines(other))
-    except SystemExit as difference:
-        return " ".join(str(difference).split())[:150]
-    return None
 
 
 def round_trip(tool, file, method, text, options, methods, expected):

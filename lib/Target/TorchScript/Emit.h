@@ -70,7 +70,12 @@ private:
   void emitWhile(mlir::Operation *op);
   /// Names `values`, so that the compiler that reads the file back, which
   /// sorts variables by name, keeps their order.
-  void nameInOrder(llvm::ArrayRef<TorchValue *> values);
+  void nameInOrder(at::ArrayRef<TorchValue *> values);
+  /// A loop over `inputs` whose body has `carried` as what is carried; the
+  /// body is the caller's to fill.
+  torch::jit::Block *addLoop(mlir::Operation *op,
+                             llvm::ArrayRef<TorchValue *> inputs,
+                             mlir::ValueRange carried);
   c10::TypePtr getResultType(mlir::Operation *op, unsigned index,
                              TorchValue *fallback);
   bool emitArith(mlir::Operation *op);

@@ -19,7 +19,7 @@ using namespace koila::torchscript;
 namespace tj = torch::jit;
 namespace prim = c10::prim;
 
-void GraphEmitter::nameInOrder(llvm::ArrayRef<TorchValue *> values) {
+void GraphEmitter::nameInOrder(at::ArrayRef<TorchValue *> values) {
   // The compiler that reads the file back orders variables by name, "_100"
   // before "_99". Letters of one width, and no name twice: LibTorch would look
   // for a free one at length.
@@ -63,9 +63,25 @@ void GraphEmitter::emitIf(Operation *op) {
         getResultType(op, i, node->blocks()[0]->outputs()[i]));
     values[result] = node->outputs()[i];
   }
-  llvm::SmallVector<TorchValue *> outputs(node->outputs().begin(),
-                                          node->outputs().end());
-  nameInOrder(outputs);
+  nameInOrder(node->outputs());
+}
+
+tj::Block *GraphEmitter::addLoop(Operation *op,
+                                 llvm::ArrayRef<TorchValue *> inputs,
+                                 ValueRange carried) {
+  Node *node = insert(op, prim::Loop, inputs, op->getNumResults());
+  tj::Block *body = node->addBlock();
+  body->addInput("i")->setType(c10::IntType::get());
+  for (auto [i, argument] : llvm::enumerate(carried)) {
+    TorchValue *input = body->addInput();
+    input->setType(getResultType(op, i, inputs[i + 2]));
+    node->outputs()[i]->setType(input->type());
+    values[argument] = input;
+    values[op->getResult(i)] = node->outputs()[i];
+  }
+  nameInOrder(body->inputs().slice(1));
+  nameInOrder(node->outputs());
+  return body;
 }
 
 void GraphEmitter::emitFor(Operation *op) {
@@ -86,35 +102,18 @@ void GraphEmitter::emitFor(Operation *op) {
   llvm::SmallVector<TorchValue *> inputs = {trips, constant(true)};
   for (Value init : loop.getInitArgs())
     inputs.push_back(lookup(init, op));
-  Node *node = insert(op, prim::Loop, inputs, loop.getNumResults());
-  tj::Block *body = node->addBlock();
-  TorchValue *index = body->addInput("i");
-  index->setType(c10::IntType::get());
-  llvm::SmallVector<TorchValue *> carried, outputs;
-  for (auto [i, argument] : llvm::enumerate(loop.getRegionIterArgs())) {
-    carried.push_back(body->addInput());
-    carried.back()->setType(getResultType(op, i, inputs[i + 2]));
-    outputs.push_back(node->outputs()[i]);
-    values[argument] = carried.back();
-  }
-  nameInOrder(carried);
-  nameInOrder(outputs);
-  {
-    tj::WithInsertPoint guard(body);
-    if (stepConstant != 1)
-      index = call("aten::mul", {index, step});
-    if (lowerConstant != 0)
-      index = call("aten::add", {index, lower});
-    values[loop.getInductionVar()] = index;
-    llvm::SmallVector<TorchValue *> yielded = emitBlock(*loop.getBody());
-    body->registerOutput(constant(true));
-    for (TorchValue *value : yielded)
-      body->registerOutput(value);
-  }
-  for (auto [i, result] : llvm::enumerate(loop.getResults())) {
-    node->outputs()[i]->setType(body->inputs()[i + 1]->type());
-    values[result] = node->outputs()[i];
-  }
+  tj::Block *body = addLoop(op, inputs, loop.getRegionIterArgs());
+  TorchValue *index = body->inputs()[0];
+  tj::WithInsertPoint guard(body);
+  if (stepConstant != 1)
+    index = call("aten::mul", {index, step});
+  if (lowerConstant != 0)
+    index = call("aten::add", {index, lower});
+  values[loop.getInductionVar()] = index;
+  llvm::SmallVector<TorchValue *> yielded = emitBlock(*loop.getBody());
+  body->registerOutput(constant(true));
+  for (TorchValue *value : yielded)
+    body->registerOutput(value);
 }
 
 void GraphEmitter::emitWhile(Operation *op) {
@@ -133,25 +132,8 @@ void GraphEmitter::emitWhile(Operation *op) {
   llvm::SmallVector<TorchValue *> inputs = {
       integer(std::numeric_limits<int64_t>::max()), first.front()};
   llvm::append_range(inputs, llvm::ArrayRef(first).drop_front());
-  Node *node = insert(op, prim::Loop, inputs, loop.getNumResults());
-  tj::Block *body = node->addBlock();
-  body->addInput("i")->setType(c10::IntType::get());
-  llvm::SmallVector<TorchValue *> carried, outputs;
-  for (auto [i, argument] : llvm::enumerate(after.getArguments())) {
-    carried.push_back(body->addInput());
-    carried.back()->setType(getResultType(op, i, inputs[i + 2]));
-    outputs.push_back(node->outputs()[i]);
-    values[argument] = carried.back();
-  }
-  nameInOrder(carried);
-  nameInOrder(outputs);
-  {
-    tj::WithInsertPoint guard(body);
-    for (TorchValue *value : emitBefore(emitBlock(after)))
-      body->registerOutput(value);
-  }
-  for (auto [i, result] : llvm::enumerate(loop.getResults())) {
-    node->outputs()[i]->setType(body->inputs()[i + 1]->type());
-    values[result] = node->outputs()[i];
-  }
+  tj::Block *body = addLoop(op, inputs, after.getArguments());
+  tj::WithInsertPoint guard(body);
+  for (TorchValue *value : emitBefore(emitBlock(after)))
+    body->registerOutput(value);
 }

@@ -117,15 +117,18 @@ private:
   void importIf(Node *node);
   void importFor(Node *node);
   void importWhile(Node *node);
-  /// Imports the nodes of `block` at the end of `body` and returns what the
-  /// outputs from `first` on are, as `types`.
-  llvm::SmallVector<mlir::Value> importBlock(torch::jit::Block *block,
-                                             mlir::Block &body, size_t first,
-                                             mlir::TypeRange types);
-  /// Forgets what was built inside of the block that was imported last.
-  void leaveBlock();
+  /// Imports the nodes of `block` into `body`, which yields the outputs from
+  /// `first` on as `types`.
+  void importBlock(torch::jit::Block *block, mlir::Block &body, size_t first,
+                   mlir::TypeRange types);
+  /// Types and first values of what a loop carries.
+  void addCarried(Node *node, llvm::SmallVectorImpl<mlir::Type> &types,
+                  llvm::SmallVectorImpl<mlir::Value> &inits);
+  /// As importBlock, of a loop whose `body` has `carried` as arguments.
+  void importLoopBody(Node *node, mlir::Operation *loop, mlir::Block &body,
+                      mlir::ValueRange carried, size_t first,
+                      mlir::TypeRange types);
   void uniteCarried(const TorchValue *lhs, const TorchValue *rhs);
-  void uniteLoop(Node *node);
   mlir::Value getAs(const TorchValue *value, mlir::Type type);
   /// Caches of what is built at first need hold inside of a block only.
   struct Scope {

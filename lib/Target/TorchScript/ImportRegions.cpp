@@ -28,10 +28,8 @@ Value FunctionImporter::getAs(const TorchValue *value, Type type) {
   return UpcastOp::create(builder, location, type, found);
 }
 
-llvm::SmallVector<Value> FunctionImporter::importBlock(tj::Block *block,
-                                                       Block &body,
-                                                       size_t first,
-                                                       TypeRange types) {
+void FunctionImporter::importBlock(tj::Block *block, Block &body, size_t first,
+                                   TypeRange types) {
   Location outer = location;
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToEnd(&body);
@@ -47,10 +45,9 @@ llvm::SmallVector<Value> FunctionImporter::importBlock(tj::Block *block,
   for (auto [output, type] :
        llvm::zip_equal(block->outputs().slice(first), types))
     results.push_back(getAs(output, type));
-  return results;
-}
+  scf::YieldOp::create(builder, location, results);
 
-void FunctionImporter::leaveBlock() {
+  // What was built inside is not there outside.
   Scope scope = scopes.pop_back_val();
   for (const std::string &name : scope.reads)
     reads.erase(name);
@@ -70,14 +67,8 @@ void FunctionImporter::importIf(Node *node) {
   auto branch = scf::IfOp::create(builder, location, types, condition,
                                   /*addThenBlock=*/true, /*addElseBlock=*/true);
   for (auto [block, region] :
-       llvm::zip_equal(node->blocks(), branch->getRegions())) {
-    Block &body = region.front();
-    llvm::SmallVector<Value> yielded = importBlock(block, body, 0, types);
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToEnd(&body);
-    scf::YieldOp::create(builder, location, yielded);
-    leaveBlock();
-  }
+       llvm::zip_equal(node->blocks(), branch->getRegions()))
+    importBlock(block, region.front(), 0, types);
   for (size_t i = 0; i < node->outputs().size(); ++i)
     for (tj::Block *block : node->blocks())
       uniteCarried(node->outputs()[i], block->outputs()[i]);
@@ -90,82 +81,71 @@ void FunctionImporter::uniteCarried(const TorchValue *lhs,
     aliases.unite(lhs, rhs);
 }
 
-/// What a loop carries shares storage from one iteration to the next. Before
-/// the body is read: a write there must see it.
-void FunctionImporter::uniteLoop(Node *node) {
+void FunctionImporter::addCarried(Node *node,
+                                  llvm::SmallVectorImpl<Type> &types,
+                                  llvm::SmallVectorImpl<Value> &inits) {
   tj::Block *body = node->blocks()[0];
   for (size_t i = 0; i < node->outputs().size(); ++i) {
+    types.push_back(convertType(node->outputs()[i]->type(), context));
+    inits.push_back(getAs(node->inputs()[i + 2], types.back()));
+    // What is carried shares storage from one iteration to the next. Before
+    // the body is read: a write there must see it.
     uniteCarried(node->outputs()[i], node->inputs()[i + 2]);
     uniteCarried(node->outputs()[i], body->inputs()[i + 1]);
   }
 }
 
-void FunctionImporter::importFor(Node *node) {
+void FunctionImporter::importLoopBody(Node *node, Operation *loop, Block &body,
+                                      ValueRange carried, size_t first,
+                                      TypeRange types) {
   tj::Block *block = node->blocks()[0];
+  for (auto [input, argument] :
+       llvm::zip_equal(block->inputs().slice(1), carried))
+    values[input] = argument;
+  importBlock(block, body, first, types);
+  for (size_t i = 0; i < node->outputs().size(); ++i)
+    uniteCarried(node->outputs()[i], block->outputs()[i + 1]);
+  defineResults(node, loop, /*written=*/nullptr);
+}
+
+void FunctionImporter::importFor(Node *node) {
   llvm::SmallVector<Type> types;
   llvm::SmallVector<Value> inits;
-  for (size_t i = 0; i < node->outputs().size(); ++i) {
-    types.push_back(convertType(node->outputs()[i]->type(), context));
-    inits.push_back(getAs(node->inputs()[i + 2], types.back()));
-  }
+  addCarried(node, types, inits);
   Value trips = getValue(node->input(0));
   if (!trips.getType().isInteger(64))
     refuse(location, "the number of iterations of a loop is no int");
   Value zero = getConstantNumber(builder.getI64IntegerAttr(0));
   Value one = getConstantNumber(builder.getI64IntegerAttr(1));
-  uniteLoop(node);
   auto loop = scf::ForOp::create(builder, location, zero, trips, one, inits,
                                  [](OpBuilder &, Location, Value, ValueRange) {});
-  values[block->inputs()[0]] = loop.getInductionVar();
-  for (auto [input, argument] :
-       llvm::zip_equal(block->inputs().slice(1), loop.getRegionIterArgs()))
-    values[input] = argument;
-  llvm::SmallVector<Value> yielded =
-      importBlock(block, *loop.getBody(), 1, types);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToEnd(loop.getBody());
-  scf::YieldOp::create(builder, location, yielded);
-  leaveBlock();
-  for (size_t i = 0; i < node->outputs().size(); ++i)
-    uniteCarried(node->outputs()[i], block->outputs()[i + 1]);
-  builder.setInsertionPointAfter(loop);
-  defineResults(node, loop, /*written=*/nullptr);
+  values[node->blocks()[0]->inputs()[0]] = loop.getInductionVar();
+  importLoopBody(node, loop, *loop.getBody(), loop.getRegionIterArgs(), 1,
+                 types);
 }
 
 void FunctionImporter::importWhile(Node *node) {
-  tj::Block *block = node->blocks()[0];
-  if (!block->inputs()[0]->uses().empty())
+  if (!node->blocks()[0]->inputs()[0]->uses().empty())
     refuse(location, "a loop with a condition reads its index");
   llvm::SmallVector<Type> types{builder.getI1Type()};
   llvm::SmallVector<Value> inits{getValue(node->input(1))};
-  for (size_t i = 0; i < node->outputs().size(); ++i) {
-    types.push_back(convertType(node->outputs()[i]->type(), context));
-    inits.push_back(getAs(node->inputs()[i + 2], types.back()));
-  }
   if (!inits[0].getType().isInteger(1))
     refuse(location, "the condition of a loop is no bool");
-  uniteLoop(node);
+  addCarried(node, types, inits);
   llvm::SmallVector<Location> locations(types.size(), location);
   TypeRange carried = TypeRange(types).drop_front();
   auto loop = scf::WhileOp::create(builder, location, carried, inits);
-  OpBuilder::InsertionGuard guard(builder);
-  Block *before = builder.createBlock(&loop.getBefore(), {}, types, locations);
-  scf::ConditionOp::create(builder, location, before->getArgument(0),
-                           before->getArguments().drop_front());
-  Block *after =
-      builder.createBlock(&loop.getAfter(), {}, carried,
-                          llvm::ArrayRef(locations).drop_front());
-  for (auto [input, argument] :
-       llvm::zip_equal(block->inputs().slice(1), after->getArguments()))
-    values[input] = argument;
-  llvm::SmallVector<Value> yielded = importBlock(block, *after, 0, types);
-  builder.setInsertionPointToEnd(after);
-  scf::YieldOp::create(builder, location, yielded);
-  leaveBlock();
-  for (size_t i = 0; i < node->outputs().size(); ++i)
-    uniteCarried(node->outputs()[i], block->outputs()[i + 1]);
-  builder.setInsertionPointAfter(loop);
-  defineResults(node, loop, /*written=*/nullptr);
+  Block *after;
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    Block *before =
+        builder.createBlock(&loop.getBefore(), {}, types, locations);
+    scf::ConditionOp::create(builder, location, before->getArgument(0),
+                             before->getArguments().drop_front());
+    after = builder.createBlock(&loop.getAfter(), {}, carried,
+                                llvm::ArrayRef(locations).drop_front());
+  }
+  importLoopBody(node, loop, *after, after->getArguments(), 0, types);
 }
 
 bool FunctionImporter::importRegion(Node *node) {
