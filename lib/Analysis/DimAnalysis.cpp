@@ -133,16 +133,6 @@ static bool isNumber(Type type) {
   return type.isIntOrIndex() && !type.isInteger(1);
 }
 
-/// Lists, dicts and objects, whose contents may be others by the time an
-/// ordered operation reads them.
-static bool mayChange(Type type) {
-  if (auto optional = dyn_cast<OptionalType>(type))
-    return mayChange(optional.getValueType());
-  if (auto torch = dyn_cast<TorchType>(type))
-    return torch.getSpelling().contains('.');
-  return isa<koila::ListType, DictType>(type);
-}
-
 static ValueInfo toInfo(const DimState &state, Value value,
                         LocalSymbols &symbols) {
   ValueInfo info = state;
@@ -175,16 +165,15 @@ public:
   LogicalResult visitOperation(Operation *op,
                                ArrayRef<const DimLattice *> operands,
                                ArrayRef<DimLattice *> results) override {
+    // Stays at the bottom: whatever another branch gives the variable, it is.
+    if (isa<UninitializedOp>(op))
+      return success();
     auto rule = dyn_cast<ShapeRuleInterface>(op);
     auto opaque = dyn_cast<TorchOpaqueOp>(op);
     if (!rule && !opaque) {
       setAllToEntryStates(results);
       return success();
     }
-    // A variable that a branch which raises leaves without a value: whatever
-    // another branch gives it, it is.
-    if (opaque && opaque.getCallee() == "prim::Uninitialized")
-      return success();
     // Wait for all operands: a rule on a fact that is still to come would
     // report conflicts that are none.
     for (const DimLattice *operand : operands)
@@ -193,7 +182,7 @@ public:
     auto lookup = [&](Value value) {
       for (auto [operand, lattice] :
            llvm::zip_equal(op->getOperands(), operands))
-        if (operand == value && !(isOrdered(op) && mayChange(value.getType())))
+        if (operand == value && !(isOrdered(op) && isMutable(value.getType())))
           return toInfo(lattice->getValue(), value, symbols);
       return ValueInfo();
     };
@@ -272,7 +261,7 @@ public:
         if (auto flag =
                 dyn_cast_or_null<BoolAttr>(dims->getValue().literal))
           known = dataflow::ConstantValue(flag, op->getDialect());
-        else if (!dims->getValue().initialised && !isBottom(op))
+        else if (!dims->getValue().initialised && !isa<UninitializedOp>(op))
           continue;
       }
       propagateIfChanged(lattice, lattice->join(known));
@@ -284,12 +273,6 @@ public:
     propagateIfChanged(lattice,
                        lattice->join(
                            dataflow::ConstantValue::getUnknownConstant()));
-  }
-
-private:
-  static bool isBottom(Operation *op) {
-    auto opaque = dyn_cast<TorchOpaqueOp>(op);
-    return opaque && opaque.getCallee() == "prim::Uninitialized";
   }
 };
 

@@ -69,7 +69,11 @@ struct Run {
   bool stopped = false;
   int64_t transientAtStop = 0;
   llvm::MapVector<Operation *, TimelineEntry> timeline;
-  llvm::MapVector<Operation *, std::string> inexact;
+  struct Doubt {
+    std::string reason;
+    bool isBound;
+  };
+  llvm::MapVector<Operation *, Doubt> inexact;
 };
 } // namespace
 
@@ -143,13 +147,20 @@ struct PeakMemoryAnalysis::Impl {
       }
   }
 
+  static bool holdsTensors(Type type) {
+    return isa<TensorType>(type) || isMutable(type);
+  }
+
   /// What keeps tensors alive in a way that lifetimes do not show.
   void collectUnmodelled() {
     function->walk([&](Operation *op) {
       auto opaque = dyn_cast<TorchOpaqueOp>(op);
       bool changes = isOrderedWrite(op) && op->getNumOperands() > 0 &&
                      !isa<TensorType>(op->getOperand(0).getType());
-      if (changes || (opaque && opaque.getCallee() == "prim::SetAttr"))
+      // Objects may keep what they are given.
+      bool mayKeep = opaque && opaque.getEffects() == Effects::Unknown &&
+                     llvm::any_of(op->getOperandTypes(), holdsTensors);
+      if (changes || mayKeep)
         unmodelled.try_emplace(
             op, "what a list or object that changes keeps alive is not known");
     });
@@ -255,6 +266,7 @@ struct PeakMemoryAnalysis::Impl {
         return;
       strides.push_back(*value);
     }
+    tensor.strides = strides;
     tensor.contiguous = true;
     int64_t expected = 1;
     for (int64_t dim = static_cast<int64_t>(strides.size()) - 1; dim >= 0;
@@ -301,9 +313,15 @@ struct PeakMemoryAnalysis::Impl {
     }
   }
 
-  void markInexact(Operation &op, const Twine &reason, Run &run) const {
-    if (run.report)
-      run.inexact.try_emplace(&op, reason.str());
+  void markInexact(Operation &op, const Twine &reason, Run &run,
+                   bool isBound = false) const {
+    if (!run.report)
+      return;
+    Run::Doubt &doubt =
+        run.inexact.try_emplace(&op, Run::Doubt{reason.str(), isBound})
+            .first->second;
+    if (doubt.isBound && !isBound)
+      doubt = {reason.str(), isBound};
   }
 
   /// Storages are decided for symbols of two or more. At one or none a view may
@@ -366,7 +384,7 @@ struct PeakMemoryAnalysis::Impl {
       rule.describeWorkspace(workspace);
       transient = workspace.getTransient();
       if (!workspace.isExact() && run.missing.empty())
-        markInexact(op, workspace.getReason(), run);
+        markInexact(op, workspace.getReason(), run, workspace.isBounded());
     } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
       markInexact(op,
                   "koila has no memory rule for '" + getOperatorName(op) + "'",
@@ -623,7 +641,7 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
   for (auto &entry : run.inexact)
     report.inexact.push_back({getOperatorName(*entry.first),
                               getSourcePlace(entry.first->getLoc()),
-                              entry.second});
+                              entry.second.reason, entry.second.isBound});
   for (const auto &guess : storage.getGuesses())
     report.inexact.push_back({getOperatorName(*guess.first),
                               getSourcePlace(guess.first->getLoc()),

@@ -2,6 +2,7 @@
 
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Support/ByteSize.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -23,6 +24,12 @@ static Value toJSON(const SourcePlace &place) {
 template <typename T>
 static Value orNull(const std::optional<T> &value) {
   return value ? Value(*value) : Value(nullptr);
+}
+
+const Inexactness *PeakReport::getUnbounded() const {
+  auto found = llvm::find_if(
+      inexact, [](const Inexactness &entry) { return !entry.isBound; });
+  return found == inexact.end() ? nullptr : &*found;
 }
 
 Value PeakReport::toJSON() const {

@@ -33,16 +33,6 @@ struct ConstantModel
   }
 };
 
-struct LiteralModel
-    : ShapeRuleInterface::ExternalModel<LiteralModel, koila::ConstantOp> {
-  LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
-    ValueInfo info;
-    info.literal = cast<koila::ConstantOp>(op).getValue();
-    rule.setInfo(0, info);
-    return success();
-  }
-};
-
 /// `compute` of two known expressions.
 template <typename Derived, typename OpTy>
 struct BinaryModel : ShapeRuleInterface::ExternalModel<Derived, OpTy> {
@@ -277,7 +267,6 @@ struct InsertStorage
 
 void koila::attachExternalModels(MLIRContext *context) {
   arith::ConstantOp::attachInterface<ConstantModel>(*context);
-  koila::ConstantOp::attachInterface<LiteralModel>(*context);
   arith::CmpIOp::attachInterface<CmpModel>(*context);
   arith::SelectOp::attachInterface<SelectModel>(*context);
   arith::AddIOp::attachInterface<AddModel>(*context);

@@ -14,6 +14,14 @@ bool koila::isOrdered(Operation *op) {
   return isOrderedWrite(op) || op->hasAttr(KoilaDialect::kReadsAttr);
 }
 
+bool koila::isMutable(Type type) {
+  if (auto optional = dyn_cast<OptionalType>(type))
+    return isMutable(optional.getValueType());
+  if (auto torch = dyn_cast<TorchType>(type))
+    return torch.getSpelling().contains('.');
+  return isa<koila::ListType, DictType>(type);
+}
+
 void koila::detail::addOrderedEffects(Operation *op, EffectList &effects) {
   if (!isOrdered(op))
     return;

@@ -63,10 +63,13 @@ struct TimelineEntry {
   int64_t transientBytes = 0;
 };
 
+/// Why a figure may differ from the measured one.
 struct Inexactness {
   std::string op;
   SourcePlace place;
   std::string reason;
+  /// The figure may be too large, but never too small.
+  bool isBound = false;
 };
 
 struct Promise {
@@ -94,6 +97,8 @@ struct PeakReport {
   std::optional<Promise> promise;
   std::vector<Inexactness> inexact;
   bool exact() const { return inexact.empty() && peakBytes.has_value(); }
+  /// The first reason for which more than `peakBytes` may be needed.
+  const Inexactness *getUnbounded() const;
 
   /// The report of docs/Reports.md, schema 1.
   llvm::json::Value toJSON() const;

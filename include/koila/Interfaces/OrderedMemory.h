@@ -28,6 +28,10 @@ bool isOrdered(mlir::Operation *op);
 /// permission.
 bool isOrderedWrite(mlir::Operation *op);
 
+/// Whether values of `type` are lists, dicts or objects, whose contents may be
+/// others by the time that an ordered operation reads them.
+bool isMutable(mlir::Type type);
+
 namespace detail {
 using EffectList = llvm::SmallVectorImpl<
     mlir::SideEffects::EffectInstance<mlir::MemoryEffects::Effect>>;

@@ -467,6 +467,8 @@ bool GraphEmitter::emitContainer(Operation *op) {
                : prim::TupleUnpack;
   } else if (isa<UncheckedCastOp>(op)) {
     kind = prim::unchecked_cast;
+  } else if (isa<UninitializedOp>(op)) {
+    kind = prim::Uninitialized;
   } else if (auto element = dyn_cast<ElementOp>(op)) {
     kind = isa<koila::ListType, koila::DictType>(
                element.getContainer().getType())

@@ -171,6 +171,8 @@ bool FunctionImporter::isChanging(const TorchValue *value) const {
 }
 
 void FunctionImporter::markOrdered(Node *node, Operation *op, bool writes) {
+  if (isa<UninitializedOp>(op))
+    return;
   bool touches = orderAll;
   // A container of tensors that are written is itself no more than a value.
   if (isa<ConstructOp, ElementOp, UnpackOp, UncheckedCastOp>(op)) {
@@ -583,6 +585,9 @@ Operation *FunctionImporter::importContainer(Node *node) {
     return construct(node, Container::Tuple).getDefiningOp();
   if (kind == prim::DictConstruct)
     return construct(node, Container::Dict).getDefiningOp();
+  if (kind == prim::Uninitialized)
+    return UninitializedOp::create(
+        builder, location, convertType(node->output()->type(), context));
   if (kind == prim::unchecked_cast)
     return UncheckedCastOp::create(
         builder, location, convertType(node->output()->type(), context),

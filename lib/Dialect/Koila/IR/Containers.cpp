@@ -6,6 +6,13 @@
 using namespace mlir;
 using namespace koila;
 
+LogicalResult koila::ConstantOp::inferShapes(ShapeRule &rule) {
+  ValueInfo info;
+  info.literal = getValue();
+  rule.setInfo(0, info);
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // construct
 //===----------------------------------------------------------------------===//
@@ -178,3 +185,14 @@ void UncheckedCastOp::inferBatch(BatchRule &rule) {
 void UncheckedCastOp::describeStorage(StorageRule &rule) {
   rule.setAlias(0, getSource());
 }
+
+//===----------------------------------------------------------------------===//
+// uninitialized
+//===----------------------------------------------------------------------===//
+
+/// Nothing: the analyses leave the value as if it was never visited.
+LogicalResult UninitializedOp::inferShapes(ShapeRule &) { return success(); }
+void UninitializedOp::inferBatch(BatchRule &) {}
+
+/// It has no storage.
+void UninitializedOp::describeStorage(StorageRule &rule) { rule.setKeeps(0); }

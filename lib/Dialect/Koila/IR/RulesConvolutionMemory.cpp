@@ -113,9 +113,9 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
   Workspace workspace = convolutionWorkspace(shape, target);
   rule.setTransient(workspace.bytes);
   if (!workspace.exact)
-    rule.setInexact("the convolution's workspace is an upper bound for this "
-                    "case on '" +
-                    target.isa + "'");
+    rule.setBound("the convolution's workspace is an upper bound for this "
+                  "case on '" +
+                  target.isa + "'");
   else if (!input->contiguous && !input->channelsLast)
     rule.setInexact("the input of the convolution is not contiguous");
 }

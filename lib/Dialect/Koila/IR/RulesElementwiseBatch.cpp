@@ -157,8 +157,8 @@ void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
   if (scalar && differs) {
     // A constant of the program is copied once more than a tensor is.
     bytes += 8;
-    rule.setInexact("a 0-dim operand of another element type; the figure is "
-                    "an upper bound");
+    rule.setBound("a 0-dim operand of another element type; the figure is an "
+                  "upper bound");
   }
   rule.setTransient(bytes);
 }

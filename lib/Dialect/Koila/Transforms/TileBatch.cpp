@@ -99,19 +99,16 @@ static void attachLiveTensors(InFlightDiagnostic &error,
 /// A figure that misses bytes cannot carry a promise.
 static LogicalResult checkBounded(FunctionOpInterface function,
                                   const PeakReport &report) {
-  for (const Inexactness &entry : report.inexact) {
-    if (StringRef(entry.reason).contains("upper bound"))
-      continue;
-    InFlightDiagnostic error = function.emitError()
-                               << "a budget cannot be promised: memory of '"
-                               << entry.op << "' is not known exactly ("
-                               << entry.reason << ")";
-    if (entry.place.isKnown())
-      error << " at " << entry.place.file << ":" << entry.place.line;
-    error << "; give tile=N instead";
-    return failure();
-  }
-  return success();
+  const Inexactness *entry = report.getUnbounded();
+  if (!entry)
+    return success();
+  InFlightDiagnostic error = function.emitError()
+                             << "a budget cannot be promised: memory of '"
+                             << entry->op << "' is not known exactly ("
+                             << entry->reason << ")";
+  if (entry->place.isKnown())
+    error << " at " << entry->place.file << ":" << entry->place.line;
+  return error << "; give tile=N instead";
 }
 
 namespace {

@@ -127,7 +127,8 @@ def Koila_AssumeOp : Koila_Op<"assume", [
 // Containers
 //===----------------------------------------------------------------------===//
 
-def Koila_ConstantOp : Koila_Op<"constant", [Pure]> {
+def Koila_ConstantOp : Koila_Op<"constant", [
+    Pure, DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>]> {
   let summary = "a literal that is neither a number nor a tensor";
   let description = [{
     None (`unit`), a string, a device, or a list of literals.
@@ -228,6 +229,20 @@ def Koila_UncheckedCastOp : Koila_ContainerOp<"unchecked_cast"> {
   let arguments = (ins AnyType:$source);
   let results = (outs AnyType:$result);
   let assemblyFormat = "$source attr-dict `:` functional-type($source, $result)";
+}
+
+def Koila_UninitializedOp : Koila_ContainerOp<"uninitialized"> {
+  let summary = "what a variable holds where nothing reads it";
+  let description = [{
+    `prim::Uninitialized`: a branch that raises leaves the variables it would
+    have set with this. Where branches merge, the other one decides.
+
+    ```mlir
+    %0 = koila.uninitialized : tensor<*x!koila.any>
+    ```
+  }];
+  let results = (outs AnyType:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
 }
 
 //===----------------------------------------------------------------------===//
