@@ -316,6 +316,19 @@ int64_t ConcreteTensor::numBytes() const {
   return bytes;
 }
 
+std::optional<SmallVector<int64_t>> ConcreteTensor::getStrides() const {
+  if (!contiguous)
+    return strides;
+  SmallVector<int64_t> rowMajor(dims.size());
+  int64_t stride = 1;
+  for (size_t dim = dims.size(); dim-- > 0;) {
+    rowMajor[dim] = stride;
+    if (llvm::MulOverflow(stride, std::max<int64_t>(dims[dim], 1), stride))
+      return std::nullopt;
+  }
+  return rowMajor;
+}
+
 std::optional<ConcreteTensor> WorkspaceRule::tensor(Value value) const {
   if (!value)
     return std::nullopt;

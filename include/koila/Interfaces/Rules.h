@@ -267,10 +267,14 @@ struct ConcreteTensor {
   mlir::Type elementType;
   bool contiguous = true;
   bool channelsLast = false;
+  /// In elements, of a tensor that is not contiguous; none: unknown.
+  std::optional<llvm::SmallVector<int64_t>> strides = std::nullopt;
 
   int64_t numElements() const;
   /// Extent product times element size.
   int64_t numBytes() const;
+  /// `strides`, or those of a contiguous tensor.
+  std::optional<llvm::SmallVector<int64_t>> getStrides() const;
 };
 
 /// Bytes of one element; 0 for an unknown element type.
