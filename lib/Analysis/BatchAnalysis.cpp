@@ -77,6 +77,13 @@ public:
         return set(SmallVector<BatchFact>(results.size(), fact));
       all &= fact.isFree();
     }
+    // A list that changes: what is in it by now, its maker did not know.
+    if (isOrdered(op) && llvm::any_of(op->getOperandTypes(), isMutable))
+      return set(SmallVector<BatchFact>(
+          results.size(),
+          BatchFact::mixed("what is in a list or object that changes has no "
+                           "batch rule",
+                           op)));
     // What reads no batch has none; this holds for every operator, opaque
     // ones included.
     if (all)

@@ -1,12 +1,14 @@
 //===- DimAnalysis.cpp - Symbolic shapes of every value -------------------===//
 
 #include "koila/Analysis/DimAnalysis.h"
+#include "ContainerFlow.h"
 #include "koila/Analysis/OpaqueShapes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Analysis/DataFlow/ConstantPropagationAnalysis.h"
 #include "mlir/Analysis/DataFlow/DeadCodeAnalysis.h"
 #include "mlir/Analysis/DataFlow/SparseAnalysis.h"
 #include "mlir/Analysis/DataFlowFramework.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 
@@ -31,6 +33,59 @@ bool equal(const ValueInfo &lhs, const ValueInfo &rhs) {
   return true;
 }
 
+bool isNone(const ValueInfo &info) {
+  return isa_and_nonnull<UnitAttr>(info.literal);
+}
+
+ValueInfo maybeNone(ValueInfo info, MLIRContext *context) {
+  info.literal = DynamicAttr::get(context);
+  return info;
+}
+
+/// What two facts agree on. Dims that they do not agree on are null.
+ValueInfo join(const ValueInfo &lhs, const ValueInfo &rhs) {
+  // A tensor or None: of the tensor everything stays known.
+  if (isNone(lhs) && rhs.tensor)
+    return maybeNone(rhs, lhs.literal.getContext());
+  if (isNone(rhs) && lhs.tensor)
+    return maybeNone(lhs, rhs.literal.getContext());
+  ValueInfo result = lhs;
+  if (lhs.integer != rhs.integer)
+    result.integer = {};
+  if (lhs.literal != rhs.literal)
+    result.literal = isa_and_nonnull<DynamicAttr>(lhs.literal)   ? lhs.literal
+                     : isa_and_nonnull<DynamicAttr>(rhs.literal) ? rhs.literal
+                                                                 : Attribute();
+  if (lhs.list != rhs.list)
+    result.list.reset();
+  if (lhs.elements.size() != rhs.elements.size())
+    result.elements.clear();
+  else
+    for (auto [element, left, right] :
+         llvm::zip_equal(result.elements, lhs.elements, rhs.elements))
+      element = join(left, right);
+  if (!lhs.tensor || !rhs.tensor) {
+    result.tensor.reset();
+    return result;
+  }
+  TensorInfo &tensor = *result.tensor;
+  if (lhs.tensor->elementType != rhs.tensor->elementType)
+    tensor.elementType = {};
+  if (lhs.tensor->strides != rhs.tensor->strides)
+    tensor.strides.reset();
+  if (!lhs.tensor->hasRank() || !rhs.tensor->hasRank() ||
+      lhs.tensor->getRank() != rhs.tensor->getRank()) {
+    tensor.dims.reset();
+    tensor.strides.reset();
+    return result;
+  }
+  for (auto [dim, left, right] :
+       llvm::zip_equal(*tensor.dims, *lhs.tensor->dims, *rhs.tensor->dims))
+    if (left != right)
+      dim = DimExpr();
+  return result;
+}
+
 /// The lattice: uninitialised, then facts, then facts that joins took away.
 /// A null dim or a set `integerLost` is such a loss; the analysis spells it
 /// as a symbol of the value, which joins know nothing of.
@@ -48,52 +103,12 @@ struct DimState : ValueInfo {
       return rhs;
     if (!rhs.initialised || lhs == rhs)
       return lhs;
-    // A tensor or None: of the tensor everything stays known.
-    auto isNone = [](const DimState &state) {
-      return isa_and_nonnull<UnitAttr>(state.literal);
-    };
-    if (isNone(lhs) && rhs.tensor)
-      return maybeNone(rhs, lhs.literal.getContext());
-    if (isNone(rhs) && lhs.tensor)
-      return maybeNone(lhs, rhs.literal.getContext());
-    DimState result = lhs;
-    if (lhs.integerLost || rhs.integerLost || lhs.integer != rhs.integer) {
-      result.integer = {};
-      result.integerLost = true;
-    }
-    if (lhs.literal != rhs.literal)
-      result.literal = isa_and_nonnull<DynamicAttr>(lhs.literal)   ? lhs.literal
-                       : isa_and_nonnull<DynamicAttr>(rhs.literal) ? rhs.literal
-                                                                   : Attribute();
-    if (lhs.list != rhs.list)
-      result.list.reset();
-    if (!llvm::equal(lhs.elements, rhs.elements, equal))
-      result.elements.clear();
-    if (!lhs.tensor || !rhs.tensor) {
-      result.tensor.reset();
-      return result;
-    }
-    TensorInfo &tensor = *result.tensor;
-    if (lhs.tensor->elementType != rhs.tensor->elementType)
-      tensor.elementType = {};
-    if (lhs.tensor->strides != rhs.tensor->strides)
-      tensor.strides.reset();
-    if (!lhs.tensor->hasRank() || !rhs.tensor->hasRank() ||
-        lhs.tensor->getRank() != rhs.tensor->getRank()) {
-      tensor.dims.reset();
-      tensor.strides.reset();
-      return result;
-    }
-    for (auto [dim, left, right] :
-         llvm::zip_equal(*tensor.dims, *lhs.tensor->dims, *rhs.tensor->dims))
-      if (left != right)
-        dim = DimExpr();
+    DimState result;
+    result.initialised = true;
+    result.integerLost =
+        lhs.integerLost || rhs.integerLost || lhs.integer != rhs.integer;
+    static_cast<ValueInfo &>(result) = ::join(lhs, rhs);
     return result;
-  }
-
-  static DimState maybeNone(DimState state, MLIRContext *context) {
-    state.literal = DynamicAttr::get(context);
-    return state;
   }
 
   void print(raw_ostream &os) const {
@@ -116,21 +131,83 @@ public:
   using Lattice::Lattice;
 };
 
+/// What all elements agree on that are ever put into a container; of the value
+/// that stands for it (ContainerFlow).
+class ContentLattice : public dataflow::Lattice<DimState> {
+public:
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ContentLattice)
+  using Lattice::Lattice;
+};
+
 /// Gives values without a fact a symbol, in the order in which they are met.
 class LocalSymbols {
 public:
   std::string get(Value value) {
     auto [entry, isNew] = numbers.try_emplace(value, numbers.size());
+    if (isNew)
+      values.push_back(value);
     return "_" + std::to_string(entry->second);
+  }
+
+  /// Whether the symbol is the same number throughout a call: it is no value's
+  /// that a loop computes anew.
+  bool isSteady(StringRef name) const {
+    if (!name.consume_front("_") || name.starts_with("a"))
+      return true;
+    size_t number;
+    if (name.consumeInteger(10, number) || number >= values.size())
+      return false;
+    Value value = values[number];
+    Operation *op = value.getParentRegion()->getParentOp();
+    while (op && !isa<LoopLikeOpInterface>(op))
+      op = op->getParentOp();
+    return !op;
   }
 
 private:
   llvm::DenseMap<Value, size_t> numbers;
+  SmallVector<Value> values;
 };
 
 /// Integers that extents are made of; a bool is none.
 static bool isNumber(Type type) {
   return type.isIntOrIndex() && !type.isInteger(1);
+}
+
+/// Gives dims that joins took away, also of elements, a symbol of the value.
+static void nameDims(ValueInfo &info, Value value, const std::string &path,
+                     LocalSymbols &symbols) {
+  if (info.tensor && info.tensor->hasRank())
+    for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
+      if (!dim)
+        dim = DimExpr::symbol(value.getContext(),
+                              symbols.get(value) + path + "d" +
+                                  std::to_string(index));
+  for (auto [index, element] : llvm::enumerate(info.elements))
+    nameDims(element, value, path + "e" + std::to_string(index), symbols);
+}
+
+/// Forgets what holds for one turn of a loop only.
+static void keepSteady(ValueInfo &info, const LocalSymbols &symbols) {
+  auto keep = [&](DimExpr &expr) {
+    bool steady = true;
+    if (expr)
+      expr.forEachSymbol(
+          [&](StringRef name) { steady &= symbols.isSteady(name); });
+    if (!steady)
+      expr = {};
+    return steady;
+  };
+  keep(info.integer);
+  if (info.list)
+    llvm::for_each(*info.list, keep);
+  if (info.tensor && info.tensor->hasRank())
+    llvm::for_each(*info.tensor->dims, keep);
+  if (info.tensor && info.tensor->strides &&
+      !llvm::all_of(*info.tensor->strides, keep))
+    info.tensor->strides.reset();
+  for (ValueInfo &element : info.elements)
+    keepSteady(element, symbols);
 }
 
 static ValueInfo toInfo(const DimState &state, Value value,
@@ -139,24 +216,32 @@ static ValueInfo toInfo(const DimState &state, Value value,
   MLIRContext *context = value.getContext();
   if (!info.integer && isNumber(value.getType()))
     info.integer = DimExpr::symbol(context, symbols.get(value));
-  if (info.tensor && info.tensor->hasRank())
-    for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
-      if (!dim)
-        dim = DimExpr::symbol(context,
-                              symbols.get(value) + "d" + std::to_string(index));
+  nameDims(info, value, "", symbols);
   return info;
 }
 
 class DimPropagation
     : public dataflow::SparseForwardDataFlowAnalysis<DimLattice> {
 public:
+  /// What is known from the start: of values, and of containers.
+  struct Start {
+    llvm::DenseMap<Value, DimState> values, contents;
+    size_t size() const { return values.size() + contents.size(); }
+  };
+
   DimPropagation(DataFlowSolver &solver, LocalSymbols &symbols,
-                 const llvm::DenseMap<Value, DimState> &lost)
-      : SparseForwardDataFlowAnalysis(solver), symbols(symbols), lost(lost) {}
+                 const ContainerFlow &containers, const Start &start,
+                 llvm::DenseSet<Value> &awaited)
+      : SparseForwardDataFlowAnalysis(solver), symbols(symbols),
+        containers(containers), start(start), awaited(awaited) {}
 
   LogicalResult initialize(Operation *top) override {
-    for (const auto &[value, state] : lost) {
+    for (const auto &[value, state] : start.values) {
       DimLattice *lattice = getLatticeElement(value);
+      propagateIfChanged(lattice, lattice->join(state));
+    }
+    for (const auto &[container, state] : start.contents) {
+      auto *lattice = getOrCreate<ContentLattice>(container);
       propagateIfChanged(lattice, lattice->join(state));
     }
     return SparseForwardDataFlowAnalysis::initialize(top);
@@ -179,6 +264,7 @@ public:
     for (const DimLattice *operand : operands)
       if (!operand->getValue().initialised)
         return success();
+    putElements(op, operands);
     auto lookup = [&](Value value) {
       for (auto [operand, lattice] :
            llvm::zip_equal(op->getOperands(), operands))
@@ -190,8 +276,18 @@ public:
     // On the way to the fixed point facts can contradict each other that the
     // program does not: one operand may still be a constant that a loop is
     // about to lose. Errors are judged at the end.
+    bool waits = false;
+    auto lists = [&](Value value) -> std::optional<ListFact> {
+      Value container = containers.getContainer(value);
+      if (!container || !isa<koila::ListType>(value.getType()) ||
+          !lookup(value).elements.empty())
+        return std::nullopt;
+      const DimState &contents = getContents(container, op);
+      waits |= !contents.initialised;
+      return ListFact{contents, getLength(value, op)};
+    };
     if (opaque)
-      inferOpaqueShapes(opaque, shapes);
+      inferOpaqueShapes(opaque, shapes, lists);
     else if (failed(rule.inferShapes(shapes)))
       return success();
     for (auto [lattice, info, result] :
@@ -199,6 +295,16 @@ public:
       DimState state;
       state.initialised = true;
       static_cast<ValueInfo &>(state) = info;
+      Value source = containers.getSource(result);
+      if (source && saysNothing(info)) {
+        const DimState &contents = getContents(source, op);
+        waits |= !contents.initialised;
+        static_cast<ValueInfo &>(state) = contents;
+      }
+      if (waits)
+        return success();
+      if (Value container = containers.getMade(result))
+        putMade(container, info);
       // What no rule says, the type may.
       if (!state.tensor && isa<TensorType>(result.getType()))
         state.tensor = stated(result);
@@ -228,6 +334,114 @@ public:
   }
 
 private:
+  static bool saysNothing(const ValueInfo &info) {
+    return !info.tensor && !info.integer && !info.list && !info.literal &&
+           info.elements.empty();
+  }
+
+  /// Adds what `op` puts into containers to what is known of them.
+  void putElements(Operation *op, ArrayRef<const DimLattice *> operands) {
+    for (auto [element, container] : containers.getPuts(op)) {
+      DimState state;
+      state.initialised = true;
+      if (element) {
+        for (auto [operand, lattice] :
+             llvm::zip_equal(op->getOperands(), operands))
+          if (operand == element)
+            static_cast<ValueInfo &>(state) =
+                toInfo(lattice->getValue(), element, symbols);
+        keepSteady(state, symbols);
+      }
+      auto *lattice = getOrCreate<ContentLattice>(container);
+      propagateIfChanged(lattice, lattice->join(state));
+    }
+  }
+
+  /// Adds what an operation made a list with.
+  void putMade(Value container, const ValueInfo &list) {
+    DimState state;
+    if (list.elements.empty()) {
+      state.initialised = true;
+    } else {
+      for (const ValueInfo &element : list.elements) {
+        DimState next;
+        next.initialised = true;
+        static_cast<ValueInfo &>(next) = element;
+        state = DimState::join(state, next);
+      }
+      keepSteady(state, symbols);
+    }
+    auto *lattice = getOrCreate<ContentLattice>(container);
+    propagateIfChanged(lattice, lattice->join(state));
+  }
+
+  /// What is known of all elements; `op` is visited again when that changes.
+  const DimState &getContents(Value container, Operation *op) {
+    const auto *lattice =
+        getOrCreateFor<ContentLattice>(getProgramPointAfter(op), container);
+    if (!lattice->getValue().initialised)
+      awaited.insert(container);
+    return lattice->getValue();
+  }
+
+  /// How often the loop turns; null if unknown. `around` is the outermost loop
+  /// that must not have a say in it.
+  DimExpr getTrips(Operation *op, Operation *around, Operation *reader) {
+    auto loop = dyn_cast<LoopLikeOpInterface>(op);
+    auto lower = loop ? loop.getLoopLowerBounds() : std::nullopt;
+    auto upper = loop ? loop.getLoopUpperBounds() : std::nullopt;
+    auto step = loop ? loop.getLoopSteps() : std::nullopt;
+    if (!lower || !upper || !step || upper->size() != 1 ||
+        getConstantIntValue(lower->front()) != 0 ||
+        getConstantIntValue(step->front()) != 1)
+      return {};
+    auto bound = dyn_cast<Value>(upper->front());
+    if (!bound)
+      return {};
+    const DimLattice *lattice =
+        getOrCreateFor<DimLattice>(getProgramPointAfter(reader), bound);
+    DimExpr trips = toInfo(lattice->getValue(), bound, symbols).integer;
+    if (!trips)
+      return {};
+    if (auto number = trips.getConstant())
+      return DimExpr::constant(bound.getContext(), std::max<int64_t>(*number, 0));
+    bool outside = !around->isAncestor(bound.getParentBlock()->getParentOp());
+    return outside && isCount(trips) ? trips : DimExpr();
+  }
+
+  /// Whether the expression is surely not negative: it adds up extents.
+  static bool isCount(DimExpr expr) {
+    auto attr = expr.getAttr();
+    return llvm::none_of(attr.getCoefficients(),
+                         [](int64_t factor) { return factor < 0; }) &&
+           llvm::all_of(attr.getMonomials(), [](ArrayAttr monomial) {
+             return llvm::all_of(monomial, [](Attribute factor) {
+               auto name = dyn_cast<StringAttr>(factor);
+               return name && !name.getValue().starts_with("_");
+             });
+           });
+  }
+
+  DimExpr getLength(Value list, Operation *reader) {
+    auto length = containers.getLength(list, reader);
+    if (!length)
+      return {};
+    DimExpr sum = DimExpr::constant(list.getContext(), length->start);
+    for (Operation *growth : length->growths) {
+      Operation *around = length->block->findAncestorOpInBlock(*growth);
+      DimExpr times = DimExpr::constant(list.getContext(), 1);
+      for (Operation *op = growth; times && op != around;) {
+        op = op->getParentOp();
+        DimExpr trips = getTrips(op, around, reader);
+        times = trips ? times * trips : DimExpr();
+      }
+      if (!times)
+        return {};
+      sum = sum + times;
+    }
+    return sum;
+  }
+
   TensorInfo stated(Value value) {
     auto type = cast<TensorType>(value.getType());
     if (!type.hasRank() || type.hasStaticShape())
@@ -236,7 +450,10 @@ private:
   }
 
   LocalSymbols &symbols;
-  const llvm::DenseMap<Value, DimState> &lost;
+  const ContainerFlow &containers;
+  const Start &start;
+  /// Containers that something was taken from before anything was put there.
+  llvm::DenseSet<Value> &awaited;
 };
 
 /// What conditions are known to be, so that the branches not taken are dead.
@@ -276,12 +493,16 @@ public:
   }
 };
 
-/// Whether a join took something away, which has a symbol instead.
+/// Whether a join took an extent away, which has a symbol instead.
+bool hasLostDims(const ValueInfo &info) {
+  auto isLost = [](DimExpr dim) { return !dim; };
+  return (info.tensor && info.tensor->hasRank() &&
+          llvm::any_of(*info.tensor->dims, isLost)) ||
+         llvm::any_of(info.elements, hasLostDims);
+}
+
 bool hasLost(const DimState &state) {
-  if (state.integerLost && !state.integer)
-    return true;
-  return state.tensor && state.tensor->hasRank() &&
-         llvm::any_of(*state.tensor->dims, [](DimExpr dim) { return !dim; });
+  return (state.integerLost && !state.integer) || hasLostDims(state);
 }
 } // namespace
 
@@ -359,12 +580,14 @@ DimAnalysis::DimAnalysis(Operation *function) {
   // loses it at the join; what was computed from the constant by then would
   // lose its relation to the value. So the run is repeated with what was lost
   // known from the start, until nothing more is; each round adds a value.
-  llvm::DenseMap<Value, DimState> lost;
+  DimPropagation::Start start;
+  ContainerFlow containers(function);
   while (true) {
+    llvm::DenseSet<Value> awaited;
     DataFlowSolver solver;
     solver.load<dataflow::DeadCodeAnalysis>();
     solver.load<ConditionPropagation>();
-    solver.load<DimPropagation>(symbols, lost);
+    solver.load<DimPropagation>(symbols, containers, start, awaited);
     {
       MLIRContext *context = function->getContext();
       ScopedDiagnosticHandler silence(context,
@@ -380,13 +603,22 @@ DimAnalysis::DimAnalysis(Operation *function) {
         return;
       }
     }
-    size_t before = lost.size();
+    size_t before = start.size();
     forEachMerged(function, [&](Value value) {
       const auto *lattice = solver.lookupState<DimLattice>(value);
       if (lattice && hasLost(lattice->getValue()))
-        lost.try_emplace(value, lattice->getValue());
+        start.values.try_emplace(value, lattice->getValue());
     });
-    if (lost.size() != before)
+    for (Value container : containers.getContainers()) {
+      const auto *lattice = solver.lookupState<ContentLattice>(container);
+      DimState contents = lattice ? lattice->getValue() : DimState();
+      // Nothing is ever put there: what is made of it would never be known.
+      bool empty = !contents.initialised && awaited.contains(container);
+      contents.initialised = true;
+      if (empty || hasLost(contents))
+        start.contents.try_emplace(container, contents);
+    }
+    if (start.size() != before)
       continue;
     auto record = [&](Value value) {
       const auto *lattice = solver.lookupState<DimLattice>(value);

@@ -28,13 +28,44 @@ public:
   /// the element type, `{"list": [...]}`, `{"device": "cpu"}`, or
   /// `{"value": literal}`. The answer is an array with, per result,
   /// `{"dims", "dtype", "contiguous"}`, `{"value": literal, "structural": bool}`
-  /// (true if the sizes in the arguments do not matter), or null for what is
-  /// neither; none if there is no such kernel or it refuses the arguments.
+  /// (true if the sizes in the arguments do not matter), `{"list": [...]}` of
+  /// such, or null for what is none of these; none if there is no such kernel
+  /// or it refuses the arguments.
+  ///
+  /// Without `arguments` the answer says what an operator that is declared for
+  /// lists or dicts of anything does with what is in them (ElementFlow):
+  /// `arguments` and `results` with a role each, and `writes` and `grows`.
   virtual std::optional<std::string> run(llvm::StringRef request) const = 0;
 };
 
+/// An operator on lists or dicts of anything cannot look at what is in them:
+/// what comes out of it was among what went in.
+struct ElementFlow {
+  /// Other: elements inside of something else, a tuple for one.
+  enum class Role { None, Element, List, Dict, Other };
+  llvm::SmallVector<Role> arguments, results;
+  /// It changes an argument.
+  bool writes = false;
+  /// All that it changes is that the list in its first argument gets one
+  /// element more.
+  bool grows = false;
+};
+
+/// None if `op` is no such operator, or nobody knows.
+std::optional<ElementFlow> getElementFlow(TorchOpaqueOp op);
+
+/// What is known of a list whose elements are not known one by one.
+struct ListFact {
+  /// What all elements agree on.
+  ValueInfo element;
+  /// How many there are; null if unknown.
+  DimExpr length;
+};
+using ListLookup = llvm::function_ref<std::optional<ListFact>(mlir::Value)>;
+
 /// Sets the results of `op` that a source knows; the others stay unknown.
-void inferOpaqueShapes(TorchOpaqueOp op, ShapeRule &rule);
+/// `lists` knows of lists that change.
+void inferOpaqueShapes(TorchOpaqueOp op, ShapeRule &rule, ListLookup lists);
 
 } // namespace koila
 

@@ -340,6 +340,27 @@ static void store(const tj::Module &module, const tj::ExtraFilesMap &extraFiles,
   }
 }
 
+c10::IValue koila::torchscript::getAssumed(Attribute expected) {
+  if (auto flag = dyn_cast<BoolAttr>(expected))
+    return flag.getValue();
+  if (auto integer = dyn_cast<IntegerAttr>(expected))
+    return integer.getInt();
+  if (auto number = dyn_cast<FloatAttr>(expected))
+    return number.getValueAsDouble();
+  if (auto text = dyn_cast<StringAttr>(expected))
+    return text.str();
+  if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
+    return std::vector<int64_t>(integers.asArrayRef());
+  if (auto dict = dyn_cast<DictionaryAttr>(expected)) {
+    c10::impl::GenericDict entries(c10::AnyType::get(), c10::AnyType::get());
+    for (auto [key, value] : llvm::zip_equal(dict.getAs<ArrayAttr>("keys"),
+                                             dict.getAs<ArrayAttr>("values")))
+      entries.insert(getAssumed(key), getAssumed(value));
+    return entries;
+  }
+  return c10::IValue();
+}
+
 /// What import took attributes to be.
 static std::vector<AssumedAttribute>
 getAssumedAttributes(func::FuncOp function) {
@@ -347,19 +368,7 @@ getAssumedAttributes(func::FuncOp function) {
   for (auto op : function.getBody().front().getOps<AssumeOp>()) {
     if (op.getFact() != Fact::Attribute)
       continue;
-    c10::IValue value;
-    Attribute expected = op.getExpected();
-    if (auto flag = dyn_cast<BoolAttr>(expected))
-      value = flag.getValue();
-    else if (auto integer = dyn_cast<IntegerAttr>(expected))
-      value = integer.getInt();
-    else if (auto number = dyn_cast<FloatAttr>(expected))
-      value = number.getValueAsDouble();
-    else if (auto text = dyn_cast<StringAttr>(expected))
-      value = text.str();
-    else if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
-      value = std::vector<int64_t>(integers.asArrayRef());
-    assumed.push_back({op.getPath()->str(), value});
+    assumed.push_back({op.getPath()->str(), getAssumed(op.getExpected())});
   }
   return assumed;
 }

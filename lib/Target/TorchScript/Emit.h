@@ -20,6 +20,9 @@ struct EmitOptions {
 void emitModule(mlir::ModuleOp module, const EmitOptions &options,
                 const OperatorTable &operators);
 
+/// The value that a literal of an assumption stands for.
+c10::IValue getAssumed(mlir::Attribute expected);
+
 /// Builds the TorchScript graph of a function body.
 class GraphEmitter {
 public:

@@ -52,6 +52,7 @@ private:
   /// As emitFacts, of the attributes first: reading them cannot fail.
   TorchValue *emitAllFacts(bool withGrad);
   TorchValue *emitLiteralCondition(TorchValue *value, Attribute expected);
+  TorchValue *emitDictCondition(TorchValue *dict, DictionaryAttr expected);
   void warn(TorchValue *text);
   TorchValue *getSize(AssumeOp fact) {
     return emitter.call("aten::size", {emitter.lookup(getArgument(fact), fact),
@@ -311,8 +312,33 @@ tj::Value *GuardEmitter::emitLiteralCondition(TorchValue *value,
   if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
     return emitter.call("aten::eq",
                         {value, emitter.integerList(integers.asArrayRef())});
+  if (auto dict = dyn_cast<DictionaryAttr>(expected))
+    return emitDictCondition(value, dict);
   return emitter.call("aten::eq",
                       {value, text(cast<StringAttr>(expected).getValue())});
+}
+
+/// TorchScript compares no dicts.
+tj::Value *GuardEmitter::emitDictCondition(TorchValue *dict,
+                                           DictionaryAttr expected) {
+  auto keys = expected.getAs<ArrayAttr>("keys");
+  TorchValue *all = emitter.call(
+      "aten::eq",
+      {emitter.call("aten::len", dict), emitter.integer(keys.size())});
+  for (auto [key, value] :
+       llvm::zip_equal(keys, expected.getAs<ArrayAttr>("values"))) {
+    TorchValue *at = emitter.constant(getAssumed(key));
+    auto isSame = [&] {
+      return emitLiteralCondition(emitter.call("aten::__getitem__", {dict, at}),
+                                  value);
+    };
+    TorchValue *same =
+        emitIf(emitter.call("aten::__contains__", {dict, at}),
+               c10::BoolType::get(), isSame,
+               [&] { return emitter.constant(false); });
+    all = emitter.call("aten::__and__", {all, same});
+  }
+  return all;
 }
 
 tj::Value *GuardEmitter::emitAllFacts(bool withGrad) {

@@ -108,6 +108,11 @@ private:
       return value.isNone();
     case c10::TypeKind::ListType:
       return value.isIntList();
+    case c10::TypeKind::DictType:
+      return llvm::all_of(value.toGenericDict(), [&](const auto &entry) {
+        return isLiteral(type->containedType(0), entry.key()) &&
+               isLiteral(type->containedType(1), entry.value());
+      });
     default:
       return false;
     }
@@ -117,11 +122,17 @@ private:
   static bool isOnlyRead(const tj::Value *list) {
     return llvm::all_of(list->uses(), [](const tj::Use &use) {
       const c10::FunctionSchema *schema = use.user->maybeSchema();
-      return schema && !schema->is_vararg() &&
-             use.offset < schema->arguments().size() &&
-             !schema->arguments()[use.offset].alias_info() &&
+      if (!schema || schema->is_vararg() ||
+          use.offset >= schema->arguments().size())
+        return false;
+      const c10::AliasInfo *alias = schema->arguments()[use.offset].alias_info();
+      return (!alias || (!alias->isWrite() && !alias->isWildcardAfter())) &&
              llvm::none_of(use.user->outputs(), [](const tj::Value *output) {
-               return output->type()->kind() == c10::TypeKind::ListType;
+               auto list = output->type()->cast<c10::ListType>();
+               return output->type()->kind() == c10::TypeKind::AnyType ||
+                      output->type()->kind() == c10::TypeKind::DictType ||
+                      (list && list->getElementType()->kind() !=
+                                   c10::TypeKind::TensorType);
              });
     });
   }
@@ -133,12 +144,19 @@ private:
     if (written.count({owner.object.get(), name}) ||
         node->output()->uses().empty() ||
         !isLiteral(node->output()->type(), value) ||
-        (value.isList() && changed.count({owner.object.get(), name})))
+        ((value.isList() || value.isGenericDict()) &&
+         changed.count({owner.object.get(), name})))
       return;
     std::string path = owner.path.empty() ? name : owner.path + "." + name;
     for (const AssumedAttribute &assumption : given)
       if (assumption.path == path)
         value = assumption.value;
+    if (value.isGenericDict()) {
+      // No constant of a program is a dict.
+      if (foldReaders(node->output(), value) && paths.insert(path).second)
+        prepared.assumed.push_back({path, value});
+      return;
+    }
     tj::WithInsertPoint guard(node);
     tj::Value *literal = prepared.graph->insertConstant(value);
     node->output()->replaceAllUsesWith(literal);
@@ -177,12 +195,14 @@ PreparedGraph koila::torchscript::prepareGraph(
   } while (true);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);
-  unfoldLists(*prepared.graph);
-  // A branch that is gone may have been all that stood between a test for
-  // None and what it tests.
-  if (!prepared.assumed.empty())
-    tj::PeepholeOptimize(prepared.graph, /*addmm_fusion_enabled=*/false);
-  cleanUpGraph(prepared.graph);
+  do {
+    // A branch that is gone may have been all that stood between a test for
+    // None and what it tests.
+    if (!prepared.assumed.empty())
+      tj::PeepholeOptimize(prepared.graph, /*addmm_fusion_enabled=*/false);
+    cleanUpGraph(prepared.graph);
+    // What a dict is known to have may decide further branches.
+  } while (unfoldContainers(*prepared.graph));
   collectNodes(prepared.graph->block(), prepared.nodes);
   return prepared;
 }

@@ -41,8 +41,14 @@ PreparedGraph prepareGraph(const torch::jit::Module &module,
 /// The clean-up that LibTorch runs at load.
 void cleanUpGraph(std::shared_ptr<torch::jit::Graph> &graph);
 
-/// Gives each reader of a list that grows step by step a list of its own.
-void unfoldLists(torch::jit::Graph &graph);
+/// Gives each reader of a list or dict that is filled step by step one of its
+/// own. Whether there was any.
+bool unfoldContainers(torch::jit::Graph &graph);
+
+/// Makes literals of what is asked of `dict`, which holds numbers and texts and
+/// which nobody changes: what is at a key, and whether there is one. Whether
+/// there was any.
+bool foldReaders(torch::jit::Value *dict, const c10::IValue &value);
 
 /// A text that is equal for graphs which do the same in the same order. Names,
 /// ranges, and the places of constants and attribute reads do not count: the

@@ -57,6 +57,18 @@ Attribute FunctionImporter::getAttr(const c10::IValue &value) const {
     }
     return attrs.getArrayAttr(elements);
   }
+  if (value.isGenericDict()) {
+    llvm::SmallVector<Attribute> keys, values;
+    for (const auto &entry : value.toGenericDict()) {
+      keys.push_back(getAttr(entry.key()));
+      values.push_back(getAttr(entry.value()));
+      if (!keys.back() || !values.back())
+        return {};
+    }
+    return attrs.getDictionaryAttr(
+        {attrs.getNamedAttr("keys", attrs.getArrayAttr(keys)),
+         attrs.getNamedAttr("values", attrs.getArrayAttr(values))});
+  }
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 #include <ATen/ATen.h>
+#include <cmath>
 #include <torch/csrc/jit/runtime/operator.h>
 
 using namespace koila::torchscript;
@@ -85,6 +86,16 @@ static json::Value encode(const c10::IValue &value, bool structural) {
     return literal(value.toStringRef());
   if (value.isNone())
     return literal(nullptr);
+  // JSON has no infinity.
+  if (value.isDouble() && std::isfinite(value.toDouble()))
+    return json::Object{{"float", value.toDouble()},
+                        {"structural", structural}};
+  if (value.isList()) {
+    json::Array elements;
+    for (const c10::IValue &element : value.toListRef())
+      elements.push_back(encode(element, structural));
+    return json::Object{{"list", std::move(elements)}};
+  }
   if (!value.isTensor() || !value.toTensor().defined())
     return nullptr;
   const at::Tensor &tensor = value.toTensor();
@@ -125,7 +136,7 @@ static bool isStructural(const c10::FunctionSchema &schema,
          !(schema.name() == "aten::len" && takes("tensor"));
 }
 
-/// Operators that give tensors, and those on numbers and texts.
+/// Operators that give tensors or lists, and those on numbers and texts.
 static bool mayRun(const c10::FunctionSchema &schema,
                    const json::Array &arguments) {
   if (schema.is_mutable() || schema.returns().empty())
@@ -143,6 +154,61 @@ static bool mayRun(const c10::FunctionSchema &schema,
          });
 }
 
+/// Operators on numbers and texts are TorchScript's own.
+static std::shared_ptr<tj::Operator> findOperator(llvm::StringRef callee) {
+  for (const auto &candidate : tj::getAllOperatorsFor(
+           c10::Symbol::fromQualString(callee.split('.').first.str())))
+    if (getQualifiedName(candidate->schema()) == callee)
+      return candidate;
+  return nullptr;
+}
+
+/// What a value of that type is to an operator that is declared for any type.
+static llvm::StringRef getRole(const c10::TypePtr &type) {
+  auto isVariable = [](const c10::TypePtr &type) {
+    return type->kind() == c10::TypeKind::VarType;
+  };
+  if (!type->hasFreeVariables())
+    return "none";
+  if (isVariable(type))
+    return "element";
+  if (type->kind() == c10::TypeKind::ListType &&
+      isVariable(type->containedType(0)))
+    return "list";
+  if (type->kind() == c10::TypeKind::DictType &&
+      !type->containedType(0)->hasFreeVariables() &&
+      isVariable(type->containedType(1)))
+    return "dict";
+  return "other";
+}
+
+/// Answers a request for what an operator does with elements.
+static std::optional<json::Object>
+describe(const c10::FunctionSchema &schema) {
+  auto getRoles = [](const std::vector<c10::Argument> &declared) {
+    json::Array roles;
+    for (const c10::Argument &argument : declared)
+      roles.push_back(getRole(argument.type()));
+    return roles;
+  };
+  bool generic =
+      llvm::any_of(schema.arguments(), [](const c10::Argument &argument) {
+        return argument.type()->hasFreeVariables();
+      });
+  if (!generic || schema.is_vararg() || schema.is_varret())
+    return std::nullopt;
+  return json::Object{{"arguments", getRoles(schema.arguments())},
+                      {"results", getRoles(schema.returns())},
+                      {"writes", schema.is_mutable()},
+                      {"grows", schema.name() == "aten::append"}};
+}
+
+static std::string print(json::Value value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << value;
+  return text;
+}
+
 std::optional<std::string>
 koila::torchscript::runMeta(llvm::StringRef request) {
   auto parsed = json::parse(request);
@@ -152,18 +218,14 @@ koila::torchscript::runMeta(llvm::StringRef request) {
   }
   const json::Object *object = parsed->getAsObject();
   auto callee = object ? object->getString("callee") : std::nullopt;
-  const json::Array *arguments =
-      object ? object->getArray("arguments") : nullptr;
-  if (!callee || !arguments)
-    return std::nullopt;
-  // Operators on numbers and texts are TorchScript's own.
-  std::shared_ptr<tj::Operator> found;
-  for (const auto &candidate : tj::getAllOperatorsFor(
-           c10::Symbol::fromQualString(callee->split('.').first.str())))
-    if (getQualifiedName(candidate->schema()) == *callee)
-      found = candidate;
+  std::shared_ptr<tj::Operator> found = callee ? findOperator(*callee) : nullptr;
   if (!found)
     return std::nullopt;
+  const json::Array *arguments = object->getArray("arguments");
+  if (!arguments) {
+    auto answer = describe(found->schema());
+    return answer ? std::optional(print(std::move(*answer))) : std::nullopt;
+  }
   const c10::FunctionSchema &schema = found->schema();
   bool structural = isStructural(schema, *arguments);
   if (schema.is_vararg() || schema.arguments().size() != arguments->size() ||
@@ -186,7 +248,5 @@ koila::torchscript::runMeta(llvm::StringRef request) {
   json::Array results;
   for (const c10::IValue &value : stack)
     results.push_back(encode(value, structural));
-  std::string text;
-  llvm::raw_string_ostream(text) << json::Value(std::move(results));
-  return text;
+  return print(std::move(results));
 }

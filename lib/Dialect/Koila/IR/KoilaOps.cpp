@@ -120,6 +120,19 @@ void RefineOp::describeStorage(StorageRule &rule) {
 // Assumptions
 //===----------------------------------------------------------------------===//
 
+/// What can be compared with a literal at entry. A dict has its keys and its
+/// values.
+static bool isLiteral(Attribute attr) {
+  if (auto dict = dyn_cast<DictionaryAttr>(attr)) {
+    auto keys = dict.getAs<ArrayAttr>("keys");
+    auto values = dict.getAs<ArrayAttr>("values");
+    return keys && values && keys.size() == values.size() &&
+           llvm::all_of(keys, isLiteral) && llvm::all_of(values, isLiteral);
+  }
+  return isa<UnitAttr, BoolAttr, IntegerAttr, FloatAttr, StringAttr,
+             DenseI64ArrayAttr>(attr);
+}
+
 LogicalResult AssumeOp::verify() {
   bool speaksOfAttribute = getFact() == Fact::Attribute;
   bool speaksOfValue = getFact() != Fact::Training && !speaksOfAttribute;
@@ -156,8 +169,7 @@ LogicalResult AssumeOp::verify() {
     break;
   case Fact::Attribute:
   case Fact::Value:
-    fits = isa<UnitAttr, BoolAttr, IntegerAttr, FloatAttr, StringAttr,
-               DenseI64ArrayAttr>(expected);
+    fits = isLiteral(expected);
     break;
   }
   if (!fits)

@@ -1,0 +1,23 @@
+//===- MovedElements.h - Operators on lists of anything ---------*- C++ -*-===//
+
+#ifndef KOILA_LIB_ANALYSIS_MOVEDELEMENTS_H
+#define KOILA_LIB_ANALYSIS_MOVEDELEMENTS_H
+
+#include "koila/Analysis/OpaqueShapes.h"
+#include "mlir/IR/Attributes.h"
+#include "llvm/Support/JSON.h"
+
+namespace koila::detail {
+
+/// An argument of a request to OpaqueShapeSource; none if `literal` cannot be
+/// one.
+std::optional<llvm::json::Value> encodeLiteral(mlir::Attribute literal);
+
+/// If `op` is an operator on lists of anything whose elements and numbers are
+/// known, sets what its results hold and returns true.
+bool inferMovedElements(TorchOpaqueOp op, ShapeRule &rule,
+                        const OpaqueShapeSource &source);
+
+} // namespace koila::detail
+
+#endif // KOILA_LIB_ANALYSIS_MOVEDELEMENTS_H

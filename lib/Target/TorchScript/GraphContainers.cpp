@@ -1,0 +1,327 @@
+//===- GraphContainers.cpp - Containers that are filled step by step ------===//
+//
+// `features.append(x)` followed by `torch.cat(features)`, or `out["aux"] = x`
+// before `return out`: a list or dict that is changed only in the block that
+// made it, in ways that say what is in it. Each reader gets a container of what
+// is in it by then, so that nothing is written any more, and shapes follow.
+// (LibTorch's RemoveListMutation stops at the first reader.)
+//
+//===----------------------------------------------------------------------===//
+
+#include "Graph.h"
+#include "llvm/ADT/STLExtras.h"
+#include <torch/csrc/jit/ir/constants.h>
+
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+namespace prim = c10::prim;
+namespace aten = c10::aten;
+
+static bool isDict(const tj::Value *value) {
+  return value->type()->kind() == c10::TypeKind::DictType;
+}
+
+namespace {
+/// What is in a list, or in a dict, at one place of the program.
+class Contents {
+public:
+  /// What the node that makes the container puts there.
+  bool start(tj::Node *construct) {
+    bool paired = isDict(construct->output());
+    for (size_t i = 0; i < construct->inputs().size(); i += paired ? 2 : 1)
+      if (paired)
+        set(construct->input(i), construct->input(i + 1));
+      else
+        values.push_back(construct->input(i));
+    return known;
+  }
+
+  /// What a write makes of it; false if nobody knows.
+  bool apply(tj::Node *write) {
+    if (write->kind() == aten::append)
+      values.push_back(write->input(1));
+    else
+      set(write->input(1), write->input(2), isDict(write->input(0)));
+    return known;
+  }
+
+  /// The value that a reader gets; null if it is none of these.
+  tj::Value *read(tj::Node *reader) const {
+    tj::Graph &graph = *reader->owningGraph();
+    if (reader->kind() == aten::len)
+      return graph.insertConstant(static_cast<int64_t>(values.size()));
+    // Lists say what they hold themselves.
+    if (!isDict(reader->input(0)) || reader->inputs().size() != 2)
+      return nullptr;
+    std::optional<c10::IValue> key = tj::toIValue(reader->input(1));
+    if (!key)
+      return nullptr;
+    auto place = find(*key);
+    if (reader->kind() == aten::__contains__)
+      return graph.insertConstant(place.has_value());
+    if (reader->kind() != aten::__getitem__ || !place ||
+        *values[*place]->type() != *reader->output()->type())
+      return nullptr;
+    return values[*place];
+  }
+
+  /// A new container of it, at the graph's insertion point.
+  tj::Value *build(tj::Node *construct) const {
+    tj::Graph *graph = construct->owningGraph();
+    c10::TypePtr type = construct->output()->type();
+    tj::Node *made =
+        isDict(construct->output())
+            ? graph->createDict(type->containedType(0), type->containedType(1),
+                                keys, values)
+            : graph->createList(type->containedType(0), values);
+    made->output()->setType(type);
+    made->setSourceRange(construct->sourceRange());
+    return graph->insertNode(made)->output();
+  }
+
+private:
+  std::optional<size_t> find(const c10::IValue &key) const {
+    for (auto [index, candidate] : llvm::enumerate(keys))
+      if (*tj::toIValue(candidate) == key)
+        return index;
+    return std::nullopt;
+  }
+
+  void set(tj::Value *at, tj::Value *value, bool paired = true) {
+    std::optional<c10::IValue> key = tj::toIValue(at);
+    // Tensors are keys by what they are, not by what is in them.
+    known &= key && !key->isTensor();
+    if (!known)
+      return;
+    if (!paired) {
+      int64_t size = values.size(), index = key->toInt();
+      // Out of range, the program raises.
+      known &= -size <= index && index < size;
+      if (known)
+        values[index < 0 ? index + size : index] = value;
+      return;
+    }
+    if (auto place = find(*key)) {
+      values[*place] = value;
+      return;
+    }
+    keys.push_back(at);
+    values.push_back(value);
+  }
+
+  /// Constants; empty for a list.
+  std::vector<tj::Value *> keys;
+  std::vector<tj::Value *> values;
+  bool known = true;
+};
+
+class ContainerUnfolder {
+public:
+  ContainerUnfolder(tj::Node *construct)
+      : construct(construct), block(construct->owningBlock()) {}
+
+  /// Whether it changed the graph.
+  bool run() {
+    if (!collect(construct->output()) || writes.empty() || !mayEscape() ||
+        !isKnown())
+      return false;
+    rewrite();
+    return true;
+  }
+
+private:
+  /// The node of `block` that the use is in; null for its end.
+  tj::Node *getPlace(const tj::Use &use) const {
+    tj::Node *node = use.user;
+    while (node->owningBlock() != block)
+      node = node->owningBlock()->owningNode();
+    return node->kind() == prim::Return ? nullptr : node;
+  }
+
+  bool isWrite(const tj::Use &use) const {
+    return use.offset == 0 && use.user->owningBlock() == block &&
+           (use.user->kind() == aten::append ||
+            use.user->kind() == aten::_set_item);
+  }
+
+  /// Whether the use takes elements or numbers, so that a container with the
+  /// same in it would do.
+  static bool isRead(const tj::Use &use) {
+    const tj::Node *user = use.user;
+    const c10::FunctionSchema *schema = user->maybeSchema();
+    if (!schema || schema->is_vararg() ||
+        use.offset >= schema->arguments().size() ||
+        user->kind() == aten::__is__ || user->kind() == aten::__isnot__)
+      return false;
+    // It becomes an element of another one.
+    const c10::AliasInfo *alias = schema->arguments()[use.offset].alias_info();
+    if (alias && alias->isWildcardAfter())
+      return false;
+    const tj::Value *container = user->input(use.offset);
+    return llvm::none_of(user->outputs(), [&](const tj::Value *output) {
+      return *output->type() == *container->type() ||
+             output->type()->kind() == c10::TypeKind::AnyType;
+    });
+  }
+
+  /// Whether a container is changed by what the schema says of the argument.
+  static bool isChangedBy(const tj::Use &use) {
+    const c10::FunctionSchema *schema = use.user->maybeSchema();
+    if (!schema || use.offset >= schema->arguments().size())
+      return false;
+    const c10::AliasInfo *alias = schema->arguments()[use.offset].alias_info();
+    return alias && alias->isWrite();
+  }
+
+  /// Sorts the uses of the container; false if one changes it otherwise.
+  bool collect(tj::Value *container) {
+    for (const tj::Use &use : container->uses()) {
+      if (isWrite(use)) {
+        writes.push_back(use.user);
+        // A write to a list returns it.
+        for (tj::Value *output : use.user->outputs())
+          if (!collect(output))
+            return false;
+        continue;
+      }
+      if (isChangedBy(use))
+        return false;
+      (isRead(use) ? readers : escapes).push_back(use);
+    }
+    return true;
+  }
+
+  /// A container that somebody keeps must not change afterwards.
+  bool mayEscape() const {
+    return llvm::all_of(escapes, [&](const tj::Use &use) {
+      tj::Node *user = use.user;
+      bool inside = user->owningBlock() == block;
+      return inside && llvm::all_of(writes, [&](tj::Node *write) {
+               return user->kind() == prim::Return || user->isAfter(write);
+             });
+    });
+  }
+
+  bool isKnown() {
+    llvm::sort(writes, [](tj::Node *lhs, tj::Node *rhs) {
+      return lhs->isBefore(rhs);
+    });
+    Contents contents;
+    return contents.start(construct) &&
+           llvm::all_of(writes, [&](tj::Node *write) {
+             return contents.apply(write);
+           });
+  }
+
+  /// Gives the use what it reads. Who keeps the container keeps the same one
+  /// as all others, and may change it: so do those that read it later.
+  void replace(const tj::Use &use, tj::Node *place, const Contents &contents,
+               bool escapes) {
+    tj::WithInsertPoint guard(place ? place : block->return_node());
+    if (!kept && !escapes) {
+      if (tj::Value *value = contents.read(use.user)) {
+        use.user->output()->replaceAllUsesWith(value);
+        use.user->destroy();
+        return;
+      }
+    }
+    tj::Value *made = kept ? kept : contents.build(construct);
+    if (escapes)
+      kept = made;
+    use.user->replaceInput(use.offset, made);
+  }
+
+  void rewrite() {
+    struct Event {
+      tj::Node *place;
+      const tj::Use *use;
+      bool escapes;
+    };
+    std::vector<Event> events;
+    for (const tj::Use &use : readers)
+      events.push_back({getPlace(use), &use, false});
+    for (const tj::Use &use : escapes)
+      events.push_back({getPlace(use), &use, true});
+    llvm::stable_sort(events, [](const Event &lhs, const Event &rhs) {
+      if (lhs.place == rhs.place || !lhs.place)
+        return false;
+      return !rhs.place || lhs.place->isBefore(rhs.place);
+    });
+    Contents contents;
+    contents.start(construct);
+    auto write = writes.begin();
+    for (const Event &event : events) {
+      while (write != writes.end() &&
+             (!event.place || (*write)->isBefore(event.place)))
+        contents.apply(*write++);
+      replace(*event.use, event.place, contents, event.escapes);
+    }
+    // What a write returned are uses of the container, which have another now.
+    for (tj::Node *node : llvm::reverse(writes))
+      node->destroy();
+    construct->destroy();
+  }
+
+  tj::Node *construct;
+  tj::Block *block;
+  std::vector<tj::Node *> writes;
+  std::vector<tj::Use> readers, escapes;
+  /// The container, once somebody keeps it.
+  tj::Value *kept = nullptr;
+};
+} // namespace
+
+static void collectConstructs(tj::Block *block, std::vector<tj::Node *> &nodes) {
+  for (tj::Node *node : block->nodes()) {
+    bool makesDict = node->kind() == prim::DictConstruct ||
+                     (node->kind() == aten::dict && node->inputs().empty());
+    if (node->kind() == prim::ListConstruct || makesDict)
+      nodes.push_back(node);
+    for (tj::Block *inner : node->blocks())
+      collectConstructs(inner, nodes);
+  }
+}
+
+bool koila::torchscript::foldReaders(tj::Value *dict, const c10::IValue &value) {
+  bool folded = false;
+  // Each reader takes itself out of the list of uses.
+  for (const tj::Use &use : std::vector<tj::Use>(dict->uses())) {
+    tj::Node *reader = use.user;
+    tj::Stack stack;
+    for (const tj::Value *input : reader->inputs()) {
+      std::optional<c10::IValue> known =
+          input == dict ? std::optional(value) : tj::toIValue(input);
+      if (!known)
+        break;
+      stack.push_back(*known);
+    }
+    if (stack.size() != reader->inputs().size() ||
+        reader->outputs().size() != 1)
+      continue;
+    try {
+      reader->getOperation()(stack);
+    } catch (const std::exception &) {
+      // The program raises, too, if it gets there.
+      continue;
+    }
+    const c10::IValue &result = stack.back();
+    if (!result.isBool() && !result.isInt() && !result.isDouble() &&
+        !result.isString())
+      continue;
+    tj::WithInsertPoint guard(reader);
+    reader->output()->replaceAllUsesWith(
+        dict->owningGraph()->insertConstant(result));
+    reader->destroy();
+    folded = true;
+  }
+  return folded;
+}
+
+bool koila::torchscript::unfoldContainers(tj::Graph &graph) {
+  std::vector<tj::Node *> constructs;
+  collectConstructs(graph.block(), constructs);
+  bool changed = false;
+  for (tj::Node *construct : constructs)
+    changed |= ContainerUnfolder(construct).run();
+  return changed;
+}
