@@ -1,90 +1,53 @@
-//===- PeakReport.cpp - The report as JSON and as text --------------------===//
+//===- PeakReport.cpp - The report as text, and its groups ----------------===//
 
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Support/ByteSize.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace koila;
-using llvm::json::Array;
-using llvm::json::Object;
-using llvm::json::Value;
 
-static Value toJSON(const SourcePlace &place) {
-  if (!place.isKnown() && place.module.empty())
-    return nullptr;
-  return Object{{"file", place.file},
-                {"line", place.line},
-                {"column", place.column},
-                {"function", place.function},
-                {"module", place.module}};
+/// Adds up the tensors to which `getName` gives one name, most bytes first.
+static std::vector<MemoryGroup>
+group(const std::vector<LiveTensor> &tensors,
+      llvm::function_ref<std::string(const LiveTensor &)> getName) {
+  std::vector<MemoryGroup> groups;
+  llvm::StringMap<size_t> indices;
+  for (const LiveTensor &tensor : tensors) {
+    std::string name = getName(tensor);
+    auto [entry, isNew] = indices.try_emplace(name, groups.size());
+    if (isNew)
+      groups.push_back({name, 0, 0});
+    MemoryGroup &found = groups[entry->second];
+    found.bytes += tensor.bytes;
+    ++found.tensors;
+  }
+  llvm::stable_sort(groups, [](const MemoryGroup &lhs, const MemoryGroup &rhs) {
+    return lhs.bytes > rhs.bytes;
+  });
+  return groups;
 }
 
-template <typename T>
-static Value orNull(const std::optional<T> &value) {
-  return value ? Value(*value) : Value(nullptr);
+std::vector<MemoryGroup> PeakReport::groupByLine() const {
+  return group(liveAtPeak, [](const LiveTensor &tensor) {
+    return tensor.place.isKnown()
+               ? tensor.place.file + ":" + std::to_string(tensor.place.line)
+               : std::string("unknown place");
+  });
 }
 
-const Inexactness *PeakReport::getUnbounded() const {
-  auto found = llvm::find_if(
-      inexact, [](const Inexactness &entry) { return !entry.isBound; });
-  return found == inexact.end() ? nullptr : &*found;
+std::vector<MemoryGroup> PeakReport::groupByModule() const {
+  return group(liveAtPeak, [](const LiveTensor &tensor) {
+    return tensor.place.module.empty() ? std::string("the top module")
+                                       : tensor.place.module;
+  });
 }
 
-Value PeakReport::toJSON() const {
-  Array live, line, reasons;
-  for (const LiveTensor &tensor : liveAtPeak)
-    live.push_back(Object{{"name", tensor.name},
-                          {"bytes", tensor.bytes},
-                          {"type", tensor.type},
-                          {"kind", tensor.kind},
-                          {"location", ::toJSON(tensor.place)}});
-  for (const TimelineEntry &entry : timeline)
-    line.push_back(Object{{"index", entry.index},
-                          {"op", entry.op},
-                          {"location", ::toJSON(entry.place)},
-                          {"live_bytes", entry.liveBytes},
-                          {"transient_bytes", entry.transientBytes}});
-  for (const Inexactness &entry : inexact)
-    reasons.push_back(Object{{"op", entry.op},
-                             {"location", ::toJSON(entry.place)},
-                             {"reason", entry.reason}});
-  Value promised = nullptr;
-  if (promise)
-    promised = Object{{"budget_bytes", promise->budgetBytes},
-                      {"tile", promise->tile},
-                      {"holds_from", promise->holdsFrom},
-                      {"holds_to", promise->holdsTo}};
-  Value batch = Object{
-      {"symbol", batchSymbol.empty() ? Value(nullptr) : Value(batchSymbol)},
-      {"value", orNull(batchValue)}};
-  return Object{
-      {"schema", 1},
-      {"function", function},
-      {"mode", "inference"},
-      {"allocator", "exact"},
-      {"device", "cpu"},
-      {"threads", threads},
-      {"isa", isa},
-      {"executor", "no-profiling"},
-      {"batch", std::move(batch)},
-      {"peak_bytes", orNull(peakBytes)},
-      {"parameter_bytes", parameterBytes},
-      {"input_bytes", orNull(inputBytes)},
-      {"output_bytes", orNull(outputBytes)},
-      {"gradient_bytes", 0},
-      {"optimizer_bytes", 0},
-      {"peak_location", peakBytes ? ::toJSON(peakPlace) : Value(nullptr)},
-      {"floor_bytes", orNull(floorBytes)},
-      {"outside_allocator_bytes", nullptr},
-      {"live_at_peak", std::move(live)},
-      {"timeline", std::move(line)},
-      {"batch_pieces", Array{}},
-      {"max_batch", nullptr},
-      {"promise", std::move(promised)},
-      {"exact", exact()},
-      {"inexact", std::move(reasons)}};
+std::vector<MemoryGroup> PeakReport::groupByKind() const {
+  return group(liveAtPeak,
+               [](const LiveTensor &tensor) { return tensor.kind; });
 }
 
 /// `file.py:46 (layer1.0.conv1)`, as much of it as is known.
@@ -119,6 +82,52 @@ static std::string drawSparkline(const std::vector<TimelineEntry> &timeline) {
   return text;
 }
 
+/// `1000 + 64 B + 4 B²`.
+static std::string spell(const BatchPiece &piece, llvm::StringRef symbol) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  const std::string powers[] = {"", symbol.str(), symbol.str() + "²"};
+  for (auto [coefficient, power] :
+       llvm::zip_equal(piece.coefficients, powers)) {
+    if (coefficient == 0)
+      continue;
+    if (!text.empty())
+      os << (coefficient < 0 ? " - " : " + ");
+    else if (coefficient < 0)
+      os << "-";
+    uint64_t size = coefficient < 0 ? -uint64_t(coefficient) : coefficient;
+    if (size != 1 || power.empty())
+      os << size << (power.empty() ? "" : " ");
+    os << power;
+  }
+  return text.empty() ? "0" : text;
+}
+
+static void printCurve(const PeakReport &report, llvm::raw_ostream &os) {
+  constexpr size_t kMostPieces = 6;
+  for (auto [index, piece] : llvm::enumerate(report.batchPieces)) {
+    if (index == kMostPieces) {
+      os << "                and " << report.batchPieces.size() - kMostPieces
+         << " more pieces up to " << report.batchSymbol << " = "
+         << report.batchPieces.back().to << "\n";
+      break;
+    }
+    os << (index == 0 ? "  by batch      " : "                ")
+       << spell(piece, report.batchSymbol) << " bytes, " << report.batchSymbol
+       << " = " << piece.from;
+    if (piece.to != piece.from)
+      os << ".." << piece.to;
+    os << "\n";
+  }
+  if (!report.maxBatch)
+    return;
+  os << "  largest batch ";
+  if (report.maxBatch->isUnbounded)
+    os << "any fits the budget\n";
+  else
+    os << report.maxBatch->batch << " within the budget\n";
+}
+
 void PeakReport::print(llvm::raw_ostream &os) const {
   os << "koila: memory of '" << function << "', inference, cpu, " << threads
      << (threads == 1 ? " thread" : " threads") << ", " << isa << "\n";
@@ -132,6 +141,7 @@ void PeakReport::print(llvm::raw_ostream &os) const {
     os << "  peak          needs a value for symbol '" << missing
        << "' (--batch " << missing << "=N)\n";
     os << "  parameters    " << formatBytes(parameterBytes) << "\n";
+    printCurve(*this, os);
     return;
   }
   os << "  peak          " << formatBytes(*peakBytes)
@@ -147,6 +157,7 @@ void PeakReport::print(llvm::raw_ostream &os) const {
   if (floorBytes)
     os << "  floor         " << formatBytes(*floorBytes)
        << " (no tile goes below)\n";
+  printCurve(*this, os);
   if (!timeline.empty())
     os << "  timeline      " << drawSparkline(timeline) << "\n";
   os << "live at the peak:\n";

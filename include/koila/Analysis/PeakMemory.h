@@ -11,6 +11,7 @@
 #ifndef KOILA_ANALYSIS_PEAKMEMORY_H
 #define KOILA_ANALYSIS_PEAKMEMORY_H
 
+#include "koila/Analysis/BatchCurve.h"
 #include "koila/Analysis/Storage.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/StringMap.h"
@@ -28,6 +29,10 @@ struct PeakMemoryOptions {
   int64_t threads = 0;
   /// oneDNN's name of the instruction set; empty: this machine's.
   std::string isa;
+  /// The report gives the peak at every batch from 1 to this one; 0: at none.
+  int64_t batches = 0;
+  /// The report gives the largest batch within these bytes.
+  std::optional<int64_t> budgetBytes;
 };
 
 /// A place in the user's source.
@@ -51,6 +56,25 @@ struct LiveTensor {
   /// "activation", "workspace" or "output".
   std::string kind;
   SourcePlace place;
+};
+
+/// A storage from the operation that allocates it to the one after which it is
+/// freed.
+struct StorageSpan {
+  /// At its largest, if a loop makes it several times.
+  LiveTensor tensor;
+  /// Entries of the timeline, both included.
+  size_t from = 0, to = 0;
+  /// The operation that used it last; empty: the caller gets it.
+  std::string freedBy;
+  SourcePlace freedPlace;
+};
+
+/// Bytes at the peak that share a line, a module or a kind.
+struct MemoryGroup {
+  std::string name;
+  int64_t bytes = 0;
+  unsigned tensors = 0;
 };
 
 struct TimelineEntry {
@@ -94,9 +118,20 @@ struct PeakReport {
   std::string peakOp;
   std::vector<LiveTensor> liveAtPeak;
   std::vector<TimelineEntry> timeline;
+  /// Of all operations, in the order in which they are allocated.
+  std::vector<StorageSpan> storages;
+  /// The peak at every batch from the first piece's first to the last one's
+  /// last; as exact as the report is.
+  std::vector<BatchPiece> batchPieces;
+  /// None without a budget.
+  std::optional<BatchLimit> maxBatch;
   std::optional<Promise> promise;
   std::vector<Inexactness> inexact;
   bool exact() const { return inexact.empty() && peakBytes.has_value(); }
+  /// What is alive at the peak, most bytes first.
+  std::vector<MemoryGroup> groupByLine() const;
+  std::vector<MemoryGroup> groupByModule() const;
+  std::vector<MemoryGroup> groupByKind() const;
   /// The first reason for which more than `peakBytes` may be needed.
   const Inexactness *getUnbounded() const;
 
@@ -104,6 +139,9 @@ struct PeakReport {
   llvm::json::Value toJSON() const;
   /// A table, the live tensors at the peak, and a sparkline.
   void print(llvm::raw_ostream &os) const;
+  /// One HTML file with everything in it: timeline by storage, what is alive at
+  /// the peak, and the peak by batch.
+  void printPage(llvm::raw_ostream &os) const;
 };
 
 /// The analysis of one function. Construction derives storages and lifetimes;

@@ -27,6 +27,8 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     auto print = [&](llvm::raw_ostream &os) {
       if (format == "json")
         os << llvm::formatv("{0:2}", report.toJSON()) << "\n";
+      else if (format == "html")
+        report.printPage(os);
       else
         report.print(os);
     };
@@ -44,7 +46,7 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     ModuleOp module = getOperation();
     auto options = getAnalysisOptions(*this, module);
     if (failed(options) ||
-        failed(checkChoice(module, "format", format, {"text", "json"}, {})))
+        failed(checkChoice(module, "format", format, {"text", "json", "html"}, {})))
       return failure();
     auto limit = getBudget(budget, module);
     if (failed(limit))
@@ -52,6 +54,11 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     FunctionOpInterface function = findFunction(module, options->function);
     if (!function)
       return failure();
+    if (batches < 0)
+      return module.emitError() << "batches=" << static_cast<int64_t>(batches)
+                                << " is negative";
+    options->batches = batches;
+    options->budgetBytes = *limit;
     PeakMemoryAnalysis analysis(function, *options);
     if (!analysis.isValid())
       return failure();

@@ -108,11 +108,14 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
     stderr. With `budget`, a peak above it is an error.
   }];
   let options = analysisOptions # [
-    Option<"format", "format", "std::string", "\"text\"", "text or json">,
+    Option<"format", "format", "std::string", "\"text\"", "text, json or html">,
     Option<"output", "output", "std::string", "\"\"",
            "file for the report; empty: stderr">,
     Option<"budget", "budget", "std::string", "\"\"",
-           "fail if the peak exceeds these bytes, for example 64MiB">];
+           "fail if the peak exceeds these bytes, for example 64MiB">,
+    Option<"batches", "batches", "int64_t", "64",
+           "give the peak as pieces of polynomials of the batch, exact at "
+           "every batch from 1 to this one; 0: leave them out">];
 }
 
 def TileBatchPass : KoilaTilingPass<"koila-tile-batch"> {

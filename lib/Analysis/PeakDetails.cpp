@@ -1,0 +1,164 @@
+//===- PeakDetails.cpp - What a report says beside the peak ---------------===//
+
+#include "PeakMemoryImpl.h"
+
+using namespace mlir;
+using namespace koila;
+
+/// What the user would call the value that `op` computes.
+static std::string getTensorName(Operation *op) {
+  SourcePlace place = getSourcePlace(op->getLoc());
+  if (!place.module.empty())
+    return place.module;
+  if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
+    return opaque.getCallee().str();
+  return op->getName().stripDialect().str();
+}
+
+static std::string toString(const ConcreteTensor &tensor) {
+  std::string text = "tensor<";
+  llvm::raw_string_ostream os(text);
+  for (int64_t dim : tensor.dims)
+    os << dim << 'x';
+  os << tensor.elementType << '>';
+  return text;
+}
+
+void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
+  if (run.peakOp) {
+    report.peakPlace = getSourcePlace(run.peakOp->getLoc());
+    report.peakOp = getOperatorName(*run.peakOp);
+  }
+  for (auto &entry : run.timeline) {
+    entry.second.index = report.timeline.size();
+    report.timeline.push_back(entry.second);
+  }
+  for (auto &entry : run.inexact)
+    report.inexact.push_back({getOperatorName(*entry.first),
+                              getSourcePlace(entry.first->getLoc()),
+                              entry.second.reason, entry.second.isBound});
+  for (const auto &guess : storage.getGuesses())
+    report.inexact.push_back({getOperatorName(*guess.first),
+                              getSourcePlace(guess.first->getLoc()),
+                              guess.second});
+  for (const Storage *entry : handedOnStorages) {
+    Operation *op = entry->allocations.front().getOwner();
+    report.inexact.push_back({getOperatorName(*op),
+                              getSourcePlace(op->getLoc()),
+                              "its storage is handed on by a loop or branch"});
+  }
+}
+
+LiveTensor PeakMemoryAnalysis::Impl::describe(const Storage &entry,
+                                              int64_t bytes, Run &run) const {
+  OpResult value = entry.allocations.front();
+  LiveTensor tensor;
+  tensor.name = getTensorName(value.getOwner());
+  tensor.bytes = bytes;
+  if (auto concrete = getConcrete(value, run))
+    tensor.type = toString(*concrete);
+  tensor.kind = returned.contains(&entry) ? "output" : "activation";
+  tensor.place = getSourcePlace(value.getLoc());
+  return tensor;
+}
+
+void PeakMemoryAnalysis::Impl::fillSpans(Run &run, PeakReport &report) const {
+  for (auto [entry, span] : run.spans) {
+    if (span.bytes == 0)
+      continue;
+    StorageSpan &storage = report.storages.emplace_back();
+    storage.tensor = describe(*entry, span.bytes, run);
+    storage.from = span.from;
+    storage.to = span.freedBy ? span.to : report.timeline.size() - 1;
+    if (!span.freedBy)
+      continue;
+    storage.freedBy = getOperatorName(*span.freedBy);
+    storage.freedPlace = getSourcePlace(span.freedBy->getLoc());
+  }
+}
+
+void PeakMemoryAnalysis::Impl::fillLive(const llvm::StringMap<int64_t> &symbols,
+                                        uint64_t event,
+                                        PeakReport &report) const {
+  Run run = start(symbols);
+  run.stopAt = event;
+  execute(run);
+  for (auto [entry, bytes] : run.live)
+    if (bytes != 0)
+      report.liveAtPeak.push_back(describe(*entry, bytes, run));
+  if (run.transientAtStop > 0 && run.event == event)
+    report.liveAtPeak.push_back({report.peakOp, run.transientAtStop, "",
+                                 "workspace", report.peakPlace});
+  llvm::sort(
+      report.liveAtPeak, [](const LiveTensor &lhs, const LiveTensor &rhs) {
+        if (lhs.bytes != rhs.bytes)
+          return lhs.bytes > rhs.bytes;
+        return std::tie(lhs.name, lhs.type) < std::tie(rhs.name, rhs.type);
+      });
+}
+
+void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
+  llvm::StringSet<> seen;
+  if (module)
+    for (auto param : ModuleOp(module).getOps<ParamOp>()) {
+      // Tied weights are one declaration; views into one storage are several.
+      if (!param.getStorage().empty() &&
+          !seen.insert(param.getStorage()).second)
+        continue;
+      auto type = cast<RankedTensorType>(param.getType());
+      report.parameterBytes +=
+          type.getNumElements() * getElementBytes(type.getElementType());
+    }
+  auto sum = [&](auto &&values) -> std::optional<int64_t> {
+    int64_t total = 0;
+    llvm::SmallPtrSet<const Storage *, 4> counted;
+    for (Value value : values) {
+      if (!isa<TensorType>(value.getType()))
+        continue;
+      if (const Storage *entry = storage.lookup(value);
+          entry && !counted.insert(entry).second)
+        continue;
+      auto tensor = getConcrete(value, run);
+      if (!tensor)
+        return std::nullopt;
+      total += tensor->numBytes();
+    }
+    return total;
+  };
+  Block &entry = function->getRegion(0).front();
+  report.inputBytes = sum(entry.getArguments());
+  SmallVector<Value> outputs;
+  for (const std::unique_ptr<Storage> &candidate : storage.getStorages())
+    if (returned.contains(candidate.get()))
+      outputs.push_back(candidate->allocations.front());
+  report.outputBytes = sum(outputs);
+}
+
+void PeakMemoryAnalysis::Impl::fillCurve(
+    const llvm::StringMap<int64_t> &symbols, PeakReport &report) const {
+  if (report.batchSymbol.empty())
+    return;
+  auto runAt = [&](int64_t batch, PeakReport *report) {
+    Run run = start(symbols);
+    run.symbols[batchSymbol] = batch;
+    run.report = report;
+    execute(run);
+    return run;
+  };
+  auto peak = [&](int64_t batch) -> std::optional<int64_t> {
+    Run run = runAt(batch, nullptr);
+    if (!run.missing.empty())
+      return std::nullopt;
+    return run.peakBytes;
+  };
+  if (batches > 0) {
+    // A view may take the place of a copy at a batch of one, and then the
+    // figure is no part of an exact curve.
+    PeakReport scratch;
+    bool differs = runAt(1, &scratch).inexact.size() >
+                   runAt(2, &scratch).inexact.size();
+    report.batchPieces = computeBatchPieces(peak, differs ? 2 : 1, batches);
+  }
+  if (budgetBytes)
+    report.maxBatch = findMaxBatch(peak, *budgetBytes);
+}

@@ -1,0 +1,137 @@
+//===- PeakMemoryImpl.h - What the peak analysis is made of -----*- C++ -*-===//
+
+#ifndef KOILA_LIB_ANALYSIS_PEAKMEMORYIMPL_H
+#define KOILA_LIB_ANALYSIS_PEAKMEMORYIMPL_H
+
+#include "koila/Analysis/DimAnalysis.h"
+#include "koila/Analysis/PeakMemory.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace koila {
+
+struct PeakMemoryAnalysis::Impl {
+  /// A tensor's size as the analysis needs it many times over.
+  struct SizeFacts {
+    llvm::SmallVector<DimExpr> dims;
+    std::optional<llvm::SmallVector<DimExpr>> strides;
+    mlir::Type elementType;
+    bool known = false;
+    /// Contiguous for every value of the symbols and nothing else.
+    bool alwaysContiguous = false;
+  };
+
+  /// One run over byte counts.
+  struct Run {
+    llvm::StringMap<int64_t> symbols;
+    llvm::DenseMap<const Storage *, int64_t> live;
+    /// Wide: a sum of extents that each fit may not.
+    __int128 liveBytes = 0;
+    int64_t peakBytes = 0;
+    /// Counts operations that ran; the peak is the first event that reached it.
+    uint64_t event = 0, peakEvent = 0;
+    /// Iterations of all loops that ran.
+    int64_t iterations = 0;
+    mlir::Operation *peakOp = nullptr;
+    /// A symbol that had no value where a size needed one.
+    std::string missing;
+
+    // Filled only for a report.
+    PeakReport *report = nullptr;
+    /// Stop here and keep what is live.
+    std::optional<uint64_t> stopAt;
+    bool stopped = false;
+    int64_t transientAtStop = 0;
+    llvm::MapVector<mlir::Operation *, TimelineEntry> timeline;
+    struct Doubt {
+      std::string reason;
+      bool isBound;
+    };
+    llvm::MapVector<mlir::Operation *, Doubt> inexact;
+    /// Entries of `timeline` from and to which a storage lives.
+    struct Span {
+      size_t from, to;
+      int64_t bytes;
+      mlir::Operation *freedBy;
+    };
+    llvm::MapVector<const Storage *, Span> spans;
+  };
+
+  Impl(mlir::Operation *function, const PeakMemoryOptions &options);
+
+  // Once: sizes and lifetimes.
+  void collectSizes();
+  /// Calls `callback` with everything that uses `value`, through containers.
+  void forEachUser(mlir::Value value,
+                   llvm::function_ref<void(mlir::Operation *)> callback);
+  /// What keeps tensors alive in a way that lifetimes do not show.
+  void collectUnmodelled();
+  void addLifetime(const Storage &entry);
+
+  // A run over byte counts.
+  std::optional<int64_t> evaluate(DimExpr expr, Run &run) const;
+  std::optional<ConcreteTensor> getConcrete(mlir::Value value, Run &run) const;
+  /// Contiguous and channels-last as the numbers say; both can hold at once.
+  void setLayout(ConcreteTensor &tensor, const SizeFacts &facts,
+                 Run &run) const;
+  void runBlock(mlir::Block &block, Run &run) const;
+  /// The operation's entry in the timeline, and the storages it makes.
+  void record(mlir::Operation &op, int64_t transient, Run &run) const;
+  void endSpan(const Storage *entry, mlir::Operation &op, Run &run) const;
+  void markInexact(mlir::Operation &op, const llvm::Twine &reason, Run &run,
+                   bool isBound = false) const;
+  /// Storages are decided for symbols of two or more. At one or none a view may
+  /// be possible where a copy was needed, or the reverse: then the figure is
+  /// not exact.
+  void checkStorage(mlir::Operation &op, Run &run) const;
+  void runOperation(mlir::Operation &op, Run &run) const;
+  /// Each branch from the same start; the larger peak counts.
+  void runBranches(mlir::Operation &op, Run &run) const;
+  /// The symbols on which sizes and inner bounds of a loop's body depend.
+  const llvm::StringSet<> &getBodySymbols(mlir::Operation *loop) const;
+  std::optional<int64_t> evaluate(mlir::OpFoldResult value, Run &run) const;
+  void runLoop(mlir::LoopLikeOpInterface loop, Run &run) const;
+  void execute(Run &run) const;
+  Run start(const llvm::StringMap<int64_t> &symbols) const;
+
+  // Of a report.
+  LiveTensor describe(const Storage &entry, int64_t bytes, Run &run) const;
+  void fillPlaces(Run &run, PeakReport &report) const;
+  void fillLive(const llvm::StringMap<int64_t> &symbols, uint64_t event,
+                PeakReport &report) const;
+  void fillSpans(Run &run, PeakReport &report) const;
+  void fillBytes(Run &run, PeakReport &report) const;
+  void fillCurve(const llvm::StringMap<int64_t> &symbols,
+                 PeakReport &report) const;
+
+  mlir::Operation *function;
+  int64_t batches;
+  std::optional<int64_t> budgetBytes;
+  mlir::ModuleOp module;
+  std::string batchSymbol;
+  WorkspaceTarget target;
+  DimAnalysis dims;
+  StorageAnalysis storage;
+  llvm::DenseMap<mlir::Value, SizeFacts> sizes;
+  llvm::DenseMap<
+      mlir::Operation *,
+      llvm::SmallVector<std::pair<const Storage *, mlir::OpResult>, 1>>
+      births;
+  llvm::DenseMap<mlir::Operation *, llvm::StringRef> unmodelled;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<const Storage *, 2>>
+      deaths;
+  llvm::SmallPtrSet<const Storage *, 4> returned;
+  llvm::SmallVector<const Storage *> handedOnStorages;
+  llvm::StringMap<int64_t> given;
+  mutable llvm::DenseMap<mlir::Operation *, llvm::StringSet<>> bodySymbols;
+};
+
+/// What PyTorch calls the operator, as far as that is known.
+std::string getOperatorName(mlir::Operation &op);
+
+} // namespace koila
+
+#endif // KOILA_LIB_ANALYSIS_PEAKMEMORYIMPL_H

@@ -1,0 +1,418 @@
+//===- PeakRun.cpp - A program run over byte counts -----------------------===//
+
+#include "PeakMemoryImpl.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include <limits>
+
+using namespace mlir;
+using namespace koila;
+
+/// The name of an expression that is just a symbol; empty otherwise.
+static std::string getSymbolName(DimExpr expr) {
+  if (!expr)
+    return {};
+  std::string name;
+  expr.forEachSymbol([&](StringRef symbol) { name = symbol.str(); });
+  if (name.empty() || expr.getMultipleOf(name) != 1)
+    return {};
+  return name;
+}
+
+static int64_t saturate(__int128 bytes) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return bytes > kMost ? kMost : static_cast<int64_t>(bytes);
+}
+
+std::string koila::getOperatorName(Operation &op) {
+  if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
+    return opaque.getCallee().str();
+  return op.getName().getStringRef().str();
+}
+
+std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(DimExpr expr,
+                                                          Run &run) const {
+  if (!expr)
+    return std::nullopt;
+  std::string missing;
+  auto value = expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
+    auto found = run.symbols.find(name);
+    if (found != run.symbols.end())
+      return found->second;
+    missing = name.str();
+    return std::nullopt;
+  });
+  // A symbol of the program can be given a value; a local one (data decides
+  // it) cannot.
+  if (!missing.empty() && missing.front() != '_' && run.missing.empty())
+    run.missing = missing;
+  return value;
+}
+
+std::optional<ConcreteTensor>
+PeakMemoryAnalysis::Impl::getConcrete(Value value, Run &run) const {
+  auto found = sizes.find(value);
+  if (found == sizes.end() || !found->second.known)
+    return std::nullopt;
+  ConcreteTensor tensor;
+  tensor.elementType = found->second.elementType;
+  for (DimExpr dim : found->second.dims) {
+    auto extent = evaluate(dim, run);
+    if (!extent)
+      return std::nullopt;
+    // Empty batches can make an intermediate expression negative.
+    tensor.dims.push_back(std::max<int64_t>(*extent, 0));
+  }
+  if (!found->second.alwaysContiguous)
+    setLayout(tensor, found->second, run);
+  return tensor;
+}
+
+void PeakMemoryAnalysis::Impl::setLayout(ConcreteTensor &tensor,
+                                         const SizeFacts &facts,
+                                         Run &run) const {
+  tensor.contiguous = tensor.channelsLast = false;
+  if (!facts.strides)
+    return;
+  SmallVector<int64_t> strides;
+  for (DimExpr stride : *facts.strides) {
+    auto value = evaluate(stride, run);
+    if (!value)
+      return;
+    strides.push_back(*value);
+  }
+  tensor.strides = strides;
+  tensor.contiguous = true;
+  int64_t expected = 1;
+  for (int64_t dim = static_cast<int64_t>(strides.size()) - 1; dim >= 0;
+       --dim) {
+    if (tensor.dims[dim] != 1 && strides[dim] != expected)
+      tensor.contiguous = false;
+    expected *= std::max<int64_t>(tensor.dims[dim], 1);
+  }
+  // c10::is_channels_last_strides_2d: strides alone decide, so that a tensor
+  // of one channel may be either.
+  if (strides.size() != 4 || strides[1] == 0)
+    return;
+  int64_t least = 0;
+  for (int64_t dim : {1, 3, 2, 0}) {
+    if (tensor.dims[dim] == 0 || strides[dim] < least ||
+        (dim == 0 && least == strides[1]))
+      return;
+    least = strides[dim] * std::max<int64_t>(tensor.dims[dim], 1);
+  }
+  tensor.channelsLast = true;
+}
+
+void PeakMemoryAnalysis::Impl::runBlock(Block &block, Run &run) const {
+  for (Operation &op : block) {
+    if (run.stopped)
+      return;
+    if (isa<LoopLikeOpInterface>(op))
+      runLoop(cast<LoopLikeOpInterface>(op), run);
+    else if (op.getNumRegions() > 0)
+      runBranches(op, run);
+    else
+      runOperation(op, run);
+    if (run.stopped)
+      return;
+    auto dying = deaths.find(&op);
+    if (dying != deaths.end())
+      for (const Storage *entry : dying->second) {
+        auto found = run.live.find(entry);
+        if (found == run.live.end())
+          continue;
+        run.liveBytes -= found->second;
+        run.live.erase(found);
+        endSpan(entry, op, run);
+      }
+  }
+}
+
+void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
+                                       Run &run) const {
+  auto span = run.spans.find(entry);
+  if (span == run.spans.end() || run.timeline.empty())
+    return;
+  span->second.to = std::max(span->second.to, run.timeline.size() - 1);
+  span->second.freedBy = &op;
+}
+
+void PeakMemoryAnalysis::Impl::markInexact(Operation &op, const Twine &reason,
+                                           Run &run, bool isBound) const {
+  if (!run.report)
+    return;
+  Run::Doubt &doubt =
+      run.inexact.try_emplace(&op, Run::Doubt{reason.str(), isBound})
+          .first->second;
+  if (doubt.isBound && !isBound)
+    doubt = {reason.str(), isBound};
+}
+
+void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
+  auto rule = dyn_cast<MemoryRuleInterface>(op);
+  bool small = llvm::any_of(run.symbols, [](const auto &symbol) {
+    return symbol.getValue() < 2;
+  });
+  if (!rule || !small || !run.report)
+    return;
+  auto symbolic = [&](Value value) { return dims.lookup(value); };
+  auto concrete = [&](Value value) {
+    ValueInfo info = dims.lookup(value);
+    auto fix = [&](SmallVector<DimExpr> &exprs) {
+      for (DimExpr &expr : exprs)
+        if (auto number = evaluate(expr, run))
+          expr = DimExpr::constant(op.getContext(), *number);
+    };
+    if (info.tensor && info.tensor->dims)
+      fix(*info.tensor->dims);
+    if (info.tensor && info.tensor->strides)
+      fix(*info.tensor->strides);
+    return info;
+  };
+  StorageRule decided(&op, symbolic), here(&op, concrete);
+  rule.describeStorage(decided);
+  rule.describeStorage(here);
+  for (auto [lhs, rhs] :
+       llvm::zip_equal(decided.getResults(), here.getResults()))
+    if (lhs.kind != rhs.kind)
+      markInexact(op,
+                  "at this batch PyTorch takes a view where it copies at "
+                  "larger ones, or the reverse",
+                  run);
+}
+
+void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
+  auto born = births.find(&op);
+  if (born != births.end())
+    for (auto [entry, value] : born->second) {
+      auto tensor = getConcrete(value, run);
+      if (!tensor && run.missing.empty())
+        markInexact(op,
+                    "the size of a result is not known; it is counted "
+                    "as 0 bytes",
+                    run);
+      int64_t bytes = tensor ? tensor->numBytes() : 0;
+      run.live[entry] += bytes;
+      run.liveBytes += bytes;
+    }
+  if (auto found = unmodelled.find(&op); found != unmodelled.end())
+    markInexact(op, found->second, run);
+  checkStorage(op, run);
+  int64_t transient = 0;
+  if (auto rule = dyn_cast<MemoryRuleInterface>(op)) {
+    auto lookup = [&](Value value) { return getConcrete(value, run); };
+    WorkspaceRule workspace(&op, target, lookup);
+    rule.describeWorkspace(workspace);
+    transient = workspace.getTransient();
+    if (!workspace.isExact() && run.missing.empty())
+      markInexact(op, workspace.getReason(), run, workspace.isBounded());
+  } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
+    markInexact(op,
+                "koila has no memory rule for '" + getOperatorName(op) + "'",
+                run);
+  }
+  ++run.event;
+  int64_t total = saturate(run.liveBytes + transient);
+  if (total > run.peakBytes) {
+    run.peakBytes = total;
+    run.peakEvent = run.event;
+    run.peakOp = &op;
+  }
+  if (run.stopAt && run.event == *run.stopAt) {
+    run.stopped = true;
+    run.transientAtStop = transient;
+    return;
+  }
+  bool moves = born != births.end() || transient > 0 ||
+               deaths.find(&op) != deaths.end();
+  if (run.report && !run.stopAt && moves)
+    record(op, transient, run);
+}
+
+void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,
+                                      Run &run) const {
+  auto found = run.timeline.try_emplace(&op).first;
+  TimelineEntry &entry = found->second;
+  int64_t total = saturate(run.liveBytes + transient);
+  if (entry.op.empty() || total > entry.liveBytes + entry.transientBytes) {
+    entry.op = getOperatorName(op);
+    entry.place = getSourcePlace(op.getLoc());
+    entry.liveBytes = saturate(run.liveBytes);
+    entry.transientBytes = transient;
+  }
+  auto born = births.find(&op);
+  if (born == births.end())
+    return;
+  size_t index = found - run.timeline.begin();
+  for (const Storage *storage : llvm::make_first_range(born->second)) {
+    Run::Span &span =
+        run.spans.try_emplace(storage, Run::Span{index, index, 0, nullptr})
+            .first->second;
+    span.bytes = std::max(span.bytes, run.live.lookup(storage));
+  }
+}
+
+void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
+  for (Region &region : op.getRegions()) {
+    // What the assumptions rule out does not run.
+    if (region.empty() || dims.isDead(&region.front()))
+      continue;
+    auto live = run.live;
+    __int128 liveBytes = run.liveBytes;
+    for (Block &block : region)
+      runBlock(block, run);
+    if (run.stopped)
+      return;
+    // What the branch hands on stays, at the size of the last branch.
+    for (const Storage *entry : handedOnStorages)
+      if (auto found = run.live.find(entry);
+          found != run.live.end() && !live.contains(entry)) {
+        live[entry] = found->second;
+        liveBytes += found->second;
+      }
+    run.live = std::move(live);
+    run.liveBytes = liveBytes;
+  }
+  // What makes results of its own is an operation like any other.
+  if (!isa<RegionBranchOpInterface>(op))
+    runOperation(op, run);
+}
+
+const llvm::StringSet<> &
+PeakMemoryAnalysis::Impl::getBodySymbols(Operation *loop) const {
+  auto [entry, isNew] = bodySymbols.try_emplace(loop);
+  if (!isNew)
+    return entry->second;
+  llvm::StringSet<> symbols;
+  auto add = [&](DimExpr expr) {
+    if (expr)
+      expr.forEachSymbol([&](StringRef name) { symbols.insert(name); });
+  };
+  loop->walk([&](Operation *op) {
+    for (Value result : op->getResults())
+      if (auto found = sizes.find(result); found != sizes.end())
+        llvm::for_each(found->second.dims, add);
+    if (op != loop && isa<LoopLikeOpInterface>(op))
+      for (Value operand : op->getOperands())
+        if (!isa<TensorType>(operand.getType()))
+          add(dims.lookup(operand).integer);
+  });
+  return bodySymbols[loop] = std::move(symbols);
+}
+
+std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(OpFoldResult value,
+                                                          Run &run) const {
+  if (auto attr = dyn_cast<Attribute>(value))
+    return cast<IntegerAttr>(attr).getInt();
+  return evaluate(dims.lookup(cast<Value>(value)).integer, run);
+}
+
+void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
+                                       Run &run) const {
+  auto lower = loop.getLoopLowerBounds(), upper = loop.getLoopUpperBounds(),
+       steps = loop.getLoopSteps();
+  std::optional<int64_t> from, to, step;
+  if (lower && upper && steps && lower->size() == 1) {
+    from = evaluate(lower->front(), run);
+    to = evaluate(upper->front(), run);
+    step = evaluate(steps->front(), run);
+  }
+  Region &body = *loop.getLoopRegions().front();
+  if (!from || !to || !step || *step <= 0) {
+    if (run.missing.empty())
+      markInexact(*loop, "the trip count of a loop is not known", run);
+    for (Region *region : loop.getLoopRegions())
+      for (Block &block : *region)
+        runBlock(block, run);
+    return;
+  }
+  // The integers that change from iteration to iteration.
+  std::string counter;
+  if (auto variables = loop.getLoopInductionVars())
+    counter = getSymbolName(dims.lookup(variables->front()).integer);
+  struct Carried {
+    std::string name;
+    DimExpr next;
+    int64_t value;
+    std::string result;
+  };
+  SmallVector<Carried> carried;
+  auto results = loop.getLoopResults();
+  for (auto [index, argument] : llvm::enumerate(loop.getRegionIterArgs())) {
+    if (isa<TensorType>(argument.getType()))
+      continue;
+    std::string name = getSymbolName(dims.lookup(argument).integer);
+    auto init = evaluate(dims.lookup(loop.getInits()[index]).integer, run);
+    if (name.empty() || !init)
+      continue;
+    carried.push_back(
+        {name, dims.lookup(loop.getYieldedValues()[index]).integer, *init,
+         results ? getSymbolName(dims.lookup((*results)[index]).integer)
+                 : std::string()});
+  }
+  int64_t trips = *to > *from ? (*to - *from + *step - 1) / *step : 0;
+  const llvm::StringSet<> &used = getBodySymbols(loop);
+  bool varies = used.contains(counter);
+  for (const Carried &entry : carried)
+    varies |= used.contains(entry.name);
+  // A loop without end, or nearly, must not hang the analysis.
+  constexpr int64_t kMostTrips = 1 << 16;
+  for (int64_t trip = 0; trip < trips && !run.stopped; ++trip) {
+    if (run.iterations++ >= kMostTrips) {
+      markInexact(*loop,
+                  "a loop has too many different iterations; not all "
+                  "were looked at",
+                  run);
+      break;
+    }
+    if (!counter.empty())
+      run.symbols[counter] = *from + trip * *step;
+    for (const Carried &entry : carried)
+      run.symbols[entry.name] = entry.value;
+    if (varies || trip == 0)
+      for (Block &block : body)
+        runBlock(block, run);
+    if (run.stopped)
+      return;
+    int64_t repeats = varies ? 1 : trips - trip;
+    bool jumped = repeats > 1;
+    SmallVector<int64_t> next;
+    for (const Carried &entry : carried) {
+      auto value = evaluate(entry.next, run);
+      next.push_back(value.value_or(entry.value));
+      // All remaining iterations at once where the step is constant.
+      if (jumped && entry.next &&
+          !(entry.next - DimExpr::symbol(entry.next.getContext(), entry.name))
+               .getConstant()) {
+        DimExpr delta =
+            entry.next - DimExpr::symbol(entry.next.getContext(), entry.name);
+        bool invariant = !delta.dependsOn(counter);
+        for (const Carried &other : carried)
+          invariant &= !delta.dependsOn(other.name);
+        jumped &= invariant;
+      }
+    }
+    for (auto [entry, value] : llvm::zip_equal(carried, next))
+      entry.value += (value - entry.value) * (jumped ? repeats : 1);
+    if (jumped)
+      break;
+  }
+  for (const Carried &entry : carried)
+    if (!entry.result.empty())
+      run.symbols[entry.result] = entry.value;
+}
+
+void PeakMemoryAnalysis::Impl::execute(Run &run) const {
+  for (Block &block : function->getRegion(0))
+    runBlock(block, run);
+}
+
+PeakMemoryAnalysis::Impl::Run
+PeakMemoryAnalysis::Impl::start(const llvm::StringMap<int64_t> &symbols) const {
+  Run run;
+  for (const auto &entry : given)
+    run.symbols[entry.getKey()] = entry.getValue();
+  for (const auto &entry : symbols)
+    run.symbols[entry.getKey()] = entry.getValue();
+  return run;
+}
