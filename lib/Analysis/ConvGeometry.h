@@ -23,50 +23,63 @@ inline int64_t roundUp(int64_t value, int64_t to) {
   return ceilDiv(value, to) * to;
 }
 
-/// A two-dimensional convolution; one dimension has height 1.
+/// A two-dimensional convolution; one dimension has height 1. The depth of a
+/// three-dimensional one is 1 in the others.
 struct Geometry {
   int64_t batch, groups, groupInput, groupOutput;
   int64_t inputH, inputW, outputH, outputW, kernelH, kernelW;
   int64_t strideH, strideW, paddingH, paddingW, dilationH, dilationW;
+  int64_t inputD = 1, outputD = 1, kernelD = 1;
+  int64_t strideD = 1, paddingD = 0, dilationD = 1;
   bool hasBias;
   int64_t threads;
   /// Floats of a vector: 16 with AVX-512, 8 with AVX2.
   int64_t lanes;
   /// Bytes of the caches of one core, 0 if unknown.
   int64_t l1Bytes, l2Bytes;
+  /// oneDNN's kernels are for float32 alone.
+  int64_t elementBytes = FloatBytes;
 
   int64_t inputChannels() const { return groups * groupInput; }
   int64_t outputChannels() const { return groups * groupOutput; }
-  int64_t inputArea() const { return inputH * inputW; }
-  int64_t outputArea() const { return outputH * outputW; }
-  int64_t kernelArea() const { return kernelH * kernelW; }
+  int64_t inputArea() const { return inputD * inputH * inputW; }
+  int64_t outputArea() const { return outputD * outputH * outputW; }
+  int64_t kernelArea() const { return kernelD * kernelH * kernelW; }
   int64_t inputBytes() const {
-    return batch * inputChannels() * inputArea() * FloatBytes;
+    return batch * inputChannels() * inputArea() * elementBytes;
   }
   int64_t outputBytes() const {
-    return batch * outputChannels() * outputArea() * FloatBytes;
+    return batch * outputChannels() * outputArea() * elementBytes;
   }
   int64_t weightBytes() const {
-    return outputChannels() * groupInput * kernelArea() * FloatBytes;
+    return outputChannels() * groupInput * kernelArea() * elementBytes;
   }
 
   /// One image or the weight has more elements than an int counts.
   bool isBeyondInt32() const {
     int64_t image = std::max(inputBytes(), outputBytes()) / batch;
-    return std::max(image, weightBytes()) / FloatBytes > INT32_MAX;
+    return std::max(image, weightBytes()) / elementBytes > INT32_MAX;
   }
 
-  bool isStrided() const { return strideH != 1 || strideW != 1; }
-  bool isDilated() const { return dilationH != 1 || dilationW != 1; }
-  bool isPadded() const { return paddingH != 0 || paddingW != 0; }
-  bool isPointwise() const { return kernelH == 1 && kernelW == 1; }
+  bool isStrided() const {
+    return strideD != 1 || strideH != 1 || strideW != 1;
+  }
+  bool isDilated() const {
+    return dilationD != 1 || dilationH != 1 || dilationW != 1;
+  }
+  bool isPadded() const {
+    return paddingD != 0 || paddingH != 0 || paddingW != 0;
+  }
+  bool isPointwise() const { return kernelArea() == 1; }
 
+  int64_t extentD() const { return dilationD * (kernelD - 1) + 1; }
   int64_t extentH() const { return dilationH * (kernelH - 1) + 1; }
   int64_t extentW() const { return dilationW * (kernelW - 1) + 1; }
   /// No window lies in the padding alone. The jit kernels refuse such ones.
   /// Padding is symmetric, so the far end needs no test of its own.
   bool kernelMeetsInput() const {
-    return extentH() > paddingH && extentW() > paddingW;
+    return extentD() > paddingD && extentH() > paddingH &&
+           extentW() > paddingW;
   }
 };
 

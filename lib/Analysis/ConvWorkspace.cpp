@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <optional>
 
 using namespace koila;
 using namespace koila::conv;
@@ -22,26 +23,27 @@ using namespace koila::conv;
 static bool usesOneDnn(const Geometry &g) {
   // A plain pointwise convolution of a small batch on one thread is a matrix
   // product already.
-  if (!g.isStrided() && !g.isDilated() && g.batch < 16 && g.isPointwise() &&
-      g.threads <= 1)
+  if (!g.isStrided() && !g.isDilated() && g.batch < 16 && g.kernelH == 1 &&
+      g.kernelW == 1 && g.threads <= 1)
     return false;
   // A single small image is left to im2col unless its kernel is large.
   return g.groups > 1 || (g.kernelH > 3 && g.kernelW > 3) || g.batch > 1 ||
-         g.batch * g.inputChannels() * g.inputH * g.inputW > 20480;
+         g.batch * g.inputChannels() * g.inputArea() > 20480;
 }
 
 /// im2col and a matrix product, group after group, joined by a concatenation.
 /// `copies` are the bytes spent on making the tensors channels-last.
 static Workspace slowConvolution(const Geometry &g, bool channelsLast,
                                  int64_t copies) {
-  int64_t columns = g.groupInput * g.kernelArea() * g.outputArea() * FloatBytes;
-  if (g.isDilated())
-    // slow_conv_dilated2d unfolds one image at a time, after its output.
-    return {copies + columns, true};
+  int64_t columns =
+      g.groupInput * g.kernelArea() * g.outputArea() * g.elementBytes;
+  // slow_conv_dilated2d unfolds one image at a time, after its output;
   // slow_conv2d unfolds the batch before it allocates the output; a pointwise
   // kernel reads the input as it is.
   bool reads = g.isPointwise() && !g.isStrided() && !g.isPadded();
-  int64_t unfolded = reads ? 0 : g.batch * columns;
+  int64_t unfolded = reads           ? 0
+                     : g.isDilated() ? columns
+                                     : g.batch * columns;
   if (g.groups == 1)
     return {copies + unfolded, true};
   // A group's channels are contiguous in one image only; else they are copied.
@@ -191,22 +193,37 @@ static Workspace contiguousOneDnn(const Geometry &g) {
   return gemm(g);
 }
 
+/// Three dimensions: the kernels whose buffers are those of two dimensions.
+static std::optional<Workspace> contiguousVolume(const Geometry &g) {
+  if (g.lanes != 16 || g.groups != 1 || isInnerProduct(g) ||
+      (g.isPointwise() && g.isStrided()))
+    return std::nullopt;
+  if (g.isPointwise() && !g.isPadded())
+    return pointwise(g);
+  constexpr int64_t kBlock = 16;
+  if (!g.kernelMeetsInput() || fitsDirectUnroll(g, kBlock) != Answer::Yes)
+    return std::nullopt;
+  return direct(g, kBlock, g.groupInput < kBlock);
+}
+
 //===----------------------------------------------------------------------===//
 // Entry
 //===----------------------------------------------------------------------===//
 
-/// Brings a one- or two-dimensional convolution into Geometry.
+/// Brings a convolution of one to three dimensions into Geometry.
 static Geometry makeGeometry(const ConvolutionShape &shape,
                              const CpuTarget &target) {
-  // PyTorch inserts a height of one into a one-dimensional convolution.
-  bool line = shape.input.size() == 3;
-  auto at = [line](const std::vector<int64_t> &values, size_t offset,
-                   size_t axis, int64_t inserted) {
-    if (line && axis == 0)
+  // PyTorch inserts a height of one into a one-dimensional convolution. The
+  // axes are height and width; of three dimensions the depth is axis -1.
+  int64_t rank = static_cast<int64_t>(shape.input.size()) - 2;
+  auto at = [rank](const std::vector<int64_t> &values, size_t offset,
+                   int64_t axis, int64_t inserted) {
+    int64_t place = axis + rank - 2;
+    if (place < 0)
       return inserted;
     // A single value stands for all axes.
     return values.size() == offset + 1 ? values.back()
-                                       : values[offset + axis - (line ? 1 : 0)];
+                                       : values[offset + place];
   };
   Geometry g;
   g.batch = shape.input[0];
@@ -223,6 +240,14 @@ static Geometry makeGeometry(const ConvolutionShape &shape,
   g.paddingW = at(shape.padding, 0, 1, 0);
   g.dilationH = at(shape.dilation, 0, 0, 1);
   g.dilationW = at(shape.dilation, 0, 1, 1);
+  if (rank == 3) {
+    g.inputD = at(shape.input, 2, -1, 1);
+    g.kernelD = at(shape.weight, 2, -1, 1);
+    g.strideD = at(shape.stride, 0, -1, 1);
+    g.paddingD = at(shape.padding, 0, -1, 0);
+    g.dilationD = at(shape.dilation, 0, -1, 1);
+    g.outputD = (g.inputD + 2 * g.paddingD - g.extentD()) / g.strideD + 1;
+  }
   g.outputH = (g.inputH + 2 * g.paddingH - g.extentH()) / g.strideH + 1;
   g.outputW = (g.inputW + 2 * g.paddingW - g.extentW()) / g.strideW + 1;
   g.hasBias = shape.hasBias;
@@ -230,6 +255,7 @@ static Geometry makeGeometry(const ConvolutionShape &shape,
   g.lanes = target.isa.starts_with("avx512") ? 16 : 8;
   g.l1Bytes = target.l1Bytes;
   g.l2Bytes = target.l2Bytes;
+  g.elementBytes = shape.elementBytes;
   return g;
 }
 
@@ -269,12 +295,15 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
       return {0, true};
   const std::string &isa = target.isa;
   bool avx2 = isa.starts_with("avx2"), avx512 = isa.starts_with("avx512_core");
-  if (shape.input.size() > 4 || shape.elementBytes != FloatBytes ||
-      !(avx2 || avx512))
+  bool isVolume = shape.input.size() > 4;
+  bool isDouble = shape.elementBytes == 2 * FloatBytes;
+  bool isFloat = shape.elementBytes == FloatBytes && (avx2 || avx512);
+  if (shape.input.size() > 5 || !(isFloat || isDouble) ||
+      (isVolume && shape.groups > 1))
     return {upperBound(shape, threads), false};
 
   Geometry g = makeGeometry(shape, target);
-  if (g.outputH <= 0 || g.outputW <= 0 || g.groupOutput <= 0)
+  if (g.outputD <= 0 || g.outputH <= 0 || g.outputW <= 0 || g.groupOutput <= 0)
     return {0, false}; // The call throws.
   bool channelsLast = shape.inputChannelsLast || shape.weightChannelsLast;
   int64_t copies = channelsLast ? channelsLastCopies(g, shape.inputChannelsLast,
@@ -285,8 +314,14 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
   bool measured = isa == "avx512_core" || isa == "avx512_core_vnni" ||
                   isa == "avx512_core_bf16" || isa == "avx2";
   Workspace found;
-  if (!usesOneDnn(g))
+  if (isDouble || !usesOneDnn(g))
     return slowConvolution(g, channelsLast, copies);
+  if (isVolume) {
+    auto volume = contiguousVolume(g);
+    if (!volume || g.isBeyondInt32())
+      return {upperBound(shape, threads), false};
+    return {volume->bytes, measured};
+  }
   if (g.isBeyondInt32()) // The jit kernels step aside.
     return {upperBound(shape, threads), false};
   if (!channelsLast)

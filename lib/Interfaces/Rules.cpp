@@ -317,7 +317,7 @@ int64_t ConcreteTensor::numBytes() const {
 }
 
 std::optional<SmallVector<int64_t>> ConcreteTensor::getStrides() const {
-  if (!contiguous)
+  if (strides || !contiguous)
     return strides;
   SmallVector<int64_t> rowMajor(dims.size());
   int64_t stride = 1;

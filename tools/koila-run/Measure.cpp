@@ -2,39 +2,17 @@
 
 #include "Measure.h"
 #include "Options.h"
+#include "PeakCounter.h"
 #include "llvm/ADT/StringRef.h"
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <algorithm>
-#include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <chrono>
 #include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
 
 using namespace koila::run;
-
-namespace {
-/// Adds up what the CPU allocator reports. It reports frees only of blocks
-/// that it handed out under a counter, so what lives before does not count.
-class PeakCounter : public c10::MemoryReportingInfoBase {
-public:
-  void reportMemoryUsage(void *, int64_t bytes, size_t, size_t,
-                         c10::Device device) override {
-    if (!device.is_cpu())
-      return;
-    std::lock_guard<std::mutex> lock(mutex);
-    live += bytes;
-    peak = std::max(peak, live);
-  }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t getPeak() const { return peak; }
-
-private:
-  std::mutex mutex;
-  int64_t live = 0, peak = 0;
-};
-} // namespace
 
 void koila::run::configureExecution(int64_t threads) {
   at::set_num_threads(static_cast<int>(threads));

@@ -1,6 +1,7 @@
 //===- KoilaAttentionOps.cpp - Generated parts of one family --------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaAttentionOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,7 @@
 //===- KoilaBinaryOps.cpp - Generated parts of one family --------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,7 @@
 //===- KoilaLossOps.cpp - Generated parts of one family --------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 
 using namespace mlir;
 using namespace koila;

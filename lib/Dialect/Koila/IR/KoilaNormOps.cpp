@@ -1,6 +1,7 @@
 //===- KoilaNormOps.cpp - Generated parts of one family --------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaNormOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,7 @@
 //===- KoilaPoolOps.cpp - Generated parts of one family --------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaPoolOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,5 +1,6 @@
 //===- RulesConvolutionMemory.cpp - What a convolution holds inside -------===//
 
+#include "Footprint.h"
 #include "RulesSpatial.h"
 #include "koila/Analysis/ConvWorkspace.h"
 #include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h"
@@ -58,6 +59,19 @@ static bool isCountable(const ConvolutionShape &shape, int64_t threads) {
   return fits(input) && fits(weight) && fits(output) && fits(columns);
 }
 
+/// What is neither contiguous nor channels-last is copied first, and so is
+/// what is not in the layout of the other (which the figure has).
+static int64_t getStridedBytes(const ConcreteTensor &input,
+                               const ConcreteTensor &weight) {
+  bool inputLast = footprint::suggestsChannelsLast(input), weightLast = footprint::suggestsChannelsLast(weight);
+  int64_t bytes = 0;
+  if (inputLast || !weightLast)
+    bytes += footprint::getSuggestedCopyBytes(input);
+  if (weightLast || !inputLast)
+    bytes += footprint::getSuggestedCopyBytes(weight);
+  return bytes;
+}
+
 void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
                                          ConvolutionKind kind) {
   Operation *op = rule.getOp();
@@ -67,9 +81,9 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
     return rule.setInexact("a shape of the convolution is unknown");
   auto transposed = op->getAttrOfType<BoolAttr>("transposed");
   if ((transposed ? transposed.getValue() : kind.transposed) ||
-      !input->elementType.isF32())
-    return rule.setInexact("no workspace rule for a transposed or non-float32 "
-                           "convolution");
+      (!input->elementType.isF32() && !input->elementType.isF64()))
+    return rule.setInexact("no workspace rule for a transposed convolution or "
+                           "for one of another type than float32 or float64");
   ConvolutionShape shape;
   shape.input.assign(input->dims.begin(), input->dims.end());
   shape.weight.assign(weight->dims.begin(), weight->dims.end());
@@ -101,8 +115,12 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
   auto groups = op->getAttrOfType<IntegerAttr>("groups");
   shape.groups = groups ? groups.getInt() : 1;
   shape.hasBias = op->getNumOperands() > 2;
-  shape.inputChannelsLast = input->channelsLast;
-  shape.weightChannelsLast = weight->channelsLast;
+  shape.elementBytes = getElementBytes(input->elementType);
+  shape.inputChannelsLast = footprint::suggestsChannelsLast(*input);
+  shape.weightChannelsLast = footprint::suggestsChannelsLast(*weight);
+  if (input->dims.size() > 4 &&
+      (shape.inputChannelsLast || shape.weightChannelsLast))
+    return rule.setInexact("no workspace rule for channels-last volumes");
   CpuTarget target;
   target.threads = rule.getTarget().threads;
   target.isa = rule.getTarget().isa;
@@ -111,11 +129,9 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
   if (!isCountable(shape, target.threads))
     return rule.setInexact("the convolution is too large to count");
   Workspace workspace = convolutionWorkspace(shape, target);
-  rule.setTransient(workspace.bytes);
+  rule.setTransient(workspace.bytes + getStridedBytes(*input, *weight));
   if (!workspace.exact)
     rule.setBound("the convolution's workspace is an upper bound for this "
                   "case on '" +
                   target.isa + "'");
-  else if (!input->contiguous && !input->channelsLast)
-    rule.setInexact("the input of the convolution is not contiguous");
 }

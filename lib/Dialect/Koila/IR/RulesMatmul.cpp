@@ -198,34 +198,3 @@ void LinearOp::inferBatch(BatchRule &rule) {
 }
 
 void LinearOp::describeStorage(StorageRule &) {}
-
-/// An empty inner dim: what is added is scaled by a 0-dim tensor (measured;
-/// see docs/Workspaces.md).
-static int64_t
-getEmptyInnerTransient(const ConcreteTensor &matrix,
-                       const std::optional<ConcreteTensor> &result) {
-  if (isa<FloatType>(matrix.elementType))
-    return 8 + getElementBytes(matrix.elementType);
-  return result && result->numElements() == 0 ? 0 : 8;
-}
-
-void LinearOp::describeWorkspace(WorkspaceRule &rule) {
-  auto input = rule.tensor(getInput());
-  if (!input)
-    return rule.setInexact("the shape of the input is unknown");
-  if (getBias() && !input->dims.empty() && input->dims.back() == 0)
-    rule.setTransient(getEmptyInnerTransient(*input, rule.tensor(getResult())));
-  if (!input->contiguous)
-    rule.setTransient(input->numBytes());
-  if (!input->elementType.isF32() && !input->elementType.isF64())
-    rule.setInexact("linear of another type than float32 or float64");
-}
-
-void rules::describeAddmmWorkspace(WorkspaceRule &rule, Value mat1) {
-  auto lhs = rule.tensor(mat1);
-  if (!lhs || !lhs->contiguous)
-    return rule.setInexact("addmm of a matrix that is not contiguous");
-  if (lhs->dims.size() == 2 && lhs->dims[1] == 0)
-    rule.setTransient(
-        getEmptyInnerTransient(*lhs, rule.tensor(rule.getOp()->getResult(0))));
-}

@@ -74,24 +74,6 @@ void BatchNormOp::inferBatch(BatchRule &rule) {
 
 void BatchNormOp::describeStorage(StorageRule &) {}
 
-void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
-  auto input = rule.tensor(getInput());
-  if (!input || input->dims.size() < 2)
-    return rule.setInexact("the shape of the input is unknown");
-  // Scale and shift of each channel (measured; see docs/Workspaces.md). An
-  // empty batch takes another path with two more vectors.
-  int64_t channels = input->dims[1];
-  int64_t bytes = input->elementType.isF64() ? 8 : 4;
-  bool half = isa<Float16Type, BFloat16Type>(input->elementType);
-  if (input->numElements() == 0)
-    bytes = half ? 4 : 8;
-  bool dense = input->contiguous || input->channelsLast;
-  rule.setTransient((dense || input->numElements() == 0 ? 2 : 3) * channels *
-                    bytes);
-  if (half)
-    rule.setInexact("batch_norm of a half type");
-}
-
 //===----------------------------------------------------------------------===//
 // layer_norm
 //===----------------------------------------------------------------------===//
@@ -113,27 +95,6 @@ void LayerNormOp::inferBatch(BatchRule &rule) {
 }
 
 void LayerNormOp::describeStorage(StorageRule &) {}
-
-void LayerNormOp::describeWorkspace(WorkspaceRule &rule) {
-  auto input = rule.tensor(getInput());
-  if (!input)
-    return rule.setInexact("the shape of the input is unknown");
-  int64_t rows = 1;
-  for (int64_t extent :
-       ArrayRef(input->dims).drop_back(getNormalizedShape().size()))
-    rows *= extent;
-  // Mean and reciprocal deviation of each row
-  // (aten/src/ATen/native/layer_norm.cpp), and a copy of what is not
-  // contiguous. A half input with a float32 weight keeps them in float32.
-  auto weight = rule.tensor(getWeight() ? getWeight() : getBias());
-  int64_t bytes = getElementBytes(input->elementType);
-  if (weight && weight->elementType.isF32())
-    bytes = std::max<int64_t>(bytes, 4);
-  rule.setTransient(2 * rows * bytes +
-                    (input->contiguous ? 0 : input->numBytes()));
-  if (!input->elementType.isF32() && !input->elementType.isF64())
-    rule.setInexact("layer_norm of another type than float32 or float64");
-}
 
 //===----------------------------------------------------------------------===//
 // softmax
@@ -167,18 +128,4 @@ void rules::inferAlongDimBatch(BatchRule &rule, Value self, int64_t dim,
   if (!along || *along == fact.dim)
     return rule.mix(what + " over dim " + Twine(dim) + " mixes samples");
   rule.setResult(0, fact);
-}
-
-void rules::describeSoftmaxWorkspace(WorkspaceRule &rule, Value self,
-                                     Value result) {
-  auto input = rule.tensor(self), output = rule.tensor(result);
-  if (!input || !output)
-    return rule.setInexact("a shape of softmax is unknown");
-  // A cast first, then a copy of what is not contiguous.
-  int64_t bytes = 0;
-  if (input->elementType != output->elementType)
-    bytes += output->numBytes();
-  if (!input->contiguous)
-    bytes += output->numBytes();
-  rule.setTransient(bytes);
 }

@@ -1,63 +1,83 @@
 //===- RulesPoolMemory.cpp - What a pool holds inside ---------------------===//
+//
+// Sources: native/Pooling.cpp, native/AdaptiveAveragePooling.cpp and the
+// kernels in native/cpu.
+//
+//===----------------------------------------------------------------------===//
 
-#include "RulesSpatial.h"
+#include "Footprint.h"
+#include "koila/Dialect/Koila/IR/KoilaPoolOps.h"
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
+using namespace koila::footprint;
 
-void rules::describeMaxPoolWorkspace(WorkspaceRule &rule, Value self,
-                                     Value result) {
-  auto output = rule.tensor(result);
-  if (!output)
-    return rule.setInexact("the shape of the result is unknown");
-  // max_pool2d calls max_pool2d_with_indices, whose int64 indices are dropped
-  // (aten/src/ATen/native/Pooling.cpp).
-  auto bytes = spatial::countBytes(output->numElements(), 8);
-  if (!bytes)
-    return rule.setInexact("the result is too large to count");
-  rule.setTransient(*bytes);
+/// As an image of height one, `[N, C, L]` as `[N, C, 1, L]`.
+static ConcreteTensor asImage(const ConcreteTensor &line) {
+  return unsqueeze(line, static_cast<int64_t>(line.dims.size()) - 1);
 }
 
-void rules::describeAdaptivePoolWorkspace(WorkspaceRule &rule, Value self,
-                                          ArrayRef<int64_t> outputSize) {
-  auto input = rule.tensor(self);
-  if (!input)
-    return rule.setInexact("the shape of the input is unknown");
-  if (llvm::any_of(outputSize, ShapedType::isDynamic))
-    return rule.setInexact("output_size is computed");
-  if (!llvm::all_of(outputSize, [](int64_t size) { return size == 1; }))
+/// max_pool calls max_pool_with_indices, and drops the int64 indices.
+static int64_t getIndexBytes(const ConcreteTensor &result) {
+  return countBytes(result,
+                    IntegerType::get(result.elementType.getContext(), 64));
+}
+
+/// A mean over the trailing `rank` dims where one element of each is left.
+static void describeAdaptiveMean(WorkspaceRule &rule,
+                                 const ConcreteTensor &input,
+                                 const ConcreteTensor &result, size_t rank,
+                                 int64_t otherwise) {
+  if (!llvm::all_of(ArrayRef(result.dims).take_back(rank),
+                    [](int64_t extent) { return extent == 1; }))
+    return rule.setTransient(otherwise);
+  if (isa<ComplexType>(result.elementType))
+    return rule.setInexact("a mean of complex numbers");
+  rule.setTransient(getMeanBytes(rule, input, result));
+}
+
+void rules::describePoolWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the pool is unknown");
+  // An adaptive pool to nothing reads nothing.
+  if (op->hasAttr("output_size") && result->numElements() == 0 &&
+      input->numElements() != 0)
     return;
-  auto output = rule.tensor(rule.getOp()->getResult(0));
-  if (!output)
-    return rule.setInexact("the shape of the result is unknown");
-  rule.setTransient(getMeanTransient(rule, *input, *output));
-  if (input->elementType.isF64())
-    rule.setTransient(16);
-  if (isa<Float16Type, BFloat16Type>(input->elementType)) {
-    // Computed in float32, the sum and then the mean.
-    auto copied = spatial::countBytes(input->numElements(), 8);
-    auto summed = spatial::countBytes(output->numElements(), 8);
-    if (!copied || !summed)
-      return rule.setInexact("the tensors are too large to count");
-    rule.setTransient(*summed / 2 +
-                      std::max(*copied / 2, rule.getTransient()));
-  }
-  if (!input->elementType.isF32() && !input->elementType.isF64())
-    rule.setInexact("adaptive_avg_pool2d of another type than float32 or "
-                    "float64");
-}
-
-int64_t rules::getMeanTransient(const WorkspaceRule &rule,
-                                const ConcreteTensor &input,
-                                const ConcreteTensor &result) {
-  // The divisor: a 0-dim tensor of eight bytes and its cast. A reduction to
-  // one element over threads keeps a partial result each (measured; see
-  // docs/Workspaces.md).
-  constexpr int64_t kDivisorBytes = 12, kParallelElements = 32768;
-  int64_t threads = rule.getTarget().threads;
-  if (result.numElements() == 1 && threads > 1 &&
-      input.numElements() >= kParallelElements)
-    return std::max<int64_t>(kDivisorBytes, 4 * threads);
-  return kDivisorBytes;
+  int64_t copy = getSuggestedCopyBytes(*input);
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MaxPool1dOp>([&](auto) { rule.setTransient(getCopyBytes(*input)); })
+      .Case<MaxPool2dOp, MaxPool3dOp>(
+          [&](auto) { rule.setTransient(copy + getIndexBytes(*result)); })
+      .Case<MaxPool1dWithIndicesOp, AvgPool1dOp, AdaptiveMaxPool1dOp>(
+          [&](auto) {
+            rule.setTransient(getSuggestedCopyBytes(asImage(*input)));
+          })
+      .Case<MaxPool2dWithIndicesOp, MaxPool3dWithIndicesOp, AvgPool2dOp,
+            AvgPool3dOp, AdaptiveMaxPool2dOp, PlainAdaptiveAvgPool2dOp>(
+          [&](auto) { rule.setTransient(copy); })
+      .Case<AdaptiveAvgPool1dOp>([&](auto) {
+        describeAdaptiveMean(rule, *input, *result, 1,
+                             getSuggestedCopyBytes(asImage(*input)));
+      })
+      .Case<AdaptiveAvgPool2dOp>([&](auto) {
+        describeAdaptiveMean(rule, *input, *result, 2, copy);
+      })
+      // Its kernel reads any strides.
+      .Case<AdaptiveAvgPool3dOp>([&](auto) {
+        describeAdaptiveMean(rule, *input, *result, 3, 0);
+      })
+      .Case<PlainAdaptiveAvgPool3dOp, AdaptiveMaxPool3dOp>([](auto) {})
+      .Case<MaxUnpool2dOp, MaxUnpool3dOp>([&](auto) {
+        auto indices = rule.tensor(op->getOperand(1));
+        if (!indices)
+          return rule.setInexact("the shape of the indices is unknown");
+        rule.setTransient(copy + getSuggestedCopyBytes(*indices));
+      })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

@@ -271,13 +271,3 @@ void rules::inferQuantileBatch(BatchRule &rule, Value q) {
     ++fact.dim;
   rule.setAll(fact);
 }
-
-void rules::describeMeanWorkspace(WorkspaceRule &rule) {
-  auto input = rule.tensor(rule.getOp()->getOperand(0));
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of mean is unknown");
-  rule.setTransient(getMeanTransient(rule, *input, *result));
-  if (input->elementType != result->elementType || !input->elementType.isF32())
-    rule.setInexact("mean of another type than float32");
-}

@@ -28,6 +28,7 @@ class Koila_AttentionOp<string mnemonic, string schema, dag operands,
                   ");";
   let batchRule = "::koila::rules::inferAttentionBatch(rule, " # attention #
                   ");";
+  let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
 }
 
 def Koila_ScaledDotProductAttentionOp : Koila_AttentionOp<"scaled_dot_product_attention",
@@ -69,6 +70,7 @@ class Koila_AttentionLayerOp<string mnemonic, string schema, dag operands,
                   ");";
   let batchRule = "::koila::rules::inferAttentionLayerBatch(rule, " # layer #
                   ");";
+  let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
 }
 
 def Koila_NativeMultiHeadAttentionOp : Koila_AttentionLayerOp<"_native_multi_head_attention",
@@ -119,6 +121,7 @@ class Koila_RecurrentOp<string mnemonic, string schema, dag operands,
   let results = (outs AnyTensor:$result, AnyTensor:$hidden);
   let shapeRule = "return ::koila::rules::inferRecurrent(rule, " # layer # ");";
   let batchRule = "::koila::rules::inferRecurrentBatch(rule, " # layer # ");";
+  let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
 }
 
 defvar layerArgs = (ins BoolAttr:$has_biases, I64Attr:$num_layers,
@@ -197,6 +200,7 @@ class Koila_RecurrentCellOp<string mnemonic, int gates, string arguments,
                 "getBHh()}, " # gates # "}";
   let shapeRule = "return ::koila::rules::inferCell(rule, " # cell # ");";
   let batchRule = "::koila::rules::inferCellBatch(rule, " # cell # ");";
+  let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
 }
 def Koila_LstmCellOp : Koila_RecurrentCellOp<"lstm_cell", 4, "Tensor[]",
     "(Tensor, Tensor)", twoStates, listOf<"Hx">.value> {
@@ -223,6 +227,7 @@ def Koila_PackPaddedSequenceOp : Koila_RuledOp<"_pack_padded_sequence",
   let batchRule = [{
     rule.mix("packed sequences hold the samples of each step together");
   }];
+  let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
 }
 def Koila_PadPackedSequenceOp : Koila_RuledOp<"_pad_packed_sequence",
   "aten::_pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value, int total_length) -> (Tensor, Tensor)"> {
@@ -241,6 +246,7 @@ def Koila_PadPackedSequenceOp : Koila_RuledOp<"_pad_packed_sequence",
   let batchRule = [{
     rule.mix("packed sequences hold the samples of each step together");
   }];
+  let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILAATTENTIONOPS_TD

@@ -217,7 +217,7 @@ def Koila_IscloseOp : Koila_ElementwiseOp<"isclose",
     if (getRtol().convertToDouble() < 0 || getAtol().convertToDouble() < 0)
       return rule.emitError() << "takes no negative tolerance";
   }];
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 
 def Koila_LogicalAndOp : Koila_PlainBinaryOp<"logical_and", "", "Bool">;
@@ -274,17 +274,17 @@ def Koila_WhereSelfOp : Koila_WhereOp<"self", "Tensor self, Tensor other",
 def Koila_WhereScalarOtherOp : Koila_WhereOp<"ScalarOther",
   "Tensor self, Scalar other", (ins AnyTensor:$self), otherNumber,
   "\"other\""> {
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 def Koila_WhereScalarSelfOp : Koila_WhereOp<"ScalarSelf",
   "Scalar self, Tensor other", (ins AnyTensor:$other),
   (ins Koila_ScalarAttr:$self), "\"self\""> {
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 def Koila_WhereScalarOp : Koila_WhereOp<"Scalar", "Scalar self, Scalar other",
   (ins), (ins Koila_ScalarAttr:$self, Koila_ScalarAttr:$other),
   "\"self\", \"other\""> {
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 
 /// Fills where a bool tensor says; a copy in rows, without other temporaries

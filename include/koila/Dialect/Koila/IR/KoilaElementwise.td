@@ -50,7 +50,7 @@ class Koila_ElementwiseOp<string mnemonic, string schema, string inPlace,
                       kind # ", " # wraps # ");";
 }
 
-/// For operators that go by way of others, whose temporaries have no rule.
-defvar unknownWorkspace = "::koila::rules::describeUnknownWorkspace(rule);";
+/// For operators that go by way of others.
+defvar composedWorkspace = "::koila::rules::describeComposedWorkspace(rule);";
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILAELEMENTWISE_TD

@@ -246,6 +246,7 @@ class Koila_NumberTensorOp<string mnemonic, string name, string kind, Attr attr,
     return ::koila::rules::inferScalar(
         rule, ::koila::rules::getDefaultType(rule.numberType("t")));
   }];
+  let workspaceRule = "::koila::rules::describeNumberTensorWorkspace(rule);";
 }
 foreach kind = ["int", "float", "bool"] in {
   defvar attr = !cond(!eq(kind, "int"): I64Attr, !eq(kind, "float"): F64Attr,
@@ -271,6 +272,7 @@ class Koila_ListTensorOp<string mnemonic, string name, dag args = (ins),
         "ScalarType? dtype=None, Device? device=None" # more,
         !con(Koila_DataOptionArgs, args)> {
   let shapeRule = "return ::koila::rules::inferListTensor(rule);";
+  let workspaceRule = "::koila::rules::describeNumberTensorWorkspace(rule);";
 }
 def Koila_TensorListOp : Koila_ListTensorOp<"tensor", "tensor",
   (ins BoolAttr:$requires_grad), ", bool requires_grad=False">;
@@ -335,6 +337,7 @@ def Koila_RandpermOp : Koila_FactoryOp<"randperm",
         rule, "n", ::mlir::IntegerType::get(rule.getContext(), 64));
   }];
   let batchRule = "::koila::rules::mixNumberOfSamples(rule);";
+  let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 
 class Koila_RandomLikeOp<string mnemonic, string name, string parameters,
@@ -385,6 +388,7 @@ class Koila_DrawOp<string mnemonic, string schema, string inPlace = "",
         rule, getSelf(), ::koila::rules::MemoryFormat::}] # format # [{);
   }];
   let batchRule = "rule.setResult(0, rule.fact(getSelf()));";
+  let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 
 defvar Koila_CheckRealSelf = [{
@@ -498,6 +502,7 @@ class Koila_NormalTensorOp<string mnemonic, string schema, dag args,
   }];
   let batchRule = "::koila::rules::inferBroadcastBatch(rule, {" # operands #
                   "});";
+  let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 def Koila_NormalTensorFloatOp : Koila_NormalTensorOp<"normal_Tensor_float",
   "aten::normal.Tensor_float(Tensor mean, float std=1., *, Generator? generator=None) -> Tensor",
@@ -530,6 +535,7 @@ def Koila_MultinomialOp : Koila_RuledOp<"multinomial",
   let batchRule = [{
     ::koila::rules::inferMultinomialBatch(rule, getSelf());
   }];
+  let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILAFACTORYOPS_TD

@@ -20,6 +20,7 @@ class Koila_IndexingOp<string mnemonic, string schema, string inPlace = "",
   let shapeRule = "return ::koila::indexing::" # shape # ";";
   let batchRule = !if(!empty(batch), "",
                       "::koila::indexing::" # batch # ";");
+  let workspaceRule = "::koila::rules::describeIndexWorkspace(rule);";
 }
 
 /// Samples meet whatever the arguments are.
@@ -48,6 +49,7 @@ class Koila_JoinOp<string mnemonic, string schema, string kind,
                 joinDim # ")";
   let shape = "inferJoin(rule, " # call;
   let batch = "inferJoinBatch(rule, " # call;
+  let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
 }
 
 def Koila_CatOp : Koila_JoinOp<"cat",
@@ -78,6 +80,7 @@ def Koila_BlockDiagOp : Koila_MixingOp<"block_diag",
   }];
   let arguments = (ins Variadic<AnyTensor>:$tensors);
   let shape = "inferBlockDiag(rule, getTensors())";
+  let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
 }
 
 class Koila_MeshgridFamilyOp<string mnemonic, string schema, dag extra,
@@ -118,6 +121,7 @@ def Koila_CartesianProdOp : Koila_MixingOp<"cartesian_prod",
     if (getTensors().size() == 1)
       rule.setAlias(0, getTensors().front());
   }];
+  let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -394,6 +398,7 @@ class Koila_FlipFamilyOp<string mnemonic, string schema, dag extra, string dims,
   let shape = "inferFlip(rule, getSelf(), " # dims # ", " # minRank # ")";
   let batch = "keepBatchOutside(rule, getSelf(), " # dims #
               ", \"flip reverses the samples\")";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_FlipOp : Koila_FlipFamilyOp<"flip",
   "aten::flip(Tensor self, int[] dims) -> Tensor",
@@ -419,6 +424,7 @@ def Koila_RollOp : Koila_IndexingOp<"roll",
     ::koila::indexing::keepBatchOutside(rule, getSelf(), getDims(),
                                         "roll moves samples");
   }];
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_Rot90Op : Koila_IndexingOp<"rot90",
   "aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor"> {
@@ -426,6 +432,7 @@ def Koila_Rot90Op : Koila_IndexingOp<"rot90",
   let arguments = (ins AnyTensor:$self, I64Attr:$k, DenseI64ArrayAttr:$dims);
   let shape = "inferRot90(rule, getSelf(), getK(), getDims())";
   let batch = "inferRot90Batch(rule, getSelf(), getK(), getDims())";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 
 class Koila_RepeatFamilyOp<string mnemonic, string schema, dag lists,
@@ -440,6 +447,7 @@ class Koila_RepeatFamilyOp<string mnemonic, string schema, dag lists,
                        (ins Variadic<AnyType>:$dynamic));
   let shape = "inferRepeat(rule, getSelf(), \"" # listName # "\", " # padded # ")";
   let batch = "inferRepeatBatch(rule, getSelf(), \"" # listName # "\", " # get # ")";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_RepeatOp : Koila_RepeatFamilyOp<"repeat",
   "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor",
@@ -460,6 +468,7 @@ def Koila_RepeatInterleaveIntOp : Koila_IndexingOp<"repeat_interleave_self_int",
                        Variadic<AnyType>:$dynamic);
   let shape = "inferRepeatInterleave(rule, getSelf(), getDim())";
   let batch = "inferRepeatInterleaveBatch(rule, getSelf(), getRepeats(), getDim())";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_RepeatInterleaveSelfTensorOp
     : Koila_IndexingOp<"repeat_interleave_self_Tensor",
@@ -481,6 +490,7 @@ def Koila_RepeatInterleaveSelfTensorOp
         rule, getSelf(), {static_cast<int64_t>(*getDim())},
         "how often repeat_interleave repeats samples is decided by data");
   }];
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_RepeatInterleaveTensorOp : Koila_MixingOp<"repeat_interleave_Tensor",
   "aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor",
@@ -508,6 +518,7 @@ class Koila_PadFamilyOp<string mnemonic, string schema, string listName, string 
                            (ins DenseI64ArrayAttr:$padding)), more,
                        (ins Variadic<AnyType>:$dynamic));
   let batch = "inferPadBatch(rule, getSelf(), " # get # ")";
+  let workspaceRule = "::koila::rules::describePadWorkspace(rule);";
 }
 class Koila_PadListOp<string mnemonic, string schema, dag more = (ins)>
     : Koila_PadFamilyOp<mnemonic, schema, "pad", "getPad()", more>;
@@ -557,6 +568,7 @@ class Koila_ShuffleOp<string mnemonic, string schema, string function,
   let shape = function # "(rule, getSelf(), " # get # ")";
   let batch = "keepBatchOutside(rule, getSelf(), " # dims # ", \"" # mnemonic #
               " moves elements between samples\")";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_PixelShuffleOp : Koila_ShuffleOp<"pixel_shuffle",
   "aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor",
@@ -568,7 +580,9 @@ def Koila_PixelUnshuffleOp : Koila_ShuffleOp<"pixel_unshuffle",
   "getDownscaleFactor()", "{-3, -2, -1}">;
 class Koila_ChannelShuffleFamilyOp<string mnemonic, string schema>
     : Koila_ShuffleOp<mnemonic, schema, "inferChannelShuffle",
-                      (ins I64Attr:$groups), "getGroups()", "{1}">;
+                      (ins I64Attr:$groups), "getGroups()", "{1}"> {
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
+}
 def Koila_ChannelShuffleOp : Koila_ChannelShuffleFamilyOp<"channel_shuffle",
   "aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor"> {
   // An empty tensor is returned itself.
@@ -598,6 +612,7 @@ class Koila_FoldOp<string mnemonic, string schema, string function, dag before,
   let shape = function # "(rule, getSelf(), {getKernelSize(), getDilation(), " #
               "getPadding(), getStride()})";
   let batch = "inferFoldBatch(rule, getSelf(), " # rank # ")";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_Im2colOp : Koila_FoldOp<"im2col",
   "aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor",
@@ -618,6 +633,7 @@ class Koila_TriangleOp<string mnemonic, string schema, string inPlace>
   let shape = "inferTriangle(rule, getSelf())";
   let batch = "keepBatchOutside(rule, getSelf(), {-2, -1}, \"" # mnemonic #
               " treats every row or column differently\")";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_TrilOp : Koila_TriangleOp<"tril",
   "aten::tril(Tensor self, SymInt diagonal=0) -> Tensor",
@@ -633,6 +649,7 @@ def Koila_DiagEmbedOp : Koila_IndexingOp<"diag_embed",
                        I64Attr:$dim2);
   let shape = "inferDiagEmbed(rule, getSelf(), getOffset(), getDim1(), getDim2())";
   let batch = "inferDiagEmbedBatch(rule, getSelf(), getDim1(), getDim2())";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_DiagOp : Koila_MixingOp<"diag",
   "aten::diag(Tensor self, int diagonal=0) -> Tensor",

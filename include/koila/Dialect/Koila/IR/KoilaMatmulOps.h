@@ -70,8 +70,6 @@ void inferLabelledBatch(BatchRule &rule, const Labels &labels,
 /// written in place; then it is the result.
 llvm::LogicalResult checkAdded(ShapeRule &rule, const TensorInfo &added,
                                TensorInfo &result);
-/// The bytes that addmm holds inside, as measured.
-void describeAddmmWorkspace(WorkspaceRule &rule, mlir::Value mat1);
 
 /// The leading dims of the inputs are the same ones, and features are needed.
 llvm::LogicalResult checkBilinear(ShapeRule &rule, mlir::Value lhs,

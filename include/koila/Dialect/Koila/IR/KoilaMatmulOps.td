@@ -43,6 +43,7 @@ class Koila_ProductOp<string mnemonic, string schema, string inPlace,
                   "});";
   let batchRule = "::koila::rules::inferProductBatch(rule, {" # product #
                   "});";
+  let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
 }
 
 defvar betaAlphaArgs = (ins Koila_ScalarAttr:$beta, Koila_ScalarAttr:$alpha);
@@ -85,9 +86,7 @@ def Koila_AddmmOp : Koila_ProductOp<"addmm",
   "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
   "aten::addmm_(Tensor(a!) self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)",
   (ins AnyTensor:$self, AnyTensor:$mat1, AnyTensor:$mat2),
-  [{{getMat1(), getMat2()}, "nk,km->nm", getSelf()}], betaAlphaArgs> {
-  let workspaceRule = "::koila::rules::describeAddmmWorkspace(rule, getMat1());";
-}
+  [{{getMat1(), getMat2()}, "nk,km->nm", getSelf()}], betaAlphaArgs>;
 def Koila_AddmvOp : Koila_ProductOp<"addmv",
   "aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor",
   "aten::addmv_(Tensor(a!) self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor(a!)",
@@ -138,6 +137,7 @@ class Koila_RankedProductOp<string mnemonic, string schema, dag operands,
                   ");";
   let batchRule = "::koila::rules::infer" # rule # "Batch(rule, " # given #
                   ");";
+  let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
 }
 defvar selfAndOther = (ins AnyTensor:$self, AnyTensor:$other);
 
@@ -193,6 +193,7 @@ def Koila_EinsumOp : Koila_RuledOp<"einsum",
       "::koila::rules::inferEinsumBatch(rule, getEquation(), getTensors());";
   let storageRule =
       "::koila::rules::describeEinsumStorage(rule, getEquation(), getTensors());";
+  let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -213,6 +214,7 @@ class Koila_MatrixFunctionOp<string mnemonic, string schema, dag operands,
       ", " # !if(square, "true", "false") # ", " # described # ");";
   let batchRule = "::koila::rules::inferMatrixFunctionBatch(rule, " # input #
                   ");";
+  let workspaceRule = "::koila::rules::describeLinalgWorkspace(rule);";
 }
 defvar matrixA = (ins AnyTensor:$A);
 defvar matrixSelf = (ins AnyTensor:$self);
@@ -304,6 +306,7 @@ class Koila_SolveFamilyOp<string mnemonic, string schema, dag extra, bit info>
   let batchRule =
       "::koila::rules::inferSolveBatch(rule, getA(), getB(), getLeft());";
   let results = !con(oneResult, !if(info, (outs AnyTensor:$info), (outs)));
+  let workspaceRule = "::koila::rules::describeLinalgWorkspace(rule);";
 }
 def Koila_LinalgSolveOp : Koila_SolveFamilyOp<"linalg_solve",
   "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor",

@@ -91,6 +91,7 @@ class Koila_RawSoftmaxFamilyOp<string mnemonic, string schema>
   let shapeRule = "return ::koila::rules::inferSoftmax(rule, getSelf(), getDim(), "
       "getHalfToFloat() ? std::optional<int64_t>(6) : std::nullopt);";
   let batchRule = "::koila::rules::inferAlongDimBatch(rule, getSelf(), getDim(), \"softmax\");";
+  let workspaceRule = "::koila::rules::describeSoftmaxWorkspace(rule, getSelf(), getResult());";
 }
 def Koila_RawSoftmaxOp : Koila_RawSoftmaxFamilyOp<"_softmax",
   "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor">;
@@ -115,6 +116,7 @@ def Koila_RmsNormOp : Koila_RuledOp<"rms_norm",
     return ::mlir::success();
   }];
   let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight()});";
+  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_NativeLayerNormOp : Koila_RuledOp<"native_layer_norm",
@@ -129,6 +131,7 @@ def Koila_NativeLayerNormOp : Koila_RuledOp<"native_layer_norm",
   let results = (outs AnyTensor:$result, AnyTensor:$mean, AnyTensor:$rstd);
   let shapeRule = "return ::koila::rules::inferNativeLayerNorm(rule, getInput(), {getWeight(), getBias()});";
   let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight(), getBias()});";
+  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
@@ -143,6 +146,7 @@ def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
     BoolAttr:$cudnn_enabled);
   let shapeRule = "return ::koila::rules::inferGroupNorm(rule, getNumGroups(), getWeight(), getBias());";
   let batchRule = "::koila::rules::inferSampleNormBatch(rule, {getWeight(), getBias()});";
+  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
@@ -165,6 +169,7 @@ def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
     ::koila::rules::inferSampleNormBatch(rule,
         {getWeight(), getBias(), getRunningMean(), getRunningVar()});
   }];
+  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 /// Outside training the identity; the condition is that of _dropout_impl in
@@ -202,6 +207,7 @@ def Koila_RenormOp : Koila_RuledOp<"renorm",
                        Koila_ScalarAttr:$maxnorm, UnitAttr:$tied);
   let shapeRule = "return ::koila::rules::inferRenorm(rule, getDim());";
   let batchRule = "::koila::rules::inferRenormBatch(rule, getDim());";
+  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_WeightNormOp : Koila_RuledOp<"_weight_norm",
@@ -212,6 +218,7 @@ def Koila_WeightNormOp : Koila_RuledOp<"_weight_norm",
   }];
   let arguments = (ins AnyTensor:$v, AnyTensor:$g, I64Attr:$dim);
   let shapeRule = "return ::koila::rules::inferWeightNorm(rule, getDim());";
+  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
 }
 
 def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",
@@ -223,6 +230,7 @@ def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",
   let arguments = (ins AnyTensor:$x1, AnyTensor:$x2, I64Attr:$dim, F64Attr:$eps);
   let shapeRule = "return ::koila::rules::inferCosineSimilarity(rule, getDim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, getDim(), false);";
+  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
 }
 
 def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
@@ -235,6 +243,7 @@ def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
                        BoolAttr:$keepdim);
   let shapeRule = "return ::koila::rules::inferPairwiseDistance(rule, getKeepdim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, -1, getKeepdim());";
+  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
 }
 
 class Koila_CdistFamilyOp<string mnemonic, string arguments_>
@@ -248,6 +257,7 @@ class Koila_CdistFamilyOp<string mnemonic, string arguments_>
                        OptionalAttr<I64Attr>:$compute_mode);
   let shapeRule = "return ::koila::rules::inferCdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::inferCdistBatch(rule);";
+  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
 }
 def Koila_CdistOp : Koila_CdistFamilyOp<"cdist",
   "(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor">;
@@ -260,6 +270,7 @@ def Koila_PdistOp : Koila_RuledOp<"pdist",
   let arguments = (ins AnyTensor:$self, F64Attr:$p);
   let shapeRule = "return ::koila::rules::inferPdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::mixAll(rule);";
+  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILANORMOPS_TD

@@ -113,15 +113,10 @@ def Koila_ThresholdOp : Koila_UnaryOp<"threshold",
   "aten::threshold_(Tensor(a!) self, Scalar threshold, Scalar value) -> Tensor(a!)",
   (ins Koila_ScalarAttr:$threshold, Koila_ScalarAttr:$value), "bc">;
 def Koila_LogSigmoidOp : Koila_QueryOp<"log_sigmoid", "bic", "Common"> {
-  // log_sigmoid_forward_out_cpu: in rows, with a buffer as large (measured).
+  // log_sigmoid_forward_out_cpu: in rows.
   let kind = "::koila::rules::Elementwise{.refused = \"bic\", "
              ".rowMajor = true}";
-  let workspaceRule = [{
-    if (auto result = rule.tensor(getResult()))
-      rule.setTransient(result->numBytes());
-    else
-      rule.setInexact("a shape of the operator is unknown");
-  }];
+  let workspaceRule = composedWorkspace;
 }
 def Koila_RreluOp : Koila_ElementwiseOp<"rrelu",
   "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor",
@@ -136,7 +131,7 @@ def Koila_RreluOp : Koila_ElementwiseOp<"rrelu",
     if (lower && upper && *lower > *upper)
       return rule.emitError() << "takes a lower bound of at most the upper one";
   }];
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 def Koila_GluOp : Koila_RuledOp<"glu",
   "aten::glu(Tensor self, int dim=-1) -> Tensor"> {
@@ -194,10 +189,10 @@ def Koila_LgammaOp : Koila_PlainFloatOp<"lgamma", "c">;
 def Koila_DigammaOp : Koila_PlainFloatOp<"digamma", "c">;
 def Koila_ReciprocalOp : Koila_PlainFloatOp<"reciprocal">;
 def Koila_Deg2radOp : Koila_PlainFloatOp<"deg2rad", "c"> {
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 def Koila_Rad2degOp : Koila_PlainFloatOp<"rad2deg", "c"> {
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 def Koila_LogitOp : Koila_UnaryFloatOp<"logit",
   "aten::logit(Tensor self, float? eps=None) -> Tensor",
@@ -230,10 +225,10 @@ def Koila_LogicalNotOp : Koila_PlainOp<"logical_not", "", "Bool">;
 def Koila_SignbitOp : Koila_QueryOp<"signbit", "c">;
 def Koila_IsnanOp : Koila_QueryOp<"isnan">;
 def Koila_IsinfOp : Koila_QueryOp<"isinf"> {
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 def Koila_IsfiniteOp : Koila_QueryOp<"isfinite"> {
-  let workspaceRule = unknownWorkspace;
+  let workspaceRule = composedWorkspace;
 }
 
 //===----------------------------------------------------------------------===//

@@ -12,6 +12,7 @@ class Koila_PoolOp<string mnemonic, string schema, int rank, string layout,
                        (ins Variadic<AnyType>:$dynamic));
   string pool = "{" # rank # ", ::koila::rules::PoolLayout::" # layout # "}";
   let batchRule = "::koila::rules::inferPoolBatch(rule, " # rank # ");";
+  let workspaceRule = "::koila::rules::describePoolWorkspace(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -47,11 +48,7 @@ def Koila_MaxPool1dOp : Koila_WindowPoolOp<"max_pool1d",
   1, "RowMajor", maxPoolArgs>;
 def Koila_MaxPool2dOp : Koila_WindowPoolOp<"max_pool2d",
   "aten::max_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, int[2] dilation=1, bool ceil_mode=False) -> Tensor",
-  2, "AsInput", maxPoolArgs> {
-  let workspaceRule = [{
-    ::koila::rules::describeMaxPoolWorkspace(rule, getSelf(), getResult());
-  }];
-}
+  2, "AsInput", maxPoolArgs>;
 def Koila_MaxPool3dOp : Koila_WindowPoolOp<"max_pool3d",
   "aten::max_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, int[3] dilation=1, bool ceil_mode=False) -> Tensor",
   3, "AsInput", maxPoolArgs>;
@@ -73,9 +70,7 @@ def Koila_AvgPool1dOp : Koila_WindowPoolOp<"avg_pool1d",
   1, "AsImage", averagePoolArgs>;
 def Koila_AvgPool2dOp : Koila_WindowPoolOp<"avg_pool2d",
   "aten::avg_pool2d(Tensor self, int[2] kernel_size, int[2] stride=[], int[2] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor",
-  2, "AsInput", averagePoolDivisorArgs> {
-  let workspaceRule = "";
-}
+  2, "AsInput", averagePoolDivisorArgs>;
 def Koila_AvgPool3dOp : Koila_WindowPoolOp<"avg_pool3d",
   "aten::avg_pool3d(Tensor self, int[3] kernel_size, int[3] stride=[], int[3] padding=0, bool ceil_mode=False, bool count_include_pad=True, int? divisor_override=None) -> Tensor",
   3, "RowMajor", averagePoolDivisorArgs>;
@@ -101,12 +96,7 @@ def Koila_AdaptiveAvgPool1dOp : Koila_AdaptivePoolOp<"adaptive_avg_pool1d",
   1, "AsImage", "AverageOrMean">;
 def Koila_AdaptiveAvgPool2dOp : Koila_AdaptivePoolOp<"adaptive_avg_pool2d",
   "aten::adaptive_avg_pool2d(Tensor self, SymInt[2] output_size) -> Tensor",
-  2, "AsInput", "AverageOrMean"> {
-  let workspaceRule = [{
-    ::koila::rules::describeAdaptivePoolWorkspace(rule, getSelf(),
-                                                  getOutputSize());
-  }];
-}
+  2, "AsInput", "AverageOrMean">;
 def Koila_AdaptiveAvgPool3dOp : Koila_AdaptivePoolOp<"adaptive_avg_pool3d",
   "aten::adaptive_avg_pool3d(Tensor self, SymInt[3] output_size) -> Tensor",
   3, "RowMajor", "AverageOrMean">;
@@ -145,6 +135,7 @@ class Koila_MaxUnpoolOp<string mnemonic, string schema, int rank, dag args>
                        (ins Variadic<AnyType>:$dynamic));
   let shapeRule = "return ::koila::rules::inferMaxUnpool(rule, " # rank # ");";
   let batchRule = "::koila::rules::inferPoolBatch(rule, " # rank # ");";
+  let workspaceRule = "::koila::rules::describePoolWorkspace(rule);";
 }
 
 def Koila_MaxUnpool2dOp : Koila_MaxUnpoolOp<"max_unpool2d",

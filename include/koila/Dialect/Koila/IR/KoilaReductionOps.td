@@ -26,6 +26,7 @@ class Koila_ReductionOp<string mnemonic, string schema, dag extra,
       !interleave(!foreach(type, types, "Type::" # type), ", ") # "}, " #
       needsElements # ", " # emptyIsAll # "});";
   let batchRule = "::koila::rules::inferReductionBatch(rule, " # emptyIsAll # ");";
+  let workspaceRule = "::koila::rules::describeReductionWorkspace(rule);";
 }
 
 class Koila_TwoReductionsOp<string mnemonic, string schema, dag extra,
@@ -56,9 +57,7 @@ def Koila_MeanOp : Koila_ReductionOp<"mean",
   dtypeArg, ["Mean"]>;
 def Koila_MeanDimOp : Koila_ReductionOp<"mean_dim",
   "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-  !con(maybeDimsArgs, dtypeArg), ["Mean"]> {
-  let workspaceRule = "::koila::rules::describeMeanWorkspace(rule);";
-}
+  !con(maybeDimsArgs, dtypeArg), ["Mean"]>;
 def Koila_NanmeanOp : Koila_ReductionOp<"nanmean",
   "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
   !con(maybeDimsArgs, dtypeArg), ["Mean"]>;
@@ -186,6 +185,7 @@ class Koila_QuantileOp<string mnemonic, string schema, dag q, string tensor>
   let arguments = !con((ins AnyTensor:$self), q, maybeDimArgs, (ins StrAttr:$interpolation));
   let shapeRule = "return ::koila::rules::inferQuantile(rule, " # tensor # ");";
   let batchRule = "::koila::rules::inferQuantileBatch(rule, " # tensor # ");";
+  let workspaceRule = "::koila::rules::describeReductionWorkspace(rule);";
 }
 foreach name = ["Quantile", "Nanquantile"] in {
   defvar lower = !tolower(name);

@@ -20,6 +20,7 @@ class Koila_ResizeOp<string mnemonic, string schema, int rank, dag args>
   let arguments = args;
   let shapeRule = "return ::koila::rules::inferResize(rule, " # rank # ");";
   let batchRule = "::koila::rules::inferResizeBatch(rule, " # rank # ");";
+  let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
 }
 
 /// To `output_size`; the scales only place the samples.
@@ -133,6 +134,7 @@ class Koila_GridSamplerOp<string mnemonic, string schema, int rank>
                        BoolAttr:$align_corners);
   let shapeRule = "return ::koila::rules::inferGridSampler(rule, " # rank # ");";
   let batchRule = "::koila::rules::inferGridSamplerBatch(rule);";
+  let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
 }
 def Koila_GridSamplerAnyOp : Koila_GridSamplerOp<"grid_sampler",
   "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor", 0>;
@@ -152,6 +154,7 @@ def Koila_AffineGridOp : Koila_RuledOp<"affine_grid_generator",
                        BoolAttr:$align_corners, Variadic<AnyType>:$dynamic);
   let shapeRule = "return ::koila::rules::inferAffineGrid(rule);";
   let batchRule = "::koila::rules::inferAffineGridBatch(rule);";
+  let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILARESAMPLEOPS_TD

@@ -74,15 +74,6 @@ void describeReshapeStorage(StorageRule &rule, mlir::Value self);
 void describeUnaryWorkspace(WorkspaceRule &rule, mlir::Value self);
 void describeBinaryWorkspace(WorkspaceRule &rule, mlir::Value self,
                              mlir::Value other);
-void describeConvolutionWorkspace(WorkspaceRule &rule, const Convolution &conv);
-void describeMaxPoolWorkspace(WorkspaceRule &rule, mlir::Value self,
-                              mlir::Value result);
-void describePoolWorkspace(WorkspaceRule &rule, mlir::Value self);
-void describeAdaptivePoolWorkspace(WorkspaceRule &rule, mlir::Value self,
-                                   llvm::ArrayRef<int64_t> outputSize);
-/// Transient bytes of a mean of float32.
-int64_t getMeanTransient(const WorkspaceRule &rule, const ConcreteTensor &input,
-                         const ConcreteTensor &result);
 void describeSoftmaxWorkspace(WorkspaceRule &rule, mlir::Value self,
                               mlir::Value result);
 

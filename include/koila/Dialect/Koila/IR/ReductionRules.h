@@ -70,7 +70,6 @@ llvm::LogicalResult inferTrace(ShapeRule &rule);
 /// `q` is null for a number.
 llvm::LogicalResult inferQuantile(ShapeRule &rule, mlir::Value q);
 void inferQuantileBatch(BatchRule &rule, mlir::Value q);
-void describeMeanWorkspace(WorkspaceRule &rule);
 
 //===----------------------------------------------------------------------===//
 // Along one dim

@@ -1,0 +1,46 @@
+//===- WorkspaceRules.h - What operators hold inside ------------*- C++ -*-===//
+//
+// The workspace rules of the families, one for each Rules*Memory.cpp. A rule
+// says how many bytes an operator holds beyond its results at its worst moment,
+// on CPU and without a gradient being recorded. docs/Workspaces.md has the
+// figures; test/oracle/memory_oracle.py compares them with PyTorch.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_WORKSPACERULES_H
+#define KOILA_DIALECT_KOILA_IR_WORKSPACERULES_H
+
+#include "koila/Interfaces/Rules.h"
+
+namespace koila::rules {
+
+void describeAttentionWorkspace(WorkspaceRule &rule);
+/// Elementwise operators that PyTorch composes of others.
+void describeComposedWorkspace(WorkspaceRule &rule);
+void describeDistanceWorkspace(WorkspaceRule &rule);
+void describeEinsumWorkspace(WorkspaceRule &rule);
+/// Reads, writes and searches by indices and masks.
+void describeIndexWorkspace(WorkspaceRule &rule);
+void describeJoinWorkspace(WorkspaceRule &rule);
+void describeLinalgWorkspace(WorkspaceRule &rule);
+void describeLossWorkspace(WorkspaceRule &rule);
+void describeNormWorkspace(WorkspaceRule &rule);
+/// torch.tensor and torch.as_tensor.
+void describeNumberTensorWorkspace(WorkspaceRule &rule);
+void describePadWorkspace(WorkspaceRule &rule);
+void describePoolWorkspace(WorkspaceRule &rule);
+/// Products with matrices.
+void describeProductWorkspace(WorkspaceRule &rule);
+/// Draws that read tensors.
+void describeRandomWorkspace(WorkspaceRule &rule);
+/// The same elements in other places.
+void describeRearrangeWorkspace(WorkspaceRule &rule);
+void describeRecurrentWorkspace(WorkspaceRule &rule);
+void describeReductionWorkspace(WorkspaceRule &rule);
+void describeResampleWorkspace(WorkspaceRule &rule);
+void describeSortWorkspace(WorkspaceRule &rule);
+void describeSpectralWorkspace(WorkspaceRule &rule);
+
+} // namespace koila::rules
+
+#endif // KOILA_DIALECT_KOILA_IR_WORKSPACERULES_H

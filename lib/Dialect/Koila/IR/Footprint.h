@@ -1,0 +1,83 @@
+//===- Footprint.h - What an operator allocates on its way ------*- C++ -*-===//
+//
+// Private to lib/Dialect/Koila/IR: what the workspace rules share. Where a rule
+// says that a temporary is a copy or a cast, the sizes are those of the tensors;
+// the few constants are sizes of numbers.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_DIALECT_KOILA_IR_FOOTPRINT_H
+#define KOILA_LIB_DIALECT_KOILA_IR_FOOTPRINT_H
+
+#include "koila/Interfaces/Rules.h"
+#include <algorithm>
+
+namespace koila::footprint {
+
+/// The bytes that an operator holds, told in the order in which it allocates
+/// and frees them. What is left at the end are its results.
+class Footprint {
+public:
+  void allocate(int64_t bytes) {
+    live += bytes;
+    peak = std::max(peak, live);
+  }
+  void free(int64_t bytes) { live -= bytes; }
+  /// Something that is gone before the next step.
+  void pass(int64_t bytes) {
+    allocate(bytes);
+    free(bytes);
+  }
+  /// The most there was beyond what is left.
+  int64_t getTransient() const {
+    constexpr __int128 kMost = std::numeric_limits<int64_t>::max();
+    return static_cast<int64_t>(std::min(peak - live, kMost));
+  }
+
+private:
+  /// Wide: a sum of sizes that each fit may not.
+  __int128 live = 0, peak = 0;
+};
+
+bool isHalf(mlir::Type type);
+/// float32, float64 and integers: what PyTorch computes in its own type.
+bool isPlain(mlir::Type type);
+
+/// The bytes of `tensor` with elements of `type`.
+int64_t countBytes(const ConcreteTensor &tensor, mlir::Type type);
+/// A copy in `type`; nothing if that is the type.
+int64_t getCastBytes(const ConcreteTensor &tensor, mlir::Type type);
+/// Tensor::contiguous().
+int64_t getCopyBytes(const ConcreteTensor &tensor);
+/// Tensor::contiguous(tensor.suggest_memory_format()).
+int64_t getSuggestedCopyBytes(const ConcreteTensor &tensor);
+/// Tensor::contiguous(ChannelsLast), of four dims.
+int64_t getChannelsLastCopyBytes(const ConcreteTensor &tensor);
+/// Tensor::reshape({-1}).
+int64_t getFlatCopyBytes(const ConcreteTensor &tensor);
+
+/// Whether Tensor::suggest_memory_format() is ChannelsLast or ChannelsLast3d.
+bool suggestsChannelsLast(const ConcreteTensor &tensor);
+/// Whether the strides are those of a new channels-last tensor of four or five
+/// dims.
+bool isChannelsLast(const ConcreteTensor &tensor);
+/// A dim of extent one before `dim`, as Tensor::unsqueeze.
+ConcreteTensor unsqueeze(ConcreteTensor tensor, int64_t dim);
+
+/// A Python int on its way into an operator of tensors of type `computed`: a
+/// 0-dim tensor, and its cast.
+int64_t getIntegerBytes(mlir::Type computed);
+/// A Python float.
+int64_t getFloatBytes(mlir::Type computed);
+
+/// A reduction to one element over threads keeps a partial result for each.
+/// Source: two_pass_reduction in native/TensorIteratorReduce.cpp.
+int64_t getPartialBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
+                        const ConcreteTensor &result);
+/// What Tensor::mean() holds beyond `result`: a sum, divided by a number.
+int64_t getMeanBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
+                     const ConcreteTensor &result);
+
+} // namespace koila::footprint
+
+#endif // KOILA_LIB_DIALECT_KOILA_IR_FOOTPRINT_H

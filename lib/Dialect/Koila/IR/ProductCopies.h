@@ -1,0 +1,48 @@
+//===- ProductCopies.h - What a product copies first ------------*- C++ -*-===//
+//
+// Private to lib/Dialect/Koila/IR: the copies that products with matrices make
+// because BLAS cannot read the strides, as the operators over them need it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_DIALECT_KOILA_IR_PRODUCTCOPIES_H
+#define KOILA_LIB_DIALECT_KOILA_IR_PRODUCTCOPIES_H
+
+#include "koila/Interfaces/Rules.h"
+
+namespace koila::blas {
+
+/// A tensor of which only what decides about copies counts.
+struct Factor {
+  llvm::SmallVector<int64_t> dims, strides;
+  mlir::Type type;
+
+  int64_t getRank() const { return dims.size(); }
+  int64_t numBytes() const;
+};
+
+/// None if the extents or strides are unknown.
+std::optional<Factor> getFactor(const WorkspaceRule &rule, mlir::Value value);
+/// The last two dims exchanged.
+Factor transpose(Factor factor);
+
+/// Whether a dim of these extents and strides is a view of them all.
+bool isOneDim(llvm::ArrayRef<int64_t> extents, llvm::ArrayRef<int64_t> strides);
+
+/// Two matrices.
+int64_t getMmBytes(const Factor &lhs, const Factor &rhs);
+/// Two tensors of as many matrices.
+int64_t getBmmBytes(const Factor &lhs, const Factor &rhs);
+/// A matrix and a vector.
+int64_t getMvBytes(const Factor &matrix);
+/// Tensors of any ranks, as torch.matmul.
+int64_t getMatmulBytes(const Factor &lhs, const Factor &rhs);
+
+/// Says why the figure is not exact where the factors are not known, or of a
+/// type whose library keeps buffers that are not.
+bool checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
+                  const std::optional<Factor> &rhs);
+
+} // namespace koila::blas
+
+#endif // KOILA_LIB_DIALECT_KOILA_IR_PRODUCTCOPIES_H

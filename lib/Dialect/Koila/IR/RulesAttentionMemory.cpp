@@ -1,0 +1,108 @@
+//===- RulesAttentionMemory.cpp - What attention holds inside -------------===//
+//
+// Sources: native/transformers/attention.cpp and sdp_utils_cpp.cpp,
+// native/cpu/FlashAttentionKernel.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionLayers.h"
+#include "Footprint.h"
+#include "koila/Dialect/Koila/IR/KoilaAttentionOps.h"
+#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+namespace {
+/// The operands of one call.
+struct AttentionShapes {
+  ConcreteTensor query, key, value;
+  std::optional<ConcreteTensor> mask;
+};
+} // namespace
+
+template <typename Op>
+static std::optional<AttentionShapes> getShapes(const WorkspaceRule &rule,
+                                                Op op) {
+  auto query = rule.tensor(op.getQuery()), key = rule.tensor(op.getKey());
+  auto value = rule.tensor(op.getValue()), mask = rule.tensor(op.getAttnMask());
+  if (!query || !key || !value || (op.getAttnMask() && !mask))
+    return std::nullopt;
+  return AttentionShapes{*query, *key, *value, mask};
+}
+
+/// Whether a call without dropout takes the flash kernel, which reads vectors
+/// of one dense head size. Source: use_flash_attention_cpp.
+static bool takesFlash(const AttentionShapes &shapes, bool grouped) {
+  const ConcreteTensor &query = shapes.query;
+  if (query.dims.size() != 4 || query.numElements() == 0 ||
+      shapes.key.numElements() == 0)
+    return false;
+  for (const ConcreteTensor *tensor :
+       {&shapes.query, &shapes.key, &shapes.value}) {
+    auto strides = tensor->getStrides();
+    if (tensor->dims.size() != 4 || tensor->dims[0] != query.dims[0] ||
+        tensor->dims[3] != query.dims[3] || !strides || (*strides)[3] != 1 ||
+        (!grouped && tensor->dims[1] != query.dims[1]))
+      return false;
+  }
+  return !shapes.mask || shapes.mask->dims.size() == 2 ||
+         shapes.mask->dims.size() == 4;
+}
+
+/// Each thread has scores, maxima, sums and results of a block of queries and
+/// keys. Source: cpu_flash_attention.
+static int64_t getFlashBytes(const WorkspaceRule &rule,
+                             const AttentionShapes &shapes) {
+  constexpr int64_t kLong = 768, kMedium = 192, kKeys = 512;
+  int64_t queries = shapes.query.dims[2], keys = shapes.key.dims[2];
+  int64_t head = shapes.query.dims[3];
+  int64_t queryBlock = std::min<int64_t>(
+      queries, queries >= kLong ? 256 : queries >= kMedium ? 64 : 32);
+  int64_t scores = queryBlock * std::min(keys, kKeys);
+  int64_t size = shapes.query.elementType.isF64() ? 8 : 4;
+  int64_t bytes = (scores + 2 * queryBlock + queryBlock * head) * size;
+  // Half types are summed in float32, and their weights narrowed.
+  if (isHalf(shapes.query.elementType))
+    bytes += scores * 2;
+  return bytes * rule.getTarget().threads;
+}
+
+/// Half types may be packed for the matrix units of the machine.
+static void setDoubts(WorkspaceRule &rule, const AttentionShapes &shapes) {
+  if (isHalf(shapes.query.elementType))
+    rule.setInexact("attention of half types may pack its operands");
+}
+
+void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<ScaledDotProductAttentionOp>([&](auto op) {
+        auto shapes = getShapes(rule, op);
+        if (!shapes)
+          return rule.setInexact("a shape of attention is unknown");
+        if (!takesFlash(*shapes, op.getEnableGqa()))
+          return rule.setInexact("attention by way of matmul and softmax");
+        // The logarithms of the sums are dropped; a bool mask becomes numbers.
+        const ConcreteTensor &query = shapes->query;
+        int64_t rows = query.dims[0] * query.dims[1] * query.dims[2];
+        int64_t bytes = getFlashBytes(rule, *shapes) +
+                        rows * (query.elementType.isF64() ? 8 : 4);
+        if (shapes->mask && shapes->mask->elementType.isInteger(1))
+          bytes += getCastBytes(*shapes->mask, query.elementType);
+        rule.setTransient(bytes);
+        setDoubts(rule, *shapes);
+      })
+      .Case<ScaledDotProductFlashAttentionForCpuOp>([&](auto op) {
+        auto shapes = getShapes(rule, op);
+        if (!shapes || shapes->query.dims.size() != 4)
+          return rule.setInexact("a shape of attention is unknown");
+        rule.setTransient(getFlashBytes(rule, *shapes));
+        setDoubts(rule, *shapes);
+      })
+      .Case<NativeMultiHeadAttentionOp, TransformerEncoderLayerFwdOp>(
+          [&](auto) { attention::describeLayer(rule); })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

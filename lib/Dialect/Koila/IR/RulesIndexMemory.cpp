@@ -1,0 +1,128 @@
+//===- RulesIndexMemory.cpp - What indexing holds inside ------------------===//
+//
+// Sources: native/TensorAdvancedIndexing.cpp, native/Embedding.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Footprint.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+static const char kUnknown[] = "a shape of the operator is unknown";
+
+/// Indices of another type are first cast to int64.
+static int64_t getIndexBytes(const ConcreteTensor &index) {
+  return getCastBytes(index,
+                      IntegerType::get(index.elementType.getContext(), 64));
+}
+
+/// Rows are read by a contiguous vector of indices.
+static void describeRows(WorkspaceRule &rule, Value indices) {
+  auto index = rule.tensor(indices);
+  if (!index)
+    return rule.setInexact(kUnknown);
+  rule.setTransient(getCopyBytes(*index));
+}
+
+/// Half types are read and written as float32: `computed` is cast.
+static void describeAlongDim(WorkspaceRule &rule, Value indices,
+                             Value computed) {
+  auto index = rule.tensor(indices), tensor = rule.tensor(computed);
+  if (!index || !tensor)
+    return rule.setInexact(kUnknown);
+  if (index->numElements() == 0)
+    return;
+  int64_t bytes = getIndexBytes(*index);
+  if (isHalf(tensor->elementType))
+    bytes += countBytes(*tensor,
+                        Float32Type::get(tensor->elementType.getContext()));
+  rule.setTransient(bytes);
+}
+
+/// The bytes of casts to int64, of indices that broadcast first. Refuses masks,
+/// which become indices whose number data decides.
+static bool sumIndexBytes(WorkspaceRule &rule, ValueRange indices,
+                          int64_t &bytes) {
+  SmallVector<int64_t> dims;
+  int64_t casts = 0;
+  for (Value value : indices) {
+    auto index = rule.tensor(value);
+    if (!index) {
+      rule.setInexact(kUnknown);
+      return false;
+    }
+    if (index->elementType.getIntOrFloatBitWidth() <= 8) {
+      rule.setInexact("how many elements a mask selects is decided by data");
+      return false;
+    }
+    casts += !index->elementType.isInteger(64);
+    if (dims.size() < index->dims.size())
+      dims.insert(dims.begin(), index->dims.size() - dims.size(), 1);
+    for (auto [mine, other] : llvm::zip(llvm::reverse(dims),
+                                        llvm::reverse(index->dims)))
+      mine = mine == 1 ? other : mine;
+  }
+  bytes = casts * 8;
+  for (int64_t extent : dims)
+    bytes *= extent;
+  return true;
+}
+
+static void describeIndex(WorkspaceRule &rule, ValueRange indices) {
+  int64_t bytes;
+  if (sumIndexBytes(rule, indices, bytes))
+    rule.setTransient(bytes);
+}
+
+/// One number under one mask is masked_fill_.
+static void describeIndexPut(WorkspaceRule &rule, ValueRange indices,
+                             Value values, bool accumulate) {
+  auto written = rule.tensor(values);
+  if (!written)
+    return rule.setInexact(kUnknown);
+  auto first = indices.empty() ? std::nullopt : rule.tensor(indices.front());
+  if (!accumulate && indices.size() == 1 && first &&
+      first->elementType.isInteger(1) && written->numElements() == 1)
+    return;
+  int64_t bytes;
+  if (!sumIndexBytes(rule, indices, bytes))
+    return;
+  rule.setTransient(bytes);
+  if (bytes > 0)
+    rule.setInexact("index_put by indices of another type than int64");
+}
+
+void rules::describeIndexWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<EmbeddingOp>(
+          [&](auto rows) { describeRows(rule, rows.getIndices()); })
+      .Case<IndexSelectOp>(
+          [&](auto rows) { describeRows(rule, rows.getIndex()); })
+      .Case<GatherOp>([&](auto gather) {
+        describeAlongDim(rule, gather.getIndex(), gather.getResult());
+      })
+      .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp,
+            ScatterValueReduceOp, ScatterAddOp>([&](auto scatter) {
+        describeAlongDim(rule, scatter.getIndex(), scatter.getSelf());
+      })
+      .Case<ScatterReduceTwoOp>([&](auto scatter) {
+        if (scatter.getReduce() == "mean")
+          return rule.setInexact("scatter_reduce divides by a count");
+        describeAlongDim(rule, scatter.getIndex(), scatter.getSelf());
+      })
+      .Case<IndexTensorOp, IndexHackedTwinOp>(
+          [&](auto index) { describeIndex(rule, index.getIndices()); })
+      .Case<IndexPutOp, IndexPutHackedTwinOp>([&](auto put) {
+        describeIndexPut(rule, put.getIndices(), put.getValues(),
+                         put.getAccumulate());
+      })
+      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp,
+            OneHotOp, NonzeroOp, ArgwhereOp>([](auto) {})
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

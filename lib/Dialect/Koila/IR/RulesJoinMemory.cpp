@@ -1,0 +1,30 @@
+//===- RulesJoinMemory.cpp - What joining tensors holds inside ------------===//
+
+#include "Footprint.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+/// An operand of another type than the result is copied into its slice by way
+/// of a temporary of its own type, one operand after the other.
+/// Source: cat_out_cpu in native/TensorShape.cpp.
+void rules::describeJoinWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  if (isa<CartesianProdOp>(op))
+    return describeUnknownWorkspace(rule);
+  auto result = rule.tensor(op->getResult(0));
+  if (!result)
+    return rule.setInexact("the shape of the result is unknown");
+  int64_t most = 0;
+  for (Value value : op->getOperands()) {
+    auto operand = rule.tensor(value);
+    if (!operand)
+      return rule.setInexact("the shape of an operand is unknown");
+    if (operand->elementType != result->elementType)
+      most = std::max(most, operand->numBytes());
+  }
+  rule.setTransient(most);
+}

@@ -1,0 +1,208 @@
+//===- RulesNormMemory.cpp - What a normalisation holds inside ------------===//
+//
+// Sources: native/Normalization.cpp, native/layer_norm.cpp,
+// native/group_norm.cpp, native/cpu/group_norm_kernel.cpp, native/SoftMax.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Footprint.h"
+#include "koila/Dialect/Koila/IR/KoilaNormOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+/// Of a type in which half types are summed.
+static int64_t getSumBytes(Type type) {
+  return std::max<int64_t>(getElementBytes(type), 4);
+}
+
+/// Of a statistic: as the parameters are, which may be float32 for half types.
+static int64_t getStatisticBytes(const WorkspaceRule &rule,
+                                 const ConcreteTensor &input,
+                                 ValueRange parameters) {
+  int64_t bytes = getElementBytes(input.elementType);
+  for (Value parameter : parameters)
+    if (auto tensor = rule.tensor(parameter))
+      bytes = std::max(bytes, getElementBytes(tensor->elementType));
+  return bytes;
+}
+
+static int64_t getProduct(ArrayRef<int64_t> extents) {
+  int64_t product = 1;
+  for (int64_t extent : extents)
+    product *= extent;
+  return product;
+}
+
+/// Whether the channels of a contiguous tensor are more than single elements.
+static bool hasManyPixels(const ConcreteTensor &input) {
+  return getProduct(ArrayRef(input.dims).drop_front(2)) > 1;
+}
+
+//===----------------------------------------------------------------------===//
+// batch_norm, instance_norm
+//===----------------------------------------------------------------------===//
+
+void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
+  auto input = rule.tensor(getInput());
+  if (!input || input->dims.size() < 2)
+    return rule.setInexact("the shape of the input is unknown");
+  int64_t channels = input->dims[1];
+  int64_t statistic = getStatisticBytes(rule, *input,
+                                        {getWeight(), getRunningMean()});
+  // An empty batch takes another path with four vectors (measured).
+  if (input->numElements() == 0)
+    return rule.setTransient(
+        (isHalf(input->elementType) ? 4 : 8) * 2 * channels);
+  // Scale and shift of each channel; with other strides three vectors.
+  bool isDense = input->contiguous || isChannelsLast(*input);
+  int64_t vectors = isDense ? 2 * channels * getSumBytes(input->elementType)
+                            : 3 * channels * statistic;
+  if (!getTraining())
+    return rule.setTransient(vectors);
+  // Mean and reciprocal deviation; in other layouts each thread has its own.
+  rule.setTransient(vectors + 2 * channels * statistic);
+  if (!input->contiguous || !hasManyPixels(*input))
+    rule.setInexact("statistics of a batch that is not contiguous");
+}
+
+/// batch_norm of all channels of all samples, with repeated parameters.
+static void describeInstanceNorm(WorkspaceRule &rule, InstanceNormOp op) {
+  auto input = rule.tensor(op.getInput());
+  if (!input || input->dims.size() < 3)
+    return rule.setInexact("the shape of the input is unknown");
+  if (!hasManyPixels(*input))
+    return rule.setInexact("instance_norm of single elements");
+  int64_t channels = input->dims[0] * input->dims[1], repeated = 0;
+  for (Value parameter : {op.getWeight(), op.getBias(), op.getRunningMean(),
+                          op.getRunningVar()})
+    if (auto tensor = rule.tensor(parameter))
+      repeated += channels * getElementBytes(tensor->elementType);
+  int64_t statistics =
+      op.getUseInputStats()
+          ? 2 * channels *
+                getStatisticBytes(rule, *input, {op.getWeight()})
+          : 0;
+  rule.setTransient(getCopyBytes(*input) + repeated + statistics +
+                    2 * channels * getSumBytes(input->elementType));
+}
+
+//===----------------------------------------------------------------------===//
+// layer_norm, rms_norm, group_norm
+//===----------------------------------------------------------------------===//
+
+void LayerNormOp::describeWorkspace(WorkspaceRule &rule) {
+  auto input = rule.tensor(getInput());
+  if (!input)
+    return rule.setInexact("the shape of the input is unknown");
+  int64_t rows = getProduct(
+      ArrayRef(input->dims).drop_back(getNormalizedShape().size()));
+  // Mean and reciprocal deviation of each row.
+  int64_t statistic =
+      getStatisticBytes(rule, *input, {getWeight(), getBias()});
+  int64_t copies = getCopyBytes(*input);
+  for (Value parameter : {getWeight(), getBias()})
+    if (auto tensor = rule.tensor(parameter))
+      copies += getCopyBytes(*tensor);
+  rule.setTransient(2 * rows * statistic + copies);
+}
+
+/// rsqrt(mean(x^2) + eps), times x, times the weight; half types are computed
+/// in float32. Source: rms_norm_composite.
+static void describeRmsNorm(WorkspaceRule &rule, RmsNormOp op) {
+  auto input = rule.tensor(op.getInput());
+  auto weight = rule.tensor(op.getWeight());
+  if (!input || (op.getWeight() && !weight))
+    return rule.setInexact("a shape of rms_norm is unknown");
+  if (isa<ComplexType>(input->elementType) ||
+      (weight && weight->elementType != input->elementType))
+    return rule.setInexact("rms_norm of several types");
+  Type type = input->elementType;
+  if (isHalf(type))
+    type = Float32Type::get(type.getContext());
+  ConcreteTensor mean = *input;
+  mean.elementType = type;
+  for (int64_t &extent :
+       MutableArrayRef(mean.dims).take_back(op.getNormalizedShape().size()))
+    extent = 1;
+  ConcreteTensor squares = *input;
+  squares.elementType = type;
+  int64_t upcast = getCastBytes(*input, type), elements = squares.numBytes();
+  Footprint footprint;
+  footprint.allocate(upcast);
+  footprint.allocate(elements);
+  footprint.allocate(mean.numBytes());
+  footprint.pass(getMeanBytes(rule, squares, mean));
+  footprint.pass(getFloatBytes(type));
+  // The reciprocal root, after which squares and mean go.
+  footprint.allocate(mean.numBytes());
+  footprint.free(elements + mean.numBytes());
+  footprint.allocate(elements);
+  if (weight) {
+    footprint.allocate(getCastBytes(*weight, type) + elements);
+    footprint.free(getCastBytes(*weight, type) + elements);
+  }
+  footprint.free(upcast);
+  if (upcast > 0) {
+    footprint.allocate(input->numBytes());
+    footprint.free(elements);
+  }
+  footprint.free(mean.numBytes());
+  rule.setTransient(footprint.getTransient());
+}
+
+static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
+  auto input = rule.tensor(op.getInput());
+  if (!input || input->dims.size() < 2)
+    return rule.setInexact("the shape of the input is unknown");
+  int64_t samples = input->dims[0], channels = input->dims[1];
+  int64_t groups = op.getNumGroups();
+  int64_t sum = getSumBytes(input->elementType), inside = 0;
+  if (suggestsChannelsLast(*input) && !input->contiguous) {
+    // Scale and shift of each channel of each sample; of large images each
+    // thread has its own, and the groups have sums.
+    constexpr int64_t kLarge = 1024;
+    bool isLarge =
+        getProduct(ArrayRef(input->dims).drop_front(2)) >= kLarge;
+    inside = 2 * samples * channels * sum;
+    if (isLarge)
+      inside = inside * rule.getTarget().threads + 2 * samples * groups * sum;
+  }
+  int64_t statistic =
+      getStatisticBytes(rule, *input, {op.getWeight(), op.getBias()});
+  rule.setTransient(getSuggestedCopyBytes(*input) + inside +
+                    2 * samples * groups * statistic);
+}
+
+void rules::describeNormWorkspace(WorkspaceRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<RmsNormOp>([&](auto op) { describeRmsNorm(rule, op); })
+      .Case<GroupNormOp>([&](auto op) { describeGroupNorm(rule, op); })
+      .Case<InstanceNormOp>([&](auto op) { describeInstanceNorm(rule, op); })
+      .Case<NativeLayerNormOp>([&](auto op) {
+        auto input = rule.tensor(op.getInput());
+        if (!input)
+          return rule.setInexact("the shape of the input is unknown");
+        rule.setTransient(getCopyBytes(*input));
+      })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}
+
+//===----------------------------------------------------------------------===//
+// softmax
+//===----------------------------------------------------------------------===//
+
+void rules::describeSoftmaxWorkspace(WorkspaceRule &rule, Value self,
+                                     Value result) {
+  auto input = rule.tensor(self), output = rule.tensor(result);
+  if (!input || !output)
+    return rule.setInexact("a shape of softmax is unknown");
+  // A cast first, then a copy of what is not contiguous.
+  int64_t bytes = getCastBytes(*input, output->elementType);
+  if (!input->contiguous)
+    bytes += output->numBytes();
+  rule.setTransient(bytes);
+}

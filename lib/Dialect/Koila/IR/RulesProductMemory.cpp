@@ -1,0 +1,83 @@
+//===- RulesProductMemory.cpp - What a product holds inside ---------------===//
+//
+// Sources: native/LinearAlgebra.cpp, native/Linear.cpp, native/Blas.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ProductCopies.h"
+#include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
+#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::blas;
+
+/// An empty inner dim: what is added is scaled by a 0-dim tensor (measured).
+static int64_t getScaleBytes(Type type, const ConcreteTensor &result) {
+  if (isa<FloatType>(type))
+    return 8 + getElementBytes(type);
+  return result.numElements() == 0 ? 0 : 8;
+}
+
+void LinearOp::describeWorkspace(WorkspaceRule &rule) {
+  auto input = getFactor(rule, getInput()), weight = getFactor(rule, getWeight());
+  auto result = rule.tensor(getResult());
+  if (!checkFactors(rule, input, weight) || !result)
+    return;
+  bool isMatrix = input->getRank() == 2 && weight->getRank() == 2;
+  if (getBias() && !input->dims.empty() && input->dims.back() == 0)
+    return rule.setTransient(getScaleBytes(input->type, *result));
+  // Of the transposed weight; a bias is added in place.
+  Factor right = weight->getRank() == 2 ? transpose(*weight) : *weight;
+  rule.setTransient(isMatrix ? getMmBytes(*input, right)
+                             : getMatmulBytes(*input, right));
+}
+
+static void describePair(WorkspaceRule &rule, Value first, Value second) {
+  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  rule.setTransient(getMatmulBytes(*lhs, *rhs));
+}
+
+static void describeBmm(WorkspaceRule &rule, Value first, Value second) {
+  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+  if (checkFactors(rule, lhs, rhs))
+    rule.setTransient(getBmmBytes(*lhs, *rhs));
+}
+
+static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {
+  auto lhs = getFactor(rule, op.getMat1()), rhs = getFactor(rule, op.getMat2());
+  auto result = rule.tensor(op.getResult());
+  if (!checkFactors(rule, lhs, rhs) || !result)
+    return;
+  rule.setTransient(lhs->dims[1] == 0 ? getScaleBytes(lhs->type, *result)
+                                      : getMmBytes(*lhs, *rhs));
+}
+
+void rules::describeProductWorkspace(WorkspaceRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<MmOp>([&](auto op) {
+        describePair(rule, op.getSelf(), op.getMat2());
+      })
+      .Case<MatmulOp, LinalgMatmulOp>([&](auto op) {
+        describePair(rule, op.getSelf(), op.getOther());
+      })
+      .Case<MvOp>(
+          [&](auto op) { describePair(rule, op.getSelf(), op.getVec()); })
+      .Case<BmmOp>([&](auto op) {
+        describeBmm(rule, op.getSelf(), op.getMat2());
+      })
+      .Case<BaddbmmOp>([&](auto op) {
+        describeBmm(rule, op.getBatch1(), op.getBatch2());
+      })
+      .Case<AddmmOp>([&](auto op) { describeAddmm(rule, op); })
+      .Case<AddmvOp>(
+          [&](auto op) { describePair(rule, op.getMat(), op.getVec()); })
+      .Case<DotOp, VdotOp, OuterOp, GerOp, AddrOp, LinalgCrossOp, CrossOp>(
+          [](auto) {})
+      .Case<EinsumOp>([&](auto) { describeEinsumWorkspace(rule); })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

@@ -1,0 +1,81 @@
+//===- RulesRearrangeMemory.cpp - What moving elements takes --------------===//
+//
+// Sources: native/TensorTransformations.cpp, native/TensorShape.cpp (repeat),
+// native/PixelShuffle.cpp, native/TriangularOps.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Footprint.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+/// A roll of several dims is one of the first, rolled in the others: each is a
+/// tensor that lives until the last is done.
+static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
+                         size_t dims) {
+  // Without dims all elements are rolled as a vector.
+  if (dims == 0)
+    return rule.setTransient(getCopyBytes(input));
+  Footprint footprint;
+  for (size_t index = 0; index < dims; ++index)
+    footprint.allocate(input.numBytes());
+  footprint.free(static_cast<int64_t>(dims - 1) * input.numBytes());
+  rule.setTransient(footprint.getTransient());
+}
+
+/// The windows of the result over which the operand is repeated are found with
+/// four numbers for each dim; without dims it is one number (measured).
+static void describeRepeat(WorkspaceRule &rule, const ConcreteTensor &result) {
+  constexpr int64_t kNumber = 8, kNumbersPerDim = 4;
+  int64_t rank = result.dims.size();
+  if (result.numElements() != 0)
+    rule.setTransient(rank == 0 ? kNumber : kNumbersPerDim * kNumber * rank);
+}
+
+/// Matrices are read in place if each is one after the other.
+/// Source: checkTrilTriuBatchContiguous in native/TriangularOpsUtils.h.
+static void describeTriangle(WorkspaceRule &rule,
+                             const ConcreteTensor &input) {
+  auto strides = input.getStrides();
+  int64_t rank = input.dims.size();
+  if (!strides)
+    return rule.setInexact("the strides of the matrices are unknown");
+  if (input.contiguous || rank <= 3)
+    return;
+  int64_t expected = input.dims[rank - 1] * input.dims[rank - 2];
+  for (int64_t dim = rank - 3; dim >= 0; --dim) {
+    bool repeats = dim == 0 && ((*strides)[0] == 0 || input.dims[0] == 1);
+    if (!repeats && (*strides)[dim] != expected)
+      return rule.setTransient(input.numBytes());
+    expected *= input.dims[dim];
+  }
+}
+
+void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<FlipOp, FliplrOp, FlipudOp, Rot90Op, DiagEmbedOp, DiagOp,
+            RepeatInterleaveIntOp>([](auto) {})
+      .Case<RollOp>([&](auto roll) {
+        describeRoll(rule, *input, roll.getDims().size());
+      })
+      .Case<RepeatOp, TileOp>([&](auto) { describeRepeat(rule, *result); })
+      .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp,
+            NativeChannelShuffleOp>(
+          [&](auto) { rule.setTransient(getSuggestedCopyBytes(*input)); })
+      .Case<TrilOp, TriuOp>([&](auto triangle) {
+        if (triangle.getTied())
+          return describeUnknownWorkspace(rule);
+        describeTriangle(rule, *input);
+      })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

@@ -1,0 +1,147 @@
+//===- RulesReductionMemory.cpp - What a reduction holds inside -----------===//
+//
+// Sources: native/ReduceOps.cpp, native/LinearAlgebra.cpp (norms),
+// native/Sorting.cpp (medians), native/SummaryOps and TensorCompare.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Footprint.h"
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+namespace {
+/// A reduction with numbers for its shapes.
+struct Reduced {
+  WorkspaceRule &rule;
+  ConcreteTensor input, result;
+
+  int64_t getPartial() const { return getPartialBytes(rule, input, result); }
+  /// The input in the type of the result, then the reduction.
+  int64_t getCastAndPartial() const {
+    return getCastBytes(input, result.elementType) + getPartial();
+  }
+  bool isEmpty() const { return input.numElements() == 0; }
+};
+} // namespace
+
+/// exp(self - max) is as large as the operand.
+static void describeLogSumExp(const Reduced &reduced) {
+  Type type = reduced.result.elementType;
+  Footprint footprint;
+  footprint.allocate(getCastBytes(reduced.input, type));
+  int64_t maxima = reduced.result.numBytes();
+  if (!reduced.isEmpty()) {
+    footprint.allocate(maxima);
+    footprint.pass(reduced.getPartial());
+    // maxes.masked_fill_(maxes.abs() == INFINITY, 0)
+    footprint.pass(maxima + reduced.result.numElements() +
+                   getFloatBytes(type));
+  }
+  int64_t exponentials = countBytes(reduced.input, type);
+  footprint.allocate(exponentials);
+  footprint.allocate(reduced.result.numBytes());
+  footprint.pass(reduced.getPartial());
+  footprint.free(exponentials);
+  if (!reduced.isEmpty())
+    footprint.free(maxima);
+  footprint.free(getCastBytes(reduced.input, type));
+  reduced.rule.setTransient(footprint.getTransient());
+}
+
+/// (self != 0).sum(dim); bool is summed as it is.
+static void describeCount(const Reduced &reduced) {
+  int64_t elements = reduced.input.numElements();
+  bool isBool = reduced.input.elementType.isInteger(1);
+  int64_t mask = isBool ? 0 : elements;
+  Footprint footprint;
+  footprint.allocate(mask);
+  if (!isBool)
+    footprint.pass(getIntegerBytes(reduced.input.elementType));
+  footprint.allocate(reduced.result.numBytes());
+  footprint.pass(countBytes(reduced.input, reduced.result.elementType) +
+                 reduced.getPartial());
+  footprint.free(mask);
+  reduced.rule.setTransient(footprint.getTransient());
+}
+
+/// All elements of float32 or float64 at once: by way of the mean.
+static void describeDeviation(const Reduced &reduced) {
+  Type type = reduced.result.elementType;
+  if (isHalf(type) || reduced.isEmpty() || reduced.result.numElements() != 1)
+    return;
+  reduced.rule.setTransient(
+      reduced.result.numBytes() +
+      getMeanBytes(reduced.rule, reduced.input, reduced.result));
+}
+
+static void describeNorm(const Reduced &reduced, Attribute order) {
+  // Reductions of one element are computed otherwise.
+  if (auto number = rules::getLiteralNumber(
+          reduced.rule.getOp(),
+          reduced.rule.getOp()->hasAttr("ord") ? "ord" : "p");
+      order && (!number || *number == 0))
+    return reduced.rule.setInexact("a norm that counts elements");
+  reduced.rule.setTransient(
+      getCastBytes(reduced.input, reduced.result.elementType));
+}
+
+void rules::describeReductionWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the reduction is unknown");
+  Reduced reduced{rule, *input, *result};
+  if (isa<ComplexType>(input->elementType))
+    return rule.setInexact("a reduction of complex numbers");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<SumOp, SumDimOp, NansumOp, ProdOp, ProdDimOp, AllOp, AllDimOp,
+            AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>([&](auto) {
+        rule.setTransient(reduced.getCastAndPartial());
+      })
+      .Case<MeanOp, MeanDimOp>([&](auto) {
+        rule.setTransient(getMeanBytes(rule, *input, *result));
+      })
+      .Case<LogsumexpOp>([&](auto) { describeLogSumExp(reduced); })
+      .Case<CountNonzeroDimOp>([&](auto) { describeCount(reduced); })
+      .Case<CountNonzeroOp>([&](auto count) {
+        if (count.getDim())
+          describeCount(reduced);
+      })
+      .Case<StdOp, StdDimOp, StdCorrectionOp, VarOp, VarDimOp,
+            VarCorrectionOp>([&](auto) { describeDeviation(reduced); })
+      .Case<NormScalarOp, NormDimOp, NormDimDtypeOp>(
+          [&](auto norm) { describeNorm(reduced, norm.getPAttr()); })
+      .Case<LinalgVectorNormOp>(
+          [&](auto norm) { describeNorm(reduced, norm.getOrdAttr()); })
+      .Case<AmaxOp, AminOp>(
+          [&](auto) { rule.setTransient(reduced.getPartial()); })
+      // Over all elements as a vector.
+      .Case<MaxOp, MinOp>(
+          [&](auto) { rule.setTransient(getCopyBytes(*input)); })
+      .Case<ArgmaxOp, ArgminOp>([&](auto arg) {
+        if (!arg.getDim())
+          rule.setTransient(getFlatCopyBytes(*input));
+      })
+      .Case<AminmaxOp>([&](auto both) {
+        if (!both.getDim())
+          rule.setTransient(getCopyBytes(*input));
+      })
+      .Case<MaxDimOp, MinDimOp, TraceOp, StdMeanOp, StdMeanDimOp,
+            StdMeanCorrectionOp, VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp>(
+          [](auto) {})
+      // The elements are put in order in a copy.
+      .Case<MedianOp, NanmedianOp>(
+          [&](auto) { rule.setTransient(input->numBytes()); })
+      .Case<MedianDimOp, NanmedianDimOp>([&](auto) {
+        rule.setTransient(input->numBytes());
+        rule.setBound("the median along a dim perhaps copies its input");
+      })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

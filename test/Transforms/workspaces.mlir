@@ -1,0 +1,223 @@
+// RUN: koila-opt %s -split-input-file --koila-peak-memory=threads=2 -o /dev/null 2>&1 | FileCheck %s
+
+// What operators hold inside: the peak is the result and the figure in the
+// comment. test/oracle/memory_oracle.py compares these rules with PyTorch.
+
+//===----------------------------------------------------------------------===//
+// Reductions
+//===----------------------------------------------------------------------===//
+
+// 4 bytes, and a partial sum for each of two threads.
+// CHECK-LABEL: memory of 'sum'
+// CHECK: peak {{ *}}12 bytes
+// CHECK-NOT: not exact
+func.func @sum(%x: tensor<40000xf32>) -> tensor<f32> {
+  %0 = koila.sum %x : (tensor<40000xf32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+
+// -----
+
+// 16 bytes, and the operand as int64.
+// CHECK-LABEL: memory of 'sum_dim'
+// CHECK: peak {{ *}}64 bytes
+// CHECK-NOT: not exact
+func.func @sum_dim(%x: tensor<2x3xi32>) -> tensor<2xi64> {
+  %0 = koila.sum_dim_IntList %x {dim = array<i64: 1>} : (tensor<2x3xi32>) -> tensor<2xi64>
+  return %0 : tensor<2xi64>
+}
+
+// -----
+
+// 6 bytes; a sum of 12 bytes, and the operand of 48 bytes as float32.
+// CHECK-LABEL: memory of 'mean'
+// CHECK: peak {{ *}}66 bytes
+// CHECK-NOT: not exact
+func.func @mean(%x: tensor<3x4xbf16>) -> tensor<3xbf16> {
+  %0 = koila.mean_dim %x {dim = array<i64: 1>} : (tensor<3x4xbf16>) -> tensor<3xbf16>
+  return %0 : tensor<3xbf16>
+}
+
+// -----
+
+// 12 bytes; exponentials of 48 bytes, maxima of 12.
+// CHECK-LABEL: memory of 'logsumexp'
+// CHECK: peak {{ *}}72 bytes
+// CHECK-NOT: not exact
+func.func @logsumexp(%x: tensor<3x4xf32>) -> tensor<3xf32> {
+  %0 = koila.logsumexp %x {dim = array<i64: 1>} : (tensor<3x4xf32>) -> tensor<3xf32>
+  return %0 : tensor<3xf32>
+}
+
+// -----
+
+// 4 bytes; a mean of 4, and its divisor, 12.
+// CHECK-LABEL: memory of 'var'
+// CHECK: peak {{ *}}20 bytes
+// CHECK-NOT: not exact
+func.func @var(%x: tensor<3x4xf32>) -> tensor<f32> {
+  %0 = koila.var %x {unbiased = true} : (tensor<3x4xf32>) -> tensor<f32>
+  return %0 : tensor<f32>
+}
+
+// -----
+
+// 1 byte, and the operand as 12 bytes of bool.
+// CHECK-LABEL: memory of 'any'
+// CHECK: peak {{ *}}13 bytes
+// CHECK-NOT: not exact
+func.func @any(%x: tensor<3x4xf32>) -> tensor<i1> {
+  %0 = koila.any %x : (tensor<3x4xf32>) -> tensor<i1>
+  return %0 : tensor<i1>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Normalisations
+//===----------------------------------------------------------------------===//
+
+// 96 bytes; mean and reciprocal deviation of each group of each sample, 16.
+// CHECK-LABEL: memory of 'group_norm'
+// CHECK: peak {{ *}}112 bytes
+// CHECK-NOT: not exact
+func.func @group_norm(%x: tensor<1x4x6xf32>) -> tensor<1x4x6xf32> {
+  %0 = koila.group_norm %x {num_groups = 2, eps = 1.0e-05 : f64, cudnn_enabled = true, operandSegmentSizes = array<i32: 1, 0, 0>} : (tensor<1x4x6xf32>) -> tensor<1x4x6xf32>
+  return %0 : tensor<1x4x6xf32>
+}
+
+// -----
+
+// 48 bytes; without the weight 48 more, and 12 of the reciprocal roots.
+// CHECK-LABEL: memory of 'rms_norm'
+// CHECK: peak {{ *}}108 bytes
+// CHECK-NOT: not exact
+func.func @rms_norm(%x: tensor<3x4xf32>, %w: tensor<4xf32>) -> tensor<3x4xf32> {
+  %0 = koila.rms_norm %x, %w {normalized_shape = array<i64: 4>, operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+  return %0 : tensor<3x4xf32>
+}
+
+// -----
+
+// 96 bytes; scale, shift, mean and reciprocal deviation of 4 channels, 64.
+// CHECK-LABEL: memory of 'instance_norm'
+// CHECK: peak {{ *}}160 bytes
+// CHECK-NOT: not exact
+func.func @instance_norm(%x: tensor<2x2x6xf32>) -> tensor<2x2x6xf32> {
+  %0 = koila.instance_norm %x {use_input_stats = true, momentum = 0.1 : f64, eps = 1.0e-05 : f64, cudnn_enabled = true, operandSegmentSizes = array<i32: 1, 0, 0, 0, 0>} : (tensor<2x2x6xf32>) -> tensor<2x2x6xf32>
+  return %0 : tensor<2x2x6xf32>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Pools, padding, interpolation
+//===----------------------------------------------------------------------===//
+
+// 16 bytes, and int64 indices of 32.
+// CHECK-LABEL: memory of 'max_pool3d'
+// CHECK: peak {{ *}}48 bytes
+// CHECK-NOT: not exact
+func.func @max_pool3d(%x: tensor<1x1x2x4x4xf32>) -> tensor<1x1x1x2x2xf32> {
+  %0 = koila.max_pool3d %x {kernel_size = array<i64: 2>, stride = array<i64>, padding = array<i64: 0>, dilation = array<i64: 1>} : (tensor<1x1x2x4x4xf32>) -> tensor<1x1x1x2x2xf32>
+  return %0 : tensor<1x1x1x2x2xf32>
+}
+
+// -----
+
+// Of a transposed operand also a copy, 48 bytes.
+// CHECK-LABEL: memory of 'avg_pool1d'
+// CHECK: peak {{ *}}60 bytes
+// CHECK-NOT: not exact
+func.func @avg_pool1d(%x: tensor<4x3xf32>) -> tensor<3x1xf32> {
+  %t = koila.t %x : (tensor<4x3xf32>) -> tensor<3x4xf32>
+  %0 = koila.avg_pool1d %t {kernel_size = array<i64: 4>, stride = array<i64>, padding = array<i64: 0>} : (tensor<3x4xf32>) -> tensor<3x1xf32>
+  return %0 : tensor<3x1xf32>
+}
+
+// -----
+
+// 144 bytes; small images are resized as channels-last copies of both.
+// CHECK-LABEL: memory of 'bilinear'
+// CHECK: peak {{ *}}320 bytes
+// CHECK-NOT: not exact
+func.func @bilinear(%x: tensor<1x2x2x2xf32>) -> tensor<1x2x3x6xf32> {
+  %0 = koila.upsample_bilinear2d %x {output_size = array<i64: 3, 6>, align_corners = false} : (tensor<1x2x2x2xf32>) -> tensor<1x2x3x6xf32>
+  return %0 : tensor<1x2x3x6xf32>
+}
+
+// -----
+
+// 48 bytes, and for each of 12 columns a place and a weight, 12.
+// CHECK-LABEL: memory of 'nearest'
+// CHECK: peak {{ *}}192 bytes
+// CHECK-NOT: not exact
+func.func @nearest(%x: tensor<1x1x6xf32>) -> tensor<1x1x12xf32> {
+  %0 = koila.upsample_nearest1d %x {output_size = array<i64: 12>} : (tensor<1x1x6xf32>) -> tensor<1x1x12xf32>
+  return %0 : tensor<1x1x12xf32>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Joining, moving, indexing
+//===----------------------------------------------------------------------===//
+
+// 40 bytes; the int64 part goes through a temporary of its own type, 32.
+// CHECK-LABEL: memory of 'cat'
+// CHECK: peak {{ *}}72 bytes
+// CHECK-NOT: not exact
+func.func @cat(%x: tensor<6xf32>, %y: tensor<4xi64>) -> tensor<10xf32> {
+  %0 = koila.cat %x, %y {dim = 0} : (tensor<6xf32>, tensor<4xi64>) -> tensor<10xf32>
+  return %0 : tensor<10xf32>
+}
+
+// -----
+
+// Rolled in one dim after the other.
+// CHECK-LABEL: memory of 'roll'
+// CHECK: peak {{ *}}96 bytes
+// CHECK-NOT: not exact
+func.func @roll(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {
+  %0 = koila.roll %x {shifts = array<i64: 1, 1>, dims = array<i64: 0, 1>} : (tensor<3x4xf32>) -> tensor<3x4xf32>
+  return %0 : tensor<3x4xf32>
+}
+
+// -----
+
+// 16 bytes; the int32 index as int64, 32.
+// CHECK-LABEL: memory of 'gather'
+// CHECK: peak {{ *}}48 bytes
+// CHECK-NOT: not exact
+func.func @gather(%x: tensor<4xf32>, %i: tensor<4xi32>) -> tensor<4xf32> {
+  %0 = koila.gather %x, %i {dim = 0, sparse_grad = false} : (tensor<4xf32>, tensor<4xi32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Products, attention
+//===----------------------------------------------------------------------===//
+
+// 192 bytes; leading dims that are not in order are made one by a copy, 384.
+// CHECK-LABEL: memory of 'matmul'
+// CHECK: peak {{ *}}576 bytes
+// CHECK-NOT: not exact
+func.func @matmul(%x: tensor<2x4x3x4xf32>, %y: tensor<2x3x4x2xf32>) -> tensor<2x3x4x2xf32> {
+  %t = koila.transpose_int %x {dim0 = 1, dim1 = 2} : (tensor<2x4x3x4xf32>) -> tensor<2x3x4x4xf32>
+  %0 = koila.matmul %t, %y : (tensor<2x3x4x4xf32>, tensor<2x3x4x2xf32>) -> tensor<2x3x4x2xf32>
+  return %0 : tensor<2x3x4x2xf32>
+}
+
+// -----
+
+// 120 bytes; sums of 10 rows, 40, and for each of two threads 5 x 5 scores,
+// maxima and sums of 5 rows, and 5 x 3 results, 400.
+// CHECK-LABEL: memory of 'attention'
+// CHECK: peak {{ *}}560 bytes
+// CHECK-NOT: not exact
+func.func @attention(%x: tensor<1x2x5x3xf32>) -> tensor<1x2x5x3xf32> {
+  %0 = koila.scaled_dot_product_attention %x, %x, %x {dropout_p = 0.0 : f64, is_causal = false, enable_gqa = false} : (tensor<1x2x5x3xf32>, tensor<1x2x5x3xf32>, tensor<1x2x5x3xf32>) -> tensor<1x2x5x3xf32>
+  return %0 : tensor<1x2x5x3xf32>
+}

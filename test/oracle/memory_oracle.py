@@ -1,0 +1,352 @@
+#!/usr/bin/env python3
+"""Compares the memory rule of every operator with PyTorch's allocator.
+
+Usage: memory_oracle.py --counter LIBRARY [--koila-opt PATH] [--legal N]
+           [--batches B,...] [--threads T,...] [--only REGEX] [--seed S]
+           [--survey] [--verbose]
+
+The legal calls of rule_oracle.py run alone, once to warm up and twice under a
+counter of the allocator (tools/koila-run/CounterLibrary.cpp), as scripted
+functions, because programs run so. koila-opt makes a peak-memory report of all
+calls in one program, with the number of threads and the batch given. Compared:
+
+* what the call keeps: the bytes of its new results;
+* what it holds beyond at its worst moment, the transient bytes.
+
+Columns: calls; right: said to be exact, and both are equal; WRONG: said to be
+exact, and one differs; inexact: koila says that it does not know; bound: of
+these, an upper bound; violated: a measurement above an upper bound; views: not
+exact because a view may be a copy. WRONG and violated must be 0.
+
+--survey prints every inexact call with what was measured, to derive rules.
+"""
+
+import argparse
+import collections
+import ctypes
+import importlib
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+
+import torch
+
+import rule_oracle
+from rule_oracle import BATCHES, make_inputs, results, run, write_program
+
+COLUMNS = ["calls", "right", "WRONG", "inexact", "bound", "violated"]
+# What a call may take, so that a batch of thousands stays cheap.
+MOST_BYTES = 64 << 20
+
+
+# ----------------------------------------------------------------------------
+# PyTorch
+# ----------------------------------------------------------------------------
+
+class Counter:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+
+    def measure(self, function, arguments):
+        """Most bytes at once, bytes kept, and the results."""
+        peak, live = ctypes.c_int64(), ctypes.c_int64()
+        self.library.koilaCounterStart()
+        try:
+            found = function(*arguments)
+        finally:
+            self.library.koilaCounterStop(ctypes.byref(peak),
+                                          ctypes.byref(live))
+        return peak.value, live.value, found
+
+
+def script_type(value):
+    if isinstance(value, torch.Tensor):
+        return "Tensor"
+    if isinstance(value, (list, tuple)) and value:
+        return f"List[{script_type(value[0])}]"
+    return type(value).__name__
+
+
+def script_call(case, scope):
+    """The call under test as a function of the names it reads."""
+    call = case.body[-1]
+    names = [name for name in dict.fromkeys(re.findall(r"\b[a-z]\w*", call))
+             if name in scope and name not in case.results and
+             name not in ("torch", "annotate")]
+    arguments = ", ".join(f"{n}: {script_type(scope[n])}" for n in names)
+    source = (f"def call({arguments}):\n    {call}\n"
+              f"    return ({', '.join(case.results)},)\n")
+    return torch.jit.CompilationUnit(source).call, names
+
+
+def new_bytes(found, scope):
+    """Bytes of the results that are storage of their own, as koila counts
+    them: elements times their size."""
+    given = set()
+    for value in scope.values():
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor):
+                given.add(tensor.untyped_storage()._cdata)
+    total = 0
+    for tensor in found:
+        storage = tensor.untyped_storage()._cdata
+        if storage not in given:
+            given.add(storage)
+            total += tensor.numel() * tensor.element_size()
+    return total
+
+
+class Measured:
+    """What one call did: the bytes it kept, those of its new results, and
+    those beyond the results at the worst moment."""
+
+    def __init__(self, counter, case, batch):
+        # The scripted call reads what the statements before it prepared.
+        scope = {f"x{i}": tensor
+                 for i, tensor in enumerate(make_inputs(case, batch))}
+        scope.update(torch=torch, annotate=lambda kind, value: value,
+                     List=list)
+        exec("\n".join(case.body[:-1]), scope)
+        function, names = script_call(case, scope)
+        arguments = [scope[name] for name in names]
+        function(*arguments)
+        self.transient = 0
+        for _ in range(2):
+            peak, self.kept, found = counter.measure(function, arguments)
+            self.results = new_bytes(found, {n: scope[n] for n in names})
+            self.transient = max(self.transient, peak - self.results)
+        self.operands = [(n, scope[n]) for n in names]
+        self.found = found
+
+    def describe(self):
+        def text(tensor):
+            if not isinstance(tensor, torch.Tensor):
+                return "[" + " ".join(map(text, tensor)) + "]" if isinstance(
+                    tensor, (list, tuple)) else str(tensor)
+            dims = "x".join(map(str, tensor.shape))
+            strides = "" if tensor.is_contiguous() else \
+                "/" + ",".join(map(str, tensor.stride()))
+            return f"{str(tensor.dtype)[6:]}[{dims}{strides}]"
+        return (", ".join(f"{n}={text(t)}" for n, t in self.operands) +
+                " -> " + ", ".join(map(text, self.found)))
+
+
+# ----------------------------------------------------------------------------
+# koila
+# ----------------------------------------------------------------------------
+
+class Predicted:
+    """What koila says of the operation at one line."""
+
+    def __init__(self):
+        self.transient, self.born = 0, None
+        self.reasons, self.bound = [], True
+
+
+def get_line(entry):
+    place = entry.get("location") or {}
+    return place.get("line")
+
+
+class Oracle:
+    def __init__(self, arguments, folder):
+        self.arguments, self.folder = arguments, folder
+        self.counter = Counter(arguments.counter)
+        self.generators = rule_oracle.load_generators()
+        self.rules = rule_oracle.Oracle(
+            argparse.Namespace(koila_opt=arguments.koila_opt, illegal=0,
+                               legal=arguments.legal, seed=arguments.seed,
+                               keep=None), self.generators, folder)
+        self.counts = collections.defaultdict(collections.Counter)
+        self.problems, self.reasons = [], collections.Counter()
+        self.unmeasured = collections.Counter()
+
+    def predict(self, cases, batch, threads):
+        """One Predicted per case; none for what koila refuses."""
+        alive = list(range(len(cases)))
+        while alive:
+            path = os.path.join(self.folder, "cases.pt")
+            report = path + ".json"
+            where, lines = write_program([cases[i] for i in alive], path,
+                                         hidden=False)
+            specs = [f"--input={tensor.spec()}"
+                     for i in alive for tensor in cases[i].inputs]
+            if any(cases[i].follows_batch() for i in alive):
+                specs.append(f"--batch=B={batch}")
+            done = subprocess.run(
+                [self.arguments.koila_opt, path, *specs,
+                 f"--koila-peak-memory=format=json output={report} "
+                 f"threads={threads}", "-o", os.devnull],
+                capture_output=True, text=True)
+            if done.returncode == 0:
+                with open(report) as file:
+                    return self.read_report(json.load(file), alive, lines)
+            wrong = {where[int(line)] for line in re.findall(
+                r"^<string>:(\d+):\d+: error: ", done.stderr, re.MULTILINE)
+                if int(line) in where}
+            if not wrong:
+                sys.exit(f"koila-opt failed: {done.stderr.strip()[-1500:]}")
+            alive = [i for place, i in enumerate(alive) if place not in wrong]
+        return {}
+
+    @staticmethod
+    def read_report(report, alive, lines):
+        said = {line: Predicted() for line in lines}
+        before = 0
+        for entry in report["timeline"]:
+            mine = said.get(get_line(entry))
+            if mine:
+                mine.transient += entry["transient_bytes"]
+                mine.born = entry["live_bytes"] - before
+            before = entry["live_bytes"]
+        for entry in report["inexact"]:
+            if mine := said.get(get_line(entry)):
+                mine.reasons.append(entry["reason"])
+                mine.bound &= bool(entry.get("bound"))
+        return {i: said[line] for i, line in zip(alive, lines)}
+
+    # Comparison ------------------------------------------------------------
+
+    def compare(self, case, batch, threads, said):
+        counts = self.counts[case.op]
+        try:
+            measured = Measured(self.counter, case, batch)
+        except rule_oracle.ERRORS as error:
+            self.unmeasured[f"{case.op}: {str(error).strip()[:60]!r}"] += 1
+            return
+        counts["calls"] += 1
+        if said.reasons:
+            counts["inexact"] += 1
+            self.reasons[case.op, said.reasons[0]] += 1
+            if said.bound:
+                counts["bound"] += 1
+                if measured.transient > said.transient:
+                    counts["violated"] += 1
+                    self.problem(case, batch, threads, said, measured,
+                                 "bound violated")
+            if self.arguments.survey:
+                self.show("survey", case, batch, threads, said, measured)
+        elif (measured.transient == said.transient and
+              measured.kept == measured.results):
+            counts["right"] += 1
+            if self.arguments.survey and self.arguments.verbose:
+                self.show("right", case, batch, threads, said, measured)
+        else:
+            counts["WRONG"] += 1
+            self.problem(case, batch, threads, said, measured, "WRONG")
+
+    @staticmethod
+    def describe(case, batch, threads, said, measured):
+        kept = ("" if measured.kept == measured.results else
+                f", keeps {measured.kept} for results of {measured.results}")
+        return (f"{case.op}: B={batch} T={threads}: said {said.transient}, "
+                f"measured {measured.transient}{kept}: "
+                f"{case.body[-1].replace('torch.ops.aten.', '')} with "
+                f"{measured.describe()}")
+
+    def problem(self, case, batch, threads, said, measured, kind):
+        self.problems.append(
+            f"{kind}: " + self.describe(case, batch, threads, said, measured))
+
+    def show(self, kind, case, batch, threads, said, measured):
+        print(f"{kind}: " + self.describe(case, batch, threads, said, measured))
+
+    def run(self, ops):
+        cases, start = [], time.time()
+        for op in ops:
+            cases += self.rules.draw(op)[0]
+        group = self.arguments.group
+        for first in range(0, len(cases), group):
+            some = cases[first:first + group]
+            for batch in self.arguments.batches:
+                those = [case for case in some
+                         if case.follows_batch() or
+                         batch == self.arguments.batches[0]]
+                if batch > max(BATCHES):
+                    those = [c for c in those if self.fits(c, batch)]
+                for threads in self.arguments.threads if those else ():
+                    said = self.predict(those, batch, threads)
+                    torch.set_num_threads(threads)
+                    for index, case in enumerate(those):
+                        if index in said:
+                            self.compare(case, batch, threads, said[index])
+            print(f"{min(first + group, len(cases))} of {len(cases)} calls, "
+                  f"{len(self.problems)} problems, "
+                  f"{time.time() - start:.0f} s", file=sys.stderr)
+
+    @staticmethod
+    def fits(case, batch):
+        total = 0
+        for tensor in case.inputs:
+            size = 8
+            for extent in tensor.shape(batch):
+                size *= extent
+            total += size
+        return total <= MOST_BYTES
+
+    def print(self, ops):
+        families = collections.defaultdict(collections.Counter)
+        for op in ops:
+            family = self.generators[op].__module__.removeprefix("cases_")
+            families[family].update(self.counts[op])
+            families[family]["schemas"] += 1
+            if self.arguments.verbose:
+                print(f"{op:50}" + "".join(f"{self.counts[op][name]:9}"
+                                           for name in COLUMNS))
+        columns = ["schemas"] + COLUMNS
+        print(f"{'family':12}" + "".join(f"{n:>9}" for n in columns))
+        for family, counts in sorted(families.items()):
+            print(f"{family:12}" + "".join(f"{counts[n]:9}" for n in columns))
+        total = sum(families.values(), collections.Counter())
+        print(f"{'total':12}" + "".join(f"{total[n]:9}" for n in columns))
+        for text, count in sorted(self.unmeasured.items()):
+            print(f"not measured: {text}: {count}")
+        shown = collections.Counter()
+        for problem in self.problems:
+            key = tuple(problem.split(":")[:4])
+            shown[key] += 1
+            if shown[key] <= 3 or self.arguments.verbose:
+                print(problem)
+        print(f"{len(ops)} schemas, {len(self.problems)} problems")
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--counter", required=True)
+    parser.add_argument("--koila-opt", default="koila-opt")
+    parser.add_argument("--legal", type=int, default=8)
+    parser.add_argument("--batches", type=numbers, default=[7, 1])
+    parser.add_argument("--threads", type=numbers, default=[1, 2])
+    parser.add_argument("--group", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="schemas by regex")
+    parser.add_argument("--survey", action="store_true")
+    parser.add_argument("--verbose", action="store_true")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    # As koila-run does: memory does not depend on the number of the run.
+    torch._C._jit_set_profiling_mode(False)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        oracle = Oracle(arguments, folder)
+        ops = [op for op in oracle.generators
+               if re.search(arguments.only, op)]
+        if not ops:
+            sys.exit("no schema matches --only")
+        oracle.run(ops)
+        oracle.print(ops)
+    sys.exit(1 if oracle.problems else 0)
+
+
+if __name__ == "__main__":
+    main()

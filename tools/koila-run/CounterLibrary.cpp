@@ -1,0 +1,29 @@
+//===- CounterLibrary.cpp - The counter for Python's ctypes ---------------===//
+//
+// For test/oracle/memory_oracle.py, which counts the bytes of one operator in
+// the process that runs it. Loaded after PyTorch, whose libraries it uses.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PeakCounter.h"
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <optional>
+
+using koila::run::PeakCounter;
+
+static std::shared_ptr<PeakCounter> counter;
+static std::optional<c10::DebugInfoGuard> guard;
+
+/// Starts to count the calling thread's allocations.
+extern "C" void koilaCounterStart() {
+  counter = std::make_shared<PeakCounter>();
+  guard.emplace(c10::DebugInfoKind::PROFILER_STATE, counter);
+}
+
+/// Stops counting; `peak` and `live` are the most bytes and the bytes now.
+extern "C" void koilaCounterStop(int64_t *peak, int64_t *live) {
+  guard.reset();
+  *peak = counter->getPeak();
+  *live = counter->getLive();
+  counter.reset();
+}
