@@ -340,6 +340,7 @@ static void store(const tj::Module &module, const tj::ExtraFilesMap &extraFiles,
   }
 }
 
+/// The value that a literal of an assumption stands for.
 c10::IValue koila::torchscript::getAssumed(Attribute expected) {
   if (auto flag = dyn_cast<BoolAttr>(expected))
     return flag.getValue();
@@ -351,6 +352,12 @@ c10::IValue koila::torchscript::getAssumed(Attribute expected) {
     return text.str();
   if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
     return std::vector<int64_t>(integers.asArrayRef());
+  if (auto tuple = dyn_cast<ArrayAttr>(expected)) {
+    std::vector<c10::IValue> elements;
+    for (Attribute element : tuple)
+      elements.push_back(getAssumed(element));
+    return c10::ivalue::Tuple::create(std::move(elements));
+  }
   if (auto dict = dyn_cast<DictionaryAttr>(expected)) {
     c10::impl::GenericDict entries(c10::AnyType::get(), c10::AnyType::get());
     for (auto [key, value] : llvm::zip_equal(dict.getAs<ArrayAttr>("keys"),

@@ -53,6 +53,7 @@ private:
   TorchValue *emitAllFacts(bool withGrad);
   TorchValue *emitLiteralCondition(TorchValue *value, Attribute expected);
   TorchValue *emitDictCondition(TorchValue *dict, DictionaryAttr expected);
+  TorchValue *emitTupleCondition(TorchValue *tuple, ArrayAttr expected);
   void warn(TorchValue *text);
   TorchValue *getSize(AssumeOp fact) {
     return emitter.call("aten::size", {emitter.lookup(getArgument(fact), fact),
@@ -312,6 +313,8 @@ tj::Value *GuardEmitter::emitLiteralCondition(TorchValue *value,
   if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
     return emitter.call("aten::eq",
                         {value, emitter.integerList(integers.asArrayRef())});
+  if (auto tuple = dyn_cast<ArrayAttr>(expected))
+    return emitTupleCondition(value, tuple);
   if (auto dict = dyn_cast<DictionaryAttr>(expected))
     return emitDictCondition(value, dict);
   return emitter.call("aten::eq",
@@ -337,6 +340,20 @@ tj::Value *GuardEmitter::emitDictCondition(TorchValue *dict,
                c10::BoolType::get(), isSame,
                [&] { return emitter.constant(false); });
     all = emitter.call("aten::__and__", {all, same});
+  }
+  return all;
+}
+
+/// TorchScript compares no tuples.
+tj::Value *GuardEmitter::emitTupleCondition(TorchValue *tuple,
+                                            ArrayAttr expected) {
+  auto type = tuple->type()->expect<c10::TupleType>();
+  TorchValue *all = emitter.constant(true);
+  for (auto [index, element] : llvm::enumerate(expected)) {
+    tj::Node *part = graph.insertNode(graph.createTupleIndex(
+        tuple, emitter.integer(index), type->elements()[index]));
+    all = emitter.call("aten::__and__",
+                       {all, emitLiteralCondition(part->output(), element)});
   }
   return all;
 }

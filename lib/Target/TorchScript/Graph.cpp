@@ -55,13 +55,22 @@ public:
 
   void run() {
     collect(prepared.graph->block());
-    // A list that one of its readers may change is the same list for all.
+    for (tj::Node *node : writes)
+      if (!isKnown(node))
+        writtenOfClass.insert({node->input(0)->type()->annotation_str(),
+                               node->s(c10::attr::name)});
+    // What one reader may change changes for all, under whatever name they
+    // have it.
     for (tj::Node *node : reads)
-      if (!isOnlyRead(node->output()))
-        changed.insert({objects.at(node->input(0)).object.get(),
-                        node->s(c10::attr::name)});
+      if (!isOnlyRead(node->output())) {
+        if (isKnown(node))
+          getValue(node).getSubValues(changed);
+        else
+          unknownChanges = true;
+      }
     for (tj::Node *node : reads)
-      specialize(node);
+      if (isKnown(node))
+        specialize(node);
   }
 
 private:
@@ -77,6 +86,7 @@ private:
       bool reads = node->kind() == prim::GetAttr;
       if (!reads && node->kind() != prim::SetAttr)
         continue;
+      (reads ? this->reads : writes).push_back(node);
       auto owner = objects.find(node->input(0));
       if (owner == objects.end())
         continue;
@@ -88,12 +98,26 @@ private:
       }
       const std::string &path = owner->second.path;
       c10::IValue value = owner->second.object->getAttr(name);
-      Owner found{nullptr, path.empty() ? name : path + "." + name};
       if (value.isObject())
-        objects[node->output()] = {value.toObject(), found.path};
-      else
-        this->reads.push_back(node);
+        objects[node->output()] = {value.toObject(),
+                                   path.empty() ? name : path + "." + name};
     }
+  }
+
+  /// Whether the object that the node reads or writes is the one that its path
+  /// leads to when the program starts. A branch may choose another, and an
+  /// attribute on the way may be assigned.
+  bool isKnown(tj::Node *node) const {
+    tj::Value *object = node->input(0);
+    while (object->node()->kind() == prim::GetAttr) {
+      tj::Node *read = object->node();
+      object = read->input(0);
+      if (!objects.count(object) ||
+          written.count({objects.at(object).object.get(),
+                         read->s(c10::attr::name)}))
+        return false;
+    }
+    return objects.count(object);
   }
 
   static bool isLiteral(const c10::TypePtr &type, const c10::IValue &value) {
@@ -113,39 +137,104 @@ private:
         return isLiteral(type->containedType(0), entry.key()) &&
                isLiteral(type->containedType(1), entry.value());
       });
+    case c10::TypeKind::TupleType:
+      return isLiteralTuple(*type->expect<c10::TupleType>(), value);
     default:
       return false;
     }
   }
 
-  /// Whether every user takes the list as it is and hands it on to nobody.
-  static bool isOnlyRead(const tj::Value *list) {
-    return llvm::all_of(list->uses(), [](const tj::Use &use) {
-      const c10::FunctionSchema *schema = use.user->maybeSchema();
-      if (!schema || schema->is_vararg() ||
-          use.offset >= schema->arguments().size())
-        return false;
-      const c10::AliasInfo *alias = schema->arguments()[use.offset].alias_info();
-      return (!alias || (!alias->isWrite() && !alias->isWildcardAfter())) &&
-             llvm::none_of(use.user->outputs(), [](const tj::Value *output) {
-               auto list = output->type()->cast<c10::ListType>();
-               return output->type()->kind() == c10::TypeKind::AnyType ||
-                      output->type()->kind() == c10::TypeKind::DictType ||
-                      (list && list->getElementType()->kind() !=
-                                   c10::TypeKind::TensorType);
-             });
-    });
+  /// Nothing inside may change, or be another type than it is declared.
+  static bool isLiteralTuple(const c10::TupleType &type,
+                             const c10::IValue &value) {
+    return !type.schema() &&
+           llvm::all_of(
+               llvm::zip_equal(type.elements(), value.toTupleRef().elements()),
+               [](const auto &entry) {
+                 const auto &[declared, element] = entry;
+                 return declared->kind() != c10::TypeKind::ListType &&
+                        declared->kind() != c10::TypeKind::DictType &&
+                        declared->kind() != c10::TypeKind::OptionalType &&
+                        isLiteral(declared, element);
+               });
+  }
+
+  static bool mayHoldList(const c10::TypePtr &type) {
+    switch (type->kind()) {
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::NoneType:
+    case c10::TypeKind::TensorType:
+      return false;
+    default:
+      return true;
+    }
+  }
+
+  /// Whether the user takes the value as it is and hands it on to nobody.
+  static bool isRead(const tj::Use &use) {
+    // Lists that are read from an object are asked about on their own.
+    if (use.user->kind() == prim::GetAttr)
+      return true;
+    if (use.user->kind() == prim::SetAttr)
+      return use.offset == 0;
+    const c10::FunctionSchema *schema = use.user->maybeSchema();
+    if (!schema || schema->is_vararg() || schema->is_varret() ||
+        use.offset >= schema->arguments().size())
+      return false;
+    // A write, or a container that keeps it.
+    const c10::AliasInfo *alias = schema->arguments()[use.offset].alias_info();
+    if (alias &&
+        (alias->isWrite() || alias->beforeSets() != alias->afterSets()))
+      return false;
+    return llvm::none_of(
+        llvm::zip(use.user->outputs(), schema->returns()),
+        [](const auto &entry) {
+          const auto &[output, declared] = entry;
+          // A list that the schema says nothing of is a new one, and one of
+          // tensors holds no list.
+          if (auto list = output->type()->template cast<c10::ListType>())
+            return declared.alias_info() &&
+                   list->getElementType()->kind() != c10::TypeKind::TensorType;
+          return mayHoldList(output->type());
+        });
+  }
+
+  static bool isOnlyRead(const tj::Value *value) {
+    return !mayHoldList(value->type()) || llvm::all_of(value->uses(), isRead);
+  }
+
+  c10::IValue getValue(tj::Node *read) const {
+    return objects.at(read->input(0)).object->getAttr(read->s(c10::attr::name));
+  }
+
+  /// LibTorch takes nothing out of a constant list, since lists may change.
+  void replaceElements(tj::Value *list, const std::vector<int64_t> &elements) {
+    auto count = static_cast<int64_t>(elements.size());
+    for (const tj::Use &use : list->uses()) {
+      if (use.user->kind() != c10::aten::__getitem__)
+        continue;
+      auto index = tj::toIValue(use.user->input(1));
+      if (!index || index->toInt() < -count || index->toInt() >= count)
+        continue;
+      int64_t at = index->toInt() + (index->toInt() < 0 ? count : 0);
+      use.user->output()->replaceAllUsesWith(
+          prepared.graph->insertConstant(elements[at]));
+    }
   }
 
   void specialize(tj::Node *node) {
     const Owner &owner = objects.at(node->input(0));
     const std::string &name = node->s(c10::attr::name);
-    c10::IValue value = owner.object->getAttr(name);
+    c10::IValue value = getValue(node);
     if (written.count({owner.object.get(), name}) ||
+        writtenOfClass.count({owner.object->type()->annotation_str(), name}) ||
         node->output()->uses().empty() ||
         !isLiteral(node->output()->type(), value) ||
         ((value.isList() || value.isGenericDict()) &&
-         changed.count({owner.object.get(), name})))
+         (unknownChanges || changed.count(value))))
       return;
     std::string path = owner.path.empty() ? name : owner.path + "." + name;
     for (const AssumedAttribute &assumption : given)
@@ -159,6 +248,8 @@ private:
     }
     tj::WithInsertPoint guard(node);
     tj::Value *literal = prepared.graph->insertConstant(value);
+    if (value.isIntList())
+      replaceElements(node->output(), value.toIntVector());
     node->output()->replaceAllUsesWith(literal);
     if (paths.insert(path).second)
       prepared.assumed.push_back({path, value});
@@ -167,9 +258,12 @@ private:
   PreparedGraph &prepared;
   const std::vector<AssumedAttribute> &given;
   std::unordered_map<const tj::Value *, Owner> objects;
-  std::set<std::pair<const c10::ivalue::Object *, std::string>> written,
-      changed;
-  std::vector<tj::Node *> reads;
+  std::set<std::pair<const c10::ivalue::Object *, std::string>> written;
+  /// By class and name, of objects that are not known.
+  std::set<std::pair<std::string, std::string>> writtenOfClass;
+  c10::IValue::HashAliasedIValues changed;
+  bool unknownChanges = false;
+  std::vector<tj::Node *> reads, writes;
   std::set<std::string> paths;
 };
 } // namespace

@@ -158,19 +158,26 @@ void FunctionImporter::addReturn(func::FuncOp function) {
       function.getArgumentTypes(), ValueRange(operands).getTypes()));
 }
 
+/// A list is an array of numbers, unlike a tuple.
+Attribute FunctionImporter::getAssumed(const c10::IValue &value) const {
+  if (value.isIntList())
+    return DenseI64ArrayAttr::get(context, value.toIntVector());
+  if (!value.isTuple())
+    return getAttr(value);
+  llvm::SmallVector<Attribute> elements;
+  for (const c10::IValue &element : value.toTupleRef().elements())
+    elements.push_back(getAssumed(element));
+  return ArrayAttr::get(context, elements);
+}
+
 void FunctionImporter::addAssumptions(func::FuncOp function) {
   if (result.graph.assumed.empty())
     return;
   function->setAttr(KoilaDialect::kSpecializedAttr, builder.getUnitAttr());
-  for (const AssumedAttribute &assumption : result.graph.assumed) {
-    Attribute expected =
-        assumption.value.isIntList()
-            ? builder.getDenseI64ArrayAttr(assumption.value.toIntVector())
-            : getAttr(assumption.value);
+  for (const AssumedAttribute &assumption : result.graph.assumed)
     AssumeOp::create(builder, function.getLoc(), Fact::Attribute, Value(),
-                     IntegerAttr(), expected,
+                     IntegerAttr(), getAssumed(assumption.value),
                      builder.getStringAttr(assumption.path));
-  }
 }
 
 void FunctionImporter::run(const Archive &archive, const tj::Method &method) {

@@ -79,6 +79,8 @@ private:
                     mlir::func::FuncOp function);
   void addReturn(mlir::func::FuncOp function);
   void addAssumptions(mlir::func::FuncOp function);
+  /// What an attribute is taken to be, as assumptions spell it.
+  mlir::Attribute getAssumed(const c10::IValue &value) const;
 
   // ImportValues.cpp
   /// The MLIR value of `value`, built at the insertion point if need be.
@@ -92,6 +94,8 @@ private:
   /// The list, tuple or dict that `node` makes.
   mlir::Value construct(const Node *node, Container container);
   mlir::Value getConstantNumber(mlir::TypedAttr number);
+  /// The value of a literal of that type.
+  mlir::Value getConstant(const c10::IValue &literal, const c10::TypePtr &type);
   /// The literal behind a value; none if there is none.
   std::optional<c10::IValue> getLiteral(const TorchValue *value) const;
   /// A literal or a list of literals as an attribute; null otherwise.

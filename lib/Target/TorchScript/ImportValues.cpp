@@ -177,17 +177,30 @@ Value FunctionImporter::getValue(const TorchValue *value) {
     refuse(location, Twine("the result of '") +
                          value->node()->kind().toQualString() +
                          "' is used before it is known");
-  if (literal->isTensor())
-    return getConstantTensor(literal->toTensor());
-  Attribute attr = getAttr(*literal);
+  return getConstant(*literal, value->type());
+}
+
+Value FunctionImporter::getConstant(const c10::IValue &literal,
+                                    const c10::TypePtr &type) {
+  if (literal.isTensor())
+    return getConstantTensor(literal.toTensor());
+  auto tuple = type->cast<c10::TupleType>();
+  if (literal.isTuple() && tuple) {
+    llvm::SmallVector<Value> elements;
+    for (const auto &[element, elementType] : llvm::zip_equal(
+             literal.toTupleRef().elements(), tuple->elements()))
+      elements.push_back(getConstant(element, elementType));
+    return ConstructOp::create(builder, location, convertType(type, context),
+                               Container::Tuple, elements);
+  }
+  Attribute attr = getAttr(literal);
   if (!attr)
-    refuse(location, Twine("a constant of type ") +
-                         value->type()->annotation_str() +
+    refuse(location, Twine("a constant of type ") + type->annotation_str() +
                          " is not supported yet");
-  if (literal->isInt() || literal->isDouble() || literal->isBool())
+  if (literal.isInt() || literal.isDouble() || literal.isBool())
     return getConstantNumber(cast<TypedAttr>(attr));
-  return ConstantOp::create(builder, location,
-                            convertType(value->type(), context), attr);
+  return ConstantOp::create(builder, location, convertType(type, context),
+                            attr);
 }
 
 Value FunctionImporter::construct(const Node *node, Container container) {

@@ -120,15 +120,17 @@ void RefineOp::describeStorage(StorageRule &rule) {
 // Assumptions
 //===----------------------------------------------------------------------===//
 
-/// What can be compared with a literal at entry. A dict has its keys and its
-/// values.
+/// What can be compared with a literal at entry. An array is a tuple; a dict
+/// has its keys and its values.
 static bool isLiteral(Attribute attr) {
   if (auto dict = dyn_cast<DictionaryAttr>(attr)) {
     auto keys = dict.getAs<ArrayAttr>("keys");
     auto values = dict.getAs<ArrayAttr>("values");
     return keys && values && keys.size() == values.size() &&
-           llvm::all_of(keys, isLiteral) && llvm::all_of(values, isLiteral);
+           isLiteral(keys) && isLiteral(values);
   }
+  if (auto tuple = dyn_cast<ArrayAttr>(attr))
+    return llvm::all_of(tuple, isLiteral);
   return isa<UnitAttr, BoolAttr, IntegerAttr, FloatAttr, StringAttr,
              DenseI64ArrayAttr>(attr);
 }

@@ -6,10 +6,11 @@ Each is as small as what it shows; those with a name that starts with `bad_`
 must be refused.
 """
 
+import math
 import pathlib
 import sys
 import warnings
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 from torch import nn
@@ -27,6 +28,14 @@ class Sizes(nn.Module):
 class ScriptedSizes(nn.Module):
     def forward(self, x):
         return x.view([x.size()[0] * 2, -1])
+
+
+class RoundedSizes(nn.Module):
+    """Extents that were floating-point numbers on the way."""
+
+    def forward(self, x):
+        columns = int(math.ceil(x.size(1) / 4) * 1.5)
+        return x.view(-1, columns), x[:, :int(x.size(0) / 2)]
 
 
 class Pair(NamedTuple):
@@ -154,6 +163,84 @@ class ChangedAttribute(nn.Module):
         return x.unsqueeze(1).permute(self.order)
 
 
+class LiteralAttributes(nn.Module):
+    """Attributes that are tuples, and a list that is only read."""
+
+    patch: Tuple[int, int]
+    grid: Tuple[Tuple[int, float], str, bool]
+
+    def __init__(self):
+        super().__init__()
+        self.patch = (2, 3)
+        self.grid = ((2, 0.5), "rows", True)
+        self.window = [3, 2]
+
+    def forward(self, x):
+        window = self.window.copy()
+        window[0] = window[0] * 7
+        if self.grid[1] == "rows":
+            x = x.view(-1, self.patch[0], self.patch[1])
+        if self.grid[0][1] < 1.0 and self.grid[2]:
+            y = x.transpose(1, 2).exp()
+            # Equal on purpose, for -cse.
+            x = (y.exp() + y.exp()) / window[0]
+        rows, columns = self.patch
+        return x.reshape(-1, self.window[0], rows * columns // self.grid[0][0])
+
+
+class SharedList(nn.Module):
+    """A list with two names, of which one is written."""
+
+    def __init__(self):
+        super().__init__()
+        self.sizes = [2]
+        self.steps = [2]
+
+    @torch.jit.export
+    def share(self):
+        self.steps = self.sizes
+
+    def forward(self, x):
+        self.steps[0] = 3
+        return x.reshape(-1, self.sizes[0])
+
+
+@torch.jit.script
+class Box:
+    def __init__(self, width: int):
+        self.width = width
+
+
+class ChosenObject(nn.Module):
+    """An attribute of an object is written under another name."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = Box(2)
+        self.second = Box(2)
+
+    def forward(self, x):
+        box = self.first
+        if x.size(0) > 1:
+            box = self.second
+        box.width = 3
+        return x.reshape(-1, self.second.width)
+
+
+class ReplacedObject(nn.Module):
+    """The same, where an attribute becomes the other object."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = Box(2)
+        self.second = Box(2)
+
+    def forward(self, x):
+        self.first = self.second
+        self.first.width = 3
+        return x.reshape(-1, self.second.width)
+
+
 class BadState(nn.Module):
     """Runs code when it is loaded."""
 
@@ -188,6 +275,7 @@ def main():
 
     trace("sizes", Sizes())
     script("scripted_sizes", ScriptedSizes())
+    script("rounded_sizes", RoundedSizes())
     script("values", Values())
     trace("in_place", InPlace())
     trace("equal", Equal())
@@ -200,6 +288,12 @@ def main():
     trace("bad_dims", SeenDims())
     script("changed_sizes", ChangedSizes())
     script("changed_attribute", ChangedAttribute())
+    script("literal_attributes", LiteralAttributes())
+    shared = torch.jit.script(SharedList().eval())
+    shared.share()
+    torch.jit.save(shared, folder / "shared_list.pt")
+    script("chosen_object", ChosenObject())
+    script("replaced_object", ReplacedObject())
     script("bad_state", BadState())
 
 
