@@ -2,6 +2,7 @@
 
 #include "koila/Analysis/DimAnalysis.h"
 #include "ContainerFlow.h"
+#include "koila/Analysis/Identity.h"
 #include "koila/Analysis/OpaqueShapes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Analysis/DataFlow/ConstantPropagationAnalysis.h"
@@ -174,6 +175,28 @@ static bool isNumber(Type type) {
   return type.isIntOrIndex() && !type.isInteger(1);
 }
 
+/// The tensors that `a is b` or `a is not b` compares; none for other
+/// operators. Of numbers and texts identity is a matter of their values.
+static std::optional<std::pair<Value, Value>> getCompared(TorchOpaqueOp op) {
+  StringRef callee = op.getCallee();
+  if (callee != "aten::__is__" && callee != "aten::__isnot__")
+    return std::nullopt;
+  SmallVector<Value, 2> compared;
+  for (Attribute argument : op.getArguments()) {
+    auto operand = dyn_cast<OperandAttr>(argument);
+    Value value = operand ? op->getOperand(operand.getIndex()) : Value();
+    Type type = value ? value.getType() : Type();
+    if (auto optional = dyn_cast_or_null<OptionalType>(type))
+      type = optional.getValueType();
+    if (!isa_and_nonnull<TensorType>(type))
+      return std::nullopt;
+    compared.push_back(value);
+  }
+  if (compared.size() != 2 || op->getNumResults() != 1)
+    return std::nullopt;
+  return std::make_pair(compared[0], compared[1]);
+}
+
 /// Gives dims that joins took away, also of elements, a symbol of the value.
 static void nameDims(ValueInfo &info, Value value, const std::string &path,
                      LocalSymbols &symbols) {
@@ -286,7 +309,9 @@ public:
       waits |= !contents.initialised;
       return ListFact{contents, getLength(value, op)};
     };
-    if (opaque)
+    if (opaque && getCompared(opaque))
+      inferIdentity(opaque, shapes);
+    else if (opaque)
       inferOpaqueShapes(opaque, shapes, lists);
     else if (failed(rule.inferShapes(shapes)))
       return success();
@@ -440,6 +465,30 @@ private:
       sum = sum + times;
     }
     return sum;
+  }
+
+  /// Sets what `a is b` gives where that is certain. What it follows from may
+  /// be far away: whoever learns more there comes back here.
+  void inferIdentity(TorchOpaqueOp op, ShapeRule &shapes) {
+    ProgramPoint *point = getProgramPointAfter(op);
+    auto isLive = [&](Block *block) {
+      return getOrCreateFor<dataflow::Executable>(point,
+                                                  getProgramPointBefore(block))
+          ->isLive();
+    };
+    auto lookup = [&](Value value) {
+      return toInfo(getOrCreateFor<DimLattice>(point, value)->getValue(), value,
+                    symbols);
+    };
+    auto [lhs, rhs] = *getCompared(op);
+    Proof same = proveIdentical(lhs, rhs, isLive, lookup);
+    if (same == Proof::Unknown)
+      return;
+    bool negated = op.getCallee() == "aten::__isnot__";
+    ValueInfo info;
+    info.literal =
+        BoolAttr::get(op.getContext(), (same == Proof::Yes) != negated);
+    shapes.setInfo(0, info);
   }
 
   TensorInfo stated(Value value) {
