@@ -78,22 +78,25 @@ struct MinModel : BinaryModel<MinModel, arith::MinSIOp> {
 struct MaxModel : BinaryModel<MaxModel, arith::MaxSIOp> {
   static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs.max(rhs); }
 };
-/// Decided where the difference is a number.
+/// Decided where the difference is a number, or certainly not zero.
 struct CmpModel : ShapeRuleInterface::ExternalModel<CmpModel, arith::CmpIOp> {
   LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
     DimExpr lhs = rule.integer(op->getOperand(0));
     DimExpr rhs = rule.integer(op->getOperand(1));
     if (!lhs || !rhs)
       return success();
+    arith::CmpIPredicate predicate = cast<arith::CmpIOp>(op).getPredicate();
+    bool equality = predicate == arith::CmpIPredicate::eq ||
+                    predicate == arith::CmpIPredicate::ne;
     auto difference = (lhs - rhs).getConstant();
+    if (!difference && equality && proveEqual(lhs, rhs) == Proof::No)
+      difference = 1;
     if (!difference)
       return success();
     APInt left(64, *difference, /*isSigned=*/true), right(64, 0);
     ValueInfo info;
     info.literal = BoolAttr::get(
-        op->getContext(),
-        arith::applyCmpPredicate(cast<arith::CmpIOp>(op).getPredicate(), left,
-                                 right));
+        op->getContext(), arith::applyCmpPredicate(predicate, left, right));
     rule.setInfo(0, info);
     return success();
   }

@@ -4,6 +4,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/raw_ostream.h"
+#include <numeric>
 
 using namespace mlir;
 using namespace koila;
@@ -413,9 +414,21 @@ std::string DimExpr::str() const {
 Proof koila::proveEqual(DimExpr lhs, DimExpr rhs) {
   if (lhs == rhs)
     return Proof::Yes;
-  if ((lhs - rhs).getConstant())
-    return Proof::No;
-  return Proof::Unknown;
+  // `4*B + 1` is zero for no B: a sum of multiples of 4 is one, too.
+  DimExprAttr difference = (lhs - rhs).getAttr();
+  uint64_t divisor = 0, constant = 0;
+  for (auto [coefficient, monomial] : llvm::zip_equal(
+           difference.getCoefficients(), difference.getMonomials())) {
+    uint64_t magnitude = coefficient < 0
+                             ? -static_cast<uint64_t>(coefficient)
+                             : static_cast<uint64_t>(coefficient);
+    if (monomial.empty())
+      constant = magnitude;
+    else
+      divisor = std::gcd(divisor, magnitude);
+  }
+  bool mayBeZero = divisor == 0 ? constant == 0 : constant % divisor == 0;
+  return mayBeZero ? Proof::Unknown : Proof::No;
 }
 
 DimExpr koila::product(MLIRContext *context, ArrayRef<DimExpr> factors) {

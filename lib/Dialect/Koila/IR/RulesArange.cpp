@@ -88,7 +88,7 @@ LogicalResult rules::inferArange(ShapeRule &rule) {
   else if (start.type && end.type && step.type)
     otherwise = IntegerType::get(context, 64);
   TensorInfo info;
-  info.elementType = getDtype(rule.getOp(), otherwise);
+  info.elementType = getDtype(rule, otherwise);
 
   for (const Number &number : {start, end, step})
     if (number.literal && !std::isfinite(*number.literal))

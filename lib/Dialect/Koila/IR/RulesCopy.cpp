@@ -158,8 +158,12 @@ struct Cast {
     Operation *op = rule.getOp();
     self = rule.tensor(op->getOperand(0));
     bool typed = op->hasAttr("dtype") || op->getNumOperands() > 1;
-    type = rules::getDtype(op, rule.tensor(op->getOperands().back())
-                                   .elementType);
+    Type otherwise = rule.tensor(op->getOperands().back()).elementType;
+    // The other rules ask about shapes only, not about numbers.
+    if constexpr (std::is_same_v<Rule, ShapeRule>)
+      type = rules::getDtype(rule, otherwise);
+    else
+      type = rules::getDtype(op, otherwise);
     format = rules::getMemoryFormat(op);
     auto copy = op->getAttrOfType<BoolAttr>("copy");
     // Source: to_will_alias in native/TensorConversion.cpp.

@@ -26,6 +26,15 @@ Type rules::getDtype(Operation *op, Type otherwise) {
               : otherwise;
 }
 
+Type rules::getDtype(const ShapeRule &rule, Type otherwise) {
+  Operation *op = rule.getOp();
+  if (!OperatorArguments(op).getDynamic("dtype"))
+    return getDtype(op, otherwise);
+  DimExpr code = rule.integerArgument("dtype");
+  auto number = code ? code.getConstant() : std::nullopt;
+  return number ? getTypeForScalarTypeCode(op->getContext(), *number) : Type();
+}
+
 Type rules::getDefaultType(Type number) {
   return number && number.isF64() ? Float32Type::get(number.getContext())
                                   : number;
@@ -97,7 +106,7 @@ LogicalResult rules::inferSized(ShapeRule &rule, Value self) {
     otherwise = rule.tensor(self).elementType;
   else if (rule.hasArgument("fill_value"))
     otherwise = getDefaultType(rule.numberType("fill_value"));
-  info.elementType = getDtype(op, otherwise);
+  info.elementType = getDtype(rule, otherwise);
   info.dims = rule.integerList("size");
   if (!info.hasRank()) {
     rule.setResult(0, info);
@@ -170,7 +179,7 @@ void rules::inferSizedBatch(BatchRule &rule, Value self) {
 
 LogicalResult rules::inferLike(ShapeRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
-  info.elementType = getDtype(rule.getOp(), info.elementType);
+  info.elementType = getDtype(rule, info.elementType);
   if (failed(setStrides(rule, info, getMemoryFormat(rule.getOp()))))
     return failure();
   rule.setResult(0, info);
@@ -194,7 +203,7 @@ LogicalResult rules::inferSequence(ShapeRule &rule, StringRef extent,
   if (!otherwise)
     otherwise = Float32Type::get(rule.getContext());
   TensorInfo info;
-  info.elementType = getDtype(rule.getOp(), otherwise);
+  info.elementType = getDtype(rule, otherwise);
   info.dims.emplace({rule.integerArgument(extent)});
   if (failed(checkExtents(rule, *info.dims)))
     return failure();
@@ -206,7 +215,7 @@ LogicalResult rules::inferSequence(ShapeRule &rule, StringRef extent,
 LogicalResult rules::inferEye(ShapeRule &rule) {
   TensorInfo info;
   info.elementType =
-      getDtype(rule.getOp(), Float32Type::get(rule.getContext()));
+      getDtype(rule, Float32Type::get(rule.getContext()));
   DimExpr rows = rule.integerArgument("n");
   info.dims.emplace(
       {rows, rule.hasArgument("m") ? rule.integerArgument("m") : rows});
@@ -233,7 +242,7 @@ LogicalResult rules::inferTriangleIndices(ShapeRule &rule, bool lower) {
   DimExpr offset = rule.integerArgument("offset");
   TensorInfo info;
   info.elementType =
-      getDtype(rule.getOp(), IntegerType::get(rule.getContext(), 64));
+      getDtype(rule, IntegerType::get(rule.getContext(), 64));
   if (failed(checkExtents(rule, {rows, columns})))
     return failure();
   auto get = [](DimExpr expr) {
@@ -257,7 +266,7 @@ LogicalResult rules::inferTriangleIndices(ShapeRule &rule, bool lower) {
 
 LogicalResult rules::inferScalar(ShapeRule &rule, Type otherwise) {
   rule.setResult(
-      0, TensorInfo::contiguous({}, getDtype(rule.getOp(), otherwise)));
+      0, TensorInfo::contiguous({}, getDtype(rule, otherwise)));
   return success();
 }
 
@@ -277,7 +286,7 @@ LogicalResult rules::inferListTensor(ShapeRule &rule) {
     if (auto elements = rule.integerList("data"))
       count = rule.constant(elements->size());
   }
-  info.elementType = getDtype(rule.getOp(), info.elementType);
+  info.elementType = getDtype(rule, info.elementType);
   info.dims.emplace({count});
   info.strides.emplace({rule.constant(1)});
   rule.setResult(0, info);

@@ -103,6 +103,8 @@ struct PrintFactsPass : public koila::impl::PrintFactsPassBase<PrintFactsPass> {
     }
     if (info.integer)
       object["integer"] = info.integer.str();
+    else if (auto flag = dyn_cast_or_null<BoolAttr>(info.literal))
+      object["integer"] = flag.getValue() ? "1" : "0";
     if (const Storage *found = storage.lookup(value)) {
       bool allocated =
           llvm::is_contained(found->allocations, dyn_cast<OpResult>(value));

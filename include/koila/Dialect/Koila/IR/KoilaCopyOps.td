@@ -227,8 +227,12 @@ class Koila_TypeFlagOp<string name, string condition>
   let arguments = (ins AnyTensor:$self);
   let results = (outs I1:$result);
   let shapeRule = [{
-    if (::mlir::Type type = rule.tensor(getSelf()).elementType)
-      rule.setInteger(0, rule.constant(}] # condition # [{));
+    if (::mlir::Type type = rule.tensor(getSelf()).elementType) {
+      ::koila::ValueInfo info;
+      info.literal = ::mlir::BoolAttr::get(type.getContext(), }] #
+                     condition # [{);
+      rule.setInfo(0, info);
+    }
     return ::mlir::success();
   }];
   let batchRule = [{

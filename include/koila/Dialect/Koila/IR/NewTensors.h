@@ -36,6 +36,8 @@ bool isPlain(mlir::Operation *op);
 /// The element type that the argument `dtype` names; `otherwise` for None.
 /// Null for types that koila has not.
 mlir::Type getDtype(mlir::Operation *op, mlir::Type otherwise);
+/// As above, also of a computed argument, such as `x.dtype`.
+mlir::Type getDtype(const ShapeRule &rule, mlir::Type otherwise);
 
 } // namespace koila::rules
 
