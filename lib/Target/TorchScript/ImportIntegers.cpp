@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Import.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
 
@@ -83,17 +84,22 @@ bool FunctionImporter::importInteger(Node *node) {
   bool floored =
       (kind == aten::floordiv && scalars) || kind == aten::floor_divide ||
       (kind == aten::div && count == 3 && literalIs(2, std::string("floor")));
+  // An extent is not negative, and truncating it is flooring it.
+  bool truncated = kind == aten::div && count == 3 &&
+                   literalIs(2, std::string("trunc")) && isModelled(0) &&
+                   getInteger(node->input(0)).getDefiningOp<SizeIntOp>();
   if (!scalars && node->output()->type()->kind() != c10::TypeKind::TensorType)
     return false;
   bool remainder = count == 2 && kind == aten::remainder;
-  if (floored || remainder) {
+  if (floored || truncated || remainder) {
     // Python raises on a division by zero; arith must never meet one.
     IntegerAttr divisor;
     if (isModelled(1) || literalIs(1, int64_t(0)))
       return false;
     Value lhs = getInteger(node->input(0));
     Value rhs = getInteger(node->input(1));
-    if (!matchPattern(rhs, m_Constant(&divisor)) || divisor.getInt() == 0)
+    if (!matchPattern(rhs, m_Constant(&divisor)) || divisor.getInt() == 0 ||
+        (truncated && divisor.getInt() < 0))
       return false;
     Value quotient = arith::FloorDivSIOp::create(builder, location, lhs, rhs);
     // Python's remainder has the sign of the divisor, unlike arith.remsi.
