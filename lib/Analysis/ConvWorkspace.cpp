@@ -40,7 +40,8 @@ static Workspace slowConvolution(const Geometry &g, bool channelsLast,
   // slow_conv_dilated2d unfolds one image at a time, after its output;
   // slow_conv2d unfolds the batch before it allocates the output; a pointwise
   // kernel reads the input as it is.
-  bool reads = g.isPointwise() && !g.isStrided() && !g.isPadded();
+  bool reads = g.isPointwise() && !g.isStrided() && !g.isPadded() &&
+               !g.isDilated();
   int64_t unfolded = reads           ? 0
                      : g.isDilated() ? columns
                                      : g.batch * columns;

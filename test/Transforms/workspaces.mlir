@@ -221,3 +221,61 @@ func.func @attention(%x: tensor<1x2x5x3xf32>) -> tensor<1x2x5x3xf32> {
   %0 = koila.scaled_dot_product_attention %x, %x, %x {dropout_p = 0.0 : f64, is_causal = false, enable_gqa = false} : (tensor<1x2x5x3xf32>, tensor<1x2x5x3xf32>, tensor<1x2x5x3xf32>) -> tensor<1x2x5x3xf32>
   return %0 : tensor<1x2x5x3xf32>
 }
+
+// -----
+
+// 512 bytes: strides suit BLAS, and nothing is copied.
+// CHECK-LABEL: memory of 'einsum'
+// CHECK: peak {{ *}}512 bytes
+// CHECK-NOT: not exact
+func.func @einsum(%x: tensor<2x8x8xf32>, %y: tensor<8x2x8xf32>) -> tensor<2x8x8xf32> {
+  %0 = koila.einsum %x, %y {equation = "bij,jbk->bik"} : (tensor<2x8x8xf32>, tensor<8x2x8xf32>) -> tensor<2x8x8xf32>
+  return %0 : tensor<2x8x8xf32>
+}
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// Convolutions without oneDNN, order, cells
+//===----------------------------------------------------------------------===//
+
+// 96 bytes; 18 columns for each of 4 pixels, 576.
+// CHECK-LABEL: memory of 'conv_f64'
+// CHECK: peak {{ *}}672 bytes
+// CHECK-NOT: not exact
+func.func @conv_f64(%x: tensor<1x2x4x4xf64>, %w: tensor<3x2x3x3xf64>) -> tensor<1x3x2x2xf64> {
+  %0 = koila.conv2d %x, %w {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 1} : (tensor<1x2x4x4xf64>, tensor<3x2x3x3xf64>) -> tensor<1x3x2x2xf64>
+  return %0 : tensor<1x3x2x2xf64>
+}
+
+// -----
+
+// 96 bytes; the values, 48, and one row of places, 32.
+// CHECK-LABEL: memory of 'argsort'
+// CHECK: peak {{ *}}176 bytes
+// CHECK-NOT: not exact
+func.func @argsort(%x: tensor<3x4xf32>) -> tensor<3x4xi64> {
+  %0 = koila.argsort %x {dim = -1, descending = false} : (tensor<3x4xf32>) -> tensor<3x4xi64>
+  return %0 : tensor<3x4xi64>
+}
+
+// -----
+
+// Three gates of the input and of the state, and two more states of 32 bytes.
+// CHECK-LABEL: memory of 'gru_cell'
+// CHECK: peak {{ *}}256 bytes
+// CHECK-NOT: not exact
+func.func @gru_cell(%x: tensor<2x5xf32>, %h: tensor<2x4xf32>, %i: tensor<12x5xf32>, %s: tensor<12x4xf32>) -> tensor<2x4xf32> {
+  %0 = koila.gru_cell %x, %h, %i, %s {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>} : (tensor<2x5xf32>, tensor<2x4xf32>, tensor<12x5xf32>, tensor<12x4xf32>) -> tensor<2x4xf32>
+  return %0 : tensor<2x4xf32>
+}
+
+// -----
+
+// Storage reaches to the last element, which koila does not count.
+// CHECK-LABEL: memory of 'strided'
+// CHECK: not exact: koila.empty_strided
+func.func @strided() -> tensor<4xf32> {
+  %0 = koila.empty_strided {size = array<i64: 4>, stride = array<i64: 5>} : () -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}

@@ -127,6 +127,11 @@ int64_t footprint::getFloatBytes(Type computed) {
   return kNumberBytes + (computed.isF64() ? 0 : getElementBytes(computed));
 }
 
+int64_t footprint::getRepeatBytes(int64_t rank) {
+  constexpr int64_t kNumbersPerDim = 4;
+  return rank == 0 ? kNumberBytes : kNumbersPerDim * kNumberBytes * rank;
+}
+
 int64_t footprint::getPartialBytes(const WorkspaceRule &rule,
                                    const ConcreteTensor &input,
                                    const ConcreteTensor &result) {

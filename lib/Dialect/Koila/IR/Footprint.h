@@ -28,13 +28,16 @@ public:
     allocate(bytes);
     free(bytes);
   }
+  /// The most there was.
+  int64_t getPeak() const { return narrow(peak); }
   /// The most there was beyond what is left.
-  int64_t getTransient() const {
-    constexpr __int128 kMost = std::numeric_limits<int64_t>::max();
-    return static_cast<int64_t>(std::min(peak - live, kMost));
-  }
+  int64_t getTransient() const { return narrow(peak - live); }
 
 private:
+  static int64_t narrow(__int128 bytes) {
+    constexpr __int128 kMost = std::numeric_limits<int64_t>::max();
+    return static_cast<int64_t>(std::min(bytes, kMost));
+  }
   /// Wide: a sum of sizes that each fit may not.
   __int128 live = 0, peak = 0;
 };
@@ -70,6 +73,9 @@ int64_t getIntegerBytes(mlir::Type computed);
 /// A Python float.
 int64_t getFloatBytes(mlir::Type computed);
 
+/// The windows of the result of Tensor::repeat, over which the operand is
+/// repeated, are found with four numbers for each dim (measured).
+int64_t getRepeatBytes(int64_t rank);
 /// A reduction to one element over threads keeps a partial result for each.
 /// Source: two_pass_reduction in native/TensorIteratorReduce.cpp.
 int64_t getPartialBytes(const WorkspaceRule &rule, const ConcreteTensor &input,

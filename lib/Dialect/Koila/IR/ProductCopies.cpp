@@ -206,8 +206,8 @@ int64_t blas::getMatmulBytes(const Factor &lhs, const Factor &rhs) {
   };
   if (left >= 3 && right <= 2 && isFolded(lhs))
     return multiplyFolded(lhs, rhs);
-  if (right >= 3 && left <= 2 && isFolded(transpose(rhs)))
-    return multiplyFolded(transpose(rhs), left == 1 ? lhs : transpose(lhs));
+  if (right >= 3 && left == 1 && isFolded(transpose(rhs)))
+    return multiplyFolded(transpose(rhs), lhs);
   return getBatchedBytes(lhs, rhs);
 }
 

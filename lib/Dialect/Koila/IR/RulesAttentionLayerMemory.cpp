@@ -19,8 +19,10 @@ using namespace koila::footprint;
 namespace {
 /// What the sequences of one call need; bytes.
 struct SequenceBytes {
-  /// One vector, and one score, for each step.
+  /// One vector for each step, and a score for each pair and head.
   int64_t steps, scores;
+  /// What orders the results of the heads by step.
+  int64_t reordered;
   /// The mask as bool, if there is one.
   std::optional<int64_t> mask;
 };
@@ -43,6 +45,7 @@ static std::optional<SequenceBytes> getSequences(WorkspaceRule &rule,
   SequenceBytes bytes{steps->numBytes(),
                       steps->dims[0] * heads * length * length *
                           getElementBytes(steps->elementType),
+                      heads == 1 || length == 1 ? 0 : steps->numBytes(),
                       std::nullopt};
   if (mask)
     bytes.mask = getCastBytes(
@@ -65,9 +68,9 @@ static void attend(Footprint &footprint, const SequenceBytes &bytes,
   // The product with the values is written over the queries.
   if (!keepScores)
     footprint.free(bytes.scores);
+  footprint.allocate(bytes.reordered);
   footprint.allocate(bytes.steps);
-  footprint.allocate(bytes.steps);
-  footprint.free(bytes.steps);
+  footprint.free(bytes.reordered);
   footprint.free(3 * bytes.steps);
 }
 

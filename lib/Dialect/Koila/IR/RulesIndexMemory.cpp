@@ -102,8 +102,15 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(op)
       .Case<EmbeddingOp>(
           [&](auto rows) { describeRows(rule, rows.getIndices()); })
-      .Case<IndexSelectOp>(
-          [&](auto rows) { describeRows(rule, rows.getIndex()); })
+      .Case<IndexSelectOp>([&](auto rows) {
+        describeRows(rule, rows.getIndex());
+        auto self = rule.tensor(rows.getSelf());
+        auto index = rule.tensor(rows.getIndex());
+        if (self && index && !self->contiguous &&
+            (!index->elementType.isInteger(64) ||
+             isa<ComplexType>(self->elementType)))
+          rule.setInexact("strided rows by indices that are not int64");
+      })
       .Case<GatherOp>([&](auto gather) {
         describeAlongDim(rule, gather.getIndex(), gather.getResult());
       })
@@ -123,6 +130,6 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
                          put.getAccumulate());
       })
       .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp,
-            OneHotOp, NonzeroOp, ArgwhereOp>([](auto) {})
+            OneHotOp, DiagOp, NonzeroOp, ArgwhereOp>([](auto) {})
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

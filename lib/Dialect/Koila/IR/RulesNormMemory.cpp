@@ -53,6 +53,8 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   int64_t channels = input->dims[1];
   int64_t statistic = getStatisticBytes(rule, *input,
                                         {getWeight(), getRunningMean()});
+  if (isHalf(input->elementType) && !getWeight())
+    return rule.setInexact("batch_norm of a half type without a weight");
   // An empty batch takes another path with four vectors (measured).
   if (input->numElements() == 0)
     return rule.setTransient(
@@ -76,18 +78,22 @@ static void describeInstanceNorm(WorkspaceRule &rule, InstanceNormOp op) {
     return rule.setInexact("the shape of the input is unknown");
   if (!hasManyPixels(*input))
     return rule.setInexact("instance_norm of single elements");
-  int64_t channels = input->dims[0] * input->dims[1], repeated = 0;
+  if (isHalf(input->elementType) && !op.getUseInputStats())
+    return rule.setInexact("instance_norm of a half type by given statistics");
+  int64_t channels = input->dims[0] * input->dims[1];
+  Footprint footprint;
   for (Value parameter : {op.getWeight(), op.getBias(), op.getRunningMean(),
                           op.getRunningVar()})
-    if (auto tensor = rule.tensor(parameter))
-      repeated += channels * getElementBytes(tensor->elementType);
-  int64_t statistics =
-      op.getUseInputStats()
-          ? 2 * channels *
-                getStatisticBytes(rule, *input, {op.getWeight()})
-          : 0;
-  rule.setTransient(getCopyBytes(*input) + repeated + statistics +
-                    2 * channels * getSumBytes(input->elementType));
+    if (auto tensor = rule.tensor(parameter)) {
+      footprint.allocate(channels * getElementBytes(tensor->elementType));
+      footprint.pass(getRepeatBytes(/*rank=*/1));
+    }
+  footprint.allocate(getCopyBytes(*input) + input->numBytes());
+  if (op.getUseInputStats())
+    footprint.allocate(2 * channels *
+                       getStatisticBytes(rule, *input, {op.getWeight()}));
+  footprint.allocate(2 * channels * getSumBytes(input->elementType));
+  rule.setTransient(footprint.getPeak() - input->numBytes());
 }
 
 //===----------------------------------------------------------------------===//
@@ -121,6 +127,8 @@ static void describeRmsNorm(WorkspaceRule &rule, RmsNormOp op) {
       (weight && weight->elementType != input->elementType))
     return rule.setInexact("rms_norm of several types");
   Type type = input->elementType;
+  if (!input->contiguous && (isHalf(type) || !weight))
+    return rule.setInexact("rms_norm of strided rows may copy its result");
   if (isHalf(type))
     type = Float32Type::get(type.getContext());
   ConcreteTensor mean = *input;

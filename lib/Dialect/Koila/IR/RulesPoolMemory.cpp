@@ -45,9 +45,10 @@ void rules::describePoolWorkspace(WorkspaceRule &rule) {
   auto result = rule.tensor(op->getResult(0));
   if (!input || !result)
     return rule.setInexact("a shape of the pool is unknown");
-  // An adaptive pool to nothing reads nothing.
-  if (op->hasAttr("output_size") && result->numElements() == 0 &&
-      input->numElements() != 0)
+  // An adaptive average of nothing reads nothing.
+  if (isa<AdaptiveAvgPool1dOp, AdaptiveAvgPool2dOp, PlainAdaptiveAvgPool2dOp>(
+          op) &&
+      result->numElements() == 0 && input->numElements() != 0)
     return;
   int64_t copy = getSuggestedCopyBytes(*input);
   llvm::TypeSwitch<Operation *>(op)

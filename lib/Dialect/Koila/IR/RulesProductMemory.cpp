@@ -27,8 +27,12 @@ void LinearOp::describeWorkspace(WorkspaceRule &rule) {
   if (!checkFactors(rule, input, weight) || !result)
     return;
   bool isMatrix = input->getRank() == 2 && weight->getRank() == 2;
-  if (getBias() && !input->dims.empty() && input->dims.back() == 0)
-    return rule.setTransient(getScaleBytes(input->type, *result));
+  // With a bias, what is a matrix or three dims goes to addmm.
+  if (getBias() && input->getRank() > 1 && input->dims.back() == 0) {
+    if (input->getRank() <= 3)
+      rule.setTransient(getScaleBytes(input->type, *result));
+    return;
+  }
   // Of the transposed weight; a bias is added in place.
   Factor right = weight->getRank() == 2 ? transpose(*weight) : *weight;
   rule.setTransient(isMatrix ? getMmBytes(*input, right)
@@ -44,8 +48,11 @@ static void describePair(WorkspaceRule &rule, Value first, Value second) {
 
 static void describeBmm(WorkspaceRule &rule, Value first, Value second) {
   auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
-  if (checkFactors(rule, lhs, rhs))
-    rule.setTransient(getBmmBytes(*lhs, *rhs));
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  rule.setTransient(getBmmBytes(*lhs, *rhs));
+  if (isa<BaddbmmOp>(rule.getOp()) && lhs->dims[2] == 0)
+    rule.setInexact("nothing is added to what a number scales");
 }
 
 static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {

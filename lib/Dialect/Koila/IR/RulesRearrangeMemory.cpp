@@ -28,15 +28,6 @@ static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTransient(footprint.getTransient());
 }
 
-/// The windows of the result over which the operand is repeated are found with
-/// four numbers for each dim; without dims it is one number (measured).
-static void describeRepeat(WorkspaceRule &rule, const ConcreteTensor &result) {
-  constexpr int64_t kNumber = 8, kNumbersPerDim = 4;
-  int64_t rank = result.dims.size();
-  if (result.numElements() != 0)
-    rule.setTransient(rank == 0 ? kNumber : kNumbersPerDim * kNumber * rank);
-}
-
 /// Matrices are read in place if each is one after the other.
 /// Source: checkTrilTriuBatchContiguous in native/TriangularOpsUtils.h.
 static void describeTriangle(WorkspaceRule &rule,
@@ -63,12 +54,20 @@ void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
   if (!input || !result)
     return rule.setInexact("a shape of the operator is unknown");
   llvm::TypeSwitch<Operation *>(op)
-      .Case<FlipOp, FliplrOp, FlipudOp, Rot90Op, DiagEmbedOp, DiagOp,
-            RepeatInterleaveIntOp>([](auto) {})
+      .Case<FlipOp, FliplrOp, FlipudOp, Rot90Op, DiagEmbedOp>(
+          [](auto) {})
+      // Without a dim, of all elements as a vector.
+      .Case<RepeatInterleaveIntOp>([&](auto repeat) {
+        if (!repeat.getDim())
+          rule.setTransient(getFlatCopyBytes(*input));
+      })
       .Case<RollOp>([&](auto roll) {
         describeRoll(rule, *input, roll.getDims().size());
       })
-      .Case<RepeatOp, TileOp>([&](auto) { describeRepeat(rule, *result); })
+      .Case<RepeatOp, TileOp>([&](auto) {
+        if (result->numElements() != 0)
+          rule.setTransient(getRepeatBytes(result->dims.size()));
+      })
       .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp,
             NativeChannelShuffleOp>(
           [&](auto) { rule.setTransient(getSuggestedCopyBytes(*input)); })

@@ -101,10 +101,15 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   if (isa<ComplexType>(input->elementType))
     return rule.setInexact("a reduction of complex numbers");
   llvm::TypeSwitch<Operation *>(op)
-      .Case<SumOp, SumDimOp, NansumOp, ProdOp, ProdDimOp, AllOp, AllDimOp,
-            AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>([&](auto) {
-        rule.setTransient(reduced.getCastAndPartial());
-      })
+      .Case<SumOp, SumDimOp, NansumOp, ProdOp, ProdDimOp>(
+          [&](auto) { rule.setTransient(reduced.getCastAndPartial()); })
+      .Case<AllOp, AllDimOp, AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>(
+          [&](auto) {
+            // A single element is cast to bool, even where that stays uint8.
+            bool isOne = input->numElements() == 1 &&
+                         !input->elementType.isInteger(1);
+            rule.setTransient(isOne ? 1 : reduced.getCastAndPartial());
+          })
       .Case<MeanOp, MeanDimOp>([&](auto) {
         rule.setTransient(getMeanBytes(rule, *input, *result));
       })

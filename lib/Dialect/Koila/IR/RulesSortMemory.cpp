@@ -1,10 +1,12 @@
 //===- RulesSortMemory.cpp - What sorting and sums hold inside ------------===//
 //
-// Sources: native/TensorTopk.cpp, native/ReduceOps.cpp (cumulative operators).
+// Sources: native/Sorting.cpp, native/TensorTopk.cpp, native/ReduceOps.cpp
+// (cumulative operators).
 //
 //===----------------------------------------------------------------------===//
 
 #include "Footprint.h"
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/KoilaSortOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -13,9 +15,34 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
 
+/// One row of int64 places is moved at a time, on each thread; argsort also
+/// drops the values. Source: sort_stable_kernel.
+static void describeOrder(WorkspaceRule &rule, int64_t dim, bool dropsValues) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  if (!input)
+    return rule.setInexact("the shape of what is sorted is unknown");
+  int64_t rank = input->dims.size(), elements = input->numElements();
+  if (isa<IntegerType>(input->elementType) && rank < 2)
+    return rule.setInexact("a vector of integers may be sorted by digits");
+  int64_t row = rank == 0 ? 1 : input->dims[dim < 0 ? dim + rank : dim];
+  int64_t values = dropsValues ? input->numBytes() : 0;
+  constexpr int64_t kPlace = 8, kGrain = 32768;
+  bool isParallel = rule.getTarget().threads > 1 && elements >= kGrain;
+  int64_t rows = isParallel ? rule.getTarget().threads : 1;
+  if (rank > 0)
+    values += rows * row * kPlace;
+  rule.setTransient(values);
+  if (isParallel)
+    rule.setBound("threads that sort may not do so at once");
+}
+
 void rules::describeSortWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   llvm::TypeSwitch<Operation *>(op)
+      .Case<SortOp, SortStableOp>(
+          [&](auto sort) { describeOrder(rule, sort.getDim(), false); })
+      .Case<ArgsortOp, ArgsortStableOp>(
+          [&](auto sort) { describeOrder(rule, sort.getDim(), true); })
       .Case<TopkOp, CummaxOp, CumminOp, LogcumsumexpOp>([](auto) {})
       .Case<CumsumOp, CumprodOp>([&](auto) {
         auto input = rule.tensor(op->getOperand(0));
@@ -25,6 +52,8 @@ void rules::describeSortWorkspace(WorkspaceRule &rule) {
         if (isa<ComplexType>(result->elementType))
           return rule.setInexact("a cumulative operator of complex numbers");
         // A single number is just copied.
+        if (input->dims.empty() && isInPlace(op))
+          return rule.setInexact("a cumulative operator writes one number");
         if (!input->dims.empty())
           rule.setTransient(getCastBytes(*input, result->elementType));
       })

@@ -112,11 +112,18 @@ def Koila_NewFullOp : Koila_SizedOp<"new_full", "new_full",
 
 defvar Koila_SizeStrideArgs = (ins DenseI64ArrayAttr:$size,
                                    DenseI64ArrayAttr:$stride);
+let workspaceRule = [{
+    // The storage reaches to the last element, whatever lies between.
+    auto result = rule.tensor(getResult());
+    if (!result || !result->contiguous)
+      rule.setInexact("the storage of other strides has another size");
+  }] in {
 def Koila_EmptyStridedOp : Koila_SizedOp<"empty_strided", "empty_strided",
   "SymInt[] size, SymInt[] stride", Koila_SizeStrideArgs>;
 def Koila_NewEmptyStridedOp : Koila_SizedOp<"new_empty_strided",
   "new_empty_strided", "Tensor self, SymInt[] size, SymInt[] stride",
   Koila_SizeStrideArgs, "self">;
+}
 def Koila_EmptyPermutedOp : Koila_SizedOp<"empty_permuted", "empty_permuted",
   "SymInt[] size, int[] physical_layout",
   (ins DenseI64ArrayAttr:$size, DenseI64ArrayAttr:$physical_layout)>;
