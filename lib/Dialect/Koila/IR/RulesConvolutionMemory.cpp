@@ -116,8 +116,13 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
   shape.groups = groups ? groups.getInt() : 1;
   shape.hasBias = op->getNumOperands() > 2;
   shape.elementBytes = getElementBytes(input->elementType);
-  shape.inputChannelsLast = footprint::suggestsChannelsLast(*input);
-  shape.weightChannelsLast = footprint::suggestsChannelsLast(*weight);
+  bool inputLast = footprint::suggestsChannelsLast(*input);
+  bool weightLast = footprint::suggestsChannelsLast(*weight);
+  // What is dense in the layout of the other is not copied to it.
+  shape.inputChannelsLast =
+      inputLast || (weightLast && footprint::isChannelsLast(*input));
+  shape.weightChannelsLast =
+      weightLast || (inputLast && footprint::isChannelsLast(*weight));
   if (input->dims.size() > 4 &&
       (shape.inputChannelsLast || shape.weightChannelsLast))
     return rule.setInexact("no workspace rule for channels-last volumes");

@@ -15,6 +15,9 @@ void rules::describeJoinWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   if (isa<CartesianProdOp>(op))
     return describeUnknownWorkspace(rule);
+  // Copied into places of a matrix of zeros.
+  if (isa<BlockDiagOp>(op))
+    return;
   auto result = rule.tensor(op->getResult(0));
   if (!result)
     return rule.setInexact("the shape of the result is unknown");

@@ -101,7 +101,13 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   if (isa<ComplexType>(input->elementType))
     return rule.setInexact("a reduction of complex numbers");
   llvm::TypeSwitch<Operation *>(op)
-      .Case<SumOp, SumDimOp, NansumOp, ProdOp, ProdDimOp>(
+      .Case<NansumOp>([&](auto) {
+        if (isa<FloatType>(input->elementType) &&
+            !isa<FloatType>(result->elementType))
+          return rule.setInexact("nansum of numbers as integers");
+        rule.setTransient(reduced.getCastAndPartial());
+      })
+      .Case<SumOp, SumDimOp, ProdOp, ProdDimOp>(
           [&](auto) { rule.setTransient(reduced.getCastAndPartial()); })
       .Case<AllOp, AllDimOp, AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>(
           [&](auto) {
