@@ -330,8 +330,8 @@ public:
         return success();
       if (Value container = containers.getMade(result))
         putMade(container, info);
-      // What no rule says, the type may.
-      if (!state.tensor && isa<TensorType>(result.getType()))
+      // What no rule says, the type may; an undefined tensor has no shape.
+      if (!state.tensor && !isNone(state) && isa<TensorType>(result.getType()))
         state.tensor = stated(result);
       propagateIfChanged(lattice, lattice->join(state));
     }

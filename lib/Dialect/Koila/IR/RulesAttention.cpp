@@ -255,17 +255,18 @@ LogicalResult rules::inferAttentionLayer(ShapeRule &rule,
   rule.setResult(0, result);
   if (rule.getResults().size() == 1)
     return success();
-  TensorInfo scores;
-  scores.elementType = input.elementType;
-  // Without need_weights there is no second tensor.
-  if (layer.needsWeights) {
-    SmallVector<DimExpr> dims{input.dim(0)};
-    if (!layer.averages)
-      dims.push_back(rule.constant(layer.heads));
-    dims.append({input.dim(1), input.dim(1)});
-    scores = TensorInfo::contiguous(dims, input.elementType);
+  if (!layer.needsWeights) {
+    // The second tensor is undefined, which `is None`.
+    ValueInfo none;
+    none.literal = UnitAttr::get(rule.getContext());
+    rule.setInfo(1, none);
+    return success();
   }
-  rule.setResult(1, scores);
+  SmallVector<DimExpr> dims{input.dim(0)};
+  if (!layer.averages)
+    dims.push_back(rule.constant(layer.heads));
+  dims.append({input.dim(1), input.dim(1)});
+  rule.setResult(1, TensorInfo::contiguous(dims, input.elementType));
   return success();
 }
 
