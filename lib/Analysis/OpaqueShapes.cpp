@@ -7,6 +7,7 @@
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/Sequence.h"
 #include "llvm/Support/JSON.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace koila;
@@ -23,8 +24,13 @@ std::optional<json::Value> koila::detail::encodeLiteral(Attribute literal) {
     return value(flag.getValue());
   if (auto integer = dyn_cast<IntegerAttr>(literal))
     return value(integer.getInt());
-  if (auto number = dyn_cast<FloatAttr>(literal))
-    return json::Object{{"float", number.getValueAsDouble()}};
+  if (auto number = dyn_cast<FloatAttr>(literal)) {
+    double finite = number.getValueAsDouble();
+    if (std::isfinite(finite))
+      return json::Object{{"float", finite}};
+    return json::Object{
+        {"float", std::isnan(finite) ? "nan" : finite > 0 ? "inf" : "-inf"}};
+  }
   if (auto text = dyn_cast<StringAttr>(literal))
     return value(text.getValue());
   if (auto dictionary = dyn_cast<DictionaryAttr>(literal))

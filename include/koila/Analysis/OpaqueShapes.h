@@ -25,7 +25,8 @@ public:
 
   /// `request` is a JSON object: `callee`, for example `aten::special_i0e`, and
   /// `arguments`, each `{"tensor": {"dims", "dtype"}}` with PyTorch's code of
-  /// the element type, `{"list": [...]}`, `{"device": "cpu"}`, or
+  /// the element type, `{"list": [...]}`, `{"device": "cpu"}`,
+  /// `{"float": number}` with "inf", "-inf" or "nan" for what JSON has not, or
   /// `{"value": literal}`. The answer is an array with, per result,
   /// `{"dims", "dtype", "contiguous"}`, `{"value": literal, "structural": bool}`
   /// (true if the sizes in the arguments do not matter), `{"list": [...]}` of

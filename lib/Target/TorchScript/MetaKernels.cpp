@@ -38,6 +38,8 @@ static std::optional<c10::IValue> decode(const json::Object &argument,
   }
   if (argument.getString("device"))
     return c10::Device(at::kMeta);
+  if (auto text = argument.getString("float"))
+    return c10::IValue(std::strtod(text->str().c_str(), nullptr));
   if (auto number = argument.getNumber("float"))
     return c10::IValue(*number);
   if (const json::Array *list = argument.getArray("list")) {

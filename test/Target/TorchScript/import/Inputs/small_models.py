@@ -35,7 +35,9 @@ class RoundedSizes(nn.Module):
 
     def forward(self, x):
         columns = int(math.ceil(x.size(1) / 4) * 1.5)
-        return x.view(-1, columns), x[:, :int(x.size(0) / 2)]
+        # On a device that is not literal: no rule, but a kernel on shapes.
+        mask = torch.full((columns, columns), float("-inf"), device=x.device)
+        return x.view(-1, columns), x[:, :int(x.size(0) / 2)], mask
 
 
 class Pair(NamedTuple):
