@@ -1,0 +1,291 @@
+"""Predicted peaks next to measured ones, over the programs of test/corpus.
+
+Usage: accuracy.py [--koila-opt PATH] [--counter LIBRARY] [--programs FOLDER]
+           [--only NAME...] [--batches 1,2,7,16] [--threads 1,2] [--jobs N]
+           [--json FILE] [--write FILE]
+
+Each program runs in eval mode under no_grad, TorchScript's executor without
+profiling: once to warm up, then three times under a counter of PyTorch's
+allocator; the largest peak counts. koila-opt predicts from the same file, with
+the batch and the number of threads given. A pair is a program, a batch and a
+number of threads.
+
+right      koila says exact, and not a byte differs
+WRONG      koila says exact, and the figures differ
+inexact    koila says that it does not know, with the place and the reason
+refused    no figure, with a reason
+
+--write makes docs/Accuracy.md; a fifth of the programs is held out, as in the
+corpus, and counted apart.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import ctypes
+import json
+import multiprocessing
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "test" / "corpus"))
+
+TIMEOUT = 300
+
+
+class Counter:
+    """Peak of what PyTorch's CPU allocator hands out to this thread."""
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+
+    def peak(self, call):
+        peak, live = ctypes.c_int64(), ctypes.c_int64()
+        self.library.koilaCounterStart()
+        try:
+            result = call()
+        finally:
+            self.library.koilaCounterStop(ctypes.byref(peak),
+                                          ctypes.byref(live))
+        del result
+        return peak.value
+
+
+def measure(module, arguments, counter):
+    module(*arguments)
+    return max(counter.peak(lambda: module(*arguments)) for _ in range(3))
+
+
+def run_koila(tool, *arguments):
+    done = subprocess.run([tool, *map(str, arguments)], text=True,
+                          capture_output=True, timeout=TIMEOUT)
+    lines = [line for line in done.stderr.splitlines() if "error:" in line]
+    return done.returncode == 0, lines[0] if lines else done.stderr[-200:]
+
+
+class Predictor:
+    """koila's figures for one file, which is imported once."""
+
+    def __init__(self, tool, file, specs, folder):
+        self.tool = tool
+        self.text = pathlib.Path(folder) / (file.stem + ".mlirbc")
+        good, self.problem = run_koila(
+            tool, file, *(f"--input={spec}" for spec in specs),
+            "--koila-infer-shapes", "-o", self.text)
+        if good:
+            self.problem = None
+
+    def predict(self, batch, threads):
+        """The report, or a sentence."""
+        if self.problem:
+            return self.problem
+        report = self.text.with_suffix(".json")
+        good, problem = run_koila(
+            self.tool, self.text, "--batch", f"B={batch}",
+            f"--koila-peak-memory=format=json threads={threads} batches=0 "
+            f"output={report}", "-o", "/dev/null")
+        return json.loads(report.read_text()) if good else problem
+
+
+def evaluate(task):
+    name, options = task
+    import torch
+    import inputs
+    import make_programs
+    make_programs.prepare_libraries()
+    make_programs.load_programs()
+    torch._C._jit_set_profiling_mode(False)
+    file = pathlib.Path(options.programs) / f"{name}.pt"
+    specs = json.loads(file.with_suffix(".inputs").read_text())
+    counter = Counter(options.counter)
+    module = torch.jit.load(str(file))
+    pairs = []
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        predictor = Predictor(options.koila_opt, file, specs, folder)
+        for threads in options.threads:
+            torch.set_num_threads(threads)
+            for batch in options.batches:
+                pair = {"program": name, "batch": batch, "threads": threads}
+                pairs.append(pair)
+                try:
+                    torch.manual_seed(0)
+                    arguments = inputs.make(specs, batch)
+                    pair["measured"] = measure(module, arguments, counter)
+                except Exception as error:  # what a batch baked in raises
+                    lines = str(error).strip().splitlines() or [repr(error)]
+                    pair["fails"] = lines[-1]
+                    continue
+                found = predictor.predict(batch, threads)
+                if isinstance(found, str):
+                    pair["problem"] = found
+                    continue
+                pair["predicted"] = found["peak_bytes"]
+                pair["exact"] = found["exact"]
+                pair["reasons"] = sorted({
+                    f"{entry['op'].removeprefix('koila.')}: {entry['reason']}"
+                    for entry in found["inexact"]})
+    return name, pairs
+
+
+def verdict(pair):
+    if "fails" in pair:
+        return "not run"
+    if pair.get("predicted") is None:
+        return "refused"
+    if not pair["exact"]:
+        return "inexact"
+    return "right" if pair["predicted"] == pair["measured"] else "WRONG"
+
+
+def off(pair):
+    """Bytes that the prediction is too high; None without one."""
+    if pair.get("predicted") is None or "measured" not in pair:
+        return None
+    return pair["predicted"] - pair["measured"]
+
+
+def percent(pair):
+    return 100 * abs(off(pair)) / max(1, pair["measured"])
+
+
+VERDICTS = ["right", "WRONG", "inexact", "refused", "not run"]
+
+
+def summary(pairs):
+    counts = collections.Counter(map(verdict, pairs))
+    ran = [pair for pair in pairs if verdict(pair) != "not run"]
+    figures = [pair for pair in ran if off(pair) is not None]
+    equal = sum(off(pair) == 0 for pair in figures)
+    errors = [percent(pair) for pair in figures]
+    return {
+        "pairs": len(pairs), **{key: counts[key] for key in VERDICTS},
+        "0 bytes off": f"{equal} ({100 * equal / max(1, len(ran)):.1f} %)",
+        "median": f"{statistics.median(errors):.2f} %" if errors else "",
+        "worst": f"{max(errors):.1f} %" if errors else ""}
+
+
+def rows(pairs):
+    """One row per program."""
+    by_program = collections.defaultdict(list)
+    for pair in pairs:
+        by_program[pair["program"]].append(pair)
+    for name, group in sorted(by_program.items()):
+        counts = collections.Counter(map(verdict, group))
+        figures = [pair for pair in group if off(pair) is not None]
+        worst = max(figures, key=percent, default=None)
+        reasons = sorted({reason for pair in group
+                          for reason in pair.get("reasons", [])} |
+                         {pair["problem"] for pair in group
+                          if "problem" in pair})
+        yield (f"`{name}`",
+               ", ".join(f"{counts[key]} {key}" for key in VERDICTS
+                         if counts[key]),
+               max((pair["measured"] for pair in figures), default=""),
+               off(worst) if worst else "",
+               f"{percent(worst):.2f} %" if worst else "", reasons)
+
+
+def document(pairs, options):
+    from registry import is_held_out
+    parts = {"development": [p for p in pairs if not is_held_out(p["program"])],
+             "held out": [p for p in pairs if is_held_out(p["program"])]}
+    lines = ["# Predicted and measured peaks", "",
+             "<!-- Written by tools/bench/accuracy.py --write; do not edit. "
+             "-->", ""]
+    batches = ", ".join(map(str, options.batches))
+    threads = " and ".join(map(str, options.threads))
+    lines += [
+        f"Programs of `test/corpus` at batches {batches}, {threads} threads, "
+        "eval mode, `no_grad`; what counts as measured is in "
+        "[Reports](Reports.md). A pair is a program, a batch and a number of "
+        "threads. Errors are of all pairs with a figure, those that koila "
+        "calls not exact included.", ""]
+    heads = list(summary(pairs))
+    lines.append("| | " + " | ".join(heads) + " |")
+    lines.append("|---" * (len(heads) + 1) + "|")
+    for title, part in {**parts, "all": pairs}.items():
+        lines.append(f"| {title} | " +
+                     " | ".join(map(str, summary(part).values())) + " |")
+    for title, part in parts.items():
+        lines += ["", f"## {title.capitalize()}", ""]
+        hidden = title == "held out"
+        lines.append("| program | pairs | largest peak, B | worst, B | worst |"
+                     + ("" if hidden else " why |"))
+        lines.append("|---" * (5 if hidden else 6) + "|")
+        for *cells, reasons in rows(part):
+            if not hidden:
+                text = "; ".join(reasons[:3])
+                more = len(reasons) - 3
+                cells.append((text + (f"; {more} more" if more > 0 else ""))
+                             .replace("|", "\\|"))
+            lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def parse():
+    build = ROOT / "build"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--koila-opt", default=build / "bin" / "koila-opt")
+    parser.add_argument("--counter",
+                        default=build / "lib" / "libkoila-counter.so")
+    parser.add_argument("--programs",
+                        default=build / "test" / "corpus")
+    parser.add_argument("--only", nargs="+", metavar="NAME",
+                        help="these programs, or what their names begin with")
+    parser.add_argument("--scripted", action="store_true",
+                        help="the scripted programs, not the traced ones")
+    parser.add_argument("--batches", type=numbers, default=[1, 2, 7, 16])
+    parser.add_argument("--threads", type=numbers, default=[1, 2])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--json", metavar="FILE", help="all pairs")
+    parser.add_argument("--write", metavar="FILE", help="the document")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    import corpus
+    import make_programs
+    from registry import PROGRAMS, SCRIPTED
+    make_programs.load_programs()
+    names = [name for name in PROGRAMS
+             if (name in SCRIPTED) == options.scripted and
+             (not options.only or
+              any(name.startswith(part) for part in options.only))]
+    if not names:
+        sys.exit("accuracy.py: --only names no program of the corpus")
+    corpus.make_programs(names, pathlib.Path(options.programs), options.jobs)
+    pairs = []
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
+        tasks = [(name, options) for name in names]
+        for count, (name, found) in enumerate(pool.map(evaluate, tasks), 1):
+            pairs += found
+            counts = collections.Counter(map(verdict, found))
+            print(f"[{count}/{len(names)}] {name}: " +
+                  ", ".join(f"{counts[key]} {key}" for key in VERDICTS
+                            if counts[key]), file=sys.stderr, flush=True)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(pairs, indent=1))
+    if options.write:
+        pathlib.Path(options.write).write_text(document(pairs, options))
+    for key, value in summary(pairs).items():
+        print(f"{key}: {value}")
+    reasons = collections.Counter(
+        reason for pair in pairs for reason in pair.get("reasons", []))
+    for reason, count in reasons.most_common(40):
+        print(f"{count:6} {reason}")
+    sys.exit(any(verdict(pair) == "WRONG" for pair in pairs))
+
+
+if __name__ == "__main__":
+    main()
