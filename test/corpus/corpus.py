@@ -40,8 +40,8 @@ EXPECTED_GAPS = {
 # How many of the programs held out may have a gap; traced and scripted ones.
 ALL_GAPS = EXPECTED_GAPS | SCRIPTED_GAPS
 HELD_OUT_GAPS = 1
-SCRIPTED_HELD_OUT_GAPS = 12
-LONG_HELD_OUT_GAPS = 18
+SCRIPTED_HELD_OUT_GAPS = 10
+LONG_HELD_OUT_GAPS = 14
 
 
 def is_whole(report):
