@@ -686,10 +686,12 @@ DimAnalysis::DimAnalysis(Operation *function) {
       if (block->getParentOp() != function && (!live || !live->isLive()))
         dead.insert(block);
     });
+    // The rule keeps a reference to it.
+    auto facts = [&](Value value) { return lookup(value); };
     function->walk<WalkOrder::PreOrder>([&](ShapeRuleInterface op) {
       if (isDead(op.getOperation()))
         return;
-      ShapeRule rule(op, [&](Value value) { return lookup(value); });
+      ShapeRule rule(op, facts);
       // A branch may be made for other shapes than these; if it is taken
       // nevertheless, PyTorch raises.
       if (!isInBranch(op)) {

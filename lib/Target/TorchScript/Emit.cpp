@@ -141,7 +141,8 @@ static void resolveWrites(func::FuncOp function,
   for (TorchOperatorInterface op : withdrawn) {
     // Some, dropout outside training for one, hand the operand itself on
     // either way.
-    StorageRule storage(op, [](Value) { return ValueInfo(); });
+    auto noFacts = [](Value) { return ValueInfo(); };
+    StorageRule storage(op, noFacts);
     cast<MemoryRuleInterface>(op.getOperation()).describeStorage(storage);
     if (llvm::all_of(storage.getResults(), [](const StorageFact &fact) {
           return fact.kind == StorageFact::Kind::Alias;

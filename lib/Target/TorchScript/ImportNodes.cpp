@@ -529,7 +529,8 @@ void FunctionImporter::uniteByStorageRule(Node *node, Operation *op) {
   auto memory = dyn_cast<MemoryRuleInterface>(op);
   if (!memory)
     return;
-  StorageRule rule(op, [](Value) { return ValueInfo(); });
+  auto noFacts = [](Value) { return ValueInfo(); };
+  StorageRule rule(op, noFacts);
   memory.describeStorage(rule);
   bool isList = unpacksList(node, op);
   for (auto [index, fact] : llvm::enumerate(rule.getResults())) {

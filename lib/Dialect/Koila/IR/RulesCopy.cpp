@@ -243,6 +243,10 @@ void rules::describeCopyWorkspace(WorkspaceRule &rule, Value from) {
   auto source = rule.tensor(from);
   if (!result || !source)
     return rule.setInexact("a shape of the operator is unknown");
+  if (isa<ComplexType>(result->elementType) && !result->contiguous &&
+      source->elementType != result->elementType)
+    return rule.setInexact("a cast into complex numbers that are not "
+                           "contiguous");
   // Only transposed matrices are copied through a block.
   // Source: copy_same_type_transpose_ in native/Copy.cpp.
   if (source->dims.size() != 2 || source->contiguous)

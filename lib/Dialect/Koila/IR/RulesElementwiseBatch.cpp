@@ -2,6 +2,7 @@
 
 #include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
 
 using namespace mlir;
 using namespace koila;
@@ -106,6 +107,16 @@ static SmallVector<Type> getNumberTypes(Operation *op,
   return types;
 }
 
+/// Whether the number `self` is 1, or may be.
+static bool mayBeOne(Operation *op) {
+  Attribute self = op->getAttr("self");
+  if (auto integer = dyn_cast_or_null<IntegerAttr>(self))
+    return integer.getValue().isOne();
+  if (auto number = dyn_cast_or_null<FloatAttr>(self))
+    return number.getValue().isExactlyValue(1.0);
+  return true;
+}
+
 void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
                                          const Elementwise &kind, bool wraps) {
   SmallVector<ConcreteTensor> operands;
@@ -154,6 +165,13 @@ void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
     if (number != computed)
       bytes += size;
   }
+  // pow of base 1 fills the result; native/Pow.cpp.
+  if (isa<PowScalarOp>(op) && mayBeOne(op))
+    rule.setBound("a base of 1 is not computed, any other is");
+  // A tensor of one bool is compared as it is, or cast first (measured).
+  if (isInPlace(op) && operands.front().dims.empty() &&
+      operands.front().elementType.isInteger(1))
+    rule.setBound("a 0-dim bool that is written in place");
   if (scalar && differs) {
     // A constant of the program is copied once more than a tensor is.
     bytes += 8;
