@@ -106,8 +106,10 @@ void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
           !seen.insert(param.getStorage()).second)
         continue;
       auto type = cast<RankedTensorType>(param.getType());
-      report.parameterBytes +=
-          type.getNumElements() * getElementBytes(type.getElementType());
+      __int128 bytes = getElementBytes(type.getElementType());
+      for (int64_t extent : type.getShape())
+        bytes = saturate(bytes * extent);
+      report.parameterBytes = saturate(report.parameterBytes + bytes);
     }
   auto sum = [&](auto &&values) -> std::optional<int64_t> {
     int64_t total = 0;
@@ -121,7 +123,7 @@ void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
       auto tensor = getConcrete(value, run);
       if (!tensor)
         return std::nullopt;
-      total += tensor->numBytes();
+      total = saturate(__int128(total) + tensor->numBytes());
     }
     return total;
   };

@@ -129,6 +129,9 @@ struct PeakMemoryAnalysis::Impl {
   mutable llvm::DenseMap<mlir::Operation *, llvm::StringSet<>> bodySymbols;
 };
 
+/// The nearest number of 64 bits: sums of extents that each fit may not.
+int64_t saturate(__int128 value);
+
 /// What PyTorch calls the operator, as far as that is known.
 std::string getOperatorName(mlir::Operation &op);
 

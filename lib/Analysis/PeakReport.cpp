@@ -5,7 +5,9 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/raw_ostream.h"
+#include <limits>
 
 using namespace koila;
 
@@ -21,7 +23,8 @@ group(const std::vector<LiveTensor> &tensors,
     if (isNew)
       groups.push_back({name, 0, 0});
     MemoryGroup &found = groups[entry->second];
-    found.bytes += tensor.bytes;
+    if (llvm::AddOverflow(found.bytes, tensor.bytes, found.bytes))
+      found.bytes = std::numeric_limits<int64_t>::max();
     ++found.tensors;
   }
   llvm::stable_sort(groups, [](const MemoryGroup &lhs, const MemoryGroup &rhs) {

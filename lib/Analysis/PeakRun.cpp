@@ -2,6 +2,7 @@
 
 #include "PeakMemoryImpl.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include <algorithm>
 #include <limits>
 
 using namespace mlir;
@@ -18,9 +19,10 @@ static std::string getSymbolName(DimExpr expr) {
   return name;
 }
 
-static int64_t saturate(__int128 bytes) {
-  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
-  return bytes > kMost ? kMost : static_cast<int64_t>(bytes);
+int64_t koila::saturate(__int128 value) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(),
+                    kLeast = std::numeric_limits<int64_t>::min();
+  return static_cast<int64_t>(std::clamp<__int128>(value, kLeast, kMost));
 }
 
 std::string koila::getOperatorName(Operation &op) {
@@ -192,8 +194,10 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
                     "as 0 bytes",
                     run);
       int64_t bytes = tensor ? tensor->numBytes() : 0;
-      run.live[entry] += bytes;
-      run.liveBytes += bytes;
+      int64_t &live = run.live[entry];
+      run.liveBytes -= live;
+      live = saturate(__int128(live) + bytes);
+      run.liveBytes += live;
     }
   if (auto found = unmodelled.find(&op); found != unmodelled.end())
     markInexact(op, found->second, run);
@@ -350,7 +354,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
          results ? getSymbolName(dims.lookup((*results)[index]).integer)
                  : std::string()});
   }
-  int64_t trips = *to > *from ? (*to - *from + *step - 1) / *step : 0;
+  __int128 distance = __int128(*to) - *from;
+  int64_t trips = distance > 0 ? saturate((distance + *step - 1) / *step) : 0;
   const llvm::StringSet<> &used = getBodySymbols(loop);
   bool varies = used.contains(counter);
   for (const Carried &entry : carried)
@@ -366,7 +371,7 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       break;
     }
     if (!counter.empty())
-      run.symbols[counter] = *from + trip * *step;
+      run.symbols[counter] = saturate(*from + __int128(trip) * *step);
     for (const Carried &entry : carried)
       run.symbols[entry.name] = entry.value;
     if (varies || trip == 0)
@@ -393,7 +398,9 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       }
     }
     for (auto [entry, value] : llvm::zip_equal(carried, next))
-      entry.value += (value - entry.value) * (jumped ? repeats : 1);
+      entry.value =
+          saturate(entry.value +
+                   (__int128(value) - entry.value) * (jumped ? repeats : 1));
     if (jumped)
       break;
   }

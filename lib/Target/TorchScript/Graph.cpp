@@ -36,7 +36,48 @@ static void collectNodes(tj::Block *block, std::vector<tj::Node *> &nodes) {
   }
 }
 
+namespace {
+/// On the nodes that keep a write; no other node that prints has attributes.
+const c10::Symbol kKeepsWrite = c10::Symbol::attr("keeps_write");
+
+/// Keeps writes through a clean-up. LibTorch takes a write for dead if nothing
+/// that may share the storage is read, and goes by schemas; that of `type_as`,
+/// for one, does not say that the result may be the operand.
+class KeptWrites {
+public:
+  explicit KeptWrites(tj::Graph &graph) : graph(graph) {
+    for (tj::Node *node : getNodes()) {
+      const c10::FunctionSchema *schema = node->maybeSchema();
+      if (!schema || !schema->is_mutable())
+        continue;
+      tj::Value *value =
+          node->outputs().empty() ? node->input(0) : node->output(0);
+      // Nothing that prints is dead.
+      tj::Node *reader = graph.create(prim::Print, {value}, /*num_outputs=*/0);
+      reader->i_(kKeepsWrite, 1);
+      reader->insertAfter(node);
+    }
+  }
+  /// Those in branches that were decided are gone already.
+  ~KeptWrites() {
+    for (tj::Node *node : getNodes())
+      if (node->kind() == prim::Print && node->hasAttribute(kKeepsWrite))
+        node->destroy();
+  }
+
+private:
+  std::vector<tj::Node *> getNodes() {
+    std::vector<tj::Node *> nodes;
+    collectNodes(graph.block(), nodes);
+    return nodes;
+  }
+
+  tj::Graph &graph;
+};
+} // namespace
+
 void koila::torchscript::cleanUpGraph(std::shared_ptr<tj::Graph> &graph) {
+  KeptWrites kept(*graph);
   tj::LowerSimpleTuples(graph);
   tj::ConstantPropagationImmutableTypes(graph);
   tj::ConstantPooling(graph);

@@ -63,6 +63,9 @@ getFrames(const torch::jit::SourceRange &range) {
   }
   if (!frames.empty())
     return frames;
+  // A debug record may point anywhere; LibTorch computes with what it says.
+  if (original->start() > original->source()->size())
+    return frames;
   if (auto place = original->file_line_col()) {
     auto [file, line, column] = *place;
     if (line != 0)

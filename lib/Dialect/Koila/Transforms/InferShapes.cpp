@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/OperationSupport.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "llvm/ADT/MapVector.h"
 
 namespace koila {
 #define GEN_PASS_DEF_INFERSHAPESPASS
@@ -61,6 +62,54 @@ static LogicalResult checkStated(Value value, Type type) {
   return success();
 }
 
+static Type getUnknownType(MLIRContext *context) {
+  return UnrankedTensorType::get(AnyType::get(context));
+}
+
+/// Gives `value`, a block argument or result, the type that fits everything; a
+/// refinement after it has the old one.
+static void generalize(Value value) {
+  Type known = value.getType(), unknown = getUnknownType(value.getContext());
+  if (known == unknown)
+    return;
+  OpBuilder builder(value.getContext());
+  builder.setInsertionPointAfterValue(value);
+  value.setType(unknown);
+  auto refined = RefineOp::create(builder, value.getLoc(), known, value);
+  value.replaceAllUsesExcept(refined.getResult(), refined);
+}
+
+/// What one terminator hands on to several places has one type there: the
+/// condition of `scf.while` goes into the loop, which no call may get to, and
+/// out of it.
+static void unifySuccessors(RegionBranchOpInterface branch) {
+  for (Region &region : branch->getRegions())
+    for (Block &block : region) {
+      auto terminator =
+          block.empty()
+              ? nullptr
+              : dyn_cast<RegionBranchTerminatorOpInterface>(block.back());
+      if (!terminator)
+        continue;
+      SmallVector<RegionSuccessor> successors;
+      branch.getSuccessorRegions(RegionBranchPoint(terminator), successors);
+      llvm::MapVector<OpOperand *, SmallVector<Value>> receivers;
+      for (RegionSuccessor &successor : successors) {
+        OperandRange operands = terminator.getSuccessorOperands(successor);
+        if (operands.empty())
+          continue;
+        unsigned index = operands.getBeginOperandIndex();
+        for (Value input : successor.getSuccessorInputs())
+          receivers[&terminator->getOpOperand(index++)].push_back(input);
+      }
+      for (auto &[operand, inputs] : receivers)
+        if (isa<TensorType>(inputs.front().getType()) &&
+            !llvm::all_equal(llvm::map_range(
+                inputs, [](Value input) { return input.getType(); })))
+          llvm::for_each(inputs, generalize);
+    }
+}
+
 /// Where a region operation hands on a value that is known better, or worse,
 /// than what receives it, a refinement stands between.
 static void alignTypes(RegionBranchOpInterface branch) {
@@ -76,7 +125,7 @@ static void alignTypes(RegionBranchOpInterface branch) {
       OpBuilder builder(owner);
       Value value = operand.get();
       // A branch that no call gets to may hand on what contradicts the others.
-      auto unknown = UnrankedTensorType::get(AnyType::get(branch.getContext()));
+      Type unknown = getUnknownType(branch.getContext());
       if (value.getType() != unknown && input.getType() != unknown)
         value = RefineOp::create(builder, owner->getLoc(), unknown, value);
       operand.set(
@@ -117,7 +166,7 @@ static void hideShapes(Operation *op) {
   }
   if (fits)
     return;
-  auto unknown = UnrankedTensorType::get(AnyType::get(op->getContext()));
+  Type unknown = getUnknownType(op->getContext());
   OpBuilder builder(op);
   for (OpOperand &operand : op->getOpOperands())
     if (isa<TensorType>(operand.get().getType()) &&
@@ -213,7 +262,10 @@ LogicalResult koila::inferShapes(ModuleOp module) {
     });
     if (contradicted)
       return failure();
-    function->walk([](RegionBranchOpInterface op) { alignTypes(op); });
+    function->walk([](RegionBranchOpInterface op) {
+      unifySuccessors(op);
+      alignTypes(op);
+    });
     function->walk([](SelectLikeOpInterface op) { alignTypes(op); });
     function->walk(hideShapes);
     Operation *terminator = function.getFunctionBody().front().getTerminator();
