@@ -2,6 +2,7 @@
 
 #include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;
@@ -166,10 +167,12 @@ rules::checkWrittenDims(ShapeRule &rule, const TensorInfo &written,
     return success();
   bool fits = written.getRank() == static_cast<int64_t>(dims->size());
   for (int64_t index = 0; fits && index < written.getRank(); ++index) {
-    Proof equal = proveEqual((*dims)[index], written.dim(index));
+    DimExpr extent = (*dims)[index];
+    Proof equal = proveEqual(extent, written.dim(index));
     // An extent of one that is written must stay one.
-    fits = equal == Proof::Yes ||
-           (equal == Proof::Unknown && !written.dim(index).isConstant(1));
+    bool mayFit = !written.dim(index).isConstant(1) ||
+                  (extent && !isBakedIn(rule.getOp(), extent, 1));
+    fits = equal == Proof::Yes || (equal == Proof::Unknown && mayFit);
   }
   if (fits)
     return success();

@@ -56,9 +56,12 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   if (isHalf(input->elementType) && !getWeight())
     return rule.setInexact("batch_norm of a half type without a weight");
   // An empty batch takes another path with four vectors (measured).
-  if (input->numElements() == 0)
+  if (input->numElements() == 0) {
+    if (isHalf(input->elementType))
+      rule.setInexact("batch_norm of an empty batch of a half type");
     return rule.setTransient(
         (isHalf(input->elementType) ? 4 : 8) * 2 * channels);
+  }
   // Scale and shift of each channel; with other strides three vectors.
   bool isDense = input->contiguous || isChannelsLast(*input);
   int64_t vectors = isDense ? 2 * channels * getSumBytes(input->elementType)
