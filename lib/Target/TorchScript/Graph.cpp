@@ -2,6 +2,7 @@
 
 #include "Graph.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include <sstream>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
@@ -40,15 +41,42 @@ namespace {
 /// On the nodes that keep a write; no other node that prints has attributes.
 const c10::Symbol kKeepsWrite = c10::Symbol::attr("keeps_write");
 
+/// Whether the value may be the operand of an operator whose schema does not
+/// say so; views and in-place operators between, whose schemas do, are looked
+/// through.
+bool hidesOperand(const tj::Value *value) {
+  static const llvm::StringSet<> silent = {
+      "aten::type_as",       "aten::sum_to_size",
+      "aten::atleast_1d",    "aten::atleast_2d",
+      "aten::atleast_3d",    "aten::broadcast_tensors",
+      "aten::einsum",        "aten::meshgrid",
+      "aten::dropout",       "aten::alpha_dropout",
+      "aten::feature_dropout", "aten::feature_alpha_dropout"};
+  constexpr int kMostSteps = 64;
+  for (int step = 0; step < kMostSteps; ++step) {
+    const tj::Node *node = value->node();
+    if (silent.contains(node->kind().toQualString()))
+      return true;
+    const c10::FunctionSchema *schema = node->maybeSchema();
+    bool looksThrough = node->kind() == prim::ListUnpack ||
+                        (schema && !schema->returns().empty() &&
+                         schema->returns()[0].alias_info());
+    if (!looksThrough || node->inputs().empty())
+      return false;
+    value = node->input(0);
+  }
+  return true;
+}
+
 /// Keeps writes through a clean-up. LibTorch takes a write for dead if nothing
-/// that may share the storage is read, and goes by schemas; that of `type_as`,
-/// for one, does not say that the result may be the operand.
+/// that may share the storage is read, and goes by schemas.
 class KeptWrites {
 public:
   explicit KeptWrites(tj::Graph &graph) : graph(graph) {
     for (tj::Node *node : getNodes()) {
       const c10::FunctionSchema *schema = node->maybeSchema();
-      if (!schema || !schema->is_mutable())
+      if (!schema || !schema->is_mutable() || node->inputs().empty() ||
+          !hidesOperand(node->input(0)))
         continue;
       tj::Value *value =
           node->outputs().empty() ? node->input(0) : node->output(0);
