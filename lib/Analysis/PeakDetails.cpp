@@ -159,7 +159,19 @@ void PeakMemoryAnalysis::Impl::fillCurve(
     PeakReport scratch;
     bool differs = runAt(1, &scratch).inexact.size() >
                    runAt(2, &scratch).inexact.size();
-    report.batchPieces = computeBatchPieces(peak, differs ? 2 : 1, batches);
+    // Large programs get a shorter curve; its last piece says how far it goes.
+    constexpr uint64_t kMostEvents = 1 << 19;
+    uint64_t events = 0;
+    auto bounded = [&](int64_t batch) -> std::optional<int64_t> {
+      if (events > kMostEvents)
+        return std::nullopt;
+      Run run = runAt(batch, nullptr);
+      events += run.event;
+      if (!run.missing.empty())
+        return std::nullopt;
+      return run.peakBytes;
+    };
+    report.batchPieces = computeBatchPieces(bounded, differs ? 2 : 1, batches);
   }
   if (budgetBytes)
     report.maxBatch = findMaxBatch(peak, *budgetBytes);
