@@ -32,3 +32,12 @@ func.func @loop(%x: tensor<2x3xf32>, %n: index) {
   }
   return
 }
+
+// -----
+
+// B rows do not fit into one; a written tensor keeps its shape.
+func.func @written(%x: tensor<?x8xf32> {koila.dims = #koila.dims<[B, 8]>}, %y: tensor<1x8xf32>) {
+  // expected-error @below {{the broadcast shape does not fit the tensor that is written in place}}
+  %0 = koila.mul_Tensor tied %y, %x : (tensor<1x8xf32>, tensor<?x8xf32>) -> tensor<1x8xf32>
+  return
+}

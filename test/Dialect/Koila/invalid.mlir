@@ -428,8 +428,8 @@ func.func @tied_element(%x: tensor<4xi8>) {
 // -----
 
 // A tie needs a result that fits: a broadcast makes a larger one.
-func.func @tied_broadcast(%x: tensor<?x8xf32>, %e: tensor<1x8xf32>) {
+func.func @tied_broadcast(%x: tensor<4x8xf32>, %e: tensor<1x8xf32>) {
   // expected-error @below {{the broadcast shape does not fit the tensor that is written in place}}
-  %0 = koila.mul_Tensor tied %e, %x : (tensor<1x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
+  %0 = koila.mul_Tensor tied %e, %x : (tensor<1x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return
 }
