@@ -15,6 +15,7 @@
 using namespace mlir;
 using namespace koila;
 namespace json = llvm::json;
+using koila::detail::ask;
 using Role = ElementFlow::Role;
 
 static Role parseRole(const json::Value &role) {
@@ -26,8 +27,8 @@ static Role parseRole(const json::Value &role) {
       .Default(Role::Other);
 }
 
-static std::optional<json::Value> ask(const OpaqueShapeSource &source,
-                                      json::Object question) {
+std::optional<json::Value>
+koila::detail::ask(const OpaqueShapeSource &source, json::Object question) {
   std::string request;
   llvm::raw_string_ostream(request) << json::Value(std::move(question));
   std::optional<std::string> text = source.run(request);
@@ -143,7 +144,8 @@ static std::optional<json::Value> encode(Role role, Attribute argument,
                                          Elements &elements) {
   auto operand = dyn_cast<OperandAttr>(argument);
   if (operand && (operand.getIndex() < 0 ||
-                  operand.getIndex() >= op.getOperands().size()))
+                  operand.getIndex() >=
+                      static_cast<int64_t>(op.getOperands().size())))
     return std::nullopt;
   ValueInfo info = operand ? rule.info(op.getOperands()[operand.getIndex()])
                            : getLiteralInfo(argument);

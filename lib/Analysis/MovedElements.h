@@ -13,6 +13,10 @@ namespace koila::detail {
 /// one.
 std::optional<llvm::json::Value> encodeLiteral(mlir::Attribute literal);
 
+/// What `source` answers to `question`; none if it has no answer.
+std::optional<llvm::json::Value> ask(const OpaqueShapeSource &source,
+                                     llvm::json::Object question);
+
 /// If `op` is an operator on lists of anything whose elements and numbers are
 /// known, sets what its results hold and returns true.
 bool inferMovedElements(TorchOpaqueOp op, ShapeRule &rule,

@@ -296,19 +296,10 @@ std::optional<std::vector<Answer>> Inference::ask(const Point &point) {
       return std::nullopt;
     arguments.push_back(std::move(*encoded));
   }
-  std::string request;
-  llvm::raw_string_ostream(request)
-      << json::Value(json::Object{{"callee", op.getCallee()},
-                                  {"arguments", std::move(arguments)}});
-  std::optional<std::string> text = source.run(request);
-  if (!text)
-    return std::nullopt;
-  auto parsed = json::parse(*text);
-  if (!parsed) {
-    llvm::consumeError(parsed.takeError());
-    return std::nullopt;
-  }
-  const json::Array *results = parsed->getAsArray();
+  auto answer = koila::detail::ask(
+      source, json::Object{{"callee", op.getCallee()},
+                           {"arguments", std::move(arguments)}});
+  const json::Array *results = answer ? answer->getAsArray() : nullptr;
   if (!results || results->size() != op->getNumResults())
     return std::nullopt;
   std::vector<Answer> found;

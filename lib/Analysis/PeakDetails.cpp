@@ -140,15 +140,17 @@ void PeakMemoryAnalysis::Impl::fillCurve(
     const llvm::StringMap<int64_t> &symbols, PeakReport &report) const {
   if (report.batchSymbol.empty())
     return;
-  auto runAt = [&](int64_t batch, PeakReport *report) {
+  auto runAt = [&](int64_t batch, bool detailed) {
     Run run = start(symbols);
     run.symbols[batchSymbol] = batch;
-    run.report = report;
+    run.detailed = detailed;
     execute(run);
     return run;
   };
+  uint64_t events = 0;
   auto peak = [&](int64_t batch) -> std::optional<int64_t> {
-    Run run = runAt(batch, nullptr);
+    Run run = runAt(batch, /*detailed=*/false);
+    events += run.event;
     if (!run.missing.empty())
       return std::nullopt;
     return run.peakBytes;
@@ -156,20 +158,12 @@ void PeakMemoryAnalysis::Impl::fillCurve(
   if (batches > 0) {
     // A view may take the place of a copy at a batch of one, and then the
     // figure is no part of an exact curve.
-    PeakReport scratch;
-    bool differs = runAt(1, &scratch).inexact.size() >
-                   runAt(2, &scratch).inexact.size();
+    bool differs =
+        runAt(1, true).inexact.size() > runAt(2, true).inexact.size();
     // Large programs get a shorter curve; its last piece says how far it goes.
     constexpr uint64_t kMostEvents = 1 << 19;
-    uint64_t events = 0;
-    auto bounded = [&](int64_t batch) -> std::optional<int64_t> {
-      if (events > kMostEvents)
-        return std::nullopt;
-      Run run = runAt(batch, nullptr);
-      events += run.event;
-      if (!run.missing.empty())
-        return std::nullopt;
-      return run.peakBytes;
+    auto bounded = [&](int64_t batch) {
+      return events > kMostEvents ? std::nullopt : peak(batch);
     };
     report.batchPieces = computeBatchPieces(bounded, differs ? 2 : 1, batches);
   }

@@ -174,7 +174,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   report.threads = impl->target.threads;
   report.isa = impl->target.isa;
   Impl::Run run = impl->start(symbols);
-  run.report = &report;
+  run.detailed = true;
   if (impl->module) {
     report.batchSymbol = impl->batchSymbol;
     auto value = run.symbols.find(report.batchSymbol);

@@ -39,8 +39,8 @@ struct PeakMemoryAnalysis::Impl {
     /// A symbol that had no value where a size needed one.
     std::string missing;
 
-    // Filled only for a report.
-    PeakReport *report = nullptr;
+    /// Whether the run notes the timeline and what is not exact.
+    bool detailed = false;
     /// Stop here and keep what is live.
     std::optional<uint64_t> stopAt;
     bool stopped = false;
@@ -74,7 +74,7 @@ struct PeakMemoryAnalysis::Impl {
   // A run over byte counts.
   std::optional<int64_t> evaluate(DimExpr expr, Run &run) const;
   std::optional<ConcreteTensor> getConcrete(mlir::Value value, Run &run) const;
-  /// Contiguous and channels-last as the numbers say; both can hold at once.
+  /// Strides, and whether they are those of a contiguous tensor.
   void setLayout(ConcreteTensor &tensor, const SizeFacts &facts,
                  Run &run) const;
   void runBlock(mlir::Block &block, Run &run) const;

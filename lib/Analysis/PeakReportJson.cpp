@@ -87,7 +87,8 @@ Value PeakReport::toJSON() const {
   for (const Inexactness &entry : inexact)
     reasons.push_back(Object{{"op", entry.op},
                              {"location", ::toJSON(entry.place)},
-                             {"reason", entry.reason}});
+                             {"reason", entry.reason},
+                             {"bound", entry.isBound}});
   Value promised = nullptr;
   if (promise)
     promised = Object{{"budget_bytes", promise->budgetBytes},

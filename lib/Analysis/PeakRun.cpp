@@ -72,7 +72,7 @@ PeakMemoryAnalysis::Impl::getConcrete(Value value, Run &run) const {
 void PeakMemoryAnalysis::Impl::setLayout(ConcreteTensor &tensor,
                                          const SizeFacts &facts,
                                          Run &run) const {
-  tensor.contiguous = tensor.channelsLast = false;
+  tensor.contiguous = false;
   if (!facts.strides)
     return;
   SmallVector<int64_t> strides;
@@ -91,18 +91,6 @@ void PeakMemoryAnalysis::Impl::setLayout(ConcreteTensor &tensor,
       tensor.contiguous = false;
     expected *= std::max<int64_t>(tensor.dims[dim], 1);
   }
-  // c10::is_channels_last_strides_2d: strides alone decide, so that a tensor
-  // of one channel may be either.
-  if (strides.size() != 4 || strides[1] == 0)
-    return;
-  int64_t least = 0;
-  for (int64_t dim : {1, 3, 2, 0}) {
-    if (tensor.dims[dim] == 0 || strides[dim] < least ||
-        (dim == 0 && least == strides[1]))
-      return;
-    least = strides[dim] * std::max<int64_t>(tensor.dims[dim], 1);
-  }
-  tensor.channelsLast = true;
 }
 
 void PeakMemoryAnalysis::Impl::runBlock(Block &block, Run &run) const {
@@ -141,7 +129,7 @@ void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
 
 void PeakMemoryAnalysis::Impl::markInexact(Operation &op, const Twine &reason,
                                            Run &run, bool isBound) const {
-  if (!run.report)
+  if (!run.detailed)
     return;
   Run::Doubt &doubt =
       run.inexact.try_emplace(&op, Run::Doubt{reason.str(), isBound})
@@ -155,7 +143,7 @@ void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
   bool small = llvm::any_of(run.symbols, [](const auto &symbol) {
     return symbol.getValue() < 2;
   });
-  if (!rule || !small || !run.report)
+  if (!rule || !small || !run.detailed)
     return;
   auto symbolic = [&](Value value) { return dims.lookup(value); };
   auto concrete = [&](Value value) {
@@ -229,7 +217,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   }
   bool moves = born != births.end() || transient > 0 ||
                deaths.find(&op) != deaths.end();
-  if (run.report && !run.stopAt && moves)
+  if (run.detailed && !run.stopAt && moves)
     record(op, transient, run);
 }
 

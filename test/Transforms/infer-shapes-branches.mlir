@@ -31,3 +31,44 @@ func.func @caller() -> tensor<*x!koila.any> {
   %0 = func.call @callee() : () -> tensor<*x!koila.any>
   return %0 : tensor<*x!koila.any>
 }
+
+// -----
+
+// A loop that no call gets into: its result is known, what its body gets is
+// not, and one terminator hands on to both.
+// CHECK-LABEL: func.func @never
+// CHECK: scf.while {{.*}} : (tensor<4x8xf32>) -> tensor<*x!koila.any>
+// CHECK: %[[IN:.*]] = koila.refine %{{.*}} : tensor<4x8xf32> to tensor<*x!koila.any>
+// CHECK: scf.condition(%{{.*}}) %[[IN]] : tensor<*x!koila.any>
+// CHECK: } do {
+// CHECK: koila.refine %{{.*}} : tensor<*x!koila.any> to tensor<4x8xf32>
+func.func @never(%x: tensor<4x8xf32>) -> tensor<*x!koila.any> {
+  %no = arith.constant false
+  %0 = koila.relu %x : (tensor<4x8xf32>) -> tensor<*x!koila.any>
+  %r = scf.while (%a = %0) : (tensor<*x!koila.any>) -> tensor<*x!koila.any> {
+    scf.condition(%no) %a : tensor<*x!koila.any>
+  } do {
+  ^bb0(%b: tensor<*x!koila.any>):
+    %1 = koila.exp %b : (tensor<*x!koila.any>) -> tensor<*x!koila.any>
+    scf.yield %1 : tensor<*x!koila.any>
+  }
+  return %r : tensor<*x!koila.any>
+}
+
+// -----
+
+// A branch that raises leaves its variables as they are: the other one decides.
+// CHECK-LABEL: func.func @raises
+// CHECK: scf.if %{{.*}} -> (tensor<4x8xf32>)
+// CHECK: %[[NONE:.*]] = koila.uninitialized : tensor<*x!koila.any>
+// CHECK: koila.refine %[[NONE]] : tensor<*x!koila.any> to tensor<4x8xf32>
+func.func @raises(%p: i1, %x: tensor<4x8xf32>) -> tensor<*x!koila.any> {
+  %r = scf.if %p -> (tensor<*x!koila.any>) {
+    %0 = koila.uninitialized : tensor<*x!koila.any>
+    scf.yield %0 : tensor<*x!koila.any>
+  } else {
+    %1 = koila.relu %x : (tensor<4x8xf32>) -> tensor<*x!koila.any>
+    scf.yield %1 : tensor<*x!koila.any>
+  }
+  return %r : tensor<*x!koila.any>
+}

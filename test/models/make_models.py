@@ -61,6 +61,25 @@ def mlp():
 
 
 @model
+def taken_name():
+    """Has a method of a name that koila gives to methods."""
+    import torch
+
+    class TakenName(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = mlp_layers(torch.nn)
+
+        def forward(self, x):
+            return self.layers(x)
+
+        @torch.jit.export
+        def forward_untiled(self, x):
+            return x
+    return torch.jit.script(TakenName())
+
+
+@model
 def mlp_f64():
     """The float64 copy of mlp, to compare roundings with."""
     import torch

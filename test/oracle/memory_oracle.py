@@ -23,7 +23,6 @@ exact because a view may be a copy. WRONG and violated must be 0.
 
 import argparse
 import collections
-import ctypes
 import gc
 import json
 import os
@@ -37,6 +36,7 @@ import warnings
 import torch
 
 import rule_oracle
+from counter import Counter
 from rule_oracle import BATCHES, make_inputs, results, run, write_program
 
 COLUMNS = ["calls", "right", "WRONG", "inexact", "bound", "violated"]
@@ -47,22 +47,6 @@ MOST_BYTES = 64 << 20
 # ----------------------------------------------------------------------------
 # PyTorch
 # ----------------------------------------------------------------------------
-
-class Counter:
-    def __init__(self, path):
-        self.library = ctypes.CDLL(path)
-
-    def measure(self, function, arguments):
-        """Most bytes at once, bytes kept, and the results."""
-        peak, live = ctypes.c_int64(), ctypes.c_int64()
-        self.library.koilaCounterStart()
-        try:
-            found = function(*arguments)
-        finally:
-            self.library.koilaCounterStop(ctypes.byref(peak),
-                                          ctypes.byref(live))
-        return peak.value, live.value, found
-
 
 def script_type(value):
     if isinstance(value, torch.Tensor):

@@ -2,7 +2,7 @@
 
 Usage: accuracy.py [--koila-opt PATH] [--counter LIBRARY] [--programs FOLDER]
            [--only NAME...] [--batches 1,2,7,16] [--threads 1,2] [--jobs N]
-           [--json FILE] [--write FILE]
+           [--curve] [--json FILE] [--write FILE]
 
 Each program runs in eval mode under no_grad, TorchScript's executor without
 profiling: once to warm up, then three times under a counter of PyTorch's
@@ -15,6 +15,7 @@ WRONG      koila says exact, and the figures differ
 inexact    koila says that it does not know, with the place and the reason
 refused    no figure, with a reason
 
+--curve takes the figures from the polynomials over the batch of one report.
 --write makes docs/Accuracy.md; a fifth of the programs is held out, as in the
 corpus, and counted apart.
 """
@@ -22,7 +23,6 @@ corpus, and counted apart.
 import argparse
 import collections
 import concurrent.futures
-import ctypes
 import json
 import multiprocessing
 import pathlib
@@ -32,32 +32,16 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "test" / "corpus"))
+sys.path[:0] = [str(ROOT / "test" / part) for part in ("corpus", "oracle")]
+
+from counter import Counter
 
 TIMEOUT = 300
 
 
-class Counter:
-    """Peak of what PyTorch's CPU allocator hands out to this thread."""
-
-    def __init__(self, path):
-        self.library = ctypes.CDLL(path)
-
-    def peak(self, call):
-        peak, live = ctypes.c_int64(), ctypes.c_int64()
-        self.library.koilaCounterStart()
-        try:
-            result = call()
-        finally:
-            self.library.koilaCounterStop(ctypes.byref(peak),
-                                          ctypes.byref(live))
-        del result
-        return peak.value
-
-
 def measure(module, arguments, counter):
     module(*arguments)
-    return max(counter.peak(lambda: module(*arguments)) for _ in range(3))
+    return max(counter.measure(module, arguments)[0] for _ in range(3))
 
 
 def run_koila(tool, *arguments):
@@ -83,12 +67,43 @@ class Predictor:
         """The report, or a sentence."""
         if self.problem:
             return self.problem
+        return self.report(f"threads={threads} batches=0",
+                           "--batch", f"B={batch}")
+
+    def report(self, options, *more):
         report = self.text.with_suffix(".json")
         good, problem = run_koila(
-            self.tool, self.text, "--batch", f"B={batch}",
-            f"--koila-peak-memory=format=json threads={threads} batches=0 "
-            f"output={report}", "-o", "/dev/null")
+            self.tool, self.text, *more,
+            f"--koila-peak-memory=format=json {options} output={report}",
+            "-o", "/dev/null")
         return json.loads(report.read_text()) if good else problem
+
+
+class CurvePredictor(Predictor):
+    """As Predictor, by the polynomials of one report for all batches."""
+
+    def __init__(self, tool, file, specs, folder, last):
+        super().__init__(tool, file, specs, folder)
+        self.last, self.reports = last, {}
+
+    def predict(self, batch, threads):
+        if self.problem:
+            return self.problem
+        if threads not in self.reports:
+            self.reports[threads] = self.report(
+                f"threads={threads} batches={self.last}",
+                "--batch", f"B={self.last}")
+        found = self.reports[threads]
+        if isinstance(found, str):
+            return found
+        for piece in found["batch_pieces"]:
+            if piece["from"] <= batch and (piece["to"] is None or
+                                           batch <= piece["to"]):
+                peak = sum(int(factor) * batch ** power for power, factor
+                           in enumerate(piece["coefficients"]))
+                return {"peak_bytes": peak, "exact": found["exact"],
+                        "inexact": found["inexact"]}
+        return "no piece of the curve is for this batch"
 
 
 def evaluate(task):
@@ -105,7 +120,10 @@ def evaluate(task):
     module = torch.jit.load(str(file))
     pairs = []
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        predictor = Predictor(options.koila_opt, file, specs, folder)
+        predictor = (
+            CurvePredictor(options.koila_opt, file, specs, folder,
+                           max(options.batches)) if options.curve else
+            Predictor(options.koila_opt, file, specs, folder))
         for threads in options.threads:
             torch.set_num_threads(threads)
             for batch in options.batches:
@@ -227,7 +245,12 @@ def document(pairs, options):
 
 
 def numbers(text):
-    return [int(part) for part in text.split(",")]
+    """`1,2,7` and `1..40`."""
+    found = []
+    for part in text.split(","):
+        first, _, last = part.partition("..")
+        found += range(int(first), int(last or first) + 1)
+    return found
 
 
 def parse():
@@ -245,6 +268,8 @@ def parse():
                         help="the scripted programs, not the traced ones")
     parser.add_argument("--batches", type=numbers, default=[1, 2, 7, 16])
     parser.add_argument("--threads", type=numbers, default=[1, 2])
+    parser.add_argument("--curve", action="store_true",
+                        help="predict by the polynomials over the batch")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", help="all pairs")
     parser.add_argument("--write", metavar="FILE", help="the document")

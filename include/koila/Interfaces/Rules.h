@@ -266,7 +266,6 @@ struct ConcreteTensor {
   llvm::SmallVector<int64_t> dims;
   mlir::Type elementType;
   bool contiguous = true;
-  bool channelsLast = false;
   /// In elements, of a tensor that is not contiguous; none: unknown.
   std::optional<llvm::SmallVector<int64_t>> strides = std::nullopt;
 

@@ -7,6 +7,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "Emit.h"
+#include "Graph.h"
+#include "Locations.h"
 #include "Messages.h"
 #include "Types.h"
 #include "Verify.h"
@@ -226,18 +228,48 @@ static bool isGuarded(func::FuncOp function) {
          function->hasAttr(KoilaDialect::kSpecializedAttr);
 }
 
+/// The graph of a method with the schema of `like`; a method that is there
+/// already is made anew.
+static std::shared_ptr<tj::Graph>
+makeMethod(tj::Module &module, const std::string &name, const tj::Method &like) {
+  auto method = module.find_method(name);
+  if (!method) {
+    addMethod(module, name,
+              tj::toGraphFunction(like.function()).graph()->copy(),
+              like.function().getSchema());
+    method = module.find_method(name);
+  }
+  auto graph = tj::toGraphFunction(method->function()).graph();
+  clearGraph(*graph);
+  return graph;
+}
+
+static void finishGraph(std::shared_ptr<tj::Graph> &graph, tj::Value *result,
+                        MLIRContext *context) {
+  graph->registerOutput(result);
+  if (tj::Node *lost = findLostWrite(*graph))
+    refuse(getLocation(lost, context),
+           Twine("PyTorch would lose the write of '") +
+               lost->kind().toQualString() + "' when it reads the program: '" +
+               lost->input(0)->node()->kind().toQualString() +
+               "' does not declare that it may give its operand; write to that "
+               "operand itself, or leave the program as it is");
+  cleanUpGraph(graph);
+  graph->lint();
+}
+
 /// Builds the graph of `function` as method `name`. The original method is
-/// kept as `untiledName` if the function is guarded.
+/// kept under another name if the function is guarded.
 static void replaceMethod(tj::Module &module, func::FuncOp function,
                           const std::string &name,
-                          const std::string &untiledName,
+                          const GuardedMethods &methods,
                           const ImportedFunction &original,
                           const OperatorTable &operators,
                           const llvm::SmallPtrSetImpl<Operation *> &copied) {
   bool guarded = isGuarded(function);
-  bool hasUntiled = static_cast<bool>(module.find_method(untiledName));
+  bool hasUntiled = static_cast<bool>(module.find_method(methods.untiled));
   tj::Method method =
-      module.get_method(guarded && hasUntiled ? untiledName : name);
+      module.get_method(guarded && hasUntiled ? methods.untiled : name);
   c10::FunctionSchema schema = method.function().getSchema();
   if (schema.arguments().size() != function.getNumArguments() + 1)
     refuse(function.getLoc(), Twine("method '") + name + "' takes " +
@@ -245,16 +277,19 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
                                   " arguments, not " +
                                   Twine(function.getNumArguments()));
   if (guarded && !hasUntiled)
-    addMethod(module, untiledName,
+    addMethod(module, methods.untiled,
               tj::toGraphFunction(method.function()).graph()->copy(), schema);
 
-  auto graph = tj::toGraphFunction(module.get_method(name).function()).graph();
-  clearGraph(*graph);
   SymbolTable symbols(function->getParentOfType<ModuleOp>());
-  GraphEmitter emitter(*graph, original, operators, graph->inputs()[0], symbols,
-                       copied);
-  for (BlockArgument argument : function.getArguments())
-    emitter.map(argument, graph->inputs()[argument.getArgNumber() + 1]);
+  auto makeEmitter = [&](tj::Graph &graph) {
+    GraphEmitter emitter(graph, original, operators, graph.inputs()[0], symbols,
+                         copied);
+    for (BlockArgument argument : function.getArguments())
+      emitter.map(argument, graph.inputs()[argument.getArgNumber() + 1]);
+    return emitter;
+  };
+  auto graph = makeMethod(module, guarded ? methods.guarded : name, method);
+  GraphEmitter emitter = makeEmitter(*graph);
   // Buffers are made like the first tensor argument.
   auto isTensor = [](BlockArgument argument) {
     return isa<TensorType>(argument.getType());
@@ -262,14 +297,13 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
   auto *first = llvm::find_if(function.getArguments(), isTensor);
   if (first != function.getArguments().end())
     emitter.setDeviceOf(emitter.lookup(*first, function));
-
-  if (guarded) {
-    graph->registerOutput(emitGuarded(emitter, function, module, untiledName));
-  } else {
-    graph->registerOutput(emitter.emitBody(function));
-  }
-  cleanUpGraph(graph);
-  graph->lint();
+  finishGraph(graph, emitter.emitBody(function), function.getContext());
+  if (!guarded)
+    return;
+  auto guard = makeMethod(module, name, method);
+  GraphEmitter guardEmitter = makeEmitter(*guard);
+  finishGraph(guard, emitGuard(guardEmitter, function, module, methods),
+              function.getContext());
 }
 
 //===----------------------------------------------------------------------===//
@@ -416,10 +450,10 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
   // A file that koila tiled before has its original under another name.
   MLIRContext *context = module.getContext();
   bool guarded = isGuarded(function);
-  std::string untiledName = name + "_untiled";
+  GuardedMethods methods(name);
   bool wasTiled = archive.hasRecord(std::string("extra/") + kModuleFile) &&
-                  loaded.find_method(untiledName);
-  std::string originalName = wasTiled ? untiledName : name;
+                  loaded.find_method(methods.untiled);
+  std::string originalName = wasTiled ? methods.untiled : name;
   ImportedFunction original =
       importFunction(archive, loaded, originalName, operators, context,
                      getAssumedAttributes(function));
@@ -433,11 +467,17 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
     llvm::SmallPtrSet<Operation *, 4> copied;
     if (!kept)
       resolveWrites(function, copied);
+    if (!kept && guarded && !wasTiled)
+      for (const std::string &taken : {methods.untiled, methods.guarded})
+        if (loaded.find_method(taken))
+          refuse(Twine("the module has a method '") + taken +
+                 "', a name that koila needs for the program that it writes; "
+                 "rename that method");
     tj::Module result = loaded.clone(/*inplace=*/true);
     for (auto &[method, inputs] : examples)
       result.store_traced_inputs(method.str(), inputs);
     if (!kept)
-      replaceMethod(result, function, name, untiledName, original, operators,
+      replaceMethod(result, function, name, methods, original, operators,
                     copied);
 
     Expectation expectation;
@@ -446,9 +486,10 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
     if (kept) {
       expectation.sameFunction = name;
     } else if (guarded) {
-      expectation.normalForms.emplace_back(
-          untiledName, getMethodNormalForm(result, untiledName));
-      expectation.sameFunction = untiledName;
+      for (const std::string &part : {methods.guarded, methods.untiled})
+        expectation.normalForms.emplace_back(part,
+                                             getMethodNormalForm(result, part));
+      expectation.sameFunction = methods.untiled;
     } else if (copied.empty() && getCanonicalText(module) == originalText) {
       expectation.sameFunction = name;
     }

@@ -112,12 +112,23 @@ private:
   llvm::DenseMap<mlir::Value, TorchValue *> values;
 };
 
-/// Emits the guard and both ways of a function that facts are assumed for;
-/// returns the result.
-torch::jit::Value *emitGuarded(GraphEmitter &emitter,
-                               mlir::func::FuncOp function,
-                               const torch::jit::Module &module,
-                               const std::string &untiledName);
+/// What a method that facts are assumed for is made of. The method itself holds
+/// the guard alone: LibTorch takes quadratic time to read a large branch.
+struct GuardedMethods {
+  explicit GuardedMethods(const std::string &name)
+      : guarded(name + "_guarded"), untiled(name + "_untiled") {}
+
+  /// What runs if the facts hold.
+  std::string guarded;
+  /// The original program.
+  std::string untiled;
+};
+
+/// Emits the guard, which calls one of the methods; returns the result.
+torch::jit::Value *emitGuard(GraphEmitter &emitter,
+                             mlir::func::FuncOp function,
+                             const torch::jit::Module &module,
+                             const GuardedMethods &methods);
 
 } // namespace koila::torchscript
 

@@ -33,7 +33,7 @@ public:
         module(module), tiled(function->getAttrOfType<DictionaryAttr>(
                             KoilaDialect::kTiledAttr)) {}
 
-  TorchValue *emit(const std::string &untiledName);
+  TorchValue *emit(const GuardedMethods &methods);
 
 private:
   void collectFacts();
@@ -47,8 +47,10 @@ private:
   TorchValue *emitIf(TorchValue *condition, const c10::TypePtr &type,
                      llvm::function_ref<TorchValue *()> thenBody,
                      llvm::function_ref<TorchValue *()> elseBody);
-  TorchValue *emitUntiled(TorchValue *text, const std::string &name);
-  TorchValue *emitTiled();
+  /// Calls the method with the arguments of the guard.
+  TorchValue *callMethod(const std::string &name);
+  /// Says so if the batch is above what the budget holds for.
+  void warnOfLargeBatch();
   /// As emitFacts, of the attributes first: reading them cannot fail.
   TorchValue *emitAllFacts(bool withGrad);
   TorchValue *emitLiteralCondition(TorchValue *value, Attribute expected);
@@ -450,9 +452,7 @@ void GuardEmitter::warn(TorchValue *text) {
   graph.insertNode(graph.create(aten::warn, {text, emitter.integer(2)}, 0));
 }
 
-tj::Value *GuardEmitter::emitUntiled(TorchValue *text,
-                                     const std::string &name) {
-  warn(text);
+tj::Value *GuardEmitter::callMethod(const std::string &name) {
   llvm::SmallVector<TorchValue *> inputs(graph.inputs().begin(),
                                          graph.inputs().end());
   tj::Node *call = graph.insertNode(
@@ -464,40 +464,33 @@ tj::Value *GuardEmitter::emitUntiled(TorchValue *text,
   return call->output();
 }
 
-tj::Value *GuardEmitter::emitTiled() {
-  if (!tiled)
-    return emitter.emitBody(function);
+void GuardEmitter::warnOfLargeBatch() {
   auto limit = tiled.getAs<IntegerAttr>("holds_to");
   auto batch = tiled.getAs<StringAttr>("batch_symbol");
-  if (limit && batch && limit.getInt() >= 0) {
-    for (AssumeOp fact : facts) {
-      auto [name, multiple] = getSymbol(fact.getExpected());
-      if (fact.getFact() != Fact::Extent || name != batch.getValue())
-        continue;
-      TorchValue *above = emitter.call(
-          "aten::gt",
-          {getSize(fact), emitter.integer(limit.getInt() * multiple)});
-      emitIf(
-          above, nullptr,
-          [&]() -> TorchValue * {
-            warn(text(Twine("koila: the batch is above ") +
-                      Twine(limit.getInt()) +
-                      ", up to which the memory budget holds; the result is "
-                      "right, but needs more memory"));
-            return nullptr;
-          },
-          []() -> TorchValue * { return nullptr; });
-      break;
-    }
+  if (!limit || !batch || limit.getInt() < 0)
+    return;
+  for (AssumeOp fact : facts) {
+    auto [name, multiple] = getSymbol(fact.getExpected());
+    if (fact.getFact() != Fact::Extent || name != batch.getValue())
+      continue;
+    TorchValue *above = emitter.call(
+        "aten::gt",
+        {getSize(fact), emitter.integer(limit.getInt() * multiple)});
+    emitIf(
+        above, nullptr,
+        [&]() -> TorchValue * {
+          warn(text(Twine("koila: the batch is above ") +
+                    Twine(limit.getInt()) +
+                    ", up to which the memory budget holds; the result is "
+                    "right, but needs more memory"));
+          return nullptr;
+        },
+        []() -> TorchValue * { return nullptr; });
+    return;
   }
-  llvm::SmallVector<TorchValue *> results =
-      emitter.emitBlock(function.getBody().front());
-  if (results.size() != 1)
-    refuse(function.getLoc(), "a tiled function has exactly one result");
-  return results.front();
 }
 
-tj::Value *GuardEmitter::emit(const std::string &untiledName) {
+tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
   auto mode = tiled ? tiled.getAs<StringAttr>("guard") : StringAttr();
   bool raises = mode && mode.getValue() == "raise";
   suffix = raises ? "" : tiled ? "; running the untiled program"
@@ -518,17 +511,27 @@ tj::Value *GuardEmitter::emit(const std::string &untiledName) {
     // Only grad mode is left.
     failed = emitFacts(facts.size(), /*withGrad=*/true);
   }
-  c10::TypePtr type =
-      module.get_method(untiledName).function().getSchema().returns()[0].type();
+  c10::TypePtr type = module.get_method(methods.untiled)
+                          .function()
+                          .getSchema()
+                          .returns()[0]
+                          .type();
   return emitIf(
       emitter.call("aten::eq", {failed, text("")}), type,
-      [&] { return emitTiled(); },
-      [&] { return emitUntiled(failed, untiledName); });
+      [&] {
+        if (tiled)
+          warnOfLargeBatch();
+        return callMethod(methods.guarded);
+      },
+      [&] {
+        warn(failed);
+        return callMethod(methods.untiled);
+      });
 }
 
-tj::Value *koila::torchscript::emitGuarded(GraphEmitter &emitter,
-                                           func::FuncOp function,
-                                           const tj::Module &module,
-                                           const std::string &untiledName) {
-  return GuardEmitter(emitter, function, module).emit(untiledName);
+tj::Value *koila::torchscript::emitGuard(GraphEmitter &emitter,
+                                         func::FuncOp function,
+                                         const tj::Module &module,
+                                         const GuardedMethods &methods) {
+  return GuardEmitter(emitter, function, module).emit(methods);
 }

@@ -1,6 +1,7 @@
 //===- Graph.cpp - TorchScript graphs ready to be read --------------------===//
 
 #include "Graph.h"
+#include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include <sstream>
@@ -38,7 +39,8 @@ static void collectNodes(tj::Block *block, std::vector<tj::Node *> &nodes) {
 }
 
 namespace {
-/// On the nodes that keep a write; no other node that prints has attributes.
+/// On the nodes that keep a write, and on writes whose way through LibTorch's
+/// clean-up is followed; no other node that prints or writes has attributes.
 const c10::Symbol kKeepsWrite = c10::Symbol::attr("keeps_write");
 
 /// Whether the value may be the operand of an operator whose schema does not
@@ -68,16 +70,24 @@ bool hidesOperand(const tj::Value *value) {
   return true;
 }
 
-/// Keeps writes through a clean-up. LibTorch takes a write for dead if nothing
-/// that may share the storage is read, and goes by schemas.
+/// Writes that LibTorch may take for dead: it goes by schemas, and drops a write
+/// if nothing that may share the storage is read.
+std::vector<tj::Node *> getHiddenWrites(tj::Graph &graph) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  llvm::erase_if(nodes, [](const tj::Node *node) {
+    const c10::FunctionSchema *schema = node->maybeSchema();
+    return !schema || !schema->is_mutable() || node->inputs().empty() ||
+           !hidesOperand(node->input(0));
+  });
+  return nodes;
+}
+
+/// Keeps hidden writes through a clean-up.
 class KeptWrites {
 public:
   explicit KeptWrites(tj::Graph &graph) : graph(graph) {
-    for (tj::Node *node : getNodes()) {
-      const c10::FunctionSchema *schema = node->maybeSchema();
-      if (!schema || !schema->is_mutable() || node->inputs().empty() ||
-          !hidesOperand(node->input(0)))
-        continue;
+    for (tj::Node *node : getHiddenWrites(graph)) {
       tj::Value *value =
           node->outputs().empty() ? node->input(0) : node->output(0);
       // Nothing that prints is dead.
@@ -88,21 +98,37 @@ public:
   }
   /// Those in branches that were decided are gone already.
   ~KeptWrites() {
-    for (tj::Node *node : getNodes())
+    std::vector<tj::Node *> nodes;
+    collectNodes(graph.block(), nodes);
+    for (tj::Node *node : nodes)
       if (node->kind() == prim::Print && node->hasAttribute(kKeepsWrite))
         node->destroy();
   }
 
 private:
-  std::vector<tj::Node *> getNodes() {
-    std::vector<tj::Node *> nodes;
-    collectNodes(graph.block(), nodes);
-    return nodes;
-  }
-
   tj::Graph &graph;
 };
 } // namespace
+
+tj::Node *koila::torchscript::findLostWrite(tj::Graph &graph) {
+  std::vector<tj::Node *> writes = getHiddenWrites(graph);
+  if (writes.empty())
+    return nullptr;
+  for (auto [index, node] : llvm::enumerate(writes))
+    node->i_(kKeepsWrite, static_cast<int64_t>(index));
+  std::shared_ptr<tj::Graph> read = graph.copy();
+  tj::EliminateDeadCode(read);
+  for (tj::Node *node : writes)
+    node->removeAttribute(kKeepsWrite);
+  std::vector<tj::Node *> nodes;
+  collectNodes(read->block(), nodes);
+  llvm::BitVector lost(writes.size(), true);
+  for (const tj::Node *node : nodes)
+    if (node->hasAttribute(kKeepsWrite))
+      lost.reset(node->i(kKeepsWrite));
+  int first = lost.find_first();
+  return first < 0 ? nullptr : writes[first];
+}
 
 void koila::torchscript::cleanUpGraph(std::shared_ptr<tj::Graph> &graph) {
   KeptWrites kept(*graph);
@@ -189,7 +215,8 @@ private:
     return objects.count(object);
   }
 
-  static bool isLiteral(const c10::TypePtr &type, const c10::IValue &value) {
+  /// Of values that never change.
+  static bool isPlain(const c10::TypePtr &type) {
     switch (type->kind()) {
     case c10::TypeKind::BoolType:
     case c10::TypeKind::IntType:
@@ -197,6 +224,15 @@ private:
     case c10::TypeKind::StringType:
     case c10::TypeKind::NoneType:
       return true;
+    default:
+      return false;
+    }
+  }
+
+  static bool isLiteral(const c10::TypePtr &type, const c10::IValue &value) {
+    if (isPlain(type))
+      return true;
+    switch (type->kind()) {
     case c10::TypeKind::OptionalType:
       return value.isNone();
     case c10::TypeKind::ListType:
@@ -229,17 +265,7 @@ private:
   }
 
   static bool mayHoldList(const c10::TypePtr &type) {
-    switch (type->kind()) {
-    case c10::TypeKind::BoolType:
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::FloatType:
-    case c10::TypeKind::StringType:
-    case c10::TypeKind::NoneType:
-    case c10::TypeKind::TensorType:
-      return false;
-    default:
-      return true;
-    }
+    return !isPlain(type) && type->kind() != c10::TypeKind::TensorType;
   }
 
   /// Whether the user takes the value as it is and hands it on to nobody.

@@ -38,8 +38,14 @@ PreparedGraph prepareGraph(const torch::jit::Module &module,
                            const torch::jit::Method &method,
                            const std::vector<AssumedAttribute> &given);
 
-/// The clean-up that LibTorch runs at load.
+/// The clean-up that LibTorch runs at load, but for the writes that it would
+/// lose.
 void cleanUpGraph(std::shared_ptr<torch::jit::Graph> &graph);
+
+/// A write that LibTorch takes for dead when it reads the graph from a file,
+/// since it goes through an operator whose schema does not say that it may hand
+/// on its operand. Null if there is none.
+torch::jit::Node *findLostWrite(torch::jit::Graph &graph);
 
 /// Gives each reader of a list or dict that is filled step by step one of its
 /// own. Whether there was any.

@@ -1,8 +1,9 @@
 //===- ImportIntegers.cpp - Arithmetic on shapes --------------------------===//
 //
 // Traced programs compute shapes with 0-dim tensors, scripted ones with
-// integers; both become arithmetic on i64, or extents would be lost. What
-// cannot be said that way stays opaque.
+// integers; both become arithmetic on i64, or extents would be lost. The
+// tensors stay as what holds the numbers, since they take memory as others do.
+// What cannot be said that way stays opaque.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,10 +35,17 @@ static std::optional<arith::CmpIPredicate> getPredicate(c10::Symbol kind) {
   return std::nullopt;
 }
 
+/// The integer in a 0-dim tensor that holds one; else null.
+static Value getHeldInteger(Value tensor) {
+  auto holder = tensor.getDefiningOp<NumToTensorOp>();
+  return holder ? holder.getComputedInteger() : Value();
+}
+
 bool FunctionImporter::importInteger(Node *node) {
   auto isModelled = [&](size_t i) {
     auto it = values.find(node->input(i));
-    return it != values.end() && it->second.getType().isInteger(64);
+    return it != values.end() && (it->second.getType().isInteger(64) ||
+                                  getHeldInteger(it->second));
   };
   auto isInteger = [&](size_t i) {
     if (isModelled(i))
@@ -56,14 +64,34 @@ bool FunctionImporter::importInteger(Node *node) {
   c10::Symbol kind = node->kind();
   if (node->outputs().size() != 1)
     return false;
+  bool isTensor = node->output()->type()->kind() == c10::TypeKind::TensorType;
+  // A tensor that is written, or whose view is, is more than a number.
+  auto isShared = [&](const TorchValue *value) {
+    return value->type()->kind() == c10::TypeKind::TensorType &&
+           isOrdered(value);
+  };
+  if (llvm::any_of(node->inputs(), isShared) || isShared(node->output()))
+    return false;
+  auto finish = [&](Value number) {
+    if (!isTensor) {
+      values[node->output()] = number;
+      return true;
+    }
+    llvm::SmallVector<Value> operands;
+    for (const TorchValue *input : node->inputs())
+      if (auto it = values.find(input);
+          it != values.end() && getHeldInteger(it->second))
+        operands.push_back(it->second);
+    operands.push_back(number);
+    values[node->output()] = NumToTensorOp::create(
+        builder, location, RankedTensorType::get({}, builder.getI64Type()),
+        DynamicAttr::get(context), operands);
+    return true;
+  };
 
   if (kind == prim::NumToTensor || kind == aten::Int ||
-      kind == aten::ScalarImplicit || kind == aten::IntImplicit) {
-    if (!isModelled(0))
-      return false;
-    values[node->output()] = getInteger(node->input(0));
-    return true;
-  }
+      kind == aten::ScalarImplicit || kind == aten::IntImplicit)
+    return isModelled(0) && finish(getInteger(node->input(0)));
 
   if (count < 2 || !isInteger(0) || !isInteger(1) ||
       (!isModelled(0) && !isModelled(1)))
@@ -85,10 +113,16 @@ bool FunctionImporter::importInteger(Node *node) {
       (kind == aten::floordiv && scalars) || kind == aten::floor_divide ||
       (kind == aten::div && count == 3 && literalIs(2, std::string("floor")));
   // An extent is not negative, and truncating it is flooring it.
+  auto isExtent = [&](size_t i) {
+    Value number = values.at(node->input(i));
+    if (Value held = getHeldInteger(number))
+      number = held;
+    return static_cast<bool>(number.getDefiningOp<SizeIntOp>());
+  };
   bool truncated = kind == aten::div && count == 3 &&
                    literalIs(2, std::string("trunc")) && isModelled(0) &&
-                   getInteger(node->input(0)).getDefiningOp<SizeIntOp>();
-  if (!scalars && node->output()->type()->kind() != c10::TypeKind::TensorType)
+                   isExtent(0);
+  if (!scalars && !isTensor)
     return false;
   bool remainder = count == 2 && kind == aten::remainder;
   if (floored || truncated || remainder) {
@@ -96,41 +130,33 @@ bool FunctionImporter::importInteger(Node *node) {
     IntegerAttr divisor;
     if (isModelled(1) || literalIs(1, int64_t(0)))
       return false;
-    Value lhs = getInteger(node->input(0));
     Value rhs = getInteger(node->input(1));
     if (!matchPattern(rhs, m_Constant(&divisor)) || divisor.getInt() == 0 ||
         (truncated && divisor.getInt() < 0))
       return false;
+    Value lhs = getInteger(node->input(0));
     Value quotient = arith::FloorDivSIOp::create(builder, location, lhs, rhs);
     // Python's remainder has the sign of the divisor, unlike arith.remsi.
     if (remainder)
       quotient = arith::SubIOp::create(
           builder, location, lhs,
           arith::MulIOp::create(builder, location, quotient, rhs));
-    values[node->output()] = quotient;
-  } else if (plain && (kind == aten::add || kind == aten::sub)) {
-    Value lhs = getInteger(node->input(0));
-    Value rhs = getInteger(node->input(1));
-    values[node->output()] =
-        kind == aten::add
-            ? arith::AddIOp::create(builder, location, lhs, rhs).getResult()
-            : arith::SubIOp::create(builder, location, lhs, rhs).getResult();
-  } else if (count == 2 && scalars &&
-             (kind == prim::max || kind == prim::min)) {
-    Value lhs = getInteger(node->input(0));
-    Value rhs = getInteger(node->input(1));
-    values[node->output()] =
-        kind == prim::max
-            ? arith::MaxSIOp::create(builder, location, lhs, rhs).getResult()
-            : arith::MinSIOp::create(builder, location, lhs, rhs).getResult();
-  } else if (count == 2 && kind == aten::mul) {
-    Value lhs = getInteger(node->input(0));
-    Value rhs = getInteger(node->input(1));
-    values[node->output()] = arith::MulIOp::create(builder, location, lhs, rhs);
-  } else {
-    return false;
+    return finish(quotient);
   }
-  return true;
+  bool compares = scalars && (kind == prim::max || kind == prim::min);
+  bool adds = plain && (kind == aten::add || kind == aten::sub);
+  if (!adds && !(count == 2 && (compares || kind == aten::mul)))
+    return false;
+  Value lhs = getInteger(node->input(0)), rhs = getInteger(node->input(1));
+  if (kind == aten::add)
+    return finish(arith::AddIOp::create(builder, location, lhs, rhs));
+  if (kind == aten::sub)
+    return finish(arith::SubIOp::create(builder, location, lhs, rhs));
+  if (kind == prim::max)
+    return finish(arith::MaxSIOp::create(builder, location, lhs, rhs));
+  if (kind == prim::min)
+    return finish(arith::MinSIOp::create(builder, location, lhs, rhs));
+  return finish(arith::MulIOp::create(builder, location, lhs, rhs));
 }
 
 /// `x.size()[i]` is `x.size(i)`.

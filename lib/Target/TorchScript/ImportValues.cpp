@@ -4,6 +4,7 @@
 #include "Locations.h"
 #include "Messages.h"
 #include "Types.h"
+#include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/Sequence.h"
@@ -225,8 +226,13 @@ Value FunctionImporter::getTensor(const TorchValue *value) {
 }
 
 Value FunctionImporter::getInteger(const TorchValue *value) {
-  if (auto it = values.find(value); it != values.end())
-    return it->second.getType().isInteger(64) ? it->second : Value();
+  if (auto it = values.find(value); it != values.end()) {
+    auto holder = it->second.getDefiningOp<NumToTensorOp>();
+    if (!holder || !holder.getComputedInteger())
+      return it->second.getType().isInteger(64) ? it->second : Value();
+    return IntTensorOp::create(builder, location, builder.getI64Type(),
+                               it->second);
+  }
   std::optional<c10::IValue> literal = getLiteral(value);
   if (!literal)
     return {};

@@ -95,13 +95,13 @@ static OwningOpRef<ModuleOp> readCarriedModule(const Archive &archive,
   auto target = carried->lookupSymbol<func::FuncOp>(function);
   if (!target || !(target->hasAttr(KoilaDialect::kTiledAttr) ||
                    (target->hasAttr(KoilaDialect::kSpecializedAttr) &&
-                    module.find_method(function + "_untiled"))))
+                    module.find_method(GuardedMethods(function).untiled))))
     return nullptr;
   if (files[kFingerprintFile] != getFunctionFingerprint(module, function))
     refuse(Twine("'") + archive.path + "': method '" + function +
            "' was changed after koila wrote it, so its tiling cannot be "
            "analysed; import the untiled program with --function=" +
-           function + "_untiled");
+           GuardedMethods(function).untiled);
   (*carried)->setAttr(
       KoilaDialect::kArchiveAttr,
       ArchiveAttr::get(context, archive.path, archive.fingerprint, function));

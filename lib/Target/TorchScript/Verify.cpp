@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Verify.h"
+#include "Emit.h"
 #include "Messages.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
@@ -111,6 +112,10 @@ std::string
 koila::torchscript::getFunctionFingerprint(const tj::Module &module,
                                            const std::string &function) {
   std::string form = getMethodNormalForm(module, function);
+  // A guard says nothing of what it protects.
+  std::string guarded = GuardedMethods(function).guarded;
+  if (module.find_method(guarded))
+    form += getMethodNormalForm(module, guarded);
   return llvm::toHex(
       llvm::SHA256::hash(llvm::ArrayRef<uint8_t>(
           reinterpret_cast<const uint8_t *>(form.data()), form.size())),

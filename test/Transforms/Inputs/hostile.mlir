@@ -1135,3 +1135,24 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch 
     %3 = koila.view %0 {size = array<i64: -1, 0>} : (tensor<*x!koila.any>) -> tensor<*x!koila.any>
     return %2, %3 : tensor<*x!koila.any>, tensor<*x!koila.any> }
 }
+
+// -----
+
+// sums of sizes that each fit, and a loop that nearly never ends
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch = true>]} {
+  func.func @forward(%x: tensor<?x1152921504606846975xf32> {koila.name="x", koila.dims = #koila.dims<[B, 1152921504606846975]>}) -> tensor<*x!koila.any> {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %end = arith.constant 9223372036854775807 : index
+    %0 = koila.relu %x : (tensor<?x1152921504606846975xf32>) -> tensor<*x!koila.any>
+    %1 = koila.exp %0 : (tensor<*x!koila.any>) -> tensor<*x!koila.any>
+    %2 = koila.sigmoid %0 : (tensor<*x!koila.any>) -> tensor<*x!koila.any>
+    %3 = koila.add_Tensor %1, %2 {alpha = 1 : i64} : (tensor<*x!koila.any>, tensor<*x!koila.any>) -> tensor<*x!koila.any>
+    %n = arith.constant 9223372036854775807 : i64
+    %r:2 = scf.for %i = %c0 to %end step %c1 iter_args(%a = %3, %k = %n) -> (tensor<*x!koila.any>, i64) {
+      %m = arith.addi %k, %n : i64
+      %e = koila.exp %a : (tensor<*x!koila.any>) -> tensor<*x!koila.any>
+      scf.yield %e, %m : tensor<*x!koila.any>, i64
+    }
+    return %r#0 : tensor<*x!koila.any> }
+}

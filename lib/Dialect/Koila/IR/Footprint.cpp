@@ -107,7 +107,6 @@ ConcreteTensor footprint::unsqueeze(ConcreteTensor tensor, int64_t dim) {
                     dim < rank ? tensor.dims[dim] * (*strides)[dim] : 1);
   tensor.dims.insert(tensor.dims.begin() + dim, 1);
   tensor.strides = strides;
-  tensor.channelsLast = suggestsChannelsLast(tensor);
   return tensor;
 }
 

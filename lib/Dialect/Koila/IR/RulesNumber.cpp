@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;
 using namespace koila;
@@ -28,4 +30,17 @@ LogicalResult rules::checkNoDims(const ShapeRule &rule, Value tensor) {
     return success();
   return rule.emitError() << "a tensor of " << info.getRank()
                           << " dims is not taken as a number";
+}
+
+Value NumToTensorOp::getComputedInteger() {
+  Value number = OperatorArguments(*this).getDynamic("a");
+  return number && number.getType().isInteger(64) ? number : Value();
+}
+
+OpFoldResult IntTensorOp::fold(FoldAdaptor) {
+  auto holder = getA().getDefiningOp<NumToTensorOp>();
+  // What is written in between may have changed the tensor.
+  if (!holder || !isMemoryEffectFree(holder) || !isMemoryEffectFree(*this))
+    return {};
+  return holder.getComputedInteger();
 }

@@ -10,7 +10,6 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/OperationSupport.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
-#include "llvm/ADT/MapVector.h"
 
 namespace koila {
 #define GEN_PASS_DEF_INFERSHAPESPASS
@@ -79,78 +78,51 @@ static void generalize(Value value) {
   value.replaceAllUsesExcept(refined.getResult(), refined);
 }
 
-/// What one terminator hands on to several places has one type there: the
-/// condition of `scf.while` goes into the loop, which no call may get to, and
-/// out of it.
-static void unifySuccessors(RegionBranchOpInterface branch) {
+/// Calls `callback` with each operand that `branch` hands on from or to one of
+/// its regions, in program order, and with what receives it.
+static void forEachHandedOn(
+    RegionBranchOpInterface branch,
+    function_ref<void(OpOperand &, ArrayRef<Value>)> callback) {
+  RegionBranchSuccessorMapping mapping;
+  branch.getSuccessorOperandInputMapping(mapping);
+  auto visit = [&](Operation *owner) {
+    for (OpOperand &operand : owner->getOpOperands())
+      if (auto found = mapping.find(&operand);
+          found != mapping.end() &&
+          isa<TensorType>(found->second.front().getType()))
+        callback(operand, found->second);
+  };
+  visit(branch);
   for (Region &region : branch->getRegions())
-    for (Block &block : region) {
-      auto terminator =
-          block.empty()
-              ? nullptr
-              : dyn_cast<RegionBranchTerminatorOpInterface>(block.back());
-      if (!terminator)
-        continue;
-      SmallVector<RegionSuccessor> successors;
-      branch.getSuccessorRegions(RegionBranchPoint(terminator), successors);
-      llvm::MapVector<OpOperand *, SmallVector<Value>> receivers;
-      for (RegionSuccessor &successor : successors) {
-        OperandRange operands = terminator.getSuccessorOperands(successor);
-        if (operands.empty())
-          continue;
-        unsigned index = operands.getBeginOperandIndex();
-        for (Value input : successor.getSuccessorInputs())
-          receivers[&terminator->getOpOperand(index++)].push_back(input);
-      }
-      for (auto &[operand, inputs] : receivers)
-        if (isa<TensorType>(inputs.front().getType()) &&
-            !llvm::all_equal(llvm::map_range(
-                inputs, [](Value input) { return input.getType(); })))
-          llvm::for_each(inputs, generalize);
-    }
+    for (Block &block : region)
+      if (!block.empty())
+        visit(&block.back());
 }
 
 /// Where a region operation hands on a value that is known better, or worse,
 /// than what receives it, a refinement stands between.
 static void alignTypes(RegionBranchOpInterface branch) {
-  auto align = [&](Operation *owner, OperandRange operands, ValueRange inputs) {
-    if (operands.empty())
+  // What one terminator hands on to several places has one type there: the
+  // condition of `scf.while` goes into the loop, which no call may get to, and
+  // out of it.
+  forEachHandedOn(branch, [](OpOperand &, ArrayRef<Value> inputs) {
+    if (!llvm::all_equal(llvm::map_range(
+            inputs, [](Value input) { return input.getType(); })))
+      llvm::for_each(inputs, generalize);
+  });
+  Type unknown = getUnknownType(branch.getContext());
+  forEachHandedOn(branch, [&](OpOperand &operand, ArrayRef<Value> inputs) {
+    Type type = inputs.front().getType();
+    Value value = operand.get();
+    if (value.getType() == type)
       return;
-    unsigned index = operands.getBeginOperandIndex();
-    for (Value input : inputs) {
-      OpOperand &operand = owner->getOpOperand(index++);
-      if (!isa<TensorType>(input.getType()) ||
-          operand.get().getType() == input.getType())
-        continue;
-      OpBuilder builder(owner);
-      Value value = operand.get();
-      // A branch that no call gets to may hand on what contradicts the others.
-      Type unknown = getUnknownType(branch.getContext());
-      if (value.getType() != unknown && input.getType() != unknown)
-        value = RefineOp::create(builder, owner->getLoc(), unknown, value);
-      operand.set(
-          RefineOp::create(builder, owner->getLoc(), input.getType(), value));
-    }
-  };
-  SmallVector<RegionSuccessor> successors;
-  branch.getSuccessorRegions(RegionBranchPoint::parent(), successors);
-  for (RegionSuccessor &successor : successors)
-    align(branch, branch.getEntrySuccessorOperands(successor),
-          successor.getSuccessorInputs());
-  for (Region &region : branch->getRegions())
-    for (Block &block : region) {
-      auto terminator =
-          block.empty()
-              ? nullptr
-              : dyn_cast<RegionBranchTerminatorOpInterface>(block.back());
-      if (!terminator)
-        continue;
-      successors.clear();
-      branch.getSuccessorRegions(RegionBranchPoint(terminator), successors);
-      for (RegionSuccessor &successor : successors)
-        align(terminator, terminator.getSuccessorOperands(successor),
-              successor.getSuccessorInputs());
-    }
+    Operation *owner = operand.getOwner();
+    OpBuilder builder(owner);
+    // A branch that no call gets to may hand on what contradicts the others.
+    if (value.getType() != unknown && type != unknown)
+      value = RefineOp::create(builder, owner->getLoc(), unknown, value);
+    operand.set(RefineOp::create(builder, owner->getLoc(), type, value));
+  });
 }
 
 /// An operation that shapes rule out may stand in a branch that they rule out,
@@ -262,10 +234,7 @@ LogicalResult koila::inferShapes(ModuleOp module) {
     });
     if (contradicted)
       return failure();
-    function->walk([](RegionBranchOpInterface op) {
-      unifySuccessors(op);
-      alignTypes(op);
-    });
+    function->walk([](RegionBranchOpInterface op) { alignTypes(op); });
     function->walk([](SelectLikeOpInterface op) { alignTypes(op); });
     function->walk(hideShapes);
     Operation *terminator = function.getFunctionBody().front().getTerminator();

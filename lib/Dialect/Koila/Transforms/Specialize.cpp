@@ -1,8 +1,9 @@
-//===- Specialize.cpp - Branches that the assumptions decide --------------===//
+//===- Specialize.cpp - What is decided before tiling ---------------------===//
 
 #include "Specialize.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -22,6 +23,29 @@ static void inlineRegion(scf::IfOp branch, Region &region) {
     branch->replaceAllUsesWith(results);
   }
   branch->erase();
+}
+
+/// Drops operations that nothing asks for any more.
+static void eraseDead(FunctionOpInterface function) {
+  // Users stand after their operands.
+  SmallVector<Operation *> operations;
+  function->walk([&](Operation *op) { operations.push_back(op); });
+  for (Operation *op : llvm::reverse(operations))
+    if (op->getNumRegions() == 0 && isOpTriviallyDead(op))
+      op->erase();
+}
+
+void koila::foldNumbers(FunctionOpInterface function) {
+  bool folded = false;
+  function->walk([&](IntTensorOp read) {
+    SmallVector<OpFoldResult, 1> number;
+    if (failed(read->fold(number)) || number.empty())
+      return;
+    read.getResult().replaceAllUsesWith(cast<Value>(number.front()));
+    folded = true;
+  });
+  if (folded)
+    eraseDead(function);
 }
 
 bool koila::inlineDecidedBranches(FunctionOpInterface function) {
@@ -70,11 +94,6 @@ bool koila::inlineDecidedBranches(FunctionOpInterface function) {
     inlineRegion(branch, *region);
   if (decided.empty() && !folded)
     return false;
-  // What only the conditions asked for. Users stand after their operands.
-  SmallVector<Operation *> operations;
-  function->walk([&](Operation *op) { operations.push_back(op); });
-  for (Operation *op : llvm::reverse(operations))
-    if (op->getNumRegions() == 0 && isOpTriviallyDead(op))
-      op->erase();
+  eraseDead(function);
   return true;
 }

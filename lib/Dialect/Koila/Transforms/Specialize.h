@@ -1,4 +1,4 @@
-//===- Specialize.h - Branches that the assumptions decide ------*- C++ -*-===//
+//===- Specialize.h - What is decided before tiling -------------*- C++ -*-===//
 
 #ifndef KOILA_LIB_DIALECT_KOILA_TRANSFORMS_SPECIALIZE_H
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_SPECIALIZE_H
@@ -6,6 +6,10 @@
 #include "mlir/Interfaces/FunctionInterfaces.h"
 
 namespace koila {
+
+/// Drops the 0-dim tensors in which traced programs keep sizes, so that
+/// arithmetic on sizes is arithmetic on numbers alone.
+void foldNumbers(mlir::FunctionOpInterface function);
 
 /// Replaces each branch whose condition follows from the assumptions by the
 /// side that runs, and drops what only the conditions needed. The function

@@ -257,6 +257,7 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
     return function.emitError()
            << "is tiled already; compile the original program instead";
   StringRef symbol = getBatchSymbol(module);
+  foldNumbers(function);
   if (inlineDecidedBranches(function) && failed(inferShapes(module)))
     return failure();
   if (options.budget)

@@ -277,7 +277,13 @@ defvar Koila_NumberOfA = (ins AnyTensor:$a);
 
 def Koila_IntTensorOp : Koila_ReadNumberOp<"Int_Tensor",
   "aten::Int.Tensor(Tensor a) -> int", Koila_NumberOfA, (outs I64:$result),
-  Koila_OneElement>;
+  !strconcat([{
+    // A write may be what an ordered read sees.
+    if (::mlir::isMemoryEffectFree(getOperation()))
+      rule.setInteger(0, rule.integer(getA()));
+  }], Koila_OneElement)> {
+  let hasFolder = 1;
+}
 def Koila_FloatTensorOp : Koila_ReadNumberOp<"Float_Tensor",
   "aten::Float.Tensor(Tensor a) -> float", Koila_NumberOfA, (outs F64:$result),
   Koila_OneElement>;

@@ -214,7 +214,6 @@ class Koila_MatrixFunctionOp<string mnemonic, string schema, dag operands,
       ", " # !if(square, "true", "false") # ", " # described # ");";
   let batchRule = "::koila::rules::inferMatrixFunctionBatch(rule, " # input #
                   ");";
-  let workspaceRule = "::koila::rules::describeLinalgWorkspace(rule);";
 }
 defvar matrixA = (ins AnyTensor:$A);
 defvar matrixSelf = (ins AnyTensor:$self);
@@ -306,7 +305,6 @@ class Koila_SolveFamilyOp<string mnemonic, string schema, dag extra, bit info>
   let batchRule =
       "::koila::rules::inferSolveBatch(rule, getA(), getB(), getLeft());";
   let results = !con(oneResult, !if(info, (outs AnyTensor:$info), (outs)));
-  let workspaceRule = "::koila::rules::describeLinalgWorkspace(rule);";
 }
 def Koila_LinalgSolveOp : Koila_SolveFamilyOp<"linalg_solve",
   "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor",

@@ -517,18 +517,30 @@ def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
   "prim::NumToTensor.Scalar(Scalar a) -> Tensor"> {
   let description = [{
     A number as a 0-dim tensor, as tracing makes them of sizes. int64, float64
-    or bool, as the number is.
+    or bool, as the number is. What is known of an integer stays known. The number
+    is the last operand; before it stand the tensors out of which the program
+    computed it, which live until the result is there.
   }];
   let arguments = (ins Koila_ScalarAttr:$a, Variadic<AnyType>:$dynamic);
+  let extraClassDeclaration = baseDeclaration # [{
+    /// The number if it is a computed integer, else null.
+    ::mlir::Value getComputedInteger();
+  }];
   let shapeRule = [{
     rule.setResult(0, ::koila::TensorInfo::contiguous({}, rule.numberType("a")));
+    rule.setInteger(0, rule.integerArgument("a"));
     return ::mlir::success();
   }];
   let batchRule = [{
     (void)rule.argumentFact("a");
     rule.mix("the number of samples is computed with; a tile has another one");
   }];
-  let workspaceRule = "";
+  // With one tensor the other operand is a literal, which LibTorch's executor
+  // makes a 0-dim tensor of for the call (measured).
+  let workspaceRule = [{
+    if (getDynamic().size() == 2)
+      rule.setTransient(sizeof(int64_t));
+  }];
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILAVIEWOPS_TD

@@ -17,13 +17,10 @@ namespace koila::rules {
 void describeAttentionWorkspace(WorkspaceRule &rule);
 /// Elementwise operators that PyTorch composes of others.
 void describeComposedWorkspace(WorkspaceRule &rule);
-void describeDistanceWorkspace(WorkspaceRule &rule);
 void describeEinsumWorkspace(WorkspaceRule &rule);
 /// Reads, writes and searches by indices and masks.
 void describeIndexWorkspace(WorkspaceRule &rule);
 void describeJoinWorkspace(WorkspaceRule &rule);
-void describeLinalgWorkspace(WorkspaceRule &rule);
-void describeLossWorkspace(WorkspaceRule &rule);
 void describeNormWorkspace(WorkspaceRule &rule);
 /// torch.tensor and torch.as_tensor.
 void describeNumberTensorWorkspace(WorkspaceRule &rule);
@@ -39,7 +36,6 @@ void describeRecurrentWorkspace(WorkspaceRule &rule);
 void describeReductionWorkspace(WorkspaceRule &rule);
 void describeResampleWorkspace(WorkspaceRule &rule);
 void describeSortWorkspace(WorkspaceRule &rule);
-void describeSpectralWorkspace(WorkspaceRule &rule);
 
 } // namespace koila::rules
 

@@ -25,6 +25,14 @@ class Sizes(nn.Module):
         return x.view(x.size(0) * 2 // 2 - 1 + 1, -1)
 
 
+class HeldSizes(nn.Module):
+    """A trace keeps the sizes until they are used."""
+
+    def forward(self, x):
+        batch, rows = x.size(0), x.size(1)
+        return x.relu().view(batch * rows, -1)
+
+
 class ScriptedSizes(nn.Module):
     def forward(self, x):
         return x.view([x.size()[0] * 2, -1])
@@ -109,6 +117,20 @@ class SeenUnsaidView(nn.Module):
         y = x + 1
         turned = torch.einsum("ij->ji", y)
         return y, turned.relu_()
+
+
+class LostWrite(nn.Module):
+    """type_as hands on its operand, which its schema does not say: PyTorch
+    loses the write where it inlines the call."""
+
+    def same(self, x, y):
+        # type: (torch.Tensor, torch.Tensor) -> torch.Tensor
+        return x.type_as(y)
+
+    def forward(self, x):
+        y = x + 1
+        self.same(y, x).mul_(2)
+        return torch.relu(y) + torch.exp(x) * torch.exp(x)
 
 
 class SeenReread(nn.Module):
@@ -267,8 +289,8 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
 
-    def trace(name, module):
-        program = torch.jit.trace(module.eval(), torch.randn(3, 4),
+    def trace(name, module, *shape):
+        program = torch.jit.trace(module.eval(), torch.randn(shape or (3, 4)),
                                   check_trace=False)
         torch.jit.save(program, folder / f"{name}.pt")
 
@@ -276,6 +298,7 @@ def main():
         torch.jit.save(torch.jit.script(module.eval()), folder / f"{name}.pt")
 
     trace("sizes", Sizes())
+    trace("held_sizes", HeldSizes(), 3, 4, 4)
     script("scripted_sizes", ScriptedSizes())
     script("rounded_sizes", RoundedSizes())
     script("values", Values())
@@ -288,6 +311,7 @@ def main():
     trace("seen_buffer", SeenBuffer())
     trace("seen_reread", SeenReread())
     trace("bad_dims", SeenDims())
+    script("lost_write", LostWrite())
     script("changed_sizes", ChangedSizes())
     script("changed_attribute", ChangedAttribute())
     script("literal_attributes", LiteralAttributes())
