@@ -126,6 +126,30 @@ struct DimState : ValueInfo {
   }
 };
 
+/// Puts numbers where symbols stand.
+void substitute(ValueInfo &info, const llvm::StringMap<int64_t> &fixed) {
+  if (fixed.empty())
+    return;
+  auto fix = [&](DimExpr &expr) {
+    if (expr)
+      expr = expr.substitute([&](StringRef name) {
+        auto found = fixed.find(name);
+        return found == fixed.end()
+                   ? DimExpr()
+                   : DimExpr::constant(expr.getContext(), found->second);
+      });
+  };
+  if (info.tensor)
+    for (auto *list : {&info.tensor->dims, &info.tensor->strides})
+      if (*list)
+        llvm::for_each(**list, fix);
+  fix(info.integer);
+  if (info.list)
+    llvm::for_each(*info.list, fix);
+  for (ValueInfo &element : info.elements)
+    substitute(element, fixed);
+}
+
 class DimLattice : public dataflow::Lattice<DimState> {
 public:
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(DimLattice)
@@ -254,9 +278,10 @@ public:
 
   DimPropagation(DataFlowSolver &solver, LocalSymbols &symbols,
                  const ContainerFlow &containers, const Start &start,
+                 const llvm::StringMap<int64_t> &fixed,
                  llvm::DenseSet<Value> &awaited)
       : SparseForwardDataFlowAnalysis(solver), symbols(symbols),
-        containers(containers), start(start), awaited(awaited) {}
+        containers(containers), start(start), fixed(fixed), awaited(awaited) {}
 
   LogicalResult initialize(Operation *top) override {
     for (const auto &[value, state] : start.values) {
@@ -350,6 +375,7 @@ public:
     if (function && argument.getOwner()->isEntryBlock()) {
       static_cast<ValueInfo &>(state) =
           getArgumentInfo(function, argument.getArgNumber());
+      substitute(state, fixed);
     } else if (isa<TensorType>(value.getType())) {
       state.tensor = stated(value);
     } else {
@@ -501,6 +527,7 @@ private:
   LocalSymbols &symbols;
   const ContainerFlow &containers;
   const Start &start;
+  const llvm::StringMap<int64_t> &fixed;
   /// Containers that something was taken from before anything was put there.
   llvm::DenseSet<Value> &awaited;
 };
@@ -623,7 +650,8 @@ static void forEachMerged(Operation *function,
   });
 }
 
-DimAnalysis::DimAnalysis(Operation *function) {
+DimAnalysis::DimAnalysis(Operation *function,
+                         const llvm::StringMap<int64_t> &fixed) {
   LocalSymbols symbols;
   // A value that changes from iteration to iteration starts as a constant and
   // loses it at the join; what was computed from the constant by then would
@@ -636,7 +664,7 @@ DimAnalysis::DimAnalysis(Operation *function) {
     DataFlowSolver solver;
     solver.load<dataflow::DeadCodeAnalysis>();
     solver.load<ConditionPropagation>();
-    solver.load<DimPropagation>(symbols, containers, start, awaited);
+    solver.load<DimPropagation>(symbols, containers, start, fixed, awaited);
     {
       MLIRContext *context = function->getContext();
       ScopedDiagnosticHandler silence(context,

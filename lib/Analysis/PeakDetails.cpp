@@ -135,38 +135,3 @@ void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
       outputs.push_back(candidate->allocations.front());
   report.outputBytes = sum(outputs);
 }
-
-void PeakMemoryAnalysis::Impl::fillCurve(
-    const llvm::StringMap<int64_t> &symbols, PeakReport &report) const {
-  if (report.batchSymbol.empty())
-    return;
-  auto runAt = [&](int64_t batch, bool detailed) {
-    Run run = start(symbols);
-    run.symbols[batchSymbol] = batch;
-    run.detailed = detailed;
-    execute(run);
-    return run;
-  };
-  uint64_t events = 0;
-  auto peak = [&](int64_t batch) -> std::optional<int64_t> {
-    Run run = runAt(batch, /*detailed=*/false);
-    events += run.event;
-    if (!run.missing.empty())
-      return std::nullopt;
-    return run.peakBytes;
-  };
-  if (batches > 0) {
-    // A view may take the place of a copy at a batch of one, and then the
-    // figure is no part of an exact curve.
-    bool differs =
-        runAt(1, true).inexact.size() > runAt(2, true).inexact.size();
-    // Large programs get a shorter curve; its last piece says how far it goes.
-    constexpr uint64_t kMostEvents = 1 << 19;
-    auto bounded = [&](int64_t batch) {
-      return events > kMostEvents ? std::nullopt : peak(batch);
-    };
-    report.batchPieces = computeBatchPieces(bounded, differs ? 2 : 1, batches);
-  }
-  if (budgetBytes)
-    report.maxBatch = findMaxBatch(peak, *budgetBytes);
-}

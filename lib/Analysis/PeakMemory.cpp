@@ -10,15 +10,16 @@
 #include "PeakMemoryImpl.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Support/CpuIsa.h"
+#include "llvm/ADT/StringExtras.h"
 #include <unistd.h>
 
 using namespace mlir;
 using namespace koila;
 
 PeakMemoryAnalysis::Impl::Impl(Operation *function,
-                               const PeakMemoryOptions &options)
-    : function(function), batches(options.batches),
-      budgetBytes(options.budgetBytes), dims(function),
+                               const PeakMemoryOptions &options,
+                               const llvm::StringMap<int64_t> &fixed)
+    : function(function), options(options), dims(function, fixed),
       storage(function, dims) {
   target.threads =
       options.threads > 0 ? options.threads : getDefaultThreads();
@@ -157,40 +158,98 @@ PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 
 bool PeakMemoryAnalysis::isValid() const { return impl->dims.isValid(); }
 
+PeakMemoryAnalysis::Impl &PeakMemoryAnalysis::select(
+    const llvm::StringMap<int64_t> &symbols) const {
+  llvm::StringMap<int64_t> fixed;
+  for (const auto &entry : impl->start(symbols).symbols)
+    if (entry.getValue() < 2)
+      fixed[entry.getKey()] = entry.getValue();
+  if (fixed.empty() || !isValid())
+    return *impl;
+  SmallVector<std::string> names;
+  for (const auto &entry : fixed)
+    names.push_back((entry.getKey() + "=" + Twine(entry.getValue())).str());
+  llvm::sort(names);
+  std::unique_ptr<Impl> &made = small[llvm::join(names, ",")];
+  if (!made) {
+    // The program need not run at this size; then all that is known is what
+    // holds for larger ones.
+    ScopedDiagnosticHandler quiet(impl->function->getContext(),
+                                  [](Diagnostic &) { return success(); });
+    made = std::make_unique<Impl>(impl->function, impl->options, fixed);
+  }
+  return made->dims.isValid() ? *made : *impl;
+}
+
 std::optional<int64_t>
 PeakMemoryAnalysis::evaluate(const llvm::StringMap<int64_t> &symbols) const {
-  Impl::Run run = impl->start(symbols);
-  impl->execute(run);
+  const Impl &at = select(symbols);
+  Impl::Run run = at.start(symbols);
+  at.execute(run);
   if (!run.missing.empty())
     return std::nullopt;
   return run.peakBytes;
 }
 
+/// The peak as a function of the batch, and the largest batch that fits.
+void PeakMemoryAnalysis::fillCurve(const llvm::StringMap<int64_t> &symbols,
+                                   PeakReport &report) const {
+  if (report.batchSymbol.empty())
+    return;
+  llvm::StringMap<int64_t> values = symbols;
+  uint64_t events = 0;
+  auto peak = [&](int64_t batch) -> std::optional<int64_t> {
+    values[report.batchSymbol] = batch;
+    const Impl &at = select(values);
+    Impl::Run run = at.start(values);
+    at.execute(run);
+    events += run.event;
+    if (!run.missing.empty())
+      return std::nullopt;
+    return run.peakBytes;
+  };
+  if (impl->options.batches > 0) {
+    // Large programs get a shorter curve; its last piece says how far it goes.
+    constexpr uint64_t kMostEvents = 1 << 19;
+    auto bounded = [&](int64_t batch) {
+      return events > kMostEvents ? std::nullopt : peak(batch);
+    };
+    // A figure that holds for larger batches is no part of an exact curve.
+    values[report.batchSymbol] = 1;
+    int64_t first = &select(values) == impl.get() ? 2 : 1;
+    report.batchPieces =
+        computeBatchPieces(bounded, first, impl->options.batches);
+  }
+  if (impl->options.budgetBytes)
+    report.maxBatch = findMaxBatch(peak, *impl->options.budgetBytes);
+}
+
 PeakReport
 PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   PeakReport report;
-  if (auto function = dyn_cast<FunctionOpInterface>(impl->function))
+  Impl &at = select(symbols);
+  if (auto function = dyn_cast<FunctionOpInterface>(at.function))
     report.function = function.getName().str();
-  report.threads = impl->target.threads;
-  report.isa = impl->target.isa;
-  Impl::Run run = impl->start(symbols);
+  report.threads = at.target.threads;
+  report.isa = at.target.isa;
+  Impl::Run run = at.start(symbols);
   run.detailed = true;
-  if (impl->module) {
-    report.batchSymbol = impl->batchSymbol;
+  if (at.module) {
+    report.batchSymbol = at.batchSymbol;
     auto value = run.symbols.find(report.batchSymbol);
     if (value != run.symbols.end())
       report.batchValue = value->second;
   }
-  impl->execute(run);
+  at.execute(run);
   report.missing = run.missing;
-  impl->fillBytes(run, report);
-  impl->fillCurve(symbols, report);
+  at.fillBytes(run, report);
+  fillCurve(symbols, report);
   if (!run.missing.empty())
     return report;
   report.peakBytes = run.peakBytes;
-  impl->fillPlaces(run, report);
-  impl->fillSpans(run, report);
-  impl->fillLive(symbols, run.peakEvent, report);
+  at.fillPlaces(run, report);
+  at.fillSpans(run, report);
+  at.fillLive(symbols, run.peakEvent, report);
   return report;
 }
 

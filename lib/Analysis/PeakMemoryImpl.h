@@ -60,7 +60,9 @@ struct PeakMemoryAnalysis::Impl {
     llvm::MapVector<const Storage *, Span> spans;
   };
 
-  Impl(mlir::Operation *function, const PeakMemoryOptions &options);
+  /// `fixed`: see DimAnalysis.
+  Impl(mlir::Operation *function, const PeakMemoryOptions &options,
+       const llvm::StringMap<int64_t> &fixed = {});
 
   // Once: sizes and lifetimes.
   void collectSizes();
@@ -83,9 +85,9 @@ struct PeakMemoryAnalysis::Impl {
   void endSpan(const Storage *entry, mlir::Operation &op, Run &run) const;
   void markInexact(mlir::Operation &op, const llvm::Twine &reason, Run &run,
                    bool isBound = false) const;
-  /// Storages are decided for symbols of two or more. At one or none a view may
-  /// be possible where a copy was needed, or the reverse: then the figure is
-  /// not exact.
+  /// Storages are decided for symbols of two or more, unless they are fixed. At
+  /// one or none a view may be possible where a copy was needed, or the
+  /// reverse: then the figure is not exact.
   void checkStorage(mlir::Operation &op, Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
   /// Each branch from the same start; the larger peak counts.
@@ -104,12 +106,9 @@ struct PeakMemoryAnalysis::Impl {
                 PeakReport &report) const;
   void fillSpans(Run &run, PeakReport &report) const;
   void fillBytes(Run &run, PeakReport &report) const;
-  void fillCurve(const llvm::StringMap<int64_t> &symbols,
-                 PeakReport &report) const;
 
   mlir::Operation *function;
-  int64_t batches;
-  std::optional<int64_t> budgetBytes;
+  PeakMemoryOptions options;
   mlir::ModuleOp module;
   std::string batchSymbol;
   WorkspaceTarget target;

@@ -2,7 +2,7 @@
 
 Usage: accuracy.py [--koila-opt PATH] [--counter LIBRARY] [--programs FOLDER]
            [--only NAME...] [--batches 1,2,7,16] [--threads 1,2] [--jobs N]
-           [--curve] [--json FILE] [--write FILE]
+           [--curve] [--default-executor] [--json FILE] [--write FILE]
 
 Each program runs in eval mode under no_grad, TorchScript's executor without
 profiling: once to warm up, then three times under a counter of PyTorch's
@@ -15,7 +15,9 @@ WRONG      koila says exact, and the figures differ
 inexact    koila says that it does not know, with the place and the reason
 refused    no figure, with a reason
 
---curve takes the figures from the polynomials over the batch of one report.
+--default-executor leaves PyTorch as it starts, and measures the first three
+calls of each file in a process of its own: profiling and what LibTorch makes of
+it, which koila does not model. --curve takes the figures from the polynomials over the batch of one report.
 --write makes docs/Accuracy.md; a fifth of the programs is held out, as in the
 corpus, and counted apart.
 """
@@ -39,8 +41,10 @@ from counter import Counter
 TIMEOUT = 300
 
 
-def measure(module, arguments, counter):
-    module(*arguments)
+def measure(module, arguments, counter, fresh):
+    """The largest peak of three calls; not after a warm-up if `fresh`."""
+    if not fresh:
+        module(*arguments)
     return max(counter.measure(module, arguments)[0] for _ in range(3))
 
 
@@ -113,7 +117,7 @@ def evaluate(task):
     import make_programs
     make_programs.prepare_libraries()
     make_programs.load_programs()
-    torch._C._jit_set_profiling_mode(False)
+    torch._C._jit_set_profiling_mode(options.default_executor)
     file = pathlib.Path(options.programs) / f"{name}.pt"
     specs = json.loads(file.with_suffix(".inputs").read_text())
     counter = Counter(options.counter)
@@ -132,7 +136,10 @@ def evaluate(task):
                 try:
                     torch.manual_seed(0)
                     arguments = inputs.make(specs, batch)
-                    pair["measured"] = measure(module, arguments, counter)
+                    if options.default_executor:
+                        module = torch.jit.load(str(file))
+                    pair["measured"] = measure(module, arguments, counter,
+                                               options.default_executor)
                 except Exception as error:  # what a batch baked in raises
                     lines = str(error).strip().splitlines() or [repr(error)]
                     pair["fails"] = lines[-1]
@@ -270,6 +277,8 @@ def parse():
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--curve", action="store_true",
                         help="predict by the polynomials over the batch")
+    parser.add_argument("--default-executor", action="store_true",
+                        help="measure the first three calls of a new process")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", help="all pairs")
     parser.add_argument("--write", metavar="FILE", help="the document")
@@ -291,7 +300,10 @@ def main():
     corpus.make_programs(names, pathlib.Path(options.programs), options.jobs)
     pairs = []
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(options.jobs, context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(
+            options.jobs, context,
+            max_tasks_per_child=1 if options.default_executor else None
+    ) as pool:
         tasks = [(name, options) for name in names]
         for count, (name, found) in enumerate(pool.map(evaluate, tasks), 1):
             pairs += found

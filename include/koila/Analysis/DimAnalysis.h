@@ -13,6 +13,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace koila {
 
@@ -21,7 +22,11 @@ namespace koila {
 /// make it invalid.
 class DimAnalysis {
 public:
-  explicit DimAnalysis(mlir::Operation *function);
+  /// `fixed` are numbers for symbols of the arguments. Rules take a symbol for
+  /// two or more; at one or none, where PyTorch decides some things otherwise,
+  /// they must see the number.
+  explicit DimAnalysis(mlir::Operation *function,
+                       const llvm::StringMap<int64_t> &fixed = {});
 
   bool isValid() const { return valid; }
   /// Facts of a value; nothing known for values the analysis never reached.

@@ -162,7 +162,15 @@ public:
 
 private:
   struct Impl;
+  /// What to run at these values: with a symbol of one or none PyTorch takes
+  /// some views for copies, and the reverse.
+  Impl &select(const llvm::StringMap<int64_t> &symbols) const;
+  void fillCurve(const llvm::StringMap<int64_t> &symbols,
+                 PeakReport &report) const;
+
   std::unique_ptr<Impl> impl;
+  /// By the values of the symbols that are below two; made when first needed.
+  mutable llvm::StringMap<std::unique_ptr<Impl>> small;
 };
 
 /// Runs the analysis on one function of `module`. Fails, after a diagnostic,

@@ -82,10 +82,15 @@ bool FunctionImporter::importInteger(Node *node) {
       if (auto it = values.find(input);
           it != values.end() && getHeldInteger(it->second))
         operands.push_back(it->second);
+    // Of these the executor calls the overload for numbers (measured).
+    bool wraps = operands.size() == 1 && count >= 2 &&
+                 getLiteral(node->input(1)) &&
+                 (kind == aten::add || kind == aten::sub || kind == aten::mul);
     operands.push_back(number);
     values[node->output()] = NumToTensorOp::create(
         builder, location, RankedTensorType::get({}, builder.getI64Type()),
-        DynamicAttr::get(context), operands);
+        DynamicAttr::get(context),
+        wraps ? builder.getUnitAttr() : UnitAttr(), operands);
     return true;
   };
 

@@ -222,7 +222,8 @@ Value FunctionImporter::getTensor(const TorchValue *value) {
       isa<TensorType>(converted.getType()))
     return converted;
   return NumToTensorOp::create(builder, location, getUnknownTensorType(context),
-                               DynamicAttr::get(context), converted);
+                               DynamicAttr::get(context), /*wraps=*/UnitAttr(),
+                               converted);
 }
 
 Value FunctionImporter::getInteger(const TorchValue *value) {

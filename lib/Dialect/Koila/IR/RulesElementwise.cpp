@@ -211,9 +211,11 @@ static TensorInfo getCastLayout(TensorInfo info, Type computed) {
   return info;
 }
 
-/// Import marks the reads of such constants.
-static bool isWrappedNumber(Value value) {
-  auto read = value.getDefiningOp<ParamGetOp>();
+bool rules::isNumber(Operation *op, const Elementwise &kind, unsigned index) {
+  if (!kind.takesConstants || index != 1 || isInPlace(op))
+    return false;
+  // Import marks the reads of such constants.
+  auto read = op->getOperand(index).getDefiningOp<ParamGetOp>();
   return read && read->hasAttr("wrapped");
 }
 
@@ -233,18 +235,15 @@ LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
     if (rule.hasArgument(name))
       numbers.push_back(rule.numberType(name));
   // A number that the program holds as a constant tensor has no more say in
-  // the type than a number argument (wrapped_number in c10/core/TensorImpl.h).
+  // the type than a number argument.
   SmallVector<TensorInfo> typed;
   SmallVector<Type> allNumbers(numbers);
-  for (auto [tensor, operand] : llvm::zip_equal(
-           tensors.drop_front(kind.conditions).drop_back(kind.weights),
-           ArrayRef(operands)
-               .drop_front(kind.conditions)
-               .drop_back(kind.weights))) {
-    if (isWrappedNumber(tensor))
-      allNumbers.push_back(operand.elementType);
+  for (size_t index = kind.conditions; index < operands.size() - kind.weights;
+       ++index) {
+    if (isNumber(rule.getOp(), kind, index))
+      allNumbers.push_back(operands[index].elementType);
     else
-      typed.push_back(operand);
+      typed.push_back(operands[index]);
   }
   Type common = getCommonType(typed, allNumbers);
   if (failed(checkTypes(rule, kind, operands, numbers, common)))

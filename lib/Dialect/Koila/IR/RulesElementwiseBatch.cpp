@@ -119,37 +119,50 @@ static bool mayBeOne(Operation *op) {
 
 void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
                                          const Elementwise &kind, bool wraps) {
+  // Those with a say in the type, as they are and as the promotion takes them.
   SmallVector<ConcreteTensor> operands;
   SmallVector<TensorInfo> infos;
   Operation *op = rule.getOp();
   MLIRContext *context = op->getContext();
-  for (Value value : getTensors(op)) {
+  SmallVector<Type> numbers = getNumberTypes(op, kind);
+  OperandRange tensors = getTensors(op);
+  SmallVector<ConcreteTensor> weights;
+  for (auto [index, value] : llvm::enumerate(tensors)) {
     auto operand = rule.tensor(value);
     if (!operand)
       return rule.setInexact("a shape of the operator is unknown");
+    if (index < kind.conditions)
+      continue;
+    if (isNumber(op, kind, index)) {
+      // int64, float64 or bool, as LibTorch makes numbers of tensors.
+      Type type = operand->elementType;
+      Builder builder(context);
+      numbers.push_back(isa<FloatType>(type)   ? Type(builder.getF64Type())
+                        : type.isInteger(1)    ? type
+                        : isa<IntegerType>(type) ? Type(builder.getI64Type())
+                                                 : type);
+      continue;
+    }
+    if (index >= tensors.size() - kind.weights) {
+      weights.push_back(std::move(*operand));
+      continue;
+    }
     TensorInfo info;
     info.elementType = operand->elementType;
     info.dims.emplace(operand->dims.size(), DimExpr::constant(context, 1));
     infos.push_back(std::move(info));
     operands.push_back(std::move(*operand));
   }
-  SmallVector<Type> numbers = getNumberTypes(op, kind);
-  auto typed =
-      ArrayRef(infos).drop_front(kind.conditions).drop_back(kind.weights);
-  Type computed = getComputedType(kind.result, getCommonType(typed, numbers));
+  Type computed = getComputedType(kind.result, getCommonType(infos, numbers));
   if (!isTorchType(computed))
     return rule.setInexact("an element type is unknown");
   int64_t size = getElementBytes(computed), bytes = 0;
   // TensorIterator casts each operand of another type into a temporary; an
   // in-place form also computes into one.
-  bool scalar = false, differs = false;
-  for (const ConcreteTensor &operand :
-       ArrayRef(operands).drop_front(kind.conditions)) {
-    if (operand.elementType != computed)
-      bytes += operand.numElements() * size;
-    scalar |= operand.dims.empty();
-    differs |= operand.elementType != operands[kind.conditions].elementType;
-  }
+  for (const auto *list : {&operands, &weights})
+    for (const ConcreteTensor &operand : *list)
+      if (operand.elementType != computed)
+        bytes += operand.numElements() * size;
   if (isInPlace(op) && operands.front().elementType != computed)
     bytes += operands.front().numElements() * size;
   // A complex result is computed before its part is taken (measured).
@@ -172,11 +185,5 @@ void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
   if (isInPlace(op) && operands.front().dims.empty() &&
       operands.front().elementType.isInteger(1))
     rule.setBound("a 0-dim bool that is written in place");
-  if (scalar && differs) {
-    // A constant of the program is copied once more than a tensor is.
-    bytes += 8;
-    rule.setBound("a 0-dim operand of another element type; the figure is an "
-                  "upper bound");
-  }
   rule.setTransient(bytes);
 }

@@ -45,6 +45,9 @@ struct Elementwise {
   /// The operator calls another one with its operands exchanged, so that the
   /// last decides the layout.
   bool reversed = false;
+  /// LibTorch's executor calls the overload for numbers if the second operand
+  /// is a 0-dim constant of the program (measured; not the in-place form).
+  bool takesConstants = false;
 };
 
 /// bool, integer, floating point, complex: 0 to 3.
@@ -57,6 +60,9 @@ mlir::Type getCommonType(llvm::ArrayRef<TensorInfo> operands,
                          llvm::ArrayRef<mlir::Type> numbers);
 /// The type in which operands of the type `common` are computed.
 mlir::Type getComputedType(Elementwise::Result result, mlir::Type common);
+
+/// Whether the operand `index` of `op` is a number to LibTorch's executor.
+bool isNumber(mlir::Operation *op, const Elementwise &kind, unsigned index);
 
 /// The tensors of an operation: all operands but computed arguments.
 mlir::OperandRange getTensors(mlir::Operation *op);

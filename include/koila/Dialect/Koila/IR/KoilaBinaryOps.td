@@ -47,11 +47,11 @@ class Koila_PlainPairOp<string name, string overload = "", string refused = "",
 
 /// A tensor or a number as `other`. `twin` is the name of the in-place form.
 multiclass Koila_TensorAndNumber<string name, string twin, string refused = "",
-                                 string result = "Common"> {
+                                 string result = "Common", string more = ""> {
   def TensorOp : Koila_BinaryOp<name # "_Tensor",
     "aten::" # name # ".Tensor(Tensor self, Tensor other) -> Tensor",
     "aten::" # twin # ".Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)",
-    (ins), refused, result>;
+    (ins), refused, result, more>;
   def ScalarOp : Koila_BinaryNumberOp<name # "_Scalar",
     "aten::" # name # ".Scalar(Tensor self, Scalar other) -> Tensor",
     "aten::" # twin # ".Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)",
@@ -67,7 +67,7 @@ multiclass Koila_Scaled<string name, string more> {
   def TensorOp : Koila_BinaryOp<name # "_Tensor",
     "aten::" # name # ".Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor",
     "aten::" # name # "_.Tensor(Tensor(a!) self, Tensor other, *, Scalar alpha=1) -> Tensor(a!)",
-    alphaArg, "", "Common", more>;
+    alphaArg, "", "Common", more # ", .takesConstants = true">;
   def ScalarOp : Koila_BinaryNumberOp<name # "_Scalar",
     "aten::" # name # ".Scalar(Tensor self, Scalar other, Scalar alpha=1) -> Tensor",
     "aten::" # name # "_.Scalar(Tensor(a!) self, Scalar other, Scalar alpha=1) -> Tensor(a!)",
@@ -90,8 +90,10 @@ def Koila_RsubScalarOp : Koila_BinaryNumberOp<"rsub_Scalar",
 // Products and quotients
 //===----------------------------------------------------------------------===//
 
-defm Koila_Mul : Koila_TensorAndNumber<"mul", "mul_">;
-defm Koila_Div : Koila_TensorAndNumber<"div", "div_", "", "Float">;
+defm Koila_Mul : Koila_TensorAndNumber<"mul", "mul_", "", "Common",
+                                       ", .takesConstants = true">;
+defm Koila_Div : Koila_TensorAndNumber<"div", "div_", "", "Float",
+                                       ", .takesConstants = true">;
 defm Koila_TrueDivide
     : Koila_TensorAndNumber<"true_divide", "true_divide_", "", "Float">;
 defm Koila_Remainder : Koila_TensorAndNumber<"remainder", "remainder_", "bc">;

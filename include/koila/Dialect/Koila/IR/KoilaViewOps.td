@@ -519,9 +519,11 @@ def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
     A number as a 0-dim tensor, as tracing makes them of sizes. int64, float64
     or bool, as the number is. What is known of an integer stays known. The number
     is the last operand; before it stand the tensors out of which the program
-    computed it, which live until the result is there.
+    computed it, which live until the result is there. `wraps`: so does a
+    literal that LibTorch's executor makes a 0-dim tensor of for the call.
   }];
-  let arguments = (ins Koila_ScalarAttr:$a, Variadic<AnyType>:$dynamic);
+  let arguments = (ins Koila_ScalarAttr:$a, UnitAttr:$wraps,
+                       Variadic<AnyType>:$dynamic);
   let extraClassDeclaration = baseDeclaration # [{
     /// The number if it is a computed integer, else null.
     ::mlir::Value getComputedInteger();
@@ -535,10 +537,8 @@ def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
     (void)rule.argumentFact("a");
     rule.mix("the number of samples is computed with; a tile has another one");
   }];
-  // With one tensor the other operand is a literal, which LibTorch's executor
-  // makes a 0-dim tensor of for the call (measured).
   let workspaceRule = [{
-    if (getDynamic().size() == 2)
+    if (getWraps())
       rule.setTransient(sizeof(int64_t));
   }];
 }
