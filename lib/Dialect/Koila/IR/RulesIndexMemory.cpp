@@ -129,7 +129,7 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
         describeIndexPut(rule, put.getIndices(), put.getValues(),
                          put.getAccumulate());
       })
-      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp,
+      .Case<TakeOp, IndexAddOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp,
             OneHotOp, DiagOp, NonzeroOp, ArgwhereOp>([](auto) {})
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

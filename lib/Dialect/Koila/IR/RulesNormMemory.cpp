@@ -188,9 +188,28 @@ static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
                     2 * samples * groups * statistic);
 }
 
+/// Source: _weight_norm in native/WeightNorm.cpp. Along the first or last dim one
+/// kernel leaves the norms; else the norms and their quotient are tensors.
+static void describeWeightNorm(WorkspaceRule &rule, WeightNormOp op) {
+  auto v = rule.tensor(op.getV()), g = rule.tensor(op.getG());
+  if (!v || !g || v->dims.empty())
+    return rule.setInexact("a shape of the operator is unknown");
+  if (!v->elementType.isF32() && !v->elementType.isF64())
+    return rule.setInexact("_weight_norm of this element type");
+  int64_t rank = v->dims.size(), dim = op.getDim();
+  int64_t copies = getCopyBytes(*v) + getCopyBytes(*g);
+  if (dim == 0 || dim == rank - 1)
+    return rule.setTransient(copies + g->numBytes());
+  int64_t norms = dim == -1 ? 1 : v->dims[dim < 0 ? dim + rank : dim];
+  if (norms != g->numElements())
+    return rule.setInexact("_weight_norm of norms of another shape");
+  rule.setTransient(copies + 2 * g->numBytes());
+}
+
 void rules::describeNormWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<RmsNormOp>([&](auto op) { describeRmsNorm(rule, op); })
+      .Case<WeightNormOp>([&](auto op) { describeWeightNorm(rule, op); })
       .Case<GroupNormOp>([&](auto op) { describeGroupNorm(rule, op); })
       .Case<InstanceNormOp>([&](auto op) { describeInstanceNorm(rule, op); })
       .Case<NativeLayerNormOp>([&](auto op) {

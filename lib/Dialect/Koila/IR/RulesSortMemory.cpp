@@ -36,6 +36,38 @@ static void describeOrder(WorkspaceRule &rule, int64_t dim, bool dropsValues) {
     rule.setBound("threads that sort may not do so at once");
 }
 
+/// Each difference is a tensor of its own; the one before it goes when the next
+/// is there. Source: diff_helper in native/ReduceOps.cpp.
+static void describeDiff(WorkspaceRule &rule, DiffOp op) {
+  auto self = rule.tensor(op.getSelf());
+  auto result = rule.tensor(op.getResult());
+  if (!self || !result || self->dims.empty())
+    return rule.setInexact("a shape of the operator is unknown");
+  int64_t rank = self->dims.size(), dim = op.getDim(), times = op.getN();
+  if (times <= 0)
+    return;
+  dim += dim < 0 ? rank : 0;
+  int64_t length = self->dims[dim];
+  bool joins = false;
+  for (Value more : {op.getPrepend(), op.getAppend()}) {
+    if (!more)
+      continue;
+    auto tensor = rule.tensor(more);
+    if (!tensor || tensor->dims.size() != self->dims.size())
+      return rule.setInexact("a shape of the operator is unknown");
+    length += tensor->dims[dim];
+    joins = true;
+  }
+  int64_t row = getElementBytes(result->elementType);
+  for (int64_t other = 0; other < rank; ++other)
+    row *= other == dim ? 1 : result->dims[other];
+  // Nothing is left after `length` steps. The second one holds the most: what
+  // the first made, and its own.
+  times = std::min(times, length);
+  int64_t most = std::max<int64_t>(times > 1 ? 2 * length - 3 : length - 1, 0);
+  rule.setTransient(row * ((joins ? length : 0) + most - (length - times)));
+}
+
 void rules::describeSortWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   llvm::TypeSwitch<Operation *>(op)
@@ -43,6 +75,7 @@ void rules::describeSortWorkspace(WorkspaceRule &rule) {
           [&](auto sort) { describeOrder(rule, sort.getDim(), false); })
       .Case<ArgsortOp, ArgsortStableOp>(
           [&](auto sort) { describeOrder(rule, sort.getDim(), true); })
+      .Case<DiffOp>([&](auto diff) { describeDiff(rule, diff); })
       .Case<TopkOp, CummaxOp, CumminOp, LogcumsumexpOp>([](auto) {})
       .Case<CumsumOp, CumprodOp>([&](auto) {
         auto input = rule.tensor(op->getOperand(0));
