@@ -129,7 +129,16 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
         describeIndexPut(rule, put.getIndices(), put.getValues(),
                          put.getAccumulate());
       })
-      .Case<TakeOp, IndexAddOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp,
+      .Case<IndexAddOp>([&](auto add) {
+        auto self = rule.tensor(add.getSelf());
+        auto index = rule.tensor(add.getIndex());
+        if (!self || !index)
+          return rule.setInexact("a shape of the operator is unknown");
+        if (isHalf(self->elementType))
+          return rule.setInexact("index_add of a half type");
+        rule.setTransient(getCopyBytes(*index));
+      })
+      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp,
             OneHotOp, DiagOp, NonzeroOp, ArgwhereOp>([](auto) {})
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

@@ -188,18 +188,21 @@ static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
                     2 * samples * groups * statistic);
 }
 
-/// Source: _weight_norm in native/WeightNorm.cpp. Along the first or last dim one
-/// kernel leaves the norms; else the norms and their quotient are tensors.
+/// Source: _weight_norm in native/WeightNorm.cpp. Along the first dim one kernel
+/// leaves the norms; else the norms and their quotient are tensors.
 static void describeWeightNorm(WorkspaceRule &rule, WeightNormOp op) {
   auto v = rule.tensor(op.getV()), g = rule.tensor(op.getG());
   if (!v || !g || v->dims.empty())
     return rule.setInexact("a shape of the operator is unknown");
-  if (!v->elementType.isF32() && !v->elementType.isF64())
-    return rule.setInexact("_weight_norm of this element type");
+  if (v->elementType != g->elementType ||
+      (!v->elementType.isF32() && !v->elementType.isF64()))
+    return rule.setInexact("_weight_norm of these element types");
   int64_t rank = v->dims.size(), dim = op.getDim();
   int64_t copies = getCopyBytes(*v) + getCopyBytes(*g);
-  if (dim == 0 || dim == rank - 1)
+  if (dim == 0)
     return rule.setTransient(copies + g->numBytes());
+  if (dim == rank - 1 && rule.getTarget().threads > 1)
+    return rule.setInexact("norms along the last dim on several threads");
   int64_t norms = dim == -1 ? 1 : v->dims[dim < 0 ? dim + rank : dim];
   if (norms != g->numElements())
     return rule.setInexact("_weight_norm of norms of another shape");
