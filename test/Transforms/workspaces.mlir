@@ -279,3 +279,77 @@ func.func @strided() -> tensor<4xf32> {
   %0 = koila.empty_strided {size = array<i64: 4>, stride = array<i64: 5>} : () -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// -----
+
+// 16 bytes; the first difference, 32 bytes, until the second is there.
+// CHECK-LABEL: memory of 'diff'
+// CHECK: peak {{ *}}48 bytes
+// CHECK-NOT: not exact
+func.func @diff(%x: tensor<3x4xf32>) -> tensor<1x4xf32> {
+  %0 = koila.diff %x {dim = 0, n = 2, operandSegmentSizes = array<i32: 1, 0, 0>} : (tensor<3x4xf32>) -> tensor<1x4xf32>
+  return %0 : tensor<1x4xf32>
+}
+
+// -----
+
+// 280 bytes; what is joined, 14x6x1 of 4 bytes.
+// CHECK-LABEL: memory of 'diff_joined'
+// CHECK: peak {{ *}}616 bytes
+// CHECK-NOT: not exact
+func.func @diff_joined(%x: tensor<14x4x1xf32>, %y: tensor<14x2x1xi1>) -> tensor<14x5x1xf32> {
+  %0 = koila.diff %x, %y {dim = 1, n = 1, operandSegmentSizes = array<i32: 1, 0, 1>} : (tensor<14x4x1xf32>, tensor<14x2x1xi1>) -> tensor<14x5x1xf32>
+  return %0 : tensor<14x5x1xf32>
+}
+
+// -----
+
+// 240 bytes; five norms of 8 bytes, and as many quotients.
+// CHECK-LABEL: memory of 'weight_norm'
+// CHECK: peak {{ *}}320 bytes
+// CHECK-NOT: not exact
+func.func @weight_norm(%v: tensor<2x5x3x1xf64>, %g: tensor<1x5x1x1xf64>) -> tensor<2x5x3x1xf64> {
+  %0 = koila._weight_norm %v, %g {dim = 1} : (tensor<2x5x3x1xf64>, tensor<1x5x1x1xf64>) -> tensor<2x5x3x1xf64>
+  return %0 : tensor<2x5x3x1xf64>
+}
+
+// -----
+
+// 64 bytes; nothing, whatever the order of the indices.
+// CHECK-LABEL: memory of 'index_add'
+// CHECK: peak {{ *}}64 bytes
+// CHECK-NOT: not exact
+func.func @index_add(%x: tensor<4x4xf32>, %i: tensor<2xi64>, %y: tensor<2x4xf32>) -> tensor<4x4xf32> {
+  %0 = koila.index_add %x, %i, %y {dim = 0, alpha = 1 : i64} : (tensor<4x4xf32>, tensor<2xi64>, tensor<2x4xf32>) -> tensor<4x4xf32>
+  return %0 : tensor<4x4xf32>
+}
+
+// -----
+
+// A constant of the program is a number to the executor: 128 bytes, 8 of the
+// number, 4 of its cast. As an operand of max it is a tensor, and cast.
+module {
+  koila.param @two : tensor<f64> keys [] strides []
+  // CHECK-LABEL: memory of 'constant'
+  // CHECK: peak {{ *}}140 bytes
+  // CHECK-NOT: not exact
+  func.func @constant(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+    %0 = koila.param.get @two {wrapped} : tensor<f64>
+    %1 = koila.mul_Tensor %x, %0 : (tensor<8x4xf32>, tensor<f64>) -> tensor<8x4xf32>
+    return %1 : tensor<8x4xf32>
+  }
+}
+
+// -----
+
+module {
+  koila.param @two : tensor<f64> keys [] strides []
+  // CHECK-LABEL: memory of 'tensor'
+  // CHECK: peak {{ *}}132 bytes
+  // CHECK-NOT: not exact
+  func.func @tensor(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
+    %0 = koila.param.get @two {wrapped} : tensor<f64>
+    %1 = koila.maximum %x, %0 : (tensor<8x4xf32>, tensor<f64>) -> tensor<8x4xf32>
+    return %1 : tensor<8x4xf32>
+  }
+}

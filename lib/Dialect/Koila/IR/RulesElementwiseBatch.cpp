@@ -107,6 +107,15 @@ static SmallVector<Type> getNumberTypes(Operation *op,
   return types;
 }
 
+/// What LibTorch makes a number of that a 0-dim tensor of `type` holds.
+static Type getNumberType(Type type) {
+  if (isa<FloatType>(type))
+    return Float64Type::get(type.getContext());
+  if (isa<IntegerType>(type) && !type.isInteger(1))
+    return IntegerType::get(type.getContext(), 64);
+  return type;
+}
+
 /// Whether the number `self` is 1, or may be.
 static bool mayBeOne(Operation *op) {
   Attribute self = op->getAttr("self");
@@ -134,13 +143,7 @@ void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
     if (index < kind.conditions)
       continue;
     if (isNumber(op, kind, index)) {
-      // int64, float64 or bool, as LibTorch makes numbers of tensors.
-      Type type = operand->elementType;
-      Builder builder(context);
-      numbers.push_back(isa<FloatType>(type)   ? Type(builder.getF64Type())
-                        : type.isInteger(1)    ? type
-                        : isa<IntegerType>(type) ? Type(builder.getI64Type())
-                                                 : type);
+      numbers.push_back(getNumberType(operand->elementType));
       continue;
     }
     if (index >= tensors.size() - kind.weights) {
