@@ -73,7 +73,7 @@ static std::string drawSparkline(const std::vector<TimelineEntry> &timeline) {
   std::vector<int64_t> heights(columns, 0);
   int64_t top = 1;
   for (size_t index = 0; index < timeline.size(); ++index) {
-    int64_t bytes = timeline[index].liveBytes + timeline[index].transientBytes;
+    int64_t bytes = timeline[index].getTotalBytes();
     int64_t &height = heights[index * columns / timeline.size()];
     height = std::max(height, bytes);
     top = std::max(top, bytes);

@@ -25,6 +25,10 @@ int64_t koila::saturate(__int128 value) {
   return static_cast<int64_t>(std::clamp<__int128>(value, kLeast, kMost));
 }
 
+int64_t TimelineEntry::getTotalBytes() const {
+  return saturate(__int128(liveBytes) + transientBytes);
+}
+
 std::string koila::getOperatorName(Operation &op) {
   if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
     return opaque.getCallee().str();
@@ -226,7 +230,7 @@ void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,
   auto found = run.timeline.try_emplace(&op).first;
   TimelineEntry &entry = found->second;
   int64_t total = saturate(run.liveBytes + transient);
-  if (entry.op.empty() || total > entry.liveBytes + entry.transientBytes) {
+  if (entry.op.empty() || total > entry.getTotalBytes()) {
     entry.op = getOperatorName(op);
     entry.place = getSourcePlace(op.getLoc());
     entry.liveBytes = saturate(run.liveBytes);

@@ -85,6 +85,9 @@ struct TimelineEntry {
   int64_t liveBytes = 0;
   /// Bytes it holds inside at its worst moment, beyond the results.
   int64_t transientBytes = 0;
+
+  /// Both; no more than fits.
+  int64_t getTotalBytes() const;
 };
 
 /// Why a figure may differ from the measured one.

@@ -1156,3 +1156,12 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch 
     }
     return %r#0 : tensor<*x!koila.any> }
 }
+
+// -----
+
+// a tensor of the largest size, and as much inside the operator
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch = true>]} {
+  func.func @forward(%x: tensor<2x3x9223372036854775807x8xf32> {koila.name="x"}) -> tensor<*x!koila.any> {
+    %0 = koila.max_pool2d %x {kernel_size = array<i64: 1>, stride = array<i64>, padding = array<i64: 0>, dilation = array<i64: 64>, ceil_mode = true} : (tensor<2x3x9223372036854775807x8xf32>) -> tensor<*x!koila.any>
+    return %0 : tensor<*x!koila.any> }
+}
