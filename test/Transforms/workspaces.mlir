@@ -353,3 +353,35 @@ module {
     return %1 : tensor<8x4xf32>
   }
 }
+
+// -----
+
+// 8192 bytes, and as much for the input in rows: a weight that can be trained is
+// multiplied at once, also where that copies.
+module {
+  koila.param @w : tensor<16x16xf32> keys ["w"] strides [16, 1] requires_grad
+  // CHECK-LABEL: memory of 'trained'
+  // CHECK: peak {{ *}}16.00 KiB
+  // CHECK-NOT: not exact
+  func.func @trained(%x: tensor<2x16x64xf32>) -> tensor<2x64x16xf32> {
+    %0 = koila.param.get @w : tensor<16x16xf32>
+    %1 = koila.transpose_int %x {dim0 = 1, dim1 = 2} : (tensor<2x16x64xf32>) -> tensor<2x64x16xf32>
+    %2 = koila.linear %1, %0 : (tensor<2x64x16xf32>, tensor<16x16xf32>) -> tensor<2x64x16xf32>
+    return %2 : tensor<2x64x16xf32>
+  }
+}
+
+// -----
+
+module {
+  koila.param @w : tensor<16x16xf32> keys ["w"] strides [16, 1]
+  // CHECK-LABEL: memory of 'frozen'
+  // CHECK: peak {{ *}}8.00 KiB
+  // CHECK-NOT: not exact
+  func.func @frozen(%x: tensor<2x16x64xf32>) -> tensor<2x64x16xf32> {
+    %0 = koila.param.get @w : tensor<16x16xf32>
+    %1 = koila.transpose_int %x {dim0 = 1, dim1 = 2} : (tensor<2x16x64xf32>) -> tensor<2x64x16xf32>
+    %2 = koila.linear %1, %0 : (tensor<2x64x16xf32>, tensor<16x16xf32>) -> tensor<2x64x16xf32>
+    return %2 : tensor<2x64x16xf32>
+  }
+}

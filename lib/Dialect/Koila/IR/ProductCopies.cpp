@@ -5,6 +5,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "ProductCopies.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
 
@@ -26,7 +29,7 @@ std::optional<Factor> blas::getFactor(const WorkspaceRule &rule,
   auto strides = tensor ? tensor->getStrides() : std::nullopt;
   if (!strides)
     return std::nullopt;
-  return Factor{tensor->dims, *strides, tensor->elementType};
+  return Factor{tensor->dims, *strides, tensor->elementType, value};
 }
 
 Factor blas::transpose(Factor factor) {
@@ -159,6 +162,47 @@ static Factor fold(const Factor &factor) {
           factor.type};
 }
 
+/// As `fold`, by reshape: where that is no view, the bytes of a copy are added.
+static Factor foldAnyhow(const Factor &factor, int64_t &bytes) {
+  auto extents = ArrayRef(factor.dims).drop_back();
+  auto strides = ArrayRef(factor.strides).drop_back();
+  int64_t rows = 1, columns = factor.dims.back();
+  for (int64_t extent : extents)
+    rows *= extent;
+  if (factor.numBytes() == 0 || isOneDim(extents, strides))
+    return {{rows, columns},
+            {getLastStride(extents, strides), factor.strides.back()},
+            factor.type};
+  bytes += factor.numBytes();
+  return {{rows, columns}, {columns, 1}, factor.type};
+}
+
+/// Whether it is a weight that can be trained, or a view of one: such products
+/// are folded also where that copies, for the sake of a backward pass.
+/// Source: should_fold.
+static bool requiresGrad(const Factor &factor) {
+  Value value = factor.source;
+  auto unknown = [](Value) { return ValueInfo(); };
+  while (Operation *op = value ? value.getDefiningOp() : nullptr) {
+    if (auto read = dyn_cast<ParamGetOp>(op)) {
+      auto param = SymbolTable::lookupNearestSymbolFrom<ParamOp>(
+          op, read.getParamAttr());
+      return param && param.getRequiresGrad();
+    }
+    auto rule = dyn_cast<MemoryRuleInterface>(op);
+    if (!rule || isa<DetachOp>(op))
+      return false;
+    StorageRule storage(op, unknown);
+    rule.describeStorage(storage);
+    const StorageFact &fact =
+        storage.getResults()[cast<OpResult>(value).getResultNumber()];
+    if (fact.kind != StorageFact::Kind::Alias)
+      return false;
+    value = fact.operand;
+  }
+  return false;
+}
+
 /// A product in which a factor has three dims or more, and is not folded.
 static int64_t getBatchedBytes(Factor lhs, Factor rhs) {
   auto addRows = [](Factor &factor, bool front) {
@@ -208,7 +252,20 @@ int64_t blas::getMatmulBytes(const Factor &lhs, const Factor &rhs) {
     return multiplyFolded(lhs, rhs);
   if (right >= 3 && left == 1 && isFolded(transpose(rhs)))
     return multiplyFolded(transpose(rhs), lhs);
-  return getBatchedBytes(lhs, rhs);
+  bool leftIsLarge = left >= 3 && right <= 2;
+  bool rightIsLarge = right >= 3 && left <= 2;
+  const Factor &small = leftIsLarge ? rhs : lhs;
+  if ((!leftIsLarge && !rightIsLarge) || !requiresGrad(small))
+    return getBatchedBytes(lhs, rhs);
+  int64_t bytes = 0;
+  Factor matrix = foldAnyhow(leftIsLarge ? lhs : transpose(rhs), bytes);
+  if (small.getRank() == 1)
+    return bytes + getMvBytes(matrix);
+  Factor other = leftIsLarge ? small : transpose(small);
+  // The transposed result is copied into rows.
+  if (rightIsLarge)
+    bytes += Factor{{matrix.dims[0], other.dims[1]}, {}, lhs.type}.numBytes();
+  return bytes + getMmBytes(matrix, other);
 }
 
 /// bfloat16 goes to oneDNN, whose buffers are not known.

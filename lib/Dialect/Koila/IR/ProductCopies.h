@@ -16,6 +16,8 @@ namespace koila::blas {
 struct Factor {
   llvm::SmallVector<int64_t> dims, strides;
   mlir::Type type;
+  /// The tensor that it is, or is a transposition of.
+  mlir::Value source = {};
 
   int64_t getRank() const { return dims.size(); }
   int64_t numBytes() const;
