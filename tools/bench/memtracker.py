@@ -97,7 +97,8 @@ def run_koila(options, file, specs, folder):
         r"^\s+([0-9.]+) \(.*?\)\s+\S*(?:InferShapes|PeakMemory)\S*$",
         done.stderr, re.M)))
     with subprocess.Popen([tools / "koila-bench", text], text=True,
-                          stdout=subprocess.PIPE) as bench:
+                          stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL) as bench:
         later = []
         for line in bench.stdout:
             if found := re.match(r"\s+(?:infer shapes|peak memory, analysis)"
