@@ -82,10 +82,13 @@ bool FunctionImporter::importInteger(Node *node) {
       if (auto it = values.find(input);
           it != values.end() && getHeldInteger(it->second))
         operands.push_back(it->second);
-    // Of these the executor calls the overload for numbers (measured).
-    bool wraps = operands.size() == 1 && count >= 2 &&
-                 getLiteral(node->input(1)) &&
-                 (kind == aten::add || kind == aten::sub || kind == aten::mul);
+    // A number becomes a tensor first, and so does a 0-dim constant of these,
+    // of which the executor calls the overload for numbers (measured).
+    std::optional<c10::IValue> literal;
+    if (operands.size() == 1 && count >= 2)
+      literal = getLiteral(node->input(1));
+    bool wraps = literal && (literal->isInt() || kind == aten::add ||
+                             kind == aten::sub || kind == aten::mul);
     operands.push_back(number);
     values[node->output()] = NumToTensorOp::create(
         builder, location, RankedTensorType::get({}, builder.getI64Type()),
@@ -98,6 +101,11 @@ bool FunctionImporter::importInteger(Node *node) {
       kind == aten::ScalarImplicit || kind == aten::IntImplicit)
     return isModelled(0) && finish(getInteger(node->input(0)));
 
+  if (count == 1 && kind == aten::neg && isModelled(0)) {
+    Value zero = arith::ConstantIntOp::create(builder, location, 0, 64);
+    return finish(arith::SubIOp::create(builder, location, zero,
+                                        getInteger(node->input(0))));
+  }
   if (count < 2 || !isInteger(0) || !isInteger(1) ||
       (!isModelled(0) && !isModelled(1)))
     return false;
@@ -149,12 +157,15 @@ bool FunctionImporter::importInteger(Node *node) {
     return finish(quotient);
   }
   bool compares = scalars && (kind == prim::max || kind == prim::min);
-  bool adds = plain && (kind == aten::add || kind == aten::sub);
+  bool adds = plain && (kind == aten::add || kind == aten::sub ||
+                        kind == aten::rsub);
   if (!adds && !(count == 2 && (compares || kind == aten::mul)))
     return false;
   Value lhs = getInteger(node->input(0)), rhs = getInteger(node->input(1));
   if (kind == aten::add)
     return finish(arith::AddIOp::create(builder, location, lhs, rhs));
+  if (kind == aten::rsub)
+    return finish(arith::SubIOp::create(builder, location, rhs, lhs));
   if (kind == aten::sub)
     return finish(arith::SubIOp::create(builder, location, lhs, rhs));
   if (kind == prim::max)
