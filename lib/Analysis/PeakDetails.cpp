@@ -55,9 +55,13 @@ LiveTensor PeakMemoryAnalysis::Impl::describe(const Storage &entry,
   LiveTensor tensor;
   tensor.name = getTensorName(value.getOwner());
   tensor.bytes = bytes;
-  if (auto concrete = getConcrete(value, run))
+  auto made = kept.find(value.getOwner());
+  bool isKept = made != kept.end() && made->second.get() == &entry;
+  if (auto concrete = isKept ? std::nullopt : getConcrete(value, run))
     tensor.type = toString(*concrete);
-  tensor.kind = returned.contains(&entry) ? "output" : "activation";
+  tensor.kind = isKept                    ? "saved"
+                : returned.contains(&entry) ? "output"
+                                            : "activation";
   tensor.place = getSourcePlace(value.getLoc());
   return tensor;
 }

@@ -35,6 +35,8 @@ PeakMemoryAnalysis::Impl::Impl(Operation *function,
   collectUnmodelled();
   for (const std::unique_ptr<Storage> &entry : storage.getStorages())
     addLifetime(*entry);
+  if (records())
+    collectGradients();
   module = function->getParentOfType<ModuleOp>();
   if (module)
     batchSymbol = getBatchSymbol(module).str();
@@ -230,6 +232,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   Impl &at = select(symbols);
   if (auto function = dyn_cast<FunctionOpInterface>(at.function))
     report.function = function.getName().str();
+  report.mode = impl->options.mode;
   report.threads = at.target.threads;
   report.isa = at.target.isa;
   Impl::Run run = at.start(symbols);

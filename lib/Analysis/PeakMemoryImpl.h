@@ -58,6 +58,21 @@ struct PeakMemoryAnalysis::Impl {
       mlir::Operation *freedBy;
     };
     llvm::MapVector<const Storage *, Span> spans;
+
+    /// What autograd recorded of an operation: lives as long as a tensor or a
+    /// later record holds it.
+    struct Record {
+      llvm::SmallVector<const Storage *, 3> saved;
+      /// What the operation made for its gradient; null if nothing.
+      const Storage *kept = nullptr;
+      llvm::SmallVector<size_t, 2> operands;
+      unsigned holders = 0;
+    };
+    std::vector<Record> records;
+    llvm::DenseMap<mlir::Value, size_t> recordOf;
+    /// How many records keep a storage; and those that only records keep.
+    llvm::DenseMap<const Storage *, unsigned> savedBy;
+    llvm::SmallPtrSet<const Storage *, 8> onlySaved;
   };
 
   /// `fixed`: see DimAnalysis.
@@ -72,6 +87,22 @@ struct PeakMemoryAnalysis::Impl {
   /// What keeps tensors alive in a way that lifetimes do not show.
   void collectUnmodelled();
   void addLifetime(const Storage &entry);
+
+  // Autograd (GradientRecords.cpp).
+  bool records() const {
+    return options.mode == PeakMemoryMode::ForwardWithGrad;
+  }
+  /// Finds the values to which a gradient flows, and where their lives end.
+  void collectGradients();
+  /// Marks results of `op`; true if that was news.
+  bool markWanting(mlir::Operation &op);
+  bool isDetached(mlir::Operation &op) const;
+  /// Notes what `op`, which is recorded, saves and keeps; `kept` in bytes.
+  void addRecord(mlir::Operation &op, llvm::ArrayRef<mlir::Value> saved,
+                 int64_t kept, Run &run) const;
+  /// The last use of `value` was in `op`.
+  void dropHandle(mlir::Value value, mlir::Operation &op, Run &run) const;
+  void freeStorage(const Storage *entry, mlir::Operation &op, Run &run) const;
 
   // A run over byte counts.
   std::optional<int64_t> evaluate(DimExpr expr, Run &run) const;
@@ -123,6 +154,12 @@ struct PeakMemoryAnalysis::Impl {
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<const Storage *, 2>>
       deaths;
   llvm::SmallPtrSet<const Storage *, 4> returned;
+  /// Values to which a gradient flows; empty unless the mode records.
+  llvm::DenseSet<mlir::Value> wanting;
+  /// Of these, the ones whose last use is in an operation.
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> handles;
+  /// Stands for what an operation makes for its gradient.
+  llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
   llvm::SmallVector<const Storage *> handedOnStorages;
   llvm::StringMap<int64_t> given;
   mutable llvm::DenseMap<mlir::Operation *, llvm::StringSet<>> bodySymbols;

@@ -132,7 +132,8 @@ static void printCurve(const PeakReport &report, llvm::raw_ostream &os) {
 }
 
 void PeakReport::print(llvm::raw_ostream &os) const {
-  os << "koila: memory of '" << function << "', inference, cpu, " << threads
+  os << "koila: memory of '" << function << "', " << getModeName(mode)
+     << ", cpu, " << threads
      << (threads == 1 ? " thread" : " threads") << ", " << isa << "\n";
   if (!batchSymbol.empty()) {
     os << "  batch         " << batchSymbol;

@@ -101,7 +101,7 @@ Value PeakReport::toJSON() const {
   return Object{
       {"schema", 1},
       {"function", function},
-      {"mode", "inference"},
+      {"mode", getModeName(mode)},
       {"allocator", "exact"},
       {"device", "cpu"},
       {"threads", threads},

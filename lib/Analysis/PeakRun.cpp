@@ -112,14 +112,26 @@ void PeakMemoryAnalysis::Impl::runBlock(Block &block, Run &run) const {
     auto dying = deaths.find(&op);
     if (dying != deaths.end())
       for (const Storage *entry : dying->second) {
-        auto found = run.live.find(entry);
-        if (found == run.live.end())
-          continue;
-        run.liveBytes -= found->second;
-        run.live.erase(found);
-        endSpan(entry, op, run);
+        if (run.savedBy.lookup(entry) > 0)
+          run.onlySaved.insert(entry);
+        else
+          freeStorage(entry, op, run);
       }
+    auto dropped = handles.find(&op);
+    if (dropped != handles.end())
+      for (Value value : dropped->second)
+        dropHandle(value, op, run);
   }
+}
+
+void PeakMemoryAnalysis::Impl::freeStorage(const Storage *entry, Operation &op,
+                                           Run &run) const {
+  auto found = run.live.find(entry);
+  if (found == run.live.end())
+    return;
+  run.liveBytes -= found->second;
+  run.live.erase(found);
+  endSpan(entry, op, run);
 }
 
 void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
@@ -194,12 +206,23 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   if (auto found = unmodelled.find(&op); found != unmodelled.end())
     markInexact(op, found->second, run);
   checkStorage(op, run);
-  int64_t transient = 0;
+  int64_t transient = 0, keptBytes = 0;
+  SmallVector<Value> saved;
+  bool isRecorded = kept.contains(&op);
   if (auto rule = dyn_cast<MemoryRuleInterface>(op)) {
     auto lookup = [&](Value value) { return getConcrete(value, run); };
-    WorkspaceRule workspace(&op, target, lookup);
+    auto wants = [&](Value value) { return wanting.contains(value); };
+    SavedRule workspace(&op, target, lookup,
+                        records() ? WorkspaceRule::Wants(wants)
+                                  : WorkspaceRule::Wants());
     rule.describeWorkspace(workspace);
-    transient = workspace.getTransient();
+    // Containers hold what others made.
+    if (isRecorded && llvm::any_of(op.getResultTypes(),
+                                   llvm::IsaPred<TensorType>))
+      rule.describeSaved(workspace);
+    saved.assign(workspace.getSaved().begin(), workspace.getSaved().end());
+    keptBytes = workspace.getKept();
+    transient = std::max(workspace.getTransient(), keptBytes);
     if (!workspace.isExact() && run.missing.empty())
       markInexact(op, workspace.getReason(), run, workspace.isBounded());
   } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
@@ -223,6 +246,8 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
                deaths.find(&op) != deaths.end();
   if (run.detailed && !run.stopAt && moves)
     record(op, transient, run);
+  if (isRecorded)
+    addRecord(op, saved, keptBytes, run);
 }
 
 void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,

@@ -2,7 +2,8 @@
 
 Usage: accuracy.py [--koila-opt PATH] [--counter LIBRARY] [--programs FOLDER]
            [--only NAME...] [--batches 1,2,7,16] [--threads 1,2] [--jobs N]
-           [--curve] [--default-executor] [--json FILE] [--write FILE]
+           [--grad] [--curve] [--default-executor] [--json FILE]
+       accuracy.py --write FILE JSON...
 
 Each program runs in eval mode under no_grad, TorchScript's executor without
 profiling: once to warm up, then three times under a counter of PyTorch's
@@ -15,11 +16,12 @@ WRONG      koila says exact, and the figures differ
 inexact    koila says that it does not know, with the place and the reason
 refused    no figure, with a reason
 
+--grad runs with gradients recorded, and predicts mode=forward-with-grad.
 --default-executor leaves PyTorch as it starts, and measures the first three
 calls of each file in a process of its own: profiling and what LibTorch makes of
 it, which koila does not model. --curve takes the figures from the polynomials over the batch of one report.
---write makes docs/Accuracy.md; a fifth of the programs is held out, as in the
-corpus, and counted apart.
+--json keeps a run, and --write makes docs/Accuracy.md of several. A fifth of the
+programs is held out, as in the corpus, and counted apart.
 """
 
 import argparse
@@ -58,8 +60,9 @@ def run_koila(tool, *arguments):
 class Predictor:
     """koila's figures for one file, which is imported once."""
 
-    def __init__(self, tool, file, specs, folder):
+    def __init__(self, tool, file, specs, folder, grad):
         self.tool = tool
+        self.mode = "forward-with-grad" if grad else "inference"
         self.text = pathlib.Path(folder) / (file.stem + ".mlirbc")
         good, self.problem = run_koila(
             tool, file, *(f"--input={spec}" for spec in specs),
@@ -71,7 +74,7 @@ class Predictor:
         """The report, or a sentence."""
         if self.problem:
             return self.problem
-        return self.report(f"threads={threads} batches=0",
+        return self.report(f"threads={threads} batches=0 mode={self.mode}",
                            "--batch", f"B={batch}")
 
     def report(self, options, *more):
@@ -86,8 +89,8 @@ class Predictor:
 class CurvePredictor(Predictor):
     """As Predictor, by the polynomials of one report for all batches."""
 
-    def __init__(self, tool, file, specs, folder, last):
-        super().__init__(tool, file, specs, folder)
+    def __init__(self, tool, file, specs, folder, grad, last):
+        super().__init__(tool, file, specs, folder, grad)
         self.last, self.reports = last, {}
 
     def predict(self, batch, threads):
@@ -95,7 +98,7 @@ class CurvePredictor(Predictor):
             return self.problem
         if threads not in self.reports:
             self.reports[threads] = self.report(
-                f"threads={threads} batches={self.last}",
+                f"threads={threads} batches={self.last} mode={self.mode}",
                 "--batch", f"B={self.last}")
         found = self.reports[threads]
         if isinstance(found, str):
@@ -123,11 +126,13 @@ def evaluate(task):
     counter = Counter(options.counter)
     module = torch.jit.load(str(file))
     pairs = []
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+    with tempfile.TemporaryDirectory() as folder, \
+            torch.set_grad_enabled(options.grad):
         predictor = (
             CurvePredictor(options.koila_opt, file, specs, folder,
-                           max(options.batches)) if options.curve else
-            Predictor(options.koila_opt, file, specs, folder))
+                           options.grad, max(options.batches))
+            if options.curve else
+            Predictor(options.koila_opt, file, specs, folder, options.grad))
         for threads in options.threads:
             torch.set_num_threads(threads)
             for batch in options.batches:
@@ -214,40 +219,87 @@ def rows(pairs):
                f"{percent(worst):.2f} %" if worst else "", reasons)
 
 
-def document(pairs, options):
+def describe_run(run):
+    """The heading of a run, and what it was."""
+    batches = run["batches"]
+    text = ", ".join(map(str, batches)) if len(batches) < 9 else \
+        f"{batches[0]} to {batches[-1]}"
+    heading = ("Forward, gradients recorded" if run["grad"]
+               else "Inference under `no_grad`")
+    said = (f"{'Scripted' if run['scripted'] else 'Traced'} programs of "
+            f"`test/corpus` in eval mode at batches {text}, "
+            f"{' and '.join(map(str, run['threads']))} threads.")
+    if run["scripted"]:
+        heading += ", scripted"
+    if run["curve"]:
+        heading += ", by the curve"
+        said += " Predicted by the polynomials of one report."
+    if run["default_executor"]:
+        heading += ", PyTorch as it starts"
+        said += (" Profiling is on: the largest of the first three calls of a "
+                 "fresh process. koila's figure is for the executor without "
+                 "profiling; both are given where they differ.")
+    return heading, said
+
+
+def list_programs(pairs, hidden):
+    """A table of programs; of held-out ones without the reasons."""
+    lines = ["| program | pairs | largest peak, B | worst, B | worst |" +
+             ("" if hidden else " why |"),
+             "|---" * (5 if hidden else 6) + "|"]
+    for *cells, reasons in rows(pairs):
+        if not hidden:
+            text = "; ".join(reasons[:3])
+            more = len(reasons) - 3
+            cells.append((text + (f"; {more} more" if more > 0 else ""))
+                         .replace("|", "\\|"))
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return lines
+
+
+def list_differences(pairs):
+    """Both figures of the pairs in which they differ."""
+    lines = ["| program | batch | threads | koila, B | measured, B |",
+             "|---" * 5 + "|"]
+    for pair in pairs:
+        if off(pair):
+            lines.append(f"| `{pair['program']}` | {pair['batch']} | "
+                         f"{pair['threads']} | {pair['predicted']} | "
+                         f"{pair['measured']} |")
+    return lines
+
+
+def document(runs):
     from registry import is_held_out
-    parts = {"development": [p for p in pairs if not is_held_out(p["program"])],
-             "held out": [p for p in pairs if is_held_out(p["program"])]}
     lines = ["# Predicted and measured peaks", "",
              "<!-- Written by tools/bench/accuracy.py --write; do not edit. "
-             "-->", ""]
-    batches = ", ".join(map(str, options.batches))
-    threads = " and ".join(map(str, options.threads))
-    lines += [
-        f"Programs of `test/corpus` at batches {batches}, {threads} threads, "
-        "eval mode, `no_grad`; what counts as measured is in "
-        "[Reports](Reports.md). A pair is a program, a batch and a number of "
-        "threads. Errors are of all pairs with a figure, those that koila "
-        "calls not exact included.", ""]
-    heads = list(summary(pairs))
-    lines.append("| | " + " | ".join(heads) + " |")
-    lines.append("|---" * (len(heads) + 1) + "|")
-    for title, part in {**parts, "all": pairs}.items():
-        lines.append(f"| {title} | " +
-                     " | ".join(map(str, summary(part).values())) + " |")
-    for title, part in parts.items():
-        lines += ["", f"## {title.capitalize()}", ""]
-        hidden = title == "held out"
-        lines.append("| program | pairs | largest peak, B | worst, B | worst |"
-                     + ("" if hidden else " why |"))
-        lines.append("|---" * (5 if hidden else 6) + "|")
-        for *cells, reasons in rows(part):
-            if not hidden:
-                text = "; ".join(reasons[:3])
-                more = len(reasons) - 3
-                cells.append((text + (f"; {more} more" if more > 0 else ""))
-                             .replace("|", "\\|"))
-            lines.append("| " + " | ".join(map(str, cells)) + " |")
+             "-->", "",
+             "What counts as measured is in [Reports](Reports.md). A pair is a "
+             "program, a batch and a number of threads. Errors are of all "
+             "pairs with a figure, those that koila calls not exact included."]
+    for run in runs:
+        heading, said = describe_run(run)
+        pairs = run["pairs"]
+        parts = {
+            "development": [p for p in pairs if not is_held_out(p["program"])],
+            "held out": [p for p in pairs if is_held_out(p["program"])]}
+        heads = list(summary(pairs))
+        lines += ["", f"## {heading}", "", said, "",
+                  "| | " + " | ".join(heads) + " |",
+                  "|---" * (len(heads) + 1) + "|"]
+        for title, part in {**parts, "all": pairs}.items():
+            if part:
+                lines.append(f"| {title} | " +
+                             " | ".join(map(str, summary(part).values())) +
+                             " |")
+        if run["default_executor"]:
+            lines += [""] + list_differences(
+                [pair for pair in pairs if pair.get("exact")])
+            continue
+        for title, part in parts.items():
+            if part:
+                lines += ["", f"### {title.capitalize()}", ""]
+                lines += list_programs(part, title == "held out")
     return "\n".join(lines) + "\n"
 
 
@@ -275,18 +327,29 @@ def parse():
                         help="the scripted programs, not the traced ones")
     parser.add_argument("--batches", type=numbers, default=[1, 2, 7, 16])
     parser.add_argument("--threads", type=numbers, default=[1, 2])
+    parser.add_argument("--grad", action="store_true",
+                        help="record gradients")
     parser.add_argument("--curve", action="store_true",
                         help="predict by the polynomials over the batch")
     parser.add_argument("--default-executor", action="store_true",
                         help="measure the first three calls of a new process")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", metavar="FILE", help="all pairs")
-    parser.add_argument("--write", metavar="FILE", help="the document")
+    parser.add_argument("--json", metavar="FILE", help="keep the run")
+    parser.add_argument("--write", metavar="FILE",
+                        help="write the document of runs that were kept")
+    parser.add_argument("runs", nargs="*", metavar="JSON")
     return parser.parse_args()
 
 
 def main():
     options = parse()
+    if options.write:
+        runs = [json.loads(pathlib.Path(run).read_text())
+                for run in options.runs]
+        import make_programs
+        make_programs.load_programs()
+        pathlib.Path(options.write).write_text(document(runs))
+        return
     import corpus
     import make_programs
     from registry import PROGRAMS, SCRIPTED
@@ -312,9 +375,11 @@ def main():
                   ", ".join(f"{counts[key]} {key}" for key in VERDICTS
                             if counts[key]), file=sys.stderr, flush=True)
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(pairs, indent=1))
-    if options.write:
-        pathlib.Path(options.write).write_text(document(pairs, options))
+        run = {name: getattr(options, name)
+               for name in ("grad", "scripted", "curve", "default_executor",
+                            "batches", "threads")}
+        pathlib.Path(options.json).write_text(
+            json.dumps({**run, "pairs": pairs}, indent=1))
     for key, value in summary(pairs).items():
         print(f"{key}: {value}")
     reasons = collections.Counter(

@@ -46,10 +46,6 @@ Prediction koila::run::predictPeak(const std::string &path,
                                    const std::string &isa,
                                    MLIRContext *context) {
   Prediction prediction;
-  if (options.gradMode) {
-    prediction.reason = "predictions with grad mode on are not supported yet";
-    return prediction;
-  }
   // Diagnostics become the reason; the first says most.
   std::string firstError;
   ScopedDiagnosticHandler handler(context, [&](Diagnostic &diagnostic) {
@@ -73,6 +69,8 @@ Prediction koila::run::predictPeak(const std::string &path,
   if (failed(inferShapes(*module)))
     return fail("the shapes cannot be inferred");
   PeakMemoryOptions analysis;
+  if (options.gradMode)
+    analysis.mode = PeakMemoryMode::ForwardWithGrad;
   analysis.function = options.method;
   analysis.threads = options.threads;
   analysis.isa = isa;

@@ -22,7 +22,13 @@
 
 namespace koila {
 
+/// What runs: a forward call without gradients, or one that autograd records,
+/// so that tensors stay for a backward pass that does not run.
+enum class PeakMemoryMode { Inference, ForwardWithGrad };
+llvm::StringRef getModeName(PeakMemoryMode mode);
+
 struct PeakMemoryOptions {
+  PeakMemoryMode mode = PeakMemoryMode::Inference;
   /// The function; empty: the only public one.
   std::string function;
   /// Threads of the run; 0: OMP_NUM_THREADS, else the cores.
@@ -53,7 +59,8 @@ struct LiveTensor {
   std::string name;
   int64_t bytes = 0;
   std::string type;
-  /// "activation", "workspace" or "output".
+  /// "activation", "saved" (made for the gradient alone), "workspace" or
+  /// "output".
   std::string kind;
   SourcePlace place;
 };
@@ -107,6 +114,7 @@ struct Promise {
 
 struct PeakReport {
   std::string function;
+  PeakMemoryMode mode = PeakMemoryMode::Inference;
   int64_t threads = 1;
   std::string isa;
   std::string batchSymbol;

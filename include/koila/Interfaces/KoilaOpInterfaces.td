@@ -81,8 +81,8 @@ def Koila_BatchRuleInterface : OpInterface<"BatchRuleInterface"> {
 def Koila_MemoryRuleInterface : OpInterface<"MemoryRuleInterface"> {
   let cppNamespace = "::koila";
   let description = [{
-    The memory rule: which storage results live in, and which bytes the
-    operation holds inside itself while it runs.
+    The memory rule: which storage results live in, which bytes the operation
+    holds inside itself while it runs, and what autograd keeps of it.
   }];
   let methods = [
     InterfaceMethod<[{
@@ -94,7 +94,12 @@ def Koila_MemoryRuleInterface : OpInterface<"MemoryRuleInterface"> {
       Adds the bytes allocated inside beyond the results, at the operation's
       worst moment, for concrete extents.
     }], "void", "describeWorkspace", (ins "::koila::WorkspaceRule &":$rule),
-    [{}], [{ (void)rule; }]>
+    [{}], [{ (void)rule; }]>,
+    InterfaceMethod<[{
+      Says which operands, results and bytes of its own the operation keeps for
+      the gradient. Asked only where a gradient flows to an operand.
+    }], "void", "describeSaved", (ins "::koila::SavedRule &":$rule), [{}],
+    [{ rule.setInexact("what autograd keeps of it is not known"); }]>
   ];
 }
 

@@ -291,14 +291,23 @@ struct WorkspaceTarget {
 class WorkspaceRule {
 public:
   using Lookup = llvm::function_ref<std::optional<ConcreteTensor>(mlir::Value)>;
+  using Wants = llvm::function_ref<bool(mlir::Value)>;
+  /// `wants` says of a value whether a gradient flows to it; without it nothing
+  /// is recorded.
   WorkspaceRule(mlir::Operation *op, const WorkspaceTarget &target,
-                Lookup lookup)
-      : op(op), target(target), lookup(lookup) {}
+                Lookup lookup, Wants wants = {})
+      : op(op), target(target), lookup(lookup), wants(wants) {}
 
   mlir::Operation *getOp() const { return op; }
   const WorkspaceTarget &getTarget() const { return target; }
   /// Numbers of an operand or result; none if unknown or absent.
   std::optional<ConcreteTensor> tensor(mlir::Value value) const;
+  /// Whether autograd records the program.
+  bool isRecording() const { return static_cast<bool>(wants); }
+  /// Whether a gradient flows to `value`; false for an absent one.
+  bool wantsGradient(mlir::Value value) const {
+    return wants && value && wants(value);
+  }
   /// Bytes beyond the results at the worst moment.
   void setTransient(int64_t bytes) { transient = bytes; }
   /// The figure is a guess; `why` says why.
@@ -319,9 +328,41 @@ private:
   mlir::Operation *op;
   const WorkspaceTarget &target;
   Lookup lookup;
+  Wants wants;
   int64_t transient = 0;
   std::string reason;
   bool bound = false;
+};
+
+/// What autograd keeps of an operation that it records, until the last tensor
+/// that came of it is gone. `describeWorkspace` has been asked before.
+class SavedRule : public WorkspaceRule {
+public:
+  using WorkspaceRule::WorkspaceRule;
+
+  /// An operand or a result.
+  void save(mlir::Value value) {
+    if (value)
+      saved.push_back(value);
+  }
+  /// As `save`, if a gradient flows to `reason`, which needs it.
+  void saveFor(mlir::Value reason, mlir::Value value) {
+    if (wantsGradient(reason))
+      save(value);
+  }
+  /// Bytes that the operation made inside, part of what it held there.
+  void keep(int64_t bytes) { kept += bytes; }
+  /// No gradient passes, whatever the sizes are.
+  void setDetached() { detached = true; }
+
+  llvm::ArrayRef<mlir::Value> getSaved() const { return saved; }
+  int64_t getKept() const { return kept; }
+  bool isDetached() const { return detached; }
+
+private:
+  llvm::SmallVector<mlir::Value, 3> saved;
+  int64_t kept = 0;
+  bool detached = false;
 };
 
 namespace detail {

@@ -23,13 +23,40 @@ int64_t Factor::numBytes() const {
   return tensor.numBytes();
 }
 
+/// Whether it is a weight that can be trained, or a view of one: such products
+/// are folded also where that copies, for the sake of a backward pass.
+/// Source: should_fold.
+static bool isTrainedWeight(Value value) {
+  auto unknown = [](Value) { return ValueInfo(); };
+  while (Operation *op = value ? value.getDefiningOp() : nullptr) {
+    if (auto read = dyn_cast<ParamGetOp>(op)) {
+      auto param = SymbolTable::lookupNearestSymbolFrom<ParamOp>(
+          op, read.getParamAttr());
+      return param && param.getRequiresGrad();
+    }
+    auto rule = dyn_cast<MemoryRuleInterface>(op);
+    if (!rule || isa<DetachOp>(op))
+      return false;
+    StorageRule storage(op, unknown);
+    rule.describeStorage(storage);
+    const StorageFact &fact =
+        storage.getResults()[cast<OpResult>(value).getResultNumber()];
+    if (fact.kind != StorageFact::Kind::Alias)
+      return false;
+    value = fact.operand;
+  }
+  return false;
+}
+
 std::optional<Factor> blas::getFactor(const WorkspaceRule &rule,
                                         Value value) {
   auto tensor = rule.tensor(value);
   auto strides = tensor ? tensor->getStrides() : std::nullopt;
   if (!strides)
     return std::nullopt;
-  return Factor{tensor->dims, *strides, tensor->elementType, value};
+  return Factor{tensor->dims, *strides, tensor->elementType,
+                rule.isRecording() ? rule.wantsGradient(value)
+                                   : isTrainedWeight(value)};
 }
 
 Factor blas::transpose(Factor factor) {
@@ -177,34 +204,8 @@ static Factor foldAnyhow(const Factor &factor, int64_t &bytes) {
   return {{rows, columns}, {columns, 1}, factor.type};
 }
 
-/// Whether it is a weight that can be trained, or a view of one: such products
-/// are folded also where that copies, for the sake of a backward pass.
-/// Source: should_fold.
-static bool requiresGrad(const Factor &factor) {
-  Value value = factor.source;
-  auto unknown = [](Value) { return ValueInfo(); };
-  while (Operation *op = value ? value.getDefiningOp() : nullptr) {
-    if (auto read = dyn_cast<ParamGetOp>(op)) {
-      auto param = SymbolTable::lookupNearestSymbolFrom<ParamOp>(
-          op, read.getParamAttr());
-      return param && param.getRequiresGrad();
-    }
-    auto rule = dyn_cast<MemoryRuleInterface>(op);
-    if (!rule || isa<DetachOp>(op))
-      return false;
-    StorageRule storage(op, unknown);
-    rule.describeStorage(storage);
-    const StorageFact &fact =
-        storage.getResults()[cast<OpResult>(value).getResultNumber()];
-    if (fact.kind != StorageFact::Kind::Alias)
-      return false;
-    value = fact.operand;
-  }
-  return false;
-}
-
 /// A product in which a factor has three dims or more, and is not folded.
-static int64_t getBatchedBytes(Factor lhs, Factor rhs) {
+static blas::MatmulCopies getBatchedCopies(Factor lhs, Factor rhs) {
   auto addRows = [](Factor &factor, bool front) {
     if (factor.getRank() > 1)
       return;
@@ -224,29 +225,31 @@ static int64_t getBatchedBytes(Factor lhs, Factor rhs) {
         extent = extent == 1 ? factor->dims[own] : extent;
     leading.push_back(extent);
   }
-  int64_t bytes = 0;
-  Factor left = flattenLeading(lhs, leading, bytes);
-  Factor right = flattenLeading(rhs, leading, bytes);
-  return bytes + getBmmBytes(left, right);
+  blas::MatmulCopies copies;
+  Factor left = flattenLeading(lhs, leading, copies.left);
+  Factor right = flattenLeading(rhs, leading, copies.right);
+  copies.bytes = copies.left + copies.right + getBmmBytes(left, right);
+  return copies;
 }
 
 /// Source: _matmul_impl.
-int64_t blas::getMatmulBytes(const Factor &lhs, const Factor &rhs) {
+blas::MatmulCopies blas::getMatmulCopies(const Factor &lhs, const Factor &rhs) {
   int64_t left = lhs.getRank(), right = rhs.getRank();
   if (left == 1 && right == 1)
-    return 0;
+    return {};
   if (left == 2 && right == 1)
-    return getMvBytes(lhs);
+    return {getMvBytes(lhs)};
   if (left == 1 && right == 2)
-    return getMmBytes({{1, lhs.dims[0]},
-                       {lhs.dims[0] * lhs.strides[0], lhs.strides[0]},
-                       lhs.type},
-                      rhs);
+    return {getMmBytes({{1, lhs.dims[0]},
+                        {lhs.dims[0] * lhs.strides[0], lhs.strides[0]},
+                        lhs.type},
+                       rhs)};
   if (left == 2 && right == 2)
-    return getMmBytes(lhs, rhs);
+    return {getMmBytes(lhs, rhs)};
   auto multiplyFolded = [](const Factor &folded, const Factor &other) {
-    return other.getRank() == 1 ? getMvBytes(fold(folded))
-                                : getMmBytes(fold(folded), other);
+    return MatmulCopies{other.getRank() == 1
+                            ? getMvBytes(fold(folded))
+                            : getMmBytes(fold(folded), other)};
   };
   if (left >= 3 && right <= 2 && isFolded(lhs))
     return multiplyFolded(lhs, rhs);
@@ -255,17 +258,22 @@ int64_t blas::getMatmulBytes(const Factor &lhs, const Factor &rhs) {
   bool leftIsLarge = left >= 3 && right <= 2;
   bool rightIsLarge = right >= 3 && left <= 2;
   const Factor &small = leftIsLarge ? rhs : lhs;
-  if ((!leftIsLarge && !rightIsLarge) || !requiresGrad(small))
-    return getBatchedBytes(lhs, rhs);
+  if ((!leftIsLarge && !rightIsLarge) || !small.isTrained)
+    return getBatchedCopies(lhs, rhs);
   int64_t bytes = 0;
   Factor matrix = foldAnyhow(leftIsLarge ? lhs : transpose(rhs), bytes);
-  if (small.getRank() == 1)
-    return bytes + getMvBytes(matrix);
+  MatmulCopies copies;
+  (leftIsLarge ? copies.left : copies.right) = bytes;
+  if (small.getRank() == 1) {
+    copies.bytes = bytes + getMvBytes(matrix);
+    return copies;
+  }
   Factor other = leftIsLarge ? small : transpose(small);
   // The transposed result is copied into rows.
   if (rightIsLarge)
     bytes += Factor{{matrix.dims[0], other.dims[1]}, {}, lhs.type}.numBytes();
-  return bytes + getMmBytes(matrix, other);
+  copies.bytes = bytes + getMmBytes(matrix, other);
+  return copies;
 }
 
 /// bfloat16 goes to oneDNN, whose buffers are not known.

@@ -16,8 +16,9 @@ namespace koila::blas {
 struct Factor {
   llvm::SmallVector<int64_t> dims, strides;
   mlir::Type type;
-  /// The tensor that it is, or is a transposition of.
-  mlir::Value source = {};
+  /// Whether it is, or is a transposition of, a weight that can be trained, or
+  /// where autograd records, whether a gradient flows to it.
+  bool isTrained = false;
 
   int64_t getRank() const { return dims.size(); }
   int64_t numBytes() const;
@@ -37,13 +38,25 @@ int64_t getMmBytes(const Factor &lhs, const Factor &rhs);
 int64_t getBmmBytes(const Factor &lhs, const Factor &rhs);
 /// A matrix and a vector.
 int64_t getMvBytes(const Factor &matrix);
-/// Tensors of any ranks, as torch.matmul.
-int64_t getMatmulBytes(const Factor &lhs, const Factor &rhs);
+/// What torch.matmul copies.
+struct MatmulCopies {
+  /// At the worst moment.
+  int64_t bytes = 0;
+  /// Of these, what is multiplied in the place of a factor.
+  int64_t left = 0, right = 0;
+};
+/// Tensors of any ranks.
+MatmulCopies getMatmulCopies(const Factor &lhs, const Factor &rhs);
 
 /// Says why the figure is not exact where the factors are not known, or of a
 /// type whose library keeps buffers that are not.
 bool checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
                   const std::optional<Factor> &rhs);
+
+/// Autograd keeps the factors, or what was multiplied in their place; each only
+/// if a gradient flows to the other one.
+void saveFactors(SavedRule &rule, mlir::Value first, mlir::Value second,
+                 const MatmulCopies &copies);
 
 } // namespace koila::blas
 

@@ -83,8 +83,10 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
         auto shapes = getShapes(rule, op);
         if (!shapes)
           return rule.setInexact("a shape of attention is unknown");
-        if (!takesFlash(*shapes, op.getEnableGqa()))
-          return rule.setInexact("attention by way of matmul and softmax");
+        // A mask that is trained takes the other way, too.
+        if (!takesFlash(*shapes, op.getEnableGqa()) ||
+            rule.wantsGradient(op.getAttnMask()))
+          return attention::describeMath(rule, op);
         // The logarithms of the sums are dropped; a bool mask becomes numbers.
         const ConcreteTensor &query = shapes->query;
         int64_t rows = query.dims[0] * query.dims[1] * query.dims[2];
@@ -105,4 +107,24 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
       .Case<NativeMultiHeadAttentionOp, TransformerEncoderLayerFwdOp>(
           [&](auto) { attention::describeLayer(rule); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}
+
+void rules::describeAttentionSaved(SavedRule &rule) {
+  auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
+  auto shapes = getShapes(rule, op);
+  if (!shapes)
+    return rule.setInexact("a shape of attention is unknown");
+  if (!takesFlash(*shapes, op.getEnableGqa()) ||
+      rule.wantsGradient(op.getAttnMask()))
+    return attention::saveMath(rule, op);
+  for (Value value : {op.getQuery(), op.getKey(), op.getValue()})
+    rule.save(value);
+  rule.save(op.getResult());
+  const ConcreteTensor &query = shapes->query;
+  rule.keep(query.dims[0] * query.dims[1] * query.dims[2] *
+            (query.elementType.isF64() ? 8 : 4));
+  if (shapes->mask && shapes->mask->elementType.isInteger(1))
+    rule.keep(getCastBytes(*shapes->mask, query.elementType));
+  else
+    rule.save(op.getAttnMask());
 }

@@ -62,13 +62,15 @@ static Factor group(const Factor &factor, ArrayRef<SmallVector<int64_t>> groups,
 
 /// A batched product of both, permuted: [both, left, sums] x [both, sums,
 /// right], exchanged where the result then is in order.
-static void describePair(WorkspaceRule &rule, Factor left, Factor right,
-                         size_t resultRank) {
+static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule, Factor left,
+                                             Factor right, size_t resultRank) {
   SmallVector<int64_t> both, onlyLeft, onlyRight, sums;
   for (size_t dim = 0; dim < left.dims.size(); ++dim) {
     bool isLeft = left.dims[dim] > 1, isRight = right.dims[dim] > 1;
-    if (dim >= resultRank && isLeft != isRight)
-      return rule.setInexact("einsum sums an operand before the product");
+    if (dim >= resultRank && isLeft != isRight) {
+      rule.setInexact("einsum sums an operand before the product");
+      return std::nullopt;
+    }
     if (dim >= resultRank) {
       if (isLeft)
         sums.push_back(dim);
@@ -76,17 +78,22 @@ static void describePair(WorkspaceRule &rule, Factor left, Factor right,
       (isLeft && isRight ? both : isLeft ? onlyLeft : onlyRight).push_back(dim);
   }
   // Without sums, an elementwise product.
+  MatmulCopies copies;
   if (sums.empty())
-    return;
+    return copies;
+  bool isSwapped = false;
   if (!onlyLeft.empty() && !onlyRight.empty() &&
       onlyRight.back() < onlyLeft.front()) {
     std::swap(left, right);
     std::swap(onlyLeft, onlyRight);
+    isSwapped = true;
   }
-  int64_t bytes = 0;
-  Factor lhs = group(left, {both, onlyLeft, sums}, bytes);
-  Factor rhs = group(right, {both, sums, onlyRight}, bytes);
-  rule.setTransient(bytes + getBmmBytes(lhs, rhs));
+  Factor lhs = group(left, {both, onlyLeft, sums}, copies.left);
+  Factor rhs = group(right, {both, sums, onlyRight}, copies.right);
+  copies.bytes = copies.left + copies.right + getBmmBytes(lhs, rhs);
+  if (isSwapped)
+    std::swap(copies.left, copies.right);
+  return copies;
 }
 
 /// The labels of the result, then those that are summed, in their order.
@@ -102,23 +109,39 @@ static SmallVector<int> getOrder(const Labels &labels) {
   return order;
 }
 
-void rules::describeEinsumWorkspace(WorkspaceRule &rule) {
+/// What the product of two tensors copies; none where that is not known.
+static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule) {
   auto op = cast<EinsumOp>(rule.getOp());
+  auto fail = [&](StringRef why) -> std::optional<MatmulCopies> {
+    rule.setInexact(why);
+    return std::nullopt;
+  };
   if (op.getTensors().size() != 2)
-    return rule.setInexact("einsum of one tensor or of more than two");
+    return fail("einsum of one tensor or of more than two");
   auto lhs = getFactor(rule, op.getTensors()[0]);
   auto rhs = getFactor(rule, op.getTensors()[1]);
   if (!checkFactors(rule, lhs, rhs))
-    return;
+    return std::nullopt;
   std::string error;
   auto labels = parseEquation(op.getEquation(),
                               {lhs->getRank(), rhs->getRank()}, error);
   if (!labels)
-    return rule.setInexact("the equation of einsum is not understood");
+    return fail("the equation of einsum is not understood");
   SmallVector<int> order = getOrder(*labels);
   auto left = align(*lhs, labels->factors[0], order);
   auto right = align(*rhs, labels->factors[1], order);
   if (!left || !right)
-    return rule.setInexact("einsum takes a diagonal");
-  describePair(rule, *left, *right, labels->result.size());
+    return fail("einsum takes a diagonal");
+  return getCopies(rule, *left, *right, labels->result.size());
+}
+
+void rules::describeEinsumWorkspace(WorkspaceRule &rule) {
+  if (auto copies = getCopies(rule))
+    rule.setTransient(copies->bytes);
+}
+
+void rules::describeEinsumSaved(SavedRule &rule) {
+  auto op = cast<EinsumOp>(rule.getOp());
+  if (auto copies = getCopies(rule))
+    blas::saveFactors(rule, op.getTensors()[0], op.getTensors()[1], *copies);
 }

@@ -219,6 +219,18 @@ bool rules::isNumber(Operation *op, const Elementwise &kind, unsigned index) {
   return read && read->hasAttr("wrapped");
 }
 
+/// The integer in a 0-dim result of two that hold integers.
+static void inferHeldInteger(ShapeRule &rule, ArrayRef<Value> tensors,
+                             Elementwise::Held held) {
+  if (held == Elementwise::NotHeld || tensors.size() != 2)
+    return;
+  DimExpr lhs = rule.integer(tensors[0]), rhs = rule.integer(tensors[1]);
+  if (!lhs || !rhs)
+    return;
+  rule.setInteger(0, held == Elementwise::Quotient ? lhs.floorDiv(rhs)
+                                                   : lhs.mod(rhs));
+}
+
 LogicalResult rules::inferElementwise(ShapeRule &rule,
                                       const Elementwise &kind) {
   return inferElementwise(
@@ -291,6 +303,7 @@ LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
     std::reverse(layouts.begin(), layouts.end());
   result.strides = computeElementwiseStrides(layouts, *result.dims);
   rule.setResult(0, result);
+  inferHeldInteger(rule, tensors, kind.held);
   return success();
 }
 

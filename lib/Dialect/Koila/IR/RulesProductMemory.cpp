@@ -36,14 +36,14 @@ void LinearOp::describeWorkspace(WorkspaceRule &rule) {
   // Of the transposed weight; a bias is added in place.
   Factor right = weight->getRank() == 2 ? transpose(*weight) : *weight;
   rule.setTransient(isMatrix ? getMmBytes(*input, right)
-                             : getMatmulBytes(*input, right));
+                             : getMatmulCopies(*input, right).bytes);
 }
 
 static void describePair(WorkspaceRule &rule, Value first, Value second) {
   auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
   if (!checkFactors(rule, lhs, rhs))
     return;
-  rule.setTransient(getMatmulBytes(*lhs, *rhs));
+  rule.setTransient(getMatmulCopies(*lhs, *rhs).bytes);
 }
 
 static void describeBmm(WorkspaceRule &rule, Value first, Value second) {
@@ -87,4 +87,33 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
           [](auto) {})
       .Case<EinsumOp>([&](auto) { describeEinsumWorkspace(rule); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}
+
+void blas::saveFactors(SavedRule &rule, Value first, Value second,
+                        const MatmulCopies &copies) {
+  auto saveOne = [&](Value other, Value factor, int64_t copy) {
+    if (!rule.wantsGradient(other))
+      return;
+    if (copy > 0)
+      rule.keep(copy);
+    else
+      rule.save(factor);
+  };
+  saveOne(second, first, copies.left);
+  saveOne(first, second, copies.right);
+}
+
+void rules::describeProductSaved(SavedRule &rule) {
+  Operation *op = rule.getOp();
+  Value first = op->getOperand(0), second = op->getOperand(1);
+  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  MatmulCopies copies;
+  if (!isa<LinearOp>(op))
+    copies = getMatmulCopies(*lhs, *rhs);
+  else if (lhs->getRank() != 2 || rhs->getRank() != 2)
+    copies = getMatmulCopies(
+        *lhs, rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
+  saveFactors(rule, first, second, copies);
 }

@@ -48,8 +48,8 @@ checkUnset(mlir::Operation *op, llvm::StringRef option, llvm::StringRef value) {
 template <typename PassT>
 llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
                                                       mlir::Operation *op) {
-  if (failed(checkChoice(op, "mode", pass.mode, {"inference"},
-                         {"forward-with-grad", "train"})) ||
+  if (failed(checkChoice(op, "mode", pass.mode,
+                         {"inference", "forward-with-grad"}, {"train"})) ||
       failed(
           checkChoice(op, "allocator", pass.allocator, {"exact"}, {"cuda"})) ||
       failed(checkChoice(op, "device", pass.device, {"cpu"}, {"cuda"})) ||
@@ -63,6 +63,8 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
   PeakMemoryOptions options;
   options.function = pass.function;
   options.threads = pass.threads;
+  if (pass.mode == "forward-with-grad")
+    options.mode = PeakMemoryMode::ForwardWithGrad;
   return options;
 }
 
@@ -81,8 +83,11 @@ inline llvm::FailureOr<std::optional<int64_t>> getBudget(llvm::StringRef text,
 template <typename PassT>
 llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
                                                 mlir::Operation *op) {
+  // What autograd keeps of one tile stays while the others run.
   auto analysis = getAnalysisOptions(pass, op);
   if (failed(analysis) ||
+      failed(checkChoice(op, "mode", pass.mode, {"inference"},
+                         {"forward-with-grad", "train"})) ||
       failed(checkChoice(op, "guard", pass.guard, {"warn", "raise"}, {})) ||
       failed(checkChoice(op, "grad", pass.grad, {"guard"}, {"off"})) ||
       failed(checkChoice(op, "random", pass.random, {"refuse"},

@@ -48,6 +48,10 @@ struct Elementwise {
   /// LibTorch's executor calls the overload for numbers if the second operand
   /// is a 0-dim constant of the program (measured; not the in-place form).
   bool takesConstants = false;
+  /// What the operator makes of two integers that 0-dim tensors hold: their
+  /// quotient, rounded down, or the remainder.
+  enum Held { NotHeld, Quotient, Remainder };
+  Held held = NotHeld;
 };
 
 /// bool, integer, floating point, complex: 0 to 3.

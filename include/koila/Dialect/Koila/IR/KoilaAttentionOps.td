@@ -36,7 +36,9 @@ def Koila_ScaledDotProductAttentionOp : Koila_AttentionOp<"scaled_dot_product_at
   (ins AnyTensor:$query, AnyTensor:$key, AnyTensor:$value,
        Koila_OptionalTensor:$attn_mask, F64Attr:$dropout_p, BoolAttr:$is_causal,
        OptionalAttr<F64Attr>:$scale, BoolAttr:$enable_gqa),
-  "getEnableGqa()", "Any">;
+  "getEnableGqa()", "Any"> {
+  let savedRule = "::koila::rules::describeAttentionSaved(rule);";
+}
 def Koila_ScaledDotProductAttentionMathOp : Koila_AttentionOp<"_scaled_dot_product_attention_math",
   "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",
   (ins AnyTensor:$query, AnyTensor:$key, AnyTensor:$value,

@@ -55,6 +55,9 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
   defvar tiedSet = !if(!empty(inPlaceSchema), "(void)tied;",
                        "setTiedAttr(tied ? ::mlir::UnitAttr::get(getContext()) "
                        ": ::mlir::UnitAttr());");
+  /// What autograd keeps. By default as PyTorch's derivatives say; an operator
+  /// that PyTorch composes of others needs a rule. Empty: nothing.
+  code savedRule = "::koila::rules::describeSaved(rule);";
   code baseDeclaration = [{
     static ::llvm::StringRef getTorchSchema() { return "}] # schema # [{"; }
     static ::llvm::StringRef getInPlaceSchema() { return "}] # inPlaceSchema # [{"; }
@@ -65,6 +68,10 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
     void inferBatch(::koila::BatchRule &rule);
     void describeStorage(::koila::StorageRule &rule);
     void describeWorkspace(::koila::WorkspaceRule &rule);
+    void describeSaved(::koila::SavedRule &rule) {
+      (void)rule;
+      }] # savedRule # [{
+    }
     ::llvm::LogicalResult verify() {
       return ::koila::detail::verifyShapeRule(*this);
     }

@@ -96,7 +96,9 @@ defm Koila_Div : Koila_TensorAndNumber<"div", "div_", "", "Float",
                                        ", .takesConstants = true">;
 defm Koila_TrueDivide
     : Koila_TensorAndNumber<"true_divide", "true_divide_", "", "Float">;
-defm Koila_Remainder : Koila_TensorAndNumber<"remainder", "remainder_", "bc">;
+defm Koila_Remainder
+    : Koila_TensorAndNumber<"remainder", "remainder_", "bc", "Common",
+                            ", .held = ::koila::rules::Elementwise::Remainder">;
 defm Koila_Fmod : Koila_TensorAndNumber<"fmod", "fmod_", "bc">;
 
 /// Whether it rounds decides which element types it takes and returns.
@@ -126,7 +128,7 @@ def Koila_DivScalarModeOp : Koila_DivModeOp<"Scalar_mode", "Scalar",
 def Koila_FloorDivideOp : Koila_BinaryOp<"floor_divide",
   "aten::floor_divide(Tensor self, Tensor other) -> Tensor",
   "aten::floor_divide_.Tensor(Tensor(a!) self, Tensor other) -> Tensor(a!)",
-  (ins), "bc">;
+  (ins), "bc", "Common", ", .held = ::koila::rules::Elementwise::Quotient">;
 def Koila_FloorDivideScalarOp : Koila_BinaryNumberOp<"floor_divide_Scalar",
   "aten::floor_divide.Scalar(Tensor self, Scalar other) -> Tensor",
   "aten::floor_divide_.Scalar(Tensor(a!) self, Scalar other) -> Tensor(a!)",
@@ -201,8 +203,12 @@ def Koila_MaximumOp : Koila_PlainPairOp<"maximum", "", "c">;
 def Koila_MinimumOp : Koila_PlainPairOp<"minimum", "", "c">;
 def Koila_FmaxOp : Koila_PlainPairOp<"fmax", "", "c">;
 def Koila_FminOp : Koila_PlainPairOp<"fmin", "", "c">;
-def Koila_MaxOtherOp : Koila_PlainPairOp<"max", ".other", "c">;
-def Koila_MinOtherOp : Koila_PlainPairOp<"min", ".other", "c">;
+def Koila_MaxOtherOp : Koila_PlainPairOp<"max", ".other", "c"> {
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"maximum\");";
+}
+def Koila_MinOtherOp : Koila_PlainPairOp<"min", ".other", "c"> {
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"minimum\");";
+}
 
 defm Koila_Eq : Koila_TensorAndNumber<"eq", "eq_", "", "Bool">;
 defm Koila_Ne : Koila_TensorAndNumber<"ne", "ne_", "", "Bool">;
@@ -277,11 +283,13 @@ def Koila_WhereScalarOtherOp : Koila_WhereOp<"ScalarOther",
   "Tensor self, Scalar other", (ins AnyTensor:$self), otherNumber,
   "\"other\""> {
   let workspaceRule = composedWorkspace;
+  let savedRule = "rule.save(getCondition());";
 }
 def Koila_WhereScalarSelfOp : Koila_WhereOp<"ScalarSelf",
   "Scalar self, Tensor other", (ins AnyTensor:$other),
   (ins Koila_ScalarAttr:$self), "\"self\""> {
   let workspaceRule = composedWorkspace;
+  let savedRule = "rule.save(getCondition());";
 }
 def Koila_WhereScalarOp : Koila_WhereOp<"Scalar", "Scalar self, Scalar other",
   (ins), (ins Koila_ScalarAttr:$self, Koila_ScalarAttr:$other),

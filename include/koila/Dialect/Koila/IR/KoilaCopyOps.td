@@ -29,6 +29,7 @@ class Koila_CastOp<string mnemonic, string name, string parameters, dag args,
   let workspaceRule = [{
     ::koila::rules::describeCopyWorkspace(rule, getOperation()->getOperand(0));
   }];
+  let savedRule = "::koila::rules::passFrom(rule, getOperation()->getOperand(0));";
 }
 
 // `(a|b)` is what LibTorch spells `(b|a)`: the order of a set.
@@ -108,6 +109,7 @@ class Koila_CloneOp<string mnemonic, string name, string parameters, dag args>
   }];
   let shapeRule = "return ::koila::rules::inferCast(rule, /*copies=*/true);";
   let storageRule = "::koila::rules::describeNewStorage(rule);";
+  let savedRule = "";
 }
 def Koila_CloneTensorOp : Koila_CloneOp<"clone", "clone",
   "Tensor self, *, MemoryFormat? memory_format=None",
@@ -150,6 +152,7 @@ class Koila_OverwriteOp<string mnemonic, string name, string parameters,
   let batchRule = batch;
   // Nothing besides the result, which is written element by element.
   let workspaceRule = "";
+  let savedRule = "";
 }
 defvar Koila_InferLikeSelf = [{
     return ::koila::rules::inferCopyOf(rule, getSelf(),
@@ -203,6 +206,7 @@ class Koila_ConjugateOp<string mnemonic, string schema, string complexIsView,
                                              ::koila::Proof::}] #
       complexIsView # ");";
   let workspaceRule = "";
+  let savedRule = "";
 }
 def Koila_ConjOp : Koila_ConjugateOp<"conj",
   "aten::conj(Tensor(a) self) -> Tensor(a)", "Yes">;

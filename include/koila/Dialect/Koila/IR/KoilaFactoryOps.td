@@ -30,6 +30,7 @@ class Koila_FactoryOp<string mnemonic, string schema, dag args,
                     "::koila::rules::isPlain(getOperation())", effects> {
   let arguments = !con(args, (ins Variadic<AnyType>:$dynamic));
   let workspaceRule = "";
+  let savedRule = "rule.setDetached();";
 }
 
 /// Of the extents in `size`; `self`, where there is one, gives the element

@@ -50,6 +50,7 @@ class Koila_JoinOp<string mnemonic, string schema, string kind,
   let shape = "inferJoin(rule, " # call;
   let batch = "inferJoinBatch(rule, " # call;
   let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
+  let savedRule = "";
 }
 
 def Koila_CatOp : Koila_JoinOp<"cat",
@@ -100,6 +101,7 @@ class Koila_MeshgridFamilyOp<string mnemonic, string schema, dag extra,
         rule.setAlias(index, tensor);
   }];
   let workspaceRule = "";
+  let savedRule = "";
 }
 
 def Koila_MeshgridOp : Koila_MeshgridFamilyOp<"meshgrid",
@@ -163,6 +165,7 @@ def Koila_TakeAlongDimOp : Koila_IndexingOp<"take_along_dim",
                        OptionalAttr<I64Attr>:$dim);
   let shape = "inferTakeAlongDim(rule, getSelf(), getIndices(), getDim())";
   let batch = "inferTakeAlongDimBatch(rule, getSelf(), getIndices(), getDim())";
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"gather\");";
 }
 
 def Koila_TakeOp : Koila_IndexingOp<"take",
@@ -199,7 +202,9 @@ def Koila_IndexTensorOp : Koila_AdvancedIndexOp<"index_Tensor",
 }
 def Koila_IndexHackedTwinOp : Koila_AdvancedIndexOp<"index_Tensor_hacked_twin",
   "aten::index.Tensor_hacked_twin(Tensor self, Tensor[] indices) -> Tensor",
-  (ins), "", "{}">;
+  (ins), "", "{}"> {
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"index.Tensor\");";
+}
 
 def Koila_IndexPutOp : Koila_AdvancedIndexOp<"index_put",
   "aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor",
@@ -219,6 +224,7 @@ def Koila_IndexPutHackedTwinOp : Koila_AdvancedIndexOp<"index_put_hacked_twin",
   "aten::index_put_.hacked_twin(Tensor(a!) self, Tensor[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
   "{}"> {
   let values = "getValues()";
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"index_put\");";
 }
 
 //===----------------------------------------------------------------------===//
@@ -399,6 +405,7 @@ class Koila_FlipFamilyOp<string mnemonic, string schema, dag extra, string dims,
   let batch = "keepBatchOutside(rule, getSelf(), " # dims #
               ", \"flip reverses the samples\")";
   let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
+  let savedRule = "";
 }
 def Koila_FlipOp : Koila_FlipFamilyOp<"flip",
   "aten::flip(Tensor self, int[] dims) -> Tensor",
@@ -448,6 +455,7 @@ class Koila_RepeatFamilyOp<string mnemonic, string schema, dag lists,
   let shape = "inferRepeat(rule, getSelf(), \"" # listName # "\", " # padded # ")";
   let batch = "inferRepeatBatch(rule, getSelf(), \"" # listName # "\", " # get # ")";
   let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
+  let savedRule = "";
 }
 def Koila_RepeatOp : Koila_RepeatFamilyOp<"repeat",
   "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor",
@@ -533,6 +541,10 @@ def Koila_PadOp : Koila_PadListOp<"pad",
   "aten::pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor",
   (ins StrAttr:$mode, OptionalAttr<F64Attr>:$value)> {
   let shape = "inferPad(rule, getSelf(), getMode(), getValue())";
+  let savedRule = [{
+    if (getMode() != "constant" && getMode() != "circular")
+      rule.save(getSelf());
+  }];
 }
 def Koila_ConstantPadNdOp : Koila_PadListOp<"constant_pad_nd",
   "aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor",
@@ -542,6 +554,7 @@ def Koila_ConstantPadNdOp : Koila_PadListOp<"constant_pad_nd",
 def Koila_PadCircularOp : Koila_PadListOp<"_pad_circular",
   "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor"> {
   let shape = "inferCircularPad(rule, getSelf())";
+  let savedRule = "";
 }
 def Koila_ReflectionPad1dOp : Koila_WindowPadOp<"reflection_pad1d",
   "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor", "Reflect", "1">;
@@ -595,7 +608,9 @@ def Koila_ChannelShuffleOp : Koila_ChannelShuffleFamilyOp<"channel_shuffle",
 }
 def Koila_NativeChannelShuffleOp
     : Koila_ChannelShuffleFamilyOp<"native_channel_shuffle",
-  "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor">;
+  "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor"> {
+  let savedRule = "";
+}
 
 class Koila_FoldOp<string mnemonic, string schema, string function, dag before,
                    dag after, string rank>
@@ -657,6 +672,7 @@ def Koila_DiagOp : Koila_MixingOp<"diag",
   let description = "A vector as a diagonal matrix, or a diagonal as a vector.";
   let arguments = (ins AnyTensor:$self, I64Attr:$diagonal);
   let shape = "inferDiag(rule, getSelf(), getDiagonal())";
+  let savedRule = "";
 }
 
 //===----------------------------------------------------------------------===//

@@ -20,6 +20,7 @@ def Koila_LinearOp : Koila_TorchOp<"linear",
     $input `,` $weight (`,` $bias^)? attr-dict
     `:` functional-type(operands, results)
   }];
+  let savedRule = "::koila::rules::describeProductSaved(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -149,10 +150,13 @@ def Koila_MatmulOp : Koila_RankedProductOp<"matmul",
     matrices, where leading dims broadcast. The batch stays in a leading dim or
     in the rows of the left operand. New storage, dense row-major.
   }];
+  let savedRule = "::koila::rules::describeProductSaved(rule);";
 }
 def Koila_LinalgMatmulOp : Koila_RankedProductOp<"linalg_matmul",
   "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor", selfAndOther,
-  "Matmul", "getSelf(), getOther()">;
+  "Matmul", "getSelf(), getOther()"> {
+  let savedRule = "::koila::rules::describeProductSaved(rule);";
+}
 def Koila_InnerOp : Koila_RankedProductOp<"inner",
   "aten::inner(Tensor self, Tensor other) -> Tensor", selfAndOther,
   "Inner", "getSelf(), getOther()">;
@@ -194,6 +198,7 @@ def Koila_EinsumOp : Koila_RuledOp<"einsum",
   let storageRule =
       "::koila::rules::describeEinsumStorage(rule, getEquation(), getTensors());";
   let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
+  let savedRule = "::koila::rules::describeEinsumSaved(rule);";
 }
 
 //===----------------------------------------------------------------------===//

@@ -26,6 +26,7 @@ def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
     (`running_mean` $running_mean^)? (`running_var` $running_var^)?
     attr-dict `:` functional-type(operands, results)
   }];
+  let savedRule = "::koila::rules::describeNormSaved(rule);";
 }
 
 def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
@@ -48,6 +49,7 @@ def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
     $input (`weight` $weight^)? (`bias` $bias^)? (`shape` `(` $dynamic^ `)`)?
     attr-dict `:` functional-type(operands, results)
   }];
+  let savedRule = "::koila::rules::describeNormSaved(rule);";
 }
 
 class Koila_SoftmaxOp<string mnemonic, string schema>
@@ -74,6 +76,7 @@ class Koila_SoftmaxOp<string mnemonic, string schema>
       ::koila::rules::describeSoftmaxWorkspace(rule, getSelf(), getResult());
     }
   }];
+  let savedRule = "rule.save(getResult());";
 }
 
 def Koila_SoftmaxIntOp : Koila_SoftmaxOp<"softmax_int",
@@ -117,6 +120,7 @@ def Koila_RmsNormOp : Koila_RuledOp<"rms_norm",
   }];
   let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight()});";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+  let savedRule = "::koila::rules::describeNormSaved(rule);";
 }
 
 def Koila_NativeLayerNormOp : Koila_RuledOp<"native_layer_norm",
@@ -147,6 +151,7 @@ def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
   let shapeRule = "return ::koila::rules::inferGroupNorm(rule, getNumGroups(), getWeight(), getBias());";
   let batchRule = "::koila::rules::inferSampleNormBatch(rule, {getWeight(), getBias()});";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+  let savedRule = "::koila::rules::describeNormSaved(rule);";
 }
 
 def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
@@ -170,6 +175,7 @@ def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
         {getWeight(), getBias(), getRunningMean(), getRunningVar()});
   }];
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+  let savedRule = "::koila::rules::describeNormSaved(rule);";
 }
 
 /// Outside training the identity; the condition is that of _dropout_impl in
@@ -190,6 +196,7 @@ class Koila_DropoutFamilyOp<string mnemonic>
   let batchRule = "rule.setResult(0, rule.fact(getInput()));";
   let storageRule = "rule.setAlias(0, getInput());";
   let workspaceRule = "";
+  let savedRule = "";
 }
 def Koila_DropoutOp : Koila_DropoutFamilyOp<"dropout">;
 def Koila_FeatureDropoutOp : Koila_DropoutFamilyOp<"feature_dropout">;
@@ -219,6 +226,7 @@ def Koila_WeightNormOp : Koila_RuledOp<"_weight_norm",
   let arguments = (ins AnyTensor:$v, AnyTensor:$g, I64Attr:$dim);
   let shapeRule = "return ::koila::rules::inferWeightNorm(rule, getDim());";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+  let savedRule = "::koila::rules::describeNormSaved(rule);";
 }
 
 def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",

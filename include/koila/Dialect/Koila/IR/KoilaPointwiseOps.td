@@ -42,10 +42,14 @@ class Koila_QueryOp<string name, string refused = "", string result = "Bool">
 //===----------------------------------------------------------------------===//
 
 def Koila_ReluOp : Koila_PlainOp<"relu", "bc">;
-def Koila_Relu6Op : Koila_PlainOp<"relu6", "bc">;
+def Koila_Relu6Op : Koila_PlainOp<"relu6", "bc"> {
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"hardtanh\");";
+}
 def Koila_SiluOp : Koila_PlainOp<"silu", "bi">;
 def Koila_MishOp : Koila_PlainOp<"mish", "bic">;
-def Koila_SeluOp : Koila_PlainOp<"selu", "bic">;
+def Koila_SeluOp : Koila_PlainOp<"selu", "bic"> {
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"elu\");";
+}
 def Koila_HardswishOp : Koila_PlainOp<"hardswish", "bic">;
 def Koila_HardsigmoidOp : Koila_PlainOp<"hardsigmoid", "bic">;
 def Koila_SigmoidOp : Koila_PlainFloatOp<"sigmoid">;
@@ -132,6 +136,7 @@ def Koila_RreluOp : Koila_ElementwiseOp<"rrelu",
       return rule.emitError() << "takes a lower bound of at most the upper one";
   }];
   let workspaceRule = composedWorkspace;
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"leaky_relu\");";
 }
 def Koila_GluOp : Koila_RuledOp<"glu",
   "aten::glu(Tensor self, int dim=-1) -> Tensor"> {
@@ -154,6 +159,10 @@ def Koila_PreluOp : Koila_RuledOp<"prelu",
   let shapeRule = "return ::koila::rules::inferPrelu(rule, getSelf(), getWeight());";
   let batchRule = "::koila::rules::inferPreluBatch(rule, getSelf(), getWeight());";
   let workspaceRule = "";
+  let savedRule = [{
+    rule.save(getSelf());
+    rule.save(getWeight());
+  }];
 }
 
 //===----------------------------------------------------------------------===//
@@ -199,7 +208,9 @@ def Koila_LogitOp : Koila_UnaryFloatOp<"logit",
   "aten::logit_(Tensor(a!) self, float? eps=None) -> Tensor(a!)", (ins), "c",
   (ins OptionalAttr<F64Attr>:$eps)>;
 // pow with the number 2.
-def Koila_SquareOp : Koila_PlainOp<"square", "", "Integer">;
+def Koila_SquareOp : Koila_PlainOp<"square", "", "Integer"> {
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"pow.Tensor_Scalar\");";
+}
 def Koila_NegOp : Koila_PlainOp<"neg", "b">;
 def Koila_AbsOp : Koila_PlainOp<"abs", "b", "Real">;
 def Koila_AngleOp : Koila_QueryOp<"angle", "", "RealFloat">;
@@ -253,6 +264,7 @@ class Koila_ClampFamilyOp<string name>
     if (!rule.hasArgument("min") && !rule.hasArgument("max"))
       return rule.emitError() << "takes a minimum, a maximum or both";
   }];
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"clamp\");";
 }
 def Koila_ClampOp : Koila_ClampFamilyOp<"clamp">;
 def Koila_ClipOp : Koila_ClampFamilyOp<"clip">;

@@ -140,15 +140,21 @@ defvar correctionArgs = (ins OptionalAttr<DenseI64ArrayAttr>:$dim,
                              DefaultValuedAttr<BoolAttr, "false">:$keepdim);
 foreach name = ["Std", "Var"] in {
   defvar lower = !tolower(name);
+  defvar saved = "::koila::rules::describeSavedAs(rule, \"" # lower #
+                 ".correction\");";
   defvar dimSchema = "(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> ";
   defvar correctionSchema = "(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> ";
   defvar momentArgs = !con((ins OptionalAttr<DenseI64ArrayAttr>:$dim),
                            unbiasedArg, keepdimArg);
   def Koila_#name#Op : Koila_ReductionOp<lower,
     "aten::" # lower # "(Tensor self, bool unbiased=True) -> Tensor",
-    unbiasedArg, ["Real"]>;
+    unbiasedArg, ["Real"]> {
+    let savedRule = saved;
+  }
   def Koila_#name#DimOp : Koila_ReductionOp<lower # "_dim",
-    "aten::" # lower # ".dim" # dimSchema # "Tensor", momentArgs, ["Real"]>;
+    "aten::" # lower # ".dim" # dimSchema # "Tensor", momentArgs, ["Real"]> {
+    let savedRule = saved;
+  }
   def Koila_#name#CorrectionOp : Koila_ReductionOp<lower # "_correction",
     "aten::" # lower # ".correction" # correctionSchema # "Tensor",
     correctionArgs, ["Real"]>;

@@ -21,6 +21,7 @@ class Koila_ResizeOp<string mnemonic, string schema, int rank, dag args>
   let shapeRule = "return ::koila::rules::inferResize(rule, " # rank # ");";
   let batchRule = "::koila::rules::inferResizeBatch(rule, " # rank # ");";
   let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
+  let savedRule = "";
 }
 
 /// To `output_size`; the scales only place the samples.
@@ -137,7 +138,9 @@ class Koila_GridSamplerOp<string mnemonic, string schema, int rank>
   let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
 }
 def Koila_GridSamplerAnyOp : Koila_GridSamplerOp<"grid_sampler",
-  "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor", 0>;
+  "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor", 0> {
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"grid_sampler_2d\");";
+}
 def Koila_GridSampler2dOp : Koila_GridSamplerOp<"grid_sampler_2d",
   "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor", 2>;
 def Koila_GridSampler3dOp : Koila_GridSamplerOp<"grid_sampler_3d",

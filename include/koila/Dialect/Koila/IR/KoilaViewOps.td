@@ -16,6 +16,7 @@ class Koila_AliasOp<string mnemonic, string schema, dag extra = (ins)>
   let arguments = !con((ins AnyTensor:$self), extra);
   let storageRule = "::koila::rules::describeViews(rule, getSelf());";
   let workspaceRule = "";
+  let savedRule = "::koila::rules::passFrom(rule, getSelf());";
 }
 
 defvar computedView = (ins Variadic<AnyType>:$dynamic);
@@ -93,7 +94,9 @@ def Koila_SqueezeDimsOp : Koila_MappedOp<"squeeze_dims",
   (ins DenseI64ArrayAttr:$dim), "mapSqueeze(info, getDim())">;
 
 def Koila_DetachOp : Koila_MappedOp<"detach",
-  "aten::detach(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;
+  "aten::detach(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)"> {
+  let savedRule = "rule.setDetached();";
+}
 def Koila_LazyConjOp : Koila_MappedOp<"_conj",
   "aten::_conj(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)"> {
   let shapeRule = "return ::koila::rules::inferLazyConj(rule, getSelf());";
@@ -126,6 +129,7 @@ class Koila_AtLeastSequenceOp<int least>
         rule.setAlias(index, tensor);
   }];
   let workspaceRule = "";
+  let savedRule = "";
 }
 def Koila_AtLeast1DOp : Koila_AtLeastOp<1>;
 def Koila_AtLeast2DOp : Koila_AtLeastOp<2>;
@@ -326,6 +330,7 @@ def Koila_BroadcastTensorsOp : Koila_RuledOp<"broadcast_tensors",
         rule.setAlias(index, tensor);
   }];
   let workspaceRule = "";
+  let savedRule = "";
 }
 
 //===----------------------------------------------------------------------===//
@@ -344,6 +349,7 @@ class Koila_ReshapeFamilyOp<string mnemonic, string schema, dag extra,
   }];
   let batchRule = "::koila::rules::inferReshapeBatch(rule, getSelf(), " #
                   other # ");";
+  let savedRule = "::koila::rules::passFrom(rule, getSelf());";
 }
 
 /// Takes a list of sizes, of which any may be an SSA value.
@@ -438,6 +444,7 @@ class Koila_TypeViewOp<string mnemonic, string schema, code shape,
     : Koila_AliasOp<mnemonic, schema, extra> {
   let shapeRule = "return ::koila::rules::" # shape # ";";
   let batchRule = "::koila::rules::inferTypeViewBatch(rule, getSelf());";
+  let savedRule = "";
 }
 
 def Koila_ViewDtypeOp : Koila_TypeViewOp<"view_dtype",
@@ -541,6 +548,7 @@ def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
     if (getWraps())
       rule.setTransient(sizeof(int64_t));
   }];
+  let savedRule = "rule.setDetached();";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILAVIEWOPS_TD

@@ -37,6 +37,20 @@ void describeReductionWorkspace(WorkspaceRule &rule);
 void describeResampleWorkspace(WorkspaceRule &rule);
 void describeSortWorkspace(WorkspaceRule &rule);
 
+/// What autograd keeps, as PyTorch's table of derivatives says.
+void describeSaved(SavedRule &rule);
+/// As `describeSaved`, of the operator with this schema name and the same
+/// tensors first.
+void describeSavedAs(SavedRule &rule, llvm::StringRef schemaName);
+
+/// Nothing is kept, and the gradient flows from `source` alone.
+void passFrom(SavedRule &rule, mlir::Value source);
+void describeAttentionSaved(SavedRule &rule);
+void describeEinsumSaved(SavedRule &rule);
+void describeNormSaved(SavedRule &rule);
+void describePoolSaved(SavedRule &rule);
+void describeProductSaved(SavedRule &rule);
+
 } // namespace koila::rules
 
 #endif // KOILA_DIALECT_KOILA_IR_WORKSPACERULES_H

@@ -14,8 +14,8 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
   let dependentDialects = koilaDialects;
   list<Option> analysisOptions = [
     Option<"mode", "mode", "std::string", "\"inference\"",
-           "what is run: inference (forward-with-grad and train are not "
-           "supported yet)">,
+           "what is run: inference, or forward-with-grad, where autograd keeps "
+           "tensors (koila-peak-memory only); train is not supported yet">,
     Option<"allocator", "allocator", "std::string", "\"exact\"",
            "what a byte is: exact (cuda is not supported yet)">,
     Option<"device", "device", "std::string", "\"cpu\"",
