@@ -14,15 +14,6 @@ using namespace koila::conv;
 /// Elements of brgemm's batches, and the pages its buffers are aligned to.
 static constexpr int64_t BatchElement = 40, Page = 4096;
 
-int64_t conv::channelsLastCopies(const Geometry &g, bool input, bool weight) {
-  // One channel or one pixel is channels-last in any strides.
-  if (g.inputChannels() == 1 || g.inputArea() == 1)
-    input = true;
-  if (g.groupInput == 1 || g.kernelArea() == 1)
-    weight = true;
-  return (input ? 0 : g.inputBytes()) + (weight ? 0 : g.weightBytes());
-}
-
 bool conv::isInnerProduct(const Geometry &g) {
   return g.groups == 1 && !g.isPadded() && !g.isStrided() && !g.isDilated() &&
          g.outputArea() == 1 && g.batch > 1 && g.kernelArea() > 27;
@@ -39,8 +30,7 @@ static int64_t blockedWeight(const Geometry &g, int64_t block) {
          g.kernelArea() * FloatBytes;
 }
 
-/// brgemm's list of matrix products, one page per thread if they are few.
-static int64_t batchScratchpad(const Geometry &g, int64_t products) {
+int64_t conv::batchScratchpad(const Geometry &g, int64_t products) {
   int64_t elements =
       ceilDiv(roundUp(products * BatchElement, Page), BatchElement);
   return g.threads * elements * BatchElement + Page;
@@ -84,16 +74,25 @@ static Workspace general(const Geometry &g) {
   return found;
 }
 
+Workspace conv::channelsLastBrgemm(const Geometry &g) {
+  return g.isPointwise() && !g.isPadded() ? pointwise(g) : general(g);
+}
+
 Workspace conv::channelsLastOneDnn(const Geometry &g) {
-  bool isDepthwise = g.groups > 1 && g.groupInput == 1 && g.groupOutput == 1;
-  if (isDepthwise) {
-    // brdgmm_dw, or jit_dw if dilated: the weight in blocks of 16 channels.
+  if (g.isDepthwise()) {
+    // brdgmm_dw, or of an image jit_dw if dilated: the weight in blocks of 16
+    // channels.
     int64_t weight = roundUp(g.groups, 16) * g.kernelArea() * FloatBytes;
-    if (g.kernelMeetsInput() &&
-        (!g.isDilated() ||
-         g.paddingW <= std::min<int64_t>(g.outputW > 7 ? 6 : 4, g.outputW)))
+    bool fits = !g.isDilated() ||
+                (!g.isVolume && g.paddingW <= std::min<int64_t>(
+                                                  g.outputW > 7 ? 6 : 4,
+                                                  g.outputW));
+    if (g.kernelMeetsInput() && fits)
       return {weight, true};
     // Else jit:avx512_core, a block of sixteen by sixteen for each channel.
+    if (g.isVolume && g.kernelMeetsInput() &&
+        fitsDirectUnroll(g, 16) == Answer::Yes)
+      return {256 * g.weightBytes(), true};
     return {2 * (g.inputBytes() + g.outputBytes()) + 256 * g.weightBytes() +
                 Page,
             false};
@@ -115,5 +114,5 @@ Workspace conv::channelsLastOneDnn(const Geometry &g) {
     int64_t other = batchScratchpad(g, g.kernelArea()) + blockedWeight(g, 32);
     return {std::max(weight, other) + g.threads * 64 * Page, false};
   }
-  return g.isPointwise() && !g.isPadded() ? pointwise(g) : general(g);
+  return channelsLastBrgemm(g);
 }

@@ -23,6 +23,9 @@ inline int64_t roundUp(int64_t value, int64_t to) {
   return ceilDiv(value, to) * to;
 }
 
+/// A scratchpad entry: 128 bytes extra for its alignment.
+inline int64_t booked(int64_t bytes) { return bytes ? bytes + 128 : 0; }
+
 /// A two-dimensional convolution; one dimension has height 1. The depth of a
 /// three-dimensional one is 1 in the others.
 struct Geometry {
@@ -31,6 +34,7 @@ struct Geometry {
   int64_t strideH, strideW, paddingH, paddingW, dilationH, dilationW;
   int64_t inputD = 1, outputD = 1, kernelD = 1;
   int64_t strideD = 1, paddingD = 0, dilationD = 1;
+  bool isVolume = false;
   bool hasBias;
   int64_t threads;
   /// Floats of a vector: 16 with AVX-512, 8 with AVX2.
@@ -71,6 +75,9 @@ struct Geometry {
     return paddingD != 0 || paddingH != 0 || paddingW != 0;
   }
   bool isPointwise() const { return kernelArea() == 1; }
+  bool isDepthwise() const {
+    return groups > 1 && groupInput == 1 && groupOutput == 1;
+  }
 
   int64_t extentD() const { return dilationD * (kernelD - 1) + 1; }
   int64_t extentH() const { return dilationH * (kernelH - 1) + 1; }
@@ -85,6 +92,29 @@ struct Geometry {
 
 enum class Answer { No, Unknown, Yes };
 
+/// Caches of one core that are common; a figure is exact if they all agree.
+inline constexpr int64_t L2Sizes[] = {512 << 10, 1 << 20, 1280 << 10, 2 << 20};
+inline constexpr int64_t L1Sizes[] = {32 << 10, 48 << 10};
+
+/// Calls `visit` with each size the cache may have.
+template <size_t count, typename Visitor>
+void forEachSize(int64_t known, const int64_t (&possible)[count],
+                 Visitor visit) {
+  if (known)
+    return visit(known);
+  for (int64_t size : possible)
+    visit(size);
+}
+
+/// Calls `visit` with each pair of sizes the first two caches may have.
+template <typename Visitor>
+void forEachCache(const Geometry &g, Visitor visit) {
+  forEachSize(g.l1Bytes, L1Sizes, [&](int64_t l1Bytes) {
+    forEachSize(g.l2Bytes, L2Sizes,
+                [&](int64_t l2Bytes) { visit(l1Bytes, l2Bytes); });
+  });
+}
+
 /// Whether jit:avx512_core, working on `block` channels at a time, can unroll
 /// the width of `g` and keep its code small.
 Answer fitsDirectUnroll(const Geometry &g, int64_t block);
@@ -97,12 +127,36 @@ Workspace gemmColumns(const Geometry &g);
 /// refuses the channels. Only an ungrouped convolution may pad its channels.
 int64_t directBlock(const Geometry &g);
 
-/// The bytes spent on making both tensors channels-last. The flags say which
-/// is already.
-int64_t channelsLastCopies(const Geometry &g, bool input, bool weight);
+/// The bytes of a copy whose channels are padded to a multiple of `block`.
+int64_t blocked(int64_t batch, int64_t channels, int64_t block, int64_t area);
 
-/// A oneDNN convolution of channels-last tensors, without those copies.
+/// The buffers of one oneDNN convolution on contiguous tensors, all alive
+/// while it runs. `result` is then copied to the contiguous output, the others
+/// being freed.
+Workspace blockedPeak(const Geometry &g, int64_t scratchpad, int64_t source,
+                      int64_t weight, int64_t result, bool exact = true);
+
+/// The same of one that works on rows of channels.
+Workspace rowsPeak(const Geometry &g, int64_t scratchpad, int64_t weight,
+                   bool exact = true);
+
+/// The copy of a contiguous input to rows of channels.
+int64_t rowsSource(const Geometry &g);
+
+/// A oneDNN convolution of contiguous tensors.
+Workspace contiguousOneDnn(const Geometry &g);
+
+/// A oneDNN convolution of channels-last tensors, without their copies.
 Workspace channelsLastOneDnn(const Geometry &g);
+
+/// brgemm's list of matrix products, one page per thread if they are few.
+int64_t batchScratchpad(const Geometry &g, int64_t products);
+
+/// The same by brgemm.
+Workspace channelsLastBrgemm(const Geometry &g);
+
+/// A oneDNN transposed convolution, `g` having its own input and output.
+Workspace transposedOneDnn(const Geometry &g, bool channelsLast);
 
 /// Whether oneDNN computes the convolution as an inner product: the kernel is
 /// as large as the image (ip_convolution.cpp).

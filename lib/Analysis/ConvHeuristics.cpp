@@ -8,15 +8,9 @@
 #include "ConvGeometry.h"
 
 #include <cmath>
-#include <initializer_list>
 
 using namespace koila;
 using namespace koila::conv;
-
-/// Caches of one core that are common; a figure is exact if they all agree.
-static constexpr std::initializer_list<int64_t> L2Sizes = {512 << 10, 1 << 20,
-                                                           1280 << 10, 2 << 20};
-static constexpr std::initializer_list<int64_t> L1Sizes = {32 << 10, 48 << 10};
 
 //===----------------------------------------------------------------------===//
 // gemm
@@ -30,7 +24,7 @@ class GemmBlocking {
 public:
   GemmBlocking(const Geometry &g, int64_t l2Bytes)
       : g(g), lanes(g.lanes), cache(l2Bytes / FloatBytes),
-        kernel(g.kernelArea()), area(g.outputArea()),
+        kernel(g.kernelArea()), area(g.outputH * g.outputW),
         pixels(g.batch * g.groups * area), inputStep(g.strideH * g.strideW),
         channelBlock(g.groupInput) {}
 
@@ -46,6 +40,8 @@ public:
 
 private:
   bool isBlocked() const {
+    if (g.isVolume) // One slice of the result at a time.
+      return false;
     return pixels >= g.threads * lanes || area < g.batch * g.groups ||
            (g.strideW == 1 && g.groupInput * kernel <= 0.05 * g.groupOutput);
   }
@@ -56,10 +52,11 @@ private:
   }
 
   bool isThreadedOutside() const {
-    if (area / g.threads >= 512 || (g.batch == 1 && g.groups <= 2))
+    if (area / g.threads >= 512 ||
+        (g.outputD == 1 && g.batch == 1 && g.groups <= 2))
       return false;
     int64_t tiles = ceilDiv(area, lanes) * ceilDiv(g.groupOutput, lanes);
-    return balance(g.groups * g.batch) / balance(tiles) >= 1.f ||
+    return balance(g.groups * g.batch * g.outputD) / balance(tiles) >= 1.f ||
            area * g.groupInput * g.groupOutput / g.threads < 64 * 1024;
   }
 
@@ -217,16 +214,6 @@ void GemmBlocking::search(int64_t split) {
           std::max(lanes, pixelsBeside(mostOutputs) / lanes * lanes));
 }
 
-/// Calls `visit` with each size the cache may have.
-template <typename Visitor>
-static void forEachSize(int64_t known, std::initializer_list<int64_t> possible,
-                        Visitor visit) {
-  if (known)
-    return visit(known);
-  for (int64_t size : possible)
-    visit(size);
-}
-
 Workspace conv::gemmColumns(const Geometry &g) {
   if (g.isPointwise() && !g.isStrided() && !g.isPadded())
     return {0, true}; // The image is its own columns.
@@ -352,11 +339,9 @@ DirectUnroll::DirectUnroll(const Geometry &g, int64_t block, int64_t l1,
 
 Answer conv::fitsDirectUnroll(const Geometry &g, int64_t block) {
   bool fits = false, fails = false;
-  forEachSize(g.l1Bytes, L1Sizes, [&](int64_t l1) {
-    forEachSize(g.l2Bytes, L2Sizes, [&](int64_t l2) {
-      bool padded = DirectUnroll(g, block, l1, l2).columns < g.paddingW;
-      (padded ? fails : fits) = true;
-    });
+  forEachCache(g, [&](int64_t l1, int64_t l2) {
+    bool padded = DirectUnroll(g, block, l1, l2).columns < g.paddingW;
+    (padded ? fails : fits) = true;
   });
   if (fails)
     return fits ? Answer::Unknown : Answer::No;

@@ -250,6 +250,39 @@ func.func @conv_f64(%x: tensor<1x2x4x4xf64>, %w: tensor<3x2x3x3xf64>) -> tensor<
 
 // -----
 
+// 384 bytes; 12 columns for each of 9 pixels, 864.
+// CHECK-LABEL: memory of 'transposed_f64'
+// CHECK: peak {{ *}}1.22 KiB
+// CHECK-NOT: not exact
+func.func @transposed_f64(%x: tensor<1x2x3x3xf64>, %w: tensor<2x3x2x2xf64>) -> tensor<1x3x4x4xf64> {
+  %0 = koila.conv_transpose2d_input %x, %w {stride = array<i64: 1>, padding = array<i64: 0>, output_padding = array<i64: 0>, groups = 1, dilation = array<i64: 1>} : (tensor<1x2x3x3xf64>, tensor<2x3x2x2xf64>) -> tensor<1x3x4x4xf64>
+  return %0 : tensor<1x3x4x4xf64>
+}
+
+// -----
+
+// 648 bytes; 24 columns for each of 8 voxels, 1536, and ones for the bias, 216.
+// CHECK-LABEL: memory of 'transposed_volume_f64'
+// CHECK: peak {{ *}}2.34 KiB
+// CHECK-NOT: not exact
+func.func @transposed_volume_f64(%x: tensor<1x2x2x2x2xf64>, %w: tensor<2x3x2x2x2xf64>, %b: tensor<3xf64>) -> tensor<1x3x3x3x3xf64> {
+  %0 = koila.conv_transpose3d_input %x, %w, %b {stride = array<i64: 1>, padding = array<i64: 0>, output_padding = array<i64: 0>, groups = 1, dilation = array<i64: 1>} : (tensor<1x2x2x2x2xf64>, tensor<2x3x2x2x2xf64>, tensor<3xf64>) -> tensor<1x3x3x3x3xf64>
+  return %0 : tensor<1x3x3x3x3xf64>
+}
+
+// -----
+
+// 512 bytes; the input padded at its ends, 1200, and columns, 3072.
+// CHECK-LABEL: memory of 'same_f64'
+// CHECK: peak {{ *}}4.67 KiB
+// CHECK-NOT: not exact
+func.func @same_f64(%x: tensor<2x3x4x4xf64>, %w: tensor<2x3x2x2xf64>) -> tensor<2x2x4x4xf64> {
+  %0 = koila.conv2d_padding %x, %w {stride = array<i64: 1>, padding = "same", dilation = array<i64: 1>, groups = 1} : (tensor<2x3x4x4xf64>, tensor<2x3x2x2xf64>) -> tensor<2x2x4x4xf64>
+  return %0 : tensor<2x2x4x4xf64>
+}
+
+// -----
+
 // 96 bytes; the values, 48, and one row of places, 32.
 // CHECK-LABEL: memory of 'argsort'
 // CHECK: peak {{ *}}176 bytes

@@ -58,6 +58,10 @@ def convolution(g):
     if g.chance(0.1):
         groups = inputs
         outputs = inputs * g.pick(1, 2)
+    if g.chance(0.3):  # Whole vectors, and more.
+        groups = g.pick(1, 1, 1, 2, 4)
+        inputs, outputs = (groups * g.pick(3, 8, 12, 16, 24, 32, 40, 64)
+                           for _ in range(2))
     if g.chance(0.02):
         inputs = 0
     kernel = [g.pick(1, 1, 2, 3, 3, 4) for _ in range(rank)]

@@ -16,17 +16,23 @@
 
 namespace koila {
 
+/// What the strides of a tensor are. One of one channel or one pixel may be
+/// both contiguous and channels-last.
+struct TensorLayout {
+  /// Whether `Tensor::suggest_memory_format()` answers ChannelsLast.
+  bool suggestsChannelsLast = false;
+  /// Whether `Tensor::contiguous()` copies nothing, to either layout.
+  bool isChannelsLast = false, isContiguous = true;
+};
+
 /// One convolution, concrete extents. `input` is [N, C, spatial...]; `weight`
-/// is [out, in/groups, kernel...].
+/// is [out, in/groups, kernel...], of a transposed one [in, out/groups,
+/// kernel...]. `outputPadding` is of those alone.
 struct ConvolutionShape {
-  std::vector<int64_t> input, weight, stride, padding, dilation;
+  std::vector<int64_t> input, weight, stride, padding, dilation, outputPadding;
   int64_t groups = 1;
-  bool hasBias = false;
-  /// Whether `Tensor::suggest_memory_format()` answers ChannelsLast. The
-  /// strides decide, so a tensor of one channel or one pixel may be either:
-  /// `.to()` changes them, `.contiguous()` does not. If false, it is
-  /// contiguous.
-  bool inputChannelsLast = false, weightChannelsLast = false;
+  bool transposed = false, hasBias = false;
+  TensorLayout inputLayout, weightLayout;
   int64_t elementBytes = 4; // float32
 };
 

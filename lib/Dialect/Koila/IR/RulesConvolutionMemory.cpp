@@ -39,37 +39,80 @@ static bool isCountable(const ConvolutionShape &shape, int64_t threads) {
       return false;
   SmallVector<int64_t> input, weight, output, columns;
   int64_t batch = shape.input[0], channels = shape.input[1] + kBlock;
+  int64_t results = shape.weight[0];
+  if (shape.transposed && !fits({shape.weight[1], shape.groups}))
+    return false;
+  if (shape.transposed)
+    results = shape.weight[1] * shape.groups;
   input = {batch, channels};
   weight = {shape.weight[0] + kBlock, shape.weight[1] + kBlock};
-  output = {batch, shape.weight[0] + kBlock};
-  columns = {std::max(batch, threads), channels};
+  output = {batch, results + kBlock};
+  columns = {std::max(batch, threads), std::max(channels, results + kBlock)};
   for (size_t index = 0; index < shape.stride.size(); ++index) {
     int64_t in = shape.input[index + 2], kernel = shape.weight[index + 2];
     int64_t padding = shape.padding[index], dilation = shape.dilation[index];
-    if (!fits({padding}) || !fits({dilation, kernel}))
+    int64_t stride = shape.stride[index];
+    if (!fits({padding}) || !fits({dilation, kernel}) || !fits({in, stride}))
       return false;
-    int64_t out = (in + 2 * padding - dilation * (kernel - 1) - 1) /
-                      shape.stride[index] +
-                  1;
+    int64_t out = (in + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+    if (shape.transposed)
+      out = in * stride + dilation * kernel + shape.outputPadding[index];
     input.push_back(in + 2 * padding);
     weight.push_back(kernel);
     output.push_back(out);
-    columns.append({kernel, out});
+    columns.append({kernel, std::max(in, out)});
   }
   return fits(input) && fits(weight) && fits(output) && fits(columns);
 }
 
-/// What is neither contiguous nor channels-last is copied first, and so is
-/// what is not in the layout of the other (which the figure has).
-static int64_t getStridedBytes(const ConcreteTensor &input,
-                               const ConcreteTensor &weight) {
-  bool inputLast = footprint::suggestsChannelsLast(input), weightLast = footprint::suggestsChannelsLast(weight);
-  int64_t bytes = 0;
-  if (inputLast || !weightLast)
-    bytes += footprint::getSuggestedCopyBytes(input);
-  if (weightLast || !inputLast)
-    bytes += footprint::getSuggestedCopyBytes(weight);
-  return bytes;
+static TensorLayout getLayout(const ConcreteTensor &tensor) {
+  TensorLayout layout;
+  layout.suggestsChannelsLast = footprint::suggestsChannelsLast(tensor);
+  layout.isChannelsLast = footprint::isChannelsLast(tensor);
+  layout.isContiguous = footprint::getCopyBytes(tensor) == 0;
+  return layout;
+}
+
+static ConcreteTensor makeContiguous(ConcreteTensor tensor) {
+  tensor.contiguous = true;
+  tensor.strides = std::nullopt;
+  return tensor;
+}
+
+/// Pads `input` by one at the end of each of the dims in `odd`, as a symmetric
+/// padding needs it. The copy is in the layout that the input suggests.
+/// Source: convolution_same in native/Convolution.cpp.
+static TensorLayout padEnds(ConcreteTensor &input, ArrayRef<int64_t> odd) {
+  bool channelsLast = footprint::suggestsChannelsLast(input);
+  for (auto [index, extent] : llvm::enumerate(odd))
+    input.dims[index + 2] += extent;
+  input = makeContiguous(input);
+  TensorLayout layout = getLayout(input);
+  if (channelsLast)
+    layout = {true, true, layout.isChannelsLast};
+  return layout;
+}
+
+/// Reads the strides, paddings and so on; none where they are too large.
+static std::optional<SmallVector<int64_t>>
+readWindows(Operation *op, ConvolutionShape &shape) {
+  auto mode = op->getAttrOfType<StringAttr>("padding");
+  bool same = mode && mode.getValue() == "same";
+  SmallVector<int64_t> odd;
+  for (size_t index = 0; index + 2 < shape.weight.size(); ++index) {
+    int64_t dilation = listEntry(op, "dilation", index, 1);
+    int64_t padding = listEntry(op, "padding", index, 0);
+    if (same && (llvm::MulOverflow(dilation, shape.weight[index + 2] - 1,
+                                   padding) ||
+                 padding < 0))
+      return std::nullopt;
+    odd.push_back(same ? padding % 2 : 0);
+    shape.stride.push_back(listEntry(op, "stride", index, 1));
+    shape.padding.push_back(same ? padding / 2 : padding);
+    shape.dilation.push_back(dilation);
+    shape.outputPadding.push_back(listEntry(op, "output_padding", index, 0));
+  }
+  return odd;
 }
 
 void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
@@ -77,55 +120,48 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
   Operation *op = rule.getOp();
   auto input = rule.tensor(op->getOperand(0));
   auto weight = rule.tensor(op->getOperand(1));
-  if (!input || !weight)
+  if (!input || !weight || !input->getStrides() || !weight->getStrides())
     return rule.setInexact("a shape of the convolution is unknown");
   auto transposed = op->getAttrOfType<BoolAttr>("transposed");
-  if ((transposed ? transposed.getValue() : kind.transposed) ||
-      (!input->elementType.isF32() && !input->elementType.isF64()))
-    return rule.setInexact("no workspace rule for a transposed convolution or "
-                           "for one of another type than float32 or float64");
   ConvolutionShape shape;
-  shape.input.assign(input->dims.begin(), input->dims.end());
-  shape.weight.assign(weight->dims.begin(), weight->dims.end());
+  shape.transposed = transposed ? transposed.getValue() : kind.transposed;
+  if (!input->elementType.isF32() && !input->elementType.isF64())
+    return rule.setInexact("no workspace rule for a convolution of another "
+                           "type than float32 or float64");
   // PyTorch runs an unbatched input as a batch of one.
   if (input->dims.size() + 1 == weight->dims.size())
-    shape.input.insert(shape.input.begin(), 1);
-  if (shape.input.size() != shape.weight.size() || shape.input.size() < 3)
+    input = footprint::unsqueeze(*input, 0);
+  if (input->dims.size() != weight->dims.size() || input->dims.size() < 3)
     return rule.setInexact("the ranks of the convolution do not fit");
-  auto mode = op->getAttrOfType<StringAttr>("padding");
-  bool same = mode && mode.getValue() == "same";
-  for (size_t index = 0; index + 2 < shape.weight.size(); ++index) {
-    int64_t dilation = listEntry(op, "dilation", index, 1);
-    int64_t padding = listEntry(op, "padding", index, 0), odd = 0;
-    if (same && (llvm::MulOverflow(dilation, shape.weight[index + 2] - 1,
-                                   padding) ||
-                 padding < 0))
-      return rule.setInexact("the convolution is too large to count");
-    if (same) {
-      odd = padding % 2;
-      padding /= 2;
-    }
-    if (odd)
-      return rule.setInexact("no workspace rule for padding 'same' that is "
-                             "larger on one side");
-    shape.stride.push_back(listEntry(op, "stride", index, 1));
-    shape.padding.push_back(padding);
-    shape.dilation.push_back(dilation);
+  shape.weight.assign(weight->dims.begin(), weight->dims.end());
+  auto odd = readWindows(op, shape);
+  if (!odd)
+    return rule.setInexact("the convolution is too large to count");
+  shape.inputLayout = getLayout(*input);
+  int64_t bytes = 0;
+  if (llvm::is_contained(*odd, 1)) {
+    shape.inputLayout = padEnds(*input, *odd);
+    bytes = input->numBytes();
   }
+  shape.input.assign(input->dims.begin(), input->dims.end());
+  // One dim becomes two, of which the input is made contiguous before.
+  if (input->dims.size() == 3) {
+    bytes += footprint::getCopyBytes(*input);
+    if (!input->contiguous)
+      input = makeContiguous(*input);
+    shape.inputLayout = getLayout(footprint::unsqueeze(*input, 2));
+    weight = footprint::unsqueeze(*weight, 2);
+  }
+  shape.weightLayout = getLayout(*weight);
+  // Strides of dims of one may say so.
+  if (input->dims.size() == 3 && (shape.inputLayout.suggestsChannelsLast ||
+                                  shape.weightLayout.suggestsChannelsLast))
+    return rule.setInexact("a convolution over one dim of channels-last "
+                           "tensors");
   auto groups = op->getAttrOfType<IntegerAttr>("groups");
   shape.groups = groups ? groups.getInt() : 1;
   shape.hasBias = op->getNumOperands() > 2;
   shape.elementBytes = getElementBytes(input->elementType);
-  bool inputLast = footprint::suggestsChannelsLast(*input);
-  bool weightLast = footprint::suggestsChannelsLast(*weight);
-  // What is dense in the layout of the other is not copied to it.
-  shape.inputChannelsLast =
-      inputLast || (weightLast && footprint::isChannelsLast(*input));
-  shape.weightChannelsLast =
-      weightLast || (inputLast && footprint::isChannelsLast(*weight));
-  if (input->dims.size() > 4 &&
-      (shape.inputChannelsLast || shape.weightChannelsLast))
-    return rule.setInexact("no workspace rule for channels-last volumes");
   CpuTarget target;
   target.threads = rule.getTarget().threads;
   target.isa = rule.getTarget().isa;
@@ -134,7 +170,7 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
   if (!isCountable(shape, target.threads))
     return rule.setInexact("the convolution is too large to count");
   Workspace workspace = convolutionWorkspace(shape, target);
-  rule.setTransient(workspace.bytes + getStridedBytes(*input, *weight));
+  rule.setTransient(workspace.bytes + bytes);
   if (!workspace.exact)
     rule.setBound("the convolution's workspace is an upper bound for this "
                   "case on '" +

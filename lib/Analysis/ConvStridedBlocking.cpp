@@ -1,0 +1,371 @@
+//===- ConvStridedBlocking.cpp - How brgconv_strided blocks its work ------===//
+//
+// oneDNN 3.12 computes a strided transposed convolution as the gradient of a
+// convolution. It scores blocks of the result by what their data cost to load
+// (jit_brgemm_conv_bwd_utils.cpp). The scores are single precision on purpose:
+// ties are decided by their rounding.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ConvTransposed.h"
+
+#include <cmath>
+#include <vector>
+
+using namespace koila;
+using namespace koila::conv;
+
+/// Relative costs of a load from the first cache, the second, and beyond.
+static constexpr float FirstCost = 1, SecondCost = 3, MemoryCost = 15;
+/// Less efficient blocks are refused.
+static constexpr float LeastScore = 0.00001f;
+
+namespace {
+
+/// What one loop reads and writes in elements, and how often it does the same.
+struct Access {
+  int64_t size = 0;
+  float repeats = 1, overlap = 1;
+};
+struct Loop {
+  Access input, result, weight;
+};
+
+class StridedBlocking {
+public:
+  StridedBlocking(const Geometry &g, const StridedExtents &extents,
+                  int64_t l1Bytes, int64_t l2Bytes)
+      : g(g), extents(extents), l1Bytes(l1Bytes), l2Bytes(l2Bytes),
+        byBlocks(!extents.isUneven &&
+                 g.inputArea() < g.groupOutput * g.kernelArea()) {
+    blockD = blockH = blockW = kernelD = kernelH = columns = 0;
+  }
+
+  std::optional<StridedBlocks> find();
+
+private:
+  bool admits(int64_t block) const;
+  void search(StridedBlocks &best, int64_t depth, int64_t height);
+  void blockRows();
+  void unroll();
+  float score() const;
+  float balance(int64_t work, int64_t job) const;
+  float cost(int64_t job) const;
+  float load(const std::vector<Loop> &loops, Access Loop::*operand,
+             int64_t operations) const;
+
+  int64_t registers() const { return g.lanes == 16 ? 32 : 16; }
+  /// The columns of the result, those of uneven ones rounded up.
+  int64_t width() const {
+    return extents.isUneven ? roundUp(g.outputW, g.strideW) : g.outputW;
+  }
+  /// The input columns under `width` result columns of one phase.
+  int64_t inputColumns(int64_t width, int64_t kernel) const {
+    int64_t step = std::min(kernel, g.strideW);
+    return std::min(g.inputW, (width - 1) * step + kernel);
+  }
+  int64_t inputElements(int64_t width, int64_t kernel) const {
+    int64_t pixels = inputColumns(width, kernel);
+    return g.strideW == 1 ? roundUp(pixels * g.groupInput, g.lanes)
+                          : pixels * roundUp(g.groupInput, g.lanes);
+  }
+
+  const Geometry &g;
+  const StridedExtents &extents;
+  int64_t l1Bytes, l2Bytes;
+  /// Whether blocks of channels are the outer loop, else those of pixels.
+  bool byBlocks;
+  int64_t channels = 0, channelBlocks = 0;
+  int64_t blockD, blockH, blockW, kernelD, kernelH;
+  /// The columns of one phase that a kernel keeps in registers.
+  int64_t columns;
+};
+
+} // namespace
+
+/// Which blocks of result channels are tried (fast_check_ic_block).
+bool StridedBlocking::admits(int64_t block) const {
+  int64_t padded = roundUp(g.groupOutput, g.lanes);
+  if (block == 64)
+    return padded % block == 0 && padded < 192;
+  if (block == 48)
+    return padded % block == 0 && padded <= 384 &&
+           g.inputArea() > 81 * g.strideD * g.strideH * g.strideW;
+  return true;
+}
+
+std::optional<StridedBlocks> StridedBlocking::find() {
+  StridedBlocks best;
+  int64_t most = std::min<int64_t>(ceilDiv(g.groupOutput, g.lanes), 4);
+  for (int64_t vectors = most; vectors > 0; --vectors) {
+    channels = vectors * g.lanes;
+    channelBlocks = ceilDiv(g.groupOutput, channels);
+    if (!admits(channels))
+      continue;
+    for (int64_t depth : {g.kernelD, g.strideD}) {
+      for (int64_t height : {g.kernelH, g.strideH}) {
+        search(best, depth, height);
+        if (g.kernelH == 1)
+          break;
+      }
+      if (g.kernelD == 1)
+        break;
+    }
+  }
+  if (best.channels == 0)
+    return std::nullopt;
+  return best;
+}
+
+/// The rows of the result that are worked on together, so that they fit the
+/// second cache and leave work for all threads.
+void StridedBlocking::blockRows() {
+  constexpr int64_t kTile = 16;
+  int64_t row = FloatBytes * (2 * g.groupInput * extents.paddedW +
+                              g.outputW * channels);
+  int64_t other = FloatBytes * channels *
+                  (g.kernelArea() * g.groupInput + 2 * kTile);
+  int64_t left = std::min(ceilDiv(l2Bytes, 2),
+                          std::max<int64_t>(l2Bytes - other, 0));
+  blockD = 1;
+  blockH = g.outputH;
+  if (extents.paddedD * extents.paddedH * row > left) {
+    blockD = std::clamp<int64_t>(left / (extents.paddedH * row), 1, g.outputD);
+    if (blockD == 1)
+      blockH = std::clamp<int64_t>(left / row, 1, g.outputH);
+  }
+  int64_t groups = g.groupOutput > 32 ? g.groups : 1;
+  int64_t shares =
+      ceilDiv(g.threads,
+              g.batch * ceilDiv(groups * g.groupOutput, channels));
+  int64_t sharesD = ceilDiv(g.outputD, shares);
+  int64_t sharesH =
+      ceilDiv(g.outputH, shares * ceilDiv(g.outputD, sharesD));
+  auto grow = [](int64_t block, int64_t stride, int64_t extent) {
+    while (block < extent &&
+           (block % stride || (extent % stride == 0 && extent % block)))
+      ++block;
+    return block;
+  };
+  blockD = grow(std::min(blockD, sharesD), g.strideD, g.outputD);
+  blockH = grow(std::min(blockH, sharesH), g.strideH, g.outputH);
+}
+
+/// brgemm_blocking_vmm: rows of the product that fit the registers.
+void StridedBlocking::unroll() {
+  int64_t rows = ceilDiv(blockW, g.strideW);
+  int64_t vectors = std::clamp<int64_t>(
+      std::min(g.groupOutput, channels) / g.lanes, 1, 4);
+  // Four vectors of few registers are loaded one by one.
+  int64_t most = g.lanes == 8 && vectors == 4
+                     ? (registers() - 1) / (vectors + 1)
+                     : (registers() - 1 - vectors) / vectors;
+  columns = most;
+  float best = 0;
+  for (int64_t block = most; block > 0; --block) {
+    float fit = (float)rows / roundUp(rows, block);
+    float reuse = ((float)vectors * block) / ((vectors + block) * most);
+    if ((float)FloatBytes * block * g.groupInput <= (float)l1Bytes &&
+        fit * reuse > best) {
+      best = fit * reuse;
+      columns = block;
+    }
+  }
+}
+
+void StridedBlocking::search(StridedBlocks &best, int64_t depth,
+                             int64_t height) {
+  kernelD = depth;
+  kernelH = height;
+  blockRows();
+  float share = (float)(g.batch * g.groups * channelBlocks * g.outputArea()) /
+                (0.9f * g.threads);
+  int64_t most = std::min(
+      std::clamp<int64_t>((int64_t)std::ceil(share), 1, width()), g.outputW);
+  if (extents.isUneven)
+    most = roundUp(most, g.strideW);
+  int64_t previous = 0;
+  for (int64_t parts = 1; parts <= width(); ++parts) {
+    int64_t block = ceilDiv(width(), parts);
+    if (block == previous || block > most || block % g.strideW ||
+        (!extents.isUneven && g.outputW % block))
+      continue;
+    previous = blockW = block;
+    unroll();
+    float found = score();
+    if ((found > best.score || best.score == 0) && found >= LeastScore)
+      best = {channels, blockD, blockH, blockW, kernelD, kernelH, found};
+  }
+}
+
+/// A place among the blocks: sample, slice, row, columns, group, channels.
+using Place = std::array<int64_t, 6>;
+
+/// Moves `place` on by `steps`; the last dim in `order` is the fastest.
+static void advance(Place &place, const Place &extents, const Place &order,
+                    int64_t steps) {
+  for (size_t index = order.size(); index-- > 0;) {
+    int64_t dim = order[index];
+    steps += place[dim];
+    place[dim] = steps % extents[dim];
+    steps /= extents[dim];
+  }
+}
+
+/// How evenly the blocks spread over the threads. Of few blocks oneDNN adds up
+/// what each thread computes; its iterator moves twice at each step.
+float StridedBlocking::balance(int64_t work, int64_t job) const {
+  if (job >= g.threads)
+    return (float)work / roundUp(work, g.threads);
+  Place extents = {g.batch,   g.outputD, g.outputH, ceilDiv(g.outputW, blockW),
+                   g.groups, channelBlocks};
+  const Place byPixels = {0, 1, 2, 3, 4, 5}, byChannels = {0, 4, 5, 1, 2, 3};
+  const Place &order = byBlocks ? byChannels : byPixels;
+  int64_t longer = work - (job - 1) * g.threads;
+  int64_t most = 0, sum = 0, start = 0;
+  for (int64_t thread = 0; thread < std::min(g.threads, work); ++thread) {
+    int64_t count = thread < longer ? job : job - 1, done = 0;
+    Place place = {};
+    advance(place, extents, order, start);
+    for (int64_t step = 0; step < count; ++step) {
+      done += std::min(width() - place[3] * blockW, blockW) *
+              std::min(g.groupOutput - place[5] * channels, channels);
+      advance(place, extents, byPixels, 1);
+      advance(place, extents, order, 1);
+    }
+    start += count;
+    most = std::max(most, done);
+    sum += done;
+  }
+  return most == 0 ? 1 : (float)sum / (most * g.threads);
+}
+
+/// The cost of all accesses to one operand. A loop that repeats loads from
+/// the cache that holds what it touches.
+float StridedBlocking::load(const std::vector<Loop> &loops,
+                            Access Loop::*operand, int64_t operations) const {
+  float price = MemoryCost, repeats = 1;
+  bool broadcast = operand == &Loop::input;
+  for (size_t index = loops.size(); index-- > 0;) {
+    const Loop &loop = loops[index];
+    const Access &access = loop.*operand;
+    repeats *= access.repeats;
+    float times = access.repeats * access.overlap;
+    if (times < 1)
+      price = 0;
+    if (times <= 1)
+      continue;
+    int64_t bytes = FloatBytes *
+                    (loop.input.size + loop.weight.size + loop.result.size);
+    float again = bytes < l2Bytes ? SecondCost : MemoryCost;
+    if (broadcast && FloatBytes * loop.input.size < l1Bytes)
+      again = FirstCost;
+    price = (price + again * (times - 1)) / times;
+  }
+  return price * (operations * repeats);
+}
+
+/// The cost of one thread's share, loop by loop from the innermost.
+float StridedBlocking::cost(int64_t job) const {
+  int64_t lanes = g.lanes, inputs = g.groupInput, vectors = channels / lanes;
+  int64_t kernel = g.kernelArea(), kernelW = g.kernelW;
+  int64_t partsD = ceilDiv(g.outputD, blockD);
+  int64_t partsH = ceilDiv(g.outputH, blockH);
+  int64_t partsW = ceilDiv(g.outputW, blockW);
+  int64_t passes = ceilDiv(g.kernelD, kernelD) * ceilDiv(g.kernelH, kernelH);
+  int64_t slice = kernelD * kernelH;
+
+  // The shares of one thread.
+  auto share = [job](int64_t parts, int64_t inside) {
+    return std::min(parts, ceilDiv(job, inside));
+  };
+  int64_t area = partsD * partsH * partsW;
+  int64_t inside = byBlocks ? 1 : g.groups * channelBlocks;
+  int64_t myBlocks = share(channelBlocks, byBlocks ? area : 1);
+  int64_t myVectors =
+      ceilDiv(std::min(g.groupOutput, myBlocks * channels), lanes);
+  int64_t stripsW = share(partsW, inside);
+  int64_t myW = std::min(width(), stripsW * blockW);
+  int64_t stripsH = share(partsH, partsW * inside);
+  int64_t myH = std::min(g.outputH, stripsH * blockH);
+  int64_t stripsD = share(partsD, partsH * partsW * inside);
+  int64_t myD = std::min(g.outputD, stripsD * blockD);
+  int64_t myBatch = share(g.batch, area * g.groups * channelBlocks);
+
+  int64_t filter = channels * inputs;
+  int64_t unrolled = inputElements(columns, kernelW);
+  int64_t strip = inputElements(blockW, kernelW);
+  int64_t rows = g.kernelD * g.kernelH;
+  int64_t under = rows * strip, mine = rows * inputElements(myW, kernelW);
+  int64_t myLanes = myVectors * lanes;
+  int64_t lanesHere = byBlocks ? vectors * lanes : myLanes;
+  int64_t weights = kernel * inputs * lanesHere;
+  std::vector<Loop> loops = {
+      // Vectors, columns of the kernel, its rows, strips of registers.
+      {{inputColumns(columns, kernelW) * lanes, 1, (float)lanes},
+       {},
+       {channels}},
+      {{unrolled, 1, (float)kernelW}, {}, {filter}},
+      {{unrolled}, {}, {kernelW * filter}},
+      {{slice * unrolled},
+       {columns * channels},
+       {slice * kernelW * filter, (float)ceilDiv(blockW, columns)}},
+      // Parts of the kernel, and all of it.
+      {{slice * strip},
+       {blockW * channels, (float)passes},
+       {slice * kernelW * filter}},
+      {{under}, {blockW * channels}, {kernel * filter}},
+  };
+  if (!byBlocks)
+    loops.push_back(
+        {{under, (float)myBlocks}, {blockW * channels}, {kernel * filter}});
+  // Columns, rows, slices.
+  loops.push_back({{under}, {blockW * lanesHere}, {weights, (float)stripsW}});
+  loops.push_back(
+      {{blockH * mine}, {myW * lanesHere}, {weights, (float)stripsH}});
+  loops.push_back({{blockD * myH * mine},
+                   {myH * myW * lanesHere},
+                   {weights, (float)stripsD}});
+  int64_t myArea = myD * myH * myW;
+  if (byBlocks)
+    loops.push_back({{myD * myH * mine, (float)myBlocks},
+                     {channels * myArea},
+                     {kernel * filter}});
+  // Samples, and the whole.
+  int64_t myWeights = kernel * inputs * myVectors;
+  loops.push_back({{myD * myH * mine},
+                   {myArea * myLanes},
+                   {myWeights * lanes, (float)myBatch}});
+  int64_t reads = myBatch * myArea * kernel * inputs;
+  int64_t writes = myBatch * myArea * myVectors;
+  loops.push_back({{reads}, {writes * lanes}, {myWeights * lanes}});
+  return load(loops, &Loop::input, reads) +
+         load(loops, &Loop::result, writes) +
+         load(loops, &Loop::weight, myWeights) + job * passes;
+}
+
+float StridedBlocking::score() const {
+  int64_t vectors = channels / g.lanes;
+  int64_t parts = ceilDiv(g.outputD, blockD) * ceilDiv(g.outputH, blockH) *
+                  ceilDiv(g.outputW, blockW);
+  int64_t work = g.batch * g.groups * channelBlocks * parts;
+  int64_t job = ceilDiv(work, g.threads);
+  float kernel = ((float)vectors * columns) / ((columns + vectors) * registers());
+  float fit = (float)blockW / roundUp(blockW, columns);
+  float reuse =
+      columns * (2.f - std::min(1.9f, (float)columns / blockW)) / 64;
+  float spread = (float)width() / roundUp(width(), blockW);
+  float channelFit =
+      (float)g.groupOutput / roundUp(g.groupOutput, channels);
+  int64_t products = g.batch * g.outputD * g.outputH * width() *
+                     g.groupInput * g.groupOutput;
+  float cache = products / (g.threads * cost(job));
+  return channelFit * kernel * spread * balance(work, job) * fit * cache *
+         ((1 + reuse) / 2);
+}
+
+std::optional<StridedBlocks>
+conv::findStridedBlocks(const Geometry &g, const StridedExtents &extents,
+                        int64_t l1Bytes, int64_t l2Bytes) {
+  return StridedBlocking(g, extents, l1Bytes, l2Bytes).find();
+}
