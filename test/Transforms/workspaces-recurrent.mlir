@@ -6,7 +6,7 @@
 // 240 bytes; a copy of the sequences, weights in blocks, and the scratchpad of
 // oneDNN: 23560.
 // CHECK-LABEL: memory of 'lstm'
-// CHECK: peak {{ *}}23800 bytes
+// CHECK: peak {{ *}}23.2{{.*}}(23,800 bytes)
 // CHECK-NOT: not exact
 func.func @lstm(%x: tensor<2x4x3xf32>, %h: tensor<1x2x5xf32>, %c: tensor<1x2x5xf32>, %wi: tensor<20x3xf32>, %wh: tensor<20x5xf32>, %bi: tensor<20xf32>, %bh: tensor<20xf32>) -> tensor<2x4x5xf32> {
   %0:3 = "koila.lstm_input"(%x, %h, %c, %wi, %wh, %bi, %bh) {batch_first = true, bidirectional = false, dropout = 0.0, has_biases = true, num_layers = 1 : i64, train = false, operandSegmentSizes = array<i32: 1, 2, 4>} : (tensor<2x4x3xf32>, tensor<1x2x5xf32>, tensor<1x2x5xf32>, tensor<20x3xf32>, tensor<20x5xf32>, tensor<20xf32>, tensor<20xf32>) -> (tensor<2x4x5xf32>, tensor<1x2x5xf32>, tensor<1x2x5xf32>)
@@ -28,7 +28,7 @@ func.func @gru(%x: tensor<4x2x3xf32>, %h: tensor<1x2x5xf32>, %wi: tensor<15x3xf3
 
 // 400 bytes; states and outputs of two directions: 720.
 // CHECK-LABEL: memory of 'both'
-// CHECK: peak {{ *}}1120 bytes
+// CHECK: peak {{ *}}1.09 KiB (1,120 bytes)
 // CHECK-NOT: not exact
 func.func @both(%x: tensor<4x2x3xf32>, %h: tensor<2x2x5xf32>, %wi: tensor<5x3xf32>, %wh: tensor<5x5xf32>, %b: tensor<5xf32>) -> tensor<4x2x10xf32> {
   %0:2 = "koila.rnn_tanh_input"(%x, %h, %wi, %wh, %b, %b, %wi, %wh, %b, %b) {batch_first = false, bidirectional = true, dropout = 0.0, has_biases = true, num_layers = 1 : i64, train = false} : (tensor<4x2x3xf32>, tensor<2x2x5xf32>, tensor<5x3xf32>, tensor<5x5xf32>, tensor<5xf32>, tensor<5xf32>, tensor<5x3xf32>, tensor<5x5xf32>, tensor<5xf32>, tensor<5xf32>) -> (tensor<4x2x10xf32>, tensor<2x2x5xf32>)
@@ -39,7 +39,7 @@ func.func @both(%x: tensor<4x2x3xf32>, %h: tensor<2x2x5xf32>, %wi: tensor<5x3xf3
 
 // An LSTM of float64 is composed: 480 bytes, 1680 inside.
 // CHECK-LABEL: memory of 'double'
-// CHECK: peak {{ *}}2160 bytes
+// CHECK: peak {{ *}}2.11 KiB (2,160 bytes)
 // CHECK-NOT: not exact
 func.func @double(%x: tensor<4x2x3xf64>, %h: tensor<1x2x5xf64>, %c: tensor<1x2x5xf64>, %wi: tensor<20x3xf64>, %wh: tensor<20x5xf64>, %bi: tensor<20xf64>, %bh: tensor<20xf64>) -> tensor<4x2x5xf64> {
   %0:3 = "koila.lstm_input"(%x, %h, %c, %wi, %wh, %bi, %bh) {batch_first = false, bidirectional = false, dropout = 0.0, has_biases = true, num_layers = 1 : i64, train = false, operandSegmentSizes = array<i32: 1, 2, 4>} : (tensor<4x2x3xf64>, tensor<1x2x5xf64>, tensor<1x2x5xf64>, tensor<20x3xf64>, tensor<20x5xf64>, tensor<20xf64>, tensor<20xf64>) -> (tensor<4x2x5xf64>, tensor<1x2x5xf64>, tensor<1x2x5xf64>)
