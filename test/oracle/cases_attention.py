@@ -171,10 +171,16 @@ def cell_weights(g, gates, inputs, hidden, biases, dtype, projected=0,
             else g.tensor(d, dtype) for d in dims]
 
 
+def width(g, most):
+    """Seldom one that is more than a line of a cache, or a block of columns."""
+    return g.pick(16, 33, 64, 100, 256) if g.chance(0.1) else \
+        g.rng.randint(1, most)
+
+
 def layer(name, gates, packed=False):
     def make(g):
         dtype = g.dtype(["float32"] * 5 + ["float64"])
-        inputs, hidden = g.rng.randint(1, 4), g.rng.randint(1, 4)
+        inputs, hidden = width(g, 4), width(g, 4)
         layers, both = g.rng.randint(1, 2), g.chance(0.4)
         directions = 2 if both else 1
         biases, first = g.chance(0.7), g.chance(0.5)
@@ -186,8 +192,8 @@ def layer(name, gates, packed=False):
         params = []
         for index in range(layers):
             for _ in range(directions):
-                width = (projected or hidden) * directions if index else inputs
-                params += cell_weights(g, gates, width, hidden, biases, dtype,
+                own = (projected or hidden) * directions if index else inputs
+                params += cell_weights(g, gates, own, hidden, biases, dtype,
                                        projected, checked=gates != 4)
         if g.spoil(0.3):
             params = params[:-1] if g.chance(0.5) else params[1:]
@@ -195,9 +201,9 @@ def layer(name, gates, packed=False):
         # An LSTM does not check its hidden states in every kernel.
         if gates != 4 and g.spoil(0.2):
             cells = cells - 1 or 3
-        states = [g.tensor([cells, batch, projected or hidden], dtype)]
+        states = [g.strided([cells, batch, projected or hidden], dtype)]
         if gates == 4:
-            states.append(g.tensor([cells, batch, hidden], dtype))
+            states.append(g.strided([cells, batch, hidden], dtype))
         hx = states[0] if gates != 4 else f"[{', '.join(states)}]"
         results = "r, h, c" if gates == 4 else "r, h"
         if gates == 4 and g.spoil(0.2):

@@ -7,6 +7,7 @@
 
 #include "Footprint.h"
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include "koila/Dialect/Koila/IR/KoilaSpectralOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -63,6 +64,10 @@ void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
       })
       .Case<RollOp>([&](auto roll) {
         describeRoll(rule, *input, roll.getDims().size());
+      })
+      .Case<FftFftshiftOp, FftIfftshiftOp>([&](auto shift) {
+        auto dims = shift.getDim();
+        describeRoll(rule, *input, dims ? dims->size() : input->dims.size());
       })
       .Case<RepeatOp, TileOp>([&](auto) {
         if (result->numElements() != 0)

@@ -20,10 +20,8 @@ using rules::Fourier;
 // Arguments
 //===----------------------------------------------------------------------===//
 
-/// The transformed dims, counted from the start, in the order of the call;
-/// none if one is out of range or given twice.
-static std::optional<SmallVector<int64_t>> getDims(Operation *op,
-                                                   int64_t rank) {
+std::optional<SmallVector<int64_t>> rules::getFourierDims(Operation *op,
+                                                          int64_t rank) {
   SmallVector<int64_t> given, found;
   if (auto dim = op->getAttrOfType<IntegerAttr>("dim")) {
     given.push_back(dim.getInt());
@@ -191,7 +189,7 @@ LogicalResult rules::inferFourier(ShapeRule &rule, Value self, Fourier kind) {
     rule.setResult(0, result);
     return success();
   }
-  auto dims = getDims(rule.getOp(), input.getRank());
+  auto dims = getFourierDims(rule.getOp(), input.getRank());
   if (!dims)
     return rule.emitError() << "a dim is out of range for rank "
                             << input.getRank() << ", or given twice";
@@ -281,7 +279,7 @@ void rules::inferFourierBatch(BatchRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
   if (fact.isFree())
     return rule.mix("a size of the transform follows the batch");
-  auto dims = info.hasRank() ? getDims(rule.getOp(), info.getRank())
+  auto dims = info.hasRank() ? getFourierDims(rule.getOp(), info.getRank())
                              : std::nullopt;
   if (!dims)
     return rule.mix("the rank of the operand is unknown");
@@ -303,7 +301,7 @@ LogicalResult rules::inferShift(ShapeRule &rule, Value self) {
   }
   if (info.getRank() == 0)
     return rule.emitError() << "expects rank 1 or more, got 0";
-  if (!getDims(rule.getOp(), info.getRank()))
+  if (!getFourierDims(rule.getOp(), info.getRank()))
     return rule.emitError() << "a dim is out of range for rank "
                             << info.getRank() << ", or given twice";
   TensorInfo result = TensorInfo::contiguous(*info.dims, info.elementType);

@@ -219,6 +219,7 @@ class Koila_MatrixFunctionOp<string mnemonic, string schema, dag operands,
       ", " # !if(square, "true", "false") # ", " # described # ");";
   let batchRule = "::koila::rules::inferMatrixFunctionBatch(rule, " # input #
                   ");";
+  let workspaceRule = "::koila::rules::describeMatrixFunctionWorkspace(rule);";
 }
 defvar matrixA = (ins AnyTensor:$A);
 defvar matrixSelf = (ins AnyTensor:$self);
@@ -309,6 +310,7 @@ class Koila_SolveFamilyOp<string mnemonic, string schema, dag extra, bit info>
                   "getLeft(), " # !if(info, "true", "false") # ");";
   let batchRule =
       "::koila::rules::inferSolveBatch(rule, getA(), getB(), getLeft());";
+  let workspaceRule = "::koila::rules::describeMatrixFunctionWorkspace(rule);";
   let results = !con(oneResult, !if(info, (outs AnyTensor:$info), (outs)));
 }
 def Koila_LinalgSolveOp : Koila_SolveFamilyOp<"linalg_solve",

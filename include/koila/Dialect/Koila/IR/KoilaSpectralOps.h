@@ -25,6 +25,10 @@ enum class Fourier {
 /// The arguments are `n` and `dim`, or the lists `s` and `dim`.
 llvm::LogicalResult inferFourier(ShapeRule &rule, mlir::Value self,
                                  Fourier kind);
+/// The dims of a call, counted from the start, in its order; none if one is out
+/// of range or given twice.
+std::optional<llvm::SmallVector<int64_t>>
+getFourierDims(mlir::Operation *op, int64_t rank);
 /// Operators along `dim`, of which samples along those dims meet.
 void inferFourierBatch(BatchRule &rule, mlir::Value self);
 llvm::LogicalResult inferShift(ShapeRule &rule, mlir::Value self);

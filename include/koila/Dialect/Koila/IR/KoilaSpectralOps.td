@@ -25,6 +25,7 @@ class Koila_FourierOp<string mnemonic, string signature, dag extra, string kind>
   let shapeRule = "return ::koila::rules::inferFourier(rule, getSelf(), "
                   "::koila::rules::Fourier::" # kind # ");";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeSpectralWorkspace(rule);";
 }
 class Koila_FourierOneOp<string mnemonic, string kind>
     : Koila_FourierOp<mnemonic, "SymInt? n=None, int dim=-1",
@@ -70,6 +71,7 @@ class Koila_FourierShiftOp<string mnemonic>
   let arguments = (ins AnyTensor:$self, OptionalAttr<DenseI64ArrayAttr>:$dim);
   let shapeRule = "return ::koila::rules::inferShift(rule, getSelf());";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
 }
 def Koila_FftFftshiftOp : Koila_FourierShiftOp<"fft_fftshift">;
 def Koila_FftIfftshiftOp : Koila_FourierShiftOp<"fft_ifftshift">;
@@ -90,6 +92,7 @@ class Koila_FrequenciesOp<string mnemonic, string halved>
     (void)rule.argumentFact("n");
     rule.mix("the frequencies depend on the number of samples");
   }];
+  let workspaceRule = "::koila::rules::describeSpectralWorkspace(rule);";
 }
 def Koila_FftFftfreqOp : Koila_FrequenciesOp<"fft_fftfreq", "false">;
 def Koila_FftRfftfreqOp : Koila_FrequenciesOp<"fft_rfftfreq", "true">;
@@ -118,6 +121,7 @@ class Koila_StftFamilyOp<string mnemonic, string schema, dag extra,
                   "getWindow(), " # center # ");";
   let batchRule = "::koila::rules::inferStftBatch(rule, getSelf(), "
                   "getWindow(), 1);";
+  let workspaceRule = "::koila::rules::describeStftWorkspace(rule);";
 }
 def Koila_StftOp : Koila_StftFamilyOp<"stft",
   "aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor",
@@ -143,6 +147,7 @@ def Koila_IstftOp : Koila_RuledOp<"istft",
                   "getWindow(), getCenter());";
   let batchRule = "::koila::rules::inferStftBatch(rule, getSelf(), "
                   "getWindow(), 2);";
+  let workspaceRule = "::koila::rules::describeStftWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILASPECTRALOPS_TD

@@ -21,6 +21,8 @@ void describeEinsumWorkspace(WorkspaceRule &rule);
 /// Reads, writes and searches by indices and masks.
 void describeIndexWorkspace(WorkspaceRule &rule);
 void describeJoinWorkspace(WorkspaceRule &rule);
+/// Inverses, determinants, solutions and powers of matrices.
+void describeMatrixFunctionWorkspace(WorkspaceRule &rule);
 void describeNormWorkspace(WorkspaceRule &rule);
 /// torch.tensor and torch.as_tensor.
 void describeNumberTensorWorkspace(WorkspaceRule &rule);
@@ -36,6 +38,9 @@ void describeRecurrentWorkspace(WorkspaceRule &rule);
 void describeReductionWorkspace(WorkspaceRule &rule);
 void describeResampleWorkspace(WorkspaceRule &rule);
 void describeSortWorkspace(WorkspaceRule &rule);
+/// Fourier transforms and their frequencies.
+void describeSpectralWorkspace(WorkspaceRule &rule);
+void describeStftWorkspace(WorkspaceRule &rule);
 
 /// What autograd keeps, as PyTorch's table of derivatives says.
 void describeSaved(SavedRule &rule);

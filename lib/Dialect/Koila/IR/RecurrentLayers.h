@@ -1,0 +1,42 @@
+//===- RecurrentLayers.h - Recurrent layers in numbers ----------*- C++ -*-===//
+//
+// Private to lib/Dialect/Koila/IR: what the workspace rules of recurrent layers
+// share.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_DIALECT_KOILA_IR_RECURRENTLAYERS_H
+#define KOILA_LIB_DIALECT_KOILA_IR_RECURRENTLAYERS_H
+
+#include "koila/Dialect/Koila/IR/KoilaAttentionOps.h"
+
+namespace koila::recurrent {
+
+/// The layers of one call with numbers for symbols.
+struct Layers {
+  rules::Recurrent facts;
+  mlir::Type type;
+  int64_t steps = 0, samples = 0, features = 0;
+  /// Of a cell, and of what it hands to the next step: less if projected.
+  int64_t hidden = 0, state = 0;
+
+  bool isLstm() const { return facts.gates == 4; }
+  bool isProjected() const { return state != hidden; }
+  int64_t getDirections() const { return facts.bidirectional ? 2 : 1; }
+  int64_t getCells() const { return facts.layers * getDirections(); }
+  /// The weights of a cell: of inputs, of states, biases, of a projection.
+  llvm::ArrayRef<mlir::Value> getParams(int64_t cell) const;
+  /// What the inputs of a layer have.
+  int64_t getFeatures(int64_t layer) const {
+    return layer == 0 ? features : state * getDirections();
+  }
+  /// The bytes of that many vectors of that width.
+  int64_t getBytes(int64_t vectors, int64_t width) const;
+};
+
+/// An LSTM of float32, which goes to oneDNN layer by layer.
+void describeOneDnn(WorkspaceRule &rule, const Layers &layers);
+
+} // namespace koila::recurrent
+
+#endif // KOILA_LIB_DIALECT_KOILA_IR_RECURRENTLAYERS_H
