@@ -176,6 +176,11 @@ void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
 }
 
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
+  auto lookup = [&](Value value) { return getConcrete(value, run); };
+  WorkspaceRule workspace(&op, target, lookup);
+  auto rule = dyn_cast<MemoryRuleInterface>(op);
+  if (rule)
+    rule.describeWorkspace(workspace);
   auto born = births.find(&op);
   if (born != births.end())
     for (auto [entry, value] : born->second) {
@@ -186,6 +191,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
                     "as 0 bytes",
                     run);
       int64_t bytes = tensor ? tensor->numBytes() : 0;
+      bytes = workspace.getKept(value).value_or(bytes);
       int64_t &live = run.live[entry];
       run.liveBytes -= live;
       live = saturate(__int128(live) + bytes);
@@ -194,12 +200,8 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   if (auto found = unmodelled.find(&op); found != unmodelled.end())
     markInexact(op, found->second, run);
   checkStorage(op, run);
-  int64_t transient = 0;
-  if (auto rule = dyn_cast<MemoryRuleInterface>(op)) {
-    auto lookup = [&](Value value) { return getConcrete(value, run); };
-    WorkspaceRule workspace(&op, target, lookup);
-    rule.describeWorkspace(workspace);
-    transient = workspace.getTransient();
+  int64_t transient = workspace.getTransient();
+  if (rule) {
     if (!workspace.isExact() && run.missing.empty())
       markInexact(op, workspace.getReason(), run, workspace.isBounded());
   } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {

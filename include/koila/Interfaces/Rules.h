@@ -301,6 +301,10 @@ public:
   std::optional<ConcreteTensor> tensor(mlir::Value value) const;
   /// Bytes beyond the results at the worst moment.
   void setTransient(int64_t bytes) { transient = bytes; }
+  /// The storage of `result` takes `bytes`, not those of its elements.
+  void setKept(mlir::Value result, int64_t bytes) {
+    kept.push_back({result, bytes});
+  }
   /// The figure is a guess; `why` says why.
   void setInexact(const llvm::Twine &why) { reason = why.str(); }
   /// The figure is at least what is allocated; `why` says why it may be more.
@@ -310,6 +314,8 @@ public:
   }
 
   int64_t getTransient() const { return transient; }
+  /// What setKept() said; none if the storage is as large as its elements.
+  std::optional<int64_t> getKept(mlir::Value result) const;
   bool isExact() const { return reason.empty(); }
   /// Exact, or an upper bound.
   bool isBounded() const { return isExact() || bound; }
@@ -320,6 +326,7 @@ private:
   const WorkspaceTarget &target;
   Lookup lookup;
   int64_t transient = 0;
+  llvm::SmallVector<std::pair<mlir::Value, int64_t>, 1> kept;
   std::string reason;
   bool bound = false;
 };

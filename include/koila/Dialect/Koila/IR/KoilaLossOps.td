@@ -16,6 +16,7 @@ class Koila_LossOp<string mnemonic, string schema, dag args, string shape,
   let arguments = args;
   let shapeRule = "return ::koila::rules::" # shape # ";";
   let batchRule = "::koila::rules::" # batch # ";";
+  let workspaceRule = "::koila::rules::describeLossWorkspace(rule);";
 }
 
 class Koila_ElementwiseLossOp<string mnemonic, string schema, dag args,

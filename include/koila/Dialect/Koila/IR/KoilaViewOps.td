@@ -363,6 +363,7 @@ class Koila_SizesOp<string mnemonic, string schema, string name,
 class Koila_SizesCopyOp<string mnemonic, string schema, string name>
     : Koila_SizesOp<mnemonic, schema, name, "ViewOrCopy"> {
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_ViewOp : Koila_SizesOp<"view",
@@ -390,6 +391,7 @@ def Koila_ReshapeAsOp : Koila_ReshapeFamilyOp<"reshape_as",
         ::koila::rules::ReshapeLayout::ViewOrCopy);
   }];
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_FlattenOp : Koila_ReshapeFamilyOp<"flatten_using_ints",
@@ -409,6 +411,7 @@ def Koila_FlattenOp : Koila_ReshapeFamilyOp<"flatten_using_ints",
                                         getEndDim());
   }];
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_RavelOp : Koila_ReshapeFamilyOp<"ravel",
@@ -419,6 +422,7 @@ def Koila_RavelOp : Koila_ReshapeFamilyOp<"ravel",
         ::koila::rules::ReshapeLayout::Contiguous);
   }];
   let storageRule = "::koila::rules::describeRavelStorage(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_UnflattenOp : Koila_ReshapeFamilyOp<"unflatten_int",
