@@ -120,6 +120,9 @@ struct PeakMemoryAnalysis::Impl {
   /// one or none a view may be possible where a copy was needed, or the
   /// reverse: then the figure is not exact.
   void checkStorage(mlir::Operation &op, Run &run) const;
+  /// The storages that `op` makes; `rule` may know better how large they are.
+  void allocateResults(mlir::Operation &op, const WorkspaceRule &rule,
+                       Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
   /// Each branch from the same start; the larger peak counts.
   void runBranches(mlir::Operation &op, Run &run) const;

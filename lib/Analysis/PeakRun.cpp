@@ -187,42 +187,50 @@ void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
                   run);
 }
 
-void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
+void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
+                                               const WorkspaceRule &rule,
+                                               Run &run) const {
   auto born = births.find(&op);
-  if (born != births.end())
-    for (auto [entry, value] : born->second) {
-      auto tensor = getConcrete(value, run);
-      if (!tensor && run.missing.empty())
-        markInexact(op,
-                    "the size of a result is not known; it is counted "
-                    "as 0 bytes",
-                    run);
-      int64_t bytes = tensor ? tensor->numBytes() : 0;
-      int64_t &live = run.live[entry];
-      run.liveBytes -= live;
-      live = saturate(__int128(live) + bytes);
-      run.liveBytes += live;
-    }
+  if (born == births.end())
+    return;
+  for (auto [entry, value] : born->second) {
+    auto tensor = getConcrete(value, run);
+    if (!tensor && run.missing.empty())
+      markInexact(op,
+                  "the size of a result is not known; it is counted "
+                  "as 0 bytes",
+                  run);
+    int64_t bytes = rule.getStorageBytes(value).value_or(
+        tensor ? tensor->numBytes() : 0);
+    int64_t &live = run.live[entry];
+    run.liveBytes -= live;
+    live = saturate(__int128(live) + bytes);
+    run.liveBytes += live;
+  }
+}
+
+void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
+  auto lookup = [&](Value value) { return getConcrete(value, run); };
+  auto wants = [&](Value value) { return wanting.contains(value); };
+  SavedRule workspace(&op, target, lookup,
+                      records() ? WorkspaceRule::Wants(wants)
+                                : WorkspaceRule::Wants());
+  auto rule = dyn_cast<MemoryRuleInterface>(op);
+  bool isRecorded = kept.contains(&op);
+  if (rule)
+    rule.describeWorkspace(workspace);
+  // Containers hold what others made.
+  if (rule && isRecorded &&
+      llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>))
+    rule.describeSaved(workspace);
+  allocateResults(op, workspace, run);
   if (auto found = unmodelled.find(&op); found != unmodelled.end())
     markInexact(op, found->second, run);
   checkStorage(op, run);
-  int64_t transient = 0, keptBytes = 0;
-  SmallVector<Value> saved;
-  bool isRecorded = kept.contains(&op);
-  if (auto rule = dyn_cast<MemoryRuleInterface>(op)) {
-    auto lookup = [&](Value value) { return getConcrete(value, run); };
-    auto wants = [&](Value value) { return wanting.contains(value); };
-    SavedRule workspace(&op, target, lookup,
-                        records() ? WorkspaceRule::Wants(wants)
-                                  : WorkspaceRule::Wants());
-    rule.describeWorkspace(workspace);
-    // Containers hold what others made.
-    if (isRecorded && llvm::any_of(op.getResultTypes(),
-                                   llvm::IsaPred<TensorType>))
-      rule.describeSaved(workspace);
-    saved.assign(workspace.getSaved().begin(), workspace.getSaved().end());
-    keptBytes = workspace.getKept();
-    transient = std::max(workspace.getTransient(), keptBytes);
+  int64_t transient = workspace.getTransient();
+  if (isRecorded)
+    transient = std::max(transient, workspace.getKept());
+  if (rule) {
     if (!workspace.isExact() && run.missing.empty())
       markInexact(op, workspace.getReason(), run, workspace.isBounded());
   } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
@@ -242,12 +250,12 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     run.transientAtStop = transient;
     return;
   }
-  bool moves = born != births.end() || transient > 0 ||
-               deaths.find(&op) != deaths.end();
+  bool moves =
+      births.contains(&op) || transient > 0 || deaths.contains(&op);
   if (run.detailed && !run.stopAt && moves)
     record(op, transient, run);
   if (isRecorded)
-    addRecord(op, saved, keptBytes, run);
+    addRecord(op, workspace.getSaved(), workspace.getKept(), run);
 }
 
 void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,

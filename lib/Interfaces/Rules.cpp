@@ -335,6 +335,13 @@ std::optional<ConcreteTensor> WorkspaceRule::tensor(Value value) const {
   return lookup(value);
 }
 
+std::optional<int64_t> WorkspaceRule::getStorageBytes(Value result) const {
+  for (auto [value, bytes] : storageBytes)
+    if (value == result)
+      return bytes;
+  return std::nullopt;
+}
+
 //===----------------------------------------------------------------------===//
 // Verification
 //===----------------------------------------------------------------------===//

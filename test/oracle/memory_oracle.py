@@ -10,7 +10,7 @@ counter of the allocator (tools/koila-run/CounterLibrary.cpp), as scripted
 functions, because programs run so. koila-opt makes a peak-memory report of all
 calls in one program, with the number of threads and the batch given. Compared:
 
-* what the call keeps: the bytes of its new results;
+* what the call keeps: the bytes of the storages of its new results;
 * what it holds beyond at its worst moment, the transient bytes.
 
 Columns: calls; right: said to be exact, and both are equal; WRONG: said to be
@@ -103,7 +103,7 @@ class Measured:
         for _ in range(2):
             peak, self.kept, found = counter.measure(function, arguments)
             self.results = new_bytes(found, {n: scope[n] for n in names})
-            self.transient = max(self.transient, peak - self.results)
+            self.transient = max(self.transient, peak - self.kept)
         self.operands = [(n, scope[n]) for n in names]
         self.found = found
 
@@ -128,7 +128,7 @@ class Predicted:
     """What koila says of the operation at one line."""
 
     def __init__(self):
-        self.transient, self.born = 0, None
+        self.transient, self.kept = 0, 0
         self.reasons, self.bound = [], True
 
 
@@ -182,13 +182,12 @@ class Oracle:
     @staticmethod
     def read_report(report, alive, lines):
         said = {line: Predicted() for line in lines}
-        before = 0
         for entry in report["timeline"]:
-            mine = said.get(get_line(entry))
-            if mine:
+            if mine := said.get(get_line(entry)):
                 mine.transient += entry["transient_bytes"]
-                mine.born = entry["live_bytes"] - before
-            before = entry["live_bytes"]
+        for entry in report["storages"]:
+            if mine := said.get(get_line(entry)):
+                mine.kept += entry["bytes"]
         for entry in report["inexact"]:
             if mine := said.get(get_line(entry)):
                 mine.reasons.append(entry["reason"])
@@ -217,7 +216,7 @@ class Oracle:
             if self.arguments.survey:
                 self.show("survey", case, batch, threads, said, measured)
         elif (measured.transient == said.transient and
-              measured.kept == measured.results):
+              measured.kept == said.kept):
             counts["right"] += 1
             if self.arguments.survey and self.arguments.verbose:
                 self.show("right", case, batch, threads, said, measured)
@@ -227,8 +226,9 @@ class Oracle:
 
     @staticmethod
     def describe(case, batch, threads, said, measured):
-        kept = ("" if measured.kept == measured.results else
-                f", keeps {measured.kept} for results of {measured.results}")
+        kept = ("" if said.kept == measured.kept == measured.results else
+                f", keeps {measured.kept} (said {said.kept}) for results of "
+                f"{measured.results}")
         return (f"{case.op}: B={batch} T={threads}: said {said.transient}, "
                 f"measured {measured.transient}{kept}: "
                 f"{case.body[-1].replace('torch.ops.aten.', '')} with "

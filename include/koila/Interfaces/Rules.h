@@ -310,6 +310,10 @@ public:
   }
   /// Bytes beyond the results at the worst moment.
   void setTransient(int64_t bytes) { transient = bytes; }
+  /// The storage of `result` takes `bytes`, not those of its elements.
+  void setStorageBytes(mlir::Value result, int64_t bytes) {
+    storageBytes.push_back({result, bytes});
+  }
   /// The figure is a guess; `why` says why.
   void setInexact(const llvm::Twine &why) { reason = why.str(); }
   /// The figure is at least what is allocated; `why` says why it may be more.
@@ -319,6 +323,8 @@ public:
   }
 
   int64_t getTransient() const { return transient; }
+  /// What setStorageBytes() said; none if the storage is as large as its elements.
+  std::optional<int64_t> getStorageBytes(mlir::Value result) const;
   bool isExact() const { return reason.empty(); }
   /// Exact, or an upper bound.
   bool isBounded() const { return isExact() || bound; }
@@ -330,6 +336,7 @@ private:
   Lookup lookup;
   Wants wants;
   int64_t transient = 0;
+  llvm::SmallVector<std::pair<mlir::Value, int64_t>, 1> storageBytes;
   std::string reason;
   bool bound = false;
 };

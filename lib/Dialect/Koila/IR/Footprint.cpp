@@ -31,6 +31,23 @@ int64_t footprint::getCopyBytes(const ConcreteTensor &tensor) {
   return tensor.contiguous ? 0 : tensor.numBytes();
 }
 
+int64_t footprint::getBlockBytes(const ConcreteTensor &tensor) {
+  // Source: copy_transpose_valid in native/Copy.cpp.
+  constexpr int64_t kLeast = 60 * 60;
+  auto strides = tensor.getStrides();
+  if (tensor.contiguous || tensor.dims.size() != 2 ||
+      tensor.numElements() < kLeast || !strides || (*strides)[0] != 1 ||
+      (*strides)[1] != tensor.dims[0])
+    return 0;
+  int64_t side = tensor.elementType.isUnsignedInteger(8) ? 120 : 60;
+  return side * side * getElementBytes(tensor.elementType);
+}
+
+void footprint::Footprint::copyRows(const ConcreteTensor &tensor) {
+  allocate(getCopyBytes(tensor));
+  pass(getBlockBytes(tensor));
+}
+
 //===----------------------------------------------------------------------===//
 // Layouts
 //===----------------------------------------------------------------------===//
@@ -57,6 +74,26 @@ bool footprint::suggestsChannelsLast(const ConcreteTensor &tensor) {
         (dim == 0 && least == (*strides)[1]))
       return false;
     least = (*strides)[dim] * std::max<int64_t>(tensor.dims[dim], 1);
+  }
+  return true;
+}
+
+bool footprint::isDense(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  if (!strides)
+    return false;
+  SmallVector<int64_t> order;
+  for (auto [dim, extent] : llvm::enumerate(tensor.dims))
+    if (extent != 1)
+      order.push_back(dim);
+  llvm::sort(order, [&](int64_t lhs, int64_t rhs) {
+    return (*strides)[lhs] < (*strides)[rhs];
+  });
+  int64_t expected = 1;
+  for (int64_t dim : order) {
+    if ((*strides)[dim] != expected)
+      return false;
+    expected *= tensor.dims[dim];
   }
   return true;
 }

@@ -28,6 +28,8 @@ public:
     allocate(bytes);
     free(bytes);
   }
+  /// Tensor::contiguous(), which stays.
+  void copyRows(const ConcreteTensor &tensor);
   /// The most there was.
   int64_t getPeak() const { return narrow(peak); }
   /// The most there was beyond what is left.
@@ -52,6 +54,8 @@ int64_t countBytes(const ConcreteTensor &tensor, mlir::Type type);
 int64_t getCastBytes(const ConcreteTensor &tensor, mlir::Type type);
 /// Tensor::contiguous().
 int64_t getCopyBytes(const ConcreteTensor &tensor);
+/// The block through which a transposed matrix is copied into rows.
+int64_t getBlockBytes(const ConcreteTensor &tensor);
 /// Tensor::contiguous(tensor.suggest_memory_format()).
 int64_t getSuggestedCopyBytes(const ConcreteTensor &tensor);
 /// Tensor::contiguous(ChannelsLast), of four dims.
@@ -59,6 +63,9 @@ int64_t getChannelsLastCopyBytes(const ConcreteTensor &tensor);
 /// Tensor::reshape({-1}).
 int64_t getFlatCopyBytes(const ConcreteTensor &tensor);
 
+/// Whether the elements fill a block of memory in some order of the dims.
+/// Source: is_non_overlapping_and_dense in c10/core/TensorImpl.cpp.
+bool isDense(const ConcreteTensor &tensor);
 /// Whether Tensor::suggest_memory_format() is ChannelsLast or ChannelsLast3d.
 bool suggestsChannelsLast(const ConcreteTensor &tensor);
 /// Whether the strides are those of a new channels-last tensor of four or five

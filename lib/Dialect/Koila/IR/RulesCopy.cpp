@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Footprint.h"
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "koila/Interfaces/Layout.h"
 
@@ -249,11 +250,16 @@ void rules::describeCopyWorkspace(WorkspaceRule &rule, Value from) {
                            "contiguous");
   // Only transposed matrices are copied through a block.
   // Source: copy_same_type_transpose_ in native/Copy.cpp.
-  if (source->dims.size() != 2 || source->contiguous)
+  if (source->dims.size() != 2 || source->contiguous ||
+      source->elementType != result->elementType)
     return;
-  int64_t element = getElementBytes(result->elementType);
-  int64_t side = element == 1 ? 120 : 60;
-  rule.setTransient(side * side * element);
+  if (source->strides) {
+    if (result->contiguous && result->dims == source->dims)
+      rule.setTransient(footprint::getBlockBytes(*source));
+    return;
+  }
+  constexpr int64_t kMost = 120 * 120;
+  rule.setTransient(kMost * getElementBytes(result->elementType));
   rule.setBound("a matrix that is perhaps copied by transposed blocks");
 }
 

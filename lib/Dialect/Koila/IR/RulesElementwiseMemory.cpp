@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Footprint.h"
+#include "Composition.h"
 #include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
 #include "koila/Dialect/Koila/IR/KoilaPointwiseOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
@@ -14,6 +14,7 @@
 using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
+using rules::Elementwise;
 
 /// Each number becomes a 0-dim tensor of the result's type, and the tensor is
 /// cast to that type.
@@ -52,6 +53,52 @@ static void describeQuery(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTransient(footprint.getTransient());
 }
 
+/// A tensor for the noise, which is not drawn; the slope is computed of two
+/// 0-dim tensors. Source: rrelu_with_noise_out_cpu in native/Activation.cpp.
+static void describeRrelu(WorkspaceRule &rule, const ConcreteTensor &input) {
+  Operation *op = rule.getOp();
+  auto lower = dyn_cast_or_null<TypedAttr>(op->getAttr("lower"));
+  auto upper = dyn_cast_or_null<TypedAttr>(op->getAttr("upper"));
+  if (!lower || !upper || lower.getType().isInteger(1) ||
+      upper.getType().isInteger(1))
+    return rule.setInexact("the slopes of rrelu are computed");
+  Composition steps(rule);
+  steps.allocate(input.numBytes());
+  ConcreteTensor least = steps.allocate({{}, lower.getType()});
+  ConcreteTensor most = steps.allocate({{}, upper.getType()});
+  ConcreteTensor sum = steps.compute({least, most});
+  steps.compute(sum, Elementwise::Float, Composition::Number::Integer);
+  steps.finish(0);
+}
+
+/// |self - other| <= atol + |rtol * other|, where that is finite, or equal.
+static void describeIsclose(WorkspaceRule &rule, IscloseOp op) {
+  auto tensors = getRealTensors(rule, {op.getSelf(), op.getOther()});
+  if (!tensors)
+    return;
+  const ConcreteTensor &self = (*tensors)[0], &other = (*tensors)[1];
+  if (!isa<FloatType>(self.elementType) ||
+      (op.getRtol().isZero() && op.getAtol().isZero()) || op.getEqualNan())
+    return rule.setInexact("isclose of integers, of no tolerance or of NaN");
+  using Number = Composition::Number;
+  Composition steps(rule);
+  ConcreteTensor close = steps.compute(*tensors, Elementwise::Bool);
+  ConcreteTensor scaled =
+      steps.compute(other, Elementwise::Common, Number::Float);
+  ConcreteTensor size = steps.compute(scaled);
+  steps.compute(size, Elementwise::Common, Number::Float);
+  steps.free({scaled, size});
+  ConcreteTensor difference = steps.compute({self, other});
+  ConcreteTensor actual = steps.compute(difference);
+  steps.free(difference);
+  // isfinite
+  steps.compute(actual);
+  steps.compute(actual, Elementwise::Bool, Number::Float);
+  steps.allocate(close);
+  steps.allocate(close);
+  steps.finish(close.numBytes());
+}
+
 void rules::describeComposedWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto input = rule.tensor(op->getOperand(0));
@@ -65,7 +112,18 @@ void rules::describeComposedWorkspace(WorkspaceRule &rule) {
       .Case<WhereScalarOp>([&](auto) { describeWhere(rule, 2, {}); })
       // A buffer as large as the result, and rows.
       .Case<LogSigmoidOp>([&](auto) {
-        rule.setTransient(input->numBytes() + getCopyBytes(*input));
+        rule.setTransient(input->numBytes() + getCopyBytes(*input) +
+                          getBlockBytes(*input));
+      })
+      .Case<RreluOp>([&](auto) { describeRrelu(rule, *input); })
+      .Case<IscloseOp>([&](auto isclose) { describeIsclose(rule, isclose); })
+      // A product with a number.
+      .Case<Deg2radOp, Rad2degOp>([&](auto) {
+        auto result = rule.tensor(op->getResult(0));
+        if (!result)
+          return rule.setInexact("a shape of the operator is unknown");
+        rule.setTransient(getCastBytes(*input, result->elementType) +
+                          getFloatBytes(result->elementType));
       })
       .Case<IsinfOp>([&](auto) { describeQuery(rule, *input, false); })
       .Case<IsfiniteOp>([&](auto) { describeQuery(rule, *input, true); })

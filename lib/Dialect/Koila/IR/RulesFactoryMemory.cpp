@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Footprint.h"
+#include "Composition.h"
 #include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 
@@ -43,10 +43,56 @@ void rules::describeNumberTensorWorkspace(WorkspaceRule &rule) {
     rule.setTransient(countBytes(*result, own));
 }
 
+/// Weights are checked by their extremes and sums, which stay; then each is
+/// divided by a draw. With replacement they are added up.
+/// Source: multinomial_out in native/Distributions.cpp.
+static void describeMultinomial(WorkspaceRule &rule, MultinomialOp op) {
+  using Number = Composition::Number;
+  auto weights = rule.tensor(op.getSelf());
+  auto result = rule.tensor(op.getResult());
+  if (!weights || !result || weights->dims.empty() || !weights->getStrides())
+    return rule.setInexact("a shape of the operator is unknown");
+  Type type = weights->elementType;
+  int64_t draws = result->dims.back();
+  Composition steps(rule);
+  steps.allocate(*result);
+  if (op.getReplacement() && draws != 1) {
+    Type sum = isHalf(type) ? Float32Type::get(type.getContext()) : type;
+    steps.allocate({{weights->dims.back()}, sum});
+    return steps.finish(result->numBytes());
+  }
+  ConcreteTensor extreme{{}, type};
+  steps.allocate(extreme);
+  steps.allocate(extreme);
+  steps.pass(getCopyBytes(*weights) + getBlockBytes(*weights));
+  using rules::Elementwise;
+  ConcreteTensor least =
+      steps.compute(extreme, Elementwise::Bool, Number::Integer);
+  ConcreteTensor most =
+      steps.compute(extreme, Elementwise::Bool, Number::Float);
+  steps.compute({most, least});
+  steps.free({most, least});
+  bool isMatrix = weights->dims.size() == 2;
+  ConcreteTensor sum = isMatrix ? steps.sum(*weights, 1) : steps.sum(*weights);
+  ConcreteTensor zero = steps.compute(sum, Elementwise::Bool, Number::Integer);
+  if (isMatrix) {
+    steps.allocate(least);
+    steps.pass(getPartialBytes(rule, zero, least));
+    steps.free(zero);
+  }
+  steps.free(sum);
+  steps.allocate(*weights);
+  if (draws != 1)
+    steps.allocate(countBytes(*result, type));
+  steps.finish(result->numBytes());
+}
+
 void rules::describeRandomWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto result = rule.tensor(op->getResult(0));
-  if (isa<MultinomialOp, NormalTensorFloatOp, NormalFloatTensorOp,
+  if (auto multinomial = dyn_cast<MultinomialOp>(op))
+    return describeMultinomial(rule, multinomial);
+  if (isa<NormalTensorFloatOp, NormalFloatTensorOp,
           NormalTensorTensorOp>(op) ||
       !result)
     return describeUnknownWorkspace(rule);

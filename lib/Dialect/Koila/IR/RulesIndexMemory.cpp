@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Footprint.h"
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -24,9 +25,13 @@ static int64_t getIndexBytes(const ConcreteTensor &index) {
 /// Rows are read by a contiguous vector of indices.
 static void describeRows(WorkspaceRule &rule, Value indices) {
   auto index = rule.tensor(indices);
-  if (!index)
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!index || !result)
     return rule.setInexact(kUnknown);
-  rule.setTransient(getCopyBytes(*index));
+  Footprint footprint;
+  footprint.copyRows(*index);
+  footprint.allocate(result->numBytes());
+  rule.setTransient(footprint.getPeak() - result->numBytes());
 }
 
 /// Half types are read and written as float32: `computed` is cast.
@@ -35,13 +40,59 @@ static void describeAlongDim(WorkspaceRule &rule, Value indices,
   auto index = rule.tensor(indices), tensor = rule.tensor(computed);
   if (!index || !tensor)
     return rule.setInexact(kUnknown);
+  // What is written is first copied into the result.
+  int64_t block = isa<GatherOp>(rule.getOp()) ||
+                          rules::isInPlace(rule.getOp())
+                      ? 0
+                      : getBlockBytes(*tensor);
   if (index->numElements() == 0)
-    return;
+    return rule.setTransient(block);
   int64_t bytes = getIndexBytes(*index);
   if (isHalf(tensor->elementType))
     bytes += countBytes(*tensor,
                         Float32Type::get(tensor->elementType.getContext()));
-  rule.setTransient(bytes);
+  rule.setTransient(std::max(block, bytes));
+}
+
+/// A sum of float32 rows does not say which bag each index belongs to, and
+/// reads everything in place. Source: is_fast_path in native/EmbeddingBag.cpp.
+template <typename OpTy>
+static void describeBags(WorkspaceRule &rule, OpTy op) {
+  auto indices = rule.tensor(op.getIndices());
+  auto offsets = rule.tensor(op.getOffsets());
+  auto places = rule.tensor(op.getOffset2bag());
+  auto weight = rule.tensor(op.getWeight());
+  if (!indices || !offsets || !places || !weight)
+    return rule.setInexact(kUnknown);
+  bool isFast = op.getMode() == 0 && weight->elementType.isF32() &&
+                indices->numElements() > 0 && places->numElements() == 0 &&
+                indices->elementType == offsets->elementType;
+  for (Value operand : op->getOperands())
+    if (auto tensor = rule.tensor(operand))
+      isFast &= tensor->contiguous;
+  if (!isFast)
+    rule.setInexact("embedding_bag that says to which bag indices belong");
+}
+
+/// gather by the indices modulo the extent. Without a dim, of all elements.
+/// Source: take_along_dim in native/TensorAdvancedIndexing.cpp.
+static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
+  auto result = rule.tensor(op.getResult());
+  auto index = rule.tensor(op.getIndices());
+  if (!result || !index || !index->elementType.isInteger(64))
+    return rule.setInexact(kUnknown);
+  int64_t inside = 0;
+  if (isHalf(result->elementType))
+    inside = countBytes(*result,
+                        Float32Type::get(result->elementType.getContext()));
+  Footprint footprint;
+  if (op.getDim()) {
+    footprint.allocate(countBytes(*result, index->elementType));
+    footprint.pass(getIntegerBytes(index->elementType));
+  }
+  footprint.allocate(result->numBytes());
+  footprint.pass(inside);
+  rule.setTransient(footprint.getPeak() - result->numBytes());
 }
 
 /// The bytes of casts to int64, of indices that broadcast first. Refuses masks,
@@ -114,6 +165,10 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
       .Case<GatherOp>([&](auto gather) {
         describeAlongDim(rule, gather.getIndex(), gather.getResult());
       })
+      .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(
+          [&](auto bags) { describeBags(rule, bags); })
+      .Case<TakeAlongDimOp>(
+          [&](auto take) { describeTakeAlong(rule, take); })
       .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp,
             ScatterValueReduceOp, ScatterAddOp>([&](auto scatter) {
         describeAlongDim(rule, scatter.getIndex(), scatter.getSelf());

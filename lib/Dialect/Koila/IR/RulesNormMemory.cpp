@@ -109,14 +109,16 @@ void LayerNormOp::describeWorkspace(WorkspaceRule &rule) {
     return rule.setInexact("the shape of the input is unknown");
   int64_t rows = getProduct(
       ArrayRef(input->dims).drop_back(getNormalizedShape().size()));
-  // Mean and reciprocal deviation of each row.
-  int64_t statistic =
-      getStatisticBytes(rule, *input, {getWeight(), getBias()});
-  int64_t copies = getCopyBytes(*input);
+  Footprint footprint;
+  footprint.copyRows(*input);
   for (Value parameter : {getWeight(), getBias()})
     if (auto tensor = rule.tensor(parameter))
-      copies += getCopyBytes(*tensor);
-  rule.setTransient(2 * rows * statistic + copies);
+      footprint.copyRows(*tensor);
+  // Mean and reciprocal deviation of each row.
+  footprint.allocate(2 * rows * getStatisticBytes(rule, *input,
+                                                  {getWeight(), getBias()}));
+  footprint.allocate(input->numBytes());
+  rule.setTransient(footprint.getPeak() - input->numBytes());
 }
 
 /// rsqrt(mean(x^2) + eps), times x, times the weight; half types are computed
@@ -303,7 +305,15 @@ void rules::describeSoftmaxWorkspace(WorkspaceRule &rule, Value self,
     return rule.setInexact("a shape of softmax is unknown");
   // A cast first, then a copy of what is not contiguous.
   int64_t bytes = getCastBytes(*input, output->elementType);
-  if (!input->contiguous)
-    bytes += output->numBytes();
+  if (!input->contiguous) {
+    auto strides = input->getStrides();
+    if (bytes > 0 && !strides)
+      return rule.setInexact("strides that a cast may keep are unknown");
+    // A cast keeps the strides of dense dims, any others it orders.
+    if (bytes > 0 && !isDense(*input))
+      return rule.setTransient(bytes);
+    input->elementType = output->elementType;
+    bytes += input->numBytes() + getBlockBytes(*input);
+  }
   rule.setTransient(bytes);
 }

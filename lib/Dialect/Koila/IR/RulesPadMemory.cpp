@@ -23,8 +23,9 @@ void rules::describePadWorkspace(WorkspaceRule &rule) {
   bool isVolume = input->dims.size() == 4 &&
                   isa<ReflectionPad3dOp, ReplicationPad3dOp>(op);
   auto copy = [&] {
-    rule.setTransient(isVolume ? getCopyBytes(*input)
-                               : getSuggestedCopyBytes(*input));
+    rule.setTransient((isVolume ? getCopyBytes(*input)
+                                : getSuggestedCopyBytes(*input)) +
+                      getBlockBytes(*input));
     if (isVolume && suggestsChannelsLast(*input))
       rule.setInexact("an unbatched volume in the layout of images");
   };

@@ -52,7 +52,9 @@ void rules::describePoolWorkspace(WorkspaceRule &rule) {
     return;
   int64_t copy = getSuggestedCopyBytes(*input);
   llvm::TypeSwitch<Operation *>(op)
-      .Case<MaxPool1dOp>([&](auto) { rule.setTransient(getCopyBytes(*input)); })
+      .Case<MaxPool1dOp>([&](auto) {
+        rule.setTransient(getCopyBytes(*input) + getBlockBytes(*input));
+      })
       .Case<MaxPool2dOp, MaxPool3dOp>(
           [&](auto) { rule.setTransient(copy + getIndexBytes(*result)); })
       .Case<MaxPool1dWithIndicesOp, AvgPool1dOp, AdaptiveMaxPool1dOp>(

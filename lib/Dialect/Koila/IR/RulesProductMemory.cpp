@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Composition.h"
 #include "ProductCopies.h"
 #include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
@@ -85,6 +86,18 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
           [&](auto op) { describePair(rule, op.getMat(), op.getVec()); })
       .Case<DotOp, VdotOp, OuterOp, GerOp, AddrOp, LinalgCrossOp, CrossOp>(
           [](auto) {})
+      // The product of views that broadcast.
+      .Case<KronOp>([&](auto kron) {
+        auto factors =
+            footprint::getRealTensors(rule, {kron.getSelf(), kron.getOther()});
+        auto result = rule.tensor(kron.getResult());
+        if (!factors || !result)
+          return rule.setInexact("a factor of kron is unknown or complex");
+        int64_t casts = 0;
+        for (const ConcreteTensor &factor : *factors)
+          casts += footprint::getCastBytes(factor, result->elementType);
+        rule.setTransient(casts);
+      })
       .Case<EinsumOp>([&](auto) { describeEinsumWorkspace(rule); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

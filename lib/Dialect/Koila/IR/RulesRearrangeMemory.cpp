@@ -9,11 +9,23 @@
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Dialect/Koila/IR/KoilaSpectralOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "koila/Interfaces/Layout.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
+
+/// An operator on all elements as a vector, of which `copy` bytes are copied.
+static void describeRows(WorkspaceRule &rule, const ConcreteTensor &input,
+                         int64_t result, int64_t copy) {
+  Footprint footprint;
+  footprint.allocate(copy);
+  if (copy > 0)
+    footprint.pass(getBlockBytes(input));
+  footprint.allocate(result);
+  rule.setTransient(footprint.getPeak() - result);
+}
 
 /// A roll of several dims is one of the first, rolled in the others: each is a
 /// tensor that lives until the last is done.
@@ -21,7 +33,7 @@ static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
                          size_t dims) {
   // Without dims all elements are rolled as a vector.
   if (dims == 0)
-    return rule.setTransient(getCopyBytes(input));
+    return describeRows(rule, input, input.numBytes(), getCopyBytes(input));
   Footprint footprint;
   for (size_t index = 0; index < dims; ++index)
     footprint.allocate(input.numBytes());
@@ -48,6 +60,26 @@ static void describeTriangle(WorkspaceRule &rule,
   }
 }
 
+void rules::describeReshapeWorkspace(WorkspaceRule &rule, Value self) {
+  auto input = rule.tensor(self);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!input || !result)
+    return;
+  int64_t block = getBlockBytes(*input);
+  if (block == 0 || input->dims == result->dims)
+    return;
+  MLIRContext *context = rule.getOp()->getContext();
+  auto fix = [&](ArrayRef<int64_t> numbers) {
+    return llvm::map_to_vector(numbers, [&](int64_t number) {
+      return DimExpr::constant(context, number);
+    });
+  };
+  TensorInfo info{fix(input->dims), input->elementType,
+                  fix(*input->getStrides())};
+  if (computeViewStrides(info, fix(result->dims)).possible != Proof::Yes)
+    rule.setTransient(block);
+}
+
 void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto input = rule.tensor(op->getOperand(0));
@@ -60,7 +92,8 @@ void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
       // Without a dim, of all elements as a vector.
       .Case<RepeatInterleaveIntOp>([&](auto repeat) {
         if (!repeat.getDim())
-          rule.setTransient(getFlatCopyBytes(*input));
+          describeRows(rule, *input, result->numBytes(),
+                       getFlatCopyBytes(*input));
       })
       .Case<RollOp>([&](auto roll) {
         describeRoll(rule, *input, roll.getDims().size());

@@ -91,6 +91,38 @@ static void describeNorm(const Reduced &reduced, Attribute order) {
       getCastBytes(reduced.input, reduced.result.elementType));
 }
 
+/// Of all elements, which are read in rows.
+static void describeVector(const Reduced &reduced) {
+  reduced.rule.setTransient(getCopyBytes(reduced.input) +
+                            getBlockBytes(reduced.input));
+}
+
+/// The dim is made the last, and its elements neighbours.
+/// Source: median_with_indices_impl in native/Sorting.cpp.
+static void describeMedian(const Reduced &reduced, int64_t dim) {
+  ConcreteTensor rows = reduced.input;
+  auto strides = rows.getStrides();
+  int64_t rank = rows.dims.size();
+  if (!strides)
+    return reduced.rule.setInexact("the strides of the input are unknown");
+  dim += dim < 0 ? rank : 0;
+  if (rank == 0 || (*strides)[dim] <= 1)
+    return;
+  std::rotate(rows.dims.begin() + dim, rows.dims.begin() + dim + 1,
+              rows.dims.end());
+  std::rotate(strides->begin() + dim, strides->begin() + dim + 1,
+              strides->end());
+  rows.strides = strides;
+  rows.contiguous = true;
+  int64_t expected = 1;
+  for (int64_t place = rank - 1; place >= 0; --place) {
+    rows.contiguous &=
+        rows.dims[place] == 1 || (*strides)[place] == expected;
+    expected *= std::max<int64_t>(rows.dims[place], 1);
+  }
+  reduced.rule.setTransient(getCopyBytes(rows) + getBlockBytes(rows));
+}
+
 void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto input = rule.tensor(op->getOperand(0));
@@ -134,15 +166,14 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
       .Case<AmaxOp, AminOp>(
           [&](auto) { rule.setTransient(reduced.getPartial()); })
       // Over all elements as a vector.
-      .Case<MaxOp, MinOp>(
-          [&](auto) { rule.setTransient(getCopyBytes(*input)); })
+      .Case<MaxOp, MinOp>([&](auto) { describeVector(reduced); })
       .Case<ArgmaxOp, ArgminOp>([&](auto arg) {
-        if (!arg.getDim())
-          rule.setTransient(getFlatCopyBytes(*input));
+        if (int64_t copy = getFlatCopyBytes(*input); copy && !arg.getDim())
+          rule.setTransient(copy + getBlockBytes(*input));
       })
       .Case<AminmaxOp>([&](auto both) {
         if (!both.getDim())
-          rule.setTransient(getCopyBytes(*input));
+          describeVector(reduced);
       })
       .Case<MaxDimOp, MinDimOp, TraceOp, StdMeanOp, StdMeanDimOp,
             StdMeanCorrectionOp, VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp>(
@@ -150,9 +181,7 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
       // The elements are put in order in a copy.
       .Case<MedianOp, NanmedianOp>(
           [&](auto) { rule.setTransient(input->numBytes()); })
-      .Case<MedianDimOp, NanmedianDimOp>([&](auto) {
-        rule.setTransient(input->numBytes());
-        rule.setBound("the median along a dim perhaps copies its input");
-      })
+      .Case<MedianDimOp, NanmedianDimOp>(
+          [&](auto median) { describeMedian(reduced, median.getDim()); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

@@ -51,6 +51,29 @@ static void describeVolume(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTransient(getTableBytes(result, points));
 }
 
+/// The places of all points with a one, into which a line for each dim is
+/// copied; then a product with the matrices.
+/// Source: native/AffineGridGenerator.cpp.
+static void describeAffineGrid(WorkspaceRule &rule,
+                               const ConcreteTensor &grid) {
+  if (!grid.elementType.isF32() && !grid.elementType.isF64())
+    return rule.setInexact("a grid of another type than float32 or float64");
+  bool aligned =
+      rule.getOp()->getAttrOfType<BoolAttr>("align_corners").getValue();
+  int64_t size = getElementBytes(grid.elementType);
+  int64_t rank = grid.dims.back();
+  Footprint footprint;
+  footprint.allocate(rank == 0 ? 0 : grid.numBytes() / rank * (rank + 1));
+  for (int64_t extent : ArrayRef(grid.dims).drop_front().drop_back()) {
+    // The line is scaled by two numbers.
+    bool isScaled = !aligned && extent > 1;
+    footprint.pass((isScaled ? 3 : 1) * std::max<int64_t>(extent, 1) * size +
+                   (isScaled ? getIntegerBytes(grid.elementType) : 0));
+  }
+  footprint.allocate(grid.numBytes());
+  rule.setTransient(footprint.getPeak() - grid.numBytes());
+}
+
 void rules::describeResampleWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto input = rule.tensor(op->getOperand(0));
@@ -58,7 +81,7 @@ void rules::describeResampleWorkspace(WorkspaceRule &rule) {
   if (!input || !result)
     return rule.setInexact("a shape of the operator is unknown");
   if (isa<AffineGridOp>(op))
-    return describeUnknownWorkspace(rule);
+    return describeAffineGrid(rule, *result);
   if (result->numElements() == 0)
     return;
   bool isFloat = isa<FloatType>(result->elementType);

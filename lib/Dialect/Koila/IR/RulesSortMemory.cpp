@@ -15,9 +15,12 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
 
-/// One row of int64 places is moved at a time, on each thread; argsort also
-/// drops the values. Source: sort_stable_kernel.
-static void describeOrder(WorkspaceRule &rule, int64_t dim, bool dropsValues) {
+/// One row of int64 places is moved at a time, on each thread; one of the two
+/// results may be dropped. Source: sort_stable_kernel.
+enum class Dropped { Nothing, Values, Places };
+static void describeOrder(WorkspaceRule &rule, int64_t dim,
+                          Dropped dropped = Dropped::Nothing) {
+  constexpr int64_t kPlace = 8, kGrain = 32768;
   auto input = rule.tensor(rule.getOp()->getOperand(0));
   if (!input)
     return rule.setInexact("the shape of what is sorted is unknown");
@@ -25,15 +28,77 @@ static void describeOrder(WorkspaceRule &rule, int64_t dim, bool dropsValues) {
   if (isa<IntegerType>(input->elementType) && rank < 2)
     return rule.setInexact("a vector of integers may be sorted by digits");
   int64_t row = rank == 0 ? 1 : input->dims[dim < 0 ? dim + rank : dim];
-  int64_t values = dropsValues ? input->numBytes() : 0;
-  constexpr int64_t kPlace = 8, kGrain = 32768;
+  int64_t inside = dropped == Dropped::Nothing  ? 0
+                   : dropped == Dropped::Values ? input->numBytes()
+                                                : elements * kPlace;
   bool isParallel = rule.getTarget().threads > 1 && elements >= kGrain;
   int64_t rows = isParallel ? rule.getTarget().threads : 1;
   if (rank > 0)
-    values += rows * row * kPlace;
-  rule.setTransient(values);
+    inside += rows * row * kPlace;
+  rule.setTransient(inside);
   if (isParallel)
     rule.setBound("threads that sort may not do so at once");
+}
+
+/// Values and places are moved about in copies. Source:
+/// kthvalue_out_impl_cpu in native/Sorting.cpp.
+static void describeSelection(WorkspaceRule &rule) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  if (!input)
+    return rule.setInexact("a shape of the operator is unknown");
+  constexpr int64_t kPlace = 8;
+  if (!input->dims.empty())
+    rule.setTransient(input->numBytes() + input->numElements() * kPlace);
+}
+
+/// The type of the number that is searched for; null if it is computed.
+static Type getSearchedType(Operation *op) {
+  auto number = dyn_cast_or_null<TypedAttr>(op->getAttr("self"));
+  return number && !number.getType().isInteger(1) ? number.getType() : Type();
+}
+
+/// Where a number of type `number` meets elements of type `elements`.
+static Type getComparedType(Type elements, Type number) {
+  TensorInfo info;
+  info.elementType = elements;
+  info.dims.emplace(1, DimExpr::constant(elements.getContext(), 1));
+  return rules::getCommonType(info, number);
+}
+
+/// Rows of one type. A number becomes a 0-dim tensor.
+/// Source: native/BucketizationUtils.h.
+static void describeSearch(WorkspaceRule &rule, Value boundaries, Value values,
+                           Value sorter) {
+  auto among = rule.tensor(boundaries), order = rule.tensor(sorter);
+  auto searched = rule.tensor(values);
+  if (!values)
+    if (Type type = getSearchedType(rule.getOp()))
+      searched = ConcreteTensor{{}, type};
+  if (!among || !searched || (sorter && !order) || !among->getStrides() ||
+      !searched->getStrides())
+    return rule.setInexact("what is searched is unknown");
+  Footprint footprint;
+  if (!values)
+    footprint.allocate(searched->numBytes());
+  if (searched->numElements() == 0)
+    return;
+  footprint.copyRows(*searched);
+  footprint.copyRows(*among);
+  if (order)
+    footprint.copyRows(*order);
+  Type common = searched->elementType;
+  if (values && common != among->elementType)
+    common = rules::promoteTypes(common, !searched->dims.empty(),
+                                 among->elementType, !among->dims.empty());
+  else if (!values)
+    common = getComparedType(among->elementType, common);
+  for (const ConcreteTensor &tensor : {*searched, *among}) {
+    if (tensor.elementType == common)
+      continue;
+    footprint.allocate(countBytes(tensor, common));
+    footprint.free(getCopyBytes(tensor));
+  }
+  rule.setTransient(footprint.getPeak());
 }
 
 /// Each difference is a tensor of its own; the one before it goes when the next
@@ -72,9 +137,26 @@ void rules::describeSortWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   llvm::TypeSwitch<Operation *>(op)
       .Case<SortOp, SortStableOp>(
-          [&](auto sort) { describeOrder(rule, sort.getDim(), false); })
-      .Case<ArgsortOp, ArgsortStableOp>(
-          [&](auto sort) { describeOrder(rule, sort.getDim(), true); })
+          [&](auto sort) { describeOrder(rule, sort.getDim()); })
+      .Case<ArgsortOp, ArgsortStableOp>([&](auto sort) {
+        describeOrder(rule, sort.getDim(), Dropped::Values);
+      })
+      .Case<MsortOp>([&](auto) { describeOrder(rule, 0, Dropped::Places); })
+      .Case<KthvalueOp>([&](auto) { describeSelection(rule); })
+      .Case<SearchsortedTensorOp>([&](auto search) {
+        describeSearch(rule, search.getSortedSequence(), search.getSelf(),
+                       search.getSorter());
+      })
+      .Case<SearchsortedScalarOp>([&](auto search) {
+        describeSearch(rule, search.getSortedSequence(), {},
+                       search.getSorter());
+      })
+      .Case<BucketizeTensorOp>([&](auto search) {
+        describeSearch(rule, search.getBoundaries(), search.getSelf(), {});
+      })
+      .Case<BucketizeScalarOp>([&](auto search) {
+        describeSearch(rule, search.getBoundaries(), {}, {});
+      })
       .Case<DiffOp>([&](auto diff) { describeDiff(rule, diff); })
       .Case<TopkOp, CummaxOp, CumminOp, LogcumsumexpOp>([](auto) {})
       .Case<CumsumOp, CumprodOp>([&](auto) {

@@ -16,6 +16,8 @@ class Koila_LossOp<string mnemonic, string schema, dag args, string shape,
   let arguments = args;
   let shapeRule = "return ::koila::rules::" # shape # ";";
   let batchRule = "::koila::rules::" # batch # ";";
+  let workspaceRule = "::koila::rules::describeLossWorkspace(rule);";
+  let savedRule = "::koila::rules::describeLossSaved(rule);";
 }
 
 class Koila_ElementwiseLossOp<string mnemonic, string schema, dag args,

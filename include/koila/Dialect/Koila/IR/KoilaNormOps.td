@@ -238,6 +238,7 @@ def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",
   let arguments = (ins AnyTensor:$x1, AnyTensor:$x2, I64Attr:$dim, F64Attr:$eps);
   let shapeRule = "return ::koila::rules::inferCosineSimilarity(rule, getDim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, getDim(), false);";
+  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
 }
 
 def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
@@ -250,6 +251,7 @@ def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
                        BoolAttr:$keepdim);
   let shapeRule = "return ::koila::rules::inferPairwiseDistance(rule, getKeepdim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, -1, getKeepdim());";
+  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
 }
 
 class Koila_CdistFamilyOp<string mnemonic, string arguments_>
@@ -263,6 +265,7 @@ class Koila_CdistFamilyOp<string mnemonic, string arguments_>
                        OptionalAttr<I64Attr>:$compute_mode);
   let shapeRule = "return ::koila::rules::inferCdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::inferCdistBatch(rule);";
+  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
 }
 def Koila_CdistOp : Koila_CdistFamilyOp<"cdist",
   "(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor">;
@@ -275,6 +278,7 @@ def Koila_PdistOp : Koila_RuledOp<"pdist",
   let arguments = (ins AnyTensor:$self, F64Attr:$p);
   let shapeRule = "return ::koila::rules::inferPdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::mixAll(rule);";
+  let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILANORMOPS_TD

@@ -369,6 +369,7 @@ class Koila_SizesOp<string mnemonic, string schema, string name,
 class Koila_SizesCopyOp<string mnemonic, string schema, string name>
     : Koila_SizesOp<mnemonic, schema, name, "ViewOrCopy"> {
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_ViewOp : Koila_SizesOp<"view",
@@ -396,6 +397,7 @@ def Koila_ReshapeAsOp : Koila_ReshapeFamilyOp<"reshape_as",
         ::koila::rules::ReshapeLayout::ViewOrCopy);
   }];
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_FlattenOp : Koila_ReshapeFamilyOp<"flatten_using_ints",
@@ -415,6 +417,7 @@ def Koila_FlattenOp : Koila_ReshapeFamilyOp<"flatten_using_ints",
                                         getEndDim());
   }];
   let storageRule = "::koila::rules::describeReshapeStorage(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_RavelOp : Koila_ReshapeFamilyOp<"ravel",
@@ -425,6 +428,7 @@ def Koila_RavelOp : Koila_ReshapeFamilyOp<"ravel",
         ::koila::rules::ReshapeLayout::Contiguous);
   }];
   let storageRule = "::koila::rules::describeRavelStorage(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeReshapeWorkspace(rule, getSelf());";
 }
 
 def Koila_UnflattenOp : Koila_ReshapeFamilyOp<"unflatten_int",

@@ -17,10 +17,13 @@ namespace koila::rules {
 void describeAttentionWorkspace(WorkspaceRule &rule);
 /// Elementwise operators that PyTorch composes of others.
 void describeComposedWorkspace(WorkspaceRule &rule);
+/// Distances of vectors and of their pairs.
+void describeDistanceWorkspace(WorkspaceRule &rule);
 void describeEinsumWorkspace(WorkspaceRule &rule);
 /// Reads, writes and searches by indices and masks.
 void describeIndexWorkspace(WorkspaceRule &rule);
 void describeJoinWorkspace(WorkspaceRule &rule);
+void describeLossWorkspace(WorkspaceRule &rule);
 /// Inverses, determinants, solutions and powers of matrices.
 void describeMatrixFunctionWorkspace(WorkspaceRule &rule);
 void describeNormWorkspace(WorkspaceRule &rule);
@@ -36,6 +39,8 @@ void describeRandomWorkspace(WorkspaceRule &rule);
 void describeRearrangeWorkspace(WorkspaceRule &rule);
 void describeRecurrentWorkspace(WorkspaceRule &rule);
 void describeReductionWorkspace(WorkspaceRule &rule);
+/// A copy into rows, where the strides do not allow a view.
+void describeReshapeWorkspace(WorkspaceRule &rule, mlir::Value self);
 void describeResampleWorkspace(WorkspaceRule &rule);
 void describeSortWorkspace(WorkspaceRule &rule);
 /// Fourier transforms and their frequencies.
@@ -52,6 +57,7 @@ void describeSavedAs(SavedRule &rule, llvm::StringRef schemaName);
 void passFrom(SavedRule &rule, mlir::Value source);
 void describeAttentionSaved(SavedRule &rule);
 void describeEinsumSaved(SavedRule &rule);
+void describeLossSaved(SavedRule &rule);
 void describeNormSaved(SavedRule &rule);
 void describePoolSaved(SavedRule &rule);
 void describeProductSaved(SavedRule &rule);

@@ -1,0 +1,24 @@
+//===- LossMemory.h - What losses hold inside, by their sources -*- C++ -*-===//
+//
+// Private to lib/Dialect/Koila/IR: the parts of describeLossWorkspace.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_DIALECT_KOILA_IR_LOSSMEMORY_H
+#define KOILA_LIB_DIALECT_KOILA_IR_LOSSMEMORY_H
+
+#include "koila/Interfaces/Rules.h"
+
+namespace koila::loss {
+
+/// Losses that PyTorch writes as expressions over other operators.
+void describeComposed(WorkspaceRule &rule);
+/// Losses on classes.
+void describeClasses(WorkspaceRule &rule);
+
+/// The argument `reduction`.
+int64_t getReduction(WorkspaceRule &rule);
+
+} // namespace koila::loss
+
+#endif // KOILA_LIB_DIALECT_KOILA_IR_LOSSMEMORY_H

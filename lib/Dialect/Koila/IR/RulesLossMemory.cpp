@@ -1,0 +1,136 @@
+//===- RulesLossMemory.cpp - What an elementwise loss holds inside --------===//
+//
+// Losses with a kernel of their own. Source: native/Loss.cpp. Where they are
+// reduced the result often is a tensor of all losses that was made smaller: its
+// storage stays as large.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Composition.h"
+#include "LossMemory.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+int64_t loss::getReduction(WorkspaceRule &rule) {
+  return rule.getOp()->getAttrOfType<IntegerAttr>("reduction").getInt();
+}
+
+/// The storage of `losses` after Tensor::resize_({}): it only grows.
+static int64_t shrink(Composition &steps, const ConcreteTensor &losses) {
+  int64_t element = getElementBytes(losses.elementType);
+  if (losses.numElements() > 0)
+    return losses.numBytes();
+  steps.allocate(element);
+  return element;
+}
+
+/// mse_loss, smooth_l1_loss. A reduction makes the tensor of losses twice: one
+/// becomes the result, for the other the operands are cast again.
+static void describeKernel(WorkspaceRule &rule, const ConcreteTensor &self,
+                           const ConcreteTensor &target) {
+  int64_t reduction = loss::getReduction(rule);
+  Composition steps(rule);
+  ConcreteTensor result = steps.compute({self, target});
+  if (!isa<FloatType>(result.elementType))
+    return rule.setInexact("a loss of integers");
+  if (reduction == 0)
+    return steps.finish(result.numBytes());
+  int64_t casts = getCastBytes(self, result.elementType) +
+                  getCastBytes(target, result.elementType);
+  int64_t kept = shrink(steps, result);
+  steps.allocate(2 * casts);
+  ConcreteTensor losses = steps.allocate(result);
+  // The reduction writes the result that is there.
+  ConcreteTensor one{{}, result.elementType};
+  steps.pass(reduction == 1 ? getMeanBytes(rule, losses, one)
+                            : getPartialBytes(rule, losses, one));
+  rule.setStorageBytes(rule.getOp()->getResult(0), kept);
+  steps.finish(kept);
+}
+
+/// The tensor of losses is like the input, and resized where the target is
+/// larger.
+static void describeHuber(WorkspaceRule &rule, const ConcreteTensor &self,
+                          const ConcreteTensor &target) {
+  int64_t reduction = loss::getReduction(rule);
+  Composition steps(rule);
+  // What the operands give together; only its shape and type count.
+  ConcreteTensor losses = Composition(rule).compute({self, target});
+  bool grows = losses.dims != self.dims;
+  Type computed = losses.elementType;
+  if (grows && computed != self.elementType)
+    return rule.setInexact("huber_loss of another type that is resized");
+  losses.elementType = self.elementType;
+  steps.allocate(self);
+  // The operands stay cast.
+  steps.allocate(getCastBytes(self, computed) +
+                 getCastBytes(target, computed));
+  steps.pass(getCastBytes(self, computed));
+  if (grows) {
+    steps.allocate(losses);
+    steps.free(self);
+  }
+  steps.finish(steps.reduce(losses, reduction).numBytes());
+}
+
+/// The tensor of losses is shrunk to their mean or sum.
+static void finishShrunk(WorkspaceRule &rule, Composition &steps,
+                         const ConcreteTensor &losses) {
+  int64_t reduction = loss::getReduction(rule);
+  if (reduction == 0)
+    return steps.finish(losses.numBytes());
+  steps.reduce(losses, reduction);
+  int64_t kept = shrink(steps, losses);
+  rule.setStorageBytes(rule.getOp()->getResult(0), kept);
+  steps.finish(kept);
+}
+
+static void describeBinary(WorkspaceRule &rule, BinaryCrossEntropyOp op,
+                           const ConcreteTensor &self) {
+  Composition steps(rule);
+  ConcreteTensor losses = steps.allocate(self);
+  if (Value value = op.getWeight()) {
+    auto weight = rule.tensor(value);
+    if (!weight)
+      return rule.setInexact("the shape of the weight is unknown");
+    steps.write({losses, *weight});
+  }
+  finishShrunk(rule, steps, losses);
+}
+
+/// log1p(exp(-self * target)), written step by step over -self.
+static void describeSoftMargin(WorkspaceRule &rule, const ConcreteTensor &self,
+                               const ConcreteTensor &target) {
+  Composition steps(rule);
+  ConcreteTensor losses = steps.allocate(self);
+  steps.write({losses, target});
+  finishShrunk(rule, steps, losses);
+}
+
+void rules::describeLossWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  if (!isa<MseLossOp, SmoothL1LossOp, HuberLossOp, BinaryCrossEntropyOp,
+           SoftMarginLossOp>(op)) {
+    if (isa<NllLossOp, NllLoss2dOp, NllLossNdOp, CrossEntropyLossOp,
+            MultiMarginLossOp, MultilabelMarginLossOp, CtcLossOp>(op))
+      return loss::describeClasses(rule);
+    return loss::describeComposed(rule);
+  }
+  auto tensors = getRealTensors(rule, op->getOperands());
+  if (!tensors)
+    return;
+  const ConcreteTensor &self = (*tensors)[0], &target = (*tensors)[1];
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MseLossOp, SmoothL1LossOp>(
+          [&](auto) { describeKernel(rule, self, target); })
+      .Case<HuberLossOp>([&](auto) { describeHuber(rule, self, target); })
+      .Case<BinaryCrossEntropyOp>(
+          [&](auto binary) { describeBinary(rule, binary, self); })
+      .Case<SoftMarginLossOp>(
+          [&](auto) { describeSoftMargin(rule, self, target); });
+}
