@@ -224,6 +224,19 @@ func.func @attention(%x: tensor<1x2x5x3xf32>) -> tensor<1x2x5x3xf32> {
 
 // -----
 
+// 32 bytes; sums of 2 queries, 8; for each of two threads 2 x 3 scores, maxima
+// and sums of 2 rows, and 2 x 4 results, 144; a mask in columns copied, 24.
+// CHECK-LABEL: memory of 'attention_mask'
+// CHECK: peak {{ *}}208 bytes
+// CHECK-NOT: not exact
+func.func @attention_mask(%q: tensor<1x1x2x4xf32>, %k: tensor<1x1x3x4xf32>, %m: tensor<3x2xf32>) -> tensor<1x1x2x4xf32> {
+  %0 = koila.transpose_int %m {dim0 = 0, dim1 = 1} : (tensor<3x2xf32>) -> tensor<2x3xf32>
+  %1 = koila.scaled_dot_product_attention %q, %k, %k, %0 {dropout_p = 0.0 : f64, is_causal = false, enable_gqa = false} : (tensor<1x1x2x4xf32>, tensor<1x1x3x4xf32>, tensor<1x1x3x4xf32>, tensor<2x3xf32>) -> tensor<1x1x2x4xf32>
+  return %1 : tensor<1x1x2x4xf32>
+}
+
+// -----
+
 // 512 bytes: strides suit BLAS, and nothing is copied.
 // CHECK-LABEL: memory of 'einsum'
 // CHECK: peak {{ *}}512 bytes

@@ -71,6 +71,33 @@ static int64_t getFlashBytes(const WorkspaceRule &rule,
   return bytes * rule.getTarget().threads;
 }
 
+/// A mask whose columns are neither dense nor one is copied, for all queries
+/// and keys (measured).
+static int64_t getMaskCopyBytes(WorkspaceRule &rule,
+                                const AttentionShapes &shapes) {
+  if (!shapes.mask)
+    return 0;
+  const ConcreteTensor &mask = *shapes.mask;
+  auto strides = mask.getStrides();
+  if (!strides || mask.dims.size() < 2) {
+    rule.setInexact("the strides of the mask are unknown");
+    return 0;
+  }
+  int64_t keys = shapes.key.dims[2], last = strides->back();
+  if (last == 0 || last == 1 || (mask.dims.back() == 1 && keys != 1))
+    return 0;
+  if (keys == 1 || mask.elementType.isInteger(1)) {
+    rule.setInexact("a mask whose columns are strided");
+    return 0;
+  }
+  int64_t elements = shapes.query.dims[2] * keys;
+  if (mask.dims.size() == 4)
+    for (int64_t dim : {0, 1})
+      if (mask.dims[dim] == shapes.query.dims[dim])
+        elements *= mask.dims[dim];
+  return elements * getElementBytes(mask.elementType);
+}
+
 /// Half types are packed for the matrix units of later machines, which takes
 /// more. Source: cpublas::could_pack; measured with AVX-512 and bfloat16.
 static void setDoubts(WorkspaceRule &rule, const AttentionShapes &shapes) {
@@ -94,7 +121,8 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
         const ConcreteTensor &query = shapes->query;
         int64_t rows = query.dims[0] * query.dims[1] * query.dims[2];
         int64_t bytes = getFlashBytes(rule, *shapes) +
-                        rows * (query.elementType.isF64() ? 8 : 4);
+                        rows * (query.elementType.isF64() ? 8 : 4) +
+                        getMaskCopyBytes(rule, *shapes);
         if (shapes->mask && shapes->mask->elementType.isInteger(1))
           bytes += getCastBytes(*shapes->mask, query.elementType);
         rule.setTransient(bytes);
@@ -104,7 +132,8 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
         auto shapes = getShapes(rule, op);
         if (!shapes || shapes->query.dims.size() != 4)
           return rule.setInexact("a shape of attention is unknown");
-        rule.setTransient(getFlashBytes(rule, *shapes));
+        rule.setTransient(getFlashBytes(rule, *shapes) +
+                          getMaskCopyBytes(rule, *shapes));
         setDoubts(rule, *shapes);
       })
       .Case<NativeMultiHeadAttentionOp, TransformerEncoderLayerFwdOp>(

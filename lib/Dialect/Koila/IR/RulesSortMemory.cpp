@@ -74,14 +74,20 @@ static void describeSearch(WorkspaceRule &rule, Value boundaries, Value values,
   if (!values)
     if (Type type = getSearchedType(rule.getOp()))
       searched = ConcreteTensor{{}, type};
-  if (!among || !searched || (sorter && !order) || !among->getStrides() ||
-      !searched->getStrides())
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || !among || !searched || (sorter && !order) ||
+      !among->getStrides() || !searched->getStrides())
     return rule.setInexact("what is searched is unknown");
   Footprint footprint;
   if (!values)
     footprint.allocate(searched->numBytes());
+  // The least and the greatest place are looked at.
+  if (order && order->numElements() > 0)
+    footprint.pass(2 * getElementBytes(order->elementType) +
+                   getCopyBytes(*order) + getBlockBytes(*order));
+  footprint.allocate(result->numBytes());
   if (searched->numElements() == 0)
-    return;
+    return rule.setTransient(footprint.getPeak() - result->numBytes());
   footprint.copyRows(*searched);
   footprint.copyRows(*among);
   if (order)
@@ -98,7 +104,7 @@ static void describeSearch(WorkspaceRule &rule, Value boundaries, Value values,
     footprint.allocate(countBytes(tensor, common));
     footprint.free(getCopyBytes(tensor));
   }
-  rule.setTransient(footprint.getPeak());
+  rule.setTransient(footprint.getPeak() - result->numBytes());
 }
 
 /// Each difference is a tensor of its own; the one before it goes when the next
