@@ -123,7 +123,7 @@ static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule) {
   if (!checkFactors(rule, lhs, rhs))
     return std::nullopt;
   std::string error;
-  auto labels = parseEquation(op.getEquation(),
+  auto labels = rules::parseEquation(op.getEquation(),
                               {lhs->getRank(), rhs->getRank()}, error);
   if (!labels)
     return fail("the equation of einsum is not understood");

@@ -221,7 +221,7 @@ static Factor makeContiguous(Factor factor) {
     factor.strides[dim] = stride;
     stride *= factor.dims[dim];
   }
-  factor.source = {};
+  factor.isTrained = false;
   return factor;
 }
 
@@ -229,7 +229,7 @@ static Factor makeContiguous(Factor factor) {
 static Factor multiply(Footprint &footprint, const Factor &lhs,
                        const Factor &rhs) {
   footprint.allocate(lhs.numBytes());
-  footprint.pass(blas::getMatmulBytes(lhs, rhs));
+  footprint.pass(blas::getMatmulCopies(lhs, rhs).bytes);
   return makeContiguous(lhs);
 }
 
