@@ -191,6 +191,12 @@ static int64_t upperBound(const ConvolutionShape &shape, int64_t threads) {
       std::max(threads, batch) * std::max(shape.input[1], results) * kernel *
       outputArea;
   int64_t elements = 2 * (input + output + weight) + columns + outputChannels;
+  // A bias is added beside the result; brgemm pads a sample for each thread by
+  // up to twice the kernel, and begins its buffers on pages.
+  if (shape.transposed)
+    elements += 2 * output + threads * (8 * shape.input[1] * outputArea +
+                                        outputChannels * outputArea +
+                                        10 * kernel + 12 * 4096);
   return elements * shape.elementBytes + 4096;
 }
 
