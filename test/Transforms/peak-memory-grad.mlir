@@ -114,7 +114,8 @@ func.func @loop(%x: tensor<10x4xf32> {koila.requires_grad}, %n: index) -> tensor
   %c1 = arith.constant 1 : index
   %0 = scf.for %i = %c0 to %n step %c1 iter_args(%y = %x) -> (tensor<10x4xf32>) {
     %1 = koila.gelu %y : (tensor<10x4xf32>) -> tensor<10x4xf32>
-    scf.yield %1 : tensor<10x4xf32>
+    %2 = koila.neg %1 : (tensor<10x4xf32>) -> tensor<10x4xf32>
+    scf.yield %2 : tensor<10x4xf32>
   }
   return %0 : tensor<10x4xf32>
 }

@@ -3,7 +3,7 @@
 
 Usage: memory_oracle.py --counter LIBRARY [--koila-opt PATH] [--legal N]
            [--batches B,...] [--threads T,...] [--only REGEX] [--seed S]
-           [--survey] [--verbose]
+           [--grad] [--survey] [--verbose]
 
 The legal calls of rule_oracle.py run alone, once to warm up and twice under a
 counter of the allocator (tools/koila-run/CounterLibrary.cpp), as scripted
@@ -17,6 +17,10 @@ Columns: calls; right: said to be exact, and both are equal; WRONG: said to be
 exact, and one differs; inexact: koila says that it does not know; bound: of
 these, an upper bound; violated: a measurement above an upper bound; views: not
 exact because a view may be a copy. WRONG and violated must be 0.
+
+--grad lets all floating-point operands want a gradient, and asks for
+mode=forward-with-grad: what the call keeps is then what it makes for the
+gradient, too.
 
 --survey prints every inexact call with what was measured, to derive rules.
 """
@@ -85,14 +89,21 @@ def new_bytes(found, scope):
     return total
 
 
+def can_want(dtype):
+    return dtype.is_floating_point or dtype.is_complex
+
+
 class Measured:
     """What one call did: the bytes it kept, those of its new results, and
     those beyond the results at the worst moment."""
 
-    def __init__(self, counter, case, batch):
+    def __init__(self, counter, case, batch, grad):
         # The scripted call reads what the statements before it prepared.
         scope = {f"x{i}": tensor
                  for i, tensor in enumerate(make_inputs(case, batch))}
+        if grad:
+            for tensor in scope.values():
+                tensor.requires_grad_(can_want(tensor.dtype))
         scope.update(torch=torch, annotate=lambda kind, value: value,
                      List=list)
         exec("\n".join(case.body[:-1]), scope)
@@ -159,14 +170,18 @@ class Oracle:
             report = path + ".json"
             where, lines = write_program([cases[i] for i in alive], path,
                                          hidden=False)
-            specs = [f"--input={tensor.spec()}"
+            grad = self.arguments.grad
+            specs = [f"--input={tensor.spec()}" +
+                     ("@grad" if grad and can_want(getattr(torch, tensor.dtype))
+                      else "")
                      for i in alive for tensor in cases[i].inputs]
+            mode = "forward-with-grad" if grad else "inference"
             if any(cases[i].follows_batch() for i in alive):
                 specs.append(f"--batch=B={batch}")
             done = subprocess.run(
                 [self.arguments.koila_opt, path, *specs,
                  f"--koila-peak-memory=format=json output={report} "
-                 f"threads={threads}", "-o", os.devnull],
+                 f"threads={threads} mode={mode}", "-o", os.devnull],
                 capture_output=True, text=True)
             if done.returncode == 0:
                 with open(report) as file:
@@ -188,6 +203,9 @@ class Oracle:
         for entry in report["storages"]:
             if mine := said.get(get_line(entry)):
                 mine.kept += entry["bytes"]
+                # The timeline counts it among what is held inside.
+                if entry["kind"] == "saved":
+                    mine.transient -= entry["bytes"]
         for entry in report["inexact"]:
             if mine := said.get(get_line(entry)):
                 mine.reasons.append(entry["reason"])
@@ -199,7 +217,8 @@ class Oracle:
     def compare(self, case, batch, threads, said):
         counts = self.counts[case.op]
         try:
-            measured = Measured(self.counter, case, batch)
+            measured = Measured(self.counter, case, batch,
+                                self.arguments.grad)
         except rule_oracle.ERRORS as error:
             self.unmeasured[f"{case.op}: {str(error).strip()[:60]!r}"] += 1
             return
@@ -315,6 +334,7 @@ def main():
     parser.add_argument("--group", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="schemas by regex")
+    parser.add_argument("--grad", action="store_true")
     parser.add_argument("--survey", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
@@ -323,7 +343,8 @@ def main():
     torch._C._jit_set_profiling_mode(False)
     # A tensor that is collected while the next call is measured would count.
     gc.disable()
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+    with tempfile.TemporaryDirectory() as folder, \
+            torch.set_grad_enabled(arguments.grad):
         oracle = Oracle(arguments, folder)
         ops = [op for op in oracle.generators
                if re.search(arguments.only, op)]
