@@ -28,7 +28,9 @@ public:
   using Footprint::free;
   /// A new tensor like this one.
   ConcreteTensor allocate(ConcreteTensor tensor);
-  void free(const ConcreteTensor &tensor) { Footprint::free(tensor.numBytes()); }
+  void free(const ConcreteTensor &tensor) {
+    Footprint::free(tensor.numBytes());
+  }
   void free(Tensors tensors);
 
   /// A new tensor, elementwise from operands that broadcast.

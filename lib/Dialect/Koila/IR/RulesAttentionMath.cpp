@@ -140,14 +140,11 @@ void attention::describeMath(WorkspaceRule &rule,
   if (rule.wantsGradient(op.getKey()))
     kept += steps->first.left;
   footprint.allocate(kept);
-  // _safe_softmax: the softmax, where a row is -inf throughout, and zeros
-  // there.
+  // _safe_softmax: the softmax, then zeros in rows that are -inf throughout.
   int64_t elements = steps->scores / size;
   footprint.allocate(steps->scores);
-  footprint.pass(elements);
-  footprint.allocate(steps->rows);
-  footprint.allocate(size + steps->scores);
-  footprint.free(2 * steps->scores + steps->rows + size);
+  footprint.pass(elements + steps->rows + size);
+  footprint.free(steps->scores);
   footprint.allocate(steps->result);
   footprint.pass(steps->second.bytes);
   rule.setTransient(footprint.getPeak() - steps->result);

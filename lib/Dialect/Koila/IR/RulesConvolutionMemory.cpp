@@ -176,3 +176,24 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
                   "case on '" +
                   target.isa + "'");
 }
+
+void rules::describeConvolutionSaved(SavedRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto weight = rule.tensor(op->getOperand(1));
+  if (!input || !weight)
+    return rule.setInexact("a shape of the convolution is unknown");
+  rule.save(op->getOperand(1));
+  if (input->dims.size() + 1 == weight->dims.size())
+    input = footprint::unsqueeze(*input, 0);
+  ConvolutionShape shape;
+  shape.weight.assign(weight->dims.begin(), weight->dims.end());
+  auto odd = readWindows(op, shape);
+  if (!odd)
+    return rule.setInexact("the convolution is too large to count");
+  if (!llvm::is_contained(*odd, 1))
+    return rule.save(op->getOperand(0));
+  // What is padded first is kept in the place of the input.
+  padEnds(*input, *odd);
+  rule.keep(input->numBytes());
+}

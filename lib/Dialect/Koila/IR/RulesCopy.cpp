@@ -358,3 +358,10 @@ void rules::describeConjugateStorage(StorageRule &rule, Value self,
     return rule.setTied(0, self);
   setAliasIf(rule, self, isConjugateView(rule.tensor(self), view));
 }
+
+void rules::describeConjugateWorkspace(WorkspaceRule &rule) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || isa<ComplexType>(result->elementType))
+    rule.setInexact("PyTorch conjugates where the result is read, which takes "
+                    "a copy there");
+}

@@ -73,6 +73,9 @@ static void describeRrelu(WorkspaceRule &rule, const ConcreteTensor &input) {
 
 /// |self - other| <= atol + |rtol * other|, where that is finite, or equal.
 static void describeIsclose(WorkspaceRule &rule, IscloseOp op) {
+  if (llvm::any_of(op->getOperands(),
+                   [&](Value value) { return rule.wantsGradient(value); }))
+    return rule.setInexact("what autograd keeps between the steps of isclose");
   auto tensors = getRealTensors(rule, {op.getSelf(), op.getOther()});
   if (!tensors)
     return;

@@ -26,7 +26,7 @@ class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
   let batchRule = "::koila::rules::inferConvolutionBatch(rule, " # kind # ");";
   let workspaceRule =
       "::koila::rules::describeConvolutionWorkspace(rule, " # kind # ");";
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"convolution\");";
+  let savedRule = "::koila::rules::describeConvolutionSaved(rule);";
 }
 
 class Koila_ConvOp<string mnemonic, string schema, int rank>

@@ -205,14 +205,16 @@ class Koila_ConjugateOp<string mnemonic, string schema, string complexIsView,
     ::koila::rules::describeConjugateStorage(rule, getSelf(),
                                              ::koila::Proof::}] #
       complexIsView # ");";
-  let workspaceRule = "";
+  let workspaceRule = "::koila::rules::describeConjugateWorkspace(rule);";
   let savedRule = "";
 }
 def Koila_ConjOp : Koila_ConjugateOp<"conj",
   "aten::conj(Tensor(a) self) -> Tensor(a)", "Yes">;
 def Koila_ConjPhysicalOp : Koila_ConjugateOp<"conj_physical",
   "aten::conj_physical(Tensor self) -> Tensor", "No",
-  "aten::conj_physical_(Tensor(a!) self) -> Tensor(a!)">;
+  "aten::conj_physical_(Tensor(a!) self) -> Tensor(a!)"> {
+  let workspaceRule = "";
+}
 def Koila_ResolveConjOp : Koila_ConjugateOp<"resolve_conj",
   "aten::resolve_conj(Tensor(a) self) -> Tensor(a)", "Unknown">;
 def Koila_ResolveNegOp : Koila_ConjugateOp<"resolve_neg",

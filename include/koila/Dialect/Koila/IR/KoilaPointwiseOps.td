@@ -136,7 +136,12 @@ def Koila_RreluOp : Koila_ElementwiseOp<"rrelu",
       return rule.emitError() << "takes a lower bound of at most the upper one";
   }];
   let workspaceRule = composedWorkspace;
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"leaky_relu\");";
+  // rrelu_with_noise, whose noise is not read but kept.
+  let savedRule = [{
+    rule.save(getTied() ? getResult() : getSelf());
+    if (auto self = rule.tensor(getSelf()))
+      rule.keep(self->numBytes());
+  }];
 }
 def Koila_GluOp : Koila_RuledOp<"glu",
   "aten::glu(Tensor self, int dim=-1) -> Tensor"> {

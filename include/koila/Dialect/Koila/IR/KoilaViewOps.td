@@ -56,7 +56,9 @@ def Koila_TOp : Koila_MappedOp<"t",
 def Koila_NumpyTOp : Koila_MappedOp<"numpy_T",
   "aten::numpy_T(Tensor(a) self) -> Tensor(a)", (ins), "mapReversed(info)">;
 def Koila_MHOp : Koila_MappedOp<"mH",
-  "aten::mH(Tensor(a) self) -> Tensor(a)", (ins), "mapAdjoint(info)">;
+  "aten::mH(Tensor(a) self) -> Tensor(a)", (ins), "mapAdjoint(info)"> {
+  let workspaceRule = "::koila::rules::describeConjugateWorkspace(rule);";
+}
 def Koila_MTOp : Koila_MappedOp<"mT",
   "aten::mT(Tensor(a) self) -> Tensor(a)", (ins),
   "mapMatricesTransposed(info)">;
@@ -100,6 +102,7 @@ def Koila_DetachOp : Koila_MappedOp<"detach",
 def Koila_LazyConjOp : Koila_MappedOp<"_conj",
   "aten::_conj(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)"> {
   let shapeRule = "return ::koila::rules::inferLazyConj(rule, getSelf());";
+  let workspaceRule = "::koila::rules::describeConjugateWorkspace(rule);";
 }
 def Koila_AliasOperatorOp : Koila_MappedOp<"alias",
   "aten::alias(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)">;

@@ -19,6 +19,8 @@ void describeAttentionWorkspace(WorkspaceRule &rule);
 void describeComposedWorkspace(WorkspaceRule &rule);
 /// Distances of vectors and of their pairs.
 void describeDistanceWorkspace(WorkspaceRule &rule);
+/// A conjugate that PyTorch leaves to those who read it.
+void describeConjugateWorkspace(WorkspaceRule &rule);
 void describeEinsumWorkspace(WorkspaceRule &rule);
 /// Reads, writes and searches by indices and masks.
 void describeIndexWorkspace(WorkspaceRule &rule);
@@ -56,6 +58,7 @@ void describeSavedAs(SavedRule &rule, llvm::StringRef schemaName);
 /// Nothing is kept, and the gradient flows from `source` alone.
 void passFrom(SavedRule &rule, mlir::Value source);
 void describeAttentionSaved(SavedRule &rule);
+void describeConvolutionSaved(SavedRule &rule);
 void describeEinsumSaved(SavedRule &rule);
 void describeLossSaved(SavedRule &rule);
 void describeNormSaved(SavedRule &rule);
