@@ -269,8 +269,9 @@ blas::MatmulCopies blas::getMatmulCopies(const Factor &lhs, const Factor &rhs) {
     return copies;
   }
   Factor other = leftIsLarge ? small : transpose(small);
-  // The transposed result is copied into rows.
-  if (rightIsLarge)
+  // The transposed result is copied into rows, unless each is one element or
+  // there is one of each.
+  if (rightIsLarge && rhs.dims.back() != 1 && lhs.dims[0] != 1)
     bytes += Factor{{matrix.dims[0], other.dims[1]}, {}, lhs.type}.numBytes();
   copies.bytes = bytes + getMmBytes(matrix, other);
   return copies;

@@ -75,7 +75,7 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
       op.getDropoutP().convertToDouble() != 0 || query->dims.size() < 2 ||
       query->dims.size() != key->dims.size() ||
       query->dims.size() != value->dims.size() || result->numElements() == 0 ||
-      key->numElements() == 0)
+      key->numElements() == 0 || key->dims.end()[-2] == 1)
     return fail("attention by way of matmul and softmax");
   for (size_t dim = 0; dim + 2 < query->dims.size(); ++dim)
     if (query->dims[dim] != key->dims[dim] ||

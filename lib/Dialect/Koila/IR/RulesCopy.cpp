@@ -244,6 +244,10 @@ void rules::describeCopyWorkspace(WorkspaceRule &rule, Value from) {
   auto source = rule.tensor(from);
   if (!result || !source)
     return rule.setInexact("a shape of the operator is unknown");
+  // Not in place it starts as a copy of the storage of `self`, gaps included.
+  if (auto op = dyn_cast<CopyOp>(rule.getOp()); op && !op.getTied())
+    if (auto self = rule.tensor(op.getSelf()); !self || !self->contiguous)
+      return rule.setInexact("a copy into the place of a strided tensor");
   if (isa<ComplexType>(result->elementType) && !result->contiguous &&
       source->elementType != result->elementType)
     return rule.setInexact("a cast into complex numbers that are not "

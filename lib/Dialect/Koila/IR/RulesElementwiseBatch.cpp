@@ -166,7 +166,11 @@ void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
     for (const ConcreteTensor &operand : *list)
       if (operand.elementType != computed)
         bytes += operand.numElements() * size;
-  if (isInPlace(op) && operands.front().elementType != computed)
+  // What compares writes bools as they are.
+  bool writesBools = kind.result == Elementwise::Bool &&
+                     operands.front().elementType.isInteger(1);
+  if (isInPlace(op) && operands.front().elementType != computed &&
+      !writesBools)
     bytes += operands.front().numElements() * size;
   // A complex result is computed before its part is taken (measured).
   if (kind.result == Elementwise::Real ||

@@ -55,6 +55,8 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
                                         {getWeight(), getRunningMean()});
   if (isHalf(input->elementType) && !getWeight())
     return rule.setInexact("batch_norm of a half type without a weight");
+  if (channels == 1 && !input->contiguous)
+    return rule.setInexact("batch_norm of one channel that is not contiguous");
   // An empty batch takes another path with four vectors (measured).
   if (input->numElements() == 0) {
     if (isHalf(input->elementType))
@@ -83,6 +85,8 @@ static void describeInstanceNorm(WorkspaceRule &rule, InstanceNormOp op) {
     return rule.setInexact("instance_norm of single elements");
   if (isHalf(input->elementType) && !op.getUseInputStats())
     return rule.setInexact("instance_norm of a half type by given statistics");
+  if (isHalf(input->elementType) && (op.getBias() && !op.getWeight()))
+    return rule.setInexact("instance_norm of a half type with a bias alone");
   int64_t channels = input->dims[0] * input->dims[1];
   Footprint footprint;
   for (Value parameter : {op.getWeight(), op.getBias(), op.getRunningMean(),

@@ -62,8 +62,13 @@ void rules::describePoolWorkspace(WorkspaceRule &rule) {
             rule.setTransient(getSuggestedCopyBytes(asImage(*input)));
           })
       .Case<MaxPool2dWithIndicesOp, MaxPool3dWithIndicesOp, AvgPool2dOp,
-            AvgPool3dOp, AdaptiveMaxPool2dOp, PlainAdaptiveAvgPool2dOp>(
+            AdaptiveMaxPool2dOp, PlainAdaptiveAvgPool2dOp>(
           [&](auto) { rule.setTransient(copy); })
+      // Without a batch, four dims are no image in channels-last.
+      .Case<AvgPool3dOp>([&](auto) {
+        rule.setTransient(input->dims.size() == 4 ? getCopyBytes(*input)
+                                                  : copy);
+      })
       .Case<AdaptiveAvgPool1dOp>([&](auto) {
         describeAdaptiveMean(rule, *input, *result, 1,
                              getSuggestedCopyBytes(asImage(*input)));

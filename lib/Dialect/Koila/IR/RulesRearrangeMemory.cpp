@@ -49,7 +49,7 @@ static void describeTriangle(WorkspaceRule &rule,
   int64_t rank = input.dims.size();
   if (!strides)
     return rule.setInexact("the strides of the matrices are unknown");
-  if (input.contiguous || rank <= 3)
+  if (input.contiguous || rank < 3)
     return;
   int64_t expected = input.dims[rank - 1] * input.dims[rank - 2];
   for (int64_t dim = rank - 3; dim >= 0; --dim) {
@@ -104,7 +104,10 @@ void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
       })
       .Case<RepeatOp, TileOp>([&](auto) {
         if (result->numElements() != 0)
-          rule.setTransient(getRepeatBytes(result->dims.size()));
+          return rule.setTransient(getRepeatBytes(result->dims.size()));
+        // Repeated no times, it is not looked at.
+        if (input->numElements() == 0)
+          rule.setInexact("a repetition of nothing");
       })
       .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp,
             NativeChannelShuffleOp>(

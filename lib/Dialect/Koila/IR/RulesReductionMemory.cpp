@@ -152,7 +152,11 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
         rule.setTransient(getMeanBytes(rule, *input, *result));
       })
       .Case<LogsumexpOp>([&](auto) { describeLogSumExp(reduced); })
-      .Case<CountNonzeroDimOp>([&](auto) { describeCount(reduced); })
+      // No dims are all of them, by another kernel.
+      .Case<CountNonzeroDimOp>([&](auto count) {
+        if (!count.getDim().empty())
+          describeCount(reduced);
+      })
       .Case<CountNonzeroOp>([&](auto count) {
         if (count.getDim())
           describeCount(reduced);
@@ -179,8 +183,11 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
             StdMeanCorrectionOp, VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp>(
           [](auto) {})
       // The elements are put in order in a copy.
-      .Case<MedianOp, NanmedianOp>(
-          [&](auto) { rule.setTransient(input->numBytes()); })
+      .Case<MedianOp, NanmedianOp>([&](auto) {
+        if (reduced.isEmpty())
+          return rule.setInexact("a median of nothing");
+        rule.setTransient(input->numBytes());
+      })
       .Case<MedianDimOp, NanmedianDimOp>(
           [&](auto median) { describeMedian(reduced, median.getDim()); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });

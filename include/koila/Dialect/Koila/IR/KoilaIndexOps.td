@@ -165,7 +165,15 @@ def Koila_TakeAlongDimOp : Koila_IndexingOp<"take_along_dim",
                        OptionalAttr<I64Attr>:$dim);
   let shape = "inferTakeAlongDim(rule, getSelf(), getIndices(), getDim())";
   let batch = "inferTakeAlongDimBatch(rule, getSelf(), getIndices(), getDim())";
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"gather\");";
+  // gather keeps the tensor and the indices modulo the extent, which are new.
+  let savedRule = [{
+    rule.save(getSelf());
+    auto result = rule.tensor(getResult());
+    if (!getDim())
+      rule.save(getIndices());
+    else if (result)
+      rule.keep(result->numElements() * 8);
+  }];
 }
 
 def Koila_TakeOp : Koila_IndexingOp<"take",
