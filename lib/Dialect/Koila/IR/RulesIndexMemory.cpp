@@ -81,6 +81,8 @@ static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
   auto index = rule.tensor(op.getIndices());
   if (!result || !index || !index->elementType.isInteger(64))
     return rule.setInexact(kUnknown);
+  if (isHalf(result->elementType) && rule.wantsGradient(op.getSelf()))
+    return rule.setInexact("how gradients of a half type are gathered");
   int64_t inside = 0;
   if (isHalf(result->elementType))
     inside = countBytes(*result,

@@ -61,6 +61,8 @@ static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {
   auto result = rule.tensor(op.getResult());
   if (!checkFactors(rule, lhs, rhs) || !result)
     return;
+  if (lhs->dims[1] == 0 && !isa<FloatType>(lhs->type))
+    return rule.setInexact("integers to which nothing is added");
   rule.setTransient(lhs->dims[1] == 0 ? getScaleBytes(lhs->type, *result)
                                       : getMmBytes(*lhs, *rhs));
 }
