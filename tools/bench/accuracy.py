@@ -151,7 +151,7 @@ def evaluate(task):
                     continue
                 found = predictor.predict(batch, threads)
                 if isinstance(found, str):
-                    pair["problem"] = found
+                    pair["problem"] = found.replace(str(file), file.name)
                     continue
                 pair["predicted"] = found["peak_bytes"]
                 pair["exact"] = found["exact"]
