@@ -113,6 +113,12 @@ void rules::describeComposedWorkspace(WorkspaceRule &rule) {
       .Case<WhereScalarSelfOp>(
           [&](auto where) { describeWhere(rule, 1, where.getOther()); })
       .Case<WhereScalarOp>([&](auto) { describeWhere(rule, 2, {}); })
+      // A copy in rows is filled.
+      .Case<MaskedFillScalarOp, MaskedFillTensorOp>([&](auto fill) {
+        auto result = rule.tensor(fill.getResult());
+        if (!fill.getTied() && result && result->dims == input->dims)
+          rule.setTransient(getBlockBytes(*input));
+      })
       // A buffer as large as the result, and rows.
       .Case<LogSigmoidOp>([&](auto) {
         rule.setTransient(input->numBytes() + getCopyBytes(*input) +

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Composition.h"
+#include "Footprint.h"
 #include "ProductCopies.h"
 #include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
@@ -63,8 +64,13 @@ static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {
     return;
   if (lhs->dims[1] == 0 && !isa<FloatType>(lhs->type))
     return rule.setInexact("integers to which nothing is added");
-  rule.setTransient(lhs->dims[1] == 0 ? getScaleBytes(lhs->type, *result)
-                                      : getMmBytes(*lhs, *rhs));
+  if (lhs->dims[1] == 0)
+    return rule.setTransient(getScaleBytes(lhs->type, *result));
+  // What is added becomes the result first.
+  auto self = rule.tensor(op.getSelf());
+  bool isCopied = self && self->dims == result->dims;
+  rule.setTransient(std::max(getMmBytes(*lhs, *rhs),
+                             isCopied ? footprint::getBlockBytes(*self) : 0));
 }
 
 void rules::describeProductWorkspace(WorkspaceRule &rule) {
@@ -84,8 +90,14 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
         describeBmm(rule, op.getBatch1(), op.getBatch2());
       })
       .Case<AddmmOp>([&](auto op) { describeAddmm(rule, op); })
-      .Case<AddmvOp>(
-          [&](auto op) { describePair(rule, op.getMat(), op.getVec()); })
+      .Case<AddmvOp>([&](auto op) {
+        auto result = rule.tensor(op.getResult());
+        auto vector = rule.tensor(op.getVec());
+        if (!result || !vector || result->numElements() == 0 ||
+            vector->numElements() == 0)
+          return rule.setInexact("addmv of nothing");
+        describePair(rule, op.getMat(), op.getVec());
+      })
       .Case<DotOp, VdotOp, OuterOp, GerOp, AddrOp, LinalgCrossOp, CrossOp>(
           [](auto) {})
       // The product of views that broadcast.

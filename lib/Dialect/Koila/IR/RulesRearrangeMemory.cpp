@@ -53,8 +53,7 @@ static void describeTriangle(WorkspaceRule &rule,
     return;
   int64_t expected = input.dims[rank - 1] * input.dims[rank - 2];
   for (int64_t dim = rank - 3; dim >= 0; --dim) {
-    bool repeats = dim == 0 && ((*strides)[0] == 0 || input.dims[0] == 1);
-    if (!repeats && (*strides)[dim] != expected)
+    if ((*strides)[dim] != expected)
       return rule.setTransient(input.numBytes());
     expected *= input.dims[dim];
   }

@@ -60,8 +60,8 @@ static void describeAffineGrid(WorkspaceRule &rule,
     return rule.setInexact("a grid of another type than float32 or float64");
   Value theta = rule.getOp()->getOperand(0);
   if (auto matrices = rule.tensor(theta);
-      rule.wantsGradient(theta) && (!matrices || !matrices->contiguous))
-    return rule.setInexact("gradients of strided matrices of a grid");
+      !matrices || !matrices->contiguous)
+    return rule.setInexact("a grid of strided matrices");
   bool aligned =
       rule.getOp()->getAttrOfType<BoolAttr>("align_corners").getValue();
   int64_t size = getElementBytes(grid.elementType);

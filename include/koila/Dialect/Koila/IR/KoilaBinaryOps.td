@@ -307,7 +307,7 @@ class Koila_MaskedFillOp<string overload, string type, dag tensors, dag numbers,
         !con((ins AnyTensor:$self, AnyTensor:$mask), tensors), numbers> {
   let shapeRule = "return ::koila::rules::inferMaskedFill(rule, getSelf(), "
                   "getMask(), " # value # ");";
-  let workspaceRule = "";
+  let workspaceRule = composedWorkspace;
 }
 def Koila_MaskedFillScalarOp : Koila_MaskedFillOp<"Scalar", "Scalar", (ins),
   (ins Koila_ScalarAttr:$value), "{}">;
