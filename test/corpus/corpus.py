@@ -35,7 +35,6 @@ EXPECTED_GAPS = {
     "hf_mixtral": "extents that follow from data-dependent ones",
     "hand_dynamic_filters":
         "literal groups of a batch that is folded into the channels",
-    "tv_video_swin": "a window whose extent follows from a remainder of extents",
 }
 # How many of the programs held out may have a gap; traced and scripted ones.
 ALL_GAPS = EXPECTED_GAPS | SCRIPTED_GAPS
