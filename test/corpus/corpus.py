@@ -380,6 +380,7 @@ def main():
     if not arguments.koila_opt.exists():
         sys.exit(f"corpus.py: no {arguments.koila_opt}; build koila first")
 
+    arguments.folder = arguments.folder.resolve()
     make_programs(names, arguments.folder, arguments.jobs)
     reports = run(names, arguments.koila_opt, arguments.folder,
                   arguments.jobs)
