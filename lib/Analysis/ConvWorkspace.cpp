@@ -239,15 +239,14 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
                       : slowTransposed(g, channelsLast, copies);
   if (isNative)
     return slowConvolution(g, channelsLast, copies);
-  // These could be measured. Later ones take the same path with float32: their
-  // own kernels want lower precision (init_jcp in jit_brgemm_conv_utils.cpp).
-  bool measured = isa == "avx512_core" || isa == "avx512_core_vnni" ||
-                  isa == "avx512_core_bf16" || (isa == "avx2" && !g.isVolume);
-  // jit steps aside, or is not known.
+  // jit steps aside, or is not known. Instruction sets after AVX-512 take the
+  // same path with float32: their own kernels want lower precision (init_jcp in
+  // jit_brgemm_conv_utils.cpp). Where that was measured is in Workspaces.json.
   if (g.isBeyondInt32() || (!avx512 && (channelsLast || shape.transposed)))
     return {upperBound(shape, threads) + copies, false};
   Workspace found = shape.transposed ? transposedOneDnn(g, channelsLast)
                     : channelsLast   ? channelsLastOneDnn(g)
                                      : contiguousOneDnn(g);
-  return {copies + found.bytes, found.exact && measured};
+  bool isKnown = avx512 || !g.isVolume;
+  return {copies + found.bytes, found.exact && isKnown};
 }

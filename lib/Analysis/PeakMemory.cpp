@@ -24,6 +24,8 @@ PeakMemoryAnalysis::Impl::Impl(Operation *function,
   target.threads =
       options.threads > 0 ? options.threads : getDefaultThreads();
   target.isa = options.isa.empty() ? getCpuIsa() : options.isa;
+  if (options.torch.empty())
+    this->options.torch = kTorchVersion.str();
   // A machine that is only named has caches of unknown size.
   if (options.isa.empty()) {
     target.l1Bytes = std::max<long>(sysconf(_SC_LEVEL1_DCACHE_SIZE), 0);
@@ -235,6 +237,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   report.mode = impl->options.mode;
   report.threads = at.target.threads;
   report.isa = at.target.isa;
+  report.torch = at.options.torch;
   Impl::Run run = at.start(symbols);
   run.detailed = true;
   if (at.module) {

@@ -124,6 +124,9 @@ struct PeakMemoryAnalysis::Impl {
   void allocateResults(mlir::Operation &op, const WorkspaceRule &rule,
                        Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
+  /// What the table says of the figure of `op`'s rule on this machine.
+  void checkTable(TorchOperatorInterface op, WorkspaceRule &rule,
+                  Run &run) const;
   /// Each branch from the same start; the larger peak counts.
   void runBranches(mlir::Operation &op, Run &run) const;
   /// The symbols on which sizes and inner bounds of a loop's body depend.
@@ -166,6 +169,10 @@ struct PeakMemoryAnalysis::Impl {
   llvm::SmallVector<const Storage *> handedOnStorages;
   llvm::StringMap<int64_t> given;
   mutable llvm::DenseMap<mlir::Operation *, llvm::StringSet<>> bodySymbols;
+  /// Rows that were found, by what differs within a program: name, element type
+  /// and memory format.
+  using RowKey = std::tuple<const void *, mlir::Type, llvm::StringRef>;
+  mutable llvm::DenseMap<RowKey, const WorkspaceRow *> rows;
 };
 
 /// The nearest number of 64 bits: sums of extents that each fit may not.

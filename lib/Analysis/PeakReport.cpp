@@ -3,6 +3,7 @@
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Support/ByteSize.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/MathExtras.h"
@@ -131,10 +132,26 @@ static void printCurve(const PeakReport &report, llvm::raw_ostream &os) {
     os << report.maxBatch->batch << " within the budget\n";
 }
 
+/// Each doubt with its place; of one that many operations share, the first ones.
+static void printDoubts(const std::vector<Inexactness> &doubts,
+                        llvm::raw_ostream &os) {
+  constexpr unsigned kMostOfAReason = 5;
+  llvm::MapVector<llvm::StringRef, unsigned> counts;
+  for (const Inexactness &entry : doubts)
+    if (++counts[entry.reason] <= kMostOfAReason)
+      os << "not exact: " << entry.op << ", " << spell(entry.place) << ": "
+         << entry.reason << "\n";
+  for (auto [reason, count] : counts)
+    if (count > kMostOfAReason)
+      os << "not exact: " << count - kMostOfAReason
+         << " more operations: " << reason << "\n";
+}
+
 void PeakReport::print(llvm::raw_ostream &os) const {
   os << "koila: memory of '" << function << "', " << getModeName(mode)
      << ", cpu, " << threads
-     << (threads == 1 ? " thread" : " threads") << ", " << isa << "\n";
+     << (threads == 1 ? " thread" : " threads") << ", " << isa
+     << ", torch " << torch << "\n";
   if (!batchSymbol.empty()) {
     os << "  batch         " << batchSymbol;
     if (batchValue)
@@ -180,7 +197,5 @@ void PeakReport::print(llvm::raw_ostream &os) const {
     os << "promise: at most " << formatBytes(promise->budgetBytes)
        << " for every batch from " << promise->holdsFrom << " to "
        << promise->holdsTo << ", tile " << promise->tile << "\n";
-  for (const Inexactness &entry : inexact)
-    os << "not exact: " << entry.op << ", " << spell(entry.place) << ": "
-       << entry.reason << "\n";
+  printDoubts(inexact, os);
 }

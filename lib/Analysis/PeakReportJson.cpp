@@ -106,6 +106,7 @@ Value PeakReport::toJSON() const {
       {"device", "cpu"},
       {"threads", threads},
       {"isa", isa},
+      {"torch", torch},
       {"executor", "no-profiling"},
       {"batch", std::move(batch)},
       {"peak_bytes", orNull(peakBytes)},

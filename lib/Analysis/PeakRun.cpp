@@ -1,6 +1,8 @@
 //===- PeakRun.cpp - A program run over byte counts -----------------------===//
 
+#include "../Dialect/Koila/IR/Footprint.h"
 #include "PeakMemoryImpl.h"
+#include "koila/Support/DType.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include <algorithm>
 #include <limits>
@@ -209,6 +211,50 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
   }
 }
 
+static StringRef getMemoryFormat(const ConcreteTensor &tensor) {
+  return tensor.contiguous                          ? "contiguous"
+         : footprint::suggestsChannelsLast(tensor) ? "channels_last"
+                                                    : "strided";
+}
+
+void PeakMemoryAnalysis::Impl::checkTable(TorchOperatorInterface op,
+                                          WorkspaceRule &rule,
+                                          Run &run) const {
+  WorkspaceKey key;
+  Type type;
+  auto first = llvm::find_if(op->getOperands(), [](Value operand) {
+    return isa<TensorType>(operand.getType());
+  });
+  if (first != op->operand_end())
+    if (auto tensor = getConcrete(*first, run)) {
+      type = tensor->elementType;
+      key.memoryFormat = getMemoryFormat(*tensor);
+    }
+  const WorkspaceTable &table = options.workspaces
+                                    ? *options.workspaces
+                                    : WorkspaceTable::getShipped();
+  key.op = op.getTorchSchema().take_until(
+      [](char c) { return c == '.' || c == '('; });
+  key.dtype = type ? getDTypeName(type) : StringRef();
+  key.isa = target.isa;
+  key.threads = target.threads;
+  key.torch = options.torch;
+  auto [entry, isNew] = rows.try_emplace(
+      RowKey{op->getName().getAsOpaquePointer(), type, key.memoryFormat});
+  if (isNew)
+    entry->second = table.find(key);
+  const WorkspaceRow *row = entry->second;
+  if (!row)
+    rule.setInexact("the table of workspaces has no row for " + key.op + " of " +
+                    key.dtype + ", " + key.memoryFormat + ", on '" + key.isa +
+                    "' with " + Twine(key.threads) + " threads and torch " +
+                    key.torch + "; koila-run --calibrate measures one");
+  else if (row->trust == WorkspaceTrust::Bound)
+    rule.setBound(row->why);
+  else if (row->trust == WorkspaceTrust::Unknown)
+    rule.setInexact(row->why);
+}
+
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   auto lookup = [&](Value value) { return getConcrete(value, run); };
   auto wants = [&](Value value) { return wanting.contains(value); };
@@ -230,6 +276,10 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   int64_t transient = workspace.getTransient();
   if (isRecorded)
     transient = std::max(transient, workspace.getKept());
+  if (auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+      torchOp && run.detailed && workspace.isExact() &&
+      (transient > 0 || births.contains(&op) || torchOp.isTied()))
+    checkTable(torchOp, workspace, run);
   if (rule) {
     if (!workspace.isExact() && run.missing.empty())
       markInexact(op, workspace.getReason(), run, workspace.isBounded());

@@ -133,7 +133,11 @@ koila::run::makeInputs(const torch::jit::Method &method, Signature &signature,
         cast<RankedTensorType>(function.getArgumentTypes()[index]), dims,
         function.getArgAttrOfType<RangeAttr>(index, KoilaDialect::kRangeAttr));
     if (function.getArgAttr(index, KoilaDialect::kMemoryFormatAttr))
-      tensor = tensor.contiguous(at::MemoryFormat::ChannelsLast);
+      // As `to(memory_format=...)`: `contiguous` leaves the strides of what is
+      // already both, and operators go by the strides.
+      tensor = at::empty(tensor.sizes(), tensor.options(),
+                         at::MemoryFormat::ChannelsLast)
+                   .copy_(tensor);
     if (function.getArgAttr(index, KoilaDialect::kRequiresGradAttr))
       tensor.requires_grad_();
     inputs.push_back(tensor);

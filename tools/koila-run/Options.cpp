@@ -19,6 +19,7 @@ const char *const koila::run::kHelp =
 memory and its time, and compare it with another.
 
   koila-run A.pt [B.pt] [options]
+  koila-run --calibrate TABLE.json [options]
 
 Next to the measured peak stands the one that koila predicts. With B.pt both run
 on the same inputs and B's results are compared with A's: in float64, and in the
@@ -36,6 +37,13 @@ sample's results would also have passed counts as a failure.
   --repeat N          timed calls, of which the median is shown (default: 5)
   --seed S            seed of the made-up values (default: 0)
   --threads N         threads (default: OMP_NUM_THREADS, else the cores)
+  --isa NAME          predict for another instruction set, by oneDNN's name
+  --workspaces FILE   a table that --calibrate wrote: where koila's figures are
+                      exact; its rows go before koila's own
+  --calibrate FILE    measure calls of each family of operators on this machine,
+                      compare them with koila's rules, and write such a table
+  --calls N           programs for each of its rows, each run at four batches
+                      (default: 24)
   --allow-setstate    load archives that run code at load (__setstate__)
   --archive-timeout N give up when LibTorch is busy reading an archive for more
                       than N seconds (default: 600; 0: no limit)
@@ -48,6 +56,7 @@ Exit code: 0 done (and equal), 1 unequal, vacuous, or an error.
 Examples:
   koila-run resnet18.pt --input='x=float32[B,3,224,224]' --batch B=8
   koila-run model.pt tiled.pt --input='float32[B,3,64,64]' --batch B=64 --json
+  koila-run --calibrate here.json --threads 32
 )";
 
 namespace {
@@ -136,6 +145,20 @@ void OptionParser::parseOption(StringRef name,
     options.seed = static_cast<uint64_t>(parseNumber(name, value(), 0));
   } else if (name == "threads") {
     options.threads = parseNumber(name, value(), 1);
+  } else if (name == "isa") {
+    options.isa = value().str();
+  } else if (name == "workspaces") {
+    auto table = WorkspaceTable::load(value());
+    if (!table)
+      throw UserError("--workspaces: " + llvm::toString(table.takeError()));
+    options.workspaces =
+        std::make_shared<const WorkspaceTable>(std::move(*table));
+  } else if (name == "calibrate") {
+    options.calibrate = value().str();
+    if (options.calibrate.empty())
+      throw UserError("--calibrate needs the name of a file to write");
+  } else if (name == "calls") {
+    options.calls = parseNumber(name, value(), 1);
   } else {
     throw UserError(
         ("unknown option '--" + name + "'; see koila-run --help").str());
@@ -159,14 +182,22 @@ Options OptionParser::parse() {
   }
   if (options.help)
     return options;
+  if (options.threads == 0)
+    options.threads = getDefaultThreads();
+  if (options.isa.empty())
+    options.isa = getCpuIsa();
+  if (!options.calibrate.empty()) {
+    if (!options.paths.empty())
+      throw UserError("--calibrate runs no program; leave out '" +
+                      options.paths.front() + "'");
+    return options;
+  }
   if (options.paths.empty())
     throw UserError("no file to run; write koila-run A.pt [B.pt], or see "
                     "--help");
   if (options.paths.size() > 2)
     throw UserError("more than two files: '" + options.paths[2] +
                     "'; koila-run compares one program with one other");
-  if (options.threads == 0)
-    options.threads = getDefaultThreads();
   return options;
 }
 

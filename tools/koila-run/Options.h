@@ -3,8 +3,10 @@
 #ifndef KOILA_TOOLS_KOILARUN_OPTIONS_H
 #define KOILA_TOOLS_KOILARUN_OPTIONS_H
 
+#include "koila/Analysis/WorkspaceTable.h"
 #include "koila/Support/InputSpec.h"
 #include "support/Untrusted.h"
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -32,6 +34,14 @@ struct Options {
   int64_t repeat = 5;
   uint64_t seed = 0;
   int64_t threads = 0;
+  /// oneDNN's name; what koila predicts for.
+  std::string isa;
+  /// Where the rules hold; null: the table that koila ships.
+  std::shared_ptr<const WorkspaceTable> workspaces;
+  /// The table to write; empty: run programs instead.
+  std::string calibrate;
+  /// Programs for each row of that table.
+  int64_t calls = 24;
   ArchiveOptions archives;
   bool json = false;
   bool help = false;

@@ -5,6 +5,7 @@
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Support/CpuIsa.h"
 #include "koila/Support/DType.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -13,6 +14,7 @@
 #include "mlir/Parser/Parser.h"
 #include "support/Supervisor.h"
 #include "llvm/Support/raw_ostream.h"
+#include <torch/version.h>
 
 using namespace mlir;
 using namespace koila;
@@ -73,7 +75,11 @@ Prediction koila::run::predictPeak(const std::string &path,
     analysis.mode = PeakMemoryMode::ForwardWithGrad;
   analysis.function = options.method;
   analysis.threads = options.threads;
-  analysis.isa = isa;
+  // Caches are known of this machine only.
+  if (isa != getCpuIsa())
+    analysis.isa = isa;
+  analysis.torch = TORCH_VERSION;
+  analysis.workspaces = options.workspaces;
   FailureOr<PeakReport> report = computePeakMemory(*module, analysis);
   if (failed(report))
     return fail("the analysis failed");

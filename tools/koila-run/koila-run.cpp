@@ -1,10 +1,10 @@
 //===- koila-run.cpp - Run, measure and compare TorchScript programs ------===//
 
+#include "Calibrate.h"
 #include "Inputs.h"
 #include "Load.h"
 #include "Report.h"
 #include "koila/InitAllDialects.h"
-#include "koila/Support/CpuIsa.h"
 #include "mlir/IR/Diagnostics.h"
 #include "llvm/ADT/STLExtras.h"
 #include "support/Supervisor.h"
@@ -37,7 +37,7 @@ static int runTool(Options options) {
   koilaTorchAllowSetState(options.archives.allowSetState);
   if (std::string problem = options.archives.openLibraries(); !problem.empty())
     throw UserError(problem);
-  RunReport report{options, getCpuIsa(), {}, {}, {}, std::nullopt};
+  RunReport report{options, options.isa, {}, {}, {}, std::nullopt};
   WarningLog log;
   mlir::DialectRegistry registry;
   registerAllDialects(registry);
@@ -48,6 +48,10 @@ static int runTool(Options options) {
         return mlir::success();
       });
 
+  if (!options.calibrate.empty()) {
+    calibrate(options, &context);
+    return 0;
+  }
   std::vector<Program> programs;
   for (const std::string &path : options.paths) {
     programs.push_back({path, load(path, options, /*restoreShapes=*/false), false, {}});

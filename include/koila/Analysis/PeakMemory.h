@@ -13,9 +13,11 @@
 
 #include "koila/Analysis/BatchCurve.h"
 #include "koila/Analysis/Storage.h"
+#include "koila/Analysis/WorkspaceTable.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/JSON.h"
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +37,10 @@ struct PeakMemoryOptions {
   int64_t threads = 0;
   /// oneDNN's name of the instruction set; empty: this machine's.
   std::string isa;
+  /// PyTorch's version; empty: the one that koila was built with.
+  std::string torch;
+  /// Where the rules hold; null: the table that koila ships.
+  std::shared_ptr<const WorkspaceTable> workspaces;
   /// The report gives the peak at every batch from 1 to this one; 0: at none.
   int64_t batches = 0;
   /// The report gives the largest batch within these bytes.
@@ -116,7 +122,7 @@ struct PeakReport {
   std::string function;
   PeakMemoryMode mode = PeakMemoryMode::Inference;
   int64_t threads = 1;
-  std::string isa;
+  std::string isa, torch;
   std::string batchSymbol;
   std::optional<int64_t> batchValue;
   /// None: a symbol has no value; `missing` names it.

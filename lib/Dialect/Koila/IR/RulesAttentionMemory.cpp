@@ -98,15 +98,6 @@ static int64_t getMaskCopyBytes(WorkspaceRule &rule,
   return elements * getElementBytes(mask.elementType);
 }
 
-/// Half types are packed for the matrix units of later machines, which takes
-/// more. Source: cpublas::could_pack; measured with AVX-512 and bfloat16.
-static void setDoubts(WorkspaceRule &rule, const AttentionShapes &shapes) {
-  if (isHalf(shapes.query.elementType) &&
-      rule.getTarget().isa != "avx512_core_bf16")
-    rule.setInexact("attention of half types may pack its operands on '" +
-                    rule.getTarget().isa + "'");
-}
-
 void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<ScaledDotProductAttentionOp>([&](auto op) {
@@ -126,7 +117,6 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
         if (shapes->mask && shapes->mask->elementType.isInteger(1))
           bytes += getCastBytes(*shapes->mask, query.elementType);
         rule.setTransient(bytes);
-        setDoubts(rule, *shapes);
       })
       .Case<ScaledDotProductFlashAttentionForCpuOp>([&](auto op) {
         auto shapes = getShapes(rule, op);
@@ -134,7 +124,6 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
           return rule.setInexact("a shape of attention is unknown");
         rule.setTransient(getFlashBytes(rule, *shapes) +
                           getMaskCopyBytes(rule, *shapes));
-        setDoubts(rule, *shapes);
       })
       .Case<NativeMultiHeadAttentionOp, TransformerEncoderLayerFwdOp>(
           [&](auto) { attention::describeLayer(rule); })

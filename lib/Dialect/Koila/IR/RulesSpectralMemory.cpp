@@ -142,10 +142,6 @@ static void describeTransform(WorkspaceRule &rule) {
                      : std::nullopt;
   if (!signal || !result || !dims)
     return rule.setInexact("the strides of a signal are unknown");
-  // PyTorch for other processors has another library.
-  StringRef isa = rule.getTarget().isa;
-  if (!isa.starts_with("avx") && !isa.starts_with("sse"))
-    return rule.setInexact("transforms on another processor than x86");
   Fourier kind = getKind(op);
   auto sizes = getSizes(op, kind, *dims, signal->dims, result->dims);
   if (!sizes)

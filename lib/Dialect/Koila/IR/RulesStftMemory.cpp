@@ -201,9 +201,6 @@ static void describeIstft(WorkspaceRule &rule, IstftOp op) {
 }
 
 void rules::describeStftWorkspace(WorkspaceRule &rule) {
-  StringRef isa = rule.getTarget().isa;
-  if (!isa.starts_with("avx") && !isa.starts_with("sse"))
-    return rule.setInexact("transforms on another processor than x86");
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<StftOp>([&](auto op) { describeStft(rule, op, false, ""); })
       .Case<StftCenterOp>([&](auto op) {

@@ -63,6 +63,16 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
   PeakMemoryOptions options;
   options.function = pass.function;
   options.threads = pass.threads;
+  options.isa = pass.isa;
+  options.torch = pass.torch;
+  if (!pass.workspaces.empty()) {
+    auto table = WorkspaceTable::load(pass.workspaces);
+    if (!table)
+      return op->emitError()
+             << "workspaces: " << llvm::toString(table.takeError());
+    options.workspaces =
+        std::make_shared<const WorkspaceTable>(std::move(*table));
+  }
   if (pass.mode == "forward-with-grad")
     options.mode = PeakMemoryMode::ForwardWithGrad;
   return options;

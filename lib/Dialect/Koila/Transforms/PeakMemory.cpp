@@ -20,8 +20,9 @@ namespace {
 struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
   using Base::Base;
   // Read by PassOptions.h.
-  using Base::allocator, Base::device, Base::function, Base::grads, Base::loss,
-      Base::mode, Base::optimizer, Base::threads;
+  using Base::allocator, Base::device, Base::function, Base::grads, Base::isa,
+      Base::loss, Base::mode, Base::optimizer, Base::threads, Base::torch,
+      Base::workspaces;
 
   LogicalResult write(const PeakReport &report) {
     auto print = [&](llvm::raw_ostream &os) {

@@ -273,8 +273,9 @@ namespace {
 struct TileBatchPass : public koila::impl::TileBatchPassBase<TileBatchPass> {
   using Base::Base;
   // Read by PassOptions.h.
-  using Base::allocator, Base::device, Base::function, Base::grads, Base::loss,
-      Base::mode, Base::optimizer, Base::threads;
+  using Base::allocator, Base::device, Base::function, Base::grads, Base::isa,
+      Base::loss, Base::mode, Base::optimizer, Base::threads, Base::torch,
+      Base::workspaces;
   using Base::batchnorm, Base::budget, Base::grad, Base::guard, Base::random,
       Base::tile;
   void runOnOperation() override {

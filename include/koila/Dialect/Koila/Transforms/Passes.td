@@ -22,6 +22,15 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
            "where it runs: cpu (others are not supported yet)">,
     Option<"threads", "threads", "int64_t", "0",
            "threads of the run; 0: OMP_NUM_THREADS, else the cores">,
+    Option<"isa", "isa", "std::string", "\"\"",
+           "oneDNN's name of the instruction set, for example "
+           "avx512_core_bf16; empty: this machine's">,
+    Option<"torch", "torch", "std::string", "\"\"",
+           "version of the PyTorch that runs the program; empty: the one that "
+           "koila was built with">,
+    Option<"workspaces", "workspaces", "std::string", "\"\"",
+           "a table of where the figures of operators hold, as `koila-run "
+           "--calibrate` writes one; its rows go before those of koila">,
     Option<"function", "function", "std::string", "\"\"",
            "the function; empty: the only public one">,
     Option<"loss", "loss", "std::string", "\"\"", "not supported yet">,
