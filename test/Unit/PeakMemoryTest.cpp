@@ -9,6 +9,8 @@
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Pass/Pass.h"
+#include "mlir/Pass/PassManager.h"
 
 using namespace mlir;
 using namespace koila;
@@ -42,6 +44,7 @@ public:
   }
   void describeStorage(StorageRule &) {}
   void describeWorkspace(WorkspaceRule &rule) { rule.setTransient(100); }
+  void describeSaved(SavedRule &rule) { rule.save(getOperand()); }
 };
 
 /// May write into its operand.
@@ -296,6 +299,51 @@ TEST_F(ForeignTest, RulesOfAnotherDialectAreAsked) {
   EXPECT_EQ(peak.evaluate(), 24 + 48 + 100);
   EXPECT_TRUE(peak.report().exact());
   EXPECT_EQ(peak.report().peakOp, "foreign.grow");
+}
+
+// With gradients the operand that the rule saves stays, though nobody reads it.
+TEST_F(ForeignTest, SavedTensorsOfAnotherDialectStay) {
+  func::FuncOp function = parse(R"(func.func @f(
+      %x: tensor<3xf32> {koila.requires_grad}) -> tensor<24xf32> {
+    %0 = "foreign.grow"(%x) : (tensor<3xf32>) -> tensor<6xf32>
+    %1 = "foreign.grow"(%0) : (tensor<6xf32>) -> tensor<12xf32>
+    %2 = "foreign.grow"(%1) : (tensor<12xf32>) -> tensor<24xf32>
+    return %2 : tensor<24xf32> })");
+  EXPECT_EQ(PeakMemoryAnalysis(function).evaluate(), 48 + 96 + 100);
+  PeakMemoryOptions options;
+  options.mode = PeakMemoryMode::ForwardWithGrad;
+  PeakMemoryAnalysis recorded(function, options);
+  EXPECT_EQ(recorded.evaluate(), 24 + 48 + 96 + 100);
+  EXPECT_TRUE(recorded.report().exact());
+}
+
+namespace {
+/// Asks for the analysis, as the pass of another compiler would.
+struct AskingPass : PassWrapper<AskingPass, OperationPass<func::FuncOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(AskingPass)
+  explicit AskingPass(std::vector<const PeakMemoryAnalysis *> &seen)
+      : seen(seen) {}
+  void runOnOperation() override {
+    auto &analysis = getAnalysis<PeakMemoryAnalysis>();
+    EXPECT_EQ(analysis.evaluate(), 24 + 100);
+    seen.push_back(&analysis);
+    markAnalysesPreserved<PeakMemoryAnalysis>();
+  }
+  std::vector<const PeakMemoryAnalysis *> &seen;
+};
+} // namespace
+
+TEST_F(ForeignTest, ThePassManagerCachesTheAnalysis) {
+  func::FuncOp function = parse(R"(func.func @f(%x: tensor<3xf32>) {
+    %0 = "foreign.grow"(%x) : (tensor<3xf32>) -> tensor<6xf32>
+    return })");
+  std::vector<const PeakMemoryAnalysis *> seen;
+  PassManager passes(&context, func::FuncOp::getOperationName());
+  passes.addPass(std::make_unique<AskingPass>(seen));
+  passes.addPass(std::make_unique<AskingPass>(seen));
+  ASSERT_TRUE(succeeded(passes.run(function)));
+  ASSERT_EQ(seen.size(), 2u);
+  EXPECT_EQ(seen[0], seen[1]);
 }
 
 // The tie of another dialect's operation is resolved as koila's own.

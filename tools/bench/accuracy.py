@@ -13,15 +13,18 @@ number of threads.
 
 right      koila says exact, and not a byte differs
 WRONG      koila says exact, and the figures differ
+differs    the same, with PyTorch's default executor
 inexact    koila says that it does not know, with the place and the reason
 refused    no figure, with a reason
 
 --grad runs with gradients recorded, and predicts mode=forward-with-grad.
 --default-executor leaves PyTorch as it starts, and measures the first three
-calls of each file in a process of its own: profiling and what LibTorch makes of
-it, which koila does not model. --curve takes the figures from the polynomials over the batch of one report.
---json keeps a run, and --write makes docs/Accuracy.md of several. A fifth of the
-programs is held out, as in the corpus, and counted apart.
+calls of each pair in a process of its own: profiling and what LibTorch makes of
+it, which koila does not model. --scripted takes the scripted programs, and loads
+the file anew for each pair, since a call may change it. --curve takes the
+figures from the polynomials over the batch of one report. --json keeps a run,
+and --write makes docs/Accuracy.md of several. A fifth of the programs is held
+out, as in the corpus, and counted apart.
 """
 
 import argparse
@@ -43,11 +46,36 @@ from counter import Counter
 TIMEOUT = 300
 
 
-def measure(module, arguments, counter, fresh):
-    """The largest peak of three calls; not after a warm-up if `fresh`."""
-    if not fresh:
+def measure(module, arguments, counter, warm=True):
+    """The largest peak of three calls, after a warm-up if `warm`."""
+    if warm:
         module(*arguments)
     return max(counter.measure(module, arguments)[0] for _ in range(3))
+
+
+def call_apart(function):
+    """What the function gives in a process of its own. This process must not
+    have run anything in PyTorch."""
+    context = multiprocessing.get_context("fork")
+    reader, writer = context.Pipe(duplex=False)
+
+    def send():
+        try:
+            writer.send(function())
+        except Exception as error:
+            writer.send(RuntimeError(str(error)))
+
+    process = context.Process(target=send)
+    process.start()
+    writer.close()
+    try:
+        found = reader.recv()
+    except EOFError:
+        found = RuntimeError("the process that measures crashed")
+    process.join()
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def run_koila(tool, *arguments):
@@ -118,14 +146,27 @@ def evaluate(task):
     import torch
     import inputs
     import make_programs
+    from evaluate import without_machine
     make_programs.prepare_libraries()
     make_programs.load_programs()
-    torch._C._jit_set_profiling_mode(options.default_executor)
+    # It is on when PyTorch starts.
+    if not options.default_executor:
+        torch._C._jit_set_profiling_mode(False)
     file = pathlib.Path(options.programs) / f"{name}.pt"
     specs = json.loads(file.with_suffix(".inputs").read_text())
     counter = Counter(options.counter)
-    module = torch.jit.load(str(file))
+    loaded = None
     pairs = []
+
+    def run(batch, threads):
+        nonlocal loaded
+        torch.set_num_threads(threads)
+        torch.manual_seed(0)
+        if loaded is None or options.scripted:
+            loaded = torch.jit.load(str(file))
+        return measure(loaded, inputs.make(specs, batch), counter,
+                       warm=not options.default_executor)
+
     with tempfile.TemporaryDirectory() as folder, \
             torch.set_grad_enabled(options.grad):
         predictor = (
@@ -134,24 +175,22 @@ def evaluate(task):
             if options.curve else
             Predictor(options.koila_opt, file, specs, folder, options.grad))
         for threads in options.threads:
-            torch.set_num_threads(threads)
             for batch in options.batches:
                 pair = {"program": name, "batch": batch, "threads": threads}
+                if options.default_executor:
+                    pair["default_executor"] = True
                 pairs.append(pair)
                 try:
-                    torch.manual_seed(0)
-                    arguments = inputs.make(specs, batch)
-                    if options.default_executor:
-                        module = torch.jit.load(str(file))
-                    pair["measured"] = measure(module, arguments, counter,
-                                               options.default_executor)
+                    pair["measured"] = (
+                        call_apart(lambda: run(batch, threads))
+                        if options.default_executor else run(batch, threads))
                 except Exception as error:  # what a batch baked in raises
                     lines = str(error).strip().splitlines() or [repr(error)]
                     pair["fails"] = lines[-1]
                     continue
                 found = predictor.predict(batch, threads)
                 if isinstance(found, str):
-                    pair["problem"] = found.replace(str(file), file.name)
+                    pair["problem"] = without_machine(found)
                     continue
                 pair["predicted"] = found["peak_bytes"]
                 pair["exact"] = found["exact"]
@@ -168,7 +207,9 @@ def verdict(pair):
         return "refused"
     if not pair["exact"]:
         return "inexact"
-    return "right" if pair["predicted"] == pair["measured"] else "WRONG"
+    if pair["predicted"] == pair["measured"]:
+        return "right"
+    return "differs" if pair.get("default_executor") else "WRONG"
 
 
 def off(pair):
@@ -182,17 +223,20 @@ def percent(pair):
     return 100 * abs(off(pair)) / max(1, pair["measured"])
 
 
-VERDICTS = ["right", "WRONG", "inexact", "refused", "not run"]
+VERDICTS = ["right", "WRONG", "differs", "inexact", "refused", "not run"]
 
 
 def summary(pairs):
     counts = collections.Counter(map(verdict, pairs))
+    default = any(pair.get("default_executor") for pair in pairs)
+    kinds = [kind for kind in VERDICTS
+             if kind != ("WRONG" if default else "differs")]
     ran = [pair for pair in pairs if verdict(pair) != "not run"]
     figures = [pair for pair in ran if off(pair) is not None]
     equal = sum(off(pair) == 0 for pair in figures)
     errors = [percent(pair) for pair in figures]
     return {
-        "pairs": len(pairs), **{key: counts[key] for key in VERDICTS},
+        "pairs": len(pairs), **{kind: counts[kind] for kind in kinds},
         "0 bytes off": f"{equal} ({100 * equal / max(1, len(ran)):.1f} %)",
         "median": f"{statistics.median(errors):.2f} %" if errors else "",
         "worst": f"{max(errors):.1f} %" if errors else ""}
@@ -237,8 +281,11 @@ def describe_run(run):
     if run["default_executor"]:
         heading += ", PyTorch as it starts"
         said += (" Profiling is on: the largest of the first three calls of a "
-                 "fresh process. koila's figure is for the executor without "
-                 "profiling; both are given where they differ.")
+                 "fresh process for each pair. koila's figure is for the "
+                 "executor without profiling. The second table has all "
+                 "programs in which the two differ, with koila's figure "
+                 "before the measured one, in bytes; one figure stands for "
+                 "both where they are equal.")
     return heading, said
 
 
@@ -257,15 +304,31 @@ def list_programs(pairs, hidden):
     return lines
 
 
-def list_differences(pairs):
-    """Both figures of the pairs in which they differ."""
-    lines = ["| program | batch | threads | koila, B | measured, B |",
-             "|---" * 5 + "|"]
+def list_differences(pairs, batches):
+    """Both figures of the programs in which they differ: a row for the numbers
+    of threads with the same figures."""
+    found = collections.defaultdict(dict)
     for pair in pairs:
-        if off(pair):
-            lines.append(f"| `{pair['program']}` | {pair['batch']} | "
-                         f"{pair['threads']} | {pair['predicted']} | "
-                         f"{pair['measured']} |")
+        if off(pair) is not None:
+            found[pair["program"], pair["threads"]][pair["batch"]] = pair
+    rows = collections.defaultdict(list)
+    for (name, threads), by_batch in sorted(found.items()):
+        if not any(map(off, by_batch.values())):
+            continue
+        cells = ["" if batch not in by_batch
+                 else f"{by_batch[batch]['predicted']}" +
+                 (f" / {by_batch[batch]['measured']}"
+                  if off(by_batch[batch]) else "")
+                 for batch in batches]
+        exact = all(pair["exact"] for pair in by_batch.values())
+        rows[name, "" if exact else "not exact", *cells].append(threads)
+    lines = ["| program | threads | koila says | " +
+             " | ".join(f"B = {batch}" for batch in batches) + " |",
+             "|---" * (3 + len(batches)) + "|"]
+    for (name, exact, *cells), threads in rows.items():
+        lines.append("| " + " | ".join([
+            f"`{name}`", ", ".join(map(str, threads)), exact or "exact",
+            *cells]) + " |")
     return lines
 
 
@@ -279,7 +342,7 @@ def document(runs):
              "pairs with a figure, those that koila calls not exact included."]
     for run in runs:
         heading, said = describe_run(run)
-        pairs = run["pairs"]
+        pairs, batches = run["pairs"], run["batches"]
         parts = {
             "development": [p for p in pairs if not is_held_out(p["program"])],
             "held out": [p for p in pairs if is_held_out(p["program"])]}
@@ -293,8 +356,7 @@ def document(runs):
                              " | ".join(map(str, summary(part).values())) +
                              " |")
         if run["default_executor"]:
-            lines += [""] + list_differences(
-                [pair for pair in pairs if pair.get("exact")])
+            lines += [""] + list_differences(pairs, batches)
             continue
         for title, part in parts.items():
             if part:
