@@ -11,10 +11,12 @@
 # Features:
 #   torch          built with the TorchScript target
 #   torchvision    its models are there
+#   chromium       a Chromium or Chrome is on the PATH; %chromium is its name
 #   long           asked for by --param long=1 (tools/test.sh --long)
 #   ground-truth   KOILA_GROUND_TRUTH is set
 
 import os
+import shutil
 import subprocess
 
 import lit.formats
@@ -57,6 +59,11 @@ if config.koila_enable_torch.upper() in ("ON", "1", "TRUE", "YES"):
                        "m.version('torchvision')"],
                       stderr=subprocess.DEVNULL).returncode == 0:
         config.available_features.add("torchvision")
+for browser in ("chromium", "chromium-browser", "google-chrome"):
+    if shutil.which(browser):
+        config.available_features.add("chromium")
+        config.substitutions.append(("%chromium", shutil.which(browser)))
+        break
 if lit_config.params.get("long", "") not in ("", "0"):
     config.available_features.add("long")
 if os.environ.get("KOILA_GROUND_TRUTH"):
