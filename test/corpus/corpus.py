@@ -55,7 +55,7 @@ def is_whole(report):
 
 def evaluate_one(arguments):
     """In a process of its own kind, which has imported PyTorch once."""
-    name, tool, folder = arguments
+    name, tool, folder, in_process = arguments
     import evaluate
     import evaluate_scripted
     import make_programs
@@ -64,6 +64,8 @@ def evaluate_one(arguments):
     make_programs.load_programs()
     try:
         how = evaluate_scripted if name in SCRIPTED else evaluate
+        # What koila refuses by name depends on what a process has loaded.
+        tool = evaluate.Tool(tool, in_process and name not in EXPECTED_GAPS)
         return how.evaluate(name, tool, folder)
     except Exception as error:
         import traceback
@@ -92,17 +94,25 @@ def make_programs(names, folder, jobs):
                 print(done.stderr, end="", file=sys.stderr)
 
 
-def run(names, tool, folder, jobs):
+def run(names, tool, folder, jobs, in_process):
     reports = []
-    tasks = [(name, tool, folder) for name in names]
+    tasks = [(name, tool, folder, in_process) for name in names]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(jobs, context) as pool:
-        for report in pool.map(evaluate_one, tasks):
+        for report in all_reports(pool, tasks):
             reports.append(report)
             state = "whole" if is_whole(report) else "gap"
             print(f"[{len(reports)}/{len(names)}] {report['name']}: {state}",
                   file=sys.stderr, flush=True)
     return reports
+
+
+def all_reports(pool, tasks):
+    try:
+        yield from pool.map(evaluate_one, tasks)
+    except concurrent.futures.process.BrokenProcessPool:
+        sys.exit("corpus.py: a program crashed koila or PyTorch; --processes "
+                 "says which")
 
 
 # ---------------------------------------------------------------------------
@@ -332,6 +342,10 @@ def parse_arguments():
                         help="the scripted programs instead of the traced")
     parser.add_argument("--long", action="store_true",
                         help="also scripted programs that take seconds each")
+    parser.add_argument("--processes", action="store_true",
+                        help="koila-opt for each step, as a user runs it; "
+                        "otherwise archives are read and written by koila's "
+                        "C boundary")
     parser.add_argument("--list", action="store_true",
                         help="print the names and stop")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(),
@@ -383,7 +397,7 @@ def main():
     arguments.folder = arguments.folder.resolve()
     make_programs(names, arguments.folder, arguments.jobs)
     reports = run(names, arguments.koila_opt, arguments.folder,
-                  arguments.jobs)
+                  arguments.jobs, not arguments.processes)
     # A part of the programs is no document.
     if arguments.all and arguments.long >= arguments.scripted:
         path = arguments.document or ROOT / "docs" / (

@@ -16,10 +16,13 @@ import inputs
 import make_programs
 from truth import CONTAINERS, Truth
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent
-                       / "Target" / "TorchScript"))
+TESTS = pathlib.Path(__file__).parent.parent
+sys.path.insert(0, str(TESTS / "Target" / "TorchScript"))
+# Last: it has modules of the same names.
+sys.path.append(str(TESTS / "property"))
 import check_roundtrip
 import same_ir
+from koila import Broken, Koila, Refused
 
 BATCHES = (2, 5, 7)
 ROUND_TRIP_BATCHES = (2, 5)
@@ -86,6 +89,44 @@ def koila_opt(program, *arguments):
     if done.returncode < 0:
         return False, f"error: koila-opt died of signal {-done.returncode}"
     return done.returncode == 0, done.stderr
+
+
+class Tool:
+    """How programs are read and written: by koila's C boundary in this
+    process, since starting LibTorch takes most of a koila-opt run, or by
+    koila-opt alone. What the boundary refuses is asked of koila-opt, too."""
+
+    def __init__(self, path, in_process):
+        self.path = path
+        self.library = Koila(path) if in_process else None
+
+    def read(self, file, text, method="forward"):
+        """Writes the program of an archive as text; (whether it went well,
+        stderr, the program as a file to go on with)."""
+        code = text.with_suffix(".mlirbc")
+        if self.library:
+            try:
+                code.write_bytes(self.library.read(file, method))
+                return *koila_opt(self.path, code, "-o", text), code
+            except (Broken, Refused):
+                code.unlink(missing_ok=True)
+        return *koila_opt(self.path, file, f"--function={method}", "-o",
+                          text), file
+
+    def write(self, program, written, method="forward"):
+        """Writes what `read` gave as an archive."""
+        if program.suffix == ".mlirbc":
+            try:
+                self.library.write(program.read_bytes(), written)
+                return True, ""
+            except (Broken, Refused) as error:
+                return False, f"error: {error}"
+        return koila_opt(self.path, program, f"--function={method}", "-o",
+                         written)
+
+    def clean_up(self, text):
+        for code in text.parent.glob(f"{text.stem}.*mlirbc"):
+            code.unlink()
 
 
 def is_container(fact):
@@ -255,9 +296,10 @@ def static_spec(spec, batch):
 
 
 def infer(tool, file, specs, method="forward"):
-    """(facts, stderr); no facts if koila-opt refuses."""
+    """(facts, stderr) of an archive or of what `Tool.read` gave; no facts if
+    koila-opt refuses."""
     good, errors = koila_opt(
-        tool, file, f"--function={method}",
+        tool.path, file, f"--function={method}",
         *(f"--input={spec}" for spec in specs), "--koila-infer-shapes",
         "--koila-print-facts", "-o", "/dev/null")
     return (parse_facts(errors) if good else None), errors
@@ -368,14 +410,14 @@ def compare_contents(file, written):
     return None
 
 
-def round_trip(tool, file, first_text, specs, batches):
+def round_trip(tool, file, program, first_text, specs, batches):
     """None, or why what koila writes is not what it read."""
     written = first_text.with_suffix(".pt")
-    good, errors = koila_opt(tool, file, "-o", written)
+    good, errors = tool.write(program, written)
     if not good:
         return first_line(errors)
     text = first_text.with_suffix(".again.mlir")
-    good, errors = koila_opt(tool, written, "-o", text)
+    good, errors, _ = tool.read(written, text)
     if not good:
         return "read again: " + first_line(errors)
     if same_ir.lines(first_text) != same_ir.lines(text):
@@ -419,7 +461,7 @@ def evaluate(name, tool, folder):
     specs = json.loads((folder / f"{name}.inputs").read_text())
     text = folder / "written" / f"{name}.mlir"
     text.parent.mkdir(exist_ok=True)
-    good, errors = koila_opt(tool, file, "-o", text)
+    good, errors, program = tool.read(file, text)
     report["imported"] = good
     if not good:
         report["why"].append("import: " + first_line(errors))
@@ -430,18 +472,19 @@ def evaluate(name, tool, folder):
          if name not in ("prim::Constant", "prim::GetAttr")})
     try:
         if good:
-            check_inference(report, tool, file, truth, specs)
+            check_inference(report, tool, program, truth, specs)
     except Gap as gap:
         report["why"].append(f"inference: {gap}")
     if good:
         batches = ROUND_TRIP_BATCHES
         if report.get("baked"):
             batches = (make_programs.TRACED_BATCH,)
-        difference = round_trip(tool, file, text, specs, batches)
+        difference = round_trip(tool, file, program, text, specs, batches)
         report["round_trip"] = difference is None
         if difference:
             report["why"].append(f"round trip: {difference}")
         else:
             text.unlink()
+    tool.clean_up(text)
     return report
 

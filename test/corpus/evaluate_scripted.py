@@ -14,7 +14,7 @@ import torch
 import inputs
 from evaluate import (BATCHES, REGIONS, Extents, Gap, base_name, check_extents,
                       check_roundtrip, compare_contents, first_line, infer,
-                      is_container, koila_opt, opaque_operators, same_ir,
+                      is_container, opaque_operators, same_ir,
                       same_results, tensors_of, unknown_results,
                       without_machine)
 from registry import SCRIPTED
@@ -133,15 +133,14 @@ def check_session(calls, options, methods):
 # The round trip
 
 
-def round_trip(tool, file, method, text, options, methods, expected):
+def round_trip(tool, file, program, method, text, options, methods, expected):
     """None, or why what koila writes is not what it read."""
     written = text.with_suffix(".pt")
-    good, errors = koila_opt(tool, file, f"--function={method}", "-o", written)
+    good, errors = tool.write(program, written, method)
     if not good:
         return first_line(errors)
     again = text.with_suffix(".again.mlir")
-    good, errors = koila_opt(tool, written, f"--function={method}", "-o",
-                             again)
+    good, errors, _ = tool.read(written, again, method)
     if not good:
         return "read again: " + first_line(errors)
     if same_ir.lines(text) != same_ir.lines(again):
@@ -251,7 +250,7 @@ class OpenExtents(ScriptedExtents):
     open = True
 
 
-def infer_method(report, tool, file, method, specs, options):
+def infer_method(report, tool, file, program, method, specs, options):
     """Adds what inference finds in one method to the report."""
     truth = Truth(torch.jit.load(file), method)
     report["nodes"] += len(truth.nodes)
@@ -259,7 +258,7 @@ def infer_method(report, tool, file, method, specs, options):
                                  - {"prim::Constant", "prim::GetAttr"})
     if not report["imported"]:
         return
-    facts, errors = infer(tool, file, specs, method)
+    facts, errors = infer(tool, program, specs, method)
     if facts is None:
         raise Gap(first_line(errors))
     # Their results are no values.
@@ -310,21 +309,21 @@ def evaluate(name, tool, folder):
     report["imported"] = report["round_trip"] = True
     for method, specs in methods.items():
         place = "" if method == "forward" else f"{method}: "
-        good, errors = koila_opt(tool, file, f"--function={method}", "-o",
-                                 text)
+        good, errors, program = tool.read(file, text, method)
         report["imported"] &= good
         if not good:
             report["why"].append(f"{place}import: {first_line(errors)}")
         try:
-            infer_method(report, tool, file, method, specs, options)
+            infer_method(report, tool, file, program, method, specs, options)
         except Gap as gap:
             report["why"].append(f"{place}inference: {gap}")
-        difference = not good or round_trip(tool, file, method, text, options,
-                                            methods, expected)
+        difference = not good or round_trip(
+            tool, file, program, method, text, options, methods, expected)
         report["round_trip"] &= difference is None
         if good and difference:
             report["why"].append(f"{place}round trip: {difference}")
         text.unlink(missing_ok=True)
+    tool.clean_up(text)
     if not report["imported"]:
         for key in ("opaque", "unknown", "tensors", "compared"):
             report.pop(key, None)

@@ -82,9 +82,9 @@ class Koila:
                 f"{message['severity']}: {message['message']}"
                 for message in map(json.loads, text.splitlines())))
 
-    def read(self, path):
+    def read(self, path, function="forward"):
         """The program of an archive, as bytecode."""
-        options = ImportOptions(str(path).encode(), b"forward")
+        options = ImportOptions(str(path).encode(), function.encode())
         bytecode, messages = Buffer(), Buffer()
         failed = self.library.koilaTorchImport(
             ctypes.byref(options), ctypes.byref(bytecode),
