@@ -53,12 +53,62 @@ public:
   using Lattice::Lattice;
 };
 
+/// Where an argument, or the whole of a tensor, has the batch.
+BatchFact getFact(const TensorInfo &tensor, StringRef symbol) {
+  std::optional<BatchFact> found;
+  for (auto [index, dim] : llvm::enumerate(*tensor.dims)) {
+    if (!dim.dependsOn(symbol))
+      continue;
+    auto factor = dim.getMultipleOf(symbol);
+    if (!factor)
+      return BatchFact::mixed("extent " + dim.str() +
+                                  " of an argument is no multiple of " +
+                                  symbol.str(),
+                              nullptr);
+    if (found)
+      return BatchFact::mixed("an argument has the batch in two dims",
+                              nullptr);
+    found = BatchFact::at(index, *factor);
+  }
+  return found.value_or(BatchFact::free());
+}
+
+/// Whether `expr` is known from the arguments alone. What data decide may
+/// follow the batch without saying so.
+bool isOfArguments(DimExpr expr) {
+  bool isLocal = !expr;
+  if (expr)
+    expr.forEachSymbol(
+        [&](StringRef name) { isLocal |= name.starts_with("_"); });
+  return !isLocal;
+}
+
+/// What readers may rely on of a value in which samples have met, once all of
+/// it is there. Rows of it are rows, whatever was done to make them.
+BatchFact restart(const DimAnalysis &dims, StringRef symbol, Value value,
+                         const BatchFact &mixed) {
+  const ValueInfo &info = dims.lookup(value);
+  Type type = value.getType();
+  if (type.isInteger(1) || isa<FloatType>(type))
+    return BatchFact::free();
+  if (info.integer)
+    return isOfArguments(info.integer) && !info.integer.dependsOn(symbol)
+               ? BatchFact::free()
+               : mixed;
+  if (symbol.empty() || !info.tensor || !info.tensor->hasRank() ||
+      !llvm::all_of(*info.tensor->dims, isOfArguments))
+    return mixed;
+  BatchFact fact = getFact(*info.tensor, symbol);
+  return fact.isMixed() ? mixed : fact;
+}
+
 class BatchPropagation
     : public dataflow::SparseForwardDataFlowAnalysis<BatchLattice> {
 public:
   BatchPropagation(DataFlowSolver &solver, const DimAnalysis &dims,
-                   StringRef symbol)
-      : SparseForwardDataFlowAnalysis(solver), dims(dims), symbol(symbol) {}
+                   StringRef symbol, BatchAnalysis::Barriers barriers)
+      : SparseForwardDataFlowAnalysis(solver), dims(dims), symbol(symbol),
+        barriers(barriers) {}
 
   LogicalResult visitOperation(Operation *op,
                                ArrayRef<const BatchLattice *> operands,
@@ -69,13 +119,18 @@ public:
       return success();
     };
     bool all = true;
-    for (const BatchLattice *operand : operands) {
-      const BatchFact &fact = operand->getValue().fact;
+    SmallVector<BatchFact> read;
+    for (auto [operand, lattice] :
+         llvm::zip_equal(op->getOperands(), operands)) {
+      BatchFact fact = lattice->getValue().fact;
       if (fact.kind == BatchFact::Kind::Unset)
         return success();
+      if (fact.isMixed() && barriers == BatchAnalysis::Barriers::Cut)
+        fact = restart(dims, symbol, operand, fact);
       if (fact.isMixed())
         return set(SmallVector<BatchFact>(results.size(), fact));
       all &= fact.isFree();
+      read.push_back(fact);
     }
     // A list that changes: what is in it by now, its maker did not know.
     if (isOrdered(op) && llvm::any_of(op->getOperandTypes(), isMutable))
@@ -91,10 +146,9 @@ public:
     llvm::SmallDenseSet<Value, 4> asked;
     auto lookup = [&](Value value) {
       asked.insert(value);
-      for (auto [operand, lattice] :
-           llvm::zip_equal(op->getOperands(), operands))
+      for (auto [operand, fact] : llvm::zip_equal(op->getOperands(), read))
         if (operand == value)
-          return lattice->getValue().fact;
+          return fact;
       return BatchFact::free();
     };
     auto shapes = [&](Value value) { return dims.lookup(value); };
@@ -108,10 +162,8 @@ public:
     bool vouches = llvm::any_of(rule.getResults(), [](const BatchFact &fact) {
       return !fact.isMixed();
     });
-    for (auto [index, operand, lattice] :
-         llvm::enumerate(op->getOperands(), operands))
-      if (vouches && !lattice->getValue().fact.isFree() &&
-          !asked.contains(operand))
+    for (auto [index, operand, fact] : llvm::enumerate(op->getOperands(), read))
+      if (vouches && !fact.isFree() && !asked.contains(operand))
         rule.mix("'" + op->getName().getStringRef() +
                  "' has no batch rule for a batch in its operand " +
                  Twine(index));
@@ -122,10 +174,10 @@ public:
     BatchFact fact = BatchFact::free();
     const ValueInfo &info = dims.lookup(lattice->getAnchor());
     if (info.tensor && info.tensor->hasRank() && !symbol.empty())
-      fact = getFact(*info.tensor);
+      fact = getFact(*info.tensor, symbol);
     for (const ValueInfo &element : info.elements)
       if (element.tensor && element.tensor->hasRank() && !symbol.empty() &&
-          !getFact(*element.tensor).isFree())
+          !getFact(*element.tensor, symbol).isFree())
         fact = BatchFact::mixed("the batch comes inside of a container; give "
                                 "the tensors as arguments of their own",
                                 nullptr);
@@ -133,40 +185,24 @@ public:
   }
 
 private:
-  BatchFact getFact(const TensorInfo &tensor) {
-    std::optional<BatchFact> found;
-    for (auto [index, dim] : llvm::enumerate(*tensor.dims)) {
-      if (!dim.dependsOn(symbol))
-        continue;
-      auto factor = dim.getMultipleOf(symbol);
-      if (!factor)
-        return BatchFact::mixed("extent " + dim.str() +
-                                    " of an argument is no multiple of " +
-                                    symbol.str(),
-                                nullptr);
-      if (found)
-        return BatchFact::mixed("an argument has the batch in two dims",
-                                nullptr);
-      found = BatchFact::at(index, *factor);
-    }
-    return found.value_or(BatchFact::free());
-  }
-
   const DimAnalysis &dims;
   StringRef symbol;
+  BatchAnalysis::Barriers barriers;
 };
 } // namespace
 
 BatchAnalysis::BatchAnalysis(Operation *function, const DimAnalysis &dims,
-                             StringRef batchSymbol) {
+                             StringRef batchSymbol, Barriers barriers) {
   DataFlowSolver solver;
   dataflow::loadBaselineAnalyses(solver);
-  solver.load<BatchPropagation>(dims, batchSymbol);
+  solver.load<BatchPropagation>(dims, batchSymbol, barriers);
   if (failed(solver.initializeAndRun(function)))
     return;
   auto record = [&](Value value) {
     if (const auto *lattice = solver.lookupState<BatchLattice>(value))
       values[value] = lattice->getValue().fact;
+    if (barriers == Barriers::Cut && values.lookup(value).isMixed())
+      read[value] = restart(dims, batchSymbol, value, values.lookup(value));
   };
   function->walk<WalkOrder::PreOrder>([&](Operation *op) {
     llvm::for_each(op->getResults(), record);
@@ -180,6 +216,11 @@ const BatchFact &BatchAnalysis::lookup(Value value) const {
   static const BatchFact unset;
   auto found = values.find(value);
   return found == values.end() ? unset : found->second;
+}
+
+const BatchFact &BatchAnalysis::lookupRead(Value value) const {
+  auto found = read.find(value);
+  return found == read.end() ? lookup(value) : found->second;
 }
 
 StringRef koila::getBatchSymbol(ModuleOp module) {

@@ -165,7 +165,7 @@ public:
 };
 
 /// Gives values without a fact a symbol, in the order in which they are met.
-class LocalSymbols {
+class SymbolNames {
 public:
   std::string get(Value value) {
     auto [entry, isNew] = numbers.try_emplace(value, numbers.size());
@@ -173,6 +173,16 @@ public:
       values.push_back(value);
     return "_" + std::to_string(entry->second);
   }
+
+  /// The symbol, or the number that stands for it.
+  DimExpr getExpr(Value value) {
+    std::string name = get(value);
+    auto found = fixed.find(name);
+    return found == fixed.end()
+               ? DimExpr::symbol(value.getContext(), name)
+               : DimExpr::constant(value.getContext(), found->second);
+  }
+  void fix(const llvm::StringMap<int64_t> &symbols) { fixed = symbols; }
 
   /// Whether the symbol is the same number throughout a call: it is no value's
   /// that a loop computes anew.
@@ -192,6 +202,7 @@ public:
 private:
   llvm::DenseMap<Value, size_t> numbers;
   SmallVector<Value> values;
+  llvm::StringMap<int64_t> fixed;
 };
 
 /// Integers that extents are made of; a bool is none.
@@ -223,7 +234,7 @@ static std::optional<std::pair<Value, Value>> getCompared(TorchOpaqueOp op) {
 
 /// Gives dims that joins took away, also of elements, a symbol of the value.
 static void nameDims(ValueInfo &info, Value value, const std::string &path,
-                     LocalSymbols &symbols) {
+                     SymbolNames &symbols) {
   if (info.tensor && info.tensor->hasRank())
     for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
       if (!dim)
@@ -235,7 +246,7 @@ static void nameDims(ValueInfo &info, Value value, const std::string &path,
 }
 
 /// Forgets what holds for one turn of a loop only.
-static void keepSteady(ValueInfo &info, const LocalSymbols &symbols) {
+static void keepSteady(ValueInfo &info, const SymbolNames &symbols) {
   auto keep = [&](DimExpr &expr) {
     bool steady = true;
     if (expr)
@@ -258,11 +269,10 @@ static void keepSteady(ValueInfo &info, const LocalSymbols &symbols) {
 }
 
 static ValueInfo toInfo(const DimState &state, Value value,
-                        LocalSymbols &symbols) {
+                        SymbolNames &symbols) {
   ValueInfo info = state;
-  MLIRContext *context = value.getContext();
   if (!info.integer && isNumber(value.getType()))
-    info.integer = DimExpr::symbol(context, symbols.get(value));
+    info.integer = symbols.getExpr(value);
   nameDims(info, value, "", symbols);
   return info;
 }
@@ -276,7 +286,7 @@ public:
     size_t size() const { return values.size() + contents.size(); }
   };
 
-  DimPropagation(DataFlowSolver &solver, LocalSymbols &symbols,
+  DimPropagation(DataFlowSolver &solver, SymbolNames &symbols,
                  const ContainerFlow &containers, const Start &start,
                  const llvm::StringMap<int64_t> &fixed,
                  llvm::DenseSet<Value> &awaited)
@@ -524,7 +534,7 @@ private:
     return getTensorInfoFromType(type, symbols.get(value));
   }
 
-  LocalSymbols &symbols;
+  SymbolNames &symbols;
   const ContainerFlow &containers;
   const Start &start;
   const llvm::StringMap<int64_t> &fixed;
@@ -650,9 +660,27 @@ static void forEachMerged(Operation *function,
   });
 }
 
+struct DimAnalysis::LocalSymbols : SymbolNames {};
+
 DimAnalysis::DimAnalysis(Operation *function,
-                         const llvm::StringMap<int64_t> &fixed) {
-  LocalSymbols symbols;
+                         const llvm::StringMap<int64_t> &fixed)
+    : symbols(std::make_unique<LocalSymbols>()) {
+  run(function, fixed);
+}
+
+DimAnalysis::DimAnalysis(Operation *function,
+                         const llvm::StringMap<int64_t> &fixed,
+                         const DimAnalysis &other)
+    : symbols(std::make_unique<LocalSymbols>(*other.symbols)) {
+  symbols->fix(fixed);
+  run(function, fixed);
+}
+
+DimAnalysis::~DimAnalysis() = default;
+
+void DimAnalysis::run(Operation *function,
+                      const llvm::StringMap<int64_t> &fixed) {
+  SymbolNames &symbols = *this->symbols;
   // A value that changes from iteration to iteration starts as a constant and
   // loses it at the join; what was computed from the constant by then would
   // lose its relation to the value. So the run is repeated with what was lost

@@ -19,7 +19,7 @@ using namespace koila;
 PeakMemoryAnalysis::Impl::Impl(Operation *function,
                                const PeakMemoryOptions &options,
                                const llvm::StringMap<int64_t> &fixed)
-    : function(function), options(options), dims(function, fixed),
+    : function(function), options(options), dims(function, fixed), fixed(fixed),
       storage(function, dims) {
   target.threads =
       options.threads > 0 ? options.threads : getDefaultThreads();
@@ -33,7 +33,7 @@ PeakMemoryAnalysis::Impl::Impl(Operation *function,
   }
   if (!dims.isValid())
     return;
-  collectSizes();
+  sizes = collectSizes(dims);
   collectUnmodelled();
   for (const std::unique_ptr<Storage> &entry : storage.getStorages())
     addLifetime(*entry);
@@ -50,7 +50,9 @@ PeakMemoryAnalysis::Impl::Impl(Operation *function,
         given[symbol.getName()] = symbol.getValue();
 }
 
-void PeakMemoryAnalysis::Impl::collectSizes() {
+PeakMemoryAnalysis::Impl::SizeMap
+PeakMemoryAnalysis::Impl::collectSizes(const DimAnalysis &dims) const {
+  SizeMap sizes;
   auto add = [&](Value value) {
     const ValueInfo &info = dims.lookup(value);
     if (!info.tensor)
@@ -73,6 +75,35 @@ void PeakMemoryAnalysis::Impl::collectSizes() {
         llvm::for_each(block.getArguments(), add);
     llvm::for_each(op->getResults(), add);
   });
+  return sizes;
+}
+
+/// One name for the same numbers, in whatever order they came.
+static std::string spell(const llvm::StringMap<int64_t> &symbols) {
+  SmallVector<std::string> names;
+  for (const auto &entry : symbols)
+    names.push_back((entry.getKey() + "=" + Twine(entry.getValue())).str());
+  llvm::sort(names);
+  return llvm::join(names, ",");
+}
+
+void PeakMemoryAnalysis::Impl::enterSmall(
+    const llvm::StringMap<int64_t> &symbols, Run &run) const {
+  for (const auto &entry : symbols)
+    run.smallSymbols[entry.getKey()] = entry.getValue();
+  auto [entry, isNew] = sizesOfSmall.try_emplace(spell(run.smallSymbols));
+  if (isNew) {
+    llvm::StringMap<int64_t> all = fixed;
+    for (const auto &symbol : run.smallSymbols)
+      all[symbol.getKey()] = symbol.getValue();
+    // The program need not run at this size; then all that is known is what
+    // holds for larger ones.
+    ScopedDiagnosticHandler quiet(function->getContext(),
+                                  [](Diagnostic &) { return success(); });
+    DimAnalysis small(function, all, dims);
+    entry->second = small.isValid() ? collectSizes(small) : sizes;
+  }
+  run.smallSizes = &entry->second;
 }
 
 void PeakMemoryAnalysis::Impl::forEachUser(Value value,
@@ -170,11 +201,7 @@ PeakMemoryAnalysis::Impl &PeakMemoryAnalysis::select(
       fixed[entry.getKey()] = entry.getValue();
   if (fixed.empty() || !isValid())
     return *impl;
-  SmallVector<std::string> names;
-  for (const auto &entry : fixed)
-    names.push_back((entry.getKey() + "=" + Twine(entry.getValue())).str());
-  llvm::sort(names);
-  std::unique_ptr<Impl> &made = small[llvm::join(names, ",")];
+  std::unique_ptr<Impl> &made = small[spell(fixed)];
   if (!made) {
     // The program need not run at this size; then all that is known is what
     // holds for larger ones.
@@ -253,6 +280,16 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   if (!run.missing.empty())
     return report;
   report.peakBytes = run.peakBytes;
+  auto tiled = at.function->getAttrOfType<DictionaryAttr>(
+      KoilaDialect::kTiledAttr);
+  auto least = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
+  if (least && report.batchValue && *report.batchValue < least.getInt())
+    report.inexact.push_back(
+        {at.function->getName().getStringRef().str(),
+         getSourcePlace(at.function->getLoc()),
+         "a batch below " + std::to_string(least.getInt()) +
+             " runs the untiled program; this is the peak of the tiled one",
+         false});
   at.fillPlaces(run, report);
   at.fillSpans(run, report);
   at.fillLive(symbols, run.peakEvent, report);

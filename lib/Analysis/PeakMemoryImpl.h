@@ -24,8 +24,14 @@ struct PeakMemoryAnalysis::Impl {
     bool alwaysContiguous = false;
   };
 
+  using SizeMap = llvm::DenseMap<mlir::Value, SizeFacts>;
+
   /// One run over byte counts.
   struct Run {
+    /// What holds in the loops that run just now; null: `sizes`.
+    const SizeMap *smallSizes = nullptr;
+    /// The symbols of those loops that are below two, for which it holds.
+    llvm::StringMap<int64_t> smallSymbols;
     llvm::StringMap<int64_t> symbols;
     llvm::DenseMap<const Storage *, int64_t> live;
     /// Wide: a sum of extents that each fit may not.
@@ -80,7 +86,9 @@ struct PeakMemoryAnalysis::Impl {
        const llvm::StringMap<int64_t> &fixed = {});
 
   // Once: sizes and lifetimes.
-  void collectSizes();
+  SizeMap collectSizes(const DimAnalysis &dims) const;
+  /// From here on `symbols` of a loop are below two.
+  void enterSmall(const llvm::StringMap<int64_t> &symbols, Run &run) const;
   /// Calls `callback` with everything that uses `value`, through containers.
   void forEachUser(mlir::Value value,
                    llvm::function_ref<void(mlir::Operation *)> callback);
@@ -129,8 +137,15 @@ struct PeakMemoryAnalysis::Impl {
                   Run &run) const;
   /// Each branch from the same start; the larger peak counts.
   void runBranches(mlir::Operation &op, Run &run) const;
-  /// The symbols on which sizes and inner bounds of a loop's body depend.
-  const llvm::StringSet<> &getBodySymbols(mlir::Operation *loop) const;
+  /// The symbols on which sizes, and those on which inner bounds of a loop's
+  /// body depend.
+  struct BodySymbols {
+    llvm::StringSet<> ofSizes, ofBounds;
+    bool contains(llvm::StringRef name) const {
+      return ofSizes.contains(name) || ofBounds.contains(name);
+    }
+  };
+  const BodySymbols &getBodySymbols(mlir::Operation *loop) const;
   std::optional<int64_t> evaluate(mlir::OpFoldResult value, Run &run) const;
   void runLoop(mlir::LoopLikeOpInterface loop, Run &run) const;
   void execute(Run &run) const;
@@ -150,8 +165,13 @@ struct PeakMemoryAnalysis::Impl {
   std::string batchSymbol;
   WorkspaceTarget target;
   DimAnalysis dims;
+  /// Numbers of symbols for which `dims` holds.
+  llvm::StringMap<int64_t> fixed;
   StorageAnalysis storage;
-  llvm::DenseMap<mlir::Value, SizeFacts> sizes;
+  SizeMap sizes;
+  /// Sizes of the values where a tile is one sample, or none: strides, and with
+  /// them what operations hold, differ there. By symbols; made when needed.
+  mutable llvm::StringMap<SizeMap> sizesOfSmall;
   llvm::DenseMap<
       mlir::Operation *,
       llvm::SmallVector<std::pair<const Storage *, mlir::OpResult>, 1>>
@@ -168,7 +188,7 @@ struct PeakMemoryAnalysis::Impl {
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
   llvm::SmallVector<const Storage *> handedOnStorages;
   llvm::StringMap<int64_t> given;
-  mutable llvm::DenseMap<mlir::Operation *, llvm::StringSet<>> bodySymbols;
+  mutable llvm::DenseMap<mlir::Operation *, BodySymbols> bodySymbols;
   /// Rows that were found, by what differs within a program: name, element type
   /// and memory format.
   using RowKey = std::tuple<const void *, mlir::Type, llvm::StringRef>;

@@ -58,8 +58,9 @@ std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(DimExpr expr,
 
 std::optional<ConcreteTensor>
 PeakMemoryAnalysis::Impl::getConcrete(Value value, Run &run) const {
-  auto found = sizes.find(value);
-  if (found == sizes.end() || !found->second.known)
+  const SizeMap &current = run.smallSizes ? *run.smallSizes : sizes;
+  auto found = current.find(value);
+  if (found == current.end() || !found->second.known)
     return std::nullopt;
   ConcreteTensor tensor;
   tensor.elementType = found->second.elementType;
@@ -357,24 +358,25 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
     runOperation(op, run);
 }
 
-const llvm::StringSet<> &
+const PeakMemoryAnalysis::Impl::BodySymbols &
 PeakMemoryAnalysis::Impl::getBodySymbols(Operation *loop) const {
   auto [entry, isNew] = bodySymbols.try_emplace(loop);
   if (!isNew)
     return entry->second;
-  llvm::StringSet<> symbols;
-  auto add = [&](DimExpr expr) {
+  BodySymbols symbols;
+  auto add = [](DimExpr expr, llvm::StringSet<> &names) {
     if (expr)
-      expr.forEachSymbol([&](StringRef name) { symbols.insert(name); });
+      expr.forEachSymbol([&](StringRef name) { names.insert(name); });
   };
   loop->walk([&](Operation *op) {
     for (Value result : op->getResults())
       if (auto found = sizes.find(result); found != sizes.end())
-        llvm::for_each(found->second.dims, add);
+        for (DimExpr dim : found->second.dims)
+          add(dim, symbols.ofSizes);
     if (op != loop && isa<LoopLikeOpInterface>(op))
       for (Value operand : op->getOperands())
         if (!isa<TensorType>(operand.getType()))
-          add(dims.lookup(operand).integer);
+          add(dims.lookup(operand).integer, symbols.ofBounds);
   });
   return bodySymbols[loop] = std::move(symbols);
 }
@@ -431,7 +433,7 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
   }
   __int128 distance = __int128(*to) - *from;
   int64_t trips = distance > 0 ? saturate((distance + *step - 1) / *step) : 0;
-  const llvm::StringSet<> &used = getBodySymbols(loop);
+  const BodySymbols &used = getBodySymbols(loop);
   bool varies = used.contains(counter);
   for (const Carried &entry : carried)
     varies |= used.contains(entry.name);
@@ -447,11 +449,22 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     }
     if (!counter.empty())
       run.symbols[counter] = saturate(*from + __int128(trip) * *step);
-    for (const Carried &entry : carried)
+    llvm::StringMap<int64_t> small;
+    for (const Carried &entry : carried) {
       run.symbols[entry.name] = entry.value;
-    if (varies || trip == 0)
+      if (entry.value < 2 && used.ofSizes.contains(entry.name))
+        small[entry.name] = entry.value;
+    }
+    if (varies || trip == 0) {
+      auto outerSizes = run.smallSizes;
+      auto outerSymbols = run.smallSymbols;
+      if (!small.empty())
+        enterSmall(small, run);
       for (Block &block : body)
         runBlock(block, run);
+      run.smallSizes = outerSizes;
+      run.smallSymbols = std::move(outerSymbols);
+    }
     if (run.stopped)
       return;
     int64_t repeats = varies ? 1 : trips - trip;

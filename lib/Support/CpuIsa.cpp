@@ -121,7 +121,9 @@ static unsigned getAllowedFeatures() {
 }
 
 std::string koila::getCpuIsa() {
-  unsigned features = detectFeatures() & getAllowedFeatures();
+  // The processor is asked once: in a virtual machine each question is slow.
+  static const unsigned present = detectFeatures();
+  unsigned features = present & getAllowedFeatures();
   for (const Isa &isa : kIsas)
     if ((features & isa.features) == isa.features)
       return isa.name;

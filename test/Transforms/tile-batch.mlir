@@ -88,9 +88,9 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 // The size of the batch, asked for inside, is the size of the tile.
 // CHECK-LABEL: func.func @sizes
-// CHECK: scf.for
+// CHECK: scf.for {{.*}} iter_args({{.*}}, %[[SIZE:.*]] = %c4)
 // CHECK: %[[PART:.*]] = tensor.extract_slice
-// CHECK: %[[N:.*]] = koila.size_int %[[PART]]
+// CHECK: %[[N:.*]] = arith.index_cast %[[SIZE]]
 // CHECK: koila.view %[[PART]] sizes(%[[N]])
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @sizes(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x2x4xf32> {

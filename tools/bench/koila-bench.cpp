@@ -129,6 +129,14 @@ static void benchScaling(MLIRContext &context) {
 }
 
 int main(int argc, char **argv) {
+  if (argc > 1 && StringRef(argv[1]).starts_with("-")) {
+    llvm::outs() << "koila-bench [model.mlir]: the time of each step on a "
+                    "module that is in memory,\nnext to the noise of timing "
+                    "it twice, and the time per operation of programs of\n"
+                    "growing length. Every symbol of the model needs a value "
+                    "(koila-opt --batch).\n";
+    return StringRef(argv[1]) == "--help" ? EXIT_SUCCESS : EXIT_FAILURE;
+  }
   DialectRegistry registry;
   registerAllDialects(registry);
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);

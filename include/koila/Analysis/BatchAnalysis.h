@@ -11,13 +11,25 @@ namespace koila {
 /// their dims are a multiple of the batch symbol.
 class BatchAnalysis {
 public:
+  enum class Barriers {
+    /// Where samples have met, every later value is mixed.
+    Spread,
+    /// What mixes samples runs whole; its results are there as arguments are,
+    /// and carry the batch again where one of their dims is a multiple of it.
+    Cut
+  };
   BatchAnalysis(mlir::Operation *function, const DimAnalysis &dims,
-                llvm::StringRef batchSymbol);
+                llvm::StringRef batchSymbol,
+                Barriers barriers = Barriers::Spread);
 
+  /// What the operation that makes `value` says of it.
   const BatchFact &lookup(mlir::Value value) const;
+  /// What the readers of `value` may rely on: not mixed where barriers cut and
+  /// the extents say where the batch is.
+  const BatchFact &lookupRead(mlir::Value value) const;
 
 private:
-  llvm::DenseMap<mlir::Value, BatchFact> values;
+  llvm::DenseMap<mlir::Value, BatchFact> values, read;
 };
 
 /// Name of the symbol of `module` that is the batch; empty if there is none.

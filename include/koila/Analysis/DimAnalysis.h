@@ -14,6 +14,7 @@
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
+#include <memory>
 
 namespace koila {
 
@@ -27,6 +28,12 @@ public:
   /// they must see the number.
   explicit DimAnalysis(mlir::Operation *function,
                        const llvm::StringMap<int64_t> &fixed = {});
+  /// As above, with the symbols of `other`, an analysis of the same function:
+  /// `fixed` may also have some that it gave to values, as to the size of a
+  /// tile.
+  DimAnalysis(mlir::Operation *function, const llvm::StringMap<int64_t> &fixed,
+              const DimAnalysis &other);
+  ~DimAnalysis();
 
   bool isValid() const { return valid; }
   /// Facts of a value; nothing known for values the analysis never reached.
@@ -40,6 +47,10 @@ public:
   bool isDead(mlir::Operation *op) const;
 
 private:
+  struct LocalSymbols;
+  void run(mlir::Operation *function, const llvm::StringMap<int64_t> &fixed);
+
+  std::unique_ptr<LocalSymbols> symbols;
   llvm::DenseMap<mlir::Value, ValueInfo> values;
   llvm::DenseSet<mlir::Block *> dead;
   bool valid = true;

@@ -13,6 +13,7 @@
 #include "Types.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include <c10/core/ScalarType.h>
+#include <utility>
 
 using namespace mlir;
 using namespace koila;
@@ -49,6 +50,10 @@ private:
                      llvm::function_ref<TorchValue *()> elseBody);
   /// Calls the method with the arguments of the guard.
   TorchValue *callMethod(const std::string &name);
+  /// Whether the batch is as large as the shapes need that were tiled; null if
+  /// any is.
+  TorchValue *emitLeastCondition();
+  int64_t getLeastBatch() const;
   /// Says so if the batch is above what the budget holds for.
   void warnOfLargeBatch();
   /// As emitFacts, of the attributes first: reading them cannot fail.
@@ -75,6 +80,7 @@ private:
   llvm::SmallVector<AssumeOp> facts, attributeFacts;
   /// Symbols by name, as long as the guard has them.
   llvm::StringMap<TorchValue *> symbols;
+  bool hasLeast = false;
   std::string suffix;
 };
 } // namespace
@@ -435,6 +441,17 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
         condition, c10::StringType::get(),
         [&] { return emitFacts(index, withGrad); },
         [&] { return text(message); });
+  if (TorchValue *isEnough = std::exchange(hasLeast, true)
+                                 ? nullptr
+                                 : emitLeastCondition())
+    return emitIf(
+        isEnough, c10::StringType::get(),
+        [&] { return emitFacts(index, withGrad); },
+        [&] {
+          return text(Twine("koila: the program means something else for a "
+                            "batch below ") +
+                      Twine(getLeastBatch()) + suffix);
+        });
   if (!withGrad)
     return text("");
   return emitIf(
@@ -446,6 +463,19 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
                     "program");
       },
       [&] { return text(""); });
+}
+
+int64_t GuardEmitter::getLeastBatch() const {
+  auto least = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
+  return least ? least.getInt() : 0;
+}
+
+tj::Value *GuardEmitter::emitLeastCondition() {
+  auto batch = tiled ? tiled.getAs<StringAttr>("batch_symbol") : StringAttr();
+  if (getLeastBatch() == 0 || !batch)
+    return nullptr;
+  return emitter.call("aten::ge", {symbols.lookup(batch.getValue()),
+                                   emitter.integer(getLeastBatch())});
 }
 
 void GuardEmitter::warn(TorchValue *text) {

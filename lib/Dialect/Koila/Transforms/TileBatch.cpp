@@ -119,13 +119,17 @@ public:
          const TilingOptions &options)
       : module(module), function(function), options(options) {}
 
-  void writeRecord(int64_t tile, StringRef symbol,
+  void writeRecord(const TiledFunction &tiled, StringRef symbol,
                    std::optional<int64_t> holdsTo) {
     Builder builder(module.getContext());
     SmallVector<NamedAttribute> entries{
-        builder.getNamedAttr("tile", builder.getI64IntegerAttr(tile)),
+        builder.getNamedAttr("tile",
+                             builder.getI64IntegerAttr(tiled.getTile())),
         builder.getNamedAttr("guard", builder.getStringAttr(options.guard)),
         builder.getNamedAttr("batch_symbol", builder.getStringAttr(symbol))};
+    if (tiled.getLeastBatch())
+      entries.push_back(builder.getNamedAttr(
+          "least_batch", builder.getI64IntegerAttr(tiled.getLeastBatch())));
     if (holdsTo)
       entries.push_back(builder.getNamedAttr(
           "holds_to", builder.getI64IntegerAttr(*holdsTo)));
@@ -159,7 +163,7 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
       << remark::add("batch runs in tiles as asked")
       << remark::metric("Tile", options.tile);
   Result result(module, function, options);
-  result.writeRecord(options.tile, symbol, std::nullopt);
+  result.writeRecord(*tiled, symbol, std::nullopt);
   PeakMemoryAnalysis analysis(function, options.analysis);
   result.writeReport(analysis.report());
   return success();
@@ -236,8 +240,8 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   }
   if (failed(checkBounded(function, final)))
     return failure();
-  final.promise = Promise{budget, *chosen, 0, batch};
-  result.writeRecord(*chosen, symbol, batch);
+  final.promise = Promise{budget, *chosen, tiled->getLeastBatch(), batch};
+  result.writeRecord(*tiled, symbol, batch);
   result.writeReport(final);
   remark::passed(function.getLoc(), remarkOptions(function))
       << remark::add("the largest tile that fits the budget")

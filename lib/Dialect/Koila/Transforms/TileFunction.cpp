@@ -1,239 +1,64 @@
 //===- TileFunction.cpp - Rewrite a function to run in tiles --------------===//
 //
-// The outer loop goes over tile sizes T, T/2, ..., 1, the inner one over the
-// tiles of that size that still fit: all full tiles in the first round, then
-// none or one per bit of what is left. One copy of the body serves static and
-// dynamic batches.
+// Each phase of the plan becomes two loops: the outer one goes over tile sizes
+// T, T/2, ..., 1, the inner one over the tiles of that size that still fit: all
+// full tiles in the first round, then none or one per bit of what is left. One
+// copy of the body serves static and dynamic batches.
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Analysis/BatchAnalysis.h"
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "TilePlan.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/Interfaces/SideEffectInterfaces.h"
-#include "llvm/ADT/SetVector.h"
+#include "mlir/IR/Remarks.h"
+#include "llvm/ADT/Sequence.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace koila;
 
 namespace {
-/// Runs after everything that tiles: the return, or a container for it.
-bool isLast(Operation *op) {
-  return op->hasTrait<OpTrait::IsTerminator>() ||
-         (isa<ConstructOp>(op) && llvm::all_of(op->getUsers(), isLast));
-}
-
 class Tiler {
 public:
-  Tiler(FunctionOpInterface function, StringRef symbol)
-      : function(function), symbol(symbol), dims(function),
-        batch(function, dims, symbol) {}
+  Tiler(FunctionOpInterface function, const TilePlan &plan)
+      : function(function), plan(plan), dims(plan.getDims()),
+        batch(plan.getBatch()) {}
 
-  LogicalResult plan();
   std::pair<Operation *, Operation *> rewrite();
 
 private:
-  LogicalResult planOperation(Operation &op);
-  LogicalResult planOutput(Value value, Operation *user);
-  LogicalResult planOutputs(Operation &op);
-  LogicalResult refuse(Operation *op, const BatchFact &fact);
   /// An index value for `expr`; every symbol is an argument's extent.
   Value materialize(OpBuilder &builder, Location loc, DimExpr expr);
   Value materialize(OpBuilder &builder, Location loc, Attribute atom);
-  bool canMaterialize(DimExpr expr) const;
   Value getExtent(OpBuilder &builder, Location loc, Value tensor, int64_t dim);
-  Value slice(OpBuilder &builder, Location loc, Value argument, Value start,
-              Value size);
+  /// All of `value`, which may be made per tile, after the loops that make it.
+  Value getWhole(OpBuilder &builder, Value value);
+  Value slice(OpBuilder &builder, Location loc, Value input, Value tensor,
+              Value start, Value size);
   Value insert(OpBuilder &builder, Location loc, Value part, Value buffer,
                Value start, const BatchFact &fact);
-  void buildBody(OpBuilder &builder, Location loc, Value start, Value size,
-                 ValueRange buffers, SmallVectorImpl<Value> &updated);
+  void buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
+                 IRMapping mapping, Value start, Value size, ValueRange buffers,
+                 SmallVectorImpl<Value> &updated);
+  void buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase);
+  void placeWhole(OpBuilder &builder, Operation *op, Operation *anchor);
+  void useWhole(OpBuilder &builder, Operation *op);
   /// The type of `value` in a tile: the batch extent is dynamic.
   Type getTileType(Value value, const BatchFact &fact);
 
   FunctionOpInterface function;
-  StringRef symbol;
-  DimAnalysis dims;
-  BatchAnalysis batch;
-  /// Operations that run per tile, in order.
-  SmallVector<Operation *> body;
-  /// Containers built of outputs, after the loops.
-  SmallVector<Operation *> containers;
-  /// Batched arguments that the body reads, and batched results of it.
-  llvm::SetVector<BlockArgument> inputs;
-  llvm::SetVector<Value> outputs;
-  /// Where each symbol can be read at run time.
-  llvm::StringMap<std::pair<BlockArgument, int64_t>> symbolDims;
-  BlockArgument batchArgument;
-  int64_t batchDim = 0, batchFactor = 1;
+  const TilePlan &plan;
+  const DimAnalysis &dims;
+  const BatchAnalysis &batch;
+  /// What stands for a value of the original program outside of its loops.
+  IRMapping wholes;
+  Value zero, one, two, tile, rounds, samples;
 };
 } // namespace
-
-/// ` at file.py:46 (layer1.0)`, or nothing.
-static std::string describePlace(Operation *op) {
-  SourcePlace place = getSourcePlace(op->getLoc());
-  std::string text;
-  if (place.isKnown())
-    text += " at " + place.file + ":" + std::to_string(place.line);
-  if (!place.module.empty())
-    text += " (" + place.module + ")";
-  return text;
-}
-
-LogicalResult Tiler::refuse(Operation *op, const BatchFact &fact) {
-  Operation *origin = fact.origin ? fact.origin : op;
-  return origin->emitError() << "cannot tile the batch '" << symbol
-                             << "': " << fact.reason << describePlace(origin);
-}
-
-LogicalResult Tiler::planOutput(Value value, Operation *user) {
-  const BatchFact &fact = batch.lookup(value);
-  if (fact.isMixed())
-    return refuse(user, fact);
-  if (!fact.isAt() || isa<BlockArgument>(value))
-    return success();
-  const ValueInfo &info = dims.lookup(value);
-  if (!info.tensor || !info.tensor->hasRank() || !info.tensor->elementType)
-    return value.getDefiningOp()->emitError()
-           << "cannot tile the batch: the shape of this result is not known"
-           << describePlace(value.getDefiningOp());
-  for (DimExpr dim : *info.tensor->dims)
-    if (dim.isConstant(0))
-      return value.getDefiningOp()->emitError()
-             << "cannot tile the batch: this result is always empty"
-             << describePlace(value.getDefiningOp());
-  for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
-    if (static_cast<int64_t>(index) != fact.dim && !canMaterialize(dim))
-      return value.getDefiningOp()->emitError()
-             << "cannot tile the batch: extent " << dim.str()
-             << " of this result is not known before it is computed"
-             << describePlace(value.getDefiningOp());
-  outputs.insert(value);
-  return success();
-}
-
-LogicalResult Tiler::planOutputs(Operation &op) {
-  for (Value operand : op.getOperands()) {
-    if (isa<TensorType>(operand.getType())) {
-      if (failed(planOutput(operand, &op)))
-        return failure();
-      continue;
-    }
-    const BatchFact &fact = batch.lookup(operand);
-    bool isNumber = operand.getType().isIntOrIndexOrFloat();
-    if (isNumber && !fact.isFree())
-      return op.emitError() << "cannot tile the batch '" << symbol
-                            << "': the program returns a number that follows "
-                            << "the batch" << describePlace(&op);
-  }
-  return success();
-}
-
-/// Whether all that `op` does besides its results is to draw random numbers.
-static bool onlyDraws(Operation &op) {
-  auto interface = dyn_cast<MemoryEffectOpInterface>(op);
-  if (!interface)
-    return false;
-  SmallVector<MemoryEffects::EffectInstance> effects;
-  interface.getEffects(effects);
-  return !effects.empty() &&
-         llvm::all_of(effects, [](const MemoryEffects::EffectInstance &effect) {
-           return effect.getResource() == RandomResource::get();
-         });
-}
-
-LogicalResult Tiler::planOperation(Operation &op) {
-  if (isa<AssumeOp>(op))
-    return success();
-  if (op.hasTrait<OpTrait::IsTerminator>())
-    return planOutputs(op);
-  if (isa<ConstructOp>(op) && llvm::all_of(op.getUsers(), isLast)) {
-    containers.push_back(&op);
-    return planOutputs(op);
-  }
-  if (op.getNumRegions() > 0)
-    return op.emitError() << "cannot tile the batch: control flow is not "
-                          << "supported yet" << describePlace(&op);
-  // Also when it reads no batch: running it once before the loops instead of
-  // where it stood could be told apart.
-  if (!isMemoryEffectFree(&op))
-    return op.emitError() << "cannot tile the batch: '"
-                          << (isa<TorchOpaqueOp>(op)
-                                  ? cast<TorchOpaqueOp>(op).getCallee()
-                                  : op.getName().getStringRef())
-                          << (onlyDraws(op)
-                                  ? "' draws random numbers, and tiles would "
-                                    "draw others: random streams differ in "
-                                    "tiles"
-                                  : "' has effects whose order tiling would "
-                                    "change")
-                          << describePlace(&op);
-  bool batched = false;
-  for (Value result : op.getResults()) {
-    const BatchFact &fact = batch.lookup(result);
-    if (fact.isMixed())
-      return refuse(&op, fact);
-    batched |= !fact.isFree();
-  }
-  // What reads a batched value and has none in its results (the size of
-  // another dim) runs once before the loops.
-  if (!batched)
-    return success();
-  body.push_back(&op);
-  for (Value operand : op.getOperands())
-    if (auto argument = dyn_cast<BlockArgument>(operand))
-      if (batch.lookup(argument).isAt())
-        inputs.insert(argument);
-  return success();
-}
-
-LogicalResult Tiler::plan() {
-  Region &region = function.getFunctionBody();
-  if (!region.hasOneBlock())
-    return function.emitError() << "cannot tile a function with several blocks";
-  if (!dims.isValid())
-    return failure();
-  for (BlockArgument argument : region.getArguments()) {
-    const ValueInfo &info = dims.lookup(argument);
-    const BatchFact &fact = batch.lookup(argument);
-    if (fact.isMixed())
-      return function.emitError()
-             << "cannot tile the batch '" << symbol << "': " << fact.reason;
-    if (!info.tensor || !info.tensor->hasRank())
-      continue;
-    if (fact.isAt() && llvm::any_of(*info.tensor->dims, [](DimExpr dim) {
-          return dim.isConstant(0);
-        }))
-      return function.emitError()
-             << "cannot tile the batch: argument " << argument.getArgNumber()
-             << " is always empty";
-    for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
-      dim.forEachSymbol([&](StringRef name) {
-        if (dim.getMultipleOf(name) == 1)
-          symbolDims.try_emplace(name, argument, index);
-      });
-    if (fact.isAt() && (!batchArgument || fact.factor < batchFactor)) {
-      batchArgument = argument;
-      batchDim = fact.dim;
-      batchFactor = fact.factor;
-    }
-  }
-  if (!batchArgument)
-    return function.emitError()
-           << "cannot tile the batch: no argument has a dim that is a "
-           << "multiple of '" << symbol
-           << "'; give one by --input, for example 'x=float32[" << symbol
-           << ",3,224,224]'";
-  for (Operation &op : region.front())
-    if (failed(planOperation(op)))
-      return failure();
-  return success();
-}
 
 //===----------------------------------------------------------------------===//
 // Integers
@@ -243,24 +68,15 @@ static Value makeIndex(OpBuilder &builder, Location loc, int64_t value) {
   return arith::ConstantIndexOp::create(builder, loc, value);
 }
 
-bool Tiler::canMaterialize(DimExpr expr) const {
-  bool all = true;
-  expr.forEachSymbol([&](StringRef name) {
-    all &= symbolDims.contains(name) ||
-           (name == symbol && static_cast<bool>(batchArgument));
-  });
-  return all;
-}
-
 Value Tiler::materialize(OpBuilder &builder, Location loc, Attribute atom) {
   if (auto name = dyn_cast<StringAttr>(atom)) {
-    auto found = symbolDims.find(name.getValue());
-    if (found != symbolDims.end())
+    auto found = plan.symbolDims.find(name.getValue());
+    if (found != plan.symbolDims.end())
       return getExtent(builder, loc, found->second.first, found->second.second);
     // The batch of arguments that all have a multiple of it.
-    Value rows = getExtent(builder, loc, batchArgument, batchDim);
-    return arith::FloorDivSIOp::create(builder, loc, rows,
-                                       makeIndex(builder, loc, batchFactor));
+    Value rows = getExtent(builder, loc, plan.batchArgument, plan.batchDim);
+    return arith::FloorDivSIOp::create(
+        builder, loc, rows, makeIndex(builder, loc, plan.batchFactor));
   }
   auto call = cast<DimAtomAttr>(atom);
   Value lhs = materialize(builder, loc, DimExpr(call.getLhs()));
@@ -354,15 +170,15 @@ static Window makeWindow(OpBuilder &builder, Location loc, Value tensor,
   return window;
 }
 
-Value Tiler::slice(OpBuilder &builder, Location loc, Value argument,
+Value Tiler::slice(OpBuilder &builder, Location loc, Value input, Value tensor,
                    Value start, Value size) {
-  const BatchFact &fact = batch.lookup(argument);
-  Window window = makeWindow(builder, loc, argument, fact.dim,
+  const BatchFact &fact = batch.lookupRead(input);
+  Window window = makeWindow(builder, loc, tensor, fact.dim,
                              scale(builder, loc, start, fact.factor),
                              scale(builder, loc, size, fact.factor));
   return tensor::ExtractSliceOp::create(
-      builder, loc, cast<RankedTensorType>(getTileType(argument, fact)),
-      argument, window.offsets, window.sizes, window.strides);
+      builder, loc, cast<RankedTensorType>(getTileType(input, fact)), tensor,
+      window.offsets, window.sizes, window.strides);
 }
 
 Value Tiler::insert(OpBuilder &builder, Location loc, Value part, Value buffer,
@@ -378,56 +194,110 @@ Value Tiler::insert(OpBuilder &builder, Location loc, Value part, Value buffer,
 // The rewrite
 //===----------------------------------------------------------------------===//
 
-void Tiler::buildBody(OpBuilder &builder, Location loc, Value start, Value size,
+/// `tensor` with its dims in the order given, a view.
+static Value permute(OpBuilder &builder, Value tensor,
+                     ArrayRef<int64_t> order) {
+  auto type = cast<RankedTensorType>(tensor.getType());
+  SmallVector<int64_t> shape;
+  for (int64_t dim : order)
+    shape.push_back(type.getDimSize(dim));
+  return PermuteOp::create(builder, tensor.getLoc(), type.clone(shape), tensor,
+                           order);
+}
+
+Value Tiler::getWhole(OpBuilder &builder, Value value) {
+  if (Value whole = wholes.lookupOrNull(value))
+    return whole;
+  if (plan.isNumber(value)) {
+    Location loc = value.getLoc();
+    Value number = arith::IndexCastOp::create(
+        builder, loc, value.getType(),
+        materialize(builder, loc, plan.getNumber(value)));
+    wholes.map(value, number);
+    return number;
+  }
+  if (!plan.isTiled(value))
+    return value;
+  Operation *op = value.getDefiningOp();
+  for (Value operand : op->getOperands())
+    wholes.map(operand, getWhole(builder, operand));
+  Operation *clone = builder.clone(*op, wholes);
+  wholes.map(op->getResults(), clone->getResults());
+  return wholes.lookup(value);
+}
+
+void Tiler::useWhole(OpBuilder &builder, Operation *op) {
+  op->walk([&](Operation *inner) {
+    for (OpOperand &operand : inner->getOpOperands())
+      operand.set(getWhole(builder, operand.get()));
+  });
+}
+
+void Tiler::placeWhole(OpBuilder &builder, Operation *op, Operation *anchor) {
+  // What stands for its operands is made before it.
+  useWhole(builder, op);
+  op->moveBefore(anchor);
+}
+
+void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
+                      IRMapping mapping, Value start, Value size,
                       ValueRange buffers, SmallVectorImpl<Value> &updated) {
-  IRMapping mapping;
-  for (BlockArgument input : inputs)
-    mapping.map(input, slice(builder, loc, input, start, size));
-  for (Operation *op : body) {
+  for (Value input : phase.inputs)
+    mapping.map(input, slice(builder, loc, input, mapping.lookup(input), start,
+                             size));
+  for (Operation *op : phase.body) {
+    for (Value operand : op->getOperands())
+      if (plan.isSamples(operand) && !mapping.contains(operand))
+        mapping.map(operand,
+                    arith::IndexCastOp::create(
+                        builder, loc, operand.getType(),
+                        scale(builder, loc, size, batch.lookup(operand).factor))
+                        .getResult());
     Operation *clone = builder.clone(*op, mapping);
     for (auto [old, result] :
          llvm::zip_equal(op->getResults(), clone->getResults()))
       result.setType(getTileType(old, batch.lookup(old)));
   }
-  for (auto [output, buffer] : llvm::zip_equal(outputs, buffers))
-    updated.push_back(insert(builder, loc, mapping.lookup(output), buffer,
-                             start, batch.lookup(output)));
+  for (auto [output, buffer] : llvm::zip_equal(phase.outputs, buffers)) {
+    Value part = mapping.lookup(output);
+    BatchFact fact = batch.lookup(output);
+    ArrayRef<int64_t> order = plan.getOrder(output);
+    if (!order.empty()) {
+      part = permute(builder, part, order);
+      fact.dim = llvm::find(order, fact.dim) - order.begin();
+    }
+    updated.push_back(insert(builder, loc, part, buffer, start, fact));
+  }
 }
 
-std::pair<Operation *, Operation *> Tiler::rewrite() {
-  Block &entry = function.getFunctionBody().front();
-  Operation *terminator = entry.getTerminator();
-  // The loops stand before the first use of their results.
-  Operation *anchor = containers.empty() ? terminator : containers.front();
-  for (Operation *container : containers)
-    container->moveBefore(terminator);
-  anchor = containers.empty() ? terminator : containers.front();
-  OpBuilder builder(anchor);
-  Location loc = function.getLoc();
-  Value zero = makeIndex(builder, loc, 0), one = makeIndex(builder, loc, 1);
-  Value two = makeIndex(builder, loc, 2);
-  auto tile = arith::ConstantIndexOp::create(builder, loc, 1);
-  auto rounds = arith::ConstantIndexOp::create(builder, loc, 1);
-  Value rows = getExtent(builder, loc, batchArgument, batchDim);
-  Value samples =
-      batchFactor == 1
-          ? rows
-          : arith::FloorDivSIOp::create(builder, loc, rows,
-                                        makeIndex(builder, loc, batchFactor))
-                .getResult();
+void Tiler::buildLoops(OpBuilder &builder, Location loc,
+                       const TilePhase &phase) {
+  // What the body reads of outside: whole tensors to slice, and numbers.
+  IRMapping mapping;
+  for (Value input : phase.inputs)
+    mapping.map(input, getWhole(builder, input));
+  for (Operation *op : phase.body)
+    for (Value operand : op->getOperands())
+      if (plan.isNumber(operand) && !plan.isSamples(operand))
+        mapping.map(operand, getWhole(builder, operand));
   SmallVector<Value> carried;
-  for (Value output : outputs) {
+  for (Value output : phase.outputs) {
     const TensorInfo &info = *dims.lookup(output).tensor;
     const BatchFact &fact = batch.lookup(output);
     auto type = cast<RankedTensorType>(getTileType(output, fact));
+    SmallVector<int64_t> order(plan.getOrder(output)), shape;
+    if (order.empty())
+      llvm::append_range(order, llvm::seq<int64_t>(0, type.getRank()));
     SmallVector<Value> extents;
-    for (int64_t index = 0; index < type.getRank(); ++index)
-      if (type.isDynamicDim(index))
-        extents.push_back(index == fact.dim
+    for (int64_t dim : order) {
+      shape.push_back(type.getDimSize(dim));
+      if (type.isDynamicDim(dim))
+        extents.push_back(dim == fact.dim
                               ? scale(builder, loc, samples, fact.factor)
-                              : materialize(builder, loc, info.dim(index)));
-    carried.push_back(
-        tensor::EmptyOp::create(builder, output.getLoc(), type, extents));
+                              : materialize(builder, loc, info.dim(dim)));
+    }
+    carried.push_back(tensor::EmptyOp::create(builder, output.getLoc(),
+                                              type.clone(shape), extents));
   }
   size_t buffers = carried.size();
   carried.push_back(zero);
@@ -446,7 +316,7 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
                 ValueRange innerState) {
               SmallVector<Value> next;
               Value offset = innerState[buffers];
-              buildBody(innerBuilder, loc, offset, size,
+              buildBody(innerBuilder, loc, phase, mapping, offset, size,
                         innerState.take_front(buffers), next);
               next.push_back(
                   arith::AddIOp::create(innerBuilder, loc, offset, size));
@@ -457,27 +327,127 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
             arith::FloorDivSIOp::create(outerBuilder, loc, size, two));
         scf::YieldOp::create(outerBuilder, loc, next);
       });
-  for (auto [number, result] :
-       llvm::enumerate(outer.getResults().take_front(buffers))) {
-    Value output = outputs[number];
-    Value replacement = result;
-    output.replaceUsesWithIf(replacement, [&](OpOperand &use) {
-      return use.getOwner() == terminator ||
-             llvm::is_contained(containers, use.getOwner());
-    });
+  for (auto [output, result] : llvm::zip_equal(
+           phase.outputs, outer.getResults().take_front(buffers))) {
+    ArrayRef<int64_t> order = plan.getOrder(output);
+    SmallVector<int64_t> back(order.size());
+    for (auto [index, dim] : llvm::enumerate(order))
+      back[dim] = index;
+    wholes.map(output, order.empty() ? result : permute(builder, result, back));
   }
-  for (Operation *op : llvm::reverse(body))
+}
+
+std::pair<Operation *, Operation *> Tiler::rewrite() {
+  Block &entry = function.getFunctionBody().front();
+  Operation *terminator = entry.getTerminator();
+  for (Operation *container : plan.getContainers())
+    container->moveBefore(terminator);
+  Operation *anchor = plan.getContainers().empty()
+                          ? terminator
+                          : plan.getContainers().front();
+  // What is replaced stays until all users have been seen.
+  SmallVector<Operation *> replaced;
+  for (Operation &op : entry)
+    if (llvm::any_of(op.getResults(), [&](Value result) {
+          return plan.isTiled(result) || plan.isNumber(result);
+        }))
+      replaced.push_back(&op);
+  OpBuilder builder(anchor);
+  Location loc = function.getLoc();
+  Operation *tileOp = nullptr, *roundsOp = nullptr;
+  auto tilePhase = [&](const TilePhase &phase) {
+    if (!tileOp) {
+      zero = makeIndex(builder, loc, 0);
+      one = makeIndex(builder, loc, 1);
+      two = makeIndex(builder, loc, 2);
+      tileOp = arith::ConstantIndexOp::create(builder, loc, 1);
+      roundsOp = arith::ConstantIndexOp::create(builder, loc, 1);
+      tile = tileOp->getResult(0);
+      rounds = roundsOp->getResult(0);
+      Value rows = getExtent(builder, loc, plan.batchArgument, plan.batchDim);
+      samples = plan.batchFactor == 1
+                    ? rows
+                    : arith::FloorDivSIOp::create(
+                          builder, loc, rows,
+                          makeIndex(builder, loc, plan.batchFactor))
+                          .getResult();
+    }
+    buildLoops(builder, loc, phase);
+  };
+  for (const TilePhase &phase : plan.getPhases()) {
+    for (Operation *op : phase.whole)
+      placeWhole(builder, op, anchor);
+    if (!phase.body.empty())
+      tilePhase(phase);
+  }
+  // A program without work per sample is a loop over nothing.
+  if (!tileOp)
+    tilePhase(TilePhase());
+  for (Operation *op : plan.getRest())
+    placeWhole(builder, op, anchor);
+  for (Operation *container : plan.getContainers())
+    useWhole(builder, container);
+  useWhole(builder, terminator);
+  for (Operation *op : llvm::reverse(replaced))
     op->erase();
-  return {tile, rounds};
+  return {tileOp, roundsOp};
+}
+
+/// Whether the shapes of `function` are those of `dims` where the batch is
+/// `samples`, too.
+static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
+                        StringRef symbol, int64_t samples) {
+  // What is illegal there is illegal in the original as well.
+  ScopedDiagnosticHandler quiet(function.getContext(),
+                                [](Diagnostic &) { return success(); });
+  llvm::StringMap<int64_t> fixed;
+  fixed[symbol] = samples;
+  DimAnalysis there(function, fixed);
+  if (!there.isValid())
+    return false;
+  auto isSame = [&](Value value) {
+    const ValueInfo &expected = dims.lookup(value), &found = there.lookup(value);
+    if (!expected.tensor || !expected.tensor->hasRank())
+      return true;
+    if (!found.tensor || !found.tensor->hasRank() ||
+        found.tensor->getRank() != expected.tensor->getRank())
+      return false;
+    auto lookup = [&](StringRef name) -> std::optional<int64_t> {
+      return name == symbol ? std::optional(samples) : std::nullopt;
+    };
+    return llvm::all_of(
+        llvm::zip_equal(*expected.tensor->dims, *found.tensor->dims),
+        [&](auto pair) {
+          auto [lhs, rhs] = pair;
+          auto size = lhs ? lhs.evaluate(lookup) : std::nullopt;
+          auto number = rhs ? rhs.getConstant() : std::nullopt;
+          return !size || !number || size == number;
+        });
+  };
+  bool same = true;
+  function->walk([&](Operation *op) {
+    same &= llvm::all_of(op->getResults(), isSame);
+  });
+  return same;
 }
 
 FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
                                                StringRef batchSymbol) {
-  Tiler tiler(function, batchSymbol);
-  if (failed(tiler.plan()))
+  TilePlan plan(function, batchSymbol);
+  if (failed(plan.compute()))
     return failure();
-  auto [tile, rounds] = tiler.rewrite();
-  TiledFunction result(tile, rounds);
+  for (auto &[op, reason] : plan.getBarriers())
+    remark::missed(op->getLoc(), remark::RemarkOpts::name("Barrier")
+                                     .category("koila-tile-batch")
+                                     .function(function.getName()))
+        << remark::reason("{0}", reason)
+        << remark::add("runs on the whole batch, outside of the loops");
+  int64_t least = 0;
+  for (int64_t samples : {0, 1})
+    if (!keepsShapes(function, plan.getDims(), batchSymbol, samples))
+      least = samples + 1;
+  auto [tile, rounds] = Tiler(function, plan).rewrite();
+  TiledFunction result(tile, rounds, least);
   result.setTile(1);
   auto module = function->getParentOfType<ModuleOp>();
   if (failed(inferShapes(module)))

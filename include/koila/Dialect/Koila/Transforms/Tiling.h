@@ -29,13 +29,18 @@ public:
   /// Sets the samples per tile, a power of two.
   void setTile(int64_t tile);
   int64_t getTile() const { return tile; }
+  /// The least batch for which the program has the shapes that were tiled: a
+  /// squeeze() drops the dim of a batch of one. Smaller ones must run untiled.
+  int64_t getLeastBatch() const { return leastBatch; }
 
 private:
-  TiledFunction(mlir::Operation *tileConstant, mlir::Operation *bitsConstant)
-      : tileConstant(tileConstant), bitsConstant(bitsConstant) {}
+  TiledFunction(mlir::Operation *tileConstant, mlir::Operation *bitsConstant,
+                int64_t leastBatch)
+      : tileConstant(tileConstant), bitsConstant(bitsConstant),
+        leastBatch(leastBatch) {}
 
   mlir::Operation *tileConstant, *bitsConstant;
-  int64_t tile = 1;
+  int64_t tile = 1, leastBatch = 0;
 };
 
 /// Tiles the function that `options.analysis` names, by tile or by budget;

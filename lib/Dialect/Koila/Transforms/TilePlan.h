@@ -1,0 +1,120 @@
+//===- TilePlan.h - Which operations tile together --------------*- C++ -*-===//
+//
+// What mixes samples, and what koila does not know, is a barrier: it runs whole,
+// and cuts the function into phases. The operations of a phase run in one nest
+// of loops over tiles; tensors that cross from one phase to another, or to a
+// barrier, are kept whole. Ordinary inference is one phase.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_DIALECT_KOILA_TRANSFORMS_TILEPLAN_H
+#define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_TILEPLAN_H
+
+#include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace koila {
+
+struct TilePhase {
+  /// Run whole before the loops, in order.
+  llvm::SmallVector<mlir::Operation *> whole;
+  /// Run per tile, in order.
+  llvm::SmallVector<mlir::Operation *> body;
+  /// Tensors with the batch that the body reads and does not make.
+  llvm::SetVector<mlir::Value> inputs;
+  /// Tensors with the batch that others than the body read.
+  llvm::SetVector<mlir::Value> outputs;
+};
+
+class TilePlan {
+public:
+  TilePlan(mlir::FunctionOpInterface function, llvm::StringRef symbol)
+      : function(function), symbol(symbol), dims(function),
+        batch(function, dims, symbol, BatchAnalysis::Barriers::Cut) {}
+
+  /// Fails, after an error at the operation, where nothing can be tiled.
+  llvm::LogicalResult compute();
+
+  const DimAnalysis &getDims() const { return dims; }
+  const BatchAnalysis &getBatch() const { return batch; }
+  llvm::ArrayRef<TilePhase> getPhases() const { return phases; }
+  /// What runs after the last phase: barriers and what follows them.
+  llvm::ArrayRef<mlir::Operation *> getRest() const { return rest; }
+  /// Containers built of outputs, after everything else.
+  llvm::ArrayRef<mlir::Operation *> getContainers() const {
+    return containers;
+  }
+  /// Where samples meet, with the reason.
+  llvm::ArrayRef<std::pair<mlir::Operation *, std::string>>
+  getBarriers() const {
+    return barriers;
+  }
+  /// Whether `value` is made per tile.
+  bool isTiled(mlir::Value value) const;
+  /// Whether `value` is cheap, and made again wherever it is needed: a view, or
+  /// a list of sizes.
+  bool isRepeated(mlir::Value value) const;
+  /// Whether `value` is an integer that the extents of arguments give, of an
+  /// operation that need not run for it.
+  bool isNumber(mlir::Value value) const;
+  /// The expression over them; null if there is none.
+  DimExpr getNumber(mlir::Value value) const;
+  /// Whether `value` is a multiple of the number of samples, in a tile of those
+  /// of the tile.
+  bool isSamples(mlir::Value value) const;
+
+  /// The dims of what crosses from the outermost in memory; empty: as they are.
+  llvm::ArrayRef<int64_t> getOrder(mlir::Value value) const {
+    auto found = orders.find(value);
+    return found == orders.end() ? llvm::ArrayRef<int64_t>()
+                                 : llvm::ArrayRef<int64_t>(found->second);
+  }
+
+  /// An argument's dim that is the batch symbol times `batchFactor`.
+  mlir::BlockArgument batchArgument;
+  int64_t batchDim = 0, batchFactor = 1;
+  /// Where each symbol can be read at run time.
+  llvm::StringMap<std::pair<mlir::BlockArgument, int64_t>> symbolDims;
+
+private:
+  llvm::LogicalResult planArguments();
+  llvm::LogicalResult classify(mlir::Operation &op);
+  llvm::LogicalResult checkEffects(mlir::Operation &op);
+  void addBarrier(mlir::Operation &op);
+  bool canMaterialize(DimExpr expr) const;
+  /// The first phase whose loops, or for whole operations whose start, can
+  /// read the operands of `op`.
+  unsigned getTime(mlir::Operation *op, bool isTiledReader) const;
+  unsigned getTime(mlir::Value value, bool isTiledReader) const;
+  llvm::LogicalResult schedule();
+  void require(mlir::Value value, unsigned phase);
+  void requireWhole(mlir::Value value);
+  llvm::LogicalResult checkOutput(mlir::Value value, bool crosses);
+  llvm::LogicalResult checkOutputs();
+
+  mlir::FunctionOpInterface function;
+  llvm::StringRef symbol;
+  DimAnalysis dims;
+  BatchAnalysis batch;
+  llvm::SmallVector<TilePhase> phases;
+  llvm::SmallVector<mlir::Operation *> rest, containers;
+  llvm::SmallVector<std::pair<mlir::Operation *, std::string>> barriers;
+  /// In order.
+  llvm::SmallVector<mlir::Operation *> tiled, whole;
+  llvm::SmallPtrSet<mlir::Operation *, 16> tiledSet, repeated, skipped, numbers;
+  llvm::DenseSet<mlir::Value> crossing;
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<int64_t>> orders;
+  llvm::DenseMap<mlir::Operation *, unsigned> phaseOf, slotOf;
+  /// Operations of each phase; those that are repeated only where needed.
+  llvm::SmallVector<llvm::SmallPtrSet<mlir::Operation *, 16>> bodies;
+};
+
+/// ` at file.py:46 (layer1.0)`, or nothing.
+std::string describePlace(mlir::Operation *op);
+
+} // namespace koila
+
+#endif // KOILA_LIB_DIALECT_KOILA_TRANSFORMS_TILEPLAN_H

@@ -1,0 +1,118 @@
+// RUN: koila-opt %s -split-input-file --koila-infer-shapes --koila-tile-batch=tile=4 | FileCheck %s
+// RUN: koila-opt %s -split-input-file --koila-infer-shapes --koila-tile-batch=tile=4 --remark-format=emitRemark --remarks-filter=koila-tile-batch 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+
+// What mixes samples runs whole; what comes before and after it is tiled in
+// loops of its own. What crosses is kept whole, a view of it is made again.
+// CHECK-LABEL: func.func @phases
+// CHECK: %[[A:.*]]:3 = scf.for
+// CHECK:   koila.relu
+// CHECK-NOT: koila.view
+// CHECK: %[[S:.*]] = koila.softmax_int %[[A]]#0
+// CHECK: %[[R:.*]]:3 = scf.for
+// CHECK:   %[[ROWS:.*]] = tensor.extract_slice %[[S]]
+// CHECK:   %[[KEPT:.*]] = tensor.extract_slice %[[A]]#0
+// CHECK:   koila.view %[[KEPT]]
+// CHECK:   koila.exp %[[ROWS]]
+// CHECK: return %[[R]]#0
+// REMARK: remark: [Missed] Barrier | Category:koila-tile-batch | Function=phases | Reason="softmax over dim 0 mixes samples"
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @phases(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x2x4xf32> {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.view %0 {size = array<i64: -1, 2, 4>} : (tensor<?x8xf32>) -> tensor<?x2x4xf32>
+    %2 = koila.softmax_int %0 {dim = 0} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %3 = koila.exp %2 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %4 = koila.view %3 {size = array<i64: -1, 2, 4>} : (tensor<?x8xf32>) -> tensor<?x2x4xf32>
+    %5 = koila.add_Tensor %4, %1 {alpha = 1 : i64} : (tensor<?x2x4xf32>, tensor<?x2x4xf32>) -> tensor<?x2x4xf32>
+    return %5 : tensor<?x2x4xf32>
+  }
+}
+
+// -----
+
+// Of two encoders each is tiled; the head of all pairs is not.
+// CHECK-LABEL: func.func @pairs
+// CHECK: %[[A:.*]]:4 = scf.for
+// CHECK: %[[T:.*]] = koila.t %[[A]]#1
+// CHECK: %[[P:.*]] = koila.matmul %[[A]]#0, %[[T]]
+// CHECK-NOT: scf.for
+// CHECK: return %[[P]]
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @pairs(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}, %y: tensor<?x8xf32> {koila.name = "y", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x?xf32> {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.exp %y : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %2 = koila.t %1 : (tensor<?x8xf32>) -> tensor<8x?xf32>
+    %3 = koila.matmul %0, %2 : (tensor<?x8xf32>, tensor<8x?xf32>) -> tensor<?x?xf32>
+    return %3 : tensor<?x?xf32>
+  }
+}
+
+// -----
+
+// Effects run once, in their order, on whole tensors.
+// CHECK-LABEL: func.func @effects
+// CHECK: koila.torch_op "aten::first"()
+// CHECK: scf.for
+// CHECK:   koila.relu
+// CHECK: koila.torch_op "aten::second"
+// CHECK: koila.torch_op "aten::third"()
+// CHECK: scf.for
+// CHECK:   koila.mul_Tensor
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @effects(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    %0 = koila.torch_op "aten::first"() args [] effects unknown : () -> tensor<8xf32>
+    %1 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    koila.torch_op "aten::second"(%1) args [#koila.operand<0>] effects unknown : (tensor<?x8xf32>) -> ()
+    %3 = koila.torch_op "aten::third"() args [] effects unknown : () -> tensor<8xf32>
+    %4 = koila.mul_Tensor %1, %3 : (tensor<?x8xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+    return %4 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
+// The number of samples, asked for anywhere, comes from the arguments.
+// CHECK-LABEL: func.func @returned
+// CHECK: scf.for
+// CHECK: %[[N:.*]] = arith.index_cast %{{.*}} : index to i64
+// CHECK: return %{{.*}}#0, %[[N]]
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @returned(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<?x8xf32>, i64) {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %n = koila.size_int %0 {dim = 0} : (tensor<?x8xf32>) -> i64
+    return %0, %n : tensor<?x8xf32>, i64
+  }
+}
+
+// -----
+
+// A tensor that crosses keeps its strides: the buffer has the order of memory.
+// CHECK-LABEL: func.func @strides
+// CHECK: %[[EMPTY:.*]] = tensor.empty(%{{.*}}) : tensor<?x6x8xf32>
+// CHECK: scf.for
+// CHECK:   %[[V:.*]] = koila.exp
+// CHECK:   %[[P:.*]] = koila.permute %[[V]] {dims = array<i64: 1, 0, 2>}
+// CHECK:   tensor.insert_slice %[[P]]
+// CHECK: %[[W:.*]] = koila.permute %{{.*}} {dims = array<i64: 1, 0, 2>} : (tensor<?x6x8xf32>) -> tensor<6x?x8xf32>
+// CHECK: koila.softmax_int %[[W]] {dim = 1
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @strides(%x: tensor<?x6x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 6, 8]>}) -> tensor<6x?x8xf32> {
+    %0 = koila.permute %x {dims = array<i64: 1, 0, 2>} : (tensor<?x6x8xf32>) -> tensor<6x?x8xf32>
+    %1 = koila.exp %0 : (tensor<6x?x8xf32>) -> tensor<6x?x8xf32>
+    %2 = koila.softmax_int %1 {dim = 1} : (tensor<6x?x8xf32>) -> tensor<6x?x8xf32>
+    return %2 : tensor<6x?x8xf32>
+  }
+}
+
+// -----
+
+// squeeze() drops the dim of a single sample: smaller batches run untiled.
+// CHECK-LABEL: func.func @squeezed
+// CHECK-SAME: koila.tiled = {batch_symbol = "B", guard = "warn", least_batch = 2 : i64, tile = 4 : i64}
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @squeezed(%x: tensor<?x1x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 1, 8]>}) -> tensor<?x8xf32> {
+    %0 = koila.relu %x : (tensor<?x1x8xf32>) -> tensor<?x1x8xf32>
+    %1 = koila.squeeze %0 : (tensor<?x1x8xf32>) -> tensor<?x8xf32>
+    %2 = koila.exp %1 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %2 : tensor<?x8xf32>
+  }
+}
