@@ -72,6 +72,7 @@ def call_apart(function):
         found = reader.recv()
     except EOFError:
         found = RuntimeError("the process that measures crashed")
+        print(f"accuracy.py: {found}", file=sys.stderr, flush=True)
     process.join()
     if isinstance(found, Exception):
         raise found
