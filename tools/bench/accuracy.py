@@ -271,8 +271,10 @@ def describe_run(run):
         f"{batches[0]} to {batches[-1]}"
     heading = ("Forward, gradients recorded" if run["grad"]
                else "Inference under `no_grad`")
+    mode = ("the mode that they were scripted in" if run["scripted"]
+            else "eval mode")
     said = (f"{'Scripted' if run['scripted'] else 'Traced'} programs of "
-            f"`test/corpus` in eval mode at batches {text}, "
+            f"`test/corpus` in {mode} at batches {text}, "
             f"{' and '.join(map(str, run['threads']))} threads.")
     if run["scripted"]:
         heading += ", scripted"
