@@ -223,6 +223,42 @@ def two_inputs():
     return trace(TwoInputs().eval(), torch.randn(8, 64), torch.randn(8, 32))
 
 
+@model
+def squeezed():
+    """A squeeze() that drops the dim of a single sample."""
+    import torch
+
+    class Squeezed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 32)
+
+        def forward(self, x):
+            return torch.tanh(torch.relu(self.fc(x)).squeeze()) + 1
+
+    return trace(Squeezed().eval(), torch.randn(8, 64))
+
+
+@model
+def maybe():
+    """An argument that may be None, by a script."""
+    import torch
+    from typing import Optional
+
+    class Maybe(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 32)
+
+        def forward(self, x, bias: Optional[torch.Tensor] = None):
+            y = torch.relu(self.fc(x))
+            if bias is not None:
+                y = y + bias
+            return y * 2
+
+    return torch.jit.script(Maybe().eval())
+
+
 # ----------------------------------------------------------------------------
 # Models that must not be tiled
 

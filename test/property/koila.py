@@ -18,10 +18,11 @@ TIMEOUT = 60
 
 # Errors that are no answer to a program: what koila itself made is wrong.
 # What koila says of an operation by its name is said of a program that
-# PyTorch runs: the verifier's errors, and false alarms.
+# PyTorch runs: the verifier's errors, and false alarms. What shape inference
+# did not find out is an answer.
 INTERNAL = re.compile(
-    r"^'[\w.]+' op |reads back as another|is not valid; see|cannot be read"
-    r"|dominate|LibTorch failed|out of memory|INTERNAL ASSERT"
+    r"^'[\w.]+' op (?!has a result of unknown type)|reads back as another"
+    r"|is not valid; see|cannot be read|dominate|LibTorch failed|out of memory|INTERNAL ASSERT"
     r"|use of value|redefinition|custom op|expected ['\w]")
 
 

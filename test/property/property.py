@@ -3,6 +3,7 @@
 
 Usage: property.py [--koila-opt PATH] [--count N] [--seed S] [--only K]
            [--features A,B] [--max-refused SHARE] [--jobs N] [--keep FOLDER]
+           [--tiled]
 
 Each program has views, writes, loops, branches and containers as its number
 says. It goes into koila and out again with no pass, with passes of MLIR, and
@@ -10,6 +11,9 @@ with those around --koila-infer-shapes; what comes out must do what the
 interpreter makes of the original, bit by bit: results, arguments after the
 call, the module's state, at two batches, twice in a row, and with arguments
 that share storage.
+
+With --tiled, it goes through --koila-tile-batch instead, and results may round
+otherwise.
 
 koila may refuse a program with a sentence; those are counted by what they say,
 and --max-refused bounds their share, so that the test means something. A
@@ -75,12 +79,12 @@ def make_program(seed, number, features, attempt=0):
 
 
 def run_one(task):
-    from evaluate import evaluate_apart
-    seed, number, features = task
+    from evaluate import PIPELINES, TILED, evaluate_apart
+    seed, number, features, tiled = task
     discarded = []
     for attempt in range(ATTEMPTS):
         program = make_program(seed, number, features, attempt)
-        verdicts = evaluate_apart(KOILA, program)
+        verdicts = evaluate_apart(KOILA, program, TILED if tiled else PIPELINES)
         if verdicts[0].kind != "discarded":
             break
         discarded.append(verdicts[0].detail)
@@ -120,8 +124,9 @@ def report_failure(arguments, outcome):
     verdict = next(v for v in outcome.verdicts if v.kind == "failed")
     original = make_program(arguments.seed, outcome.number,
                             arguments.features, outcome.attempt)
-    pipelines = [p for p in evaluate.PIPELINES if p.name == verdict.pipeline]
-    pipelines = pipelines or list(evaluate.PIPELINES)
+    every = evaluate.TILED if arguments.tiled else evaluate.PIPELINES
+    pipelines = [p for p in every if p.name == verdict.pipeline]
+    pipelines = pipelines or list(every)
 
     def fails(program):
         found = evaluate.evaluate_apart(KOILA, program, pipelines)
@@ -147,6 +152,7 @@ def report_failure(arguments, outcome):
             f"{command_line(pipeline, program)}\n\n"
             f"{imported_text(program)}\n")
     again = (f"property.py --seed {arguments.seed} --only {outcome.number}"
+             + " --tiled" * arguments.tiled
              + (f" --features {','.join(arguments.features)}"
                 if arguments.given_features else ""))
     print(f"\n== program {outcome.number}: {verdict.pipeline} {verdict.what}\n"
@@ -297,6 +303,8 @@ def parse_arguments():
                         help="these programs; no controls")
     parser.add_argument("--features", metavar="A,B",
                         help="what programs may have (default: all)")
+    parser.add_argument("--tiled", action="store_true",
+                        help="tile; no controls")
     parser.add_argument("--max-refused", type=float, default=1.0,
                         metavar="SHARE", help="fail if koila refuses more")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -322,7 +330,7 @@ def parse_arguments():
 def run(pool, arguments):
     """Sentences about what is wrong."""
     numbers = arguments.only or range(arguments.count)
-    tasks = [(arguments.seed, number, arguments.features)
+    tasks = [(arguments.seed, number, arguments.features, arguments.tiled)
              for number in numbers]
     discarded, refusals, failures = (collections.Counter(),
                                      collections.Counter(), [])
@@ -377,7 +385,7 @@ def main():
     with concurrent.futures.ProcessPoolExecutor(
             arguments.jobs, context, prepare,
             (arguments.koila_opt,)) as pool:
-        if not arguments.only:
+        if not arguments.only and not arguments.tiled:
             problems += run_controls(pool, arguments)
         found, kinds = run(pool, arguments)
         problems += found

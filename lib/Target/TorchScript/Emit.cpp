@@ -290,6 +290,15 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
   };
   auto graph = makeMethod(module, guarded ? methods.guarded : name, method);
   GraphEmitter emitter = makeEmitter(*graph);
+  // What the guard of a tiled program has seen not to be None.
+  if (function->hasAttr(KoilaDialect::kTiledAttr))
+    for (BlockArgument argument : function.getArguments()) {
+      tj::Value *value = emitter.lookup(argument, function);
+      auto type = value->type()->cast<c10::OptionalType>();
+      if (type && isa<TensorType>(argument.getType()))
+        emitter.map(argument, graph->insertUncheckedCast(
+                                  value, type->getElementType()));
+    }
   // Buffers are made like the first tensor argument.
   auto isTensor = [](BlockArgument argument) {
     return isa<TensorType>(argument.getType());

@@ -63,10 +63,16 @@ private:
   TorchValue *emitTupleCondition(TorchValue *tuple, ArrayAttr expected);
   void warn(TorchValue *text);
   TorchValue *getSize(AssumeOp fact) {
-    return emitter.call("aten::size", {emitter.lookup(getArgument(fact), fact),
-                                       emitter.integer(*fact.getDim())});
+    return emitter.call("aten::size",
+                        {getTensor(fact), emitter.integer(*fact.getDim())});
   }
   BlockArgument getArgument(AssumeOp fact);
+  /// `koila: argument 'x'`.
+  std::string getArgumentName(BlockArgument argument);
+  /// The tensor that `fact` speaks of, which is known not to be None.
+  TorchValue *getTensor(AssumeOp fact);
+  /// Whether it may be None, as far as has been compared.
+  bool isOptional(AssumeOp fact);
   TorchValue *text(const Twine &message) {
     return emitter.constant(message.str());
   }
@@ -80,6 +86,8 @@ private:
   llvm::SmallVector<AssumeOp> facts, attributeFacts;
   /// Symbols by name, as long as the guard has them.
   llvm::StringMap<TorchValue *> symbols;
+  /// Optional arguments that are not None where the guard stands.
+  llvm::DenseMap<Value, TorchValue *> present;
   bool hasLeast = false;
   std::string suffix;
 };
@@ -198,6 +206,31 @@ static std::string getDTypeName(int64_t code) {
   return std::string(names.first);
 }
 
+std::string GuardEmitter::getArgumentName(BlockArgument argument) {
+  unsigned index = argument.getArgNumber();
+  auto name =
+      function.getArgAttrOfType<StringAttr>(index, KoilaDialect::kNameAttr);
+  return "koila: argument " + (name ? "'" + name.getValue().str() + "'"
+                                    : std::to_string(index));
+}
+
+bool GuardEmitter::isOptional(AssumeOp fact) {
+  if (fact.getFact() == Fact::Training || fact.getFact() == Fact::Attribute ||
+      fact.getFact() == Fact::Value)
+    return false;
+  BlockArgument argument = getArgument(fact);
+  return !present.contains(argument) &&
+         emitter.lookup(argument, fact)->type()->kind() ==
+             c10::TypeKind::OptionalType;
+}
+
+tj::Value *GuardEmitter::getTensor(AssumeOp fact) {
+  BlockArgument argument = getArgument(fact);
+  auto found = present.find(argument);
+  return found == present.end() ? emitter.lookup(argument, fact)
+                                : found->second;
+}
+
 std::string GuardEmitter::getMessage(AssumeOp fact) {
   std::string text;
   llvm::raw_string_ostream os(text);
@@ -211,14 +244,7 @@ std::string GuardEmitter::getMessage(AssumeOp fact) {
     os << "the module is " << (training ? "not " : "") << "in training mode";
     return text + suffix;
   }
-  unsigned index = getArgument(fact).getArgNumber();
-  os << "argument ";
-  if (auto name =
-          function.getArgAttrOfType<StringAttr>(index, KoilaDialect::kNameAttr))
-    os << "'" << name.getValue() << "'";
-  else
-    os << index;
-  os << ": ";
+  text = getArgumentName(getArgument(fact)) + ": ";
   switch (fact.getFact()) {
   case Fact::DType:
     os << "dtype is not "
@@ -260,7 +286,7 @@ tj::Value *GuardEmitter::emitCondition(AssumeOp fact) {
   if (fact.getFact() == Fact::Attribute)
     return emitLiteralCondition(emitter.readAttribute(*fact.getPath()),
                                 fact.getExpected());
-  TorchValue *tensor = emitter.lookup(getArgument(fact), fact);
+  TorchValue *tensor = getTensor(fact);
   switch (fact.getFact()) {
   case Fact::DType: {
     std::optional<int64_t> code =
@@ -414,7 +440,9 @@ tj::Value *GuardEmitter::emitGradCondition() {
       any = any ? emitter.call("aten::__or__", {any, flag}) : flag;
     };
     for (BlockArgument argument : function.getArguments())
-      if (isa<TensorType>(argument.getType()))
+      if (TorchValue *tensor = present.lookup(argument))
+        add(tensor);
+      else if (isa<TensorType>(argument.getType()))
         add(emitter.lookup(argument, function));
     llvm::StringSet<> seen;
     SymbolTable weights(function->getParentOfType<ModuleOp>());
@@ -429,10 +457,27 @@ tj::Value *GuardEmitter::emitGradCondition() {
 }
 
 tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
+  // What may be None is compared with it once, before it is read.
+  if (index < facts.size() && isOptional(facts[index])) {
+    BlockArgument argument = getArgument(facts[index]);
+    TorchValue *value = emitter.lookup(argument, facts[index]);
+    auto type = value->type()->expect<c10::OptionalType>();
+    return emitIf(
+        emitter.call("aten::__isnot__",
+                     {value, emitter.constant(c10::IValue())}),
+        c10::StringType::get(),
+        [&] {
+          present[argument] =
+              graph.insertUncheckedCast(value, type->getElementType());
+          return emitFacts(index, withGrad);
+        },
+        [&] { return text(getArgumentName(argument) + ": is None" + suffix); });
+  }
   TorchValue *condition = nullptr;
   std::string message;
   // Definitions have no condition.
-  for (; index < facts.size() && !condition; ++index) {
+  for (; index < facts.size() && !condition && !isOptional(facts[index]);
+       ++index) {
     condition = emitCondition(facts[index]);
     message = getMessage(facts[index]);
   }
@@ -441,6 +486,8 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
         condition, c10::StringType::get(),
         [&] { return emitFacts(index, withGrad); },
         [&] { return text(message); });
+  if (index < facts.size())
+    return emitFacts(index, withGrad);
   if (TorchValue *isEnough = std::exchange(hasLeast, true)
                                  ? nullptr
                                  : emitLeastCondition())

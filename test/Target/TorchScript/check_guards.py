@@ -4,6 +4,8 @@ Usage: check_guards.py mlp UNTILED.pt TILED.pt
        check_guards.py two_inputs UNTILED.pt TILED.pt
        check_guards.py raise UNTILED.pt TILED.pt
        check_guards.py above UNTILED.pt TILED.pt
+       check_guards.py squeezed UNTILED.pt TILED.pt
+       check_guards.py maybe UNTILED.pt TILED.pt
 
 The tiled program must do what the untiled one does (the same result, or the
 same exception) and say why it did not run tiled, in a warning that starts
@@ -166,12 +168,35 @@ def check_above(checker):
             checker.fail("above it", f"no warning about 64, but {said}")
 
 
+def check_squeezed(checker):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for batch in (2, 7, 13):
+            checker.tiles(f"batch {batch}", torch.randn(batch, 64))
+        checker.falls_back("one sample", ["for a batch below 2"],
+                           torch.randn(1, 64))
+
+
+def check_maybe(checker):
+    torch.manual_seed(0)
+    x, bias = torch.randn(13, 64), torch.randn(13, 32)
+    with torch.no_grad():
+        checker.tiles("control", x, bias)
+        checker.falls_back("None", ["'bias': is None"], x, None)
+        checker.falls_back("left out", ["'bias': is None"], x)
+        checker.falls_back("one sample", ["'bias'", "dim 0 is not B"], x,
+                           bias[:1])
+    # A None is asked for a gradient by nobody.
+    checker.falls_back("grad mode", ["grad mode is on"], x, bias)
+
+
 def main():
     what, untiled, tiled = sys.argv[1:]
     torch._C._jit_set_profiling_mode(False)
     checker = Checker(torch.jit.load(untiled), torch.jit.load(tiled))
     {"mlp": check_mlp, "two_inputs": check_two_inputs,
-     "raise": check_raise, "above": check_above}[what](checker)
+     "raise": check_raise, "above": check_above,
+     "squeezed": check_squeezed, "maybe": check_maybe}[what](checker)
     if checker.failures:
         sys.exit(f"{checker.failures} checks failed")
 

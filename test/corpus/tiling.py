@@ -1,0 +1,264 @@
+"""Tiles every traced program of the corpus, and compares the results.
+
+Usage: tiling.py [--koila-opt PATH] [--koila-run PATH] [--folder FOLDER]
+           [--only NAME...] [--tile 4] [--batches 0,1,2,7,13] [--jobs N]
+           [--document FILE]
+
+Each program is compiled with a tile, and is then
+
+refused    with a sentence and without a file, or
+equal      by koila-run's definition (docs/GettingStarted.md) at every batch:
+           in float64 and in its own dtype, a vacuous comparison fails; at
+           batch 0 shapes and dtypes, or both raise; three calls in a fresh
+           Python with PyTorch as it starts.
+
+Where koila calls its figure for the tiled program exact, it must be the measured
+one. What a program does not run for in the first place (a batch that tracing
+baked in) is not asked of its tiles. Exits with 1 if a program is neither.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+TIMEOUT = 900
+
+# Three calls as a user makes them, with what the original gives beside it.
+FRESH = """
+import json, sys, warnings
+import torch
+sys.path.insert(0, sys.argv[1])
+import inputs
+original, tiled, batch = sys.argv[2], sys.argv[3], int(sys.argv[4])
+specs = json.loads(sys.argv[5])
+for library in json.loads(sys.argv[6]):
+    __import__(library)
+
+def run(path, arguments):
+    # Copies: a program may write to what it gets.
+    copies = [value.clone() if isinstance(value, torch.Tensor) else value
+              for value in arguments]
+    return torch.jit.load(path)(*copies)
+
+def leaves(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return [leaf for part in value for leaf in leaves(part)]
+    return [value]
+
+torch.manual_seed(0)
+try:
+    arguments = inputs.make(specs, batch)
+except RuntimeError:
+    print("no such inputs")
+    sys.exit()
+with torch.no_grad():
+    try:
+        expected = leaves(run(original, arguments))
+    except Exception as error:
+        try:
+            run(tiled, arguments)
+        except Exception:
+            print("both raise")
+            sys.exit()
+        sys.exit("only the original raises: " + str(error).splitlines()[-1])
+    module = torch.jit.load(tiled)
+    for call in range(3):
+        copies = [value.clone() if isinstance(value, torch.Tensor) else value
+                  for value in arguments]
+        found = leaves(module(*copies))
+        if len(found) != len(expected):
+            sys.exit("another number of results")
+        for left, right in zip(expected, found):
+            if not isinstance(left, torch.Tensor):
+                if left != right:
+                    sys.exit(f"{right} instead of {left}")
+            elif (left.shape, left.dtype) != (right.shape, right.dtype):
+                sys.exit(f"{right.dtype}{list(right.shape)} instead of "
+                         f"{left.dtype}{list(left.shape)}")
+            elif left.is_floating_point():
+                torch.testing.assert_close(right, left, rtol=1e-3, atol=1e-4,
+                                           equal_nan=True)
+"""
+
+
+class Refused(Exception):
+    """koila's sentence."""
+
+
+def compile_program(options, file, specs, output):
+    """The barriers that koila names; raises Refused."""
+    done = subprocess.run(
+        [options.koila_opt, file, *(f"--input={spec}" for spec in specs),
+         f"--koila-compile=tile={options.tile}", "-o", output,
+         "--remark-format=emitRemark", "--remarks-filter=koila-tile-batch"],
+        capture_output=True, text=True, timeout=TIMEOUT)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"exit {done.returncode}: {done.stderr[-300:]}")
+    if done.returncode:
+        if output.exists():
+            raise RuntimeError("an error, and a file nevertheless")
+        lines = re.findall(r"error: (.*)", done.stderr)
+        if not lines:
+            raise RuntimeError("no file and no reason")
+        raise Refused(lines[0])
+    return re.findall(r'Barrier .*?Reason="([^"]*)"', done.stderr)
+
+
+def run_fresh(options, file, output, specs, batch):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FRESH, str(HERE), str(file),
+         str(output), str(batch), json.dumps(specs),
+         json.dumps(["torchvision"] if file.stem.startswith("tv_") else [])],
+        capture_output=True, text=True, timeout=TIMEOUT)
+    if "no such inputs" in done.stdout:
+        return "not run"
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        return f"B={batch}, a fresh Python: {lines[-1] if lines else 'failed'}"
+    return None
+
+
+def compare(options, file, output, specs, batch):
+    """A sentence if something is wrong, else None, or "not run"."""
+    done = subprocess.run(
+        [options.koila_run, file, output, "--json", "--repeat=1",
+         *(f"--input={spec}" for spec in specs), "--batch", f"B={batch}"],
+        capture_output=True, text=True, timeout=TIMEOUT)
+    errors = re.findall(r"error: (.*)", done.stderr)
+    if done.returncode:
+        # The program itself, before any tile.
+        if errors and str(file) in errors[0] and "failed" in errors[0]:
+            return "not run"
+        return f"B={batch}: {errors[0] if errors else done.stderr[-200:]}"
+    tiled = json.loads(done.stdout)["programs"][1]
+    if (tiled["predicted_exact"] and
+            tiled["predicted_peak_bytes"] != tiled["measured_peak_bytes"]):
+        return (f"B={batch}: {tiled['predicted_peak_bytes']} bytes predicted, "
+                f"{tiled['measured_peak_bytes']} measured")
+    return None
+
+
+def evaluate(task):
+    """Name, verdict, barriers, reasons and the batches that were compared."""
+    name, options = task
+    file = pathlib.Path(options.folder) / f"{name}.pt"
+    if not file.exists():
+        return name, "not traced", [], [], []
+    specs = json.loads(file.with_suffix(".inputs").read_text())
+    output = file.parent / "tiled" / file.name
+    output.parent.mkdir(exist_ok=True)
+    output.unlink(missing_ok=True)
+    try:
+        barriers = compile_program(options, file, specs, output)
+    except Refused as refusal:
+        return name, "refused", [], [str(refusal).replace(str(file.parent), "")], []
+    except Exception as error:
+        return name, "WRONG", [], [str(error)], []
+    problems, ran = [], []
+    for batch in options.batches:
+        try:
+            problem = (compare(options, file, output, specs, batch) if batch
+                       else run_fresh(options, file, output, specs, 0))
+        except subprocess.TimeoutExpired:
+            problem = f"B={batch}: no end"
+        if problem == "not run":
+            continue
+        ran.append(batch)
+        if problem:
+            problems.append(problem)
+    if options.fresh:
+        problem = run_fresh(options, file, output, specs, options.fresh)
+        if problem and problem != "not run":
+            problems.append(problem)
+    verdict = "WRONG" if problems else "equal" if ran else "not run"
+    return name, verdict, barriers, problems, ran
+
+
+def document(results, options):
+    counts = collections.Counter(verdict for _, verdict, *_ in results)
+    lines = [
+        "# Tiled programs", "",
+        "Written by `test/corpus/tiling.py`: the traced programs of the corpus "
+        f"at tile {options.tile}, compared at batches "
+        f"{', '.join(map(str, options.batches))} by the definition of "
+        "`koila-run`, and three times in a fresh Python with PyTorch as it "
+        "starts.", "",
+        ", ".join(f"{count} {verdict}" for verdict, count in
+                  counts.most_common()) + ".", "",
+        "| program | verdict | batches | barriers, or why not |",
+        "|---|---|---|---|"]
+    for name, verdict, barriers, problems, ran in results:
+        found = collections.Counter(barriers)
+        text = "; ".join(
+            problems[:3] or
+            [reason + (f" ({count} times)" if count > 1 else "")
+             for reason, count in found.most_common(3)])
+        text = re.sub(r"/[^\s\"':()]*/(?=[\w.-]+\.(?:pt|py))", "", text)
+        lines.append(f"| `{name}` | {verdict} | "
+                     f"{', '.join(map(str, ran))} | "
+                     + text.replace("|", "\\|") + " |")
+    return "\n".join(lines) + "\n"
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt")
+    parser.add_argument("--koila-run", default=ROOT / "build/bin/koila-run")
+    parser.add_argument("--folder", default=ROOT / "build/test/corpus",
+                        type=pathlib.Path, help="for the program files")
+    parser.add_argument("--only", nargs="+", metavar="NAME",
+                        help="only programs whose names start so")
+    parser.add_argument("--tile", type=int, default=4)
+    parser.add_argument("--batches", default="0,1,2,7,13",
+                        type=lambda text: [int(part) for part in
+                                           text.split(",")])
+    parser.add_argument("--fresh", type=int, default=0, metavar="BATCH",
+                        help="also in a fresh Python, at this batch")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--document", type=pathlib.Path, metavar="FILE")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    options.folder = options.folder.resolve()
+    sys.path.insert(0, str(HERE))
+    import corpus
+    from make_programs import load_programs
+    from registry import SCRIPTED
+    names = [name for name in load_programs() if name not in SCRIPTED and
+             (not options.only or any(name.startswith(part)
+                                      for part in options.only))]
+    corpus.make_programs(names, options.folder, options.jobs)
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for result in pool.map(evaluate, [(name, options) for name in names]):
+            results.append(result)
+            name, verdict, barriers, problems, ran = result
+            print(f"[{len(results)}/{len(names)}] {name}: {verdict}" +
+                  (f", {len(barriers)} barriers" if barriers else "") +
+                  "".join("\n    " + problem for problem in problems),
+                  file=sys.stderr, flush=True)
+    if options.document:
+        options.document.write_text(document(results, options))
+    counts = collections.Counter(verdict for _, verdict, *_ in results)
+    print(", ".join(f"{count} {verdict}" for verdict, count in
+                    counts.most_common()))
+    sys.exit(bool(counts["WRONG"]) or not counts["equal"])
+
+
+if __name__ == "__main__":
+    main()
