@@ -280,6 +280,10 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   if (!run.missing.empty())
     return report;
   report.peakBytes = run.peakBytes;
+  if (auto why = at.function->getAttrOfType<StringAttr>(kLifetimesAttr))
+    report.inexact.push_back({at.function->getName().getStringRef().str(),
+                              getSourcePlace(at.function->getLoc()),
+                              why.str(), false});
   auto tiled = at.function->getAttrOfType<DictionaryAttr>(
       KoilaDialect::kTiledAttr);
   auto least = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();

@@ -29,6 +29,10 @@ namespace koila {
 enum class PeakMemoryMode { Inference, ForwardWithGrad };
 llvm::StringRef getModeName(PeakMemoryMode mode);
 
+/// On a function that was made of a program in which tensors live longer: a text
+/// that says why. A rewritten program has the lives of the function itself.
+inline constexpr llvm::StringLiteral kLifetimesAttr = "koila.lifetimes";
+
 struct PeakMemoryOptions {
   PeakMemoryMode mode = PeakMemoryMode::Inference;
   /// The function; empty: the only public one.

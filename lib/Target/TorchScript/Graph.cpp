@@ -1,6 +1,7 @@
 //===- Graph.cpp - TorchScript graphs ready to be read --------------------===//
 
 #include "Graph.h"
+#include "Lifetimes.h"
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
@@ -382,8 +383,11 @@ PreparedGraph koila::torchscript::prepareGraph(
       break;
     calls = left;
   } while (true);
+  Lifetimes lifetimes(*prepared.graph);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);
+  // Before LibTorch drops what changes nothing.
+  prepared.lifetimes = lifetimes.compare(*prepared.graph);
   do {
     // A branch that is gone may have been all that stood between a test for
     // None and what it tests.

@@ -24,6 +24,9 @@ struct PreparedGraph {
   /// In program order, those of nested blocks after their owner. The index is
   /// what `koila.node` holds.
   std::vector<torch::jit::Node *> nodes;
+  /// Why tensors may live longer in the program itself than here, where calls
+  /// and branches are gone; empty if they do not.
+  std::string lifetimes;
 };
 
 /// Copies and inlines the method's graph, then runs what LibTorch runs on

@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Import.h"
+#include "koila/Analysis/PeakMemory.h"
 #include "Locations.h"
 #include "Messages.h"
 #include "Types.h"
@@ -171,6 +172,9 @@ Attribute FunctionImporter::getAssumed(const c10::IValue &value) const {
 }
 
 void FunctionImporter::addAssumptions(func::FuncOp function) {
+  if (!result.graph.lifetimes.empty())
+    function->setAttr(kLifetimesAttr,
+                      builder.getStringAttr(result.graph.lifetimes));
   if (result.graph.assumed.empty())
     return;
   function->setAttr(KoilaDialect::kSpecializedAttr, builder.getUnitAttr());

@@ -179,11 +179,14 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
     return function.emitError()
            << "budget needs a value for symbol '" << report.missing
            << "' (--batch " << report.missing << "=N)";
-  if (failed(checkBounded(function, report)))
+  // The original may hold more than the function that was made of it: then only
+  // what is rewritten can be promised.
+  bool isOriginal = !function->hasAttr(kLifetimesAttr);
+  if (isOriginal && failed(checkBounded(function, report)))
     return failure();
   Result result(module, function, options);
   int64_t batch = report.batchValue.value_or(0);
-  if (*report.peakBytes <= budget) {
+  if (isOriginal && *report.peakBytes <= budget) {
     report.promise = Promise{
         budget, batch, getUntiledStart(untiled, symbol, batch, budget), batch};
     result.writeReport(report);

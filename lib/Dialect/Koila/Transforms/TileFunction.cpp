@@ -447,6 +447,8 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
     if (!keepsShapes(function, plan.getDims(), batchSymbol, samples))
       least = samples + 1;
   auto [tile, rounds] = Tiler(function, plan).rewrite();
+  // What is written is this function, with its own lives of tensors.
+  function->removeAttr(kLifetimesAttr);
   TiledFunction result(tile, rounds, least);
   result.setTile(1);
   auto module = function->getParentOfType<ModuleOp>();
