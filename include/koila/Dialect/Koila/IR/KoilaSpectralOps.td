@@ -26,6 +26,7 @@ class Koila_FourierOp<string mnemonic, string signature, dag extra, string kind>
                   "::koila::rules::Fourier::" # kind # ");";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
   let workspaceRule = "::koila::rules::describeSpectralWorkspace(rule);";
+  let savedRule = "";
 }
 class Koila_FourierOneOp<string mnemonic, string kind>
     : Koila_FourierOp<mnemonic, "SymInt? n=None, int dim=-1",
@@ -72,6 +73,7 @@ class Koila_FourierShiftOp<string mnemonic>
   let shapeRule = "return ::koila::rules::inferShift(rule, getSelf());";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
   let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
+  let savedRule = "";
 }
 def Koila_FftFftshiftOp : Koila_FourierShiftOp<"fft_fftshift">;
 def Koila_FftIfftshiftOp : Koila_FourierShiftOp<"fft_ifftshift">;
