@@ -36,9 +36,7 @@ struct Operands {
 static void describeAbsolute(const Operands &of) {
   Expression &steps = of.steps;
   Term difference = steps.compute("sub.Tensor", {of[0], of[1]});
-  Term losses = steps.compute("abs", difference);
-  steps.free(difference);
-  of.finish(losses);
+  of.finish(steps.compute("abs", difference));
 }
 
 static void describeDivergence(const Operands &of, KlDivOp op) {

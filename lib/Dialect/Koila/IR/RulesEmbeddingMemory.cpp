@@ -105,7 +105,7 @@ static void describe(WorkspaceRule &rule, const Bags &of) {
     steps.pass(number);
   }
   // make_max_indices: like the sizes, then as large as the rows.
-  if (of.mode == Bags::Max)
+  if (of.mode == Bags::Max && of.columns > 1)
     steps.pass(of.countIndices(of.bags) + of.getMaximaBytes());
   steps.allocate(of.getMaximaBytes());
   // apply_bag_size: ones, the larger of both, and that as a divisor.

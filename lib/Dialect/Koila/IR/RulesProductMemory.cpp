@@ -126,6 +126,9 @@ static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
     return rule.setInexact("tensordot of nothing");
   Factor left = makeMatrix(*lhs, leftFree, leftSummed, bytes);
   Factor right = makeMatrix(*rhs, rightSummed, rightFree, bytes);
+  // Of a dim of one element the stride is not what is read.
+  if (llvm::is_contained(left.dims, 1) || llvm::is_contained(right.dims, 1))
+    return rule.setInexact("tensordot of vectors");
   rule.setTransient(bytes + getMmBytes(left, right));
 }
 

@@ -26,7 +26,13 @@ class Koila_FourierOp<string mnemonic, string signature, dag extra, string kind>
                   "::koila::rules::Fourier::" # kind # ");";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
   let workspaceRule = "::koila::rules::describeSpectralWorkspace(rule);";
-  let savedRule = "";
+  // Transforms of complex numbers save nothing; those of real ones what they
+  // are given, which may have been filled up.
+  let savedRule = [{
+    auto self = rule.tensor(getSelf());
+    if (!self || !::llvm::isa<::mlir::ComplexType>(self->elementType))
+      rule.setInexact("what autograd keeps of a transform of real numbers");
+  }];
 }
 class Koila_FourierOneOp<string mnemonic, string kind>
     : Koila_FourierOp<mnemonic, "SymInt? n=None, int dim=-1",
