@@ -31,8 +31,8 @@ static void describePairwise(Expression &steps, WorkspaceRule &rule,
 static void describeCosine(Expression &steps, WorkspaceRule &rule,
                            CosineSimilarityOp op, Expression::Terms of) {
   ConcreteTensor common = Composition(rule).compute({of[0], of[1]});
-  if (isHalf(common.elementType) && common.numElements() == 0)
-    return rule.setInexact("similarities of nothing in a half type");
+  if (common.numElements() == 0)
+    return rule.setInexact("similarities of nothing");
   // Integers are cast, then both are expanded.
   SmallVector<Term, 2> operands, norms;
   for (Term operand : of) {
