@@ -40,7 +40,7 @@ bool PeakMemoryAnalysis::Impl::isDetached(Operation &op) const {
   return saved.isDetached();
 }
 
-bool PeakMemoryAnalysis::Impl::markWanting(Operation &op) {
+bool PeakMemoryAnalysis::Impl::markWanting(Operation &op, bool followWrites) {
   bool isNew = false;
   auto mark = [&](Value value) {
     if (isDifferentiable(dims.lookup(value), value.getType()))
@@ -66,7 +66,7 @@ bool PeakMemoryAnalysis::Impl::markWanting(Operation &op) {
   for (Region &region : op.getRegions())
     llvm::for_each(region.getArguments(), mark);
   // What is written into a tensor flows to all its views.
-  if (isOrderedWrite(&op))
+  if (followWrites && isOrderedWrite(&op) && !writesUntracked(op))
     for (Value result : op.getResults())
       if (const Storage *entry = storage.lookup(result))
         llvm::for_each(entry->values, mark);
@@ -80,21 +80,29 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
       if (callee.getArgAttr(argument.getArgNumber(),
                             KoilaDialect::kRequiresGradAttr))
         wanting.insert(argument);
-  bool changed = true;
-  while (changed) {
-    changed = false;
-    function->walk<WalkOrder::PreOrder>(
-        [&](Operation *op) { changed |= op != function && markWanting(*op); });
-  }
+  auto spread = [&](bool followWrites) {
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+        changed |= op != function && markWanting(*op, followWrites);
+      });
+    }
+  };
+  spread(/*followWrites=*/false);
+  llvm::DenseSet<Value> unwritten = wanting;
+  spread(/*followWrites=*/true);
   function->walk([&](Operation *op) {
-    bool recorded = llvm::any_of(
-        op->getResults(), [&](Value value) { return wanting.contains(value); });
-    if (!recorded || isa<ParamGetOp>(op))
+    auto wants = [&](Value value) { return wanting.contains(value); };
+    // What only a later write makes wanting is made without a record.
+    if (llvm::none_of(op->getResults(), wants) || isa<ParamGetOp>(op) ||
+        (op->getNumRegions() == 0 && llvm::none_of(op->getOperands(), wants)))
       return;
     if (op->getBlock() != &body || op->getNumRegions() > 0)
       unmodelled.try_emplace(
           op, "what autograd keeps of a branch or loop is not modelled");
-    else if (isOrderedWrite(op))
+    else if (isOrderedWrite(op) && !writesUntracked(*op) &&
+             !isModelledWrite(*op, unwritten))
       unmodelled.try_emplace(
           op, "what autograd keeps where others see a write is not modelled");
     auto entry = std::make_unique<Storage>();
@@ -113,6 +121,7 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
       });
       if (!last->hasTrait<OpTrait::IsTerminator>())
         handles[last].push_back(result);
+      noteRewrites(result, *last);
     }
 }
 
@@ -146,6 +155,7 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, ArrayRef<Value> saved,
       run.recordOf[result] = index;
       ++record.holders;
     }
+  replaceRecords(op, index, run);
 }
 
 void PeakMemoryAnalysis::Impl::dropHandle(Value value, Operation &op,

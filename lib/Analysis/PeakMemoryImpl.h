@@ -102,12 +102,25 @@ struct PeakMemoryAnalysis::Impl {
   }
   /// Finds the values to which a gradient flows, and where their lives end.
   void collectGradients();
-  /// Marks results of `op`; true if that was news.
-  bool markWanting(mlir::Operation &op);
+  /// Marks results of `op`; true if that was news. With `followWrites` also
+  /// what shares a storage with them.
+  bool markWanting(mlir::Operation &op, bool followWrites);
   bool isDetached(mlir::Operation &op) const;
   /// Notes what `op`, which is recorded, saves and keeps; `kept` in bytes.
   void addRecord(mlir::Operation &op, llvm::ArrayRef<mlir::Value> saved,
                  int64_t kept, Run &run) const;
+  // Writes that others see (GradientWrites.cpp).
+  /// Whether `op` writes a tensor that autograd takes for one of its own though
+  /// it shares its storage.
+  static bool writesUntracked(mlir::Operation &op);
+  /// Whether the record of a write is known to be that of all that share the
+  /// storage; `unwritten` wants a gradient without such writes.
+  bool isModelledWrite(mlir::Operation &op,
+                       const llvm::DenseSet<mlir::Value> &unwritten);
+  /// Notes the writes between which and `last` a tensor is alive.
+  void noteRewrites(mlir::Value value, mlir::Operation &last);
+  /// What shares the storage that `op` writes comes of its record from now on.
+  void replaceRecords(mlir::Operation &op, size_t index, Run &run) const;
   /// The last use of `value` was in `op`.
   void dropHandle(mlir::Value value, mlir::Operation &op, Run &run) const;
   void freeStorage(const Storage *entry, mlir::Operation &op, Run &run) const;
@@ -184,6 +197,8 @@ struct PeakMemoryAnalysis::Impl {
   llvm::DenseSet<mlir::Value> wanting;
   /// Of these, the ones whose last use is in an operation.
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> handles;
+  /// Of a write: what shares the storage and is alive then.
+  llvm::MapVector<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> rewrites;
   /// Stands for what an operation makes for its gradient.
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
   llvm::SmallVector<const Storage *> handedOnStorages;

@@ -198,13 +198,13 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
     return;
   for (auto [entry, value] : born->second) {
     auto tensor = getConcrete(value, run);
-    if (!tensor && run.missing.empty())
+    auto storage = rule.getStorageBytes(value);
+    if (!tensor && !storage && run.missing.empty())
       markInexact(op,
                   "the size of a result is not known; it is counted "
                   "as 0 bytes",
                   run);
-    int64_t bytes = rule.getStorageBytes(value).value_or(
-        tensor ? tensor->numBytes() : 0);
+    int64_t bytes = storage.value_or(tensor ? tensor->numBytes() : 0);
     int64_t &live = run.live[entry];
     run.liveBytes -= live;
     live = saturate(__int128(live) + bytes);

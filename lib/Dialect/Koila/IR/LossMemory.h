@@ -11,11 +11,16 @@
 
 namespace koila::loss {
 
-/// Losses that PyTorch writes as expressions over other operators.
-void describeComposed(WorkspaceRule &rule);
+/// Losses that PyTorch writes as expressions over other operators; `saved` is
+/// told what autograd keeps of them.
+void describeComposed(WorkspaceRule &rule, SavedRule *saved = nullptr);
 /// Losses on classes.
 void describeClasses(WorkspaceRule &rule);
+/// Negative likelihoods and cross entropies.
+void describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved = nullptr);
 
+bool isComposed(mlir::Operation *op);
+bool isCrossEntropy(mlir::Operation *op);
 /// The argument `reduction`.
 int64_t getReduction(WorkspaceRule &rule);
 

@@ -8,6 +8,7 @@
 #ifndef KOILA_LIB_DIALECT_KOILA_IR_RECURRENTLAYERS_H
 #define KOILA_LIB_DIALECT_KOILA_IR_RECURRENTLAYERS_H
 
+#include "ProductCopies.h"
 #include "koila/Dialect/Koila/IR/KoilaAttentionOps.h"
 
 namespace koila::recurrent {
@@ -34,8 +35,30 @@ struct Layers {
   int64_t getBytes(int64_t vectors, int64_t width) const;
 };
 
-/// An LSTM of float32, which goes to oneDNN layer by layer.
-void describeOneDnn(WorkspaceRule &rule, const Layers &layers);
+/// What the cells of all steps of a layer are multiplied with.
+blas::Factor getInput(WorkspaceRule &rule, const Layers &layers, int64_t layer);
+/// That of any cell; all are slices of one tensor.
+blas::Factor getFirstState(WorkspaceRule &rule, const Layers &layers);
+
+/// An LSTM of float32, which goes to oneDNN layer by layer. `saved` is told what
+/// autograd keeps, here and below.
+void describeOneDnn(WorkspaceRule &rule, SavedRule *saved,
+                    const Layers &layers);
+/// Layers of products where autograd records.
+void describeRecorded(WorkspaceRule &rule, SavedRule *saved,
+                      const Layers &layers);
+
+/// One step of one layer.
+struct Cell {
+  int64_t gates;
+  mlir::Value input;
+  llvm::SmallVector<mlir::Value> hidden;
+  mlir::Value inputWeight, weight;
+  /// Null if there is none.
+  mlir::Value inputBias, bias;
+};
+void describeRecordedCell(WorkspaceRule &rule, SavedRule *saved,
+                          const Cell &cell);
 
 } // namespace koila::recurrent
 

@@ -1,7 +1,7 @@
 //===- RulesClassLossMemory.cpp - What losses on classes hold inside ------===//
 //
-// Sources: native/LossNLL.cpp, native/LossNLL2d.cpp,
-// native/LossMultiMargin.cpp, native/LossMultiLabelMargin.cpp.
+// Sources: native/LossMultiMargin.cpp, native/LossMultiLabelMargin.cpp,
+// native/LossCTC.cpp.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,9 +23,6 @@ struct ClassOperands {
   WorkspaceRule &rule;
   ConcreteTensor self, target;
   std::optional<ConcreteTensor> weight;
-  int64_t reduction;
-
-  int64_t getClassDim() const { return self.dims.size() == 1 ? 0 : 1; }
 };
 } // namespace
 
@@ -36,146 +33,16 @@ static std::optional<ClassOperands> getClasses(WorkspaceRule &rule,
       /*needsStrides=*/true);
   if (!tensors)
     return std::nullopt;
-  ClassOperands classes{rule, (*tensors)[0], (*tensors)[1], std::nullopt,
-                        loss::getReduction(rule)};
+  ClassOperands classes{rule, (*tensors)[0], (*tensors)[1], std::nullopt};
   if (weight)
     classes.weight = tensors->back();
   return classes;
 }
 
-//===----------------------------------------------------------------------===//
-// nll_loss, nll_loss2d, nll_loss_nd
-//===----------------------------------------------------------------------===//
-
 /// In rows, where they are not.
 static void makeRows(Composition &steps, Composition::Tensors tensors) {
   for (const ConcreteTensor &tensor : tensors)
     steps.copyRows(tensor);
-}
-
-static void freeRows(Composition &steps, Composition::Tensors tensors) {
-  for (const ConcreteTensor &tensor : tensors)
-    steps.Footprint::free(getCopyBytes(tensor));
-}
-
-/// One loss for each sample, or their mean or sum. What is added up is read in
-/// rows. The sum of the weights, which the gradient needs, goes at the end.
-static ConcreteTensor addLikelihood(Composition &steps,
-                                    const ClassOperands &of) {
-  size_t rank = of.self.dims.size();
-  bool isReduced = of.reduction != 0 || rank == 1;
-  ConcreteTensor result{{}, of.self.elementType};
-  if (!isReduced)
-    result = dropDim(of.self, of.getClassDim(), /*keepdim=*/false);
-  // nll_loss_nd views the input as an image.
-  bool isViewed = rank == 3 || rank > 4;
-  if (isViewed)
-    makeRows(steps, {of.self, of.target});
-  result = steps.allocate(result);
-  int64_t totalWeight = getElementBytes(of.self.elementType);
-  steps.allocate(totalWeight);
-  SmallVector<ConcreteTensor> read;
-  if (of.weight)
-    read.push_back(*of.weight);
-  if (isReduced && !isViewed)
-    read.append({of.self, of.target});
-  makeRows(steps, read);
-  freeRows(steps, read);
-  steps.Footprint::free(totalWeight);
-  if (isViewed)
-    freeRows(steps, {of.self, of.target});
-  return result;
-}
-
-//===----------------------------------------------------------------------===//
-// cross_entropy_loss
-//===----------------------------------------------------------------------===//
-
-static ConcreteTensor addLogSoftmax(Composition &steps,
-                                    const ConcreteTensor &self) {
-  ConcreteTensor logs = steps.allocate(self);
-  steps.pass(getCopyBytes(self) + getBlockBytes(self));
-  return logs;
-}
-
-/// The weight with dims of one, as it broadcasts over the classes.
-static ConcreteTensor spread(const ClassOperands &of) {
-  ConcreteTensor weight = *of.weight;
-  SmallVector<int64_t> dims(of.self.dims.size(), 1);
-  dims[of.getClassDim()] = weight.dims.front();
-  weight.dims = dims;
-  return weight;
-}
-
-/// -(log_softmax(self) * target * weight), summed.
-static void describeProbabilities(const ClassOperands &of, double smoothing) {
-  Composition steps(of.rule);
-  ConcreteTensor logs = addLogSoftmax(steps, of.self), target = of.target;
-  if (smoothing > 0) {
-    ConcreteTensor less =
-        steps.compute(target, Result::Common, Number::Float);
-    target = steps.compute(less, Result::Common, Number::Float);
-    steps.free(less);
-  }
-  ConcreteTensor product = steps.compute({logs, target});
-  if (of.weight)
-    product = steps.compute({product, spread(of)});
-  ConcreteTensor sum = of.reduction == 0
-                           ? steps.sum(product, of.getClassDim())
-                           : steps.sum(product);
-  ConcreteTensor losses = steps.compute(sum);
-  if (of.reduction == 1 && of.self.numElements() > 0)
-    losses = steps.compute(losses, Result::Common, Number::Integer);
-  steps.finish(losses.numBytes());
-}
-
-/// The losses of the classes, and those of all classes alike.
-static void describeSmoothed(const ClassOperands &of) {
-  if (of.weight && of.reduction == 1)
-    return of.rule.setInexact(
-        "how many targets are not ignored is decided by data");
-  Composition steps(of.rule);
-  ClassOperands inner = of;
-  inner.self = addLogSoftmax(steps, of.self);
-  ConcreteTensor losses = addLikelihood(steps, inner);
-  ConcreteTensor terms = inner.self;
-  if (of.weight)
-    terms = steps.compute({terms, spread(of)});
-  ConcreteTensor sum = steps.sum(terms, of.getClassDim());
-  ConcreteTensor smooth = steps.compute(sum);
-  steps.free(sum);
-  if (of.weight)
-    steps.free(terms);
-  ConcreteTensor ignored =
-      steps.compute(of.target, Result::Bool, Number::Integer);
-  ConcreteTensor rest = smooth;
-  if (of.reduction == 1) {
-    ConcreteTensor counted = steps.compute(ignored);
-    ConcreteTensor count = steps.sum(counted);
-    ConcreteTensor total = steps.sum(smooth);
-    rest = steps.compute({total, count}, Result::Float);
-    steps.free({counted, count, total});
-  } else if (of.reduction == 2) {
-    rest = steps.sum(smooth);
-  }
-  ConcreteTensor scaled =
-      steps.compute(rest, Result::Common, Number::Float);
-  ConcreteTensor others =
-      steps.compute(losses, Result::Common, Number::Float);
-  steps.finish(steps.compute({others, scaled}).numBytes());
-}
-
-static void describeCrossEntropy(const ClassOperands &of,
-                                 CrossEntropyLossOp op) {
-  double smoothing = op.getLabelSmoothing().convertToDouble();
-  if (of.self.dims == of.target.dims)
-    return describeProbabilities(of, smoothing);
-  if (smoothing > 0)
-    return describeSmoothed(of);
-  Composition steps(of.rule);
-  ClassOperands inner = of;
-  inner.self = addLogSoftmax(steps, of.self);
-  steps.finish(addLikelihood(steps, inner).numBytes());
 }
 
 //===----------------------------------------------------------------------===//
@@ -247,17 +114,6 @@ static void describeCtc(WorkspaceRule &rule, CtcLossOp op) {
 void loss::describeClasses(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   llvm::TypeSwitch<Operation *>(op)
-      .Case<NllLossOp, NllLoss2dOp, NllLossNdOp>([&](auto nll) {
-        auto classes = getClasses(rule, nll.getWeight());
-        if (!classes)
-          return;
-        Composition steps(rule);
-        steps.finish(addLikelihood(steps, *classes).numBytes());
-      })
-      .Case<CrossEntropyLossOp>([&](auto entropy) {
-        if (auto classes = getClasses(rule, entropy.getWeight()))
-          describeCrossEntropy(*classes, entropy);
-      })
       .Case<MultiMarginLossOp>([&](auto margin) {
         if (auto classes = getClasses(rule, margin.getWeight()))
           describeMultiMargin(*classes);

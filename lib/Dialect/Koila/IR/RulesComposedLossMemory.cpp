@@ -1,11 +1,12 @@
 //===- RulesComposedLossMemory.cpp - Losses that are expressions ----------===//
 //
 // Source: native/Loss.cpp. Temporaries of an expression live until its
-// statement ends, local tensors until the operator does.
+// statement ends, local tensors until the operator does; what autograd saves
+// stays.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Composition.h"
+#include "Expression.h"
 #include "LossMemory.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -13,214 +14,192 @@
 using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
-using Number = Composition::Number;
-using Result = Composition::Result;
+using Number = Expression::Number;
+using Result = Expression::Result;
 
 namespace {
 /// A loss with its operands.
 struct Operands {
   WorkspaceRule &rule;
-  SmallVector<ConcreteTensor> tensors;
+  Expression &steps;
+  SmallVector<Term> tensors;
 
-  const ConcreteTensor &operator[](size_t index) const {
-    return tensors[index];
-  }
+  const Term &operator[](size_t index) const { return tensors[index]; }
   /// The last step of a loss.
-  void finish(Composition &steps, const ConcreteTensor &losses) const {
-    steps.finish(
-        steps.reduce(losses, loss::getReduction(rule)).numBytes());
+  void finish(const Term &losses) const {
+    steps.finish(steps.reduce(losses, loss::getReduction(rule)));
   }
 };
 } // namespace
 
 /// |self - target|
 static void describeAbsolute(const Operands &of) {
-  Composition steps(of.rule);
-  ConcreteTensor difference = steps.compute({of[0], of[1]});
-  of.finish(steps, steps.compute(difference));
-}
-
-static void describeBinaryWithLogits(const Operands &of,
-                                     BinaryCrossEntropyWithLogitsOp op) {
-  const ConcreteTensor &input = of[0], &target = of[1];
-  Composition steps(of.rule);
-  ConcreteTensor logs = steps.allocate(input);
-  // log_sigmoid: a buffer, and rows.
-  steps.pass(input.numBytes() + getCopyBytes(input) + getBlockBytes(input));
-  std::optional<ConcreteTensor> logWeight;
-  if (op.getPosWeight()) {
-    const ConcreteTensor &positive = of.tensors.back();
-    ConcreteTensor less =
-        steps.compute(positive, Result::Common, Number::Integer);
-    logWeight = steps.compute({less, target});
-    steps.write(*logWeight, Number::Integer);
-    steps.free(less);
-    steps.write({logs, *logWeight});
-    steps.free(*logWeight);
-  }
-  ConcreteTensor losses = steps.subtractFromNumber(target);
-  steps.write({losses, input});
-  steps.write({losses, logs});
-  if (op.getWeight())
-    steps.write({losses, of[2]});
-  of.finish(steps, losses);
+  Expression &steps = of.steps;
+  Term difference = steps.compute("sub.Tensor", {of[0], of[1]});
+  of.finish(steps.compute("abs", difference));
 }
 
 static void describeDivergence(const Operands &of, KlDivOp op) {
-  const ConcreteTensor &self = of[0], &target = of[1];
-  Composition steps(of.rule);
-  ConcreteTensor losses;
+  const Term &self = of[0], &target = of[1];
+  Expression &steps = of.steps;
+  Term losses;
   if (op.getLogTarget()) {
-    ConcreteTensor difference = steps.compute({target, self});
-    ConcreteTensor weight = steps.compute(target, Result::Float);
-    losses = steps.compute({weight, difference});
+    Term difference = steps.compute("sub.Tensor", {target, self});
+    Term weight = steps.compute("exp", target, Result::Float);
+    losses = steps.compute("mul.Tensor", {weight, difference});
     steps.free({difference, weight});
   } else {
-    ConcreteTensor product = steps.compute({target, self});
-    ConcreteTensor entropy = steps.compute({target, target}, Result::Float);
-    losses = steps.compute({entropy, product});
+    Term product = steps.compute("mul.Tensor", {target, self});
+    Term entropy =
+        steps.compute("xlogy.Tensor", {target, target}, Result::Float);
+    losses = steps.compute("sub.Tensor", {entropy, product});
     steps.free({product, entropy});
   }
-  of.finish(steps, losses);
+  of.finish(losses);
 }
 
 /// where(target != 1, margin - self, 0) + where(target != -1, self, 0)
 static void describeHinge(const Operands &of) {
-  const ConcreteTensor &self = of[0], &target = of[1];
-  Composition steps(of.rule);
-  ConcreteTensor zeros = steps.allocate(self);
-  ConcreteTensor margin = steps.subtractFromNumber(self);
-  auto choose = [&](const ConcreteTensor &chosen) {
-    ConcreteTensor mask =
-        steps.compute(target, Result::Bool, Number::Integer);
-    ConcreteTensor where = steps.select(mask, chosen, zeros);
+  const Term &self = of[0], &target = of[1];
+  Expression &steps = of.steps;
+  Term zeros = steps.allocate(self);
+  Term margin = steps.subtractFromNumber(self);
+  steps.write("clamp_min_", margin);
+  auto choose = [&](const Term &chosen) {
+    Term mask =
+        steps.compute("ne.Scalar", target, Result::Bool, Number::Integer);
+    Term where = steps.select(mask, chosen, zeros);
     steps.free(mask);
     return where;
   };
-  ConcreteTensor negative = choose(margin);
-  ConcreteTensor positive = choose(self);
-  of.finish(steps, steps.compute({negative, positive}));
+  Term negative = choose(margin);
+  Term positive = choose(self);
+  of.finish(steps.compute("add.Tensor", {negative, positive}));
 }
 
 /// clamp_min_(-target * (input1 - input2) + margin, 0)
 static void describeMarginRanking(const Operands &of) {
-  Composition steps(of.rule);
-  ConcreteTensor difference = steps.compute({of[0], of[1]});
-  ConcreteTensor negative = steps.compute(of[2]);
-  ConcreteTensor product = steps.compute({negative, difference});
-  ConcreteTensor losses =
-      steps.compute(product, Result::Common, Number::Float);
+  Expression &steps = of.steps;
+  Term difference = steps.compute("sub.Tensor", {of[0], of[1]});
+  Term negative = steps.compute("neg", of[2]);
+  Term product = steps.compute("mul.Tensor", {negative, difference});
+  Term losses =
+      steps.compute("add.Scalar", product, Result::Common, Number::Float);
   steps.free({difference, negative, product});
-  of.finish(steps, losses);
+  steps.write("clamp_min_", losses);
+  of.finish(losses);
 }
 
 /// Stirling's approximation of log(target!), added to the losses.
-static void addStirling(Composition &steps, const ConcreteTensor &target,
-                        const ConcreteTensor &losses) {
-  ConcreteTensor turns = steps.compute(target, Result::Common, Number::Float);
-  ConcreteTensor logTurns = steps.compute(turns, Result::Float);
-  ConcreteTensor half =
-      steps.compute(logTurns, Result::Common, Number::Float);
-  ConcreteTensor logs = steps.compute(target, Result::Float);
-  ConcreteTensor product = steps.compute({target, logs});
-  ConcreteTensor difference = steps.compute({product, target});
-  ConcreteTensor stirling = steps.compute({difference, half});
+static void addStirling(Expression &steps, const Term &target,
+                        const Term &losses) {
+  Term turns =
+      steps.compute("mul.Scalar", target, Result::Common, Number::Float);
+  Term logTurns = steps.compute("log", turns, Result::Float);
+  Term half =
+      steps.compute("mul.Scalar", logTurns, Result::Common, Number::Float);
+  Term logs = steps.compute("log", target, Result::Float);
+  Term product = steps.compute("mul.Tensor", {target, logs});
+  Term difference = steps.compute("sub.Tensor", {product, target});
+  Term stirling = steps.compute("add.Tensor", {difference, half});
   steps.free({turns, logTurns, half, logs, product, difference});
-  ConcreteTensor mask = steps.compute(target, Result::Bool, Number::Integer);
-  ConcreteTensor filled = steps.allocate(stirling);
-  steps.write({losses, filled});
+  Term mask =
+      steps.compute("le.Scalar", target, Result::Bool, Number::Integer);
+  Term filled = steps.allocate(stirling);
+  steps.record("masked_fill.Scalar", {stirling, mask}, filled);
+  steps.write("add_.Tensor", {losses, filled});
   steps.free({mask, filled, stirling});
 }
 
 static void describePoisson(const Operands &of, PoissonNllLossOp op) {
-  const ConcreteTensor &input = of[0], &target = of[1];
-  Composition steps(of.rule);
-  ConcreteTensor losses;
+  const Term &input = of[0], &target = of[1];
+  Expression &steps = of.steps;
+  Term losses;
   if (op.getLogInput()) {
-    ConcreteTensor product = steps.compute({target, input});
-    ConcreteTensor exponential = steps.compute(input, Result::Float);
-    losses = steps.compute({exponential, product});
+    Term product = steps.compute("mul.Tensor", {target, input});
+    Term exponential = steps.compute("exp", input, Result::Float);
+    losses = steps.compute("sub.Tensor", {exponential, product});
     steps.free({product, exponential});
   } else {
-    ConcreteTensor shifted =
-        steps.compute(input, Result::Common, Number::Float);
-    ConcreteTensor logs = steps.compute(shifted, Result::Float);
-    ConcreteTensor product = steps.compute({target, logs});
-    losses = steps.compute({input, product});
+    Term shifted =
+        steps.compute("add.Scalar", input, Result::Common, Number::Float);
+    Term logs = steps.compute("log", shifted, Result::Float);
+    Term product = steps.compute("mul.Tensor", {target, logs});
+    losses = steps.compute("sub.Tensor", {input, product});
     steps.free({shifted, logs, product});
   }
   if (op.getFull())
     addStirling(steps, target, losses);
-  of.finish(steps, losses);
+  of.finish(losses);
 }
 
 static void describeCosine(const Operands &of) {
-  const ConcreteTensor &target = of[2];
+  const Term &target = of[2];
   int64_t dim = target.dims.size();
-  Composition steps(of.rule);
-  auto multiply = [&](const ConcreteTensor &lhs, const ConcreteTensor &rhs,
-                      bool shifts) {
-    ConcreteTensor product = steps.compute({lhs, rhs});
-    ConcreteTensor sum = steps.sum(product, dim);
+  Expression &steps = of.steps;
+  auto multiply = [&](const Term &lhs, const Term &rhs, bool shifts) {
+    Term product = steps.compute("mul.Tensor", {lhs, rhs});
+    Term sum = steps.sum(product, dim);
     if (!shifts) {
       steps.free(product);
       return sum;
     }
-    ConcreteTensor shifted =
-        steps.compute(sum, Result::Common, Number::Float);
+    Term shifted =
+        steps.compute("add.Scalar", sum, Result::Common, Number::Float);
     steps.free({product, sum});
     return shifted;
   };
-  ConcreteTensor products = multiply(of[0], of[1], false);
-  ConcreteTensor squares = multiply(of[0], of[0], true);
-  ConcreteTensor otherSquares = multiply(of[1], of[1], true);
-  ConcreteTensor divisor = steps.compute({squares, otherSquares});
-  ConcreteTensor cosines = steps.compute({products, divisor}, Result::Float);
-  ConcreteTensor zeros = steps.allocate(cosines);
-  ConcreteTensor positive = steps.subtractFromNumber(cosines);
-  ConcreteTensor negative =
-      steps.compute(cosines, Result::Common, Number::Float);
-  auto choose = [&](const ConcreteTensor &chosen) {
-    ConcreteTensor mask =
-        steps.compute(target, Result::Bool, Number::Integer);
-    ConcreteTensor where = steps.select(mask, chosen, zeros);
+  Term products = multiply(of[0], of[1], false);
+  Term squares = multiply(of[0], of[0], true);
+  Term otherSquares = multiply(of[1], of[1], true);
+  Term divisor = steps.compute("mul.Tensor", {squares, otherSquares});
+  steps.write("sqrt_", divisor);
+  Term cosines =
+      steps.compute("div.Tensor", {products, divisor}, Result::Float);
+  Term zeros = steps.allocate(cosines);
+  Term positive = steps.subtractFromNumber(cosines);
+  Term negative =
+      steps.compute("sub.Scalar", cosines, Result::Common, Number::Float);
+  steps.write("clamp_min_", negative);
+  auto choose = [&](const Term &chosen) {
+    Term mask =
+        steps.compute("eq.Scalar", target, Result::Bool, Number::Integer);
+    Term where = steps.select(mask, chosen, zeros);
     steps.free(mask);
     return where;
   };
-  ConcreteTensor chosen = choose(positive), others = choose(negative);
-  of.finish(steps, steps.compute({chosen, others}));
+  Term chosen = choose(positive), others = choose(negative);
+  of.finish(steps.compute("add.Tensor", {chosen, others}));
 }
 
 static void describeTriplet(const Operands &of, TripletMarginLossOp op) {
   if (op.getP().isZero())
     return of.rule.setInexact("a norm that counts elements");
-  Composition steps(of.rule);
-  ConcreteTensor near = steps.computeDistance(of[0], of[1], false);
-  ConcreteTensor far = steps.computeDistance(of[0], of[2], false);
+  Expression &steps = of.steps;
+  Term near = steps.computeDistance(of[0], of[1], false);
+  Term far = steps.computeDistance(of[0], of[2], false);
   if (op.getSwap()) {
-    ConcreteTensor swapped = steps.computeDistance(of[1], of[2], false);
-    ConcreteTensor least = steps.compute({far, swapped});
+    Term swapped = steps.computeDistance(of[1], of[2], false);
+    Term least = steps.compute("minimum", {far, swapped});
     steps.free({far, swapped});
     far = least;
   }
-  ConcreteTensor margin = steps.compute(near, Result::Common, Number::Float);
-  ConcreteTensor difference = steps.compute({margin, far});
-  ConcreteTensor losses = steps.compute(difference);
+  Term margin =
+      steps.compute("add.Scalar", near, Result::Common, Number::Float);
+  Term difference = steps.compute("sub.Tensor", {margin, far});
+  Term losses = steps.compute("clamp_min", difference);
   steps.free({margin, difference});
-  of.finish(steps, losses);
+  of.finish(losses);
 }
 
-void loss::describeComposed(WorkspaceRule &rule) {
-  auto tensors = getRealTensors(rule, rule.getOp()->getOperands(),
-                                isa<BinaryCrossEntropyWithLogitsOp>(
-                                    rule.getOp()));
-  if (!tensors)
+void loss::describeComposed(WorkspaceRule &rule, SavedRule *saved) {
+  Expression steps(rule, saved);
+  auto terms = readReals(steps, rule, rule.getOp()->getOperands());
+  if (!terms)
     return;
-  Operands of{rule, std::move(*tensors)};
+  Operands of{rule, steps, std::move(*terms)};
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<L1LossOp>([&](auto) { describeAbsolute(of); })
-      .Case<BinaryCrossEntropyWithLogitsOp>(
-          [&](auto op) { describeBinaryWithLogits(of, op); })
       .Case<KlDivOp>([&](auto op) { describeDivergence(of, op); })
       .Case<HingeEmbeddingLossOp>([&](auto) { describeHinge(of); })
       .Case<MarginRankingLossOp>([&](auto) { describeMarginRanking(of); })

@@ -4,7 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Composition.h"
+#include "Expression.h"
 #include "koila/Dialect/Koila/IR/KoilaNormOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -12,48 +12,66 @@
 using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
-using Result = Composition::Result;
+using Result = Expression::Result;
 
 using Tensors = ArrayRef<ConcreteTensor>;
 
-static void describePairwise(WorkspaceRule &rule, PairwiseDistanceOp op,
-                             Tensors of) {
+//===----------------------------------------------------------------------===//
+// pairwise_distance, cosine_similarity
+//===----------------------------------------------------------------------===//
+
+static void describePairwise(Expression &steps, WorkspaceRule &rule,
+                             PairwiseDistanceOp op, Expression::Terms of) {
   if (op.getP().isZero())
     return rule.setInexact("a norm that counts elements");
-  Composition steps(rule);
-  steps.finish(
-      steps.computeDistance(of[0], of[1], op.getKeepdim()).numBytes());
+  steps.finish(steps.computeDistance(of[0], of[1], op.getKeepdim()));
 }
 
 /// Both operands are divided by their norms, multiplied and summed.
-static void describeCosine(WorkspaceRule &rule, CosineSimilarityOp op,
-                           Tensors of) {
-  Composition steps(rule);
-  ConcreteTensor common = Composition(rule).compute(of);
+static void describeCosine(Expression &steps, WorkspaceRule &rule,
+                           CosineSimilarityOp op, Expression::Terms of) {
+  ConcreteTensor common = Composition(rule).compute({of[0], of[1]});
+  if (common.numElements() == 0)
+    return rule.setInexact("similarities of nothing");
   // Integers are cast, then both are expanded.
-  SmallVector<ConcreteTensor, 2> operands, norms;
-  for (ConcreteTensor operand : of) {
+  SmallVector<Term, 2> operands, norms;
+  for (Term operand : of) {
     if (isa<IntegerType>(operand.elementType)) {
       operand.elementType = common.elementType;
-      steps.allocate(operand);
+      operand = steps.allocate(operand);
     }
-    operand.dims = common.dims;
-    operands.push_back(operand);
+    operands.push_back(Expression::view(operand, common.dims));
   }
-  for (const ConcreteTensor &operand : operands) {
-    ConcreteTensor norm =
+  // A clone is clamped where no gradient is recorded.
+  for (const Term &operand : operands) {
+    Term norm =
         steps.allocate(dropDim(operand, op.getDim(), /*keepdim=*/true));
+    steps.record("linalg_vector_norm", operand, norm);
     norms.push_back(steps.allocate(norm));
+    steps.record("clone", norm, norms.back());
     steps.free(norm);
   }
   // The least norm is a 0-dim tensor, of float32 for half types (measured).
   Type type = common.elementType;
-  steps.allocate(getElementBytes(
+  steps.Footprint::allocate(getElementBytes(
       isHalf(type) ? Float32Type::get(type.getContext()) : type));
-  ConcreteTensor right = steps.compute({operands[1], norms[1]});
-  ConcreteTensor left = steps.compute({operands[0], norms[0]});
-  ConcreteTensor product = steps.compute({left, right});
-  steps.finish(steps.sum(product, op.getDim()).numBytes());
+  Term right = steps.compute("div.Tensor", {operands[1], norms[1]});
+  Term left = steps.compute("div.Tensor", {operands[0], norms[0]});
+  Term product = steps.compute("mul.Tensor", {left, right});
+  steps.finish(steps.sum(product, op.getDim()));
+}
+
+/// Tells what is kept, if `saved` is there.
+static void describeExpression(WorkspaceRule &rule, SavedRule *saved) {
+  Operation *op = rule.getOp();
+  Expression steps(rule, saved);
+  auto terms = readReals(steps, rule, op->getOperands());
+  if (!terms)
+    return;
+  if (auto distance = dyn_cast<PairwiseDistanceOp>(op))
+    describePairwise(steps, rule, distance, *terms);
+  else
+    describeCosine(steps, rule, cast<CosineSimilarityOp>(op), *terms);
 }
 
 //===----------------------------------------------------------------------===//
@@ -95,22 +113,27 @@ static void addProduct(Composition &steps, ConcreteTensor lhs,
   widen(rhs, rightNorm);
 }
 
+/// Whether distances are those of a product. Source: cdist_impl.
+static bool isProductOfRows(Tensors of, std::optional<int64_t> mode,
+                            const APFloat &p) {
+  constexpr int64_t kManyRows = 25;
+  return p.isExactlyValue(2.0) && mode != 2 &&
+         (mode == 1 || of[0].dims.rbegin()[1] > kManyRows ||
+          of[1].dims.rbegin()[1] > kManyRows);
+}
+
 static void describeCdist(WorkspaceRule &rule, Tensors of,
                           std::optional<int64_t> mode, const APFloat &p) {
-  constexpr int64_t kManyRows = 25;
   const ConcreteTensor &lhs = of[0], &rhs = of[1];
   auto result = rule.tensor(rule.getOp()->getResult(0));
   if (!result || lhs.dims.size() < 2 || rhs.dims.size() < 2)
     return rule.setInexact("a shape of the operator is unknown");
   ArrayRef<int64_t> leading = ArrayRef(result->dims).drop_back(2);
-  int64_t leftRows = lhs.dims.rbegin()[1], rightRows = rhs.dims.rbegin()[1];
+  int64_t rightRows = rhs.dims.rbegin()[1];
   Composition steps(rule);
   copyExpanded(steps, lhs, leading);
   copyExpanded(steps, rhs, leading);
-  bool isProduct =
-      p.isExactlyValue(2.0) && mode != 2 &&
-      (mode == 1 || leftRows > kManyRows || rightRows > kManyRows);
-  if (isProduct && result->numElements() > 0 && lhs.dims.back() > 0) {
+  if (isProductOfRows(of, mode, p) && result->numElements() > 0 && lhs.dims.back() > 0) {
     ConcreteTensor left = *result, right = *result;
     left.dims.back() = right.dims.back() = lhs.dims.back();
     right.dims.rbegin()[1] = rightRows;
@@ -118,6 +141,40 @@ static void describeCdist(WorkspaceRule &rule, Tensors of,
   }
   steps.allocate(*result);
   steps.finish(result->numBytes());
+}
+
+static void saveRows(SavedRule &rule, Value operand) {
+  auto tensor = rule.tensor(operand);
+  if (tensor && !tensor->contiguous)
+    rule.keep(tensor->numBytes());
+  else
+    rule.save(operand);
+}
+
+/// Distances of products save the operands as they are expanded and copied; of
+/// a single pair of matrices, the operands.
+static void saveCdist(SavedRule &rule, CdistOp op) {
+  auto tensors = getRealTensors(rule, {op.getX1(), op.getX2()});
+  auto result = rule.tensor(op.getResult());
+  if (!tensors || !result || tensors->front().dims.size() < 2 ||
+      tensors->back().dims.size() < 2)
+    return rule.setInexact("a shape of the operator is unknown");
+  int64_t pairs = 1;
+  for (int64_t extent : ArrayRef(result->dims).drop_back(2))
+    pairs *= extent;
+  bool isProduct = isProductOfRows(*tensors, op.getComputeMode(), op.getP()) &&
+                   tensors->front().numElements() > 0 &&
+                   tensors->back().numElements() > 0;
+  for (auto [operand, tensor] : llvm::zip(op->getOperands(), *tensors)) {
+    int64_t matrix = tensor.dims.rbegin()[0] * tensor.dims.rbegin()[1];
+    bool isExpanded = tensor.numElements() != pairs * matrix;
+    if (isProduct && pairs > 1 && isExpanded)
+      rule.keep(pairs * matrix * getElementBytes(tensor.elementType));
+    else if (isProduct && pairs > 1)
+      saveRows(rule, operand);
+    else
+      rule.save(operand);
+  }
 }
 
 /// Rows, then the result.
@@ -133,19 +190,30 @@ static void describePdist(WorkspaceRule &rule, Tensors of) {
 
 void rules::describeDistanceWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
-  auto tensors = getRealTensors(rule, op->getOperands(),
-                                isa<CdistOp, CdistForwardOp, PdistOp>(op));
+  if (isa<PairwiseDistanceOp, CosineSimilarityOp>(op))
+    return describeExpression(rule, /*saved=*/nullptr);
+  auto tensors = getRealTensors(rule, op->getOperands(), /*needsStrides=*/true);
   if (!tensors)
     return;
   llvm::TypeSwitch<Operation *>(op)
-      .Case<PairwiseDistanceOp>(
-          [&](auto distance) { describePairwise(rule, distance, *tensors); })
-      .Case<CosineSimilarityOp>(
-          [&](auto cosine) { describeCosine(rule, cosine, *tensors); })
       .Case<CdistOp, CdistForwardOp>([&](auto distance) {
         describeCdist(rule, *tensors, distance.getComputeMode(),
                       distance.getP());
       })
       .Case<PdistOp>([&](auto) { describePdist(rule, *tensors); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}
+
+void rules::describeDistanceSaved(SavedRule &rule) {
+  Operation *op = rule.getOp();
+  if (isa<PairwiseDistanceOp, CosineSimilarityOp>(op))
+    return describeExpression(rule, &rule);
+  // _pdist_forward and _cdist_forward save what they read, and the result.
+  rule.save(op->getResult(0));
+  if (isa<PdistOp>(op))
+    return saveRows(rule, op->getOperand(0));
+  if (auto distance = dyn_cast<CdistOp>(op))
+    return saveCdist(rule, distance);
+  for (Value operand : op->getOperands())
+    rule.save(operand);
 }

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "EmbeddingMemory.h"
 #include "Footprint.h"
 #include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
@@ -52,26 +53,6 @@ static void describeAlongDim(WorkspaceRule &rule, Value indices,
     bytes += countBytes(*tensor,
                         Float32Type::get(tensor->elementType.getContext()));
   rule.setTransient(std::max(block, bytes));
-}
-
-/// A sum of float32 rows does not say which bag each index belongs to, and
-/// reads everything in place. Source: is_fast_path in native/EmbeddingBag.cpp.
-template <typename OpTy>
-static void describeBags(WorkspaceRule &rule, OpTy op) {
-  auto indices = rule.tensor(op.getIndices());
-  auto offsets = rule.tensor(op.getOffsets());
-  auto places = rule.tensor(op.getOffset2bag());
-  auto weight = rule.tensor(op.getWeight());
-  if (!indices || !offsets || !places || !weight)
-    return rule.setInexact(kUnknown);
-  bool isFast = op.getMode() == 0 && weight->elementType.isF32() &&
-                indices->numElements() > 0 && places->numElements() == 0 &&
-                indices->elementType == offsets->elementType;
-  for (Value operand : op->getOperands())
-    if (auto tensor = rule.tensor(operand))
-      isFast &= tensor->contiguous;
-  if (!isFast)
-    rule.setInexact("embedding_bag that says to which bag indices belong");
 }
 
 /// gather by the indices modulo the extent. Without a dim, of all elements.
@@ -168,7 +149,7 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
         describeAlongDim(rule, gather.getIndex(), gather.getResult());
       })
       .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(
-          [&](auto bags) { describeBags(rule, bags); })
+          [&](auto) { indexing::describeBagMemory(rule); })
       .Case<TakeAlongDimOp>(
           [&](auto take) { describeTakeAlong(rule, take); })
       .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp,

@@ -15,9 +15,20 @@
 using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
+using Number = Composition::Number;
+using Result = Composition::Result;
 
 int64_t loss::getReduction(WorkspaceRule &rule) {
   return rule.getOp()->getAttrOfType<IntegerAttr>("reduction").getInt();
+}
+
+bool loss::isCrossEntropy(Operation *op) {
+  return isa<NllLossOp, NllLoss2dOp, NllLossNdOp, CrossEntropyLossOp>(op);
+}
+
+bool loss::isComposed(Operation *op) {
+  return isa<L1LossOp, KlDivOp, HingeEmbeddingLossOp, MarginRankingLossOp,
+             PoissonNllLossOp, CosineEmbeddingLossOp, TripletMarginLossOp>(op);
 }
 
 /// The storage of `losses` after Tensor::resize_({}): it only grows.
@@ -112,16 +123,53 @@ static void describeSoftMargin(WorkspaceRule &rule, const ConcreteTensor &self,
   finishShrunk(rule, steps, losses);
 }
 
+/// An expression that has a derivative of its own: no step is recorded.
+static void describeBinaryWithLogits(WorkspaceRule &rule,
+                                     BinaryCrossEntropyWithLogitsOp op,
+                                     Composition::Tensors of) {
+  const ConcreteTensor &input = of[0], &target = of[1];
+  Composition steps(rule);
+  ConcreteTensor logs = steps.allocate(input);
+  // log_sigmoid: a buffer, and rows.
+  steps.pass(input.numBytes() + getCopyBytes(input) + getBlockBytes(input));
+  std::optional<ConcreteTensor> logWeight;
+  if (op.getPosWeight()) {
+    const ConcreteTensor &positive = of.back();
+    ConcreteTensor less =
+        steps.compute(positive, Result::Common, Number::Integer);
+    logWeight = steps.compute({less, target});
+    steps.write(*logWeight, Number::Integer);
+    steps.free(less);
+    steps.write({logs, *logWeight});
+    steps.free(*logWeight);
+  }
+  ConcreteTensor losses = steps.subtractFromNumber(target);
+  steps.write({losses, input});
+  steps.write({losses, logs});
+  if (op.getWeight())
+    steps.write({losses, of[2]});
+  steps.finish(
+      steps.reduce(losses, loss::getReduction(rule)).numBytes());
+}
+
+void rules::describeLossSaved(SavedRule &rule) {
+  if (loss::isCrossEntropy(rule.getOp()))
+    return loss::describeCrossEntropy(rule, &rule);
+  if (loss::isComposed(rule.getOp()))
+    return loss::describeComposed(rule, &rule);
+  describeSaved(rule);
+}
+
 void rules::describeLossWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
-  if (!isa<MseLossOp, SmoothL1LossOp, HuberLossOp, BinaryCrossEntropyOp,
-           SoftMarginLossOp>(op)) {
-    if (isa<NllLossOp, NllLoss2dOp, NllLossNdOp, CrossEntropyLossOp,
-            MultiMarginLossOp, MultilabelMarginLossOp, CtcLossOp>(op))
-      return loss::describeClasses(rule);
+  if (loss::isCrossEntropy(op))
+    return loss::describeCrossEntropy(rule);
+  if (loss::isComposed(op))
     return loss::describeComposed(rule);
-  }
-  auto tensors = getRealTensors(rule, op->getOperands());
+  if (isa<MultiMarginLossOp, MultilabelMarginLossOp, CtcLossOp>(op))
+    return loss::describeClasses(rule);
+  auto tensors = getRealTensors(rule, op->getOperands(),
+                                isa<BinaryCrossEntropyWithLogitsOp>(op));
   if (!tensors)
     return;
   const ConcreteTensor &self = (*tensors)[0], &target = (*tensors)[1];
@@ -131,6 +179,9 @@ void rules::describeLossWorkspace(WorkspaceRule &rule) {
       .Case<HuberLossOp>([&](auto) { describeHuber(rule, self, target); })
       .Case<BinaryCrossEntropyOp>(
           [&](auto binary) { describeBinary(rule, binary, self); })
+      .Case<BinaryCrossEntropyWithLogitsOp>([&](auto binary) {
+        describeBinaryWithLogits(rule, binary, *tensors);
+      })
       .Case<SoftMarginLossOp>(
           [&](auto) { describeSoftMargin(rule, self, target); });
 }

@@ -1,11 +1,12 @@
 //===- RulesLstmMemory.cpp - What an LSTM in oneDNN holds inside ----------===//
 //
-// Sources: native/mkldnn/RNN.cpp; oneDNN's cpu/rnn/rnn_utils.cpp (set_offsets)
-// and cpu/x64/rnn/rnn_brgemm_utils.cpp, for inference.
+// Sources: native/mkldnn/RNN.cpp; oneDNN's cpu/rnn/rnn_utils.cpp (set_offsets),
+// cpu/x64/rnn/rnn_brgemm_utils.cpp for inference and cpu/rnn/ref_rnn.cpp for
+// training.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Footprint.h"
+#include "Expression.h"
 #include "RecurrentLayers.h"
 #include "llvm/Support/MathExtras.h"
 
@@ -24,25 +25,35 @@ static int64_t padRow(int64_t elements) {
   return padded % kAliased == 0 ? padded + kLine : padded;
 }
 
+static constexpr int64_t kPage = 4096, kAlignment = 128, kPointer = 8;
+
+static int64_t addPages(ArrayRef<int64_t> spaces) {
+  int64_t bytes = 0;
+  for (int64_t space : spaces)
+    bytes += llvm::alignTo(space * kFloatBytes, kPage);
+  return bytes;
+}
+
+/// Pointers to weights of inputs, states and projections, and to the bias,
+/// which is booked by the size of its elements. Source: init_scratchpad.
+static int64_t getPointerBytes() {
+  return 3 * (kPointer + kAlignment) + kPointer * kFloatBytes + kAlignment;
+}
+
 /// The scratchpad of one layer in one direction.
 static int64_t getScratchpadBytes(const Layers &layers, int64_t features,
                                   int64_t threads) {
-  constexpr int64_t kPage = 4096, kAlignment = 128, kPointer = 8;
   int64_t samples = layers.samples, steps = layers.steps;
   int64_t hidden = layers.hidden;
   // The inputs of all steps of one sample are multiplied at once.
   bool isMerged = samples == 1 && steps > 1;
   // Inputs and states, and cells, of all steps and one before; gates; a state.
-  int64_t rows = 2 * (steps + 1) * samples, bytes = 0;
+  int64_t rows = 2 * (steps + 1) * samples;
   int64_t gates = (isMerged ? steps : 1) * samples;
-  for (int64_t space : {rows * padRow(std::max(features, hidden)),
-                        rows * hidden, gates * padRow(kGates * hidden),
-                        samples * padRow(hidden)})
-    bytes += llvm::alignTo(space * kFloatBytes, kPage);
-  bytes += kPage;
-  // Pointers to weights of inputs, states and projections, and to the bias,
-  // which is booked by the size of its elements.
-  bytes += 3 * (kPointer + kAlignment) + kPointer * kFloatBytes + kAlignment;
+  int64_t bytes =
+      addPages({rows * padRow(std::max(features, hidden)), rows * hidden,
+                gates * padRow(kGates * hidden), samples * padRow(hidden)}) +
+      kPage + getPointerBytes();
   // Each thread has a batch of matrices; inputs and states share one if they
   // are of the same width.
   constexpr int64_t kBatchElement = 40;
@@ -50,36 +61,27 @@ static int64_t getScratchpadBytes(const Layers &layers, int64_t features,
   return bytes + matrices * threads * kBatchElement + kAlignment;
 }
 
-namespace {
-/// One layer in one direction; bytes.
-struct LayerBytes {
-  int64_t outputs, state, inside;
-};
-} // namespace
+/// In training, which brgemm does not take for float32: gates, and a state.
+static int64_t getTrainingScratchpadBytes(const Layers &layers) {
+  // Source: merge_gemm_layer in rnn_utils.hpp.
+  constexpr int64_t kManySamples = 128;
+  int64_t merged = layers.samples < kManySamples ? layers.steps : 1;
+  int64_t state = layers.samples * padRow(layers.hidden);
+  return addPages({merged * layers.samples * padRow(kGates * layers.hidden),
+                   state, state}) +
+         kPage + getPointerBytes();
+}
 
-/// None if a weight is not known.
-static std::optional<LayerBytes> getLayer(const WorkspaceRule &rule,
-                                          const Layers &layers, int64_t layer,
-                                          int64_t direction, int64_t block) {
-  int64_t features = layers.getFeatures(layer);
-  int64_t blocked = kGates * llvm::alignTo(layers.hidden, block);
-  // The sum of the biases, or zeros.
-  int64_t inside = kGates * layers.hidden * kFloatBytes;
-  auto params = layers.getParams(layer * layers.getDirections() + direction);
-  for (Value weight : params.take_front(2)) {
-    auto tensor = rule.tensor(weight);
-    if (!tensor)
-      return std::nullopt;
-    inside += getCopyBytes(*tensor) + tensor->dims.back() * blocked *
-                                          kFloatBytes;
-    // Zeros, of which nothing is read.
-    if (!layers.facts.biases)
-      inside += tensor->numBytes();
-  }
-  inside += getScratchpadBytes(layers, features, rule.getTarget().threads);
-  return LayerBytes{
-      layers.getBytes(layers.steps * layers.samples, layers.hidden),
-      layers.getBytes(layers.samples, layers.hidden), inside};
+/// What the gradient reads: gates and states of all steps; inputs, cells, and
+/// room for their gradients, of one step more. Source: set_workspace_sizes.
+static int64_t getWorkspaceBytes(const Layers &layers, int64_t features) {
+  int64_t rows = layers.steps * layers.samples;
+  int64_t more = 2 * (layers.steps + 1) * layers.samples;
+  int64_t states = more * padRow(std::max(features, layers.hidden));
+  int64_t cells = more * layers.hidden;
+  return addPages({rows * padRow(kGates * layers.hidden),
+                   rows * padRow(layers.hidden), states, cells, states, states,
+                   cells});
 }
 
 /// What is copied before the first layer: sequences whose first dim is not
@@ -125,49 +127,142 @@ static std::optional<int64_t> getWeightBlock(const WorkspaceRule &rule,
   return std::nullopt;
 }
 
-void recurrent::describeOneDnn(WorkspaceRule &rule, const Layers &layers) {
+namespace {
+/// Runs the layers of one call.
+class OneDnn {
+public:
+  OneDnn(WorkspaceRule &rule, SavedRule *saved, const Layers &layers,
+         int64_t block)
+      : rule(rule), steps(rule, saved), layers(layers), block(block) {}
+
+  void run(int64_t copies);
+
+private:
+  Term allocate(int64_t vectors, int64_t width) {
+    return steps.allocate({{vectors, width}, layers.type});
+  }
+  /// The bytes of a weight in the layout of the kernel.
+  int64_t getWeightBytes(const ConcreteTensor &weight) const;
+  Term runLayer(const Term &input, int64_t layer, int64_t direction);
+
+  WorkspaceRule &rule;
+  Expression steps;
+  const Layers &layers;
+  int64_t block;
+  SmallVector<Term, 2> given;
+  SmallVector<Term> states, cells;
+};
+} // namespace
+
+int64_t OneDnn::getWeightBytes(const ConcreteTensor &weight) const {
+  int64_t width = weight.dims.back();
+  if (!rule.isRecording())
+    return width * kGates * llvm::alignTo(layers.hidden, block) * kFloatBytes;
+  // A single column is in both orders at once. Source: set_good_strides.
+  return width == 1 ? 0 : width * padRow(kGates * layers.hidden) * kFloatBytes;
+}
+
+/// mkldnn_rnn_layer, which autograd records as a whole.
+Term OneDnn::runLayer(const Term &input, int64_t layer, int64_t direction) {
+  auto params = layers.getParams(layer * layers.getDirections() + direction);
+  SmallVector<Term> read{input};
+  read.append(given);
+  // The sum of the biases, or zeros.
+  int64_t inside = kGates * layers.hidden * kFloatBytes;
+  SmallVector<Term> zeros;
+  for (Value param : params)
+    read.push_back(steps.read(param));
+  for (Value weight : params.take_front(2)) {
+    auto tensor = rule.tensor(weight);
+    inside += getCopyBytes(*tensor) + getWeightBytes(*tensor);
+    if (!layers.facts.biases)
+      zeros.push_back(steps.allocate(*tensor));
+  }
+  Term output = allocate(layers.steps * layers.samples, layers.hidden);
+  Term state = allocate(layers.samples, layers.hidden);
+  Term cell = allocate(layers.samples, layers.hidden);
+  int64_t features = layers.getFeatures(layer);
+  if (rule.isRecording()) {
+    IntegerType byte = IntegerType::get(layers.type.getContext(), 8,
+                                        IntegerType::Unsigned);
+    zeros.push_back(
+        steps.allocate({{getWorkspaceBytes(layers, features)}, byte}));
+    inside += getTrainingScratchpadBytes(layers);
+  } else {
+    inside += getScratchpadBytes(layers, features, rule.getTarget().threads);
+  }
+  steps.pass(inside);
+  for (const Term &made : {output, state, cell})
+    steps.follow(read, made);
+  // Source: mkldnn_rnn_layer in derivatives.yaml.
+  if (steps.wants(output)) {
+    read.append(zeros);
+    read.append({output, state, cell});
+    llvm::for_each(read, [&](const Term &term) { steps.save(term); });
+  }
+  steps.free(zeros);
+  states.push_back(state);
+  cells.push_back(cell);
+  return output;
+}
+
+void OneDnn::run(int64_t copies) {
+  int64_t directions = layers.getDirections();
+  Term input = steps.read(layers.facts.input);
+  for (Value state : layers.facts.hidden)
+    given.push_back(steps.read(state));
+  auto copy = [&](Term &term) {
+    Term rows = steps.allocate(term);
+    steps.follow(term, rows);
+    term = rows;
+  };
+  for (Term &state : given)
+    if (!state.contiguous) {
+      copies -= state.numBytes();
+      copy(state);
+    }
+  if (copies > 0)
+    copy(input);
+  SmallVector<Term, 2> outputs;
+  for (int64_t layer = 0; layer < layers.facts.layers; ++layer) {
+    SmallVector<Term, 2> before = outputs;
+    outputs.clear();
+    for (int64_t direction = 0; direction < directions; ++direction) {
+      outputs.push_back(runLayer(input, layer, direction));
+      // In two directions those of the last layer have been joined.
+      if (layer > 0 && directions == 2)
+        steps.free(before[direction]);
+    }
+    Term next = outputs.front();
+    if (directions == 2) {
+      next = allocate(layers.steps * layers.samples, 2 * layers.hidden);
+      steps.follow(outputs, next);
+    }
+    if (layer > 0)
+      steps.free(input);
+    input = next;
+  }
+  // The states of all cells are stacked.
+  Term state = allocate(layers.getCells() * layers.samples, layers.hidden);
+  Term cell = allocate(layers.getCells() * layers.samples, layers.hidden);
+  steps.finish({input, state, cell});
+}
+
+void recurrent::describeOneDnn(WorkspaceRule &rule, SavedRule *saved,
+                               const Layers &layers) {
+  // What is trained does not depend on the instruction set.
   auto block = getWeightBlock(rule, layers);
-  if (!block)
+  if (!block && !rule.isRecording())
     return rule.setInexact("an LSTM in oneDNN on an unknown instruction set");
+  if (rule.isRecording() && layers.facts.batchSizes)
+    return rule.setInexact("what autograd keeps of packed sequences");
   auto copies = getInputBytes(rule, layers);
   if (!copies)
     return rule.setInexact("strided sequences of an LSTM in oneDNN");
-  int64_t directions = layers.getDirections();
-  Footprint footprint;
-  footprint.allocate(*copies);
-  for (int64_t layer = 0; layer < layers.facts.layers; ++layer) {
-    int64_t outputs = 0;
-    for (int64_t direction = 0; direction < directions; ++direction) {
-      auto bytes = getLayer(rule, layers, layer, direction, *block);
-      if (!bytes)
-        return rule.setInexact("the shape of a weight is unknown");
-      outputs = bytes->outputs;
-      // Two states: the hidden one, and the cell.
-      footprint.allocate(outputs);
-      footprint.allocate(bytes->state);
-      footprint.allocate(bytes->state);
-      footprint.pass(bytes->inside);
-      // In two directions those of the last layer have been joined.
-      if (layer > 0 && directions == 2)
-        footprint.free(outputs);
-    }
-    if (directions == 2)
-      footprint.allocate(layers.getBytes(layers.steps * layers.samples,
-                                         2 * layers.hidden));
-    if (layer > 0)
-      footprint.free(layers.getBytes(layers.steps * layers.samples,
-                                     directions * layers.hidden));
+  for (Value param : layers.facts.params) {
+    auto tensor = rule.tensor(param);
+    if (!tensor || tensor->dims.empty())
+      return rule.setInexact("the shape of a weight is unknown");
   }
-  // The states of all cells are stacked.
-  int64_t states = layers.getBytes(layers.getCells() * layers.samples,
-                                   layers.hidden);
-  footprint.allocate(states);
-  footprint.allocate(states);
-  footprint.free(states);
-  footprint.free(states);
-  if (directions == 2)
-    footprint.free(layers.getBytes(layers.steps * layers.samples,
-                                   2 * layers.hidden));
-  footprint.free(*copies);
-  rule.setTransient(footprint.getTransient());
+  OneDnn(rule, saved, layers, block.value_or(1)).run(*copies);
 }

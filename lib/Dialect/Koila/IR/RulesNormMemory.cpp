@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Footprint.h"
+#include "Expression.h"
 #include "koila/Dialect/Koila/IR/KoilaNormOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -194,31 +194,51 @@ static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
                     2 * samples * groups * statistic);
 }
 
-/// Source: _weight_norm in native/WeightNorm.cpp. Along the first dim one kernel
-/// leaves the norms; else the norms and their quotient are tensors.
-static void describeWeightNorm(WorkspaceRule &rule, WeightNormOp op) {
-  auto v = rule.tensor(op.getV()), g = rule.tensor(op.getG());
-  if (!v || !g || v->dims.empty())
+/// Source: _weight_norm in native/WeightNorm.cpp. Along the first or last dim one
+/// kernel leaves the norms; else the norms and their quotient are tensors.
+static void describeWeightNorm(WorkspaceRule &rule, SavedRule *saved,
+                               WeightNormOp op) {
+  Expression steps(rule, saved);
+  auto terms = readReals(steps, rule, {op.getV(), op.getG()},
+                         /*needsStrides=*/true);
+  if (!terms || terms->front().dims.empty())
     return rule.setInexact("a shape of the operator is unknown");
-  if (v->elementType != g->elementType ||
-      (!v->elementType.isF32() && !v->elementType.isF64()))
+  Term v = terms->front(), g = terms->back();
+  if (v.elementType != g.elementType ||
+      (!v.elementType.isF32() && !v.elementType.isF64()))
     return rule.setInexact("_weight_norm of these element types");
-  int64_t rank = v->dims.size(), dim = op.getDim();
-  int64_t copies = getCopyBytes(*v) + getCopyBytes(*g);
-  if (dim == 0)
-    return rule.setTransient(copies + g->numBytes());
-  if (dim == rank - 1 && rule.getTarget().threads > 1)
-    return rule.setInexact("norms along the last dim on several threads");
-  int64_t norms = dim == -1 ? 1 : v->dims[dim < 0 ? dim + rank : dim];
-  if (norms != g->numElements())
+  int64_t rank = v.dims.size(), dim = op.getDim();
+  if (dim < -1 || g.numElements() != (dim == -1 ? 1 : v.dims[dim]))
     return rule.setInexact("_weight_norm of norms of another shape");
-  rule.setTransient(copies + 2 * g->numBytes());
+  v = steps.makeRows(v);
+  g = steps.makeRows(g);
+  if (dim == 0 || dim == rank - 1) {
+    Term result = steps.allocate(v), norms = steps.allocate(g);
+    // Sums of each thread. Source: native/cpu/WeightNormKernel.cpp.
+    if (dim > 0)
+      steps.pass(rule.getTarget().threads * g.numBytes());
+    steps.follow({v, g}, result);
+    if (steps.wants(result))
+      for (const Term &term : {v, g, norms})
+        steps.save(term);
+    return steps.finish(result);
+  }
+  // norm_except_dim brings the dim to the front.
+  Term read = dim == -1 ? v : steps.allocate(v);
+  steps.follow(v, read);
+  Term norms = steps.allocate(g);
+  steps.record("norm.ScalarOpt_dim", read, norms);
+  if (dim != -1)
+    steps.free(read);
+  Term quotient = steps.compute("div.Tensor", {g, norms});
+  steps.finish(steps.compute("mul.Tensor", {v, quotient}));
 }
 
 void rules::describeNormWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<RmsNormOp>([&](auto op) { describeRmsNorm(rule, op); })
-      .Case<WeightNormOp>([&](auto op) { describeWeightNorm(rule, op); })
+      .Case<WeightNormOp>(
+          [&](auto op) { describeWeightNorm(rule, nullptr, op); })
       .Case<GroupNormOp>([&](auto op) { describeGroupNorm(rule, op); })
       .Case<InstanceNormOp>([&](auto op) { describeInstanceNorm(rule, op); })
       .Case<NativeLayerNormOp>([&](auto op) {
@@ -255,6 +275,8 @@ void rules::describeNormSaved(SavedRule &rule) {
   if (!input || input->dims.empty())
     return rule.setInexact("the shape of the input is unknown");
   llvm::TypeSwitch<Operation *>(op)
+      .Case<WeightNormOp>(
+          [&](auto norm) { describeWeightNorm(rule, &rule, norm); })
       .Case<BatchNormOp>([&](BatchNormOp norm) {
         rule.save(norm.getInput());
         rule.save(norm.getWeight());

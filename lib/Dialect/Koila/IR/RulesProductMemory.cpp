@@ -73,6 +73,65 @@ static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {
                              isCopied ? footprint::getBlockBytes(*self) : 0));
 }
 
+/// Tensor::permute and reshape to a matrix of `rows` dims and all others; adds
+/// the bytes where that copies.
+static Factor makeMatrix(const Factor &factor, ArrayRef<int64_t> rows,
+                         ArrayRef<int64_t> columns, int64_t &bytes) {
+  Factor matrix{{}, {}, factor.type};
+  bool isView = true;
+  for (ArrayRef<int64_t> group : {rows, columns}) {
+    SmallVector<int64_t> extents, strides;
+    int64_t extent = 1, stride = 1;
+    for (int64_t dim : group) {
+      extents.push_back(factor.dims[dim]);
+      strides.push_back(factor.strides[dim]);
+      extent *= factor.dims[dim];
+      if (factor.dims[dim] != 1)
+        stride = factor.strides[dim];
+    }
+    isView &= isOneDim(extents, strides);
+    matrix.dims.push_back(extent);
+    matrix.strides.push_back(stride);
+  }
+  if (!isView) {
+    matrix.strides = {matrix.dims[1], 1};
+    bytes += factor.numBytes();
+  }
+  return matrix;
+}
+
+/// Source: tensordot in native/Linear.cpp.
+static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
+  auto lhs = getFactor(rule, op.getSelf()), rhs = getFactor(rule, op.getOther());
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  int64_t bytes = 0;
+  auto split = [](const Factor &factor, ArrayRef<int64_t> dims,
+                  SmallVectorImpl<int64_t> &summed,
+                  SmallVectorImpl<int64_t> &free) {
+    int64_t rank = factor.getRank();
+    for (int64_t dim : dims)
+      summed.push_back(dim < 0 ? dim + rank : dim);
+    for (int64_t dim = 0; dim < rank; ++dim)
+      if (!llvm::is_contained(summed, dim))
+        free.push_back(dim);
+  };
+  SmallVector<int64_t> leftSummed, leftFree, rightSummed, rightFree;
+  split(*lhs, op.getDimsSelf(), leftSummed, leftFree);
+  split(*rhs, op.getDimsOther(), rightSummed, rightFree);
+  for (auto [left, right] : llvm::zip(leftSummed, rightSummed))
+    if (lhs->dims[left] == 1 || rhs->dims[right] == 1)
+      return rule.setInexact("tensordot over a dim of one element");
+  if (lhs->numBytes() == 0 || rhs->numBytes() == 0)
+    return rule.setInexact("tensordot of nothing");
+  Factor left = makeMatrix(*lhs, leftFree, leftSummed, bytes);
+  Factor right = makeMatrix(*rhs, rightSummed, rightFree, bytes);
+  // Of a dim of one element the stride is not what is read.
+  if (llvm::is_contained(left.dims, 1) || llvm::is_contained(right.dims, 1))
+    return rule.setInexact("tensordot of vectors");
+  rule.setTransient(bytes + getMmBytes(left, right));
+}
+
 void rules::describeProductWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<MmOp>([&](auto op) {
@@ -112,6 +171,7 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
           casts += footprint::getCastBytes(factor, result->elementType);
         rule.setTransient(casts);
       })
+      .Case<TensordotOp>([&](auto op) { describeTensordot(rule, op); })
       .Case<EinsumOp>([&](auto) { describeEinsumWorkspace(rule); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

@@ -80,6 +80,34 @@ static std::optional<Layers> getLayers(WorkspaceRule &rule,
   return rule.isExact() ? std::optional(layers) : std::nullopt;
 }
 
+Factor recurrent::getFirstState(WorkspaceRule &rule, const Layers &layers) {
+  Factor state{{layers.samples, layers.state}, {layers.state, 1}, layers.type};
+  if (auto states = blas::getFactor(rule, layers.facts.hidden.front()))
+    state.strides = {states->strides[1], states->strides[2]};
+  else
+    rule.setInexact("the strides of a state are unknown");
+  return state;
+}
+
+Factor recurrent::getInput(WorkspaceRule &rule, const Layers &layers,
+                           int64_t layer) {
+  if (layer == 0) {
+    auto input = blas::getFactor(rule, layers.facts.input);
+    if (!input)
+      rule.setInexact("the strides of a sequence are unknown");
+    if (input && layers.facts.batchFirst) {
+      std::swap(input->dims[0], input->dims[1]);
+      std::swap(input->strides[0], input->strides[1]);
+    }
+    if (input)
+      return *input;
+  }
+  int64_t features = layers.getFeatures(layer);
+  return {{layers.steps, layers.samples, features},
+          {layers.samples * features, features, 1},
+          layers.type};
+}
+
 //===----------------------------------------------------------------------===//
 // Layers of products
 //===----------------------------------------------------------------------===//
@@ -99,8 +127,6 @@ public:
 private:
   /// torch.linear, which leaves `bytes`.
   void multiply(const Factor &input, Value weight, int64_t bytes);
-  Factor getInput(int64_t layer);
-  Factor getFirstState();
   void runCell(const Factor &last, ArrayRef<Value> params, bool isFirst);
   void runSteps(ArrayRef<Value> params);
   void runLayer(int64_t layer);
@@ -156,42 +182,12 @@ void Replay::runCell(const Factor &last, ArrayRef<Value> params, bool isFirst) {
 void Replay::runSteps(ArrayRef<Value> params) {
   // The first state may be copied. Of the others, none holds more than the last
   // one; BLAS can read them, whichever order they are in.
-  runCell(getFirstState(), params, /*isFirst=*/true);
+  runCell(recurrent::getFirstState(rule, layers), params, /*isFirst=*/true);
   if (layers.steps == 1)
     return;
   footprint.allocate(outputs - 2 * state);
   runCell({{layers.samples, layers.state}, {layers.state, 1}, layers.type},
           params, /*isFirst=*/false);
-}
-
-/// That of any cell; all are slices of one tensor.
-Factor Replay::getFirstState() {
-  auto states = blas::getFactor(rule, layers.facts.hidden.front());
-  if (!states) {
-    rule.setInexact("the strides of a state are unknown");
-    return {{layers.samples, layers.state}, {layers.state, 1}, layers.type};
-  }
-  return {{layers.samples, layers.state},
-          {states->strides[1], states->strides[2]},
-          layers.type};
-}
-
-Factor Replay::getInput(int64_t layer) {
-  if (layer == 0) {
-    auto input = blas::getFactor(rule, layers.facts.input);
-    if (!input)
-      rule.setInexact("the strides of a sequence are unknown");
-    if (input && layers.facts.batchFirst) {
-      std::swap(input->dims[0], input->dims[1]);
-      std::swap(input->strides[0], input->strides[1]);
-    }
-    if (input)
-      return *input;
-  }
-  int64_t features = layers.getFeatures(layer);
-  return {{layers.steps, layers.samples, features},
-          {layers.samples * features, features, 1},
-          layers.type};
 }
 
 /// Leaves the outputs, and the last state of each direction.
@@ -200,7 +196,7 @@ void Replay::runLayer(int64_t layer) {
   int64_t gates = layers.getBytes(layers.steps * layers.samples,
                                   layers.facts.gates * layers.hidden);
   bool isPacked = static_cast<bool>(layers.facts.batchSizes);
-  Factor input = getInput(layer);
+  Factor input = recurrent::getInput(rule, layers, layer);
   for (int64_t direction = 0; direction < directions; ++direction) {
     auto params = layers.getParams(layer * directions + direction);
     // The gates of all inputs at once.
@@ -304,8 +300,8 @@ static rules::Recurrent getFacts(OpT op, int64_t gates) {
   return facts;
 }
 
-static void describeLayers(WorkspaceRule &rule, rules::Recurrent facts,
-                           bool drops) {
+static void describeLayers(WorkspaceRule &rule, SavedRule *saved,
+                           rules::Recurrent facts, bool drops) {
   if (drops && facts.layers > 1)
     return rule.setInexact("a dropout between recurrent layers");
   auto layers = getLayers(rule, std::move(facts));
@@ -313,44 +309,61 @@ static void describeLayers(WorkspaceRule &rule, rules::Recurrent facts,
     return;
   // Source: use_mkldnn; packed ones of equal lengths, too (measured).
   if (layers->isLstm() && layers->type.isF32() && !layers->isProjected())
-    return recurrent::describeOneDnn(rule, *layers);
+    return recurrent::describeOneDnn(rule, saved, *layers);
+  if (rule.isRecording())
+    return recurrent::describeRecorded(rule, saved, *layers);
   Replay(rule, *layers).run();
 }
 
 template <typename OpT>
-static void describeDense(WorkspaceRule &rule, OpT op, int64_t gates) {
+static void describeDense(WorkspaceRule &rule, SavedRule *saved, OpT op,
+                          int64_t gates) {
   rules::Recurrent facts = getFacts(op, gates);
   facts.input = op.getInput();
   facts.batchFirst = op.getBatchFirst();
-  describeLayers(rule, std::move(facts),
+  describeLayers(rule, saved, std::move(facts),
                  op.getTrain() && !op.getDropout().isZero());
 }
 
 template <typename OpT>
-static void describePacked(WorkspaceRule &rule, OpT op, int64_t gates) {
+static void describePacked(WorkspaceRule &rule, SavedRule *saved, OpT op,
+                           int64_t gates) {
   rules::Recurrent facts = getFacts(op, gates);
   facts.input = op.getData();
   facts.batchSizes = op.getBatchSizes();
-  describeLayers(rule, std::move(facts),
+  describeLayers(rule, saved, std::move(facts),
                  op.getTrain() && !op.getDropout().isZero());
 }
 
-void rules::describeRecurrentWorkspace(WorkspaceRule &rule) {
-  auto cell = [&](auto op, int64_t gates, Value hidden) {
-    describeCell(rule, gates, op.getInput(), hidden, op.getWIh(), op.getWHh());
+/// `saved` is told what autograd keeps.
+static void describe(WorkspaceRule &rule, SavedRule *saved) {
+  auto cell = [&](auto op, int64_t gates, ValueRange hidden) {
+    if (rule.isRecording())
+      return recurrent::describeRecordedCell(
+          rule, saved,
+          {gates, op.getInput(), llvm::to_vector(hidden), op.getWIh(),
+           op.getWHh(), op.getBIh(), op.getBHh()});
+    describeCell(rule, gates, op.getInput(), hidden.front(), op.getWIh(),
+                 op.getWHh());
   };
   llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<LstmCellOp>([&](auto op) { cell(op, 4, op.getHx().front()); })
+      .Case<LstmCellOp>([&](auto op) { cell(op, 4, op.getHx()); })
       .Case<GruCellOp>([&](auto op) { cell(op, 3, op.getHx()); })
       .Case<RnnTanhCellOp, RnnReluCellOp>(
           [&](auto op) { cell(op, 1, op.getHx()); })
-      .Case<LstmInputOp>([&](auto op) { describeDense(rule, op, 4); })
-      .Case<GruInputOp>([&](auto op) { describeDense(rule, op, 3); })
+      .Case<LstmInputOp>([&](auto op) { describeDense(rule, saved, op, 4); })
+      .Case<GruInputOp>([&](auto op) { describeDense(rule, saved, op, 3); })
       .Case<RnnTanhInputOp, RnnReluInputOp>(
-          [&](auto op) { describeDense(rule, op, 1); })
-      .Case<LstmDataOp>([&](auto op) { describePacked(rule, op, 4); })
-      .Case<GruDataOp>([&](auto op) { describePacked(rule, op, 3); })
+          [&](auto op) { describeDense(rule, saved, op, 1); })
+      .Case<LstmDataOp>([&](auto op) { describePacked(rule, saved, op, 4); })
+      .Case<GruDataOp>([&](auto op) { describePacked(rule, saved, op, 3); })
       .Case<RnnTanhDataOp, RnnReluDataOp>(
-          [&](auto op) { describePacked(rule, op, 1); })
-      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+          [&](auto op) { describePacked(rule, saved, op, 1); })
+      .Default([&](Operation *) { rules::describeUnknownWorkspace(rule); });
 }
+
+void rules::describeRecurrentWorkspace(WorkspaceRule &rule) {
+  describe(rule, /*saved=*/nullptr);
+}
+
+void rules::describeRecurrentSaved(SavedRule &rule) { describe(rule, &rule); }

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Footprint.h"
+#include "ReductionMemory.h"
 #include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
@@ -179,7 +180,9 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
         if (!both.getDim())
           describeVector(reduced);
       })
-      .Case<MaxDimOp, MinDimOp, TraceOp, StdMeanOp, StdMeanDimOp,
+      .Case<QuantileOp, QuantileScalarOp, NanquantileOp, NanquantileScalarOp>(
+          [&](auto) { reduction::describeQuantile(rule); })
+      .Case<ModeOp, MaxDimOp, MinDimOp, TraceOp, StdMeanOp, StdMeanDimOp,
             StdMeanCorrectionOp, VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp>(
           [](auto) {})
       // The elements are put in order in a copy.

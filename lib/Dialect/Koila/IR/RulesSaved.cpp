@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "SavedTable.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/StringMap.h"
@@ -13,21 +14,31 @@
 using namespace mlir;
 using namespace koila;
 
-namespace {
-/// What is saved of one operator.
-struct Saved {
-  unsigned arguments;
-  StringRef what;
-};
-} // namespace
+void saved::Entry::forEach(llvm::function_ref<bool(unsigned)> wants,
+                           llvm::function_ref<void(unsigned)> argument,
+                           llvm::function_ref<void(unsigned)> result) const {
+  for (StringRef item : llvm::split(what, ' ')) {
+    unsigned index = 0, wanted = 0;
+    if (item.consume_front("r")) {
+      if (!item.getAsInteger(10, index))
+        result(index);
+      continue;
+    }
+    auto [place, reason] = item.split('<');
+    if (place.getAsInteger(10, index))
+      continue;
+    if (reason.empty() || reason.getAsInteger(10, wanted) || wants(wanted))
+      argument(index);
+  }
+}
 
-static const Saved *lookUp(StringRef name) {
-  static const llvm::StringMap<Saved> table = {
-#define SAVED(name, arguments, what) {name, Saved{arguments, what}},
+const saved::Entry *saved::lookUp(StringRef schemaName) {
+  static const llvm::StringMap<Entry> table = {
+#define SAVED(name, arguments, what) {name, Entry{arguments, what}},
 #include "SavedTensors.inc"
 #undef SAVED
   };
-  auto found = table.find(name);
+  auto found = table.find(schemaName);
   return found == table.end() ? nullptr : &found->second;
 }
 
@@ -53,42 +64,34 @@ static ValueRange getArgument(Operation *op, unsigned index, unsigned count) {
 static void describeEntry(SavedRule &rule, StringRef schemaName,
                           bool writesSelf) {
   Operation *op = rule.getOp();
-  const Saved *entry = lookUp(schemaName);
+  const saved::Entry *entry = saved::lookUp(schemaName);
   if (!entry)
     return rule.setInexact("what autograd keeps of it is not known");
-  if (entry->what == "-")
+  if (entry->isDetached())
     return rule.setDetached();
-  for (StringRef item : llvm::split(entry->what, ' ')) {
-    unsigned index = 0;
-    if (item.empty())
-      continue;
-    if (item.consume_front("r")) {
-      if (!item.getAsInteger(10, index) && index < op->getNumResults())
-        rule.save(op->getResult(index));
-      continue;
+  auto wants = [&](unsigned index) {
+    return llvm::any_of(getArgument(op, index, entry->arguments),
+                        [&](Value value) { return rule.wantsGradient(value); });
+  };
+  auto saveArgument = [&](unsigned index) {
+    if (!writesSelf || index != 0) {
+      for (Value value : getArgument(op, index, entry->arguments))
+        rule.save(value);
+      return;
     }
-    auto [argument, reason] = item.split('<');
-    unsigned wanted = 0;
-    if (argument.getAsInteger(10, index))
-      continue;
-    if (!reason.empty() && !reason.getAsInteger(10, wanted) &&
-        llvm::none_of(getArgument(op, wanted, entry->arguments),
-                      [&](Value value) { return rule.wantsGradient(value); }))
-      continue;
     // What is overwritten is copied before.
-    if (writesSelf && index == 0) {
-      auto self = rule.tensor(op->getOperand(0));
-      if (!self)
-        return rule.setInexact("the size of what is overwritten is unknown");
-      rule.setTransient(rule.getTransient() + self->numBytes());
-      rule.keep(self->numBytes());
-      continue;
-    }
-    for (Value value : getArgument(op, index, entry->arguments))
-      rule.save(value);
-  }
+    auto self = rule.tensor(op->getOperand(0));
+    if (!self)
+      return rule.setInexact("the size of what is overwritten is unknown");
+    rule.setTransient(rule.getTransient() + self->numBytes());
+    rule.keep(self->numBytes());
+  };
+  auto saveResult = [&](unsigned index) {
+    if (index < op->getNumResults())
+      rule.save(op->getResult(index));
+  };
+  entry->forEach(wants, saveArgument, saveResult);
 }
-
 
 void rules::describeSaved(SavedRule &rule) {
   auto torchOp = cast<TorchOperatorInterface>(rule.getOp());

@@ -124,6 +124,7 @@ class Koila_RecurrentOp<string mnemonic, string schema, dag operands,
   let shapeRule = "return ::koila::rules::inferRecurrent(rule, " # layer # ");";
   let batchRule = "::koila::rules::inferRecurrentBatch(rule, " # layer # ");";
   let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
+  let savedRule = "::koila::rules::describeRecurrentSaved(rule);";
 }
 
 defvar layerArgs = (ins BoolAttr:$has_biases, I64Attr:$num_layers,
@@ -203,6 +204,7 @@ class Koila_RecurrentCellOp<string mnemonic, int gates, string arguments,
   let shapeRule = "return ::koila::rules::inferCell(rule, " # cell # ");";
   let batchRule = "::koila::rules::inferCellBatch(rule, " # cell # ");";
   let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
+  let savedRule = "::koila::rules::describeRecurrentSaved(rule);";
 }
 def Koila_LstmCellOp : Koila_RecurrentCellOp<"lstm_cell", 4, "Tensor[]",
     "(Tensor, Tensor)", twoStates, listOf<"Hx">.value> {

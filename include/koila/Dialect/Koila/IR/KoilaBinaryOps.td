@@ -94,8 +94,9 @@ defm Koila_Mul : Koila_TensorAndNumber<"mul", "mul_", "", "Common",
                                        ", .takesConstants = true">;
 defm Koila_Div : Koila_TensorAndNumber<"div", "div_", "", "Float",
                                        ", .takesConstants = true">;
-defm Koila_TrueDivide
-    : Koila_TensorAndNumber<"true_divide", "true_divide_", "", "Float">;
+let savedRule = "::koila::rules::describeSavedAs(rule, \"div.Tensor\");" in
+  defm Koila_TrueDivide
+      : Koila_TensorAndNumber<"true_divide", "true_divide_", "", "Float">;
 defm Koila_Remainder
     : Koila_TensorAndNumber<"remainder", "remainder_", "bc", "Common",
                             ", .held = ::koila::rules::Elementwise::Remainder">;

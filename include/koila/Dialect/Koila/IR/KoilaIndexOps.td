@@ -738,6 +738,7 @@ class Koila_EmbeddingBagFamilyOp<string mnemonic, string schema, dag more,
                                  getIncludeLastOffset(), }] # padding # [{};
     return ::koila::indexing::inferEmbeddingBag(rule, bags);
   }];
+  let savedRule = "::koila::rules::describeEmbeddingBagSaved(rule);";
 }
 def Koila_EmbeddingBagOp : Koila_EmbeddingBagFamilyOp<"embedding_bag",
   "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)",

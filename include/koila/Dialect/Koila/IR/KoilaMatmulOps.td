@@ -110,6 +110,7 @@ class Koila_OuterFamilyOp<string mnemonic, string schema>
                       (ins AnyTensor:$self, AnyTensor:$vec2),
                       [{{getSelf(), getVec2()}, "n,m->nm", {} }]> {
   let shapeRule = "return ::koila::rules::inferOuter(rule, getSelf(), getVec2());";
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"mul.Tensor\");";
 }
 def Koila_OuterOp : Koila_OuterFamilyOp<"outer",
   "aten::outer(Tensor self, Tensor vec2) -> Tensor">;
@@ -178,7 +179,9 @@ def Koila_LinalgCrossOp : Koila_RankedProductOp<"linalg_cross",
 def Koila_CrossOp : Koila_RankedProductOp<"cross",
   "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor",
   !con(selfAndOther, (ins OptionalAttr<I64Attr>:$dim)),
-  "Cross", "getSelf(), getOther(), getDim()">;
+  "Cross", "getSelf(), getOther(), getDim()"> {
+  let savedRule = "::koila::rules::describeSavedAs(rule, \"linalg_cross\");";
+}
 
 def Koila_EinsumOp : Koila_RuledOp<"einsum",
   "aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor"> {

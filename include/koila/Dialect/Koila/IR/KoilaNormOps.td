@@ -239,6 +239,7 @@ def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",
   let shapeRule = "return ::koila::rules::inferCosineSimilarity(rule, getDim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, getDim(), false);";
   let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
+  let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 
 def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
@@ -252,6 +253,7 @@ def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
   let shapeRule = "return ::koila::rules::inferPairwiseDistance(rule, getKeepdim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, -1, getKeepdim());";
   let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
+  let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 
 class Koila_CdistFamilyOp<string mnemonic, string arguments_>
@@ -266,6 +268,7 @@ class Koila_CdistFamilyOp<string mnemonic, string arguments_>
   let shapeRule = "return ::koila::rules::inferCdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::inferCdistBatch(rule);";
   let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
+  let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 def Koila_CdistOp : Koila_CdistFamilyOp<"cdist",
   "(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor">;
@@ -279,6 +282,7 @@ def Koila_PdistOp : Koila_RuledOp<"pdist",
   let shapeRule = "return ::koila::rules::inferPdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::mixAll(rule);";
   let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
+  let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILANORMOPS_TD

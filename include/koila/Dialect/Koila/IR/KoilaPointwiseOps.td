@@ -121,6 +121,14 @@ def Koila_LogSigmoidOp : Koila_QueryOp<"log_sigmoid", "bic", "Common"> {
   let kind = "::koila::rules::Elementwise{.refused = \"bic\", "
              ".rowMajor = true}";
   let workspaceRule = composedWorkspace;
+  // log_sigmoid_forward, whose buffer is kept.
+  let savedRule = [{
+    auto self = rule.tensor(getSelf());
+    if (!self)
+      return rule.setInexact("the shape of the input is unknown");
+    rule.save(getSelf());
+    rule.keep(self->numBytes());
+  }];
 }
 def Koila_RreluOp : Koila_ElementwiseOp<"rrelu",
   "aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False, Generator? generator=None) -> Tensor",

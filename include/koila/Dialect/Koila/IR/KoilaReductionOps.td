@@ -142,6 +142,8 @@ foreach name = ["Std", "Var"] in {
   defvar lower = !tolower(name);
   defvar saved = "::koila::rules::describeSavedAs(rule, \"" # lower #
                  ".correction\");";
+  defvar savedMeans = "::koila::rules::describeSavedAs(rule, \"" # lower #
+                      "_mean.correction\");";
   defvar dimSchema = "(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> ";
   defvar correctionSchema = "(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> ";
   defvar momentArgs = !con((ins OptionalAttr<DenseI64ArrayAttr>:$dim),
@@ -160,10 +162,14 @@ foreach name = ["Std", "Var"] in {
     correctionArgs, ["Real"]>;
   def Koila_#name#MeanOp : Koila_TwoReductionsOp<lower # "_mean",
     "aten::" # lower # "_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)",
-    unbiasedArg, ["Real", "Mean"]>;
+    unbiasedArg, ["Real", "Mean"]> {
+    let savedRule = savedMeans;
+  }
   def Koila_#name#MeanDimOp : Koila_TwoReductionsOp<lower # "_mean_dim",
     "aten::" # lower # "_mean.dim" # dimSchema # "(Tensor, Tensor)",
-    momentArgs, ["Real", "Mean"]>;
+    momentArgs, ["Real", "Mean"]> {
+    let savedRule = savedMeans;
+  }
   def Koila_#name#MeanCorrectionOp : Koila_TwoReductionsOp<lower # "_mean_correction",
     "aten::" # lower # "_mean.correction" # correctionSchema # "(Tensor, Tensor)",
     correctionArgs, ["Real", "Mean"]>;

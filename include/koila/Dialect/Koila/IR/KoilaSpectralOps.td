@@ -26,6 +26,13 @@ class Koila_FourierOp<string mnemonic, string signature, dag extra, string kind>
                   "::koila::rules::Fourier::" # kind # ");";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
   let workspaceRule = "::koila::rules::describeSpectralWorkspace(rule);";
+  // Transforms of complex numbers save nothing; those of real ones what they
+  // are given, which may have been filled up.
+  let savedRule = [{
+    auto self = rule.tensor(getSelf());
+    if (!self || !::llvm::isa<::mlir::ComplexType>(self->elementType))
+      rule.setInexact("what autograd keeps of a transform of real numbers");
+  }];
 }
 class Koila_FourierOneOp<string mnemonic, string kind>
     : Koila_FourierOp<mnemonic, "SymInt? n=None, int dim=-1",
@@ -72,6 +79,7 @@ class Koila_FourierShiftOp<string mnemonic>
   let shapeRule = "return ::koila::rules::inferShift(rule, getSelf());";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
   let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
+  let savedRule = "";
 }
 def Koila_FftFftshiftOp : Koila_FourierShiftOp<"fft_fftshift">;
 def Koila_FftIfftshiftOp : Koila_FourierShiftOp<"fft_ifftshift">;

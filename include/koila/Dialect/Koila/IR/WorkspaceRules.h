@@ -59,11 +59,14 @@ void describeSavedAs(SavedRule &rule, llvm::StringRef schemaName);
 void passFrom(SavedRule &rule, mlir::Value source);
 void describeAttentionSaved(SavedRule &rule);
 void describeConvolutionSaved(SavedRule &rule);
+void describeDistanceSaved(SavedRule &rule);
 void describeEinsumSaved(SavedRule &rule);
+void describeEmbeddingBagSaved(SavedRule &rule);
 void describeLossSaved(SavedRule &rule);
 void describeNormSaved(SavedRule &rule);
 void describePoolSaved(SavedRule &rule);
 void describeProductSaved(SavedRule &rule);
+void describeRecurrentSaved(SavedRule &rule);
 
 } // namespace koila::rules
 

@@ -1,0 +1,147 @@
+//===- RulesEmbeddingMemory.cpp - What embedding_bag holds inside ---------===//
+//
+// Source: native/EmbeddingBag.cpp. Beside the rows it returns the bag of each
+// index, the sizes of the bags and the indices of maxima: storages that are as
+// large as they ever were, whatever is read of them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "EmbeddingMemory.h"
+#include "Footprint.h"
+#include "ProductCopies.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+namespace {
+/// One call in numbers.
+struct Bags {
+  enum Mode { Sum, Mean, Max };
+  int64_t mode, indices, offsets, bags, columns;
+  Type type, indexType;
+  /// A sum of rows that are read in place asks for no bag of an index.
+  bool isFast;
+  /// weight.requires_grad(), which is asked without autograd, too.
+  bool isTrained;
+
+  int64_t countIndices(int64_t count) const {
+    return count * getElementBytes(indexType);
+  }
+  int64_t getMaximaBytes() const {
+    if (mode == Max)
+      return countIndices(bags * columns);
+    return countIndices(mode == Sum && !isTrained ? offsets : bags);
+  }
+  int64_t getPlaceBytes() const {
+    return isFast ? 0 : countIndices(indices + 1);
+  }
+  int64_t getRowBytes() const {
+    return bags * columns * getElementBytes(type);
+  }
+};
+} // namespace
+
+template <typename OpT>
+static std::optional<Bags> getBags(WorkspaceRule &rule, OpT op,
+                                   bool hasPadding) {
+  auto weight = rule.tensor(op.getWeight());
+  auto indices = rule.tensor(op.getIndices());
+  auto offsets = rule.tensor(op.getOffsets());
+  auto factor = blas::getFactor(rule, op.getWeight());
+  if (!weight || !indices || !offsets || !factor ||
+      weight->dims.size() != 2 || offsets->dims.size() != 1) {
+    rule.setInexact("a shape of embedding_bag is unknown");
+    return std::nullopt;
+  }
+  for (Value operand : op->getOperands())
+    if (auto tensor = rule.tensor(operand); !tensor || !tensor->contiguous) {
+      rule.setInexact("strided operands of embedding_bag");
+      return std::nullopt;
+    }
+  int64_t count = offsets->dims[0];
+  Bags bags{static_cast<int64_t>(op.getMode()),
+            indices->numElements(),
+            count,
+            count - (op.getIncludeLastOffset() ? 1 : 0),
+            weight->dims[1],
+            weight->elementType,
+            indices->elementType,
+            /*isFast=*/false,
+            factor->isTrained};
+  // Source: is_fast_path.
+  bags.isFast =
+      bags.mode == Bags::Sum && bags.type.isF32() && !hasPadding;
+  if (!bags.type.isF32() && !bags.type.isF64())
+    rule.setInexact("embedding_bag of a half type");
+  else if (indices->elementType != offsets->elementType)
+    rule.setInexact("embedding_bag of two types of indices");
+  else if (indices->dims.size() != 1)
+    rule.setInexact("embedding_bag of indices in two dims");
+  else if (bags.indices == 0 || bags.bags < 1 || bags.columns == 0)
+    rule.setInexact("embedding_bag of nothing");
+  return rule.isExact() ? std::optional(bags) : std::nullopt;
+}
+
+static void describe(WorkspaceRule &rule, const Bags &of) {
+  int64_t number = getElementBytes(of.indexType);
+  Footprint steps;
+  steps.allocate(of.getRowBytes());
+  if (!of.isFast) {
+    // make_offset2bag: ones at the offsets, less one, summed up.
+    steps.allocate(of.getPlaceBytes());
+    steps.pass(of.countIndices(of.bags));
+    steps.pass(getIntegerBytes(of.indexType));
+    steps.allocate(of.getPlaceBytes());
+    steps.free(of.getPlaceBytes());
+  }
+  // make_bag_size: differences, and the last one.
+  steps.allocate(of.countIndices(of.offsets));
+  if (of.isTrained || of.mode != Bags::Sum) {
+    steps.pass(of.countIndices(of.bags - 1));
+    steps.pass(number);
+  }
+  // make_max_indices: like the sizes, then as large as the rows.
+  if (of.mode == Bags::Max && of.columns > 1)
+    steps.pass(of.countIndices(of.bags) + of.getMaximaBytes());
+  steps.allocate(of.getMaximaBytes());
+  // apply_bag_size: ones, the larger of both, and that as a divisor.
+  if (of.mode == Bags::Mean)
+    steps.pass(2 * of.countIndices(of.bags) +
+               of.bags * getElementBytes(of.type));
+  rule.setTransient(steps.getTransient());
+  Operation *op = rule.getOp();
+  rule.setStorageBytes(op->getResult(1), of.getPlaceBytes());
+  rule.setStorageBytes(op->getResult(2), of.countIndices(of.offsets));
+  rule.setStorageBytes(op->getResult(3), of.getMaximaBytes());
+}
+
+void indexing::describeBagMemory(WorkspaceRule &rule) {
+  auto run = [&](auto op, bool hasPadding) {
+    if (auto bags = getBags(rule, op, hasPadding))
+      describe(rule, *bags);
+  };
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<EmbeddingBagOp>([&](auto op) { run(op, false); })
+      .Case<EmbeddingBagPaddingOp>(
+          [&](auto op) { run(op, op.getPaddingIdx().has_value()); });
+}
+
+/// Source: _embedding_bag in derivatives.yaml.
+void rules::describeEmbeddingBagSaved(SavedRule &rule) {
+  auto run = [&](auto op) {
+    if (!rule.wantsGradient(op.getWeight()))
+      return rule.setInexact("embedding_bag of a weight that is not trained");
+    rule.save(op.getIndices());
+    rule.save(op.getOffsets());
+    rule.save(op.getPerSampleWeights());
+    rule.saveFor(op.getPerSampleWeights(), op.getWeight());
+    for (Value made : op->getResults().drop_front())
+      rule.save(made);
+  };
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(run);
+}
