@@ -1,12 +1,12 @@
 // RUN: koila-opt %s -split-input-file --koila-infer-shapes --koila-tile-batch=tile=4 | FileCheck %s
 
-// Integers that the tiled operations make, used outside of them, are computed
-// outside the loops (a number that follows the batch is refused: see
-// tile-batch-errors.mlir).
+// Integers that the tiled operations make, used outside of them, are numbers or are
+// computed outside the loops from the extents of arguments (see
+// tile-batch-barriers.mlir).
 
 // An extent without the batch shapes a weight.
 // CHECK-LABEL: func.func @weight
-// CHECK: koila.size_int
+// CHECK: arith.constant 8 : i64
 // CHECK: koila.view
 // CHECK: scf.for
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {

@@ -260,6 +260,74 @@ def maybe():
 
 
 # ----------------------------------------------------------------------------
+# Scripted models whose tensors live longer than their folded graphs say
+
+
+@model
+def folded_branch():
+    """PyTorch keeps `y` until the branch that an attribute decides is over."""
+    import torch
+
+    class FoldedBranch(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.residual = False
+
+        def forward(self, x):
+            y = x.sin()
+            if self.residual:
+                return y + y.exp().tan().cos()
+            else:
+                return y.exp().tan().cos()
+
+    return torch.jit.script(FoldedBranch().eval())
+
+
+@model
+def unused_result():
+    """`kept` lives until the call returns."""
+    import torch
+
+    class UnusedResult(torch.nn.Module):
+        def run(self, x):
+            kept = x.cos()
+            return x.sin().tan().sin(), kept
+
+        def forward(self, x):
+            return self.run(x)[0]
+
+    return torch.jit.script(UnusedResult().eval())
+
+
+@model
+def adds_nothing():
+    """PyTorch's executor drops the sum."""
+    import torch
+
+    class AddsNothing(torch.nn.Module):
+        def forward(self, x):
+            return (x.sin() + 0).cos()
+
+    return torch.jit.script(AddsNothing().eval())
+
+
+@model
+def harmless_branch():
+    """What the branch reads last is its last operation."""
+    import torch
+
+    class HarmlessBranch(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act = torch.nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            return self.act(x.sin()).cos()
+
+    return torch.jit.script(HarmlessBranch().eval())
+
+
+# ----------------------------------------------------------------------------
 # Models that must not be tiled
 
 

@@ -67,11 +67,12 @@ bool koila::inlineDecidedBranches(FunctionOpInterface function) {
     else if (isDead(thenRegion))
       decided.emplace_back(branch, &elseRegion);
   });
-  // Arithmetic of the program that no batch rule speaks of, `len(x.size())`
-  // for one, where the assumptions say what comes out.
+  // Arithmetic of the program where the assumptions say what comes out: no
+  // batch rule speaks of `len(x.size())`, and one asks for a literal factor.
   bool folded = false;
-  function->walk([&](TorchOpaqueOp op) {
-    if (!isMemoryEffectFree(op) || dims.isDead(op))
+  function->walk([&](Operation *op) {
+    if (op->getNumRegions() > 0 || isa<arith::ConstantOp>(op) ||
+        !isMemoryEffectFree(op) || dims.isDead(op))
       return;
     for (Value result : op->getResults()) {
       const ValueInfo &info = dims.lookup(result);

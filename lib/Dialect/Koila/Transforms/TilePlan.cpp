@@ -230,11 +230,16 @@ unsigned TilePlan::getTime(Value value, bool isTiledReader) const {
 }
 
 unsigned TilePlan::getTime(Operation *op, bool isTiledReader) const {
+  // Views of views would be asked for once for each way to get to them.
+  auto [known, isNew] = times[isTiledReader].try_emplace(op, 0);
+  if (!isNew)
+    return known->second;
   unsigned time = 0;
   op->walk([&](Operation *inner) {
     for (Value operand : inner->getOperands())
       time = std::max(time, getTime(operand, isTiledReader));
   });
+  times[isTiledReader][op] = time;
   return time;
 }
 
@@ -263,8 +268,9 @@ void TilePlan::requireWhole(Value value) {
   if (!isTiled(value) || isNumber(value))
     return;
   if (isRepeated(value)) {
-    for (Value operand : value.getDefiningOp()->getOperands())
-      requireWhole(operand);
+    if (repeatedWhole.insert(value.getDefiningOp()).second)
+      for (Value operand : value.getDefiningOp()->getOperands())
+        requireWhole(operand);
     return;
   }
   phases[phaseOf.lookup(value.getDefiningOp())].outputs.insert(value);

@@ -105,6 +105,9 @@ private:
   /// In order.
   llvm::SmallVector<mlir::Operation *> tiled, whole;
   llvm::SmallPtrSet<mlir::Operation *, 16> tiledSet, repeated, skipped, numbers;
+  llvm::SmallPtrSet<mlir::Operation *, 16> repeatedWhole;
+  /// What getTime() said, of readers in tiles (1) and of others (0).
+  mutable llvm::DenseMap<mlir::Operation *, unsigned> times[2];
   llvm::DenseSet<mlir::Value> crossing;
   llvm::DenseMap<mlir::Value, llvm::SmallVector<int64_t>> orders;
   llvm::DenseMap<mlir::Operation *, unsigned> phaseOf, slotOf;
