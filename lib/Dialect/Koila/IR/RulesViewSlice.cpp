@@ -22,6 +22,10 @@ static DimExpr getPosition(DimExpr position, DimExpr extent) {
     return {};
   if (position.isConstant(std::numeric_limits<int64_t>::max()))
     return extent;
+  // No extent is below zero, though nothing may be known of a symbol. Slices of
+  // slices would double otherwise.
+  if (position.isConstant(0))
+    return position;
   if (rules::isNonNegative(position))
     return rules::getSmaller(position, extent);
   return isNegative(position) ? rules::clampToZero(extent + position)
