@@ -192,8 +192,9 @@ def document(results, options):
         "Written by `test/corpus/tiling.py`: the traced programs of the corpus "
         f"at tile {options.tile}, compared at batches "
         f"{', '.join(map(str, options.batches))} by the definition of "
-        "`koila-run`, and three times in a fresh Python with PyTorch as it "
-        "starts.", "",
+        "`koila-run`" + (
+            ", and three times in a fresh Python with PyTorch as it starts "
+            f"at batch {options.fresh}" if options.fresh else "") + ".", "",
         ", ".join(f"{count} {verdict}" for verdict, count in
                   counts.most_common()) + ".", "",
         "| program | verdict | batches | barriers, or why not |",
@@ -204,6 +205,7 @@ def document(results, options):
             problems[:3] or
             [reason + (f" ({count} times)" if count > 1 else "")
              for reason, count in found.most_common(3)])
+        text = re.sub(r"\.([\w-]+\.pt)\.koila-\w+\.tmp", r"\1", text)
         text = re.sub(r"/[^\s\"':()]*/(?=[\w.-]+\.(?:pt|py))", "", text)
         lines.append(f"| `{name}` | {verdict} | "
                      f"{', '.join(map(str, ran))} | "
