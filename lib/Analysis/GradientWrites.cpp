@@ -74,7 +74,7 @@ bool PeakMemoryAnalysis::Impl::isModelledWrite(
     if (isRead)
       return false;
   }
-  rewrites[&op];
+  writesOf[entry].push_back(&op);
   return true;
 }
 
@@ -83,10 +83,9 @@ void PeakMemoryAnalysis::Impl::noteRewrites(Value value, Operation &last) {
   Operation *maker = value.getDefiningOp();
   if (!entry || !maker)
     return;
-  for (auto &[write, values] : rewrites)
-    if (storage.lookup(write->getResult(0)) == entry &&
-        maker->isBeforeInBlock(write) && write->isBeforeInBlock(&last))
-      values.push_back(value);
+  for (Operation *write : writesOf.lookup(entry))
+    if (maker->isBeforeInBlock(write) && write->isBeforeInBlock(&last))
+      rewrites[write].push_back(value);
 }
 
 void PeakMemoryAnalysis::Impl::replaceRecords(Operation &op, size_t index,

@@ -198,7 +198,10 @@ struct PeakMemoryAnalysis::Impl {
   /// Of these, the ones whose last use is in an operation.
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> handles;
   /// Of a write: what shares the storage and is alive then.
-  llvm::MapVector<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> rewrites;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> rewrites;
+  /// Those writes, by what they write.
+  llvm::DenseMap<const Storage *, llvm::SmallVector<mlir::Operation *, 2>>
+      writesOf;
   /// Stands for what an operation makes for its gradient.
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
   llvm::SmallVector<const Storage *> handedOnStorages;

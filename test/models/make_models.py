@@ -259,6 +259,25 @@ def maybe():
     return torch.jit.script(Maybe().eval())
 
 
+@model
+def maybe_first():
+    """Only an argument that may be None has the batch."""
+    import torch
+    from typing import Optional
+
+    class MaybeFirst(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 32)
+
+        def forward(self, x: Optional[torch.Tensor]):
+            if x is None:
+                return torch.zeros(1)
+            return torch.relu(self.fc(x)) * 2
+
+    return torch.jit.script(MaybeFirst().eval())
+
+
 # ----------------------------------------------------------------------------
 # Scripted models whose tensors live longer than their folded graphs say
 

@@ -68,7 +68,7 @@ void Calibration::compare(const CalibrationCall &call, Tally &tally) {
   CallMode mode{options.method, options.gradMode, options.seed};
   for (int64_t batch : {1, 2, 5, 16}) {
     options.batch = {{"B", batch}};
-    Prediction prediction = predictPeak(path, options, options.isa, context);
+    Prediction prediction = predictPeak(path, options, context);
     if (!prediction.peakBytes || !prediction.exact)
       continue;
     torch::jit::Method method = getMethod(module, path, options.method);

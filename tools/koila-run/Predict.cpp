@@ -45,7 +45,6 @@ static OwningOpRef<ModuleOp> import(const std::string &path,
 
 Prediction koila::run::predictPeak(const std::string &path,
                                    const Options &options,
-                                   const std::string &isa,
                                    MLIRContext *context) {
   Prediction prediction;
   // Diagnostics become the reason; the first says most.
@@ -76,8 +75,8 @@ Prediction koila::run::predictPeak(const std::string &path,
   analysis.function = options.method;
   analysis.threads = options.threads;
   // Caches are known of this machine only.
-  if (isa != getCpuIsa())
-    analysis.isa = isa;
+  if (options.isa != getCpuIsa())
+    analysis.isa = options.isa;
   analysis.torch = TORCH_VERSION;
   analysis.workspaces = options.workspaces;
   FailureOr<PeakReport> report = computePeakMemory(*module, analysis);

@@ -20,7 +20,7 @@ struct Prediction {
 /// Imports the method from the archive and runs the analysis at the values of
 /// `options`. Never throws: what cannot be predicted can still be measured.
 Prediction predictPeak(const std::string &path, const Options &options,
-                       const std::string &isa, mlir::MLIRContext *context);
+                       mlir::MLIRContext *context);
 
 /// The inputs that an emitted file was compiled for, from the program that it
 /// carries; empty if it says nothing.

@@ -42,7 +42,7 @@ void koila::run::printText(llvm::raw_ostream &os, const RunReport &report) {
   for (const SymbolValue &symbol : report.symbols)
     os << ", " << symbol.first << " = " << symbol.second;
   os << ", " << options.threads
-     << (options.threads == 1 ? " thread, " : " threads, ") << report.isa
+     << (options.threads == 1 ? " thread, " : " threads, ") << options.isa
      << '\n';
   for (const ProgramResult &program : report.programs) {
     os << program.path << "\n  measured peak  "
@@ -140,7 +140,7 @@ void koila::run::printJSON(llvm::raw_ostream &os, const RunReport &report) {
                           {"mode", options.modeName()},
                           {"device", "cpu"},
                           {"threads", options.threads},
-                          {"isa", report.isa},
+                          {"isa", options.isa},
                           {"executor", "TorchScript without profiling"},
                           {"seed", static_cast<int64_t>(options.seed)},
                           {"repeat", options.repeat},

@@ -20,7 +20,6 @@ struct ProgramResult {
 
 struct RunReport {
   const Options &options;
-  std::string isa;
   std::vector<SymbolValue> symbols;
   SymbolValue batch;
   std::vector<ProgramResult> programs;

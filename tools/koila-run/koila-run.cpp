@@ -37,7 +37,7 @@ static int runTool(Options options) {
   koilaTorchAllowSetState(options.archives.allowSetState);
   if (std::string problem = options.archives.openLibraries(); !problem.empty())
     throw UserError(problem);
-  RunReport report{options, options.isa, {}, {}, {}, std::nullopt};
+  RunReport report{options, {}, {}, {}, std::nullopt};
   WarningLog log;
   mlir::DialectRegistry registry;
   registerAllDialects(registry);
@@ -91,7 +91,7 @@ static int runTool(Options options) {
     result.path = program.path;
     reportWarnings(program.path, program.warnings, result.warnings);
     result.prediction =
-        predictPeak(program.path, options, report.isa, &context);
+        predictPeak(program.path, options, &context);
     // The text report says so itself.
     if (options.json && !result.prediction.peakBytes)
       llvm::errs() << program.path

@@ -12,6 +12,7 @@
 #include "Messages.h"
 #include "Types.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "llvm/ADT/MapVector.h"
 #include <c10/core/ScalarType.h>
 #include <utility>
 
@@ -71,6 +72,9 @@ private:
   std::string getArgumentName(BlockArgument argument);
   /// The tensor that `fact` speaks of, which is known not to be None.
   TorchValue *getTensor(AssumeOp fact);
+  /// Reads the optional arguments again, where it is known that all facts hold:
+  /// what the comparisons read ends with their blocks.
+  void castPresent();
   /// Whether it may be None, as far as has been compared.
   bool isOptional(AssumeOp fact);
   TorchValue *text(const Twine &message) {
@@ -87,7 +91,7 @@ private:
   /// Symbols by name, as long as the guard has them.
   llvm::StringMap<TorchValue *> symbols;
   /// Optional arguments that are not None where the guard stands.
-  llvm::DenseMap<Value, TorchValue *> present;
+  llvm::MapVector<Value, TorchValue *> present;
   bool hasLeast = false;
   std::string suffix;
 };
@@ -512,6 +516,14 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
       [&] { return text(""); });
 }
 
+void GuardEmitter::castPresent() {
+  for (auto &[argument, tensor] : present) {
+    TorchValue *value = emitter.lookup(argument, function);
+    tensor = graph.insertUncheckedCast(
+        value, value->type()->expect<c10::OptionalType>()->getElementType());
+  }
+}
+
 int64_t GuardEmitter::getLeastBatch() const {
   auto least = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
   return least ? least.getInt() : 0;
@@ -586,6 +598,7 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
         },
         []() -> TorchValue * { return nullptr; });
     // Only grad mode is left.
+    castPresent();
     failed = emitFacts(facts.size(), /*withGrad=*/true);
   }
   c10::TypePtr type = module.get_method(methods.untiled)
@@ -596,6 +609,7 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
   return emitIf(
       emitter.call("aten::eq", {failed, text("")}), type,
       [&] {
+        castPresent();
         if (tiled)
           warnOfLargeBatch();
         return callMethod(methods.guarded);

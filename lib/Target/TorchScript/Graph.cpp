@@ -31,7 +31,8 @@ static size_t countCalls(tj::Block *block) {
   return count;
 }
 
-static void collectNodes(tj::Block *block, std::vector<tj::Node *> &nodes) {
+void koila::torchscript::collectNodes(tj::Block *block,
+                                      std::vector<tj::Node *> &nodes) {
   for (tj::Node *node : block->nodes()) {
     nodes.push_back(node);
     for (tj::Block *inner : node->blocks())

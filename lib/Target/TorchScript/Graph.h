@@ -45,6 +45,10 @@ PreparedGraph prepareGraph(const torch::jit::Module &module,
 /// lose.
 void cleanUpGraph(std::shared_ptr<torch::jit::Graph> &graph);
 
+/// Adds the nodes of `block`, those of nested blocks after their owner.
+void collectNodes(torch::jit::Block *block,
+                  std::vector<torch::jit::Node *> &nodes);
+
 /// A write that LibTorch takes for dead when it reads the graph from a file,
 /// since it goes through an operator whose schema does not say that it may hand
 /// on its operand. Null if there is none.

@@ -1,6 +1,8 @@
 //===- Lifetimes.cpp - What folding takes from the lives of tensors -------===//
 
 #include "Lifetimes.h"
+#include "Graph.h"
+#include "Types.h"
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir_views.h>
 
@@ -12,34 +14,11 @@ namespace aten = c10::aten;
 /// Marks a branch that keeps what it reads for longer than it needs it.
 static const c10::Symbol kKeeps = c10::Symbol::attr("koila_keeps");
 
-template <typename Callback>
-static void forEachNode(tj::Block *block, const Callback &callback) {
-  for (tj::Node *node : block->nodes()) {
-    callback(node);
-    for (tj::Block *inner : node->blocks())
-      forEachNode(inner, callback);
-  }
-}
-
-static bool mayHoldTensors(const tj::Value *value) {
-  switch (value->type()->kind()) {
-  case c10::TypeKind::IntType:
-  case c10::TypeKind::FloatType:
-  case c10::TypeKind::BoolType:
-  case c10::TypeKind::StringType:
-  case c10::TypeKind::NoneType:
-  case c10::TypeKind::ClassType:
-    return false;
-  default:
-    return true;
-  }
-}
-
 /// Whether `value` comes from outside of `block`, from something that would end
 /// without it: the caller keeps arguments, and the module its attributes.
 static bool isKeptFrom(const tj::Value *value, const tj::Block *block) {
   const tj::Node *node = value->node();
-  if (!mayHoldTensors(value) || node->kind() == prim::Param ||
+  if (!mayHoldTensor(value->type()) || node->kind() == prim::Param ||
       node->kind() == prim::Constant || node->kind() == prim::GetAttr)
     return false;
   for (const tj::Block *around = node->owningBlock(); around;
@@ -60,11 +39,11 @@ static bool keepsForLonger(tj::Block *block) {
       continue;
     std::vector<const tj::Value *> inputs(node->inputs().begin(),
                                           node->inputs().end());
+    std::vector<tj::Node *> nested;
     for (tj::Block *inner : node->blocks())
-      forEachNode(inner, [&](tj::Node *user) {
-        inputs.insert(inputs.end(), user->inputs().begin(),
-                      user->inputs().end());
-      });
+      collectNodes(inner, nested);
+    for (const tj::Node *user : nested)
+      inputs.insert(inputs.end(), user->inputs().begin(), user->inputs().end());
     for (const tj::Value *input : inputs)
       if (isKeptFrom(input, block) && later.insert(input).second && works)
         return true;
@@ -86,7 +65,7 @@ static bool dropsAnElement(tj::Node *node) {
     bool used = node->kind() == prim::TupleUnpack
                     ? node->output(index)->hasUses()
                     : tj::toIValue(node->input(1)) == c10::IValue(int64_t(index));
-    if (!used && mayHoldTensors(element) &&
+    if (!used && mayHoldTensor(element->type()) &&
         element->node()->kind() != prim::Param &&
         element->node()->kind() != prim::Constant)
       return true;
@@ -109,30 +88,34 @@ static bool changesNothing(tj::Node *node) {
 }
 
 Lifetimes::Lifetimes(tj::Graph &graph) {
-  forEachNode(graph.block(), [&](tj::Node *node) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  for (tj::Node *node : nodes) {
     if (dropsAnElement(node))
       dropped = "a call gives several results of which not all are used; "
                 "PyTorch keeps the others until it returns";
     if (node->kind() != prim::If)
-      return;
+      continue;
     for (tj::Block *block : node->blocks())
       if (keepsForLonger(block) && !node->hasAttribute(kKeeps)) {
         node->i_(kKeeps, 1);
         ++branches;
       }
-  });
+  }
 }
 
 std::string Lifetimes::compare(tj::Graph &graph) {
   size_t left = 0;
   bool idle = false;
-  forEachNode(graph.block(), [&](tj::Node *node) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  for (tj::Node *node : nodes) {
     idle |= changesNothing(node);
     if (node->kind() != prim::If || !node->hasAttribute(kKeeps))
-      return;
+      continue;
     ++left;
     node->removeAttribute(kKeeps);
-  });
+  }
   if (left < branches)
     return "a branch that an attribute decides is gone; PyTorch keeps what it "
            "reads until its end";

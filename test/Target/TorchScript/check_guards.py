@@ -6,6 +6,7 @@ Usage: check_guards.py mlp UNTILED.pt TILED.pt
        check_guards.py above UNTILED.pt TILED.pt
        check_guards.py squeezed UNTILED.pt TILED.pt
        check_guards.py maybe UNTILED.pt TILED.pt
+       check_guards.py maybe_raise UNTILED.pt TILED.pt
 
 The tiled program must do what the untiled one does (the same result, or the
 same exception) and say why it did not run tiled, in a warning that starts
@@ -190,13 +191,23 @@ def check_maybe(checker):
     checker.falls_back("grad mode", ["grad mode is on"], x, bias)
 
 
+def check_maybe_raise(checker):
+    torch.manual_seed(0)
+    x, bias = torch.randn(13, 64), torch.randn(13, 32)
+    with torch.no_grad():
+        checker.tiles("control", x, bias)
+        checker.raises("None", ["'bias': is None"], x, None)
+    checker.falls_back("grad mode", ["grad mode is on"], x, bias)
+
+
 def main():
     what, untiled, tiled = sys.argv[1:]
     torch._C._jit_set_profiling_mode(False)
     checker = Checker(torch.jit.load(untiled), torch.jit.load(tiled))
     {"mlp": check_mlp, "two_inputs": check_two_inputs,
      "raise": check_raise, "above": check_above,
-     "squeezed": check_squeezed, "maybe": check_maybe}[what](checker)
+     "squeezed": check_squeezed, "maybe": check_maybe,
+     "maybe_raise": check_maybe_raise}[what](checker)
     if checker.failures:
         sys.exit(f"{checker.failures} checks failed")
 

@@ -200,6 +200,12 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
                           << "; the batch is not split";
     return success();
   }
+  if (symbol.empty() && !isOriginal)
+    return function.emitError()
+           << "a budget cannot be promised: "
+           << function->getAttrOfType<StringAttr>(kLifetimesAttr).getValue()
+           << ", and no symbol is the batch, so that the program cannot be "
+              "rewritten: give one by --input";
   if (symbol.empty())
     return function.emitError()
            << "the peak of " << formatBytes(*report.peakBytes)

@@ -336,23 +336,30 @@ LogicalResult TilePlan::schedule() {
 /// The dims of a dense tensor from the outermost in memory; none if it is not
 /// known to be dense.
 static std::optional<SmallVector<int64_t>> findOrder(const TensorInfo &info) {
-  auto order = llvm::to_vector(llvm::seq<int64_t>(0, info.getRank()));
-  constexpr int64_t kMostDims = 6;
-  if (!info.strides || info.getRank() > kMostDims)
+  if (!info.strides)
     return std::nullopt;
-  do {
-    TensorInfo permuted;
-    permuted.elementType = info.elementType;
-    permuted.dims.emplace();
-    permuted.strides.emplace();
-    for (int64_t dim : order) {
-      permuted.dims->push_back(info.dim(dim));
-      permuted.strides->push_back((*info.strides)[dim]);
-    }
-    if (permuted.isContiguous() == Proof::Yes)
-      return order;
-  } while (std::next_permutation(order.begin(), order.end()));
-  return std::nullopt;
+  SmallVector<int64_t> left =
+      llvm::to_vector(llvm::reverse(llvm::seq<int64_t>(0, info.getRank())));
+  SmallVector<int64_t> order;
+  // From the innermost: the dim that steps over all that are inside of it. The
+  // stride of a dim of one does not matter.
+  DimExpr step;
+  while (!left.empty()) {
+    auto *next = llvm::find_if(left, [&](int64_t dim) {
+      DimExpr stride = (*info.strides)[dim];
+      return info.dim(dim).isConstant(1) ||
+             (step ? stride && proveEqual(stride, step) == Proof::Yes
+                   : stride && stride.isConstant(1));
+    });
+    if (next == left.end())
+      return std::nullopt;
+    DimExpr extent = info.dim(*next);
+    step = step ? step * extent : extent;
+    order.push_back(*next);
+    left.erase(next);
+  }
+  std::reverse(order.begin(), order.end());
+  return order;
 }
 
 LogicalResult TilePlan::checkOutput(Value value, bool crosses) {
@@ -419,9 +426,8 @@ LogicalResult TilePlan::compute() {
   if (failed(schedule()))
     return failure();
   // Views alone are no work.
-  bool works = llvm::any_of(phases, [](const TilePhase &phase) {
-    return !phase.body.empty();
-  });
+  bool works = llvm::any_of(
+      tiled, [&](Operation *op) { return !repeated.contains(op); });
   if (!works && !barriers.empty()) {
     auto &[op, reason] = barriers.front();
     return op->emitError() << "cannot tile the batch '" << symbol
