@@ -38,7 +38,8 @@ struct BatchState {
       os << "at(" << fact.dim << ", " << fact.factor << ")";
       break;
     case BatchFact::Kind::Inner:
-      os << "inner(" << fact.dim << ")";
+      os << "inner(" << fact.dim << ", " << fact.factor << ", "
+         << fact.outer.str() << ")";
       break;
     case BatchFact::Kind::Mixed:
       os << "mixed: " << fact.reason;
@@ -106,9 +107,10 @@ class BatchPropagation
     : public dataflow::SparseForwardDataFlowAnalysis<BatchLattice> {
 public:
   BatchPropagation(DataFlowSolver &solver, const DimAnalysis &dims,
-                   StringRef symbol, BatchAnalysis::Barriers barriers)
+                   StringRef symbol, BatchAnalysis::Barriers barriers,
+                   const BatchAnalysis::Operations &whole)
       : SparseForwardDataFlowAnalysis(solver), dims(dims), symbol(symbol),
-        barriers(barriers) {}
+        barriers(barriers), whole(whole) {}
 
   LogicalResult visitOperation(Operation *op,
                                ArrayRef<const BatchLattice *> operands,
@@ -167,7 +169,13 @@ public:
         rule.mix("'" + op->getName().getStringRef() +
                  "' has no batch rule for a batch in its operand " +
                  Twine(index));
-    return set(rule.getResults());
+    SmallVector<BatchFact, 1> found = rule.takeResults();
+    for (BatchFact &fact : found)
+      if (fact.isInner() && whole.contains(op))
+        fact = BatchFact::mixed("merges the batch into another dim, and all "
+                                "samples of the result are needed at once",
+                                op);
+    return set(found);
   }
 
   void setToEntryState(BatchLattice *lattice) override {
@@ -188,14 +196,16 @@ private:
   const DimAnalysis &dims;
   StringRef symbol;
   BatchAnalysis::Barriers barriers;
+  const BatchAnalysis::Operations &whole;
 };
 } // namespace
 
 BatchAnalysis::BatchAnalysis(Operation *function, const DimAnalysis &dims,
-                             StringRef batchSymbol, Barriers barriers) {
+                             StringRef batchSymbol, Barriers barriers,
+                             const Operations &whole) {
   DataFlowSolver solver;
   dataflow::loadBaselineAnalyses(solver);
-  solver.load<BatchPropagation>(dims, batchSymbol, barriers);
+  solver.load<BatchPropagation>(dims, batchSymbol, barriers, whole);
   if (failed(solver.initializeAndRun(function)))
     return;
   auto record = [&](Value value) {

@@ -260,6 +260,12 @@ BatchRule::BatchRule(Operation *op, llvm::function_ref<BatchFact(Value)> facts,
 }
 
 BatchFact BatchRule::fact(Value value) const {
+  BatchFact fact = value ? facts(value) : BatchFact::free();
+  return fact.isInner() ? BatchFact::at(fact.dim, 1) : fact;
+}
+
+BatchFact BatchRule::rows(Value value) {
+  knowsRows = true;
   return value ? facts(value) : BatchFact::free();
 }
 
@@ -274,8 +280,61 @@ void BatchRule::setAll(const BatchFact &fact) {
     result = fact;
 }
 
-void BatchRule::mix(const Twine &reason) {
-  setAll(BatchFact::mixed(reason.str(), op));
+void BatchRule::mix(const Twine &reason, Combine combine) {
+  BatchFact fact = BatchFact::mixed(reason.str(), op);
+  fact.combine = combine;
+  setAll(fact);
+}
+
+/// The order of rows that all operands share; none if no operand is Inner.
+std::optional<BatchFact> BatchRule::getCommonRows(bool &agrees) const {
+  std::optional<BatchFact> common;
+  SmallVector<BatchFact> found;
+  for (Value operand : op->getOperands())
+    if (BatchFact fact = facts(operand); !fact.isFree())
+      found.push_back(fact);
+  for (const BatchFact &fact : found)
+    if (fact.isInner())
+      common = fact;
+  agrees = llvm::all_of(found, [&](const BatchFact &fact) {
+    return common && fact.isInner() && fact.factor == common->factor &&
+           fact.outer == common->outer;
+  });
+  return common;
+}
+
+/// What the rule says of result `index` with every row taken for a sample.
+BatchFact BatchRule::orderRows(const BatchFact &rows, unsigned index) const {
+  BatchFact fact = results[index];
+  if (!fact.isAt())
+    return fact;
+  Type type = op->getResult(index).getType();
+  // A number of rows counts those of all samples.
+  if (type.isInteger(64)) {
+    auto outer = rows.outer.getConstant();
+    if (!outer)
+      return BatchFact::mixed("the number of rows of a sample is unknown", op);
+    return BatchFact::at(fact.dim, fact.factor * rows.factor * *outer);
+  }
+  if (!isa<TensorType>(type))
+    return BatchFact::mixed("the rows of a sample lie apart", op);
+  if (fact.factor != 1)
+    return BatchFact::mixed("makes several rows of each, whose samples lie "
+                            "apart", op);
+  return BatchFact::inner(fact.dim, rows.factor, rows.outer);
+}
+
+SmallVector<BatchFact, 1> BatchRule::takeResults() {
+  bool agrees = true;
+  std::optional<BatchFact> rows = getCommonRows(agrees);
+  if (!rows || knowsRows)
+    return results;
+  if (!agrees)
+    mix("the rows of the operands belong to samples in different orders");
+  SmallVector<BatchFact, 1> facts;
+  for (unsigned index = 0; index < results.size(); ++index)
+    facts.push_back(orderRows(*rows, index));
+  return facts;
 }
 
 StorageRule::StorageRule(Operation *op, ShapeRule::Lookup shapes)

@@ -25,7 +25,8 @@ protected:
       return "at " + std::to_string(fact.dim) + " by " +
              std::to_string(fact.factor);
     case BatchFact::Kind::Inner:
-      return "inner";
+      return "inner " + std::to_string(fact.dim) + " by " +
+             std::to_string(fact.factor) + ", " + fact.outer.str() + " times";
     case BatchFact::Kind::Mixed:
       return "mixed: " + fact.reason;
     }
@@ -68,8 +69,32 @@ TEST_F(BatchAnalysisTest, FlattenKeepsSamplesThatStartTheGroup) {
     return })");
   EXPECT_EQ(describe(value("all")), "at 0 by 12");
   EXPECT_EQ(describe(value("tail")), "at 1 by 4");
-  EXPECT_EQ(describe(value("second")),
-            "mixed: flatten merges the batch into the dim before it");
+  EXPECT_EQ(describe(value("second")), "inner 0 by 4, 3 times");
+}
+
+TEST_F(BatchAnalysisTest, RowsKeepTheirOrder) {
+  analyse(R"(func.func @f(
+      %x: tensor<3x?x4xf32> {koila.dims = #koila.dims<[3, B, 4]>},
+      %y: tensor<?x4xf32> {koila.dims = #koila.dims<[3*B, 4]>}) {
+    %rows = koila.flatten_using_ints %x {end_dim = 1 : i64, name = "rows"}
+        : (tensor<3x?x4xf32>) -> tensor<*xf32>
+    %relu = koila.relu %rows {name = "relu"} : (tensor<*xf32>) -> tensor<*xf32>
+    %n = koila.size_int %relu {dim = 0 : i64, name = "count"}
+        : (tensor<*xf32>) -> i64
+    %sum = koila.sum_dim_IntList %relu {dim = array<i64: 1>, name = "sum"}
+        : (tensor<*xf32>) -> tensor<*xf32>
+    %both = koila.add_Tensor %relu, %y {alpha = 1 : i64, name = "both"}
+        : (tensor<*xf32>, tensor<?x4xf32>) -> tensor<*xf32>
+    %apart = koila.view %relu {size = array<i64: 3, -1, 4>, name = "apart"}
+        : (tensor<*xf32>) -> tensor<*xf32>
+    return })");
+  EXPECT_EQ(describe(value("rows")), "inner 0 by 1, 3 times");
+  EXPECT_EQ(describe(value("relu")), "inner 0 by 1, 3 times");
+  EXPECT_EQ(describe(value("count")), "at -1 by 3");
+  EXPECT_EQ(describe(value("sum")), "inner 0 by 1, 3 times");
+  EXPECT_EQ(describe(value("both")), "mixed: the rows of the operands belong "
+                                     "to samples in different orders");
+  EXPECT_EQ(describe(value("apart")), "at 1 by 1");
 }
 
 TEST_F(BatchAnalysisTest, BroadcastMeetsTheSameDimOnly) {

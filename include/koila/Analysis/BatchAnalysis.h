@@ -18,9 +18,13 @@ public:
     /// and carry the batch again where one of their dims is a multiple of it.
     Cut
   };
+  using Operations = llvm::SmallPtrSet<mlir::Operation *, 4>;
+  /// Operations in `whole` do not make results whose samples lie apart (Inner):
+  /// there, samples meet.
   BatchAnalysis(mlir::Operation *function, const DimAnalysis &dims,
                 llvm::StringRef batchSymbol,
-                Barriers barriers = Barriers::Spread);
+                Barriers barriers = Barriers::Spread,
+                const Operations &whole = {});
 
   /// What the operation that makes `value` says of it.
   const BatchFact &lookup(mlir::Value value) const;

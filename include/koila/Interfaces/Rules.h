@@ -148,6 +148,19 @@ private:
 //===----------------------------------------------------------------------===//
 
 /// Where the batch is in a value.
+/// How what each tile gives makes what the whole batch gives, where samples meet.
+enum class Combine {
+  /// It does not.
+  None,
+  Sum,
+  /// The sum, each tile weighed by its share of the samples.
+  Mean,
+  Max,
+  Min,
+  Any,
+  All
+};
+
 struct BatchFact {
   enum class Kind {
     /// Not visited yet.
@@ -158,7 +171,8 @@ struct BatchFact {
     /// integer (`dim` is -1): `factor` times the number of samples; of a list
     /// of integers: the element `dim` is.
     At,
-    /// The batch is the inner factor of dim `dim`: rows t*B + b.
+    /// Dim `dim` has `outer` times all the samples, each with `factor` rows:
+    /// row (t*B + b)*factor + j belongs to sample b.
     Inner,
     /// Samples meet, or nothing is known; `reason` says why.
     Mixed
@@ -170,19 +184,31 @@ struct BatchFact {
   std::string reason;
   /// The operation that mixed; null for arguments.
   mlir::Operation *origin = nullptr;
+  /// How often all samples follow each other; null but for Inner.
+  DimExpr outer;
+  /// Of Mixed, to be asked of the rule itself: facts that meet do not keep it.
+  Combine combine = Combine::None;
 
-  static BatchFact free() { return {Kind::Free, 0, 1, {}, nullptr}; }
+  static BatchFact free() { return {Kind::Free, 0, 1, {}, nullptr, {}, Combine::None}; }
   static BatchFact at(int64_t dim, int64_t factor) {
-    return {Kind::At, dim, factor, {}, nullptr};
+    return {Kind::At, dim, factor, {}, nullptr, {}, Combine::None};
+  }
+  /// At, if `outer` is one.
+  static BatchFact inner(int64_t dim, int64_t factor, DimExpr outer) {
+    if (outer.isConstant(1))
+      return at(dim, factor);
+    return {Kind::Inner, dim, factor, {}, nullptr, outer, Combine::None};
   }
   static BatchFact mixed(std::string reason, mlir::Operation *origin) {
-    return {Kind::Mixed, 0, 1, std::move(reason), origin};
+    return {Kind::Mixed, 0, 1, std::move(reason), origin, {}, Combine::None};
   }
   bool isFree() const { return kind == Kind::Free; }
   bool isAt() const { return kind == Kind::At; }
+  bool isInner() const { return kind == Kind::Inner; }
   bool isMixed() const { return kind == Kind::Mixed; }
   bool operator==(const BatchFact &other) const {
-    return kind == other.kind && dim == other.dim && factor == other.factor;
+    return kind == other.kind && dim == other.dim && factor == other.factor &&
+           outer == other.outer;
   }
 };
 
@@ -193,8 +219,12 @@ public:
             ShapeRule::Lookup shapes);
 
   mlir::Operation *getOp() const { return op; }
-  /// Facts of an operand; a null value is Free.
+  /// Facts of an operand; a null value is Free. Of an operand that is Inner
+  /// every row is shown as a sample: what keeps rows apart keeps the order in
+  /// which they lie, and takeResults() gives it to the results.
   BatchFact fact(mlir::Value value) const;
+  /// The same for a rule that merges or splits dims, and knows what Inner is.
+  BatchFact rows(mlir::Value value);
   /// Facts of an argument that is no tensor; a literal is Free. Of a list,
   /// those of the marked element `index`.
   BatchFact argumentFact(llvm::StringRef name, unsigned index = 0) const {
@@ -204,11 +234,18 @@ public:
   void setResult(unsigned index, BatchFact fact) { results[index] = fact; }
   void setAll(const BatchFact &fact);
   /// Marks every result as mixing samples; `reason` in the user's terms.
-  void mix(const llvm::Twine &reason);
+  void mix(const llvm::Twine &reason, Combine combine = Combine::None);
+  /// What the rule said so far.
   llvm::ArrayRef<BatchFact> getResults() const { return results; }
+  /// The same, and Inner where operands are.
+  llvm::SmallVector<BatchFact, 1> takeResults();
 
 private:
+  std::optional<BatchFact> getCommonRows(bool &agrees) const;
+  BatchFact orderRows(const BatchFact &rows, unsigned result) const;
+
   mlir::Operation *op;
+  bool knowsRows = false;
   llvm::function_ref<BatchFact(mlir::Value)> facts;
   ShapeRule::Lookup shapes;
   llvm::SmallVector<BatchFact, 1> results;

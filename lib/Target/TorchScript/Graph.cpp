@@ -7,6 +7,7 @@
 #include "llvm/ADT/StringSet.h"
 #include <sstream>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/canonicalize.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
@@ -138,6 +139,9 @@ void koila::torchscript::cleanUpGraph(std::shared_ptr<tj::Graph> &graph) {
   tj::ConstantPropagationImmutableTypes(graph);
   tj::ConstantPooling(graph);
   tj::EliminateDeadCode(graph);
+  // What loops carry comes in the order of its first use, when a program is
+  // read.
+  tj::CanonicalizeOutputs(graph);
 }
 
 namespace {

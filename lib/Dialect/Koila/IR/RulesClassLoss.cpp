@@ -111,11 +111,10 @@ LogicalResult rules::inferClassLoss(ShapeRule &rule, ClassLoss loss,
                  TensorInfo::contiguous(dropClasses(self), self.elementType));
 }
 
-void rules::inferClassLossBatch(BatchRule &rule, Value weight) {
-  if (mixesByReduction(rule))
-    return;
+/// Of `reduction` none.
+static void inferClassLossApart(BatchRule &rule, Value weight) {
   Operation *op = rule.getOp();
-  StringRef name = getOperatorName(op);
+  StringRef name = rules::getOperatorName(op);
   TensorInfo self = rule.tensor(op->getOperand(0));
   TensorInfo target = rule.tensor(op->getOperand(1));
   BatchFact fact = rule.fact(op->getOperand(0));
@@ -135,6 +134,12 @@ void rules::inferClassLossBatch(BatchRule &rule, Value weight) {
     return rule.mix("the target of " + name +
                     " does not carry the batch as its input does");
   rule.setAll(result);
+}
+
+void rules::inferClassLossBatch(BatchRule &rule, Value weight) {
+  inferClassLossApart(rule, weight);
+  // The weights of all targets, or of those not ignored, divide a mean.
+  reduceLossBatch(rule, Combine::None);
 }
 
 //===----------------------------------------------------------------------===//
@@ -207,10 +212,9 @@ LogicalResult rules::inferMultilabelMarginLoss(ShapeRule &rule) {
   return setLoss(rule, each);
 }
 
-void rules::inferRowLossBatch(BatchRule &rule, Value weight) {
-  if (mixesByReduction(rule))
-    return;
-  StringRef name = getOperatorName(rule.getOp());
+/// Of `reduction` none.
+static void inferRowLossApart(BatchRule &rule, Value weight) {
+  StringRef name = rules::getOperatorName(rule.getOp());
   BatchFact fact = rule.fact(rule.getOp()->getOperand(0));
   if (!rule.fact(weight).isFree())
     return rule.mix("the weight of " + name + " depends on the batch");
@@ -222,6 +226,11 @@ void rules::inferRowLossBatch(BatchRule &rule, Value weight) {
       rule.tensor(rule.getOp()->getOperand(0)).getRank() != 2)
     return rule.mix(name + " over the batch dim mixes samples");
   rule.setAll(fact);
+}
+
+void rules::inferRowLossBatch(BatchRule &rule, Value weight) {
+  inferRowLossApart(rule, weight);
+  reduceLossBatch(rule, Combine::Mean);
 }
 
 //===----------------------------------------------------------------------===//
@@ -264,9 +273,8 @@ LogicalResult rules::inferCtcLoss(ShapeRule &rule, int64_t blank) {
   return setLoss(rule, TensorInfo::contiguous(dims, each.elementType));
 }
 
-void rules::inferCtcLossBatch(BatchRule &rule) {
-  if (mixesByReduction(rule))
-    return;
+/// Of `reduction` none.
+static void inferCtcLossApart(BatchRule &rule) {
   Operation *op = rule.getOp();
   BatchFact fact = rule.fact(op->getOperand(0));
   TensorInfo info = rule.tensor(op->getOperand(0));
@@ -281,4 +289,10 @@ void rules::inferCtcLossBatch(BatchRule &rule) {
   if (rule.tensor(op->getOperand(1)).getRank() != 2)
     return rule.mix("ctc_loss of targets in one row mixes samples");
   rule.setAll(fact);
+}
+
+void rules::inferCtcLossBatch(BatchRule &rule) {
+  inferCtcLossApart(rule);
+  // Each sample is divided by the length of its target first.
+  reduceLossBatch(rule, Combine::Mean);
 }

@@ -272,6 +272,6 @@ LogicalResult rules::inferTripletLoss(ShapeRule &rule) {
 }
 
 void rules::inferTripletLossBatch(BatchRule &rule) {
-  if (!mixesByReduction(rule))
-    inferDistanceBatch(rule, -1, false);
+  inferDistanceBatch(rule, -1, false);
+  reduceLossBatch(rule, Combine::Mean);
 }

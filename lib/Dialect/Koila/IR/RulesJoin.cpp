@@ -207,6 +207,29 @@ LogicalResult indexing::inferJoin(ShapeRule &rule, ValueRange tensors,
   return success();
 }
 
+/// All samples of one tensor, then those of the next: their rows follow each
+/// other as often as there are tensors.
+static void joinRows(BatchRule &rule, ValueRange tensors, int64_t dim) {
+  std::optional<BatchFact> common;
+  int64_t count = 0;
+  bool agrees = true;
+  for (Value tensor : tensors) {
+    if (isSkipped(rule.tensor(tensor)))
+      continue;
+    BatchFact fact = rule.rows(tensor);
+    agrees &= fact.isAt() && (!common || *common == fact);
+    common = fact;
+    ++count;
+  }
+  if (!agrees)
+    return indexing::mixSamples(rule, "joining over dim " + Twine(dim) +
+                                " puts all samples of one tensor before those "
+                                "of the next");
+  MLIRContext *context = rule.getOp()->getContext();
+  rule.setResult(0, BatchFact::inner(dim, common->factor,
+                                     DimExpr::constant(context, count)));
+}
+
 void indexing::inferJoinBatch(BatchRule &rule, ValueRange tensors, Join kind,
                               int64_t dim) {
   std::optional<BatchFact> common;
@@ -238,9 +261,7 @@ void indexing::inferJoinBatch(BatchRule &rule, ValueRange tensors, Join kind,
   if (kind == Join::Stack && common->dim >= *place)
     ++common->dim;
   else if (common->dim == *place && joined > 1)
-    return mixSamples(rule, "joining over dim " + Twine(*place) +
-                                " puts all samples of one tensor before those "
-                                "of the next");
+    return joinRows(rule, tensors, *place);
   for (Value tensor : tensors)
     if (rule.fact(tensor).isFree() && !isSkipped(rule.tensor(tensor)))
       return mixSamples(rule, "a tensor without the batch is joined with one "

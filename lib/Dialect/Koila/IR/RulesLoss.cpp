@@ -35,16 +35,19 @@ LogicalResult rules::setLoss(ShapeRule &rule, TensorInfo each) {
   return success();
 }
 
-bool rules::mixesByReduction(BatchRule &rule) {
+void rules::reduceLossBatch(BatchRule &rule, Combine mean) {
   int64_t reduction = getReduction(rule.getOp());
   if (reduction == 0)
-    return false;
-  // Every operand is asked: this holds wherever the batch is.
+    return;
+  // Every operand is asked: samples meet wherever the batch is.
   for (Value operand : rule.getOp()->getOperands())
     (void)rule.fact(operand);
+  bool apart = rule.getResults()[0].isAt();
   rule.mix(getOperatorName(rule.getOp()) + " with reduction '" +
-           (reduction == 1 ? "mean" : "sum") + "' mixes samples");
-  return true;
+               (reduction == 1 ? "mean" : "sum") + "' mixes samples",
+           !apart           ? Combine::None
+           : reduction == 1 ? mean
+                            : Combine::Sum);
 }
 
 //===----------------------------------------------------------------------===//
@@ -262,8 +265,7 @@ LogicalResult rules::inferElementwiseLoss(ShapeRule &rule, Loss loss) {
 }
 
 void rules::inferElementwiseLossBatch(BatchRule &rule) {
-  if (mixesByReduction(rule))
-    return;
   SmallVector<Value> operands(rule.getOp()->getOperands());
   inferBroadcastBatch(rule, operands);
+  reduceLossBatch(rule, Combine::Mean);
 }

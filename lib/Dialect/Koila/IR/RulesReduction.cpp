@@ -162,7 +162,8 @@ LogicalResult rules::inferReduction(ShapeRule &rule, const Reduction &how) {
   return success();
 }
 
-void rules::inferReductionBatch(BatchRule &rule, bool emptyIsAll) {
+void rules::inferReductionBatch(BatchRule &rule, bool emptyIsAll,
+                                Combine combine) {
   Operation *op = rule.getOp();
   TensorInfo self = rule.tensor(op->getOperand(0));
   BatchFact fact = rule.fact(op->getOperand(0));
@@ -173,7 +174,8 @@ void rules::inferReductionBatch(BatchRule &rule, bool emptyIsAll) {
   auto reduced = getReducedDims(op, self.getRank(), emptyIsAll);
   if (!reduced || (*reduced)[fact.dim])
     return rule.mix(getOperatorName(op) + " over dim " + Twine(fact.dim) +
-                    " mixes samples");
+                        " mixes samples",
+                    reduced ? combine : Combine::None);
   if (!keepsDims(op))
     fact.dim -= llvm::count(ArrayRef(*reduced).take_front(fact.dim), true);
   rule.setAll(fact);

@@ -256,25 +256,54 @@ LogicalResult rules::inferUnflatten(ShapeRule &rule, Value self, int64_t dim) {
 // Batch
 //===----------------------------------------------------------------------===//
 
+/// `number` is `divisor` times this; null if that is not known.
+static DimExpr divide(DimExpr number, DimExpr divisor) {
+  if (proveEqual(number, divisor) == Proof::Yes)
+    return DimExpr::constant(number.getContext(), 1);
+  if (divisor.isConstant(1))
+    return number;
+  auto size = number.getConstant(), part = divisor.getConstant();
+  if (!size || !part || *part <= 0 || *size % *part != 0)
+    return {};
+  return DimExpr::constant(number.getContext(), *size / *part);
+}
+
+/// Dim `index` of extent `dim`, if all samples follow each other `outer` times
+/// in it; none if samples would share a row.
+static std::optional<BatchFact> placeBatch(unsigned index, DimExpr dim,
+                                           DimExpr outer, StringRef symbol) {
+  auto factor = dim.getMultipleOf(symbol);
+  if (auto count = outer.getConstant()) {
+    if (!factor || *factor % *count != 0)
+      return std::nullopt;
+    return BatchFact::inner(index, *factor / *count, outer);
+  }
+  DimExpr samples = DimExpr::symbol(dim.getContext(), symbol);
+  if (proveEqual(dim, outer * samples) != Proof::Yes)
+    return std::nullopt;
+  return BatchFact::inner(index, 1, outer);
+}
+
 /// Row by row, `before` elements lie before the batch: the result keeps it
-/// where a dim is a multiple of the batch and has as many elements before it.
+/// where a dim is a multiple of the batch and has as many elements before it,
+/// or holds what is left of them itself.
 void rules::inferReshapeBatch(BatchRule &rule, Value self, Value other) {
-  BatchFact fact = rule.fact(self);
-  (void)rule.fact(other);
+  BatchFact fact = rule.rows(self);
+  (void)rule.rows(other);
   (void)hasBatchArgument(rule);
   TensorInfo from = rule.tensor(self);
   TensorInfo to = rule.tensor(rule.getOp()->getResult(0));
   if (!from.hasRank() || !to.hasRank())
     return rule.mix("a shape is unknown");
-  if (!fact.isAt())
+  if (!fact.isAt() && !fact.isInner())
     return rule.mix("sizes that follow the batch for a tensor that does not");
-  std::string symbol;
-  from.dim(fact.dim).forEachSymbol(
-      [&](StringRef found) { symbol = found.str(); });
-  if (from.dim(fact.dim).getMultipleOf(symbol) != fact.factor)
-    return rule.mix("the extent of the batch dim is no multiple of the batch");
+  StringRef symbol = getBatchName(rule.getOp());
   MLIRContext *context = rule.getOp()->getContext();
-  DimExpr before = product(context, ArrayRef(*from.dims).take_front(fact.dim));
+  DimExpr outer = fact.isInner() ? fact.outer : DimExpr::constant(context, 1);
+  if (!placeBatch(0, from.dim(fact.dim), outer, symbol))
+    return rule.mix("the extent of the batch dim is no multiple of the batch");
+  DimExpr before =
+      product(context, ArrayRef(*from.dims).take_front(fact.dim)) * outer;
   DimExpr passed = DimExpr::constant(context, 1);
   std::optional<BatchFact> found;
   DimExpr merged;
@@ -283,10 +312,10 @@ void rules::inferReshapeBatch(BatchRule &rule, Value self, Value other) {
     if (dim.dependsOn(symbol)) {
       ++dependent;
       merged = dim;
+      DimExpr left = divide(before, passed);
+      if (left && !found)
+        found = placeBatch(index, dim, left, symbol);
     }
-    auto factor = dim.getMultipleOf(symbol);
-    if (factor && !found && proveEqual(passed, before) == Proof::Yes)
-      found = BatchFact::at(index, *factor);
     passed = passed * dim;
   }
   if (found && dependent == 1)

@@ -166,6 +166,24 @@ rules::inferSplit(ShapeRule &rule, Value self, int64_t dim,
   return success();
 }
 
+/// Parts that each hold all samples once or more often. False if they do not.
+static bool splitRows(BatchRule &rule, Value self, int64_t dim) {
+  BatchFact fact = rule.rows(self);
+  StringRef symbol = rules::getBatchName(rule.getOp());
+  for (auto [index, part] : llvm::enumerate(rule.getOp()->getResults())) {
+    TensorInfo info = rule.tensor(part);
+    auto rows = info.hasRank() ? info.dim(dim).getMultipleOf(symbol)
+                               : std::nullopt;
+    if (!fact.isInner() || !rows || *rows % fact.factor != 0)
+      return false;
+    MLIRContext *context = rule.getOp()->getContext();
+    rule.setResult(index, BatchFact::inner(dim, fact.factor,
+                                           DimExpr::constant(
+                                               context, *rows / fact.factor)));
+  }
+  return true;
+}
+
 void rules::inferSplitBatch(BatchRule &rule, Value self, int64_t dim) {
   BatchFact fact = rule.fact(self);
   bool computed = hasBatchArgument(rule);
@@ -179,6 +197,8 @@ void rules::inferSplitBatch(BatchRule &rule, Value self, int64_t dim) {
   if (rule.getOp()->getNumResults() == 1 &&
       info.dim(*normal) == first.dim(*normal))
     return rule.setResult(0, fact);
+  if (fact.dim == *normal && splitRows(rule, self, *normal))
+    return;
   if (computed)
     return rule.mix("splits by a size computed from the number of samples");
   if (fact.dim == *normal)

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "TileCombine.h"
 #include "TilePlan.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
@@ -37,6 +38,8 @@ private:
   Value getExtent(OpBuilder &builder, Location loc, Value tensor, int64_t dim);
   /// All of `value`, which may be made per tile, after the loops that make it.
   Value getWhole(OpBuilder &builder, Value value);
+  /// A tensor as `value` of no samples.
+  Value makeEmpty(OpBuilder &builder, Value value);
   Value slice(OpBuilder &builder, Location loc, Value input, Value tensor,
               Value start, Value size);
   Value insert(OpBuilder &builder, Location loc, Value part, Value buffer,
@@ -44,6 +47,8 @@ private:
   void buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                  IRMapping mapping, Value start, Value size, ValueRange buffers,
                  SmallVectorImpl<Value> &updated);
+  /// A tensor for all of `value`, its dims in the plan's order.
+  Value makeBuffer(OpBuilder &builder, Location loc, Value value);
   void buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase);
   void placeWhole(OpBuilder &builder, Operation *op, Operation *anchor);
   void useWhole(OpBuilder &builder, Operation *op);
@@ -133,7 +138,7 @@ static Value scale(OpBuilder &builder, Location loc, Value value,
 
 Type Tiler::getTileType(Value value, const BatchFact &fact) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (!type || !fact.isAt() || fact.dim < 0)
+  if (!type || !(fact.isAt() || fact.isInner()) || fact.dim < 0)
     return value.getType();
   SmallVector<int64_t> shape(type.getShape());
   shape[fact.dim] = ShapedType::kDynamic;
@@ -226,10 +231,26 @@ Value Tiler::getWhole(OpBuilder &builder, Value value) {
   return wholes.lookup(value);
 }
 
+Value Tiler::makeEmpty(OpBuilder &builder, Value value) {
+  Location loc = value.getLoc();
+  const BatchFact &fact = batch.lookup(value);
+  auto type = cast<RankedTensorType>(getTileType(value, fact));
+  SmallVector<Value> extents;
+  for (int64_t dim = 0; dim < type.getRank(); ++dim)
+    if (type.isDynamicDim(dim))
+      extents.push_back(
+          dim == fact.dim
+              ? makeIndex(builder, loc, 0)
+              : materialize(builder, loc, dims.lookup(value).tensor->dim(dim)));
+  return tensor::EmptyOp::create(builder, loc, type, extents);
+}
+
 void Tiler::useWhole(OpBuilder &builder, Operation *op) {
   op->walk([&](Operation *inner) {
     for (OpOperand &operand : inner->getOpOperands())
-      operand.set(getWhole(builder, operand.get()));
+      operand.set(plan.isUnread(inner, operand.get())
+                      ? makeEmpty(builder, operand.get())
+                      : getWhole(builder, operand.get()));
   });
 }
 
@@ -258,7 +279,8 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
          llvm::zip_equal(op->getResults(), clone->getResults()))
       result.setType(getTileType(old, batch.lookup(old)));
   }
-  for (auto [output, buffer] : llvm::zip_equal(phase.outputs, buffers)) {
+  ValueRange sums = buffers.drop_front(phase.outputs.size());
+  for (auto [output, buffer] : llvm::zip_first(phase.outputs, buffers)) {
     Value part = mapping.lookup(output);
     BatchFact fact = batch.lookup(output);
     ArrayRef<int64_t> order = plan.getOrder(output);
@@ -268,6 +290,28 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
     }
     updated.push_back(insert(builder, loc, part, buffer, start, fact));
   }
+  for (auto [op, sum] : llvm::zip_equal(phase.combined, sums))
+    updated.push_back(addPart(builder, op->getLoc(), plan.getCombine(op), sum,
+                              mapping.lookup(op->getResult(0)), size));
+}
+
+Value Tiler::makeBuffer(OpBuilder &builder, Location loc, Value value) {
+  const TensorInfo &info = *dims.lookup(value).tensor;
+  const BatchFact &fact = batch.lookup(value);
+  auto type = cast<RankedTensorType>(getTileType(value, fact));
+  SmallVector<int64_t> order(plan.getOrder(value)), shape;
+  if (order.empty())
+    llvm::append_range(order, llvm::seq<int64_t>(0, type.getRank()));
+  SmallVector<Value> extents;
+  for (int64_t dim : order) {
+    shape.push_back(type.getDimSize(dim));
+    if (type.isDynamicDim(dim))
+      extents.push_back(fact.isAt() && dim == fact.dim
+                            ? scale(builder, loc, samples, fact.factor)
+                            : materialize(builder, loc, info.dim(dim)));
+  }
+  return tensor::EmptyOp::create(builder, value.getLoc(), type.clone(shape),
+                                 extents);
 }
 
 void Tiler::buildLoops(OpBuilder &builder, Location loc,
@@ -280,25 +324,17 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc,
     for (Value operand : op->getOperands())
       if (plan.isNumber(operand) && !plan.isSamples(operand))
         mapping.map(operand, getWhole(builder, operand));
+      else if (operand.getDefiningOp() &&
+               plan.getCombine(operand.getDefiningOp()) != Combine::None &&
+               !mapping.contains(operand))
+        mapping.map(operand, getWhole(builder, operand));
   SmallVector<Value> carried;
-  for (Value output : phase.outputs) {
-    const TensorInfo &info = *dims.lookup(output).tensor;
-    const BatchFact &fact = batch.lookup(output);
-    auto type = cast<RankedTensorType>(getTileType(output, fact));
-    SmallVector<int64_t> order(plan.getOrder(output)), shape;
-    if (order.empty())
-      llvm::append_range(order, llvm::seq<int64_t>(0, type.getRank()));
-    SmallVector<Value> extents;
-    for (int64_t dim : order) {
-      shape.push_back(type.getDimSize(dim));
-      if (type.isDynamicDim(dim))
-        extents.push_back(dim == fact.dim
-                              ? scale(builder, loc, samples, fact.factor)
-                              : materialize(builder, loc, info.dim(dim)));
-    }
-    carried.push_back(tensor::EmptyOp::create(builder, output.getLoc(),
-                                              type.clone(shape), extents));
-  }
+  for (Value output : phase.outputs)
+    carried.push_back(makeBuffer(builder, loc, output));
+  for (Operation *op : phase.combined)
+    carried.push_back(startCombining(
+        builder, op->getLoc(), plan.getCombine(op),
+        makeBuffer(builder, loc, op->getResult(0))));
   size_t buffers = carried.size();
   carried.push_back(zero);
   carried.push_back(tile);
@@ -327,8 +363,13 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc,
             arith::FloorDivSIOp::create(outerBuilder, loc, size, two));
         scf::YieldOp::create(outerBuilder, loc, next);
       });
-  for (auto [output, result] : llvm::zip_equal(
-           phase.outputs, outer.getResults().take_front(buffers))) {
+  ValueRange results = outer.getResults().take_front(buffers);
+  for (auto [op, sum] : llvm::zip_equal(
+           phase.combined, results.drop_front(phase.outputs.size())))
+    wholes.map(op->getResult(0),
+               finishCombining(builder, op->getLoc(), plan.getCombine(op), sum,
+                               samples));
+  for (auto [output, result] : llvm::zip_first(phase.outputs, results)) {
     ArrayRef<int64_t> order = plan.getOrder(output);
     SmallVector<int64_t> back(order.size());
     for (auto [index, dim] : llvm::enumerate(order))
@@ -348,7 +389,8 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
   // What is replaced stays until all users have been seen.
   SmallVector<Operation *> replaced;
   for (Operation &op : entry)
-    if (llvm::any_of(op.getResults(), [&](Value result) {
+    if (plan.getCombine(&op) != Combine::None ||
+        llvm::any_of(op.getResults(), [&](Value result) {
           return plan.isTiled(result) || plan.isNumber(result);
         }))
       replaced.push_back(&op);
@@ -433,15 +475,36 @@ static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
 
 FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
                                                StringRef batchSymbol) {
-  TilePlan plan(function, batchSymbol);
-  if (failed(plan.compute()))
-    return failure();
+  std::optional<TilePlan> found;
+  BatchAnalysis::Operations whole;
+  do {
+    size_t known = whole.size();
+    if (found)
+      whole.insert_range(found->getTorn());
+    // Control flow hands rows on as they are.
+    if (found && whole.size() == known)
+      return (*found->getTorn().begin())->emitError()
+             << "cannot tile the batch: the rows of the samples lie apart here";
+    found.emplace(function, batchSymbol, whole);
+    if (failed(found->compute()))
+      return failure();
+  } while (!found->getTorn().empty());
+  const TilePlan &plan = *found;
   for (auto &[op, reason] : plan.getBarriers())
     remark::missed(op->getLoc(), remark::RemarkOpts::name("Barrier")
                                      .category("koila-tile-batch")
                                      .function(function.getName()))
         << remark::reason("{0}", reason)
         << remark::add("runs on the whole batch, outside of the loops");
+  for (const TilePhase &phase : plan.getPhases())
+    for (Operation *op : phase.combined)
+      remark::passed(op->getLoc(),
+                     remark::RemarkOpts::name("Combined")
+                         .category("koila-tile-batch")
+                         .function(function.getName()))
+          << remark::reason(
+                 "{0}", plan.getBatch().lookup(op->getResult(0)).reason)
+          << remark::add("runs in the tiles, whose results are combined");
   int64_t least = 0;
   for (int64_t samples : {0, 1})
     if (!keepsShapes(function, plan.getDims(), batchSymbol, samples))

@@ -1,6 +1,7 @@
 //===- TilePlan.cpp - Which operations tile together ----------------------===//
 
 #include "TilePlan.h"
+#include "TileCombine.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/Sequence.h"
@@ -145,8 +146,67 @@ static bool makesNoTensor(Operation &op, const DimAnalysis &dims) {
   });
 }
 
+void TilePlan::collectWrites() {
+  function->walk([&](Operation *op) {
+    if (!isOrderedWrite(op))
+      return;
+    const Storage *entry = storage.lookup(op->getOperand(0));
+    // Nested ones count where the whole of what they stand in does.
+    Operation *outer =
+        function.getFunctionBody().front().findAncestorOpInBlock(*op);
+    lastWrites[entry && !entry->external ? entry : nullptr] = outer;
+  });
+}
+
+/// Whether `op` has no effect but that it reads storage which is written before
+/// and never after it: that is an order among operations that run whole.
+bool TilePlan::isSettled(Operation &op) const {
+  if (!isOrdered(&op) || isOrderedWrite(&op) || op.getNumRegions() > 0)
+    return false;
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
+    interface.getEffects(effects);
+  if (effects.empty() ||
+      llvm::any_of(effects, [](const MemoryEffects::EffectInstance &effect) {
+        return effect.getResource() == RandomResource::get();
+      }))
+    return false;
+  auto isOver = [&](Value value) {
+    if (!isa<TensorType>(value.getType()))
+      return !isMutable(value.getType());
+    const Storage *entry = storage.lookup(value);
+    auto found =
+        lastWrites.find(entry && !entry->external ? entry : nullptr);
+    return found == lastWrites.end() ||
+           found->second->isBeforeInBlock(&op);
+  };
+  return llvm::all_of(op.getOperands(), isOver) &&
+         llvm::all_of(op.getResults(), isOver);
+}
+
+bool TilePlan::isPure(Operation &op) const {
+  return isMemoryEffectFree(&op) || isSettled(op);
+}
+
+bool TilePlan::isUnread(Operation *op, Value value) const {
+  const TensorInfo *info = dims.lookup(value).tensor
+                               ? &*dims.lookup(value).tensor
+                               : nullptr;
+  const BatchFact &fact = batch.lookup(value);
+  bool isSized =
+      info && info->hasRank() && isa<RankedTensorType>(value.getType());
+  for (int64_t dim = 0; isSized && dim < info->getRank(); ++dim)
+    isSized = dim == fact.dim || canMaterialize(info->dim(dim));
+  return isTiled(value) && fact.isAt() && isSized && isOrdered(op) &&
+         !isOrderedWrite(op) && op->getNumRegions() == 0 &&
+         llvm::all_of(op->getResults(), [&](Value result) {
+           return isa<TensorType>(result.getType()) &&
+                  batch.lookup(result).isFree();
+         });
+}
+
 void TilePlan::addBarrier(Operation &op) {
-  if (!isMemoryEffectFree(&op)) {
+  if (!isPure(op)) {
     barriers.push_back({&op, ("'" + getCallee(op) +
                               "' has effects whose order tiling would change")
                                  .str()});
@@ -164,6 +224,40 @@ void TilePlan::addBarrier(Operation &op) {
       return;
     }
   }
+}
+
+/// A reduction over the batch of what tiles make; what is there as a whole is
+/// reduced as a whole.
+Combine TilePlan::findCombine(Operation &op) const {
+  auto interface = dyn_cast<BatchRuleInterface>(op);
+  bool isMade = llvm::any_of(op.getOperands(), [&](Value operand) {
+    while (isRepeated(operand))
+      operand = operand.getDefiningOp()->getOperand(0);
+    return isTiled(operand) && isa<TensorType>(operand.getType());
+  });
+  auto type = op.getNumResults() == 1
+                  ? dyn_cast<RankedTensorType>(op.getResult(0).getType())
+                  : nullptr;
+  if (!interface || !isMade || !type)
+    return Combine::None;
+  BatchRule rule(
+      &op, [&](Value value) { return batch.lookupRead(value); },
+      [&](Value value) { return dims.lookup(value); });
+  interface.inferBatch(rule);
+  const BatchFact &fact = rule.getResults()[0];
+  const ValueInfo &info = dims.lookup(op.getResult(0));
+  bool isReadInTiles =
+      llvm::none_of(op.getOperands(), [&](Value operand) {
+        return batch.lookupRead(operand).isMixed();
+      });
+  bool isSized = info.tensor && info.tensor->hasRank() &&
+                 llvm::all_of(*info.tensor->dims, [&](DimExpr dim) {
+                   return !dim.dependsOn(symbol) && canMaterialize(dim);
+                 });
+  return fact.isMixed() && isReadInTiles && isSized &&
+                 canCombine(fact.combine, type.getElementType())
+             ? fact.combine
+             : Combine::None;
 }
 
 LogicalResult TilePlan::classify(Operation &op) {
@@ -192,8 +286,8 @@ LogicalResult TilePlan::classify(Operation &op) {
     numbers.insert(&op);
     return success();
   }
-  bool isPure = isMemoryEffectFree(&op);
-  if (isPure && op.getNumRegions() == 0 && batched &&
+  bool isMovable = isPure(op);
+  if (isMovable && op.getNumRegions() == 0 && batched &&
       llvm::none_of(op.getResults(), isMixed)) {
     tiled.push_back(&op);
     tiledSet.insert(&op);
@@ -201,10 +295,16 @@ LogicalResult TilePlan::classify(Operation &op) {
       repeated.insert(&op);
     return success();
   }
+  if (isMovable && op.getNumRegions() == 0)
+    if (Combine combine = findCombine(op); combine != Combine::None) {
+      tiled.push_back(&op);
+      combined[&op] = combine;
+      return success();
+    }
   // What reads no batch cuts nothing.
   op.walk([&](Operation *inner) {
     for (Value operand : inner->getOperands())
-      batched |= !batch.lookup(operand).isFree();
+      batched |= !batch.lookup(operand).isFree() && !isUnread(inner, operand);
   });
   if (batched)
     addBarrier(op);
@@ -222,6 +322,8 @@ unsigned TilePlan::getTime(Value value, bool isTiledReader) const {
     return 0;
   if (auto slot = slotOf.find(op); slot != slotOf.end())
     return slot->second;
+  if (combined.contains(op))
+    return phaseOf.lookup(op) + 1;
   if (!tiledSet.contains(op))
     return 0;
   if (repeated.contains(op))
@@ -237,15 +339,53 @@ unsigned TilePlan::getTime(Operation *op, bool isTiledReader) const {
   unsigned time = 0;
   op->walk([&](Operation *inner) {
     for (Value operand : inner->getOperands())
-      time = std::max(time, getTime(operand, isTiledReader));
+      if (!isUnread(inner, operand))
+        time = std::max(time, getTime(operand, isTiledReader));
   });
   times[isTiledReader][op] = time;
   return time;
 }
 
+/// Only one range of rows can be cut out of a tensor, or put into it: what made
+/// the samples lie apart has to run whole.
+void TilePlan::tear(Value value) {
+  SmallVector<Value> work{value};
+  while (!work.empty()) {
+    Operation *op = work.pop_back_val().getDefiningOp();
+    if (!op || torn.contains(op))
+      continue;
+    bool merges = true;
+    for (Value operand : op->getOperands())
+      if (batch.lookupRead(operand).isInner()) {
+        work.push_back(operand);
+        merges = false;
+      }
+    if (merges)
+      torn.insert(op);
+  }
+}
+
+/// A view that merges the batch into another dim needs a tensor of its own: the
+/// rows of one tile lie apart in a larger one.
+void TilePlan::checkRows(Operation *op) {
+  auto isInner = [&](Value value) { return batch.lookupRead(value).isInner(); };
+  if (!repeated.contains(op) || llvm::none_of(op->getResults(), isInner) ||
+      llvm::any_of(op->getOperands(), isInner))
+    return;
+  for (Value operand : op->getOperands()) {
+    while (isRepeated(operand))
+      operand = operand.getDefiningOp()->getOperand(0);
+    if (isa<TensorType>(operand.getType()) &&
+        (!isTiled(operand) || crossing.contains(operand)))
+      torn.insert(op);
+  }
+}
+
 void TilePlan::require(Value value, unsigned phase) {
   Operation *op = value.getDefiningOp();
   bool isTensor = isa<TensorType>(value.getType());
+  if (!isTiled(value) && isTensor && batch.lookupRead(value).isInner())
+    return tear(value);
   if (!isTiled(value)) {
     if (isTensor && batch.lookupRead(value).isAt())
       phases[phase].inputs.insert(value);
@@ -259,6 +399,8 @@ void TilePlan::require(Value value, unsigned phase) {
       require(operand, phase);
     return;
   }
+  if (batch.lookup(value).isInner())
+    return tear(value);
   phases[phase].inputs.insert(value);
   phases[phaseOf.lookup(op)].outputs.insert(value);
   crossing.insert(value);
@@ -273,6 +415,8 @@ void TilePlan::requireWhole(Value value) {
         requireWhole(operand);
     return;
   }
+  if (batch.lookup(value).isInner())
+    return tear(value);
   phases[phaseOf.lookup(value.getDefiningOp())].outputs.insert(value);
   crossing.insert(value);
 }
@@ -283,12 +427,14 @@ LogicalResult TilePlan::schedule() {
   for (Operation &op : block) {
     if (skipped.contains(&op))
       continue;
-    unsigned time = getTime(&op, tiledSet.contains(&op));
-    // Effects keep their order.
+    unsigned time = getTime(&op, isInBody(&op));
+    // Effects keep their order, and what reads comes after what was written.
     if (!isMemoryEffectFree(&op))
-      time = effects = std::max(effects, time);
-    (tiledSet.contains(&op) ? phaseOf : slotOf)[&op] = time;
-    if (tiledSet.contains(&op))
+      time = std::max(effects, time);
+    if (!isPure(op))
+      effects = time;
+    (isInBody(&op) ? phaseOf : slotOf)[&op] = time;
+    if (isInBody(&op))
       count = std::max(count, time + 1);
   }
   phases.resize(count);
@@ -302,6 +448,8 @@ LogicalResult TilePlan::schedule() {
       if (isTiled(operand) && isa<TensorType>(operand.getType())) {
         unsigned phase = phaseOf.lookup(operand.getDefiningOp());
         require(operand, phase);
+        if (batch.lookup(operand).isInner())
+          tear(operand);
         phases[phase].outputs.insert(operand);
       }
   };
@@ -309,15 +457,19 @@ LogicalResult TilePlan::schedule() {
   requireLast(block.getTerminator());
   for (Operation *op : whole)
     op->walk([&](Operation *inner) {
-      llvm::for_each(inner->getOperands(),
-                     [&](Value operand) { requireWhole(operand); });
+      for (Value operand : inner->getOperands())
+        if (!isUnread(inner, operand))
+          requireWhole(operand);
     });
   for (Operation *op : tiled)
     if (!repeated.contains(op))
       for (Value operand : op->getOperands())
         require(operand, phaseOf.lookup(op));
+  llvm::for_each(tiled, [&](Operation *op) { checkRows(op); });
   for (auto [phase, members] : llvm::zip_equal(phases, bodies)) {
     phase.body.assign(members.begin(), members.end());
+    llvm::copy_if(phase.body, std::back_inserter(phase.combined),
+                  [&](Operation *op) { return combined.contains(op); });
     llvm::sort(phase.body, [](Operation *lhs, Operation *rhs) {
       return lhs->isBeforeInBlock(rhs);
     });
@@ -420,11 +572,14 @@ LogicalResult TilePlan::compute() {
     return function.emitError() << "cannot tile a function with several blocks";
   if (!dims.isValid() || failed(planArguments()))
     return failure();
+  collectWrites();
   for (Operation &op : region.front())
     if (failed(classify(op)))
       return failure();
   if (failed(schedule()))
     return failure();
+  if (!torn.empty())
+    return success();
   // Views alone are no work.
   bool works = llvm::any_of(
       tiled, [&](Operation *op) { return !repeated.contains(op); });

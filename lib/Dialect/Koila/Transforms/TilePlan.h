@@ -11,6 +11,7 @@
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_TILEPLAN_H
 
 #include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/SetVector.h"
@@ -27,16 +28,24 @@ struct TilePhase {
   llvm::SetVector<mlir::Value> inputs;
   /// Tensors with the batch that others than the body read.
   llvm::SetVector<mlir::Value> outputs;
+  /// Operations of the body whose results, one each, the tiles add up to.
+  llvm::SmallVector<mlir::Operation *> combined;
 };
 
 class TilePlan {
 public:
-  TilePlan(mlir::FunctionOpInterface function, llvm::StringRef symbol)
+  /// Operations in `whole` run on the whole batch.
+  TilePlan(mlir::FunctionOpInterface function, llvm::StringRef symbol,
+           const BatchAnalysis::Operations &whole = {})
       : function(function), symbol(symbol), dims(function),
-        batch(function, dims, symbol, BatchAnalysis::Barriers::Cut) {}
+        batch(function, dims, symbol, BatchAnalysis::Barriers::Cut, whole),
+        storage(function, dims) {}
 
   /// Fails, after an error at the operation, where nothing can be tiled.
   llvm::LogicalResult compute();
+  /// What makes rows that would have to cross to another phase with the samples
+  /// apart. If there is any, the plan is none: those have to run whole.
+  const BatchAnalysis::Operations &getTorn() const { return torn; }
 
   const DimAnalysis &getDims() const { return dims; }
   const BatchAnalysis &getBatch() const { return batch; }
@@ -54,6 +63,12 @@ public:
   }
   /// Whether `value` is made per tile.
   bool isTiled(mlir::Value value) const;
+  /// How the tiles' results make the one of `op`; None if it is no reduction
+  /// that runs in them.
+  Combine getCombine(mlir::Operation *op) const { return combined.lookup(op); }
+  /// Whether `value`, which `op` reads and which is made per tile, is asked for
+  /// its type alone: any number of samples gives the same results.
+  bool isUnread(mlir::Operation *op, mlir::Value value) const;
   /// Whether `value` is cheap, and made again wherever it is needed: a view, or
   /// a list of sizes.
   bool isRepeated(mlir::Value value) const;
@@ -83,6 +98,13 @@ private:
   llvm::LogicalResult planArguments();
   llvm::LogicalResult classify(mlir::Operation &op);
   llvm::LogicalResult checkEffects(mlir::Operation &op);
+  Combine findCombine(mlir::Operation &op) const;
+  void collectWrites();
+  bool isSettled(mlir::Operation &op) const;
+  bool isPure(mlir::Operation &op) const;
+  bool isInBody(mlir::Operation *op) const {
+    return tiledSet.contains(op) || combined.contains(op);
+  }
   void addBarrier(mlir::Operation &op);
   bool canMaterialize(DimExpr expr) const;
   /// The first phase whose loops, or for whole operations whose start, can
@@ -90,6 +112,8 @@ private:
   unsigned getTime(mlir::Operation *op, bool isTiledReader) const;
   unsigned getTime(mlir::Value value, bool isTiledReader) const;
   llvm::LogicalResult schedule();
+  void tear(mlir::Value value);
+  void checkRows(mlir::Operation *op);
   void require(mlir::Value value, unsigned phase);
   void requireWhole(mlir::Value value);
   llvm::LogicalResult checkOutput(mlir::Value value, bool crosses);
@@ -99,9 +123,14 @@ private:
   llvm::StringRef symbol;
   DimAnalysis dims;
   BatchAnalysis batch;
-  llvm::SmallVector<TilePhase> phases;
+  StorageAnalysis storage;
+  std::vector<TilePhase> phases;
   llvm::SmallVector<mlir::Operation *> rest, containers;
   llvm::SmallVector<std::pair<mlir::Operation *, std::string>> barriers;
+  BatchAnalysis::Operations torn;
+  /// The last write to a storage of the function; null: to all others.
+  llvm::DenseMap<const Storage *, mlir::Operation *> lastWrites;
+  llvm::DenseMap<mlir::Operation *, Combine> combined;
   /// In order.
   llvm::SmallVector<mlir::Operation *> tiled, whole;
   llvm::SmallPtrSet<mlir::Operation *, 16> tiledSet, repeated, skipped, numbers;

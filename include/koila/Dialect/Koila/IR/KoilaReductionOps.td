@@ -9,10 +9,10 @@ include "koila/Dialect/Koila/IR/KoilaBase.td"
 /// of the results, as rules::ResultType. `needsElements` is the C++ condition
 /// under which an empty dim cannot be reduced. Results are packed whatever the
 /// strides of `self` (resize_reduction in aten/src/ATen/native/ReduceOpsUtils.h;
-/// measured for all).
+/// measured for all). `combine` says how tiles of the batch add up.
 class Koila_ReductionOp<string mnemonic, string schema, dag extra,
                         list<string> types, string needsElements = "false",
-                        string emptyIsAll = "true">
+                        string emptyIsAll = "true", string combine = "None">
     : Koila_RuledOp<mnemonic, schema> {
   let description = [{
     The extents of `dim` are dropped, or become one with `keepdim`; no `dim`
@@ -25,7 +25,8 @@ class Koila_ReductionOp<string mnemonic, string schema, dag extra,
       "return ::koila::rules::inferReduction(rule, {{" #
       !interleave(!foreach(type, types, "Type::" # type), ", ") # "}, " #
       needsElements # ", " # emptyIsAll # "});";
-  let batchRule = "::koila::rules::inferReductionBatch(rule, " # emptyIsAll # ");";
+  let batchRule = "::koila::rules::inferReductionBatch(rule, " # emptyIsAll #
+                  ", ::koila::Combine::" # combine # ");";
   let workspaceRule = "::koila::rules::describeReductionWorkspace(rule);";
 }
 
@@ -45,19 +46,24 @@ defvar maybeDimsArgs = !con((ins OptionalAttr<DenseI64ArrayAttr>:$dim), keepdimA
 // Sums and means.
 def Koila_SumOp : Koila_ReductionOp<"sum",
   "aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor",
-  dtypeArg, ["Sum"]>;
+  dtypeArg, ["Sum"], "false", "true",
+  "Sum">;
 def Koila_SumDimOp : Koila_ReductionOp<"sum_dim_IntList",
   "aten::sum.dim_IntList(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-  !con(maybeDimsArgs, dtypeArg), ["Sum"]>;
+  !con(maybeDimsArgs, dtypeArg), ["Sum"], "false", "true",
+  "Sum">;
 def Koila_NansumOp : Koila_ReductionOp<"nansum",
   "aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-  !con(maybeDimsArgs, dtypeArg), ["Sum"]>;
+  !con(maybeDimsArgs, dtypeArg), ["Sum"], "false", "true",
+  "Sum">;
 def Koila_MeanOp : Koila_ReductionOp<"mean",
   "aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor",
-  dtypeArg, ["Mean"]>;
+  dtypeArg, ["Mean"], "false", "true",
+  "Mean">;
 def Koila_MeanDimOp : Koila_ReductionOp<"mean_dim",
   "aten::mean.dim(Tensor self, int[1]? dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-  !con(maybeDimsArgs, dtypeArg), ["Mean"]>;
+  !con(maybeDimsArgs, dtypeArg), ["Mean"], "false", "true",
+  "Mean">;
 def Koila_NanmeanOp : Koila_ReductionOp<"nanmean",
   "aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
   !con(maybeDimsArgs, dtypeArg), ["Mean"]>;
@@ -69,10 +75,12 @@ def Koila_ProdDimOp : Koila_ReductionOp<"prod_dim_int",
   !con(dimArgs, dtypeArg), ["Sum"]>;
 def Koila_CountNonzeroOp : Koila_ReductionOp<"count_nonzero",
   "aten::count_nonzero(Tensor self, int? dim=None) -> Tensor",
-  (ins OptionalAttr<I64Attr>:$dim), ["Index"]>;
+  (ins OptionalAttr<I64Attr>:$dim), ["Index"], "false", "true",
+  "Sum">;
 def Koila_CountNonzeroDimOp : Koila_ReductionOp<"count_nonzero_dim_IntList",
   "aten::count_nonzero.dim_IntList(Tensor self, int[] dim) -> Tensor",
-  (ins DenseI64ArrayAttr:$dim), ["Index"]>;
+  (ins DenseI64ArrayAttr:$dim), ["Index"], "false", "true",
+  "Sum">;
 def Koila_LogsumexpOp : Koila_ReductionOp<"logsumexp",
   "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
   dimsArgs, ["Float"]> {
@@ -87,13 +95,14 @@ def Koila_TraceOp : Koila_ReductionOp<"trace",
 foreach name = ["Max", "Min"] in {
   defvar lower = !tolower(name);
   def Koila_#name#Op : Koila_ReductionOp<lower,
-    "aten::" # lower # "(Tensor self) -> Tensor", (ins), ["Same"], "true">;
+    "aten::" # lower # "(Tensor self) -> Tensor", (ins), ["Same"], "true", "true",
+    name>;
   def Koila_#name#DimOp : Koila_TwoReductionsOp<lower # "_dim",
     "aten::" # lower # ".dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
     dimArgs, ["Same", "Index"], "true">;
   def Koila_A#lower#Op : Koila_ReductionOp<"a" # lower,
     "aten::a" # lower # "(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
-    dimsArgs, ["Same"], "true">;
+    dimsArgs, ["Same"], "true", "true", name>;
   def Koila_Arg#lower#Op : Koila_ReductionOp<"arg" # lower,
     "aten::arg" # lower # "(Tensor self, int? dim=None, bool keepdim=False) -> Tensor",
     maybeDimArgs, ["Index"], "true">;
@@ -106,13 +115,14 @@ def Koila_AminmaxOp : Koila_TwoReductionsOp<"aminmax",
 foreach name = ["All", "Any"] in {
   defvar lower = !tolower(name);
   def Koila_#name#Op : Koila_ReductionOp<lower,
-    "aten::" # lower # "(Tensor self) -> Tensor", (ins), ["Truth"]>;
+    "aten::" # lower # "(Tensor self) -> Tensor", (ins), ["Truth"], "false", "true",
+    name>;
   def Koila_#name#DimOp : Koila_ReductionOp<lower # "_dim",
     "aten::" # lower # ".dim(Tensor self, int dim, bool keepdim=False) -> Tensor",
-    dimArgs, ["Truth"]>;
+    dimArgs, ["Truth"], "false", "true", name>;
   def Koila_#name#DimsOp : Koila_ReductionOp<lower # "_dims",
     "aten::" # lower # ".dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor",
-    maybeDimsArgs, ["Truth"], "false", "false">;
+    maybeDimsArgs, ["Truth"], "false", "false", name>;
 }
 
 // Norms.

@@ -62,7 +62,8 @@ struct Reduction {
 std::optional<llvm::SmallVector<bool>>
 getReducedDims(mlir::Operation *op, int64_t rank, bool emptyIsAll = true);
 llvm::LogicalResult inferReduction(ShapeRule &rule, const Reduction &how);
-void inferReductionBatch(BatchRule &rule, bool emptyIsAll = true);
+void inferReductionBatch(BatchRule &rule, bool emptyIsAll = true,
+                         Combine combine = Combine::None);
 /// Whether the norm of no elements has no value: negative p and infinity.
 bool isNormOfElements(mlir::Attribute p);
 llvm::LogicalResult inferLogSumExp(ShapeRule &rule);
@@ -148,8 +149,9 @@ llvm::FailureOr<std::optional<llvm::SmallVector<DimExpr>>>
 broadcastOperands(ShapeRule &rule, llvm::ArrayRef<TensorInfo> operands);
 /// Sets the result of a loss whose samples give `each`.
 llvm::LogicalResult setLoss(ShapeRule &rule, TensorInfo each);
-/// Samples meet unless `reduction` is none.
-bool mixesByReduction(BatchRule &rule);
+/// After the rule has said what `reduction` none gives: any other mixes samples,
+/// and tiles add up where those of none keep apart. `mean` says how means do.
+void reduceLossBatch(BatchRule &rule, Combine mean);
 
 enum class Loss {
   Squared,

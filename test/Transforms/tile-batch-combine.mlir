@@ -1,0 +1,72 @@
+// RUN: koila-opt %s -split-input-file --koila-infer-shapes --koila-tile-batch=tile=4 | FileCheck %s
+// RUN: koila-opt %s -split-input-file --koila-infer-shapes --koila-tile-batch=tile=4 --remark-format=emitRemark --remarks-filter=koila-tile-batch 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+
+// A mean over the batch: each tile gives its mean, weighed by its samples; what
+// is divided by the number of all of them comes after the loops.
+// CHECK-LABEL: func.func @mean
+// CHECK: %[[ZERO:.*]] = koila.fill_Scalar tied %{{.*}} {value = 0 : i64} : (tensor<8xf32>)
+// CHECK: %[[L:.*]]:4 = scf.for {{.*}} iter_args({{.*}} = %[[ZERO]]
+// CHECK:   %[[X:.*]] = koila.exp
+// CHECK:   %[[M:.*]] = koila.mean_dim %[[X]]
+// CHECK:   %[[W:.*]] = koila.mul_Scalar{{.*}} %[[M]]
+// CHECK:   koila.add_Tensor{{.*}}, %[[W]]
+// CHECK: %[[MEAN:.*]] = koila.div_Scalar{{.*}} %[[L]]#1
+// CHECK: scf.for
+// CHECK:   koila.sub_Tensor %{{.*}}, %[[MEAN]]
+// REMARK: remark: [Passed] Combined | Category:koila-tile-batch | Function=mean | Reason="mean over dim 0 mixes samples"
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @mean(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    %0 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.mean_dim %0 {dim = array<i64: 0>} : (tensor<?x8xf32>) -> tensor<8xf32>
+    %2 = koila.sub_Tensor %0, %1 {alpha = 1 : i64} : (tensor<?x8xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+    return %2 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
+// Sums, extrema and truth, each from where it starts.
+// CHECK-LABEL: func.func @kinds
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 0xFFF0000000000000 : f64} : (tensor<f32>)
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 0x7FF0000000000000 : f64} : (tensor<8xf32>)
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 1 : i64} : (tensor<8xi1>)
+// CHECK: scf.for
+// CHECK:   scf.for
+// CHECK-DAG: koila.add_Tensor
+// CHECK-DAG: koila.maximum
+// CHECK-DAG: koila.minimum
+// CHECK-DAG: koila.logical_or
+// CHECK-DAG: koila.logical_and
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @kinds(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<f32>, tensor<f32>, tensor<8xf32>, tensor<i1>, tensor<8xi1>) {
+    %0 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.sum %0 : (tensor<?x8xf32>) -> tensor<f32>
+    %2 = koila.max %0 : (tensor<?x8xf32>) -> tensor<f32>
+    %3 = koila.amin %0 {dim = array<i64: 0>} : (tensor<?x8xf32>) -> tensor<8xf32>
+    %4 = koila.gt_Scalar %0 {other = 1 : i64} : (tensor<?x8xf32>) -> tensor<?x8xi1>
+    %5 = koila.any %4 : (tensor<?x8xi1>) -> tensor<i1>
+    %6 = koila.all_dim %4 {dim = 0 : i64} : (tensor<?x8xi1>) -> tensor<8xi1>
+    return %1, %2, %3, %5, %6 : tensor<f32>, tensor<f32>, tensor<8xf32>, tensor<i1>, tensor<8xi1>
+  }
+}
+
+// -----
+
+// Half types round sums of sums, a product has no rule, and an argument is
+// there as a whole: those are no work for tiles.
+// CHECK-LABEL: func.func @whole
+// CHECK: koila.sum %arg0
+// CHECK: scf.for
+// CHECK:   koila.exp
+// CHECK-NOT: koila.sum
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @whole(%x: tensor<?x8xf16> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<f16>, tensor<f16>, tensor<f16>) {
+    %0 = koila.exp %x : (tensor<?x8xf16>) -> tensor<?x8xf16>
+    %1 = koila.sum %x : (tensor<?x8xf16>) -> tensor<f16>
+    %2 = koila.mean %0 : (tensor<?x8xf16>) -> tensor<f16>
+    %3 = koila.prod %0 : (tensor<?x8xf16>) -> tensor<f16>
+    return %1, %2, %3 : tensor<f16>, tensor<f16>, tensor<f16>
+  }
+}
