@@ -30,65 +30,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TIMEOUT = 900
 
-# Three calls as a user makes them, with what the original gives beside it.
-FRESH = """
-import json, sys, warnings
-import torch
-sys.path.insert(0, sys.argv[1])
-import inputs
-original, tiled, batch = sys.argv[2], sys.argv[3], int(sys.argv[4])
-specs = json.loads(sys.argv[5])
-
-def run(path, arguments):
-    # Copies: a program may write to what it gets.
-    copies = [value.clone() if isinstance(value, torch.Tensor) else value
-              for value in arguments]
-    return torch.jit.load(path)(*copies)
-
-def leaves(value):
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        return [leaf for part in value for leaf in leaves(part)]
-    return [value]
-
-torch.manual_seed(0)
-try:
-    arguments = inputs.make(specs, batch)
-except RuntimeError:
-    print("no such inputs")
-    sys.exit()
-with torch.no_grad():
-    try:
-        expected = leaves(run(original, arguments))
-    except Exception as error:
-        try:
-            run(tiled, arguments)
-        except Exception:
-            print("both raise")
-            sys.exit()
-        sys.exit("only the original raises: " + str(error).splitlines()[-1])
-    module = torch.jit.load(tiled)
-    for call in range(3):
-        copies = [value.clone() if isinstance(value, torch.Tensor) else value
-                  for value in arguments]
-        found = leaves(module(*copies))
-        if len(found) != len(expected):
-            sys.exit("another number of results")
-        for left, right in zip(expected, found):
-            if not isinstance(left, torch.Tensor):
-                if left != right:
-                    sys.exit(f"{right} instead of {left}")
-            elif (left.shape, left.dtype) != (right.shape, right.dtype):
-                sys.exit(f"{right.dtype}{list(right.shape)} instead of "
-                         f"{left.dtype}{list(left.shape)}")
-            elif left.is_floating_point():
-                torch.testing.assert_close(right, left, rtol=1e-3, atol=1e-4,
-                                           equal_nan=True)
-"""
-
 
 class Refused(Exception):
     """koila's sentence."""
@@ -114,39 +55,58 @@ def compile_program(options, file, specs, output):
 
 
 def run_fresh(options, file, output, specs, batch):
+    """Calls both as a user does (fresh.py); a sentence, None or "not run"."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FRESH, str(HERE), str(file),
-         str(output), str(batch), json.dumps(specs)],
-        capture_output=True, text=True, timeout=TIMEOUT)
-    if "no such inputs" in done.stdout:
-        return "not run"
+        [sys.executable, str(HERE / "fresh.py")], capture_output=True,
+        input=json.dumps([str(file), str(output), batch, specs]) + "\n",
+        text=True, timeout=TIMEOUT)
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         return f"B={batch}, a fresh Python: {lines[-1] if lines else 'failed'}"
+    answer = json.loads(done.stdout)
+    if answer == "no such inputs":
+        return "not run"
+    if answer and answer != "both raise":
+        return f"B={batch}, a fresh Python: {answer}"
+    return None
+
+
+def run_both(options, file, output, specs, batch):
+    """koila-run's errors, and its report or None."""
+    done = subprocess.run(
+        [options.koila_run, file, output, "--json", "--repeat=1",
+         *(f"--input={spec}" for spec in specs), "--batch", f"B={batch}"],
+        capture_output=True, text=True, timeout=TIMEOUT)
+    report = None if done.returncode else json.loads(done.stdout)
+    errors = re.findall(r"error: (.*)", done.stderr)
+    if done.returncode and not errors:
+        errors = [done.stderr[-200:] or f"exit {done.returncode}"]
+    return (errors if done.returncode else []), report
+
+
+def check_figure(report):
+    """A sentence if koila's exact figure for the tiled program is not."""
+    tiled = report["programs"][1]
+    if (tiled["predicted_exact"] and
+            tiled["predicted_peak_bytes"] != tiled["measured_peak_bytes"]):
+        return (f"{tiled['predicted_peak_bytes']} bytes predicted, "
+                f"{tiled['measured_peak_bytes']} measured")
     return None
 
 
 def compare(options, file, output, specs, batch):
     """A sentence if something is wrong, else None, or "not run"."""
-    done = subprocess.run(
-        [options.koila_run, file, output, "--json", "--repeat=1",
-         *(f"--input={spec}" for spec in specs), "--batch", f"B={batch}"],
-        capture_output=True, text=True, timeout=TIMEOUT)
-    errors = re.findall(r"error: (.*)", done.stderr)
-    if done.returncode:
+    errors, report = run_both(options, file, output, specs, batch)
+    if errors:
         # The program itself, before any tile.
-        if errors and str(file) in errors[0] and "failed" in errors[0]:
+        if str(file) in errors[0] and "failed" in errors[0]:
             return "not run"
         # Batches at which a random network says nothing prove nothing.
-        if errors and "the comparison is vacuous" in errors[0]:
+        if "the comparison is vacuous" in errors[0]:
             return "not run"
-        return f"B={batch}: {errors[0] if errors else done.stderr[-200:]}"
-    tiled = json.loads(done.stdout)["programs"][1]
-    if (tiled["predicted_exact"] and
-            tiled["predicted_peak_bytes"] != tiled["measured_peak_bytes"]):
-        return (f"B={batch}: {tiled['predicted_peak_bytes']} bytes predicted, "
-                f"{tiled['measured_peak_bytes']} measured")
-    return None
+        return f"B={batch}: {errors[0]}"
+    problem = check_figure(report)
+    return f"B={batch}: {problem}" if problem else None
 
 
 def evaluate(task):
@@ -213,10 +173,7 @@ def document(results, options):
     return "\n".join(lines) + "\n"
 
 
-def parse():
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+def add_options(parser):
     parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt")
     parser.add_argument("--koila-run", default=ROOT / "build/bin/koila-run")
     parser.add_argument("--folder", default=ROOT / "build/test/corpus",
@@ -231,6 +188,13 @@ def parse():
                         help="also in a fresh Python, at this batch")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--document", type=pathlib.Path, metavar="FILE")
+
+
+def parse():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_options(parser)
     return parser.parse_args()
 
 
