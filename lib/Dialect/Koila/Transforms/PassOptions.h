@@ -100,8 +100,8 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
                          {"forward-with-grad", "train"})) ||
       failed(checkChoice(op, "guard", pass.guard, {"warn", "raise"}, {})) ||
       failed(checkChoice(op, "grad", pass.grad, {"guard"}, {"off"})) ||
-      failed(checkChoice(op, "random", pass.random, {"refuse"},
-                         {"full-batch-masks", "per-tile"})) ||
+      failed(checkChoice(op, "random", pass.random,
+                         {"refuse", "full-batch-masks", "per-tile"}, {})) ||
       failed(checkChoice(op, "batchnorm", pass.batchnorm, {"refuse"},
                          {"two-pass", "per-tile"})))
     return mlir::failure();
@@ -111,6 +111,10 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
   TilingOptions options;
   options.analysis = *analysis;
   options.guard = pass.guard;
+  if (pass.random == "full-batch-masks")
+    options.random = RandomMode::FullBatch;
+  else if (pass.random == "per-tile")
+    options.random = RandomMode::PerTile;
   options.budget = *budget;
   options.tile = pass.tile;
   if ((options.tile != 0) == options.budget.has_value())

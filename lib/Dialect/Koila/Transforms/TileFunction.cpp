@@ -432,8 +432,11 @@ static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
 }
 
 FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
-                                               StringRef batchSymbol) {
-  TilePlan plan(function, batchSymbol);
+                                               StringRef batchSymbol,
+                                               RandomMode random) {
+  if (random == RandomMode::FullBatch && failed(separateDraws(function)))
+    return failure();
+  TilePlan plan(function, batchSymbol, random);
   if (failed(plan.compute()))
     return failure();
   for (auto &[op, reason] : plan.getBarriers())
@@ -442,6 +445,12 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
                                      .function(function.getName()))
         << remark::reason("{0}", reason)
         << remark::add("runs on the whole batch, outside of the loops");
+  reportDraws(function, plan);
+  RandomMode drawn = RandomMode::Refuse;
+  for (Operation *op : plan.getDraws())
+    if (drawn != RandomMode::PerTile)
+      drawn = plan.drawsInTiles(*op) ? RandomMode::PerTile
+                                     : RandomMode::FullBatch;
   int64_t least = 0;
   for (int64_t samples : {0, 1})
     if (!keepsShapes(function, plan.getDims(), batchSymbol, samples))
@@ -449,7 +458,7 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   auto [tile, rounds] = Tiler(function, plan).rewrite();
   // What is written is this function, with its own lives of tensors.
   function->removeAttr(kLifetimesAttr);
-  TiledFunction result(tile, rounds, least);
+  TiledFunction result(tile, rounds, least, drawn);
   result.setTile(1);
   auto module = function->getParentOfType<ModuleOp>();
   if (failed(inferShapes(module)))

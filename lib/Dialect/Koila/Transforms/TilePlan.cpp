@@ -2,6 +2,7 @@
 
 #include "TilePlan.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Interfaces/Draws.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/Sequence.h"
 #include <algorithm>
@@ -100,34 +101,9 @@ LogicalResult TilePlan::planArguments() {
   return success();
 }
 
-/// What the user calls it, or MLIR.
-static StringRef getCallee(Operation &op) {
+StringRef koila::getCallee(Operation &op) {
   auto opaque = dyn_cast<TorchOpaqueOp>(op);
   return opaque ? opaque.getCallee() : op.getName().getStringRef();
-}
-
-/// Whether all that `op` does besides its results is to draw random numbers.
-static bool onlyDraws(Operation &op) {
-  auto interface = dyn_cast<MemoryEffectOpInterface>(op);
-  if (!interface)
-    return false;
-  SmallVector<MemoryEffects::EffectInstance> effects;
-  interface.getEffects(effects);
-  return !effects.empty() &&
-         llvm::all_of(effects, [](const MemoryEffects::EffectInstance &effect) {
-           return effect.getResource() == RandomResource::get();
-         });
-}
-
-LogicalResult TilePlan::checkEffects(Operation &op) {
-  bool draws = false;
-  op.walk([&](Operation *inner) { draws |= onlyDraws(*inner); });
-  if (!draws)
-    return success();
-  return op.emitError() << "cannot tile the batch: '" << getCallee(op)
-                        << "' draws random numbers, and tiles would draw "
-                           "others: random streams differ in tiles"
-                        << describePlace(&op);
 }
 
 /// Whether the results of `op` are views of operands, or no tensors at all.
@@ -147,9 +123,10 @@ static bool makesNoTensor(Operation &op, const DimAnalysis &dims) {
 
 void TilePlan::addBarrier(Operation &op) {
   if (!isMemoryEffectFree(&op)) {
-    barriers.push_back({&op, ("'" + getCallee(op) +
-                              "' has effects whose order tiling would change")
-                                 .str()});
+    StringRef what = onlyDraws(&op)
+                         ? "' draws random numbers for the whole batch"
+                         : "' has effects whose order tiling would change";
+    barriers.push_back({&op, ("'" + getCallee(op) + what).str()});
     return;
   }
   if (op.getNumRegions() > 0) {
@@ -176,8 +153,12 @@ LogicalResult TilePlan::classify(Operation &op) {
     containers.push_back(&op);
     return success();
   }
-  if (failed(checkEffects(op)))
+  if (failed(checkDraws(op)))
     return failure();
+  if (isStorageOfDraws(op)) {
+    whole.push_back(&op);
+    return success();
+  }
   auto isMixed = [&](Value result) { return batch.lookup(result).isMixed(); };
   bool batched = llvm::any_of(op.getResults(), [&](Value result) {
     return !batch.lookup(result).isFree();
@@ -192,8 +173,8 @@ LogicalResult TilePlan::classify(Operation &op) {
     numbers.insert(&op);
     return success();
   }
-  bool isPure = isMemoryEffectFree(&op);
-  if (isPure && op.getNumRegions() == 0 && batched &&
+  bool isFree = isMemoryEffectFree(&op) || mayDrawInTiles(op);
+  if (isFree && op.getNumRegions() == 0 && batched &&
       llvm::none_of(op.getResults(), isMixed)) {
     tiled.push_back(&op);
     tiledSet.insert(&op);
@@ -206,7 +187,7 @@ LogicalResult TilePlan::classify(Operation &op) {
     for (Value operand : inner->getOperands())
       batched |= !batch.lookup(operand).isFree();
   });
-  if (batched)
+  if (batched && !drawsEarly(op))
     addBarrier(op);
   whole.push_back(&op);
   return success();
@@ -285,7 +266,7 @@ LogicalResult TilePlan::schedule() {
       continue;
     unsigned time = getTime(&op, tiledSet.contains(&op));
     // Effects keep their order.
-    if (!isMemoryEffectFree(&op))
+    if (!isMemoryEffectFree(&op) && !tiledSet.contains(&op))
       time = effects = std::max(effects, time);
     (tiledSet.contains(&op) ? phaseOf : slotOf)[&op] = time;
     if (tiledSet.contains(&op))
@@ -333,9 +314,7 @@ LogicalResult TilePlan::schedule() {
 // What crosses
 //===----------------------------------------------------------------------===//
 
-/// The dims of a dense tensor from the outermost in memory; none if it is not
-/// known to be dense.
-static std::optional<SmallVector<int64_t>> findOrder(const TensorInfo &info) {
+std::optional<SmallVector<int64_t>> koila::findOrder(const TensorInfo &info) {
   if (!info.strides)
     return std::nullopt;
   SmallVector<int64_t> left =

@@ -53,8 +53,10 @@ class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {
            "guard: with grad mode on, warn and run the untiled program (off "
            "is not supported yet)">,
     Option<"random", "random", "std::string", "\"refuse\"",
-           "random operators: refuse (full-batch-masks and per-tile are not "
-           "supported yet)">,
+           "random operators: refuse them; full-batch-masks: draw for the "
+           "whole batch, before the loops where shapes suffice, exactly what "
+           "the untiled program draws on a CPU; per-tile: draw anew in each "
+           "tile, equal in distribution only">,
     Option<"batchnorm", "batchnorm", "std::string", "\"refuse\"",
            "batch normalisation in training mode: refuse (two-pass and "
            "per-tile are not supported yet)">];
