@@ -7,6 +7,7 @@
 #ifndef KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
 
+#include "koila/Device/HostMemory.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "koila/Support/ByteSize.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -78,11 +79,22 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
   return options;
 }
 
-/// Bytes of a `budget=` option; none if it is empty.
+/// Bytes of a `budget=` option; none if it is empty. `auto` is what is free now,
+/// with parameters and inputs there.
 inline llvm::FailureOr<std::optional<int64_t>> getBudget(llvm::StringRef text,
                                                          mlir::Operation *op) {
   if (text.empty())
     return std::optional<int64_t>();
+  if (text.trim().equals_insensitive("auto")) {
+    auto free = getFreeHostMemory();
+    if (!free)
+      return op->emitError()
+             << "budget=auto: " << llvm::toString(free.takeError())
+             << "; give the bytes that are free, for example budget=6GiB";
+    op->emitRemark() << "budget=auto: " << formatBytes(free->bytes)
+                     << " are free, by " << free->source;
+    return std::optional<int64_t>(free->bytes);
+  }
   std::string problem;
   std::optional<int64_t> bytes = parseByteSize(text, problem);
   if (!bytes)

@@ -44,7 +44,8 @@ class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {
     Option<"tile", "tile", "int64_t", "0",
            "samples per tile, a power of two; or give budget">,
     Option<"budget", "budget", "std::string", "\"\"",
-           "bytes the call may hold at its peak, for example 64MiB; the "
+           "bytes the call may hold at its peak, for example 64MiB, or auto: "
+           "what the host and the process's control group have left now; the "
            "largest tile that fits is taken">,
     Option<"guard", "guard", "std::string", "\"warn\"",
            "when the program meets inputs it was not compiled for: warn and "
@@ -123,7 +124,8 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
     Option<"output", "output", "std::string", "\"\"",
            "file for the report; empty: stderr">,
     Option<"budget", "budget", "std::string", "\"\"",
-           "fail if the peak exceeds these bytes, for example 64MiB">,
+           "fail if the peak exceeds these bytes, for example 64MiB, or what is "
+           "free now (auto)">,
     Option<"batches", "batches", "int64_t", "64",
            "give the peak as pieces of polynomials of the batch, exact at "
            "every batch from 1 to this one; 0: leave them out">];
