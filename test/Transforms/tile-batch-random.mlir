@@ -72,6 +72,24 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 // -----
 
+// A draw in the shape of one that has been replaced.
+// CHECK-LABEL: func.func @after
+// FULL: koila.bernoulli_p
+// FULL: koila.normal_functional
+// CHECK: scf.for
+// FULL-NOT: koila.normal_functional
+// WARN: 'koila.dropout' at {{.*}} and 1 more draw anew
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @after(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    %0 = koila.dropout %x {p = 0.25 : f64, train = true} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.randn_like %0 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %2 = koila.mul_Tensor %0, %1 : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %2 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
 // What draws by values needs them all: it runs whole, and later draws after it.
 // CHECK-LABEL: func.func @values
 // FULL: scf.for

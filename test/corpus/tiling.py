@@ -98,7 +98,8 @@ def compile_program(options, file, specs, output):
     """The barriers that koila names; raises Refused."""
     done = subprocess.run(
         [options.koila_opt, file, *(f"--input={spec}" for spec in specs),
-         f"--koila-compile=tile={options.tile}", "-o", output,
+         f"--koila-compile=tile={options.tile} random=full-batch-masks",
+         "-o", output,
          "--remark-format=emitRemark", "--remarks-filter=koila-tile-batch"],
         capture_output=True, text=True, timeout=TIMEOUT)
     if done.returncode not in (0, 1):

@@ -59,11 +59,34 @@ static bool hasStorage(Operation *op) {
          llvm::none_of(maker->getOperandTypes(), isTensor);
 }
 
-/// Lets `draw` draw into storage of its own.
-static void separate(DrawInterface draw, const DimAnalysis &dims) {
+namespace {
+/// Lets draws draw into storage of their own.
+class Separation {
+public:
+  explicit Separation(FunctionOpInterface function) : dims(function) {}
+
+  void separate(DrawInterface draw);
+  /// Removes what has been replaced, and tensors that were nothing but storage.
+  void finish();
+
+private:
+  const ValueInfo &lookup(Value value) const {
+    auto found = originals.find(value);
+    return dims.lookup(found == originals.end() ? value : found->second);
+  }
+
+  DimAnalysis dims;
+  /// What new results stand for. The old ones stay until the end, since the
+  /// facts are theirs.
+  llvm::DenseMap<Value, Value> originals;
+  llvm::SetVector<Operation *> replaced, makers;
+};
+} // namespace
+
+void Separation::separate(DrawInterface draw) {
   Operation *op = draw;
   Value self = op->getOperand(0), old = op->getResult(0);
-  const ValueInfo &input = dims.lookup(self), &result = dims.lookup(old);
+  const ValueInfo &input = lookup(self), &result = lookup(old);
   if (!input.tensor || !input.tensor->hasRank() || !result.tensor)
     return;
   TensorInfo drawn = draw.getDrawn(*input.tensor, *result.tensor);
@@ -76,11 +99,18 @@ static void separate(DrawInterface draw, const DimAnalysis &dims) {
   Value made = draw.drawInto(builder, storage);
   made.setType(old.getType());
   old.replaceAllUsesWith(made);
-  op->erase();
-  // The tensor may have been nothing but storage.
-  Operation *maker = self.getDefiningOp();
-  if (maker && isOpTriviallyDead(maker))
-    maker->erase();
+  originals[made] = old;
+  replaced.insert(op);
+  if (Operation *maker = self.getDefiningOp())
+    makers.insert(maker);
+}
+
+void Separation::finish() {
+  for (Operation *op : llvm::reverse(replaced))
+    op->erase();
+  for (Operation *op : llvm::reverse(makers))
+    if (!replaced.contains(op) && isOpTriviallyDead(op))
+      op->erase();
 }
 
 LogicalResult koila::separateDraws(FunctionOpInterface function) {
@@ -92,13 +122,14 @@ LogicalResult koila::separateDraws(FunctionOpInterface function) {
              << "random=full-batch-masks is exact on the CPU only, and '"
              << op.getName() << "' draws on " << name << describePlace(&op);
   }
-  DimAnalysis dims(function);
   SmallVector<DrawInterface> draws;
   for (auto draw : function.getFunctionBody().getOps<DrawInterface>())
     if (draw.drawsByShape() && !hasStorage(draw))
       draws.push_back(draw);
+  Separation separation(function);
   for (DrawInterface draw : draws)
-    separate(draw, dims);
+    separation.separate(draw);
+  separation.finish();
   return success();
 }
 
@@ -107,15 +138,13 @@ LogicalResult koila::separateDraws(FunctionOpInterface function) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult TilePlan::checkDraws(Operation &op) {
-  if (!mayDraw(&op))
-    return success();
-  draws.push_back(&op);
-  if (random != RandomMode::Refuse)
-    return success();
-  // What is unknown may draw; it is a barrier in any case.
+  // What is unknown may draw as well; it is a barrier in any case.
   bool isKnown = false;
   op.walk([&](Operation *inner) { isKnown |= onlyDraws(inner); });
   if (!isKnown)
+    return success();
+  draws.push_back(&op);
+  if (random != RandomMode::Refuse)
     return success();
   return op.emitError()
          << "cannot tile the batch: '" << getCallee(op)
