@@ -191,7 +191,8 @@ def document(results, options):
     lines = [
         "# Tiled programs", "",
         "Written by `test/corpus/tiling.py`: the traced programs of the corpus "
-        f"at tile {options.tile}, compared at batches "
+        f"at tile {options.tile} with `random=full-batch-masks`, "
+        "compared at batches "
         f"{', '.join(map(str, options.batches))} by the definition of "
         "`koila-run`" + (
             ", and three times in a fresh Python with PyTorch as it starts "

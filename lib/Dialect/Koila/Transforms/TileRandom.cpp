@@ -24,6 +24,8 @@ using namespace koila;
 /// strides cannot be had.
 static Value makeStorage(OpBuilder &builder, Location loc, Value self,
                          const TensorInfo &drawn) {
+  if (!llvm::all_of(*drawn.dims, [](DimExpr dim) { return !!dim; }))
+    return {};
   auto order = findOrder(drawn);
   auto code = getScalarTypeCode(getDTypeName(drawn.elementType));
   if (!order || !code)
