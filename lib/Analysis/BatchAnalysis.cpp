@@ -158,8 +158,12 @@ public:
     if (auto interface = dyn_cast<BatchRuleInterface>(op))
       interface.inferBatch(rule);
     else if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
-      rule.mix("koila does not know how '" + opaque.getCallee() +
-               "' treats samples");
+      rule.mix(llvm::none_of(op->getOperandTypes(),
+                             [](Type type) { return isa<TensorType>(type); })
+                   ? "'" + opaque.getCallee() + "' computes with the number of "
+                     "samples; a tile has another one"
+                   : "koila does not know how '" + opaque.getCallee() +
+                         "' treats samples");
     // A rule that did not look at an operand cannot vouch for a batch there.
     bool vouches = llvm::any_of(rule.getResults(), [](const BatchFact &fact) {
       return !fact.isMixed();

@@ -1,6 +1,7 @@
 //===- Rules.cpp - What the three rules of an operator read and set -------===//
 
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
@@ -256,6 +257,9 @@ Type ShapeRule::numberType(StringRef name) const {
 BatchRule::BatchRule(Operation *op, llvm::function_ref<BatchFact(Value)> facts,
                      ShapeRule::Lookup shapes)
     : op(op), facts(facts), shapes(shapes), results(op->getNumResults()) {
+  // What upstream operations compute are numbers.
+  if (isa_and_nonnull<arith::ArithDialect>(op->getDialect()))
+    return mix("the number of samples is computed with; a tile has another one");
   mix("'" + op->getName().getStringRef() + "' has no batch rule for this case");
 }
 

@@ -38,8 +38,7 @@ std::optional<int64_t> koila::parseByteSize(StringRef text,
   };
   StringRef rest = text.trim();
   if (rest.equals_insensitive("auto"))
-    return fail("'auto' is not supported yet; give the bytes that are free, "
-                "for example 6GiB");
+    return fail("a number of bytes is wanted here, for example 6GiB");
   if (rest.starts_with("-"))
     return fail("a size is not negative");
 

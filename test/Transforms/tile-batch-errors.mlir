@@ -3,14 +3,14 @@
 // RUN: not koila-opt %s --koila-tile-batch=tile=-4 2>&1 | FileCheck %s --check-prefix=NEGATIVE
 // RUN: not koila-opt %s --koila-tile-batch 2>&1 | FileCheck %s --check-prefix=NEITHER
 // RUN: not koila-opt %s --koila-tile-batch="tile=4 budget=1KiB" 2>&1 | FileCheck %s --check-prefix=NEITHER
-// RUN: not koila-opt %s --koila-tile-batch="tile=4 random=per-tile" 2>&1 | FileCheck %s --check-prefix=RANDOM
+// RUN: not koila-opt %s --koila-tile-batch="tile=4 random=always" 2>&1 | FileCheck %s --check-prefix=RANDOM
 // RUN: not koila-opt %s --koila-tile-batch="tile=4 guard=none" 2>&1 | FileCheck %s --check-prefix=GUARD
 
 // Refused options; the program does not matter.
 // POWER: error: tile=3 is no power of two
 // NEGATIVE: error: tile=-4 is no power of two
 // NEITHER: error: give either tile=N (a power of two) or budget=BYTES, for example budget=64MiB
-// RANDOM: error: random=per-tile is not supported yet; use random=refuse
+// RANDOM: error: unknown random=always; use random=refuse or random=full-batch-masks or random=per-tile
 // GUARD: error: unknown guard=none; use guard=warn or guard=raise
 
 // Samples meet: the error stands at the operation, with the user's place.

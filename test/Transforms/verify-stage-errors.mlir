@@ -7,7 +7,7 @@
 // One program that breaks the promise of every stage.
 
 // IMPORTED: error: argument 1 has no 'koila.name'; import gives names
-// INFERRED: error: 'koila.relu' op has a result of unknown type 'tensor<*x!koila.any>'; --koila-infer-shapes should have found it
+// INFERRED: error: 'koila.relu' op has a result of unknown type 'tensor<*x!koila.any>'; what comes out of lists and objects that change stays unknown
 // TILED: error: is tiled, but states no assumption for its guard; --koila-tile-batch should have written them
 // EMITTABLE: error: 'arith.remsi' op cannot be written as TorchScript
 // UNKNOWN: error: unknown stage=other; use imported, inferred, tiled or emittable

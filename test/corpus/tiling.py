@@ -39,7 +39,8 @@ def compile_program(options, file, specs, output):
     """The barriers that koila names; raises Refused."""
     done = subprocess.run(
         [options.koila_opt, file, *(f"--input={spec}" for spec in specs),
-         f"--koila-compile=tile={options.tile}", "-o", output,
+         f"--koila-compile=tile={options.tile} random=full-batch-masks",
+         "-o", output,
          "--remark-format=emitRemark", "--remarks-filter=koila-tile-batch"],
         capture_output=True, text=True, timeout=TIMEOUT)
     if done.returncode not in (0, 1):
@@ -150,7 +151,8 @@ def document(results, options):
     lines = [
         "# Tiled programs", "",
         "Written by `test/corpus/tiling.py`: the traced programs of the corpus "
-        f"at tile {options.tile}, compared at batches "
+        f"at tile {options.tile} with `random=full-batch-masks`, "
+        "compared at batches "
         f"{', '.join(map(str, options.batches))} by the definition of "
         "`koila-run`" + (
             ", and three times in a fresh Python with PyTorch as it starts "

@@ -130,14 +130,17 @@ def trailing(name):
 
 def dropout(name, inplace=False):
     def generate(g):
-        dims = g.dims(g.rng.randint(0, 5))
+        # Of integers and complex numbers PyTorch draws no noise.
+        train = g.random = g.chance(0.5)
+        channels = 2 if train and "feature" in name else 0
+        dims = g.dims(g.rng.randint(channels, 5))
         x = g.tensor(dims, "float32") if inplace else g.strided(
-            dims, g.dtype(ANY + COMPLEX))
+            dims, g.dtype(FLOATS if train else ANY + COMPLEX))
         if inplace:
             g.prepare(f"y = torch.ops.aten.neg({x})")
             x = "y"
         p = g.pick(-0.5, 1.5) if g.spoil(0.8) else g.pick(0.0, 0.5, 1.0)
-        return g.call(f"r = torch.ops.aten.{name}({x}, {p}, False)")
+        return g.call(f"r = torch.ops.aten.{name}({x}, {p}, {train})")
     return generate
 
 

@@ -1,4 +1,4 @@
-"""Prints the promise in the report that an emitted archive carries.
+"""Prints the promise, and how random numbers are drawn, of a stored report.
 
 Usage: print_report.py FILE.pt
 """
@@ -16,6 +16,8 @@ def main():
         sys.exit("the archive has no koila/report.json")
     report = json.loads(files["koila/report.json"])
     assert report["schema"] == 1
+    if "random" in report:
+        print(f"random: {report['random']}")
     promise = report["promise"]
     if promise is None:
         print("no promise")

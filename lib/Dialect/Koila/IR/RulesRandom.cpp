@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
+#include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
 using namespace koila;
@@ -118,4 +119,50 @@ void rules::inferMultinomialBatch(BatchRule &rule, Value self) {
   if (fact.isAt() && fact.dim == weights.getRank() - 1)
     return rule.mix("multinomial draws one of the samples");
   rule.setResult(0, fact);
+}
+
+//===----------------------------------------------------------------------===//
+// Draws into new storage
+//===----------------------------------------------------------------------===//
+
+Value rules::drawSame(OpBuilder &builder, Operation *op, Value storage) {
+  IRMapping mapping;
+  mapping.map(op->getOperand(0), storage);
+  Operation *draw = builder.clone(*op, mapping);
+  draw->getResult(0).setType(storage.getType());
+  cast<TorchOperatorInterface>(draw).permitTie(true);
+  return draw->getResult(0);
+}
+
+/// `DrawT` of `storage`, in place.
+template <typename DrawT>
+static Value draw(OpBuilder &builder, Operation *op, Value storage,
+                  ArrayRef<std::pair<StringRef, Attribute>> numbers) {
+  OperationState state(op->getLoc(), DrawT::getOperationName());
+  state.addOperands(storage);
+  state.addTypes(storage.getType());
+  for (auto [name, number] : numbers)
+    state.addAttribute(name, number);
+  state.addAttribute("tied", builder.getUnitAttr());
+  return builder.create(state)->getResult(0);
+}
+
+Value rules::drawUniform(OpBuilder &builder, Operation *op, Value storage) {
+  return draw<UniformOp>(builder, op, storage,
+                         {{"from", builder.getF64FloatAttr(0)},
+                          {"to", builder.getF64FloatAttr(1)}});
+}
+
+Value rules::drawNormal(OpBuilder &builder, Operation *op, Value storage) {
+  return draw<NormalOp>(builder, op, storage,
+                        {{"mean", builder.getF64FloatAttr(0)},
+                         {"std", builder.getF64FloatAttr(1)}});
+}
+
+Value rules::drawIntegers(OpBuilder &builder, Operation *op, Value storage) {
+  Attribute low = op->getAttr("low");
+  return draw<RandomFromOp>(
+      builder, op, storage,
+      {{"from", low ? low : builder.getI64IntegerAttr(0)},
+       {"to", op->getAttr("high")}});
 }

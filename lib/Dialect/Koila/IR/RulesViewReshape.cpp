@@ -326,8 +326,9 @@ void rules::inferReshapeBatch(BatchRule &rule, Value self, Value other) {
                         ? "flatten merges the batch with a dim of unknown "
                           "extent: " + merged.str()
                         : "flatten merges the batch into the dim before it");
-  rule.mix("the sizes do not keep the samples apart; a literal batch size was "
-           "perhaps baked in by tracing");
+  rule.mix("the sizes do not keep the samples apart" +
+           Twine(dependent ? "" : "; a literal batch size was perhaps baked in "
+                                  "by tracing"));
 }
 
 //===----------------------------------------------------------------------===//

@@ -7,6 +7,7 @@
 #ifndef KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
 
+#include "koila/Device/HostMemory.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "koila/Support/ByteSize.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -78,11 +79,22 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
   return options;
 }
 
-/// Bytes of a `budget=` option; none if it is empty.
+/// Bytes of a `budget=` option; none if it is empty. `auto` is what is free now,
+/// with parameters and inputs there.
 inline llvm::FailureOr<std::optional<int64_t>> getBudget(llvm::StringRef text,
                                                          mlir::Operation *op) {
   if (text.empty())
     return std::optional<int64_t>();
+  if (text.trim().equals_insensitive("auto")) {
+    auto free = getFreeHostMemory();
+    if (!free)
+      return op->emitError()
+             << "budget=auto: " << llvm::toString(free.takeError())
+             << "; give the bytes that are free, for example budget=6GiB";
+    op->emitRemark() << "budget=auto: " << formatBytes(free->bytes)
+                     << " are free, by " << free->source;
+    return std::optional<int64_t>(free->bytes);
+  }
   std::string problem;
   std::optional<int64_t> bytes = parseByteSize(text, problem);
   if (!bytes)
@@ -100,8 +112,8 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
                          {"forward-with-grad", "train"})) ||
       failed(checkChoice(op, "guard", pass.guard, {"warn", "raise"}, {})) ||
       failed(checkChoice(op, "grad", pass.grad, {"guard"}, {"off"})) ||
-      failed(checkChoice(op, "random", pass.random, {"refuse"},
-                         {"full-batch-masks", "per-tile"})) ||
+      failed(checkChoice(op, "random", pass.random,
+                         {"refuse", "full-batch-masks", "per-tile"}, {})) ||
       failed(checkChoice(op, "batchnorm", pass.batchnorm, {"refuse"},
                          {"two-pass", "per-tile"})))
     return mlir::failure();
@@ -111,6 +123,10 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
   TilingOptions options;
   options.analysis = *analysis;
   options.guard = pass.guard;
+  if (pass.random == "full-batch-masks")
+    options.random = RandomMode::FullBatch;
+  else if (pass.random == "per-tile")
+    options.random = RandomMode::PerTile;
   options.budget = *budget;
   options.tile = pass.tile;
   if ((options.tile != 0) == options.budget.has_value())

@@ -130,6 +130,9 @@ public:
     if (tiled.getLeastBatch())
       entries.push_back(builder.getNamedAttr(
           "least_batch", builder.getI64IntegerAttr(tiled.getLeastBatch())));
+    if (StringRef random = getName(tiled.getRandom()); !random.empty())
+      entries.push_back(builder.getNamedAttr("random",
+                                             builder.getStringAttr(random)));
     if (holdsTo)
       entries.push_back(builder.getNamedAttr(
           "holds_to", builder.getI64IntegerAttr(*holdsTo)));
@@ -137,15 +140,26 @@ public:
                       builder.getDictionaryAttr(entries));
   }
 
-  void writeReport(PeakReport report) {
+  void writeReport(const PeakReport &report,
+                   RandomMode random = RandomMode::Refuse) {
+    llvm::json::Value json = report.toJSON();
+    if (StringRef name = getName(random); !name.empty())
+      (*json.getAsObject())["random"] = name;
     std::string text;
     llvm::raw_string_ostream os(text);
-    os << report.toJSON();
+    os << json;
     module->setAttr(KoilaDialect::kReportAttr,
                     StringAttr::get(module.getContext(), text));
   }
 
 private:
+  /// As in the option; empty for a program that draws nothing.
+  static StringRef getName(RandomMode random) {
+    if (random == RandomMode::Refuse)
+      return {};
+    return random == RandomMode::PerTile ? "per-tile" : "full-batch-masks";
+  }
+
   ModuleOp module;
   FunctionOpInterface function;
   const TilingOptions &options;
@@ -155,7 +169,8 @@ private:
 static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
                                 const TilingOptions &options,
                                 StringRef symbol) {
-  FailureOr<TiledFunction> tiled = TiledFunction::create(function, symbol);
+  FailureOr<TiledFunction> tiled = 
+      TiledFunction::create(function, symbol, options.random);
   if (failed(tiled))
     return failure();
   tiled->setTile(options.tile);
@@ -165,7 +180,7 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
   Result result(module, function, options);
   result.writeRecord(*tiled, symbol, std::nullopt);
   PeakMemoryAnalysis analysis(function, options.analysis);
-  result.writeReport(analysis.report());
+  result.writeReport(analysis.report(), tiled->getRandom());
   return success();
 }
 
@@ -211,7 +226,8 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
            << "the peak of " << formatBytes(*report.peakBytes)
            << " exceeds the budget of " << formatBytes(budget)
            << ", and no symbol is the batch: give one by --input";
-  FailureOr<TiledFunction> tiled = TiledFunction::create(function, symbol);
+  FailureOr<TiledFunction> tiled = 
+      TiledFunction::create(function, symbol, options.random);
   if (failed(tiled))
     return failure();
   std::optional<int64_t> chosen, least;
@@ -251,7 +267,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
     return failure();
   final.promise = Promise{budget, *chosen, tiled->getLeastBatch(), batch};
   result.writeRecord(*tiled, symbol, batch);
-  result.writeReport(final);
+  result.writeReport(final, tiled->getRandom());
   remark::passed(function.getLoc(), remarkOptions(function))
       << remark::add("the largest tile that fits the budget")
       << remark::metric("Tile", *chosen)

@@ -474,7 +474,10 @@ static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
 }
 
 FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
-                                               StringRef batchSymbol) {
+                                               StringRef batchSymbol,
+                                               RandomMode random) {
+  if (random == RandomMode::FullBatch && failed(separateDraws(function)))
+    return failure();
   std::optional<TilePlan> found;
   BatchAnalysis::Operations whole;
   do {
@@ -485,7 +488,7 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
     if (found && whole.size() == known)
       return (*found->getTorn().begin())->emitError()
              << "cannot tile the batch: the rows of the samples lie apart here";
-    found.emplace(function, batchSymbol, whole);
+    found.emplace(function, batchSymbol, random, whole);
     if (failed(found->compute()))
       return failure();
   } while (!found->getTorn().empty());
@@ -505,6 +508,12 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
           << remark::reason(
                  "{0}", plan.getBatch().lookup(op->getResult(0)).reason)
           << remark::add("runs in the tiles, whose results are combined");
+  reportDraws(function, plan);
+  RandomMode drawn = RandomMode::Refuse;
+  for (Operation *op : plan.getDraws())
+    if (drawn != RandomMode::PerTile)
+      drawn = plan.drawsInTiles(*op) ? RandomMode::PerTile
+                                     : RandomMode::FullBatch;
   int64_t least = 0;
   for (int64_t samples : {0, 1})
     if (!keepsShapes(function, plan.getDims(), batchSymbol, samples))
@@ -512,7 +521,7 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   auto [tile, rounds] = Tiler(function, plan).rewrite();
   // What is written is this function, with its own lives of tensors.
   function->removeAttr(kLifetimesAttr);
-  TiledFunction result(tile, rounds, least);
+  TiledFunction result(tile, rounds, least, drawn);
   result.setTile(1);
   auto module = function->getParentOfType<ModuleOp>();
   if (failed(inferShapes(module)))

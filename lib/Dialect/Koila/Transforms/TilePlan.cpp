@@ -1,7 +1,6 @@
 //===- TilePlan.cpp - Which operations tile together ----------------------===//
 
 #include "TilePlan.h"
-#include "TileCombine.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/Sequence.h"
@@ -9,12 +8,6 @@
 
 using namespace mlir;
 using namespace koila;
-
-/// Runs after everything that tiles: the return, or a container for it.
-static bool isLast(Operation *op) {
-  return op->hasTrait<OpTrait::IsTerminator>() ||
-         (isa<ConstructOp>(op) && llvm::all_of(op->getUsers(), isLast));
-}
 
 std::string koila::describePlace(Operation *op) {
   SourcePlace place = getSourcePlace(op->getLoc());
@@ -63,7 +56,7 @@ bool TilePlan::isRepeated(Value value) const {
 }
 
 //===----------------------------------------------------------------------===//
-// What each operation is
+// Arguments
 //===----------------------------------------------------------------------===//
 
 LogicalResult TilePlan::planArguments() {
@@ -98,217 +91,6 @@ LogicalResult TilePlan::planArguments() {
            << "multiple of '" << symbol
            << "'; give one by --input, for example 'x=float32[" << symbol
            << ",3,224,224]'";
-  return success();
-}
-
-/// What the user calls it, or MLIR.
-static StringRef getCallee(Operation &op) {
-  auto opaque = dyn_cast<TorchOpaqueOp>(op);
-  return opaque ? opaque.getCallee() : op.getName().getStringRef();
-}
-
-/// Whether all that `op` does besides its results is to draw random numbers.
-static bool onlyDraws(Operation &op) {
-  auto interface = dyn_cast<MemoryEffectOpInterface>(op);
-  if (!interface)
-    return false;
-  SmallVector<MemoryEffects::EffectInstance> effects;
-  interface.getEffects(effects);
-  return !effects.empty() &&
-         llvm::all_of(effects, [](const MemoryEffects::EffectInstance &effect) {
-           return effect.getResource() == RandomResource::get();
-         });
-}
-
-LogicalResult TilePlan::checkEffects(Operation &op) {
-  bool draws = false;
-  op.walk([&](Operation *inner) { draws |= onlyDraws(*inner); });
-  if (!draws)
-    return success();
-  return op.emitError() << "cannot tile the batch: '" << getCallee(op)
-                        << "' draws random numbers, and tiles would draw "
-                           "others: random streams differ in tiles"
-                        << describePlace(&op);
-}
-
-/// Whether the results of `op` are views of operands, or no tensors at all.
-static bool makesNoTensor(Operation &op, const DimAnalysis &dims) {
-  auto isTensor = [](Type type) { return isa<TensorType>(type); };
-  if (llvm::none_of(op.getResultTypes(), isTensor))
-    return true;
-  auto interface = dyn_cast<MemoryRuleInterface>(op);
-  if (!interface)
-    return false;
-  StorageRule rule(&op, [&](Value value) { return dims.lookup(value); });
-  interface.describeStorage(rule);
-  return llvm::all_of(rule.getResults(), [](const StorageFact &fact) {
-    return fact.kind == StorageFact::Kind::Alias && fact.exact;
-  });
-}
-
-void TilePlan::collectWrites() {
-  function->walk([&](Operation *op) {
-    if (!isOrderedWrite(op))
-      return;
-    const Storage *entry = storage.lookup(op->getOperand(0));
-    // Nested ones count where the whole of what they stand in does.
-    Operation *outer =
-        function.getFunctionBody().front().findAncestorOpInBlock(*op);
-    lastWrites[entry && !entry->external ? entry : nullptr] = outer;
-  });
-}
-
-/// Whether `op` has no effect but that it reads storage which is written before
-/// and never after it: that is an order among operations that run whole.
-bool TilePlan::isSettled(Operation &op) const {
-  if (!isOrdered(&op) || isOrderedWrite(&op) || op.getNumRegions() > 0)
-    return false;
-  SmallVector<MemoryEffects::EffectInstance> effects;
-  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
-    interface.getEffects(effects);
-  if (effects.empty() ||
-      llvm::any_of(effects, [](const MemoryEffects::EffectInstance &effect) {
-        return effect.getResource() == RandomResource::get();
-      }))
-    return false;
-  auto isOver = [&](Value value) {
-    if (!isa<TensorType>(value.getType()))
-      return !isMutable(value.getType());
-    const Storage *entry = storage.lookup(value);
-    auto found =
-        lastWrites.find(entry && !entry->external ? entry : nullptr);
-    return found == lastWrites.end() ||
-           found->second->isBeforeInBlock(&op);
-  };
-  return llvm::all_of(op.getOperands(), isOver) &&
-         llvm::all_of(op.getResults(), isOver);
-}
-
-bool TilePlan::isPure(Operation &op) const {
-  return isMemoryEffectFree(&op) || isSettled(op);
-}
-
-bool TilePlan::isUnread(Operation *op, Value value) const {
-  const TensorInfo *info = dims.lookup(value).tensor
-                               ? &*dims.lookup(value).tensor
-                               : nullptr;
-  const BatchFact &fact = batch.lookup(value);
-  bool isSized =
-      info && info->hasRank() && isa<RankedTensorType>(value.getType());
-  for (int64_t dim = 0; isSized && dim < info->getRank(); ++dim)
-    isSized = dim == fact.dim || canMaterialize(info->dim(dim));
-  return isTiled(value) && fact.isAt() && isSized && isOrdered(op) &&
-         !isOrderedWrite(op) && op->getNumRegions() == 0 &&
-         llvm::all_of(op->getResults(), [&](Value result) {
-           return isa<TensorType>(result.getType()) &&
-                  batch.lookup(result).isFree();
-         });
-}
-
-void TilePlan::addBarrier(Operation &op) {
-  if (!isPure(op)) {
-    barriers.push_back({&op, ("'" + getCallee(op) +
-                              "' has effects whose order tiling would change")
-                                 .str()});
-    return;
-  }
-  if (op.getNumRegions() > 0) {
-    barriers.push_back({&op, "control flow inside a tile is not supported yet"});
-    return;
-  }
-  for (Value result : op.getResults()) {
-    const BatchFact &fact = batch.lookup(result);
-    // Of what follows from a barrier, the barrier is the reason.
-    if (fact.isMixed() && (!fact.origin || fact.origin == &op)) {
-      barriers.push_back({&op, fact.reason});
-      return;
-    }
-  }
-}
-
-/// A reduction over the batch of what tiles make; what is there as a whole is
-/// reduced as a whole.
-Combine TilePlan::findCombine(Operation &op) const {
-  auto interface = dyn_cast<BatchRuleInterface>(op);
-  bool isMade = llvm::any_of(op.getOperands(), [&](Value operand) {
-    while (isRepeated(operand))
-      operand = operand.getDefiningOp()->getOperand(0);
-    return isTiled(operand) && isa<TensorType>(operand.getType());
-  });
-  auto type = op.getNumResults() == 1
-                  ? dyn_cast<RankedTensorType>(op.getResult(0).getType())
-                  : nullptr;
-  if (!interface || !isMade || !type)
-    return Combine::None;
-  BatchRule rule(
-      &op, [&](Value value) { return batch.lookupRead(value); },
-      [&](Value value) { return dims.lookup(value); });
-  interface.inferBatch(rule);
-  const BatchFact &fact = rule.getResults()[0];
-  const ValueInfo &info = dims.lookup(op.getResult(0));
-  bool isReadInTiles =
-      llvm::none_of(op.getOperands(), [&](Value operand) {
-        return batch.lookupRead(operand).isMixed();
-      });
-  bool isSized = info.tensor && info.tensor->hasRank() &&
-                 llvm::all_of(*info.tensor->dims, [&](DimExpr dim) {
-                   return !dim.dependsOn(symbol) && canMaterialize(dim);
-                 });
-  return fact.isMixed() && isReadInTiles && isSized &&
-                 canCombine(fact.combine, type.getElementType())
-             ? fact.combine
-             : Combine::None;
-}
-
-LogicalResult TilePlan::classify(Operation &op) {
-  if (isa<AssumeOp>(op) || op.hasTrait<OpTrait::IsTerminator>()) {
-    skipped.insert(&op);
-    return success();
-  }
-  if (isa<ConstructOp>(op) && llvm::all_of(op.getUsers(), isLast)) {
-    skipped.insert(&op);
-    containers.push_back(&op);
-    return success();
-  }
-  if (failed(checkEffects(op)))
-    return failure();
-  auto isMixed = [&](Value result) { return batch.lookup(result).isMixed(); };
-  bool batched = llvm::any_of(op.getResults(), [&](Value result) {
-    return !batch.lookup(result).isFree();
-  });
-  // The size of another dim is known before the tensor is there.
-  bool reads = llvm::any_of(op.getOperands(),
-                            [&](Value operand) { return isTiled(operand); });
-  if (reads && !batched && isMemoryEffectFree(&op) && op.getNumRegions() == 0 &&
-      llvm::all_of(op.getResults(),
-                   [&](Value result) { return !!getNumber(result); })) {
-    skipped.insert(&op);
-    numbers.insert(&op);
-    return success();
-  }
-  bool isMovable = isPure(op);
-  if (isMovable && op.getNumRegions() == 0 && batched &&
-      llvm::none_of(op.getResults(), isMixed)) {
-    tiled.push_back(&op);
-    tiledSet.insert(&op);
-    if (makesNoTensor(op, dims))
-      repeated.insert(&op);
-    return success();
-  }
-  if (isMovable && op.getNumRegions() == 0)
-    if (Combine combine = findCombine(op); combine != Combine::None) {
-      tiled.push_back(&op);
-      combined[&op] = combine;
-      return success();
-    }
-  // What reads no batch cuts nothing.
-  op.walk([&](Operation *inner) {
-    for (Value operand : inner->getOperands())
-      batched |= !batch.lookup(operand).isFree() && !isUnread(inner, operand);
-  });
-  if (batched)
-    addBarrier(op);
-  whole.push_back(&op);
   return success();
 }
 
@@ -429,9 +211,10 @@ LogicalResult TilePlan::schedule() {
       continue;
     unsigned time = getTime(&op, isInBody(&op));
     // Effects keep their order, and what reads comes after what was written.
-    if (!isMemoryEffectFree(&op))
+    bool isWhole = !tiledSet.contains(&op);
+    if (isSettled(op) || (isWhole && !isMemoryEffectFree(&op)))
       time = std::max(effects, time);
-    if (!isPure(op))
+    if (isWhole && !isPure(op))
       effects = time;
     (isInBody(&op) ? phaseOf : slotOf)[&op] = time;
     if (isInBody(&op))
@@ -485,9 +268,7 @@ LogicalResult TilePlan::schedule() {
 // What crosses
 //===----------------------------------------------------------------------===//
 
-/// The dims of a dense tensor from the outermost in memory; none if it is not
-/// known to be dense.
-static std::optional<SmallVector<int64_t>> findOrder(const TensorInfo &info) {
+std::optional<SmallVector<int64_t>> koila::findOrder(const TensorInfo &info) {
   if (!info.strides)
     return std::nullopt;
   SmallVector<int64_t> left =
@@ -583,10 +364,7 @@ LogicalResult TilePlan::compute() {
   // Views alone are no work.
   bool works = llvm::any_of(
       tiled, [&](Operation *op) { return !repeated.contains(op); });
-  if (!works && !barriers.empty()) {
-    auto &[op, reason] = barriers.front();
-    return op->emitError() << "cannot tile the batch '" << symbol
-                           << "': " << reason << describePlace(op);
-  }
+  if (!works && !barriers.empty())
+    return refuseBarriers();
   return checkOutputs();
 }

@@ -13,6 +13,7 @@
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
@@ -36,8 +37,8 @@ class TilePlan {
 public:
   /// Operations in `whole` run on the whole batch.
   TilePlan(mlir::FunctionOpInterface function, llvm::StringRef symbol,
-           const BatchAnalysis::Operations &whole = {})
-      : function(function), symbol(symbol), dims(function),
+           RandomMode random, const BatchAnalysis::Operations &whole = {})
+      : function(function), symbol(symbol), random(random), dims(function),
         batch(function, dims, symbol, BatchAnalysis::Barriers::Cut, whole),
         storage(function, dims) {}
 
@@ -61,6 +62,10 @@ public:
   getBarriers() const {
     return barriers;
   }
+  /// What draws random numbers, in order.
+  llvm::ArrayRef<mlir::Operation *> getDraws() const { return draws; }
+  /// Whether `op` draws anew in each tile.
+  bool drawsInTiles(mlir::Operation &op) const;
   /// Whether `value` is made per tile.
   bool isTiled(mlir::Value value) const;
   /// How the tiles' results make the one of `op`; None if it is no reduction
@@ -97,7 +102,6 @@ public:
 private:
   llvm::LogicalResult planArguments();
   llvm::LogicalResult classify(mlir::Operation &op);
-  llvm::LogicalResult checkEffects(mlir::Operation &op);
   Combine findCombine(mlir::Operation &op) const;
   void collectWrites();
   bool isSettled(mlir::Operation &op) const;
@@ -105,7 +109,16 @@ private:
   bool isInBody(mlir::Operation *op) const {
     return tiledSet.contains(op) || combined.contains(op);
   }
+  llvm::LogicalResult checkDraws(mlir::Operation &op);
+  /// Whether `op` has no effect but draws that each tile may make anew.
+  bool mayDrawInTiles(mlir::Operation &op) const;
+  /// Whether `op` draws whole, and waits for no tensor.
+  bool drawsEarly(mlir::Operation &op) const;
+  /// Whether `op` makes a tensor of numbers alone, for what draws whole.
+  bool isStorageOfDraws(mlir::Operation &op) const;
   void addBarrier(mlir::Operation &op);
+  /// An error at the first barrier that is one by itself.
+  llvm::LogicalResult refuseBarriers() const;
   bool canMaterialize(DimExpr expr) const;
   /// The first phase whose loops, or for whole operations whose start, can
   /// read the operands of `op`.
@@ -121,11 +134,12 @@ private:
 
   mlir::FunctionOpInterface function;
   llvm::StringRef symbol;
+  RandomMode random;
   DimAnalysis dims;
   BatchAnalysis batch;
   StorageAnalysis storage;
   std::vector<TilePhase> phases;
-  llvm::SmallVector<mlir::Operation *> rest, containers;
+  llvm::SmallVector<mlir::Operation *> rest, containers, draws;
   llvm::SmallVector<std::pair<mlir::Operation *, std::string>> barriers;
   BatchAnalysis::Operations torn;
   /// The last write to a storage of the function; null: to all others.
@@ -144,6 +158,19 @@ private:
   llvm::SmallVector<llvm::SmallPtrSet<mlir::Operation *, 16>> bodies;
 };
 
+/// Gives every operator that draws by shape alone storage of its own, so that it
+/// need not wait for the tensor whose shape it is. Fails, after an error, where
+/// draws for the whole batch are not those of the untiled program.
+llvm::LogicalResult separateDraws(mlir::FunctionOpInterface function);
+/// Remarks of where random numbers are drawn, and a warning if tiles draw.
+void reportDraws(mlir::FunctionOpInterface function, const TilePlan &plan);
+
+/// The dims of a dense tensor from the outermost in memory; none if it is not
+/// known to be dense.
+std::optional<llvm::SmallVector<int64_t>> findOrder(const TensorInfo &info);
+
+/// What the user calls it, or MLIR.
+llvm::StringRef getCallee(mlir::Operation &op);
 /// ` at file.py:46 (layer1.0)`, or nothing.
 std::string describePlace(mlir::Operation *op);
 

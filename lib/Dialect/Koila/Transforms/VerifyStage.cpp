@@ -73,7 +73,9 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
       for (Type type : op->getResultTypes())
         if (isUnknown(type) && !fromOpaque) {
           op->emitOpError() << "has a result of unknown type " << type
-                            << "; --koila-infer-shapes should have found it";
+                            << "; what comes out of lists and objects that "
+                               "change stays unknown, anything else "
+                               "--koila-infer-shapes should have found";
           return WalkResult::interrupt();
         }
       return WalkResult::advance();

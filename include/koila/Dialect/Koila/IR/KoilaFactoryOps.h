@@ -9,6 +9,7 @@
 
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/NewTensors.h"
+#include "koila/Interfaces/Draws.h"
 
 namespace koila::rules {
 
@@ -49,6 +50,21 @@ llvm::LogicalResult inferNormal(ShapeRule &rule,
 llvm::LogicalResult inferMultinomial(ShapeRule &rule, mlir::Value self,
                                      bool replacement);
 void inferMultinomialBatch(BatchRule &rule, mlir::Value self);
+
+// Draws into new storage, as TensorFactories.cpp composes them.
+
+/// The operator itself, in place.
+mlir::Value drawSame(mlir::OpBuilder &builder, mlir::Operation *op,
+                     mlir::Value storage);
+/// From 0 to 1.
+mlir::Value drawUniform(mlir::OpBuilder &builder, mlir::Operation *op,
+                        mlir::Value storage);
+/// Of mean 0 and deviation 1.
+mlir::Value drawNormal(mlir::OpBuilder &builder, mlir::Operation *op,
+                       mlir::Value storage);
+/// From the attribute `low`, or 0, to `high`.
+mlir::Value drawIntegers(mlir::OpBuilder &builder, mlir::Operation *op,
+                         mlir::Value storage);
 
 } // namespace koila::rules
 

@@ -4,6 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_KOILAFACTORYOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/Draws.td"
 
 //===----------------------------------------------------------------------===//
 // Classes
@@ -348,9 +349,16 @@ def Koila_RandpermOp : Koila_FactoryOp<"randperm",
   let workspaceRule = "::koila::rules::describeRandomWorkspace(rule);";
 }
 
+/// Draws whatever the values of the operand are; `draw` fills `storage`.
 class Koila_RandomLikeOp<string mnemonic, string name, string parameters,
-                         dag args, string check>
-    : Koila_LikeOp<mnemonic, name, parameters, args, Koila_Draws> {
+                         dag args, string check, string draw>
+    : Koila_LikeOp<mnemonic, name, parameters, args,
+                   Koila_Draws # [Koila_DrawInterface]> {
+  let extraClassDeclaration = baseDeclaration # [{
+    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage) {
+      return ::koila::rules::}] # draw # [{(builder, *this, storage);
+    }
+  }];
   let shapeRule = check # [{
     return ::koila::rules::inferLike(rule, getSelf());
   }];
@@ -369,24 +377,26 @@ defvar Koila_CheckDrawRangeLike = [{
       return ::mlir::failure();
 }];
 def Koila_RandLikeOp : Koila_RandomLikeOp<"rand_like", "rand_like", "", (ins),
-  Koila_CheckRealLike>;
+  Koila_CheckRealLike, "drawUniform">;
 def Koila_RandnLikeOp : Koila_RandomLikeOp<"randn_like", "randn_like", "",
-  (ins), Koila_CheckRealLike>;
+  (ins), Koila_CheckRealLike, "drawNormal">;
 def Koila_RandintLikeOp : Koila_RandomLikeOp<"randint_like", "randint_like",
-  "SymInt high, ", (ins I64Attr:$high), Koila_CheckDrawRangeLike>;
+  "SymInt high, ", (ins I64Attr:$high), Koila_CheckDrawRangeLike,
+  "drawIntegers">;
 def Koila_RandintLikeLowOp : Koila_RandomLikeOp<"randint_like_low_dtype",
   "randint_like.low_dtype", "SymInt low, SymInt high, ",
-  (ins I64Attr:$low, I64Attr:$high), Koila_CheckDrawRangeLike>;
+  (ins I64Attr:$low, I64Attr:$high), Koila_CheckDrawRangeLike,
+  "drawIntegers">;
 
 /// Draws of the shape and element type of `self`. Of the values of `self` only
 /// bernoulli and poisson read any. In place, or with the layout `format`.
 class Koila_DrawOp<string mnemonic, string schema, string inPlace = "",
                    dag args = (ins), string check = "",
-                   string format = "Preserve">
-    : Koila_RuledOp<mnemonic, schema, inPlace, [], "true", Koila_Draws> {
+                   string format = "Preserve", list<Trait> traits = []>
+    : Koila_RuledOp<mnemonic, schema, inPlace, traits, "true", Koila_Draws> {
   let description = [{
     Random values in the shape and element type of `self`. The batch stays
-    where it is; no tiles, because they would draw other numbers.
+    where it is; tiles would draw other numbers.
   }];
   let arguments = !con((ins AnyTensor:$self), args,
                        (ins OptionalAttr<UnitAttr>:$generator),
@@ -410,37 +420,49 @@ class Koila_RefuseUnless<string condition, string message> {
 }
 defvar Koila_NormalArgs = (ins F64Attr:$mean, F64Attr:$std);
 
-def Koila_UniformOp : Koila_DrawOp<"uniform",
+/// Draws that read no values of `self`.
+class Koila_FillOp<string mnemonic, string schema, string inPlace, dag args,
+                   string check, string format = "Preserve">
+    : Koila_DrawOp<mnemonic, schema, inPlace, args, check, format,
+                   [Koila_DrawInterface]> {
+  let extraClassDeclaration = baseDeclaration # [{
+    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage) {
+      return ::koila::rules::drawSame(builder, *this, storage);
+    }
+  }];
+}
+
+def Koila_UniformOp : Koila_FillOp<"uniform",
   "aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> Tensor",
   "aten::uniform_(Tensor(a!) self, float from=0., float to=1., *, Generator? generator=None) -> Tensor(a!)",
   (ins F64Attr:$from, F64Attr:$to),
   Koila_RefuseUnless<"getFrom() <= getTo()", "draws from an empty range">.text>;
-def Koila_NormalOp : Koila_DrawOp<"normal_functional",
+def Koila_NormalOp : Koila_FillOp<"normal_functional",
   "aten::normal_functional(Tensor self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor",
   "aten::normal_(Tensor(a!) self, float mean=0., float std=1., *, Generator? generator=None) -> Tensor(a!)",
   Koila_NormalArgs, Koila_CheckRealSelf # [{
     if (::mlir::failed(::koila::rules::checkDeviation(rule, getStd())))
       return ::mlir::failure();
   }]>;
-def Koila_ExponentialOp : Koila_DrawOp<"exponential",
+def Koila_ExponentialOp : Koila_FillOp<"exponential",
   "aten::exponential(Tensor self, float lambd=1., *, Generator? generator=None) -> Tensor",
   "aten::exponential_(Tensor(a!) self, float lambd=1., *, Generator? generator=None) -> Tensor(a!)",
   (ins F64Attr:$lambd),
   Koila_RefuseUnless<"getLambd().convertToDouble() > 0",
                      "needs a rate above zero">.text>;
-def Koila_CauchyOp : Koila_DrawOp<"cauchy",
+def Koila_CauchyOp : Koila_FillOp<"cauchy",
   "aten::cauchy(Tensor self, float median=0., float sigma=1., *, Generator? generator=None) -> Tensor",
   "aten::cauchy_(Tensor(a!) self, float median=0., float sigma=1., *, Generator? generator=None) -> Tensor(a!)",
   (ins F64Attr:$median, F64Attr:$sigma),
   Koila_RefuseUnless<"getSigma().convertToDouble() > 0",
                      "needs a scale above zero">.text>;
-def Koila_LogNormalOp : Koila_DrawOp<"log_normal",
+def Koila_LogNormalOp : Koila_FillOp<"log_normal",
   "aten::log_normal(Tensor self, float mean=1., float std=2., *, Generator? generator=None) -> Tensor",
   "aten::log_normal_(Tensor(a!) self, float mean=1., float std=2., *, Generator? generator=None) -> Tensor(a!)",
   Koila_NormalArgs,
   Koila_RefuseUnless<"getStd().convertToDouble() > 0",
                      "needs a standard deviation above zero">.text>;
-def Koila_GeometricOp : Koila_DrawOp<"geometric",
+def Koila_GeometricOp : Koila_FillOp<"geometric",
   "aten::geometric(Tensor self, float p, *, Generator? generator=None) -> Tensor",
   "aten::geometric_(Tensor(a!) self, float p, *, Generator? generator=None) -> Tensor(a!)",
   (ins F64Attr:$p), [{
@@ -450,7 +472,7 @@ def Koila_GeometricOp : Koila_DrawOp<"geometric",
 
 class Koila_DrawIntegersOp<string mnemonic, string overload, string parameters,
                            dag args>
-    : Koila_DrawOp<mnemonic,
+    : Koila_FillOp<mnemonic,
         "aten::random" # overload # "(Tensor self, " # parameters #
             "*, Generator? generator=None) -> Tensor",
         "aten::random_" # overload # "(Tensor(a!) self, " # parameters #
@@ -468,7 +490,7 @@ def Koila_RandomFromOp : Koila_DrawIntegersOp<"random_from", ".from",
 def Koila_BernoulliOp : Koila_DrawOp<"bernoulli",
   "aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor", "",
   (ins), "", "Contiguous">;
-def Koila_BernoulliPOp : Koila_DrawOp<"bernoulli_p",
+def Koila_BernoulliPOp : Koila_FillOp<"bernoulli_p",
   "aten::bernoulli.p(Tensor self, float p, *, Generator? generator=None) -> Tensor",
   "aten::bernoulli_.float(Tensor(a!) self, float p=0.5, *, Generator? generator=None) -> Tensor(a!)",
   (ins F64Attr:$p), [{
@@ -501,8 +523,8 @@ class Koila_NormalTensorOp<string mnemonic, string schema, dag args,
     : Koila_RuledOp<mnemonic, schema, "", [], "true", Koila_Draws> {
   let description = [{
     Random values of the shape that mean and deviation broadcast to, of the
-    first one's element type. The batch stays where it is; no tiles, because
-    they would draw other numbers.
+    first one's element type. The batch stays where it is; tiles would draw
+    other numbers.
   }];
   let arguments = !con(args, (ins OptionalAttr<UnitAttr>:$generator));
   let shapeRule = check # [{

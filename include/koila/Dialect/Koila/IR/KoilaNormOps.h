@@ -7,6 +7,7 @@
 #ifndef KOILA_DIALECT_KOILA_IR_KOILANORMOPS_H
 #define KOILA_DIALECT_KOILA_IR_KOILANORMOPS_H
 
+#include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/ReductionRules.h"
 

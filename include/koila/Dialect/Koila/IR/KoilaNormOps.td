@@ -4,6 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_KOILANORMOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/Draws.td"
 
 def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
   "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor",
@@ -178,30 +179,73 @@ def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
   let savedRule = "::koila::rules::describeNormSaved(rule);";
 }
 
-/// Outside training the identity; the condition is that of _dropout_impl in
-/// aten/src/ATen/native/Dropout.cpp.
-class Koila_DropoutFamilyOp<string mnemonic>
+/// `feature`: whole channels are dropped; `alpha`: by affine values that keep
+/// mean and variance. Source: aten/src/ATen/native/Dropout.cpp.
+class Koila_DropoutFamilyOp<string mnemonic, string feature, string alpha>
     : Koila_RuledOp<mnemonic,
         "aten::" # mnemonic # "(Tensor input, float p, bool train) -> Tensor",
         "aten::" # mnemonic # "_(Tensor(a!) self, float p, bool train) -> Tensor(a!)",
-        [], "!getTrain() || getP().isZero()"> {
+        [], "true", Koila_DrawsSometimes> {
   let description = [{
-    Returns `input` itself: an alias. With `train` it draws random numbers;
-    such an operation is not built from a file, the opaque operator stands for
-    it.
+    Outside training, and for `p` of 0, `input` itself: an alias. In training
+    `input` times noise, which is drawn unless `p` is 1; new storage, or that of
+    `input`. The batch stays where it is; tiles would draw other noise.
   }];
   let arguments = (ins AnyTensor:$input, F64Attr:$p, BoolAttr:$train,
                        UnitAttr:$tied);
-  let shapeRule = "return ::koila::rules::inferDropout(rule, getP().convertToDouble());";
-  let batchRule = "rule.setResult(0, rule.fact(getInput()));";
-  let storageRule = "rule.setAlias(0, getInput());";
-  let workspaceRule = "";
-  let savedRule = "";
+  let extraClassDeclaration = baseDeclaration # [{
+    /// Whether the result is another tensor than the input.
+    bool drops() { return getTrain() && !getP().isZero(); }
+    bool draws() { return drops() && !getP().isExactlyValue(1.0); }
+    bool drawsByShape() {
+      return draws() && !::koila::isOrdered(getOperation());
+    }
+    ::koila::rules::Dropout getDropout() {
+      return {getP().convertToDouble(), }] # feature # ", " # alpha # [{};
+    }
+    ::koila::TensorInfo getDrawn(const ::koila::TensorInfo &self,
+                                 const ::koila::TensorInfo &) {
+      return getDropout().getNoise(self);
+    }
+    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage) {
+      return getDropout().build(builder, *this, storage);
+    }
+  }];
+  let shapeRule = [{
+    // The checks, and the shape outside training.
+    auto isLegal = ::koila::rules::inferDropout(rule, getP().convertToDouble());
+    if (::mlir::failed(isLegal) || !drops())
+      return isLegal;
+    return getDropout().inferShapes(rule);
+  }];
+  let batchRule = [{
+    if (drops())
+      getDropout().inferBatch(rule);
+    else
+      rule.setResult(0, rule.fact(getInput()));
+  }];
+  let storageRule = [{
+    if (drops())
+      ::koila::rules::describeNewStorage(rule);
+    else
+      rule.setAlias(0, getInput());
+  }];
+  let workspaceRule = [{
+    if (drops())
+      getDropout().describeWorkspace(rule);
+  }];
+  let savedRule = [{
+    if (drops())
+      rule.setInexact("what autograd keeps of dropout in training is not known");
+  }];
 }
-def Koila_DropoutOp : Koila_DropoutFamilyOp<"dropout">;
-def Koila_FeatureDropoutOp : Koila_DropoutFamilyOp<"feature_dropout">;
-def Koila_AlphaDropoutOp : Koila_DropoutFamilyOp<"alpha_dropout">;
-def Koila_FeatureAlphaDropoutOp : Koila_DropoutFamilyOp<"feature_alpha_dropout">;
+def Koila_DropoutOp : Koila_DropoutFamilyOp<"dropout", "false", "false">;
+def Koila_FeatureDropoutOp
+    : Koila_DropoutFamilyOp<"feature_dropout", "true", "false">;
+def Koila_AlphaDropoutOp
+    : Koila_DropoutFamilyOp<"alpha_dropout", "false", "true">;
+def Koila_FeatureAlphaDropoutOp
+    : Koila_DropoutFamilyOp<"feature_alpha_dropout", "true", "true">;
 
 def Koila_RenormOp : Koila_RuledOp<"renorm",
   "aten::renorm(Tensor self, Scalar p, int dim, Scalar maxnorm) -> Tensor",

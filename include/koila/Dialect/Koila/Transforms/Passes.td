@@ -44,7 +44,8 @@ class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {
     Option<"tile", "tile", "int64_t", "0",
            "samples per tile, a power of two; or give budget">,
     Option<"budget", "budget", "std::string", "\"\"",
-           "bytes the call may hold at its peak, for example 64MiB; the "
+           "bytes the call may hold at its peak, for example 64MiB, or auto: "
+           "what the host and the process's control group have left now; the "
            "largest tile that fits is taken">,
     Option<"guard", "guard", "std::string", "\"warn\"",
            "when the program meets inputs it was not compiled for: warn and "
@@ -53,8 +54,10 @@ class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {
            "guard: with grad mode on, warn and run the untiled program (off "
            "is not supported yet)">,
     Option<"random", "random", "std::string", "\"refuse\"",
-           "random operators: refuse (full-batch-masks and per-tile are not "
-           "supported yet)">,
+           "random operators: refuse them; full-batch-masks: draw for the "
+           "whole batch, before the loops where shapes suffice, exactly what "
+           "the untiled program draws on a CPU; per-tile: draw anew in each "
+           "tile, equal in distribution only">,
     Option<"batchnorm", "batchnorm", "std::string", "\"refuse\"",
            "batch normalisation in training mode: refuse (two-pass and "
            "per-tile are not supported yet)">];
@@ -121,7 +124,8 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
     Option<"output", "output", "std::string", "\"\"",
            "file for the report; empty: stderr">,
     Option<"budget", "budget", "std::string", "\"\"",
-           "fail if the peak exceeds these bytes, for example 64MiB">,
+           "fail if the peak exceeds these bytes, for example 64MiB, or what is "
+           "free now (auto)">,
     Option<"batches", "batches", "int64_t", "64",
            "give the peak as pieces of polynomials of the batch, exact at "
            "every batch from 1 to this one; 0: leave them out">];

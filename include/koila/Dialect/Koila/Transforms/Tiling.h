@@ -8,6 +8,16 @@
 
 namespace koila {
 
+/// What becomes of random operators.
+enum class RandomMode {
+  /// They are an error: tiles would draw other numbers.
+  Refuse,
+  /// They draw for the whole batch, what the untiled program draws.
+  FullBatch,
+  /// They draw in each tile, equal in distribution only.
+  PerTile
+};
+
 struct TilingOptions {
   /// Samples per tile, a power of two; 0: by budget.
   int64_t tile = 0;
@@ -15,6 +25,7 @@ struct TilingOptions {
   std::optional<int64_t> budget;
   /// "warn" or "raise".
   std::string guard = "warn";
+  RandomMode random = RandomMode::Refuse;
   PeakMemoryOptions analysis;
 };
 
@@ -23,24 +34,29 @@ struct TilingOptions {
 class TiledFunction {
 public:
   /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
-  /// error at the operation where samples meet, without a change.
+  /// error at the operation where samples meet; random operators may then have
+  /// got storage of their own, and nothing else has changed.
   static llvm::FailureOr<TiledFunction>
-  create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol);
+  create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
+         RandomMode random = RandomMode::Refuse);
   /// Sets the samples per tile, a power of two.
   void setTile(int64_t tile);
   int64_t getTile() const { return tile; }
   /// The least batch for which the program has the shapes that were tiled: a
   /// squeeze() drops the dim of a batch of one. Smaller ones must run untiled.
   int64_t getLeastBatch() const { return leastBatch; }
+  /// How random numbers are drawn; Refuse if there are none.
+  RandomMode getRandom() const { return random; }
 
 private:
   TiledFunction(mlir::Operation *tileConstant, mlir::Operation *bitsConstant,
-                int64_t leastBatch)
+                int64_t leastBatch, RandomMode random)
       : tileConstant(tileConstant), bitsConstant(bitsConstant),
-        leastBatch(leastBatch) {}
+        leastBatch(leastBatch), random(random) {}
 
   mlir::Operation *tileConstant, *bitsConstant;
   int64_t tile = 1, leastBatch = 0;
+  RandomMode random;
 };
 
 /// Tiles the function that `options.analysis` names, by tile or by budget;

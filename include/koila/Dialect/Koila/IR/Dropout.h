@@ -1,0 +1,32 @@
+//===- Dropout.h - What the dropouts do in training -------------*- C++ -*-===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_DROPOUT_H
+#define KOILA_DIALECT_KOILA_IR_DROPOUT_H
+
+#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Interfaces/Draws.h"
+
+namespace koila::rules {
+
+/// A dropout in training with a probability above zero. The operand is the
+/// input. Source: _dropout_impl in aten/src/ATen/native/Dropout.cpp.
+struct Dropout {
+  double p;
+  /// One draw per channel.
+  bool feature;
+  /// Affine values instead of zeros.
+  bool alpha;
+
+  llvm::LogicalResult inferShapes(ShapeRule &rule) const;
+  void inferBatch(BatchRule &rule) const;
+  void describeWorkspace(WorkspaceRule &rule) const;
+  /// The noise for `input`; nothing if PyTorch has none for it.
+  TensorInfo getNoise(const TensorInfo &input) const;
+  /// The operators that dropout calls on CPU, with `storage` for the noise.
+  mlir::Value build(mlir::OpBuilder &builder, mlir::Operation *op,
+                    mlir::Value storage) const;
+};
+
+} // namespace koila::rules
+
+#endif // KOILA_DIALECT_KOILA_IR_DROPOUT_H
