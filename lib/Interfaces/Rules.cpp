@@ -259,8 +259,10 @@ BatchRule::BatchRule(Operation *op, llvm::function_ref<BatchFact(Value)> facts,
     : op(op), facts(facts), shapes(shapes), results(op->getNumResults()) {
   // What upstream operations compute are numbers.
   if (isa_and_nonnull<arith::ArithDialect>(op->getDialect()))
-    return mix("the number of samples is computed with; a tile has another one");
-  mix("'" + op->getName().getStringRef() + "' has no batch rule for this case");
+    mix("the number of samples is computed with; a tile has another one");
+  else
+    mix("'" + op->getName().getStringRef() +
+        "' has no batch rule for this case");
 }
 
 BatchFact BatchRule::fact(Value value) const {

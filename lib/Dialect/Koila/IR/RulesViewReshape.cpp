@@ -290,7 +290,7 @@ static std::optional<BatchFact> placeBatch(unsigned index, DimExpr dim,
 void rules::inferReshapeBatch(BatchRule &rule, Value self, Value other) {
   BatchFact fact = rule.rows(self);
   (void)rule.rows(other);
-  (void)hasBatchArgument(rule);
+  bool computed = hasBatchArgument(rule);
   TensorInfo from = rule.tensor(self);
   TensorInfo to = rule.tensor(rule.getOp()->getResult(0));
   if (!from.hasRank() || !to.hasRank())
@@ -327,7 +327,7 @@ void rules::inferReshapeBatch(BatchRule &rule, Value self, Value other) {
                           "extent: " + merged.str()
                         : "flatten merges the batch into the dim before it");
   rule.mix("the sizes do not keep the samples apart" +
-           Twine(dependent ? "" : "; a literal batch size was perhaps baked in "
+           Twine(computed ? "" : "; a literal batch size was perhaps baked in "
                                   "by tracing"));
 }
 
