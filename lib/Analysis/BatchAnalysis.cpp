@@ -176,9 +176,10 @@ public:
     SmallVector<BatchFact, 1> found = rule.takeResults();
     for (BatchFact &fact : found)
       if (fact.isInner() && whole.contains(op))
-        fact = BatchFact::mixed("merges the batch into another dim, and all "
-                                "samples of the result are needed at once",
-                                op);
+        fact = BatchFact::mixed(
+            fact.reason.empty() ? "merges the batch into the dim before it"
+                                : fact.reason,
+            op);
     return set(found);
   }
 

@@ -256,7 +256,7 @@ def check_refused(program, batch, budget):
         try:
             tiling.compile_program(
                 argparse.Namespace(koila_opt=program.options.koila_opt,
-                                   tile=tile),
+                                   tile=tile, random="full-batch-masks"),
                 program.file, program.specs, program.output)
         except tiling.Refused:
             continue

@@ -1,4 +1,4 @@
-"""Where the files programs_hazards_*.py put their programs.
+"""Where the files hazards_*.py put their programs.
 
 Apart from registry.py: these programs have a test of their own, hazards.py,
 and none of the tables of the corpus. A program is its `forward`; the decorator

@@ -46,7 +46,7 @@ SHARED = ["hazard_registry.py", "hazard_control.py", "inputs.py"]
 
 
 def load_hazards():
-    for file in sorted(HERE.glob("programs_hazards_*.py")):
+    for file in sorted(HERE.glob("hazards_*.py")):
         importlib.import_module(file.stem)
 
 

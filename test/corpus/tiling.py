@@ -39,7 +39,7 @@ def compile_program(options, file, specs, output):
     """The barriers that koila names; raises Refused."""
     done = subprocess.run(
         [options.koila_opt, file, *(f"--input={spec}" for spec in specs),
-         f"--koila-compile=tile={options.tile} random=full-batch-masks",
+         f"--koila-compile=tile={options.tile} random={options.random}",
          "-o", output,
          "--remark-format=emitRemark", "--remarks-filter=koila-tile-batch"],
         capture_output=True, text=True, timeout=TIMEOUT)
@@ -188,6 +188,7 @@ def add_options(parser):
                                            text.split(",")])
     parser.add_argument("--fresh", type=int, default=0, metavar="BATCH",
                         help="also in a fresh Python, at this batch")
+    parser.add_argument("--random", default="refuse")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--document", type=pathlib.Path, metavar="FILE")
 
@@ -197,6 +198,7 @@ def parse():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     add_options(parser)
+    parser.set_defaults(random="full-batch-masks")
     return parser.parse_args()
 
 

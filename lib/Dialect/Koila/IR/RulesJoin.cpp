@@ -221,13 +221,16 @@ static void joinRows(BatchRule &rule, ValueRange tensors, int64_t dim) {
     common = fact;
     ++count;
   }
+  std::string reason = "joining over dim " + std::to_string(dim) +
+                       " puts all samples of one tensor before those of the "
+                       "next";
   if (!agrees)
-    return indexing::mixSamples(rule, "joining over dim " + Twine(dim) +
-                                " puts all samples of one tensor before those "
-                                "of the next");
+    return indexing::mixSamples(rule, reason);
   MLIRContext *context = rule.getOp()->getContext();
-  rule.setResult(0, BatchFact::inner(dim, common->factor,
-                                     DimExpr::constant(context, count)));
+  BatchFact fact = BatchFact::inner(dim, common->factor,
+                                    DimExpr::constant(context, count));
+  fact.reason = reason;
+  rule.setResult(0, fact);
 }
 
 void indexing::inferJoinBatch(BatchRule &rule, ValueRange tensors, Join kind,

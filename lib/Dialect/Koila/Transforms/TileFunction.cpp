@@ -514,7 +514,11 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
     if (drawn != RandomMode::PerTile)
       drawn = plan.drawsInTiles(*op) ? RandomMode::PerTile
                                      : RandomMode::FullBatch;
-  int64_t least = 0;
+  // What no tiles add up to need not be what no samples give.
+  bool combines = llvm::any_of(plan.getPhases(), [](const TilePhase &phase) {
+    return !phase.combined.empty();
+  });
+  int64_t least = combines ? 1 : 0;
   for (int64_t samples : {0, 1})
     if (!keepsShapes(function, plan.getDims(), batchSymbol, samples))
       least = samples + 1;

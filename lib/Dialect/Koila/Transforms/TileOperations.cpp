@@ -225,9 +225,13 @@ LogicalResult TilePlan::classify(Operation &op) {
 }
 
 LogicalResult TilePlan::refuseBarriers() const {
-  // What only has to keep the order is not the cause.
-  auto *found = llvm::find_if(
-      barriers, [](const auto &barrier) { return !isReader(*barrier.first); });
+  // What only has to keep the order is not the cause, nor what counts.
+  auto isCause = [&](const auto &barrier) {
+    return !isReader(*barrier.first) &&
+           llvm::any_of(barrier.first->getOperandTypes(),
+                        [](Type type) { return isa<TensorType>(type); });
+  };
+  auto *found = llvm::find_if(barriers, isCause);
   auto &[op, reason] = found == barriers.end() ? barriers.front() : *found;
   return op->emitError() << "cannot tile the batch '" << symbol
                          << "': " << reason << describePlace(op);

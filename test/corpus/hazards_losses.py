@@ -116,7 +116,7 @@ def bce_with_logits(self, x, target):
                                               pos_weight=self.weight)
 
 
-@loss(ROWS, PROBABILITIES, barrier="kl_div|sum")
+@loss(ROWS, PROBABILITIES, barrier="kl_div|sum|number of samples")
 def kl_div_batchmean(self, x, target):
     return F.kl_div(self.encode(x).log_softmax(1), target,
                     reduction="batchmean")

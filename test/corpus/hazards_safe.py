@@ -57,8 +57,7 @@ def transposed_and_back(self, x):
     return self.encode(x).transpose(0, 1).sin().transpose(0, 1)
 
 
-@safe(SERIES, careful="[T, B] merged and taken apart again: rows of a sample "
-      "are B apart in between")
+@safe(SERIES)
 def merged_before_the_batch(self, x):
     h = x.transpose(0, 1)
     rows = self.encode(h.reshape(-1, 8))
@@ -146,8 +145,7 @@ def joined_channels(self, x):
     return torch.cat([h, h.sin(), x], 1), torch.stack([h, h.cos()], 1)
 
 
-@safe(ROWS, careful="two tensors of the batch, one behind the other, and "
-      "taken apart again")
+@safe(ROWS)
 def joined_and_split(self, x):
     h = self.encode(torch.cat([x, -x], 0))
     left, right = h.chunk(2, 0)
@@ -229,8 +227,7 @@ def gram_of_each(self, x):
 
 
 @safe(SERIES, parts=lambda: {
-    "attention": nn.MultiheadAttention(8, 2, batch_first=True)},
-    careful="puts time before the batch, and merges the batch with the heads")
+    "attention": nn.MultiheadAttention(8, 2, batch_first=True)})
 def attention_of_time(self, x):
     return self.attention(x, x, x)[0]
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hazard_registry import ROWS, SERIES, hazard
+from hazard_registry import ROWS, SERIES, hazard, hazard_that_adds_up
 
 # ---------------------------------------------------------------------------
 # Chance
@@ -102,7 +102,7 @@ def branch_on_mean(self, x):
     return h + h.mean()
 
 
-@hazard(ROWS, barrier="max", scripted=True)
+@hazard_that_adds_up(ROWS, barrier="max", scripted=True)
 def scaled_by_item(self, x):
     h = self.encode(x)
     return h / float(h.abs().max())
@@ -115,7 +115,7 @@ def cut_to_longest(self, x, lengths):
     return self.encode(x)[:, :int(lengths.max())]
 
 
-@hazard(ROWS, barrier="any", scripted=True)
+@hazard(ROWS, barrier="any|control flow", scripted=True)
 def branch_on_any(self, x):
     """One outlier changes what is done to all."""
     h = self.encode(x)
@@ -152,7 +152,8 @@ def routed(self, x):
     return h.index_add(0, place, h[place].sin() * place.size(0))
 
 
-@hazard(ROWS, barrier="sum|mean|item|control flow|effects", scripted=True)
+@hazard_that_adds_up(ROWS, barrier="sum|mean|item|control flow|effects",
+                     scripted=True)
 def raises_on_mean(self, x):
     """Raises for the batch of some samples, not for those of others."""
     h = self.encode(x)
@@ -179,7 +180,8 @@ def samples_counted(self, x):
     return self.encode(x) / self.seen
 
 
-@hazard(ROWS, barrier="mean", parts=lambda: {"average": torch.zeros(6)})
+@hazard_that_adds_up(ROWS, barrier="mean|in place",
+                     parts=lambda: {"average": torch.zeros(6)})
 def running_average(self, x):
     """Once for the batch: a second time is another average."""
     h = self.encode(x)
@@ -187,7 +189,7 @@ def running_average(self, x):
     return h - self.average
 
 
-@hazard(ROWS, barrier="mean", scripted=True,
+@hazard_that_adds_up(ROWS, barrier="mean", scripted=True,
         parts=lambda: {"average": torch.zeros(6)})
 def running_average_set(self, x):
     """By another tensor in place of the buffer."""
@@ -215,7 +217,7 @@ def queue_written(self, x):
     return h @ self.queue.t()
 
 
-@hazard(ROWS, barrier="effects|order",
+@hazard_that_adds_up(ROWS, barrier="effects|order",
         parts=lambda: {"scale": torch.ones(6)})
 def buffer_written(self, x):
     """What is written does not depend on the batch, but how often does."""
@@ -227,14 +229,14 @@ def buffer_written(self, x):
 # Arguments and tensors from elsewhere
 
 
-@hazard(ROWS, "float32[6]", barrier="effects|order")
+@hazard_that_adds_up(ROWS, "float32[6]", barrier="effects|order")
 def argument_written(self, x, scale):
     """An argument that all samples share."""
     scale.mul_(0.5)
     return self.encode(x) * scale
 
 
-@hazard(ROWS, "float32[6]", barrier="sum", scripted=True)
+@hazard(ROWS, "float32[6]", barrier="sum|in place", scripted=True)
 def sum_in_argument(self, x, total):
     h = self.encode(x)
     total += h.sum(0)
