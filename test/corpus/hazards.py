@@ -2,7 +2,7 @@
 
 Usage: hazards.py [--koila-opt PATH] [--koila-run PATH] [--folder FOLDER]
            [--only NAME...] [--tile 4] [--batches 0,1,2,7,13] [--fresh BATCH]
-           [--jobs N] [--document FILE]
+           [--every N] [--jobs N] [--document FILE]
 
 Every program says what koila must do (hazard_registry.py). A hazard is refused
 for the reason that it names, or is equal (docs/GettingStarted.md) at every
@@ -358,6 +358,8 @@ def parse():
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     tiling.add_options(parser)
+    parser.add_argument("--every", type=int, default=1, metavar="N",
+                        help="only each N-th of the programs")
     parser.add_argument("--make", nargs="+", metavar="NAME",
                         help="only make the files of these programs")
     return parser.parse_args()
@@ -370,7 +372,7 @@ def main():
     if options.make:
         make_all(options.make, options.folder, options.tile)
     names = [name for name in PROGRAMS if not options.only or any(
-        name.startswith(part) for part in options.only)]
+        name.startswith(part) for part in options.only)][::options.every]
     if not names:
         sys.exit("hazards.py: no such program")
     make_side_by_side(names, options)
