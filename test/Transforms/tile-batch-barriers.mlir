@@ -116,3 +116,25 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %2 : tensor<?x8xf32>
   }
 }
+
+// -----
+
+// A mask that is written in place, and asks a tile for its type alone: it is
+// made once, of a tensor without samples; who reads it afterwards runs in tiles.
+// CHECK-LABEL: func.func @mask
+// CHECK: %[[NONE:.*]] = tensor.empty() : tensor<0x8xf32>
+// CHECK: %[[MASK:.*]] = koila.new_zeros %[[NONE]]
+// CHECK: koila.fill_Scalar tied %[[MASK]]
+// CHECK: scf.for
+// CHECK:   koila.relu
+// CHECK:   koila.add_Tensor %{{.*}}, %[[MASK]]
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @mask(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.new_zeros %0 {koila.reads, pin_memory = false, size = array<i64: 8>} : (tensor<?x8xf32>) -> tensor<8xf32>
+    %2 = koila.fill_Scalar tied %1 {koila.writes, value = 2 : i64} : (tensor<8xf32>) -> tensor<8xf32>
+    %3 = koila.add_Tensor %0, %1 {alpha = 1 : i64, koila.reads} : (tensor<?x8xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+    return %3 : tensor<?x8xf32>
+  }
+}

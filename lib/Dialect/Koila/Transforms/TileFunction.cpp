@@ -233,16 +233,15 @@ Value Tiler::getWhole(OpBuilder &builder, Value value) {
 
 Value Tiler::makeEmpty(OpBuilder &builder, Value value) {
   Location loc = value.getLoc();
-  const BatchFact &fact = batch.lookup(value);
-  auto type = cast<RankedTensorType>(getTileType(value, fact));
+  auto type = cast<RankedTensorType>(value.getType());
+  SmallVector<int64_t> shape(type.getShape());
+  shape[batch.lookup(value).dim] = 0;
   SmallVector<Value> extents;
-  for (int64_t dim = 0; dim < type.getRank(); ++dim)
-    if (type.isDynamicDim(dim))
+  for (auto [dim, extent] : llvm::enumerate(shape))
+    if (ShapedType::isDynamic(extent))
       extents.push_back(
-          dim == fact.dim
-              ? makeIndex(builder, loc, 0)
-              : materialize(builder, loc, dims.lookup(value).tensor->dim(dim)));
-  return tensor::EmptyOp::create(builder, loc, type, extents);
+          materialize(builder, loc, dims.lookup(value).tensor->dim(dim)));
+  return tensor::EmptyOp::create(builder, loc, type.clone(shape), extents);
 }
 
 void Tiler::useWhole(OpBuilder &builder, Operation *op) {
