@@ -138,3 +138,40 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %3 : tensor<?x8xf32>
   }
 }
+
+// -----
+
+// A tensor that is written after the read, or by what koila does not know, is
+// read in order, for the whole batch.
+// CHECK-LABEL: func.func @later
+// CHECK: scf.for
+// CHECK:   koila.relu
+// CHECK: koila.add_Tensor
+// CHECK: koila.torch_op "aten::mystery"
+// CHECK: scf.for
+// CHECK:   koila.exp
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @later(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}, %m: tensor<8xf32> {koila.name = "m", koila.dims = #koila.dims<[8]>}) -> tensor<?x8xf32> {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.add_Tensor %0, %m {alpha = 1 : i64, koila.reads} : (tensor<?x8xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+    koila.torch_op "aten::mystery"(%m) args [#koila.operand<0>] effects write : (tensor<8xf32>) -> ()
+    %2 = koila.exp %1 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %2 : tensor<?x8xf32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: func.func @written
+// CHECK: scf.for
+// CHECK:   koila.relu
+// CHECK: koila.add_Tensor
+// CHECK: koila.fill_Scalar
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @written(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}, %m: tensor<8xf32> {koila.name = "m", koila.dims = #koila.dims<[8]>}) -> tensor<?x8xf32> {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.add_Tensor %0, %m {alpha = 1 : i64, koila.reads} : (tensor<?x8xf32>, tensor<8xf32>) -> tensor<?x8xf32>
+    %2 = koila.fill_Scalar tied %m {koila.writes, value = 2 : i64} : (tensor<8xf32>) -> tensor<8xf32>
+    return %1 : tensor<?x8xf32>
+  }
+}

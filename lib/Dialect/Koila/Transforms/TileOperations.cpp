@@ -38,14 +38,29 @@ static bool makesNoTensor(Operation &op, const DimAnalysis &dims) {
   });
 }
 
+/// Whether `op` may write to any storage, beyond what its marks say.
+static bool writesAnything(Operation *op) {
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
+    interface.getEffects(effects);
+  return llvm::any_of(effects, [&](const MemoryEffects::EffectInstance &effect) {
+    bool isMark = isOrderedWrite(op) &&
+                  effect.getResource() == SideEffects::DefaultResource::get();
+    return isa<MemoryEffects::Write>(effect.getEffect()) && !isMark &&
+           effect.getResource() != RandomResource::get();
+  });
+}
+
 void TilePlan::collectWrites() {
   function->walk([&](Operation *op) {
-    if (!isOrderedWrite(op))
-      return;
-    const Storage *entry = storage.lookup(op->getOperand(0));
     // Nested ones count where the whole of what they stand in does.
     Operation *outer =
         function.getFunctionBody().front().findAncestorOpInBlock(*op);
+    if (outer && writesAnything(op))
+      lastUnknownWrite = outer;
+    if (!outer || !isOrderedWrite(op))
+      return;
+    const Storage *entry = storage.lookup(op->getOperand(0));
     lastWrites[entry && !entry->external ? entry : nullptr] = outer;
   });
 }
@@ -53,14 +68,16 @@ void TilePlan::collectWrites() {
 /// Whether `op` has no effect but that it reads storage which is written before
 /// and never after it: that is an order among operations that run whole.
 bool TilePlan::isSettled(Operation &op) const {
-  if (!isOrdered(&op) || isOrderedWrite(&op) || op.getNumRegions() > 0)
+  if (!isOrdered(&op) || isOrderedWrite(&op) || op.getNumRegions() > 0 ||
+      (lastUnknownWrite && !lastUnknownWrite->isBeforeInBlock(&op)))
     return false;
   SmallVector<MemoryEffects::EffectInstance> effects;
   if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
     interface.getEffects(effects);
+  // Reading, and making a tensor that is another one than its equals.
   if (effects.empty() ||
       llvm::any_of(effects, [](const MemoryEffects::EffectInstance &effect) {
-        return effect.getResource() == RandomResource::get();
+        return isa<MemoryEffects::Write>(effect.getEffect());
       }))
     return false;
   auto isOver = [&](Value value) {

@@ -144,6 +144,8 @@ private:
   BatchAnalysis::Operations torn;
   /// The last write to a storage of the function; null: to all others.
   llvm::DenseMap<const Storage *, mlir::Operation *> lastWrites;
+  /// The last operation that may write to any of them.
+  mlir::Operation *lastUnknownWrite = nullptr;
   llvm::DenseMap<mlir::Operation *, Combine> combined;
   /// In order.
   llvm::SmallVector<mlir::Operation *> tiled, whole;
