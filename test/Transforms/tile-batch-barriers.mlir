@@ -175,3 +175,22 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %1 : tensor<?x8xf32>
   }
 }
+
+// -----
+
+// The number of samples that an operation kept in order gives is that of the
+// tile, too, where a tile reads it.
+// CHECK-LABEL: func.func @counted
+// CHECK: scf.for
+// CHECK:   scf.for
+// CHECK:     %[[N:.*]] = arith.index_cast %{{.*}} : index to i64
+// CHECK:     koila.full %[[N]]
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @counted(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    %n = koila.size_int %x {dim = 0 : i64, koila.reads} : (tensor<?x8xf32>) -> i64
+    %0 = koila.full %n {fill_value = 1.0 : f64, koila.reads, size = array<i64: -9223372036854775808, 8>} : (i64) -> tensor<?x8xf32>
+    %1 = koila.exp %0 {koila.reads} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %2 = koila.fill_Scalar tied %x {koila.writes, value = 2 : i64} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %1 : tensor<?x8xf32>
+  }
+}

@@ -47,8 +47,8 @@ bool TilePlan::isNumber(Value value) const {
 
 bool TilePlan::isSamples(Value value) const {
   const BatchFact &fact = batch.lookup(value);
-  return isTiled(value) && value.getType().isInteger(64) && fact.isAt() &&
-         fact.dim == -1;
+  // Also where what counts them runs whole, to keep its order.
+  return value.getType().isInteger(64) && fact.isAt() && fact.dim == -1;
 }
 
 bool TilePlan::isRepeated(Value value) const {
