@@ -65,6 +65,16 @@ void TilePlan::collectWrites() {
   });
 }
 
+/// Whether something after `op` may write to the storage of `value`.
+bool TilePlan::isWrittenAfter(Value value, Operation &op) const {
+  if (!isa<TensorType>(value.getType()))
+    return isMutable(value.getType());
+  const Storage *entry = storage.lookup(value);
+  auto found = lastWrites.find(entry && !entry->external ? entry : nullptr);
+  return (found != lastWrites.end() && !found->second->isBeforeInBlock(&op)) ||
+         (lastUnknownWrite && !lastUnknownWrite->isBeforeInBlock(&op));
+}
+
 /// Whether `op` has no effect but that it reads storage which is written before
 /// and never after it: that is an order among operations that run whole.
 bool TilePlan::isSettled(Operation &op) const {
@@ -80,15 +90,7 @@ bool TilePlan::isSettled(Operation &op) const {
         return isa<MemoryEffects::Write>(effect.getEffect());
       }))
     return false;
-  auto isOver = [&](Value value) {
-    if (!isa<TensorType>(value.getType()))
-      return !isMutable(value.getType());
-    const Storage *entry = storage.lookup(value);
-    auto found =
-        lastWrites.find(entry && !entry->external ? entry : nullptr);
-    return found == lastWrites.end() ||
-           found->second->isBeforeInBlock(&op);
-  };
+  auto isOver = [&](Value value) { return !isWrittenAfter(value, op); };
   return llvm::all_of(op.getOperands(), isOver) &&
          llvm::all_of(op.getResults(), isOver);
 }
@@ -216,11 +218,16 @@ LogicalResult TilePlan::classify(Operation &op) {
     return success();
   }
   bool isMovable = isPure(op) || mayDrawInTiles(op);
-  if (isMovable && op.getNumRegions() == 0 && batched &&
+  // A view without marks shows what is written later, too.
+  bool isView = makesNoTensor(op, dims);
+  bool isShown = isView && llvm::any_of(op.getResults(), [&](Value result) {
+    return isa<TensorType>(result.getType()) && isWrittenAfter(result, op);
+  });
+  if (isMovable && op.getNumRegions() == 0 && batched && !isShown &&
       llvm::none_of(op.getResults(), isMixed)) {
     tiled.push_back(&op);
     tiledSet.insert(&op);
-    if (makesNoTensor(op, dims))
+    if (isView)
       repeated.insert(&op);
     return success();
   }

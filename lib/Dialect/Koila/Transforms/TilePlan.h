@@ -104,6 +104,7 @@ private:
   llvm::LogicalResult classify(mlir::Operation &op);
   Combine findCombine(mlir::Operation &op) const;
   void collectWrites();
+  bool isWrittenAfter(mlir::Value value, mlir::Operation &op) const;
   bool isSettled(mlir::Operation &op) const;
   bool isPure(mlir::Operation &op) const;
   bool isInBody(mlir::Operation *op) const {
