@@ -37,10 +37,6 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
     report.inexact.push_back({getOperatorName(*entry.first),
                               getSourcePlace(entry.first->getLoc()),
                               entry.second.reason, entry.second.isBound});
-  for (const auto &guess : storage.getGuesses())
-    report.inexact.push_back({getOperatorName(*guess.first),
-                              getSourcePlace(guess.first->getLoc()),
-                              guess.second});
   for (const Storage *entry : handedOnStorages) {
     Operation *op = entry->allocations.front().getOwner();
     report.inexact.push_back({getOperatorName(*op),

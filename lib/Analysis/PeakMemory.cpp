@@ -17,15 +17,26 @@ using namespace mlir;
 using namespace koila;
 
 PeakMemoryAnalysis::Impl::Impl(Operation *function,
-                               const PeakMemoryOptions &options,
-                               const llvm::StringMap<int64_t> &fixed)
-    : function(function), options(options), dims(function, fixed), fixed(fixed),
+                               const PeakMemoryOptions &options)
+    : function(function), options(options), dims(function),
       storage(function, dims) {
+  initialize();
+}
+
+PeakMemoryAnalysis::Impl::Impl(const Impl &general,
+                               const llvm::StringMap<int64_t> &fixed)
+    : function(general.function), options(general.options),
+      dims(function, fixed, general.dims), fixed(fixed),
+      storage(function, dims, &general.storage) {
+  initialize();
+}
+
+void PeakMemoryAnalysis::Impl::initialize() {
   target.threads =
       options.threads > 0 ? options.threads : getDefaultThreads();
   target.isa = options.isa.empty() ? getCpuIsa() : options.isa;
   if (options.torch.empty())
-    this->options.torch = kTorchVersion.str();
+    options.torch = kTorchVersion.str();
   // A machine that is only named has caches of unknown size.
   if (options.isa.empty()) {
     target.l1Bytes = std::max<long>(sysconf(_SC_LEVEL1_DCACHE_SIZE), 0);
@@ -35,6 +46,8 @@ PeakMemoryAnalysis::Impl::Impl(Operation *function,
     return;
   sizes = collectSizes(dims);
   collectUnmodelled();
+  for (const auto &[op, reason] : storage.getGuesses())
+    guesses.try_emplace(op, reason);
   for (const std::unique_ptr<Storage> &entry : storage.getStorages())
     addLifetime(*entry);
   if (records())
@@ -87,23 +100,20 @@ static std::string spell(const llvm::StringMap<int64_t> &symbols) {
   return llvm::join(names, ",");
 }
 
-void PeakMemoryAnalysis::Impl::enterSmall(
-    const llvm::StringMap<int64_t> &symbols, Run &run) const {
-  for (const auto &entry : symbols)
-    run.smallSymbols[entry.getKey()] = entry.getValue();
-  auto [entry, isNew] = sizesOfSmall.try_emplace(spell(run.smallSymbols));
-  if (isNew) {
+const PeakMemoryAnalysis::Impl &
+PeakMemoryAnalysis::Impl::getFixed(const Run &run) const {
+  std::unique_ptr<Impl> &entry = ofFixed[spell(run.fixedSymbols)];
+  if (!entry) {
     llvm::StringMap<int64_t> all = fixed;
-    for (const auto &symbol : run.smallSymbols)
+    for (const auto &symbol : run.fixedSymbols)
       all[symbol.getKey()] = symbol.getValue();
     // The program need not run at this size; then all that is known is what
     // holds for larger ones.
     ScopedDiagnosticHandler quiet(function->getContext(),
                                   [](Diagnostic &) { return success(); });
-    DimAnalysis small(function, all, dims);
-    entry->second = small.isValid() ? collectSizes(small) : sizes;
+    entry = std::make_unique<Impl>(*this, all);
   }
-  run.smallSizes = &entry->second;
+  return entry->dims.isValid() ? *entry : *this;
 }
 
 void PeakMemoryAnalysis::Impl::forEachUser(Value value,
@@ -207,7 +217,7 @@ PeakMemoryAnalysis::Impl &PeakMemoryAnalysis::select(
     // holds for larger ones.
     ScopedDiagnosticHandler quiet(impl->function->getContext(),
                                   [](Diagnostic &) { return success(); });
-    made = std::make_unique<Impl>(impl->function, impl->options, fixed);
+    made = std::make_unique<Impl>(*impl, fixed);
   }
   return made->dims.isValid() ? *made : *impl;
 }
@@ -286,12 +296,13 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
                               why.str(), false});
   auto tiled = at.function->getAttrOfType<DictionaryAttr>(
       KoilaDialect::kTiledAttr);
-  auto least = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
-  if (least && report.batchValue && *report.batchValue < least.getInt())
+  auto record = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
+  int64_t least = record ? record.getInt() : 1;
+  if (tiled && report.batchValue && *report.batchValue < least)
     report.inexact.push_back(
         {at.function->getName().getStringRef().str(),
          getSourcePlace(at.function->getLoc()),
-         "a batch below " + std::to_string(least.getInt()) +
+         "a batch below " + std::to_string(least) +
              " runs the untiled program; this is the peak of the tiled one",
          false});
   at.fillPlaces(run, report);

@@ -29,9 +29,9 @@ struct PeakMemoryAnalysis::Impl {
   /// One run over byte counts.
   struct Run {
     /// What holds in the loops that run just now; null: `sizes`.
-    const SizeMap *smallSizes = nullptr;
-    /// The symbols of those loops that are below two, for which it holds.
-    llvm::StringMap<int64_t> smallSymbols;
+    const SizeMap *fixedSizes = nullptr;
+    /// The numbers of those loops' symbols for which it holds.
+    llvm::StringMap<int64_t> fixedSymbols;
     llvm::StringMap<int64_t> symbols;
     llvm::DenseMap<const Storage *, int64_t> live;
     /// Wide: a sum of extents that each fit may not.
@@ -81,14 +81,17 @@ struct PeakMemoryAnalysis::Impl {
     llvm::SmallPtrSet<const Storage *, 8> onlySaved;
   };
 
-  /// `fixed`: see DimAnalysis.
-  Impl(mlir::Operation *function, const PeakMemoryOptions &options,
-       const llvm::StringMap<int64_t> &fixed = {});
+  Impl(mlir::Operation *function, const PeakMemoryOptions &options);
+  /// The same where symbols have these numbers. What is emitted does not depend
+  /// on them: operations reuse storage where they do in `general`.
+  Impl(const Impl &general, const llvm::StringMap<int64_t> &fixed);
+  /// What both have in common, after `dims` and `storage` are there.
+  void initialize();
 
   // Once: sizes and lifetimes.
   SizeMap collectSizes(const DimAnalysis &dims) const;
-  /// From here on `symbols` of a loop are below two.
-  void enterSmall(const llvm::StringMap<int64_t> &symbols, Run &run) const;
+  /// What holds where symbols of loops have the numbers that they have in `run`.
+  const Impl &getFixed(const Run &run) const;
   /// Calls `callback` with everything that uses `value`, through containers.
   void forEachUser(mlir::Value value,
                    llvm::function_ref<void(mlir::Operation *)> callback);
@@ -154,6 +157,11 @@ struct PeakMemoryAnalysis::Impl {
   /// body depend.
   struct BodySymbols {
     llvm::StringSet<> ofSizes, ofBounds;
+    /// Whether views and copies are told apart in the body only where the numbers
+    /// of its symbols are known.
+    bool guesses = false;
+    /// Whether a storage that is made in the body may outlive an iteration.
+    bool handsOn = false;
     bool contains(llvm::StringRef name) const {
       return ofSizes.contains(name) || ofBounds.contains(name);
     }
@@ -182,9 +190,11 @@ struct PeakMemoryAnalysis::Impl {
   llvm::StringMap<int64_t> fixed;
   StorageAnalysis storage;
   SizeMap sizes;
-  /// Sizes of the values where a tile is one sample, or none: strides, and with
-  /// them what operations hold, differ there. By symbols; made when needed.
-  mutable llvm::StringMap<SizeMap> sizesOfSmall;
+  /// What holds in loops: where a tile is one sample, or none, strides, and with
+  /// them views and what operations hold, differ. By symbols; made when needed.
+  mutable llvm::StringMap<std::unique_ptr<Impl>> ofFixed;
+  /// Operations of which `storage` does not know whether they make views.
+  llvm::DenseMap<mlir::Operation *, llvm::StringRef> guesses;
   llvm::DenseMap<
       mlir::Operation *,
       llvm::SmallVector<std::pair<const Storage *, mlir::OpResult>, 1>>

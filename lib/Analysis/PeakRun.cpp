@@ -58,7 +58,7 @@ std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(DimExpr expr,
 
 std::optional<ConcreteTensor>
 PeakMemoryAnalysis::Impl::getConcrete(Value value, Run &run) const {
-  const SizeMap &current = run.smallSizes ? *run.smallSizes : sizes;
+  const SizeMap &current = run.fixedSizes ? *run.fixedSizes : sizes;
   auto found = current.find(value);
   if (found == current.end() || !found->second.known)
     return std::nullopt;
@@ -273,6 +273,12 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   allocateResults(op, workspace, run);
   if (auto found = unmodelled.find(&op); found != unmodelled.end())
     markInexact(op, found->second, run);
+  if (auto found = guesses.find(&op); found != guesses.end())
+    markInexact(op, found->second, run);
+  // Without it, what it reads lives on; with it, its result as well.
+  if (op.hasAttr(kIdleAttr))
+    markInexact(op, "LibTorch drops an operation that adds zero or multiplies by "
+                    "one where it can", run, /*isBound=*/true);
   checkStorage(op, run);
   int64_t transient = workspace.getTransient();
   if (isRecorded)
@@ -368,7 +374,14 @@ PeakMemoryAnalysis::Impl::getBodySymbols(Operation *loop) const {
     if (expr)
       expr.forEachSymbol([&](StringRef name) { names.insert(name); });
   };
+  llvm::SmallPtrSet<const Storage *, 8> handedOn(handedOnStorages.begin(),
+                                                 handedOnStorages.end());
   loop->walk([&](Operation *op) {
+    symbols.guesses |= guesses.contains(op);
+    if (auto born = births.find(op); born != births.end())
+      symbols.handsOn |= llvm::any_of(
+          llvm::make_first_range(born->second),
+          [&](const Storage *entry) { return handedOn.contains(entry); });
     for (Value result : op->getResults())
       if (auto found = sizes.find(result); found != sizes.end())
         for (DimExpr dim : found->second.dims)
@@ -449,21 +462,29 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     }
     if (!counter.empty())
       run.symbols[counter] = saturate(*from + __int128(trip) * *step);
-    llvm::StringMap<int64_t> small;
-    for (const Carried &entry : carried) {
+    for (const Carried &entry : carried)
       run.symbols[entry.name] = entry.value;
-      if (entry.value < 2 && used.ofSizes.contains(entry.name))
-        small[entry.name] = entry.value;
-    }
     if (varies || trip == 0) {
-      auto outerSizes = run.smallSizes;
-      auto outerSymbols = run.smallSymbols;
-      if (!small.empty())
-        enterSmall(small, run);
+      auto outerSizes = run.fixedSizes;
+      auto outerSymbols = run.fixedSymbols;
+      const Impl *here = this;
+      bool isFixed = false;
+      for (const Carried &entry : carried)
+        if ((used.guesses || entry.value < 2) && used.ofSizes.contains(entry.name)) {
+          run.fixedSymbols[entry.name] = entry.value;
+          isFixed = true;
+        }
+      if (isFixed) {
+        const Impl &there = getFixed(run);
+        run.fixedSizes = &there.sizes;
+        // What autograd keeps may outlive an iteration as well.
+        if (!records() && !there.getBodySymbols(loop).handsOn)
+          here = &there;
+      }
       for (Block &block : body)
-        runBlock(block, run);
-      run.smallSizes = outerSizes;
-      run.smallSymbols = std::move(outerSymbols);
+        here->runBlock(block, run);
+      run.fixedSizes = outerSizes;
+      run.fixedSymbols = std::move(outerSymbols);
     }
     if (run.stopped)
       return;

@@ -67,8 +67,10 @@ bool holdsTensor(Type type) {
 class StorageAnalysis::Builder {
 public:
   Builder(StorageAnalysis &result, Operation *function, const DimAnalysis &dims,
-          const llvm::SmallPtrSetImpl<Operation *> &denied)
-      : result(result), function(function), dims(dims), denied(denied) {}
+          const llvm::SmallPtrSetImpl<Operation *> &denied,
+          const StorageAnalysis *ties)
+      : result(result), function(function), dims(dims), denied(denied),
+        ties(ties) {}
 
   /// Adds to `violated` the ties that were granted before a later part of the
   /// program, a loop's next iteration for one, brought in another storage.
@@ -156,8 +158,9 @@ private:
         viewOf[value] = fact.operand;
         break;
       case StorageFact::Kind::Tied:
-        if (dims.isValid() && !denied.contains(op) &&
-            mayReuse(op, fact.operand)) {
+        if (ties ? ties->mayReuse(op)
+                 : dims.isValid() && !denied.contains(op) &&
+                       mayReuse(op, fact.operand)) {
           result.reusing.insert(op);
           granted.emplace_back(op, fact.operand);
           classes.unite(fact.operand, value);
@@ -368,14 +371,17 @@ private:
   llvm::DenseMap<OpOperand *, SmallVector<Value, 2>> flowsTo;
   /// Ties that an earlier run granted too early.
   const llvm::SmallPtrSetImpl<Operation *> &denied;
+  /// Null: this analysis decides them.
+  const StorageAnalysis *ties;
 };
 
-StorageAnalysis::StorageAnalysis(Operation *function, const DimAnalysis &dims) {
+StorageAnalysis::StorageAnalysis(Operation *function, const DimAnalysis &dims,
+                                 const StorageAnalysis *ties) {
   llvm::SmallPtrSet<Operation *, 4> denied;
   while (true) {
     SmallVector<Operation *> violated;
-    Builder(*this, function, dims, denied).run(violated);
-    if (violated.empty())
+    Builder(*this, function, dims, denied, ties).run(violated);
+    if (violated.empty() || ties)
       return;
     denied.insert_range(violated);
     byValue.clear();

@@ -22,10 +22,10 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 // Upstream operations outside the table of emission.
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
-  func.func @emittable(%x: tensor<?x3xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 3]>}, %n: index {koila.name = "n"}) -> tensor<?x3xf32> {
+  func.func @emittable(%x: tensor<?x3xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 3]>}, %n: index {koila.name = "n"}) -> (tensor<?x3xf32>, index) {
     // expected-error @below {{cannot be written as TorchScript}}
     %r = arith.remsi %n, %n : index
     %0 = koila.relu %x : (tensor<?x3xf32>) -> tensor<?x3xf32>
-    return %0 : tensor<?x3xf32>
+    return %0, %r : tensor<?x3xf32>, index
   }
 }

@@ -194,3 +194,32 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %1 : tensor<?x8xf32>
   }
 }
+
+// -----
+
+// What only the second phase reads runs there, and is not kept whole for it; what
+// is larger before than after stays in the first.
+// CHECK-LABEL: func.func @sunk
+// CHECK: scf.for
+// CHECK:   scf.for
+// CHECK-NOT: koila.sin
+// CHECK:     koila.exp
+// CHECK:     koila.sum_dim_IntList
+// CHECK: koila.softmax_int
+// CHECK: scf.for
+// CHECK:   scf.for
+// CHECK:     koila.sin %extracted_slice
+// CHECK:     koila.cos
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @sunk(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    %0 = koila.sin %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.cos %0 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %2 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %3 = koila.sum_dim_IntList %2 {dim = array<i64: 1>, keepdim = true} : (tensor<?x8xf32>) -> tensor<?x1xf32>
+    %4 = koila.softmax_int %2 {dim = 0 : i64} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %5 = koila.add_Tensor %4, %1 {alpha = 1 : i64} : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
+    %6 = koila.add_Tensor %5, %3 {alpha = 1 : i64} : (tensor<?x8xf32>, tensor<?x1xf32>) -> tensor<?x8xf32>
+    return %6 : tensor<?x8xf32>
+  }
+}

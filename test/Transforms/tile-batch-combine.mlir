@@ -2,15 +2,17 @@
 // RUN: koila-opt %s -split-input-file --koila-infer-shapes --koila-tile-batch=tile=4 --remark-format=emitRemark --remarks-filter=koila-tile-batch 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 
 // A mean over the batch: each tile gives its mean, weighed by its samples; what
-// is divided by the number of all of them comes after the loops.
+// is divided by the number of all of them comes after the loops. Rounding of many
+// small parts must not add up: they are added in float64.
 // CHECK-LABEL: func.func @mean
-// CHECK: %[[ZERO:.*]] = koila.fill_Scalar tied %{{.*}} {value = 0 : i64} : (tensor<8xf32>)
+// CHECK: %[[ZERO:.*]] = koila.fill_Scalar tied %{{.*}} {value = 0 : i64} : (tensor<8xf64>)
 // CHECK: %[[L:.*]]:4 = scf.for {{.*}} iter_args({{.*}} = %[[ZERO]]
 // CHECK:   %[[X:.*]] = koila.exp
 // CHECK:   %[[M:.*]] = koila.mean_dim %[[X]]
-// CHECK:   %[[W:.*]] = koila.mul_Scalar{{.*}} %[[M]]
-// CHECK:   koila.add_Tensor{{.*}}, %[[W]]
-// CHECK: %[[MEAN:.*]] = koila.div_Scalar{{.*}} %[[L]]#1
+// CHECK:   %[[N:.*]] = arith.index_cast
+// CHECK:   koila.add_Tensor tied %{{.*}}, %[[M]], %[[N]] {alpha = #koila.dynamic}
+// CHECK: %[[ALL:.*]] = koila.div_Scalar{{.*}} %[[L]]#1
+// CHECK: %[[MEAN:.*]] = koila.to_dtype %[[ALL]]
 // CHECK: scf.for
 // CHECK:   koila.sub_Tensor %{{.*}}, %[[MEAN]]
 // REMARK: remark: [Passed] Combined | Category:koila-tile-batch | Function=mean | Reason="mean over dim 0 mixes samples"
@@ -48,6 +50,55 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     %5 = koila.any %4 : (tensor<?x8xi1>) -> tensor<i1>
     %6 = koila.all_dim %4 {dim = 0 : i64} : (tensor<?x8xi1>) -> tensor<8xi1>
     return %1, %2, %3, %5, %6 : tensor<f32>, tensor<f32>, tensor<8xf32>, tensor<i1>, tensor<8xi1>
+  }
+}
+
+// -----
+
+// A contraction, logarithms of sums of exponentials, and norms: each of the parts
+// that tiles give.
+// CHECK-LABEL: func.func @parts
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 0 : i64} : (tensor<8x8xf64>)
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 0xFFF0000000000000 : f64} : (tensor<8xf64>)
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 0 : i64} : (tensor<8xf64>)
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 0xFFF0000000000000 : f64} : (tensor<f32>)
+// CHECK: scf.for
+// CHECK:   scf.for
+// CHECK:     %[[P:.*]] = koila.matmul
+// CHECK:     koila.add_Tensor tied %{{.*}}, %[[P]]
+// CHECK:     koila.logaddexp
+// CHECK:     koila.addcmul tied
+// CHECK:     koila.maximum
+// CHECK: koila.sqrt tied
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @parts(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<8x8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<f32>) {
+    %0 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %t = koila.t %0 : (tensor<?x8xf32>) -> tensor<8x?xf32>
+    %1 = koila.matmul %t, %0 : (tensor<8x?xf32>, tensor<?x8xf32>) -> tensor<8x8xf32>
+    %2 = koila.logsumexp %0 {dim = array<i64: 0>} : (tensor<?x8xf32>) -> tensor<8xf32>
+    %3 = koila.linalg_vector_norm %0 {ord = 2 : i64, dim = array<i64: 0>} : (tensor<?x8xf32>) -> tensor<8xf32>
+    %4 = koila.norm_Scalar %0 {p = 0x7FF0000000000000 : f64} : (tensor<?x8xf32>) -> tensor<f32>
+    return %1, %2, %3, %4 : tensor<8x8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<f32>
+  }
+}
+
+// -----
+
+// What is added to a product would be added by each tile; a norm of order 3 has no
+// rule for parts.
+// CHECK-LABEL: func.func @added
+// CHECK: scf.for
+// CHECK-NOT: koila.addmm
+// CHECK: koila.addmm
+// CHECK: koila.norm_Scalar
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @added(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}, %w: tensor<8x8xf32> {koila.name = "w"}) -> (tensor<8x8xf32>, tensor<f32>) {
+    %0 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %t = koila.t %0 : (tensor<?x8xf32>) -> tensor<8x?xf32>
+    %1 = koila.addmm %w, %t, %0 {beta = 1 : i64, alpha = 1 : i64} : (tensor<8x8xf32>, tensor<8x?xf32>, tensor<?x8xf32>) -> tensor<8x8xf32>
+    %2 = koila.norm_Scalar %0 {p = 3 : i64} : (tensor<?x8xf32>) -> tensor<f32>
+    return %1, %2 : tensor<8x8xf32>, tensor<f32>
   }
 }
 

@@ -70,7 +70,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @flow(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}, %p: i1 {koila.name = "p"}) {
-    // expected-error @below {{control flow inside a tile is not supported yet}}
+    // expected-error @below {{control flow without results runs for the whole batch}}
     scf.if %p {
       %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
     }

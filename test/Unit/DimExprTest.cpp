@@ -213,10 +213,11 @@ TEST_F(DimExprTest, RandomTreesKeepTheirValue) {
       // A division by zero may be divided out or multiplied by zero; only
       // values that are defined must agree.
       auto found = evaluate(expr, {{"B", bValue}, {"S", sValue}});
-      if (value && found)
+      if (value && found) {
         ASSERT_EQ(*found, *value)
             << expr.str() << " at B = " << bValue << ", S = " << sValue
             << ", round " << round << " of seed " << kSeed;
+      }
       ASSERT_EQ(parse(expr.str()), expr) << expr.str();
     }
   }

@@ -33,6 +33,10 @@ llvm::StringRef getModeName(PeakMemoryMode mode);
 /// that says why. A rewritten program has the lives of the function itself.
 inline constexpr llvm::StringLiteral kLifetimesAttr = "koila.lifetimes";
 
+/// On an operation that changes nothing, as `x + 0`: LibTorch drops it where it
+/// can, so that it makes a tensor or none.
+inline constexpr llvm::StringLiteral kIdleAttr = "koila.idle";
+
 struct PeakMemoryOptions {
   PeakMemoryMode mode = PeakMemoryMode::Inference;
   /// The function; empty: the only public one.

@@ -28,7 +28,10 @@ struct Storage {
 
 class StorageAnalysis {
 public:
-  StorageAnalysis(mlir::Operation *function, const DimAnalysis &dims);
+  /// With `ties`, which know less of the sizes, operations reuse storage where
+  /// they do there.
+  StorageAnalysis(mlir::Operation *function, const DimAnalysis &dims,
+                  const StorageAnalysis *ties = nullptr);
   ~StorageAnalysis();
 
   /// The storage of a value; null for values without bytes (integers,

@@ -1,5 +1,4 @@
-//===- Rules.h - What the three rules of an operator read and set *- C++
-//-*-===//
+//===- Rules.h - What the rules of an operator read and set -----*- C++ -*-===//
 //
 // Each rule is a method of the operation; these classes carry the facts in
 // and out, so that one rule serves inference, verification, analysis and
@@ -147,7 +146,6 @@ private:
 // Batch
 //===----------------------------------------------------------------------===//
 
-/// Where the batch is in a value.
 /// How what each tile gives makes what the whole batch gives, where samples meet.
 enum class Combine {
   /// It does not.
@@ -155,12 +153,17 @@ enum class Combine {
   Sum,
   /// The sum, each tile weighed by its share of the samples.
   Mean,
+  /// The logarithm of the sum of exponentials.
+  LogSumExp,
+  /// The square root of the sum of squares.
+  Norm,
   Max,
   Min,
   Any,
   All
 };
 
+/// Where the batch is in a value.
 struct BatchFact {
   enum class Kind {
     /// Not visited yet.

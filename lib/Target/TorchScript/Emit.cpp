@@ -13,6 +13,7 @@
 #include "Types.h"
 #include "Verify.h"
 #include "koila/Analysis/Storage.h"
+#include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SetVector.h"
@@ -152,17 +153,25 @@ static void resolveWrites(func::FuncOp function,
       continue;
     op.permitTie(false);
     // The in-place form keeps the type of what it writes; the other form
-    // promotes. Where they differ no other operator does the same.
+    // promotes.
     auto isUnknown = [](Type type) {
       auto tensor = dyn_cast<TensorType>(type);
       return tensor && isa<AnyType>(tensor.getElementType());
     };
-    bool unknown = llvm::any_of(op->getOperandTypes(), isUnknown);
-    if (unknown || failed(koila::detail::verifyShapeRule(op)))
-      refuse(op->getLoc(),
-             "an in-place operator whose operand is used later cannot be "
-             "written unless its element types are known to be equal; run "
-             "--koila-infer-shapes first");
+    bool same = llvm::none_of(op->getOperandTypes(), isUnknown);
+    if (same) {
+      ScopedDiagnosticHandler quiet(op->getContext(),
+                                    [](Diagnostic &) { return success(); });
+      same = succeeded(koila::detail::verifyShapeRule(op));
+    }
+    if (same)
+      continue;
+    // Then it writes a copy.
+    op.permitTie(true);
+    OpBuilder builder(op);
+    Value self = op->getOperand(0);
+    op->setOperand(0, CloneTensorOp::create(builder, op.getLoc(), self.getType(),
+                                            self, /*memory_format=*/nullptr));
   }
 }
 

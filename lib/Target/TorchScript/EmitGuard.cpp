@@ -55,8 +55,13 @@ private:
   /// any is.
   TorchValue *emitLeastCondition();
   int64_t getLeastBatch() const;
+  /// Whether there are more than `samples`; null if no argument tells.
+  TorchValue *isBatchAbove(int64_t samples);
   /// Says so if the batch is above what the budget holds for.
   void warnOfLargeBatch();
+  /// What runs where all facts hold.
+  TorchValue *callGuarded(const GuardedMethods &methods,
+                          const c10::TypePtr &type);
   /// As emitFacts, of the attributes first: reading them cannot fail.
   TorchValue *emitAllFacts(bool withGrad);
   TorchValue *emitLiteralCondition(TorchValue *value, Attribute expected);
@@ -553,18 +558,22 @@ tj::Value *GuardEmitter::callMethod(const std::string &name) {
   return call->output();
 }
 
-void GuardEmitter::warnOfLargeBatch() {
-  auto limit = tiled.getAs<IntegerAttr>("holds_to");
-  auto batch = tiled.getAs<StringAttr>("batch_symbol");
-  if (!limit || !batch || limit.getInt() < 0)
-    return;
+tj::Value *GuardEmitter::isBatchAbove(int64_t samples) {
+  auto batch = tiled ? tiled.getAs<StringAttr>("batch_symbol") : StringAttr();
   for (AssumeOp fact : facts) {
     auto [name, multiple] = getSymbol(fact.getExpected());
-    if (fact.getFact() != Fact::Extent || name != batch.getValue())
-      continue;
-    TorchValue *above = emitter.call(
-        "aten::gt",
-        {getSize(fact), emitter.integer(limit.getInt() * multiple)});
+    if (batch && fact.getFact() == Fact::Extent && name == batch.getValue())
+      return emitter.call("aten::gt",
+                          {getSize(fact), emitter.integer(samples * multiple)});
+  }
+  return nullptr;
+}
+
+void GuardEmitter::warnOfLargeBatch() {
+  auto limit = tiled.getAs<IntegerAttr>("holds_to");
+  if (!limit || limit.getInt() < 0)
+    return;
+  if (TorchValue *above = isBatchAbove(limit.getInt()))
     emitIf(
         above, nullptr,
         [&]() -> TorchValue * {
@@ -575,8 +584,21 @@ void GuardEmitter::warnOfLargeBatch() {
           return nullptr;
         },
         []() -> TorchValue * { return nullptr; });
-    return;
-  }
+}
+
+tj::Value *GuardEmitter::callGuarded(const GuardedMethods &methods,
+                                     const c10::TypePtr &type) {
+  castPresent();
+  if (!tiled)
+    return callMethod(methods.guarded);
+  warnOfLargeBatch();
+  // Of no samples no tile runs, whose kernels might raise.
+  TorchValue *hasSamples = isBatchAbove(0);
+  if (!hasSamples)
+    return callMethod(methods.guarded);
+  return emitIf(
+      hasSamples, type, [&] { return callMethod(methods.guarded); },
+      [&] { return callMethod(methods.untiled); });
 }
 
 tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
@@ -608,12 +630,7 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
                           .type();
   return emitIf(
       emitter.call("aten::eq", {failed, text("")}), type,
-      [&] {
-        castPresent();
-        if (tiled)
-          warnOfLargeBatch();
-        return callMethod(methods.guarded);
-      },
+      [&] { return callGuarded(methods, type); },
       [&] {
         warn(failed);
         return callMethod(methods.untiled);

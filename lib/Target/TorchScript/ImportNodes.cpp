@@ -12,9 +12,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "Import.h"
+#include "Lifetimes.h"
 #include "Locations.h"
 #include "Messages.h"
 #include "Types.h"
+#include "koila/Analysis/PeakMemory.h"
 #include <ATen/core/dispatch/Dispatcher.h>
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
@@ -683,6 +685,8 @@ void FunctionImporter::importNode(Node *node) {
   } else {
     op = importOpaque(node);
   }
+  if (changesNothing(node))
+    op->setAttr(kIdleAttr, builder.getUnitAttr());
   markOrdered(node, op, write.any && !write.tied);
   defineResults(node, op, write.tied);
   // Not from inside of a branch or loop: what comes after it is outside.

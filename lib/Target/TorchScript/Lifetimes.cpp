@@ -73,9 +73,8 @@ static bool dropsAnElement(tj::Node *node) {
   return false;
 }
 
-/// Whether LibTorch drops the operation, as `x + 0`: here or where it runs.
-/// Source: PeepholeOptimize.
-static bool changesNothing(tj::Node *node) {
+// Here or where it runs. Source: PeepholeOptimize.
+bool koila::torchscript::changesNothing(tj::Node *node) {
   bool isSum = node->kind() == aten::add || node->kind() == aten::sub;
   bool isProduct = node->kind() == aten::mul || node->kind() == aten::div;
   if (!(isSum || isProduct) || node->inputs().size() < 2 ||

@@ -15,6 +15,10 @@
 
 namespace koila::torchscript {
 
+/// Whether LibTorch drops the operation where it can: it adds zero or multiplies
+/// by one.
+bool changesNothing(torch::jit::Node *node);
+
 class Lifetimes {
 public:
   /// Looks at the graph before it is cleaned up, with all calls inlined.

@@ -26,7 +26,7 @@ struct MathSteps {
   /// A mask of numbers that is made of a bool one, or of the diagonal.
   int64_t mask = 0;
   /// Of the scores, and of the product with the values.
-  MatmulCopies first, second;
+  MatmulCopies first = {}, second = {};
 };
 } // namespace
 

@@ -259,6 +259,11 @@ void recurrent::describeOneDnn(WorkspaceRule &rule, SavedRule *saved,
   auto copies = getInputBytes(rule, layers);
   if (!copies)
     return rule.setInexact("strided sequences of an LSTM in oneDNN");
+  for (Value state : layers.facts.hidden) {
+    auto tensor = rule.tensor(state);
+    if (!tensor || (!tensor->contiguous && !tensor->strides))
+      return rule.setInexact("the strides of a state are unknown");
+  }
   for (Value param : layers.facts.params) {
     auto tensor = rule.tensor(param);
     if (!tensor || tensor->dims.empty())

@@ -130,7 +130,9 @@ void rules::inferLabelledBatch(BatchRule &rule, const Labels &labels,
   }
   const int *place = llvm::find(labels.result, *label);
   if (place == labels.result.end())
-    return rule.mix(name + " sums over the batch dim");
+    // What is added would be added by each tile.
+    return rule.mix(name + " sums over the batch dim",
+                    added ? Combine::None : Combine::Sum);
   rule.setAll(BatchFact::at(place - labels.result.begin(), factor));
 }
 

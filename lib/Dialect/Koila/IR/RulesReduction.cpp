@@ -2,6 +2,7 @@
 
 #include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "llvm/ADT/StringExtras.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace koila;
@@ -190,6 +191,24 @@ bool rules::isNormOfElements(Attribute p) {
     return number.getValue().isNegative() || number.getValue().isInfinity();
   auto integer = dyn_cast_or_null<IntegerAttr>(p);
   return integer && integer.getType().isInteger(64) && integer.getInt() < 0;
+}
+
+Combine rules::getNormCombine(Attribute p) {
+  double order = 2;
+  if (auto number = dyn_cast_or_null<FloatAttr>(p))
+    order = number.getValueAsDouble();
+  else if (auto integer = dyn_cast_or_null<IntegerAttr>(p))
+    order = integer.getInt();
+  else if (p)
+    return Combine::None;
+  if (order == 2)
+    return Combine::Norm;
+  // The norm of order 0 counts what is not zero.
+  if (order == 0 || order == 1)
+    return Combine::Sum;
+  if (std::isinf(order))
+    return order > 0 ? Combine::Max : Combine::Min;
+  return Combine::None;
 }
 
 LogicalResult rules::inferLogSumExp(ShapeRule &rule) {

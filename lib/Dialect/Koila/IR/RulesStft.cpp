@@ -131,8 +131,18 @@ LogicalResult rules::inferIstft(ShapeRule &rule, Value self, Value window,
   if (!own)
     return rule.emitError() << "expects complex numbers, got "
                             << input.elementType;
+  if (input.hasRank() &&
+      llvm::any_of(*input.dims, [](DimExpr dim) { return dim.isConstant(0); }))
+    return rule.emitError() << "expects a tensor that is not empty";
   bool complex = getFlag(rule, "return_complex").value_or(false);
-  result.elementType = complex ? Type(own) : own.getElementType();
+  // The window is multiplied with the signal, and may be wider.
+  Type real = own.getElementType(), frame = rule.tensor(window).elementType;
+  if (window && !frame)
+    return success();
+  if (window && isa<FloatType>(frame) &&
+      frame.getIntOrFloatBitWidth() > real.getIntOrFloatBitWidth())
+    real = frame;
+  result.elementType = complex ? Type(ComplexType::get(real)) : real;
   auto lengths = getLengths(rule, window);
   if (failed(lengths))
     return failure();

@@ -82,12 +82,13 @@ static Signal makeSuggested(const Signal &like, ArrayRef<int64_t> dims,
   return spectral::makeDense(dims, type, order);
 }
 
+/// A copy keeps the order of the dims, whatever gaps there are.
 Signal spectral::convert(const Signal &signal, Type type) {
-  if (!isDense(signal))
+  std::optional<Signal> converted = clone(signal);
+  if (!converted)
     return makeSuggested(signal, signal.dims, type);
-  Signal converted = signal;
-  converted.elementType = type;
-  return converted;
+  converted->elementType = type;
+  return *converted;
 }
 
 std::optional<Signal> spectral::clone(const Signal &signal) {

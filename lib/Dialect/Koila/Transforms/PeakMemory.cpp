@@ -4,6 +4,7 @@
 #include "PassOptions.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
+#include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "koila/Support/OutputFile.h"
 #include "mlir/IR/Remarks.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -68,6 +69,9 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
       return function.emitError()
              << "budget needs a value for symbol '" << report.missing
              << "' (--batch " << report.missing << "=N)";
+    if (floor && report.peakBytes)
+      report.floorBytes =
+          computeFloor(module, *options, report.batchValue.value_or(0));
     if (failed(write(report)))
       return failure();
     if (report.peakBytes)

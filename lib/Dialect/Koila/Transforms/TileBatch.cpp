@@ -127,7 +127,7 @@ public:
                              builder.getI64IntegerAttr(tiled.getTile())),
         builder.getNamedAttr("guard", builder.getStringAttr(options.guard)),
         builder.getNamedAttr("batch_symbol", builder.getStringAttr(symbol))};
-    if (tiled.getLeastBatch())
+    if (tiled.getLeastBatch() > 1)
       entries.push_back(builder.getNamedAttr(
           "least_batch", builder.getI64IntegerAttr(tiled.getLeastBatch())));
     if (StringRef random = getName(tiled.getRandom()); !random.empty())
@@ -166,10 +166,60 @@ private:
 };
 } // namespace
 
+/// Calls `callback` with each power of two up to `batch`, from the largest, and
+/// the peak of `function` with that tile at any batch up to `batch`. Fails, after
+/// an error, where a peak is not known.
+static LogicalResult
+forEachTile(FunctionOpInterface function, TiledFunction &tiled,
+            const PeakMemoryOptions &options, StringRef symbol, int64_t batch,
+            llvm::function_ref<void(int64_t tile, int64_t peak)> callback) {
+  for (int64_t tile = batch > 0 ? llvm::bit_floor<uint64_t>(batch) : 1;
+       tile >= 1; tile /= 2) {
+    tiled.setTile(tile);
+    PeakMemoryAnalysis analysis(function, options);
+    auto peak = getPeakUpTo(analysis, symbol, batch, tile);
+    if (!peak)
+      return function.emitError()
+             << "the peak of the program at tile " << tile << " is not known";
+    callback(tile, *peak);
+  }
+  return success();
+}
+
+std::optional<int64_t> koila::computeFloor(ModuleOp module,
+                                           const PeakMemoryOptions &options,
+                                           int64_t batch) {
+  StringRef symbol = getBatchSymbol(module);
+  if (symbol.empty() || batch < 1 ||
+      options.mode != PeakMemoryMode::Inference)
+    return std::nullopt;
+  // Why it cannot be tiled, only who wants to tile asks for.
+  ScopedDiagnosticHandler quiet(module.getContext(),
+                                [](Diagnostic &) { return success(); });
+  OwningOpRef<ModuleOp> copy(module.clone());
+  FunctionOpInterface function = findFunction(*copy, options.function);
+  if (!function || function->hasAttr(KoilaDialect::kTiledAttr))
+    return std::nullopt;
+  foldNumbers(function);
+  inlineDecidedBranches(function);
+  if (failed(inferShapes(*copy)))
+    return std::nullopt;
+  FailureOr<TiledFunction> tiled = TiledFunction::create(
+      function, symbol, RandomMode::Refuse, /*isTrial=*/true);
+  std::optional<int64_t> least;
+  if (failed(tiled) ||
+      failed(forEachTile(function, *tiled, options, symbol, batch,
+                         [&](int64_t, int64_t peak) {
+                           least = std::min(least.value_or(peak), peak);
+                         })))
+    return std::nullopt;
+  return least;
+}
+
 static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
                                 const TilingOptions &options,
                                 StringRef symbol) {
-  FailureOr<TiledFunction> tiled = 
+  FailureOr<TiledFunction> tiled =
       TiledFunction::create(function, symbol, options.random);
   if (failed(tiled))
     return failure();
@@ -178,9 +228,19 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
       << remark::add("batch runs in tiles as asked")
       << remark::metric("Tile", options.tile);
   Result result(module, function, options);
-  result.writeRecord(*tiled, symbol, std::nullopt);
   PeakMemoryAnalysis analysis(function, options.analysis);
-  result.writeReport(analysis.report(), tiled->getRandom());
+  PeakReport report = analysis.report();
+  if (auto batch = report.peakBytes ? report.batchValue : std::nullopt) {
+    auto consider = [&](int64_t, int64_t peak) {
+      report.floorBytes = std::min(report.floorBytes.value_or(peak), peak);
+    };
+    if (failed(forEachTile(function, *tiled, options.analysis, symbol, *batch,
+                           consider)))
+      return failure();
+    tiled->setTile(options.tile);
+  }
+  result.writeRecord(*tiled, symbol, std::nullopt);
+  result.writeReport(report, tiled->getRandom());
   return success();
 }
 
@@ -204,6 +264,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   if (isOriginal && *report.peakBytes <= budget) {
     report.promise = Promise{
         budget, batch, getUntiledStart(untiled, symbol, batch, budget), batch};
+    report.floorBytes = computeFloor(module, options.analysis, batch);
     result.writeReport(report);
     remark::passed(function.getLoc(), remarkOptions(function))
         << remark::add("enough memory: the batch is not split")
@@ -226,30 +287,33 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
            << "the peak of " << formatBytes(*report.peakBytes)
            << " exceeds the budget of " << formatBytes(budget)
            << ", and no symbol is the batch: give one by --input";
-  FailureOr<TiledFunction> tiled = 
+  // Of no samples it is the untiled program that runs.
+  llvm::StringMap<int64_t> none;
+  none[symbol] = 0;
+  auto peakOfNone = untiled.evaluate(none);
+  int64_t holdsFrom = peakOfNone && *peakOfNone <= budget ? 0 : 1;
+  FailureOr<TiledFunction> tiled =
       TiledFunction::create(function, symbol, options.random);
   if (failed(tiled))
     return failure();
+  if (tiled->getLeastBatch() > 1)
+    holdsFrom = tiled->getLeastBatch();
   std::optional<int64_t> chosen, least;
   int64_t leastTile = 1;
-  for (int64_t tile = batch > 0 ? llvm::bit_floor<uint64_t>(batch) : 1;
-       tile >= 1; tile /= 2) {
-    tiled->setTile(tile);
-    PeakMemoryAnalysis analysis(function, options.analysis);
-    auto peak = getPeakUpTo(analysis, symbol, batch, tile);
-    if (!peak)
-      return function.emitError()
-             << "the peak of the program at tile " << tile << " is not known";
+  auto consider = [&](int64_t tile, int64_t peak) {
     remark::analysis(function.getLoc(), remarkOptions(function))
-        << remark::metric("Tile", tile) << remark::metric("PeakBytes", *peak)
+        << remark::metric("Tile", tile) << remark::metric("PeakBytes", peak)
         << remark::metric("BudgetBytes", budget);
-    if (!least || *peak < *least) {
+    if (!least || peak < *least) {
       least = peak;
       leastTile = tile;
     }
-    if (*peak <= budget && !chosen)
+    if (peak <= budget && !chosen)
       chosen = tile;
-  }
+  };
+  if (failed(forEachTile(function, *tiled, options.analysis, symbol, batch,
+                         consider)))
+    return failure();
   tiled->setTile(chosen.value_or(leastTile));
   PeakMemoryAnalysis analysis(function, options.analysis);
   PeakReport final = analysis.report();
@@ -265,7 +329,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   }
   if (failed(checkBounded(function, final)))
     return failure();
-  final.promise = Promise{budget, *chosen, tiled->getLeastBatch(), batch};
+  final.promise = Promise{budget, *chosen, holdsFrom, batch};
   result.writeRecord(*tiled, symbol, batch);
   result.writeReport(final, tiled->getRandom());
   remark::passed(function.getLoc(), remarkOptions(function))

@@ -4,6 +4,8 @@
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
+#include "koila/Dialect/Koila/IR/KoilaPointwiseOps.h"
+#include "koila/Support/DType.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
@@ -14,9 +16,11 @@ bool koila::canCombine(Combine combine, Type type) {
   case Combine::None:
     return false;
   case Combine::Sum:
-    return type.isF32() || type.isF64() || type.isInteger(64);
+    return type.isF32() || type.isInteger(64);
   case Combine::Mean:
-    return type.isF32() || type.isF64();
+  case Combine::LogSumExp:
+  case Combine::Norm:
+    return type.isF32();
   case Combine::Max:
   case Combine::Min:
     // Nothing is rounded.
@@ -28,24 +32,29 @@ bool koila::canCombine(Combine combine, Type type) {
   return false;
 }
 
-/// The smallest value of `type`, or the largest.
-static TypedAttr getExtreme(Builder &builder, Type type, bool isLargest) {
-  if (isa<FloatType>(type)) {
-    double infinity = std::numeric_limits<double>::infinity();
-    return builder.getF64FloatAttr(isLargest ? infinity : -infinity);
-  }
+Type koila::getCarriedType(Combine combine, Type type) {
+  bool rounds = combine != Combine::Max && combine != Combine::Min;
+  return rounds && type.isF32() ? Float64Type::get(type.getContext()) : type;
+}
+
+/// What combining starts from, in elements of `type`.
+static Attribute getStart(Builder &builder, Combine combine, Type type) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   using Limits = std::numeric_limits<int64_t>;
-  return builder.getI64IntegerAttr(isLargest ? Limits::max() : Limits::min());
+  bool isLeast = combine == Combine::Max || combine == Combine::LogSumExp;
+  if (!isLeast && combine != Combine::Min)
+    return builder.getI64IntegerAttr(combine == Combine::All);
+  if (isa<FloatType>(type))
+    return builder.getF64FloatAttr(isLeast ? -kInfinity : kInfinity);
+  return builder.getI64IntegerAttr(isLeast ? Limits::min() : Limits::max());
 }
 
 Value koila::startCombining(OpBuilder &builder, Location loc, Combine combine,
                             Value buffer) {
   Type type = cast<RankedTensorType>(buffer.getType()).getElementType();
-  Attribute start = builder.getI64IntegerAttr(combine == Combine::All);
-  if (combine == Combine::Max || combine == Combine::Min)
-    start = getExtreme(builder, type, combine == Combine::Min);
-  return FillScalarOp::create(builder, loc, buffer.getType(), buffer, start,
-                              /*tied=*/true, ValueRange());
+  return FillScalarOp::create(builder, loc, buffer.getType(), buffer,
+                              getStart(builder, combine, type), /*tied=*/true,
+                              ValueRange());
 }
 
 /// The index as a number of PyTorch.
@@ -56,20 +65,29 @@ static Value makeNumber(OpBuilder &builder, Location loc, Value index) {
 Value koila::addPart(OpBuilder &builder, Location loc, Combine combine,
                      Value sum, Value part, Value size) {
   Type type = sum.getType();
+  Attribute one = builder.getI64IntegerAttr(1);
+  // Into the one tensor that the loops carry.
+  auto keep = [&](Value result) -> Value {
+    return CopyOp::create(builder, loc, type, sum, result,
+                          builder.getBoolAttr(false), builder.getUnitAttr());
+  };
   switch (combine) {
+  case Combine::Sum:
+    return AddTensorOp::create(builder, loc, type, sum, part, one,
+                               /*tied=*/true, ValueRange());
   case Combine::Mean:
-    part = MulScalarOp::create(builder, loc, type, part,
+    return AddTensorOp::create(builder, loc, type, sum, part,
                                DynamicAttr::get(builder.getContext()),
                                /*tied=*/true, makeNumber(builder, loc, size));
-    [[fallthrough]];
-  case Combine::Sum:
-    return AddTensorOp::create(builder, loc, type, sum, part,
-                               builder.getI64IntegerAttr(1), /*tied=*/true,
-                               ValueRange());
+  case Combine::LogSumExp:
+    return keep(LogaddexpOp::create(builder, loc, type, sum, part));
+  case Combine::Norm:
+    return AddcmulOp::create(builder, loc, type, sum, part, part, one,
+                             /*tied=*/true, ValueRange());
   case Combine::Max:
-    return MaximumOp::create(builder, loc, type, sum, part);
+    return keep(MaximumOp::create(builder, loc, type, sum, part));
   case Combine::Min:
-    return MinimumOp::create(builder, loc, type, sum, part);
+    return keep(MinimumOp::create(builder, loc, type, sum, part));
   case Combine::Any:
     return LogicalOrOp::create(builder, loc, type, sum, part, /*tied=*/true);
   case Combine::All:
@@ -81,10 +99,17 @@ Value koila::addPart(OpBuilder &builder, Location loc, Combine combine,
 }
 
 Value koila::finishCombining(OpBuilder &builder, Location loc, Combine combine,
-                             Value sum, Value samples) {
-  if (combine != Combine::Mean)
+                             Value sum, Value samples, Type type) {
+  if (combine == Combine::Mean)
+    sum = DivScalarOp::create(builder, loc, sum.getType(), sum,
+                              DynamicAttr::get(builder.getContext()),
+                              /*tied=*/true, makeNumber(builder, loc, samples));
+  else if (combine == Combine::Norm)
+    sum = SqrtOp::create(builder, loc, sum.getType(), sum, /*tied=*/true);
+  auto carried = cast<RankedTensorType>(sum.getType());
+  if (carried.getElementType() == type)
     return sum;
-  return DivScalarOp::create(builder, loc, sum.getType(), sum,
-                             DynamicAttr::get(builder.getContext()),
-                             /*tied=*/true, makeNumber(builder, loc, samples));
+  return ToDtypeOp::create(builder, loc, carried.clone(type), sum,
+                           *getScalarTypeCode(getDTypeName(type)), /*non_blocking=*/false,
+                           /*copy=*/false, /*memory_format=*/nullptr);
 }

@@ -13,10 +13,14 @@
 
 namespace koila {
 
-/// Whether tiles can be combined in elements of `type`. Not in half types,
-/// where a sum of sums rounds more than the sum.
+/// Whether tiles can be combined in elements of `type`. Not in half types, where
+/// a sum of sums rounds more than the sum, nor in float64, for which there is no
+/// wider type to add in: where parts cancel, their order shows.
 bool canCombine(Combine combine, mlir::Type type);
 
+/// What the loops carry for results of `type`: float64 for float32, so that the
+/// rounding of many small parts does not add up.
+mlir::Type getCarriedType(Combine combine, mlir::Type type);
 /// `buffer` with the value that combining starts from.
 mlir::Value startCombining(mlir::OpBuilder &builder, mlir::Location loc,
                            Combine combine, mlir::Value buffer);
@@ -24,10 +28,10 @@ mlir::Value startCombining(mlir::OpBuilder &builder, mlir::Location loc,
 mlir::Value addPart(mlir::OpBuilder &builder, mlir::Location loc,
                     Combine combine, mlir::Value sum, mlir::Value part,
                     mlir::Value size);
-/// What all `samples` (an index) give.
+/// What all `samples` (an index) give, in elements of `type`.
 mlir::Value finishCombining(mlir::OpBuilder &builder, mlir::Location loc,
                             Combine combine, mlir::Value sum,
-                            mlir::Value samples);
+                            mlir::Value samples, mlir::Type type);
 
 } // namespace koila
 

@@ -10,14 +10,11 @@
 #include "TileCombine.h"
 #include "TilePlan.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
-#include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/Remarks.h"
 #include "llvm/ADT/Sequence.h"
-#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace koila;
@@ -47,8 +44,9 @@ private:
   void buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                  IRMapping mapping, Value start, Value size, ValueRange buffers,
                  SmallVectorImpl<Value> &updated);
-  /// A tensor for all of `value`, its dims in the plan's order.
-  Value makeBuffer(OpBuilder &builder, Location loc, Value value);
+  /// A tensor of `elementType` for all of `value`, its dims in the plan's order.
+  Value makeBuffer(OpBuilder &builder, Location loc, Value value,
+                   Type elementType);
   void buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase);
   void placeWhole(OpBuilder &builder, Operation *op, Operation *anchor);
   void useWhole(OpBuilder &builder, Operation *op);
@@ -135,6 +133,10 @@ static Value scale(OpBuilder &builder, Location loc, Value value,
 //===----------------------------------------------------------------------===//
 // Slices
 //===----------------------------------------------------------------------===//
+
+static Type getElementType(Value tensor) {
+  return cast<RankedTensorType>(tensor.getType()).getElementType();
+}
 
 Type Tiler::getTileType(Value value, const BatchFact &fact) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
@@ -224,10 +226,18 @@ Value Tiler::getWhole(OpBuilder &builder, Value value) {
   if (!plan.isTiled(value))
     return value;
   Operation *op = value.getDefiningOp();
+  IRMapping operands;
   for (Value operand : op->getOperands())
-    wholes.map(operand, getWhole(builder, operand));
-  Operation *clone = builder.clone(*op, wholes);
-  wholes.map(op->getResults(), clone->getResults());
+    operands.map(operand, plan.ignores(value, operand)
+                              ? makeEmpty(builder, operand)
+                              : getWhole(builder, operand));
+  Operation *clone = builder.clone(*op, operands);
+  for (auto [old, result] :
+       llvm::zip_equal(op->getResults(), clone->getResults()))
+    if (batch.lookup(old).isFree() == batch.lookup(value).isFree())
+      wholes.map(old, result);
+    else
+      result.setType(getTileType(old, batch.lookup(old)));
   return wholes.lookup(value);
 }
 
@@ -266,17 +276,22 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
     mapping.map(input, slice(builder, loc, input, mapping.lookup(input), start,
                              size));
   for (Operation *op : phase.body) {
-    for (Value operand : op->getOperands())
-      if (plan.isSamples(operand) && !mapping.contains(operand))
-        mapping.map(operand,
+    for (Value read : getReads(op))
+      if (plan.isSamples(read) && !mapping.contains(read))
+        mapping.map(read,
                     arith::IndexCastOp::create(
-                        builder, loc, operand.getType(),
-                        scale(builder, loc, size, batch.lookup(operand).factor))
+                        builder, loc, read.getType(),
+                        scale(builder, loc, size, batch.lookup(read).factor))
                         .getResult());
-    Operation *clone = builder.clone(*op, mapping);
-    for (auto [old, result] :
-         llvm::zip_equal(op->getResults(), clone->getResults()))
-      result.setType(getTileType(old, batch.lookup(old)));
+    builder.clone(*op, mapping);
+    auto adapt = [&](Value old) {
+      mapping.lookup(old).setType(getTileType(old, batch.lookup(old)));
+    };
+    op->walk([&](Operation *inner) {
+      llvm::for_each(inner->getResults(), adapt);
+      for (Region &region : inner->getRegions())
+        llvm::for_each(region.getArguments(), adapt);
+    });
   }
   ValueRange sums = buffers.drop_front(phase.outputs.size());
   for (auto [output, buffer] : llvm::zip_first(phase.outputs, buffers)) {
@@ -294,7 +309,8 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                               mapping.lookup(op->getResult(0)), size));
 }
 
-Value Tiler::makeBuffer(OpBuilder &builder, Location loc, Value value) {
+Value Tiler::makeBuffer(OpBuilder &builder, Location loc, Value value,
+                        Type elementType) {
   const TensorInfo &info = *dims.lookup(value).tensor;
   const BatchFact &fact = batch.lookup(value);
   auto type = cast<RankedTensorType>(getTileType(value, fact));
@@ -309,7 +325,7 @@ Value Tiler::makeBuffer(OpBuilder &builder, Location loc, Value value) {
                             ? scale(builder, loc, samples, fact.factor)
                             : materialize(builder, loc, info.dim(dim)));
   }
-  return tensor::EmptyOp::create(builder, value.getLoc(), type.clone(shape),
+  return tensor::EmptyOp::create(builder, value.getLoc(), shape, elementType,
                                  extents);
 }
 
@@ -320,20 +336,23 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc,
   for (Value input : phase.inputs)
     mapping.map(input, getWhole(builder, input));
   for (Operation *op : phase.body)
-    for (Value operand : op->getOperands())
-      if (plan.isNumber(operand) && !plan.isSamples(operand))
-        mapping.map(operand, getWhole(builder, operand));
-      else if (operand.getDefiningOp() &&
-               plan.getCombine(operand.getDefiningOp()) != Combine::None &&
-               !mapping.contains(operand))
-        mapping.map(operand, getWhole(builder, operand));
+    for (Value read : getReads(op))
+      if (plan.isNumber(read) && !plan.isSamples(read))
+        mapping.map(read, getWhole(builder, read));
+      else if (read.getDefiningOp() &&
+               plan.getCombine(read.getDefiningOp()) != Combine::None &&
+               !mapping.contains(read))
+        mapping.map(read, getWhole(builder, read));
   SmallVector<Value> carried;
   for (Value output : phase.outputs)
-    carried.push_back(makeBuffer(builder, loc, output));
-  for (Operation *op : phase.combined)
-    carried.push_back(startCombining(
-        builder, op->getLoc(), plan.getCombine(op),
-        makeBuffer(builder, loc, op->getResult(0))));
+    carried.push_back(makeBuffer(builder, loc, output, getElementType(output)));
+  for (Operation *op : phase.combined) {
+    Combine combine = plan.getCombine(op);
+    Value result = op->getResult(0);
+    Type type = getCarriedType(combine, getElementType(result));
+    carried.push_back(startCombining(builder, op->getLoc(), combine,
+                                     makeBuffer(builder, loc, result, type)));
+  }
   size_t buffers = carried.size();
   carried.push_back(zero);
   carried.push_back(tile);
@@ -367,7 +386,7 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc,
            phase.combined, results.drop_front(phase.outputs.size())))
     wholes.map(op->getResult(0),
                finishCombining(builder, op->getLoc(), plan.getCombine(op), sum,
-                               samples));
+                               samples, getElementType(op->getResult(0))));
   for (auto [output, result] : llvm::zip_first(phase.outputs, results)) {
     ArrayRef<int64_t> order = plan.getOrder(output);
     SmallVector<int64_t> back(order.size());
@@ -388,7 +407,7 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
   // What is replaced stays until all users have been seen.
   SmallVector<Operation *> replaced;
   for (Operation &op : entry)
-    if (plan.getCombine(&op) != Combine::None ||
+    if (plan.getCombine(&op) != Combine::None || plan.isNeedless(&op) ||
         llvm::any_of(op.getResults(), [&](Value result) {
           return plan.isTiled(result) || plan.isNumber(result);
         }))
@@ -434,110 +453,7 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
   return {tileOp, roundsOp};
 }
 
-/// Whether the shapes of `function` are those of `dims` where the batch is
-/// `samples`, too.
-static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
-                        StringRef symbol, int64_t samples) {
-  // What is illegal there is illegal in the original as well.
-  ScopedDiagnosticHandler quiet(function.getContext(),
-                                [](Diagnostic &) { return success(); });
-  llvm::StringMap<int64_t> fixed;
-  fixed[symbol] = samples;
-  DimAnalysis there(function, fixed);
-  if (!there.isValid())
-    return false;
-  auto isSame = [&](Value value) {
-    const ValueInfo &expected = dims.lookup(value), &found = there.lookup(value);
-    if (!expected.tensor || !expected.tensor->hasRank())
-      return true;
-    if (!found.tensor || !found.tensor->hasRank() ||
-        found.tensor->getRank() != expected.tensor->getRank())
-      return false;
-    auto lookup = [&](StringRef name) -> std::optional<int64_t> {
-      return name == symbol ? std::optional(samples) : std::nullopt;
-    };
-    return llvm::all_of(
-        llvm::zip_equal(*expected.tensor->dims, *found.tensor->dims),
-        [&](auto pair) {
-          auto [lhs, rhs] = pair;
-          auto size = lhs ? lhs.evaluate(lookup) : std::nullopt;
-          auto number = rhs ? rhs.getConstant() : std::nullopt;
-          return !size || !number || size == number;
-        });
-  };
-  bool same = true;
-  function->walk([&](Operation *op) {
-    same &= llvm::all_of(op->getResults(), isSame);
-  });
-  return same;
-}
-
-FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
-                                               StringRef batchSymbol,
-                                               RandomMode random) {
-  if (random == RandomMode::FullBatch && failed(separateDraws(function)))
-    return failure();
-  std::optional<TilePlan> found;
-  BatchAnalysis::Operations whole;
-  do {
-    size_t known = whole.size();
-    if (found)
-      whole.insert_range(found->getTorn());
-    // Control flow hands rows on as they are.
-    if (found && whole.size() == known)
-      return (*found->getTorn().begin())->emitError()
-             << "cannot tile the batch: the rows of the samples lie apart here";
-    found.emplace(function, batchSymbol, random, whole);
-    if (failed(found->compute()))
-      return failure();
-  } while (!found->getTorn().empty());
-  const TilePlan &plan = *found;
-  for (auto &[op, reason] : plan.getBarriers())
-    remark::missed(op->getLoc(), remark::RemarkOpts::name("Barrier")
-                                     .category("koila-tile-batch")
-                                     .function(function.getName()))
-        << remark::reason("{0}", reason)
-        << remark::add("runs on the whole batch, outside of the loops");
-  for (const TilePhase &phase : plan.getPhases())
-    for (Operation *op : phase.combined)
-      remark::passed(op->getLoc(),
-                     remark::RemarkOpts::name("Combined")
-                         .category("koila-tile-batch")
-                         .function(function.getName()))
-          << remark::reason(
-                 "{0}", plan.getBatch().lookup(op->getResult(0)).reason)
-          << remark::add("runs in the tiles, whose results are combined");
-  reportDraws(function, plan);
-  RandomMode drawn = RandomMode::Refuse;
-  for (Operation *op : plan.getDraws())
-    if (drawn != RandomMode::PerTile)
-      drawn = plan.drawsInTiles(*op) ? RandomMode::PerTile
-                                     : RandomMode::FullBatch;
-  // What no tiles add up to need not be what no samples give.
-  bool combines = llvm::any_of(plan.getPhases(), [](const TilePhase &phase) {
-    return !phase.combined.empty();
-  });
-  int64_t least = combines ? 1 : 0;
-  for (int64_t samples : {0, 1})
-    if (!keepsShapes(function, plan.getDims(), batchSymbol, samples))
-      least = samples + 1;
-  auto [tile, rounds] = Tiler(function, plan).rewrite();
-  // What is written is this function, with its own lives of tensors.
-  function->removeAttr(kLifetimesAttr);
-  TiledFunction result(tile, rounds, least, drawn);
-  result.setTile(1);
-  auto module = function->getParentOfType<ModuleOp>();
-  if (failed(inferShapes(module)))
-    return failure();
-  return result;
-}
-
-void TiledFunction::setTile(int64_t value) {
-  tile = value;
-  auto set = [](Operation *constant, int64_t number) {
-    cast<arith::ConstantOp>(constant).setValueAttr(
-        IntegerAttr::get(IndexType::get(constant->getContext()), number));
-  };
-  set(tileConstant, value);
-  set(bitsConstant, static_cast<int64_t>(llvm::Log2_64(value)) + 1);
+std::pair<Operation *, Operation *>
+koila::rewriteInTiles(FunctionOpInterface function, const TilePlan &plan) {
+  return Tiler(function, plan).rewrite();
 }

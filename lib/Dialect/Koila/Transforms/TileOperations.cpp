@@ -7,7 +7,9 @@
 #include "TileCombine.h"
 #include "TilePlan.h"
 #include "koila/Interfaces/Draws.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Transforms/RegionUtils.h"
 
 using namespace mlir;
 using namespace koila;
@@ -47,7 +49,8 @@ static bool writesAnything(Operation *op) {
     bool isMark = isOrderedWrite(op) &&
                   effect.getResource() == SideEffects::DefaultResource::get();
     return isa<MemoryEffects::Write>(effect.getEffect()) && !isMark &&
-           effect.getResource() != RandomResource::get();
+           effect.getResource() != RandomResource::get() &&
+           effect.getResource() != AssumptionResource::get();
   });
 }
 
@@ -99,16 +102,77 @@ bool TilePlan::isPure(Operation &op) const {
   return isMemoryEffectFree(&op) || isSettled(op);
 }
 
-bool TilePlan::isUnread(Operation *op, Value value) const {
-  const TensorInfo *info = dims.lookup(value).tensor
-                               ? &*dims.lookup(value).tensor
-                               : nullptr;
+/// Whether `value` is a tensor with the batch, and its other extents are known
+/// before it is there.
+bool TilePlan::isSizedByBatch(Value value) const {
+  const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
   const BatchFact &fact = batch.lookup(value);
-  bool isSized =
-      info && info->hasRank() && isa<RankedTensorType>(value.getType());
-  for (int64_t dim = 0; isSized && dim < info->getRank(); ++dim)
-    isSized = dim == fact.dim || canMaterialize(info->dim(dim));
-  return isTiled(value) && fact.isAt() && isSized && isOrdered(op) &&
+  if (!info || !info->hasRank() || !fact.isAt() ||
+      !isa<RankedTensorType>(value.getType()))
+    return false;
+  return llvm::all_of(llvm::enumerate(*info->dims), [&](auto dim) {
+    return static_cast<int64_t>(dim.index()) == fact.dim ||
+           canMaterialize(dim.value());
+  });
+}
+
+SmallVector<Value> koila::getReads(Operation *op) {
+  SetVector<Value> reads;
+  reads.insert_range(op->getOperands());
+  getUsedValuesDefinedAbove(op->getRegions(), reads);
+  return reads.takeVector();
+}
+
+/// Why tiles cannot each run the control flow of `op`; empty if they can: what
+/// decides it is the same for all tiles, and samples stay apart in all of it.
+std::string TilePlan::findReasonInside(Operation &op) const {
+  if (!isa<RegionBranchOpInterface>(op) || !isMemoryEffectFree(&op))
+    return "control flow around effects runs for the whole batch";
+  // What is written anywhere would need an order with the loops.
+  Operation &first = op.getBlock()->front();
+  std::string reason;
+  auto check = [&](Value value, const BatchFact &fact) {
+    bool isTensor = isa<TensorType>(value.getType());
+    if (!reason.empty())
+      return;
+    if (fact.isMixed())
+      reason = fact.reason;
+    else if (!fact.isFree() && !(fact.isAt() && (isTensor || fact.dim < 0)))
+      reason = "samples lie apart inside of control flow";
+    else if (isWrittenAfter(value, first))
+      reason = "control flow touches a tensor that is written in place";
+  };
+  for (Value value : getReads(&op))
+    check(value, batch.lookupRead(value));
+  op.walk<WalkOrder::PreOrder>([&](Operation *inner) {
+    for (Region &region : inner->getRegions())
+      for (Value argument : region.getArguments())
+        check(argument, batch.lookup(argument));
+    for (Value result : inner->getResults())
+      check(result, batch.lookup(result));
+    if (inner->getNumRegions() == 0 && !inner->hasTrait<OpTrait::IsTerminator>())
+      return;
+    for (Value operand : inner->getOperands())
+      if (reason.empty() && !isa<TensorType>(operand.getType()) &&
+          !batch.lookupRead(operand).isFree())
+        reason = "the number of samples decides this control flow; a tile has "
+                 "another one";
+  });
+  for (Value result : op.getResults()) {
+    if (!result.use_empty() && !isSizedByBatch(result) && reason.empty())
+      reason = "a result of this control flow is no tensor with the batch, or "
+               "its extents are not known before it";
+  }
+  return reason;
+}
+
+bool TilePlan::ignores(Value value, Value operand) const {
+  return batch.lookup(value).isFree() && isTiled(operand) &&
+         isSizedByBatch(operand);
+}
+
+bool TilePlan::isUnread(Operation *op, Value value) const {
+  return isTiled(value) && isSizedByBatch(value) && isOrdered(op) &&
          !isOrderedWrite(op) && op->getNumRegions() == 0 &&
          llvm::all_of(op->getResults(), [&](Value result) {
            return isa<TensorType>(result.getType()) &&
@@ -130,17 +194,35 @@ static StringRef describeEffect(Operation &op) {
     return "touches a tensor that is written in place elsewhere";
   if (isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op))
     return "writes in place, for the whole batch, what others see";
+  // Running statistics, for one.
+  if (isOrderedWrite(&op) && llvm::any_of(op.getOperands(), [](Value operand) {
+        return operand.getDefiningOp<ParamGetOp>();
+      }))
+    return "updates tensors of the module from the whole batch, as layers do in "
+           "training mode; after eval() it would use the ones that are there";
   return "has effects whose order tiling would change";
 }
 
 void TilePlan::addBarrier(Operation &op) {
   if (!isPure(op)) {
+    // Of control flow, what is inside is the reason, and writes before reads.
+    Operation *cause = &op;
+    op.walk([&](Operation *inner) {
+      if (inner->getNumRegions() == 0 && !isMemoryEffectFree(inner) &&
+          (cause == &op || (isReader(*cause) && !isReader(*inner))))
+        cause = inner;
+    });
     barriers.push_back(
-        {&op, ("'" + getCallee(op) + "' " + describeEffect(op)).str()});
+        {&op, ("'" + getCallee(*cause) + "' " + describeEffect(*cause) +
+               (cause == &op ? "" : ", inside of this control flow"))
+                  .str()});
     return;
   }
   if (op.getNumRegions() > 0) {
-    barriers.push_back({&op, "control flow inside a tile is not supported yet"});
+    std::string reason = findReasonInside(op);
+    if (reason.empty())
+      reason = "control flow without results runs for the whole batch";
+    barriers.push_back({&op, reason});
     return;
   }
   for (Value result : op.getResults()) {
@@ -217,14 +299,22 @@ LogicalResult TilePlan::classify(Operation &op) {
     numbers.insert(&op);
     return success();
   }
-  bool isMovable = isPure(op) || mayDrawInTiles(op);
   // A view without marks shows what is written later, too.
   bool isView = makesNoTensor(op, dims);
   bool isShown = isView && llvm::any_of(op.getResults(), [&](Value result) {
     return isa<TensorType>(result.getType()) && isWrittenAfter(result, op);
   });
-  if (isMovable && op.getNumRegions() == 0 && batched && !isShown &&
-      llvm::none_of(op.getResults(), isMixed)) {
+  bool isMovable = op.getNumRegions() > 0 ? findReasonInside(op).empty()
+                                         : isPure(op) || mayDrawInTiles(op);
+  // A tensor that each tile would make again.
+  bool isSplit = !isView &&
+                 llvm::any_of(op.getResults(), [&](Value result) {
+                   return isa<TensorType>(result.getType()) &&
+                          batch.lookup(result).isFree() && !result.use_empty();
+                 });
+  bool isApart = isMovable && batched && !isShown &&
+                 llvm::none_of(op.getResults(), isMixed);
+  if (isApart && !isSplit) {
     tiled.push_back(&op);
     tiledSet.insert(&op);
     if (isView)
@@ -242,7 +332,10 @@ LogicalResult TilePlan::classify(Operation &op) {
     for (Value operand : inner->getOperands())
       batched |= !batch.lookup(operand).isFree() && !isUnread(inner, operand);
   });
-  if (batched && !drawsEarly(op))
+  if (isApart)
+    barriers.push_back({&op, "makes a tensor without the batch beside one with "
+                             "it"});
+  else if (batched && !drawsEarly(op))
     addBarrier(op);
   whole.push_back(&op);
   return success();

@@ -191,16 +191,151 @@ void TilePlan::require(Value value, unsigned phase) {
 void TilePlan::requireWhole(Value value) {
   if (!isTiled(value) || isNumber(value))
     return;
-  if (isRepeated(value)) {
-    if (repeatedWhole.insert(value.getDefiningOp()).second)
-      for (Value operand : value.getDefiningOp()->getOperands())
-        requireWhole(operand);
+  Operation *op = value.getDefiningOp();
+  TilePhase &phase = phases[phaseOf.lookup(op)];
+  const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
+  // A view that is returned is there as a whole anyway.
+  bool isThere = phase.outputs.contains(value) && batch.lookup(value).isAt() &&
+                 info && info->hasRank() && findOrder(*info);
+  if (isRepeated(value) && !isThere) {
+    if (repeatedWhole.insert(value).second)
+      for (Value operand : op->getOperands())
+        if (!ignores(value, operand))
+          requireWhole(operand);
     return;
   }
   if (batch.lookup(value).isInner())
     return tear(value);
-  phases[phaseOf.lookup(value.getDefiningOp())].outputs.insert(value);
+  phase.outputs.insert(value);
   crossing.insert(value);
+}
+
+/// What nobody reads is not planned, nor what is asked for its size alone: no tile
+/// would have to make it, and none must carry it for another phase.
+void TilePlan::dropNeedless() {
+  llvm::SmallPtrSet<Operation *, 16> needed;
+  for (Operation &op : llvm::reverse(function.getFunctionBody().front())) {
+    if (!needed.contains(&op) && wouldOpBeTriviallyDead(&op)) {
+      needless.insert(&op);
+      continue;
+    }
+    if (numbers.contains(&op))
+      continue;
+    for (Value read : getReads(&op))
+      if (Operation *maker = read.getDefiningOp();
+          maker && !isNumber(read) && !isUnread(&op, read) &&
+          !(isInBody(&op) && isSamples(read)))
+        needed.insert(maker);
+  }
+  auto isGone = [&](Operation *op) { return needless.contains(op); };
+  llvm::erase_if(tiled, isGone);
+  llvm::erase_if(whole, isGone);
+  llvm::erase_if(barriers,
+                 [&](const auto &barrier) { return isGone(barrier.first); });
+  for (Operation *op : needless) {
+    skipped.insert(op);
+    combined.erase(op);
+  }
+}
+
+/// Calls `callback` for each operation that reads `value`, through views, until it
+/// returns false.
+void TilePlan::forEachReader(
+    Value value, llvm::function_ref<bool(Operation *)> callback) const {
+  Block *block = value.getParentBlock();
+  SmallVector<Value> work{value};
+  llvm::SmallPtrSet<Operation *, 8> seen;
+  while (!work.empty())
+    for (Operation *inner : work.pop_back_val().getUsers()) {
+      Operation *user = block->findAncestorOpInBlock(*inner);
+      if (!user || numbers.contains(user) || needless.contains(user) ||
+          !seen.insert(user).second)
+        continue;
+      if (repeated.contains(user))
+        llvm::append_range(work, user->getResults());
+      else if (!callback(user))
+        return;
+    }
+}
+
+/// About how large `value` is, to compare it with others.
+int64_t TilePlan::estimateBytes(Value value) const {
+  constexpr int64_t kExtent = 64;
+  const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
+  if (!info)
+    return 0;
+  double bytes = getElementBytes(info->elementType);
+  if (info->hasRank())
+    for (DimExpr dim : *info->dims) {
+      auto extent = dim ? dim.evaluate([](StringRef) -> std::optional<int64_t> {
+        return kExtent;
+      })
+                        : std::nullopt;
+      bytes *= extent.value_or(kExtent);
+    }
+  return static_cast<int64_t>(std::min(bytes, 1e15));
+}
+
+/// The bytes of `value` if it would be kept whole until `phase` only because `op`
+/// reads it there.
+int64_t TilePlan::estimateKept(Value value, Operation *op,
+                               unsigned phase) const {
+  // Rows of samples that lie apart cannot cross.
+  constexpr int64_t kNever = int64_t(1) << 60;
+  while (isRepeated(value) && !batch.lookupRead(value).isInner())
+    value = value.getDefiningOp()->getOperand(0);
+  if (batch.lookupRead(value).isInner())
+    return kNever;
+  if (!isa<TensorType>(value.getType()) || !value.getDefiningOp() ||
+      value.getDefiningOp<ParamGetOp>())
+    return 0;
+  // Readers that come last are the first to be asked, and have been moved: of a
+  // value with many, few are.
+  bool isThere = false;
+  forEachReader(value, [&](Operation *reader) {
+    isThere = reader != op &&
+              (skipped.contains(reader) ||
+               (isInBody(reader) ? phaseOf.lookup(reader) >= phase
+                                 : slotOf.lookup(reader) > phase));
+    return !isThere;
+  });
+  return isThere ? 0 : estimateBytes(value);
+}
+
+void TilePlan::sink() {
+  for (Operation *op : llvm::reverse(tiled)) {
+    if (repeated.contains(op) || combined.contains(op) || !isPure(*op))
+      continue;
+    std::optional<unsigned> first;
+    int64_t saved = 0;
+    bool isFixed = false;
+    auto consider = [&](unsigned phase) {
+      first = std::min(first.value_or(phase), phase);
+    };
+    for (Value result : op->getResults()) {
+      isFixed |= batch.lookup(result).isInner();
+      bool isWhole = false;
+      forEachReader(result, [&](Operation *reader) {
+        isFixed |= skipped.contains(reader);
+        bool isTile = isInBody(reader);
+        isWhole |= !isTile;
+        // What runs whole stands before the loops of its slot.
+        unsigned time = (isTile ? phaseOf : slotOf).lookup(reader);
+        consider(isTile || time == 0 ? time : time - 1);
+        return !isFixed;
+      });
+      // Whole operations want it as a whole anyway.
+      if (!isWhole)
+        saved += estimateBytes(result);
+    }
+    if (isFixed || !first || *first <= phaseOf.lookup(op))
+      continue;
+    int64_t kept = 0;
+    for (Value read : getReads(op))
+      kept += estimateKept(read, op, *first);
+    if (kept <= saved)
+      phaseOf[op] = *first;
+  }
 }
 
 LogicalResult TilePlan::schedule() {
@@ -220,6 +355,7 @@ LogicalResult TilePlan::schedule() {
     if (isInBody(&op))
       count = std::max(count, time + 1);
   }
+  sink();
   phases.resize(count);
   bodies.resize(count);
   for (Operation *op : tiled)
@@ -229,6 +365,11 @@ LogicalResult TilePlan::schedule() {
   auto requireLast = [&](Operation *op) {
     for (Value operand : op->getOperands())
       if (isTiled(operand) && isa<TensorType>(operand.getType())) {
+        // A view of what the batch is not in, among views of what it is in.
+        if (isRepeated(operand) && batch.lookup(operand).isFree()) {
+          requireWhole(operand);
+          continue;
+        }
         unsigned phase = phaseOf.lookup(operand.getDefiningOp());
         require(operand, phase);
         if (batch.lookup(operand).isInner())
@@ -246,8 +387,8 @@ LogicalResult TilePlan::schedule() {
     });
   for (Operation *op : tiled)
     if (!repeated.contains(op))
-      for (Value operand : op->getOperands())
-        require(operand, phaseOf.lookup(op));
+      for (Value value : getReads(op))
+        require(value, phaseOf.lookup(op));
   llvm::for_each(tiled, [&](Operation *op) { checkRows(op); });
   for (auto [phase, members] : llvm::zip_equal(phases, bodies)) {
     phase.body.assign(members.begin(), members.end());
@@ -357,6 +498,7 @@ LogicalResult TilePlan::compute() {
   for (Operation &op : region.front())
     if (failed(classify(op)))
       return failure();
+  dropNeedless();
   if (failed(schedule()))
     return failure();
   if (!torn.empty())

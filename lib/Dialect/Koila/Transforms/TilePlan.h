@@ -35,12 +35,15 @@ struct TilePhase {
 
 class TilePlan {
 public:
-  /// Operations in `whole` run on the whole batch.
+  /// Operations in `whole` run on the whole batch. The analyses have to outlive
+  /// the plan.
   TilePlan(mlir::FunctionOpInterface function, llvm::StringRef symbol,
-           RandomMode random, const BatchAnalysis::Operations &whole = {})
-      : function(function), symbol(symbol), random(random), dims(function),
+           RandomMode random, const DimAnalysis &dims,
+           const StorageAnalysis &storage,
+           const BatchAnalysis::Operations &whole)
+      : function(function), symbol(symbol), random(random), dims(dims),
         batch(function, dims, symbol, BatchAnalysis::Barriers::Cut, whole),
-        storage(function, dims) {}
+        storage(storage) {}
 
   /// Fails, after an error at the operation, where nothing can be tiled.
   llvm::LogicalResult compute();
@@ -68,12 +71,17 @@ public:
   bool drawsInTiles(mlir::Operation &op) const;
   /// Whether `value` is made per tile.
   bool isTiled(mlir::Value value) const;
+  /// Whether `op` is asked at most for what is known without it.
+  bool isNeedless(mlir::Operation *op) const { return needless.contains(op); }
   /// How the tiles' results make the one of `op`; None if it is no reduction
   /// that runs in them.
   Combine getCombine(mlir::Operation *op) const { return combined.lookup(op); }
   /// Whether `value`, which `op` reads and which is made per tile, is asked for
   /// its type alone: any number of samples gives the same results.
   bool isUnread(mlir::Operation *op, mlir::Value value) const;
+  /// Whether `value`, the view without the batch among views of an operation,
+  /// does not depend on `operand`: any number of samples gives the same.
+  bool ignores(mlir::Value value, mlir::Value operand) const;
   /// Whether `value` is cheap, and made again wherever it is needed: a view, or
   /// a list of sizes.
   bool isRepeated(mlir::Value value) const;
@@ -106,7 +114,9 @@ private:
   void collectWrites();
   bool isWrittenAfter(mlir::Value value, mlir::Operation &op) const;
   bool isSettled(mlir::Operation &op) const;
+  bool isSizedByBatch(mlir::Value value) const;
   bool isPure(mlir::Operation &op) const;
+  std::string findReasonInside(mlir::Operation &op) const;
   bool isInBody(mlir::Operation *op) const {
     return tiledSet.contains(op) || combined.contains(op);
   }
@@ -125,7 +135,16 @@ private:
   /// read the operands of `op`.
   unsigned getTime(mlir::Operation *op, bool isTiledReader) const;
   unsigned getTime(mlir::Value value, bool isTiledReader) const;
+  void dropNeedless();
   llvm::LogicalResult schedule();
+  void forEachReader(mlir::Value value,
+                     llvm::function_ref<bool(mlir::Operation *)> callback) const;
+  int64_t estimateBytes(mlir::Value value) const;
+  int64_t estimateKept(mlir::Value value, mlir::Operation *op,
+                       unsigned phase) const;
+  /// Moves what only later phases read to the first of them, where no more is
+  /// kept whole for it.
+  void sink();
   void tear(mlir::Value value);
   void checkRows(mlir::Operation *op);
   void require(mlir::Value value, unsigned phase);
@@ -136,9 +155,9 @@ private:
   mlir::FunctionOpInterface function;
   llvm::StringRef symbol;
   RandomMode random;
-  DimAnalysis dims;
+  const DimAnalysis &dims;
   BatchAnalysis batch;
-  StorageAnalysis storage;
+  const StorageAnalysis &storage;
   std::vector<TilePhase> phases;
   llvm::SmallVector<mlir::Operation *> rest, containers, draws;
   llvm::SmallVector<std::pair<mlir::Operation *, std::string>> barriers;
@@ -150,8 +169,9 @@ private:
   llvm::DenseMap<mlir::Operation *, Combine> combined;
   /// In order.
   llvm::SmallVector<mlir::Operation *> tiled, whole;
-  llvm::SmallPtrSet<mlir::Operation *, 16> tiledSet, repeated, skipped, numbers;
-  llvm::SmallPtrSet<mlir::Operation *, 16> repeatedWhole;
+  llvm::SmallPtrSet<mlir::Operation *, 16> tiledSet, repeated, skipped, numbers,
+      needless;
+  llvm::DenseSet<mlir::Value> repeatedWhole;
   /// What getTime() said, of readers in tiles (1) and of others (0).
   mutable llvm::DenseMap<mlir::Operation *, unsigned> times[2];
   llvm::DenseSet<mlir::Value> crossing;
@@ -161,6 +181,10 @@ private:
   llvm::SmallVector<llvm::SmallPtrSet<mlir::Operation *, 16>> bodies;
 };
 
+/// Runs the phases of `plan` in loops. Gives the constants that are the samples
+/// per tile, one for now, and the number of tile sizes.
+std::pair<mlir::Operation *, mlir::Operation *>
+rewriteInTiles(mlir::FunctionOpInterface function, const TilePlan &plan);
 /// Gives every operator that draws by shape alone storage of its own, so that it
 /// need not wait for the tensor whose shape it is. Fails, after an error, where
 /// draws for the whole batch are not those of the untiled program.
@@ -171,6 +195,9 @@ void reportDraws(mlir::FunctionOpInterface function, const TilePlan &plan);
 /// The dims of a dense tensor from the outermost in memory; none if it is not
 /// known to be dense.
 std::optional<llvm::SmallVector<int64_t>> findOrder(const TensorInfo &info);
+
+/// The operands of `op`, and what its regions read of outside.
+llvm::SmallVector<mlir::Value> getReads(mlir::Operation *op);
 
 /// What the user calls it, or MLIR.
 llvm::StringRef getCallee(mlir::Operation &op);

@@ -45,7 +45,7 @@ struct Recurrent {
   /// Gates of a cell: 4 is an LSTM.
   int64_t gates = 1;
   /// How many samples have each step; for packed sequences only.
-  mlir::Value batchSizes;
+  mlir::Value batchSizes = {};
   int64_t layers = 1;
   bool biases = true, bidirectional = false, batchFirst = false;
 };

@@ -83,7 +83,7 @@ def Koila_CountNonzeroDimOp : Koila_ReductionOp<"count_nonzero_dim_IntList",
   "Sum">;
 def Koila_LogsumexpOp : Koila_ReductionOp<"logsumexp",
   "aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor",
-  dimsArgs, ["Float"]> {
+  dimsArgs, ["Float"], "false", "true", "LogSumExp"> {
   let shapeRule = "return ::koila::rules::inferLogSumExp(rule);";
 }
 def Koila_TraceOp : Koila_ReductionOp<"trace",
@@ -125,23 +125,26 @@ foreach name = ["All", "Any"] in {
     maybeDimsArgs, ["Truth"], "false", "false", name>;
 }
 
-// Norms.
-def Koila_NormScalarOp : Koila_ReductionOp<"norm_Scalar",
+// Norms: with an order of 1, 2 or infinity, tiles add up.
+class Koila_NormOp<string mnemonic, string schema, dag extra, string order>
+    : Koila_ReductionOp<mnemonic, schema, extra, ["Norm"],
+                        "::koila::rules::isNormOfElements(" # order # ")"> {
+  let batchRule = "::koila::rules::inferReductionBatch(rule, true, "
+                  "::koila::rules::getNormCombine(" # order # "));";
+}
+def Koila_NormScalarOp : Koila_NormOp<"norm_Scalar",
   "aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor",
-  (ins Koila_ScalarAttr:$p), ["Norm"],
-  "::koila::rules::isNormOfElements(getPAttr())">;
-def Koila_NormDimOp : Koila_ReductionOp<"norm_ScalarOpt_dim",
+  (ins Koila_ScalarAttr:$p), "getPAttr()">;
+def Koila_NormDimOp : Koila_NormOp<"norm_ScalarOpt_dim",
   "aten::norm.ScalarOpt_dim(Tensor self, Scalar? p, int[1] dim, bool keepdim=False) -> Tensor",
-  !con((ins OptionalAttr<Koila_ScalarAttr>:$p), dimsArgs), ["Norm"],
-  "::koila::rules::isNormOfElements(getPAttr())">;
-def Koila_NormDimDtypeOp : Koila_ReductionOp<"norm_ScalarOpt_dim_dtype",
+  !con((ins OptionalAttr<Koila_ScalarAttr>:$p), dimsArgs), "getPAttr()">;
+def Koila_NormDimDtypeOp : Koila_NormOp<"norm_ScalarOpt_dim_dtype",
   "aten::norm.ScalarOpt_dim_dtype(Tensor self, Scalar? p, int[1] dim, bool keepdim, *, ScalarType dtype) -> Tensor",
   !con((ins OptionalAttr<Koila_ScalarAttr>:$p), dimsArgs, (ins I64Attr:$dtype)),
-  ["Norm"], "::koila::rules::isNormOfElements(getPAttr())">;
-def Koila_LinalgVectorNormOp : Koila_ReductionOp<"linalg_vector_norm",
+  "getPAttr()">;
+def Koila_LinalgVectorNormOp : Koila_NormOp<"linalg_vector_norm",
   "aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor",
-  !con((ins Koila_ScalarAttr:$ord), maybeDimsArgs, dtypeArg), ["Norm"],
-  "::koila::rules::isNormOfElements(getOrdAttr())">;
+  !con((ins Koila_ScalarAttr:$ord), maybeDimsArgs, dtypeArg), "getOrdAttr()">;
 
 // Moments.
 defvar unbiasedArg = (ins DefaultValuedAttr<BoolAttr, "true">:$unbiased);

@@ -66,6 +66,8 @@ void inferReductionBatch(BatchRule &rule, bool emptyIsAll = true,
                          Combine combine = Combine::None);
 /// Whether the norm of no elements has no value: negative p and infinity.
 bool isNormOfElements(mlir::Attribute p);
+/// How norms of order `p` (null: 2) of parts make the norm of the whole.
+Combine getNormCombine(mlir::Attribute p);
 llvm::LogicalResult inferLogSumExp(ShapeRule &rule);
 llvm::LogicalResult inferTrace(ShapeRule &rule);
 /// `q` is null for a number.

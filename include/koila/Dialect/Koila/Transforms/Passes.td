@@ -126,6 +126,9 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
     Option<"budget", "budget", "std::string", "\"\"",
            "fail if the peak exceeds these bytes, for example 64MiB, or what is "
            "free now (auto)">,
+    Option<"floor", "floor", "bool", "true",
+           "also the least peak that tiles have, for which the program is tiled "
+           "on trial">,
     Option<"batches", "batches", "int64_t", "64",
            "give the peak as pieces of polynomials of the batch, exact at "
            "every batch from 1 to this one; 0: leave them out">];

@@ -35,15 +35,17 @@ class TiledFunction {
 public:
   /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
   /// error at the operation where samples meet; random operators may then have
-  /// got storage of their own, and nothing else has changed.
+  /// got storage of their own, and nothing else has changed. What was decided is
+  /// a remark each, unless `isTrial`.
   static llvm::FailureOr<TiledFunction>
   create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
-         RandomMode random = RandomMode::Refuse);
+         RandomMode random = RandomMode::Refuse, bool isTrial = false);
   /// Sets the samples per tile, a power of two.
   void setTile(int64_t tile);
   int64_t getTile() const { return tile; }
   /// The least batch for which the program has the shapes that were tiled: a
   /// squeeze() drops the dim of a batch of one. Smaller ones must run untiled.
+  /// Of no samples the original runs in any case.
   int64_t getLeastBatch() const { return leastBatch; }
   /// How random numbers are drawn; Refuse if there are none.
   RandomMode getRandom() const { return random; }
@@ -55,7 +57,7 @@ private:
         leastBatch(leastBatch), random(random) {}
 
   mlir::Operation *tileConstant, *bitsConstant;
-  int64_t tile = 1, leastBatch = 0;
+  int64_t tile = 1, leastBatch = 1;
   RandomMode random;
 };
 
@@ -64,6 +66,12 @@ private:
 /// left on `module` as `koila.report`. What `--koila-tile-batch` runs.
 llvm::LogicalResult tileBatch(mlir::ModuleOp module,
                               const TilingOptions &options);
+
+/// The least peak in bytes that any tile has over all batches up to `batch`; none
+/// if the function that `options` name cannot be tiled or draws random numbers.
+std::optional<int64_t> computeFloor(mlir::ModuleOp module,
+                                    const PeakMemoryOptions &options,
+                                    int64_t batch);
 
 /// The most bytes the function holds for any batch from 1 to `batch`. A tiled
 /// program's peak grows with the batch while the same tiles run, so that one

@@ -1,0 +1,126 @@
+//===- TiledFunction.cpp - A function whose batch runs in tiles -----------===//
+//
+// Plans, and plans again while what makes rows lie apart has to run whole; says
+// what was decided; and finds the least batch for which all of it holds.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TilePlan.h"
+#include "koila/Dialect/Koila/Transforms/Tiling.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Remarks.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace koila;
+
+/// Whether the shapes of `function` are those of `dims` where the batch is
+/// `samples`, too.
+static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
+                        StringRef symbol, int64_t samples) {
+  // What is illegal there is illegal in the original as well.
+  ScopedDiagnosticHandler quiet(function.getContext(),
+                                [](Diagnostic &) { return success(); });
+  llvm::StringMap<int64_t> fixed;
+  fixed[symbol] = samples;
+  DimAnalysis there(function, fixed);
+  if (!there.isValid())
+    return false;
+  auto isSame = [&](Value value) {
+    const ValueInfo &expected = dims.lookup(value), &found = there.lookup(value);
+    if (!expected.tensor || !expected.tensor->hasRank())
+      return true;
+    if (!found.tensor || !found.tensor->hasRank() ||
+        found.tensor->getRank() != expected.tensor->getRank())
+      return false;
+    auto lookup = [&](StringRef name) -> std::optional<int64_t> {
+      return name == symbol ? std::optional(samples) : std::nullopt;
+    };
+    return llvm::all_of(
+        llvm::zip_equal(*expected.tensor->dims, *found.tensor->dims),
+        [&](auto pair) {
+          auto [lhs, rhs] = pair;
+          auto size = lhs ? lhs.evaluate(lookup) : std::nullopt;
+          auto number = rhs ? rhs.getConstant() : std::nullopt;
+          return !size || !number || size == number;
+        });
+  };
+  bool same = true;
+  function->walk([&](Operation *op) {
+    same &= llvm::all_of(op->getResults(), isSame);
+  });
+  return same;
+}
+
+/// Remarks of what runs whole, what tiles add up to, and what is drawn.
+static void reportPlan(FunctionOpInterface function, const TilePlan &plan) {
+  for (auto &[op, reason] : plan.getBarriers())
+    remark::missed(op->getLoc(), remark::RemarkOpts::name("Barrier")
+                                     .category("koila-tile-batch")
+                                     .function(function.getName()))
+        << remark::reason("{0}", reason)
+        << remark::add("runs on the whole batch, outside of the loops");
+  for (const TilePhase &phase : plan.getPhases())
+    for (Operation *op : phase.combined)
+      remark::passed(op->getLoc(),
+                     remark::RemarkOpts::name("Combined")
+                         .category("koila-tile-batch")
+                         .function(function.getName()))
+          << remark::reason(
+                 "{0}", plan.getBatch().lookup(op->getResult(0)).reason)
+          << remark::add("runs in the tiles, whose results are combined");
+  reportDraws(function, plan);
+}
+
+FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
+                                               StringRef batchSymbol,
+                                               RandomMode random,
+                                               bool isTrial) {
+  if (random == RandomMode::FullBatch && failed(separateDraws(function)))
+    return failure();
+  DimAnalysis dims(function);
+  StorageAnalysis storage(function, dims);
+  std::optional<TilePlan> found;
+  BatchAnalysis::Operations whole;
+  do {
+    size_t known = whole.size();
+    if (found)
+      whole.insert_range(found->getTorn());
+    // Control flow hands rows on as they are.
+    if (found && whole.size() == known)
+      return (*found->getTorn().begin())->emitError()
+             << "cannot tile the batch: the rows of the samples lie apart here";
+    found.emplace(function, batchSymbol, random, dims, storage, whole);
+    if (failed(found->compute()))
+      return failure();
+  } while (!found->getTorn().empty());
+  const TilePlan &plan = *found;
+  if (!isTrial)
+    reportPlan(function, plan);
+  RandomMode drawn = RandomMode::Refuse;
+  for (Operation *op : plan.getDraws())
+    if (drawn != RandomMode::PerTile)
+      drawn = plan.drawsInTiles(*op) ? RandomMode::PerTile
+                                     : RandomMode::FullBatch;
+  // Of no samples the untiled program runs.
+  int64_t least = keepsShapes(function, dims, batchSymbol, 1) ? 1 : 2;
+  auto [tile, rounds] = rewriteInTiles(function, plan);
+  // What is written is this function, with its own lives of tensors.
+  function->removeAttr(kLifetimesAttr);
+  TiledFunction result(tile, rounds, least, drawn);
+  result.setTile(1);
+  auto module = function->getParentOfType<ModuleOp>();
+  if (failed(inferShapes(module)))
+    return failure();
+  return result;
+}
+
+void TiledFunction::setTile(int64_t value) {
+  tile = value;
+  auto set = [](Operation *constant, int64_t number) {
+    cast<arith::ConstantOp>(constant).setValueAttr(
+        IntegerAttr::get(IndexType::get(constant->getContext()), number));
+  };
+  set(tileConstant, value);
+  set(bitsConstant, static_cast<int64_t>(llvm::Log2_64(value)) + 1);
+}
