@@ -124,7 +124,7 @@ class Program:
     def get_untiled(self, batch):
         """The report of the program as it is."""
         report = self.output.with_suffix(".json")
-        self.run_opt(batch, f"--koila-peak-memory=format=json batches=0 "
+        self.run_opt(batch, "--koila-peak-memory=format=json batches=0 "
                      f"threads={self.threads} output={report}",
                      "-o", "/dev/null")
         return json.loads(report.read_text())
@@ -176,6 +176,8 @@ class Program:
             # Some programs name float32; what they need can be measured.
             if errors and "in float64' failed" in errors[0]:
                 alone = [self.run(batch, file) for file in files]
+                if None in alone:
+                    return None
                 return {"programs": [figures["programs"][0]
                                      for figures in alone], "compare": None}
             # The program itself, before any tile.
@@ -328,6 +330,9 @@ def evaluate(program, batch):
         return all_are("WRONG", str(wrong))
     except subprocess.TimeoutExpired:
         return all_are("WRONG", "no end")
+    if floor is not None and untiled["floor_bytes"] not in (None, floor):
+        return all_are("WRONG", f"the report of the untiled program says that "
+                       f"{untiled['floor_bytes']} bytes are the floor")
     if floor is None or row["untiled"] <= floor:
         return all_are("nothing to save")
     for name in names:
@@ -476,30 +481,19 @@ def document(results, options, programs):
     return "\n".join(lines) + "\n"
 
 
-def numbers(text):
-    return [int(part) for part in text.split(",")]
-
-
 def parse():
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt")
-    parser.add_argument("--koila-run", default=ROOT / "build/bin/koila-run")
-    parser.add_argument("--folder", default=ROOT / "build/test/corpus",
-                        type=pathlib.Path, help="for the program files")
-    parser.add_argument("--only", nargs="+", metavar="NAME",
-                        help="only programs whose names start so")
-    parser.add_argument("--batches", default="16,13", type=numbers)
-    parser.add_argument("--percent", default="50,20,10", type=numbers)
+    tiling.add_common_options(parser)
+    parser.set_defaults(batches=[16, 13])
+    parser.add_argument("--percent", default="50,20,10", type=tiling.numbers)
     parser.add_argument("--below", action="store_true",
                         help="also one byte less than the floor")
     parser.add_argument("--control", choices=["accept", "refuse"],
                         help="lie about the budget: all must be WRONG")
-    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
                         help="keep the results there, and go on from them")
-    parser.add_argument("--document", type=pathlib.Path, metavar="FILE")
     return parser.parse_args()
 
 

@@ -94,7 +94,7 @@ def attention_dropout(self, x):
 # Data decide
 
 
-@hazard(ROWS, barrier="control flow|item|Scalar|data|mean", scripted=True)
+@hazard_that_adds_up(ROWS, scripted=True)
 def branch_on_mean(self, x):
     h = self.encode(x)
     if float(h.mean()) > -0.03:
@@ -115,7 +115,7 @@ def cut_to_longest(self, x, lengths):
     return self.encode(x)[:, :int(lengths.max())]
 
 
-@hazard(ROWS, barrier="any|control flow", scripted=True)
+@hazard_that_adds_up(ROWS, scripted=True)
 def branch_on_any(self, x):
     """One outlier changes what is done to all."""
     h = self.encode(x)
@@ -243,7 +243,7 @@ def sum_in_argument(self, x, total):
     return h * total
 
 
-@hazard(ROWS, barrier="effects|order|sum", scripted=True)
+@hazard(ROWS, barrier="effects|order|sum|writes in place", scripted=True)
 def sums_written(self, x):
     """A fresh tensor for all samples, and one sum after the other."""
     h = self.encode(x)

@@ -57,7 +57,7 @@ def layer_norm_over_batch(self, x):
     return F.layer_norm(h, [h.size(1)]).t()
 
 
-@hazard(ROWS, barrier="norm")
+@hazard_that_adds_up(ROWS)
 def normalized_columns(self, x):
     return F.normalize(self.encode(x), dim=0)
 

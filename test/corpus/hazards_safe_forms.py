@@ -150,8 +150,7 @@ def batch_in_other_dims(self, series, x):
     return (self.encode(series) * self.encode(x)).sum(0)
 
 
-@safe(ROWS, "2", "0.5", "true", scripted=True,
-      careful="a branch on a flag of the call")
+@safe(ROWS, "2", "0.5", "true", scripted=True)
 def numbers_passed(self, x, power: int, scale: float, flag: bool):
     h = self.encode(x)
     if flag:
@@ -193,7 +192,7 @@ def branch_on_flag(self, x):
     return h
 
 
-@safe(SERIES, scripted=True, careful="a loop is not tiled")
+@safe(SERIES, scripted=True)
 def loop_over_time(self, x):
     """A recurrence through time, of known length."""
     state = torch.zeros(x.size(0), 6)
@@ -277,3 +276,16 @@ def detached(self, x):
 def complex_numbers(self, x):
     h = torch.complex(self.encode(x), x[:, :6])
     return h.abs(), torch.view_as_real(h), torch.fft.fft(h, dim=1)
+
+
+@safe(ROWS, scripted=True)
+def asked_for_its_size(self, x):
+    """What is made for its size alone need not be made."""
+    h = self.encode(x)
+    return h.new_zeros(x.sin().size(0), 3) + h[:, :3]
+
+
+@safe("float32[]", ROWS)
+def number_beside_rows(self, s, x):
+    """One view has the batch, its neighbour has not."""
+    return torch.atleast_2d([s, self.encode(x)])

@@ -313,3 +313,11 @@ def loop_to_batch(self, x):
     for step in range(x.size(0)):
         h = h * 0.9 + 0.1
     return h
+
+
+@hazard(ROWS, "bfloat16[B,6]", barrier="softmax over dim 0")
+def narrow_rows_written_later(self, x, rows):
+    """Written in place, in its own type, after a phase that reads it."""
+    rows = rows.clone()
+    h = self.encode(x) + rows
+    return h, rows.mul_(h.softmax(0))

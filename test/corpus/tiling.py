@@ -175,22 +175,28 @@ def document(results, options):
     return "\n".join(lines) + "\n"
 
 
-def add_options(parser):
+def numbers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def add_common_options(parser):
     parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt")
     parser.add_argument("--koila-run", default=ROOT / "build/bin/koila-run")
     parser.add_argument("--folder", default=ROOT / "build/test/corpus",
                         type=pathlib.Path, help="for the program files")
     parser.add_argument("--only", nargs="+", metavar="NAME",
                         help="only programs whose names start so")
+    parser.add_argument("--batches", default="0,1,2,7,13", type=numbers)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--document", type=pathlib.Path, metavar="FILE")
+
+
+def add_options(parser):
+    add_common_options(parser)
     parser.add_argument("--tile", type=int, default=4)
-    parser.add_argument("--batches", default="0,1,2,7,13",
-                        type=lambda text: [int(part) for part in
-                                           text.split(",")])
     parser.add_argument("--fresh", type=int, default=0, metavar="BATCH",
                         help="also in a fresh Python, at this batch")
     parser.add_argument("--random", default="refuse")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--document", type=pathlib.Path, metavar="FILE")
 
 
 def parse():

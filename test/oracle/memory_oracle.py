@@ -180,7 +180,7 @@ class Oracle:
                 specs.append(f"--batch=B={batch}")
             done = subprocess.run(
                 [self.arguments.koila_opt, path, *specs,
-                 f"--koila-peak-memory=format=json output={report} "
+                 f"--koila-peak-memory=format=json floor=false output={report} "
                  f"threads={threads} mode={mode}", "-o", os.devnull],
                 capture_output=True, text=True)
             if done.returncode == 0:

@@ -110,7 +110,8 @@ class Predictor:
         report = self.text.with_suffix(".json")
         good, problem = run_koila(
             self.tool, self.text, *more,
-            f"--koila-peak-memory=format=json {options} output={report}",
+            f"--koila-peak-memory=format=json floor=false {options} "
+            f"output={report}",
             "-o", "/dev/null")
         return json.loads(report.read_text()) if good else problem
 

@@ -90,7 +90,7 @@ def run_koila(options, file, specs, folder):
         check=True, capture_output=True)
     done = subprocess.run(
         [tools / "koila-opt", text, "--mlir-timing",
-         f"--koila-peak-memory=format=json threads=1 batches=0 "
+         f"--koila-peak-memory=format=json floor=false threads=1 batches=0 "
          f"output={report}", "-o", "/dev/null"],
         check=True, capture_output=True, text=True)
     first = sum(map(float, re.findall(
