@@ -67,8 +67,7 @@ BatchFact getFact(const TensorInfo &tensor, StringRef symbol) {
                                   symbol.str(),
                               nullptr);
     if (found)
-      return BatchFact::mixed("an argument has the batch in two dims",
-                              nullptr);
+      return BatchFact::mixed("an argument has the batch in two dims", nullptr);
     found = BatchFact::at(index, *factor);
   }
   return found.value_or(BatchFact::free());
@@ -87,7 +86,7 @@ bool isOfArguments(DimExpr expr) {
 /// What readers may rely on of a value in which samples have met, once all of
 /// it is there. Rows of it are rows, whatever was done to make them.
 BatchFact restart(const DimAnalysis &dims, StringRef symbol, Value value,
-                         const BatchFact &mixed) {
+                  const BatchFact &mixed) {
   const ValueInfo &info = dims.lookup(value);
   Type type = value.getType();
   if (type.isInteger(1) || isa<FloatType>(type))
@@ -160,8 +159,9 @@ public:
     else if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
       rule.mix(llvm::none_of(op->getOperandTypes(),
                              [](Type type) { return isa<TensorType>(type); })
-                   ? "'" + opaque.getCallee() + "' computes with the number of "
-                     "samples; a tile has another one"
+                   ? "'" + opaque.getCallee() +
+                         "' computes with the number of "
+                         "samples; a tile has another one"
                    : "koila does not know how '" + opaque.getCallee() +
                          "' treats samples");
     // A rule that did not look at an operand cannot vouch for a batch there.
@@ -176,10 +176,10 @@ public:
     SmallVector<BatchFact, 1> found = rule.takeResults();
     for (BatchFact &fact : found)
       if (fact.isInner() && whole.contains(op))
-        fact = BatchFact::mixed(
-            fact.reason.empty() ? "merges the batch into the dim before it"
-                                : fact.reason,
-            op);
+        fact = BatchFact::mixed(fact.reason.empty()
+                                    ? "merges the batch into the dim before it"
+                                    : fact.reason,
+                                op);
     return set(found);
   }
 

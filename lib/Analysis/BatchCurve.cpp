@@ -16,9 +16,9 @@ static __int128 evaluateWide(const std::array<int64_t, 3> &coefficients,
 
 int64_t BatchPiece::evaluate(int64_t batch) const {
   __int128 value = evaluateWide(coefficients, batch);
-  return static_cast<int64_t>(std::clamp<__int128>(
-      value, std::numeric_limits<int64_t>::min(),
-      std::numeric_limits<int64_t>::max()));
+  return static_cast<int64_t>(
+      std::clamp<__int128>(value, std::numeric_limits<int64_t>::min(),
+                           std::numeric_limits<int64_t>::max()));
 }
 
 /// The polynomial of least degree through figures at `from`, `from` + 1, …;
@@ -79,9 +79,8 @@ std::vector<BatchPiece> koila::computeBatchPieces(PeakFunction peak,
     size_t longest = 0;
     for (size_t degree = 0; degree < 3; ++degree) {
       BatchPiece piece;
-      size_t length =
-          fit(from + static_cast<int64_t>(start), &figures[start],
-              figures.size() - start, degree, piece);
+      size_t length = fit(from + static_cast<int64_t>(start), &figures[start],
+                          figures.size() - start, degree, piece);
       if (length > longest && (degree < 2 || length > degree + 1)) {
         best = piece;
         longest = length;

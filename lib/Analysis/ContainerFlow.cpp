@@ -139,8 +139,8 @@ void ContainerFlow::visitRegions(RegionBranchOpInterface op) {
 /// What is not known to be harmless may keep the containers it sees, change
 /// them, and give others away.
 void ContainerFlow::visitUnknown(Operation *op) {
-  for (ValueRange values : {ValueRange(op->getOperands()),
-                            ValueRange(op->getResults())})
+  for (ValueRange values :
+       {ValueRange(op->getOperands()), ValueRange(op->getResults())})
     for (Value value : values)
       if (mayHoldContainer(value.getType()))
         forget(getNode(value));
@@ -157,8 +157,8 @@ void ContainerFlow::visitGeneric(TorchOpaqueOp op, const ElementFlow &flow) {
     else if (mayHoldContainer(value.getType()))
       forget(getNode(value));
   };
-  for (auto [role, argument] : llvm::zip_equal(flow.arguments,
-                                               op.getArguments()))
+  for (auto [role, argument] :
+       llvm::zip_equal(flow.arguments, op.getArguments()))
     if (auto operand = dyn_cast<OperandAttr>(argument))
       collect(role, op.getOperands()[operand.getIndex()]);
     else if (role == Role::Element || role == Role::List)
@@ -303,8 +303,7 @@ ContainerFlow::getLength(Value list, Operation *reader) const {
   const Node &node = nodes[find(found->second)];
   // No other list: all other values are what growing it returned.
   bool single = llvm::all_of(node.members, [&](Value member) {
-    return member == list ||
-           node.growths.contains(member.getDefiningOp());
+    return member == list || node.growths.contains(member.getDefiningOp());
   });
   if (node.unknown || node.changesOtherwise || !single)
     return std::nullopt;

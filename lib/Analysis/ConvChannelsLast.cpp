@@ -83,10 +83,10 @@ Workspace conv::channelsLastOneDnn(const Geometry &g) {
     // brdgmm_dw, or of an image jit_dw if dilated: the weight in blocks of 16
     // channels.
     int64_t weight = roundUp(g.groups, 16) * g.kernelArea() * FloatBytes;
-    bool fits = !g.isDilated() ||
-                (!g.isVolume && g.paddingW <= std::min<int64_t>(
-                                                  g.outputW > 7 ? 6 : 4,
-                                                  g.outputW));
+    bool fits =
+        !g.isDilated() ||
+        (!g.isVolume &&
+         g.paddingW <= std::min<int64_t>(g.outputW > 7 ? 6 : 4, g.outputW));
     if (g.kernelMeetsInput() && fits)
       return {weight, true};
     // Else jit:avx512_core, a block of sixteen by sixteen for each channel.

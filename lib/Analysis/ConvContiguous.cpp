@@ -18,8 +18,8 @@ Workspace conv::blockedPeak(const Geometry &g, int64_t scratchpad,
   return {std::max(running, result + output) - output, exact};
 }
 
-Workspace conv::rowsPeak(const Geometry &g, int64_t scratchpad,
-                         int64_t weight, bool exact) {
+Workspace conv::rowsPeak(const Geometry &g, int64_t scratchpad, int64_t weight,
+                         bool exact) {
   int64_t output = g.outputBytes();
   // mkldnn_to_dense copies the result as it lies, then makes it contiguous.
   bool same = g.outputChannels() == 1 || g.outputArea() == 1;

@@ -85,8 +85,7 @@ struct Geometry {
   /// No window lies in the padding alone. The jit kernels refuse such ones.
   /// Padding is symmetric, so the far end needs no test of its own.
   bool kernelMeetsInput() const {
-    return extentD() > paddingD && extentH() > paddingH &&
-           extentW() > paddingW;
+    return extentD() > paddingD && extentH() > paddingH && extentW() > paddingW;
   }
 };
 

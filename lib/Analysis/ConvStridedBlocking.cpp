@@ -121,12 +121,12 @@ std::optional<StridedBlocks> StridedBlocking::find() {
 /// second cache and leave work for all threads.
 void StridedBlocking::blockRows() {
   constexpr int64_t kTile = 16;
-  int64_t row = FloatBytes * (2 * g.groupInput * extents.paddedW +
-                              g.outputW * channels);
-  int64_t other = FloatBytes * channels *
-                  (g.kernelArea() * g.groupInput + 2 * kTile);
-  int64_t left = std::min(ceilDiv(l2Bytes, 2),
-                          std::max<int64_t>(l2Bytes - other, 0));
+  int64_t row =
+      FloatBytes * (2 * g.groupInput * extents.paddedW + g.outputW * channels);
+  int64_t other =
+      FloatBytes * channels * (g.kernelArea() * g.groupInput + 2 * kTile);
+  int64_t left =
+      std::min(ceilDiv(l2Bytes, 2), std::max<int64_t>(l2Bytes - other, 0));
   blockD = 1;
   blockH = g.outputH;
   if (extents.paddedD * extents.paddedH * row > left) {
@@ -136,11 +136,9 @@ void StridedBlocking::blockRows() {
   }
   int64_t groups = g.groupOutput > 32 ? g.groups : 1;
   int64_t shares =
-      ceilDiv(g.threads,
-              g.batch * ceilDiv(groups * g.groupOutput, channels));
+      ceilDiv(g.threads, g.batch * ceilDiv(groups * g.groupOutput, channels));
   int64_t sharesD = ceilDiv(g.outputD, shares);
-  int64_t sharesH =
-      ceilDiv(g.outputH, shares * ceilDiv(g.outputD, sharesD));
+  int64_t sharesH = ceilDiv(g.outputH, shares * ceilDiv(g.outputD, sharesD));
   auto grow = [](int64_t block, int64_t stride, int64_t extent) {
     while (block < extent &&
            (block % stride || (extent % stride == 0 && extent % block)))
@@ -154,8 +152,8 @@ void StridedBlocking::blockRows() {
 /// brgemm_blocking_vmm: rows of the product that fit the registers.
 void StridedBlocking::unroll() {
   int64_t rows = ceilDiv(blockW, g.strideW);
-  int64_t vectors = std::clamp<int64_t>(
-      std::min(g.groupOutput, channels) / g.lanes, 1, 4);
+  int64_t vectors =
+      std::clamp<int64_t>(std::min(g.groupOutput, channels) / g.lanes, 1, 4);
   // Four vectors of few registers are loaded one by one.
   int64_t most = g.lanes == 8 && vectors == 4
                      ? (registers() - 1) / (vectors + 1)
@@ -217,8 +215,9 @@ static void advance(Place &place, const Place &extents, const Place &order,
 float StridedBlocking::balance(int64_t work, int64_t job) const {
   if (job >= g.threads)
     return (float)work / roundUp(work, g.threads);
-  Place extents = {g.batch,   g.outputD, g.outputH, ceilDiv(g.outputW, blockW),
-                   g.groups, channelBlocks};
+  Place extents = {g.batch,   g.outputD,
+                   g.outputH, ceilDiv(g.outputW, blockW),
+                   g.groups,  channelBlocks};
   const Place byPixels = {0, 1, 2, 3, 4, 5}, byChannels = {0, 4, 5, 1, 2, 3};
   const Place &order = byBlocks ? byChannels : byPixels;
   int64_t longer = work - (job - 1) * g.threads;
@@ -255,8 +254,8 @@ float StridedBlocking::load(const std::vector<Loop> &loops,
       price = 0;
     if (times <= 1)
       continue;
-    int64_t bytes = FloatBytes *
-                    (loop.input.size + loop.weight.size + loop.result.size);
+    int64_t bytes =
+        FloatBytes * (loop.input.size + loop.weight.size + loop.result.size);
     float again = bytes < l2Bytes ? SecondCost : MemoryCost;
     if (broadcast && FloatBytes * loop.input.size < l1Bytes)
       again = FirstCost;
@@ -339,8 +338,7 @@ float StridedBlocking::cost(int64_t job) const {
   int64_t reads = myBatch * myArea * kernel * inputs;
   int64_t writes = myBatch * myArea * myVectors;
   loops.push_back({{reads}, {writes * lanes}, {myWeights * lanes}});
-  return load(loops, &Loop::input, reads) +
-         load(loops, &Loop::result, writes) +
+  return load(loops, &Loop::input, reads) + load(loops, &Loop::result, writes) +
          load(loops, &Loop::weight, myWeights) + job * passes;
 }
 
@@ -350,15 +348,14 @@ float StridedBlocking::score() const {
                   ceilDiv(g.outputW, blockW);
   int64_t work = g.batch * g.groups * channelBlocks * parts;
   int64_t job = ceilDiv(work, g.threads);
-  float kernel = ((float)vectors * columns) / ((columns + vectors) * registers());
+  float kernel =
+      ((float)vectors * columns) / ((columns + vectors) * registers());
   float fit = (float)blockW / roundUp(blockW, columns);
-  float reuse =
-      columns * (2.f - std::min(1.9f, (float)columns / blockW)) / 64;
+  float reuse = columns * (2.f - std::min(1.9f, (float)columns / blockW)) / 64;
   float spread = (float)width() / roundUp(width(), blockW);
-  float channelFit =
-      (float)g.groupOutput / roundUp(g.groupOutput, channels);
-  int64_t products = g.batch * g.outputD * g.outputH * width() *
-                     g.groupInput * g.groupOutput;
+  float channelFit = (float)g.groupOutput / roundUp(g.groupOutput, channels);
+  int64_t products =
+      g.batch * g.outputD * g.outputH * width() * g.groupInput * g.groupOutput;
   float cache = products / (g.threads * cost(job));
   return channelFit * kernel * spread * balance(work, job) * fit * cache *
          ((1 + reuse) / 2);

@@ -58,13 +58,11 @@ static int64_t stridedScratchpad(const Geometry &g,
                   ceilDiv(g.outputW, blocks.blockW);
   int64_t mask = roundUp(parts * g.groups, Page);
   int64_t result =
-      extents.isUneven ? roundUp(blocks.blockW * g.strideW *
-                                     g.outputChannels(),
-                                 Page)
-                       : 0;
-  return batchScratchpad(g, products) +
-         paged(g.threads * input * FloatBytes) + paged(g.threads * mask) +
-         paged(g.threads * result * FloatBytes);
+      extents.isUneven
+          ? roundUp(blocks.blockW * g.strideW * g.outputChannels(), Page)
+          : 0;
+  return batchScratchpad(g, products) + paged(g.threads * input * FloatBytes) +
+         paged(g.threads * mask) + paged(g.threads * result * FloatBytes);
 }
 
 /// Brings the buffers of a convolution together. Channels-last tensors are
@@ -81,14 +79,14 @@ static Workspace finish(const Geometry &g, bool channelsLast,
 static Workspace boundPointwise(const Geometry &g, bool channelsLast) {
   int64_t weight = g.groups * roundUp(g.groupInput, 16) *
                    roundUp(g.groupOutput, 64) * FloatBytes;
-  int64_t source = blocked(g.batch, g.groups * roundUp(g.groupInput, 16), 16,
-                           g.inputArea());
+  int64_t source =
+      blocked(g.batch, g.groups * roundUp(g.groupInput, 16), 16, g.inputArea());
   int64_t result = blocked(g.batch, g.groups * roundUp(g.groupOutput, 16), 16,
                            g.outputArea());
   // A strip of a thread is at most a sample.
   int64_t sample = g.threads * ceilDiv(source + result, g.batch);
-  int64_t running = source + weight + 2 * result + 2 * sample +
-                    g.threads * 16 * Page;
+  int64_t running =
+      source + weight + 2 * result + 2 * sample + g.threads * 16 * Page;
   if (channelsLast)
     return {running, false};
   return {std::max(running, 2 * result), false};
@@ -119,8 +117,7 @@ static std::optional<Workspace> strided(const Geometry &g, bool channelsLast) {
     }
     int64_t weight = g.groups * roundUp(g.groupOutput, blocks->channels) *
                      g.groupInput * g.kernelArea() * FloatBytes;
-    int64_t scratchpad =
-        booked(stridedScratchpad(g, extents, *blocks)) + bias;
+    int64_t scratchpad = booked(stridedScratchpad(g, extents, *blocks)) + bias;
     Workspace one = finish(g, channelsLast, scratchpad, weight, true);
     differs |= found && found->bytes != one.bytes;
     if (!found || one.bytes > found->bytes)
@@ -148,8 +145,8 @@ static std::optional<Workspace> turned(Geometry g) {
     constexpr int64_t kLanes = 8, kMost = 4 * kLanes;
     // Where up to four vectors pad alike, the choice does not matter.
     found.exact = g.groupOutput <= 2 * kLanes && g.groupInput > 1 &&
-                  g.outputW > 1 && batchScratchpad(g, 1) ==
-                                       batchScratchpad(g, g.kernelArea());
+                  g.outputW > 1 &&
+                  batchScratchpad(g, 1) == batchScratchpad(g, g.kernelArea());
     int64_t block = found.exact ? kLanes : kMost;
     int64_t weight = g.groups * roundUp(g.groupOutput, block) * g.groupInput *
                      g.kernelArea() * FloatBytes;

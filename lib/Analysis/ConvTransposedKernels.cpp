@@ -13,12 +13,10 @@ using namespace koila::conv;
 static constexpr int64_t Page = 4096;
 
 std::array<Axis, 3> conv::getAxes(const Geometry &g) {
-  return {Axis{g.inputD, g.outputD, g.kernelD, g.strideD, g.paddingD,
-               g.dilationD},
-          Axis{g.inputH, g.outputH, g.kernelH, g.strideH, g.paddingH,
-               g.dilationH},
-          Axis{g.inputW, g.outputW, g.kernelW, g.strideW, g.paddingW,
-               g.dilationW}};
+  return {
+      Axis{g.inputD, g.outputD, g.kernelD, g.strideD, g.paddingD, g.dilationD},
+      Axis{g.inputH, g.outputH, g.kernelH, g.strideH, g.paddingH, g.dilationH},
+      Axis{g.inputW, g.outputW, g.kernelW, g.strideW, g.paddingW, g.dilationW}};
 }
 
 int64_t conv::biasScratchpad(const Geometry &g, int64_t result) {
@@ -48,13 +46,12 @@ static Unroll unrollDirect(const Geometry &g, int64_t block, int64_t l1Bytes) {
   int64_t bytes = FloatBytes * block *
                   (2 * g.outputW * g.kernelH + g.inputW +
                    2 * g.kernelH * g.kernelW * block);
-  bool few = g.kernelW < 5 &&
-             (g.outputW <= 5 || (g.outputW > 8 && g.outputW <= 13) ||
-              bytes > l1Bytes);
+  bool few =
+      g.kernelW < 5 &&
+      (g.outputW <= 5 || (g.outputW > 8 && g.outputW <= 13) || bytes > l1Bytes);
   bool isRowStrided = g.strideH > 1 || g.strideD > 1;
-  bool embeds =
-      isRowStrided ||
-      !(g.kernelW == 1 || (g.kernelW == 5 && g.outputW < 8) || few);
+  bool embeds = isRowStrided ||
+                !(g.kernelW == 1 || (g.kernelW == 5 && g.outputW < 8) || few);
   if (embeds && !isWide) {
     bool small = g.kernelW == 3 && bytes < l1Bytes && g.inputW > 8;
     if (g.kernelW > 3 || small || isRowStrided || blocks % 2 != 0)
@@ -76,8 +73,8 @@ static bool fitsUnroll(const Geometry &g, int64_t block, const Unroll &unroll) {
   int64_t tail = axis.output % columns;
   int64_t left = std::max<int64_t>(0, (reach - axis.padding) / axis.stride);
   int64_t right = std::max<int64_t>(
-      0, (reach - std::max<int64_t>(0, axis.endPadding() + tail)) /
-             axis.stride);
+      0,
+      (reach - std::max<int64_t>(0, axis.endPadding() + tail)) / axis.stride);
   if (right * axis.stride > columns)
     return false;
   if (axis.output > columns &&
@@ -86,10 +83,10 @@ static bool fitsUnroll(const Geometry &g, int64_t block, const Unroll &unroll) {
   if (unroll.isWide)
     return true;
   int64_t variants = 1 + (left > 0) + (right > 0);
-  return left * axis.stride <= columns &&
-         variants * g.kernelW * block * unroll.blocks * columns *
-                 kInstruction <=
-             kMostCode;
+  return left * axis.stride <= columns && variants * g.kernelW * block *
+                                                  unroll.blocks * columns *
+                                                  kInstruction <=
+                                              kMostCode;
 }
 
 Answer conv::fitsTransposedUnroll(const Geometry &g, int64_t block) {
@@ -124,12 +121,10 @@ Workspace conv::transposedDirect(const Geometry &g, bool channelsLast,
                    roundUp(g.groupOutput, block) * g.kernelArea() * FloatBytes;
   if (channelsLast)
     return {biasScratchpad(g, g.outputBytes()) + weight, true};
-  int64_t result =
-      blocked(g.batch, g.outputChannels(), block, g.outputArea());
-  return blockedPeak(
-      g, biasScratchpad(g, result),
-      blocked(g.batch, g.inputChannels(), block, g.inputArea()), weight,
-      result);
+  int64_t result = blocked(g.batch, g.outputChannels(), block, g.outputArea());
+  return blockedPeak(g, biasScratchpad(g, result),
+                     blocked(g.batch, g.inputChannels(), block, g.inputArea()),
+                     weight, result);
 }
 
 //===----------------------------------------------------------------------===//
@@ -142,26 +137,24 @@ Workspace conv::transposedDepthwise(const Geometry &g, bool channelsLast) {
     return {biasScratchpad(g, g.outputBytes()) + weight, true};
   int64_t result = blocked(g.batch, g.groups, g.lanes, g.outputArea());
   return blockedPeak(g, biasScratchpad(g, result),
-                     blocked(g.batch, g.groups, g.lanes, g.inputArea()),
-                     weight, result);
+                     blocked(g.batch, g.groups, g.lanes, g.inputArea()), weight,
+                     result);
 }
 
 Workspace conv::transposedPointwise(const Geometry &g) {
-  int64_t result =
-      blocked(g.batch, g.groupOutput, g.lanes, g.outputArea());
-  return blockedPeak(
-      g, biasScratchpad(g, result),
-      blocked(g.batch, g.groupInput, g.lanes, g.inputArea()),
-      roundUp(g.groupInput, g.lanes) * roundUp(g.groupOutput, g.lanes) *
-          FloatBytes,
-      result);
+  int64_t result = blocked(g.batch, g.groupOutput, g.lanes, g.outputArea());
+  return blockedPeak(g, biasScratchpad(g, result),
+                     blocked(g.batch, g.groupInput, g.lanes, g.inputArea()),
+                     roundUp(g.groupInput, g.lanes) *
+                         roundUp(g.groupOutput, g.lanes) * FloatBytes,
+                     result);
 }
 
 /// Source: init_conf in gemm_convolution_utils.cpp.
 Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
   constexpr int64_t kSmall = 64 * 1024, kMost = 1 << 30;
-  bool unfolds = !g.isPointwise() || g.isStrided() ||
-                 g.inputArea() != g.outputArea();
+  bool unfolds =
+      !g.isPointwise() || g.isStrided() || g.inputArea() != g.outputArea();
   int64_t input = g.inputH * g.inputW, output = g.outputH * g.outputW;
   int64_t outer = g.groups * g.batch;
   int64_t inner = ceilDiv(output, g.lanes) * ceilDiv(g.groupOutput, g.lanes);
@@ -171,11 +164,10 @@ Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
   int64_t work = output * g.groupOutput * g.groupInput / g.threads;
   bool pays = balance(outer) / balance(inner) >= 1.f || work < kSmall;
   bool isOuter =
-      channelsLast
-          ? !g.isVolume && (g.isDepthwise() ||
-                            (output / g.threads < 64 && g.batch != 1))
-          : (input / g.threads < 512 || g.kernelArea() < 64) &&
-                (g.batch != 1 || g.groups > 2);
+      channelsLast ? !g.isVolume && (g.isDepthwise() ||
+                                     (output / g.threads < 64 && g.batch != 1))
+                   : (input / g.threads < 512 || g.kernelArea() < 64) &&
+                         (g.batch != 1 || g.groups > 2);
   int64_t threads = isOuter && pays ? g.threads : 1;
   int64_t columns =
       unfolds ? threads * g.groupOutput * g.kernelArea() * input * FloatBytes
@@ -184,21 +176,20 @@ Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
   if (!channelsLast) {
     int64_t tensors = g.inputBytes() + g.weightBytes() + g.outputBytes();
     bool fits = columns <= std::min(kMost, 15 * g.threads * tensors);
-    return blockedPeak(g, booked(booked(columns)) + bias, 0, 0,
-                       g.outputBytes(), fits);
+    return blockedPeak(g, booked(booked(columns)) + bias, 0, 0, g.outputBytes(),
+                       fits);
   }
   columns *= g.inputD;
-  int64_t sums = g.groups > 1 ? threads * output * g.outputD *
-                                    g.groupOutput * FloatBytes
-                              : 0;
+  int64_t sums = g.groups > 1
+                     ? threads * output * g.outputD * g.groupOutput * FloatBytes
+                     : 0;
   // The weight is turned around, unless that changes nothing. One channel or
   // pixel is contiguous as well, which jit_uni_ncsp would take.
-  bool degenerate =
-      g.isPointwise() || g.groupInput == 1 || g.groupOutput == 1 ||
-      g.inputArea() == 1 || g.outputArea() == 1;
+  bool degenerate = g.isPointwise() || g.groupInput == 1 ||
+                    g.groupOutput == 1 || g.inputArea() == 1 ||
+                    g.outputArea() == 1;
   int64_t rows = degenerate ? g.inputBytes() + g.outputBytes() + 4 * Page : 0;
   return {booked(booked(columns) + booked(sums)) + bias + g.weightBytes() +
               rows,
           !degenerate};
 }
-

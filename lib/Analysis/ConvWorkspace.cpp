@@ -33,8 +33,7 @@ static bool usesOneDnn(const Geometry &g, const ConvolutionShape &shape) {
     return false;
   // A single small image is left to im2col unless its kernel is large. Of a
   // volume the last extent is not counted.
-  int64_t pixels =
-      g.isVolume ? g.inputD * g.inputH : g.inputH * g.inputW;
+  int64_t pixels = g.isVolume ? g.inputD * g.inputH : g.inputH * g.inputW;
   return g.groups > 1 || (g.kernelH > 3 && g.kernelW > 3) || g.batch > 1 ||
          g.batch * g.inputChannels() * pixels > 20480;
 }
@@ -48,11 +47,9 @@ static Workspace slowConvolution(const Geometry &g, bool channelsLast,
   // slow_conv_dilated2d unfolds one image at a time, after its output;
   // slow_conv2d unfolds the batch before it allocates the output; a pointwise
   // kernel reads the input as it is.
-  bool reads = g.isPointwise() && !g.isStrided() && !g.isPadded() &&
-               !g.isDilated();
-  int64_t unfolded = reads           ? 0
-                     : g.isDilated() ? columns
-                                     : g.batch * columns;
+  bool reads =
+      g.isPointwise() && !g.isStrided() && !g.isPadded() && !g.isDilated();
+  int64_t unfolded = reads ? 0 : g.isDilated() ? columns : g.batch * columns;
   if (g.groups == 1)
     return {copies + unfolded, true};
   // slow_conv3d takes all groups at once, and unfolds whatever the kernel is.
@@ -69,8 +66,8 @@ static Workspace slowConvolution(const Geometry &g, bool channelsLast,
 /// Source: NaiveConvolutionTranspose2d.cpp.
 static Workspace slowTransposed(const Geometry &g, bool channelsLast,
                                 int64_t copies) {
-  int64_t columns = g.batch * g.groupOutput * g.kernelArea() * g.inputArea() *
-                    g.elementBytes;
+  int64_t columns =
+      g.batch * g.groupOutput * g.kernelArea() * g.inputArea() * g.elementBytes;
   if (g.groups == 1)
     return {copies + columns, true};
   bool slices = g.batch > 1 || channelsLast;
@@ -112,15 +109,14 @@ static Geometry makeGeometry(const ConvolutionShape &shape,
     if (place < 0)
       return inserted;
     // A single value stands for all axes.
-    return values.size() == offset + 1 ? values.back()
-                                       : values[offset + place];
+    return values.size() == offset + 1 ? values.back() : values[offset + place];
   };
   Geometry g;
   g.batch = shape.input[0];
   g.groups = shape.groups;
   g.groupInput = shape.input[1] / shape.groups;
-  g.groupOutput = shape.transposed ? shape.weight[1]
-                                   : shape.weight[0] / shape.groups;
+  g.groupOutput =
+      shape.transposed ? shape.weight[1] : shape.weight[0] / shape.groups;
   g.inputH = at(shape.input, 2, 0, 1);
   g.inputW = at(shape.input, 2, 1, 1);
   g.kernelH = at(shape.weight, 2, 0, 1);
@@ -179,17 +175,16 @@ static int64_t upperBound(const ConvolutionShape &shape, int64_t threads) {
       outputArea *= reach / at(shape.stride) + 1;
   }
   int64_t groups = shape.groups,
-          results = shape.transposed ? shape.weight[1] * groups
-                                     : shape.weight[0],
+          results =
+              shape.transposed ? shape.weight[1] * groups : shape.weight[0],
           groupInput = roundUp(shape.input[1] / groups, 16),
           groupOutput = roundUp(results / groups, 16),
           outputChannels = roundUp(results, 16);
   int64_t input = batch * roundUp(shape.input[1], 16) * area;
   int64_t output = batch * outputChannels * outputArea;
   int64_t weight = roundUp(groups, 16) * groupInput * groupOutput * kernel;
-  int64_t columns =
-      std::max(threads, batch) * std::max(shape.input[1], results) * kernel *
-      outputArea;
+  int64_t columns = std::max(threads, batch) *
+                    std::max(shape.input[1], results) * kernel * outputArea;
   int64_t elements = 2 * (input + output + weight) + columns + outputChannels;
   // A bias is added beside the result; brgemm pads a sample for each thread by
   // up to twice the kernel, and begins its buffers on pages.

@@ -21,8 +21,7 @@ namespace {
 bool equal(const ValueInfo &lhs, const ValueInfo &rhs) {
   if (lhs.tensor.has_value() != rhs.tensor.has_value() ||
       lhs.integer != rhs.integer || lhs.list != rhs.list ||
-      lhs.literal != rhs.literal ||
-      lhs.elements.size() != rhs.elements.size())
+      lhs.literal != rhs.literal || lhs.elements.size() != rhs.elements.size())
     return false;
   if (lhs.tensor && (lhs.tensor->dims != rhs.tensor->dims ||
                      lhs.tensor->elementType != rhs.tensor->elementType ||
@@ -238,9 +237,9 @@ static void nameDims(ValueInfo &info, Value value, const std::string &path,
   if (info.tensor && info.tensor->hasRank())
     for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
       if (!dim)
-        dim = DimExpr::symbol(value.getContext(),
-                              symbols.get(value) + path + "d" +
-                                  std::to_string(index));
+        dim = DimExpr::symbol(value.getContext(), symbols.get(value) + path +
+                                                      "d" +
+                                                      std::to_string(index));
   for (auto [index, element] : llvm::enumerate(info.elements))
     nameDims(element, value, path + "e" + std::to_string(index), symbols);
 }
@@ -465,7 +464,8 @@ private:
     if (!trips)
       return {};
     if (auto number = trips.getConstant())
-      return DimExpr::constant(bound.getContext(), std::max<int64_t>(*number, 0));
+      return DimExpr::constant(bound.getContext(),
+                               std::max<int64_t>(*number, 0));
     bool outside = !around->isAncestor(bound.getParentBlock()->getParentOp());
     return outside && isCount(trips) ? trips : DimExpr();
   }
@@ -543,9 +543,8 @@ private:
 };
 
 /// What conditions are known to be, so that the branches not taken are dead.
-class ConditionPropagation
-    : public dataflow::SparseForwardDataFlowAnalysis<
-          dataflow::Lattice<dataflow::ConstantValue>> {
+class ConditionPropagation : public dataflow::SparseForwardDataFlowAnalysis<
+                                 dataflow::Lattice<dataflow::ConstantValue>> {
 public:
   using ConstantLattice = dataflow::Lattice<dataflow::ConstantValue>;
   using SparseForwardDataFlowAnalysis::SparseForwardDataFlowAnalysis;
@@ -554,15 +553,14 @@ public:
                                ArrayRef<ConstantLattice *> results) override {
     for (ConstantLattice *lattice : results) {
       Value value = lattice->getAnchor();
-      const auto *dims = getOrCreateFor<DimLattice>(getProgramPointAfter(op),
-                                                    value);
+      const auto *dims =
+          getOrCreateFor<DimLattice>(getProgramPointAfter(op), value);
       dataflow::ConstantValue known =
           dataflow::ConstantValue::getUnknownConstant();
       if (value.getType().isInteger(1)) {
         // A condition that is still to come decides nothing yet, unless
         // nothing ever will.
-        if (auto flag =
-                dyn_cast_or_null<BoolAttr>(dims->getValue().literal))
+        if (auto flag = dyn_cast_or_null<BoolAttr>(dims->getValue().literal))
           known = dataflow::ConstantValue(flag, op->getDialect());
         else if (!dims->getValue().initialised && !isa<UninitializedOp>(op))
           continue;
@@ -573,9 +571,8 @@ public:
   }
 
   void setToEntryState(ConstantLattice *lattice) override {
-    propagateIfChanged(lattice,
-                       lattice->join(
-                           dataflow::ConstantValue::getUnknownConstant()));
+    propagateIfChanged(
+        lattice, lattice->join(dataflow::ConstantValue::getUnknownConstant()));
   }
 };
 

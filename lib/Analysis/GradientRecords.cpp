@@ -47,8 +47,8 @@ bool PeakMemoryAnalysis::Impl::markWanting(Operation &op, bool followWrites) {
       isNew |= wanting.insert(value).second;
   };
   if (auto read = dyn_cast<ParamGetOp>(op)) {
-    auto param = SymbolTable::lookupNearestSymbolFrom<ParamOp>(
-        &op, read.getParamAttr());
+    auto param =
+        SymbolTable::lookupNearestSymbolFrom<ParamOp>(&op, read.getParamAttr());
     if (param && param.getRequiresGrad())
       mark(read.getResult());
     return isNew;

@@ -1,8 +1,8 @@
 //===- GradientWrites.cpp - Records of what is written in place -----------===//
 //
 // A write into a view becomes the record of the tensor that is viewed, and of
-// all its views: PyTorch's CopySlices, which holds the record there was. Source:
-// rebase_history in autograd/variable.cpp.
+// all its views: PyTorch's CopySlices, which holds the record there was.
+// Source: rebase_history in autograd/variable.cpp.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,8 +37,7 @@ bool PeakMemoryAnalysis::Impl::writesUntracked(Operation &op) {
   Value written = op.getOperand(0);
   while (isTied(written.getDefiningOp()))
     written = written.getDefiningOp()->getOperand(0);
-  auto made =
-      dyn_cast_or_null<TorchOperatorInterface>(written.getDefiningOp());
+  auto made = dyn_cast_or_null<TorchOperatorInterface>(written.getDefiningOp());
   return made && made.getTorchSchema().starts_with("aten::unsafe_");
 }
 

@@ -49,9 +49,8 @@ SmallVector<Value> Identity::getYielded(OpResult result) const {
   if (auto branch = dyn_cast<scf::IfOp>(result.getOwner()))
     for (Region *region : {&branch.getThenRegion(), &branch.getElseRegion()})
       if (!region->empty() && isLive(&region->front()))
-        yielded.push_back(
-            region->front().getTerminator()->getOperand(
-                result.getResultNumber()));
+        yielded.push_back(region->front().getTerminator()->getOperand(
+            result.getResultNumber()));
   return yielded;
 }
 
@@ -125,8 +124,7 @@ bool Identity::addOrigins(Value value, Origins &origins) {
     return addOriginsOfResult(result, origins);
   // What a loop carries may come from an earlier iteration.
   Block *block = cast<BlockArgument>(value).getOwner();
-  if (!isa<FunctionOpInterface>(block->getParentOp()) ||
-      !block->isEntryBlock())
+  if (!isa<FunctionOpInterface>(block->getParentOp()) || !block->isEntryBlock())
     return false;
   origins.external = true;
   return true;
@@ -136,9 +134,8 @@ bool Identity::isDifferent(Value lhs, Value rhs) {
   Origins left, right;
   return addOrigins(lhs, left) && addOrigins(rhs, right) &&
          !(left.external && right.external) &&
-         llvm::none_of(left.made, [&](Value value) {
-           return right.made.contains(value);
-         });
+         llvm::none_of(left.made,
+                       [&](Value value) { return right.made.contains(value); });
 }
 
 Proof koila::proveIdentical(Value lhs, Value rhs,

@@ -27,8 +27,8 @@ static Role parseRole(const json::Value &role) {
       .Default(Role::Other);
 }
 
-std::optional<json::Value>
-koila::detail::ask(const OpaqueShapeSource &source, json::Object question) {
+std::optional<json::Value> koila::detail::ask(const OpaqueShapeSource &source,
+                                              json::Object question) {
   std::string request;
   llvm::raw_string_ostream(request) << json::Value(std::move(question));
   std::optional<std::string> text = source.run(request);
@@ -143,9 +143,9 @@ static std::optional<json::Value> encode(Role role, Attribute argument,
                                          TorchOpaqueOp op, ShapeRule &rule,
                                          Elements &elements) {
   auto operand = dyn_cast<OperandAttr>(argument);
-  if (operand && (operand.getIndex() < 0 ||
-                  operand.getIndex() >=
-                      static_cast<int64_t>(op.getOperands().size())))
+  if (operand &&
+      (operand.getIndex() < 0 ||
+       operand.getIndex() >= static_cast<int64_t>(op.getOperands().size())))
     return std::nullopt;
   ValueInfo info = operand ? rule.info(op.getOperands()[operand.getIndex()])
                            : getLiteralInfo(argument);

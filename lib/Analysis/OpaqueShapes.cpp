@@ -4,8 +4,8 @@
 #include "MovedElements.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/Sequence.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/Support/JSON.h"
 #include <cmath>
 
@@ -28,8 +28,9 @@ std::optional<json::Value> koila::detail::encodeLiteral(Attribute literal) {
     double finite = number.getValueAsDouble();
     if (std::isfinite(finite))
       return json::Object{{"float", finite}};
-    return json::Object{
-        {"float", std::isnan(finite) ? "nan" : finite > 0 ? "inf" : "-inf"}};
+    return json::Object{{"float", std::isnan(finite) ? "nan"
+                                  : finite > 0       ? "inf"
+                                                     : "-inf"}};
   }
   if (auto text = dyn_cast<StringAttr>(literal))
     return value(text.getValue());
@@ -108,7 +109,8 @@ private:
 
 static std::optional<int64_t> getDType(Type type) {
   for (int64_t code : llvm::seq<int64_t>(0, 16))
-    if (type && rules::getTypeForScalarTypeCode(type.getContext(), code) == type)
+    if (type &&
+        rules::getTypeForScalarTypeCode(type.getContext(), code) == type)
       return code;
   return std::nullopt;
 }
@@ -174,9 +176,8 @@ std::optional<json::Value> Inference::encode(const ListFact &list,
                                              const Point &point) {
   // A list of everything that a large number counts is nothing to try.
   constexpr int64_t kMost = 1 << 16;
-  DimExpr expr = list.length
-                     ? list.length
-                     : DimExpr::symbol(op.getContext(), kUnknownLength);
+  DimExpr expr = list.length ? list.length
+                             : DimExpr::symbol(op.getContext(), kUnknownLength);
   auto length = evaluate(expr, point);
   auto element =
       encode(list.element, IntegerType::get(op.getContext(), 64), point);
@@ -199,9 +200,9 @@ std::optional<json::Value> Inference::encode(const ValueInfo &info, Type type,
       dims.push_back(*extent);
     }
     return json::Object{
-        {"tensor", json::Object{{"dims", std::move(dims)},
-                                {"dtype", *getDType(
-                                              info.tensor->elementType)}}}};
+        {"tensor",
+         json::Object{{"dims", std::move(dims)},
+                      {"dtype", *getDType(info.tensor->elementType)}}}};
   }
   if (info.integer) {
     auto value = evaluate(info.integer, point);
@@ -223,7 +224,8 @@ std::optional<json::Value> Inference::encode(const ValueInfo &info, Type type,
   }
   json::Array list;
   for (const ValueInfo &element : info.elements) {
-    auto encoded = encode(element, IntegerType::get(op.getContext(), 64), point);
+    auto encoded =
+        encode(element, IntegerType::get(op.getContext(), 64), point);
     if (!encoded)
       return std::nullopt;
     list.push_back(std::move(*encoded));
@@ -372,8 +374,7 @@ DimExpr Inference::fit(ArrayRef<int64_t> values) {
   return symbol(0) * symbol(0) * square + symbol(0) * slope + offset;
 }
 
-TensorInfo
-Inference::concludeTensor(ArrayRef<const Answer *> found) {
+TensorInfo Inference::concludeTensor(ArrayRef<const Answer *> found) {
   SmallVector<DimExpr> dims;
   for (unsigned dim = 0; dim < found.front()->dims.size(); ++dim) {
     SmallVector<int64_t> values;
@@ -398,9 +399,8 @@ ValueInfo Inference::conclude(ArrayRef<const Answer *> found) {
   ValueInfo info;
   const Answer &first = *found.front();
   auto agree = [&](auto same) {
-    return llvm::all_of(found, [&](const Answer *answer) {
-      return same(*answer);
-    });
+    return llvm::all_of(found,
+                        [&](const Answer *answer) { return same(*answer); });
   };
   // Of numbers anything may be made: max(B, 4) is B at most points.
   bool follows = symbols.empty() || first.structural;
@@ -411,9 +411,8 @@ ValueInfo Inference::conclude(ArrayRef<const Answer *> found) {
         }))
       info.literal = first.literal;
   } else if (first.isInteger) {
-    if (!follows || !agree([](const Answer &answer) {
-          return answer.isInteger;
-        }))
+    if (!follows ||
+        !agree([](const Answer &answer) { return answer.isInteger; }))
       return info;
     SmallVector<int64_t> values;
     for (const Answer *answer : found)
@@ -482,8 +481,8 @@ void Inference::run() {
         largest = std::max(largest, number.getValue().getSExtValue());
     });
   // Multiples of 12, which divide as batches do, unlike each other and unlike
-  // most constants of programs; then some that are no multiples, and small ones,
-  // where a lower bound shows.
+  // most constants of programs; then some that are no multiples, and small
+  // ones, where a lower bound shows.
   static const int64_t kBase[] = {60, 84, 132}, kStep[] = {24, 36, 48},
                        kConfirm[] = {156, 204, 228}, kOdd[] = {37, 53, 41},
                        kSmall[] = {2, 3, 5};
@@ -518,8 +517,8 @@ void koila::inferOpaqueShapes(TorchOpaqueOp op, ShapeRule &rule,
   // Text without an archive speaks of no library. What writes or has unknown
   // effects may not be run at all, even on shapes.
   auto module = op->getParentOfType<ModuleOp>();
-  bool mayRun = op.getEffects() == Effects::None ||
-                op.getEffects() == Effects::Rng;
+  bool mayRun =
+      op.getEffects() == Effects::None || op.getEffects() == Effects::Rng;
   if (!source || !module || !module->hasAttr(KoilaDialect::kArchiveAttr) ||
       !mayRun)
     return;

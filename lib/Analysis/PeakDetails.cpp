@@ -55,7 +55,7 @@ LiveTensor PeakMemoryAnalysis::Impl::describe(const Storage &entry,
   bool isKept = made != kept.end() && made->second.get() == &entry;
   if (auto concrete = isKept ? std::nullopt : getConcrete(value, run))
     tensor.type = toString(*concrete);
-  tensor.kind = isKept                    ? "saved"
+  tensor.kind = isKept                      ? "saved"
                 : returned.contains(&entry) ? "output"
                                             : "activation";
   tensor.place = getSourcePlace(value.getLoc());

@@ -32,8 +32,7 @@ PeakMemoryAnalysis::Impl::Impl(const Impl &general,
 }
 
 void PeakMemoryAnalysis::Impl::initialize() {
-  target.threads =
-      options.threads > 0 ? options.threads : getDefaultThreads();
+  target.threads = options.threads > 0 ? options.threads : getDefaultThreads();
   target.isa = options.isa.empty() ? getCpuIsa() : options.isa;
   if (options.torch.empty())
     options.torch = kTorchVersion.str();
@@ -55,9 +54,9 @@ void PeakMemoryAnalysis::Impl::initialize() {
   module = function->getParentOfType<ModuleOp>();
   if (module)
     batchSymbol = getBatchSymbol(module).str();
-  if (auto symbols = module ? module->getAttrOfType<ArrayAttr>(
-                                  KoilaDialect::kSymbolsAttr)
-                            : ArrayAttr())
+  if (auto symbols =
+          module ? module->getAttrOfType<ArrayAttr>(KoilaDialect::kSymbolsAttr)
+                 : ArrayAttr())
     for (auto symbol : symbols.getAsRange<SymbolAttr>())
       if (symbol.getValue() >= 0)
         given[symbol.getName()] = symbol.getValue();
@@ -116,8 +115,8 @@ PeakMemoryAnalysis::Impl::getFixed(const Run &run) const {
   return entry->dims.isValid() ? *entry : *this;
 }
 
-void PeakMemoryAnalysis::Impl::forEachUser(Value value,
-                 llvm::function_ref<void(Operation *)> callback) {
+void PeakMemoryAnalysis::Impl::forEachUser(
+    Value value, llvm::function_ref<void(Operation *)> callback) {
   SmallVector<Value> values{value};
   for (size_t index = 0; index < values.size(); ++index)
     for (Operation *user : values[index].getUsers()) {
@@ -203,8 +202,8 @@ PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 
 bool PeakMemoryAnalysis::isValid() const { return impl->dims.isValid(); }
 
-PeakMemoryAnalysis::Impl &PeakMemoryAnalysis::select(
-    const llvm::StringMap<int64_t> &symbols) const {
+PeakMemoryAnalysis::Impl &
+PeakMemoryAnalysis::select(const llvm::StringMap<int64_t> &symbols) const {
   llvm::StringMap<int64_t> fixed;
   for (const auto &entry : impl->start(symbols).symbols)
     if (entry.getValue() < 2)
@@ -292,10 +291,10 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   report.peakBytes = run.peakBytes;
   if (auto why = at.function->getAttrOfType<StringAttr>(kLifetimesAttr))
     report.inexact.push_back({at.function->getName().getStringRef().str(),
-                              getSourcePlace(at.function->getLoc()),
-                              why.str(), false});
-  auto tiled = at.function->getAttrOfType<DictionaryAttr>(
-      KoilaDialect::kTiledAttr);
+                              getSourcePlace(at.function->getLoc()), why.str(),
+                              false});
+  auto tiled =
+      at.function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
   auto record = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
   int64_t least = record ? record.getInt() : 1;
   if (tiled && report.batchValue && *report.batchValue < least)

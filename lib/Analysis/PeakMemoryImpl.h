@@ -90,7 +90,8 @@ struct PeakMemoryAnalysis::Impl {
 
   // Once: sizes and lifetimes.
   SizeMap collectSizes(const DimAnalysis &dims) const;
-  /// What holds where symbols of loops have the numbers that they have in `run`.
+  /// What holds where symbols of loops have the numbers that they have in
+  /// `run`.
   const Impl &getFixed(const Run &run) const;
   /// Calls `callback` with everything that uses `value`, through containers.
   void forEachUser(mlir::Value value,
@@ -157,8 +158,8 @@ struct PeakMemoryAnalysis::Impl {
   /// body depend.
   struct BodySymbols {
     llvm::StringSet<> ofSizes, ofBounds;
-    /// Whether views and copies are told apart in the body only where the numbers
-    /// of its symbols are known.
+    /// Whether views and copies are told apart in the body only where the
+    /// numbers of its symbols are known.
     bool guesses = false;
     /// Whether a storage that is made in the body may outlive an iteration.
     bool handsOn = false;
@@ -190,8 +191,9 @@ struct PeakMemoryAnalysis::Impl {
   llvm::StringMap<int64_t> fixed;
   StorageAnalysis storage;
   SizeMap sizes;
-  /// What holds in loops: where a tile is one sample, or none, strides, and with
-  /// them views and what operations hold, differ. By symbols; made when needed.
+  /// What holds in loops: where a tile is one sample, or none, strides, and
+  /// with them views and what operations hold, differ. By symbols; made when
+  /// needed.
   mutable llvm::StringMap<std::unique_ptr<Impl>> ofFixed;
   /// Operations of which `storage` does not know whether they make views.
   llvm::DenseMap<mlir::Operation *, llvm::StringRef> guesses;

@@ -2,8 +2,8 @@
 
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Support/ByteSize.h"
-#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/MathExtras.h"
@@ -132,7 +132,8 @@ static void printCurve(const PeakReport &report, llvm::raw_ostream &os) {
     os << report.maxBatch->batch << " within the budget\n";
 }
 
-/// Each doubt with its place; of one that many operations share, the first ones.
+/// Each doubt with its place; of one that many operations share, the first
+/// ones.
 static void printDoubts(const std::vector<Inexactness> &doubts,
                         llvm::raw_ostream &os) {
   constexpr unsigned kMostOfAReason = 5;
@@ -149,9 +150,8 @@ static void printDoubts(const std::vector<Inexactness> &doubts,
 
 void PeakReport::print(llvm::raw_ostream &os) const {
   os << "koila: memory of '" << function << "', " << getModeName(mode)
-     << ", cpu, " << threads
-     << (threads == 1 ? " thread" : " threads") << ", " << isa
-     << ", torch " << torch << "\n";
+     << ", cpu, " << threads << (threads == 1 ? " thread" : " threads") << ", "
+     << isa << ", torch " << torch << "\n";
   if (!batchSymbol.empty()) {
     os << "  batch         " << batchSymbol;
     if (batchValue)

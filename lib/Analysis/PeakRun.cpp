@@ -159,9 +159,8 @@ void PeakMemoryAnalysis::Impl::markInexact(Operation &op, const Twine &reason,
 
 void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
   auto rule = dyn_cast<MemoryRuleInterface>(op);
-  bool small = llvm::any_of(run.symbols, [](const auto &symbol) {
-    return symbol.getValue() < 2;
-  });
+  bool small = llvm::any_of(
+      run.symbols, [](const auto &symbol) { return symbol.getValue() < 2; });
   if (!rule || !small || !run.detailed)
     return;
   auto symbolic = [&](Value value) { return dims.lookup(value); };
@@ -213,14 +212,13 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
 }
 
 static StringRef getMemoryFormat(const ConcreteTensor &tensor) {
-  return tensor.contiguous                          ? "contiguous"
+  return tensor.contiguous                         ? "contiguous"
          : footprint::suggestsChannelsLast(tensor) ? "channels_last"
-                                                    : "strided";
+                                                   : "strided";
 }
 
 void PeakMemoryAnalysis::Impl::checkTable(TorchOperatorInterface op,
-                                          WorkspaceRule &rule,
-                                          Run &run) const {
+                                          WorkspaceRule &rule, Run &run) const {
   WorkspaceKey key;
   Type type;
   auto first = llvm::find_if(op->getOperands(), [](Value operand) {
@@ -231,9 +229,8 @@ void PeakMemoryAnalysis::Impl::checkTable(TorchOperatorInterface op,
       type = tensor->elementType;
       key.memoryFormat = getMemoryFormat(*tensor);
     }
-  const WorkspaceTable &table = options.workspaces
-                                    ? *options.workspaces
-                                    : WorkspaceTable::getShipped();
+  const WorkspaceTable &table =
+      options.workspaces ? *options.workspaces : WorkspaceTable::getShipped();
   key.op = op.getTorchSchema().take_until(
       [](char c) { return c == '.' || c == '('; });
   key.dtype = type ? getDTypeName(type) : StringRef();
@@ -246,10 +243,11 @@ void PeakMemoryAnalysis::Impl::checkTable(TorchOperatorInterface op,
     entry->second = table.find(key);
   const WorkspaceRow *row = entry->second;
   if (!row)
-    rule.setInexact("the table of workspaces has no row for " + key.op + " of " +
-                    key.dtype + ", " + key.memoryFormat + ", on '" + key.isa +
-                    "' with " + Twine(key.threads) + " threads and torch " +
-                    key.torch + "; koila-run --calibrate measures one");
+    rule.setInexact("the table of workspaces has no row for " + key.op +
+                    " of " + key.dtype + ", " + key.memoryFormat + ", on '" +
+                    key.isa + "' with " + Twine(key.threads) +
+                    " threads and torch " + key.torch +
+                    "; koila-run --calibrate measures one");
   else if (row->trust == WorkspaceTrust::Bound)
     rule.setBound(row->why);
   else if (row->trust == WorkspaceTrust::Unknown)
@@ -277,8 +275,10 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     markInexact(op, found->second, run);
   // Without it, what it reads lives on; with it, its result as well.
   if (op.hasAttr(kIdleAttr))
-    markInexact(op, "LibTorch drops an operation that adds zero or multiplies by "
-                    "one where it can", run, /*isBound=*/true);
+    markInexact(op,
+                "LibTorch drops an operation that adds zero or multiplies by "
+                "one where it can",
+                run, /*isBound=*/true);
   checkStorage(op, run);
   int64_t transient = workspace.getTransient();
   if (isRecorded)
@@ -291,9 +291,8 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     if (!workspace.isExact() && run.missing.empty())
       markInexact(op, workspace.getReason(), run, workspace.isBounded());
   } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
-    markInexact(op,
-                "koila has no memory rule for '" + getOperatorName(op) + "'",
-                run);
+    markInexact(
+        op, "koila has no memory rule for '" + getOperatorName(op) + "'", run);
   }
   ++run.event;
   int64_t total = saturate(run.liveBytes + transient);
@@ -307,8 +306,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     run.transientAtStop = transient;
     return;
   }
-  bool moves =
-      births.contains(&op) || transient > 0 || deaths.contains(&op);
+  bool moves = births.contains(&op) || transient > 0 || deaths.contains(&op);
   if (run.detailed && !run.stopAt && moves)
     record(op, transient, run);
   if (isRecorded)
@@ -470,7 +468,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       const Impl *here = this;
       bool isFixed = false;
       for (const Carried &entry : carried)
-        if ((used.guesses || entry.value < 2) && used.ofSizes.contains(entry.name)) {
+        if ((used.guesses || entry.value < 2) &&
+            used.ofSizes.contains(entry.name)) {
           run.fixedSymbols[entry.name] = entry.value;
           isFixed = true;
         }
@@ -507,9 +506,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       }
     }
     for (auto [entry, value] : llvm::zip_equal(carried, next))
-      entry.value =
-          saturate(entry.value +
-                   (__int128(value) - entry.value) * (jumped ? repeats : 1));
+      entry.value = saturate(entry.value + (__int128(value) - entry.value) *
+                                               (jumped ? repeats : 1));
     if (jumped)
       break;
   }

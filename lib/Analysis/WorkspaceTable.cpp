@@ -33,8 +33,8 @@ static bool matchAny(const NamePatterns &patterns, StringRef name) {
 
 bool WorkspaceRow::match(const WorkspaceKey &key) const {
   return key.threads >= leastThreads &&
-         (!mostThreads || key.threads <= *mostThreads) && matchAny(op, key.op) &&
-         matchAny(dtype, key.dtype) &&
+         (!mostThreads || key.threads <= *mostThreads) &&
+         matchAny(op, key.op) && matchAny(dtype, key.dtype) &&
          matchAny(memoryFormat, key.memoryFormat) && matchAny(isa, key.isa) &&
          matchAny(torch, key.torch);
 }
@@ -80,8 +80,8 @@ llvm::json::Value WorkspaceRow::toJSON() const {
 // Reading
 //===----------------------------------------------------------------------===//
 
-static bool readPatterns(const llvm::json::Value &value,
-                         llvm::json::Path path, NamePatterns &patterns) {
+static bool readPatterns(const llvm::json::Value &value, llvm::json::Path path,
+                         NamePatterns &patterns) {
   if (!fromJSON(value, patterns, path))
     return false;
   if (patterns.empty())

@@ -99,8 +99,7 @@ void Reader::readGroup(const GroupFiles &files, StringRef group) {
       int64_t cached =
           readEntry(folder + "/memory.stat", files.cached).value_or(0);
       int64_t held = std::max<int64_t>(*used - cached, 0);
-      consider(std::max<int64_t>(*limit - held, 0),
-               folder + "/" + files.limit);
+      consider(std::max<int64_t>(*limit - held, 0), folder + "/" + files.limit);
     }
     if (group.empty())
       return;

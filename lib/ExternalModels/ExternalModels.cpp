@@ -105,7 +105,8 @@ struct CmpModel : ShapeRuleInterface::ExternalModel<CmpModel, arith::CmpIOp> {
 struct SelectModel
     : ShapeRuleInterface::ExternalModel<SelectModel, arith::SelectOp> {
   LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
-    auto flag = dyn_cast_or_null<BoolAttr>(rule.info(op->getOperand(0)).literal);
+    auto flag =
+        dyn_cast_or_null<BoolAttr>(rule.info(op->getOperand(0)).literal);
     ValueInfo lhs = rule.info(op->getOperand(1));
     ValueInfo rhs = rule.info(op->getOperand(2));
     if (flag)

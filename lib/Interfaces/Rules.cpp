@@ -210,9 +210,8 @@ DimExpr ShapeRule::integerArgument(StringRef name) const {
   if (Value dynamic = OperatorArguments(op).getDynamic(name))
     return integer(dynamic);
   auto attr = dyn_cast_or_null<IntegerAttr>(op->getAttr(name));
-  return attr && !countMarkers(attr)
-             ? constant(attr.getValue().getSExtValue())
-             : DimExpr();
+  return attr && !countMarkers(attr) ? constant(attr.getValue().getSExtValue())
+                                     : DimExpr();
 }
 
 std::optional<SmallVector<DimExpr>>
@@ -326,7 +325,8 @@ BatchFact BatchRule::orderRows(const BatchFact &rows, unsigned index) const {
     return BatchFact::mixed("the rows of a sample lie apart", op);
   if (fact.factor != 1)
     return BatchFact::mixed("makes several rows of each, whose samples lie "
-                            "apart", op);
+                            "apart",
+                            op);
   return BatchFact::inner(fact.dim, rows.factor, rows.outer);
 }
 

@@ -5,9 +5,9 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FileUtilities.h"
 
-bool koila::writeOutputFile(
-    llvm::StringRef path, llvm::function_ref<void(llvm::raw_ostream &)> write,
-    std::string &error) {
+bool koila::writeOutputFile(llvm::StringRef path,
+                            llvm::function_ref<void(llvm::raw_ostream &)> write,
+                            std::string &error) {
   llvm::sys::fs::file_status status;
   if (path != "-" && !llvm::sys::fs::status(path, status) &&
       llvm::sys::fs::exists(status) &&

@@ -1,7 +1,7 @@
 //===- BatchAnalysisTest.cpp - Where the batch is in values ---------------===//
 
-#include "AnalysisFixture.h"
 #include "koila/Analysis/BatchAnalysis.h"
+#include "AnalysisFixture.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- DimAnalysisTest.cpp - Symbolic shapes of values --------------------===//
 
-#include "AnalysisFixture.h"
 #include "koila/Analysis/DimAnalysis.h"
+#include "AnalysisFixture.h"
 
 using namespace mlir;
 using namespace koila;

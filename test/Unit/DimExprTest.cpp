@@ -27,8 +27,8 @@ protected:
     return attr ? DimExpr(attr) : DimExpr();
   }
   static std::optional<int64_t>
-  evaluate(DimExpr expr, std::initializer_list<std::pair<StringRef, int64_t>>
-                             values = {}) {
+  evaluate(DimExpr expr,
+           std::initializer_list<std::pair<StringRef, int64_t>> values = {}) {
     return expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
       for (auto [known, value] : values)
         if (known == name)
@@ -139,9 +139,8 @@ TEST_F(DimExprTest, SymbolsInsideAtomsAreFoundAndReplaced) {
   EXPECT_TRUE(expr.dependsOn("B"));
   EXPECT_TRUE(expr.dependsOn("S"));
   EXPECT_FALSE(expr.dependsOn("T"));
-  DimExpr replaced = expr.substitute([&](StringRef name) {
-    return name == "B" ? constant(4) : DimExpr();
-  });
+  DimExpr replaced = expr.substitute(
+      [&](StringRef name) { return name == "B" ? constant(4) : DimExpr(); });
   EXPECT_EQ(replaced, s + 6);
 }
 
@@ -163,8 +162,8 @@ TEST_F(DimExprTest, RandomTreesKeepTheirValue) {
   };
   for (int round = 0; round < 500; ++round) {
     int64_t bValue = pick(0, 9), sValue = pick(0, 9);
-    std::vector<std::pair<DimExpr, std::optional<int64_t>>> nodes{
-        {b, bValue}, {s, sValue}};
+    std::vector<std::pair<DimExpr, std::optional<int64_t>>> nodes{{b, bValue},
+                                                                  {s, sValue}};
     for (int step = 0; step < 8; ++step) {
       auto [x, xValue] = nodes[pick(0, nodes.size() - 1)];
       auto [y, yValue] = nodes[pick(0, nodes.size() - 1)];
@@ -198,14 +197,12 @@ TEST_F(DimExprTest, RandomTreesKeepTheirValue) {
         nodes.push_back({x.floorDiv(y), both(floorDiv)});
         break;
       case 4:
-        nodes.push_back({x.min(y), both([](auto p, auto q) {
-                           return std::min(p, q);
-                         })});
+        nodes.push_back(
+            {x.min(y), both([](auto p, auto q) { return std::min(p, q); })});
         break;
       case 5:
-        nodes.push_back({x.max(y), both([](auto p, auto q) {
-                           return std::max(p, q);
-                         })});
+        nodes.push_back(
+            {x.max(y), both([](auto p, auto q) { return std::max(p, q); })});
         break;
       }
     }

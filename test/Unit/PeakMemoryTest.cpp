@@ -48,10 +48,9 @@ public:
 };
 
 /// May write into its operand.
-class ScaleOp
-    : public Op<ScaleOp, OpTrait::OneOperand, OpTrait::OneResult,
-                OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
-                MemoryRuleInterface::Trait> {
+class ScaleOp : public Op<ScaleOp, OpTrait::OneOperand, OpTrait::OneResult,
+                          OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
+                          MemoryRuleInterface::Trait> {
 public:
   using Op::Op;
   static StringRef getOperationName() { return "foreign.scale"; }
@@ -67,8 +66,7 @@ public:
 class ForeignDialect : public Dialect {
 public:
   explicit ForeignDialect(MLIRContext *context)
-      : Dialect(getDialectNamespace(), context,
-                TypeID::get<ForeignDialect>()) {
+      : Dialect(getDialectNamespace(), context, TypeID::get<ForeignDialect>()) {
     // Dim expressions are attributes of the koila dialect.
     context->loadDialect<KoilaDialect>();
     addOperations<GrowOp, ScaleOp>();
@@ -130,7 +128,8 @@ protected:
 // Two values of 8 x 4 floats are live while the second is computed; the
 // argument belongs to the caller.
 TEST_F(PeakMemoryTest, OperandAndResultAreLiveTogether) {
-  analyse(R"(func.func @f(%x: tensor<?x4xf32> {koila.dims = #koila.dims<[B, 4]>})
+  analyse(
+      R"(func.func @f(%x: tensor<?x4xf32> {koila.dims = #koila.dims<[B, 4]>})
       -> tensor<?x4xf32> {
     %0 = koila.exp %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
     %1 = koila.exp %0 : (tensor<?x4xf32>) -> tensor<?x4xf32>
@@ -288,7 +287,8 @@ TEST_F(PeakMemoryTest, TheBoundOfATiledProgramHoldsForEveryBatch) {
 //===----------------------------------------------------------------------===//
 
 TEST_F(ForeignTest, RulesOfAnotherDialectAreAsked) {
-  func::FuncOp function = parse(R"(func.func @f(%x: tensor<3xf32>) -> tensor<12xf32> {
+  func::FuncOp function =
+      parse(R"(func.func @f(%x: tensor<3xf32>) -> tensor<12xf32> {
     %0 = "foreign.grow"(%x) : (tensor<3xf32>) -> tensor<6xf32>
     %1 = "foreign.scale"(%0) : (tensor<6xf32>) -> tensor<6xf32>
     %2 = "foreign.grow"(%1) : (tensor<6xf32>) -> tensor<12xf32>
@@ -348,7 +348,8 @@ TEST_F(ForeignTest, ThePassManagerCachesTheAnalysis) {
 
 // The tie of another dialect's operation is resolved as koila's own.
 TEST_F(ForeignTest, TiesOfAnotherDialectAreResolved) {
-  func::FuncOp function = parse(R"(func.func @f(%x: tensor<3xf32>) -> (tensor<6xf32>, tensor<6xf32>) {
+  func::FuncOp function = parse(
+      R"(func.func @f(%x: tensor<3xf32>) -> (tensor<6xf32>, tensor<6xf32>) {
     %0 = "foreign.grow"(%x) : (tensor<3xf32>) -> tensor<6xf32>
     %1 = "foreign.scale"(%0) : (tensor<6xf32>) -> tensor<6xf32>
     %2 = "foreign.scale"(%0) : (tensor<6xf32>) -> tensor<6xf32>

@@ -11,10 +11,10 @@
 #include "AnalysisFixture.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Analysis/TieResolution.h"
-#include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
 #include "koila/Dialect/Koila/IR/KoilaNormOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
+#include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 #include <random>
@@ -84,7 +84,8 @@ public:
     std::string values, types;
     for (int index = 0; index < results; ++index) {
       program.results.push_back(pick(0, lastValue()));
-      values += (index ? ", %v" : "%v") + std::to_string(program.results.back());
+      values +=
+          (index ? ", %v" : "%v") + std::to_string(program.results.back());
       types += (index ? ", " : "") + type(program.results.back());
     }
     program.text = "func.func @f(" + arguments + ") -> (" + types + ") {\n" +
@@ -174,8 +175,8 @@ private:
       }
     }
     program.values.push_back(result);
-    body += "  " + name(lastValue()) + " = " + line +
-            " -> tensor<*x!koila.any>\n";
+    body +=
+        "  " + name(lastValue()) + " = " + line + " -> tensor<*x!koila.any>\n";
     program.instructions.push_back(std::move(instruction));
   }
 
@@ -197,7 +198,8 @@ private:
       inner.push_back(lastValue());
       carried += (carried.empty() ? "" : ", ") + name(lastValue()) + " = " +
                  name(init);
-      types += (types.empty() ? "" : ", ") + std::string("tensor<*x!koila.any>");
+      types +=
+          (types.empty() ? "" : ", ") + std::string("tensor<*x!koila.any>");
     }
     std::string before;
     before.swap(body);
@@ -230,8 +232,8 @@ private:
     body += "  %r" + tag + ":" + std::to_string(inits.size()) +
             " = scf.for %i" + tag + " = %z" + tag + " to %n" + tag +
             " step %o" + tag + " iter_args(" + carried + ") -> (" + types +
-            ") {\n" + loop +
-            "  scf.yield " + yielded + " : " + types + "\n  }\n";
+            ") {\n" + loop + "  scf.yield " + yielded + " : " + types +
+            "\n  }\n";
     body = renameBody(body, outer, spent, tag);
     for (size_t index = 0; index < inits.size(); ++index) {
       program.values.push_back(shapes[index]);
@@ -244,7 +246,7 @@ private:
 
   /// Gives the values `first` to `last` of a body names of their own.
   static std::string renameBody(const std::string &text, size_t first,
-                                   size_t last, const std::string &tag) {
+                                size_t last, const std::string &tag) {
     std::string result;
     for (size_t index = 0; index < text.size();) {
       if (text[index] == '%' && index + 2 < text.size() &&
@@ -528,8 +530,7 @@ TEST_F(StoragePropertyTest, WritingInPlaceChangesNoResult) {
     auto expected = Machine(function(), nullptr).run();
     {
       TieResolution ties(function());
-      ASSERT_TRUE(Machine(function(), &ties).run() == expected)
-          << "as it is";
+      ASSERT_TRUE(Machine(function(), &ties).run() == expected) << "as it is";
     }
     ASSERT_TRUE(succeeded(runPasses(/*upstream=*/true)));
     TieResolution ties(function());

@@ -70,7 +70,8 @@ TEST_F(StorageTest, LaterUsesKeepTheOldContents) {
 
 // A view writes through to what it is a view of.
 TEST_F(StorageTest, WritingAViewNeedsTheBaseToBeDead) {
-  analyse(R"(func.func @f(%x: tensor<2x4xf32>) -> (tensor<8xf32>, tensor<2x4xf32>, tensor<8xf32>) {
+  analyse(
+      R"(func.func @f(%x: tensor<2x4xf32>) -> (tensor<8xf32>, tensor<2x4xf32>, tensor<8xf32>) {
     %0 = koila.exp %x : (tensor<2x4xf32>) -> tensor<2x4xf32>
     %v = koila.flatten_using_ints %0 : (tensor<2x4xf32>) -> tensor<8xf32>
     %1 = koila.relu tied %v {name = "baseAlive"} : (tensor<8xf32>) -> tensor<8xf32>
@@ -137,7 +138,8 @@ TEST_F(StorageTest, CarriedBuffersAreWrittenInPlace) {
 // -cse merges equal tensor.empty: one value then starts two buffers, and
 // neither may write into it.
 TEST_F(StorageTest, ABufferThatStartsTwoCarriedValuesIsShared) {
-  analyse(R"(func.func @f(%x: tensor<8xf32>, %n: index) -> (tensor<8xf32>, tensor<8xf32>) {
+  analyse(
+      R"(func.func @f(%x: tensor<8xf32>, %n: index) -> (tensor<8xf32>, tensor<8xf32>) {
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
     %0 = tensor.empty() : tensor<8xf32>
@@ -156,7 +158,8 @@ TEST_F(StorageTest, ABufferThatStartsTwoCarriedValuesIsShared) {
 
 // The value carried in is used after the loop: it must keep its contents.
 TEST_F(StorageTest, AnInitThatIsUsedAfterTheLoopIsKept) {
-  analyse(R"(func.func @f(%x: tensor<8xf32>, %n: index) -> (tensor<8xf32>, tensor<8xf32>) {
+  analyse(
+      R"(func.func @f(%x: tensor<8xf32>, %n: index) -> (tensor<8xf32>, tensor<8xf32>) {
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
     %0 = koila.exp %x : (tensor<8xf32>) -> tensor<8xf32>

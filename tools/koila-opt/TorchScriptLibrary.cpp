@@ -126,8 +126,8 @@ TorchScriptLibrary::runMeta(llvm::StringRef request) {
   KoilaTorchBuffer answer{};
   std::string requestText = request.str();
   Stage stage("asking LibTorch for shapes", timeoutSeconds);
-  int failed = lookup<decltype(koilaTorchRunMeta)>(
-      handle, "koilaTorchRunMeta")(requestText.c_str(), &answer);
+  int failed = lookup<decltype(koilaTorchRunMeta)>(handle, "koilaTorchRunMeta")(
+      requestText.c_str(), &answer);
   std::string text(answer.data ? answer.data : "", answer.size);
   lookup<decltype(koilaTorchFree)>(handle, "koilaTorchFree")(&answer);
   if (failed)

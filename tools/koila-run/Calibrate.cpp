@@ -84,10 +84,10 @@ void Calibration::compare(const CalibrationCall &call, Tally &tally) {
       std::string shapes;
       for (const std::string &text : call.inputs)
         shapes += (shapes.empty() ? "" : ", ") + text;
-      tally.example = llvm::formatv("{0} at B={1} took {2} bytes where the "
-                                    "rule says {3}",
-                                    shapes, batch, measured,
-                                    *prediction.peakBytes);
+      tally.example =
+          llvm::formatv("{0} at B={1} took {2} bytes where the "
+                        "rule says {3}",
+                        shapes, batch, measured, *prediction.peakBytes);
     }
   }
 }
@@ -130,9 +130,9 @@ WorkspaceTable Calibration::run() {
   for (const CalibrationFamily &family : getCalibrationFamilies())
     for (const std::string &dtype : family.dtypes)
       for (const std::string &format : family.formats) {
-        llvm::errs() << "koila-run: calibrating " << family.ops.front()
-                     << ", " << dtype << ", " << format << ", "
-                     << options.threads << " threads: ";
+        llvm::errs() << "koila-run: calibrating " << family.ops.front() << ", "
+                     << dtype << ", " << format << ", " << options.threads
+                     << " threads: ";
         Tally tally = measure(family, dtype, format);
         WorkspaceRow row = makeRow(family, tally);
         row.dtype = {dtype};
@@ -145,8 +145,8 @@ WorkspaceTable Calibration::run() {
         row.torch = {TORCH_VERSION};
         row.leastThreads = options.threads;
         row.mostThreads = options.threads;
-        row.source = llvm::formatv("koila-run --calibrate --seed {0}",
-                                   options.seed);
+        row.source =
+            llvm::formatv("koila-run --calibrate --seed {0}", options.seed);
         llvm::errs() << tally.calls << " calls, "
                      << (tally.calls < kLeastCalls
                              ? "too few without a doubt of the rule; no row"

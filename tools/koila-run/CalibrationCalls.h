@@ -31,9 +31,10 @@ struct CalibrationFamily {
   std::vector<std::string> dtypes;
   /// `contiguous`, and `channels_last` where that makes a difference.
   std::vector<std::string> formats;
-  /// Templates: `{c}` is a number that is drawn for the call, `{4*c}` a product,
-  /// `{T}` the element type, `{F}` the memory format's flag; `{L}` and `{R}` are
-  /// braces.
+  /// Templates: `{c}` is a number that is drawn for the call, `{4*c}` a
+  /// product,
+  /// `{T}` the element type, `{F}` the memory format's flag; `{L}` and `{R}`
+  /// are braces.
   struct Template {
     const char *source;
     std::vector<const char *> inputs;

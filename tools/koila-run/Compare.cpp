@@ -231,9 +231,9 @@ Comparison koila::run::compare(Program &first, Program &second,
       runProgram(second.module, second.path, mode, cloneInputs(inputs));
   second.warnings = log.take();
 
-  // What a program computes in float32 whatever it gets (an integer tensor times
-  // a number) stays so in its copy, but not in the buffer that tiles write to.
-  // Dtypes are compared in the programs themselves.
+  // What a program computes in float32 whatever it gets (an integer tensor
+  // times a number) stays so in its copy, but not in the buffer that tiles
+  // write to. Dtypes are compared in the programs themselves.
   for (std::vector<Leaf> *leaves : {&firstDouble, &secondDouble})
     for (Leaf &leaf : *leaves)
       if (leaf.tensor.defined() && leaf.tensor.is_floating_point())

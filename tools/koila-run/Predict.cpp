@@ -115,9 +115,8 @@ std::vector<InputSpec> koila::run::getCompiledInputs(const std::string &path,
                                 [](Diagnostic &) { return success(); });
   std::string error;
   OwningOpRef<ModuleOp> module = import(path, options, context, error);
-  auto function =
-      module ? module->lookupSymbol<func::FuncOp>(options.method)
-             : func::FuncOp();
+  auto function = module ? module->lookupSymbol<func::FuncOp>(options.method)
+                         : func::FuncOp();
   std::vector<InputSpec> specs;
   if (!function)
     return specs;

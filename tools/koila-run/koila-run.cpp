@@ -6,8 +6,8 @@
 #include "Report.h"
 #include "koila/InitAllDialects.h"
 #include "mlir/IR/Diagnostics.h"
-#include "llvm/ADT/STLExtras.h"
 #include "support/Supervisor.h"
+#include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 
 using namespace koila;
@@ -54,14 +54,14 @@ static int runTool(Options options) {
   }
   std::vector<Program> programs;
   for (const std::string &path : options.paths) {
-    programs.push_back({path, load(path, options, /*restoreShapes=*/false), false, {}});
+    programs.push_back(
+        {path, load(path, options, /*restoreShapes=*/false), false, {}});
     getMethod(programs.back().module, path, options.method);
     programs.back().isTiled =
         programs.back().module.find_method("forward_untiled").has_value();
   }
   if (options.inputs.empty() && programs[0].isTiled) {
-    options.inputs =
-        getCompiledInputs(options.paths[0], options, &context);
+    options.inputs = getCompiledInputs(options.paths[0], options, &context);
     for (const InputSpec &spec : options.inputs)
       llvm::errs() << "note: using the inputs that '" << options.paths[0]
                    << "' was compiled for: --input='" << spec.name << '='
@@ -69,10 +69,10 @@ static int runTool(Options options) {
   }
   // Recorded shapes are wanted only without specs; they would also become
   // types that the executor relies on, so they come from a copy.
-  torch::jit::Module described =
-      options.inputs.empty() ? load(options.paths[0], options,
-                                    /*restoreShapes=*/true)
-                             : programs[0].module;
+  torch::jit::Module described = options.inputs.empty()
+                                     ? load(options.paths[0], options,
+                                            /*restoreShapes=*/true)
+                                     : programs[0].module;
   log.take();
   Signature signature(getMethod(described, options.paths[0], options.method),
                       options, &context);
@@ -90,8 +90,7 @@ static int runTool(Options options) {
     ProgramResult result;
     result.path = program.path;
     reportWarnings(program.path, program.warnings, result.warnings);
-    result.prediction =
-        predictPeak(program.path, options, &context);
+    result.prediction = predictPeak(program.path, options, &context);
     // The text report says so itself.
     if (options.json && !result.prediction.peakBytes)
       llvm::errs() << program.path

@@ -3,8 +3,8 @@
 // LibTorch loads archives in C++ that was not written for files from strangers.
 // So a tool does all its work in a child process, and its parent only waits: it
 // turns a crash into one sentence, ends what takes too long, and hands signals
-// on. A fork of koila-opt costs some milliseconds; a second program that imports
-// would open LibTorch twice and pass every module through a pipe.
+// on. A fork of koila-opt costs some milliseconds; a second program that
+// imports would open LibTorch twice and pass every module through a pipe.
 //
 //===----------------------------------------------------------------------===//
 

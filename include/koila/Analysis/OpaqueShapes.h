@@ -28,10 +28,10 @@ public:
   /// the element type, `{"list": [...]}`, `{"device": "cpu"}`,
   /// `{"float": number}` with "inf", "-inf" or "nan" for what JSON has not, or
   /// `{"value": literal}`. The answer is an array with, per result,
-  /// `{"dims", "dtype", "contiguous"}`, `{"value": literal, "structural": bool}`
-  /// (true if the sizes in the arguments do not matter), `{"list": [...]}` of
-  /// such, or null for what is none of these; none if there is no such kernel
-  /// or it refuses the arguments.
+  /// `{"dims", "dtype", "contiguous"}`, `{"value": literal, "structural":
+  /// bool}` (true if the sizes in the arguments do not matter), `{"list":
+  /// [...]}` of such, or null for what is none of these; none if there is no
+  /// such kernel or it refuses the arguments.
   ///
   /// Without `arguments` the answer says what an operator that is declared for
   /// lists or dicts of anything does with what is in them (ElementFlow):

@@ -29,8 +29,9 @@ namespace koila {
 enum class PeakMemoryMode { Inference, ForwardWithGrad };
 llvm::StringRef getModeName(PeakMemoryMode mode);
 
-/// On a function that was made of a program in which tensors live longer: a text
-/// that says why. A rewritten program has the lives of the function itself.
+/// On a function that was made of a program in which tensors live longer: a
+/// text that says why. A rewritten program has the lives of the function
+/// itself.
 inline constexpr llvm::StringLiteral kLifetimesAttr = "koila.lifetimes";
 
 /// On an operation that changes nothing, as `x + 0`: LibTorch drops it where it

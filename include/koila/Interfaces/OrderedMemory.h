@@ -48,9 +48,8 @@ public:
     detail::addOrderedEffects(this->getOperation(), effects);
   }
   mlir::Speculation::Speculatability getSpeculatability() {
-    return isOrdered(this->getOperation())
-               ? mlir::Speculation::NotSpeculatable
-               : mlir::Speculation::Speculatable;
+    return isOrdered(this->getOperation()) ? mlir::Speculation::NotSpeculatable
+                                           : mlir::Speculation::Speculatable;
   }
 };
 

@@ -146,7 +146,8 @@ private:
 // Batch
 //===----------------------------------------------------------------------===//
 
-/// How what each tile gives makes what the whole batch gives, where samples meet.
+/// How what each tile gives makes what the whole batch gives, where samples
+/// meet.
 enum class Combine {
   /// It does not.
   None,
@@ -192,7 +193,9 @@ struct BatchFact {
   /// Of Mixed, to be asked of the rule itself: facts that meet do not keep it.
   Combine combine = Combine::None;
 
-  static BatchFact free() { return {Kind::Free, 0, 1, {}, nullptr, {}, Combine::None}; }
+  static BatchFact free() {
+    return {Kind::Free, 0, 1, {}, nullptr, {}, Combine::None};
+  }
   static BatchFact at(int64_t dim, int64_t factor) {
     return {Kind::At, dim, factor, {}, nullptr, {}, Combine::None};
   }
@@ -363,7 +366,8 @@ public:
   }
 
   int64_t getTransient() const { return transient; }
-  /// What setStorageBytes() said; none if the storage is as large as its elements.
+  /// What setStorageBytes() said; none if the storage is as large as its
+  /// elements.
   std::optional<int64_t> getStorageBytes(mlir::Value result) const;
   bool isExact() const { return reason.empty(); }
   /// Exact, or an upper bound.

@@ -120,10 +120,9 @@ void AliasClasses::visit(const tj::Node *node, bool trustSchema) {
       continue;
     std::unordered_set<c10::Symbol> outputSets;
     // What is taken out of a tuple has no type of its own there.
-    all |= !all && (schema->returns()[i].type()->kind() ==
-                        c10::TypeKind::AnyType ||
-                    schema->returns()[i].type()->kind() ==
-                        c10::TypeKind::VarType);
+    all |= !all &&
+           (schema->returns()[i].type()->kind() == c10::TypeKind::AnyType ||
+            schema->returns()[i].type()->kind() == c10::TypeKind::VarType);
     if (!all) {
       const c10::AliasInfo *alias = schema->returns()[i].alias_info();
       all = collectSets(alias, outputSets) ||

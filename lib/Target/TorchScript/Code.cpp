@@ -64,7 +64,8 @@ void CodeReader::startLine() {
   if (links.size() > 1)
     return;
   forgetChain();
-  size_t indent = rest.find_if_not([](char c) { return c == ' ' || c == '\t'; });
+  size_t indent =
+      rest.find_if_not([](char c) { return c == ' ' || c == '\t'; });
   if (indent == StringRef::npos || rest[indent] == '\n' || rest[indent] == '#')
     return;
   while (!blocks.empty() && blocks.back() >= indent)

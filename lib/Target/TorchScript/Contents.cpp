@@ -39,8 +39,10 @@ static void checkVersion(const Archive &archive, const Directory &directory,
   if (text->trim().getAsInteger(10, version))
     refuseFile(archive.path, "is damaged: record 'version' holds no number; "
                              "copy or save it again");
-  constexpr uint64_t kOldest = caffe2::serialize::kMinSupportedFileFormatVersion;
-  constexpr uint64_t kNewest = caffe2::serialize::kMaxSupportedFileFormatVersion;
+  constexpr uint64_t kOldest =
+      caffe2::serialize::kMinSupportedFileFormatVersion;
+  constexpr uint64_t kNewest =
+      caffe2::serialize::kMaxSupportedFileFormatVersion;
   if (version < kOldest)
     refuseFile(archive.path,
                Twine("is of version ") + Twine(version) +
@@ -82,7 +84,8 @@ static void checkNesting(const Archive &archive, StringRef record,
   if (nesting > kMaxNesting)
     refuseFile(archive.path,
                Twine("nests too deeply: record '") + record + "' has " +
-                   Twine(nesting) + " levels, and LibTorch, which recurses, is "
+                   Twine(nesting) +
+                   " levels, and LibTorch, which recurses, is "
                    "given up to " +
                    Twine(kMaxNesting) +
                    "; split the expression, or save it again if it is damaged");
@@ -94,8 +97,8 @@ static void checkCode(const Archive &archive, StringRef record,
   checkNesting(archive, record, code.nesting);
   for (const auto &entry : code.operators)
     if (entry.getKey().starts_with("quantized::"))
-      refuseQuantised(archive, Twine("'") + record + "' calls " +
-                                   entry.getKey());
+      refuseQuantised(archive,
+                      Twine("'") + record + "' calls " + entry.getKey());
   for (StringRef name : {"quantize_per_tensor", "quantize_per_channel",
                          "quantize_per_tensor_dynamic"})
     if (code.words.contains(name))

@@ -170,8 +170,9 @@ static void resolveWrites(func::FuncOp function,
     op.permitTie(true);
     OpBuilder builder(op);
     Value self = op->getOperand(0);
-    op->setOperand(0, CloneTensorOp::create(builder, op.getLoc(), self.getType(),
-                                            self, /*memory_format=*/nullptr));
+    op->setOperand(0,
+                   CloneTensorOp::create(builder, op.getLoc(), self.getType(),
+                                         self, /*memory_format=*/nullptr));
   }
 }
 
@@ -239,8 +240,9 @@ static bool isGuarded(func::FuncOp function) {
 
 /// The graph of a method with the schema of `like`; a method that is there
 /// already is made anew.
-static std::shared_ptr<tj::Graph>
-makeMethod(tj::Module &module, const std::string &name, const tj::Method &like) {
+static std::shared_ptr<tj::Graph> makeMethod(tj::Module &module,
+                                             const std::string &name,
+                                             const tj::Method &like) {
   auto method = module.find_method(name);
   if (!method) {
     addMethod(module, name,
@@ -305,8 +307,8 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
       tj::Value *value = emitter.lookup(argument, function);
       auto type = value->type()->cast<c10::OptionalType>();
       if (type && isa<TensorType>(argument.getType()))
-        emitter.map(argument, graph->insertUncheckedCast(
-                                  value, type->getElementType()));
+        emitter.map(argument,
+                    graph->insertUncheckedCast(value, type->getElementType()));
     }
   // Buffers are made like the first tensor argument.
   auto isTensor = [](BlockArgument argument) {

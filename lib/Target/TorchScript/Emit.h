@@ -125,8 +125,7 @@ struct GuardedMethods {
 };
 
 /// Emits the guard, which calls one of the methods; returns the result.
-torch::jit::Value *emitGuard(GraphEmitter &emitter,
-                             mlir::func::FuncOp function,
+torch::jit::Value *emitGuard(GraphEmitter &emitter, mlir::func::FuncOp function,
                              const torch::jit::Module &module,
                              const GuardedMethods &methods);
 

@@ -219,8 +219,8 @@ std::string GuardEmitter::getArgumentName(BlockArgument argument) {
   unsigned index = argument.getArgNumber();
   auto name =
       function.getArgAttrOfType<StringAttr>(index, KoilaDialect::kNameAttr);
-  return "koila: argument " + (name ? "'" + name.getValue().str() + "'"
-                                    : std::to_string(index));
+  return "koila: argument " +
+         (name ? "'" + name.getValue().str() + "'" : std::to_string(index));
 }
 
 bool GuardEmitter::isOptional(AssumeOp fact) {
@@ -349,8 +349,8 @@ tj::Value *GuardEmitter::emitLiteralCondition(TorchValue *value,
   if (auto flag = dyn_cast<BoolAttr>(expected))
     return flag.getValue() ? value : emitter.call("aten::__not__", value);
   if (auto number = dyn_cast<FloatAttr>(expected))
-    return emitter.call(
-        "aten::eq", {value, emitter.constant(number.getValueAsDouble())});
+    return emitter.call("aten::eq",
+                        {value, emitter.constant(number.getValueAsDouble())});
   if (auto integer = dyn_cast<IntegerAttr>(expected))
     return emitter.call("aten::eq", {value, emitter.integer(integer.getInt())});
   if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
@@ -368,9 +368,8 @@ tj::Value *GuardEmitter::emitLiteralCondition(TorchValue *value,
 tj::Value *GuardEmitter::emitDictCondition(TorchValue *dict,
                                            DictionaryAttr expected) {
   auto keys = expected.getAs<ArrayAttr>("keys");
-  TorchValue *all = emitter.call(
-      "aten::eq",
-      {emitter.call("aten::len", dict), emitter.integer(keys.size())});
+  TorchValue *all = emitter.call("aten::eq", {emitter.call("aten::len", dict),
+                                              emitter.integer(keys.size())});
   for (auto [key, value] :
        llvm::zip_equal(keys, expected.getAs<ArrayAttr>("values"))) {
     TorchValue *at = emitter.constant(getAssumed(key));
@@ -378,10 +377,9 @@ tj::Value *GuardEmitter::emitDictCondition(TorchValue *dict,
       return emitLiteralCondition(emitter.call("aten::__getitem__", {dict, at}),
                                   value);
     };
-    TorchValue *same =
-        emitIf(emitter.call("aten::__contains__", {dict, at}),
-               c10::BoolType::get(), isSame,
-               [&] { return emitter.constant(false); });
+    TorchValue *same = emitIf(emitter.call("aten::__contains__", {dict, at}),
+                              c10::BoolType::get(), isSame,
+                              [&] { return emitter.constant(false); });
     all = emitter.call("aten::__and__", {all, same});
   }
   return all;
@@ -497,9 +495,8 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
         [&] { return text(message); });
   if (index < facts.size())
     return emitFacts(index, withGrad);
-  if (TorchValue *isEnough = std::exchange(hasLeast, true)
-                                 ? nullptr
-                                 : emitLeastCondition())
+  if (TorchValue *isEnough =
+          std::exchange(hasLeast, true) ? nullptr : emitLeastCondition())
     return emitIf(
         isEnough, c10::StringType::get(),
         [&] { return emitFacts(index, withGrad); },
@@ -604,8 +601,9 @@ tj::Value *GuardEmitter::callGuarded(const GuardedMethods &methods,
 tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
   auto mode = tiled ? tiled.getAs<StringAttr>("guard") : StringAttr();
   bool raises = mode && mode.getValue() == "raise";
-  suffix = raises ? "" : tiled ? "; running the untiled program"
-                               : "; running the original program";
+  suffix = raises  ? ""
+           : tiled ? "; running the untiled program"
+                   : "; running the original program";
   collectFacts();
   // Without tiles grad mode changes nothing.
   TorchValue *failed = emitAllFacts(/*withGrad=*/tiled && !raises);

@@ -238,8 +238,8 @@ void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
   for (const c10::Argument &argument : arguments) {
     if (!info.isAttribute(argument.name())) {
       c10::TypePtr element = getElementType(argument.type());
-      auto mask = op->getAttrOfType<DenseBoolArrayAttr>(argument.name() +
-                                                        "_mask");
+      auto mask =
+          op->getAttrOfType<DenseBoolArrayAttr>(argument.name() + "_mask");
       llvm::SmallVector<TorchValue *> tensors;
       int64_t count = segments[segment++];
       if (mask) {
@@ -449,18 +449,16 @@ bool GraphEmitter::emitContainer(Operation *op) {
     return true;
   }
   if (auto literal = dyn_cast<ConstantOp>(op)) {
-    values[literal.getResult()] =
-        fromAttr(literal.getValue(),
-                 convertType(literal.getResult().getType()), op, {});
+    values[literal.getResult()] = fromAttr(
+        literal.getValue(), convertType(literal.getResult().getType()), op, {});
     return true;
   }
   llvm::SmallVector<TorchValue *> inputs;
   c10::Symbol kind;
   if (auto construct = dyn_cast<ConstructOp>(op)) {
-    kind = construct.getContainer() == Container::List ? prim::ListConstruct
-           : construct.getContainer() == Container::Tuple
-               ? prim::TupleConstruct
-               : prim::DictConstruct;
+    kind = construct.getContainer() == Container::List    ? prim::ListConstruct
+           : construct.getContainer() == Container::Tuple ? prim::TupleConstruct
+                                                          : prim::DictConstruct;
   } else if (auto unpack = dyn_cast<UnpackOp>(op)) {
     kind = isa<koila::ListType>(unpack.getContainer().getType())
                ? prim::ListUnpack
@@ -470,10 +468,10 @@ bool GraphEmitter::emitContainer(Operation *op) {
   } else if (isa<UninitializedOp>(op)) {
     kind = prim::Uninitialized;
   } else if (auto element = dyn_cast<ElementOp>(op)) {
-    kind = isa<koila::ListType, koila::DictType>(
-               element.getContainer().getType())
-               ? c10::aten::__getitem__
-               : prim::TupleIndex;
+    kind =
+        isa<koila::ListType, koila::DictType>(element.getContainer().getType())
+            ? c10::aten::__getitem__
+            : prim::TupleIndex;
   } else {
     return false;
   }
@@ -490,9 +488,9 @@ bool GraphEmitter::emitContainer(Operation *op) {
     c10::TypePtr type =
         from ? from->outputs()[i]->type() : getType(result.getType());
     if (!type)
-      refuse(op->getLoc(),
-             Twine("the type of a result of '") + op->getName().getStringRef() +
-                 "' is known in its own archive only");
+      refuse(op->getLoc(), Twine("the type of a result of '") +
+                               op->getName().getStringRef() +
+                               "' is known in its own archive only");
     node->outputs()[i]->setType(type);
     values[result] = node->outputs()[i];
   }
@@ -529,8 +527,7 @@ void GraphEmitter::emitOperation(Operation *op) {
     return;
   }
   // Assumptions are in the guard.
-  if (isa<AssumeOp>(op) || emitContainer(op) || emitArith(op) ||
-      emitTensor(op))
+  if (isa<AssumeOp>(op) || emitContainer(op) || emitArith(op) || emitTensor(op))
     return;
   if (isa<scf::ForOp>(op))
     return emitFor(op);

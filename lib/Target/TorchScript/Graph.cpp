@@ -5,6 +5,7 @@
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
+#include <set>
 #include <sstream>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/passes/canonicalize.h>
@@ -14,7 +15,6 @@
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 #include <torch/csrc/jit/passes/peephole.h>
-#include <set>
 #include <unordered_map>
 
 using namespace koila::torchscript;
@@ -51,11 +51,11 @@ const c10::Symbol kKeepsWrite = c10::Symbol::attr("keeps_write");
 /// through.
 bool hidesOperand(const tj::Value *value) {
   static const llvm::StringSet<> silent = {
-      "aten::type_as",       "aten::sum_to_size",
-      "aten::atleast_1d",    "aten::atleast_2d",
-      "aten::atleast_3d",    "aten::broadcast_tensors",
-      "aten::einsum",        "aten::meshgrid",
-      "aten::dropout",       "aten::alpha_dropout",
+      "aten::type_as",         "aten::sum_to_size",
+      "aten::atleast_1d",      "aten::atleast_2d",
+      "aten::atleast_3d",      "aten::broadcast_tensors",
+      "aten::einsum",          "aten::meshgrid",
+      "aten::dropout",         "aten::alpha_dropout",
       "aten::feature_dropout", "aten::feature_alpha_dropout"};
   constexpr int kMostSteps = 64;
   for (int step = 0; step < kMostSteps; ++step) {
@@ -73,8 +73,8 @@ bool hidesOperand(const tj::Value *value) {
   return true;
 }
 
-/// Writes that LibTorch may take for dead: it goes by schemas, and drops a write
-/// if nothing that may share the storage is read.
+/// Writes that LibTorch may take for dead: it goes by schemas, and drops a
+/// write if nothing that may share the storage is read.
 std::vector<tj::Node *> getHiddenWrites(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
@@ -214,8 +214,8 @@ private:
       tj::Node *read = object->node();
       object = read->input(0);
       if (!objects.count(object) ||
-          written.count({objects.at(object).object.get(),
-                         read->s(c10::attr::name)}))
+          written.count(
+              {objects.at(object).object.get(), read->s(c10::attr::name)}))
         return false;
     }
     return objects.count(object);
@@ -369,9 +369,10 @@ private:
 };
 } // namespace
 
-PreparedGraph koila::torchscript::prepareGraph(
-    const tj::Module &module, const tj::Method &method,
-    const std::vector<AssumedAttribute> &given) {
+PreparedGraph
+koila::torchscript::prepareGraph(const tj::Module &module,
+                                 const tj::Method &method,
+                                 const std::vector<AssumedAttribute> &given) {
   PreparedGraph prepared;
   prepared.graph = tj::toGraphFunction(method.function()).graph()->copy();
   // Shapes of recorded examples hold for the examples only.

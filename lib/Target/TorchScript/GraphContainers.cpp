@@ -203,14 +203,12 @@ private:
   }
 
   bool isKnown() {
-    llvm::sort(writes, [](tj::Node *lhs, tj::Node *rhs) {
-      return lhs->isBefore(rhs);
-    });
+    llvm::sort(writes,
+               [](tj::Node *lhs, tj::Node *rhs) { return lhs->isBefore(rhs); });
     Contents contents;
     return contents.start(construct) &&
-           llvm::all_of(writes, [&](tj::Node *write) {
-             return contents.apply(write);
-           });
+           llvm::all_of(writes,
+                        [&](tj::Node *write) { return contents.apply(write); });
   }
 
   /// Gives the use what it reads. Who keeps the container keeps the same one
@@ -271,7 +269,8 @@ private:
 };
 } // namespace
 
-static void collectConstructs(tj::Block *block, std::vector<tj::Node *> &nodes) {
+static void collectConstructs(tj::Block *block,
+                              std::vector<tj::Node *> &nodes) {
   for (tj::Node *node : block->nodes()) {
     bool makesDict = node->kind() == prim::DictConstruct ||
                      (node->kind() == aten::dict && node->inputs().empty());
@@ -282,7 +281,8 @@ static void collectConstructs(tj::Block *block, std::vector<tj::Node *> &nodes) 
   }
 }
 
-bool koila::torchscript::foldReaders(tj::Value *dict, const c10::IValue &value) {
+bool koila::torchscript::foldReaders(tj::Value *dict,
+                                     const c10::IValue &value) {
   bool folded = false;
   // Each reader takes itself out of the list of uses.
   for (const tj::Use &use : std::vector<tj::Use>(dict->uses())) {

@@ -8,10 +8,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "Import.h"
-#include "koila/Analysis/PeakMemory.h"
 #include "Locations.h"
 #include "Messages.h"
 #include "Types.h"
+#include "koila/Analysis/PeakMemory.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/MapVector.h"
 

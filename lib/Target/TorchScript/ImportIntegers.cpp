@@ -44,8 +44,8 @@ static Value getHeldInteger(Value tensor) {
 bool FunctionImporter::importInteger(Node *node) {
   auto isModelled = [&](size_t i) {
     auto it = values.find(node->input(i));
-    return it != values.end() && (it->second.getType().isInteger(64) ||
-                                  getHeldInteger(it->second));
+    return it != values.end() &&
+           (it->second.getType().isInteger(64) || getHeldInteger(it->second));
   };
   auto isInteger = [&](size_t i) {
     if (isModelled(i))
@@ -92,8 +92,8 @@ bool FunctionImporter::importInteger(Node *node) {
     operands.push_back(number);
     values[node->output()] = NumToTensorOp::create(
         builder, location, RankedTensorType::get({}, builder.getI64Type()),
-        DynamicAttr::get(context),
-        wraps ? builder.getUnitAttr() : UnitAttr(), operands);
+        DynamicAttr::get(context), wraps ? builder.getUnitAttr() : UnitAttr(),
+        operands);
     return true;
   };
 
@@ -157,8 +157,8 @@ bool FunctionImporter::importInteger(Node *node) {
     return finish(quotient);
   }
   bool compares = scalars && (kind == prim::max || kind == prim::min);
-  bool adds = plain && (kind == aten::add || kind == aten::sub ||
-                        kind == aten::rsub);
+  bool adds =
+      plain && (kind == aten::add || kind == aten::sub || kind == aten::rsub);
   if (!adds && !(count == 2 && (compares || kind == aten::mul)))
     return false;
   Value lhs = getInteger(node->input(0)), rhs = getInteger(node->input(1));

@@ -17,10 +17,10 @@
 #include "Messages.h"
 #include "Types.h"
 #include "koila/Analysis/PeakMemory.h"
-#include <ATen/core/dispatch/Dispatcher.h>
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/StringSet.h"
+#include <ATen/core/dispatch/Dispatcher.h>
 
 using namespace mlir;
 using namespace koila;
@@ -60,9 +60,8 @@ void FunctionImporter::checkSupported(Node *node) {
 
 /// Whether `inner` is `outer` or inside of it.
 static bool isInside(const tj::Block *inner, const tj::Block *outer) {
-  for (; inner; inner = inner->owningNode()
-                            ? inner->owningNode()->owningBlock()
-                            : nullptr)
+  for (; inner; inner = inner->owningNode() ? inner->owningNode()->owningBlock()
+                                            : nullptr)
     if (inner == outer)
       return true;
   return false;
@@ -91,8 +90,7 @@ static bool changesDims(const c10::FunctionSchema &schema) {
   if (!handle || !schema.is_mutable())
     return false;
   return handle->hasTag(at::Tag::inplace_view) ||
-         schema.name() == "aten::set_" ||
-         schema.name() == "aten::set_data" ||
+         schema.name() == "aten::set_" || schema.name() == "aten::set_data" ||
          llvm::StringRef(schema.name()).starts_with("aten::resize_");
 }
 
@@ -104,7 +102,8 @@ bool FunctionImporter::isSeenElsewhere(const TorchValue *written, Node *node) {
   for (const TorchValue *member : aliases.getMembers(written)) {
     bool carried = member->node()->kind() == prim::Param &&
                    member->node()->owningBlock() == node->owningBlock();
-    if (carried || !isInside(member->node()->owningBlock(), node->owningBlock()))
+    if (carried ||
+        !isInside(member->node()->owningBlock(), node->owningBlock()))
       return true;
   }
   return aliases.findLaterUse(written, node) != nullptr;
@@ -305,9 +304,9 @@ FunctionImporter::getListElements(Node *node) {
   bool unpacked = output->uses().size() == 1 &&
                   output->uses()[0].user->kind() == prim::ListUnpack;
   if (!unpacked) {
-    bool isList = output->type()->kind() == c10::TypeKind::ListType &&
-                  output->type()->containedType(0)->kind() ==
-                      c10::TypeKind::TensorType;
+    bool isList =
+        output->type()->kind() == c10::TypeKind::ListType &&
+        output->type()->containedType(0)->kind() == c10::TypeKind::TensorType;
     return isList ? std::nullopt : std::optional(elements);
   }
   // Integers, the sizes of a tensor for one, are a list of their own.
@@ -394,9 +393,8 @@ Operation *FunctionImporter::importOperator(Node *node,
           return nullptr;
       }
       if (masked)
-        attrs.emplace_back(
-            builder.getStringAttr(argument.name() + "_mask"),
-            builder.getDenseBoolArrayAttr(mask));
+        attrs.emplace_back(builder.getStringAttr(argument.name() + "_mask"),
+                           builder.getDenseBoolArrayAttr(mask));
       continue;
     }
     std::optional<c10::IValue> literal = getLiteral(input);
@@ -592,9 +590,9 @@ Operation *FunctionImporter::importContainer(Node *node) {
     return UninitializedOp::create(
         builder, location, convertType(node->output()->type(), context));
   if (kind == prim::unchecked_cast)
-    return UncheckedCastOp::create(
-        builder, location, convertType(node->output()->type(), context),
-        getTensor(node->input()));
+    return UncheckedCastOp::create(builder, location,
+                                   convertType(node->output()->type(), context),
+                                   getTensor(node->input()));
   llvm::SmallVector<Type> types;
   for (const TorchValue *output : node->outputs())
     types.push_back(convertType(output->type(), context));
@@ -656,9 +654,8 @@ void FunctionImporter::importNode(Node *node) {
     return;
   }
   bool ordersResult =
-      llvm::any_of(node->outputs(), [&](const TorchValue *output) {
-        return isOrdered(output);
-      });
+      llvm::any_of(node->outputs(),
+                   [&](const TorchValue *output) { return isOrdered(output); });
   if (!ordersResult &&
       (importInteger(node) || importSize(node) || importIdentity(node)))
     return;

@@ -76,9 +76,8 @@ void FunctionImporter::importGetAttr(Node *node) {
     if (value.isTensor() && value.toTensor().defined() &&
         value.toTensor().has_storage()) {
       // Two reads, or two attributes, of one storage.
-      const TorchValue *&known = storageValues[value.toTensor()
-                                                   .storage()
-                                                   .unsafeGetStorageImpl()];
+      const TorchValue *&known =
+          storageValues[value.toTensor().storage().unsafeGetStorageImpl()];
       if (known)
         aliases.unite(known, output);
       known = output;

@@ -117,8 +117,9 @@ void FunctionImporter::importFor(Node *node) {
     refuse(location, "the number of iterations of a loop is no int");
   Value zero = getConstantNumber(builder.getI64IntegerAttr(0));
   Value one = getConstantNumber(builder.getI64IntegerAttr(1));
-  auto loop = scf::ForOp::create(builder, location, zero, trips, one, inits,
-                                 [](OpBuilder &, Location, Value, ValueRange) {});
+  auto loop =
+      scf::ForOp::create(builder, location, zero, trips, one, inits,
+                         [](OpBuilder &, Location, Value, ValueRange) {});
   values[node->blocks()[0]->inputs()[0]] = loop.getInductionVar();
   importLoopBody(node, loop, *loop.getBody(), loop.getRegionIterArgs(), 1,
                  types);

@@ -160,9 +160,9 @@ Value FunctionImporter::getValue(const TorchValue *value) {
       std::string name = "prim::GetAttr " + attribute->path;
       if (Value read = reads.lookup(name))
         return read;
-      Operation *read = createOpaque(
-          "prim::GetAttr", builder.getStringAttr(attribute->path), {},
-          Effects::None, convertType(value->type(), context));
+      Operation *read =
+          createOpaque("prim::GetAttr", builder.getStringAttr(attribute->path),
+                       {}, Effects::None, convertType(value->type(), context));
       return rememberRead(name, read->getResult(0));
     }
   }
@@ -188,8 +188,8 @@ Value FunctionImporter::getConstant(const c10::IValue &literal,
   auto tuple = type->cast<c10::TupleType>();
   if (literal.isTuple() && tuple) {
     llvm::SmallVector<Value> elements;
-    for (const auto &[element, elementType] : llvm::zip_equal(
-             literal.toTupleRef().elements(), tuple->elements()))
+    for (const auto &[element, elementType] :
+         llvm::zip_equal(literal.toTupleRef().elements(), tuple->elements()))
       elements.push_back(getConstant(element, elementType));
     return ConstructOp::create(builder, location, convertType(type, context),
                                Container::Tuple, elements);

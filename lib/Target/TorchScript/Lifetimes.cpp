@@ -62,9 +62,10 @@ static bool dropsAnElement(tj::Node *node) {
     return false;
   for (size_t index = 0; index < made->inputs().size(); ++index) {
     const tj::Value *element = made->input(index);
-    bool used = node->kind() == prim::TupleUnpack
-                    ? node->output(index)->hasUses()
-                    : tj::toIValue(node->input(1)) == c10::IValue(int64_t(index));
+    bool used =
+        node->kind() == prim::TupleUnpack
+            ? node->output(index)->hasUses()
+            : tj::toIValue(node->input(1)) == c10::IValue(int64_t(index));
     if (!used && mayHoldTensor(element->type()) &&
         element->node()->kind() != prim::Param &&
         element->node()->kind() != prim::Constant)

@@ -1,4 +1,5 @@
-//===- Lifetimes.h - What folding takes from the lives of tensors -*- C++ -*-===//
+//===- Lifetimes.h - What folding takes from the lives of tensors -*- C++
+//-*-===//
 //
 // The interpreter keeps a tensor until the statement that uses it last is over,
 // and a branch is one statement. Where import decides a branch, takes a tuple
@@ -15,8 +16,8 @@
 
 namespace koila::torchscript {
 
-/// Whether LibTorch drops the operation where it can: it adds zero or multiplies
-/// by one.
+/// Whether LibTorch drops the operation where it can: it adds zero or
+/// multiplies by one.
 bool changesNothing(torch::jit::Node *node);
 
 class Lifetimes {

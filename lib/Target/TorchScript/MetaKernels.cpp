@@ -33,8 +33,8 @@ static std::optional<c10::IValue> decode(const json::Object &argument,
       return std::nullopt;
     for (const json::Value &dim : *given)
       dims.push_back(dim.getAsInteger().value_or(0));
-    return at::empty(dims, at::device(at::kMeta).dtype(
-                               static_cast<at::ScalarType>(*dtype)));
+    return at::empty(
+        dims, at::device(at::kMeta).dtype(static_cast<at::ScalarType>(*dtype)));
   }
   if (argument.getString("device"))
     return c10::Device(at::kMeta);
@@ -118,8 +118,8 @@ static json::Value encode(const c10::IValue &value, bool structural) {
 static bool isStructural(const c10::FunctionSchema &schema,
                          const json::Array &arguments) {
   static const llvm::StringSet<> kStructural = {
-      "prim::dtype", "aten::dim", "aten::is_floating_point",
-      "aten::is_complex", "aten::len"};
+      "prim::dtype", "aten::dim", "aten::is_floating_point", "aten::is_complex",
+      "aten::len"};
   auto takes = [&](llvm::StringRef kind) {
     return llvm::any_of(arguments, [&](const json::Value &argument) {
       const json::Object *object = argument.getAsObject();
@@ -148,8 +148,8 @@ static bool mayRun(const c10::FunctionSchema &schema,
                result.type()->kind() == c10::TypeKind::ListType;
       }))
     return true;
-  return schema.name() != "aten::__is__" && schema.name() != "aten::__isnot__" &&
-         !arguments.empty() &&
+  return schema.name() != "aten::__is__" &&
+         schema.name() != "aten::__isnot__" && !arguments.empty() &&
          llvm::none_of(arguments, [](const json::Value &argument) {
            const json::Object *object = argument.getAsObject();
            return object && object->get("tensor");
@@ -185,8 +185,7 @@ static llvm::StringRef getRole(const c10::TypePtr &type) {
 }
 
 /// Answers a request for what an operator does with elements.
-static std::optional<json::Object>
-describe(const c10::FunctionSchema &schema) {
+static std::optional<json::Object> describe(const c10::FunctionSchema &schema) {
   auto getRoles = [](const std::vector<c10::Argument> &declared) {
     json::Array roles;
     for (const c10::Argument &argument : declared)
@@ -220,7 +219,8 @@ koila::torchscript::runMeta(llvm::StringRef request) {
   }
   const json::Object *object = parsed->getAsObject();
   auto callee = object ? object->getString("callee") : std::nullopt;
-  std::shared_ptr<tj::Operator> found = callee ? findOperator(*callee) : nullptr;
+  std::shared_ptr<tj::Operator> found =
+      callee ? findOperator(*callee) : nullptr;
   if (!found)
     return std::nullopt;
   const json::Array *arguments = object->getArray("arguments");

@@ -158,8 +158,7 @@ bool PickleReader::popTuple(size_t count) {
 
 bool PickleReader::readGlobal() {
   size_t first = rest.find('\n');
-  size_t second =
-      first == StringRef::npos ? first : rest.find('\n', first + 1);
+  size_t second = first == StringRef::npos ? first : rest.find('\n', first + 1);
   if (second == StringRef::npos)
     return fail("it ends in the middle of a name");
   StringRef module = rest.take_front(first);
@@ -223,7 +222,7 @@ bool PickleReader::step() {
   case '(': // MARK
     marks.push_back(stack.size());
     return true;
-  case 'N': // NONE
+  case 'N':  // NONE
   case 0x88: // NEWTRUE
   case 0x89: // NEWFALSE
     push(value);
@@ -344,8 +343,8 @@ bool PickleReader::measureNesting() {
 
 std::optional<PickleSummary> PickleReader::read(std::string &error) {
   StringRef head;
-  bool good = take(2, head) && (head == "\x80\x02" ||
-                                fail("it is not of pickle protocol 2"));
+  bool good = take(2, head) &&
+              (head == "\x80\x02" || fail("it is not of pickle protocol 2"));
   while (good && !stopped)
     good = step();
   if (good && (stack.size() != 1 || !marks.empty()))

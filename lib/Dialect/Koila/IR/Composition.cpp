@@ -12,9 +12,8 @@ using rules::Elementwise;
 static TensorInfo getInfo(const ConcreteTensor &tensor) {
   TensorInfo info;
   info.elementType = tensor.elementType;
-  info.dims.emplace(
-      tensor.dims.size(),
-      DimExpr::constant(tensor.elementType.getContext(), 1));
+  info.dims.emplace(tensor.dims.size(),
+                    DimExpr::constant(tensor.elementType.getContext(), 1));
   return info;
 }
 
@@ -77,8 +76,7 @@ ConcreteTensor Composition::make(ConcreteTensor result, int64_t casts) {
 
 ConcreteTensor Composition::compute(Tensors operands, Result kind,
                                     Number number) {
-  Type computed =
-      rules::getComputedType(kind, getCommonType(operands, number));
+  Type computed = rules::getComputedType(kind, getCommonType(operands, number));
   Type type = kind == Result::Bool ? IntegerType::get(computed.getContext(), 1)
                                    : computed;
   return make({broadcast(operands), type},
@@ -95,8 +93,7 @@ ConcreteTensor Composition::select(const ConcreteTensor &mask,
 void Composition::write(Tensors operands, Number number) {
   Type computed = getCommonType(operands, number);
   // What is written is also computed in the common type.
-  pass(getCasts(operands, computed) +
-       getCastBytes(operands.front(), computed) +
+  pass(getCasts(operands, computed) + getCastBytes(operands.front(), computed) +
        getNumberBytes(number, computed));
 }
 
@@ -125,8 +122,7 @@ ConcreteTensor Composition::sum(const ConcreteTensor &tensor,
   if (dim)
     result = dropDim(tensor, *dim, keepdim);
   if (isa<IntegerType>(tensor.elementType))
-    result.elementType =
-        IntegerType::get(tensor.elementType.getContext(), 64);
+    result.elementType = IntegerType::get(tensor.elementType.getContext(), 64);
   result = allocate(std::move(result));
   pass(getCastBytes(tensor, result.elementType) +
        getPartialBytes(rule, tensor, result));
@@ -150,8 +146,7 @@ ConcreteTensor Composition::computeDistance(const ConcreteTensor &lhs,
                                             const ConcreteTensor &rhs,
                                             bool keepdim) {
   ConcreteTensor difference = compute({lhs, rhs});
-  ConcreteTensor shifted =
-      compute(difference, Result::Common, Number::Float);
+  ConcreteTensor shifted = compute(difference, Result::Common, Number::Float);
   ConcreteTensor norm = allocate(dropDim(shifted, -1, keepdim));
   free({difference, shifted});
   return norm;

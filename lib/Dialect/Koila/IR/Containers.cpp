@@ -67,9 +67,9 @@ LogicalResult UnpackOp::inferShapes(ShapeRule &rule) {
   if (info.elements.empty())
     return success();
   if (info.elements.size() != getNumResults())
-    return rule.emitError() << "takes " << getNumResults()
-                            << " elements out of a container of "
-                            << info.elements.size();
+    return rule.emitError()
+           << "takes " << getNumResults() << " elements out of a container of "
+           << info.elements.size();
   for (auto [index, element] : llvm::enumerate(info.elements))
     rule.setInfo(index, element);
   return success();
@@ -99,8 +99,7 @@ void UnpackOp::describeStorage(StorageRule &rule) {
 static std::optional<size_t> findKey(Value dict, StringAttr key) {
   if (auto construct = dict.getDefiningOp<ConstructOp>()) {
     for (unsigned i = 0; i + 1 < construct.getElements().size(); i += 2) {
-      auto constant =
-          construct.getElements()[i].getDefiningOp<ConstantOp>();
+      auto constant = construct.getElements()[i].getDefiningOp<ConstantOp>();
       if (!constant)
         return std::nullopt;
       if (constant.getValue() == key)
@@ -109,9 +108,10 @@ static std::optional<size_t> findKey(Value dict, StringAttr key) {
     return std::nullopt;
   }
   auto argument = dyn_cast<BlockArgument>(dict);
-  auto function = argument ? dyn_cast<FunctionOpInterface>(
-                                 argument.getOwner()->getParentOp())
-                           : FunctionOpInterface();
+  auto function =
+      argument
+          ? dyn_cast<FunctionOpInterface>(argument.getOwner()->getParentOp())
+          : FunctionOpInterface();
   if (!function)
     return std::nullopt;
   auto value = function.getArgAttrOfType<DictionaryAttr>(
@@ -137,8 +137,8 @@ LogicalResult ElementOp::inferShapes(ShapeRule &rule) {
   }
   int64_t size = info.elements.size(), at = cast<IntegerAttr>(getAt()).getInt();
   if (at < -size || at >= size)
-    return rule.emitError() << "index " << at
-                            << " is out of range for a container of " << size;
+    return rule.emitError()
+           << "index " << at << " is out of range for a container of " << size;
   rule.setInfo(0, info.elements[at < 0 ? at + size : at]);
   return success();
 }

@@ -419,9 +419,8 @@ Proof koila::proveEqual(DimExpr lhs, DimExpr rhs) {
   uint64_t divisor = 0, constant = 0;
   for (auto [coefficient, monomial] : llvm::zip_equal(
            difference.getCoefficients(), difference.getMonomials())) {
-    uint64_t magnitude = coefficient < 0
-                             ? -static_cast<uint64_t>(coefficient)
-                             : static_cast<uint64_t>(coefficient);
+    uint64_t magnitude = coefficient < 0 ? -static_cast<uint64_t>(coefficient)
+                                         : static_cast<uint64_t>(coefficient);
     if (monomial.empty())
       constant = magnitude;
     else

@@ -84,8 +84,8 @@ void Expression::write(StringRef name, Terms operands, Number number) {
   // What is overwritten and saved is copied before.
   Term before = operands.front();
   const saved::Entry *entry = saved::lookUp(name);
-  bool isRecorded = llvm::any_of(
-      operands, [&](const Term &term) { return wants(term); });
+  bool isRecorded =
+      llvm::any_of(operands, [&](const Term &term) { return wants(term); });
   bool isCopied = false;
   if (entry && isRecorded)
     entry->forEach([&](unsigned index) { return wants(operands[index]); },
@@ -177,9 +177,10 @@ void Expression::finish(Terms results) {
   }
 }
 
-std::optional<SmallVector<Term>>
-footprint::readReals(Expression &steps, WorkspaceRule &rule, ValueRange values,
-                     bool needsStrides) {
+std::optional<SmallVector<Term>> footprint::readReals(Expression &steps,
+                                                      WorkspaceRule &rule,
+                                                      ValueRange values,
+                                                      bool needsStrides) {
   if (!getRealTensors(rule, values, needsStrides))
     return std::nullopt;
   SmallVector<Term> terms;

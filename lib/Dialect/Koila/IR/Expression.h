@@ -54,9 +54,7 @@ public:
   /// Tensor::contiguous().
   Term makeRows(const Term &term);
 
-  bool wants(const Term &term) const {
-    return storages[term.storage].wants;
-  }
+  bool wants(const Term &term) const { return storages[term.storage].wants; }
   /// The gradient of `term` needs it.
   void save(const Term &term) { storages[term.storage].isSaved = true; }
   /// A gradient flows to `result` if it does to one of `operands`.
@@ -83,9 +81,10 @@ private:
 
 /// The operands of an expression; none if a shape is unknown or an element type
 /// is complex, and then the rule says so.
-std::optional<llvm::SmallVector<Term>>
-readReals(Expression &steps, WorkspaceRule &rule, mlir::ValueRange values,
-          bool needsStrides = false);
+std::optional<llvm::SmallVector<Term>> readReals(Expression &steps,
+                                                 WorkspaceRule &rule,
+                                                 mlir::ValueRange values,
+                                                 bool needsStrides = false);
 
 } // namespace koila::footprint
 

@@ -174,8 +174,7 @@ int64_t footprint::getPartialBytes(const WorkspaceRule &rule,
   // at::internal::GRAIN_SIZE.
   constexpr int64_t kGrain = 32768;
   int64_t threads = rule.getTarget().threads;
-  if (result.numElements() != 1 || threads == 1 ||
-      input.numElements() < kGrain)
+  if (result.numElements() != 1 || threads == 1 || input.numElements() < kGrain)
     return 0;
   return threads * getElementBytes(result.elementType);
 }

@@ -1,8 +1,8 @@
 //===- Footprint.h - What an operator allocates on its way ------*- C++ -*-===//
 //
 // Private to lib/Dialect/Koila/IR: what the workspace rules share. Where a rule
-// says that a temporary is a copy or a cast, the sizes are those of the tensors;
-// the few constants are sizes of numbers.
+// says that a temporary is a copy or a cast, the sizes are those of the
+// tensors; the few constants are sizes of numbers.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,4 +1,5 @@
-//===- KoilaAttentionOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaAttentionOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaAttentionOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

@@ -1,4 +1,5 @@
-//===- KoilaBinaryOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaBinaryOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

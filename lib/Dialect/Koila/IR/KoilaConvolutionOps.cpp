@@ -1,4 +1,5 @@
-//===- KoilaConvolutionOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaConvolutionOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h"
 

@@ -1,4 +1,5 @@
-//===- KoilaCopyOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaCopyOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 

@@ -151,7 +151,8 @@ LogicalResult KoilaDialect::verifyOperationAttribute(Operation *op,
   if ((attr.getName() == kReadsAttr || attr.getName() == kWritesAttr ||
        attr.getName() == kSpecializedAttr) &&
       !isa<UnitAttr>(attr.getValue()))
-    return op->emitOpError() << "'" << attr.getName() << "' is a unit attribute";
+    return op->emitOpError()
+           << "'" << attr.getName() << "' is a unit attribute";
   if (attr.getName() == kTiledAttr) {
     auto record = dyn_cast<DictionaryAttr>(attr.getValue());
     auto tile = record ? record.getAs<IntegerAttr>("tile") : nullptr;

@@ -1,4 +1,5 @@
-//===- KoilaFactoryOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaFactoryOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

@@ -1,4 +1,5 @@
-//===- KoilaIndexOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaIndexOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

@@ -1,4 +1,5 @@
-//===- KoilaLossOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaLossOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

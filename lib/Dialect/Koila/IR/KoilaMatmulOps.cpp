@@ -1,4 +1,5 @@
-//===- KoilaMatmulOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaMatmulOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

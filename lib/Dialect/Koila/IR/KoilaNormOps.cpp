@@ -1,4 +1,5 @@
-//===- KoilaNormOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaNormOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaNormOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

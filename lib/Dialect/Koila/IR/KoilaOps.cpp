@@ -126,8 +126,8 @@ static bool isLiteral(Attribute attr) {
   if (auto dict = dyn_cast<DictionaryAttr>(attr)) {
     auto keys = dict.getAs<ArrayAttr>("keys");
     auto values = dict.getAs<ArrayAttr>("values");
-    return keys && values && keys.size() == values.size() &&
-           isLiteral(keys) && isLiteral(values);
+    return keys && values && keys.size() == values.size() && isLiteral(keys) &&
+           isLiteral(values);
   }
   if (auto tuple = dyn_cast<ArrayAttr>(attr))
     return llvm::all_of(tuple, isLiteral);

@@ -1,4 +1,5 @@
-//===- KoilaPointwiseOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaPointwiseOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaPointwiseOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

@@ -1,4 +1,5 @@
-//===- KoilaPoolOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaPoolOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaPoolOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

@@ -1,4 +1,5 @@
-//===- KoilaReductionOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaReductionOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

@@ -1,4 +1,5 @@
-//===- KoilaResampleOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaResampleOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaResampleOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

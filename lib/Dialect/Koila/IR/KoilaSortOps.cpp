@@ -1,4 +1,5 @@
-//===- KoilaSortOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaSortOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaSortOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

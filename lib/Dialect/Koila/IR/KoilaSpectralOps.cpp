@@ -1,4 +1,5 @@
-//===- KoilaSpectralOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaSpectralOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaSpectralOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

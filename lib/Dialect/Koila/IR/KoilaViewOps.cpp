@@ -1,4 +1,5 @@
-//===- KoilaViewOps.cpp - Generated parts of one family --------------------===//
+//===- KoilaViewOps.cpp - Generated parts of one family
+//--------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"

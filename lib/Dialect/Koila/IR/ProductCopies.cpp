@@ -48,8 +48,7 @@ static bool isTrainedWeight(Value value) {
   return false;
 }
 
-std::optional<Factor> blas::getFactor(const WorkspaceRule &rule,
-                                        Value value) {
+std::optional<Factor> blas::getFactor(const WorkspaceRule &rule, Value value) {
   auto tensor = rule.tensor(value);
   auto strides = tensor ? tensor->getStrides() : std::nullopt;
   if (!strides)
@@ -173,8 +172,7 @@ static bool isFolded(const Factor &factor) {
   if (llvm::is_contained(factor.dims, 0))
     return true;
   for (int64_t dim = 0; dim + 2 < factor.getRank(); ++dim)
-    if (factor.strides[dim] !=
-        factor.strides[dim + 1] * factor.dims[dim + 1])
+    if (factor.strides[dim] != factor.strides[dim + 1] * factor.dims[dim + 1])
       return false;
   return true;
 }
@@ -211,8 +209,8 @@ static blas::MatmulCopies getBatchedCopies(Factor lhs, Factor rhs) {
       return;
     int64_t stride = front ? factor.dims[0] * factor.strides[0] : 1;
     factor.dims.insert(front ? factor.dims.begin() : factor.dims.end(), 1);
-    factor.strides.insert(
-        front ? factor.strides.begin() : factor.strides.end(), stride);
+    factor.strides.insert(front ? factor.strides.begin() : factor.strides.end(),
+                          stride);
   };
   addRows(lhs, true);
   addRows(rhs, false);
@@ -247,9 +245,8 @@ blas::MatmulCopies blas::getMatmulCopies(const Factor &lhs, const Factor &rhs) {
   if (left == 2 && right == 2)
     return {getMmBytes(lhs, rhs)};
   auto multiplyFolded = [](const Factor &folded, const Factor &other) {
-    return MatmulCopies{other.getRank() == 1
-                            ? getMvBytes(fold(folded))
-                            : getMmBytes(fold(folded), other)};
+    return MatmulCopies{other.getRank() == 1 ? getMvBytes(fold(folded))
+                                             : getMmBytes(fold(folded), other)};
   };
   if (left >= 3 && right <= 2 && isFolded(lhs))
     return multiplyFolded(lhs, rhs);
@@ -278,9 +275,8 @@ blas::MatmulCopies blas::getMatmulCopies(const Factor &lhs, const Factor &rhs) {
 }
 
 /// bfloat16 goes to oneDNN, whose buffers are not known.
-bool blas::checkFactors(WorkspaceRule &rule,
-                           const std::optional<Factor> &lhs,
-                           const std::optional<Factor> &rhs) {
+bool blas::checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
+                        const std::optional<Factor> &rhs) {
   if (!lhs || !rhs)
     rule.setInexact("the strides of a factor are unknown");
   else if (lhs->type.isBF16() || rhs->type.isBF16())

@@ -40,8 +40,8 @@ blas::Factor getInput(WorkspaceRule &rule, const Layers &layers, int64_t layer);
 /// That of any cell; all are slices of one tensor.
 blas::Factor getFirstState(WorkspaceRule &rule, const Layers &layers);
 
-/// An LSTM of float32, which goes to oneDNN layer by layer. `saved` is told what
-/// autograd keeps, here and below.
+/// An LSTM of float32, which goes to oneDNN layer by layer. `saved` is told
+/// what autograd keeps, here and below.
 void describeOneDnn(WorkspaceRule &rule, SavedRule *saved,
                     const Layers &layers);
 /// Layers of products where autograd records.

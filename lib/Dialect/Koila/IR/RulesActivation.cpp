@@ -57,9 +57,9 @@ LogicalResult rules::inferPrelu(ShapeRule &rule, Value self, Value weight) {
   Type type = info.elementType;
   if (isTorchType(type) && isTorchType(slopes.elementType) &&
       type != slopes.elementType)
-    return rule.emitError() << "takes a weight of the element type of the "
-                            << "input, " << type << ", not "
-                            << slopes.elementType;
+    return rule.emitError()
+           << "takes a weight of the element type of the "
+           << "input, " << type << ", not " << slopes.elementType;
   if (failed(checkCategory(rule, type, "bic")))
     return failure();
   if (slopes.hasRank() && slopes.getRank() > 1)
@@ -75,12 +75,12 @@ LogicalResult rules::inferPrelu(ShapeRule &rule, Value self, Value weight) {
   DimExpr channels = info.getRank() > 1 ? info.dim(1) : one;
   if (!count.isConstant(1) && count.getConstant() && channels.getConstant() &&
       count != channels)
-    return rule.emitError() << "takes one weight or one for each of the "
-                            << channels.str() << " channels, not "
-                            << count.str();
+    return rule.emitError()
+           << "takes one weight or one for each of the " << channels.str()
+           << " channels, not " << count.str();
   if (!count.isConstant(1) && count.getConstant() && info.getRank() == 0)
-    return rule.emitError() << "takes one weight for a 0-dim tensor, not "
-                            << count.str();
+    return rule.emitError()
+           << "takes one weight for a 0-dim tensor, not " << count.str();
   // One slope per channel has the stride of the weight there, and takes part
   // only where the input does not tell.
   TensorInfo result = info;
@@ -119,12 +119,12 @@ LogicalResult rules::inferMaskedFill(ShapeRule &rule, Value self, Value mask,
                                      Value value) {
   TensorInfo info = rule.tensor(self), where = rule.tensor(mask);
   if (isTorchType(where.elementType) && !where.elementType.isInteger(1))
-    return rule.emitError() << "takes a bool mask, not one of "
-                            << where.elementType;
+    return rule.emitError()
+           << "takes a bool mask, not one of " << where.elementType;
   TensorInfo filled = rule.tensor(value);
   if (filled.hasRank() && filled.getRank() != 0)
-    return rule.emitError() << "takes a 0-dim value, not one of rank "
-                            << filled.getRank();
+    return rule.emitError()
+           << "takes a 0-dim value, not one of rank " << filled.getRank();
   auto dims = broadcastDims(rule, {info, where});
   if (failed(dims))
     return failure();

@@ -200,8 +200,8 @@ computeIndexStrides(const TensorInfo &self, const Plan &plan) {
     TensorInfo info = entry->info;
     // Cast to int64 after it is expanded.
     if (info.elementType.isSignlessInteger(32))
-      info = castExpanded(info, ArrayRef(plan.dims).slice(plan.first,
-                                                          plan.count));
+      info =
+          castExpanded(info, ArrayRef(plan.dims).slice(plan.first, plan.count));
     TensorInfo index = indexing::unranked({});
     index.dims = SmallVector<DimExpr>(plan.dims.size(), one);
     index.strides = SmallVector<DimExpr>(plan.dims.size(), zero);
@@ -277,8 +277,8 @@ static std::optional<BatchFact> getIndexBatch(BatchRule &rule,
   for (const std::optional<Entry> &entry : plan.entries) {
     if (!entry || !common || rule.fact(indices[entry->operand]).isAt())
       continue;
-    int64_t dim = common->dim - (plan.first + plan.count) +
-                  entry->info.getRank();
+    int64_t dim =
+        common->dim - (plan.first + plan.count) + entry->info.getRank();
     if (dim >= 0 && !entry->info.dim(dim).isConstant(1))
       error = "an index without the batch has extent " +
               entry->info.dim(dim).str() + " in the batch dim";

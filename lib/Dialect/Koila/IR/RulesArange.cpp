@@ -115,7 +115,7 @@ LogicalResult rules::inferArange(ShapeRule &rule) {
     if (failed(countSteps(rule, from.integer, to.integer, by.integer, count)))
       return failure();
   } else if (start.literal && end.literal && step.literal &&
-           (start.isFloat() || end.isFloat() || step.isFloat())) {
+             (start.isFloat() || end.isFloat() || step.isFloat())) {
     double size = std::ceil((*end.literal - *start.literal) / *step.literal);
     if (size >= 0 && size < 1e15)
       count = rule.constant(static_cast<int64_t>(size));

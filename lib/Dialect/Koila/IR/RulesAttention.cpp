@@ -36,20 +36,16 @@ static Labels getAttentionLabels(ArrayRef<int64_t> ranks, bool grouped) {
   }
   labels.factors.push_back(
       getOperandLabels(ranks[0], {Queries, Depth}, std::nullopt));
-  labels.factors.push_back(
-      getOperandLabels(ranks[1], {Keys, Depth}, keyHeads));
+  labels.factors.push_back(getOperandLabels(ranks[1], {Keys, Depth}, keyHeads));
   labels.factors.push_back(
       getOperandLabels(ranks[2], {Keys, Values}, valueHeads));
-  labels.result =
-      getOperandLabels(*llvm::max_element(ranks.take_front(3)),
-                       {Queries, Values}, std::nullopt);
+  labels.result = getOperandLabels(*llvm::max_element(ranks.take_front(3)),
+                                   {Queries, Values}, std::nullopt);
   return labels;
 }
 
 static Proof both(Proof lhs, Proof rhs) { return std::min(lhs, rhs); }
-static Proof when(bool condition) {
-  return condition ? Proof::Yes : Proof::No;
-}
+static Proof when(bool condition) { return condition ? Proof::Yes : Proof::No; }
 
 /// Whether PyTorch takes its flash kernel, whose result is laid out as the
 /// queries. Source: use_flash_attention_cpp in
@@ -59,8 +55,8 @@ static Proof usesFlash(const ShapeRule &rule, const Attention &attention,
   TensorInfo mask = rule.tensor(attention.mask);
   if (attention.mask && !mask.hasRank())
     return Proof::Unknown;
-  Proof flash = when(!attention.mask || mask.getRank() == 2 ||
-                     mask.getRank() == 4);
+  Proof flash =
+      when(!attention.mask || mask.getRank() == 2 || mask.getRank() == 4);
   for (const TensorInfo &info : infos)
     flash = both(flash, when(info.getRank() == 4));
   if (flash == Proof::No)
@@ -72,9 +68,9 @@ static Proof usesFlash(const ShapeRule &rule, const Attention &attention,
       flash = both(flash, proveEqual(info.dim(1), query.dim(1)));
     flash = both(flash, proveEqual(info.dim(3), query.dim(3)));
     flash = both(flash, when(!info.dim(2).isConstant(0)));
-    flash = both(flash, info.strides ? proveEqual((*info.strides)[3],
-                                                  rule.constant(1))
-                                     : Proof::Unknown);
+    flash = both(flash, info.strides
+                            ? proveEqual((*info.strides)[3], rule.constant(1))
+                            : Proof::Unknown);
   }
   return flash;
 }
@@ -137,15 +133,15 @@ LogicalResult rules::inferAttention(ShapeRule &rule,
   if (attention.mask && failed(checkMask(rule, attention, query, scores)))
     return failure();
   using Kind = Attention::Kind;
-  Proof flash = attention.kind == Kind::Flash  ? Proof::Yes
-                : attention.kind == Kind::Math ? Proof::No
-                                               : usesFlash(rule, attention,
-                                                           infos);
+  Proof flash = attention.kind == Kind::Flash ? Proof::Yes
+                : attention.kind == Kind::Math
+                    ? Proof::No
+                    : usesFlash(rule, attention, infos);
   if (attention.kind == Kind::Flash && query.getRank() != 4)
     return rule.emitError() << "expects rank 4, got " << query.getRank();
   if (flash != Proof::No && query.isContiguous() != Proof::Yes)
-    result.strides = flash == Proof::Yes ? computePreservedStrides(query)
-                                         : std::nullopt;
+    result.strides =
+        flash == Proof::Yes ? computePreservedStrides(query) : std::nullopt;
   rule.setResult(0, result);
   if (attention.kind == Kind::Math)
     rule.setResult(1, TensorInfo::contiguous(scores, result.elementType));
@@ -155,8 +151,8 @@ LogicalResult rules::inferAttention(ShapeRule &rule,
   Type type = result.elementType;
   if (type && type.getIntOrFloatBitWidth() < 32)
     type = Float32Type::get(rule.getContext());
-  TensorInfo sums = TensorInfo::contiguous(
-      ArrayRef(*result.dims).drop_back(), type);
+  TensorInfo sums =
+      TensorInfo::contiguous(ArrayRef(*result.dims).drop_back(), type);
   DimExpr heads = sums.dim(1);
   (*sums.strides)[1] = rule.constant(1);
   (*sums.strides)[2] = heads;
@@ -176,8 +172,8 @@ void rules::inferAttentionBatch(BatchRule &rule, const Attention &attention) {
   if (attention.mask) {
     SmallVector<int> scores(labels.result);
     scores.back() = Keys;
-    labels.factors.emplace_back(ArrayRef(scores).take_back(
-        std::min<int64_t>(rank, ranks->back())));
+    labels.factors.emplace_back(
+        ArrayRef(scores).take_back(std::min<int64_t>(rank, ranks->back())));
     if (ranks->back() > rank)
       return rule.mix("the mask has more dims than the scores");
   }
@@ -237,16 +233,16 @@ LogicalResult rules::inferAttentionLayer(ShapeRule &rule,
   if (bias.hasRank() &&
       (bias.getRank() != 1 ||
        proveEqual(bias.dim(0), rule.constant(3 * layer.width)) == Proof::No))
-    return rule.emitError() << "expects a bias of " << 3 * layer.width
-                            << " elements";
+    return rule.emitError()
+           << "expects a bias of " << 3 * layer.width << " elements";
   TensorInfo mask = rule.tensor(layer.mask);
   if (mask.hasRank() && mask.getRank() == 2 && layer.maskType) {
     DimExpr rows = input.dim(*layer.maskType == 0 ? 1 : 0);
     if (*layer.maskType > 1 || proveEqual(mask.dim(0), rows) == Proof::No ||
         proveEqual(mask.dim(1), input.dim(1)) == Proof::No)
-      return rule.emitError() << "a mask of " << mask.dim(0).str()
-                              << " rows and " << mask.dim(1).str()
-                              << " columns does not fit";
+      return rule.emitError()
+             << "a mask of " << mask.dim(0).str() << " rows and "
+             << mask.dim(1).str() << " columns does not fit";
   }
   TensorInfo added = rule.tensor(layer.projectionBias);
   result = TensorInfo::contiguous(*input.dims, input.elementType);

@@ -28,9 +28,8 @@ struct SequenceBytes {
 };
 } // namespace
 
-static std::optional<SequenceBytes> getSequences(WorkspaceRule &rule,
-                                                 Value query, Value mask,
-                                                 int64_t heads) {
+static std::optional<SequenceBytes>
+getSequences(WorkspaceRule &rule, Value query, Value mask, int64_t heads) {
   auto steps = rule.tensor(query);
   auto hidden = rule.tensor(mask);
   if (!steps || steps->dims.size() != 3 || (mask && !hidden)) {
@@ -78,8 +77,7 @@ static void describeAttention(WorkspaceRule &rule,
                               NativeMultiHeadAttentionOp op) {
   if (op.getQuery() != op.getKey() || op.getKey() != op.getValue())
     return rule.setInexact("attention to another sequence");
-  auto bytes =
-      getSequences(rule, op.getQuery(), op.getMask(), op.getNumHead());
+  auto bytes = getSequences(rule, op.getQuery(), op.getMask(), op.getNumHead());
   auto weights = rule.tensor(op.getWeights());
   if (!bytes || (op.getNeedWeights() && !weights))
     return;
@@ -99,8 +97,7 @@ static void describeAttention(WorkspaceRule &rule,
 
 static void describeEncoderLayer(WorkspaceRule &rule,
                                  TransformerEncoderLayerFwdOp op) {
-  auto bytes =
-      getSequences(rule, op.getSrc(), op.getMask(), op.getNumHeads());
+  auto bytes = getSequences(rule, op.getSrc(), op.getMask(), op.getNumHeads());
   auto inner = rule.tensor(op.getFfnWeight_1());
   auto steps = rule.tensor(op.getSrc());
   if (!bytes || !inner)

@@ -100,8 +100,7 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
   for (size_t dim = scores.dims.size() - 1; dim-- > 0;)
     scores.strides[dim] = scores.strides[dim + 1] * scores.dims[dim + 1];
   scores.isTrained = rule.isRecording();
-  Factor values{value->dims, *strides, type,
-                rule.wantsGradient(op.getValue())};
+  Factor values{value->dims, *strides, type, rule.wantsGradient(op.getValue())};
   steps.second = blas::getMatmulCopies(scores, values);
   if (op.getIsCausal())
     steps.mask = length * keys * size;

@@ -60,8 +60,9 @@ static int64_t getFlashBytes(const WorkspaceRule &rule,
   constexpr int64_t kLong = 768, kMedium = 192, kKeys = 512;
   int64_t queries = shapes.query.dims[2], keys = shapes.key.dims[2];
   int64_t head = shapes.query.dims[3];
-  int64_t queryBlock = std::min<int64_t>(
-      queries, queries >= kLong ? 256 : queries >= kMedium ? 64 : 32);
+  int64_t queryBlock = std::min<int64_t>(queries, queries >= kLong     ? 256
+                                                  : queries >= kMedium ? 64
+                                                                       : 32);
   int64_t scores = queryBlock * std::min(keys, kKeys);
   int64_t size = shapes.query.elementType.isF64() ? 8 : 4;
   int64_t bytes = (scores + 2 * queryBlock + queryBlock * head) * size;

@@ -33,9 +33,9 @@ static bool hasProbabilities(const TensorInfo &self, const TensorInfo &target,
 static LogicalResult checkTarget(ShapeRule &rule, const TensorInfo &self,
                                  const TensorInfo &target) {
   auto fail = [&] {
-    auto error = rule.emitError() << "a target of rank " << target.getRank()
-                                  << " does not fit an input of rank "
-                                  << self.getRank();
+    auto error = rule.emitError()
+                 << "a target of rank " << target.getRank()
+                 << " does not fit an input of rank " << self.getRank();
     return error;
   };
   SmallVector<DimExpr> wanted = dropClasses(self);
@@ -50,9 +50,9 @@ static LogicalResult checkTarget(ShapeRule &rule, const TensorInfo &self,
     return fail();
   for (auto [index, extent] : llvm::enumerate(wanted))
     if (differ(extent, target.dim(index)))
-      return rule.emitError() << "expects extent " << extent.str() << " in dim "
-                              << index << " of the target, got "
-                              << target.dim(index).str();
+      return rule.emitError()
+             << "expects extent " << extent.str() << " in dim " << index
+             << " of the target, got " << target.dim(index).str();
   return success();
 }
 
@@ -82,8 +82,8 @@ LogicalResult rules::inferClassLoss(ShapeRule &rule, ClassLoss loss,
                             << classes.str() << " classes";
   if (hasProbabilities(self, target, loss)) {
     if (target.elementType && isa<IntegerType>(target.elementType))
-      return rule.emitError() << "probabilities of classes are of "
-                              << target.elementType;
+      return rule.emitError()
+             << "probabilities of classes are of " << target.elementType;
     for (int64_t dim = 0; dim < rank; ++dim)
       if (differ(self.dim(dim), target.dim(dim)))
         return rule.emitError()
@@ -100,8 +100,8 @@ LogicalResult rules::inferClassLoss(ShapeRule &rule, ClassLoss loss,
   if (smoothing > 0 && rank == 1 && target.getRank() == 1)
     return rule.emitError() << "label_smoothing of a single sample takes a "
                                "target without dims";
-  if (Type type = target.elementType; type && !type.isInteger(64) &&
-                                      !type.isUnsignedInteger(8))
+  if (Type type = target.elementType;
+      type && !type.isInteger(64) && !type.isUnsignedInteger(8))
     return rule.emitError() << "classes are int64, not " << type;
   if (self.elementType && weights.elementType &&
       self.elementType != weights.elementType)
@@ -179,13 +179,15 @@ LogicalResult rules::inferMultiMarginLoss(ShapeRule &rule, Value weight) {
   if (self.hasRank() && target.hasRank()) {
     DimExpr rows = self.getRank() == 2 ? self.dim(0) : rule.constant(1);
     DimExpr classes = self.getRank() ? self.dims->back() : rule.constant(1);
-    if (target.getRank() > 1 || (self.getRank() == 2 && target.getRank() == 0) ||
+    if (target.getRank() > 1 ||
+        (self.getRank() == 2 && target.getRank() == 0) ||
         (target.getRank() == 1 && differ(target.dim(0), rows)))
-      return rule.emitError() << "expects a target of " << rows.str() << " classes";
+      return rule.emitError()
+             << "expects a target of " << rows.str() << " classes";
     if (weights.hasRank() &&
         (weights.getRank() != 1 || differ(weights.dim(0), classes)))
-      return rule.emitError() << "expects a weight of " << classes.str()
-                              << " elements";
+      return rule.emitError()
+             << "expects a weight of " << classes.str() << " elements";
     each = TensorInfo::contiguous(*target.dims, self.elementType);
   }
   return setLoss(rule, each);
@@ -206,8 +208,7 @@ LogicalResult rules::inferMultilabelMarginLoss(ShapeRule &rule) {
     if (!fits)
       return rule.emitError() << "the target must have the shape of self";
     each = TensorInfo::contiguous(
-        ArrayRef(*self.dims).take_front(self.getRank() == 2),
-        self.elementType);
+        ArrayRef(*self.dims).take_front(self.getRank() == 2), self.elementType);
   }
   return setLoss(rule, each);
 }
@@ -253,14 +254,14 @@ LogicalResult rules::inferCtcLoss(ShapeRule &rule, int64_t blank) {
   for (Value lengths : op->getOperands().drop_front(2)) {
     TensorInfo info = rule.tensor(lengths);
     if (info.elementType && !isa<IntegerType>(info.elementType))
-      return rule.emitError() << "lengths are integers, not "
-                              << info.elementType;
+      return rule.emitError()
+             << "lengths are integers, not " << info.elementType;
     if (!info.hasRank())
       continue;
     DimExpr count = product(rule.getContext(), *info.dims);
     if (differ(count, samples))
-      return rule.emitError() << "expects " << samples.str() << " lengths, got "
-                              << count.str();
+      return rule.emitError()
+             << "expects " << samples.str() << " lengths, got " << count.str();
   }
   TensorInfo targets = rule.tensor(op->getOperand(1));
   if (targets.hasRank() && targets.getRank() == 2 &&

@@ -66,8 +66,8 @@ static void describeMultilabelMargin(const ClassOperands &of) {
     return;
   Composition steps(of.rule);
   steps.allocate(countBytes(of.target, of.self.elementType));
-  steps.pass(getElementBytes(of.target.elementType) +
-             getCopyBytes(of.target) + getBlockBytes(of.target));
+  steps.pass(getElementBytes(of.target.elementType) + getCopyBytes(of.target) +
+             getBlockBytes(of.target));
   makeRows(steps, {of.self, of.target});
   steps.finish(0);
 }
@@ -90,16 +90,14 @@ static void describeCtc(WorkspaceRule &rule, CtcLossOp op) {
   Composition steps(rule);
   for (size_t index : {2, 3}) {
     const ConcreteTensor &given = (*tensors)[index];
-    steps.allocate(countBytes(
-        given, IntegerType::get(type.getContext(), 64)));
+    steps.allocate(countBytes(given, IntegerType::get(type.getContext(), 64)));
   }
   ConcreteTensor alphas =
       steps.allocate({{samples, logs.dims[0], 2 * longest + 1}, type});
   ConcreteTensor losses = steps.allocate({{samples}, type});
   steps.free(alphas);
   if (op.getZeroInfinity()) {
-    ConcreteTensor mask =
-        steps.compute(losses, Result::Bool, Number::Float);
+    ConcreteTensor mask = steps.compute(losses, Result::Bool, Number::Float);
     steps.allocate(getElementBytes(type));
     losses = steps.select(mask, losses, losses);
   }

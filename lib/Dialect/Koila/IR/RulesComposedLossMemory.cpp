@@ -103,8 +103,7 @@ static void addStirling(Expression &steps, const Term &target,
   Term difference = steps.compute("sub.Tensor", {product, target});
   Term stirling = steps.compute("add.Tensor", {difference, half});
   steps.free({turns, logTurns, half, logs, product, difference});
-  Term mask =
-      steps.compute("le.Scalar", target, Result::Bool, Number::Integer);
+  Term mask = steps.compute("le.Scalar", target, Result::Bool, Number::Integer);
   Term filled = steps.allocate(stirling);
   steps.record("masked_fill.Scalar", {stirling, mask}, filled);
   steps.write("add_.Tensor", {losses, filled});

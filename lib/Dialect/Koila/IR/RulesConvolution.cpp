@@ -116,8 +116,8 @@ static LogicalResult checkChannels(ShapeRule &rule,
     return rule.emitError() << "the weight takes " << takes.str()
                             << " channels, the input has " << channels.str();
   const TensorInfo &bias = arguments.bias;
-  if (bias.hasRank() && (bias.getRank() != 1 ||
-                         proveEqual(bias.dim(0), makes) == Proof::No))
+  if (bias.hasRank() &&
+      (bias.getRank() != 1 || proveEqual(bias.dim(0), makes) == Proof::No))
     return rule.emitError() << "the bias does not have one element for each "
                             << "of " << makes.str() << " output channels";
   if (arguments.isEmpty() && !arguments.input.dim(0).isConstant(0))
@@ -212,9 +212,9 @@ LogicalResult rules::inferConvolution(ShapeRule &rule, ConvolutionKind kind) {
   if (failed(checkTypes(rule, arguments)))
     return failure();
   if (arguments.groups < 1 || arguments.groups > MostEntry)
-    return rule.emitError() << "groups " << arguments.groups << " is "
-                            << (arguments.groups < 1
-                                    ? "below 1"
+    return rule.emitError()
+           << "groups " << arguments.groups << " is "
+           << (arguments.groups < 1 ? "below 1"
                                     : "more than there are channels");
   TensorInfo &input = arguments.input;
   const TensorInfo &weight = arguments.weight;
@@ -251,9 +251,8 @@ LogicalResult rules::inferConvolution(ShapeRule &rule, ConvolutionKind kind) {
   // Without input channels there are no output channels
   // (conv_output_size in Convolution.cpp).
   DimExpr channels = input.dim(1).isConstant(0) ? input.dim(1)
-                     : arguments.transposed
-                         ? weight.dim(1) * arguments.groups
-                         : weight.dim(0);
+                     : arguments.transposed ? weight.dim(1) * arguments.groups
+                                            : weight.dim(0);
   SmallVector<DimExpr> dims = {input.dim(0), channels};
   if (rank == 1)
     dims.push_back(rule.constant(1)); // The height.
@@ -263,8 +262,8 @@ LogicalResult rules::inferConvolution(ShapeRule &rule, ConvolutionKind kind) {
       return failure();
     dims.push_back(*extent);
   }
-  result = makeImage(dims, input.elementType,
-                     isResultChannelsLast(input, weight));
+  result =
+      makeImage(dims, input.elementType, isResultChannelsLast(input, weight));
   if (rank == 1)
     result = squeeze(result, 2);
   if (arguments.unbatched)
@@ -280,7 +279,7 @@ void rules::inferConvolutionBatch(BatchRule &rule, ConvolutionKind kind) {
     return rule.mix("the weight of a convolution depends on the batch");
   TensorInfo input = rule.tensor(getInput(op));
   TensorInfo weight = rule.tensor(getWeight(op));
-  int64_t rank = kind.spatialRank      ? kind.spatialRank + 2
+  int64_t rank = kind.spatialRank   ? kind.spatialRank + 2
                  : weight.hasRank() ? weight.getRank()
                                     : -1;
   if (!input.hasRank() || input.getRank() != rank)
@@ -289,8 +288,7 @@ void rules::inferConvolutionBatch(BatchRule &rule, ConvolutionKind kind) {
     return rule.mix("the batch is a channel or spatial dim of a convolution");
   TensorInfo result = rule.tensor(op->getResult(0));
   if (isTransposed(op, kind) && result.hasRank() &&
-      llvm::any_of(*result.dims,
-                   [](DimExpr dim) { return dim.isConstant(0); }))
+      llvm::any_of(*result.dims, [](DimExpr dim) { return dim.isConstant(0); }))
     return rule.mix("how many samples there are decides whether an empty "
                     "transposed convolution is refused");
   rule.setResult(0, fact);
@@ -312,21 +310,20 @@ LogicalResult rules::inferConvolutionOverTime(ShapeRule &rule) {
       input.elementType != weight.elementType)
     return rule.emitError() << "input is " << input.elementType
                             << ", the weight is " << weight.elementType;
-  for (auto &[info, rank] : {std::pair(input, 3), std::pair(weight, 3),
-                             std::pair(bias, 1)})
+  for (auto &[info, rank] :
+       {std::pair(input, 3), std::pair(weight, 3), std::pair(bias, 1)})
     if (failed(checkRank(rule, info, rank, rank)))
       return failure();
   if (!input.hasRank() || !weight.hasRank())
     return success();
   if (proveEqual(input.dim(2), weight.dim(1)) == Proof::No)
-    return rule.emitError() << "the weight takes " << weight.dim(1).str()
-                            << " channels, the input has "
-                            << input.dim(2).str();
-  if (bias.hasRank() &&
-      proveEqual(bias.dim(0), weight.dim(2)) == Proof::No)
-    return rule.emitError() << "the bias does not have one element for each "
-                            << "of " << weight.dim(2).str()
-                            << " output channels";
+    return rule.emitError()
+           << "the weight takes " << weight.dim(1).str()
+           << " channels, the input has " << input.dim(2).str();
+  if (bias.hasRank() && proveEqual(bias.dim(0), weight.dim(2)) == Proof::No)
+    return rule.emitError()
+           << "the bias does not have one element for each "
+           << "of " << weight.dim(2).str() << " output channels";
   DimExpr padding = rule.integerArgument("pad");
   DimExpr time;
   if (padding)

@@ -102,9 +102,9 @@ readWindows(Operation *op, ConvolutionShape &shape) {
   for (size_t index = 0; index + 2 < shape.weight.size(); ++index) {
     int64_t dilation = listEntry(op, "dilation", index, 1);
     int64_t padding = listEntry(op, "padding", index, 0);
-    if (same && (llvm::MulOverflow(dilation, shape.weight[index + 2] - 1,
-                                   padding) ||
-                 padding < 0))
+    if (same &&
+        (llvm::MulOverflow(dilation, shape.weight[index + 2] - 1, padding) ||
+         padding < 0))
       return std::nullopt;
     odd.push_back(same ? padding % 2 : 0);
     shape.stride.push_back(listEntry(op, "stride", index, 1));

@@ -155,7 +155,8 @@ struct Cast {
   /// Whether the result is the operand itself.
   Proof isAlias;
 
-  template <typename Rule> explicit Cast(const Rule &rule) {
+  template <typename Rule>
+  explicit Cast(const Rule &rule) {
     Operation *op = rule.getOp();
     self = rule.tensor(op->getOperand(0));
     bool typed = op->hasAttr("dtype") || op->getNumOperands() > 1;
@@ -168,15 +169,14 @@ struct Cast {
     format = rules::getMemoryFormat(op);
     auto copy = op->getAttrOfType<BoolAttr>("copy");
     // Source: to_will_alias in native/TensorConversion.cpp.
-    Proof sameType = !typed                      ? Proof::Yes
+    Proof sameType = !typed                       ? Proof::Yes
                      : !type || !self.elementType ? Proof::Unknown
                      : type == self.elementType   ? Proof::Yes
                                                   : Proof::No;
-    Proof sameFormat = format == MemoryFormat::Preserve
-                           ? Proof::Yes
-                           : suggests(self, format);
-    isAlias = copy && copy.getValue() ? Proof::No
-                                      : std::min(sameType, sameFormat);
+    Proof sameFormat =
+        format == MemoryFormat::Preserve ? Proof::Yes : suggests(self, format);
+    isAlias =
+        copy && copy.getValue() ? Proof::No : std::min(sameType, sameFormat);
   }
 };
 } // namespace
@@ -228,9 +228,9 @@ LogicalResult rules::inferContiguous(ShapeRule &rule, Value self,
 
 void rules::describeContiguousStorage(StorageRule &rule, Value self,
                                       int64_t format) {
-  setAliasIf(rule, self,
-             isContiguousIn(rule.tensor(self),
-                            static_cast<MemoryFormat>(format)));
+  setAliasIf(
+      rule, self,
+      isContiguousIn(rule.tensor(self), static_cast<MemoryFormat>(format)));
 }
 
 void rules::keepBatch(BatchRule &rule) {
@@ -287,9 +287,9 @@ LogicalResult rules::checkExpands(const ShapeRule &rule, Value from, Value to) {
     return success();
   int64_t missing = target.getRank() - source.getRank();
   if (missing < 0)
-    return rule.emitError() << "a tensor of " << source.getRank()
-                            << " dims does not broadcast to one of "
-                            << target.getRank();
+    return rule.emitError()
+           << "a tensor of " << source.getRank()
+           << " dims does not broadcast to one of " << target.getRank();
   for (int64_t dim = 0; dim < source.getRank(); ++dim) {
     auto extent = source.dim(dim).getConstant();
     auto wanted = target.dim(missing + dim).getConstant();
@@ -307,13 +307,13 @@ LogicalResult rules::inferOverwrite(ShapeRule &rule, Value self, Value source) {
   TensorInfo info = rule.tensor(self);
   // Source: copy in native/Copy.cpp: strides are kept unless elements share
   // memory.
-  bool overlaps = info.hasRank() && info.strides &&
-                  llvm::any_of(llvm::zip(*info.dims, *info.strides),
-                               [](std::tuple<DimExpr, DimExpr> pair) {
-                                 auto [dim, stride] = pair;
-                                 return stride.isConstant(0) &&
-                                        !dim.isConstant(1);
-                               });
+  bool overlaps =
+      info.hasRank() && info.strides &&
+      llvm::any_of(llvm::zip(*info.dims, *info.strides),
+                   [](std::tuple<DimExpr, DimExpr> pair) {
+                     auto [dim, stride] = pair;
+                     return stride.isConstant(0) && !dim.isConstant(1);
+                   });
   if (overlaps)
     return inferCopyOf(rule, self, MemoryFormat::Preserve);
   rule.setResult(0, info);

@@ -95,8 +95,7 @@ static Term addProbabilities(const Operands &of, double smoothing) {
   if (smoothing > 0) {
     Term less =
         steps.compute("mul.Scalar", target, Result::Common, Number::Float);
-    target =
-        steps.compute("add.Scalar", less, Result::Common, Number::Float);
+    target = steps.compute("add.Scalar", less, Result::Common, Number::Float);
     steps.free(less);
   }
   Term product = steps.compute("mul.Tensor", {logs, target});
@@ -146,8 +145,8 @@ static void describe(const Operands &of, double smoothing) {
   Term losses = addLikelihood(of, logs);
   if (smoothing == 0)
     return steps.finish(losses);
-  Term scaled = steps.compute("mul.Scalar", addSmooth(of, logs),
-                              Result::Common, Number::Float);
+  Term scaled = steps.compute("mul.Scalar", addSmooth(of, logs), Result::Common,
+                              Number::Float);
   Term others =
       steps.compute("mul.Scalar", losses, Result::Common, Number::Float);
   steps.finish(steps.compute("add.Tensor", {others, scaled}));
@@ -160,9 +159,8 @@ void loss::describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved) {
   auto terms = readReals(steps, rule, op->getOperands(), /*needsStrides=*/true);
   if (!terms)
     return;
-  Operands of{rule,         steps,
-              (*terms)[0],  (*terms)[1],
-              std::nullopt, getReduction(rule)};
+  Operands of{rule,        steps,        (*terms)[0],
+              (*terms)[1], std::nullopt, getReduction(rule)};
   if (terms->size() > 2)
     of.weight = (*terms)[2];
   if (entropy)

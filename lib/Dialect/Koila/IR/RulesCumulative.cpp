@@ -10,8 +10,8 @@ LogicalResult rules::inferAlongDim(ShapeRule &rule, int64_t dim,
                                    bool keepsStrides) {
   TensorInfo self = rule.tensor(rule.getOp()->getOperand(0));
   if (self.hasRank() && !normalizeDim(dim, self.getRank()))
-    return rule.emitError() << "dim " << dim << " is out of range for rank "
-                            << self.getRank();
+    return rule.emitError()
+           << "dim " << dim << " is out of range for rank " << self.getRank();
   bool tied = cast<TorchOperatorInterface>(rule.getOp()).isTied();
   for (auto [index, how] : llvm::enumerate(types)) {
     auto type = getResultType(rule, how, self.elementType);
@@ -21,9 +21,9 @@ LogicalResult rules::inferAlongDim(ShapeRule &rule, int64_t dim,
       // A type that is asked for must be the one that is there.
       if (rule.hasArgument("dtype") && *type && self.elementType &&
           *type != self.elementType)
-        return rule.emitError() << "result type " << *type
-                                << " cannot be written into "
-                                << self.elementType << " in place";
+        return rule.emitError()
+               << "result type " << *type << " cannot be written into "
+               << self.elementType << " in place";
       rule.setResult(index, self);
       continue;
     }
@@ -67,8 +67,8 @@ LogicalResult rules::inferDiff(ShapeRule &rule, int64_t n, int64_t dim,
   int64_t rank = self.getRank();
   auto along = normalizeDim(dim, rank);
   if (rank == 0 || !along)
-    return rule.emitError() << "dim " << dim << " is out of range for rank "
-                            << rank;
+    return rule.emitError()
+           << "dim " << dim << " is out of range for rank " << rank;
   DimExpr total = self.dim(*along);
   for (Value value : {prepend, append}) {
     if (!value)
@@ -89,8 +89,8 @@ LogicalResult rules::inferDiff(ShapeRule &rule, int64_t n, int64_t dim,
   }
   SmallVector<DimExpr> dims(*self.dims);
   dims[*along] = total;
-  TensorInfo whole = joined ? TensorInfo::contiguous(dims, result.elementType)
-                            : self;
+  TensorInfo whole =
+      joined ? TensorInfo::contiguous(dims, result.elementType) : self;
   if (joined && !packed)
     whole.strides.reset();
   // No difference is a copy of self alone.
@@ -128,13 +128,12 @@ static FailureOr<int64_t> checkSelection(ShapeRule &rule,
                                          DimExpr k, int64_t least) {
   auto along = rules::normalizeDim(dim, self.getRank());
   if (!along)
-    return rule.emitError() << "dim " << dim << " is out of range for rank "
-                            << self.getRank();
+    return rule.emitError()
+           << "dim " << dim << " is out of range for rank " << self.getRank();
   DimExpr extent = self.getRank() ? self.dim(*along) : rule.constant(1);
   auto number = k ? k.getConstant() : std::nullopt;
-  if (k && ((number && *number < least) ||
-            (extent.getConstant() && number &&
-             *number > *extent.getConstant())))
+  if (k && ((number && *number < least) || (extent.getConstant() && number &&
+                                            *number > *extent.getConstant())))
     return rule.emitError() << "k is " << k.str() << ", dim " << dim << " has "
                             << extent.str() << " elements";
   return *along;
@@ -178,8 +177,7 @@ void rules::inferSelectionBatch(BatchRule &rule, int64_t dim, bool dropsDim) {
   inferAlongDimBatch(rule, self, dim, name);
   BatchFact fact = rule.getResults()[0];
   TensorInfo info = rule.tensor(self);
-  if (fact.isAt() && dropsDim &&
-      *normalizeDim(dim, info.getRank()) < fact.dim)
+  if (fact.isAt() && dropsDim && *normalizeDim(dim, info.getRank()) < fact.dim)
     --fact.dim;
   rule.setAll(fact);
 }

@@ -20,9 +20,9 @@ rules::broadcastOperands(ShapeRule &rule, ArrayRef<TensorInfo> operands) {
       DimExpr &dim = dims[rank - info.getRank() + index];
       auto left = dim.getConstant(), right = info.dim(index).getConstant();
       if (left && right && *left != *right && *left != 1 && *right != 1)
-        return rule.emitError() << "cannot broadcast extents " << *left
-                                << " and " << *right << " in dim "
-                                << rank - info.getRank() + index;
+        return rule.emitError()
+               << "cannot broadcast extents " << *left << " and " << *right
+               << " in dim " << rank - info.getRank() + index;
       dim = dim.broadcast(info.dim(index));
     }
   return std::optional(dims);
@@ -36,8 +36,9 @@ static SmallVector<TensorInfo> getTensors(ShapeRule &rule) {
   return infos;
 }
 
-static TensorInfo contiguousOrUnknown(
-    const std::optional<SmallVector<DimExpr>> &dims, Type type) {
+static TensorInfo
+contiguousOrUnknown(const std::optional<SmallVector<DimExpr>> &dims,
+                    Type type) {
   TensorInfo info;
   if (dims)
     return TensorInfo::contiguous(*dims, type);
@@ -94,8 +95,8 @@ LogicalResult rules::inferPairwiseDistance(ShapeRule &rule, bool keepdim) {
     if (keepdim)
       (*dims)->push_back(rule.constant(1));
   }
-  rule.setResult(0, contiguousOrUnknown(*dims,
-                                        getDistanceType(infos[0], infos[1])));
+  rule.setResult(
+      0, contiguousOrUnknown(*dims, getDistanceType(infos[0], infos[1])));
   return success();
 }
 
@@ -123,8 +124,8 @@ void rules::inferDistanceBatch(BatchRule &rule, int64_t dim, bool keepdim) {
 static LogicalResult checkDistanceType(ShapeRule &rule, const TensorInfo &info,
                                        double p) {
   if (info.elementType && !isa<FloatType>(info.elementType))
-    return rule.emitError() << "takes floating-point numbers, not "
-                            << info.elementType;
+    return rule.emitError()
+           << "takes floating-point numbers, not " << info.elementType;
   if (!(p >= 0))
     return rule.emitError() << "p is " << p;
   return success();
@@ -138,20 +139,21 @@ LogicalResult rules::inferCdist(ShapeRule &rule, double p) {
     if (failed(checkDistanceType(rule, info, p)))
       return failure();
     if (info.hasRank() && info.getRank() < 2)
-      return rule.emitError() << "expects rank 2 or more, got "
-                              << info.getRank();
+      return rule.emitError()
+             << "expects rank 2 or more, got " << info.getRank();
   }
   auto mode = rule.getOp()->getAttrOfType<IntegerAttr>("compute_mode");
   if (mode && (mode.getInt() < 0 || mode.getInt() > 2))
     return rule.emitError() << "compute_mode is " << mode.getInt();
   if (infos[0].elementType && infos[1].elementType &&
       infos[0].elementType != infos[1].elementType)
-    return rule.emitError() << "x1 is of " << infos[0].elementType
-                            << ", x2 of " << infos[1].elementType;
+    return rule.emitError() << "x1 is of " << infos[0].elementType << ", x2 of "
+                            << infos[1].elementType;
   if (infos[0].hasRank() && infos[1].hasRank()) {
     if (proveEqual(infos[0].dims->back(), infos[1].dims->back()) == Proof::No)
-      return rule.emitError() << "x1 has rows of " << infos[0].dims->back().str()
-                              << " elements, x2 of " << infos[1].dims->back().str();
+      return rule.emitError()
+             << "x1 has rows of " << infos[0].dims->back().str()
+             << " elements, x2 of " << infos[1].dims->back().str();
     SmallVector<DimExpr> rows;
     for (TensorInfo &info : infos) {
       info.dims->pop_back();
@@ -232,7 +234,8 @@ LogicalResult rules::inferCosineEmbeddingLoss(ShapeRule &rule) {
     return failure();
   if (*dims) {
     (*dims)->pop_back();
-    dims = broadcastOperands(rule, {TensorInfo::contiguous(**dims, type), target});
+    dims =
+        broadcastOperands(rule, {TensorInfo::contiguous(**dims, type), target});
     if (failed(dims))
       return failure();
   }

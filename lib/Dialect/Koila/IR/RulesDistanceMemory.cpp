@@ -44,8 +44,7 @@ static void describeCosine(Expression &steps, WorkspaceRule &rule,
   }
   // A clone is clamped where no gradient is recorded.
   for (const Term &operand : operands) {
-    Term norm =
-        steps.allocate(dropDim(operand, op.getDim(), /*keepdim=*/true));
+    Term norm = steps.allocate(dropDim(operand, op.getDim(), /*keepdim=*/true));
     steps.record("linalg_vector_norm", operand, norm);
     norms.push_back(steps.allocate(norm));
     steps.record("clone", norm, norms.back());
@@ -106,8 +105,8 @@ static void addProduct(Composition &steps, ConcreteTensor lhs,
     steps.free({norm, norm});
   };
   ConcreteTensor leftNorm = addNorm(lhs), rightNorm = addNorm(rhs);
-  ConcreteTensor scaled = steps.compute(lhs, Result::Common,
-                                        Composition::Number::Integer);
+  ConcreteTensor scaled =
+      steps.compute(lhs, Result::Common, Composition::Number::Integer);
   widen(lhs, leftNorm);
   steps.free(scaled);
   widen(rhs, rightNorm);
@@ -133,7 +132,8 @@ static void describeCdist(WorkspaceRule &rule, Tensors of,
   Composition steps(rule);
   copyExpanded(steps, lhs, leading);
   copyExpanded(steps, rhs, leading);
-  if (isProductOfRows(of, mode, p) && result->numElements() > 0 && lhs.dims.back() > 0) {
+  if (isProductOfRows(of, mode, p) && result->numElements() > 0 &&
+      lhs.dims.back() > 0) {
     ConcreteTensor left = *result, right = *result;
     left.dims.back() = right.dims.back() = lhs.dims.back();
     right.dims.rbegin()[1] = rightRows;

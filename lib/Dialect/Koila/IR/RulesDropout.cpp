@@ -121,8 +121,7 @@ Value Dropout::build(OpBuilder &builder, Operation *op, Value storage) const {
   // In the order of the source: rounding depends on it.
   constexpr double kAlpha = 1.7580993408473766;
   double scale = 1. / std::sqrt((kAlpha * kAlpha * p + 1) * (1 - p));
-  Value shift =
-      maker.add(noise, builder.getI64IntegerAttr(-1), /*tied=*/false);
+  Value shift = maker.add(noise, builder.getI64IntegerAttr(-1), /*tied=*/false);
   shift = maker.scale<MulScalarOp>(shift, kAlpha * scale, /*tied=*/true);
   shift = maker.add(shift, builder.getF64FloatAttr(kAlpha * scale * p),
                     /*tied=*/true);

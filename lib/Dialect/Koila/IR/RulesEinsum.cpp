@@ -160,12 +160,12 @@ LogicalResult Contraction::addOperand(const TensorInfo &info,
     DimExpr dim = info.dim(index);
     if (taken[place]) {
       if (proveEqual(step.dims[place], dim) == Proof::No)
-        return rule.emitError() << "takes the diagonal of extents "
-                                << step.dims[place].str() << " and "
-                                << dim.str();
+        return rule.emitError()
+               << "takes the diagonal of extents " << step.dims[place].str()
+               << " and " << dim.str();
       if (step.strides)
-        (*step.strides)[place] = (*step.strides)[place] +
-                                 (*info.strides)[index];
+        (*step.strides)[place] =
+            (*step.strides)[place] + (*info.strides)[index];
       continue;
     }
     taken[place] = true;
@@ -225,12 +225,11 @@ LogicalResult Contraction::multiply(Step a, Step b, ArrayRef<int64_t> summed,
       info.strides = step.strides;
       return info;
     };
-    result.strides =
-        computeElementwiseStrides({info(a), info(b)}, result.dims);
+    result.strides = computeElementwiseStrides({info(a), info(b)}, result.dims);
     return success();
   }
-  if (failed(rules::checkOneElementType(rule, a.type, b.type,
-                                        "another operand")))
+  if (failed(
+          rules::checkOneElementType(rule, a.type, b.type, "another operand")))
     return failure();
   result.type = a.type ? a.type : b.type;
   // Where all extents that are summed are one it is an elementwise product.
@@ -262,8 +261,8 @@ LogicalResult Contraction::multiply(Step a, Step b, ArrayRef<int64_t> summed,
   if (exchanged.value_or(false))
     std::swap(left, right);
   SmallVector<int64_t> memory;
-  for (ArrayRef<int64_t> group : {ArrayRef(both), ArrayRef(left), summed,
-                                  ArrayRef(right)})
+  for (ArrayRef<int64_t> group :
+       {ArrayRef(both), ArrayRef(left), summed, ArrayRef(right)})
     llvm::append_range(memory, group);
   result.strides.emplace(rank);
   DimExpr stride = one;

@@ -124,7 +124,7 @@ static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule) {
     return std::nullopt;
   std::string error;
   auto labels = rules::parseEquation(op.getEquation(),
-                              {lhs->getRank(), rhs->getRank()}, error);
+                                     {lhs->getRank(), rhs->getRank()}, error);
   if (!labels)
     return fail("the equation of einsum is not understood");
   SmallVector<int> order = getOrder(*labels);

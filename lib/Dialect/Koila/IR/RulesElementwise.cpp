@@ -14,8 +14,7 @@ using rules::Elementwise;
 //===----------------------------------------------------------------------===//
 
 OperandRange rules::getTensors(Operation *op) {
-  return op->getOperands().drop_back(
-      OperatorArguments(op).getDynamic().size());
+  return op->getOperands().drop_back(OperatorArguments(op).getDynamic().size());
 }
 
 std::optional<double> rules::getLiteralNumber(Operation *op, StringRef name) {
@@ -67,11 +66,11 @@ static LogicalResult checkTypes(ShapeRule &rule, const Elementwise &kind,
   ArrayRef<TensorInfo> typed =
       operands.drop_front(kind.conditions).drop_back(kind.weights);
   for (const TensorInfo &condition : operands.take_front(kind.conditions))
-    if (Type type = condition.elementType;
-        rules::isTorchType(type) && !type.isInteger(1) &&
-        !type.isUnsignedInteger(8))
-      return rule.emitError() << "takes a bool tensor as condition, not one of "
-                              << type;
+    if (Type type = condition.elementType; rules::isTorchType(type) &&
+                                           !type.isInteger(1) &&
+                                           !type.isUnsignedInteger(8))
+      return rule.emitError()
+             << "takes a bool tensor as condition, not one of " << type;
   for (const TensorInfo &operand : typed) {
     Type type = operand.elementType, first = typed.front().elementType;
     if (kind.refusesBool && type && type.isInteger(1))
@@ -87,9 +86,9 @@ static LogicalResult checkTypes(ShapeRule &rule, const Elementwise &kind,
   for (const TensorInfo &weight : operands.take_back(kind.weights))
     if (weight.hasRank() && weight.getRank() != 0 && common &&
         rules::isTorchType(weight.elementType) && weight.elementType != common)
-      return rule.emitError() << "takes weights of the element type of the "
-                              << "operands, " << common << ", not "
-                              << weight.elementType;
+      return rule.emitError()
+             << "takes weights of the element type of the "
+             << "operands, " << common << ", not " << weight.elementType;
   if (kind.hasAlpha && failed(checkAlpha(rule, common)))
     return failure();
   return rules::checkCategory(rule, common, kind.refused);
@@ -119,8 +118,8 @@ static LogicalResult checkWrittenType(ShapeRule &rule, const Elementwise &kind,
       kind.result == Elementwise::Bool)
     return success();
   if (kind.result == Elementwise::Real && isa<ComplexType>(computed))
-    return rule.emitError() << "cannot write real numbers into " << written
-                            << " in place";
+    return rule.emitError()
+           << "cannot write real numbers into " << written << " in place";
   if (rules::getCategory(computed) <= rules::getCategory(written))
     return success();
   return rule.emitError() << "result type " << computed
@@ -184,7 +183,8 @@ rules::checkWrittenDims(ShapeRule &rule, const TensorInfo &written,
 /// Source: has_internal_overlap in aten/src/ATen/MemoryOverlap.cpp.
 static LogicalResult checkOverlap(ShapeRule &rule, const TensorInfo &written) {
   if (!written.hasRank() || !written.strides ||
-      llvm::any_of(*written.dims, [](DimExpr dim) { return dim.isConstant(0); }))
+      llvm::any_of(*written.dims,
+                   [](DimExpr dim) { return dim.isConstant(0); }))
     return success();
   for (auto [index, dim] : llvm::enumerate(*written.dims))
     if ((*written.strides)[index].isConstant(0) && dim.getConstant() &&
@@ -233,8 +233,8 @@ static void inferHeldInteger(ShapeRule &rule, ArrayRef<Value> tensors,
 
 LogicalResult rules::inferElementwise(ShapeRule &rule,
                                       const Elementwise &kind) {
-  return inferElementwise(
-      rule, SmallVector<Value>(getTensors(rule.getOp())), kind);
+  return inferElementwise(rule, SmallVector<Value>(getTensors(rule.getOp())),
+                          kind);
 }
 
 LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
@@ -295,8 +295,8 @@ LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
     // 0-dim operands have no say in the order of dims.
     if (operand.getRank() == 0)
       continue;
-    bool isCast = index >= kind.conditions &&
-                  index < operands.size() - kind.weights;
+    bool isCast =
+        index >= kind.conditions && index < operands.size() - kind.weights;
     layouts.push_back(isCast ? getCastLayout(operand, computed) : operand);
   }
   if (kind.reversed)

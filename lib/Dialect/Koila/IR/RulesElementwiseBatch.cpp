@@ -169,12 +169,10 @@ void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
   // What compares writes bools as they are.
   bool writesBools = kind.result == Elementwise::Bool &&
                      operands.front().elementType.isInteger(1);
-  if (isInPlace(op) && operands.front().elementType != computed &&
-      !writesBools)
+  if (isInPlace(op) && operands.front().elementType != computed && !writesBools)
     bytes += operands.front().numElements() * size;
   // A complex result is computed before its part is taken (measured).
-  if (kind.result == Elementwise::Real ||
-      kind.result == Elementwise::RealFloat)
+  if (kind.result == Elementwise::Real || kind.result == Elementwise::RealFloat)
     if (isa<ComplexType>(computed))
       bytes += operands.front().numElements() * size;
   // A number becomes a 0-dim tensor, and that one is cast (measured).

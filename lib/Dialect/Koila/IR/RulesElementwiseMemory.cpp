@@ -18,8 +18,7 @@ using rules::Elementwise;
 
 /// Each number becomes a 0-dim tensor of the result's type, and the tensor is
 /// cast to that type.
-static void describeWhere(WorkspaceRule &rule, int64_t numbers,
-                          Value tensor) {
+static void describeWhere(WorkspaceRule &rule, int64_t numbers, Value tensor) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
   auto operand = rule.tensor(tensor);
   if (!result || (tensor && !operand))

@@ -35,14 +35,14 @@ static LogicalResult checkBags(ShapeRule &rule, const indexing::Bags &bags,
   if (failed(indexing::checkIndexType(rule, common)))
     return failure();
   if (weight.hasRank() && weight.getRank() != 2)
-    return rule.emitError() << "takes a weight of rank 2, got "
-                            << weight.getRank();
+    return rule.emitError()
+           << "takes a weight of rank 2, got " << weight.getRank();
   if (indices.hasRank() && indices.getRank() != 1 && indices.getRank() != 2)
-    return rule.emitError() << "takes indices of rank 1 or 2, got "
-                            << indices.getRank();
+    return rule.emitError()
+           << "takes indices of rank 1 or 2, got " << indices.getRank();
   if (offsets.hasRank() && offsets.getRank() != 1)
-    return rule.emitError() << "takes a vector of offsets, got rank "
-                            << offsets.getRank();
+    return rule.emitError()
+           << "takes a vector of offsets, got rank " << offsets.getRank();
   if (bags.includeLastOffset && offsets.hasRank() &&
       offsets.dim(0).isConstant(0))
     return rule.emitError() << "needs the last offset";
@@ -85,8 +85,8 @@ LogicalResult indexing::inferEmbeddingBag(ShapeRule &rule, const Bags &bags) {
   bool fast = bags.mode == kSum && !bags.paddingIndex &&
               !(weight.elementType && weight.elementType.isF64());
   rule.setResult(0, packed({count, columns}, weight.elementType));
-  rule.setResult(1, packed(fast ? DimExpr() : countElements(rule, indices),
-                           type));
+  rule.setResult(1,
+                 packed(fast ? DimExpr() : countElements(rule, indices), type));
   DimExpr sizes = bags.mode == kSum ? given : count;
   rule.setResult(2, packed(sizes, type));
   rule.setResult(3, bags.mode == kMax ? packed({count, columns}, type)

@@ -39,9 +39,7 @@ struct Bags {
   int64_t getPlaceBytes() const {
     return isFast ? 0 : countIndices(indices + 1);
   }
-  int64_t getRowBytes() const {
-    return bags * columns * getElementBytes(type);
-  }
+  int64_t getRowBytes() const { return bags * columns * getElementBytes(type); }
 };
 } // namespace
 
@@ -52,8 +50,8 @@ static std::optional<Bags> getBags(WorkspaceRule &rule, OpT op,
   auto indices = rule.tensor(op.getIndices());
   auto offsets = rule.tensor(op.getOffsets());
   auto factor = blas::getFactor(rule, op.getWeight());
-  if (!weight || !indices || !offsets || !factor ||
-      weight->dims.size() != 2 || offsets->dims.size() != 1) {
+  if (!weight || !indices || !offsets || !factor || weight->dims.size() != 2 ||
+      offsets->dims.size() != 1) {
     rule.setInexact("a shape of embedding_bag is unknown");
     return std::nullopt;
   }
@@ -73,8 +71,7 @@ static std::optional<Bags> getBags(WorkspaceRule &rule, OpT op,
             /*isFast=*/false,
             factor->isTrained};
   // Source: is_fast_path.
-  bags.isFast =
-      bags.mode == Bags::Sum && bags.type.isF32() && !hasPadding;
+  bags.isFast = bags.mode == Bags::Sum && bags.type.isF32() && !hasPadding;
   if (!bags.type.isF32() && !bags.type.isF64())
     rule.setInexact("embedding_bag of a half type");
   else if (indices->elementType != offsets->elementType)

@@ -214,8 +214,7 @@ LogicalResult rules::inferSequence(ShapeRule &rule, StringRef extent,
 
 LogicalResult rules::inferEye(ShapeRule &rule) {
   TensorInfo info;
-  info.elementType =
-      getDtype(rule, Float32Type::get(rule.getContext()));
+  info.elementType = getDtype(rule, Float32Type::get(rule.getContext()));
   DimExpr rows = rule.integerArgument("n");
   info.dims.emplace(
       {rows, rule.hasArgument("m") ? rule.integerArgument("m") : rows});
@@ -241,8 +240,7 @@ LogicalResult rules::inferTriangleIndices(ShapeRule &rule, bool lower) {
   DimExpr columns = rule.integerArgument("col");
   DimExpr offset = rule.integerArgument("offset");
   TensorInfo info;
-  info.elementType =
-      getDtype(rule, IntegerType::get(rule.getContext(), 64));
+  info.elementType = getDtype(rule, IntegerType::get(rule.getContext(), 64));
   if (failed(checkExtents(rule, {rows, columns})))
     return failure();
   auto get = [](DimExpr expr) {
@@ -265,8 +263,7 @@ LogicalResult rules::inferTriangleIndices(ShapeRule &rule, bool lower) {
 }
 
 LogicalResult rules::inferScalar(ShapeRule &rule, Type otherwise) {
-  rule.setResult(
-      0, TensorInfo::contiguous({}, getDtype(rule, otherwise)));
+  rule.setResult(0, TensorInfo::contiguous({}, getDtype(rule, otherwise)));
   return success();
 }
 

@@ -17,7 +17,8 @@ using namespace koila::footprint;
 static Type getOwnType(Operation *op) {
   MLIRContext *context = op->getContext();
   Type integer = IntegerType::get(context, 64);
-  Type floating = Float32Type::get(context), boolean = IntegerType::get(context, 1);
+  Type floating = Float32Type::get(context),
+       boolean = IntegerType::get(context, 1);
   Attribute data = op->getAttr("data");
   if (isa_and_nonnull<DenseI64ArrayAttr>(data))
     return integer;
@@ -30,7 +31,9 @@ static Type getOwnType(Operation *op) {
     type = number.getType();
   if (!type)
     return {};
-  return isa<FloatType>(type) ? floating : type.isInteger(1) ? boolean : integer;
+  return isa<FloatType>(type) ? floating
+         : type.isInteger(1)  ? boolean
+                              : integer;
 }
 
 /// A tensor of the numbers' own type, cast to `dtype`.
@@ -92,8 +95,7 @@ void rules::describeRandomWorkspace(WorkspaceRule &rule) {
   auto result = rule.tensor(op->getResult(0));
   if (auto multinomial = dyn_cast<MultinomialOp>(op))
     return describeMultinomial(rule, multinomial);
-  if (isa<NormalTensorFloatOp, NormalFloatTensorOp,
-          NormalTensorTensorOp>(op) ||
+  if (isa<NormalTensorFloatOp, NormalFloatTensorOp, NormalTensorTensorOp>(op) ||
       !result)
     return describeUnknownWorkspace(rule);
   // Whether the type can count so far is asked of a 0-dim tensor.

@@ -25,8 +25,7 @@ static FailureOr<bool> startShuffle(ShapeRule &rule, const TensorInfo &info,
     return false;
   }
   if (info.getRank() < 3)
-    return rule.emitError() << "expects rank 3 or more, got "
-                            << info.getRank();
+    return rule.emitError() << "expects rank 3 or more, got " << info.getRank();
   return true;
 }
 
@@ -95,8 +94,8 @@ static LogicalResult checkBlocks(ShapeRule &rule,
   for (ArrayRef<int64_t> list :
        {blocks.kernel, blocks.dilation, blocks.padding, blocks.stride})
     if (list.size() != 2)
-      return rule.emitError() << "takes lists of two numbers, got "
-                              << list.size();
+      return rule.emitError()
+             << "takes lists of two numbers, got " << list.size();
   for (ArrayRef<int64_t> list : {blocks.kernel, blocks.dilation, blocks.stride})
     for (int64_t number : list)
       if (number <= 0)
@@ -146,8 +145,8 @@ LogicalResult indexing::inferIm2col(ShapeRule &rule, Value self,
   for (int64_t at = 0; at < 2; ++at) {
     DimExpr fitting = countBlocks(info.dim(rank - 2 + at), blocks, at);
     if (proveAtMost(rule.constant(1), fitting) == Proof::No)
-      return rule.emitError() << "no block fits into extent "
-                              << info.dim(rank - 2 + at);
+      return rule.emitError()
+             << "no block fits into extent " << info.dim(rank - 2 + at);
     count = count * fitting;
   }
   SmallVector<DimExpr> dims(info.dims->begin(), info.dims->end() - 3);
@@ -164,8 +163,8 @@ LogicalResult indexing::inferCol2im(ShapeRule &rule, Value self,
   if (failed(checkBlocks(rule, blocks)))
     return failure();
   if (size && size->size() != 2)
-    return rule.emitError() << "takes an output_size of two numbers, got "
-                            << size->size();
+    return rule.emitError()
+           << "takes an output_size of two numbers, got " << size->size();
   if (!info.hasRank() || !size) {
     rule.setResult(0, unranked(info.elementType));
     return success();

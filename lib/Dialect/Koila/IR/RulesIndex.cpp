@@ -17,8 +17,8 @@ LogicalResult indexing::inferIndexSelect(ShapeRule &rule, Value self,
   if (failed(checkIndexType(rule, rows)))
     return failure();
   if (rows.hasRank() && rows.getRank() > 1)
-    return rule.emitError() << "takes a vector of indices, got rank "
-                            << rows.getRank();
+    return rule.emitError()
+           << "takes a vector of indices, got rank " << rows.getRank();
   if (!info.hasRank()) {
     rule.setResult(0, unranked(info.elementType));
     return success();
@@ -184,8 +184,8 @@ LogicalResult indexing::inferEmbedding(ShapeRule &rule, Value weight,
   if (failed(checkIndexType(rule, rows)))
     return failure();
   if (table.hasRank() && table.getRank() != 2)
-    return rule.emitError() << "takes a weight of rank 2, got "
-                            << table.getRank();
+    return rule.emitError()
+           << "takes a weight of rank 2, got " << table.getRank();
   if (!rows.hasRank()) {
     rule.setResult(0, unranked(table.elementType));
     return success();

@@ -42,16 +42,15 @@ static void describeAlongDim(WorkspaceRule &rule, Value indices,
   if (!index || !tensor)
     return rule.setInexact(kUnknown);
   // What is written is first copied into the result.
-  int64_t block = isa<GatherOp>(rule.getOp()) ||
-                          rules::isInPlace(rule.getOp())
+  int64_t block = isa<GatherOp>(rule.getOp()) || rules::isInPlace(rule.getOp())
                       ? 0
                       : getBlockBytes(*tensor);
   if (index->numElements() == 0)
     return rule.setTransient(block);
   int64_t bytes = getIndexBytes(*index);
   if (isHalf(tensor->elementType))
-    bytes += countBytes(*tensor,
-                        Float32Type::get(tensor->elementType.getContext()));
+    bytes +=
+        countBytes(*tensor, Float32Type::get(tensor->elementType.getContext()));
   rule.setTransient(std::max(block, bytes));
 }
 
@@ -66,8 +65,8 @@ static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
     return rule.setInexact("how gradients of a half type are gathered");
   int64_t inside = 0;
   if (isHalf(result->elementType))
-    inside = countBytes(*result,
-                        Float32Type::get(result->elementType.getContext()));
+    inside =
+        countBytes(*result, Float32Type::get(result->elementType.getContext()));
   Footprint footprint;
   if (op.getDim()) {
     footprint.allocate(countBytes(*result, index->elementType));
@@ -97,8 +96,8 @@ static bool sumIndexBytes(WorkspaceRule &rule, ValueRange indices,
     casts += !index->elementType.isInteger(64);
     if (dims.size() < index->dims.size())
       dims.insert(dims.begin(), index->dims.size() - dims.size(), 1);
-    for (auto [mine, other] : llvm::zip(llvm::reverse(dims),
-                                        llvm::reverse(index->dims)))
+    for (auto [mine, other] :
+         llvm::zip(llvm::reverse(dims), llvm::reverse(index->dims)))
       mine = mine == 1 ? other : mine;
   }
   bytes = casts * 8;
@@ -150,10 +149,9 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
       })
       .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(
           [&](auto) { indexing::describeBagMemory(rule); })
-      .Case<TakeAlongDimOp>(
-          [&](auto take) { describeTakeAlong(rule, take); })
-      .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp,
-            ScatterValueReduceOp, ScatterAddOp>([&](auto scatter) {
+      .Case<TakeAlongDimOp>([&](auto take) { describeTakeAlong(rule, take); })
+      .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp, ScatterValueReduceOp,
+            ScatterAddOp>([&](auto scatter) {
         describeAlongDim(rule, scatter.getIndex(), scatter.getSelf());
       })
       .Case<ScatterReduceTwoOp>([&](auto scatter) {
@@ -176,7 +174,7 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
           return rule.setInexact("index_add of a half type");
         rule.setTransient(getCopyBytes(*index));
       })
-      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp,
-            OneHotOp, DiagOp, NonzeroOp, ArgwhereOp>([](auto) {})
+      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp, OneHotOp,
+            DiagOp, NonzeroOp, ArgwhereOp>([](auto) {})
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

@@ -131,9 +131,9 @@ Type indexing::promoteAll(ArrayRef<TensorInfo> operands) {
   for (const TensorInfo &operand : operands) {
     if (!operand.elementType)
       return {};
-    common = common ? rules::promoteTypes(common, true, operand.elementType,
-                                          true)
-                    : operand.elementType;
+    common = common
+                 ? rules::promoteTypes(common, true, operand.elementType, true)
+                 : operand.elementType;
   }
   return common;
 }

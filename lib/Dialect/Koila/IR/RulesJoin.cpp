@@ -141,8 +141,7 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
 /// stack joins along a dim and splits it, or adds a last dim and joins.
 static LogicalResult stack(ShapeRule &rule, SmallVector<TensorInfo> operands,
                            int64_t dim) {
-  TensorInfo result =
-      indexing::unranked(indexing::promoteAll(operands));
+  TensorInfo result = indexing::unranked(indexing::promoteAll(operands));
   if (operands.empty())
     return rule.emitError() << "stacks an empty list of tensors";
   TensorInfo first = operands.front();
@@ -227,8 +226,8 @@ static void joinRows(BatchRule &rule, ValueRange tensors, int64_t dim) {
   if (!agrees)
     return indexing::mixSamples(rule, reason);
   MLIRContext *context = rule.getOp()->getContext();
-  BatchFact fact = BatchFact::inner(dim, common->factor,
-                                    DimExpr::constant(context, count));
+  BatchFact fact =
+      BatchFact::inner(dim, common->factor, DimExpr::constant(context, count));
   fact.reason = reason;
   rule.setResult(0, fact);
 }
@@ -321,8 +320,8 @@ LogicalResult indexing::inferMeshgrid(ShapeRule &rule, ValueRange tensors,
   if (count == 0)
     return rule.emitError() << "takes one tensor or more";
   if (order != "ij" && order != "xy")
-    return rule.emitError() << "indexing is 'ij' or 'xy', got '" << order
-                            << "'";
+    return rule.emitError()
+           << "indexing is 'ij' or 'xy', got '" << order << "'";
   SmallVector<DimExpr> dims(count);
   bool known = true;
   Type type = rule.tensor(tensors.front()).elementType;

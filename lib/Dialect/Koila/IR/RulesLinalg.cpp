@@ -37,8 +37,7 @@ LogicalResult rules::inferMatrixFunction(ShapeRule &rule, Value input,
     return failure();
   int64_t leading = info.hasRank() ? info.getRank() - 2 : 0;
   if (leading < 0)
-    return rule.emitError()
-           << "expects rank 2 or more, got " << info.getRank();
+    return rule.emitError() << "expects rank 2 or more, got " << info.getRank();
   DimExpr rows, columns;
   if (info.hasRank()) {
     rows = info.dim(leading);
@@ -164,9 +163,9 @@ LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
   int64_t leading = a.getRank() - 2;
   DimExpr rows = a.dim(leading);
   if (proveEqual(rows, a.dim(leading + 1)) == Proof::No)
-    return rule.emitError() << "expects square matrices, got " << rows.str()
-                            << " rows and " << a.dim(leading + 1).str()
-                            << " columns";
+    return rule.emitError()
+           << "expects square matrices, got " << rows.str() << " rows and "
+           << a.dim(leading + 1).str() << " columns";
   info = TensorInfo::contiguous(ArrayRef(*a.dims).take_front(leading),
                                 info.elementType);
   auto vectors = takesVectors(a, b);
@@ -236,16 +235,15 @@ void rules::inferSolveBatch(BatchRule &rule, Value matrix, Value rhs,
   if (fact.isAt() && other.isAt() && !(fact == other))
     return rule.mix("the operands carry the batch in different dims");
   const TensorInfo &without = fact.isAt() ? b : a;
-  int64_t place = (fact.isAt() ? fact : other).dim -
-                  (rank - (fact.isAt() ? own : leading));
+  int64_t place =
+      (fact.isAt() ? fact : other).dim - (rank - (fact.isAt() ? own : leading));
   if (!(fact.isAt() && other.isAt()) && place >= 0 &&
       !without.dim(place).isConstant(1))
     return rule.mix("an operand without the batch has extent " +
                     without.dim(place).str() + " in the batch dim");
   rule.setResult(0, fact.isAt() ? fact : other);
   if (rule.getResults().size() > 1)
-    rule.setResult(1, fact.isAt()
-                          ? BatchFact::at(fact.dim - (rank - leading),
-                                          fact.factor)
-                          : BatchFact::free());
+    rule.setResult(
+        1, fact.isAt() ? BatchFact::at(fact.dim - (rank - leading), fact.factor)
+                       : BatchFact::free());
 }

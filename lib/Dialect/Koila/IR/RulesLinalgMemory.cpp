@@ -273,14 +273,12 @@ void rules::describeMatrixFunctionWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<LinalgInvOp, InverseOp>(
           [&](auto) { describeInverse(rule, false, true); })
-      .Case<LinalgInvExOp>([&](auto op) {
-        describeInverse(rule, true, op.getCheckErrors());
-      })
+      .Case<LinalgInvExOp>(
+          [&](auto op) { describeInverse(rule, true, op.getCheckErrors()); })
       .Case<LinalgCholeskyOp, CholeskyOp>(
           [&](auto) { describeCholesky(rule, false, true); })
-      .Case<LinalgCholeskyExOp>([&](auto op) {
-        describeCholesky(rule, true, op.getCheckErrors());
-      })
+      .Case<LinalgCholeskyExOp>(
+          [&](auto op) { describeCholesky(rule, true, op.getCheckErrors()); })
       .Case<LinalgSolveOp>([&](auto op) {
         describeSolve(rule, op.getA(), op.getB(), false, true);
       })

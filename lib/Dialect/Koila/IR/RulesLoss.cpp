@@ -111,9 +111,9 @@ static LogicalResult checkWritten(ShapeRule &rule, const TensorInfo &written,
   for (const TensorInfo &operand : operands) {
     Type common = rules::promoteTypes(written, operand);
     if (common && getCategory(common) > getCategory(written.elementType))
-      return rule.emitError() << "result type " << common
-                              << " cannot be written into "
-                              << written.elementType;
+      return rule.emitError()
+             << "result type " << common << " cannot be written into "
+             << written.elementType;
   }
   auto dims = rules::broadcastOperands(rule, all);
   if (failed(dims))
@@ -218,16 +218,16 @@ LogicalResult rules::inferElementwiseLoss(ShapeRule &rule, Loss loss) {
   case Loss::Divergence:
     for (const TensorInfo &info : infos)
       if (known(info) && !isa<FloatType>(info.elementType))
-        return rule.emitError() << "takes floating-point numbers, not "
-                                << info.elementType;
+        return rule.emitError()
+               << "takes floating-point numbers, not " << info.elementType;
     if (failed(checkBroadcast()))
       return failure();
     result = combine(rule, combine(target), combine(rule, target, self));
     break;
   case Loss::SoftMargin:
     if (known(self) && isa<IntegerType>(self.elementType))
-      return rule.emitError() << "takes floating-point numbers, not "
-                              << self.elementType;
+      return rule.emitError()
+             << "takes floating-point numbers, not " << self.elementType;
     if (failed(checkWritten(rule, self, target)))
       return failure();
     result = combine(self);
@@ -247,8 +247,8 @@ LogicalResult rules::inferElementwiseLoss(ShapeRule &rule, Loss loss) {
   case Loss::MarginRanking:
     if (failed(refuseBooleans(rule, infos)) || failed(checkBroadcast()))
       return failure();
-    result = toFloat(combine(rule, combine(infos[2]),
-                             combine(rule, infos[0], infos[1])));
+    result = toFloat(
+        combine(rule, combine(infos[2]), combine(rule, infos[0], infos[1])));
     break;
   case Loss::Poisson: {
     if (failed(checkBroadcast()))

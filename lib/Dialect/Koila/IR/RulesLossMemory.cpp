@@ -79,8 +79,7 @@ static void describeHuber(WorkspaceRule &rule, const ConcreteTensor &self,
   losses.elementType = self.elementType;
   steps.allocate(self);
   // The operands stay cast.
-  steps.allocate(getCastBytes(self, computed) +
-                 getCastBytes(target, computed));
+  steps.allocate(getCastBytes(self, computed) + getCastBytes(target, computed));
   steps.pass(getCastBytes(self, computed));
   if (grows) {
     steps.allocate(losses);
@@ -148,8 +147,7 @@ static void describeBinaryWithLogits(WorkspaceRule &rule,
   steps.write({losses, logs});
   if (op.getWeight())
     steps.write({losses, of[2]});
-  steps.finish(
-      steps.reduce(losses, loss::getReduction(rule)).numBytes());
+  steps.finish(steps.reduce(losses, loss::getReduction(rule)).numBytes());
 }
 
 void rules::describeLossSaved(SavedRule &rule) {

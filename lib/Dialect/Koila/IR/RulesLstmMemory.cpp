@@ -183,8 +183,8 @@ Term OneDnn::runLayer(const Term &input, int64_t layer, int64_t direction) {
   Term cell = allocate(layers.samples, layers.hidden);
   int64_t features = layers.getFeatures(layer);
   if (rule.isRecording()) {
-    IntegerType byte = IntegerType::get(layers.type.getContext(), 8,
-                                        IntegerType::Unsigned);
+    IntegerType byte =
+        IntegerType::get(layers.type.getContext(), 8, IntegerType::Unsigned);
     zeros.push_back(
         steps.allocate({{getWorkspaceBytes(layers, features)}, byte}));
     inside += getTrainingScratchpadBytes(layers);

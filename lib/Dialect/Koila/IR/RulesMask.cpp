@@ -70,8 +70,8 @@ LogicalResult indexing::inferNonzeroNumpy(ShapeRule &rule, Value self) {
     return rule.emitError() << "returns " << count << " tensors, the program "
                             << "takes " << results;
   for (int64_t index = 0; index < results; ++index)
-    rule.setResult(index, packed(DimExpr(),
-                                 IntegerType::get(rule.getContext(), 64)));
+    rule.setResult(index,
+                   packed(DimExpr(), IntegerType::get(rule.getContext(), 64)));
   return success();
 }
 
@@ -83,8 +83,8 @@ LogicalResult indexing::inferBincount(ShapeRule &rule, Value self,
   if (least && proveAtMost(rule.constant(0), least) == Proof::No)
     return rule.emitError() << "minlength " << least << " is negative";
   if (info.hasRank() && info.getRank() != 1)
-    return rule.emitError() << "counts in a vector, got rank "
-                            << info.getRank();
+    return rule.emitError()
+           << "counts in a vector, got rank " << info.getRank();
   if (info.elementType && !isa<IntegerType>(info.elementType))
     return rule.emitError() << "counts integers, got " << info.elementType;
   bool empty = info.hasRank() && info.dim(0).isConstant(0);

@@ -70,7 +70,7 @@ LogicalResult rules::inferLabelled(ShapeRule &rule, const Labels &labels,
         return rule.emitError() << "has extents " << other.str() << " and "
                                 << dim.str() << " in one dim";
       }
-      known->second = repeats              ? other.broadcast(dim)
+      known->second = repeats             ? other.broadcast(dim)
                       : dim.getConstant() ? dim
                                           : other;
     }
@@ -123,10 +123,9 @@ void rules::inferLabelledBatch(BatchRule &rule, const Labels &labels,
     for (auto [index, mine] : llvm::enumerate(own))
       if (!carries && mine == *label &&
           !rule.tensor(value).dim(index).isConstant(1))
-        return rule.mix("an operand of " + name +
-                        " without the batch has extent " +
-                        rule.tensor(value).dim(index).str() +
-                        " in the batch dim");
+        return rule.mix(
+            "an operand of " + name + " without the batch has extent " +
+            rule.tensor(value).dim(index).str() + " in the batch dim");
   }
   const int *place = llvm::find(labels.result, *label);
   if (place == labels.result.end())
@@ -157,8 +156,8 @@ LogicalResult rules::inferProduct(ShapeRule &rule, const Product &product) {
 void rules::inferProductBatch(BatchRule &rule, const Product &product) {
   auto ranks = getRanks(rule, product.factors);
   std::string error;
-  auto labels = ranks ? parseEquation(product.equation, *ranks, error)
-                      : std::nullopt;
+  auto labels =
+      ranks ? parseEquation(product.equation, *ranks, error) : std::nullopt;
   if (!labels)
     return rule.mix("the rank of an operand is unknown");
   inferLabelledBatch(rule, *labels, product.factors, product.added);

@@ -15,8 +15,7 @@ static TensorInfo getNormalized(const TensorInfo &input) {
   if (!input.hasRank() || !input.strides || input.getRank() != 4 ||
       input.isContiguous() != Proof::No)
     return rules::inSuggestedFormat(input);
-  TensorInfo wanted =
-      TensorInfo::channelsLast(*input.dims, input.elementType);
+  TensorInfo wanted = TensorInfo::channelsLast(*input.dims, input.elementType);
   for (int64_t dim = 0; dim < 4; ++dim) {
     if (input.dim(dim).isConstant(1))
       continue;

@@ -51,8 +51,8 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   if (!input || input->dims.size() < 2)
     return rule.setInexact("the shape of the input is unknown");
   int64_t channels = input->dims[1];
-  int64_t statistic = getStatisticBytes(rule, *input,
-                                        {getWeight(), getRunningMean()});
+  int64_t statistic =
+      getStatisticBytes(rule, *input, {getWeight(), getRunningMean()});
   if (isHalf(input->elementType) && !getWeight())
     return rule.setInexact("batch_norm of a half type without a weight");
   if (channels == 1 && !input->contiguous)
@@ -61,8 +61,8 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   if (input->numElements() == 0) {
     if (isHalf(input->elementType))
       rule.setInexact("batch_norm of an empty batch of a half type");
-    return rule.setTransient(
-        (isHalf(input->elementType) ? 4 : 8) * 2 * channels);
+    return rule.setTransient((isHalf(input->elementType) ? 4 : 8) * 2 *
+                             channels);
   }
   // Scale and shift of each channel; with other strides three vectors.
   bool isDense = input->contiguous || isChannelsLast(*input);
@@ -89,8 +89,8 @@ static void describeInstanceNorm(WorkspaceRule &rule, InstanceNormOp op) {
     return rule.setInexact("instance_norm of a half type with a bias alone");
   int64_t channels = input->dims[0] * input->dims[1];
   Footprint footprint;
-  for (Value parameter : {op.getWeight(), op.getBias(), op.getRunningMean(),
-                          op.getRunningVar()})
+  for (Value parameter :
+       {op.getWeight(), op.getBias(), op.getRunningMean(), op.getRunningVar()})
     if (auto tensor = rule.tensor(parameter)) {
       footprint.allocate(channels * getElementBytes(tensor->elementType));
       footprint.pass(getRepeatBytes(/*rank=*/1));
@@ -111,16 +111,16 @@ void LayerNormOp::describeWorkspace(WorkspaceRule &rule) {
   auto input = rule.tensor(getInput());
   if (!input)
     return rule.setInexact("the shape of the input is unknown");
-  int64_t rows = getProduct(
-      ArrayRef(input->dims).drop_back(getNormalizedShape().size()));
+  int64_t rows =
+      getProduct(ArrayRef(input->dims).drop_back(getNormalizedShape().size()));
   Footprint footprint;
   footprint.copyRows(*input);
   for (Value parameter : {getWeight(), getBias()})
     if (auto tensor = rule.tensor(parameter))
       footprint.copyRows(*tensor);
   // Mean and reciprocal deviation of each row.
-  footprint.allocate(2 * rows * getStatisticBytes(rule, *input,
-                                                  {getWeight(), getBias()}));
+  footprint.allocate(2 * rows *
+                     getStatisticBytes(rule, *input, {getWeight(), getBias()}));
   footprint.allocate(input->numBytes());
   rule.setTransient(footprint.getPeak() - input->numBytes());
 }
@@ -182,8 +182,7 @@ static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
     // Scale and shift of each channel of each sample; of large images each
     // thread has its own, and the groups have sums.
     constexpr int64_t kLarge = 1024;
-    bool isLarge =
-        getProduct(ArrayRef(input->dims).drop_front(2)) >= kLarge;
+    bool isLarge = getProduct(ArrayRef(input->dims).drop_front(2)) >= kLarge;
     inside = 2 * samples * channels * sum;
     if (isLarge)
       inside = inside * rule.getTarget().threads + 2 * samples * groups * sum;
@@ -194,8 +193,8 @@ static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
                     2 * samples * groups * statistic);
 }
 
-/// Source: _weight_norm in native/WeightNorm.cpp. Along the first or last dim one
-/// kernel leaves the norms; else the norms and their quotient are tensors.
+/// Source: _weight_norm in native/WeightNorm.cpp. Along the first or last dim
+/// one kernel leaves the norms; else the norms and their quotient are tensors.
 static void describeWeightNorm(WorkspaceRule &rule, SavedRule *saved,
                                WeightNormOp op) {
   Expression steps(rule, saved);
@@ -283,9 +282,10 @@ void rules::describeNormSaved(SavedRule &rule) {
         rule.save(norm.getRunningMean());
         rule.save(norm.getRunningVar());
         if (norm.getTraining())
-          rule.keep(2 * input->dims[1] *
-                    getStatisticBytes(rule, *input,
-                                      {norm.getWeight(), norm.getRunningMean()}));
+          rule.keep(
+              2 * input->dims[1] *
+              getStatisticBytes(rule, *input,
+                                {norm.getWeight(), norm.getRunningMean()}));
       })
       .Case<LayerNormOp>([&](LayerNormOp norm) {
         rule.save(norm.getInput());
@@ -307,8 +307,8 @@ void rules::describeNormSaved(SavedRule &rule) {
           return rule.setInexact("the shape of the input is unknown");
         saveCopied(rule, norm.getInput(), getCopyBytes(*input));
         int64_t channels = input->dims[0] * input->dims[1];
-        for (Value parameter : {norm.getWeight(), norm.getRunningMean(),
-                                norm.getRunningVar()})
+        for (Value parameter :
+             {norm.getWeight(), norm.getRunningMean(), norm.getRunningVar()})
           if (auto tensor = rule.tensor(parameter))
             rule.keep(channels * getElementBytes(tensor->elementType));
         if (norm.getUseInputStats())

@@ -71,8 +71,8 @@ LogicalResult rules::checkParameterTypes(ShapeRule &rule,
     if (!type)
       continue;
     if (common && type != common)
-      return rule.emitError() << "has parameters of " << common << " and "
-                              << type;
+      return rule.emitError()
+             << "has parameters of " << common << " and " << type;
     common = type;
   }
   if (!common || !input.elementType || common == input.elementType ||
@@ -131,9 +131,9 @@ LogicalResult rules::inferTrailingNorm(ShapeRule &rule, Value input,
                             << " dims of an input of rank " << info.getRank();
   for (auto [index, extent] : llvm::enumerate(*shape))
     if (extent && proveEqual(info.dim(leading + index), extent) == Proof::No)
-      return rule.emitError() << "normalises extent " << extent.str()
-                              << ", the input has "
-                              << info.dim(leading + index).str();
+      return rule.emitError()
+             << "normalises extent " << extent.str() << ", the input has "
+             << info.dim(leading + index).str();
   for (Value vector : parameters) {
     TensorInfo parameter = rule.tensor(vector);
     if (!parameter.hasRank())
@@ -191,10 +191,8 @@ void rules::inferTrailingNormBatch(BatchRule &rule, Value input,
       return rule.mix("the number of dims that " + name +
                       " normalises is unknown");
   }
-  int64_t normalised = rule.getOp()
-                           ->getAttrOfType<DenseI64ArrayAttr>(
-                               "normalized_shape")
-                           .size();
+  int64_t normalised =
+      rule.getOp()->getAttrOfType<DenseI64ArrayAttr>("normalized_shape").size();
   if (!info.hasRank() || fact.dim >= info.getRank() - normalised)
     return rule.mix(name + " normalises over the batch dim");
   rule.setAll(fact);
@@ -291,8 +289,7 @@ LogicalResult rules::inferRenorm(ShapeRule &rule, int64_t dim) {
     return rule.emitError() << "p must be positive and maxnorm not negative";
   if (self.hasRank()) {
     if (self.getRank() < 2 || !normalizeDim(dim, self.getRank()))
-      return rule.emitError() << "dim " << dim << " of rank "
-                              << self.getRank();
+      return rule.emitError() << "dim " << dim << " of rank " << self.getRank();
     if (!cast<TorchOperatorInterface>(rule.getOp()).isTied())
       self = TensorInfo::contiguous(*self.dims, self.elementType);
   }
@@ -315,16 +312,16 @@ LogicalResult rules::inferWeightNorm(ShapeRule &rule, int64_t dim) {
   bool differ =
       v.elementType && g.elementType && v.elementType != g.elementType;
   if (differ && fused)
-    return rule.emitError() << "v is of " << v.elementType << ", g of "
-                            << g.elementType;
+    return rule.emitError()
+           << "v is of " << v.elementType << ", g of " << g.elementType;
   TensorInfo result;
   result.elementType = differ ? promoteTypes(v, g) : v.elementType;
   if (v.hasRank()) {
     int64_t rank = v.getRank();
     auto normal = normalizeDim(dim, rank);
     if (rank == 0 || !normal)
-      return rule.emitError() << "dim " << dim << " is out of range for rank "
-                              << rank;
+      return rule.emitError()
+             << "dim " << dim << " is out of range for rank " << rank;
     bool half = !v.elementType || isa<Float16Type, BFloat16Type>(v.elementType);
     // The fused kernel of the first and the last dim does not look at g;
     // otherwise v * (g / norm) broadcasts (WeightNorm.cpp).

@@ -52,9 +52,9 @@ LogicalResult indexing::inferPad(ShapeRule &rule, Value self, StringRef mode,
   int64_t rank = info.getRank(), spatial = pad->size() / 2;
   if (pad->size() % 2 != 0 || spatial < 1 || spatial > 3 ||
       (rank != spatial + 1 && rank != spatial + 2))
-    return rule.emitError() << "cannot pad rank " << rank << " by "
-                            << pad->size() << " amounts in mode '" << mode
-                            << "'";
+    return rule.emitError()
+           << "cannot pad rank " << rank << " by " << pad->size()
+           << " amounts in mode '" << mode << "'";
   if (*padding == Padding::Circular)
     return inferCircularPad(rule, self);
   return inferWindowPad(rule, self, "pad", *padding, spatial);
@@ -65,15 +65,15 @@ LogicalResult indexing::inferConstantPad(ShapeRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
   auto pad = rule.integerList("pad");
   if (pad && pad->size() % 2 != 0)
-    return rule.emitError() << "needs an even number of amounts, got "
-                            << pad->size();
+    return rule.emitError()
+           << "needs an even number of amounts, got " << pad->size();
   if (!info.hasRank() || !pad) {
     rule.setResult(0, unranked(info.elementType));
     return success();
   }
   if (static_cast<int64_t>(pad->size()) > 2 * info.getRank())
-    return rule.emitError() << "has " << pad->size() << " amounts for rank "
-                            << info.getRank();
+    return rule.emitError()
+           << "has " << pad->size() << " amounts for rank " << info.getRank();
   SmallVector<DimExpr> dims = *info.dims;
   bool grows = false, shrinks = true;
   for (int64_t dim = 0; dim < info.getRank(); ++dim) {
@@ -93,8 +93,8 @@ LogicalResult indexing::inferConstantPad(ShapeRule &rule, Value self) {
       dims[dim] = amount && dims[dim] ? dims[dim] + amount : DimExpr();
     }
     if (isBelow(rule, dims[dim], 0))
-      return rule.emitError() << "leaves " << dims[dim] << " rows in dim "
-                              << dim;
+      return rule.emitError()
+             << "leaves " << dims[dim] << " rows in dim " << dim;
   }
   // Without anything added it is a copy of a part.
   TensorInfo grown = packedLike(dims, info.elementType, info);
@@ -116,8 +116,8 @@ LogicalResult indexing::inferWindowPad(ShapeRule &rule, Value self,
   TensorInfo info = rule.tensor(self);
   auto pad = rule.integerList(list);
   if (pad && static_cast<int64_t>(pad->size()) != 2 * spatial)
-    return rule.emitError() << "needs " << 2 * spatial << " amounts, got "
-                            << pad->size();
+    return rule.emitError()
+           << "needs " << 2 * spatial << " amounts, got " << pad->size();
   if (!info.hasRank() || !pad) {
     rule.setResult(0, unranked(info.elementType));
     return success();
@@ -141,8 +141,8 @@ LogicalResult indexing::inferWindowPad(ShapeRule &rule, Value self,
       dims[dim] = amount && dims[dim] ? dims[dim] + amount : DimExpr();
     }
     if (isBelow(rule, dims[dim], 0))
-      return rule.emitError() << "leaves " << dims[dim] << " rows in dim "
-                              << dim;
+      return rule.emitError()
+             << "leaves " << dims[dim] << " rows in dim " << dim;
     vanishes &= isBelow(rule, dims[dim], 1);
   }
   // One dim with rows is enough for PyTorch.
@@ -162,8 +162,8 @@ LogicalResult indexing::inferCircularPad(ShapeRule &rule, Value self) {
   }
   int64_t rank = info.getRank(), spatial = pad->size() / 2;
   if (pad->size() % 2 != 0 || (rank != spatial + 1 && rank != spatial + 2))
-    return rule.emitError() << "has " << pad->size() << " amounts for rank "
-                            << rank;
+    return rule.emitError()
+           << "has " << pad->size() << " amounts for rank " << rank;
   SmallVector<DimExpr> dims = *info.dims;
   for (int64_t dim = rank - spatial; dim < rank; ++dim) {
     size_t position = *getPosition(dim, rank, pad->size());
@@ -174,8 +174,8 @@ LogicalResult indexing::inferCircularPad(ShapeRule &rule, Value self) {
       dims[dim] = amount && dims[dim] ? dims[dim] + amount : DimExpr();
     }
     if (isBelow(rule, dims[dim], 0))
-      return rule.emitError() << "leaves " << dims[dim] << " rows in dim "
-                              << dim;
+      return rule.emitError()
+             << "leaves " << dims[dim] << " rows in dim " << dim;
   }
   rule.setResult(0, packed(dims, info.elementType));
   return success();

@@ -20,12 +20,12 @@ void rules::describePadWorkspace(WorkspaceRule &rule) {
   if (!input)
     return rule.setInexact("the shape of the input is unknown");
   // An unbatched volume has the four dims of images, but not their layout.
-  bool isVolume = input->dims.size() == 4 &&
-                  isa<ReflectionPad3dOp, ReplicationPad3dOp>(op);
+  bool isVolume =
+      input->dims.size() == 4 && isa<ReflectionPad3dOp, ReplicationPad3dOp>(op);
   auto copy = [&] {
-    rule.setTransient((isVolume ? getCopyBytes(*input)
-                                : getSuggestedCopyBytes(*input)) +
-                      getBlockBytes(*input));
+    rule.setTransient(
+        (isVolume ? getCopyBytes(*input) : getSuggestedCopyBytes(*input)) +
+        getBlockBytes(*input));
     if (isVolume && suggestsChannelsLast(*input))
       rule.setInexact("an unbatched volume in the layout of images");
   };

@@ -37,8 +37,7 @@ static TensorInfo getImage(const TensorInfo &input, rules::PoolLayout layout) {
 }
 
 /// The result whose leading dims are those of `input`, the last `pooled`.
-static TensorInfo makeResult(const TensorInfo &input,
-                             ArrayRef<DimExpr> pooled,
+static TensorInfo makeResult(const TensorInfo &input, ArrayRef<DimExpr> pooled,
                              rules::PoolLayout layout) {
   SmallVector<DimExpr> dims(*input.dims);
   dims.truncate(input.getRank() - pooled.size());
@@ -215,8 +214,8 @@ LogicalResult rules::inferMaxUnpool(ShapeRule &rule, int64_t rank) {
       return failure();
   }
   if (indices.elementType && !indices.elementType.isSignlessInteger(64))
-    return rule.emitError() << "the indices are " << indices.elementType
-                            << ", not i64";
+    return rule.emitError()
+           << "the indices are " << indices.elementType << ", not i64";
   if (failed(checkRank(rule, input, rank + 1, rank + 2)))
     return failure();
   if (input.hasRank() && indices.hasRank()) {

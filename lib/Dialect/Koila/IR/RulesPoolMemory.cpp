@@ -73,13 +73,11 @@ void rules::describePoolWorkspace(WorkspaceRule &rule) {
         describeAdaptiveMean(rule, *input, *result, 1,
                              getSuggestedCopyBytes(asImage(*input)));
       })
-      .Case<AdaptiveAvgPool2dOp>([&](auto) {
-        describeAdaptiveMean(rule, *input, *result, 2, copy);
-      })
+      .Case<AdaptiveAvgPool2dOp>(
+          [&](auto) { describeAdaptiveMean(rule, *input, *result, 2, copy); })
       // Its kernel reads any strides.
-      .Case<AdaptiveAvgPool3dOp>([&](auto) {
-        describeAdaptiveMean(rule, *input, *result, 3, 0);
-      })
+      .Case<AdaptiveAvgPool3dOp>(
+          [&](auto) { describeAdaptiveMean(rule, *input, *result, 3, 0); })
       .Case<PlainAdaptiveAvgPool3dOp, AdaptiveMaxPool3dOp>([](auto) {})
       .Case<MaxUnpool2dOp, MaxUnpool3dOp>([&](auto) {
         auto indices = rule.tensor(op->getOperand(1));

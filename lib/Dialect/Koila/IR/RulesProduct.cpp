@@ -77,9 +77,9 @@ void rules::inferInnerBatch(BatchRule &rule, Value lhs, Value rhs) {
   int64_t left = (*ranks)[0], right = (*ranks)[1];
   if (left == 0 || right == 0)
     return inferBroadcastBatch(rule, {lhs, rhs});
-  inferLabelledBatch(
-      rule, getContraction(left, right, {left - 1}, {right - 1}, 128),
-      {lhs, rhs});
+  inferLabelledBatch(rule,
+                     getContraction(left, right, {left - 1}, {right - 1}, 128),
+                     {lhs, rhs});
 }
 
 /// Dims counted from the start; none if one is out of range or given twice.
@@ -99,8 +99,8 @@ LogicalResult rules::inferTensordot(ShapeRule &rule, Value lhs, Value rhs,
                                     ArrayRef<int64_t> lhsDims,
                                     ArrayRef<int64_t> rhsDims) {
   if (lhsDims.size() != rhsDims.size())
-    return rule.emitError() << "pairs " << lhsDims.size() << " dims with "
-                            << rhsDims.size();
+    return rule.emitError()
+           << "pairs " << lhsDims.size() << " dims with " << rhsDims.size();
   auto ranks = getRanks(rule, {lhs, rhs});
   if (!ranks)
     return inferTypeOnly(rule, lhs);
@@ -150,8 +150,8 @@ static Labels getChain(ArrayRef<int64_t> ranks) {
 
 LogicalResult rules::inferMultiDot(ShapeRule &rule, ValueRange matrices) {
   if (matrices.size() < 2)
-    return rule.emitError() << "multiplies 2 tensors or more, got "
-                            << matrices.size();
+    return rule.emitError()
+           << "multiplies 2 tensors or more, got " << matrices.size();
   SmallVector<Value> factors(matrices);
   auto ranks = getRanks(rule, factors);
   if (!ranks)
@@ -181,9 +181,9 @@ LogicalResult rules::checkBilinear(ShapeRule &rule, Value lhs, Value rhs) {
                             << left.getRank() << " and " << right.getRank();
   for (int64_t dim = 0; dim < left.getRank() - 1; ++dim)
     if (proveEqual(left.dim(dim), right.dim(dim)) == Proof::No)
-      return rule.emitError() << "has extents " << left.dim(dim).str()
-                              << " and " << right.dim(dim).str() << " in dim "
-                              << dim;
+      return rule.emitError()
+             << "has extents " << left.dim(dim).str() << " and "
+             << right.dim(dim).str() << " in dim " << dim;
   for (const TensorInfo &info : {left, right})
     if (info.getRank() > 0 && info.dims->back().isConstant(0))
       return rule.emitError() << "has an input without features";
@@ -213,8 +213,8 @@ LogicalResult rules::inferOuter(ShapeRule &rule, Value lhs, Value rhs,
     rule.setResult(0, result);
     return success();
   }
-  result = TensorInfo::contiguous({left.dim(0), right.dim(0)},
-                                  result.elementType);
+  result =
+      TensorInfo::contiguous({left.dim(0), right.dim(0)}, result.elementType);
   if (added) {
     TensorInfo self = rule.tensor(added);
     Type common = promoteTypes(result, self);
@@ -224,9 +224,9 @@ LogicalResult rules::inferOuter(ShapeRule &rule, Value lhs, Value rhs,
     if (op && op.isTied()) {
       // What the common type needs must fit into the written tensor.
       if (common && getCategory(common) > getCategory(self.elementType))
-        return rule.emitError() << "result type " << common
-                                << " cannot be written into "
-                                << self.elementType << " in place";
+        return rule.emitError()
+               << "result type " << common << " cannot be written into "
+               << self.elementType << " in place";
     } else {
       result.elementType = common;
       // Elementwise over what is added, the one vector as a column and the
@@ -347,8 +347,8 @@ LogicalResult rules::inferCross(ShapeRule &rule, Value lhs, Value rhs,
     return success();
   auto place = getCrossDim(left, dim);
   if (!place && dim)
-    return rule.emitError() << "dim " << *dim << " is out of range for rank "
-                            << left.getRank();
+    return rule.emitError()
+           << "dim " << *dim << " is out of range for rank " << left.getRank();
   for (const TensorInfo &info : {left, right})
     if (place && (info.getRank() == 0 ||
                   proveEqual(info.dim(*place), rule.constant(3)) == Proof::No))

@@ -24,7 +24,8 @@ static int64_t getScaleBytes(Type type, const ConcreteTensor &result) {
 }
 
 void LinearOp::describeWorkspace(WorkspaceRule &rule) {
-  auto input = getFactor(rule, getInput()), weight = getFactor(rule, getWeight());
+  auto input = getFactor(rule, getInput()),
+       weight = getFactor(rule, getWeight());
   auto result = rule.tensor(getResult());
   if (!checkFactors(rule, input, weight) || !result)
     return;
@@ -102,7 +103,8 @@ static Factor makeMatrix(const Factor &factor, ArrayRef<int64_t> rows,
 
 /// Source: tensordot in native/Linear.cpp.
 static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
-  auto lhs = getFactor(rule, op.getSelf()), rhs = getFactor(rule, op.getOther());
+  auto lhs = getFactor(rule, op.getSelf()),
+       rhs = getFactor(rule, op.getOther());
   if (!checkFactors(rule, lhs, rhs))
     return;
   int64_t bytes = 0;
@@ -134,20 +136,16 @@ static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
 
 void rules::describeProductWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<MmOp>([&](auto op) {
-        describePair(rule, op.getSelf(), op.getMat2());
-      })
-      .Case<MatmulOp, LinalgMatmulOp>([&](auto op) {
-        describePair(rule, op.getSelf(), op.getOther());
-      })
+      .Case<MmOp>(
+          [&](auto op) { describePair(rule, op.getSelf(), op.getMat2()); })
+      .Case<MatmulOp, LinalgMatmulOp>(
+          [&](auto op) { describePair(rule, op.getSelf(), op.getOther()); })
       .Case<MvOp>(
           [&](auto op) { describePair(rule, op.getSelf(), op.getVec()); })
-      .Case<BmmOp>([&](auto op) {
-        describeBmm(rule, op.getSelf(), op.getMat2());
-      })
-      .Case<BaddbmmOp>([&](auto op) {
-        describeBmm(rule, op.getBatch1(), op.getBatch2());
-      })
+      .Case<BmmOp>(
+          [&](auto op) { describeBmm(rule, op.getSelf(), op.getMat2()); })
+      .Case<BaddbmmOp>(
+          [&](auto op) { describeBmm(rule, op.getBatch1(), op.getBatch2()); })
       .Case<AddmmOp>([&](auto op) { describeAddmm(rule, op); })
       .Case<AddmvOp>([&](auto op) {
         auto result = rule.tensor(op.getResult());
@@ -177,7 +175,7 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
 }
 
 void blas::saveFactors(SavedRule &rule, Value first, Value second,
-                        const MatmulCopies &copies) {
+                       const MatmulCopies &copies) {
   auto saveOne = [&](Value other, Value factor, int64_t copy) {
     if (!rule.wantsGradient(other))
       return;
@@ -200,7 +198,7 @@ void rules::describeProductSaved(SavedRule &rule) {
   if (!isa<LinearOp>(op))
     copies = getMatmulCopies(*lhs, *rhs);
   else if (lhs->getRank() != 2 || rhs->getRank() != 2)
-    copies = getMatmulCopies(
-        *lhs, rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
+    copies =
+        getMatmulCopies(*lhs, rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
   saveFactors(rule, first, second, copies);
 }

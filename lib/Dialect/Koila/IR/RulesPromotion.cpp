@@ -91,9 +91,8 @@ static Type combine(Type strong, Type weak) {
     return strong;
   if (left == 2 && right == 3)
     // bfloat16 has the range of float32.
-    return ComplexType::get(strong.isBF16()
-                                ? Float32Type::get(strong.getContext())
-                                : strong);
+    return ComplexType::get(
+        strong.isBF16() ? Float32Type::get(strong.getContext()) : strong);
   if (left == 2)
     return strong;
   return left == 0 || right >= 2 ? promotePair(strong, weak) : strong;

@@ -68,15 +68,12 @@ static Term sortRows(const Quantile &of, int64_t flatCopy) {
 static Term rankRows(const Quantile &of, const Term &quantiles,
                      const Term &sorted, WorkspaceRule &rule) {
   Expression &steps = of.steps;
-  auto isNan = [&] {
-    return steps.compute("isnan", sorted, Result::Bool);
-  };
+  auto isNan = [&] { return steps.compute("isnan", sorted, Result::Bool); };
   Type bit = IntegerType::get(of.self.elementType.getContext(), 1);
-  ConcreteTensor shape{{of.rows, quantiles.numElements()},
-                       of.self.elementType};
+  ConcreteTensor shape{{of.rows, quantiles.numElements()}, of.self.elementType};
   if (!of.ignoresNan) {
-    Term scaled = steps.compute("mul.Scalar", quantiles, Result::Common,
-                                Number::Integer);
+    Term scaled =
+        steps.compute("mul.Scalar", quantiles, Result::Common, Number::Integer);
     Term mask = isNan();
     Term any = steps.allocate({{of.rows, 1}, bit});
     steps.pass(getPartialBytes(rule, mask, any));
@@ -88,8 +85,8 @@ static Term rankRows(const Quantile &of, const Term &quantiles,
   }
   Term mask = isNan();
   Term counted = steps.sum(mask, -1, /*keepdim=*/true);
-  Term last = steps.compute("sub.Scalar", counted, Result::Common,
-                            Number::Integer);
+  Term last =
+      steps.compute("sub.Scalar", counted, Result::Common, Number::Integer);
   Term ranks = steps.compute("mul.Tensor", {quantiles, last});
   steps.free({last, counted, mask});
   Term negative =
@@ -136,17 +133,17 @@ static void describeForm(WorkspaceRule &rule, SavedRule *saved, OpT op,
   if (rank == 0 || elements == 0 || (given && steps.wants((*terms)[1])))
     return rule.setInexact("quantiles of nothing, or that want a gradient");
   int64_t dim = op.getDim().value_or(0);
-  int64_t row =
-      op.getDim() ? self.dims[dim < 0 ? dim + rank : dim] : elements;
+  int64_t row = op.getDim() ? self.dims[dim < 0 ? dim + rank : dim] : elements;
   constexpr int64_t kGrain = 32768;
   bool isParallel = rule.getTarget().threads > 1 && elements >= kGrain;
-  Quantile of{steps,      self,
+  Quantile of{steps,
+              self,
               elements / row,
               row,
-              ignoresNan, op.getInterpolation(),
+              ignoresNan,
+              op.getInterpolation(),
               isParallel ? rule.getTarget().threads : 1};
-  Term quantiles =
-      given ? (*terms)[1] : steps.allocate({{}, self.elementType});
+  Term quantiles = given ? (*terms)[1] : steps.allocate({{}, self.elementType});
   describe(of, quantiles, op.getDim() ? 0 : getFlatCopyBytes(self), rule);
   if (isParallel)
     rule.setBound("threads that sort may not do so at once");

@@ -29,13 +29,13 @@ static std::pair<int64_t, int64_t> getBounds(IntegerType type) {
 
 LogicalResult rules::checkDrawRange(const ShapeRule &rule, StringRef low,
                                     StringRef high, Type type) {
-  DimExpr from = rule.hasArgument(low) ? rule.integerArgument(low)
-                                       : rule.constant(0);
+  DimExpr from =
+      rule.hasArgument(low) ? rule.integerArgument(low) : rule.constant(0);
   DimExpr to = rule.integerArgument(high);
   auto width = from && to ? (to - from).getConstant() : std::nullopt;
   if (width && *width <= 0)
-    return rule.emitError() << "draws from an empty range, " << from.str()
-                            << " to " << to.str();
+    return rule.emitError()
+           << "draws from an empty range, " << from.str() << " to " << to.str();
   auto integer = dyn_cast_or_null<IntegerType>(type);
   if (!integer || integer.getWidth() > 32)
     return success();
@@ -94,13 +94,13 @@ LogicalResult rules::inferMultinomial(ShapeRule &rule, Value self,
     return success();
   }
   if (weights.getRank() != 1 && weights.getRank() != 2)
-    return rule.emitError() << "takes weights of 1 or 2 dims, not of "
-                            << weights.getRank();
+    return rule.emitError()
+           << "takes weights of 1 or 2 dims, not of " << weights.getRank();
   auto present = weights.dims->back().getConstant();
-  if (present && (*present == 0 ||
-                  (!replacement && drawn && *drawn > *present)))
-    return rule.emitError() << "draws more samples than the " << *present
-                            << " that there are";
+  if (present &&
+      (*present == 0 || (!replacement && drawn && *drawn > *present)))
+    return rule.emitError()
+           << "draws more samples than the " << *present << " that there are";
   info.dims = weights.dims;
   info.dims->back() = count;
   if (failed(setStrides(rule, info, MemoryFormat::Contiguous)))
@@ -161,8 +161,7 @@ Value rules::drawNormal(OpBuilder &builder, Operation *op, Value storage) {
 
 Value rules::drawIntegers(OpBuilder &builder, Operation *op, Value storage) {
   Attribute low = op->getAttr("low");
-  return draw<RandomFromOp>(
-      builder, op, storage,
-      {{"from", low ? low : builder.getI64IntegerAttr(0)},
-       {"to", op->getAttr("high")}});
+  return draw<RandomFromOp>(builder, op, storage,
+                            {{"from", low ? low : builder.getI64IntegerAttr(0)},
+                             {"to", op->getAttr("high")}});
 }

@@ -30,8 +30,8 @@ LogicalResult indexing::inferFlip(ShapeRule &rule, Value self,
                                   ArrayRef<int64_t> dims, int64_t minRank) {
   TensorInfo info = rule.tensor(self);
   if (info.hasRank() && info.getRank() < minRank)
-    return rule.emitError() << "expects rank " << minRank << " or more, got "
-                            << info.getRank();
+    return rule.emitError()
+           << "expects rank " << minRank << " or more, got " << info.getRank();
   if (info.hasRank() && failed(checkDims(rule, dims, info.getRank())))
     return failure();
   return setWritten(rule, self, Copy::Preserved);
@@ -136,8 +136,8 @@ LogicalResult indexing::inferRepeat(ShapeRule &rule, Value self, StringRef list,
     // PyTorch looks at the extent that it becomes.
     if (times && proveAtMost(rule.constant(0), times) == Proof::No &&
         !dims[dim].isConstant(0))
-      return rule.emitError() << "repeats dim " << dim << " " << times
-                              << " times";
+      return rule.emitError()
+             << "repeats dim " << dim << " " << times << " times";
     dims[dim] = times ? dims[dim] * times : DimExpr();
   }
   rule.setResult(0, packed(dims, info.elementType));
@@ -149,8 +149,7 @@ void indexing::inferRepeatBatch(BatchRule &rule, Value self, StringRef list,
   TensorInfo info = rule.tensor(self);
   BatchFact fact = rule.fact(self);
   OperatorArguments arguments(rule.getOp());
-  if (!info.hasRank() ||
-      llvm::any_of(arguments.getDynamic(), [](Value value) {
+  if (!info.hasRank() || llvm::any_of(arguments.getDynamic(), [](Value value) {
         return isa<ListType>(value.getType());
       }))
     return mixSamples(rule, "how often is repeated is computed as a whole");
@@ -264,9 +263,10 @@ LogicalResult indexing::inferRepeatRows(ShapeRule &rule, Value self,
   TensorInfo times = rule.tensor(repeats);
   if (failed(checkIndexType(rule, times)))
     return failure();
-  if (times.hasRank() && (times.getRank() > 1 || (!self && times.getRank() < 1)))
-    return rule.emitError() << "takes a vector of repeats, got rank "
-                            << times.getRank();
+  if (times.hasRank() &&
+      (times.getRank() > 1 || (!self && times.getRank() < 1)))
+    return rule.emitError()
+           << "takes a vector of repeats, got rank " << times.getRank();
   if (!info.hasRank()) {
     rule.setResult(0, unranked(info.elementType));
     return success();

@@ -43,8 +43,7 @@ static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
 
 /// Matrices are read in place if each is one after the other.
 /// Source: checkTrilTriuBatchContiguous in native/TriangularOpsUtils.h.
-static void describeTriangle(WorkspaceRule &rule,
-                             const ConcreteTensor &input) {
+static void describeTriangle(WorkspaceRule &rule, const ConcreteTensor &input) {
   auto strides = input.getStrides();
   int64_t rank = input.dims.size();
   if (!strides)
@@ -86,17 +85,15 @@ void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
   if (!input || !result)
     return rule.setInexact("a shape of the operator is unknown");
   llvm::TypeSwitch<Operation *>(op)
-      .Case<FlipOp, FliplrOp, FlipudOp, Rot90Op, DiagEmbedOp>(
-          [](auto) {})
+      .Case<FlipOp, FliplrOp, FlipudOp, Rot90Op, DiagEmbedOp>([](auto) {})
       // Without a dim, of all elements as a vector.
       .Case<RepeatInterleaveIntOp>([&](auto repeat) {
         if (!repeat.getDim())
           describeRows(rule, *input, result->numBytes(),
                        getFlatCopyBytes(*input));
       })
-      .Case<RollOp>([&](auto roll) {
-        describeRoll(rule, *input, roll.getDims().size());
-      })
+      .Case<RollOp>(
+          [&](auto roll) { describeRoll(rule, *input, roll.getDims().size()); })
       .Case<FftFftshiftOp, FftIfftshiftOp>([&](auto shift) {
         auto dims = shift.getDim();
         describeRoll(rule, *input, dims ? dims->size() : input->dims.size());

@@ -45,9 +45,8 @@ static LogicalResult checkParameters(ShapeRule &rule, const Recurrent &layer,
   if (layer.gates == 4 && cells > 0 && count == cells * (perCell + 1))
     ++perCell;
   if (layer.layers < 1 || count % perCell != 0 || count < cells * perCell)
-    return rule.emitError() << "expects " << cells * perCell
-                            << " weights for " << cells << " cells, got "
-                            << count;
+    return rule.emitError() << "expects " << cells * perCell << " weights for "
+                            << cells << " cells, got " << count;
   for (int64_t cell = 0; cell < cells; ++cell) {
     TensorInfo input = rule.tensor(layer.params[cell * perCell]);
     DimExpr width = cell < directions ? features
@@ -59,10 +58,9 @@ static LogicalResult checkParameters(ShapeRule &rule, const Recurrent &layer,
              << getDim(input, 1).str() << " features, it gets " << width.str();
     TensorInfo state = rule.tensor(layer.params[cell * perCell + 1]);
     if (differ(getDim(state, 1), hidden))
-      return rule.emitError()
-             << "weight " << cell * perCell + 1 << " takes "
-             << getDim(state, 1).str() << " hidden features, there are "
-             << hidden.str();
+      return rule.emitError() << "weight " << cell * perCell + 1 << " takes "
+                              << getDim(state, 1).str()
+                              << " hidden features, there are " << hidden.str();
     if (differ(getDim(state, 0), getDim(input, 0)))
       return rule.emitError()
              << "weights " << cell * perCell << " and " << cell * perCell + 1
@@ -106,9 +104,9 @@ LogicalResult rules::inferRecurrent(ShapeRule &rule, const Recurrent &layer) {
     if (input.dim(time).isConstant(0))
       return rule.emitError() << "expects a sequence of one step or more";
     if (differ(input.dim(1 - time), getDim(first, 1)))
-      return rule.emitError() << "the input has " << input.dim(1 - time).str()
-                              << " samples, the hidden state "
-                              << first.dim(1).str();
+      return rule.emitError()
+             << "the input has " << input.dim(1 - time).str()
+             << " samples, the hidden state " << first.dim(1).str();
   }
   for (auto [index, state] : llvm::enumerate(layer.hidden)) {
     TensorInfo info = rule.tensor(state), last;
@@ -173,22 +171,21 @@ LogicalResult rules::inferCell(ShapeRule &rule, const Recurrent &cell) {
   TensorInfo hidden = rule.tensor(cell.hidden[0]);
   for (const TensorInfo &info : {input, hidden, weight, recurrent})
     if (info.hasRank() && info.getRank() != 2)
-      return rule.emitError() << "expects matrices, got rank "
-                              << info.getRank();
+      return rule.emitError()
+             << "expects matrices, got rank " << info.getRank();
   if (differ(getDim(input, 1), getDim(weight, 1)))
-    return rule.emitError() << "the weight takes " << weight.dim(1).str()
-                            << " features, the input has "
-                            << input.dim(1).str();
+    return rule.emitError()
+           << "the weight takes " << weight.dim(1).str()
+           << " features, the input has " << input.dim(1).str();
   if (differ(getDim(hidden, 1), getDim(recurrent, 1)))
-    return rule.emitError() << "the weight takes " << recurrent.dim(1).str()
-                            << " hidden features, there are "
-                            << hidden.dim(1).str();
+    return rule.emitError()
+           << "the weight takes " << recurrent.dim(1).str()
+           << " hidden features, there are " << hidden.dim(1).str();
   for (const TensorInfo &info : {weight, recurrent})
-    if (hidden.hasRank() &&
-        differ(getDim(info, 0), hidden.dim(1) * cell.gates))
-      return rule.emitError() << "expects a weight of "
-                              << (hidden.dim(1) * cell.gates).str()
-                              << " rows, got " << info.dim(0).str();
+    if (hidden.hasRank() && differ(getDim(info, 0), hidden.dim(1) * cell.gates))
+      return rule.emitError()
+             << "expects a weight of " << (hidden.dim(1) * cell.gates).str()
+             << " rows, got " << info.dim(0).str();
   for (Value state : cell.hidden) {
     TensorInfo info = rule.tensor(state);
     if (info.hasRank() && hidden.hasRank() &&
@@ -197,23 +194,22 @@ LogicalResult rules::inferCell(ShapeRule &rule, const Recurrent &cell) {
       return rule.emitError() << "the hidden states differ in shape";
   }
   if (differ(getDim(input, 0), getDim(hidden, 0)))
-    return rule.emitError() << "the input has " << input.dim(0).str()
-                            << " samples, the hidden state "
-                            << hidden.dim(0).str();
+    return rule.emitError()
+           << "the input has " << input.dim(0).str()
+           << " samples, the hidden state " << hidden.dim(0).str();
   result.elementType = input.elementType;
   if (hidden.hasRank()) {
     result = TensorInfo::contiguous(*hidden.dims, input.elementType);
     // gru_cell ends in a difference with the hidden state
     // (aten/src/ATen/native/RNN.cpp).
     if (cell.gates == 3)
-      result.strides = computeElementwiseStrides({hidden, result},
-                                                 *hidden.dims);
+      result.strides =
+          computeElementwiseStrides({hidden, result}, *hidden.dims);
   }
   // An LSTM computes with the state of its cell, whose type may be wider.
   if (states == 2 && result.hasRank() && result.elementType)
     if (Type own = rule.tensor(cell.hidden[1]).elementType)
-      result.elementType =
-          promoteTypes(result.elementType, true, own, true);
+      result.elementType = promoteTypes(result.elementType, true, own, true);
   for (size_t index = 0; index < states; ++index)
     rule.setResult(index, result);
   return success();
@@ -240,8 +236,8 @@ LogicalResult rules::inferPack(ShapeRule &rule, Value input, Value lengths) {
   TensorInfo info = rule.tensor(input), data, sizes;
   TensorInfo counts = rule.tensor(lengths);
   if (counts.hasRank() && counts.getRank() != 1)
-    return rule.emitError() << "expects lengths of rank 1, got "
-                            << counts.getRank();
+    return rule.emitError()
+           << "expects lengths of rank 1, got " << counts.getRank();
   data.elementType = info.elementType;
   sizes.elementType = IntegerType::get(rule.getContext(), 64);
   sizes.dims.emplace(1);
@@ -275,8 +271,8 @@ LogicalResult rules::inferPad(ShapeRule &rule, Value data, Value batchSizes,
       return rule.emitError()
              << "total_length " << steps.str() << " is less than "
              << getDim(sizes, 0).str() << " steps";
-    result.dims.emplace({batchFirst ? DimExpr() : steps,
-                         batchFirst ? steps : DimExpr()});
+    result.dims.emplace(
+        {batchFirst ? DimExpr() : steps, batchFirst ? steps : DimExpr()});
     result.dims->append(info.dims->begin() + 1, info.dims->end());
   }
   rule.setResult(0, result);

@@ -32,9 +32,7 @@ int64_t Layers::getBytes(int64_t vectors, int64_t width) const {
   return tensor.numBytes();
 }
 
-static bool isComputed(Type type) {
-  return type.isF32() || type.isF64();
-}
+static bool isComputed(Type type) { return type.isF32() || type.isF64(); }
 
 /// The extents of a call; says why if they are not known.
 static std::optional<Layers> getLayers(WorkspaceRule &rule,
@@ -160,9 +158,9 @@ void Replay::runCell(const Factor &last, ArrayRef<Value> params, bool isFirst) {
     footprint.allocate(2 * hidden);
     footprint.free(hidden);
     if (layers.isProjected()) {
-      multiply({{layers.samples, layers.hidden}, {layers.hidden, 1},
-                layers.type},
-               params.back(), state);
+      multiply(
+          {{layers.samples, layers.hidden}, {layers.hidden, 1}, layers.type},
+          params.back(), state);
       footprint.free(hidden);
     }
     if (!isFirst)
@@ -255,8 +253,10 @@ static void describeCell(WorkspaceRule &rule, int64_t gates, Value input,
     return rule.setInexact("the strides of a cell are unknown");
   if (!isComputed(state->elementType))
     return rule.setInexact("a cell of a half type");
-  int64_t inputCopies = blas::getMatmulCopies(*x, blas::transpose(*xWeight)).bytes;
-  int64_t stateCopies = blas::getMatmulCopies(*h, blas::transpose(*hWeight)).bytes;
+  int64_t inputCopies =
+      blas::getMatmulCopies(*x, blas::transpose(*xWeight)).bytes;
+  int64_t stateCopies =
+      blas::getMatmulCopies(*h, blas::transpose(*hWeight)).bytes;
   int64_t bytes = state->numBytes();
   Footprint footprint;
   // A GRU starts with the input, the others with the state.

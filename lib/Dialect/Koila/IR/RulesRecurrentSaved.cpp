@@ -239,10 +239,9 @@ Term RecordedLayers::runLayer(int64_t layer, const Term &input) {
       projection = params.back();
       projected = layers.state;
     }
-    Term all =
-        multiply(input, factor, params[0],
-                 layers.facts.biases ? params[2] : Value(),
-                 layers.facts.gates * layers.hidden);
+    Term all = multiply(input, factor, params[0],
+                        layers.facts.biases ? params[2] : Value(),
+                        layers.facts.gates * layers.hidden);
     // Those of the other direction are replaced.
     if (gates)
       steps.free(*gates);
@@ -328,8 +327,8 @@ void recurrent::describeRecordedCell(WorkspaceRule &rule, SavedRule *saved,
     first.cell = steps.read(cell.hidden.back());
   Term operand = steps.read(cell.input);
   auto multiply = [&] {
-    return recording.multiply(operand, *input, cell.inputWeight,
-                              cell.inputBias, cell.gates * hidden);
+    return recording.multiply(operand, *input, cell.inputWeight, cell.inputBias,
+                              cell.gates * hidden);
   };
   State last = recording.runCell(first, *state, cell.weight, cell.bias,
                                  std::nullopt, multiply);

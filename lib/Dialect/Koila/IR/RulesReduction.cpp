@@ -36,8 +36,8 @@ FailureOr<Type> rules::getResultType(ShapeRule &rule, ResultType how,
   if (auto code = op->getAttrOfType<IntegerAttr>("dtype")) {
     type = getTypeForScalarTypeCode(context, code.getInt());
     if (!type)
-      return rule.emitError() << "dtype code " << code.getInt()
-                              << " is unknown";
+      return rule.emitError()
+             << "dtype code " << code.getInt() << " is unknown";
   }
   bool integer = self && isa<IntegerType>(self);
   auto refuse = [&]() -> FailureOr<Type> {
@@ -74,8 +74,8 @@ FailureOr<Type> rules::getResultType(ShapeRule &rule, ResultType how,
          isa<ComplexType>(type) != isa<ComplexType>(self) ||
          promoteTypes(self, true, type, true) != type ||
          (isa<ComplexType>(type) && getOperatorName(op) == "norm")))
-      return rule.emitError() << "a norm of " << self
-                              << " cannot be computed in " << type;
+      return rule.emitError()
+             << "a norm of " << self << " cannot be computed in " << type;
     return getRealType(type ? type : self);
   case ResultType::Index:
     return Type(IntegerType::get(context, 64));
@@ -132,9 +132,9 @@ static FailureOr<SmallVector<DimExpr>> reduceDims(ShapeRule &rule,
     if (!(*reduced)[index])
       dims.push_back(dim);
     else if (needsElements && dim.isConstant(0))
-      return rule.emitError() << rules::getOperatorName(rule.getOp())
-                              << " of no elements: dim " << index
-                              << " is empty";
+      return rule.emitError()
+             << rules::getOperatorName(rule.getOp()) << " of no elements: dim "
+             << index << " is empty";
     else if (keepsDims(rule.getOp()))
       dims.push_back(rule.constant(1));
   }
@@ -235,20 +235,20 @@ LogicalResult rules::inferQuantile(ShapeRule &rule, Value q) {
   TensorInfo self = rule.tensor(op->getOperand(0)), at = rule.tensor(q);
   if (self.elementType && !self.elementType.isF32() &&
       !self.elementType.isF64())
-    return rule.emitError() << "takes float32 and float64, not "
-                            << self.elementType;
+    return rule.emitError()
+           << "takes float32 and float64, not " << self.elementType;
   if (q && self.elementType && at.elementType &&
       self.elementType != at.elementType)
-    return rule.emitError() << "q is of " << at.elementType << ", self of "
-                            << self.elementType;
+    return rule.emitError()
+           << "q is of " << at.elementType << ", self of " << self.elementType;
   if (at.hasRank() && at.getRank() > 1)
     return rule.emitError() << "q has rank " << at.getRank();
   if (auto number = op->getAttrOfType<FloatAttr>("q"))
     if (double value = number.getValueAsDouble(); !(value >= 0 && value <= 1))
       return rule.emitError() << "q is " << value << ", not between 0 and 1";
   StringRef how = op->getAttrOfType<StringAttr>("interpolation").getValue();
-  if (!llvm::is_contained(
-          {"linear", "lower", "higher", "midpoint", "nearest"}, how))
+  if (!llvm::is_contained({"linear", "lower", "higher", "midpoint", "nearest"},
+                          how))
     return rule.emitError() << "interpolation '" << how << "' is unknown";
   TensorInfo result;
   result.elementType = self.elementType;

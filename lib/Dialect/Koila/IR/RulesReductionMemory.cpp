@@ -41,8 +41,7 @@ static void describeLogSumExp(const Reduced &reduced) {
     footprint.allocate(maxima);
     footprint.pass(reduced.getPartial());
     // maxes.masked_fill_(maxes.abs() == INFINITY, 0)
-    footprint.pass(maxima + reduced.result.numElements() +
-                   getFloatBytes(type));
+    footprint.pass(maxima + reduced.result.numElements() + getFloatBytes(type));
   }
   int64_t exponentials = countBytes(reduced.input, type);
   footprint.allocate(exponentials);
@@ -117,8 +116,7 @@ static void describeMedian(const Reduced &reduced, int64_t dim) {
   rows.contiguous = true;
   int64_t expected = 1;
   for (int64_t place = rank - 1; place >= 0; --place) {
-    rows.contiguous &=
-        rows.dims[place] == 1 || (*strides)[place] == expected;
+    rows.contiguous &= rows.dims[place] == 1 || (*strides)[place] == expected;
     expected *= std::max<int64_t>(rows.dims[place], 1);
   }
   reduced.rule.setTransient(getCopyBytes(rows) + getBlockBytes(rows));
@@ -142,16 +140,14 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
       })
       .Case<SumOp, SumDimOp, ProdOp, ProdDimOp>(
           [&](auto) { rule.setTransient(reduced.getCastAndPartial()); })
-      .Case<AllOp, AllDimOp, AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>(
-          [&](auto) {
-            // A single element is cast to bool, even where that stays uint8.
-            bool isOne = input->numElements() == 1 &&
-                         !input->elementType.isInteger(1);
-            rule.setTransient(isOne ? 1 : reduced.getCastAndPartial());
-          })
-      .Case<MeanOp, MeanDimOp>([&](auto) {
-        rule.setTransient(getMeanBytes(rule, *input, *result));
+      .Case<AllOp, AllDimOp, AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>([&](auto) {
+        // A single element is cast to bool, even where that stays uint8.
+        bool isOne =
+            input->numElements() == 1 && !input->elementType.isInteger(1);
+        rule.setTransient(isOne ? 1 : reduced.getCastAndPartial());
       })
+      .Case<MeanOp, MeanDimOp>(
+          [&](auto) { rule.setTransient(getMeanBytes(rule, *input, *result)); })
       .Case<LogsumexpOp>([&](auto) { describeLogSumExp(reduced); })
       // No dims are all of them, by another kernel.
       .Case<CountNonzeroDimOp>([&](auto count) {
@@ -162,8 +158,8 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
         if (count.getDim())
           describeCount(reduced);
       })
-      .Case<StdOp, StdDimOp, StdCorrectionOp, VarOp, VarDimOp,
-            VarCorrectionOp>([&](auto) { describeDeviation(reduced); })
+      .Case<StdOp, StdDimOp, StdCorrectionOp, VarOp, VarDimOp, VarCorrectionOp>(
+          [&](auto) { describeDeviation(reduced); })
       .Case<NormScalarOp, NormDimOp, NormDimDtypeOp>(
           [&](auto norm) { describeNorm(reduced, norm.getPAttr()); })
       .Case<LinalgVectorNormOp>(

@@ -40,12 +40,10 @@ static FailureOr<DimExpr> scaleExtent(ShapeRule &rule, DimExpr in,
 
 static FailureOr<SmallVector<DimExpr>>
 getResizedExtents(ShapeRule &rule, const TensorInfo &input, int64_t rank) {
-  auto scales =
-      rule.getOp()->getAttrOfType<DenseF64ArrayAttr>("scale_factors");
+  auto scales = rule.getOp()->getAttrOfType<DenseF64ArrayAttr>("scale_factors");
   if (rule.hasArgument("output_size") == static_cast<bool>(scales))
-    return rule.emitError()
-           << "needs either output_size or scale_factors"
-           << (scales ? ", got both" : "");
+    return rule.emitError() << "needs either output_size or scale_factors"
+                            << (scales ? ", got both" : "");
   if (!scales)
     return readSizes(rule, "output_size", rank, 1);
   if (scales.size() != rank)
@@ -164,8 +162,8 @@ LogicalResult rules::inferAffineGrid(ShapeRule &rule) {
   if (!size)
     return success();
   if (size->size() != 4 && size->size() != 5)
-    return rule.emitError() << "size has " << size->size()
-                            << " entries, not 4 or 5";
+    return rule.emitError()
+           << "size has " << size->size() << " entries, not 4 or 5";
   int64_t rank = static_cast<int64_t>(size->size()) - 2;
   for (DimExpr extent : *size)
     if (auto value = extent ? extent.getConstant() : std::nullopt;
@@ -181,11 +179,10 @@ LogicalResult rules::inferAffineGrid(ShapeRule &rule) {
     bool empty = llvm::any_of(
         dims, [](DimExpr dim) { return dim && dim.isConstant(0); });
     if (proveEqual(theta.dim(2), rule.constant(rank + 1)) == Proof::No ||
-        (!empty &&
-         proveEqual(theta.dim(1), rule.constant(rank)) == Proof::No))
-      return rule.emitError() << "theta holds matrices of " << theta.dim(1).str()
-                              << " x " << theta.dim(2).str() << ", not " << rank
-                              << " x " << rank + 1;
+        (!empty && proveEqual(theta.dim(1), rule.constant(rank)) == Proof::No))
+      return rule.emitError()
+             << "theta holds matrices of " << theta.dim(1).str() << " x "
+             << theta.dim(2).str() << ", not " << rank << " x " << rank + 1;
   }
   rule.setResult(0, makeImage(dims, theta.elementType, Proof::No));
   return success();

@@ -36,8 +36,8 @@ static void describeImage(WorkspaceRule &rule, const ConcreteTensor &input,
   int64_t channels = input.dims[1];
   // One thread takes that kernel also for the three channels of colours
   // (measured).
-  bool isColor = points == 2 && channels == kFewChannels &&
-                 rule.getTarget().threads == 1;
+  bool isColor =
+      points == 2 && channels == kFewChannels && rule.getTarget().threads == 1;
   bool vectorized = (isChannelsLast(input) && channels > kFewChannels) ||
                     result.dims[2] + result.dims[3] <= kMostSmall || isColor;
   rule.setTransient(vectorized ? getChannelsLastBytes(input, result)
@@ -59,8 +59,7 @@ static void describeAffineGrid(WorkspaceRule &rule,
   if (!grid.elementType.isF32() && !grid.elementType.isF64())
     return rule.setInexact("a grid of another type than float32 or float64");
   Value theta = rule.getOp()->getOperand(0);
-  if (auto matrices = rule.tensor(theta);
-      !matrices || !matrices->contiguous)
+  if (auto matrices = rule.tensor(theta); !matrices || !matrices->contiguous)
     return rule.setInexact("a grid of strided matrices");
   bool aligned =
       rule.getOp()->getAttrOfType<BoolAttr>("align_corners").getValue();

@@ -8,8 +8,8 @@
 #include "SavedTable.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
 using namespace koila;
@@ -106,7 +106,8 @@ void rules::describeSavedAs(SavedRule &rule, StringRef schemaName) {
   if (!cast<TorchOperatorInterface>(rule.getOp()).isTied())
     return describeEntry(rule, schemaName, /*writesSelf=*/false);
   auto [name, overload] = schemaName.split('.');
-  std::string twin = (name + "_" + (overload.empty() ? "" : ".") + overload).str();
+  std::string twin =
+      (name + "_" + (overload.empty() ? "" : ".") + overload).str();
   describeEntry(rule, twin, /*writesSelf=*/true);
 }
 

@@ -36,8 +36,8 @@ LogicalResult indexing::inferScatter(ShapeRule &rule, Value self, int64_t dim,
       failed(checkNoOverlap(rule, info)))
     return failure();
   // Of a number only scatter with a source looks at the mode (measured).
-  bool looks = src || (info.hasRank() && info.getRank() > 0 &&
-                       rows.hasRank() && rows.getRank() > 0);
+  bool looks = src || (info.hasRank() && info.getRank() > 0 && rows.hasRank() &&
+                       rows.getRank() > 0);
   if (looks && !modes.empty() && !llvm::is_contained(modes, reduce))
     return rule.emitError() << "reduce is no '" << reduce << "'";
   if (info.hasRank() && rows.hasRank() && !empty) {
@@ -79,8 +79,8 @@ static LogicalResult checkRows(ShapeRule &rule, const TensorInfo &self,
        failed(indexing::wrapDim(rule, dim, self.getRank(), along))))
     return failure();
   if (rows.hasRank() && rows.getRank() > 1)
-    return rule.emitError() << "takes a vector of indices, got rank "
-                            << rows.getRank();
+    return rule.emitError()
+           << "takes a vector of indices, got rank " << rows.getRank();
   return success();
 }
 
@@ -164,13 +164,12 @@ LogicalResult indexing::inferIndexFill(ShapeRule &rule, Value self, int64_t dim,
   if (failed(checkRows(rule, info, dim, rows, /*allowsInt32=*/false, along)))
     return failure();
   if (from.hasRank() && from.getRank() != 0)
-    return rule.emitError() << "fills with one number, got rank "
-                            << from.getRank();
+    return rule.emitError()
+           << "fills with one number, got rank " << from.getRank();
   if (info.elementType && from.elementType &&
-      isa<ComplexType>(from.elementType) &&
-      !isa<ComplexType>(info.elementType))
-    return rule.emitError() << "fills " << info.elementType
-                            << " with a complex number";
+      isa<ComplexType>(from.elementType) && !isa<ComplexType>(info.elementType))
+    return rule.emitError()
+           << "fills " << info.elementType << " with a complex number";
   if (info.hasRank() &&
       failed(checkWritten(rule, info, along, countElements(rule, rows))))
     return failure();

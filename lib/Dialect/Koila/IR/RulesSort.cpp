@@ -48,12 +48,12 @@ LogicalResult rules::inferUnique(ShapeRule &rule, std::optional<int64_t> dim,
     return success();
   auto along = normalizeDim(*dim, self.getRank());
   if (!along || self.getRank() == 0)
-    return rule.emitError() << "dim " << *dim << " is out of range for rank "
-                            << self.getRank();
+    return rule.emitError()
+           << "dim " << *dim << " is out of range for rank " << self.getRank();
   for (auto [index, extent] : llvm::enumerate(*self.dims))
     if (extent.isConstant(0) && static_cast<int64_t>(index) != *along)
-      return rule.emitError() << "the slices along dim " << *along
-                              << " have no elements";
+      return rule.emitError()
+             << "the slices along dim " << *along << " have no elements";
   // Computed with that dim first, then moved back
   // (aten/src/ATen/native/Unique.cpp).
   SmallVector<DimExpr> rest(*self.dims);
@@ -81,8 +81,8 @@ LogicalResult rules::inferHistogram(ShapeRule &rule, int64_t bins) {
   auto low = getNumber("min"), high = getNumber("max");
   if (low && high && *low > *high)
     return rule.emitError() << "max is less than min";
-  rule.setResult(0, TensorInfo::contiguous({rule.constant(bins)},
-                                           self.elementType));
+  rule.setResult(
+      0, TensorInfo::contiguous({rule.constant(bins)}, self.elementType));
   return success();
 }
 

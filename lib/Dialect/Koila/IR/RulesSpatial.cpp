@@ -89,10 +89,9 @@ TensorInfo spatial::unsqueeze(TensorInfo info, int64_t dim) {
   MLIRContext *context = info.dim(0).getContext();
   DimExpr one = DimExpr::constant(context, 1);
   if (info.strides)
-    info.strides->insert(info.strides->begin() + dim,
-                         dim < info.getRank()
-                             ? info.dim(dim) * (*info.strides)[dim]
-                             : one);
+    info.strides->insert(
+        info.strides->begin() + dim,
+        dim < info.getRank() ? info.dim(dim) * (*info.strides)[dim] : one);
   info.dims->insert(info.dims->begin() + dim, one);
   return info;
 }
@@ -117,11 +116,10 @@ static LogicalResult checkEntries(ShapeRule &rule, StringRef name,
     if (*value < least && least == 0)
       return rule.emitError() << name << " " << *value << " is negative";
     if (*value < least)
-      return rule.emitError()
-             << name << " " << *value << " is below " << least;
+      return rule.emitError() << name << " " << *value << " is below " << least;
     if (*value > spatial::MostEntry)
-      return rule.emitError() << name << " " << *value << " is above "
-                              << spatial::MostEntry;
+      return rule.emitError()
+             << name << " " << *value << " is above " << spatial::MostEntry;
   }
   return success();
 }
@@ -196,9 +194,8 @@ void rules::inferTrailingBatch(BatchRule &rule, Value self, int64_t trailing) {
   if (fact.isFree())
     return rule.mix("an argument depends on the number of samples");
   if (!input.hasRank() || fact.dim >= input.getRank() - trailing)
-    return rule.mix("the batch is among the last " + Twine(trailing) +
-                    " dims, in which '" +
-                    rule.getOp()->getName().getStringRef() +
-                    "' mixes the elements");
+    return rule.mix(
+        "the batch is among the last " + Twine(trailing) + " dims, in which '" +
+        rule.getOp()->getName().getStringRef() + "' mixes the elements");
   rule.setResult(0, fact);
 }

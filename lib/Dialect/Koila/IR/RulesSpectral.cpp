@@ -70,9 +70,9 @@ static FailureOr<Sizes> getSizes(ShapeRule &rule, size_t count) {
       return result;
     }
     if (list->size() != count)
-      return LogicalResult(rule.emitError() << "gives " << list->size()
-                                            << " sizes for " << count
-                                            << " dims");
+      return LogicalResult(rule.emitError()
+                           << "gives " << list->size() << " sizes for " << count
+                           << " dims");
     for (auto [index, size] : llvm::enumerate(*list))
       if (!(size && size.isConstant(-1)) && failed(set(index, size)))
         return failure();
@@ -123,7 +123,7 @@ static bool sortByStride(const TensorInfo &info,
 /// One transform over `dims`: the other dims by their strides, then `dims`,
 /// in their order.
 static void transformDims(TensorInfo &info, ArrayRef<int64_t> dims,
-                      ArrayRef<DimExpr> extents) {
+                          ArrayRef<DimExpr> extents) {
   SmallVector<int64_t> order;
   for (int64_t dim = 0; dim < info.getRank(); ++dim)
     if (!llvm::is_contained(dims, dim))
@@ -179,11 +179,11 @@ static void resize(TensorInfo &info, ArrayRef<int64_t> dims,
 LogicalResult rules::inferFourier(ShapeRule &rule, Value self, Fourier kind) {
   TensorInfo input = rule.tensor(self), result;
   bool real = kind == Fourier::HalfToReal;
-  bool halves = kind == Fourier::RealToHalf ||
-                kind == Fourier::RealToHalfLastFirst;
+  bool halves =
+      kind == Fourier::RealToHalf || kind == Fourier::RealToHalfLastFirst;
   if (halves && input.elementType && isa<ComplexType>(input.elementType))
-    return rule.emitError() << "expects real numbers, got "
-                            << input.elementType;
+    return rule.emitError()
+           << "expects real numbers, got " << input.elementType;
   result.elementType = getTransformType(input.elementType, !real);
   if (!input.hasRank()) {
     rule.setResult(0, result);
@@ -198,8 +198,8 @@ LogicalResult rules::inferFourier(ShapeRule &rule, Value self, Fourier kind) {
   // MKL refuses to transform nothing.
   for (int64_t dim = 0; dim < input.getRank() && !dims->empty(); ++dim)
     if (!llvm::is_contained(*dims, dim) && input.dim(dim).isConstant(0))
-      return rule.emitError() << "transforms nothing: dim " << dim
-                              << " is empty";
+      return rule.emitError()
+             << "transforms nothing: dim " << dim << " is empty";
   auto sizes = getSizes(rule, dims->size());
   if (failed(sizes))
     return failure();
@@ -217,8 +217,8 @@ LogicalResult rules::inferFourier(ShapeRule &rule, Value self, Fourier kind) {
     if (!size)
       size = real && last ? (input.dim(dim) - 1) * 2 : input.dim(dim);
     if (auto count = size.getConstant(); count && *count < 1)
-      return rule.emitError() << "transforms " << *count << " points in dim "
-                              << dim;
+      return rule.emitError()
+             << "transforms " << *count << " points in dim " << dim;
     DimExpr half = size.floorDiv(2) + 1;
     taken.push_back(real && last ? half : size);
     extents[dim] = halves && last ? half : size;
@@ -325,9 +325,9 @@ LogicalResult rules::inferShift(ShapeRule &rule, Value self) {
 LogicalResult rules::inferFrequencies(ShapeRule &rule, bool halved,
                                       std::optional<int64_t> dtype) {
   TensorInfo result;
-  result.elementType =
-      dtype ? getTypeForScalarTypeCode(rule.getContext(), *dtype)
-            : Float32Type::get(rule.getContext());
+  result.elementType = dtype
+                           ? getTypeForScalarTypeCode(rule.getContext(), *dtype)
+                           : Float32Type::get(rule.getContext());
   DimExpr count = rule.integerArgument("n");
   result.dims.emplace(1);
   if (count) {

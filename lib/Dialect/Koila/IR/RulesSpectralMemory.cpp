@@ -44,9 +44,10 @@ static std::optional<bool> isDefaultSize(Operation *op) {
 }
 
 /// The sizes to which the dims are cut or filled up; none if one is not known.
-static std::optional<SmallVector<int64_t>>
-getSizes(Operation *op, Fourier kind, ArrayRef<int64_t> dims,
-         ArrayRef<int64_t> before, ArrayRef<int64_t> after) {
+static std::optional<SmallVector<int64_t>> getSizes(Operation *op, Fourier kind,
+                                                    ArrayRef<int64_t> dims,
+                                                    ArrayRef<int64_t> before,
+                                                    ArrayRef<int64_t> after) {
   SmallVector<int64_t> sizes;
   for (int64_t dim : dims)
     sizes.push_back(after[dim]);
@@ -138,8 +139,8 @@ static void describeTransform(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto signal = spectral::getSignal(rule, op->getOperand(0));
   auto result = rule.tensor(op->getResult(0));
-  auto dims = signal ? rules::getFourierDims(op, signal->dims.size())
-                     : std::nullopt;
+  auto dims =
+      signal ? rules::getFourierDims(op, signal->dims.size()) : std::nullopt;
   if (!signal || !result || !dims)
     return rule.setInexact("the strides of a signal are unknown");
   Fourier kind = getKind(op);
@@ -154,8 +155,8 @@ static void describeTransform(WorkspaceRule &rule) {
     return rule.setInexact("the next operator resolves the conjugate");
   // Real numbers stay so in one dim, and where half a spectrum is wanted.
   Type type = spectral::getRealType(signal->elementType);
-  if (kind == Fourier::HalfToReal || (kind == Fourier::Complex &&
-                                      !(isOne && isReal)))
+  if (kind == Fourier::HalfToReal ||
+      (kind == Fourier::Complex && !(isOne && isReal)))
     type = ComplexType::get(type);
   Footprint footprint;
   int64_t converted = getCastBytes(*signal, type), filled = 0;

@@ -44,9 +44,8 @@ static FailureOr<std::optional<Lengths>> getLengths(ShapeRule &rule,
   if (info.hasRank() &&
       (info.getRank() != 1 ||
        proveEqual(info.dim(0), rule.constant(lengths.window)) == Proof::No))
-    return LogicalResult(rule.emitError()
-                         << "expects a window of " << lengths.window
-                         << " elements");
+    return LogicalResult(rule.emitError() << "expects a window of "
+                                          << lengths.window << " elements");
   return std::optional<Lengths>(lengths);
 }
 
@@ -66,8 +65,8 @@ LogicalResult rules::inferStft(ShapeRule &rule, Value self, Value window,
   if (!input.elementType || (window && !frame.elementType))
     return success();
   if (isa<IntegerType>(input.elementType))
-    return rule.emitError() << "expects a signal of floats, got "
-                            << input.elementType;
+    return rule.emitError()
+           << "expects a signal of floats, got " << input.elementType;
   bool complex = isComplex(input) || isComplex(frame);
   auto wanted = getFlag(rule, "return_complex");
   if (!wanted && !complex)
@@ -102,8 +101,8 @@ LogicalResult rules::inferStft(ShapeRule &rule, Value self, Value window,
   if (center)
     signal = signal + points / 2 * 2;
   if (auto count = signal.getConstant(); count && *count < points)
-    return rule.emitError() << "n_fft is " << points << " of " << *count
-                            << " elements";
+    return rule.emitError()
+           << "n_fft is " << points << " of " << *count << " elements";
   DimExpr bins = rule.constant(onesided ? points / 2 + 1 : points);
   DimExpr frames = (signal - (aligned ? width : points)).floorDiv(hop) + 1;
   // Frame after frame in memory.
@@ -129,8 +128,8 @@ LogicalResult rules::inferIstft(ShapeRule &rule, Value self, Value window,
   // A spectrum of pairs of real numbers is refused nowadays.
   auto own = dyn_cast<ComplexType>(input.elementType);
   if (!own)
-    return rule.emitError() << "expects complex numbers, got "
-                            << input.elementType;
+    return rule.emitError()
+           << "expects complex numbers, got " << input.elementType;
   if (input.hasRank() &&
       llvm::any_of(*input.dims, [](DimExpr dim) { return dim.isConstant(0); }))
     return rule.emitError() << "expects a tensor that is not empty";
@@ -161,16 +160,16 @@ LogicalResult rules::inferIstft(ShapeRule &rule, Value self, Value window,
   if (auto count = bins.getConstant()) {
     bool half = onesided.value_or(*count != points);
     if (*count != (half ? points / 2 + 1 : points))
-      return rule.emitError() << "has " << *count << " frequencies for "
-                              << points << " points";
+      return rule.emitError()
+             << "has " << *count << " frequencies for " << points << " points";
     if (half && complex)
       return rule.emitError() << "complex numbers need both sides";
   }
   SmallVector<DimExpr> dims(ArrayRef(*input.dims).take_front(leading));
-  DimExpr total = rule.hasArgument("length")
-                      ? rule.integerArgument("length")
-                      : frames * hop - hop + points -
-                            (center ? points / 2 * 2 : 0);
+  DimExpr total =
+      rule.hasArgument("length")
+          ? rule.integerArgument("length")
+          : frames * hop - hop + points - (center ? points / 2 * 2 : 0);
   dims.push_back(total);
   if (total) {
     result = TensorInfo::contiguous(dims, result.elementType);

@@ -33,8 +33,8 @@ static void pad(WorkspaceRule &rule, Footprint &footprint, Signal &signal,
 
 /// What is left of the signal is freed at the end.
 static void runStft(WorkspaceRule &rule, Footprint &footprint, Signal signal,
-                    int64_t padded, int64_t points, int64_t hop,
-                    int64_t window, bool onesided) {
+                    int64_t padded, int64_t points, int64_t hop, int64_t window,
+                    bool onesided) {
   int64_t samples = signal.dims[0];
   int64_t frames = (signal.dims[1] - points) / hop + 1;
   auto strides = *signal.strides;
@@ -46,10 +46,9 @@ static void runStft(WorkspaceRule &rule, Footprint &footprint, Signal signal,
     // Products with the window. Frames that start one element after the other
     // are as fast as elements, and then the shorter dim is the slower one.
     bool swaps = hop == 1 && points > frames;
-    windows = swaps ? spectral::makeDense(windows.dims, signal.elementType,
-                                          {0, 2, 1})
-                    : spectral::makeContiguous(windows.dims,
-                                               signal.elementType);
+    windows =
+        swaps ? spectral::makeDense(windows.dims, signal.elementType, {0, 2, 1})
+              : spectral::makeContiguous(windows.dims, signal.elementType);
     footprint.allocate(window + windows.numBytes());
     footprint.free(padded);
     held = window + windows.numBytes();
@@ -159,8 +158,7 @@ static std::optional<Signal> getSpectra(const WorkspaceRule &rule, IstftOp op) {
   std::swap(signal->dims[1], signal->dims[2]);
   std::swap((*signal->strides)[1], (*signal->strides)[2]);
   // Of both sides one is read.
-  signal->dims[2] =
-      std::min<int64_t>(signal->dims[2], op.getNFft() / 2 + 1);
+  signal->dims[2] = std::min<int64_t>(signal->dims[2], op.getNFft() / 2 + 1);
   return signal;
 }
 

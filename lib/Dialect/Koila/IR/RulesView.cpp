@@ -26,8 +26,8 @@ static FailureOr<rules::Sizes> rescaleStrides(ShapeRule &rule,
   for (DimExpr stride : ArrayRef(*info.strides).drop_back()) {
     auto known = stride.getConstant();
     if (wider && known && *known % ratio != 0)
-      return rule.emitError() << "stride " << *known << " is no multiple of "
-                              << ratio;
+      return rule.emitError()
+             << "stride " << *known << " is no multiple of " << ratio;
     strides.push_back(wider ? stride.floorDiv(ratio) : stride * ratio);
   }
   strides.push_back(rule.constant(1));
@@ -51,8 +51,8 @@ LogicalResult rules::inferViewDtype(ShapeRule &rule, Value self,
     return success();
   }
   if (info.getRank() == 0)
-    return rule.emitError() << "a tensor without dims has no view as "
-                            << result.elementType;
+    return rule.emitError()
+           << "a tensor without dims has no view as " << result.elementType;
   bool wider = after > before;
   int64_t ratio = wider ? after / before : before / after;
   auto strides = rescaleStrides(rule, info, ratio, wider);
@@ -62,8 +62,8 @@ LogicalResult rules::inferViewDtype(ShapeRule &rule, Value self,
   DimExpr last = info.dims->back();
   auto extent = last.getConstant();
   if (wider && extent && *extent % ratio != 0)
-    return rule.emitError() << "the last extent " << *extent
-                            << " is no multiple of " << ratio;
+    return rule.emitError()
+           << "the last extent " << *extent << " is no multiple of " << ratio;
   result.dims->back() = wider ? last.floorDiv(ratio) : last * ratio;
   rule.setResult(0, result);
   return success();
@@ -73,8 +73,8 @@ LogicalResult rules::inferViewAsReal(ShapeRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
   auto complex = dyn_cast_or_null<ComplexType>(info.elementType);
   if (info.elementType && !complex)
-    return rule.emitError() << "needs a complex tensor, got "
-                            << info.elementType;
+    return rule.emitError()
+           << "needs a complex tensor, got " << info.elementType;
   if (complex)
     info.elementType = complex.getElementType();
   if (info.hasRank()) {
@@ -93,8 +93,8 @@ LogicalResult rules::inferViewAsComplex(ShapeRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
   if (info.elementType) {
     if (!isa<FloatType>(info.elementType) || info.elementType.isBF16())
-      return rule.emitError() << "needs a floating-point tensor, got "
-                              << info.elementType;
+      return rule.emitError()
+             << "needs a floating-point tensor, got " << info.elementType;
     info.elementType = ComplexType::get(info.elementType);
   }
   if (!info.hasRank()) {
@@ -104,8 +104,8 @@ LogicalResult rules::inferViewAsComplex(ShapeRule &rule, Value self) {
   if (info.getRank() == 0)
     return rule.emitError() << "a tensor without dims has no complex view";
   if (proveEqual(info.dims->back(), rule.constant(2)) == Proof::No)
-    return rule.emitError() << "the last extent is " << info.dims->back().str()
-                            << ", not 2";
+    return rule.emitError()
+           << "the last extent is " << info.dims->back().str() << ", not 2";
   auto strides = rescaleStrides(rule, info, 2, /*wider=*/true);
   if (failed(strides))
     return failure();
@@ -122,8 +122,8 @@ LogicalResult rules::inferComplexPart(ShapeRule &rule, Value self,
   TensorInfo info = rule.tensor(self);
   auto complex = dyn_cast_or_null<ComplexType>(info.elementType);
   if (info.elementType && !complex && imaginary)
-    return rule.emitError() << "needs a complex tensor, got "
-                            << info.elementType;
+    return rule.emitError()
+           << "needs a complex tensor, got " << info.elementType;
   if (!info.elementType)
     info.strides.reset();
   if (complex) {

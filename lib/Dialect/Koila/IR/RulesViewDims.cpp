@@ -228,8 +228,8 @@ void rules::inferMappedBatch(BatchRule &rule, Value self, GetDimMap getMap) {
 LogicalResult rules::inferLazyConj(ShapeRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
   if (info.elementType && !isa<ComplexType>(info.elementType))
-    return rule.emitError() << "needs a complex tensor, got "
-                            << info.elementType;
+    return rule.emitError()
+           << "needs a complex tensor, got " << info.elementType;
   return inferMapped(rule, self, mapAll);
 }
 
@@ -290,9 +290,8 @@ LogicalResult rules::inferUnbind(ShapeRule &rule, Value self, int64_t dim) {
   if (!info.hasRank())
     return success();
   DimExpr extent = info.dim(*normalizeDim(dim, info.getRank()));
-  bool differs = extent.getConstant()
-                     ? !extent.isConstant(count)
-                     : isBakedIn(rule.getOp(), extent, count);
+  bool differs = extent.getConstant() ? !extent.isConstant(count)
+                                      : isBakedIn(rule.getOp(), extent, count);
   if (differs)
     return rule.emitError() << "gives " << extent.str()
                             << " tensors, the program takes " << count;

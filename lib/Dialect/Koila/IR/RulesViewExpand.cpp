@@ -100,8 +100,8 @@ LogicalResult rules::inferBroadcastTensors(ShapeRule &rule,
         dims.push_back(extent);
       auto lhs = dims[index].getConstant(), rhs = extent.getConstant();
       if (lhs && rhs && *lhs != *rhs && *lhs != 1 && *rhs != 1)
-        return rule.emitError() << "cannot broadcast extents " << *lhs
-                                << " and " << *rhs;
+        return rule.emitError()
+               << "cannot broadcast extents " << *lhs << " and " << *rhs;
       dims[index] = dims[index].broadcast(extent);
     }
   }

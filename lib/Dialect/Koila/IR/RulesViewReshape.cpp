@@ -164,9 +164,9 @@ static LogicalResult setReshaped(ShapeRule &rule, const TensorInfo &info,
   if (layout == rules::ReshapeLayout::View && view.possible == Proof::No)
     return rule.emitError() << "the strides of the operand do not allow a view "
                             << "of these sizes; a reshape would copy";
-  if (complete && (layout == rules::ReshapeLayout::Contiguous ||
-                   info.isContiguous() == Proof::Yes ||
-                   view.possible == Proof::No))
+  if (complete &&
+      (layout == rules::ReshapeLayout::Contiguous ||
+       info.isContiguous() == Proof::Yes || view.possible == Proof::No))
     result = TensorInfo::contiguous(dims, info.elementType);
   else if (view.possible == Proof::Yes)
     result.strides = view.strides;
@@ -324,11 +324,13 @@ void rules::inferReshapeBatch(BatchRule &rule, Value self, Value other) {
     return rule.mix(proveEqual(before, DimExpr::constant(context, 1)) ==
                             Proof::Yes
                         ? "flatten merges the batch with a dim of unknown "
-                          "extent: " + merged.str()
+                          "extent: " +
+                              merged.str()
                         : "flatten merges the batch into the dim before it");
   rule.mix("the sizes do not keep the samples apart" +
-           Twine(computed ? "" : "; a literal batch size was perhaps baked in "
-                                  "by tracing"));
+           Twine(computed ? ""
+                          : "; a literal batch size was perhaps baked in "
+                            "by tracing"));
 }
 
 //===----------------------------------------------------------------------===//

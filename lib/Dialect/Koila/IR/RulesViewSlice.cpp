@@ -106,11 +106,11 @@ LogicalResult rules::inferNarrow(ShapeRule &rule, Value self, int64_t dim) {
   if (start && isNegative(start))
     start = extent + start;
   // Out of range for all values of the symbols.
-  if (start && (isNegative(start) ||
-                (length && isNegative(extent - start - length))))
-    return rule.emitError() << "takes " << (length ? length.str() : "some")
-                            << " from position " << start.str()
-                            << " of extent " << extent.str();
+  if (start &&
+      (isNegative(start) || (length && isNegative(extent - start - length))))
+    return rule.emitError()
+           << "takes " << (length ? length.str() : "some") << " from position "
+           << start.str() << " of extent " << extent.str();
   (*info.dims)[*normal] = length;
   rule.setResult(0, info);
   return success();
@@ -130,9 +130,10 @@ void rules::inferSliceBatch(BatchRule &rule, Value self) {
     whole &= !computed || before == after;
   if (whole)
     return rule.setResult(0, fact);
-  rule.mix(fact.isAt() && !computed
-               ? "a slice of the batch dim takes some samples and leaves others"
-               : "a slice whose bounds are computed from the number of samples");
+  rule.mix(
+      fact.isAt() && !computed
+          ? "a slice of the batch dim takes some samples and leaves others"
+          : "a slice whose bounds are computed from the number of samples");
 }
 
 //===----------------------------------------------------------------------===//
@@ -172,14 +173,14 @@ static bool splitRows(BatchRule &rule, Value self, int64_t dim) {
   StringRef symbol = rules::getBatchName(rule.getOp());
   for (auto [index, part] : llvm::enumerate(rule.getOp()->getResults())) {
     TensorInfo info = rule.tensor(part);
-    auto rows = info.hasRank() ? info.dim(dim).getMultipleOf(symbol)
-                               : std::nullopt;
+    auto rows =
+        info.hasRank() ? info.dim(dim).getMultipleOf(symbol) : std::nullopt;
     if (!fact.isInner() || !rows || *rows % fact.factor != 0)
       return false;
     MLIRContext *context = rule.getOp()->getContext();
-    rule.setResult(index, BatchFact::inner(dim, fact.factor,
-                                           DimExpr::constant(
-                                               context, *rows / fact.factor)));
+    rule.setResult(index, BatchFact::inner(
+                              dim, fact.factor,
+                              DimExpr::constant(context, *rows / fact.factor)));
   }
   return true;
 }
@@ -189,8 +190,8 @@ void rules::inferSplitBatch(BatchRule &rule, Value self, int64_t dim) {
   bool computed = hasBatchArgument(rule);
   TensorInfo info = rule.tensor(self);
   TensorInfo first = rule.tensor(rule.getOp()->getResult(0));
-  auto normal = info.hasRank() ? normalizeDim(dim, info.getRank())
-                               : std::nullopt;
+  auto normal =
+      info.hasRank() ? normalizeDim(dim, info.getRank()) : std::nullopt;
   if (!fact.isAt() || !normal || !first.hasRank() || info.getRank() == 0)
     return rule.mix("the rank of the operand is unknown");
   // One part is the whole.
@@ -259,12 +260,12 @@ Lengths rules::splitByChunks(ShapeRule &rule, DimExpr extent, DimExpr chunks) {
   if (*count <= 0)
     return rule.emitError() << "needs at least one chunk, got " << *count;
   if (*count < rule.getOp()->getNumResults())
-    return rule.emitError() << "gives " << *count << " tensors at most, the "
-                            << "program takes "
-                            << rule.getOp()->getNumResults();
+    return rule.emitError()
+           << "gives " << *count << " tensors at most, the "
+           << "program takes " << rule.getOp()->getNumResults();
   if (extent.isConstant(0))
-    return Lengths(SmallVector<DimExpr>(std::min<int64_t>(*count, 1 << 16),
-                                        extent));
+    return Lengths(
+        SmallVector<DimExpr>(std::min<int64_t>(*count, 1 << 16), extent));
   return splitBySize(rule, extent, (extent + *count - 1).floorDiv(*count));
 }
 

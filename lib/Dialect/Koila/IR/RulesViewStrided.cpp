@@ -23,8 +23,8 @@ LogicalResult rules::inferUnfold(ShapeRule &rule, Value self, int64_t dim,
   bool hasDim = info.getRank() != 0;
   DimExpr extent = hasDim ? info.dim(*normal) : rule.constant(1);
   if (auto known = extent.getConstant(); known && size > *known)
-    return rule.emitError() << "windows of " << size << " in an extent of "
-                            << *known;
+    return rule.emitError()
+           << "windows of " << size << " in an extent of " << *known;
   if (info.strides)
     info.strides->push_back(hasDim ? (*info.strides)[*normal]
                                    : rule.constant(1));
@@ -53,9 +53,9 @@ LogicalResult rules::inferDiagonal(ShapeRule &rule, Value self, int64_t offset,
   if (*rows == *columns)
     return rule.emitError() << "dim " << dim1 << " is named twice";
   DimExpr height = info.dim(*rows), width = info.dim(*columns);
-  DimExpr length = clampToZero(offset >= 0
-                                   ? getSmaller(height, width - offset)
-                                   : getSmaller(height + offset, width));
+  DimExpr length =
+      clampToZero(offset >= 0 ? getSmaller(height, width - offset)
+                              : getSmaller(height + offset, width));
   DimExpr stride = info.strides
                        ? (*info.strides)[*rows] + (*info.strides)[*columns]
                        : DimExpr();
@@ -100,13 +100,12 @@ LogicalResult rules::inferAsStrided(ShapeRule &rule, Value self) {
       for (DimExpr number : list)
         if (auto known = number ? number.getConstant() : std::nullopt;
             known && *known < 0)
-          return rule.emitError() << "a size or stride of " << *known
-                                  << " is negative";
+          return rule.emitError()
+                 << "a size or stride of " << *known << " is negative";
   }
-  if (result.strides && (!result.dims || llvm::any_of(*result.strides,
-                                                      [](DimExpr stride) {
-                                                        return !stride;
-                                                      })))
+  if (result.strides &&
+      (!result.dims ||
+       llvm::any_of(*result.strides, [](DimExpr stride) { return !stride; })))
     result.strides.reset();
   rule.setResult(0, result);
   return success();

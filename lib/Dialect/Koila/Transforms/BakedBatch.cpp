@@ -98,9 +98,8 @@ void koila::warnOfBakedBatch(FunctionOpInterface function,
       op->emitWarning() << "the batch meets the number " << example->batch
                         << ", which is the batch that the program was traced "
                         << "with; if tracing baked it in, re-trace with a "
-                        << "dynamic batch, or analyse at "
-                        << example->symbol << "=" << example->batch
-                        << " only (--input with " << example->symbol << "="
-                        << example->batch << ")";
+                        << "dynamic batch, or analyse at " << example->symbol
+                        << "=" << example->batch << " only (--input with "
+                        << example->symbol << "=" << example->batch << ")";
   });
 }

@@ -80,9 +80,9 @@ static void generalize(Value value) {
 
 /// Calls `callback` with each operand that `branch` hands on from or to one of
 /// its regions, in program order, and with what receives it.
-static void forEachHandedOn(
-    RegionBranchOpInterface branch,
-    function_ref<void(OpOperand &, ArrayRef<Value>)> callback) {
+static void
+forEachHandedOn(RegionBranchOpInterface branch,
+                function_ref<void(OpOperand &, ArrayRef<Value>)> callback) {
   RegionBranchSuccessorMapping mapping;
   branch.getSuccessorOperandInputMapping(mapping);
   auto visit = [&](Operation *owner) {
@@ -171,7 +171,7 @@ static void writeAssumptions(FunctionOpInterface function,
       op.erase();
   OpBuilder builder(&entry, entry.begin());
   auto assume = [&](Fact fact, Value value, IntegerAttr dim,
-                                    Attribute expected) {
+                    Attribute expected) {
     AssumeOp::create(builder, function.getLoc(), fact, value, dim, expected,
                      /*path=*/StringAttr());
   };
@@ -182,8 +182,8 @@ static void writeAssumptions(FunctionOpInterface function,
     if (Attribute literal = dims.lookup(argument).literal)
       assume(Fact::Value, argument, {}, literal);
     auto type = dyn_cast<RankedTensorType>(argument.getType());
-    auto stated = function.getArgAttrOfType<DimsAttr>(
-        argument.getArgNumber(), KoilaDialect::kDimsAttr);
+    auto stated = function.getArgAttrOfType<DimsAttr>(argument.getArgNumber(),
+                                                      KoilaDialect::kDimsAttr);
     if (!type || !stated)
       continue;
     if (!isa<AnyType>(type.getElementType()))

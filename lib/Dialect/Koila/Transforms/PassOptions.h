@@ -79,8 +79,8 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
   return options;
 }
 
-/// Bytes of a `budget=` option; none if it is empty. `auto` is what is free now,
-/// with parameters and inputs there.
+/// Bytes of a `budget=` option; none if it is empty. `auto` is what is free
+/// now, with parameters and inputs there.
 inline llvm::FailureOr<std::optional<int64_t>> getBudget(llvm::StringRef text,
                                                          mlir::Operation *op) {
   if (text.empty())

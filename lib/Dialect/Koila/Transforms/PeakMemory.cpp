@@ -47,8 +47,8 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
   LogicalResult run() {
     ModuleOp module = getOperation();
     auto options = getAnalysisOptions(*this, module);
-    if (failed(options) ||
-        failed(checkChoice(module, "format", format, {"text", "json", "html"}, {})))
+    if (failed(options) || failed(checkChoice(module, "format", format,
+                                              {"text", "json", "html"}, {})))
       return failure();
     auto limit = getBudget(budget, module);
     if (failed(limit))
@@ -57,8 +57,8 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     if (!function)
       return failure();
     if (batches < 0)
-      return module.emitError() << "batches=" << static_cast<int64_t>(batches)
-                                << " is negative";
+      return module.emitError()
+             << "batches=" << static_cast<int64_t>(batches) << " is negative";
     options->batches = batches;
     options->budgetBytes = *limit;
     PeakMemoryAnalysis analysis(function, *options);

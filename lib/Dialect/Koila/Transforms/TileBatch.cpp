@@ -131,8 +131,8 @@ public:
       entries.push_back(builder.getNamedAttr(
           "least_batch", builder.getI64IntegerAttr(tiled.getLeastBatch())));
     if (StringRef random = getName(tiled.getRandom()); !random.empty())
-      entries.push_back(builder.getNamedAttr("random",
-                                             builder.getStringAttr(random)));
+      entries.push_back(
+          builder.getNamedAttr("random", builder.getStringAttr(random)));
     if (holdsTo)
       entries.push_back(builder.getNamedAttr(
           "holds_to", builder.getI64IntegerAttr(*holdsTo)));
@@ -167,8 +167,8 @@ private:
 } // namespace
 
 /// Calls `callback` with each power of two up to `batch`, from the largest, and
-/// the peak of `function` with that tile at any batch up to `batch`. Fails, after
-/// an error, where a peak is not known.
+/// the peak of `function` with that tile at any batch up to `batch`. Fails,
+/// after an error, where a peak is not known.
 static LogicalResult
 forEachTile(FunctionOpInterface function, TiledFunction &tiled,
             const PeakMemoryOptions &options, StringRef symbol, int64_t batch,
@@ -190,8 +190,7 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
                                            const PeakMemoryOptions &options,
                                            int64_t batch) {
   StringRef symbol = getBatchSymbol(module);
-  if (symbol.empty() || batch < 1 ||
-      options.mode != PeakMemoryMode::Inference)
+  if (symbol.empty() || batch < 1 || options.mode != PeakMemoryMode::Inference)
     return std::nullopt;
   // Why it cannot be tiled, only who wants to tile asks for.
   ScopedDiagnosticHandler quiet(module.getContext(),

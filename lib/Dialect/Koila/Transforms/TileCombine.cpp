@@ -110,6 +110,7 @@ Value koila::finishCombining(OpBuilder &builder, Location loc, Combine combine,
   if (carried.getElementType() == type)
     return sum;
   return ToDtypeOp::create(builder, loc, carried.clone(type), sum,
-                           *getScalarTypeCode(getDTypeName(type)), /*non_blocking=*/false,
+                           *getScalarTypeCode(getDTypeName(type)),
+                           /*non_blocking=*/false,
                            /*copy=*/false, /*memory_format=*/nullptr);
 }

@@ -13,9 +13,9 @@
 
 namespace koila {
 
-/// Whether tiles can be combined in elements of `type`. Not in half types, where
-/// a sum of sums rounds more than the sum, nor in float64, for which there is no
-/// wider type to add in: where parts cancel, their order shows.
+/// Whether tiles can be combined in elements of `type`. Not in half types,
+/// where a sum of sums rounds more than the sum, nor in float64, for which
+/// there is no wider type to add in: where parts cancel, their order shows.
 bool canCombine(Combine combine, mlir::Type type);
 
 /// What the loops carry for results of `type`: float64 for float32, so that the

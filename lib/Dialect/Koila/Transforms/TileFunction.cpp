@@ -44,7 +44,8 @@ private:
   void buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                  IRMapping mapping, Value start, Value size, ValueRange buffers,
                  SmallVectorImpl<Value> &updated);
-  /// A tensor of `elementType` for all of `value`, its dims in the plan's order.
+  /// A tensor of `elementType` for all of `value`, its dims in the plan's
+  /// order.
   Value makeBuffer(OpBuilder &builder, Location loc, Value value,
                    Type elementType);
   void buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase);
@@ -273,8 +274,8 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                       IRMapping mapping, Value start, Value size,
                       ValueRange buffers, SmallVectorImpl<Value> &updated) {
   for (Value input : phase.inputs)
-    mapping.map(input, slice(builder, loc, input, mapping.lookup(input), start,
-                             size));
+    mapping.map(input,
+                slice(builder, loc, input, mapping.lookup(input), start, size));
   for (Operation *op : phase.body) {
     for (Value read : getReads(op))
       if (plan.isSamples(read) && !mapping.contains(read))
@@ -401,9 +402,8 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
   Operation *terminator = entry.getTerminator();
   for (Operation *container : plan.getContainers())
     container->moveBefore(terminator);
-  Operation *anchor = plan.getContainers().empty()
-                          ? terminator
-                          : plan.getContainers().front();
+  Operation *anchor =
+      plan.getContainers().empty() ? terminator : plan.getContainers().front();
   // What is replaced stays until all users have been seen.
   SmallVector<Operation *> replaced;
   for (Operation &op : entry)

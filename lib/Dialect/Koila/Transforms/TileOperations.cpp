@@ -45,13 +45,15 @@ static bool writesAnything(Operation *op) {
   SmallVector<MemoryEffects::EffectInstance> effects;
   if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
     interface.getEffects(effects);
-  return llvm::any_of(effects, [&](const MemoryEffects::EffectInstance &effect) {
-    bool isMark = isOrderedWrite(op) &&
-                  effect.getResource() == SideEffects::DefaultResource::get();
-    return isa<MemoryEffects::Write>(effect.getEffect()) && !isMark &&
-           effect.getResource() != RandomResource::get() &&
-           effect.getResource() != AssumptionResource::get();
-  });
+  return llvm::any_of(
+      effects, [&](const MemoryEffects::EffectInstance &effect) {
+        bool isMark =
+            isOrderedWrite(op) &&
+            effect.getResource() == SideEffects::DefaultResource::get();
+        return isa<MemoryEffects::Write>(effect.getEffect()) && !isMark &&
+               effect.getResource() != RandomResource::get() &&
+               effect.getResource() != AssumptionResource::get();
+      });
 }
 
 void TilePlan::collectWrites() {
@@ -150,7 +152,8 @@ std::string TilePlan::findReasonInside(Operation &op) const {
         check(argument, batch.lookup(argument));
     for (Value result : inner->getResults())
       check(result, batch.lookup(result));
-    if (inner->getNumRegions() == 0 && !inner->hasTrait<OpTrait::IsTerminator>())
+    if (inner->getNumRegions() == 0 &&
+        !inner->hasTrait<OpTrait::IsTerminator>())
       return;
     for (Value operand : inner->getOperands())
       if (reason.empty() && !isa<TensorType>(operand.getType()) &&
@@ -198,7 +201,8 @@ static StringRef describeEffect(Operation &op) {
   if (isOrderedWrite(&op) && llvm::any_of(op.getOperands(), [](Value operand) {
         return operand.getDefiningOp<ParamGetOp>();
       }))
-    return "updates tensors of the module from the whole batch, as layers do in "
+    return "updates tensors of the module from the whole batch, as layers do "
+           "in "
            "training mode; after eval() it would use the ones that are there";
   return "has effects whose order tiling would change";
 }
@@ -255,10 +259,9 @@ Combine TilePlan::findCombine(Operation &op) const {
   interface.inferBatch(rule);
   const BatchFact &fact = rule.getResults()[0];
   const ValueInfo &info = dims.lookup(op.getResult(0));
-  bool isReadInTiles =
-      llvm::none_of(op.getOperands(), [&](Value operand) {
-        return batch.lookupRead(operand).isMixed();
-      });
+  bool isReadInTiles = llvm::none_of(op.getOperands(), [&](Value operand) {
+    return batch.lookupRead(operand).isMixed();
+  });
   bool isSized = info.tensor && info.tensor->hasRank() &&
                  llvm::all_of(*info.tensor->dims, [&](DimExpr dim) {
                    return !dim.dependsOn(symbol) && canMaterialize(dim);
@@ -301,17 +304,17 @@ LogicalResult TilePlan::classify(Operation &op) {
   }
   // A view without marks shows what is written later, too.
   bool isView = makesNoTensor(op, dims);
-  bool isShown = isView && llvm::any_of(op.getResults(), [&](Value result) {
-    return isa<TensorType>(result.getType()) && isWrittenAfter(result, op);
-  });
+  bool isShown =
+      isView && llvm::any_of(op.getResults(), [&](Value result) {
+        return isa<TensorType>(result.getType()) && isWrittenAfter(result, op);
+      });
   bool isMovable = op.getNumRegions() > 0 ? findReasonInside(op).empty()
-                                         : isPure(op) || mayDrawInTiles(op);
+                                          : isPure(op) || mayDrawInTiles(op);
   // A tensor that each tile would make again.
-  bool isSplit = !isView &&
-                 llvm::any_of(op.getResults(), [&](Value result) {
-                   return isa<TensorType>(result.getType()) &&
-                          batch.lookup(result).isFree() && !result.use_empty();
-                 });
+  bool isSplit = !isView && llvm::any_of(op.getResults(), [&](Value result) {
+    return isa<TensorType>(result.getType()) && batch.lookup(result).isFree() &&
+           !result.use_empty();
+  });
   bool isApart = isMovable && batched && !isShown &&
                  llvm::none_of(op.getResults(), isMixed);
   if (isApart && !isSplit) {

@@ -210,8 +210,8 @@ void TilePlan::requireWhole(Value value) {
   crossing.insert(value);
 }
 
-/// What nobody reads is not planned, nor what is asked for its size alone: no tile
-/// would have to make it, and none must carry it for another phase.
+/// What nobody reads is not planned, nor what is asked for its size alone: no
+/// tile would have to make it, and none must carry it for another phase.
 void TilePlan::dropNeedless() {
   llvm::SmallPtrSet<Operation *, 16> needed;
   for (Operation &op : llvm::reverse(function.getFunctionBody().front())) {
@@ -238,8 +238,8 @@ void TilePlan::dropNeedless() {
   }
 }
 
-/// Calls `callback` for each operation that reads `value`, through views, until it
-/// returns false.
+/// Calls `callback` for each operation that reads `value`, through views, until
+/// it returns false.
 void TilePlan::forEachReader(
     Value value, llvm::function_ref<bool(Operation *)> callback) const {
   Block *block = value.getParentBlock();
@@ -276,8 +276,8 @@ int64_t TilePlan::estimateBytes(Value value) const {
   return static_cast<int64_t>(std::min(bytes, 1e15));
 }
 
-/// The bytes of `value` if it would be kept whole until `phase` only because `op`
-/// reads it there.
+/// The bytes of `value` if it would be kept whole until `phase` only because
+/// `op` reads it there.
 int64_t TilePlan::estimateKept(Value value, Operation *op,
                                unsigned phase) const {
   // Rows of samples that lie apart cannot cross.
@@ -293,10 +293,10 @@ int64_t TilePlan::estimateKept(Value value, Operation *op,
   // value with many, few are.
   bool isThere = false;
   forEachReader(value, [&](Operation *reader) {
-    isThere = reader != op &&
-              (skipped.contains(reader) ||
-               (isInBody(reader) ? phaseOf.lookup(reader) >= phase
-                                 : slotOf.lookup(reader) > phase));
+    isThere =
+        reader != op && (skipped.contains(reader) ||
+                         (isInBody(reader) ? phaseOf.lookup(reader) >= phase
+                                           : slotOf.lookup(reader) > phase));
     return !isThere;
   });
   return isThere ? 0 : estimateBytes(value);

@@ -1,9 +1,9 @@
 //===- TilePlan.h - Which operations tile together --------------*- C++ -*-===//
 //
-// What mixes samples, and what koila does not know, is a barrier: it runs whole,
-// and cuts the function into phases. The operations of a phase run in one nest
-// of loops over tiles; tensors that cross from one phase to another, or to a
-// barrier, are kept whole. Ordinary inference is one phase.
+// What mixes samples, and what koila does not know, is a barrier: it runs
+// whole, and cuts the function into phases. The operations of a phase run in
+// one nest of loops over tiles; tensors that cross from one phase to another,
+// or to a barrier, are kept whole. Ordinary inference is one phase.
 //
 //===----------------------------------------------------------------------===//
 
@@ -57,9 +57,7 @@ public:
   /// What runs after the last phase: barriers and what follows them.
   llvm::ArrayRef<mlir::Operation *> getRest() const { return rest; }
   /// Containers built of outputs, after everything else.
-  llvm::ArrayRef<mlir::Operation *> getContainers() const {
-    return containers;
-  }
+  llvm::ArrayRef<mlir::Operation *> getContainers() const { return containers; }
   /// Where samples meet, with the reason.
   llvm::ArrayRef<std::pair<mlir::Operation *, std::string>>
   getBarriers() const {
@@ -137,8 +135,9 @@ private:
   unsigned getTime(mlir::Value value, bool isTiledReader) const;
   void dropNeedless();
   llvm::LogicalResult schedule();
-  void forEachReader(mlir::Value value,
-                     llvm::function_ref<bool(mlir::Operation *)> callback) const;
+  void
+  forEachReader(mlir::Value value,
+                llvm::function_ref<bool(mlir::Operation *)> callback) const;
   int64_t estimateBytes(mlir::Value value) const;
   int64_t estimateKept(mlir::Value value, mlir::Operation *op,
                        unsigned phase) const;
@@ -185,9 +184,9 @@ private:
 /// per tile, one for now, and the number of tile sizes.
 std::pair<mlir::Operation *, mlir::Operation *>
 rewriteInTiles(mlir::FunctionOpInterface function, const TilePlan &plan);
-/// Gives every operator that draws by shape alone storage of its own, so that it
-/// need not wait for the tensor whose shape it is. Fails, after an error, where
-/// draws for the whole batch are not those of the untiled program.
+/// Gives every operator that draws by shape alone storage of its own, so that
+/// it need not wait for the tensor whose shape it is. Fails, after an error,
+/// where draws for the whole batch are not those of the untiled program.
 llvm::LogicalResult separateDraws(mlir::FunctionOpInterface function);
 /// Remarks of where random numbers are drawn, and a warning if tiles draw.
 void reportDraws(mlir::FunctionOpInterface function, const TilePlan &plan);

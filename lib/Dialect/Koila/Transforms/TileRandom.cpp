@@ -36,8 +36,8 @@ static Value makeStorage(OpBuilder &builder, Location loc, Value self,
     auto number = dim.getConstant();
     size.push_back(number.value_or(ShapedType::kDynamic));
     if (!number)
-      extents.push_back(SizeIntOp::create(builder, loc, builder.getI64Type(),
-                                          self, index));
+      extents.push_back(
+          SizeIntOp::create(builder, loc, builder.getI64Type(), self, index));
   }
   bool isRows = llvm::is_sorted(*order);
   OperationState state(loc, isRows ? EmptyOp::getOperationName()
@@ -47,8 +47,7 @@ static Value makeStorage(OpBuilder &builder, Location loc, Value self,
   state.addAttribute("size", builder.getDenseI64ArrayAttr(size));
   state.addAttribute("dtype", builder.getI64IntegerAttr(*code));
   if (!isRows)
-    state.addAttribute("physical_layout",
-                       builder.getDenseI64ArrayAttr(*order));
+    state.addAttribute("physical_layout", builder.getDenseI64ArrayAttr(*order));
   return builder.create(state)->getResult(0);
 }
 
@@ -193,9 +192,8 @@ void koila::reportDraws(FunctionOpInterface function, const TilePlan &plan) {
     else
       remark::passed(op->getLoc(), options)
           << remark::add("drawn for the whole batch");
-  auto inTiles = llvm::make_filter_range(plan.getDraws(), [&](Operation *op) {
-    return plan.drawsInTiles(*op);
-  });
+  auto inTiles = llvm::make_filter_range(
+      plan.getDraws(), [&](Operation *op) { return plan.drawsInTiles(*op); });
   auto count = std::distance(inTiles.begin(), inTiles.end());
   if (count == 0)
     return;

@@ -27,7 +27,8 @@ static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
   if (!there.isValid())
     return false;
   auto isSame = [&](Value value) {
-    const ValueInfo &expected = dims.lookup(value), &found = there.lookup(value);
+    const ValueInfo &expected = dims.lookup(value),
+                    &found = there.lookup(value);
     if (!expected.tensor || !expected.tensor->hasRank())
       return true;
     if (!found.tensor || !found.tensor->hasRank() ||
@@ -46,9 +47,8 @@ static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
         });
   };
   bool same = true;
-  function->walk([&](Operation *op) {
-    same &= llvm::all_of(op->getResults(), isSame);
-  });
+  function->walk(
+      [&](Operation *op) { same &= llvm::all_of(op->getResults(), isSame); });
   return same;
 }
 
@@ -62,12 +62,11 @@ static void reportPlan(FunctionOpInterface function, const TilePlan &plan) {
         << remark::add("runs on the whole batch, outside of the loops");
   for (const TilePhase &phase : plan.getPhases())
     for (Operation *op : phase.combined)
-      remark::passed(op->getLoc(),
-                     remark::RemarkOpts::name("Combined")
-                         .category("koila-tile-batch")
-                         .function(function.getName()))
-          << remark::reason(
-                 "{0}", plan.getBatch().lookup(op->getResult(0)).reason)
+      remark::passed(op->getLoc(), remark::RemarkOpts::name("Combined")
+                                       .category("koila-tile-batch")
+                                       .function(function.getName()))
+          << remark::reason("{0}",
+                            plan.getBatch().lookup(op->getResult(0)).reason)
           << remark::add("runs in the tiles, whose results are combined");
   reportDraws(function, plan);
 }
@@ -100,8 +99,8 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   RandomMode drawn = RandomMode::Refuse;
   for (Operation *op : plan.getDraws())
     if (drawn != RandomMode::PerTile)
-      drawn = plan.drawsInTiles(*op) ? RandomMode::PerTile
-                                     : RandomMode::FullBatch;
+      drawn =
+          plan.drawsInTiles(*op) ? RandomMode::PerTile : RandomMode::FullBatch;
   // Of no samples the untiled program runs.
   int64_t least = keepsShapes(function, dims, batchSymbol, 1) ? 1 : 2;
   auto [tile, rounds] = rewriteInTiles(function, plan);

@@ -100,15 +100,30 @@ LogicalResult koila::verifyTiled(ModuleOp module) {
 
 /// What emission can write back; the table of docs/Emission.md.
 static bool isEmittable(Operation *op) {
-  static const llvm::StringLiteral kUpstream[] = {
-      "arith.constant",      "arith.addi",          "arith.subi",
-      "arith.muli",          "arith.floordivsi",    "arith.minsi",
-      "arith.maxsi",         "arith.index_cast",    "arith.cmpi",
-      "arith.select",        "arith.andi",          "arith.ori",
-      "arith.xori",          "scf.if",              "scf.for",
-      "scf.while",           "scf.condition",       "scf.yield",
-      "func.return",         "tensor.empty",        "tensor.dim",
-      "tensor.cast",         "tensor.extract_slice", "tensor.insert_slice"};
+  static const llvm::StringLiteral kUpstream[] = {"arith.constant",
+                                                  "arith.addi",
+                                                  "arith.subi",
+                                                  "arith.muli",
+                                                  "arith.floordivsi",
+                                                  "arith.minsi",
+                                                  "arith.maxsi",
+                                                  "arith.index_cast",
+                                                  "arith.cmpi",
+                                                  "arith.select",
+                                                  "arith.andi",
+                                                  "arith.ori",
+                                                  "arith.xori",
+                                                  "scf.if",
+                                                  "scf.for",
+                                                  "scf.while",
+                                                  "scf.condition",
+                                                  "scf.yield",
+                                                  "func.return",
+                                                  "tensor.empty",
+                                                  "tensor.dim",
+                                                  "tensor.cast",
+                                                  "tensor.extract_slice",
+                                                  "tensor.insert_slice"};
   return isa_and_nonnull<KoilaDialect>(op->getDialect()) ||
          llvm::is_contained(kUpstream, op->getName().getStringRef());
 }

@@ -1,4 +1,5 @@
-//===- KoilaBinaryOps.h - Operators on two or more tensors that broadcast -*- C++ -*-===//
+//===- KoilaBinaryOps.h - Operators on two or more tensors that broadcast -*-
+//C++ -*-===//
 //
 // The classes of one family. Only its rules need them: passes ask interfaces.
 //

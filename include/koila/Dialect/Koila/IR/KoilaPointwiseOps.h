@@ -1,4 +1,5 @@
-//===- KoilaPointwiseOps.h - Elementwise operators on one tensor -*- C++ -*-===//
+//===- KoilaPointwiseOps.h - Elementwise operators on one tensor -*- C++
+//-*-===//
 //
 // The classes of one family. Only its rules need them: passes ask interfaces.
 //

@@ -1,4 +1,5 @@
-//===- KoilaResampleOps.h - Up- and downsampling, sampling at a grid -*- C++ -*-===//
+//===- KoilaResampleOps.h - Up- and downsampling, sampling at a grid -*- C++
+//-*-===//
 //
 // The classes of one family. Only its rules need them: passes ask interfaces.
 //

@@ -1,4 +1,5 @@
-//===- KoilaSortOps.h - Sorting, searching, cumulative operators -*- C++ -*-===//
+//===- KoilaSortOps.h - Sorting, searching, cumulative operators -*- C++
+//-*-===//
 //
 // The classes of one family. Only its rules need them: passes ask interfaces.
 //

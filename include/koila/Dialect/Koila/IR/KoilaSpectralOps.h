@@ -27,8 +27,8 @@ llvm::LogicalResult inferFourier(ShapeRule &rule, mlir::Value self,
                                  Fourier kind);
 /// The dims of a call, counted from the start, in its order; none if one is out
 /// of range or given twice.
-std::optional<llvm::SmallVector<int64_t>>
-getFourierDims(mlir::Operation *op, int64_t rank);
+std::optional<llvm::SmallVector<int64_t>> getFourierDims(mlir::Operation *op,
+                                                         int64_t rank);
 /// Operators along `dim`, of which samples along those dims meet.
 void inferFourierBatch(BatchRule &rule, mlir::Value self);
 llvm::LogicalResult inferShift(ShapeRule &rule, mlir::Value self);

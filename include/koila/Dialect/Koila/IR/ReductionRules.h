@@ -151,8 +151,9 @@ llvm::FailureOr<std::optional<llvm::SmallVector<DimExpr>>>
 broadcastOperands(ShapeRule &rule, llvm::ArrayRef<TensorInfo> operands);
 /// Sets the result of a loss whose samples give `each`.
 llvm::LogicalResult setLoss(ShapeRule &rule, TensorInfo each);
-/// After the rule has said what `reduction` none gives: any other mixes samples,
-/// and tiles add up where those of none keep apart. `mean` says how means do.
+/// After the rule has said what `reduction` none gives: any other mixes
+/// samples, and tiles add up where those of none keep apart. `mean` says how
+/// means do.
 void reduceLossBatch(BatchRule &rule, Combine mean);
 
 enum class Loss {

@@ -35,8 +35,8 @@ class TiledFunction {
 public:
   /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
   /// error at the operation where samples meet; random operators may then have
-  /// got storage of their own, and nothing else has changed. What was decided is
-  /// a remark each, unless `isTrial`.
+  /// got storage of their own, and nothing else has changed. What was decided
+  /// is a remark each, unless `isTrial`.
   static llvm::FailureOr<TiledFunction>
   create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
          RandomMode random = RandomMode::Refuse, bool isTrial = false);
@@ -67,8 +67,9 @@ private:
 llvm::LogicalResult tileBatch(mlir::ModuleOp module,
                               const TilingOptions &options);
 
-/// The least peak in bytes that any tile has over all batches up to `batch`; none
-/// if the function that `options` name cannot be tiled or draws random numbers.
+/// The least peak in bytes that any tile has over all batches up to `batch`;
+/// none if the function that `options` name cannot be tiled or draws random
+/// numbers.
 std::optional<int64_t> computeFloor(mlir::ModuleOp module,
                                     const PeakMemoryOptions &options,
                                     int64_t batch);
