@@ -51,6 +51,10 @@ import tiling
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+sys.path.append(str(HERE.parent / "oracle"))
+
+from archive import read_report
+
 NOT_PROMISED = "a budget cannot be promised"
 NO_TILE = "no tile fits the budget"
 VERDICTS = ["kept", "refused rightly", "WRONG", "not promised",
@@ -84,13 +88,6 @@ def contents_of(archive):
                 digest.update(name.partition("/")[2].encode())
                 digest.update(members.read(name))
     return digest.hexdigest()
-
-
-def report_in(archive):
-    with zipfile.ZipFile(archive) as members:
-        name = next(name for name in members.namelist()
-                    if name.endswith("extra/koila/report.json"))
-        return json.loads(members.read(name))
 
 
 class Program:
@@ -153,7 +150,7 @@ class Program:
             if self.output.exists():
                 raise Wrong("an error, and a file nevertheless") from None
             raise
-        return report_in(self.output)
+        return read_report(self.output)
 
     def measure(self, batch, *originals):
         """koila-run's figures for the originals that are given, and the file

@@ -8,10 +8,10 @@ import random
 import re
 import subprocess
 import tempfile
-import zipfile
 
 import torch
 
+from archive import read_report
 from evaluate import in_child
 from koila import INTERNAL, Broken, Refused
 from tiled_equal import ERRORS, call, compare, is_inexact, widen
@@ -51,13 +51,6 @@ class Verdict:
 
 
 # -- koila --------------------------------------------------------------------
-
-
-def report_in(archive):
-    with zipfile.ZipFile(archive) as members:
-        name = next(name for name in members.namelist()
-                    if name.endswith("extra/koila/report.json"))
-        return json.loads(members.read(name))
 
 
 class Check:
@@ -102,7 +95,7 @@ class Check:
                 raise Failed(f"no answer to a program: {lines[0]}")
             raise Refused(lines[0])
         self.remarks = re.findall(r"remark: (.*)", done.stderr)
-        return report_in(self.output)
+        return read_report(self.output)
 
     def ask(self, file, arguments):
         """Runs passes only to hear what they say; raises Refused."""
