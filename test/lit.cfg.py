@@ -52,6 +52,10 @@ config.environment["PYTHONPATH"] = os.path.join(
     config.test_source_root, "models")
 # Part of what a figure depends on.
 config.environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
+# The newest instruction set whose workspaces were measured; older processors
+# use their own. Some virtual machines name AMX, and fault where it is used.
+config.environment["ONEDNN_MAX_CPU_ISA"] = os.environ.get(
+    "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 if config.koila_enable_torch.upper() in ("ON", "1", "TRUE", "YES"):
     config.available_features.add("torch")

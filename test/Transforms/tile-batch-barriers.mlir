@@ -223,3 +223,30 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %6 : tensor<?x8xf32>
   }
 }
+
+// -----
+
+// What nobody reads is not made, and what only that reads is not carried for it;
+// nor is a barrier that nobody reads one.
+// CHECK-LABEL: func.func @needless
+// CHECK: %{{.*}}:3 = scf.for
+// CHECK-NOT: koila.exp
+// CHECK:   koila.relu
+// CHECK: koila.softmax_int
+// CHECK-NOT: koila.cumsum
+// CHECK: %{{.*}}:3 = scf.for
+// CHECK:   koila.sin
+// CHECK-NOT: koila.mul_Tensor
+// CHECK: return
+// REMARK-NOT: cumsum
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @needless(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.exp %0 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %2 = koila.softmax_int %0 {dim = 0 : i64} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %3 = koila.cumsum %1 {dim = 0 : i64} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %4 = koila.mul_Tensor %1, %2 : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
+    %5 = koila.sin %2 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %5 : tensor<?x8xf32>
+  }
+}

@@ -70,9 +70,10 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @flow(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}, %p: i1 {koila.name = "p"}) {
-    // expected-error @below {{control flow without results runs for the whole batch}}
+    // expected-error @below {{'aten::mystery' has effects whose order tiling would change, inside of this control flow}}
     scf.if %p {
       %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+      koila.torch_op "aten::mystery"(%0) args [#koila.operand<0>] effects write : (tensor<?x8xf32>) -> ()
     }
     return
   }

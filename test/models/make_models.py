@@ -240,6 +240,22 @@ def squeezed():
 
 
 @model
+def spectrum():
+    """Raises for no samples: no library transforms them."""
+    import torch
+
+    class Spectrum(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 32)
+
+        def forward(self, x):
+            return torch.fft.rfft(self.fc(x)).abs() + 1
+
+    return trace(Spectrum().eval(), torch.randn(8, 64))
+
+
+@model
 def maybe():
     """An argument that may be None, by a script."""
     import torch

@@ -32,10 +32,11 @@ import multiprocessing
 import os
 import pathlib
 import re
-import sys
 import tempfile
 import time
 import warnings
+
+from conclude import conclude
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -395,10 +396,7 @@ def main():
             for outcomes in kinds if index < len(outcomes)]
     for outcome in rows[:arguments.reduce]:
         report_failure(arguments, outcome)
-    for problem in problems:
-        print(f"property.py: {problem}")
-    print(f"{time.monotonic() - start:.0f} seconds")
-    sys.exit(1 if problems else 0)
+    conclude("property.py", start, problems)
 
 
 if __name__ == "__main__":

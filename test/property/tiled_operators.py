@@ -41,6 +41,8 @@ import sys
 import time
 import warnings
 
+from conclude import conclude
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # Its `generator` is meant, not the one in this folder.
@@ -266,10 +268,7 @@ def main():
         prepare(arguments)
         for number, verdict in failures[:arguments.reduce]:
             report_failure(arguments, number, verdict)
-    for problem in problems:
-        print(f"tiled_operators.py: {problem}")
-    print(f"{time.monotonic() - start:.0f} seconds")
-    sys.exit(1 if problems else 0)
+    conclude("tiled_operators.py", start, problems)
 
 
 if __name__ == "__main__":

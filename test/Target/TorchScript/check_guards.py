@@ -5,6 +5,7 @@ Usage: check_guards.py mlp UNTILED.pt TILED.pt
        check_guards.py raise UNTILED.pt TILED.pt
        check_guards.py above UNTILED.pt TILED.pt
        check_guards.py squeezed UNTILED.pt TILED.pt
+       check_guards.py spectrum UNTILED.pt TILED.pt
        check_guards.py maybe UNTILED.pt TILED.pt
        check_guards.py maybe_raise UNTILED.pt TILED.pt
 
@@ -178,6 +179,20 @@ def check_squeezed(checker):
                            torch.randn(1, 64))
 
 
+def check_spectrum(checker):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        checker.tiles("control", torch.randn(13, 64))
+        expected, _ = outcome(checker.untiled, [torch.randn(0, 64)])
+        result, said = outcome(checker.tiled, [torch.randn(0, 64)])
+        if not isinstance(expected, tuple):
+            checker.fail("no samples", "the untiled program does not raise")
+        elif result != expected or said:
+            checker.fail("no samples", f"{result}, {said} for {expected}")
+        else:
+            print(f"no samples: raises; {result[1]}")
+
+
 def check_maybe(checker):
     torch.manual_seed(0)
     x, bias = torch.randn(13, 64), torch.randn(13, 32)
@@ -206,8 +221,8 @@ def main():
     checker = Checker(torch.jit.load(untiled), torch.jit.load(tiled))
     {"mlp": check_mlp, "two_inputs": check_two_inputs,
      "raise": check_raise, "above": check_above,
-     "squeezed": check_squeezed, "maybe": check_maybe,
-     "maybe_raise": check_maybe_raise}[what](checker)
+     "squeezed": check_squeezed, "spectrum": check_spectrum,
+     "maybe": check_maybe, "maybe_raise": check_maybe_raise}[what](checker)
     if checker.failures:
         sys.exit(f"{checker.failures} checks failed")
 

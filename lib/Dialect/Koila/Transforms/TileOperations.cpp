@@ -223,10 +223,7 @@ void TilePlan::addBarrier(Operation &op) {
     return;
   }
   if (op.getNumRegions() > 0) {
-    std::string reason = findReasonInside(op);
-    if (reason.empty())
-      reason = "control flow without results runs for the whole batch";
-    barriers.push_back({&op, reason});
+    barriers.push_back({&op, findReasonInside(op)});
     return;
   }
   for (Value result : op.getResults()) {
