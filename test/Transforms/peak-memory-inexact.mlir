@@ -62,3 +62,26 @@ func.func @foreign(%x: tensor<4xf32>) -> tensor<4xf32> {
   }) : (tensor<4xf32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// -----
+
+// Out of place, a copy into a part of a tensor takes the storage of all of it;
+// of a tensor of its own it is as large as that.
+// CHECK-LABEL: memory of 'part'
+// CHECK: peak {{ *}}24 bytes, not exact
+// CHECK: not exact: koila.copy, {{.*}}: a copy of a strided tensor, or of a part of one, is as large as the storage around it
+func.func @part(%x: tensor<8xf32>, %y: tensor<6xf32>) -> tensor<6xf32> {
+  %0 = koila.slice_Tensor %x {dim = 0 : i64, end = 6 : i64, start = 0 : i64, step = 1 : i64} : (tensor<8xf32>) -> tensor<6xf32>
+  %1 = koila.copy %0, %y {non_blocking = false} : (tensor<6xf32>, tensor<6xf32>) -> tensor<6xf32>
+  return %1 : tensor<6xf32>
+}
+
+// -----
+
+// CHECK-LABEL: memory of 'own'
+// CHECK: peak {{ *}}32 bytes
+// CHECK-NOT: not exact
+func.func @own(%x: tensor<8xf32>, %y: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = koila.copy %x, %y {non_blocking = false} : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  return %0 : tensor<8xf32>
+}

@@ -85,7 +85,11 @@ def attention(name, results="r"):
                 dims = dims[-2:]
             if g.spoil(0.4):
                 dims[-1] = 7
-            mask = g.strided(dims, g.pick("bool", dtype, dtype, "float32"))
+            kind = g.pick("bool", dtype, dtype, "float32")
+            # By way of matmul and softmax it is added in place, as any numbers.
+            if name.endswith("_math") and kind == "float32":
+                kind = "float64"
+            mask = g.strided(dims, kind)
         text = f"{results} = torch.ops.aten.{name}({q}, {k}, {v}, "
         if flash:
             text += f"0.0, {causal}, attn_mask={mask}"

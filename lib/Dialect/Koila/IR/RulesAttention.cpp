@@ -81,8 +81,11 @@ static LogicalResult checkMask(ShapeRule &rule, const Attention &attention,
                                ArrayRef<DimExpr> scores) {
   TensorInfo info = rule.tensor(attention.mask);
   bool flash = attention.kind == Attention::Kind::Flash;
-  if (info.elementType && query.elementType && !info.elementType.isF32() &&
-      (flash || !info.elementType.isInteger(1)) &&
+  // By way of matmul and softmax it is added to the scores in place.
+  bool isAdded = attention.kind == Attention::Kind::Math && info.elementType &&
+                 !isa<ComplexType>(info.elementType);
+  if (info.elementType && query.elementType && !isAdded &&
+      !info.elementType.isF32() && (flash || !info.elementType.isInteger(1)) &&
       info.elementType != query.elementType)
     return rule.emitError() << "the mask is " << info.elementType
                             << ", the queries are " << query.elementType;

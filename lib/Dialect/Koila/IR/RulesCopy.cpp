@@ -239,15 +239,38 @@ void rules::keepBatch(BatchRule &rule) {
   rule.setResult(0, rule.fact(rule.getOp()->getOperand(0)));
 }
 
+/// Whether `value` is all of the storage that it lives in, as far as operations
+/// tell: an argument is, and what makes a tensor of its own.
+static bool fillsStorage(Value value) {
+  auto unknown = [](Value) { return ValueInfo(); };
+  while (Operation *op = value.getDefiningOp()) {
+    auto rule = dyn_cast<MemoryRuleInterface>(op);
+    if (!rule)
+      return false;
+    StorageRule storage(op, unknown);
+    rule.describeStorage(storage);
+    const StorageFact &fact =
+        storage.getResults()[cast<OpResult>(value).getResultNumber()];
+    if (fact.kind != StorageFact::Kind::Tied)
+      return fact.kind == StorageFact::Kind::New && fact.exact;
+    value = fact.operand;
+  }
+  return isa<FunctionOpInterface>(
+      cast<BlockArgument>(value).getOwner()->getParentOp());
+}
+
 void rules::describeCopyWorkspace(WorkspaceRule &rule, Value from) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
   auto source = rule.tensor(from);
   if (!result || !source)
     return rule.setInexact("a shape of the operator is unknown");
-  // Not in place it starts as a copy of the storage of `self`, gaps included.
+  // Not in place it starts as a copy of the storage of `self`, and of all that
+  // is in there besides. Source: clone_preserve_strides in TensorShape.cpp.
   if (auto op = dyn_cast<CopyOp>(rule.getOp()); op && !op.getTied())
-    if (auto self = rule.tensor(op.getSelf()); !self || !self->contiguous)
-      return rule.setInexact("a copy into the place of a strided tensor");
+    if (auto self = rule.tensor(op.getSelf());
+        !self || !self->contiguous || !fillsStorage(op.getSelf()))
+      return rule.setInexact("a copy of a strided tensor, or of a part of one, "
+                             "is as large as the storage around it");
   if (isa<ComplexType>(result->elementType) && !result->contiguous &&
       source->elementType != result->elementType)
     return rule.setInexact("a cast into complex numbers that are not "
