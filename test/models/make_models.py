@@ -256,6 +256,25 @@ def spectrum():
 
 
 @model
+def unpacked():
+    """A list of one tensor, unpacked after what is returned before it."""
+    import torch
+
+    class Unpacked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = torch.nn.Linear(64, 32)
+
+        def forward(self, x):
+            h = torch.sigmoid(self.fc(x))
+            sums = h.cumsum(0)
+            places, = torch.ops.aten.nonzero_numpy(h.sum(1))
+            return sums, places + 1
+
+    return trace(Unpacked().eval(), torch.randn(8, 64))
+
+
+@model
 def maybe():
     """An argument that may be None, by a script."""
     import torch

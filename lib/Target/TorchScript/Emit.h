@@ -74,6 +74,9 @@ private:
   /// Names `values`, so that the compiler that reads the file back, which
   /// sorts variables by name, keeps their order.
   void nameInOrder(at::ArrayRef<TorchValue *> values);
+  /// Keeps a list or tuple of one element from being unpacked later than it
+  /// stands.
+  void keepInPlace(Node *unpack);
   /// A loop over `inputs` whose body has `carried` as what is carried; the
   /// body is the caller's to fill.
   torch::jit::Block *addLoop(mlir::Operation *op,

@@ -305,6 +305,7 @@ void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
       output->setType(c10::TensorType::get());
       values[result] = output;
     }
+    keepInPlace(unpack);
     return;
   }
 
@@ -494,6 +495,8 @@ bool GraphEmitter::emitContainer(Operation *op) {
     node->outputs()[i]->setType(type);
     values[result] = node->outputs()[i];
   }
+  if (isa<UnpackOp>(op))
+    keepInPlace(node);
   return true;
 }
 

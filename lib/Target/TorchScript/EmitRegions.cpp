@@ -34,6 +34,14 @@ void GraphEmitter::nameInOrder(at::ArrayRef<TorchValue *> values) {
   ++numNamed;
 }
 
+void GraphEmitter::keepInPlace(Node *unpack) {
+  // LibTorch takes a value that is read once for an expression, and writes it
+  // where it is read; but unpacking is a statement, and what stands before it
+  // would move behind it. What has a name stays.
+  if (unpack->outputs().size() == 1)
+    nameInOrder(unpack->outputs());
+}
+
 c10::TypePtr GraphEmitter::getResultType(Operation *op, unsigned index,
                                          TorchValue *fallback) {
   Type type = op->getResult(index).getType();
