@@ -269,6 +269,50 @@ static void finishGraph(std::shared_ptr<tj::Graph> &graph, tj::Value *result,
   graph->lint();
 }
 
+/// Whether `node` or what it contains reads `value`.
+static bool readsInside(tj::Node *node, tj::Value *value) {
+  return llvm::any_of(value->uses(), [&](const tj::Use &use) {
+    for (tj::Node *user = use.user; user;
+         user = user->owningBlock()->owningNode())
+      if (user->owningBlock()->owningNode() == node)
+        return true;
+    return false;
+  });
+}
+
+/// LibTorch's interpreter runs a branch or loop with one result only where that
+/// is read, after it has moved the operands before it out of their registers
+/// for good if nobody reads them later; the branch or loop then finds None.
+/// Such an operand gets a name of its own. Outside of branches a value that is
+/// dropped behind the loop most often prevents that, so that programs which run
+/// by themselves may fail in the branch of a guard. Source: CanEmitInline and
+/// insertLastUses in jit/runtime/interpreter.
+static void separateLastUses(tj::Block *block) {
+  for (tj::Node *node : block->nodes()) {
+    for (tj::Block *inner : node->blocks())
+      separateLastUses(inner);
+    if (node->blocks().empty())
+      continue;
+    // What reads it, and what reads only that, is one expression.
+    for (tj::Node *last = node;
+         last->outputs().size() == 1 && last->output()->uses().size() == 1;) {
+      tj::Use use = last->output()->uses()[0];
+      if (use.user->owningBlock() != block || use.user == block->return_node())
+        break;
+      for (size_t i = 0; i < use.offset; ++i) {
+        tj::Value *operand = use.user->input(i);
+        if (!operand->type()->isSubtypeOf(*c10::TensorType::get()) ||
+            !readsInside(node, operand))
+          continue;
+        tj::WithInsertPoint guard(node);
+        use.user->replaceInput(
+            i, block->owningGraph()->insert(c10::aten::alias, {operand}));
+      }
+      last = use.user;
+    }
+  }
+}
+
 /// Builds the graph of `function` as method `name`. The original method is
 /// kept under another name if the function is guarded.
 static void replaceMethod(tj::Module &module, func::FuncOp function,
@@ -320,6 +364,7 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
   finishGraph(graph, emitter.emitBody(function), function.getContext());
   if (!guarded)
     return;
+  separateLastUses(graph->block());
   auto guard = makeMethod(module, name, method);
   GraphEmitter guardEmitter = makeEmitter(*guard);
   finishGraph(guard, emitGuard(guardEmitter, function, module, methods),

@@ -11,6 +11,7 @@
 #include "Emit.h"
 #include "Messages.h"
 #include "Types.h"
+#include "koila/Support/DType.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/MapVector.h"
 #include <c10/core/ScalarType.h>
@@ -62,6 +63,12 @@ private:
   /// What runs where all facts hold.
   TorchValue *callGuarded(const GuardedMethods &methods,
                           const c10::TypePtr &type);
+  TorchValue *isOfType(TorchValue *tensor, Type type);
+  /// What PyTorch and the user may set, and tiles do not follow: their buffers
+  /// have the types that koila knew.
+  void requireSettings(
+      llvm::function_ref<void(TorchValue *condition, const Twine &message)>
+          require);
   /// As emitFacts, of the attributes first: reading them cannot fail.
   TorchValue *emitAllFacts(bool withGrad);
   TorchValue *emitLiteralCondition(TorchValue *value, Attribute expected);
@@ -399,17 +406,72 @@ tj::Value *GuardEmitter::emitTupleCondition(TorchValue *tuple,
   return all;
 }
 
+/// Whether the result of `op` has PyTorch's default element type: it computes a
+/// tensor of floats of none.
+static bool usesDefaultType(Operation *op) {
+  auto isFloat = [](Type type) {
+    auto tensor = dyn_cast<TensorType>(type);
+    return tensor && isa<FloatType, ComplexType>(tensor.getElementType());
+  };
+  return isa<ShapeRuleInterface>(op) && !isa<ParamGetOp>(op) &&
+         !op->hasAttr("dtype") && llvm::any_of(op->getResultTypes(), isFloat) &&
+         llvm::none_of(op->getOperandTypes(), isFloat);
+}
+
+tj::Value *GuardEmitter::isOfType(TorchValue *tensor, Type type) {
+  return emitter.call(
+      "aten::eq",
+      {emitter.call("prim::dtype", tensor),
+       emitter.integer(*getScalarTypeCode(koila::getDTypeName(type)))});
+}
+
+void GuardEmitter::requireSettings(
+    llvm::function_ref<void(TorchValue *, const Twine &)> require) {
+  require(emitter.call("aten::__not__",
+                       emitter.call("aten::is_autocast_cpu_enabled", {})),
+          "koila: autocast is on, which changes the types of results");
+  WalkResult found = function.walk([&](Operation *op) {
+    return usesDefaultType(op) ? WalkResult::interrupt()
+                               : WalkResult::advance();
+  });
+  if (found.wasInterrupted()) {
+    TorchValue *made = emitter.call("aten::zeros", emitter.integerList({0}));
+    require(emitter.call("aten::eq", {emitter.call("aten::element_size", made),
+                                      emitter.integer(sizeof(float))}),
+            "koila: the default dtype is not float32");
+  }
+  // half(), double() and to() convert all weights: one of each type tells.
+  llvm::SmallPtrSet<Type, 4> seen;
+  SymbolTable weights(function->getParentOfType<ModuleOp>());
+  function.walk([&](ParamGetOp get) {
+    auto param = weights.lookup<ParamOp>(get.getParam());
+    Type type = cast<TensorType>(get.getType()).getElementType();
+    if (param && !param.getConstant() && isa<FloatType, ComplexType>(type) &&
+        seen.insert(type).second)
+      require(isOfType(emitter.readAttribute(get.getParam()), type),
+              "koila: weight '" + get.getParam() + "': dtype is not " +
+                  koila::getDTypeName(type));
+  });
+}
+
 tj::Value *GuardEmitter::emitAllFacts(bool withGrad) {
-  if (attributeFacts.empty())
+  if (attributeFacts.empty() && !tiled)
     return emitFacts(0, withGrad);
   // One after the other, not nested: there may be hundreds.
   TorchValue *failed = text("");
-  for (AssumeOp fact : attributeFacts) {
+  auto require = [&](TorchValue *condition, const Twine &message) {
     TorchValue *before = failed;
+    std::string words = message.str();
     failed = emitIf(
-        emitCondition(fact), c10::StringType::get(), [&] { return before; },
-        [&] { return text(getMessage(fact)); });
-  }
+        condition, c10::StringType::get(), [&] { return before; },
+        [&] { return text(words); });
+  };
+  for (AssumeOp fact : attributeFacts)
+    require(emitCondition(fact), getMessage(fact));
+  if (tiled)
+    requireSettings([&](TorchValue *condition, const Twine &message) {
+      require(condition, message + suffix);
+    });
   if (facts.empty() && !withGrad)
     return failed;
   return emitIf(

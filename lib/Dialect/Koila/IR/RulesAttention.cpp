@@ -180,7 +180,8 @@ void rules::inferAttentionBatch(BatchRule &rule, const Attention &attention) {
     if (ranks->back() > rank)
       return rule.mix("the mask has more dims than the scores");
   }
-  inferLabelledBatch(rule, labels, operands);
+  // The softmax weighs all keys against each other.
+  inferLabelledBatch(rule, labels, operands, Combine::None);
   BatchFact fact = rule.getResults()[0];
   if (!fact.isAt())
     return;

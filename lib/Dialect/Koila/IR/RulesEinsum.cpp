@@ -357,7 +357,7 @@ void rules::inferEinsumBatch(BatchRule &rule, StringRef equation,
   auto labels = ranks ? parseEquation(equation, *ranks, error) : std::nullopt;
   if (!labels)
     return rule.mix("the rank of an operand is unknown");
-  inferLabelledBatch(rule, *labels, factors);
+  inferProductBatch(rule, *labels, factors);
 }
 
 void rules::describeEinsumStorage(StorageRule &rule, StringRef equation,

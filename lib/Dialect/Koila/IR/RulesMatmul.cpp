@@ -85,20 +85,31 @@ LogicalResult rules::inferLabelled(ShapeRule &rule, const Labels &labels,
   return success();
 }
 
+void rules::inferProductBatch(BatchRule &rule, const Labels &labels,
+                              ArrayRef<Value> factors, Value added) {
+  // A product is linear in each factor, so that parts of the sum add up.
+  if (!added)
+    return inferLabelledBatch(rule, labels, factors, Combine::Sum);
+  TensorInfo info = rule.tensor(added);
+  if (!info.hasRank() ||
+      info.getRank() > static_cast<int64_t>(labels.result.size()))
+    return rule.mix("the rank of what " +
+                    rule.getOp()->getName().stripDialect() +
+                    " adds is unknown");
+  SmallVector<Value> operands(factors);
+  operands.push_back(added);
+  Labels all = labels;
+  all.factors.emplace_back(ArrayRef(labels.result).take_back(info.getRank()));
+  // What is added would be added by each tile.
+  inferLabelledBatch(rule, all, operands, Combine::None);
+}
+
 void rules::inferLabelledBatch(BatchRule &rule, const Labels &labels,
-                               ArrayRef<Value> factors, Value added) {
+                               ArrayRef<Value> factors, Combine overBatch) {
   StringRef name = rule.getOp()->getName().stripDialect();
   SmallVector<std::pair<Value, ArrayRef<int>>> operands;
   for (auto [factor, own] : llvm::zip_equal(factors, labels.factors))
     operands.emplace_back(factor, own);
-  if (added) {
-    TensorInfo info = rule.tensor(added);
-    if (!info.hasRank() ||
-        info.getRank() > static_cast<int64_t>(labels.result.size()))
-      return rule.mix("the rank of what " + name + " adds is unknown");
-    operands.emplace_back(added,
-                          ArrayRef(labels.result).take_back(info.getRank()));
-  }
   std::optional<int> label;
   int64_t factor = 1;
   for (auto [value, own] : operands) {
@@ -129,9 +140,7 @@ void rules::inferLabelledBatch(BatchRule &rule, const Labels &labels,
   }
   const int *place = llvm::find(labels.result, *label);
   if (place == labels.result.end())
-    // What is added would be added by each tile.
-    return rule.mix(name + " sums over the batch dim",
-                    added ? Combine::None : Combine::Sum);
+    return rule.mix(name + " sums over the batch dim", overBatch);
   rule.setAll(BatchFact::at(place - labels.result.begin(), factor));
 }
 
@@ -160,7 +169,7 @@ void rules::inferProductBatch(BatchRule &rule, const Product &product) {
       ranks ? parseEquation(product.equation, *ranks, error) : std::nullopt;
   if (!labels)
     return rule.mix("the rank of an operand is unknown");
-  inferLabelledBatch(rule, *labels, product.factors, product.added);
+  inferProductBatch(rule, *labels, product.factors, product.added);
 }
 
 //===----------------------------------------------------------------------===//

@@ -77,9 +77,9 @@ void rules::inferInnerBatch(BatchRule &rule, Value lhs, Value rhs) {
   int64_t left = (*ranks)[0], right = (*ranks)[1];
   if (left == 0 || right == 0)
     return inferBroadcastBatch(rule, {lhs, rhs});
-  inferLabelledBatch(rule,
-                     getContraction(left, right, {left - 1}, {right - 1}, 128),
-                     {lhs, rhs});
+  inferProductBatch(rule,
+                    getContraction(left, right, {left - 1}, {right - 1}, 128),
+                    {lhs, rhs});
 }
 
 /// Dims counted from the start; none if one is out of range or given twice.
@@ -125,10 +125,10 @@ void rules::inferTensordotBatch(BatchRule &rule, Value lhs, Value rhs,
   auto left = normalizeDims(lhsDims, (*ranks)[0]);
   auto right = normalizeDims(rhsDims, (*ranks)[1]);
   if (left && right)
-    inferLabelledBatch(rule,
-                       getContraction((*ranks)[0], (*ranks)[1], *left, *right,
-                                      Labels::kBroadcast),
-                       {lhs, rhs});
+    inferProductBatch(rule,
+                      getContraction((*ranks)[0], (*ranks)[1], *left, *right,
+                                     Labels::kBroadcast),
+                      {lhs, rhs});
 }
 
 /// The labels of a chain of matrices, whose ends may be vectors.
@@ -169,7 +169,7 @@ LogicalResult rules::inferMultiDot(ShapeRule &rule, ValueRange matrices) {
 void rules::inferMultiDotBatch(BatchRule &rule, ValueRange matrices) {
   SmallVector<Value> factors(matrices);
   if (auto ranks = getRanks(rule, factors))
-    inferLabelledBatch(rule, getChain(*ranks), factors);
+    inferProductBatch(rule, getChain(*ranks), factors);
 }
 
 LogicalResult rules::checkBilinear(ShapeRule &rule, Value lhs, Value rhs) {

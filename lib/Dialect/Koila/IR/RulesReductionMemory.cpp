@@ -122,6 +122,15 @@ static void describeMedian(const Reduced &reduced, int64_t dim) {
   reduced.rule.setTransient(getCopyBytes(rows) + getBlockBytes(rows));
 }
 
+/// Half types are summed by way of float32 copies where two dims that do not
+/// make one are reduced innermost, as of transposed and expanded tensors.
+/// Source: should_use_acc_buffer in native/ReduceOps.cpp.
+static bool mayCopyToSum(const Reduced &reduced) {
+  auto dims = reduced.rule.getOp()->getAttrOfType<DenseI64ArrayAttr>("dim");
+  return isHalf(reduced.result.elementType) && !reduced.input.contiguous &&
+         !(dims && dims.size() == 1);
+}
+
 void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto input = rule.tensor(op->getOperand(0));
@@ -131,6 +140,8 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   Reduced reduced{rule, *input, *result};
   if (isa<ComplexType>(input->elementType))
     return rule.setInexact("a reduction of complex numbers");
+  if (isa<SumOp, SumDimOp, NansumOp>(op) && mayCopyToSum(reduced))
+    return rule.setInexact("a sum of half types over dims that lie apart");
   llvm::TypeSwitch<Operation *>(op)
       .Case<NansumOp>([&](auto) {
         if (isa<FloatType>(input->elementType) &&

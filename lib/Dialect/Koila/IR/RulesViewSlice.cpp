@@ -194,8 +194,8 @@ void rules::inferSplitBatch(BatchRule &rule, Value self, int64_t dim) {
       info.hasRank() ? normalizeDim(dim, info.getRank()) : std::nullopt;
   if (!fact.isAt() || !normal || !first.hasRank() || info.getRank() == 0)
     return rule.mix("the rank of the operand is unknown");
-  // One part is the whole.
-  if (rule.getOp()->getNumResults() == 1 &&
+  // One part is the whole; but of more samples there may be more.
+  if (rule.getOp()->getNumResults() == 1 && fact.dim != *normal &&
       info.dim(*normal) == first.dim(*normal))
     return rule.setResult(0, fact);
   if (fact.dim == *normal && splitRows(rule, self, *normal))

@@ -22,6 +22,10 @@ bool koila::canCombine(Combine combine, Type type) {
   case Combine::Norm:
     return type.isF32();
   case Combine::Max:
+    // The least int64 has no literal in TorchScript.
+    if (type.isInteger(64))
+      return false;
+    [[fallthrough]];
   case Combine::Min:
     // Nothing is rounded.
     return isa<FloatType>(type) || type.isInteger(64);

@@ -467,6 +467,12 @@ LogicalResult TilePlan::checkOutput(Value value, bool crosses) {
 
 LogicalResult TilePlan::checkOutputs() {
   for (const TilePhase &phase : phases)
+    for (Value input : phase.inputs)
+      if (!isa<RankedTensorType>(input.getType()))
+        return function.emitError()
+               << "cannot tile the batch: control flow reads a tensor whose "
+                  "shape is not written into the program";
+  for (const TilePhase &phase : phases)
     for (Value output : phase.outputs)
       if (failed(checkOutput(output, crossing.contains(output))))
         return failure();

@@ -71,12 +71,27 @@ static void reportPlan(FunctionOpInterface function, const TilePlan &plan) {
   reportDraws(function, plan);
 }
 
+/// Lets operations read tensors of known rank where import hid the rank from
+/// them: loops hand on rows of ranked tensors.
+static void readRanked(FunctionOpInterface function) {
+  function->walk([](RefineOp refine) {
+    Value source = refine.getSource();
+    if (isa<RankedTensorType>(source.getType()) &&
+        !isa<RankedTensorType>(refine.getType()))
+      refine.getResult().replaceUsesWithIf(source, [](OpOperand &use) {
+        return isa<ShapeRuleInterface>(use.getOwner()) &&
+               !isa<RefineOp>(use.getOwner());
+      });
+  });
+}
+
 FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
                                                StringRef batchSymbol,
                                                RandomMode random,
                                                bool isTrial) {
   if (random == RandomMode::FullBatch && failed(separateDraws(function)))
     return failure();
+  readRanked(function);
   DimAnalysis dims(function);
   StorageAnalysis storage(function, dims);
   std::optional<TilePlan> found;

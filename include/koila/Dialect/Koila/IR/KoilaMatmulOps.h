@@ -62,9 +62,13 @@ void inferProductBatch(BatchRule &rule, const Product &product);
 llvm::LogicalResult inferLabelled(ShapeRule &rule, const Labels &labels,
                                   llvm::ArrayRef<mlir::Value> factors,
                                   mlir::Value added = {});
+/// `overBatch`: how sums over a part of the batch make those over all of it.
 void inferLabelledBatch(BatchRule &rule, const Labels &labels,
-                        llvm::ArrayRef<mlir::Value> factors,
-                        mlir::Value added = {});
+                        llvm::ArrayRef<mlir::Value> factors, Combine overBatch);
+/// The same of a product, to which something may be added.
+void inferProductBatch(BatchRule &rule, const Labels &labels,
+                       llvm::ArrayRef<mlir::Value> factors,
+                       mlir::Value added = {});
 
 /// What is added must broadcast to `result`, or have its shape where it is
 /// written in place; then it is the result.
