@@ -253,3 +253,23 @@ def lstm_of_wrong_dim(self, x):
 @hazard("float32[B,B]", ROWS, refused="batch in two dims")
 def adjacency(self, weights, x):
     return weights.softmax(1) @ self.encode(x)
+
+
+@hazard(ROWS, barrier="attention", parts=lambda: {
+        "ask": torch.randn(4, 6)})
+def attention_over_samples(self, x):
+    """Keys and values are the samples: their weights sum to one."""
+    h = self.encode(x).unsqueeze(0)
+    return F.scaled_dot_product_attention(self.ask.unsqueeze(0), h, h * 2)
+
+
+@hazard_that_adds_up(ROWS, barrier="amax")
+def largest_integers(self, x):
+    return (self.encode(x) * 90).to(torch.int64).amax(0)
+
+
+@hazard(ROWS, barrier="split", refused="split")
+def one_part_of_few(self, x):
+    """Raises for more samples than one part has."""
+    part, = torch.ops.aten.unsafe_split(self.encode(x), 12, 0)
+    return part.exp()

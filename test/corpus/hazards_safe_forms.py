@@ -289,3 +289,21 @@ def asked_for_its_size(self, x):
 def number_beside_rows(self, s, x):
     """One view has the batch, its neighbour has not."""
     return torch.atleast_2d([s, self.encode(x)])
+
+
+@safe(SERIES, scripted=True, careful="writes in a loop keep their order")
+def steps_kept_and_last(self, x):
+    """A buffer that a loop writes is returned beside what the loop hands on."""
+    steps = torch.zeros(x.size(0), 5, 8)
+    h = torch.zeros(x.size(0), 8)
+    for t in range(5):
+        h = torch.tanh(x[:, t] + h)
+        steps[:, t] = h
+    return steps, h
+
+
+@safe(SERIES, scripted=True, careful="it may warn, and raise",
+      parts=lambda: {"norm": nn.InstanceNorm1d(5)})
+def instance_norm_scripted(self, x):
+    """Checks the shape of its input first."""
+    return self.norm(x) + 1

@@ -256,6 +256,22 @@ def spectrum():
 
 
 @model
+def lookup():
+    """Integers in; a part of the result has the default dtype."""
+    import torch
+
+    class Lookup(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(20, 8)
+
+        def forward(self, x):
+            return self.table(x).sum(1) + torch.ones(8).cumsum(0)
+
+    return torch.jit.script(Lookup().eval())
+
+
+@model
 def unpacked():
     """A list of one tensor, unpacked after what is returned before it."""
     import torch

@@ -15,6 +15,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/MapVector.h"
 #include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/passes/inliner.h>
 #include <utility>
 
 using namespace mlir;
@@ -427,19 +428,23 @@ tj::Value *GuardEmitter::isOfType(TorchValue *tensor, Type type) {
 
 void GuardEmitter::requireSettings(
     llvm::function_ref<void(TorchValue *, const Twine &)> require) {
-  require(emitter.call("aten::__not__",
-                       emitter.call("aten::is_autocast_cpu_enabled", {})),
+  auto getSize = [&](TorchValue *tensor) {
+    return emitter.call("aten::element_size", tensor);
+  };
+  // A product tells; LibTorch crashes where a program asks for autocast itself
+  // while it is on.
+  TorchValue *none = emitter.call("aten::zeros", emitter.integerList({0, 0}));
+  TorchValue *product = emitter.call("aten::mm", {none, none});
+  require(emitter.call("aten::eq", {getSize(product), getSize(none)}),
           "koila: autocast is on, which changes the types of results");
   WalkResult found = function.walk([&](Operation *op) {
     return usesDefaultType(op) ? WalkResult::interrupt()
                                : WalkResult::advance();
   });
-  if (found.wasInterrupted()) {
-    TorchValue *made = emitter.call("aten::zeros", emitter.integerList({0}));
-    require(emitter.call("aten::eq", {emitter.call("aten::element_size", made),
-                                      emitter.integer(sizeof(float))}),
+  if (found.wasInterrupted())
+    require(emitter.call("aten::eq",
+                         {getSize(none), emitter.integer(sizeof(float))}),
             "koila: the default dtype is not float32");
-  }
   // half(), double() and to() convert all weights: one of each type tells.
   llvm::SmallPtrSet<Type, 4> seen;
   SymbolTable weights(function->getParentOfType<ModuleOp>());
@@ -605,9 +610,23 @@ void GuardEmitter::warn(TorchValue *text) {
   graph.insertNode(graph.create(aten::warn, {text, emitter.integer(2)}, 0));
 }
 
+/// Whether `method` has branches or loops, in what it calls as well.
+static bool hasFlow(const tj::Method &method) {
+  auto graph = tj::toGraphFunction(method.function()).graph()->copy();
+  tj::Inline(*graph);
+  return llvm::any_of(graph->nodes(),
+                      [](tj::Node *node) { return !node->blocks().empty(); });
+}
+
 tj::Value *GuardEmitter::callMethod(const std::string &name) {
   llvm::SmallVector<TorchValue *> inputs(graph.inputs().begin(),
                                          graph.inputs().end());
+  // In the branch of a guard arguments live longer than by themselves, and
+  // LibTorch then may move others too early; see separateLastUses().
+  if (hasFlow(module.get_method(name)))
+    for (TorchValue *&input : inputs)
+      if (input->type()->isSubtypeOf(*c10::TensorType::get()))
+        input = emitter.call("aten::alias", input);
   tj::Node *call = graph.insertNode(
       graph.create(prim::CallMethod,
                    at::ArrayRef<TorchValue *>(inputs.data(), inputs.size())));

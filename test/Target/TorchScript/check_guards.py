@@ -6,6 +6,7 @@ Usage: check_guards.py mlp UNTILED.pt TILED.pt
        check_guards.py above UNTILED.pt TILED.pt
        check_guards.py squeezed UNTILED.pt TILED.pt
        check_guards.py spectrum UNTILED.pt TILED.pt
+       check_guards.py lookup UNTILED.pt TILED.pt
        check_guards.py maybe UNTILED.pt TILED.pt
        check_guards.py maybe_raise UNTILED.pt TILED.pt
 
@@ -105,6 +106,8 @@ def check_mlp(checker):
                            torch.randn(2, 13, 64))
         checker.falls_back("rank 1", ["dims is not 2"], torch.randn(64))
         checker.falls_back("extent", ["dim 1 is not 64"], torch.randn(13, 63))
+        with torch.autocast("cpu", torch.bfloat16):
+            checker.falls_back("autocast", ["autocast is on"], x)
     with torch.inference_mode():
         checker.tiles("inference mode", x)
 
@@ -179,6 +182,21 @@ def check_squeezed(checker):
                            torch.randn(1, 64))
 
 
+def check_lookup(checker):
+    """Integers in: nothing but the weights tells the type of the result."""
+    torch.manual_seed(0)
+    x = torch.randint(0, 20, (13, 5))
+    with torch.no_grad():
+        checker.tiles("control", x)
+        torch.set_default_dtype(torch.float64)
+        checker.falls_back("default dtype",
+                           ["default dtype is not float32"], x)
+        torch.set_default_dtype(torch.float32)
+        for program in (checker.untiled, checker.tiled):
+            program.double()
+        checker.falls_back("double()", ["weight", "dtype is not float32"], x)
+
+
 def check_spectrum(checker):
     torch.manual_seed(0)
     with torch.no_grad():
@@ -221,7 +239,7 @@ def main():
     checker = Checker(torch.jit.load(untiled), torch.jit.load(tiled))
     {"mlp": check_mlp, "two_inputs": check_two_inputs,
      "raise": check_raise, "above": check_above,
-     "squeezed": check_squeezed, "spectrum": check_spectrum,
+     "squeezed": check_squeezed, "spectrum": check_spectrum, "lookup": check_lookup,
      "maybe": check_maybe, "maybe_raise": check_maybe_raise}[what](checker)
     if checker.failures:
         sys.exit(f"{checker.failures} checks failed")
