@@ -250,3 +250,22 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %5 : tensor<?x8xf32>
   }
 }
+
+// -----
+
+// Of more samples there would be a second part, and an error.
+// CHECK-LABEL: func.func @one_part
+// CHECK: scf.for
+// CHECK:   koila.relu
+// CHECK: koila.unsafe_split_Tensor
+// CHECK: scf.for
+// CHECK:   koila.exp
+// REMARK: splits along the batch dim
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @one_part(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
+    %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.unsafe_split_Tensor %0 {dim = 0 : i64, split_size = 30 : i64} : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %2 = koila.exp %1 : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %2 : tensor<?x8xf32>
+  }
+}

@@ -266,10 +266,3 @@ def attention_over_samples(self, x):
 @hazard_that_adds_up(ROWS, barrier="amax")
 def largest_integers(self, x):
     return (self.encode(x) * 90).to(torch.int64).amax(0)
-
-
-@hazard(ROWS, barrier="split", refused="split")
-def one_part_of_few(self, x):
-    """Raises for more samples than one part has."""
-    part, = torch.ops.aten.unsafe_split(self.encode(x), 12, 0)
-    return part.exp()

@@ -318,12 +318,18 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   PeakReport final = analysis.report();
   final.floorBytes = least;
   if (!chosen) {
-    InFlightDiagnostic error =
-        function.emitError()
-        << "no tile fits the budget of " << formatBytes(budget)
-        << ": the smallest budget that works is " << formatBytes(*least)
-        << ", with tile " << leastTile << " for " << symbol << " = " << batch;
-    attachLiveTensors(error, final);
+    InFlightDiagnostic error = function.emitError()
+                               << "no tile fits the budget of "
+                               << formatBytes(budget)
+                               << ": the smallest budget that works is ";
+    // Buffers and tiles of small outputs may take more than they save.
+    bool isUntiled = isOriginal && *report.peakBytes <= *least;
+    if (isUntiled)
+      error << formatBytes(*report.peakBytes) << ", untiled,";
+    else
+      error << formatBytes(*least) << ", with tile " << leastTile;
+    error << " for " << symbol << " = " << batch;
+    attachLiveTensors(error, isUntiled ? report : final);
     return failure();
   }
   if (failed(checkBounded(function, final)))
