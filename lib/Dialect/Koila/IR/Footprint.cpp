@@ -1,12 +1,23 @@
 //===- Footprint.cpp - What an operator allocates on its way --------------===//
 
 #include "Footprint.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace koila;
+
+std::optional<StorageFact> footprint::getStorageFact(Value value) {
+  Operation *op = value.getDefiningOp();
+  auto memory = dyn_cast_if_present<MemoryRuleInterface>(op);
+  if (!memory)
+    return std::nullopt;
+  StorageRule rule(op, [](Value) { return ValueInfo(); });
+  memory.describeStorage(rule);
+  return rule.getResults()[cast<OpResult>(value).getResultNumber()];
+}
 
 bool footprint::isHalf(Type type) {
   return isa<Float16Type, BFloat16Type>(type);

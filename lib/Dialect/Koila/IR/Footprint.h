@@ -44,6 +44,10 @@ private:
   __int128 live = 0, peak = 0;
 };
 
+/// Where `value` lives, as far as its operation says without knowing shapes;
+/// none for an argument, and where no memory rule tells.
+std::optional<StorageFact> getStorageFact(mlir::Value value);
+
 bool isHalf(mlir::Type type);
 /// float32, float64 and integers: what PyTorch computes in its own type.
 bool isPlain(mlir::Type type);

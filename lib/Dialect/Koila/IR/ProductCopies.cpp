@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ProductCopies.h"
+#include "Footprint.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
@@ -27,23 +28,16 @@ int64_t Factor::numBytes() const {
 /// are folded also where that copies, for the sake of a backward pass.
 /// Source: should_fold.
 static bool isTrainedWeight(Value value) {
-  auto unknown = [](Value) { return ValueInfo(); };
   while (Operation *op = value ? value.getDefiningOp() : nullptr) {
     if (auto read = dyn_cast<ParamGetOp>(op)) {
       auto param = SymbolTable::lookupNearestSymbolFrom<ParamOp>(
           op, read.getParamAttr());
       return param && param.getRequiresGrad();
     }
-    auto rule = dyn_cast<MemoryRuleInterface>(op);
-    if (!rule || isa<DetachOp>(op))
+    auto fact = footprint::getStorageFact(value);
+    if (!fact || fact->kind != StorageFact::Kind::Alias || isa<DetachOp>(op))
       return false;
-    StorageRule storage(op, unknown);
-    rule.describeStorage(storage);
-    const StorageFact &fact =
-        storage.getResults()[cast<OpResult>(value).getResultNumber()];
-    if (fact.kind != StorageFact::Kind::Alias)
-      return false;
-    value = fact.operand;
+    value = fact->operand;
   }
   return false;
 }

@@ -242,18 +242,11 @@ void rules::keepBatch(BatchRule &rule) {
 /// Whether `value` is all of the storage that it lives in, as far as operations
 /// tell: an argument is, and what makes a tensor of its own.
 static bool fillsStorage(Value value) {
-  auto unknown = [](Value) { return ValueInfo(); };
-  while (Operation *op = value.getDefiningOp()) {
-    auto rule = dyn_cast<MemoryRuleInterface>(op);
-    if (!rule)
-      return false;
-    StorageRule storage(op, unknown);
-    rule.describeStorage(storage);
-    const StorageFact &fact =
-        storage.getResults()[cast<OpResult>(value).getResultNumber()];
-    if (fact.kind != StorageFact::Kind::Tied)
-      return fact.kind == StorageFact::Kind::New && fact.exact;
-    value = fact.operand;
+  while (value.getDefiningOp()) {
+    auto fact = footprint::getStorageFact(value);
+    if (!fact || fact->kind != StorageFact::Kind::Tied)
+      return fact && fact->kind == StorageFact::Kind::New && fact->exact;
+    value = fact->operand;
   }
   return isa<FunctionOpInterface>(
       cast<BlockArgument>(value).getOwner()->getParentOp());
