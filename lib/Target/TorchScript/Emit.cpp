@@ -269,15 +269,19 @@ static void finishGraph(std::shared_ptr<tj::Graph> &graph, tj::Value *result,
   graph->lint();
 }
 
-/// Whether `node` or what it contains reads `value`.
-static bool readsInside(tj::Node *node, tj::Value *value) {
-  return llvm::any_of(value->uses(), [&](const tj::Use &use) {
-    for (tj::Node *user = use.user; user;
-         user = user->owningBlock()->owningNode())
-      if (user->owningBlock()->owningNode() == node)
-        return true;
-    return false;
-  });
+/// Values that branches and loops read which run where their result is read, by
+/// the first branch or loop that reads them.
+using InnerReads = llvm::DenseMap<tj::Value *, tj::Node *>;
+
+static void collectReads(tj::Block *block, tj::Node *flow, InnerReads &reads) {
+  auto collect = [&](tj::Node *node) {
+    for (tj::Value *input : node->inputs())
+      reads.try_emplace(input, flow);
+    for (tj::Block *inner : node->blocks())
+      collectReads(inner, flow, reads);
+  };
+  llvm::for_each(block->nodes(), collect);
+  collect(block->return_node());
 }
 
 /// LibTorch's interpreter runs a branch or loop with one result only where that
@@ -288,29 +292,41 @@ static bool readsInside(tj::Node *node, tj::Value *value) {
 /// by themselves may fail in the branch of a guard. Source: CanEmitInline and
 /// insertLastUses in jit/runtime/interpreter.
 static void separateLastUses(tj::Block *block) {
-  for (tj::Node *node : block->nodes()) {
-    for (tj::Block *inner : node->blocks())
+  // Of a node with one result: its branches and loops, and those of operands
+  // that nobody else reads, which belong to its expression.
+  llvm::DenseMap<tj::Node *, InnerReads> readsOf;
+  auto separate = [&](tj::Node *node) {
+    InnerReads reads;
+    for (tj::Block *inner : node->blocks()) {
       separateLastUses(inner);
-    if (node->blocks().empty())
-      continue;
-    // What reads it, and what reads only that, is one expression.
-    for (tj::Node *last = node;
-         last->outputs().size() == 1 && last->output()->uses().size() == 1;) {
-      tj::Use use = last->output()->uses()[0];
-      if (use.user->owningBlock() != block || use.user == block->return_node())
-        break;
-      for (size_t i = 0; i < use.offset; ++i) {
-        tj::Value *operand = use.user->input(i);
-        if (!operand->type()->isSubtypeOf(*c10::TensorType::get()) ||
-            !readsInside(node, operand))
-          continue;
-        tj::WithInsertPoint guard(node);
-        use.user->replaceInput(
-            i, block->owningGraph()->insert(c10::aten::alias, {operand}));
-      }
-      last = use.user;
+      collectReads(inner, node, reads);
     }
-  }
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      auto found = readsOf.find(node->input(i)->node());
+      if (found == readsOf.end())
+        continue;
+      InnerReads own = std::move(found->second);
+      readsOf.erase(found);
+      for (size_t before = 0; before < i; ++before) {
+        tj::Value *operand = node->input(before);
+        auto read = own.find(operand);
+        if (read == own.end() ||
+            !operand->type()->isSubtypeOf(*c10::TensorType::get()))
+          continue;
+        tj::WithInsertPoint guard(read->second);
+        node->replaceInput(
+            before, block->owningGraph()->insert(c10::aten::alias, {operand}));
+      }
+      if (own.size() > reads.size())
+        std::swap(own, reads);
+      reads.insert(own.begin(), own.end());
+    }
+    if (!reads.empty() && node->outputs().size() == 1 &&
+        node->output()->uses().size() == 1)
+      readsOf[node] = std::move(reads);
+  };
+  llvm::for_each(block->nodes(), separate);
+  separate(block->return_node());
 }
 
 /// Builds the graph of `function` as method `name`. The original method is
