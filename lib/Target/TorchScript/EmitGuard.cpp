@@ -52,7 +52,9 @@ private:
                      llvm::function_ref<TorchValue *()> thenBody,
                      llvm::function_ref<TorchValue *()> elseBody);
   /// Calls the method with the arguments of the guard.
-  TorchValue *callMethod(const std::string &name);
+  TorchValue *callMethod(const std::string &name,
+                         llvm::ArrayRef<TorchValue *> inputs);
+  TorchValue *callUntiled(const GuardedMethods &methods);
   /// Whether the batch is as large as the shapes need that were tiled; null if
   /// any is.
   TorchValue *emitLeastCondition();
@@ -107,6 +109,8 @@ private:
   llvm::MapVector<Value, TorchValue *> present;
   bool hasLeast = false;
   std::string suffix;
+  /// None before it is asked for.
+  std::optional<bool> untiledHasFlow;
 };
 } // namespace
 
@@ -414,8 +418,9 @@ static bool usesDefaultType(Operation *op) {
     auto tensor = dyn_cast<TensorType>(type);
     return tensor && isa<FloatType, ComplexType>(tensor.getElementType());
   };
-  return isa<ShapeRuleInterface>(op) && !isa<ParamGetOp>(op) &&
-         !op->hasAttr("dtype") && llvm::any_of(op->getResultTypes(), isFloat) &&
+  return isa_and_present<KoilaDialect>(op->getDialect()) &&
+         !isa<ParamGetOp>(op) && !op->hasAttr("dtype") &&
+         llvm::any_of(op->getResultTypes(), isFloat) &&
          llvm::none_of(op->getOperandTypes(), isFloat);
 }
 
@@ -618,15 +623,22 @@ static bool hasFlow(const tj::Method &method) {
                       [](tj::Node *node) { return !node->blocks().empty(); });
 }
 
-tj::Value *GuardEmitter::callMethod(const std::string &name) {
+tj::Value *GuardEmitter::callUntiled(const GuardedMethods &methods) {
+  if (!untiledHasFlow)
+    untiledHasFlow = hasFlow(module.get_method(methods.untiled));
   llvm::SmallVector<TorchValue *> inputs(graph.inputs().begin(),
                                          graph.inputs().end());
   // In the branch of a guard arguments live longer than by themselves, and
   // LibTorch then may move others too early; see separateLastUses().
-  if (hasFlow(module.get_method(name)))
+  if (*untiledHasFlow)
     for (TorchValue *&input : inputs)
       if (input->type()->isSubtypeOf(*c10::TensorType::get()))
         input = emitter.call("aten::alias", input);
+  return callMethod(methods.untiled, inputs);
+}
+
+tj::Value *GuardEmitter::callMethod(const std::string &name,
+                                    llvm::ArrayRef<TorchValue *> inputs) {
   tj::Node *call = graph.insertNode(
       graph.create(prim::CallMethod,
                    at::ArrayRef<TorchValue *>(inputs.data(), inputs.size())));
@@ -667,16 +679,18 @@ void GuardEmitter::warnOfLargeBatch() {
 tj::Value *GuardEmitter::callGuarded(const GuardedMethods &methods,
                                      const c10::TypePtr &type) {
   castPresent();
+  llvm::SmallVector<TorchValue *> arguments(graph.inputs().begin(),
+                                            graph.inputs().end());
   if (!tiled)
-    return callMethod(methods.guarded);
+    return callMethod(methods.guarded, arguments);
   warnOfLargeBatch();
   // Of no samples no tile runs, whose kernels might raise.
   TorchValue *hasSamples = isBatchAbove(0);
   if (!hasSamples)
-    return callMethod(methods.guarded);
+    return callMethod(methods.guarded, arguments);
   return emitIf(
-      hasSamples, type, [&] { return callMethod(methods.guarded); },
-      [&] { return callMethod(methods.untiled); });
+      hasSamples, type, [&] { return callMethod(methods.guarded, arguments); },
+      [&] { return callUntiled(methods); });
 }
 
 tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
@@ -712,7 +726,7 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
       [&] { return callGuarded(methods, type); },
       [&] {
         warn(failed);
-        return callMethod(methods.untiled);
+        return callUntiled(methods);
       });
 }
 
