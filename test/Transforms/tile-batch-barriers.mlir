@@ -269,3 +269,21 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %2 : tensor<?x8xf32>
   }
 }
+
+// -----
+
+// Control flow that nobody reads goes as well.
+// CHECK-LABEL: func.func @idle_flow
+// CHECK-NOT: scf.if
+// CHECK-NOT: koila.relu
+// CHECK: koila.exp
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @idle_flow(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}, %p: i1 {koila.name = "p"}) -> tensor<?x8xf32> {
+    scf.if %p {
+      %0 = koila.relu %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    }
+    %1 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    return %1 : tensor<?x8xf32>
+  }
+}

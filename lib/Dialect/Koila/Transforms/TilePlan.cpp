@@ -469,7 +469,7 @@ LogicalResult TilePlan::checkOutputs() {
   for (const TilePhase &phase : phases)
     for (Value input : phase.inputs)
       if (!isa<RankedTensorType>(input.getType()))
-        return function.emitError()
+        return emitError(input.getLoc())
                << "cannot tile the batch: control flow reads a tensor whose "
                   "shape is not written into the program";
   for (const TilePhase &phase : phases)
