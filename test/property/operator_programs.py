@@ -67,6 +67,19 @@ class Program:
     def ops(self):
         return [part.op for part in self.parts]
 
+    def spread(self, op):
+        """Names whose values may follow from what calls of `op` give."""
+        reached = set()
+        for part in self.parts:
+            read = set(re.findall(r"\w+", "\n".join(part.lines)))
+            if part.op == op:
+                reached.update(part.results)
+            elif reached & read:
+                reached.update(part.results)
+                if any(is_in_place(line) for line in part.lines):
+                    reached |= read
+        return reached
+
     def specs(self):
         return [tensor.spec() for _, tensor in self.arguments]
 
