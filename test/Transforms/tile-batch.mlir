@@ -13,7 +13,7 @@
 // CHECK-DAG: %[[ONE:.*]] = arith.constant 1 : index
 // CHECK-DAG: %[[TILE:.*]] = arith.constant 4 : index
 // CHECK-DAG: %[[ROUNDS:.*]] = arith.constant 3 : index
-// CHECK: %[[ROWS:.*]] = tensor.dim %[[X]]
+// CHECK-DAG: %[[ROWS:.*]] = tensor.dim %[[X]]
 // CHECK: %[[BUFFER:.*]] = tensor.empty(%[[ROWS]]) : tensor<?x16xf32>
 // CHECK: %[[OUTER:.*]]:3 = scf.for {{.*}} to %[[ROUNDS]] {{.*}} iter_args(%[[A:.*]] = %[[BUFFER]], %[[START:.*]] = %{{.*}}, %[[SIZE:.*]] = %[[TILE]])
 // CHECK: %[[LEFT:.*]] = arith.subi %[[ROWS]], %[[START]]

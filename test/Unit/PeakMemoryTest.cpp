@@ -282,6 +282,40 @@ TEST_F(PeakMemoryTest, TheBoundOfATiledProgramHoldsForEveryBatch) {
   }
 }
 
+// Phases in tiles of different sizes: at each batch both may run a remainder.
+TEST_F(PeakMemoryTest, TheBoundHoldsForPhasesWithTilesOfTheirOwn) {
+  func::FuncOp function = parse(R"(func.func @f(
+      %x: tensor<?x4xf32> {koila.dims = #koila.dims<[B, 4]>}) -> tensor<?x4xf32> {
+    %0 = koila.exp %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %1 = koila.exp %0 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %2 = koila.softmax_int %1 {dim = 0 : i64} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %3 = koila.exp %2 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %4 = koila.mul_Tensor %3, %3 : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+    return %4 : tensor<?x4xf32> })",
+                                37);
+  auto tiled = TiledFunction::create(function, "B");
+  ASSERT_TRUE(succeeded(tiled));
+  ASSERT_EQ(tiled->getPhases().size(), 2u);
+  for (int64_t first : {1, 4, 32})
+    for (int64_t second : {1, 2, 16, 32}) {
+      tiled->setTile(0, first);
+      tiled->setTile(1, second);
+      EXPECT_EQ(tiled->getTile(), std::min(first, second));
+      analysis = std::make_unique<PeakMemoryAnalysis>(function);
+      auto bound = getPeakUpTo(*analysis, "B", 37, tiled->getTiles());
+      ASSERT_TRUE(bound);
+      int64_t most = 0;
+      for (int64_t batch = 1; batch <= 37; ++batch)
+        most = std::max(most, at(batch).value());
+      EXPECT_EQ(*bound, most) << "tiles " << first << ", " << second;
+      // The softmax's result and the output, and two values of a tile; or the
+      // softmax's operand in place of its result.
+      EXPECT_EQ(at(32), std::max(16 * (32 + 2 * first),
+                                 16 * (2 * 32 + 2 * second)))
+          << "tiles " << first << ", " << second;
+    }
+}
+
 //===----------------------------------------------------------------------===//
 // Operations of another dialect
 //===----------------------------------------------------------------------===//

@@ -34,26 +34,27 @@ static remark::RemarkOpts remarkOptions(FunctionOpInterface function) {
 
 std::optional<int64_t> koila::getPeakUpTo(const PeakMemoryAnalysis &analysis,
                                           StringRef batchSymbol, int64_t batch,
-                                          int64_t tile) {
-  std::optional<int64_t> most;
-  auto consider = [&](int64_t samples) {
+                                          ArrayRef<int64_t> tiles) {
+  llvm::SmallSetVector<int64_t, 16> samplesOf;
+  samplesOf.insert(batch);
+  for (int64_t tile : tiles)
+    for (int64_t size = tile; size >= 1; size /= 2) {
+      // The largest batch up to `batch` that runs a tile of this size: the
+      // batch itself if it has full tiles or this bit, else the next lower one
+      // with all lower bits set.
+      bool runs = size == tile ? batch >= size : (batch & size) != 0;
+      int64_t samples = runs ? batch : batch / (2 * size) * (2 * size) - 1;
+      if (samples >= 1)
+        samplesOf.insert(samples);
+    }
+  int64_t most = 0;
+  for (int64_t samples : samplesOf) {
     llvm::StringMap<int64_t> symbols;
     symbols[batchSymbol] = samples;
     auto peak = analysis.evaluate(symbols);
-    if (peak)
-      most = std::max(most.value_or(0), *peak);
-    return peak.has_value();
-  };
-  if (!consider(batch))
-    return std::nullopt;
-  for (int64_t size = tile; size >= 1; size /= 2) {
-    // The largest batch up to `batch` that runs a tile of this size: the
-    // batch itself if it has full tiles or this bit, else the next lower one
-    // with all lower bits set.
-    bool runs = size == tile ? batch >= size : (batch & size) != 0;
-    int64_t samples = runs ? batch : batch / (2 * size) * (2 * size) - 1;
-    if (samples >= 1 && !consider(samples))
+    if (!peak)
       return std::nullopt;
+    most = std::max(most, *peak);
   }
   return most;
 }
@@ -243,6 +244,43 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
   return success();
 }
 
+/// Phases that do not hold the peak need not run in tiles as small as the one
+/// that does: each takes the largest with which all stay within `budget`, those
+/// with the most operations first. Looks at a few times as many programs as the
+/// search for the one tile did.
+static void growTiles(FunctionOpInterface function, TiledFunction &tiled,
+                      const PeakMemoryOptions &options, StringRef symbol,
+                      int64_t batch, int64_t budget) {
+  ArrayRef<PhaseLoops> phases = tiled.getPhases();
+  if (phases.size() < 2)
+    return;
+  int64_t common = tiled.getTile();
+  int64_t largest = llvm::bit_floor<uint64_t>(std::max<int64_t>(batch, 1));
+  constexpr int kTrialsPerTile = 4;
+  int trials = kTrialsPerTile * (llvm::Log2_64(largest) + 1);
+  auto order = llvm::to_vector(llvm::seq<size_t>(0, phases.size()));
+  llvm::stable_sort(order, [&](size_t lhs, size_t rhs) {
+    return phases[lhs].size > phases[rhs].size;
+  });
+  for (size_t phase : order) {
+    bool fits = false;
+    for (int64_t tile = largest; tile > common && trials > 0 && !fits;
+         tile /= 2, --trials) {
+      tiled.setTile(phase, tile);
+      PeakMemoryAnalysis analysis(function, options);
+      auto peak = getPeakUpTo(analysis, symbol, batch, tiled.getTiles());
+      fits = peak && *peak <= budget;
+    }
+    if (!fits)
+      tiled.setTile(phase, common);
+    else
+      remark::passed(phases[phase].loc, remarkOptions(function))
+          << remark::add("a phase that needs less runs in larger tiles")
+          << remark::metric("Tile", tiled.getTiles()[phase])
+          << remark::metric("Phase", phase);
+  }
+}
+
 static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
                                   const TilingOptions &options,
                                   StringRef symbol) {
@@ -314,6 +352,8 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
                          consider)))
     return failure();
   tiled->setTile(chosen.value_or(leastTile));
+  if (chosen)
+    growTiles(function, *tiled, options.analysis, symbol, batch, budget);
   PeakMemoryAnalysis analysis(function, options.analysis);
   PeakReport final = analysis.report();
   final.floorBytes = least;

@@ -26,7 +26,7 @@ public:
       : function(function), plan(plan), dims(plan.getDims()),
         batch(plan.getBatch()) {}
 
-  std::pair<Operation *, Operation *> rewrite();
+  SmallVector<PhaseLoops> rewrite();
 
 private:
   /// An index value for `expr`; every symbol is an argument's extent.
@@ -48,7 +48,8 @@ private:
   /// order.
   Value makeBuffer(OpBuilder &builder, Location loc, Value value,
                    Type elementType);
-  void buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase);
+  void buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
+                  const PhaseLoops &loops);
   void placeWhole(OpBuilder &builder, Operation *op, Operation *anchor);
   void useWhole(OpBuilder &builder, Operation *op);
   /// The type of `value` in a tile: the batch extent is dynamic.
@@ -60,7 +61,7 @@ private:
   const BatchAnalysis &batch;
   /// What stands for a value of the original program outside of its loops.
   IRMapping wholes;
-  Value zero, one, two, tile, rounds, samples;
+  Value zero, one, two, samples;
 };
 } // namespace
 
@@ -330,8 +331,8 @@ Value Tiler::makeBuffer(OpBuilder &builder, Location loc, Value value,
                                  extents);
 }
 
-void Tiler::buildLoops(OpBuilder &builder, Location loc,
-                       const TilePhase &phase) {
+void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
+                       const PhaseLoops &loops) {
   // What the body reads of outside: whole tensors to slice, and numbers.
   IRMapping mapping;
   for (Value input : phase.inputs)
@@ -356,9 +357,9 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc,
   }
   size_t buffers = carried.size();
   carried.push_back(zero);
-  carried.push_back(tile);
+  carried.push_back(loops.tile->getResult(0));
   auto outer = scf::ForOp::create(
-      builder, loc, zero, rounds, one, carried,
+      builder, loc, zero, loops.bits->getResult(0), one, carried,
       [&](OpBuilder &outerBuilder, Location, Value, ValueRange state) {
         Value start = state[buffers], size = state[buffers + 1];
         Value left = arith::SubIOp::create(outerBuilder, loc, samples, start);
@@ -397,7 +398,7 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc,
   }
 }
 
-std::pair<Operation *, Operation *> Tiler::rewrite() {
+SmallVector<PhaseLoops> Tiler::rewrite() {
   Block &entry = function.getFunctionBody().front();
   Operation *terminator = entry.getTerminator();
   for (Operation *container : plan.getContainers())
@@ -414,16 +415,12 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
       replaced.push_back(&op);
   OpBuilder builder(anchor);
   Location loc = function.getLoc();
-  Operation *tileOp = nullptr, *roundsOp = nullptr;
+  SmallVector<PhaseLoops> nests;
   auto tilePhase = [&](const TilePhase &phase) {
-    if (!tileOp) {
+    if (nests.empty()) {
       zero = makeIndex(builder, loc, 0);
       one = makeIndex(builder, loc, 1);
       two = makeIndex(builder, loc, 2);
-      tileOp = arith::ConstantIndexOp::create(builder, loc, 1);
-      roundsOp = arith::ConstantIndexOp::create(builder, loc, 1);
-      tile = tileOp->getResult(0);
-      rounds = roundsOp->getResult(0);
       Value rows = getExtent(builder, loc, plan.batchArgument, plan.batchDim);
       samples = plan.batchFactor == 1
                     ? rows
@@ -432,7 +429,11 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
                           makeIndex(builder, loc, plan.batchFactor))
                           .getResult();
     }
-    buildLoops(builder, loc, phase);
+    nests.push_back({arith::ConstantIndexOp::create(builder, loc, 1),
+                     arith::ConstantIndexOp::create(builder, loc, 1),
+                     phase.body.size(),
+                     phase.body.empty() ? loc : phase.body.front()->getLoc()});
+    buildLoops(builder, loc, phase, nests.back());
   };
   for (const TilePhase &phase : plan.getPhases()) {
     for (Operation *op : phase.whole)
@@ -441,7 +442,7 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
       tilePhase(phase);
   }
   // A program without work per sample is a loop over nothing.
-  if (!tileOp)
+  if (nests.empty())
     tilePhase(TilePhase());
   for (Operation *op : plan.getRest())
     placeWhole(builder, op, anchor);
@@ -450,10 +451,10 @@ std::pair<Operation *, Operation *> Tiler::rewrite() {
   useWhole(builder, terminator);
   for (Operation *op : llvm::reverse(replaced))
     op->erase();
-  return {tileOp, roundsOp};
+  return nests;
 }
 
-std::pair<Operation *, Operation *>
-koila::rewriteInTiles(FunctionOpInterface function, const TilePlan &plan) {
+SmallVector<PhaseLoops> koila::rewriteInTiles(FunctionOpInterface function,
+                                              const TilePlan &plan) {
   return Tiler(function, plan).rewrite();
 }

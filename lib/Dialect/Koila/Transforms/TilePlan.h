@@ -180,10 +180,9 @@ private:
   llvm::SmallVector<llvm::SmallPtrSet<mlir::Operation *, 16>> bodies;
 };
 
-/// Runs the phases of `plan` in loops. Gives the constants that are the samples
-/// per tile, one for now, and the number of tile sizes.
-std::pair<mlir::Operation *, mlir::Operation *>
-rewriteInTiles(mlir::FunctionOpInterface function, const TilePlan &plan);
+/// Runs the phases of `plan` in loops, of one sample per tile for now.
+llvm::SmallVector<PhaseLoops> rewriteInTiles(mlir::FunctionOpInterface function,
+                                             const TilePlan &plan);
 /// Gives every operator that draws by shape alone storage of its own, so that
 /// it need not wait for the tensor whose shape it is. Fails, after an error,
 /// where draws for the whole batch are not those of the untiled program.

@@ -118,10 +118,9 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
           plan.drawsInTiles(*op) ? RandomMode::PerTile : RandomMode::FullBatch;
   // Of no samples the untiled program runs.
   int64_t least = keepsShapes(function, dims, batchSymbol, 1) ? 1 : 2;
-  auto [tile, rounds] = rewriteInTiles(function, plan);
+  TiledFunction result(rewriteInTiles(function, plan), least, drawn);
   // What is written is this function, with its own lives of tensors.
   function->removeAttr(kLifetimesAttr);
-  TiledFunction result(tile, rounds, least, drawn);
   result.setTile(1);
   auto module = function->getParentOfType<ModuleOp>();
   if (failed(inferShapes(module)))
@@ -129,12 +128,17 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   return result;
 }
 
-void TiledFunction::setTile(int64_t value) {
-  tile = value;
+void TiledFunction::setTile(int64_t tile) {
+  for (size_t phase = 0; phase < phases.size(); ++phase)
+    setTile(phase, tile);
+}
+
+void TiledFunction::setTile(size_t phase, int64_t tile) {
+  tiles[phase] = tile;
   auto set = [](Operation *constant, int64_t number) {
     cast<arith::ConstantOp>(constant).setValueAttr(
         IntegerAttr::get(IndexType::get(constant->getContext()), number));
   };
-  set(tileConstant, value);
-  set(bitsConstant, static_cast<int64_t>(llvm::Log2_64(value)) + 1);
+  set(phases[phase].tile, tile);
+  set(phases[phase].bits, static_cast<int64_t>(llvm::Log2_64(tile)) + 1);
 }

@@ -143,7 +143,8 @@ def TileBatchPass : KoilaTilingPass<"koila-tile-batch"> {
     operation and the reason, where samples meet. With `budget`, the largest
     power of two whose re-analysed program fits for every batch up to the
     given one is taken; if none does, the error lists what is live at the peak
-    and the smallest budget that would work.
+    and the smallest budget that would work. Of several phases between
+    operations that run whole, those that need less then get larger tiles.
   }];
   let options = analysisOptions # tilingOptions;
 }

@@ -5,6 +5,7 @@
 
 #include "koila/Analysis/PeakMemory.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/STLExtras.h"
 
 namespace koila {
 
@@ -29,8 +30,19 @@ struct TilingOptions {
   PeakMemoryOptions analysis;
 };
 
-/// A function rewritten to run its batch in tiles. The tile is a constant of
-/// the program that can be changed, so that one rewrite serves the search.
+/// The loops of one phase: their tile and the number of its bits are constants
+/// of the program.
+struct PhaseLoops {
+  mlir::Operation *tile, *bits;
+  /// Operations in a tile.
+  size_t size;
+  /// The first of them.
+  mlir::Location loc;
+};
+
+/// A function rewritten to run its batch in tiles, in one nest of loops for
+/// each phase between barriers. The tiles are constants of the program that can
+/// be changed, so that one rewrite serves the search.
 class TiledFunction {
 public:
   /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
@@ -40,9 +52,14 @@ public:
   static llvm::FailureOr<TiledFunction>
   create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
          RandomMode random = RandomMode::Refuse, bool isTrial = false);
-  /// Sets the samples per tile, a power of two.
+  llvm::ArrayRef<PhaseLoops> getPhases() const { return phases; }
+  /// Sets the samples per tile, a power of two, of all phases or of one.
   void setTile(int64_t tile);
-  int64_t getTile() const { return tile; }
+  void setTile(size_t phase, int64_t tile);
+  /// Of each phase; there is at least one.
+  llvm::ArrayRef<int64_t> getTiles() const { return tiles; }
+  /// The smallest.
+  int64_t getTile() const { return *llvm::min_element(tiles); }
   /// The least batch for which the program has the shapes that were tiled: a
   /// squeeze() drops the dim of a batch of one. Smaller ones must run untiled.
   /// Of no samples the original runs in any case.
@@ -51,13 +68,14 @@ public:
   RandomMode getRandom() const { return random; }
 
 private:
-  TiledFunction(mlir::Operation *tileConstant, mlir::Operation *bitsConstant,
-                int64_t leastBatch, RandomMode random)
-      : tileConstant(tileConstant), bitsConstant(bitsConstant),
+  TiledFunction(llvm::SmallVector<PhaseLoops> phases, int64_t leastBatch,
+                RandomMode random)
+      : phases(std::move(phases)), tiles(this->phases.size(), 1),
         leastBatch(leastBatch), random(random) {}
 
-  mlir::Operation *tileConstant, *bitsConstant;
-  int64_t tile = 1, leastBatch = 1;
+  llvm::SmallVector<PhaseLoops> phases;
+  llvm::SmallVector<int64_t> tiles;
+  int64_t leastBatch = 1;
   RandomMode random;
 };
 
@@ -76,10 +94,11 @@ std::optional<int64_t> computeFloor(mlir::ModuleOp module,
 
 /// The most bytes the function holds for any batch from 1 to `batch`. A tiled
 /// program's peak grows with the batch while the same tiles run, so that one
-/// batch per tile size, the largest that runs it, bounds all others.
+/// batch per tile size, the largest that runs it, bounds all others. `tiles`
+/// are those of the phases.
 std::optional<int64_t> getPeakUpTo(const PeakMemoryAnalysis &analysis,
                                    llvm::StringRef batchSymbol, int64_t batch,
-                                   int64_t tile);
+                                   llvm::ArrayRef<int64_t> tiles);
 
 } // namespace koila
 
