@@ -85,6 +85,88 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 // -----
 
+// A variance: the loops carry the mean and the squared deviations, in float64,
+// and the distance of the means of two parts counts as well. What is divided by
+// is the number of elements of all samples, less the correction.
+// CHECK-LABEL: func.func @moments
+// CHECK: scf.for
+// CHECK:   %[[INNER:.*]]:5 = scf.for {{.*}} iter_args(%[[MEAN:.*]] = %{{.*}}, %[[SQUARES:.*]] = %{{.*}}, %{{.*}} = %{{.*}}, %{{.*}} = %{{.*}}, %[[START:.*]] = %{{.*}})
+// CHECK:     %[[X:.*]] = koila.exp
+// CHECK-NOT: koila.std
+// CHECK:     %[[M:.*]] = koila.mean_dim %[[X]] {dim = array<i64: 0, 1>, dtype = 7 : i64} : {{.*}} -> tensor<f64>
+// CHECK:     %[[V:.*]] = koila.var_correction %[[X]] {correction = 0 : i64, dim = array<i64: 0, 1>} : {{.*}} -> tensor<f32>
+// CHECK:     %[[D:.*]] = koila.sub_Tensor %[[M]], %[[MEAN]]
+// CHECK:     %[[STEP:.*]] = koila.mul_Scalar %[[D]]
+// CHECK:     %[[STEP2:.*]] = koila.div_Scalar tied %[[STEP]]
+// CHECK:     koila.add_Tensor tied %[[MEAN]], %[[STEP2]]
+// CHECK:     %[[S:.*]] = koila.add_Tensor tied %[[SQUARES]], %[[V]]
+// CHECK:     koila.addcmul tied %[[S]], %[[D]], %[[STEP2]], %{{.*}} {value = #koila.dynamic}
+// CHECK: %[[COUNT:.*]] = arith.muli
+// CHECK: koila.mul_Scalar tied
+// CHECK: koila.div_Scalar tied
+// CHECK: %[[LESS:.*]] = arith.subi %[[COUNT]]
+// CHECK: koila.div_Scalar tied
+// CHECK: koila.sqrt tied
+// CHECK: koila.to_dtype
+// REMARK: remark: [Passed] Combined | Category:koila-tile-batch | Function=moments | Reason="std over dim 0 mixes samples"
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @moments(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<f32>, tensor<8xf32>) {
+    %0 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.std %0 : (tensor<?x8xf32>) -> tensor<f32>
+    %2 = koila.var_dim %0 {dim = array<i64: 0>, unbiased = false} : (tensor<?x8xf32>) -> tensor<8xf32>
+    return %1, %2 : tensor<f32>, tensor<8xf32>
+  }
+}
+
+// -----
+
+// More is taken off than a batch of one has, and a variance beside the mean: no
+// work for tiles.
+// CHECK-LABEL: func.func @whole_moments
+// CHECK: scf.for
+// CHECK:   koila.exp
+// CHECK-NOT: koila.mean_dim
+// CHECK: koila.var_correction %{{.*}} {correction = 2 : i64
+// CHECK: koila.var_mean_dim
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @whole_moments(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) {
+    %0 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1 = koila.var_correction %0 {dim = array<i64: 0>, correction = 2 : i64} : (tensor<?x8xf32>) -> tensor<8xf32>
+    %2:2 = koila.var_mean_dim %0 {dim = array<i64: 0>} : (tensor<?x8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+    return %1, %2#0, %2#1 : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>
+  }
+}
+
+// -----
+
+// An extremum with its place, among two rows per sample: the first of equals and
+// the first NaN are kept, and a place in a tile is moved to where the tile starts.
+// CHECK-LABEL: func.func @places
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 0x7FF0000000000000 : f64} : (tensor<8xf32>)
+// CHECK-DAG: koila.fill_Scalar tied %{{.*}} {value = 0 : i64} : (tensor<8xi64>)
+// CHECK: scf.for
+// CHECK:   scf.for {{.*}} iter_args(%[[BEST:.*]] = %{{.*}}, %[[PLACES:.*]] = %{{.*}}, %[[START:.*]] = %{{.*}})
+// CHECK:     %[[V:.*]], %[[I:.*]] = koila.min_dim
+// CHECK:     %[[GE:.*]] = koila.ge_Tensor %[[V]], %[[BEST]]
+// CHECK:     %[[NAN:.*]] = koila.isnan %[[BEST]]
+// CHECK:     %[[KEPT:.*]] = koila.logical_or tied %[[GE]], %[[NAN]]
+// CHECK:     %[[ROWS:.*]] = arith.muli %[[START]]
+// CHECK:     %[[OFFSET:.*]] = arith.index_cast %[[ROWS]]
+// CHECK:     %[[MOVED:.*]] = koila.add_Scalar tied %[[I]], %[[OFFSET]]
+// CHECK:     %[[P:.*]] = koila.where_self %[[KEPT]], %[[PLACES]], %[[MOVED]]
+// CHECK:     koila.copy tied %[[PLACES]], %[[P]]
+// CHECK:     koila.where_self %[[KEPT]], %[[BEST]], %[[V]]
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @places(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[2 * B, 8]>}) -> (tensor<8xf32>, tensor<8xi64>) {
+    %0 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
+    %1:2 = koila.min_dim %0 {dim = 0 : i64} : (tensor<?x8xf32>) -> (tensor<8xf32>, tensor<8xi64>)
+    return %1#0, %1#1 : tensor<8xf32>, tensor<8xi64>
+  }
+}
+
+// -----
+
 // What is added to a product would be added by each tile; a norm of order 3 has no
 // rule for parts.
 // CHECK-LABEL: func.func @added

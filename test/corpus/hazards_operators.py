@@ -88,6 +88,25 @@ def max_with_index(self, x):
     return values, index
 
 
+@hazard_that_adds_up(ROWS, barrier="max")
+def first_of_equals(self, x):
+    values, index = (self.encode(x) * 2).round().max(0)
+    return values, index
+
+
+@hazard_that_adds_up("float32[2*B,8]", barrier="min")
+def place_of_not_a_number(self, x):
+    """The first NaN is the least; two rows are a sample."""
+    values, index = torch.log(self.encode(x) + 0.5).min(0)
+    return torch.nan_to_num(values), index
+
+
+@hazard_that_adds_up(ROWS, barrier="var")
+def variance_far_from_zero(self, x):
+    """The mean is large beside the deviations from it."""
+    return (self.encode(x) + 3000).var(0)
+
+
 @hazard_that_adds_up(ROWS, barrier="min")
 def min_over_batch(self, x):
     return self.encode(x).min(0).values
@@ -227,7 +246,7 @@ def simclr_loss(self, first, second):
     return F.cross_entropy(logits, labels)
 
 
-@hazard_that_adds_up(ROWS, ROWS, barrier="mean|std|batch_norm|matmul|contract")
+@hazard_that_adds_up(ROWS, ROWS, barrier="number of samples is computed with")
 def barlow_twins_loss(self, first, second):
     left, right = self.encode(first), self.encode(second)
     left = (left - left.mean(0)) / (left.std(0, unbiased=False) + 0.1)

@@ -158,8 +158,14 @@ enum class Combine {
   LogSumExp,
   /// The square root of the sum of squares.
   Norm,
+  /// A second result, if there is one, is where along the reduced dim the first
+  /// result is, first among equals.
   Max,
   Min,
+  /// The variance and its square root. The attributes `dim`, `keepdim`,
+  /// `unbiased` and `correction` are those of PyTorch's operators.
+  Variance,
+  Deviation,
   Any,
   All
 };

@@ -211,6 +211,22 @@ Combine rules::getNormCombine(Attribute p) {
   return Combine::None;
 }
 
+std::optional<double> rules::getCorrection(Operation *op) {
+  if (auto unbiased = op->getAttrOfType<BoolAttr>("unbiased"))
+    return unbiased.getValue();
+  Attribute correction = op->getAttr("correction");
+  if (auto number = dyn_cast_or_null<FloatAttr>(correction))
+    return number.getValueAsDouble();
+  if (auto integer = dyn_cast_or_null<IntegerAttr>(correction))
+    return integer.getInt();
+  return correction ? std::nullopt : std::optional(1.0);
+}
+
+Combine rules::getMomentCombine(Operation *op, Combine combine) {
+  auto correction = getCorrection(op);
+  return correction == 0.0 || correction == 1.0 ? combine : Combine::None;
+}
+
 LogicalResult rules::inferLogSumExp(ShapeRule &rule) {
   TensorInfo self = rule.tensor(rule.getOp()->getOperand(0));
   auto dims = rule.getOp()->getAttrOfType<DenseI64ArrayAttr>("dim");

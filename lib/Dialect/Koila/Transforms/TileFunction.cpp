@@ -9,6 +9,7 @@
 
 #include "TileCombine.h"
 #include "TilePlan.h"
+#include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -48,6 +49,9 @@ private:
   /// order.
   Value makeBuffer(OpBuilder &builder, Location loc, Value value,
                    Type elementType);
+  /// How many elements of its operand the reduction `op` takes for one of its
+  /// result, an index.
+  Value countElements(OpBuilder &builder, Operation *op);
   void buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
                   const PhaseLoops &loops);
   void placeWhole(OpBuilder &builder, Operation *op, Operation *anchor);
@@ -285,6 +289,9 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                         builder, loc, read.getType(),
                         scale(builder, loc, size, batch.lookup(read).factor))
                         .getResult());
+    if (Combine combine = plan.getCombine(op);
+        combine != Combine::None && !Combiner(op, combine).runsInTiles())
+      continue;
     builder.clone(*op, mapping);
     auto adapt = [&](Value old) {
       mapping.lookup(old).setType(getTileType(old, batch.lookup(old)));
@@ -306,9 +313,14 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
     }
     updated.push_back(insert(builder, loc, part, buffer, start, fact));
   }
-  for (auto [op, sum] : llvm::zip_equal(phase.combined, sums))
-    updated.push_back(addPart(builder, op->getLoc(), plan.getCombine(op), sum,
-                              mapping.lookup(op->getResult(0)), size));
+  for (Operation *op : phase.combined) {
+    Combiner combiner(op, plan.getCombine(op));
+    unsigned count = combiner.getNumCarried();
+    int64_t factor = batch.lookupRead(op->getOperand(0)).factor;
+    llvm::append_range(updated, combiner.add(builder, sums.take_front(count),
+                                             mapping, {start, size, factor}));
+    sums = sums.drop_front(count);
+  }
 }
 
 Value Tiler::makeBuffer(OpBuilder &builder, Location loc, Value value,
@@ -331,6 +343,16 @@ Value Tiler::makeBuffer(OpBuilder &builder, Location loc, Value value,
                                  extents);
 }
 
+Value Tiler::countElements(OpBuilder &builder, Operation *op) {
+  const TensorInfo &self = *dims.lookup(op->getOperand(0)).tensor;
+  DimExpr count = DimExpr::constant(op->getContext(), 1);
+  for (auto [dim, isReduced] :
+       llvm::zip_equal(*self.dims, *rules::getReducedDims(op, self.getRank())))
+    if (isReduced)
+      count = count * dim;
+  return materialize(builder, op->getLoc(), count);
+}
+
 void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
                        const PhaseLoops &loops) {
   // What the body reads of outside: whole tensors to slice, and numbers.
@@ -349,11 +371,12 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
   for (Value output : phase.outputs)
     carried.push_back(makeBuffer(builder, loc, output, getElementType(output)));
   for (Operation *op : phase.combined) {
-    Combine combine = plan.getCombine(op);
-    Value result = op->getResult(0);
-    Type type = getCarriedType(combine, getElementType(result));
-    carried.push_back(startCombining(builder, op->getLoc(), combine,
-                                     makeBuffer(builder, loc, result, type)));
+    Combiner combiner(op, plan.getCombine(op));
+    for (unsigned index = 0; index < combiner.getNumCarried(); ++index) {
+      Value buffer = makeBuffer(builder, loc, op->getResult(0),
+                                combiner.getCarriedType(index));
+      carried.push_back(combiner.start(builder, index, buffer));
+    }
   }
   size_t buffers = carried.size();
   carried.push_back(zero);
@@ -384,11 +407,17 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
         scf::YieldOp::create(outerBuilder, loc, next);
       });
   ValueRange results = outer.getResults().take_front(buffers);
-  for (auto [op, sum] : llvm::zip_equal(
-           phase.combined, results.drop_front(phase.outputs.size())))
-    wholes.map(op->getResult(0),
-               finishCombining(builder, op->getLoc(), plan.getCombine(op), sum,
-                               samples, getElementType(op->getResult(0))));
+  ValueRange sums = results.drop_front(phase.outputs.size());
+  for (Operation *op : phase.combined) {
+    Combiner combiner(op, plan.getCombine(op));
+    unsigned size = combiner.getNumCarried();
+    wholes.map(op->getResults(),
+               combiner.finish(builder, sums.take_front(size), samples,
+                               combiner.runsInTiles()
+                                   ? Value()
+                                   : countElements(builder, op)));
+    sums = sums.drop_front(size);
+  }
   for (auto [output, result] : llvm::zip_first(phase.outputs, results)) {
     ArrayRef<int64_t> order = plan.getOrder(output);
     SmallVector<int64_t> back(order.size());

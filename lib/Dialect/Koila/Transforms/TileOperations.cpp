@@ -245,7 +245,7 @@ Combine TilePlan::findCombine(Operation &op) const {
       operand = operand.getDefiningOp()->getOperand(0);
     return isTiled(operand) && isa<TensorType>(operand.getType());
   });
-  auto type = op.getNumResults() == 1
+  auto type = op.getNumResults() > 0
                   ? dyn_cast<RankedTensorType>(op.getResult(0).getType())
                   : nullptr;
   if (!interface || !isMade || !type)
@@ -263,8 +263,16 @@ Combine TilePlan::findCombine(Operation &op) const {
                  llvm::all_of(*info.tensor->dims, [&](DimExpr dim) {
                    return !dim.dependsOn(symbol) && canMaterialize(dim);
                  });
-  return fact.isMixed() && isReadInTiles && isSized &&
-                 canCombine(fact.combine, type.getElementType())
+  // What is divided by the number of elements.
+  const ValueInfo &self = dims.lookup(op.getOperand(0));
+  bool isCounted = Combiner(&op, fact.combine).runsInTiles() ||
+                   (self.tensor && self.tensor->hasRank() &&
+                    llvm::all_of(*self.tensor->dims, [&](DimExpr dim) {
+                      return canMaterialize(dim);
+                    }));
+  return fact.isMixed() && isReadInTiles && isSized && isCounted &&
+                 canCombine(fact.combine, type.getElementType()) &&
+                 givesResults(fact.combine, &op)
              ? fact.combine
              : Combine::None;
 }

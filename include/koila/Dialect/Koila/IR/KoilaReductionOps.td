@@ -31,8 +31,10 @@ class Koila_ReductionOp<string mnemonic, string schema, dag extra,
 }
 
 class Koila_TwoReductionsOp<string mnemonic, string schema, dag extra,
-                            list<string> types, string needsElements = "false">
-    : Koila_ReductionOp<mnemonic, schema, extra, types, needsElements> {
+                            list<string> types, string needsElements = "false",
+                        string combine = "None">
+    : Koila_ReductionOp<mnemonic, schema, extra, types, needsElements, "true",
+                        combine> {
   let results = (outs AnyTensor:$first, AnyTensor:$second);
 }
 
@@ -99,7 +101,7 @@ foreach name = ["Max", "Min"] in {
     name>;
   def Koila_#name#DimOp : Koila_TwoReductionsOp<lower # "_dim",
     "aten::" # lower # ".dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)",
-    dimArgs, ["Same", "Index"], "true">;
+    dimArgs, ["Same", "Index"], "true", name>;
   def Koila_A#lower#Op : Koila_ReductionOp<"a" # lower,
     "aten::a" # lower # "(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor",
     dimsArgs, ["Same"], "true", "true", name>;
@@ -157,6 +159,10 @@ foreach name = ["Std", "Var"] in {
                  ".correction\");";
   defvar savedMeans = "::koila::rules::describeSavedAs(rule, \"" # lower #
                       "_mean.correction\");";
+  defvar combine = !if(!eq(name, "Std"), "Deviation", "Variance");
+  defvar overBatch = "::koila::rules::inferReductionBatch(rule, true, "
+                     "::koila::rules::getMomentCombine(rule.getOp(), "
+                     "::koila::Combine::" # combine # "));";
   defvar dimSchema = "(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> ";
   defvar correctionSchema = "(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> ";
   defvar momentArgs = !con((ins OptionalAttr<DenseI64ArrayAttr>:$dim),
@@ -164,15 +170,19 @@ foreach name = ["Std", "Var"] in {
   def Koila_#name#Op : Koila_ReductionOp<lower,
     "aten::" # lower # "(Tensor self, bool unbiased=True) -> Tensor",
     unbiasedArg, ["Real"]> {
+    let batchRule = overBatch;
     let savedRule = saved;
   }
   def Koila_#name#DimOp : Koila_ReductionOp<lower # "_dim",
     "aten::" # lower # ".dim" # dimSchema # "Tensor", momentArgs, ["Real"]> {
+    let batchRule = overBatch;
     let savedRule = saved;
   }
   def Koila_#name#CorrectionOp : Koila_ReductionOp<lower # "_correction",
     "aten::" # lower # ".correction" # correctionSchema # "Tensor",
-    correctionArgs, ["Real"]>;
+    correctionArgs, ["Real"]> {
+    let batchRule = overBatch;
+  }
   def Koila_#name#MeanOp : Koila_TwoReductionsOp<lower # "_mean",
     "aten::" # lower # "_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)",
     unbiasedArg, ["Real", "Mean"]> {

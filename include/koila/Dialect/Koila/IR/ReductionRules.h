@@ -68,6 +68,12 @@ void inferReductionBatch(BatchRule &rule, bool emptyIsAll = true,
 bool isNormOfElements(mlir::Attribute p);
 /// How norms of order `p` (null: 2) of parts make the norm of the whole.
 Combine getNormCombine(mlir::Attribute p);
+/// What a variance takes off the number of elements; none if only the run
+/// decides.
+std::optional<double> getCorrection(mlir::Operation *op);
+/// `combine`, if no more than one is taken off: the samples of any batch are
+/// enough then.
+Combine getMomentCombine(mlir::Operation *op, Combine combine);
 llvm::LogicalResult inferLogSumExp(ShapeRule &rule);
 llvm::LogicalResult inferTrace(ShapeRule &rule);
 /// `q` is null for a number.
