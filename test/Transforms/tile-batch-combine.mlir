@@ -94,12 +94,12 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // CHECK:     %[[X:.*]] = koila.exp
 // CHECK-NOT: koila.std
 // CHECK:     %[[M:.*]] = koila.mean_dim %[[X]] {dim = array<i64: 0, 1>, dtype = 7 : i64} : {{.*}} -> tensor<f64>
-// CHECK:     %[[V:.*]] = koila.var_correction %[[X]] {correction = 0 : i64, dim = array<i64: 0, 1>} : {{.*}} -> tensor<f32>
+// CHECK:     %[[V:.*]] = koila.std_correction %[[X]] {correction = 0 : i64, dim = array<i64: 0, 1>} : {{.*}} -> tensor<f32>
 // CHECK:     %[[D:.*]] = koila.sub_Tensor %[[M]], %[[MEAN]]
 // CHECK:     %[[STEP:.*]] = koila.mul_Scalar %[[D]]
 // CHECK:     %[[STEP2:.*]] = koila.div_Scalar tied %[[STEP]]
 // CHECK:     koila.add_Tensor tied %[[MEAN]], %[[STEP2]]
-// CHECK:     %[[S:.*]] = koila.add_Tensor tied %[[SQUARES]], %[[V]]
+// CHECK:     %[[S:.*]] = koila.addcmul tied %[[SQUARES]], %[[V]], %[[V]], %{{.*}} {value = #koila.dynamic}
 // CHECK:     koila.addcmul tied %[[S]], %[[D]], %[[STEP2]], %{{.*}} {value = #koila.dynamic}
 // CHECK: %[[COUNT:.*]] = arith.muli
 // CHECK: koila.mul_Scalar tied
@@ -120,20 +120,23 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 // -----
 
-// More is taken off than a batch of one has, and a variance beside the mean: no
-// work for tiles.
+// More is taken off than a batch of one has, a variance beside the mean, and one
+// of complex numbers: no work for tiles.
 // CHECK-LABEL: func.func @whole_moments
 // CHECK: scf.for
 // CHECK:   koila.exp
 // CHECK-NOT: koila.mean_dim
 // CHECK: koila.var_correction %{{.*}} {correction = 2 : i64
 // CHECK: koila.var_mean_dim
+// CHECK: koila.std %{{.*}} : (tensor<?x8xcomplex<f32>>)
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
-  func.func @whole_moments(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) {
+  func.func @whole_moments(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> (tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<f32>) {
     %0 = koila.exp %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
     %1 = koila.var_correction %0 {dim = array<i64: 0>, correction = 2 : i64} : (tensor<?x8xf32>) -> tensor<8xf32>
     %2:2 = koila.var_mean_dim %0 {dim = array<i64: 0>} : (tensor<?x8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
-    return %1, %2#0, %2#1 : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>
+    %3 = koila.complex %0, %0 : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xcomplex<f32>>
+    %4 = koila.std %3 : (tensor<?x8xcomplex<f32>>) -> tensor<f32>
+    return %1, %2#0, %2#1, %4 : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<f32>
   }
 }
 

@@ -103,8 +103,21 @@ def place_of_not_a_number(self, x):
 
 @hazard_that_adds_up(ROWS, barrier="var")
 def variance_far_from_zero(self, x):
-    """The mean is large beside the deviations from it."""
-    return (self.encode(x) + 3000).var(0)
+    """The mean is large beside the deviations from it, which are exact."""
+    return ((self.encode(x) * 256).round() / 256 + 3000).var(0)
+
+
+@hazard_that_adds_up(ROWS, barrier="std")
+def deviations_out_of_range(self, x):
+    """Their squares are no numbers of float32."""
+    h = self.encode(x)
+    return (h * 1e25).std(0), (h * 1e-25).std()
+
+
+@hazard_that_adds_up(ROWS, barrier="var|std")
+def moments_of_complex_numbers(self, x):
+    h = torch.complex(self.encode(x), self.encode(x) * 2 + 1)
+    return h.var(0), h.std()
 
 
 @hazard_that_adds_up(ROWS, barrier="min")

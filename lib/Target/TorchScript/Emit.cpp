@@ -270,7 +270,7 @@ static void finishGraph(std::shared_ptr<tj::Graph> &graph, tj::Value *result,
 }
 
 /// Values that branches and loops read which run where their result is read, by
-/// the first branch or loop that reads them.
+/// a branch or loop that reads them.
 using InnerReads = llvm::DenseMap<tj::Value *, tj::Node *>;
 
 static void collectReads(tj::Block *block, tj::Node *flow, InnerReads &reads) {

@@ -222,9 +222,12 @@ std::optional<double> rules::getCorrection(Operation *op) {
   return correction ? std::nullopt : std::optional(1.0);
 }
 
-Combine rules::getMomentCombine(Operation *op, Combine combine) {
-  auto correction = getCorrection(op);
-  return correction == 0.0 || correction == 1.0 ? combine : Combine::None;
+Combine rules::getMomentCombine(const BatchRule &rule, Combine combine) {
+  auto correction = getCorrection(rule.getOp());
+  Type type = rule.tensor(rule.getOp()->getOperand(0)).elementType;
+  bool isReal = type && !isa<ComplexType>(type);
+  return isReal && (correction == 0.0 || correction == 1.0) ? combine
+                                                            : Combine::None;
 }
 
 LogicalResult rules::inferLogSumExp(ShapeRule &rule) {

@@ -374,12 +374,12 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   }
   if (failed(checkBounded(function, final)))
     return failure();
-  final.promise = Promise{budget, *chosen, holdsFrom, batch};
+  final.promise = Promise{budget, tiled->getTile(), holdsFrom, batch};
   result.writeRecord(*tiled, symbol, batch);
   result.writeReport(final, tiled->getRandom());
   remark::passed(function.getLoc(), remarkOptions(function))
       << remark::add("the largest tile that fits the budget")
-      << remark::metric("Tile", *chosen)
+      << remark::metric("Tile", tiled->getTile())
       << remark::metric("PeakBytes", *final.peakBytes)
       << remark::metric("UntiledPeakBytes", *report.peakBytes)
       << remark::metric("BudgetBytes", budget);

@@ -198,8 +198,9 @@ SmallVector<Value> Combiner::addMoments(OpBuilder &builder, ValueRange carried,
       MeanDimOp::create(builder, loc, wide, self, dimsAttr, keepdim,
                         builder.getI64IntegerAttr(*getScalarTypeCode(
                             getDTypeName(builder.getF64Type()))));
-  Value partVariance =
-      VarCorrectionOp::create(builder, loc, op->getResult(0).getType(), self,
+  // Squares of it may be out of the range of float32.
+  Value deviation =
+      StdCorrectionOp::create(builder, loc, op->getResult(0).getType(), self,
                               dimsAttr, builder.getI64IntegerAttr(0), keepdim);
   Value size = makeNumber(builder, loc, tile.size);
   Value end = makeNumber(
@@ -214,8 +215,9 @@ SmallVector<Value> Combiner::addMoments(OpBuilder &builder, ValueRange carried,
   Value nextMean = AddTensorOp::create(builder, loc, wide, mean, step,
                                        builder.getI64IntegerAttr(1),
                                        /*tied=*/true, ValueRange());
-  Value nextSquares = AddTensorOp::create(
-      builder, loc, wide, squares, partVariance, dynamic, /*tied=*/true, size);
+  Value nextSquares =
+      AddcmulOp::create(builder, loc, wide, squares, deviation, deviation,
+                        dynamic, /*tied=*/true, size);
   nextSquares = AddcmulOp::create(builder, loc, wide, nextSquares, distance,
                                   step, dynamic, /*tied=*/true,
                                   makeNumber(builder, loc, tile.start));

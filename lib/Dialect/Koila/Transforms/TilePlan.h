@@ -29,7 +29,7 @@ struct TilePhase {
   llvm::SetVector<mlir::Value> inputs;
   /// Tensors with the batch that others than the body read.
   llvm::SetVector<mlir::Value> outputs;
-  /// Operations of the body whose results, one each, the tiles add up to.
+  /// Operations of the body whose results the tiles add up to.
   llvm::SmallVector<mlir::Operation *> combined;
 };
 
@@ -71,7 +71,7 @@ public:
   bool isTiled(mlir::Value value) const;
   /// Whether `op` is asked at most for what is known without it.
   bool isNeedless(mlir::Operation *op) const { return needless.contains(op); }
-  /// How the tiles' results make the one of `op`; None if it is no reduction
+  /// How the tiles' results make those of `op`; None if it is no reduction
   /// that runs in them.
   Combine getCombine(mlir::Operation *op) const { return combined.lookup(op); }
   /// Whether `value`, which `op` reads and which is made per tile, is asked for

@@ -32,7 +32,7 @@ class Koila_ReductionOp<string mnemonic, string schema, dag extra,
 
 class Koila_TwoReductionsOp<string mnemonic, string schema, dag extra,
                             list<string> types, string needsElements = "false",
-                        string combine = "None">
+                            string combine = "None">
     : Koila_ReductionOp<mnemonic, schema, extra, types, needsElements, "true",
                         combine> {
   let results = (outs AnyTensor:$first, AnyTensor:$second);
@@ -161,7 +161,7 @@ foreach name = ["Std", "Var"] in {
                       "_mean.correction\");";
   defvar combine = !if(!eq(name, "Std"), "Deviation", "Variance");
   defvar overBatch = "::koila::rules::inferReductionBatch(rule, true, "
-                     "::koila::rules::getMomentCombine(rule.getOp(), "
+                     "::koila::rules::getMomentCombine(rule, "
                      "::koila::Combine::" # combine # "));";
   defvar dimSchema = "(Tensor self, int[1]? dim, bool unbiased=True, bool keepdim=False) -> ";
   defvar correctionSchema = "(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> ";

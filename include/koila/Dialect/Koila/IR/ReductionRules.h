@@ -71,9 +71,10 @@ Combine getNormCombine(mlir::Attribute p);
 /// What a variance takes off the number of elements; none if only the run
 /// decides.
 std::optional<double> getCorrection(mlir::Operation *op);
-/// `combine`, if no more than one is taken off: the samples of any batch are
-/// enough then.
-Combine getMomentCombine(mlir::Operation *op, Combine combine);
+/// `combine`, if none or one is taken off, for which the samples of any batch
+/// are enough, and of real numbers: of complex ones a variance is a real number
+/// and the mean is not.
+Combine getMomentCombine(const BatchRule &rule, Combine combine);
 llvm::LogicalResult inferLogSumExp(ShapeRule &rule);
 llvm::LogicalResult inferTrace(ShapeRule &rule);
 /// `q` is null for a number.
