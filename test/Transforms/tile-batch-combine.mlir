@@ -93,13 +93,14 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // CHECK:   %[[INNER:.*]]:5 = scf.for {{.*}} iter_args(%[[MEAN:.*]] = %{{.*}}, %[[SQUARES:.*]] = %{{.*}}, %{{.*}} = %{{.*}}, %{{.*}} = %{{.*}}, %[[START:.*]] = %{{.*}})
 // CHECK:     %[[X:.*]] = koila.exp
 // CHECK-NOT: koila.std
-// CHECK:     %[[M:.*]] = koila.mean_dim %[[X]] {dim = array<i64: 0, 1>, dtype = 7 : i64} : {{.*}} -> tensor<f64>
-// CHECK:     %[[V:.*]] = koila.std_correction %[[X]] {correction = 0 : i64, dim = array<i64: 0, 1>} : {{.*}} -> tensor<f32>
+// CHECK:     %[[WIDE:.*]] = koila.to_dtype %[[X]] {{.*}} -> tensor<?x8xf64>
+// CHECK:     %[[M:.*]] = koila.mean_dim %[[WIDE]] {dim = array<i64: 0, 1>} : {{.*}} -> tensor<f64>
+// CHECK:     %[[V:.*]] = koila.var_correction %[[WIDE]] {correction = 0 : i64, dim = array<i64: 0, 1>} : {{.*}} -> tensor<f64>
 // CHECK:     %[[D:.*]] = koila.sub_Tensor %[[M]], %[[MEAN]]
 // CHECK:     %[[STEP:.*]] = koila.mul_Scalar %[[D]]
 // CHECK:     %[[STEP2:.*]] = koila.div_Scalar tied %[[STEP]]
 // CHECK:     koila.add_Tensor tied %[[MEAN]], %[[STEP2]]
-// CHECK:     %[[S:.*]] = koila.addcmul tied %[[SQUARES]], %[[V]], %[[V]], %{{.*}} {value = #koila.dynamic}
+// CHECK:     %[[S:.*]] = koila.add_Tensor tied %[[SQUARES]], %[[V]]
 // CHECK:     koila.addcmul tied %[[S]], %[[D]], %[[STEP2]], %{{.*}} {value = #koila.dynamic}
 // CHECK: %[[COUNT:.*]] = arith.muli
 // CHECK: koila.mul_Scalar tied

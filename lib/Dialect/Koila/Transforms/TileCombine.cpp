@@ -94,6 +94,15 @@ static Value makeNumber(OpBuilder &builder, Location loc, Value index) {
   return arith::IndexCastOp::create(builder, loc, builder.getI64Type(), index);
 }
 
+static Value convert(OpBuilder &builder, Location loc, Value tensor,
+                     Type type) {
+  return ToDtypeOp::create(builder, loc,
+                           cast<RankedTensorType>(tensor.getType()).clone(type),
+                           tensor, *getScalarTypeCode(getDTypeName(type)),
+                           /*non_blocking=*/false,
+                           /*copy=*/false, /*memory_format=*/nullptr);
+}
+
 Value Combiner::keep(OpBuilder &builder, Value carried, Value result) const {
   return CopyOp::create(builder, op->getLoc(), carried.getType(), carried,
                         result, builder.getBoolAttr(false),
@@ -192,16 +201,16 @@ SmallVector<Value> Combiner::addMoments(OpBuilder &builder, ValueRange carried,
     keepdim = builder.getBoolAttr(false);
   Value mean = carried[0], squares = carried[1];
   Type wide = mean.getType();
-  // A mean that is rounded to float32 is as far off as the deviations are
-  // large where those are small beside it.
+  // As PyTorch does within its kernel, which rounds only the result: a mean in
+  // float32 is as far off as the deviations are large where those are small
+  // beside it, and a variance may be out of its range. Source: WelfordOps in
+  // aten/src/ATen/native/SharedReduceOps.h.
+  Value exact = convert(builder, loc, self, getElementType(mean));
   Value partMean =
-      MeanDimOp::create(builder, loc, wide, self, dimsAttr, keepdim,
-                        builder.getI64IntegerAttr(*getScalarTypeCode(
-                            getDTypeName(builder.getF64Type()))));
-  // Squares of it may be out of the range of float32.
-  Value deviation =
-      StdCorrectionOp::create(builder, loc, op->getResult(0).getType(), self,
-                              dimsAttr, builder.getI64IntegerAttr(0), keepdim);
+      MeanDimOp::create(builder, loc, wide, exact, dimsAttr, keepdim, nullptr);
+  Value partVariance =
+      VarCorrectionOp::create(builder, loc, wide, exact, dimsAttr,
+                              builder.getI64IntegerAttr(0), keepdim);
   Value size = makeNumber(builder, loc, tile.size);
   Value end = makeNumber(
       builder, loc, arith::AddIOp::create(builder, loc, tile.start, tile.size));
@@ -215,9 +224,8 @@ SmallVector<Value> Combiner::addMoments(OpBuilder &builder, ValueRange carried,
   Value nextMean = AddTensorOp::create(builder, loc, wide, mean, step,
                                        builder.getI64IntegerAttr(1),
                                        /*tied=*/true, ValueRange());
-  Value nextSquares =
-      AddcmulOp::create(builder, loc, wide, squares, deviation, deviation,
-                        dynamic, /*tied=*/true, size);
+  Value nextSquares = AddTensorOp::create(
+      builder, loc, wide, squares, partVariance, dynamic, /*tied=*/true, size);
   nextSquares = AddcmulOp::create(builder, loc, wide, nextSquares, distance,
                                   step, dynamic, /*tied=*/true,
                                   makeNumber(builder, loc, tile.start));
@@ -262,11 +270,7 @@ SmallVector<Value> Combiner::finish(OpBuilder &builder, ValueRange carried,
   if (combine == Combine::Norm || combine == Combine::Deviation)
     sum = SqrtOp::create(builder, loc, sum.getType(), sum, /*tied=*/true);
   Type type = getElementType(op->getResult(0));
-  auto wide = cast<RankedTensorType>(sum.getType());
-  if (wide.getElementType() == type)
+  if (getElementType(sum) == type)
     return {sum};
-  return {ToDtypeOp::create(builder, loc, wide.clone(type), sum,
-                            *getScalarTypeCode(getDTypeName(type)),
-                            /*non_blocking=*/false,
-                            /*copy=*/false, /*memory_format=*/nullptr)};
+  return {convert(builder, loc, sum, type)};
 }
