@@ -103,8 +103,6 @@ class Program:
         self.output = pathlib.Path(folder) / self.file.name
         # By what the file runs and the batch: budgets often share a tile.
         self.figures = {}
-        # Whether the floor is that of tiles, not of the untiled program.
-        self.tiles_help = True
 
     def run_opt(self, batch, *arguments):
         """Raises Refused with koila's sentence."""
@@ -129,8 +127,9 @@ class Program:
         return json.loads(report.read_text())
 
     def get_floor(self, batch):
-        """The smallest budget that koila says it keeps; None if the program
-        as it is needs no more than a byte."""
+        """The smallest budget that koila says it keeps, and whether it keeps
+        it by tiles; None and no if the program as it is needs no more than a
+        byte."""
         try:
             self.compile(batch, 1)
         except tiling.Refused as refusal:
@@ -139,9 +138,9 @@ class Program:
                               str(refusal))
             if not found:
                 raise
-            self.tiles_help = ", untiled, for" not in str(refusal)
-            return int((found[1] or found[2]).replace(",", ""))
-        return None
+            return (int((found[1] or found[2]).replace(",", "")),
+                    ", untiled, for" not in str(refusal))
+        return None, False
 
     def compile(self, batch, budget):
         """The report that travels in the file."""
@@ -322,7 +321,8 @@ def evaluate(program, batch):
     try:
         untiled = program.get_untiled(batch)
         row["untiled"] = untiled["peak_bytes"]
-        row["floor"] = floor = program.get_floor(batch)
+        floor, is_tiled = program.get_floor(batch)
+        row["floor"] = floor
     except tiling.Refused as refusal:
         return all_are("not promised" if NOT_PROMISED in str(refusal)
                        else "not tiled", str(refusal))
@@ -334,10 +334,10 @@ def evaluate(program, batch):
     # koila names the peak of the program that compiling made.
     reported = untiled["floor_bytes"]
     if None not in (floor, reported) and (
-            reported != floor if program.tiles_help else reported < floor):
+            reported != floor if is_tiled else reported < floor):
         return all_are("WRONG", "the report of the untiled program says that "
                        f"{reported} bytes are the floor")
-    if floor is None or not program.tiles_help or row["untiled"] <= floor:
+    if not is_tiled or row["untiled"] <= floor:
         return all_are("nothing to save")
     for name in names:
         if name == "below":

@@ -229,9 +229,9 @@ def evaluate(stem, name, batch, options):
         program = Model(options, stem, folder)
         try:
             untiled = program.get_untiled(batch)["peak_bytes"]
-            floor = program.get_floor(batch)
+            floor, is_tiled = program.get_floor(batch)
             row |= {"untiled": untiled, "floor": floor}
-            if floor is None or floor >= untiled:
+            if not is_tiled or floor >= untiled:
                 return row | {"problem": NOTHING}
             budget = floor + (untiled - floor) * options.percent // 100
             start = time.perf_counter()
