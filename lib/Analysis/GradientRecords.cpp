@@ -15,85 +15,22 @@ using namespace mlir;
 using namespace koila;
 
 StringRef koila::getModeName(PeakMemoryMode mode) {
-  return mode == PeakMemoryMode::Inference ? "inference" : "forward-with-grad";
-}
-
-/// Whether a value can carry a gradient: integers and bools cannot.
-static bool isDifferentiable(const ValueInfo &info, Type type) {
-  if (!isa<TensorType>(type))
-    return !type.isIntOrIndexOrFloat() && !isa<NoneType>(type);
-  Type element = info.tensor ? info.tensor->elementType : Type();
-  return !element || isa<FloatType, ComplexType>(element);
-}
-
-bool PeakMemoryAnalysis::Impl::isDetached(Operation &op) const {
-  auto rule = dyn_cast<MemoryRuleInterface>(op);
-  if (!rule || llvm::none_of(op.getResultTypes(), llvm::IsaPred<TensorType>))
-    return false;
-  // Whether a gradient passes does not depend on sizes.
-  auto unknown = [](Value) -> std::optional<ConcreteTensor> {
-    return std::nullopt;
-  };
-  auto wants = [&](Value value) { return wanting.contains(value); };
-  SavedRule saved(&op, target, unknown, wants);
-  rule.describeSaved(saved);
-  return saved.isDetached();
-}
-
-bool PeakMemoryAnalysis::Impl::markWanting(Operation &op, bool followWrites) {
-  bool isNew = false;
-  auto mark = [&](Value value) {
-    if (isDifferentiable(dims.lookup(value), value.getType()))
-      isNew |= wanting.insert(value).second;
-  };
-  if (auto read = dyn_cast<ParamGetOp>(op)) {
-    auto param =
-        SymbolTable::lookupNearestSymbolFrom<ParamOp>(&op, read.getParamAttr());
-    if (param && param.getRequiresGrad())
-      mark(read.getResult());
-    return isNew;
+  switch (mode) {
+  case PeakMemoryMode::Inference:
+    return "inference";
+  case PeakMemoryMode::ForwardWithGrad:
+    return "forward-with-grad";
+  case PeakMemoryMode::Train:
+    return "train";
   }
-  bool wants = llvm::any_of(
-      op.getOperands(), [&](Value value) { return wanting.contains(value); });
-  // Which branch hands on what is not looked at.
-  for (Region &region : op.getRegions())
-    for (Block &block : region)
-      for (Value operand : block.getTerminator()->getOperands())
-        wants |= wanting.contains(operand);
-  if (!wants || isDetached(op))
-    return isNew;
-  llvm::for_each(op.getResults(), mark);
-  for (Region &region : op.getRegions())
-    llvm::for_each(region.getArguments(), mark);
-  // What is written into a tensor flows to all its views.
-  if (followWrites && isOrderedWrite(&op) && !writesUntracked(op))
-    for (Value result : op.getResults())
-      if (const Storage *entry = storage.lookup(result))
-        llvm::for_each(entry->values, mark);
-  return isNew;
+  llvm_unreachable("no other mode");
 }
 
 void PeakMemoryAnalysis::Impl::collectGradients() {
   Block &body = function->getRegion(0).front();
-  if (auto callee = dyn_cast<FunctionOpInterface>(function))
-    for (BlockArgument argument : body.getArguments())
-      if (callee.getArgAttr(argument.getArgNumber(),
-                            KoilaDialect::kRequiresGradAttr))
-        wanting.insert(argument);
-  auto spread = [&](bool followWrites) {
-    bool changed = true;
-    while (changed) {
-      changed = false;
-      function->walk<WalkOrder::PreOrder>([&](Operation *op) {
-        changed |= op != function && markWanting(*op, followWrites);
-      });
-    }
-  };
-  spread(/*followWrites=*/false);
-  llvm::DenseSet<Value> unwritten = wanting;
-  spread(/*followWrites=*/true);
+  gradients.emplace(function, dims, storage);
+  auto wants = [&](Value value) { return gradients->wants(value); };
   function->walk([&](Operation *op) {
-    auto wants = [&](Value value) { return wanting.contains(value); };
     // What only a later write makes wanting is made without a record.
     if (llvm::none_of(op->getResults(), wants) || isa<ParamGetOp>(op) ||
         (op->getNumRegions() == 0 && llvm::none_of(op->getOperands(), wants)))
@@ -102,7 +39,7 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
       unmodelled.try_emplace(
           op, "what autograd keeps of a branch or loop is not modelled");
     else if (isOrderedWrite(op) && !writesUntracked(*op) &&
-             !isModelledWrite(*op, unwritten))
+             !isModelledWrite(*op))
       unmodelled.try_emplace(
           op, "what autograd keeps where others see a write is not modelled");
     auto entry = std::make_unique<Storage>();
@@ -111,7 +48,7 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
   });
   for (Operation &op : body)
     for (Value result : op.getResults()) {
-      if (!wanting.contains(result))
+      if (!wants(result))
         continue;
       Operation *last = &op;
       forEachUser(result, [&](Operation *user) {
@@ -145,13 +82,13 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, ArrayRef<Value> saved,
   }
   for (Value operand : op.getOperands()) {
     auto made = run.recordOf.find(operand);
-    if (made == run.recordOf.end() || !wanting.contains(operand))
+    if (made == run.recordOf.end() || !gradients->wants(operand))
       continue;
     record.operands.push_back(made->second);
     ++run.records[made->second].holders;
   }
   for (Value result : op.getResults())
-    if (wanting.contains(result)) {
+    if (gradients->wants(result)) {
       run.recordOf[result] = index;
       ++record.holders;
     }

@@ -30,19 +30,7 @@ static bool savesNothing(Operation &op, const WorkspaceTarget &target) {
   return rule.isExact() && rule.getSaved().empty() && rule.getKept() == 0;
 }
 
-/// The parts that unsafe_split and unsafe_chunk make are no views to autograd.
-bool PeakMemoryAnalysis::Impl::writesUntracked(Operation &op) {
-  if (!isTied(&op))
-    return false;
-  Value written = op.getOperand(0);
-  while (isTied(written.getDefiningOp()))
-    written = written.getDefiningOp()->getOperand(0);
-  auto made = dyn_cast_or_null<TorchOperatorInterface>(written.getDefiningOp());
-  return made && made.getTorchSchema().starts_with("aten::unsafe_");
-}
-
-bool PeakMemoryAnalysis::Impl::isModelledWrite(
-    Operation &op, const llvm::DenseSet<Value> &unwritten) {
+bool PeakMemoryAnalysis::Impl::isModelledWrite(Operation &op) {
   const Storage *entry =
       op.getNumResults() == 1 ? storage.lookup(op.getResult(0)) : nullptr;
   if (!entry || entry->external || !isTied(&op))
@@ -53,13 +41,13 @@ bool PeakMemoryAnalysis::Impl::isModelledWrite(
            other->isBeforeInBlock(&op);
   };
   bool brings = llvm::any_of(op.getOperands(), [&](Value value) {
-    return !isHere(value) && wanting.contains(value);
+    return !isHere(value) && gradients->wants(value);
   });
   for (Value value : entry->values) {
     Operation *maker = value.getDefiningOp();
     if (!maker || maker->getBlock() != op.getBlock())
       return false;
-    if (!isBefore(maker) || unwritten.contains(value))
+    if (!isBefore(maker) || gradients->wantsUnwritten(value))
       continue;
     // Before a gradient comes with the write, nothing is recorded of a reader;
     // what is saved of a product, say, depends on what wanted it before.

@@ -4,6 +4,7 @@
 #define KOILA_LIB_ANALYSIS_PEAKMEMORYIMPL_H
 
 #include "koila/Analysis/DimAnalysis.h"
+#include "koila/Analysis/GradientFlow.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
@@ -106,21 +107,13 @@ struct PeakMemoryAnalysis::Impl {
   }
   /// Finds the values to which a gradient flows, and where their lives end.
   void collectGradients();
-  /// Marks results of `op`; true if that was news. With `followWrites` also
-  /// what shares a storage with them.
-  bool markWanting(mlir::Operation &op, bool followWrites);
-  bool isDetached(mlir::Operation &op) const;
   /// Notes what `op`, which is recorded, saves and keeps; `kept` in bytes.
   void addRecord(mlir::Operation &op, llvm::ArrayRef<mlir::Value> saved,
                  int64_t kept, Run &run) const;
   // Writes that others see (GradientWrites.cpp).
-  /// Whether `op` writes a tensor that autograd takes for one of its own though
-  /// it shares its storage.
-  static bool writesUntracked(mlir::Operation &op);
   /// Whether the record of a write is known to be that of all that share the
-  /// storage; `unwritten` wants a gradient without such writes.
-  bool isModelledWrite(mlir::Operation &op,
-                       const llvm::DenseSet<mlir::Value> &unwritten);
+  /// storage.
+  bool isModelledWrite(mlir::Operation &op);
   /// Notes the writes between which and `last` a tensor is alive.
   void noteRewrites(mlir::Value value, mlir::Operation &last);
   /// What shares the storage that `op` writes comes of its record from now on.
@@ -205,9 +198,9 @@ struct PeakMemoryAnalysis::Impl {
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<const Storage *, 2>>
       deaths;
   llvm::SmallPtrSet<const Storage *, 4> returned;
-  /// Values to which a gradient flows; empty unless the mode records.
-  llvm::DenseSet<mlir::Value> wanting;
-  /// Of these, the ones whose last use is in an operation.
+  /// None unless the mode records.
+  std::optional<GradientFlow> gradients;
+  /// Of values to which a gradient flows, the ones whose last use is in an operation.
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> handles;
   /// Of a write: what shares the storage and is alive then.
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> rewrites;

@@ -256,7 +256,7 @@ void PeakMemoryAnalysis::Impl::checkTable(TorchOperatorInterface op,
 
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   auto lookup = [&](Value value) { return getConcrete(value, run); };
-  auto wants = [&](Value value) { return wanting.contains(value); };
+  auto wants = [&](Value value) { return gradients->wants(value); };
   SavedRule workspace(&op, target, lookup,
                       records() ? WorkspaceRule::Wants(wants)
                                 : WorkspaceRule::Wants());

@@ -24,9 +24,10 @@
 
 namespace koila {
 
-/// What runs: a forward call without gradients, or one that autograd records,
-/// so that tensors stay for a backward pass that does not run.
-enum class PeakMemoryMode { Inference, ForwardWithGrad };
+/// What runs: a forward call without gradients, one that autograd records, so
+/// that tensors stay for a backward pass that does not run, or a training step.
+/// Of a training step no peak is known yet.
+enum class PeakMemoryMode { Inference, ForwardWithGrad, Train };
 llvm::StringRef getModeName(PeakMemoryMode mode);
 
 /// On a function that was made of a program in which tensors live longer: a
