@@ -60,8 +60,8 @@ bool GradientFlow::mark(Operation &op, bool followWrites) {
       mark(read.getResult());
     return isNew;
   }
-  bool wantsAny = llvm::any_of(op.getOperands(),
-                               [&](Value value) { return wants(value); });
+  bool wantsAny =
+      llvm::any_of(op.getOperands(), [&](Value value) { return wants(value); });
   // Which branch hands on what is not looked at.
   for (Region &region : op.getRegions())
     for (Block &block : region)

@@ -19,7 +19,7 @@
 // DEVICE: error: device=cuda:0 is not supported yet; use device=cpu
 // THREADS: error: threads=-1 is negative
 // FORMAT: error: unknown format=xml; use format=text or format=json
-// LOSS: error: loss=mse is not supported yet; leave it out
+// LOSS: error: loss=mse belongs to mode=train; leave it out, or train
 // ABSENT: error: no function 'absent'; there is 'a', 'b'
 // DECLARED: error: no function 'declared'; there is 'a', 'b'
 // SEVERAL: error: several functions: say which by function=NAME ('a', 'b')

@@ -87,9 +87,11 @@ TorchScriptLibrary::open(const char *executable, const ArchiveOptions &options,
 }
 
 std::optional<std::string>
-TorchScriptLibrary::import(llvm::StringRef path, llvm::StringRef function) {
+TorchScriptLibrary::import(llvm::StringRef path, llvm::StringRef function,
+                           const std::optional<std::string> &loss) {
   std::string pathText = path.str(), functionText = function.str();
-  KoilaTorchImportOptions options{pathText.c_str(), functionText.c_str()};
+  KoilaTorchImportOptions options{pathText.c_str(), functionText.c_str(),
+                                  loss ? loss->c_str() : nullptr};
   KoilaTorchBuffer bytecode{}, messages{};
   Stage stage("reading '" + pathText + "'", timeoutSeconds);
   int failed = lookup<decltype(koilaTorchImport)>(handle, "koilaTorchImport")(

@@ -22,9 +22,11 @@ public:
                                                 const ArchiveOptions &options,
                                                 bool quiet = false);
 
-  /// MLIR bytecode of a method of an archive; messages go to stderr.
+  /// MLIR bytecode of a method of an archive, or of the training step that it
+  /// makes with `loss` (empty: the method returns it). Messages go to stderr.
   std::optional<std::string> import(llvm::StringRef path,
-                                    llvm::StringRef function);
+                                    llvm::StringRef function,
+                                    const std::optional<std::string> &loss);
   bool emit(llvm::StringRef bytecode, llvm::StringRef weights,
             llvm::StringRef output, llvm::StringRef report);
   /// Runs an operator on shapes (OpaqueShapeSource); none if it cannot.

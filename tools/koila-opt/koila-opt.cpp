@@ -108,6 +108,29 @@ static bool hasPasses(const MlirOptMainConfig &config, MLIRContext &context) {
   return succeeded(config.setupPassPipeline(manager)) && manager.size() > 0;
 }
 
+/// What a pass of the pipeline has for `mode=train`: its `loss=`, empty without
+/// one. None if none trains.
+static std::optional<std::string>
+findTrainingLoss(const MlirOptMainConfig &config, MLIRContext &context) {
+  PassManager manager(&context);
+  if (failed(config.setupPassPipeline(manager)))
+    return std::nullopt;
+  for (Pass &pass : manager.getPasses()) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    pass.printAsTextualPipeline(os);
+    llvm::SmallVector<llvm::StringRef> words;
+    llvm::SplitString(text, words, " {}");
+    if (!llvm::is_contained(words, "mode=train"))
+      continue;
+    for (llvm::StringRef word : words)
+      if (word.consume_front("loss="))
+        return word.str();
+    return std::string();
+  }
+  return std::nullopt;
+}
+
 /// Whether an argument has a shape that tracing recorded.
 static bool hasExamples(ModuleOp module) {
   bool found = false;
@@ -155,7 +178,8 @@ applyInputs(llvm::StringRef source, llvm::StringRef name, bool fromArchive,
   bool recorded =
       fromArchive && hasExamples(*module) && hasPasses(config, context);
   if (given || recorded) {
-    llvm::StringRef function = fromArchive || functionName.getNumOccurrences()
+    // Of an archive there is one: the method, or the step made of it.
+    llvm::StringRef function = !fromArchive && functionName.getNumOccurrences()
                                    ? llvm::StringRef(functionName)
                                    : llvm::StringRef();
     if (failed(applyInputSpecs(*module, function, specs, values, batchSymbol,
@@ -267,7 +291,9 @@ int main(int argc, char **argv) {
   if (fromArchive) {
     if (!openTorch())
       return EXIT_FAILURE;
-    auto imported = torch->import(inputPath, functionName);
+    MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+    auto imported = torch->import(inputPath, functionName,
+                                  findTrainingLoss(config, context));
     if (!imported)
       return EXIT_FAILURE;
     source = std::move(*imported);

@@ -24,7 +24,8 @@ static OwningOpRef<ModuleOp> import(const std::string &path,
                                     const Options &options,
                                     MLIRContext *context, std::string &error) {
   Stage stage("reading '" + path + "'", options.archives.timeoutSeconds);
-  KoilaTorchImportOptions request = {path.c_str(), options.method.c_str()};
+  KoilaTorchImportOptions request = {path.c_str(), options.method.c_str(),
+                                     /*loss=*/nullptr};
   KoilaTorchBuffer bytecode = {nullptr, 0}, messages = {nullptr, 0};
   int status = koilaTorchImport(&request, &bytecode, &messages);
   OwningOpRef<ModuleOp> module;

@@ -11,6 +11,7 @@
 #include "Emit.h"
 #include "Messages.h"
 #include "Types.h"
+#include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "koila/Support/DType.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/MapVector.h"
@@ -35,7 +36,8 @@ public:
                const tj::Module &module)
       : emitter(emitter), graph(emitter.getGraph()), function(function),
         module(module), tiled(function->getAttrOfType<DictionaryAttr>(
-                            KoilaDialect::kTiledAttr)) {}
+                            KoilaDialect::kTiledAttr)),
+        trains(tiled && runsBackward(function)) {}
 
   TorchValue *emit(const GuardedMethods &methods);
 
@@ -45,6 +47,9 @@ private:
   TorchValue *emitFacts(size_t index, bool withGrad);
   TorchValue *emitCondition(AssumeOp fact);
   TorchValue *emitGradCondition();
+  /// Whether the arguments of a training step require gradients as they did
+  /// when it was tiled; null if none can.
+  TorchValue *emitArgumentsCondition();
   std::string getMessage(AssumeOp fact);
   TorchValue *evaluate(DimExprAttr expr, Operation *op);
   TorchValue *evaluateFactor(Attribute factor, Operation *op);
@@ -102,6 +107,8 @@ private:
   const tj::Module &module;
   /// Null for an untiled function.
   DictionaryAttr tiled;
+  /// Whether it is a training step, in tiles.
+  bool trains;
   llvm::SmallVector<AssumeOp> facts, attributeFacts;
   /// Symbols by name, as long as the guard has them.
   llvm::StringMap<TorchValue *> symbols;
@@ -450,9 +457,26 @@ void GuardEmitter::requireSettings(
     require(emitter.call("aten::eq",
                          {getSize(none), emitter.integer(sizeof(float))}),
             "koila: the default dtype is not float32");
+  // Which of them the backward pass of a tile reaches decided what it repeats.
+  llvm::StringSet<> weightsSeen;
+  SymbolTable weights(function->getParentOfType<ModuleOp>());
+  function.walk([&](ParamGetOp get) {
+    auto param = weights.lookup<ParamOp>(get.getParam());
+    Type type = cast<TensorType>(get.getType()).getElementType();
+    if (!trains || !param || param.getConstant() ||
+        !isa<FloatType, ComplexType>(type) ||
+        !weightsSeen.insert(get.getParam()).second)
+      return;
+    TorchValue *flag = emitter.call("prim::requires_grad",
+                                    emitter.readAttribute(get.getParam()));
+    bool requires_ = param.getRequiresGrad();
+    require(requires_ ? flag : emitter.call("aten::__not__", flag),
+            "koila: weight '" + get.getParam() + "' " +
+                (requires_ ? "requires no gradient" : "requires a gradient") +
+                " now");
+  });
   // half(), double() and to() convert all weights: one of each type tells.
   llvm::SmallPtrSet<Type, 4> seen;
-  SymbolTable weights(function->getParentOfType<ModuleOp>());
   function.walk([&](ParamGetOp get) {
     auto param = weights.lookup<ParamOp>(get.getParam());
     Type type = cast<TensorType>(get.getType()).getElementType();
@@ -505,6 +529,24 @@ tj::Value *GuardEmitter::emitIf(TorchValue *condition, const c10::TypePtr &type,
     return nullptr;
   node->output()->setType(type);
   return node->output();
+}
+
+tj::Value *GuardEmitter::emitArgumentsCondition() {
+  TorchValue *all = nullptr;
+  for (BlockArgument argument : function.getArguments()) {
+    auto type = dyn_cast<TensorType>(argument.getType());
+    if (!type || !isa<FloatType, ComplexType>(type.getElementType()))
+      continue;
+    TorchValue *tensor = present.lookup(argument);
+    TorchValue *flag =
+        emitter.call("prim::requires_grad",
+                     tensor ? tensor : emitter.lookup(argument, function));
+    if (!function.getArgAttr(argument.getArgNumber(),
+                             KoilaDialect::kRequiresGradAttr))
+      flag = emitter.call("aten::__not__", flag);
+    all = all ? emitter.call("aten::__and__", {all, flag}) : flag;
+  }
+  return all;
 }
 
 /// True where a gradient would be recorded: a tiled forward would keep every
@@ -576,6 +618,14 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
           return text(Twine("koila: the program means something else for a "
                             "batch below ") +
                       Twine(getLeastBatch()) + suffix);
+        });
+  if (TorchValue *isSame = trains ? emitArgumentsCondition() : nullptr)
+    return emitIf(
+        isSame, c10::StringType::get(), [&] { return text(""); },
+        [&] {
+          return text("koila: other arguments require a gradient than when "
+                      "the step was tiled" +
+                      suffix);
         });
   if (!withGrad)
     return text("");
@@ -701,7 +751,8 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
                    : "; running the original program";
   collectFacts();
   // Without tiles grad mode changes nothing.
-  TorchValue *failed = emitAllFacts(/*withGrad=*/tiled && !raises);
+  // A training step needs it on, tiled or not.
+  TorchValue *failed = emitAllFacts(/*withGrad=*/tiled && !raises && !trains);
   if (raises) {
     emitIf(
         emitter.call("aten::ne", {failed, text("")}), nullptr,
@@ -714,7 +765,7 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
         []() -> TorchValue * { return nullptr; });
     // Only grad mode is left.
     castPresent();
-    failed = emitFacts(facts.size(), /*withGrad=*/true);
+    failed = trains ? text("") : emitFacts(facts.size(), /*withGrad=*/true);
   }
   c10::TypePtr type = module.get_method(methods.untiled)
                           .function()

@@ -5,7 +5,9 @@
 #include "Import.h"
 #include "Messages.h"
 #include "MetaKernels.h"
+#include "TrainStep.h"
 #include "Verify.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -128,6 +130,12 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
     torch::jit::ExtraFilesMap files{{kModuleFile, ""}, {kFingerprintFile, ""}};
     torch::jit::Module module =
         loadArchive(archive, files, /*restoreExamples=*/true);
+    TrainStepSpec step{function, options->loss ? options->loss : ""};
+    if (options->loss) {
+      getMethod(module, function, archive.path);
+      addTrainStep(module, step);
+      function = kTrainStep;
+    }
     OperatorTable operators(&session.context);
     OwningOpRef<ModuleOp> result =
         readCarriedModule(archive, module, files, function, &session.context);
@@ -135,6 +143,15 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
       result = std::move(
           importFunction(archive, module, function, operators, &session.context)
               .module);
+    if (options->loss) {
+      Builder builder(&session.context);
+      (*result)->setAttr(kTrainStepAttr,
+                         builder.getDictionaryAttr(
+                             {builder.getNamedAttr(
+                                  "method", builder.getStringAttr(step.method)),
+                              builder.getNamedAttr(
+                                  "loss", builder.getStringAttr(step.loss))}));
+    }
     std::string bytes;
     llvm::raw_string_ostream os(bytes);
     if (failed(writeBytecodeToFile(*result, os)))

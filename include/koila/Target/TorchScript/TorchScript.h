@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct or function here changes its meaning. */
-#define KOILA_TORCH_ABI_VERSION 1
+#define KOILA_TORCH_ABI_VERSION 2
 
 #define KOILA_TORCH_EXPORT __attribute__((visibility("default")))
 
@@ -33,6 +33,11 @@ typedef struct KoilaTorchImportOptions {
   const char *path;
   /** The method; null means `forward`. */
   const char *function;
+  /** Not null: reads `train_step`, which runs the method, the loss and the
+      backward pass. A loss by its name in torch.nn.functional and arguments, as
+      `cross_entropy(label_smoothing=0.1)`, takes a further argument `target`;
+      empty, the method returns the loss. */
+  const char *loss;
 } KoilaTorchImportOptions;
 
 typedef struct KoilaTorchEmitOptions {

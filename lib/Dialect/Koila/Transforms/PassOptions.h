@@ -46,18 +46,23 @@ checkUnset(mlir::Operation *op, llvm::StringRef option, llvm::StringRef value) {
                          << " is not supported yet; leave it out";
 }
 
+/// `modes` are those of `pass` that it supports, `later` those that it does not
+/// yet.
 template <typename PassT>
-llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
-                                                      mlir::Operation *op) {
-  if (failed(checkChoice(op, "mode", pass.mode,
-                         {"inference", "forward-with-grad"}, {"train"})) ||
+llvm::FailureOr<PeakMemoryOptions>
+getAnalysisOptions(PassT &pass, mlir::Operation *op,
+                   llvm::ArrayRef<llvm::StringRef> modes,
+                   llvm::ArrayRef<llvm::StringRef> later) {
+  if (failed(checkChoice(op, "mode", pass.mode, modes, later)) ||
       failed(
           checkChoice(op, "allocator", pass.allocator, {"exact"}, {"cuda"})) ||
       failed(checkChoice(op, "device", pass.device, {"cpu"}, {"cuda"})) ||
-      failed(checkUnset(op, "loss", pass.loss)) ||
       failed(checkUnset(op, "optimizer", pass.optimizer)) ||
       failed(checkUnset(op, "grads", pass.grads)))
     return mlir::failure();
+  if (pass.mode != "train" && !pass.loss.empty())
+    return op->emitError() << "loss=" << pass.loss
+                           << " belongs to mode=train; leave it out, or train";
   if (pass.threads < 0)
     return op->emitError() << "threads=" << static_cast<int64_t>(pass.threads)
                            << " is negative";
@@ -76,6 +81,8 @@ llvm::FailureOr<PeakMemoryOptions> getAnalysisOptions(PassT &pass,
   }
   if (pass.mode == "forward-with-grad")
     options.mode = PeakMemoryMode::ForwardWithGrad;
+  if (pass.mode == "train")
+    options.mode = PeakMemoryMode::Train;
   return options;
 }
 
@@ -106,10 +113,9 @@ template <typename PassT>
 llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
                                                 mlir::Operation *op) {
   // What autograd keeps of one tile stays while the others run.
-  auto analysis = getAnalysisOptions(pass, op);
+  auto analysis = getAnalysisOptions(pass, op, {"inference", "train"},
+                                     {"forward-with-grad"});
   if (failed(analysis) ||
-      failed(checkChoice(op, "mode", pass.mode, {"inference"},
-                         {"forward-with-grad", "train"})) ||
       failed(checkChoice(op, "guard", pass.guard, {"warn", "raise"}, {})) ||
       failed(checkChoice(op, "grad", pass.grad, {"guard"}, {"off"})) ||
       failed(checkChoice(op, "random", pass.random,
@@ -129,6 +135,11 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
     options.random = RandomMode::PerTile;
   options.budget = *budget;
   options.tile = pass.tile;
+  options.loss = pass.loss;
+  if (options.analysis.mode == PeakMemoryMode::Train && options.budget)
+    return op->emitError() << "budget=" << pass.budget
+                           << " is not supported yet with mode=train; give "
+                              "tile=N (a power of two)";
   if ((options.tile != 0) == options.budget.has_value())
     return op->emitError()
            << "give either tile=N (a power of two) or budget=BYTES, for "

@@ -46,7 +46,8 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
 
   LogicalResult run() {
     ModuleOp module = getOperation();
-    auto options = getAnalysisOptions(*this, module);
+    auto options = getAnalysisOptions(
+        *this, module, {"inference", "forward-with-grad"}, {"train"});
     if (failed(options) || failed(checkChoice(module, "format", format,
                                               {"text", "json", "html"}, {})))
       return failure();

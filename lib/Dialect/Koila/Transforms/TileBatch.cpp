@@ -11,7 +11,7 @@
 #include "Specialize.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "koila/Support/ByteSize.h"
@@ -386,6 +386,26 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   return success();
 }
 
+/// Whether `function` is what the mode is for.
+static LogicalResult checkStep(ModuleOp module, FunctionOpInterface function,
+                               const TilingOptions &options) {
+  bool trains = options.analysis.mode == PeakMemoryMode::Train;
+  if (!trains && runsBackward(function))
+    return function.emitError()
+           << "runs a backward pass: tile it with mode=train";
+  if (trains && !runsBackward(function))
+    return function.emitError()
+           << "mode=train needs a training step, and there is no "
+              "koila.backward; of an archive koila-opt makes one";
+  auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
+  auto loss = step ? step.getAs<StringAttr>("loss") : StringAttr();
+  if (trains && options.loss != (loss ? loss.getValue() : ""))
+    return function.emitError()
+           << "loss=" << options.loss << ": the training step was made with '"
+           << (loss ? loss.getValue() : "") << "'";
+  return success();
+}
+
 LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
   FunctionOpInterface function =
       findFunction(module, options.analysis.function);
@@ -394,6 +414,8 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
   if (function->hasAttr(KoilaDialect::kTiledAttr))
     return function.emitError()
            << "is tiled already; compile the original program instead";
+  if (failed(checkStep(module, function, options)))
+    return failure();
   StringRef symbol = getBatchSymbol(module);
   foldNumbers(function);
   if (inlineDecidedBranches(function) && failed(inferShapes(module)))

@@ -39,6 +39,11 @@ bool koila::canCombine(Combine combine, Type type) {
   return false;
 }
 
+bool koila::canAddLosses(Combine combine, Type type) {
+  return (combine == Combine::Sum || combine == Combine::Mean) &&
+         isa<FloatType>(type);
+}
+
 bool koila::givesResults(Combine combine, Operation *op) {
   bool hasPlaces = combine == Combine::Max || combine == Combine::Min;
   return op->getNumResults() == 1 || (op->getNumResults() == 2 && hasPlaces);
@@ -65,7 +70,11 @@ Type Combiner::getCarriedType(unsigned index) const {
     return getElementType(op->getResult(index));
   Type type = getElementType(op->getResult(0));
   bool rounds = combine != Combine::Max && combine != Combine::Min;
-  return rounds && type.isF32() ? Float64Type::get(type.getContext()) : type;
+  if (!rounds)
+    return type;
+  return type.isF32()                    ? Float64Type::get(type.getContext())
+         : type.isF16() || type.isBF16() ? Float32Type::get(type.getContext())
+                                         : type;
 }
 
 /// What combining starts from, in elements of `type`.

@@ -9,6 +9,8 @@
 
 #include "TileCombine.h"
 #include "TilePlan.h"
+#include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -45,6 +47,20 @@ private:
   void buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
                  IRMapping mapping, Value start, Value size, ValueRange buffers,
                  SmallVectorImpl<Value> &updated);
+  // The backward pass of a training step.
+  /// Makes what tiles read of weights alone, and differentiate, in the tile:
+  /// the backward pass of one would end it for all.
+  void repeatWeights(OpBuilder &builder, const TilePhase &phase,
+                     IRMapping &mapping);
+  /// The part of `value` that this tile of `size` samples adds to the sum over
+  /// all tiles.
+  Value weigh(OpBuilder &builder, Operation *op, Value part, Value size);
+  void buildBackward(OpBuilder &builder, const IRMapping &mapping, Value size);
+  /// What leaves a tile leaves it without its gradient.
+  void detachResults(OpBuilder &builder, const TilePhase &phase,
+                     IRMapping &mapping);
+  /// Removes what only gradients were made of.
+  void dropBackward(ArrayRef<Operation *> wholes);
   /// A tensor of `elementType` for all of `value`, its dims in the plan's
   /// order.
   Value makeBuffer(OpBuilder &builder, Location loc, Value value,
@@ -281,6 +297,7 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
   for (Value input : phase.inputs)
     mapping.map(input,
                 slice(builder, loc, input, mapping.lookup(input), start, size));
+  repeatWeights(builder, phase, mapping);
   for (Operation *op : phase.body) {
     for (Value read : getReads(op))
       if (plan.isSamples(read) && !mapping.contains(read))
@@ -302,6 +319,10 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
         llvm::for_each(region.getArguments(), adapt);
     });
   }
+  if (llvm::any_of(phase.combined,
+                   [&](Operation *op) { return plan.makesGradient(op); }))
+    buildBackward(builder, mapping, size);
+  detachResults(builder, phase, mapping);
   ValueRange sums = buffers.drop_front(phase.outputs.size());
   for (auto [output, buffer] : llvm::zip_first(phase.outputs, buffers)) {
     Value part = mapping.lookup(output);
@@ -322,6 +343,106 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
     sums = sums.drop_front(count);
   }
 }
+
+//===----------------------------------------------------------------------===//
+// The backward pass
+//===----------------------------------------------------------------------===//
+
+static Value detach(OpBuilder &builder, Value value) {
+  return DetachOp::create(builder, value.getLoc(), value.getType(), value);
+}
+
+void Tiler::repeatWeights(OpBuilder &builder, const TilePhase &phase,
+                          IRMapping &mapping) {
+  SmallVector<Operation *> order;
+  llvm::SmallPtrSet<Operation *, 8> seen;
+  auto collect = [&](auto &self, Value value) -> void {
+    Operation *op = value.getDefiningOp();
+    if (!op || !plan.wantsGradient(value) || plan.isTiled(value) ||
+        isa<ParamGetOp>(op) || plan.getCombine(op) != Combine::None ||
+        mapping.contains(value) || !seen.insert(op).second)
+      return;
+    for (Value operand : op->getOperands())
+      self(self, operand);
+    order.push_back(op);
+  };
+  for (Operation *op : phase.body)
+    for (Value read : getReads(op))
+      collect(collect, read);
+  for (Operation *op : order)
+    builder.clone(*op, mapping);
+}
+
+Value Tiler::weigh(OpBuilder &builder, Operation *op, Value part, Value size) {
+  if (plan.getCombine(op) != Combine::Mean)
+    return part;
+  Location loc = op->getLoc();
+  Attribute dynamic = DynamicAttr::get(builder.getContext());
+  auto makeNumber = [&](Value index) -> Value {
+    return arith::IndexCastOp::create(builder, loc, builder.getI64Type(),
+                                      index);
+  };
+  Value sum = MulScalarOp::create(builder, loc, part.getType(), part, dynamic,
+                                  /*tied=*/nullptr, makeNumber(size));
+  return DivScalarOp::create(builder, loc, part.getType(), sum, dynamic,
+                             /*tied=*/nullptr, makeNumber(samples));
+}
+
+void Tiler::buildBackward(OpBuilder &builder, const IRMapping &mapping,
+                          Value size) {
+  const BackwardPlan &backward = plan.getBackward();
+  IRMapping parts;
+  auto mapPart = [&](Value value) {
+    if (parts.contains(value))
+      return;
+    Operation *op = value.getDefiningOp();
+    if (plan.isOfParts(value))
+      // Of the head, what comes before is there already.
+      parts.map(value, weigh(builder, op, mapping.lookup(value), size));
+    else if (plan.wantsGradient(value))
+      parts.map(value, detach(builder, wholes.lookupOrDefault(value)));
+    else
+      parts.map(value, wholes.lookupOrDefault(value));
+  };
+  for (Operation *op : backward.head) {
+    llvm::for_each(op->getOperands(), mapPart);
+    builder.clone(*op, parts);
+  }
+  Value loss = backward.backward->getOperand(0);
+  mapPart(loss);
+  builder.clone(*backward.backward, parts);
+}
+
+void Tiler::detachResults(OpBuilder &builder, const TilePhase &phase,
+                          IRMapping &mapping) {
+  auto leave = [&](Value value) {
+    if (plan.wantsGradient(value))
+      mapping.map(value, detach(builder, mapping.lookup(value)));
+  };
+  for (Value output : phase.outputs)
+    leave(output);
+  for (Operation *op : phase.combined)
+    if (Combiner(op, plan.getCombine(op)).runsInTiles())
+      llvm::for_each(op->getResults(), leave);
+    else
+      leave(op->getOperand(0));
+}
+
+void Tiler::dropBackward(ArrayRef<Operation *> wholes) {
+  const BackwardPlan &backward = plan.getBackward();
+  if (!backward.backward)
+    return;
+  // Tiles have added all gradients there are.
+  if (!backward.hasRest)
+    backward.backward->erase();
+  for (Operation *op : llvm::reverse(wholes))
+    if (op != backward.backward && isOpTriviallyDead(op))
+      op->erase();
+}
+
+//===----------------------------------------------------------------------===//
+// The loops
+//===----------------------------------------------------------------------===//
 
 Value Tiler::makeBuffer(OpBuilder &builder, Location loc, Value value,
                         Type elementType) {
@@ -367,6 +488,13 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
                plan.getCombine(read.getDefiningOp()) != Combine::None &&
                !mapping.contains(read))
         mapping.map(read, getWhole(builder, read));
+  // What the head reads beside parts.
+  if (llvm::any_of(phase.combined,
+                   [&](Operation *op) { return plan.makesGradient(op); }))
+    for (Operation *op : plan.getBackward().head)
+      for (Value operand : op->getOperands())
+        if (!plan.isOfParts(operand))
+          (void)getWhole(builder, operand);
   SmallVector<Value> carried;
   for (Value output : phase.outputs)
     carried.push_back(makeBuffer(builder, loc, output, getElementType(output)));
@@ -480,6 +608,11 @@ SmallVector<PhaseLoops> Tiler::rewrite() {
   useWhole(builder, terminator);
   for (Operation *op : llvm::reverse(replaced))
     op->erase();
+  SmallVector<Operation *> wholes;
+  for (const TilePhase &phase : plan.getPhases())
+    llvm::append_range(wholes, phase.whole);
+  llvm::append_range(wholes, plan.getRest());
+  dropBackward(wholes);
   return nests;
 }
 

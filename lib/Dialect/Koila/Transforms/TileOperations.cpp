@@ -6,6 +6,7 @@
 
 #include "TileCombine.h"
 #include "TilePlan.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Interfaces/Draws.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -52,6 +53,7 @@ static bool writesAnything(Operation *op) {
             effect.getResource() == SideEffects::DefaultResource::get();
         return isa<MemoryEffects::Write>(effect.getEffect()) && !isMark &&
                effect.getResource() != RandomResource::get() &&
+               effect.getResource() != GradientResource::get() &&
                effect.getResource() != AssumptionResource::get();
       });
 }
@@ -183,9 +185,7 @@ bool TilePlan::isUnread(Operation *op, Value value) const {
          });
 }
 
-/// Whether what keeps `op` in order is only that it touches storage which
-/// something else writes.
-static bool isReader(Operation &op) {
+bool koila::keepsOrder(Operation &op) {
   return isOrdered(&op) && !isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op) &&
          !onlyDraws(&op);
 }
@@ -193,7 +193,7 @@ static bool isReader(Operation &op) {
 static StringRef describeEffect(Operation &op) {
   if (onlyDraws(&op))
     return "draws random numbers for the whole batch";
-  if (isReader(op))
+  if (keepsOrder(op))
     return "touches a tensor that is written in place elsewhere";
   if (isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op))
     return "writes in place, for the whole batch, what others see";
@@ -213,7 +213,7 @@ void TilePlan::addBarrier(Operation &op) {
     Operation *cause = &op;
     op.walk([&](Operation *inner) {
       if (inner->getNumRegions() == 0 && !isMemoryEffectFree(inner) &&
-          (cause == &op || (isReader(*cause) && !isReader(*inner))))
+          (cause == &op || (keepsOrder(*cause) && !keepsOrder(*inner))))
         cause = inner;
     });
     barriers.push_back(
@@ -271,7 +271,9 @@ Combine TilePlan::findCombine(Operation &op) const {
                       return canMaterialize(dim);
                     }));
   return fact.isMixed() && isReadInTiles && isSized && isCounted &&
-                 canCombine(fact.combine, type.getElementType()) &&
+                 (makesGradient(&op)
+                      ? canAddLosses(fact.combine, type.getElementType())
+                      : canCombine(fact.combine, type.getElementType())) &&
                  givesResults(fact.combine, &op)
              ? fact.combine
              : Combine::None;
@@ -289,7 +291,7 @@ LogicalResult TilePlan::classify(Operation &op) {
   }
   if (failed(checkDraws(op)))
     return failure();
-  if (isStorageOfDraws(op)) {
+  if (isStorageOfDraws(op) || &op == backward.backward) {
     whole.push_back(&op);
     return success();
   }
@@ -352,7 +354,7 @@ LogicalResult TilePlan::classify(Operation &op) {
 LogicalResult TilePlan::refuseBarriers() const {
   // What only has to keep the order is not the cause, nor what counts.
   auto isCause = [&](const auto &barrier) {
-    return !isReader(*barrier.first) &&
+    return !keepsOrder(*barrier.first) &&
            llvm::any_of(barrier.first->getOperandTypes(),
                         [](Type type) { return isa<TensorType>(type); });
   };

@@ -124,6 +124,8 @@ unsigned TilePlan::getTime(Operation *op, bool isTiledReader) const {
       if (!isUnread(inner, operand))
         time = std::max(time, getTime(operand, isTiledReader));
   });
+  if (isInBody(op) && makesGradient(op))
+    time = std::max(time, backwardPhase);
   times[isTiledReader][op] = time;
   return time;
 }
@@ -338,10 +340,15 @@ void TilePlan::sink() {
   }
 }
 
-LogicalResult TilePlan::schedule() {
-  unsigned count = 0, effects = 0;
-  Block &block = function.getFunctionBody().front();
-  for (Operation &op : block) {
+/// The first phase of what tiles, and for what runs whole the phase before
+/// whose loops it stands.
+void TilePlan::placeOperations() {
+  unsigned effects = 0;
+  for (auto &known : times)
+    known.clear();
+  phaseOf.clear();
+  slotOf.clear();
+  for (Operation &op : function.getFunctionBody().front()) {
     if (skipped.contains(&op))
       continue;
     unsigned time = getTime(&op, isInBody(&op));
@@ -352,9 +359,19 @@ LogicalResult TilePlan::schedule() {
     if (isWhole && !isPure(op))
       effects = time;
     (isInBody(&op) ? phaseOf : slotOf)[&op] = time;
-    if (isInBody(&op))
-      count = std::max(count, time + 1);
   }
+}
+
+LogicalResult TilePlan::schedule() {
+  Block &block = function.getFunctionBody().front();
+  placeOperations();
+  if (backward.backward) {
+    backwardPhase = findBackwardPhase();
+    placeOperations();
+  }
+  unsigned count = 0;
+  for (auto [op, phase] : phaseOf)
+    count = std::max(count, phase + 1);
   sink();
   phases.resize(count);
   bodies.resize(count);
@@ -501,14 +518,18 @@ LogicalResult TilePlan::compute() {
   if (!dims.isValid() || failed(planArguments()))
     return failure();
   collectWrites();
+  if (failed(findBackward()))
+    return failure();
   for (Operation &op : region.front())
     if (failed(classify(op)))
       return failure();
   dropNeedless();
-  if (failed(schedule()))
+  if (failed(planBackward()) || failed(schedule()))
     return failure();
   if (!torn.empty())
     return success();
+  if (failed(checkGradients()))
+    return failure();
   // Views alone are no work.
   bool works = llvm::any_of(
       tiled, [&](Operation *op) { return !repeated.contains(op); });

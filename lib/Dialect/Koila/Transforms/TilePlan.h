@@ -11,6 +11,7 @@
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_TILEPLAN_H
 
 #include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Analysis/GradientFlow.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
@@ -33,17 +34,33 @@ struct TilePhase {
   llvm::SmallVector<mlir::Operation *> combined;
 };
 
+/// The backward pass of a training step. Autograd would keep what every tile
+/// saved until one backward pass after the loops; so each tile has its own, of
+/// its part of the loss. That is right where the loss is a function of sums
+/// over the samples whose gradient does not depend on those sums, which
+/// autograd itself tells: nothing that it saves on the way is made of them.
+struct BackwardPlan {
+  /// Null if the function has none.
+  mlir::Operation *backward = nullptr;
+  /// What makes the loss of the reductions over the batch, in order. Runs in
+  /// each tile, of its parts, and once on the whole for the value.
+  llvm::SetVector<mlir::Operation *> head;
+  /// Whether the loss has a gradient that does not come of the tiles: a
+  /// regulariser. It is added once.
+  bool hasRest = false;
+};
+
 class TilePlan {
 public:
-  /// Operations in `whole` run on the whole batch. The analyses have to outlive
-  /// the plan.
+  /// Operations in `whole` run on the whole batch. `gradients` is null unless
+  /// the function has a backward pass. The analyses have to outlive the plan.
   TilePlan(mlir::FunctionOpInterface function, llvm::StringRef symbol,
            RandomMode random, const DimAnalysis &dims,
-           const StorageAnalysis &storage,
+           const StorageAnalysis &storage, const GradientFlow *gradients,
            const BatchAnalysis::Operations &whole)
       : function(function), symbol(symbol), random(random), dims(dims),
         batch(function, dims, symbol, BatchAnalysis::Barriers::Cut, whole),
-        storage(storage) {}
+        storage(storage), gradients(gradients) {}
 
   /// Fails, after an error at the operation, where nothing can be tiled.
   llvm::LogicalResult compute();
@@ -62,6 +79,19 @@ public:
   llvm::ArrayRef<std::pair<mlir::Operation *, std::string>>
   getBarriers() const {
     return barriers;
+  }
+  const BackwardPlan &getBackward() const { return backward; }
+  /// Whether `value` is one to which a gradient flows in a training step.
+  bool wantsGradient(mlir::Value value) const {
+    return gradients && gradients->wants(value);
+  }
+  /// Whether `op` makes such a value.
+  bool makesGradient(mlir::Operation *op) const;
+  /// Whether `value` is made of the tiles' parts of the loss.
+  bool isOfParts(mlir::Value value) const {
+    mlir::Operation *op = value.getDefiningOp();
+    return op && wantsGradient(value) &&
+           (combined.contains(op) || backward.head.contains(op));
   }
   /// What draws random numbers, in order.
   llvm::ArrayRef<mlir::Operation *> getDraws() const { return draws; }
@@ -134,6 +164,19 @@ private:
   unsigned getTime(mlir::Operation *op, bool isTiledReader) const;
   unsigned getTime(mlir::Value value, bool isTiledReader) const;
   void dropNeedless();
+  // TileBackward.cpp
+  llvm::LogicalResult findBackward();
+  llvm::LogicalResult planBackward();
+  llvm::LogicalResult refuseStep(mlir::Operation *op,
+                                 const llvm::Twine &reason) const;
+  /// An error at the barrier because of which `op` runs whole.
+  llvm::LogicalResult refuseMeeting(mlir::Operation *op) const;
+  llvm::FailureOr<bool> collectHead(mlir::Value value);
+  llvm::LogicalResult checkHead(mlir::Operation &op);
+  llvm::LogicalResult checkGradients();
+  /// The first phase in which the tiles can run their backward pass.
+  unsigned findBackwardPhase();
+  void placeOperations();
   llvm::LogicalResult schedule();
   void
   forEachReader(mlir::Value value,
@@ -157,6 +200,13 @@ private:
   const DimAnalysis &dims;
   BatchAnalysis batch;
   const StorageAnalysis &storage;
+  const GradientFlow *gradients;
+  BackwardPlan backward;
+  /// Of values on the way to the loss: whether they are made of parts.
+  llvm::DenseMap<mlir::Value, bool> ofParts;
+  /// The phase of everything through which a gradient flows: what one tile
+  /// saved ends with its backward pass.
+  unsigned backwardPhase = 0;
   std::vector<TilePhase> phases;
   llvm::SmallVector<mlir::Operation *> rest, containers, draws;
   llvm::SmallVector<std::pair<mlir::Operation *, std::string>> barriers;
@@ -197,6 +247,9 @@ std::optional<llvm::SmallVector<int64_t>> findOrder(const TensorInfo &info);
 /// The operands of `op`, and what its regions read of outside.
 llvm::SmallVector<mlir::Value> getReads(mlir::Operation *op);
 
+/// Whether what makes `op` run whole is only that it touches storage which
+/// something else writes.
+bool keepsOrder(mlir::Operation &op);
 /// What the user calls it, or MLIR.
 llvm::StringRef getCallee(mlir::Operation &op);
 /// ` at file.py:46 (layer1.0)`, or nothing.

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "TilePlan.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Remarks.h"
@@ -52,6 +53,25 @@ static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
   return same;
 }
 
+bool koila::runsBackward(FunctionOpInterface function) {
+  return function->walk([](BackwardOp) { return WalkResult::interrupt(); })
+      .wasInterrupted();
+}
+
+/// Makes quotients of sums of the means whose tiles do not add up.
+static void expandMeans(FunctionOpInterface function) {
+  SmallVector<WeightedMeanInterface> means;
+  function->walk([&](WeightedMeanInterface op) { means.push_back(op); });
+  for (WeightedMeanInterface op : means) {
+    OpBuilder builder(op);
+    Value quotient = op.expandMean(builder);
+    if (!quotient)
+      continue;
+    op->getResult(0).replaceAllUsesWith(quotient);
+    op->erase();
+  }
+}
+
 /// Remarks of what runs whole, what tiles add up to, and what is drawn.
 static void reportPlan(FunctionOpInterface function, const TilePlan &plan) {
   for (auto &[op, reason] : plan.getBarriers())
@@ -92,8 +112,14 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   if (random == RandomMode::FullBatch && failed(separateDraws(function)))
     return failure();
   readRanked(function);
+  bool trains = runsBackward(function);
+  if (trains)
+    expandMeans(function);
   DimAnalysis dims(function);
   StorageAnalysis storage(function, dims);
+  std::optional<GradientFlow> gradients;
+  if (trains)
+    gradients.emplace(function, dims, storage);
   std::optional<TilePlan> found;
   BatchAnalysis::Operations whole;
   do {
@@ -104,7 +130,8 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
     if (found && whole.size() == known)
       return (*found->getTorn().begin())->emitError()
              << "cannot tile the batch: the rows of the samples lie apart here";
-    found.emplace(function, batchSymbol, random, dims, storage, whole);
+    found.emplace(function, batchSymbol, random, dims, storage,
+                  gradients ? &*gradients : nullptr, whole);
     if (failed(found->compute()))
       return failure();
   } while (!found->getTorn().empty());

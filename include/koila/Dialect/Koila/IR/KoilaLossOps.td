@@ -4,6 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_KOILALOSSOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/WeightedMean.td"
 
 /// `arguments_` without `reduction`, which is the last unless `more` follow.
 class Koila_LossOp<string mnemonic, string schema, dag args, string shape,
@@ -72,7 +73,15 @@ class Koila_ClassLossOp<string mnemonic, string schema, string loss, dag extra =
         !con(lossOperands, (ins Koila_OptionalTensor:$weight), reductionArg,
              (ins I64Attr:$ignore_index), extra, (ins Variadic<AnyType>:$dynamic)),
         "inferClassLoss(rule, ::koila::rules::ClassLoss::" # loss # ", getWeight())",
-        "inferClassLossBatch(rule, getWeight())", [AttrSizedOperandSegments]>;
+        "inferClassLossBatch(rule, getWeight())",
+        [AttrSizedOperandSegments,
+         Koila_WeightedMeanInterface]> {
+  let extraClassDeclaration = baseDeclaration # [{
+    ::mlir::Value expandMean(::mlir::OpBuilder &builder) {
+      return ::koila::rules::expandClassLossMean(*this, getWeight(), builder);
+    }
+  }];
+}
 class Koila_NllLossFamilyOp<string mnemonic, string loss>
     : Koila_ClassLossOp<mnemonic, "aten::" # mnemonic #
         "(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100) -> Tensor",
@@ -107,5 +116,32 @@ def Koila_CtcLossOp : Koila_LossOp<"ctc_loss_Tensor",
             AnyTensor:$target_lengths, I64Attr:$blank), reductionArg,
        (ins BoolAttr:$zero_infinity)),
   "inferCtcLoss(rule, getBlank())", "inferCtcLossBatch(rule)">;
+
+//===----------------------------------------------------------------------===//
+// The backward pass
+//===----------------------------------------------------------------------===//
+
+def Koila_GradientResource : Resource<"::koila::GradientResource">;
+
+def Koila_BackwardOp : Koila_TorchOp<"backward",
+    "aten::backward(Tensor self, Tensor? gradient=None, bool? retain_graph=None, bool create_graph=False) -> ()",
+    "", [], "true",
+    [MemoryEffects<[MemRead, MemWrite<Koila_GradientResource>]>]> {
+  let summary = "adds the gradients of a loss to `.grad` of the weights";
+  let description = [{
+    A training step is a function with one such operation, whose operand is the
+    loss of the whole batch. A tiled step has one in its loop.
+
+    ```mlir
+    koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+    ```
+  }];
+  let arguments = (ins AnyTensor:$self, Koila_OptionalTensor:$gradient,
+                       OptionalAttr<BoolAttr>:$retain_graph,
+                       BoolAttr:$create_graph);
+  let results = (outs);
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let savedRule = "";
+}
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILALOSSOPS_TD

@@ -14,8 +14,9 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
   let dependentDialects = koilaDialects;
   list<Option> analysisOptions = [
     Option<"mode", "mode", "std::string", "\"inference\"",
-           "what is run: inference, or forward-with-grad, where autograd keeps "
-           "tensors (koila-peak-memory only); train is not supported yet">,
+           "what is run: inference; forward-with-grad, where autograd keeps "
+           "tensors (koila-peak-memory only); or train, a training step with "
+           "its backward pass (tile= only, its memory is not modelled yet)">,
     Option<"allocator", "allocator", "std::string", "\"exact\"",
            "what a byte is: exact (cuda is not supported yet)">,
     Option<"device", "device", "std::string", "\"cpu\"",
@@ -33,7 +34,10 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
            "--calibrate` writes one; its rows go before those of koila">,
     Option<"function", "function", "std::string", "\"\"",
            "the function; empty: the only public one">,
-    Option<"loss", "loss", "std::string", "\"\"", "not supported yet">,
+    Option<"loss", "loss", "std::string", "\"\"",
+           "of mode=train, by its name in torch.nn.functional and arguments: "
+           "cross_entropy(label_smoothing=0.1); a further --input is its "
+           "target. Empty: the program returns the loss">,
     Option<"optimizer", "optimizer", "std::string", "\"\"",
            "not supported yet">,
     Option<"grads", "grads", "std::string", "\"\"", "not supported yet">];

@@ -27,6 +27,10 @@ struct TilingOptions {
   /// "warn" or "raise".
   std::string guard = "warn";
   RandomMode random = RandomMode::Refuse;
+  /// In mode Train: the loss that the step was made with; see
+  /// KoilaTorchImportOptions.
+  std::string loss;
+  /// In mode Train the function has to be a training step.
   PeakMemoryOptions analysis;
 };
 
@@ -47,7 +51,8 @@ class TiledFunction {
 public:
   /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
   /// error at the operation where samples meet; random operators may then have
-  /// got storage of their own, and nothing else has changed. What was decided
+  /// got storage of their own, and means in a training step be quotients, and
+  /// nothing else has changed. What was decided
   /// is a remark each, unless `isTrial`.
   static llvm::FailureOr<TiledFunction>
   create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
@@ -78,6 +83,9 @@ private:
   int64_t leastBatch = 1;
   RandomMode random;
 };
+
+/// Whether `function` is a training step: it has a `koila.backward`.
+bool runsBackward(mlir::FunctionOpInterface function);
 
 /// Tiles the function that `options.analysis` names, by tile or by budget;
 /// leaves it alone where the untiled program fits. The report of the result is

@@ -1,0 +1,215 @@
+//===- TileBackward.cpp - Which tiles can run a backward pass -------------===//
+//
+// The loss of a training step is made of sums over the samples by what is
+// called the head here. Each tile runs the head on its parts of those sums, and
+// the backward pass of what comes out.
+//
+//===----------------------------------------------------------------------===//
+
+#include "TilePlan.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+bool TilePlan::makesGradient(Operation *op) const {
+  return llvm::any_of(op->getResults(),
+                      [&](Value result) { return wantsGradient(result); });
+}
+
+LogicalResult TilePlan::findBackward() {
+  WalkResult result = function->walk([&](BackwardOp op) -> WalkResult {
+    if (op->getParentRegion() != &function.getFunctionBody())
+      return op.emitError() << "cannot tile a backward pass that runs inside "
+                               "of control flow"
+                            << describePlace(op);
+    if (backward.backward)
+      return op.emitError() << "cannot tile a second backward pass: add the "
+                               "losses up and run one"
+                            << describePlace(op);
+    if (op.getGradient() || op.getCreateGraph() ||
+        op.getRetainGraph().value_or(false))
+      return op.emitError()
+             << "cannot tile a backward pass with a gradient of its own, or "
+                "one whose graph is kept"
+             << describePlace(op);
+    backward.backward = op;
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+LogicalResult TilePlan::refuseStep(Operation *op, const Twine &reason) const {
+  return op->emitError() << "cannot tile the training step over the batch '"
+                         << symbol << "': " << reason << describePlace(op);
+}
+
+LogicalResult TilePlan::refuseMeeting(Operation *op) const {
+  // What only keeps an order with something else is not the cause.
+  const auto *barrier = llvm::find_if(barriers, [&](const auto &entry) {
+    return makesGradient(entry.first) && !keepsOrder(*entry.first);
+  });
+  if (barrier == barriers.end())
+    barrier = llvm::find_if(
+        barriers, [&](const auto &entry) { return entry.first == op; });
+  std::string reason = "'" + getCallee(*op).str() + "' runs on the whole batch";
+  if (barrier != barriers.end())
+    std::tie(op, reason) = *barrier;
+  else if (const BatchFact &fact = batch.lookup(op->getResult(0));
+           fact.isMixed())
+    reason = fact.reason;
+  return refuseStep(op, reason + ", and its gradient flows to the samples");
+}
+
+/// Whether `value`, on the way to the loss, is made of parts. Fails, after an
+/// error, where a gradient would have to flow into tiles in another way.
+FailureOr<bool> TilePlan::collectHead(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (!op || !wantsGradient(value))
+    return false;
+  if (combined.contains(op))
+    return true;
+  if (auto found = ofParts.find(value); found != ofParts.end())
+    return found->second;
+  bool isOf = false;
+  for (Value operand : getReads(op)) {
+    if (wantsGradient(operand) && isTiled(operand))
+      return refuseMeeting(op);
+    auto inner = collectHead(operand);
+    if (failed(inner))
+      return failure();
+    isOf |= *inner;
+  }
+  for (Value result : op->getResults())
+    ofParts[result] = isOf;
+  if (isOf)
+    backward.head.insert(op);
+  return isOf;
+}
+
+/// Whether the gradient of `op`, of the head, is the same for each part.
+LogicalResult TilePlan::checkHead(Operation &op) {
+  std::string name = "'" + getCallee(op).str() + "'";
+  auto rule = dyn_cast<MemoryRuleInterface>(op);
+  if (!rule || !isPure(op) || op.getNumRegions() > 0)
+    return refuseStep(&op, "what the gradient of " + name +
+                               " depends on is not known");
+  auto numbers = [&](Value value) -> std::optional<ConcreteTensor> {
+    constexpr int64_t kExtent = 2;
+    const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
+    if (!info || !info->hasRank())
+      return std::nullopt;
+    ConcreteTensor tensor;
+    tensor.elementType = info->elementType;
+    for (DimExpr dim : *info->dims)
+      tensor.dims.push_back(
+          dim.evaluate(
+                 [](StringRef) -> std::optional<int64_t> { return kExtent; })
+              .value_or(kExtent));
+    return tensor;
+  };
+  WorkspaceTarget target;
+  // In a tile nothing else does.
+  auto wants = [&](Value value) { return isOfParts(value); };
+  SavedRule saved(&op, target, numbers, wants);
+  rule.describeSaved(saved);
+  if (!saved.isExact())
+    return refuseStep(&op, "what the gradient of " + name +
+                               " depends on is not known");
+  if (saved.getKept() > 0 || llvm::any_of(saved.getSaved(), [&](Value value) {
+        return isOfParts(value);
+      }))
+    return refuseStep(&op, "the loss is no sum over the samples: the gradient "
+                           "of " +
+                               name +
+                               " depends on the loss of the whole batch");
+  return success();
+}
+
+LogicalResult TilePlan::planBackward() {
+  if (!backward.backward)
+    return success();
+  Value loss = backward.backward->getOperand(0);
+  if (!wantsGradient(loss))
+    return backward.backward->emitError()
+           << "the loss has no gradient: no weight requires one, or it is "
+              "detached on the way";
+  for (Value returned :
+       function.getFunctionBody().front().getTerminator()->getOperands())
+    if (wantsGradient(returned))
+      return emitError(returned.getLoc())
+             << "cannot tile the training step: it returns a tensor with a "
+                "gradient; detach it";
+  auto isOf = collectHead(loss);
+  if (failed(isOf))
+    return failure();
+  // What tiles read of the whole batch has to do without gradients.
+  for (Operation *op : tiled) {
+    if (!makesGradient(op))
+      continue;
+    for (Value read : getReads(op)) {
+      if (isTiled(read))
+        continue;
+      auto isRead = collectHead(read);
+      if (failed(isRead) || *isRead)
+        return failed(isRead) ? failure() : refuseMeeting(read.getDefiningOp());
+    }
+  }
+  // Everything it depends on runs whole.
+  if (!*isOf) {
+    if (!barriers.empty())
+      return refuseBarriers();
+    return refuseStep(backward.backward,
+                      "the loss does not come of its samples");
+  }
+  for (Operation *op : backward.head) {
+    if (failed(checkHead(*op)))
+      return failure();
+    for (Value operand : op->getOperands())
+      backward.hasRest |= wantsGradient(operand) && !isOfParts(operand);
+  }
+  return success();
+}
+
+unsigned TilePlan::findBackwardPhase() {
+  unsigned phase = 0;
+  for (auto [op, time] : phaseOf)
+    if (makesGradient(op))
+      phase = std::max(phase, time);
+  for (Operation *op : backward.head)
+    for (Value operand : op->getOperands())
+      if (!isOfParts(operand))
+        phase = std::max(phase, getTime(operand, /*isTiledReader=*/false));
+  return phase;
+}
+
+LogicalResult TilePlan::checkGradients() {
+  if (!backward.backward)
+    return success();
+  // What the head reads has to be there before the tiles.
+  for (Operation *op : backward.head)
+    for (Value operand : op->getOperands())
+      if (!isOfParts(operand) &&
+          getTime(operand, /*isTiledReader=*/false) > backwardPhase)
+        return refuseStep(op, "'" + getCallee(*op) +
+                                  "' needs a number of the whole batch which "
+                                  "is made of what the tiles compute");
+  for (const TilePhase &phase : phases) {
+    for (Value input : phase.inputs)
+      if (Operation *op = input.getDefiningOp(); op && wantsGradient(input))
+        return refuseStep(op, "'" + getCallee(*op) +
+                                  "' runs on the whole batch, and the "
+                                  "gradients of all tiles would flow through "
+                                  "it");
+    for (Operation *op : phase.body)
+      for (Value read : getReads(op))
+        if (Operation *maker = read.getDefiningOp();
+            maker && wantsGradient(read) && !isInBody(maker) &&
+            !isa<ParamGetOp>(maker) &&
+            (maker->getNumRegions() > 0 || !isMemoryEffectFree(maker)))
+          return refuseStep(maker, "every tile would have to run '" +
+                                       getCallee(*maker) +
+                                       "' again for its gradient");
+  }
+  return success();
+}

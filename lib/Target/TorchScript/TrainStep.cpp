@@ -1,0 +1,156 @@
+//===- TrainStep.cpp - A method that trains -------------------------------===//
+
+#include "TrainStep.h"
+#include "Archive.h"
+#include "Messages.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+namespace prim = c10::prim;
+using llvm::Twine;
+
+namespace {
+/// A loss by its name in torch.nn.functional.
+struct Loss {
+  llvm::StringLiteral name, callee;
+};
+} // namespace
+
+static constexpr Loss kLosses[] = {
+    {"binary_cross_entropy", "aten::binary_cross_entropy"},
+    {"binary_cross_entropy_with_logits",
+     "aten::binary_cross_entropy_with_logits"},
+    {"cross_entropy", "aten::cross_entropy_loss"},
+    {"hinge_embedding_loss", "aten::hinge_embedding_loss"},
+    {"huber_loss", "aten::huber_loss"},
+    {"kl_div", "aten::kl_div"},
+    {"l1_loss", "aten::l1_loss"},
+    {"mse_loss", "aten::mse_loss"},
+    {"multi_margin_loss", "aten::multi_margin_loss"},
+    {"multilabel_margin_loss", "aten::multilabel_margin_loss"},
+    {"nll_loss", "aten::nll_loss_nd"},
+    {"smooth_l1_loss", "aten::smooth_l1_loss"},
+    {"soft_margin_loss", "aten::soft_margin_loss"}};
+
+[[noreturn]] static void refuseLoss(llvm::StringRef loss, const Twine &why) {
+  refuse("loss=" + loss + ": " + why);
+}
+
+/// `0.1`, `-100`, `true` or a reduction.
+static c10::IValue parseArgument(llvm::StringRef loss, llvm::StringRef name,
+                                 llvm::StringRef text) {
+  if (name == "reduction") {
+    if (text == "mean" || text == "sum")
+      return static_cast<int64_t>(text == "mean" ? 1 : 2);
+    refuseLoss(loss, "reduction=" + text +
+                         " gives no loss of the whole "
+                         "batch; use reduction=mean or reduction=sum");
+  }
+  int64_t integer;
+  if (!text.getAsInteger(10, integer))
+    return integer;
+  double number;
+  if (!text.getAsDouble(number))
+    return number;
+  if (text.equals_insensitive("true") || text.equals_insensitive("false"))
+    return text.equals_insensitive("true");
+  refuseLoss(loss, "'" + text + "' is no number, true or false");
+}
+
+/// Calls the loss of `output` and a new argument of `graph`.
+static tj::Value *callLoss(tj::Graph &graph, tj::Value *output,
+                           tj::Value *target, llvm::StringRef loss) {
+  auto [name, rest] = loss.split('(');
+  name = name.trim();
+  const auto *known = llvm::find_if(
+      kLosses, [&](const Loss &candidate) { return candidate.name == name; });
+  if (known == std::end(kLosses))
+    refuseLoss(loss,
+               "the losses are " +
+                   llvm::join(llvm::map_range(kLosses,
+                                              [](const Loss &candidate) {
+                                                return candidate.name.str();
+                                              }),
+                              ", ") +
+                   "; of any other the program itself can return the "
+                   "value, and loss= is left out");
+  std::vector<tj::NamedValue> named;
+  rest = rest.trim();
+  if (loss.contains('(') && !rest.consume_back(")"))
+    refuseLoss(loss, "lacks a closing parenthesis");
+  llvm::SmallVector<llvm::StringRef> parts;
+  rest.split(parts, ',', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  for (llvm::StringRef part : parts) {
+    auto [key, value] = part.split('=');
+    key = key.trim();
+    if (value.trim().empty())
+      refuseLoss(loss, "'" + part.trim() + "' is not NAME=VALUE");
+    named.emplace_back(key.str(), graph.insertConstant(
+                                      parseArgument(loss, key, value.trim())));
+  }
+  try {
+    return graph.insert(c10::Symbol::fromQualString(known->callee.str()),
+                        {output, target}, named);
+  } catch (const std::exception &error) {
+    refuseLoss(loss,
+               "PyTorch does not take these arguments: " + getFirstLine(error));
+  }
+}
+
+void koila::torchscript::addTrainStep(tj::Module &module,
+                                      const TrainStepSpec &spec) {
+  if (module.find_method(kTrainStep))
+    refuse(Twine("the module has a method '") + kTrainStep +
+           "', a name that koila needs for the step that it writes; rename "
+           "that method, or name it with --function");
+  tj::Method program = module.get_method(spec.method);
+  const c10::FunctionSchema &schema = program.function().getSchema();
+  auto original = tj::toGraphFunction(program.function()).graph();
+  auto graph = std::make_shared<tj::Graph>();
+  tj::Value *self = graph->addInput("self");
+  self->setType(module.type());
+  std::vector<c10::Argument> arguments{c10::Argument("self", module.type())};
+  std::vector<tj::Value *> inputs{self};
+  for (size_t i = 1; i < schema.arguments().size(); ++i) {
+    const c10::Argument &argument = schema.arguments()[i];
+    // What was recorded at tracing stays.
+    inputs.push_back(graph->addInput(argument.name()));
+    inputs.back()->setType(original->inputs()[i]->type());
+    arguments.push_back(argument);
+  }
+  tj::Node *call = graph->insertNode(graph->create(prim::CallMethod, inputs));
+  call->s_(c10::attr::name, spec.method);
+  tj::Value *loss = call->output()->setType(schema.returns()[0].type());
+  if (loss->type()->kind() != c10::TypeKind::TensorType)
+    refuse(Twine("mode=train: '") + spec.method + "' returns " +
+           loss->type()->annotation_str() +
+           ", not one tensor; wrap the module in one whose forward returns "
+           "the loss");
+  if (!spec.loss.empty()) {
+    std::string name = "target";
+    while (llvm::any_of(arguments, [&](const c10::Argument &argument) {
+      return argument.name() == name;
+    }))
+      name += "_";
+    // Behind defaults there can only be more of them.
+    for (c10::Argument &argument : arguments)
+      if (argument.default_value())
+        argument = c10::Argument(argument.name(), argument.type());
+    tj::Value *target = graph->addInput(name);
+    arguments.emplace_back(name, target->type());
+    loss = callLoss(*graph, loss, target, spec.loss);
+  }
+  graph->insert(c10::aten::backward, {loss});
+  graph->registerOutput(graph->insert(c10::aten::detach, {loss}));
+  graph->lint();
+  tj::Function *function =
+      module._ivalue()->compilation_unit()->create_function(
+          c10::QualifiedName(*module.type()->name(), kTrainStep), graph,
+          /*shouldMangle=*/true);
+  function->setSchema(
+      c10::FunctionSchema(kTrainStep, "", std::move(arguments),
+                          {c10::Argument("", c10::TensorType::get())}));
+  module.type()->addMethod(function);
+}

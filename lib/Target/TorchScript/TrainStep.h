@@ -1,0 +1,36 @@
+//===- TrainStep.h - A method that trains -----------------------*- C++ -*-===//
+//
+// A training step is a method of the module like any other: it calls the
+// program, computes the loss, and runs the backward pass. So what imports,
+// rewrites and emits methods serves it, too.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_TARGET_TORCHSCRIPT_TRAINSTEP_H
+#define KOILA_LIB_TARGET_TORCHSCRIPT_TRAINSTEP_H
+
+#include "llvm/ADT/StringRef.h"
+#include <string>
+#include <torch/csrc/jit/api/module.h>
+
+namespace koila::torchscript {
+
+/// The name of the method.
+inline constexpr const char *kTrainStep = "train_step";
+
+/// How to make a step.
+struct TrainStepSpec {
+  /// The program.
+  std::string method = "forward";
+  /// As `cross_entropy(label_smoothing=0.1)`, of what the program returns and
+  /// of a further argument `target`; empty: what it returns is the loss.
+  std::string loss;
+};
+
+/// Adds `train_step` to `module`: the arguments of the program and of the loss,
+/// to the loss, detached. Gradients are added to `.grad`. Throws Refusal.
+void addTrainStep(torch::jit::Module &module, const TrainStepSpec &spec);
+
+} // namespace koila::torchscript
+
+#endif // KOILA_LIB_TARGET_TORCHSCRIPT_TRAINSTEP_H
