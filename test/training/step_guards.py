@@ -3,6 +3,7 @@ the module itself does, after a warning that names the fact.
 
     step_guards.py make MODEL.pt
     step_guards.py check TILED.pt [raise]
+    step_guards.py spoil TILED.pt SPOILT.pt
 """
 
 import sys
@@ -103,5 +104,12 @@ def check(path, guard="warn"):
         compare("no grad mode", "", x, t)
 
 
+def spoil(path, spoilt_path):
+    module = torch.jit.load(path)
+    with torch.no_grad():
+        module.second.bias += 1e-3
+    module.save(spoilt_path)
+
+
 if __name__ == "__main__":
-    {"make": make, "check": check}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "check": check, "spoil": spoil}[sys.argv[1]](*sys.argv[2:])

@@ -282,6 +282,16 @@ Comparison koila::run::compare(Program &first, Program &second,
         difference && differences.empty())
       differences = part.path + ": " + *difference;
   judge(outputs, batch, result);
+  bool zerosPass = result.gradients > 0;
+  for (const Quartet &part : quartets)
+    zerosPass &=
+        !part.isGradient || !getDifference(part.first, part.firstDouble,
+                                           at::zeros_like(part.second),
+                                           at::zeros_like(part.secondDouble));
+  if (zerosPass && !result.vacuous) {
+    result.vacuous = true;
+    result.reason = "gradients that are all zero would have passed as well";
+  }
   result.equal = differences.empty();
   if (!result.equal)
     result.reason = differences;

@@ -33,7 +33,12 @@ sample's results would also have passed counts as a failure.
   --batch B=64        the value of a symbol; repeatable
   --batch-symbol B    which symbol is the batch (default: B, else the only one)
   --method NAME       the method to call (default: forward; also --function)
-  --mode MODE         inference (default) or forward-with-grad
+  --mode MODE         inference (default), forward-with-grad, or train: forward,
+                      loss and backward, by the file's own train_step where it
+                      has one; gradients are compared
+  --loss NAME         of mode train, if the method does not return it, as
+                      cross_entropy(label_smoothing=0.1); a further --input is
+                      its target
   --repeat N          timed calls, of which the median is shown (default: 5)
   --seed S            seed of the made-up values (default: 0)
   --threads N         threads (default: OMP_NUM_THREADS, else the cores)
@@ -130,15 +135,15 @@ void OptionParser::parseOption(StringRef name,
     options.method = value().str();
   } else if (name == "mode") {
     StringRef mode = value();
-    if (mode == "train")
-      throw UserError("--mode train is not supported yet; use inference or "
-                      "forward-with-grad");
-    if (mode != "inference" && mode != "forward-with-grad")
+    if (mode != "inference" && mode != "forward-with-grad" && mode != "train")
       throw UserError(("--mode '" + mode +
-                       "' is unknown; use inference or "
-                       "forward-with-grad")
+                       "' is unknown; use inference, forward-with-grad or "
+                       "train")
                           .str());
-    options.gradMode = mode == "forward-with-grad";
+    options.gradMode = mode != "inference";
+    options.trains = mode == "train";
+  } else if (name == "loss") {
+    options.loss = value().str();
   } else if (name == "repeat") {
     options.repeat = parseNumber(name, value(), 1);
   } else if (name == "seed") {
@@ -192,6 +197,8 @@ Options OptionParser::parse() {
                       options.paths.front() + "'");
     return options;
   }
+  if (!options.loss.empty() && !options.trains)
+    throw UserError("--loss belongs to --mode train");
   if (options.paths.empty())
     throw UserError("no file to run; write koila-run A.pt [B.pt], or see "
                     "--help");

@@ -29,8 +29,11 @@ struct Options {
   std::vector<SymbolValue> batch;
   std::string batchSymbol;
   std::string method = "forward";
-  /// Mode: inference, else forward-with-grad.
+  /// Mode: inference, else forward-with-grad or train.
   bool gradMode = false;
+  bool trains = false;
+  /// Of mode train; see TrainStepSpec.
+  std::string loss;
   int64_t repeat = 5;
   uint64_t seed = 0;
   int64_t threads = 0;
@@ -47,7 +50,7 @@ struct Options {
   bool help = false;
 
   const char *modeName() const {
-    return gradMode ? "forward-with-grad" : "inference";
+    return trains ? "train" : gradMode ? "forward-with-grad" : "inference";
   }
 };
 

@@ -48,6 +48,10 @@ Prediction koila::run::predictPeak(const std::string &path,
                                    const Options &options,
                                    MLIRContext *context) {
   Prediction prediction;
+  if (options.trains) {
+    prediction.reason = "the memory of a training step is not modelled yet";
+    return prediction;
+  }
   // Diagnostics become the reason; the first says most.
   std::string firstError;
   ScopedDiagnosticHandler handler(context, [&](Diagnostic &diagnostic) {

@@ -5,6 +5,7 @@
 #include "Load.h"
 #include "Report.h"
 #include "koila/InitAllDialects.h"
+#include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/IR/Diagnostics.h"
 #include "support/Supervisor.h"
 #include "llvm/ADT/STLExtras.h"
@@ -32,6 +33,22 @@ static double median(std::vector<double> values) {
                            : (values[middle - 1] + values[middle]) / 2;
 }
 
+/// The method to call of `module`: in mode train its step, which is made if the
+/// file has none.
+static std::string prepareMethod(torch::jit::Module &module,
+                                 const std::string &path,
+                                 const Options &options) {
+  getMethod(module, path, options.method);
+  if (!options.trains)
+    return options.method;
+  std::string step = torchscript::kTrainStep;
+  if (!module.find_method(step))
+    if (auto why =
+            torchscript::addTrainStep(module, {options.method, options.loss}))
+      throw UserError("'" + path + "': " + *why);
+  return step;
+}
+
 static int runTool(Options options) {
   configureExecution(options.threads);
   koilaTorchAllowSetState(options.archives.allowSetState);
@@ -56,9 +73,9 @@ static int runTool(Options options) {
   for (const std::string &path : options.paths) {
     programs.push_back(
         {path, load(path, options, /*restoreShapes=*/false), false, {}});
-    getMethod(programs.back().module, path, options.method);
+    std::string name = prepareMethod(programs.back().module, path, options);
     programs.back().isTiled =
-        programs.back().module.find_method("forward_untiled").has_value();
+        programs.back().module.find_method(name + "_untiled").has_value();
   }
   if (options.inputs.empty() && programs[0].isTiled) {
     options.inputs = getCompiledInputs(options.paths[0], options, &context);
@@ -73,15 +90,16 @@ static int runTool(Options options) {
                                      ? load(options.paths[0], options,
                                             /*restoreShapes=*/true)
                                      : programs[0].module;
+  std::string name = prepareMethod(described, options.paths[0], options);
   log.take();
-  Signature signature(getMethod(described, options.paths[0], options.method),
-                      options, &context);
+  Signature signature(getMethod(described, options.paths[0], name), options,
+                      &context);
   report.symbols = signature.getSymbols();
   report.batch = signature.getBatch();
   torch::jit::Method method =
-      getMethod(programs[0].module, options.paths[0], options.method);
+      getMethod(programs[0].module, options.paths[0], name);
   std::vector<c10::IValue> inputs = makeInputs(method, signature, options.seed);
-  CallMode mode{options.method, options.gradMode, options.seed};
+  CallMode mode{name, options.gradMode, options.seed};
 
   if (programs.size() == 2)
     report.comparison = compare(programs[0], programs[1], mode, inputs,

@@ -10,12 +10,12 @@
 #include "Graph.h"
 #include "Locations.h"
 #include "Messages.h"
-#include "TrainStep.h"
 #include "Types.h"
 #include "Verify.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/ADT/SetVector.h"
@@ -532,8 +532,9 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
 
   if (auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
       step && !loaded.find_method(name))
-    addTrainStep(loaded, {step.getAs<StringAttr>("method").str(),
-                          step.getAs<StringAttr>("loss").str()});
+    if (auto why = addTrainStep(loaded, {step.getAs<StringAttr>("method").str(),
+                                         step.getAs<StringAttr>("loss").str()}))
+      refuse(*why);
   // A file that koila tiled before has its original under another name.
   MLIRContext *context = module.getContext();
   bool guarded = isGuarded(function);

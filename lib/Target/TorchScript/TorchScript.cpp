@@ -5,9 +5,9 @@
 #include "Import.h"
 #include "Messages.h"
 #include "MetaKernels.h"
-#include "TrainStep.h"
 #include "Verify.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -133,7 +133,8 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
     TrainStepSpec step{function, options->loss ? options->loss : ""};
     if (options->loss) {
       getMethod(module, function, archive.path);
-      addTrainStep(module, step);
+      if (auto why = addTrainStep(module, step))
+        refuse(*why);
       function = kTrainStep;
     }
     OperatorTable operators(&session.context);

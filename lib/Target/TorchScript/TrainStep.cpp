@@ -1,6 +1,6 @@
 //===- TrainStep.cpp - A method that trains -------------------------------===//
 
-#include "TrainStep.h"
+#include "koila/Target/TorchScript/TrainStep.h"
 #include "Archive.h"
 #include "Messages.h"
 #include "llvm/ADT/STLExtras.h"
@@ -99,8 +99,7 @@ static tj::Value *callLoss(tj::Graph &graph, tj::Value *output,
   }
 }
 
-void koila::torchscript::addTrainStep(tj::Module &module,
-                                      const TrainStepSpec &spec) {
+static void add(tj::Module &module, const TrainStepSpec &spec) {
   if (module.find_method(kTrainStep))
     refuse(Twine("the module has a method '") + kTrainStep +
            "', a name that koila needs for the step that it writes; rename "
@@ -153,4 +152,15 @@ void koila::torchscript::addTrainStep(tj::Module &module,
       c10::FunctionSchema(kTrainStep, "", std::move(arguments),
                           {c10::Argument("", c10::TensorType::get())}));
   module.type()->addMethod(function);
+}
+
+std::optional<std::string>
+koila::torchscript::addTrainStep(tj::Module &module,
+                                 const TrainStepSpec &spec) {
+  try {
+    add(module, spec);
+    return std::nullopt;
+  } catch (const Refusal &refusal) {
+    return refusal.message;
+  }
 }

@@ -2,14 +2,15 @@
 //
 // A training step is a method of the module like any other: it calls the
 // program, computes the loss, and runs the backward pass. So what imports,
-// rewrites and emits methods serves it, too.
+// rewrites and emits methods serves it, too. For programs that have LibTorch;
+// others ask koilaTorchImport.
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef KOILA_LIB_TARGET_TORCHSCRIPT_TRAINSTEP_H
-#define KOILA_LIB_TARGET_TORCHSCRIPT_TRAINSTEP_H
+#ifndef KOILA_TARGET_TORCHSCRIPT_TRAINSTEP_H
+#define KOILA_TARGET_TORCHSCRIPT_TRAINSTEP_H
 
-#include "llvm/ADT/StringRef.h"
+#include <optional>
 #include <string>
 #include <torch/csrc/jit/api/module.h>
 
@@ -28,9 +29,11 @@ struct TrainStepSpec {
 };
 
 /// Adds `train_step` to `module`: the arguments of the program and of the loss,
-/// to the loss, detached. Gradients are added to `.grad`. Throws Refusal.
-void addTrainStep(torch::jit::Module &module, const TrainStepSpec &spec);
+/// to the loss, detached. Gradients are added to `.grad`. Returns why it
+/// cannot, and then has added nothing; none if it could.
+std::optional<std::string> addTrainStep(torch::jit::Module &module,
+                                        const TrainStepSpec &spec);
 
 } // namespace koila::torchscript
 
-#endif // KOILA_LIB_TARGET_TORCHSCRIPT_TRAINSTEP_H
+#endif // KOILA_TARGET_TORCHSCRIPT_TRAINSTEP_H
