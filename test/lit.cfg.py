@@ -11,6 +11,7 @@
 # Features:
 #   torch          built with the TorchScript target
 #   torchvision    its models are there
+#   scikit-learn   its data are there
 #   chromium       a Chromium or Chrome is on the PATH; %chromium is its name
 #   long           asked for by --param long=1 (tools/test.sh --long)
 #   ground-truth   KOILA_GROUND_TRUTH is set
@@ -59,10 +60,11 @@ config.environment["ONEDNN_MAX_CPU_ISA"] = os.environ.get(
 
 if config.koila_enable_torch.upper() in ("ON", "1", "TRUE", "YES"):
     config.available_features.add("torch")
-    if subprocess.run([config.python, "-c", "import importlib.metadata as m; "
-                       "m.version('torchvision')"],
-                      stderr=subprocess.DEVNULL).returncode == 0:
-        config.available_features.add("torchvision")
+    for package in ("torchvision", "scikit-learn"):
+        if subprocess.run([config.python, "-c", "import importlib.metadata as "
+                           f"m; m.version('{package}')"],
+                          stderr=subprocess.DEVNULL).returncode == 0:
+            config.available_features.add(package)
 for browser in ("chromium", "chromium-browser", "google-chrome"):
     if shutil.which(browser):
         config.available_features.add("chromium")

@@ -137,10 +137,11 @@ with open(sysconfig.get_path("purelib") + "/koila_torch.pth", "w") as file:
   # The compiled operators of torchvision are not used, its models are.
   [[ "$(koila_python_has "$koila_python" torchvision)" == "$koila_torchvision_version"* ]] ||
     wanted+=("torchvision==$koila_torchvision_version")
-  # Networks of the corpus (docs/Corpus.md).
+  # Networks of the corpus (docs/Corpus.md), and data to train on.
   local library
   for library in timm==1.0.31 transformers==5.23.0 \
-    segmentation_models_pytorch==0.6.0 torch_geometric==2.8.1; do
+    segmentation_models_pytorch==0.6.0 torch_geometric==2.8.1 \
+    scikit-learn==1.9.1; do
     [[ "$(koila_python_has "$koila_python" "${library%==*}")" == "${library#*==}" ]] ||
       wanted+=("$library")
   done

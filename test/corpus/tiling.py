@@ -35,11 +35,12 @@ class Refused(Exception):
     """koila's sentence."""
 
 
-def compile_program(options, file, specs, output):
-    """The barriers that koila names; raises Refused."""
+def compile_program(options, file, specs, output, passes=None):
+    """The barriers that koila names; raises Refused. By default inference."""
+    passes = passes or f"tile={options.tile} random={options.random}"
     done = subprocess.run(
         [options.koila_opt, file, *(f"--input={spec}" for spec in specs),
-         f"--koila-compile=tile={options.tile} random={options.random}",
+         f"--koila-compile={passes}",
          "-o", output,
          "--remark-format=emitRemark", "--remarks-filter=koila-tile-batch"],
         capture_output=True, text=True, timeout=TIMEOUT)
