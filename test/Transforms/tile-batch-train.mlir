@@ -105,3 +105,34 @@ func.func @classes(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.di
   return %value : tensor<f32>
 }
 }
+
+// -----
+
+// No tile is a single sample where PyTorch's gradients of one may be wrong: the
+// loops go down to two, and the first tile of an odd batch has one more.
+
+// CHECK-LABEL: @normalised
+// CHECK: %[[B:.*]] = tensor.dim %arg0
+// CHECK: %[[TILE:.*]] = arith.constant 4 : index
+// CHECK: %[[BITS:.*]] = arith.constant 2 : index
+// CHECK: %[[HALF:.*]] = arith.floordivsi %[[B]]
+// CHECK: %[[EVEN:.*]] = arith.muli %[[HALF]]
+// CHECK: %[[ODD:.*]] = arith.subi %[[B]], %[[EVEN]]
+// CHECK: scf.for {{.*}} to %[[BITS]] {{.*}} = %[[ODD]], %{{.*}} = %[[TILE]])
+// CHECK: scf.for {{.*}}iter_args({{.*}}, %[[START:arg[0-9]+]] = %{{arg[0-9]+}}, %[[MORE:arg[0-9]+]] = %{{arg[0-9]+}})
+// CHECK: %[[ROWS:.*]] = arith.addi %{{.*}}, %[[MORE]]
+// CHECK: tensor.extract_slice %arg0[%[[START]], 0, 0] [%[[ROWS]], 5, 6]
+// CHECK: koila.backward
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+koila.param @w : tensor<5xf32> keys ["w"] strides [1] requires_grad
+koila.param @m : tensor<5xf32> keys ["m"] strides [1] buffer
+func.func @normalised(%x: tensor<?x5x6xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 5, 6]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<5xf32>
+  %m = koila.param.get @m : tensor<5xf32>
+  %y = koila.batch_norm %x weight %w running_mean %m running_var %m {cudnn_enabled = false, eps = 1.0e-5 : f64, momentum = 1.0e-1 : f64, training = false} : (tensor<?x5x6xf32>, tensor<5xf32>, tensor<5xf32>, tensor<5xf32>) -> tensor<?x5x6xf32>
+  %loss = koila.sum %y : (tensor<?x5x6xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

@@ -33,6 +33,8 @@ class Case:
     # be caught.
     control: bool = False
     random: str = "refuse"
+    # Smaller ones are refused, and smaller batches run untiled.
+    least_tile: int = 1
 
 
 CASES = {}
@@ -265,7 +267,7 @@ class Normalised(nn.Module):
         return F.mse_loss(F.linear(x, weight), t)
 
 
-@case([X, LABELS])
+@case([X, LABELS], least_tile=2)
 class EvaluatedBatchNorm(nn.Module):
     def __init__(self):
         super().__init__()
@@ -277,6 +279,25 @@ class EvaluatedBatchNorm(nn.Module):
 
     def forward(self, x, t):
         return F.cross_entropy(self.norm(self.body(x)), t)
+
+
+@case(["x=FLOAT[B,3,4,4]", LABELS], least_tile=2)
+class Patches(nn.Module):
+    """Where PyTorch's gradients of a single sample are wrong; see
+    single_sample.py."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches = nn.Conv2d(3, HIDDEN, 2)
+        self.norm = nn.BatchNorm2d(HIDDEN)
+        self.norm.running_mean.uniform_(-1, 1)
+        self.norm.running_var.uniform_(0.5, 2)
+        self.output = nn.Linear(HIDDEN, CLASSES)
+        self.eval()
+
+    def forward(self, x, t):
+        tokens = self.norm(self.patches(x)).flatten(2).transpose(1, 2)
+        return F.cross_entropy(self.output(torch.tanh(tokens)).mean(1), t)
 
 
 @case([f"x=FLOAT[{STEPS},B,{FEATURES}]", VALUES])
@@ -332,6 +353,18 @@ def root_of_mean(y, t):
 @case([X, VALUES], refused="depends on the loss of the whole batch")
 def product_of_losses(y, t):
     return F.mse_loss(y, t) * F.l1_loss(y, t)
+
+
+@case([X, VALUES], refused="depends on the loss of the whole batch")
+def largest_of_sums(y, t):
+    """Where they are, each tile would say anew."""
+    return ((y - t) ** 2).sum(0).sort()[0][2:].sum()
+
+
+@case([X, VALUES], refused="made of what the tiles compute")
+def doubled_if_large(y, t):
+    loss = F.mse_loss(y, t)
+    return torch.where(loss > 1, 2 * loss, loss)
 
 
 @case([X, VALUES], refused="and its gradient flows to the samples")

@@ -180,6 +180,10 @@ def check_case(options, name, case, folder):
                     raise Failure(f"not refused with '{case.refused}': "
                                   f"{message or 'it was tiled'}")
                 return 0
+            if tile < case.least_tile:
+                if path or "for a single sample; use tile=" not in message:
+                    raise Failure(f"tile {tile} is not refused: {message}")
+                continue
             if not path:
                 raise Failure(f"tile {tile}: {message}")
             for batch in options.batches:

@@ -8,6 +8,7 @@
 
 #include "TilePlan.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Dialect/Koila/IR/KoilaNormOps.h"
 
 using namespace mlir;
 using namespace koila;
@@ -116,9 +117,12 @@ LogicalResult TilePlan::checkHead(Operation &op) {
   if (!saved.isExact())
     return refuseStep(&op, "what the gradient of " + name +
                                " depends on is not known");
-  if (saved.getKept() > 0 || llvm::any_of(saved.getSaved(), [&](Value value) {
-        return isOfParts(value);
-      }))
+  // Also places, which have no gradient themselves: those of a sort, say.
+  auto isMadeOfParts = [&](Value value) {
+    Operation *maker = value.getDefiningOp();
+    return maker && (backward.head.contains(maker) || isOfParts(value));
+  };
+  if (saved.getKept() > 0 || llvm::any_of(saved.getSaved(), isMadeOfParts))
     return refuseStep(&op, "the loss is no sum over the samples: the gradient "
                            "of " +
                                name +
@@ -147,6 +151,9 @@ LogicalResult TilePlan::planBackward() {
   for (Operation *op : tiled) {
     if (!makesGradient(op))
       continue;
+    op->walk([&](Operation *inner) {
+      backward.needsPairs |= inner->hasTrait<WrongGradientAlone>();
+    });
     for (Value read : getReads(op)) {
       if (isTiled(read))
         continue;

@@ -223,6 +223,12 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
       TiledFunction::create(function, symbol, options.random);
   if (failed(tiled))
     return failure();
+  if (options.tile < tiled->getLeastTile())
+    return function.emitError()
+           << "tile=" << options.tile
+           << ": PyTorch may give wrong gradients of "
+           << "a normalisation for a single sample; use tile="
+           << tiled->getLeastTile() << " or more";
   tiled->setTile(options.tile);
   remark::passed(function.getLoc(), remarkOptions(function))
       << remark::add("batch runs in tiles as asked")

@@ -10,9 +10,11 @@
 #include "TileCombine.h"
 #include "TilePlan.h"
 #include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
+#include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
+#include "koila/Support/DType.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -48,6 +50,11 @@ private:
                  IRMapping mapping, Value start, Value size, ValueRange buffers,
                  SmallVectorImpl<Value> &updated);
   // The backward pass of a training step.
+  /// Whether the tiles of `phase` run it.
+  bool differentiates(const TilePhase &phase) {
+    return llvm::any_of(phase.combined,
+                        [&](Operation *op) { return plan.makesGradient(op); });
+  }
   /// Makes what tiles read of weights alone, and differentiate, in the tile:
   /// the backward pass of one would end it for all.
   void repeatWeights(OpBuilder &builder, const TilePhase &phase,
@@ -56,6 +63,10 @@ private:
   /// all tiles.
   Value weigh(OpBuilder &builder, Operation *op, Value part, Value size);
   void buildBackward(OpBuilder &builder, const IRMapping &mapping, Value size);
+  /// The value of a reduction to a half type, for the sum over all tiles: each
+  /// would round, so that it is computed again in float32.
+  Value reduceWidely(OpBuilder &builder, Operation *op,
+                     const IRMapping &mapping);
   /// What leaves a tile leaves it without its gradient.
   void detachResults(OpBuilder &builder, const TilePhase &phase,
                      IRMapping &mapping);
@@ -319,8 +330,7 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
         llvm::for_each(region.getArguments(), adapt);
     });
   }
-  if (llvm::any_of(phase.combined,
-                   [&](Operation *op) { return plan.makesGradient(op); }))
+  if (differentiates(phase))
     buildBackward(builder, mapping, size);
   detachResults(builder, phase, mapping);
   ValueRange sums = buffers.drop_front(phase.outputs.size());
@@ -413,6 +423,9 @@ void Tiler::buildBackward(OpBuilder &builder, const IRMapping &mapping,
   builder.clone(*backward.backward, parts);
 }
 
+/// Of 16 bits.
+static bool isHalf(Type type) { return type.isF16() || type.isBF16(); }
+
 void Tiler::detachResults(OpBuilder &builder, const TilePhase &phase,
                           IRMapping &mapping) {
   auto leave = [&](Value value) {
@@ -421,11 +434,34 @@ void Tiler::detachResults(OpBuilder &builder, const TilePhase &phase,
   };
   for (Value output : phase.outputs)
     leave(output);
-  for (Operation *op : phase.combined)
-    if (Combiner(op, plan.getCombine(op)).runsInTiles())
-      llvm::for_each(op->getResults(), leave);
-    else
+  for (Operation *op : phase.combined) {
+    if (!Combiner(op, plan.getCombine(op)).runsInTiles())
       leave(op->getOperand(0));
+    else if (plan.makesGradient(op) && isHalf(getElementType(op->getResult(0))))
+      mapping.map(op->getResult(0), reduceWidely(builder, op, mapping));
+    else
+      llvm::for_each(op->getResults(), leave);
+  }
+}
+
+Value Tiler::reduceWidely(OpBuilder &builder, Operation *op,
+                          const IRMapping &mapping) {
+  Type wide = builder.getF32Type();
+  IRMapping operands;
+  for (Value operand : op->getOperands()) {
+    Value part = mapping.lookupOrDefault(operand);
+    auto type = dyn_cast<RankedTensorType>(part.getType());
+    if (type && isHalf(type.getElementType()))
+      part = ToDtypeOp::create(
+          builder, op->getLoc(), type.clone(wide), detach(builder, part),
+          *getScalarTypeCode(getDTypeName(wide)), /*non_blocking=*/false,
+          /*copy=*/false, /*memory_format=*/nullptr);
+    operands.map(operand, part);
+  }
+  Operation *clone = builder.clone(*op, operands);
+  Value result = clone->getResult(0);
+  result.setType(cast<RankedTensorType>(result.getType()).clone(wide));
+  return result;
 }
 
 void Tiler::dropBackward(ArrayRef<Operation *> wholes) {
@@ -489,8 +525,7 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
                !mapping.contains(read))
         mapping.map(read, getWhole(builder, read));
   // What the head reads beside parts.
-  if (llvm::any_of(phase.combined,
-                   [&](Operation *op) { return plan.makesGradient(op); }))
+  if (differentiates(phase))
     for (Operation *op : plan.getBackward().head)
       for (Value operand : op->getOperands())
         if (!plan.isOfParts(operand))
@@ -507,29 +542,45 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
     }
   }
   size_t buffers = carried.size();
+  bool isPaired = loops.least > 1;
   carried.push_back(zero);
+  // What the first tile has more than its size.
+  if (isPaired) {
+    Value half = arith::FloorDivSIOp::create(builder, loc, samples, two);
+    carried.push_back(arith::SubIOp::create(
+        builder, loc, samples, arith::MulIOp::create(builder, loc, half, two)));
+  }
+  size_t inner = carried.size();
   carried.push_back(loops.tile->getResult(0));
   auto outer = scf::ForOp::create(
       builder, loc, zero, loops.bits->getResult(0), one, carried,
       [&](OpBuilder &outerBuilder, Location, Value, ValueRange state) {
-        Value start = state[buffers], size = state[buffers + 1];
+        Value start = state[buffers], size = state[inner];
         Value left = arith::SubIOp::create(outerBuilder, loc, samples, start);
+        if (isPaired)
+          left = arith::SubIOp::create(outerBuilder, loc, left,
+                                       state[buffers + 1]);
         Value trips =
             arith::FloorDivSIOp::create(outerBuilder, loc, left, size);
-        auto inner = scf::ForOp::create(
+        auto loop = scf::ForOp::create(
             outerBuilder, loc, zero, trips, one,
-            ValueRange(state).take_front(buffers + 1),
+            ValueRange(state).take_front(inner),
             [&](OpBuilder &innerBuilder, Location, Value,
                 ValueRange innerState) {
               SmallVector<Value> next;
-              Value offset = innerState[buffers];
-              buildBody(innerBuilder, loc, phase, mapping, offset, size,
+              Value offset = innerState[buffers], rows = size;
+              if (isPaired)
+                rows = arith::AddIOp::create(innerBuilder, loc, rows,
+                                             innerState[buffers + 1]);
+              buildBody(innerBuilder, loc, phase, mapping, offset, rows,
                         innerState.take_front(buffers), next);
               next.push_back(
-                  arith::AddIOp::create(innerBuilder, loc, offset, size));
+                  arith::AddIOp::create(innerBuilder, loc, offset, rows));
+              if (isPaired)
+                next.push_back(zero);
               scf::YieldOp::create(innerBuilder, loc, next);
             });
-        SmallVector<Value> next(inner.getResults());
+        SmallVector<Value> next(loop.getResults());
         next.push_back(
             arith::FloorDivSIOp::create(outerBuilder, loc, size, two));
         scf::YieldOp::create(outerBuilder, loc, next);
@@ -586,10 +637,11 @@ SmallVector<PhaseLoops> Tiler::rewrite() {
                           makeIndex(builder, loc, plan.batchFactor))
                           .getResult();
     }
-    nests.push_back({arith::ConstantIndexOp::create(builder, loc, 1),
-                     arith::ConstantIndexOp::create(builder, loc, 1),
-                     phase.body.size(),
-                     phase.body.empty() ? loc : phase.body.front()->getLoc()});
+    nests.push_back(
+        {arith::ConstantIndexOp::create(builder, loc, 1),
+         arith::ConstantIndexOp::create(builder, loc, 1), phase.body.size(),
+         phase.body.empty() ? loc : phase.body.front()->getLoc(),
+         plan.getBackward().needsPairs && differentiates(phase) ? 2 : 1});
     buildLoops(builder, loc, phase, nests.back());
   };
   for (const TilePhase &phase : plan.getPhases()) {

@@ -48,6 +48,9 @@ struct BackwardPlan {
   /// Whether the loss has a gradient that does not come of the tiles: a
   /// regulariser. It is added once.
   bool hasRest = false;
+  /// Whether no tile may have a single sample, since PyTorch's gradients of one
+  /// may be wrong. Then the first tile of an odd batch takes one more.
+  bool needsPairs = false;
 };
 
 class TilePlan {

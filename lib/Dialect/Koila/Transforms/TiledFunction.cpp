@@ -144,7 +144,10 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
       drawn =
           plan.drawsInTiles(*op) ? RandomMode::PerTile : RandomMode::FullBatch;
   // Of no samples the untiled program runs.
-  int64_t least = keepsShapes(function, dims, batchSymbol, 1) ? 1 : 2;
+  int64_t least = keepsShapes(function, dims, batchSymbol, 1) &&
+                          !plan.getBackward().needsPairs
+                      ? 1
+                      : 2;
   TiledFunction result(rewriteInTiles(function, plan), least, drawn);
   // What is written is this function, with its own lives of tensors.
   function->removeAttr(kLifetimesAttr);
@@ -160,12 +163,22 @@ void TiledFunction::setTile(int64_t tile) {
     setTile(phase, tile);
 }
 
+int64_t TiledFunction::getLeastTile() const {
+  int64_t least = 1;
+  for (const PhaseLoops &phase : phases)
+    least = std::max(least, phase.least);
+  return least;
+}
+
 void TiledFunction::setTile(size_t phase, int64_t tile) {
+  int64_t least = phases[phase].least;
+  tile = std::max(tile, least);
   tiles[phase] = tile;
   auto set = [](Operation *constant, int64_t number) {
     cast<arith::ConstantOp>(constant).setValueAttr(
         IntegerAttr::get(IndexType::get(constant->getContext()), number));
   };
   set(phases[phase].tile, tile);
-  set(phases[phase].bits, static_cast<int64_t>(llvm::Log2_64(tile)) + 1);
+  set(phases[phase].bits,
+      static_cast<int64_t>(llvm::Log2_64(tile) - llvm::Log2_64(least)) + 1);
 }

@@ -6,9 +6,15 @@
 include "koila/Dialect/Koila/IR/KoilaBase.td"
 include "koila/Interfaces/Draws.td"
 
+/// See KoilaNormOps.h.
+def Koila_WrongGradientAlone : NativeOpTrait<"WrongGradientAlone"> {
+  let cppNamespace = "::koila";
+}
+
 def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
   "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor",
-  "", [AttrSizedOperandSegments], "!getTraining() || !getRunningMean()"> {
+  "", [AttrSizedOperandSegments, Koila_WrongGradientAlone],
+  "!getTraining() || !getRunningMean()"> {
   let summary = "batch normalisation";
   let description = [{
     The result has shape, element type and strides of `input`. In eval mode
@@ -157,7 +163,8 @@ def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
 
 def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
   "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor",
-  "", [AttrSizedOperandSegments], "!getUseInputStats() || !getRunningMean()"> {
+  "", [AttrSizedOperandSegments, Koila_WrongGradientAlone],
+  "!getUseInputStats() || !getRunningMean()"> {
   let description = [{
     Normalises each channel of each sample. With `use_input_stats` and running
     statistics it writes these; such an operation is not built from a file.

@@ -42,6 +42,9 @@ struct PhaseLoops {
   size_t size;
   /// The first of them.
   mlir::Location loc;
+  /// The fewest samples of a tile, 1 or 2. With 2 the first tile of an odd
+  /// batch has one more than the others.
+  int64_t least = 1;
 };
 
 /// A function rewritten to run its batch in tiles, in one nest of loops for
@@ -69,6 +72,8 @@ public:
   /// squeeze() drops the dim of a batch of one. Smaller ones must run untiled.
   /// Of no samples the original runs in any case.
   int64_t getLeastBatch() const { return leastBatch; }
+  /// The smallest tile that all phases can have.
+  int64_t getLeastTile() const;
   /// How random numbers are drawn; Refuse if there are none.
   RandomMode getRandom() const { return random; }
 
