@@ -200,7 +200,8 @@ struct PeakMemoryAnalysis::Impl {
   llvm::SmallPtrSet<const Storage *, 4> returned;
   /// None unless the mode records.
   std::optional<GradientFlow> gradients;
-  /// Of values to which a gradient flows, the ones whose last use is in an operation.
+  /// Of values to which a gradient flows, the ones whose last use is in an
+  /// operation.
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> handles;
   /// Of a write: what shares the storage and is alive then.
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> rewrites;

@@ -394,9 +394,80 @@ def divided_by_outputs(y, t):
     return ((y - t) ** 2).sum() / y.detach().abs().sum()
 
 
-@case([X, VALUES], refused="would flow through it")
+@case([X, VALUES], refused="made of what the tiles compute")
 def centred_without_gradient(y, t):
     return F.mse_loss(y - y.detach().mean(0), t)
+
+
+@case([X, VALUES], refused="made of what the tiles compute")
+class ScaledByMean(nn.Module):
+    """A mean of one branch, detached, in the other."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(FEATURES, CLASSES)
+        self.second = nn.Linear(FEATURES, CLASSES)
+
+    def forward(self, x, t):
+        scale = self.second(x).mean(0).detach()
+        return F.mse_loss(self.first(x) * scale, t)
+
+
+class Weighted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(CLASSES, FEATURES))
+        self.more = nn.Parameter(torch.randn(CLASSES, FEATURES))
+
+
+@case([X, VALUES], refused="again for its gradient")
+class WrittenWeight(Weighted):
+    """What is repeated in each tile must not have been written before."""
+
+    def forward(self, x, t):
+        weight = self.weight.clone()
+        weight[0] = 0
+        return F.mse_loss(F.linear(x, weight * 1.5 * 2), t)
+
+
+@case([X, VALUES], refused="again for its gradient")
+class BuiltWeight(Weighted):
+    def forward(self, x, t):
+        weight = torch.zeros_like(self.weight)
+        weight[:, :3] = self.weight[:, :3]
+        weight[:, 3:] = self.more[:, 3:] * 2
+        return F.mse_loss(F.linear(x, torch.tanh(weight) * 2), t)
+
+
+@case([X, VALUES], refused="again for its gradient",
+      random="full-batch-masks")
+class DrawnWeight(Weighted):
+    def forward(self, x, t):
+        weight = self.weight * torch.bernoulli(torch.sigmoid(self.more))
+        return F.mse_loss(F.linear(x, weight * 2), t)
+
+
+@case([X, VALUES], refused="again for its gradient", random="per-tile")
+class DroppedWeight(Weighted):
+    def forward(self, x, t):
+        return F.mse_loss(F.linear(x, F.dropout(self.weight, 0.5) * 2), t)
+
+
+@case([f"x=int64[B,{STEPS}]{{0:{CLASSES}}}", VALUES],
+      refused="scale_grad_by_freq")
+class ScaledByFrequency(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(CLASSES, CLASSES,
+                                      scale_grad_by_freq=True)
+
+    def forward(self, x, t):
+        return F.mse_loss(self.embedding(x).mean(1), t)
+
+
+@case([X, "t=FLOAT[B]"], refused="name a loss of it")
+def for_each_sample(y, t):
+    return ((y.mean(1) - t) ** 2)
 
 
 @case([X, VALUES], refused="draws random numbers")

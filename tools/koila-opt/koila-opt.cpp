@@ -108,8 +108,24 @@ static bool hasPasses(const MlirOptMainConfig &config, MLIRContext &context) {
   return succeeded(config.setupPassPipeline(manager)) && manager.size() > 0;
 }
 
+/// The value of option `name` in the text of a pass, which has braces around
+/// one with blanks.
+static llvm::StringRef findOption(llvm::StringRef text, llvm::StringRef name) {
+  for (llvm::StringRef before : {" ", "{"}) {
+    size_t at = text.find((before + name + "=").str());
+    if (at == llvm::StringRef::npos)
+      continue;
+    llvm::StringRef value = text.substr(at + name.size() + 2);
+    return value.consume_front("{")
+               ? value.take_until([](char c) { return c == '}'; })
+               : value.take_until([](char c) { return c == ' ' || c == '}'; });
+  }
+  return {};
+}
+
 /// What a pass of the pipeline has for `mode=train`: its `loss=`, empty without
-/// one. None if none trains.
+/// one. None if none trains. Import comes before the passes, whose options are
+/// theirs alone; so their text is asked.
 static std::optional<std::string>
 findTrainingLoss(const MlirOptMainConfig &config, MLIRContext &context) {
   PassManager manager(&context);
@@ -119,14 +135,8 @@ findTrainingLoss(const MlirOptMainConfig &config, MLIRContext &context) {
     std::string text;
     llvm::raw_string_ostream os(text);
     pass.printAsTextualPipeline(os);
-    llvm::SmallVector<llvm::StringRef> words;
-    llvm::SplitString(text, words, " {}");
-    if (!llvm::is_contained(words, "mode=train"))
-      continue;
-    for (llvm::StringRef word : words)
-      if (word.consume_front("loss="))
-        return word.str();
-    return std::string();
+    if (findOption(text, "mode") == "train")
+      return findOption(text, "loss").str();
   }
   return std::nullopt;
 }

@@ -42,7 +42,11 @@ static std::string prepareMethod(torch::jit::Module &module,
   if (!options.trains)
     return options.method;
   std::string step = torchscript::kTrainStep;
-  if (!module.find_method(step))
+  bool hasStep = module.find_method(step).has_value();
+  if (hasStep && !options.loss.empty() && options.paths.size() == 1)
+    throw UserError("'" + path + "' has a train_step of its own, and with it " +
+                    "the loss; leave out --loss");
+  if (!hasStep)
     if (auto why =
             torchscript::addTrainStep(module, {options.method, options.loss}))
       throw UserError("'" + path + "': " + *why);

@@ -615,8 +615,10 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
         isEnough, c10::StringType::get(),
         [&] { return emitFacts(index, withGrad); },
         [&] {
-          return text(Twine("koila: the program means something else for a "
-                            "batch below ") +
+          return text((trains ? Twine("koila: no tile of this step has fewer "
+                                      "samples than ")
+                              : Twine("koila: the program means something else "
+                                      "for a batch below ")) +
                       Twine(getLeastBatch()) + suffix);
         });
   if (TorchValue *isSame = trains ? emitArgumentsCondition() : nullptr)

@@ -5,6 +5,7 @@
 #include "Messages.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include <torch/csrc/jit/runtime/operator.h>
 
 using namespace koila::torchscript;
 namespace tj = torch::jit;
@@ -45,8 +46,8 @@ static c10::IValue parseArgument(llvm::StringRef loss, llvm::StringRef name,
     if (text == "mean" || text == "sum")
       return static_cast<int64_t>(text == "mean" ? 1 : 2);
     refuseLoss(loss, "reduction=" + text +
-                         " gives no loss of the whole "
-                         "batch; use reduction=mean or reduction=sum");
+                         " is not supported; a loss of the whole batch has "
+                         "reduction=mean or reduction=sum");
   }
   int64_t integer;
   if (!text.getAsInteger(10, integer))
@@ -87,8 +88,15 @@ static tj::Value *callLoss(tj::Graph &graph, tj::Value *output,
     key = key.trim();
     if (value.trim().empty())
       refuseLoss(loss, "'" + part.trim() + "' is not NAME=VALUE");
-    named.emplace_back(key.str(), graph.insertConstant(
-                                      parseArgument(loss, key, value.trim())));
+    c10::IValue number = parseArgument(loss, key, value.trim());
+    // As Python has it, 1 is a float, too.
+    auto symbol = c10::Symbol::fromQualString(known->callee.str());
+    for (const auto &candidate : tj::getAllOperatorsFor(symbol))
+      for (const c10::Argument &argument : candidate->schema().arguments())
+        if (argument.name() == key && number.isInt() &&
+            argument.type()->kind() == c10::TypeKind::FloatType)
+          number = static_cast<double>(number.toInt());
+    named.emplace_back(key.str(), graph.insertConstant(number));
   }
   try {
     return graph.insert(c10::Symbol::fromQualString(known->callee.str()),
@@ -103,7 +111,7 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
   if (module.find_method(kTrainStep))
     refuse(Twine("the module has a method '") + kTrainStep +
            "', a name that koila needs for the step that it writes; rename "
-           "that method, or name it with --function");
+           "that method");
   tj::Method program = module.get_method(spec.method);
   const c10::FunctionSchema &schema = program.function().getSchema();
   auto original = tj::toGraphFunction(program.function()).graph();

@@ -130,6 +130,81 @@ LogicalResult TilePlan::checkHead(Operation &op) {
   return success();
 }
 
+/// Whether a tensor inside of `type` can come with a gradient that no analysis
+/// sees, nor the guard.
+static bool hidesTensors(Type type) {
+  if (auto optional = dyn_cast<OptionalType>(type))
+    return hidesTensors(optional.getValueType());
+  auto holds = [](Type inner) {
+    return isa<TensorType>(inner) || hidesTensors(inner);
+  };
+  if (auto list = dyn_cast<ListType>(type))
+    return holds(list.getElementType());
+  if (auto dict = dyn_cast<DictType>(type))
+    return holds(dict.getValueType());
+  if (auto tuple = dyn_cast<TupleType>(type))
+    return llvm::any_of(tuple.getTypes(), holds);
+  auto other = dyn_cast<TorchType>(type);
+  return other && other.getSpelling() != "str" &&
+         other.getSpelling() != "Device";
+}
+
+LogicalResult TilePlan::checkWeights() {
+  Block &block = function.getFunctionBody().front();
+  for (BlockArgument argument : block.getArguments())
+    if (hidesTensors(argument.getType()))
+      return function.emitError()
+             << "cannot tile the training step: argument "
+             << argument.getArgNumber()
+             << " may hold tensors that require gradients; give them as "
+                "arguments of their own";
+  WalkResult result = function->walk([&](ParamGetOp op) -> WalkResult {
+    Type type = cast<TensorType>(op.getType()).getElementType();
+    if (!wantsGradient(op.getResult()) || !(type.isF16() || type.isBF16()))
+      return WalkResult::advance();
+    return refuseStep(op, "the gradient of '" + op.getParam() +
+                              "' would be rounded to its half type with each "
+                              "tile; keep trained weights in float32");
+  });
+  return failure(result.wasInterrupted());
+}
+
+LogicalResult TilePlan::checkTiledGradient(Operation &op) {
+  WalkResult result = op.walk([&](Operation *inner) -> WalkResult {
+    // How often an index is in the batch, no tile knows.
+    if (auto scales = inner->getAttrOfType<BoolAttr>("scale_grad_by_freq");
+        scales && scales.getValue())
+      return refuseStep(inner, "with scale_grad_by_freq the gradient of a "
+                               "sample depends on the indices of all others");
+    // Only images have two memory formats to mistake for each other.
+    constexpr int64_t kLeastRank = 3;
+    auto type = inner->getNumResults() > 0
+                    ? dyn_cast<RankedTensorType>(inner->getResult(0).getType())
+                    : nullptr;
+    backward.needsPairs |= inner->hasTrait<WrongGradientAlone>() &&
+                           !(type && type.getRank() < kLeastRank);
+    return WalkResult::advance();
+  });
+  return failure(result.wasInterrupted());
+}
+
+LogicalResult TilePlan::collectRepeated(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (!op || !wantsGradient(value) || isa<ParamGetOp>(op) ||
+      backward.repeated.contains(op))
+    return success();
+  // Samples never make what has no sample, so that only effects are in the way.
+  if (batch.lookupRead(value).isAt() || op->getNumRegions() > 0 ||
+      !isMemoryEffectFree(op))
+    return refuseStep(op, "every tile would have to run '" + getCallee(*op) +
+                              "' again for its gradient");
+  for (Value operand : op->getOperands())
+    if (failed(collectRepeated(operand)))
+      return failure();
+  backward.repeated.insert(op);
+  return success();
+}
+
 LogicalResult TilePlan::planBackward() {
   if (!backward.backward)
     return success();
@@ -138,6 +213,17 @@ LogicalResult TilePlan::planBackward() {
     return backward.backward->emitError()
            << "the loss has no gradient: no weight requires one, or it is "
               "detached on the way";
+  if (failed(checkWeights()))
+    return failure();
+  // Of a loss for each sample each tile would differentiate its own.
+  for (DimExpr dim : dims.lookup(loss).tensor &&dims.lookup(loss).tensor->dims
+                         ? ArrayRef<DimExpr>(*dims.lookup(loss).tensor->dims)
+                         : ArrayRef<DimExpr>())
+    if (!dim.isConstant(1))
+      return refuseStep(backward.backward,
+                        "the loss has extent " + dim.str() +
+                            "; only of one element there is a gradient; name "
+                            "a loss of it, for example loss=cross_entropy");
   for (Value returned :
        function.getFunctionBody().front().getTerminator()->getOperands())
     if (wantsGradient(returned))
@@ -151,15 +237,16 @@ LogicalResult TilePlan::planBackward() {
   for (Operation *op : tiled) {
     if (!makesGradient(op))
       continue;
-    op->walk([&](Operation *inner) {
-      backward.needsPairs |= inner->hasTrait<WrongGradientAlone>();
-    });
+    if (failed(checkTiledGradient(*op)))
+      return failure();
     for (Value read : getReads(op)) {
       if (isTiled(read))
         continue;
       auto isRead = collectHead(read);
       if (failed(isRead) || *isRead)
         return failed(isRead) ? failure() : refuseMeeting(read.getDefiningOp());
+      if (failed(collectRepeated(read)))
+        return failure();
     }
   }
   // Everything it depends on runs whole.
@@ -201,22 +288,17 @@ LogicalResult TilePlan::checkGradients() {
         return refuseStep(op, "'" + getCallee(*op) +
                                   "' needs a number of the whole batch which "
                                   "is made of what the tiles compute");
-  for (const TilePhase &phase : phases) {
+  for (auto [op, phase] : phaseOf)
+    if (makesGradient(op) && phase != backwardPhase && !repeated.contains(op))
+      return refuseStep(op, "'" + getCallee(*op) +
+                                "' needs a number of the whole batch which is "
+                                "made of what the tiles compute");
+  for (const TilePhase &phase : phases)
     for (Value input : phase.inputs)
       if (Operation *op = input.getDefiningOp(); op && wantsGradient(input))
         return refuseStep(op, "'" + getCallee(*op) +
                                   "' runs on the whole batch, and the "
                                   "gradients of all tiles would flow through "
                                   "it");
-    for (Operation *op : phase.body)
-      for (Value read : getReads(op))
-        if (Operation *maker = read.getDefiningOp();
-            maker && wantsGradient(read) && !isInBody(maker) &&
-            !isa<ParamGetOp>(maker) &&
-            (maker->getNumRegions() > 0 || !isMemoryEffectFree(maker)))
-          return refuseStep(maker, "every tile would have to run '" +
-                                       getCallee(*maker) +
-                                       "' again for its gradient");
-  }
   return success();
 }

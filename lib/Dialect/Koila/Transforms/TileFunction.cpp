@@ -3,7 +3,8 @@
 // Each phase of the plan becomes two loops: the outer one goes over tile sizes
 // T, T/2, ..., 1, the inner one over the tiles of that size that still fit: all
 // full tiles in the first round, then none or one per bit of what is left. One
-// copy of the body serves static and dynamic batches.
+// copy of the body serves static and dynamic batches. Where no tile may be one
+// sample, sizes end at 2, and the first tile of an odd batch has one more.
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,15 +51,6 @@ private:
                  IRMapping mapping, Value start, Value size, ValueRange buffers,
                  SmallVectorImpl<Value> &updated);
   // The backward pass of a training step.
-  /// Whether the tiles of `phase` run it.
-  bool differentiates(const TilePhase &phase) {
-    return llvm::any_of(phase.combined,
-                        [&](Operation *op) { return plan.makesGradient(op); });
-  }
-  /// Makes what tiles read of weights alone, and differentiate, in the tile:
-  /// the backward pass of one would end it for all.
-  void repeatWeights(OpBuilder &builder, const TilePhase &phase,
-                     IRMapping &mapping);
   /// The part of `value` that this tile of `size` samples adds to the sum over
   /// all tiles.
   Value weigh(OpBuilder &builder, Operation *op, Value part, Value size);
@@ -308,7 +300,9 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
   for (Value input : phase.inputs)
     mapping.map(input,
                 slice(builder, loc, input, mapping.lookup(input), start, size));
-  repeatWeights(builder, phase, mapping);
+  if (plan.differentiates(phase))
+    for (Operation *op : plan.getBackward().repeated)
+      builder.clone(*op, mapping);
   for (Operation *op : phase.body) {
     for (Value read : getReads(op))
       if (plan.isSamples(read) && !mapping.contains(read))
@@ -330,7 +324,7 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
         llvm::for_each(region.getArguments(), adapt);
     });
   }
-  if (differentiates(phase))
+  if (plan.differentiates(phase))
     buildBackward(builder, mapping, size);
   detachResults(builder, phase, mapping);
   ValueRange sums = buffers.drop_front(phase.outputs.size());
@@ -360,27 +354,6 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
 
 static Value detach(OpBuilder &builder, Value value) {
   return DetachOp::create(builder, value.getLoc(), value.getType(), value);
-}
-
-void Tiler::repeatWeights(OpBuilder &builder, const TilePhase &phase,
-                          IRMapping &mapping) {
-  SmallVector<Operation *> order;
-  llvm::SmallPtrSet<Operation *, 8> seen;
-  auto collect = [&](auto &self, Value value) -> void {
-    Operation *op = value.getDefiningOp();
-    if (!op || !plan.wantsGradient(value) || plan.isTiled(value) ||
-        isa<ParamGetOp>(op) || plan.getCombine(op) != Combine::None ||
-        mapping.contains(value) || !seen.insert(op).second)
-      return;
-    for (Value operand : op->getOperands())
-      self(self, operand);
-    order.push_back(op);
-  };
-  for (Operation *op : phase.body)
-    for (Value read : getReads(op))
-      collect(collect, read);
-  for (Operation *op : order)
-    builder.clone(*op, mapping);
 }
 
 Value Tiler::weigh(OpBuilder &builder, Operation *op, Value part, Value size) {
@@ -525,7 +498,7 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
                !mapping.contains(read))
         mapping.map(read, getWhole(builder, read));
   // What the head reads beside parts.
-  if (differentiates(phase))
+  if (plan.differentiates(phase))
     for (Operation *op : plan.getBackward().head)
       for (Value operand : op->getOperands())
         if (!plan.isOfParts(operand))
@@ -641,7 +614,7 @@ SmallVector<PhaseLoops> Tiler::rewrite() {
         {arith::ConstantIndexOp::create(builder, loc, 1),
          arith::ConstantIndexOp::create(builder, loc, 1), phase.body.size(),
          phase.body.empty() ? loc : phase.body.front()->getLoc(),
-         plan.getBackward().needsPairs && differentiates(phase) ? 2 : 1});
+         plan.getBackward().needsPairs && plan.differentiates(phase) ? 2 : 1});
     buildLoops(builder, loc, phase, nests.back());
   };
   for (const TilePhase &phase : plan.getPhases()) {

@@ -306,7 +306,8 @@ int64_t TilePlan::estimateKept(Value value, Operation *op,
 
 void TilePlan::sink() {
   for (Operation *op : llvm::reverse(tiled)) {
-    if (repeated.contains(op) || combined.contains(op) || !isPure(*op))
+    if (repeated.contains(op) || combined.contains(op) || !isPure(*op) ||
+        makesGradient(op))
       continue;
     std::optional<unsigned> first;
     int64_t saved = 0;

@@ -45,6 +45,10 @@ struct BackwardPlan {
   /// What makes the loss of the reductions over the batch, in order. Runs in
   /// each tile, of its parts, and once on the whole for the value.
   llvm::SetVector<mlir::Operation *> head;
+  /// What is made of weights alone, and what tiles read and differentiate, in
+  /// order: each tile makes it again, since the backward pass of one would end
+  /// it for all.
+  llvm::SetVector<mlir::Operation *> repeated;
   /// Whether the loss has a gradient that does not come of the tiles: a
   /// regulariser. It is added once.
   bool hasRest = false;
@@ -90,6 +94,11 @@ public:
   }
   /// Whether `op` makes such a value.
   bool makesGradient(mlir::Operation *op) const;
+  /// Whether the tiles of `phase` run the backward pass.
+  bool differentiates(const TilePhase &phase) const {
+    return llvm::any_of(phase.combined,
+                        [&](mlir::Operation *op) { return makesGradient(op); });
+  }
   /// Whether `value` is made of the tiles' parts of the loss.
   bool isOfParts(mlir::Value value) const {
     mlir::Operation *op = value.getDefiningOp();
@@ -176,6 +185,11 @@ private:
   llvm::LogicalResult refuseMeeting(mlir::Operation *op) const;
   llvm::FailureOr<bool> collectHead(mlir::Value value);
   llvm::LogicalResult checkHead(mlir::Operation &op);
+  /// Whether the gradients of tiles add up to those of the batch, whatever the
+  /// loss is.
+  llvm::LogicalResult checkWeights();
+  llvm::LogicalResult checkTiledGradient(mlir::Operation &op);
+  llvm::LogicalResult collectRepeated(mlir::Value value);
   llvm::LogicalResult checkGradients();
   /// The first phase in which the tiles can run their backward pass.
   unsigned findBackwardPhase();
