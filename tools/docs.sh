@@ -40,6 +40,7 @@ page Dialects/Koila.md -gen-dialect-doc Dialect/Koila/IR/KoilaAllOps.td -dialect
 page Passes.md -gen-pass-doc Dialect/Koila/Transforms/Passes.td
 page Interfaces.md -gen-op-interface-docs Interfaces/KoilaOpInterfaces.td
 page Draws.md -gen-op-interface-docs Interfaces/Draws.td
+page WeightedMean.md -gen-op-interface-docs Interfaces/WeightedMean.td
 
 records=$(mktemp) table=$(mktemp)
 "$(dirname "$tblgen")/llvm-tblgen" --dump-json -I include -I "$include" \
