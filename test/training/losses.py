@@ -297,7 +297,8 @@ class Patches(nn.Module):
 
     def forward(self, x, t):
         tokens = self.norm(self.patches(x)).flatten(2).transpose(1, 2)
-        return F.cross_entropy(self.output(torch.tanh(tokens)).mean(1), t)
+        tokens = torch.tanh(F.layer_norm(tokens, (HIDDEN,)))
+        return F.cross_entropy(self.output(tokens).mean(1), t)
 
 
 @case([f"x=FLOAT[{STEPS},B,{FEATURES}]", VALUES])
