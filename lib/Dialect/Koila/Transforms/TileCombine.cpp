@@ -41,7 +41,7 @@ bool koila::canCombine(Combine combine, Type type) {
 
 bool koila::canAddLosses(Combine combine, Type type) {
   return (combine == Combine::Sum || combine == Combine::Mean) &&
-         isa<FloatType>(type);
+         (type.isF32() || type.isF64());
 }
 
 bool koila::givesResults(Combine combine, Operation *op) {
@@ -70,11 +70,7 @@ Type Combiner::getCarriedType(unsigned index) const {
     return getElementType(op->getResult(index));
   Type type = getElementType(op->getResult(0));
   bool rounds = combine != Combine::Max && combine != Combine::Min;
-  if (!rounds)
-    return type;
-  return type.isF32()                    ? Float64Type::get(type.getContext())
-         : type.isF16() || type.isBF16() ? Float32Type::get(type.getContext())
-                                         : type;
+  return rounds && type.isF32() ? Float64Type::get(type.getContext()) : type;
 }
 
 /// What combining starts from, in elements of `type`.

@@ -18,8 +18,8 @@ namespace koila {
 /// where a sum of sums rounds more than the sum, nor in float64, for which
 /// there is no wider type to add in: where parts cancel, their order shows.
 bool canCombine(Combine combine, mlir::Type type);
-/// The same for parts of a loss, which each tile differentiates: any type of
-/// numbers, since other ways to run it do not.
+/// The same for parts of a loss, which each tile differentiates: also in
+/// float64, since it could not run whole instead.
 bool canAddLosses(Combine combine, mlir::Type type);
 /// Whether tiles give all results of `op`, if they are combined so.
 bool givesResults(Combine combine, mlir::Operation *op);
@@ -38,7 +38,8 @@ public:
   Combiner(mlir::Operation *op, Combine combine) : op(op), combine(combine) {}
 
   unsigned getNumCarried() const;
-  /// A wider one, so that the rounding of many small parts does not add up.
+  /// float64 for float32, so that the rounding of many small parts does not add
+  /// up.
   mlir::Type getCarriedType(unsigned index) const;
   /// `buffer` with what carried tensor `index` starts from.
   mlir::Value start(mlir::OpBuilder &builder, unsigned index,

@@ -11,11 +11,9 @@
 #include "TileCombine.h"
 #include "TilePlan.h"
 #include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
-#include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
-#include "koila/Support/DType.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -55,10 +53,6 @@ private:
   /// all tiles.
   Value weigh(OpBuilder &builder, Operation *op, Value part, Value size);
   void buildBackward(OpBuilder &builder, const IRMapping &mapping, Value size);
-  /// The value of a reduction to a half type, for the sum over all tiles: each
-  /// would round, so that it is computed again in float32.
-  Value reduceWidely(OpBuilder &builder, Operation *op,
-                     const IRMapping &mapping);
   /// What leaves a tile leaves it without its gradient.
   void detachResults(OpBuilder &builder, const TilePhase &phase,
                      IRMapping &mapping);
@@ -396,9 +390,6 @@ void Tiler::buildBackward(OpBuilder &builder, const IRMapping &mapping,
   builder.clone(*backward.backward, parts);
 }
 
-/// Of 16 bits.
-static bool isHalf(Type type) { return type.isF16() || type.isBF16(); }
-
 void Tiler::detachResults(OpBuilder &builder, const TilePhase &phase,
                           IRMapping &mapping) {
   auto leave = [&](Value value) {
@@ -410,31 +401,9 @@ void Tiler::detachResults(OpBuilder &builder, const TilePhase &phase,
   for (Operation *op : phase.combined) {
     if (!Combiner(op, plan.getCombine(op)).runsInTiles())
       leave(op->getOperand(0));
-    else if (plan.makesGradient(op) && isHalf(getElementType(op->getResult(0))))
-      mapping.map(op->getResult(0), reduceWidely(builder, op, mapping));
     else
       llvm::for_each(op->getResults(), leave);
   }
-}
-
-Value Tiler::reduceWidely(OpBuilder &builder, Operation *op,
-                          const IRMapping &mapping) {
-  Type wide = builder.getF32Type();
-  IRMapping operands;
-  for (Value operand : op->getOperands()) {
-    Value part = mapping.lookupOrDefault(operand);
-    auto type = dyn_cast<RankedTensorType>(part.getType());
-    if (type && isHalf(type.getElementType()))
-      part = ToDtypeOp::create(
-          builder, op->getLoc(), type.clone(wide), detach(builder, part),
-          *getScalarTypeCode(getDTypeName(wide)), /*non_blocking=*/false,
-          /*copy=*/false, /*memory_format=*/nullptr);
-    operands.map(operand, part);
-  }
-  Operation *clone = builder.clone(*op, operands);
-  Value result = clone->getResult(0);
-  result.setType(cast<RankedTensorType>(result.getType()).clone(wide));
-  return result;
 }
 
 void Tiler::dropBackward(ArrayRef<Operation *> wholes) {
