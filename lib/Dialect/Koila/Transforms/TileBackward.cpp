@@ -62,30 +62,34 @@ LogicalResult TilePlan::refuseMeeting(Operation *op) const {
   return refuseStep(op, reason + ", and its gradient flows to the samples");
 }
 
-/// Whether `value`, on the way to the loss, is made of parts. Fails, after an
-/// error, where a gradient would have to flow into tiles in another way.
-FailureOr<bool> TilePlan::collectHead(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (!op || !wantsGradient(value))
-    return false;
-  if (combined.contains(op))
-    return true;
-  if (auto found = ofParts.find(value); found != ofParts.end())
-    return found->second;
-  bool isOf = false;
-  for (Value operand : getReads(op)) {
-    if (wantsGradient(operand) && isTiled(operand))
-      return refuseMeeting(op);
-    auto inner = collectHead(operand);
-    if (failed(inner))
-      return failure();
-    isOf |= *inner;
+/// Finds what makes `value` of weights and reductions over the batch, and
+/// through which a gradient flows: the part of it that is made of reductions is
+/// of the head. Fails, after an error, where a gradient would have to flow into
+/// tiles in another way.
+LogicalResult TilePlan::collectHead(Value value) {
+  SmallVector<Value> work{value};
+  SmallVector<Operation *> found;
+  while (!work.empty()) {
+    Value next = work.pop_back_val();
+    Operation *op = next.getDefiningOp();
+    if (!op || !wantsGradient(next) || combined.contains(op) ||
+        !backward.reached.insert(op).second)
+      continue;
+    found.push_back(op);
+    for (Value operand : getReads(op)) {
+      if (wantsGradient(operand) && isTiled(operand))
+        return refuseMeeting(op);
+      work.push_back(operand);
+    }
   }
-  for (Value result : op->getResults())
-    ofParts[result] = isOf;
-  if (isOf)
-    backward.head.insert(op);
-  return isOf;
+  llvm::sort(found, [](Operation *lhs, Operation *rhs) {
+    return lhs->isBeforeInBlock(rhs);
+  });
+  for (Operation *op : found)
+    if (llvm::any_of(getReads(op),
+                     [&](Value operand) { return isOfParts(operand); }))
+      backward.head.insert(op);
+  return success();
 }
 
 /// Whether the gradient of `op`, of the head, is the same for each part.
@@ -188,20 +192,28 @@ LogicalResult TilePlan::checkTiledGradient(Operation &op) {
   return failure(result.wasInterrupted());
 }
 
-LogicalResult TilePlan::collectRepeated(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (!op || !wantsGradient(value) || isa<ParamGetOp>(op) ||
-      backward.repeated.contains(op))
-    return success();
-  // Samples never make what has no sample, so that only effects are in the way.
-  if (batch.lookupRead(value).isAt() || op->getNumRegions() > 0 ||
-      !isMemoryEffectFree(op))
-    return refuseStep(op, "every tile would have to run '" + getCallee(*op) +
-                              "' again for its gradient");
-  for (Value operand : op->getOperands())
-    if (failed(collectRepeated(operand)))
-      return failure();
-  backward.repeated.insert(op);
+LogicalResult TilePlan::collectRepeated() {
+  SmallVector<Value> work;
+  for (Operation *op : tiled)
+    if (makesGradient(op))
+      llvm::append_range(work, getReads(op));
+  llvm::SmallPtrSet<Operation *, 8> seen;
+  while (!work.empty()) {
+    Value value = work.pop_back_val();
+    Operation *op = value.getDefiningOp();
+    if (!op || !wantsGradient(value) || isTiled(value) || isa<ParamGetOp>(op) ||
+        !seen.insert(op).second)
+      continue;
+    if (batch.lookupRead(value).isAt() || op->getNumRegions() > 0 ||
+        !isMemoryEffectFree(op))
+      return refuseStep(op, "every tile would have to run '" + getCallee(*op) +
+                                "' again for its gradient");
+    llvm::append_range(work, op->getOperands());
+  }
+  backward.repeated.assign(seen.begin(), seen.end());
+  llvm::sort(backward.repeated, [](Operation *lhs, Operation *rhs) {
+    return lhs->isBeforeInBlock(rhs);
+  });
   return success();
 }
 
@@ -216,22 +228,21 @@ LogicalResult TilePlan::planBackward() {
   if (failed(checkWeights()))
     return failure();
   // Of a loss for each sample each tile would differentiate its own.
-  for (DimExpr dim : dims.lookup(loss).tensor &&dims.lookup(loss).tensor->dims
-                         ? ArrayRef<DimExpr>(*dims.lookup(loss).tensor->dims)
-                         : ArrayRef<DimExpr>())
-    if (!dim.isConstant(1))
-      return refuseStep(backward.backward,
-                        "the loss has extent " + dim.str() +
-                            "; only of one element there is a gradient; name "
-                            "a loss of it, for example loss=cross_entropy");
+  const std::optional<TensorInfo> &info = dims.lookup(loss).tensor;
+  if (info && info->hasRank())
+    for (DimExpr dim : *info->dims)
+      if (!dim.isConstant(1))
+        return refuseStep(backward.backward,
+                          "the loss has extent " + dim.str() +
+                              "; only of one element there is a gradient; name "
+                              "a loss of it, for example loss=cross_entropy");
   for (Value returned :
        function.getFunctionBody().front().getTerminator()->getOperands())
     if (wantsGradient(returned))
       return emitError(returned.getLoc())
              << "cannot tile the training step: it returns a tensor with a "
                 "gradient; detach it";
-  auto isOf = collectHead(loss);
-  if (failed(isOf))
+  if (failed(collectHead(loss)))
     return failure();
   // What tiles read of the whole batch has to do without gradients.
   for (Operation *op : tiled) {
@@ -242,15 +253,16 @@ LogicalResult TilePlan::planBackward() {
     for (Value read : getReads(op)) {
       if (isTiled(read))
         continue;
-      auto isRead = collectHead(read);
-      if (failed(isRead) || *isRead)
-        return failed(isRead) ? failure() : refuseMeeting(read.getDefiningOp());
-      if (failed(collectRepeated(read)))
+      if (failed(collectHead(read)))
         return failure();
+      if (isOfParts(read))
+        return refuseMeeting(read.getDefiningOp());
     }
   }
+  if (failed(collectRepeated()))
+    return failure();
   // Everything it depends on runs whole.
-  if (!*isOf) {
+  if (!isOfParts(loss)) {
     if (!barriers.empty())
       return refuseBarriers();
     return refuseStep(backward.backward,
@@ -288,8 +300,9 @@ LogicalResult TilePlan::checkGradients() {
         return refuseStep(op, "'" + getCallee(*op) +
                                   "' needs a number of the whole batch which "
                                   "is made of what the tiles compute");
-  for (auto [op, phase] : phaseOf)
-    if (makesGradient(op) && phase != backwardPhase && !repeated.contains(op))
+  for (Operation *op : tiled)
+    if (makesGradient(op) && phaseOf.lookup(op) != backwardPhase &&
+        !repeated.contains(op))
       return refuseStep(op, "'" + getCallee(*op) +
                                 "' needs a number of the whole batch which is "
                                 "made of what the tiles compute");

@@ -48,7 +48,9 @@ struct BackwardPlan {
   /// What is made of weights alone, and what tiles read and differentiate, in
   /// order: each tile makes it again, since the backward pass of one would end
   /// it for all.
-  llvm::SetVector<mlir::Operation *> repeated;
+  llvm::SmallVector<mlir::Operation *> repeated;
+  /// What has been looked at on the way from tiles and the loss to weights.
+  llvm::SmallPtrSet<mlir::Operation *, 16> reached;
   /// Whether the loss has a gradient that does not come of the tiles: a
   /// regulariser. It is added once.
   bool hasRest = false;
@@ -183,13 +185,13 @@ private:
                                  const llvm::Twine &reason) const;
   /// An error at the barrier because of which `op` runs whole.
   llvm::LogicalResult refuseMeeting(mlir::Operation *op) const;
-  llvm::FailureOr<bool> collectHead(mlir::Value value);
+  llvm::LogicalResult collectHead(mlir::Value value);
   llvm::LogicalResult checkHead(mlir::Operation &op);
   /// Whether the gradients of tiles add up to those of the batch, whatever the
   /// loss is.
   llvm::LogicalResult checkWeights();
   llvm::LogicalResult checkTiledGradient(mlir::Operation &op);
-  llvm::LogicalResult collectRepeated(mlir::Value value);
+  llvm::LogicalResult collectRepeated();
   llvm::LogicalResult checkGradients();
   /// The first phase in which the tiles can run their backward pass.
   unsigned findBackwardPhase();
@@ -219,8 +221,6 @@ private:
   const StorageAnalysis &storage;
   const GradientFlow *gradients;
   BackwardPlan backward;
-  /// Of values on the way to the loss: whether they are made of parts.
-  llvm::DenseMap<mlir::Value, bool> ofParts;
   /// The phase of everything through which a gradient flows: what one tile
   /// saved ends with its backward pass.
   unsigned backwardPhase = 0;
