@@ -4,6 +4,7 @@
 #include "DoubleProgram.h"
 #include "Inputs.h"
 #include "Options.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -282,12 +283,13 @@ Comparison koila::run::compare(Program &first, Program &second,
         difference && differences.empty())
       differences = part.path + ": " + *difference;
   judge(outputs, batch, result);
-  bool zerosPass = result.gradients > 0;
-  for (const Quartet &part : quartets)
-    zerosPass &=
-        !part.isGradient || !getDifference(part.first, part.firstDouble,
-                                           at::zeros_like(part.second),
-                                           at::zeros_like(part.secondDouble));
+  bool zerosPass =
+      result.gradients > 0 && llvm::all_of(quartets, [](const Quartet &part) {
+        return !part.isGradient ||
+               !getDifference(part.first, part.firstDouble,
+                              at::zeros_like(part.second),
+                              at::zeros_like(part.secondDouble));
+      });
   if (zerosPass && !result.vacuous) {
     result.vacuous = true;
     result.reason = "gradients that are all zero would have passed as well";

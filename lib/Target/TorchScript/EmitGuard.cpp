@@ -469,10 +469,10 @@ void GuardEmitter::requireSettings(
       return;
     TorchValue *flag = emitter.call("prim::requires_grad",
                                     emitter.readAttribute(get.getParam()));
-    bool requires_ = param.getRequiresGrad();
-    require(requires_ ? flag : emitter.call("aten::__not__", flag),
+    bool isTrained = param.getRequiresGrad();
+    require(isTrained ? flag : emitter.call("aten::__not__", flag),
             "koila: weight '" + get.getParam() + "' " +
-                (requires_ ? "requires no gradient" : "requires a gradient") +
+                (isTrained ? "requires no gradient" : "requires a gradient") +
                 " now");
   });
   // half(), double() and to() convert all weights: one of each type tells.

@@ -133,6 +133,10 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
     TrainStepSpec step{function, options->loss ? options->loss : ""};
     if (options->loss) {
       getMethod(module, function, archive.path);
+      if (!files[kModuleFile].empty() && module.find_method(kTrainStep))
+        refuse(Twine("'") + archive.path +
+               "' has a train_step of koila already; compile the original "
+               "program instead");
       if (auto why = addTrainStep(module, step))
         refuse(*why);
       function = kTrainStep;
