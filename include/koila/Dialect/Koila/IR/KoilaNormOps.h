@@ -16,8 +16,6 @@ namespace koila {
 /// tensor of one sample counts both as contiguous and as channels_last: of
 /// images whose gradient comes back through `flatten(2).transpose(1, 2)`,
 /// for one. Measured with PyTorch 2.13 (test/training/single_sample.py).
-/// Source: batch_norm_cpu_backward in aten/src/ATen/native/Normalization.cpp,
-/// whose choice of the memory format differs between its operands.
 template <typename ConcreteOp>
 class WrongGradientAlone
     : public mlir::OpTrait::TraitBase<ConcreteOp, WrongGradientAlone> {};
