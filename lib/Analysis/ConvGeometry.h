@@ -36,6 +36,9 @@ struct Geometry {
   int64_t strideD = 1, paddingD = 0, dilationD = 1;
   bool isVolume = false;
   bool hasBias;
+  /// Computed as the gradient of a convolution, not as an operator of its own,
+  /// which books its scratchpad once more.
+  bool isGradient = false;
   int64_t threads;
   /// Floats of a vector: 16 with AVX-512, 8 with AVX2.
   int64_t lanes;
@@ -156,6 +159,14 @@ Workspace channelsLastBrgemm(const Geometry &g);
 
 /// A oneDNN transposed convolution, `g` having its own input and output.
 Workspace transposedOneDnn(const Geometry &g, bool channelsLast);
+
+/// The transposed convolution that computes the gradient of the input.
+Geometry transposed(const Geometry &g);
+
+/// The gradients of contiguous tensors by oneDNN, and by PyTorch's own kernels;
+/// the new gradients count.
+Workspace oneDnnBackward(const Geometry &g, bool wantsInput, bool wantsWeight);
+Workspace slowBackward(const Geometry &g, bool wantsInput, bool wantsWeight);
 
 /// Whether oneDNN computes the convolution as an inner product: the kernel is
 /// as large as the image (ip_convolution.cpp).

@@ -117,7 +117,8 @@ static std::optional<Workspace> strided(const Geometry &g, bool channelsLast) {
     }
     int64_t weight = g.groups * roundUp(g.groupOutput, blocks->channels) *
                      g.groupInput * g.kernelArea() * FloatBytes;
-    int64_t scratchpad = booked(stridedScratchpad(g, extents, *blocks)) + bias;
+    int64_t scratchpad = stridedScratchpad(g, extents, *blocks);
+    scratchpad = (g.isGradient ? scratchpad : booked(scratchpad)) + bias;
     Workspace one = finish(g, channelsLast, scratchpad, weight, true);
     differs |= found && found->bytes != one.bytes;
     if (!found || one.bytes > found->bytes)
@@ -171,7 +172,8 @@ static Workspace withoutBrgemm(const Geometry &g, bool channelsLast) {
   bool isVector = g.groupOutput == 1;
   if (isEven(g))
     if (auto found = strided(narrow(g), channelsLast))
-      return unsure(*found, isVector);
+      // As a gradient, one of groups may go to jit:avx512_core before.
+      return unsure(*found, isVector || (g.isGradient && g.groups > 1));
   if (g.isDepthwise() && !g.isDilated() && !g.isVolume)
     return transposedDepthwise(g, channelsLast);
   if (g.groups == 1 && g.isPointwise() && !g.isPadded() && !channelsLast &&
@@ -193,6 +195,22 @@ static Workspace withoutBrgemm(const Geometry &g, bool channelsLast) {
   return {std::max(last.bytes, direct.bytes), false};
 }
 
+/// brgconv_strided of a pointwise kernel, as a gradient: blocks of 48 and 64
+/// channels are taken where they divide them.
+static Workspace stridedPointwise(const Geometry &g) {
+  int64_t channels = roundUp(g.groupOutput, 16);
+  if (channels > 16 && g.groupOutput % 48 != 0)
+    channels = roundUp(channels, 32);
+  StridedExtents extents = {g.inputD, g.inputH, g.inputW,
+                            g.outputW % g.strideW != 0};
+  StridedBlocks blocks{channels, 1, 1, g.outputW, 1, 1};
+  int64_t few = stridedScratchpad(g, extents, blocks);
+  blocks.blockW = 1;
+  bool isKnown = few == stridedScratchpad(g, extents, blocks);
+  int64_t weight = channels * g.groupInput * FloatBytes;
+  return rowsPeak(g, few, weight, isKnown);
+}
+
 Workspace conv::transposedOneDnn(const Geometry &g, bool channelsLast) {
   if (channelsLast)
     if (auto found = turned(g))
@@ -205,6 +223,9 @@ Workspace conv::transposedOneDnn(const Geometry &g, bool channelsLast) {
                         2 * g.weightBytes(), 2 * g.outputBytes())
                 .bytes,
             false};
+  if (g.isGradient && g.isPointwise() && g.isStrided() && !g.isPadded() &&
+      g.groups == 1 && !channelsLast && !g.isDilated() && !g.isVolume)
+    return stridedPointwise(g);
   if (g.isPointwise() && g.isStrided() && !g.isPadded() &&
       (g.groups == 1 || g.groupInput > 8))
     return boundPointwise(g, channelsLast);

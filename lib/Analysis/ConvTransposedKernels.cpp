@@ -176,8 +176,10 @@ Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
   if (!channelsLast) {
     int64_t tensors = g.inputBytes() + g.weightBytes() + g.outputBytes();
     bool fits = columns <= std::min(kMost, 15 * g.threads * tensors);
-    return blockedPeak(g, booked(booked(columns)) + bias, 0, 0, g.outputBytes(),
-                       fits);
+    int64_t scratchpad = booked(columns);
+    if (!g.isGradient)
+      scratchpad = booked(scratchpad);
+    return blockedPeak(g, scratchpad + bias, 0, 0, g.outputBytes(), fits);
   }
   columns *= g.inputD;
   int64_t sums = g.groups > 1

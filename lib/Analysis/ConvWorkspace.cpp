@@ -8,6 +8,8 @@
 #include "koila/Analysis/ConvWorkspace.h"
 #include "ConvGeometry.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringRef.h"
 #include <algorithm>
 #include <cassert>
 #include <optional>
@@ -244,4 +246,33 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
                                      : contiguousOneDnn(g);
   bool isKnown = avx512 || !g.isVolume;
   return {copies + found.bytes, found.exact && isKnown};
+}
+
+Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
+                                              const CpuTarget &target,
+                                              bool wantsInput,
+                                              bool wantsWeight) {
+  int64_t threads = std::max<int64_t>(1, target.threads);
+  // Twice what the convolution itself could take, and what is made.
+  auto bound = [&]() -> Workspace {
+    return {4 * upperBound(shape, threads), false};
+  };
+  bool isFloat = shape.elementBytes == FloatBytes;
+  bool isDouble = shape.elementBytes == 2 * FloatBytes;
+  if (llvm::is_contained(shape.input, 0) || shape.transposed ||
+      shape.input.size() != 4 || !(isFloat || isDouble) ||
+      !llvm::StringRef(target.isa).starts_with("avx512_core"))
+    return bound();
+  bool channelsLast = shape.inputLayout.suggestsChannelsLast ||
+                      shape.weightLayout.suggestsChannelsLast;
+  Geometry g = makeGeometry(shape, target);
+  if (g.outputH <= 0 || g.outputW <= 0 || channelsLast)
+    return bound();
+  int64_t copies = getCopies(g, shape, channelsLast);
+  Workspace found = isDouble || !usesOneDnn(g, shape)
+                        ? slowBackward(g, wantsInput, wantsWeight)
+                        : oneDnnBackward(g, wantsInput, wantsWeight);
+  if (g.isBeyondInt32() || !found.exact)
+    return {std::max(found.bytes + copies, bound().bytes), false};
+  return {found.bytes + copies, true};
 }

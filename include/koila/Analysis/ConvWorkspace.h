@@ -58,6 +58,12 @@ struct Workspace {
 Workspace convolutionWorkspace(const ConvolutionShape &shape,
                                const CpuTarget &target);
 
+/// The most bytes of the gradients of `shape`, these included, of a gradient
+/// that is contiguous. If not `exact`, an upper bound.
+Workspace convolutionBackwardWorkspace(const ConvolutionShape &shape,
+                                       const CpuTarget &target, bool wantsInput,
+                                       bool wantsWeight);
+
 } // namespace koila
 
 #endif // KOILA_ANALYSIS_CONVWORKSPACE_H

@@ -1,8 +1,8 @@
 //===- RulesConvolutionMemory.cpp - What a convolution holds inside -------===//
 
+#include "ConvolutionCall.h"
 #include "Footprint.h"
 #include "RulesSpatial.h"
-#include "koila/Analysis/ConvWorkspace.h"
 #include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/MathExtras.h"
@@ -115,38 +115,43 @@ readWindows(Operation *op, ConvolutionShape &shape) {
   return odd;
 }
 
-void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
-                                         ConvolutionKind kind) {
+std::optional<conv::Call> conv::readCall(WorkspaceRule &rule,
+                                         rules::ConvolutionKind kind) {
   Operation *op = rule.getOp();
+  auto refuse = [&](StringRef why) {
+    rule.setInexact(why);
+    return std::nullopt;
+  };
   auto input = rule.tensor(op->getOperand(0));
   auto weight = rule.tensor(op->getOperand(1));
   if (!input || !weight || !input->getStrides() || !weight->getStrides())
-    return rule.setInexact("a shape of the convolution is unknown");
+    return refuse("a shape of the convolution is unknown");
   auto transposed = op->getAttrOfType<BoolAttr>("transposed");
-  ConvolutionShape shape;
+  Call call;
+  ConvolutionShape &shape = call.shape;
   shape.transposed = transposed ? transposed.getValue() : kind.transposed;
   if (!input->elementType.isF32() && !input->elementType.isF64())
-    return rule.setInexact("no workspace rule for a convolution of another "
-                           "type than float32 or float64");
+    return refuse("no workspace rule for a convolution of another type than "
+                  "float32 or float64");
   // PyTorch runs an unbatched input as a batch of one.
   if (input->dims.size() + 1 == weight->dims.size())
     input = footprint::unsqueeze(*input, 0);
   if (input->dims.size() != weight->dims.size() || input->dims.size() < 3)
-    return rule.setInexact("the ranks of the convolution do not fit");
+    return refuse("the ranks of the convolution do not fit");
   shape.weight.assign(weight->dims.begin(), weight->dims.end());
   auto odd = readWindows(op, shape);
   if (!odd)
-    return rule.setInexact("the convolution is too large to count");
+    return refuse("the convolution is too large to count");
   shape.inputLayout = getLayout(*input);
-  int64_t bytes = 0;
   if (llvm::is_contained(*odd, 1)) {
     shape.inputLayout = padEnds(*input, *odd);
-    bytes = input->numBytes();
+    call.copyBytes = input->numBytes();
+    call.isPadded = true;
   }
   shape.input.assign(input->dims.begin(), input->dims.end());
   // One dim becomes two, of which the input is made contiguous before.
   if (input->dims.size() == 3) {
-    bytes += footprint::getCopyBytes(*input);
+    call.copyBytes += footprint::getCopyBytes(*input);
     if (!input->contiguous)
       input = makeContiguous(*input);
     shape.inputLayout = getLayout(footprint::unsqueeze(*input, 2));
@@ -156,25 +161,31 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
   // Strides of dims of one may say so.
   if (input->dims.size() == 3 && (shape.inputLayout.suggestsChannelsLast ||
                                   shape.weightLayout.suggestsChannelsLast))
-    return rule.setInexact("a convolution over one dim of channels-last "
-                           "tensors");
+    return refuse("a convolution over one dim of channels-last tensors");
   auto groups = op->getAttrOfType<IntegerAttr>("groups");
   shape.groups = groups ? groups.getInt() : 1;
   shape.hasBias = op->getNumOperands() > 2;
   shape.elementBytes = getElementBytes(input->elementType);
-  CpuTarget target;
-  target.threads = rule.getTarget().threads;
-  target.isa = rule.getTarget().isa;
-  target.l1Bytes = rule.getTarget().l1Bytes;
-  target.l2Bytes = rule.getTarget().l2Bytes;
-  if (!isCountable(shape, target.threads))
-    return rule.setInexact("the convolution is too large to count");
-  Workspace workspace = convolutionWorkspace(shape, target);
-  rule.setTransient(workspace.bytes + bytes);
+  call.target.threads = rule.getTarget().threads;
+  call.target.isa = rule.getTarget().isa;
+  call.target.l1Bytes = rule.getTarget().l1Bytes;
+  call.target.l2Bytes = rule.getTarget().l2Bytes;
+  if (!isCountable(shape, call.target.threads))
+    return refuse("the convolution is too large to count");
+  return call;
+}
+
+void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
+                                         ConvolutionKind kind) {
+  auto call = conv::readCall(rule, kind);
+  if (!call)
+    return;
+  Workspace workspace = convolutionWorkspace(call->shape, call->target);
+  rule.setTransient(workspace.bytes + call->copyBytes);
   if (!workspace.exact)
     rule.setBound("the convolution's workspace is an upper bound for this "
                   "case on '" +
-                  target.isa + "'");
+                  call->target.isa + "'");
 }
 
 void rules::describeConvolutionSaved(SavedRule &rule) {

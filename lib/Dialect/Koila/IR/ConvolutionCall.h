@@ -1,0 +1,29 @@
+//===- ConvolutionCall.h - A convolution with its numbers -------*- C++ -*-===//
+//
+// Private to lib/Dialect/Koila/IR.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_LIB_DIALECT_KOILA_IR_CONVOLUTIONCALL_H
+#define KOILA_LIB_DIALECT_KOILA_IR_CONVOLUTIONCALL_H
+
+#include "koila/Analysis/ConvWorkspace.h"
+#include "koila/Dialect/Koila/IR/KoilaConvolutionOps.h"
+
+namespace koila::conv {
+
+struct Call {
+  ConvolutionShape shape;
+  CpuTarget target;
+  /// Of the input, made before the convolution.
+  int64_t copyBytes = 0;
+  /// Whether the input is padded first, as `padding="same"` may need it.
+  bool isPadded = false;
+};
+
+/// What `rule` knows; none, after the rule says why, if that is too little.
+std::optional<Call> readCall(WorkspaceRule &rule, rules::ConvolutionKind kind);
+
+} // namespace koila::conv
+
+#endif // KOILA_LIB_DIALECT_KOILA_IR_CONVOLUTIONCALL_H
