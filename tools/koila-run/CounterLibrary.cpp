@@ -27,3 +27,10 @@ extern "C" void koilaCounterStop(int64_t *peak, int64_t *live) {
   *live = counter->getLive();
   counter.reset();
 }
+
+/// The most bytes since the last mark, or the start, and the bytes now.
+extern "C" void koilaCounterMark(int64_t *peak, int64_t *live) {
+  *peak = counter->getPeak();
+  *live = counter->getLive();
+  counter->restartPeak();
+}

@@ -24,6 +24,11 @@ public:
   }
   bool memoryProfilingEnabled() const override { return true; }
   int64_t getPeak() const { return peak; }
+  /// From now on the peak is that of what follows.
+  void restartPeak() {
+    std::lock_guard<std::mutex> lock(mutex);
+    peak = live;
+  }
   int64_t getLive() const { return live; }
 
 private:
