@@ -26,6 +26,26 @@ StringRef koila::getModeName(PeakMemoryMode mode) {
   llvm_unreachable("no other mode");
 }
 
+bool PeakMemoryAnalysis::Impl::ownsRecords(Block &block) {
+  auto [entry, isNew] = ownRecords.try_emplace(&block, false);
+  if (!isNew)
+    return entry->second;
+  if (options.mode != PeakMemoryMode::Train ||
+      !isa<LoopLikeOpInterface>(block.getParentOp()))
+    return false;
+  auto wants = [&](Value value) { return gradients->wants(value); };
+  if (llvm::any_of(block.getArguments(), wants) ||
+      llvm::any_of(block.getTerminator()->getOperands(), wants))
+    return false;
+  return entry->second = llvm::all_of(block, [&](Operation &op) {
+           return llvm::all_of(op.getOperands(), [&](Value operand) {
+             Operation *maker = operand.getDefiningOp();
+             return !wants(operand) || isa_and_nonnull<ParamGetOp>(maker) ||
+                    operand.getParentBlock() == &block;
+           });
+         });
+}
+
 void PeakMemoryAnalysis::Impl::collectGradients() {
   Block &body = function->getRegion(0).front();
   gradients.emplace(function, dims, storage);
@@ -35,7 +55,8 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
     if (llvm::none_of(op->getResults(), wants) || isa<ParamGetOp>(op) ||
         (op->getNumRegions() == 0 && llvm::none_of(op->getOperands(), wants)))
       return;
-    if (op->getBlock() != &body || op->getNumRegions() > 0)
+    if ((op->getBlock() != &body && !ownsRecords(*op->getBlock())) ||
+        op->getNumRegions() > 0)
       unmodelled.try_emplace(
           op, "what autograd keeps of a branch or loop is not modelled");
     else if (isOrderedWrite(op) && !writesUntracked(*op) &&
@@ -46,13 +67,16 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
     entry->allocations.push_back(op->getResult(0));
     kept[op] = std::move(entry);
   });
-  for (Operation &op : body)
-    for (Value result : op.getResults()) {
+  function->walk([&](Operation *op) {
+    Block &block = *op->getBlock();
+    if (&block != &body && !ownsRecords(block))
+      return;
+    for (Value result : op->getResults()) {
       if (!wants(result))
         continue;
-      Operation *last = &op;
+      Operation *last = op;
       forEachUser(result, [&](Operation *user) {
-        Operation *ancestor = body.findAncestorOpInBlock(*user);
+        Operation *ancestor = block.findAncestorOpInBlock(*user);
         if (ancestor && last->isBeforeInBlock(ancestor))
           last = ancestor;
       });
@@ -60,12 +84,14 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
         handles[last].push_back(result);
       noteRewrites(result, *last);
     }
+  });
 }
 
 void PeakMemoryAnalysis::Impl::addRecord(Operation &op, ArrayRef<Value> saved,
                                          int64_t keptBytes, Run &run) const {
-  size_t index = run.records.size();
+  size_t number = run.records.size();
   Run::Record &record = run.records.emplace_back();
+  record.op = &op;
   for (Value value : saved) {
     const Storage *entry = storage.lookup(value);
     if (!entry || entry->external || llvm::is_contained(record.saved, entry))
@@ -80,19 +106,25 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, ArrayRef<Value> saved,
     if (run.detailed && !run.timeline.empty())
       run.spans[record.kept] = {run.timeline.size() - 1, 0, keptBytes, nullptr};
   }
-  for (Value operand : op.getOperands()) {
+  for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
+    if (!gradients->wants(operand))
+      continue;
     auto made = run.recordOf.find(operand);
-    if (made == run.recordOf.end() || !gradients->wants(operand))
+    bool isMade = made != run.recordOf.end();
+    record.edges.push_back(
+        {static_cast<unsigned>(index), operand,
+         isMade ? std::optional(made->second) : std::nullopt});
+    if (!isMade)
       continue;
     record.operands.push_back(made->second);
     ++run.records[made->second].holders;
   }
   for (Value result : op.getResults())
     if (gradients->wants(result)) {
-      run.recordOf[result] = index;
+      run.recordOf[result] = number;
       ++record.holders;
     }
-  replaceRecords(op, index, run);
+  replaceRecords(op, number, run);
 }
 
 void PeakMemoryAnalysis::Impl::dropHandle(Value value, Operation &op,

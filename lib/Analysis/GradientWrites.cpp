@@ -65,6 +65,19 @@ bool PeakMemoryAnalysis::Impl::isModelledWrite(Operation &op) {
   return true;
 }
 
+bool PeakMemoryAnalysis::Impl::writesView(Operation &op) const {
+  if (!isTied(&op))
+    return false;
+  Value written = op.getOperand(0);
+  while (isTied(written.getDefiningOp()))
+    written = written.getDefiningOp()->getOperand(0);
+  Operation *maker = written.getDefiningOp();
+  auto born = maker ? births.find(maker) : births.end();
+  return born == births.end() ||
+         llvm::none_of(llvm::make_second_range(born->second),
+                       [&](OpResult made) { return made == written; });
+}
+
 void PeakMemoryAnalysis::Impl::noteRewrites(Value value, Operation &last) {
   const Storage *entry = storage.lookup(value);
   Operation *maker = value.getDefiningOp();

@@ -27,7 +27,8 @@ static std::string toString(const ConcreteTensor &tensor) {
 void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
   if (run.peakOp) {
     report.peakPlace = getSourcePlace(run.peakOp->getLoc());
-    report.peakOp = getOperatorName(*run.peakOp);
+    report.peakOp = getOperatorName(*run.peakOp) +
+                    (run.peakIsBackward ? " (backward)" : "");
   }
   for (auto &entry : run.timeline) {
     entry.second.index = report.timeline.size();
@@ -47,17 +48,23 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
 
 LiveTensor PeakMemoryAnalysis::Impl::describe(const Storage &entry,
                                               int64_t bytes, Run &run) const {
-  OpResult value = entry.allocations.front();
   LiveTensor tensor;
-  tensor.name = getTensorName(value.getOwner());
   tensor.bytes = bytes;
+  bool isGradient = ofGradients.contains(&entry);
+  if (isGradient)
+    tensor.kind = "gradient";
+  if (entry.allocations.empty())
+    return tensor;
+  OpResult value = entry.allocations.front();
+  tensor.name = getTensorName(value.getOwner());
   auto made = kept.find(value.getOwner());
   bool isKept = made != kept.end() && made->second.get() == &entry;
   if (auto concrete = isKept ? std::nullopt : getConcrete(value, run))
     tensor.type = toString(*concrete);
-  tensor.kind = isKept                      ? "saved"
-                : returned.contains(&entry) ? "output"
-                                            : "activation";
+  if (!isGradient)
+    tensor.kind = isKept                      ? "saved"
+                  : returned.contains(&entry) ? "output"
+                                              : "activation";
   tensor.place = getSourcePlace(value.getLoc());
   return tensor;
 }

@@ -223,8 +223,6 @@ PeakMemoryAnalysis::select(const llvm::StringMap<int64_t> &symbols) const {
 
 std::optional<int64_t>
 PeakMemoryAnalysis::evaluate(const llvm::StringMap<int64_t> &symbols) const {
-  if (impl->options.mode == PeakMemoryMode::Train)
-    return std::nullopt;
   const Impl &at = select(symbols);
   Impl::Run run = at.start(symbols);
   at.execute(run);
@@ -287,13 +285,6 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   at.execute(run);
   report.missing = run.missing;
   at.fillBytes(run, report);
-  if (report.mode == PeakMemoryMode::Train) {
-    report.inexact.push_back(
-        {at.function->getName().getStringRef().str(),
-         getSourcePlace(at.function->getLoc()),
-         "the memory of a training step is not modelled yet", false});
-    return report;
-  }
   fillCurve(symbols, report);
   if (!run.missing.empty())
     return report;

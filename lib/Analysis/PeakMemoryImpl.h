@@ -9,6 +9,7 @@
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/PointerIntPair.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringSet.h"
 
@@ -43,6 +44,7 @@ struct PeakMemoryAnalysis::Impl {
     /// Iterations of all loops that ran.
     int64_t iterations = 0;
     mlir::Operation *peakOp = nullptr;
+    bool peakIsBackward = false;
     /// A symbol that had no value where a size needed one.
     std::string missing;
 
@@ -52,7 +54,9 @@ struct PeakMemoryAnalysis::Impl {
     std::optional<uint64_t> stopAt;
     bool stopped = false;
     int64_t transientAtStop = 0;
-    llvm::MapVector<mlir::Operation *, TimelineEntry> timeline;
+    /// By operation, and whether it is its backward pass.
+    using Moment = llvm::PointerIntPair<mlir::Operation *, 1, bool>;
+    llvm::MapVector<Moment, TimelineEntry> timeline;
     struct Doubt {
       std::string reason;
       bool isBound;
@@ -68,7 +72,16 @@ struct PeakMemoryAnalysis::Impl {
 
     /// What autograd recorded of an operation: lives as long as a tensor or a
     /// later record holds it.
+    /// Where the gradient of an operand goes.
+    struct Edge {
+      unsigned operand;
+      mlir::Value value;
+      /// None: a weight or an argument.
+      std::optional<size_t> record;
+    };
     struct Record {
+      mlir::Operation *op = nullptr;
+      llvm::SmallVector<Edge, 2> edges;
       llvm::SmallVector<const Storage *, 3> saved;
       /// What the operation made for its gradient; null if nothing.
       const Storage *kept = nullptr;
@@ -80,6 +93,8 @@ struct PeakMemoryAnalysis::Impl {
     /// How many records keep a storage; and those that only records keep.
     llvm::DenseMap<const Storage *, unsigned> savedBy;
     llvm::SmallPtrSet<const Storage *, 8> onlySaved;
+    /// Weights and arguments that got their gradient in this run.
+    llvm::SmallPtrSet<const void *, 8> leaves;
   };
 
   Impl(mlir::Operation *function, const PeakMemoryOptions &options);
@@ -102,9 +117,9 @@ struct PeakMemoryAnalysis::Impl {
   void addLifetime(const Storage &entry);
 
   // Autograd (GradientRecords.cpp).
-  bool records() const {
-    return options.mode == PeakMemoryMode::ForwardWithGrad;
-  }
+  bool records() const { return options.mode != PeakMemoryMode::Inference; }
+  /// Whether all records of `block` end in it.
+  bool ownsRecords(mlir::Block &block);
   /// Finds the values to which a gradient flows, and where their lives end.
   void collectGradients();
   /// Notes what `op`, which is recorded, saves and keeps; `kept` in bytes.
@@ -114,6 +129,8 @@ struct PeakMemoryAnalysis::Impl {
   /// Whether the record of a write is known to be that of all that share the
   /// storage.
   bool isModelledWrite(mlir::Operation &op);
+  /// Whether `op` writes into a view in place, or into what has views.
+  bool writesView(mlir::Operation &op) const;
   /// Notes the writes between which and `last` a tensor is alive.
   void noteRewrites(mlir::Value value, mlir::Operation &last);
   /// What shares the storage that `op` writes comes of its record from now on.
@@ -208,6 +225,15 @@ struct PeakMemoryAnalysis::Impl {
   /// Those writes, by what they write.
   llvm::DenseMap<const Storage *, llvm::SmallVector<mlir::Operation *, 2>>
       writesOf;
+  /// What ownsRecords() said.
+  llvm::DenseMap<mlir::Block *, bool> ownRecords;
+  // The backward pass (BackwardRun.h).
+  class BackwardRun;
+  /// Stand for the gradients of operands.
+  mutable llvm::DenseMap<std::pair<mlir::Operation *, unsigned>,
+                         llvm::SmallVector<std::unique_ptr<Storage>, 1>>
+      gradientEntries;
+  mutable llvm::SmallPtrSet<const Storage *, 8> ofGradients;
   /// Stands for what an operation makes for its gradient.
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
   llvm::SmallVector<const Storage *> handedOnStorages;

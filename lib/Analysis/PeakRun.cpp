@@ -1,7 +1,8 @@
 //===- PeakRun.cpp - A program run over byte counts -----------------------===//
 
 #include "../Dialect/Koila/IR/Footprint.h"
-#include "PeakMemoryImpl.h"
+#include "BackwardRun.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Support/DType.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include <algorithm>
@@ -280,6 +281,12 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
                 "one where it can",
                 run, /*isBound=*/true);
   checkStorage(op, run);
+  if (auto backward = dyn_cast<BackwardOp>(op)) {
+    if (options.mode == PeakMemoryMode::Train)
+      return BackwardRun(*this, op, run)
+          .execute(backward.getSelf(), backward.getGradient());
+    markInexact(op, "a backward pass; mode=train has its memory", run);
+  }
   int64_t transient = workspace.getTransient();
   if (isRecorded)
     transient = std::max(transient, workspace.getKept());
@@ -300,6 +307,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     run.peakBytes = total;
     run.peakEvent = run.event;
     run.peakOp = &op;
+    run.peakIsBackward = false;
   }
   if (run.stopAt && run.event == *run.stopAt) {
     run.stopped = true;
@@ -315,7 +323,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
 
 void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,
                                       Run &run) const {
-  auto found = run.timeline.try_emplace(&op).first;
+  auto found = run.timeline.try_emplace(Run::Moment(&op, false)).first;
   TimelineEntry &entry = found->second;
   int64_t total = saturate(run.liveBytes + transient);
   if (entry.op.empty() || total > entry.getTotalBytes()) {
@@ -450,6 +458,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     varies |= used.contains(entry.name);
   // A loop without end, or nearly, must not hang the analysis.
   constexpr int64_t kMostTrips = 1 << 16;
+  // The first tile makes the gradients of weights, to which others add.
+  bool isNew = true;
   for (int64_t trip = 0; trip < trips && !run.stopped; ++trip) {
     if (run.iterations++ >= kMostTrips) {
       markInexact(*loop,
@@ -462,7 +472,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       run.symbols[counter] = saturate(*from + __int128(trip) * *step);
     for (const Carried &entry : carried)
       run.symbols[entry.name] = entry.value;
-    if (varies || trip == 0) {
+    if (varies || isNew) {
+      size_t leaves = run.leaves.size();
       auto outerSizes = run.fixedSizes;
       auto outerSymbols = run.fixedSymbols;
       const Impl *here = this;
@@ -484,10 +495,11 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
         here->runBlock(block, run);
       run.fixedSizes = outerSizes;
       run.fixedSymbols = std::move(outerSymbols);
+      isNew = run.leaves.size() != leaves;
     }
     if (run.stopped)
       return;
-    int64_t repeats = varies ? 1 : trips - trip;
+    int64_t repeats = varies || isNew ? 1 : trips - trip;
     bool jumped = repeats > 1;
     SmallVector<int64_t> next;
     for (const Carried &entry : carried) {

@@ -1,4 +1,4 @@
-// RUN: not koila-opt %s --koila-peak-memory=mode=train 2>&1 | FileCheck %s --check-prefix=MODE
+// RUN: not koila-opt %s --koila-peak-memory="function=b mode=train" 2>&1 | FileCheck %s --check-prefix=MODE
 // RUN: not koila-opt %s --koila-peak-memory=mode=other 2>&1 | FileCheck %s --check-prefix=OTHER
 // RUN: not koila-opt %s --koila-peak-memory=allocator=cuda 2>&1 | FileCheck %s --check-prefix=ALLOCATOR
 // RUN: not koila-opt %s --koila-peak-memory=device=cuda:0 2>&1 | FileCheck %s --check-prefix=DEVICE
@@ -13,7 +13,7 @@
 // RUN: not koila-opt %s --koila-peak-memory="function=b budget=many" 2>&1 | FileCheck %s --check-prefix=SIZE
 // RUN: not koila-opt %s --koila-peak-memory="function=b output=%t.absent/report" 2>&1 | FileCheck %s --check-prefix=OUTPUT
 
-// MODE: error: mode=train is not supported yet; use mode=inference
+// MODE: error: mode=train needs a training step, and there is no koila.backward
 // OTHER: error: unknown mode=other; use mode=inference
 // ALLOCATOR: error: allocator=cuda is not supported yet; use allocator=exact
 // DEVICE: error: device=cuda:0 is not supported yet; use device=cpu

@@ -43,6 +43,8 @@ struct Program {
   torch::jit::Module module;
   /// Emitted by koila: has a tiled and an untiled method.
   bool isTiled = false;
+  /// Has a training step of its own.
+  bool hasStep = false;
   std::vector<std::string> warnings;
 };
 

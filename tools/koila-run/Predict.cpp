@@ -7,6 +7,7 @@
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Support/CpuIsa.h"
 #include "koila/Support/DType.h"
+#include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -20,12 +21,13 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::run;
 
+/// Without `loss` the method as it is; with it, its training step.
 static OwningOpRef<ModuleOp> import(const std::string &path,
                                     const Options &options,
+                                    const std::string &method, const char *loss,
                                     MLIRContext *context, std::string &error) {
   Stage stage("reading '" + path + "'", options.archives.timeoutSeconds);
-  KoilaTorchImportOptions request = {path.c_str(), options.method.c_str(),
-                                     /*loss=*/nullptr};
+  KoilaTorchImportOptions request = {path.c_str(), method.c_str(), loss};
   KoilaTorchBuffer bytecode = {nullptr, 0}, messages = {nullptr, 0};
   int status = koilaTorchImport(&request, &bytecode, &messages);
   OwningOpRef<ModuleOp> module;
@@ -45,13 +47,9 @@ static OwningOpRef<ModuleOp> import(const std::string &path,
 }
 
 Prediction koila::run::predictPeak(const std::string &path,
-                                   const Options &options,
-                                   MLIRContext *context) {
+                                   const Options &options, MLIRContext *context,
+                                   bool hasStep) {
   Prediction prediction;
-  if (options.trains) {
-    prediction.reason = "the memory of a training step is not modelled yet";
-    return prediction;
-  }
   // Diagnostics become the reason; the first says most.
   std::string firstError;
   ScopedDiagnosticHandler handler(context, [&](Diagnostic &diagnostic) {
@@ -65,19 +63,25 @@ Prediction koila::run::predictPeak(const std::string &path,
     return prediction;
   };
   std::string error;
-  OwningOpRef<ModuleOp> module = import(path, options, context, error);
+  std::string function =
+      options.trains ? torchscript::kTrainStep : options.method;
+  OwningOpRef<ModuleOp> module =
+      import(path, options, hasStep ? function : options.method,
+             options.trains && !hasStep ? options.loss.c_str() : nullptr,
+             context, error);
   if (!module)
     return fail(error);
-  if (failed(applyInputSpecs(*module, options.method, options.inputs,
-                             options.batch, options.batchSymbol,
-                             llvm::nulls())))
+  if (failed(applyInputSpecs(*module, function, options.inputs, options.batch,
+                             options.batchSymbol, llvm::nulls())))
     return fail("the inputs do not fit");
   if (failed(inferShapes(*module)))
     return fail("the shapes cannot be inferred");
   PeakMemoryOptions analysis;
   if (options.gradMode)
     analysis.mode = PeakMemoryMode::ForwardWithGrad;
-  analysis.function = options.method;
+  if (options.trains)
+    analysis.mode = PeakMemoryMode::Train;
+  analysis.function = function;
   analysis.threads = options.threads;
   // Caches are known of this machine only.
   if (options.isa != getCpuIsa())
@@ -119,9 +123,12 @@ std::vector<InputSpec> koila::run::getCompiledInputs(const std::string &path,
   ScopedDiagnosticHandler quiet(context,
                                 [](Diagnostic &) { return success(); });
   std::string error;
-  OwningOpRef<ModuleOp> module = import(path, options, context, error);
-  auto function = module ? module->lookupSymbol<func::FuncOp>(options.method)
-                         : func::FuncOp();
+  std::string method =
+      options.trains ? torchscript::kTrainStep : options.method;
+  OwningOpRef<ModuleOp> module =
+      import(path, options, method, /*loss=*/nullptr, context, error);
+  auto function =
+      module ? module->lookupSymbol<func::FuncOp>(method) : func::FuncOp();
   std::vector<InputSpec> specs;
   if (!function)
     return specs;

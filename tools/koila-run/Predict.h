@@ -19,8 +19,9 @@ struct Prediction {
 
 /// Imports the method from the archive and runs the analysis at the values of
 /// `options`. Never throws: what cannot be predicted can still be measured.
+/// `hasStep`: whether the archive has the training step, in mode train.
 Prediction predictPeak(const std::string &path, const Options &options,
-                       mlir::MLIRContext *context);
+                       mlir::MLIRContext *context, bool hasStep = false);
 
 /// The inputs that an emitted file was compiled for, from the program that it
 /// carries; empty if it says nothing.

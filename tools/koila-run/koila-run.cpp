@@ -76,7 +76,9 @@ static int runTool(Options options) {
   std::vector<Program> programs;
   for (const std::string &path : options.paths) {
     programs.push_back(
-        {path, load(path, options, /*restoreShapes=*/false), false, {}});
+        {path, load(path, options, /*restoreShapes=*/false), false, false, {}});
+    programs.back().hasStep =
+        programs.back().module.find_method(torchscript::kTrainStep).has_value();
     std::string name = prepareMethod(programs.back().module, path, options);
     programs.back().isTiled =
         programs.back().module.find_method(name + "_untiled").has_value();
@@ -112,7 +114,8 @@ static int runTool(Options options) {
     ProgramResult result;
     result.path = program.path;
     reportWarnings(program.path, program.warnings, result.warnings);
-    result.prediction = predictPeak(program.path, options, &context);
+    result.prediction =
+        predictPeak(program.path, options, &context, program.hasStep);
     // The text report says so itself.
     if (options.json && !result.prediction.peakBytes)
       llvm::errs() << program.path

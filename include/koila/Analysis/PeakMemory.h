@@ -25,8 +25,8 @@
 namespace koila {
 
 /// What runs: a forward call without gradients, one that autograd records, so
-/// that tensors stay for a backward pass that does not run, or a training step.
-/// Of a training step no peak is known yet.
+/// that tensors stay for a backward pass that does not run, or a training step,
+/// which has its own backward pass (koila.backward).
 enum class PeakMemoryMode { Inference, ForwardWithGrad, Train };
 llvm::StringRef getModeName(PeakMemoryMode mode);
 
@@ -41,6 +41,10 @@ inline constexpr llvm::StringLiteral kIdleAttr = "koila.idle";
 
 struct PeakMemoryOptions {
   PeakMemoryMode mode = PeakMemoryMode::Inference;
+  /// Of a training step: whether all weights have a `.grad` when it starts, as
+  /// they have from the second step on. They are not counted then; else the
+  /// step makes them.
+  bool hasGradients = true;
   /// The function; empty: the only public one.
   std::string function;
   /// Threads of the run; 0: OMP_NUM_THREADS, else the cores.
@@ -75,8 +79,8 @@ struct LiveTensor {
   std::string name;
   int64_t bytes = 0;
   std::string type;
-  /// "activation", "saved" (made for the gradient alone), "workspace" or
-  /// "output".
+  /// "activation", "saved" (made for the gradient alone), "gradient",
+  /// "workspace" or "output".
   std::string kind;
   SourcePlace place;
 };

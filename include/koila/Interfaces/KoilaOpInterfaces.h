@@ -6,6 +6,14 @@
 #include "koila/Interfaces/Rules.h"
 #include "mlir/IR/OpDefinition.h"
 
+namespace koila {
+class BackwardRule;
+namespace detail {
+/// No figure is known of the gradient.
+void describeUnknownBackward(BackwardRule &rule);
+} // namespace detail
+} // namespace koila
+
 #include "koila/Interfaces/KoilaOpInterfaces.h.inc"
 
 #endif // KOILA_INTERFACES_KOILAOPINTERFACES_H

@@ -99,7 +99,13 @@ def Koila_MemoryRuleInterface : OpInterface<"MemoryRuleInterface"> {
       Says which operands, results and bytes of its own the operation keeps for
       the gradient. Asked only where a gradient flows to an operand.
     }], "void", "describeSaved", (ins "::koila::SavedRule &":$rule), [{}],
-    [{ rule.setInexact("what autograd keeps of it is not known"); }]>
+    [{ rule.setInexact("what autograd keeps of it is not known"); }]>,
+    InterfaceMethod<[{
+      Says of the gradients of the operands, from those of the results, which
+      are new and which share storage, and how many bytes the backward pass of
+      the operation holds.
+    }], "void", "describeBackward", (ins "::koila::BackwardRule &":$rule),
+    [{}], [{ ::koila::detail::describeUnknownBackward(rule); }]>
   ];
 }
 

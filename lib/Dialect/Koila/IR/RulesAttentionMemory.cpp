@@ -6,10 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "AttentionLayers.h"
-#include "Footprint.h"
+#include "Backprop.h"
 #include "koila/Dialect/Koila/IR/KoilaAttentionOps.h"
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -53,17 +54,21 @@ static bool takesFlash(const AttentionShapes &shapes, bool grouped) {
          shapes.mask->dims.size() == 4;
 }
 
+/// The queries and keys that a thread takes at a time.
+static std::pair<int64_t, int64_t> getBlock(const AttentionShapes &shapes) {
+  constexpr int64_t kLong = 768, kMedium = 192, kKeys = 512;
+  int64_t queries = shapes.query.dims[2], keys = shapes.key.dims[2];
+  int64_t most = queries >= kLong ? 256 : queries >= kMedium ? 64 : 32;
+  return {std::min(queries, most), std::min(keys, kKeys)};
+}
+
 /// Each thread has scores, maxima, sums and results of a block of queries and
 /// keys. Source: cpu_flash_attention.
 static int64_t getFlashBytes(const WorkspaceRule &rule,
                              const AttentionShapes &shapes) {
-  constexpr int64_t kLong = 768, kMedium = 192, kKeys = 512;
-  int64_t queries = shapes.query.dims[2], keys = shapes.key.dims[2];
   int64_t head = shapes.query.dims[3];
-  int64_t queryBlock = std::min<int64_t>(queries, queries >= kLong     ? 256
-                                                  : queries >= kMedium ? 64
-                                                                       : 32);
-  int64_t scores = queryBlock * std::min(keys, kKeys);
+  auto [queryBlock, keyBlock] = getBlock(shapes);
+  int64_t scores = queryBlock * keyBlock;
   int64_t size = shapes.query.elementType.isF64() ? 8 : 4;
   int64_t bytes = (scores + 2 * queryBlock + queryBlock * head) * size;
   // Half types are summed in float32, and their weights narrowed.
@@ -149,4 +154,46 @@ void rules::describeAttentionSaved(SavedRule &rule) {
     rule.keep(getCastBytes(*shapes->mask, query.elementType));
   else
     rule.save(op.getAttnMask());
+}
+
+//===----------------------------------------------------------------------===//
+// The backward pass
+//===----------------------------------------------------------------------===//
+
+/// A tensor `[batch, heads, rows, size]` whose heads lie within its rows.
+static ConcreteTensor layHeadsInRows(const ConcreteTensor &tensor) {
+  ConcreteTensor rows = tensor;
+  std::swap(rows.dims[1], rows.dims[2]);
+  rows.contiguous = true;
+  rows.strides.reset();
+  return transposeDims(rows, 1, 2);
+}
+
+/// Scores and their gradients of a block, and the sums of its rows. Source:
+/// cpu_flash_attention_backward.
+void rules::describeAttentionBackward(BackwardRule &rule) {
+  auto op = dyn_cast<ScaledDotProductAttentionOp>(rule.getOp());
+  auto shapes = op ? getShapes(rule, op) : std::nullopt;
+  if (!shapes || !rule.getGradient() ||
+      !takesFlash(*shapes, op.getEnableGqa()) ||
+      rule.wantsGradient(op.getAttnMask()) ||
+      shapes->key.dims[1] != shapes->query.dims[1] ||
+      isHalf(shapes->query.elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  Backprop steps(rule);
+  int64_t unasked = 0;
+  for (unsigned operand : {0u, 1u, 2u}) {
+    ConcreteTensor made = layHeadsInRows(steps.allocate(steps.read(operand)));
+    if (steps.wants(operand))
+      steps.give(operand, made, /*isViewed=*/true);
+    else
+      unasked += made.numBytes();
+  }
+  auto [queries, keys] = getBlock(*shapes);
+  int64_t block =
+      queries * (2 * keys + 1) * getElementBytes(shapes->query.elementType);
+  steps.pass(getCopyBytes(transposeDims(steps.getGradient(), 1, 2)) +
+             block * rule.getTarget().threads);
+  steps.Footprint::free(unasked);
+  steps.finish();
 }

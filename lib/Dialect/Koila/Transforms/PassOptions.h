@@ -58,10 +58,13 @@ getAnalysisOptions(PassT &pass, mlir::Operation *op,
           checkChoice(op, "allocator", pass.allocator, {"exact"}, {"cuda"})) ||
       failed(checkChoice(op, "device", pass.device, {"cpu"}, {"cuda"})) ||
       failed(checkUnset(op, "optimizer", pass.optimizer)) ||
-      failed(checkUnset(op, "grads", pass.grads)))
+      failed(checkChoice(op, "grads", pass.grads, {"present", "absent"}, {})))
     return mlir::failure();
   if (pass.mode != "train" && !pass.loss.empty())
     return op->emitError() << "loss=" << pass.loss
+                           << " belongs to mode=train; leave it out, or train";
+  if (pass.mode != "train" && pass.grads != "present")
+    return op->emitError() << "grads=" << pass.grads
                            << " belongs to mode=train; leave it out, or train";
   if (pass.threads < 0)
     return op->emitError() << "threads=" << static_cast<int64_t>(pass.threads)
@@ -83,6 +86,7 @@ getAnalysisOptions(PassT &pass, mlir::Operation *op,
     options.mode = PeakMemoryMode::ForwardWithGrad;
   if (pass.mode == "train")
     options.mode = PeakMemoryMode::Train;
+  options.hasGradients = pass.grads == "present";
   return options;
 }
 
@@ -136,10 +140,6 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
   options.budget = *budget;
   options.tile = pass.tile;
   options.loss = pass.loss;
-  if (options.analysis.mode == PeakMemoryMode::Train && options.budget)
-    return op->emitError() << "budget=" << pass.budget
-                           << " is not supported yet with mode=train; give "
-                              "tile=N (a power of two)";
   if ((options.tile != 0) == options.budget.has_value())
     return op->emitError()
            << "give either tile=N (a power of two) or budget=BYTES, for "

@@ -47,7 +47,7 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
   LogicalResult run() {
     ModuleOp module = getOperation();
     auto options = getAnalysisOptions(
-        *this, module, {"inference", "forward-with-grad"}, {"train"});
+        *this, module, {"inference", "forward-with-grad", "train"}, {});
     if (failed(options) || failed(checkChoice(module, "format", format,
                                               {"text", "json", "html"}, {})))
       return failure();
@@ -57,6 +57,10 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     FunctionOpInterface function = findFunction(module, options->function);
     if (!function)
       return failure();
+    if (options->mode == PeakMemoryMode::Train && !runsBackward(function))
+      return function.emitError()
+             << "mode=train needs a training step, and there is no "
+                "koila.backward; of an archive koila-opt makes one";
     if (batches < 0)
       return module.emitError()
              << "batches=" << static_cast<int64_t>(batches) << " is negative";

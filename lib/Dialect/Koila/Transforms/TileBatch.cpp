@@ -167,15 +167,15 @@ private:
 };
 } // namespace
 
-/// Calls `callback` with each power of two up to `batch`, from the largest, and
-/// the peak of `function` with that tile at any batch up to `batch`. Fails,
-/// after an error, where a peak is not known.
+/// Calls `callback` with each power of two up to `batch` that can be a tile,
+/// from the largest, and the peak of `function` with that tile at any batch up
+/// to `batch`. Fails, after an error, where a peak is not known.
 static LogicalResult
 forEachTile(FunctionOpInterface function, TiledFunction &tiled,
             const PeakMemoryOptions &options, StringRef symbol, int64_t batch,
             llvm::function_ref<void(int64_t tile, int64_t peak)> callback) {
   for (int64_t tile = batch > 0 ? llvm::bit_floor<uint64_t>(batch) : 1;
-       tile >= 1; tile /= 2) {
+       tile >= tiled.getLeastTile(); tile /= 2) {
     tiled.setTile(tile);
     PeakMemoryAnalysis analysis(function, options);
     auto peak = getPeakUpTo(analysis, symbol, batch, tile);
@@ -342,7 +342,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   if (tiled->getLeastBatch() > 1)
     holdsFrom = tiled->getLeastBatch();
   std::optional<int64_t> chosen, least;
-  int64_t leastTile = 1;
+  int64_t leastTile = tiled->getLeastTile();
   auto consider = [&](int64_t tile, int64_t peak) {
     remark::analysis(function.getLoc(), remarkOptions(function))
         << remark::metric("Tile", tile) << remark::metric("PeakBytes", peak)
@@ -357,6 +357,12 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   if (failed(forEachTile(function, *tiled, options.analysis, symbol, batch,
                          consider)))
     return failure();
+  if (!least)
+    return function.emitError()
+           << "the peak of " << formatBytes(*report.peakBytes)
+           << " exceeds the budget of " << formatBytes(budget) << ", and "
+           << symbol << " = " << batch << " is too small for tiles of "
+           << tiled->getLeastTile() << " samples";
   tiled->setTile(chosen.value_or(leastTile));
   if (chosen)
     growTiles(function, *tiled, options.analysis, symbol, batch, budget);

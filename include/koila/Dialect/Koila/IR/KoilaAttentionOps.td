@@ -38,6 +38,7 @@ def Koila_ScaledDotProductAttentionOp : Koila_AttentionOp<"scaled_dot_product_at
        OptionalAttr<F64Attr>:$scale, BoolAttr:$enable_gqa),
   "getEnableGqa()", "Any"> {
   let savedRule = "::koila::rules::describeAttentionSaved(rule);";
+  let backwardRule = "::koila::rules::describeAttentionBackward(rule);";
 }
 def Koila_ScaledDotProductAttentionMathOp : Koila_AttentionOp<"_scaled_dot_product_attention_math",
   "aten::_scaled_dot_product_attention_math(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, float dropout_p=0., bool is_causal=False, Tensor? dropout_mask=None, *, float? scale=None, bool enable_gqa=False) -> (Tensor, Tensor)",

@@ -58,6 +58,8 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
   /// What autograd keeps. By default as PyTorch's derivatives say; an operator
   /// that PyTorch composes of others needs a rule. Empty: nothing.
   code savedRule = "::koila::rules::describeSaved(rule);";
+  /// What its backward pass allocates.
+  code backwardRule = "::koila::rules::describeBackward(rule);";
   code baseDeclaration = [{
     static ::llvm::StringRef getTorchSchema() { return "}] # schema # [{"; }
     static ::llvm::StringRef getInPlaceSchema() { return "}] # inPlaceSchema # [{"; }
@@ -71,6 +73,10 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
     void describeSaved(::koila::SavedRule &rule) {
       (void)rule;
       }] # savedRule # [{
+    }
+    void describeBackward(::koila::BackwardRule &rule) {
+      (void)rule;
+      }] # backwardRule # [{
     }
     ::llvm::LogicalResult verify() {
       return ::koila::detail::verifyShapeRule(*this);

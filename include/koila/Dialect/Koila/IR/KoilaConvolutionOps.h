@@ -22,6 +22,7 @@ struct ConvolutionKind {
 llvm::LogicalResult inferConvolution(ShapeRule &rule, ConvolutionKind kind);
 void inferConvolutionBatch(BatchRule &rule, ConvolutionKind kind);
 void describeConvolutionWorkspace(WorkspaceRule &rule, ConvolutionKind kind);
+void describeConvolutionBackward(BackwardRule &rule, ConvolutionKind kind);
 
 /// conv_tbc: [time, batch, channels].
 llvm::LogicalResult inferConvolutionOverTime(ShapeRule &rule);

@@ -27,6 +27,8 @@ class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
   let workspaceRule =
       "::koila::rules::describeConvolutionWorkspace(rule, " # kind # ");";
   let savedRule = "::koila::rules::describeConvolutionSaved(rule);";
+  let backwardRule =
+      "::koila::rules::describeConvolutionBackward(rule, " # kind # ");";
 }
 
 class Koila_ConvOp<string mnemonic, string schema, int rank>

@@ -30,6 +30,7 @@ class Koila_CastOp<string mnemonic, string name, string parameters, dag args,
     ::koila::rules::describeCopyWorkspace(rule, getOperation()->getOperand(0));
   }];
   let savedRule = "::koila::rules::passFrom(rule, getOperation()->getOperand(0));";
+  let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
 // `(a|b)` is what LibTorch spells `(b|a)`: the order of a set.

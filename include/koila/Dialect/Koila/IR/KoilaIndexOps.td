@@ -21,6 +21,7 @@ class Koila_IndexingOp<string mnemonic, string schema, string inPlace = "",
   let batchRule = !if(!empty(batch), "",
                       "::koila::indexing::" # batch # ";");
   let workspaceRule = "::koila::rules::describeIndexWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeIndexBackward(rule);";
 }
 
 /// Samples meet whatever the arguments are.
@@ -50,6 +51,7 @@ class Koila_JoinOp<string mnemonic, string schema, string kind,
   let shape = "inferJoin(rule, " # call;
   let batch = "inferJoinBatch(rule, " # call;
   let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeJoinBackward(rule);";
   let savedRule = "";
 }
 
@@ -82,6 +84,7 @@ def Koila_BlockDiagOp : Koila_MixingOp<"block_diag",
   let arguments = (ins Variadic<AnyTensor>:$tensors);
   let shape = "inferBlockDiag(rule, getTensors())";
   let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeJoinBackward(rule);";
 }
 
 class Koila_MeshgridFamilyOp<string mnemonic, string schema, dag extra,
@@ -124,6 +127,7 @@ def Koila_CartesianProdOp : Koila_MixingOp<"cartesian_prod",
       rule.setAlias(0, getTensors().front());
   }];
   let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeJoinBackward(rule);";
 }
 
 //===----------------------------------------------------------------------===//

@@ -19,6 +19,7 @@ class Koila_LossOp<string mnemonic, string schema, dag args, string shape,
   let batchRule = "::koila::rules::" # batch # ";";
   let workspaceRule = "::koila::rules::describeLossWorkspace(rule);";
   let savedRule = "::koila::rules::describeLossSaved(rule);";
+  let backwardRule = "::koila::rules::describeLossBackward(rule);";
 }
 
 class Koila_ElementwiseLossOp<string mnemonic, string schema, dag args,

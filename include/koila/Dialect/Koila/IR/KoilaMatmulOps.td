@@ -21,6 +21,7 @@ def Koila_LinearOp : Koila_TorchOp<"linear",
     `:` functional-type(operands, results)
   }];
   let savedRule = "::koila::rules::describeProductSaved(rule);";
+  let backwardRule = "::koila::rules::describeProductBackward(rule);";
 }
 
 //===----------------------------------------------------------------------===//
@@ -45,6 +46,7 @@ class Koila_ProductOp<string mnemonic, string schema, string inPlace,
   let batchRule = "::koila::rules::inferProductBatch(rule, {" # product #
                   "});";
   let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeProductBackward(rule);";
 }
 
 defvar betaAlphaArgs = (ins Koila_ScalarAttr:$beta, Koila_ScalarAttr:$alpha);
@@ -140,6 +142,7 @@ class Koila_RankedProductOp<string mnemonic, string schema, dag operands,
   let batchRule = "::koila::rules::infer" # rule # "Batch(rule, " # given #
                   ");";
   let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeProductBackward(rule);";
 }
 defvar selfAndOther = (ins AnyTensor:$self, AnyTensor:$other);
 
@@ -201,6 +204,7 @@ def Koila_EinsumOp : Koila_RuledOp<"einsum",
   let storageRule =
       "::koila::rules::describeEinsumStorage(rule, getEquation(), getTensors());";
   let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeProductBackward(rule);";
   let savedRule = "::koila::rules::describeEinsumSaved(rule);";
 }
 

@@ -34,6 +34,7 @@ def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
     attr-dict `:` functional-type(operands, results)
   }];
   let savedRule = "::koila::rules::describeNormSaved(rule);";
+  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
@@ -57,6 +58,7 @@ def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
     attr-dict `:` functional-type(operands, results)
   }];
   let savedRule = "::koila::rules::describeNormSaved(rule);";
+  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 class Koila_SoftmaxOp<string mnemonic, string schema>
@@ -84,6 +86,7 @@ class Koila_SoftmaxOp<string mnemonic, string schema>
     }
   }];
   let savedRule = "rule.save(getResult());";
+  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_SoftmaxIntOp : Koila_SoftmaxOp<"softmax_int",
@@ -102,6 +105,7 @@ class Koila_RawSoftmaxFamilyOp<string mnemonic, string schema>
       "getHalfToFloat() ? std::optional<int64_t>(6) : std::nullopt);";
   let batchRule = "::koila::rules::inferAlongDimBatch(rule, getSelf(), getDim(), \"softmax\");";
   let workspaceRule = "::koila::rules::describeSoftmaxWorkspace(rule, getSelf(), getResult());";
+  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 def Koila_RawSoftmaxOp : Koila_RawSoftmaxFamilyOp<"_softmax",
   "aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor">;
@@ -128,6 +132,7 @@ def Koila_RmsNormOp : Koila_RuledOp<"rms_norm",
   let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight()});";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
+  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_NativeLayerNormOp : Koila_RuledOp<"native_layer_norm",
@@ -159,6 +164,7 @@ def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
   let batchRule = "::koila::rules::inferSampleNormBatch(rule, {getWeight(), getBias()});";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
+  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
@@ -184,6 +190,7 @@ def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
   }];
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
+  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 /// `feature`: whole channels are dropped; `alpha`: by affine values that keep
@@ -278,6 +285,7 @@ def Koila_WeightNormOp : Koila_RuledOp<"_weight_norm",
   let shapeRule = "return ::koila::rules::inferWeightNorm(rule, getDim());";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
+  let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
 def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",

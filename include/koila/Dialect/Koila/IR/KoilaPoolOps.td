@@ -14,6 +14,7 @@ class Koila_PoolOp<string mnemonic, string schema, int rank, string layout,
   let batchRule = "::koila::rules::inferPoolBatch(rule, " # rank # ");";
   let workspaceRule = "::koila::rules::describePoolWorkspace(rule);";
   let savedRule = "::koila::rules::describePoolSaved(rule);";
+  let backwardRule = "::koila::rules::describePoolBackward(rule);";
 }
 
 //===----------------------------------------------------------------------===//

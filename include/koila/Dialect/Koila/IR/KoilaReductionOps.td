@@ -28,6 +28,7 @@ class Koila_ReductionOp<string mnemonic, string schema, dag extra,
   let batchRule = "::koila::rules::inferReductionBatch(rule, " # emptyIsAll #
                   ", ::koila::Combine::" # combine # ");";
   let workspaceRule = "::koila::rules::describeReductionWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeReductionBackward(rule);";
 }
 
 class Koila_TwoReductionsOp<string mnemonic, string schema, dag extra,
@@ -221,6 +222,7 @@ class Koila_QuantileOp<string mnemonic, string schema, dag q, string tensor>
   let shapeRule = "return ::koila::rules::inferQuantile(rule, " # tensor # ");";
   let batchRule = "::koila::rules::inferQuantileBatch(rule, " # tensor # ");";
   let workspaceRule = "::koila::rules::describeReductionWorkspace(rule);";
+  let backwardRule = "::koila::rules::describeReductionBackward(rule);";
 }
 foreach name = ["Quantile", "Nanquantile"] in {
   defvar lower = !tolower(name);

@@ -17,6 +17,7 @@ class Koila_AliasOp<string mnemonic, string schema, dag extra = (ins)>
   let storageRule = "::koila::rules::describeViews(rule, getSelf());";
   let workspaceRule = "";
   let savedRule = "::koila::rules::passFrom(rule, getSelf());";
+  let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
 defvar computedView = (ins Variadic<AnyType>:$dynamic);
@@ -353,6 +354,7 @@ class Koila_ReshapeFamilyOp<string mnemonic, string schema, dag extra,
   let batchRule = "::koila::rules::inferReshapeBatch(rule, getSelf(), " #
                   other # ");";
   let savedRule = "::koila::rules::passFrom(rule, getSelf());";
+  let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
 /// Takes a list of sizes, of which any may be an SSA value.

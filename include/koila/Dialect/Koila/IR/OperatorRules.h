@@ -8,6 +8,7 @@
 #ifndef KOILA_DIALECT_KOILA_IR_OPERATORRULES_H
 #define KOILA_DIALECT_KOILA_IR_OPERATORRULES_H
 
+#include "koila/Dialect/Koila/IR/BackwardRules.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "koila/Interfaces/Rules.h"
 #include "mlir/IR/ValueRange.h"

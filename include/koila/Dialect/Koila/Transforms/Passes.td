@@ -16,7 +16,7 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
     Option<"mode", "mode", "std::string", "\"inference\"",
            "what is run: inference; forward-with-grad, where autograd keeps "
            "tensors (koila-peak-memory only); or train, a training step with "
-           "its backward pass (tile= only, its memory is not modelled yet)">,
+           "its backward pass">,
     Option<"allocator", "allocator", "std::string", "\"exact\"",
            "what a byte is: exact (cuda is not supported yet)">,
     Option<"device", "device", "std::string", "\"cpu\"",
@@ -40,7 +40,10 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
            "target. Empty: the program returns the loss">,
     Option<"optimizer", "optimizer", "std::string", "\"\"",
            "not supported yet">,
-    Option<"grads", "grads", "std::string", "\"\"", "not supported yet">];
+    Option<"grads", "grads", "std::string", "\"present\"",
+           "of mode=train: whether weights have a .grad when the step starts: "
+           "present, as from the second step on, and not counted; or absent, "
+           "as at the first one or after zero_grad(set_to_none=True)">];
 }
 
 class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {

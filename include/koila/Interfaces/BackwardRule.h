@@ -1,0 +1,100 @@
+//===- BackwardRule.h - What the gradient of an operation takes -*- C++ -*-===//
+//
+// The backward pass of an operation that autograd recorded, over byte counts:
+// from the gradients that arrive for its results, which gradients of its
+// operands are tensors of their own, which are the same tensor or a view of it,
+// and what is held on the way. What is left to the engine is not said here:
+// sums over dims that were broadcast, gradients that add up, and when what was
+// saved is freed.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_INTERFACES_BACKWARDRULE_H
+#define KOILA_INTERFACES_BACKWARDRULE_H
+
+#include "koila/Interfaces/Rules.h"
+
+namespace koila {
+
+class BackwardRule : public WorkspaceRule {
+public:
+  /// `gradients` are those that arrive for the results of `op`, with their
+  /// strides; none where none arrives.
+  BackwardRule(mlir::Operation *op, const WorkspaceTarget &target,
+               Lookup lookup, Wants wants,
+               llvm::ArrayRef<std::optional<ConcreteTensor>> gradients)
+      : WorkspaceRule(op, target, lookup, wants), gradients(gradients) {}
+
+  /// The gradient of result `index`; null where none arrives.
+  const ConcreteTensor *getGradient(unsigned index = 0) const {
+    return index < gradients.size() && gradients[index] ? &*gradients[index]
+                                                        : nullptr;
+  }
+  /// Whether the gradient of operand `index` is asked for.
+  bool wantsOperand(unsigned index) const {
+    return wantsGradient(getOp()->getOperand(index));
+  }
+
+  /// A gradient of an operand.
+  struct Output {
+    unsigned operand;
+    /// Before the engine sums over dims that the operand does not have.
+    ConcreteTensor tensor;
+    /// The result whose gradient it is or views; none for a new tensor.
+    std::optional<unsigned> of;
+    /// Whether it is that very tensor, not a view of it.
+    bool isSame = false;
+    /// Whether a new tensor is handed on as a view of it, which the engine does
+    /// not add to in place.
+    bool isViewed = false;
+  };
+  /// A new tensor, or a view of a new tensor.
+  void setNew(unsigned operand, ConcreteTensor tensor, bool isViewed = false) {
+    outputs.push_back(
+        {operand, std::move(tensor), std::nullopt, false, isViewed});
+  }
+  /// The tensor that arrives for result `of`.
+  void setSame(unsigned operand, unsigned of = 0) {
+    outputs.push_back({operand, *gradients[of], of, true, false});
+  }
+  /// A view of it.
+  void setView(unsigned operand, ConcreteTensor view, unsigned of = 0) {
+    outputs.push_back({operand, std::move(view), of, false, false});
+  }
+  /// Only the shape of operand `index` is read, so that it gets no gradient.
+  void setUnread(unsigned index) { unread.push_back(index); }
+  bool isUnread(unsigned index) const {
+    return llvm::is_contained(unread, index);
+  }
+  llvm::ArrayRef<Output> getOutputs() const { return outputs; }
+  /// Gradients reach their nodes in the order of the operands, but for this
+  /// one.
+  void deliverFirst(unsigned operand) { first = operand; }
+  std::optional<unsigned> getFirst() const { return first; }
+
+  /// What is freed when the gradient of the first result is dropped before the
+  /// end; 0 if something else holds it.
+  int64_t getReleasableBytes() const { return releasable; }
+  void setReleasableBytes(int64_t bytes) { releasable = bytes; }
+  /// Whether operand `index` is a weight that has a gradient, to which this one
+  /// is added at once.
+  bool isAccumulated(unsigned index) const {
+    return llvm::is_contained(accumulated, index);
+  }
+  void setAccumulated(unsigned index) { accumulated.push_back(index); }
+
+  /// Bytes held at the worst moment, the new gradients included.
+  void setPeak(int64_t bytes) { peak = bytes; }
+  int64_t getPeak() const { return peak; }
+
+private:
+  llvm::ArrayRef<std::optional<ConcreteTensor>> gradients;
+  llvm::SmallVector<Output, 2> outputs;
+  std::optional<unsigned> first;
+  llvm::SmallVector<unsigned, 2> accumulated, unread;
+  int64_t releasable = 0, peak = 0;
+};
+
+} // namespace koila
+
+#endif // KOILA_INTERFACES_BACKWARDRULE_H

@@ -1,0 +1,403 @@
+//===- BackwardRun.cpp - A backward pass run over byte counts -------------===//
+
+#include "BackwardRun.h"
+#include "../Dialect/Koila/IR/Backprop.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+using namespace mlir;
+using namespace koila;
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+const Storage *
+PeakMemoryAnalysis::Impl::BackwardRun::getEntry(Operation &op,
+                                                unsigned operand) {
+  // One for each that is alive at the same time: a weight's gradient outlives
+  // the tile that made it.
+  auto &entries = impl.gradientEntries[{&op, operand}];
+  for (const std::unique_ptr<Storage> &entry : entries)
+    if (!run.live.contains(entry.get()))
+      return entry.get();
+  auto entry = std::make_unique<Storage>();
+  Value value = op.getOperand(operand);
+  auto result = dyn_cast<OpResult>(value);
+  if (!result && op.getNumResults() > 0)
+    result = op.getResult(0);
+  if (result)
+    entry->allocations.push_back(result);
+  impl.ofGradients.insert(entry.get());
+  entries.push_back(std::move(entry));
+  return entries.back().get();
+}
+
+PeakMemoryAnalysis::Impl::BackwardRun::Gradient
+PeakMemoryAnalysis::Impl::BackwardRun::make(ConcreteTensor shape, Operation &op,
+                                            unsigned operand) {
+  const Storage *entry = getEntry(op, operand);
+  int64_t size = shape.numBytes();
+  run.live[entry] = size;
+  run.liveBytes += size;
+  if (run.detailed && !run.timeline.empty())
+    run.spans[entry] = {run.timeline.size() - 1, 0, size, nullptr};
+  bytes.push_back({entry, 1});
+  tensors.push_back({bytes.size() - 1, 1, std::nullopt});
+  return {tensors.size() - 1, std::move(shape)};
+}
+
+PeakMemoryAnalysis::Impl::BackwardRun::Gradient
+PeakMemoryAnalysis::Impl::BackwardRun::view(const Gradient &gradient,
+                                            ConcreteTensor shape) {
+  size_t of = tensors[gradient.tensor].bytes;
+  size_t base = tensors[gradient.tensor].base.value_or(gradient.tensor);
+  ++bytes[of].tensors;
+  ++tensors[base].holders;
+  tensors.push_back({of, 1, base});
+  return {tensors.size() - 1, std::move(shape)};
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::drop(const Gradient &gradient,
+                                                 Operation &op) {
+  std::optional<size_t> dropped = gradient.tensor;
+  while (dropped) {
+    Tensor &tensor = tensors[*dropped];
+    if (--tensor.holders > 0)
+      return;
+    Bytes &of = bytes[tensor.bytes];
+    if (--of.tensors == 0 && of.entry)
+      impl.freeStorage(of.entry, op, run);
+    dropped = tensor.base;
+  }
+}
+
+bool PeakMemoryAnalysis::Impl::BackwardRun::isAlone(
+    const Gradient &gradient) const {
+  const Tensor &tensor = tensors[gradient.tensor];
+  return tensor.holders == 1 && bytes[tensor.bytes].tensors == 1;
+}
+
+bool PeakMemoryAnalysis::Impl::BackwardRun::isLast(
+    const Gradient &gradient) const {
+  const Tensor &tensor = tensors[gradient.tensor];
+  if (!tensor.base)
+    return isAlone(gradient);
+  return tensor.holders == 1 && tensors[*tensor.base].holders == 1 &&
+         bytes[tensor.bytes].tensors == 2;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::note(Operation &op, int64_t held) {
+  ++run.event;
+  int64_t total = saturate(run.liveBytes + held);
+  if (total > run.peakBytes) {
+    run.peakBytes = total;
+    run.peakEvent = run.event;
+    run.peakOp = &op;
+    run.peakIsBackward = true;
+  }
+  if (run.stopAt && run.event == *run.stopAt) {
+    run.stopped = true;
+    run.transientAtStop = held;
+    return;
+  }
+  if (!run.detailed || run.stopAt)
+    return;
+  TimelineEntry &entry = run.timeline[Run::Moment(&op, true)];
+  if (entry.op.empty() || total > entry.getTotalBytes()) {
+    entry.op = getOperatorName(op) + " (backward)";
+    entry.place = getSourcePlace(op.getLoc());
+    entry.liveBytes = saturate(before);
+    entry.transientBytes = total - entry.liveBytes;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Delivery
+//===----------------------------------------------------------------------===//
+
+PeakMemoryAnalysis::Impl::BackwardRun::Leaf
+PeakMemoryAnalysis::Impl::BackwardRun::getLeaf(const Run::Edge &edge) const {
+  if (edge.record)
+    return nullptr;
+  if (auto get = edge.value.getDefiningOp<ParamGetOp>())
+    return get.getParamAttr().getAsOpaquePointer();
+  return edge.value.getAsOpaquePointer();
+}
+
+PeakMemoryAnalysis::Impl::BackwardRun::Gradient
+PeakMemoryAnalysis::Impl::BackwardRun::add(Gradient first, Gradient second,
+                                           Operation &op, unsigned operand) {
+  if (isAlone(first) && footprint::isDense(first.shape)) {
+    drop(second, op);
+    return first;
+  }
+  ConcreteTensor shape = footprint::addStrides(first.shape, second.shape);
+  Gradient sum = make(std::move(shape), op, operand);
+  note(op, 0);
+  drop(first, op);
+  drop(second, op);
+  return sum;
+}
+
+/// Source: obeys_layout_contract in autograd/utils/grad_layout_contract.h.
+static bool obeysLayout(const ConcreteTensor &gradient,
+                        const ConcreteTensor &weight) {
+  auto own = gradient.getStrides(), wanted = weight.getStrides();
+  if (!own || !wanted)
+    return true;
+  if (!footprint::isDense(weight))
+    return gradient.contiguous;
+  for (auto [dim, extent] : llvm::enumerate(gradient.dims))
+    if (extent != 1 && (*own)[dim] != (*wanted)[dim])
+      return false;
+  return true;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::accumulate(Leaf leaf,
+                                                       const Run::Edge &edge,
+                                                       Gradient gradient,
+                                                       Operation &op) {
+  if (hasGradient(leaf))
+    return drop(gradient, op);
+  run.leaves.insert(leaf);
+  auto weight = impl.getConcrete(edge.value, run);
+  bool isStolen = tensors[gradient.tensor].holders == 1 &&
+                  (!weight || obeysLayout(gradient.shape, *weight));
+  if (isStolen)
+    return;
+  make(weight.value_or(gradient.shape), op, edge.operand);
+  note(op, 0);
+  drop(gradient, op);
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::skip(const Run::Edge &edge) {
+  Leaf leaf = getLeaf(edge);
+  if (leaf && --leaves[leaf].missing == 0 && leaves[leaf].sum)
+    ready.emplace_back(leaf, &edge);
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::deliver(const Run::Edge &edge,
+                                                    Gradient gradient,
+                                                    Operation &op) {
+  if (Leaf leaf = getLeaf(edge)) {
+    Pending &pending = leaves[leaf];
+    std::optional<Gradient> before = std::exchange(pending.sum, std::nullopt);
+    Gradient sum = before ? add(*before, gradient, op, edge.operand) : gradient;
+    Pending &now = leaves[leaf];
+    now.sum = sum;
+    if (--now.missing == 0)
+      ready.emplace_back(leaf, &edge);
+    return;
+  }
+  unsigned result = 0;
+  Operation *maker = run.records[*edge.record].op;
+  if (auto made = dyn_cast<OpResult>(edge.value); made.getOwner() == maker)
+    result = made.getResultNumber();
+  auto [place, isFirst] = waiting.try_emplace({*edge.record, result}, gradient);
+  if (!isFirst)
+    place->second = add(place->second, gradient, op, edge.operand);
+}
+
+//===----------------------------------------------------------------------===//
+// Nodes
+//===----------------------------------------------------------------------===//
+
+void PeakMemoryAnalysis::Impl::BackwardRun::fit(Gradient &gradient,
+                                                const Run::Edge &edge,
+                                                Operation &op) {
+  auto wanted = impl.getConcrete(edge.value, run);
+  if (!wanted)
+    return;
+  if (gradient.shape.dims != wanted->dims) {
+    ConcreteTensor sum{wanted->dims, gradient.shape.elementType};
+    auto unknown = [](Value) -> std::optional<ConcreteTensor> {
+      return std::nullopt;
+    };
+    WorkspaceRule rule(&op, impl.target, unknown);
+    int64_t partial = footprint::getPartialBytes(rule, gradient.shape, sum);
+    Gradient reduced = make(std::move(sum), op, edge.operand);
+    note(op, partial);
+    drop(gradient, op);
+    gradient = reduced;
+  }
+  if (gradient.shape.elementType != wanted->elementType) {
+    ConcreteTensor cast = gradient.shape;
+    cast.elementType = wanted->elementType;
+    Gradient narrow = make(std::move(cast), op, edge.operand);
+    note(op, 0);
+    drop(gradient, op);
+    gradient = narrow;
+  }
+}
+
+SmallVector<std::pair<const PeakMemoryAnalysis::Impl::Run::Edge *,
+                      PeakMemoryAnalysis::Impl::BackwardRun::Gradient>>
+PeakMemoryAnalysis::Impl::BackwardRun::makeOutputs(
+    const Run::Record &record, const BackwardRule &rule,
+    ArrayRef<std::optional<Gradient>> arrived) {
+  Operation &op = *record.op;
+  SmallVector<std::pair<const Run::Edge *, Gradient>> outputs;
+  llvm::SmallDenseSet<unsigned> made;
+  for (const BackwardRule::Output &output : rule.getOutputs()) {
+    const auto *edge = llvm::find_if(record.edges, [&](const Run::Edge &edge) {
+      return edge.operand == output.operand;
+    });
+    if (edge == record.edges.end() || !made.insert(output.operand).second)
+      continue;
+    if (!output.of) {
+      Gradient made = make(output.tensor, op, output.operand);
+      if (output.isViewed) {
+        Gradient seen = view(made, output.tensor);
+        drop(made, op);
+        made = seen;
+      }
+      outputs.emplace_back(edge, made);
+    } else if (const auto &from = arrived[*output.of]; output.isSame) {
+      ++tensors[from->tensor].holders;
+      outputs.emplace_back(edge, Gradient{from->tensor, output.tensor});
+    } else {
+      outputs.emplace_back(edge, view(*from, output.tensor));
+    }
+  }
+  // Edges follow each other as the operands do, whatever is computed first.
+  auto getPlace = [&](const Run::Edge *edge) {
+    return std::pair(rule.getFirst() != edge->operand, edge->operand);
+  };
+  llvm::stable_sort(outputs, [&](const auto &lhs, const auto &rhs) {
+    return getPlace(lhs.first) < getPlace(rhs.first);
+  });
+  for (const Run::Edge &edge : record.edges) {
+    if (made.contains(edge.operand))
+      continue;
+    if (rule.isUnread(edge.operand)) {
+      skip(edge);
+      continue;
+    }
+    impl.markInexact(op, "a gradient that its backward rule does not name",
+                     run);
+    if (auto tensor = impl.getConcrete(edge.value, run)) {
+      tensor->contiguous = true;
+      outputs.emplace_back(&edge, make(*tensor, op, edge.operand));
+    }
+  }
+  return outputs;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::release(Run::Record &record) {
+  for (const Storage *entry : record.saved)
+    if (--run.savedBy[entry] == 0 && run.onlySaved.erase(entry))
+      impl.freeStorage(entry, *record.op, run);
+  record.saved.clear();
+  if (record.kept)
+    impl.freeStorage(record.kept, *record.op, run);
+  record.kept = nullptr;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
+  Operation &op = *run.records[index].op;
+  SmallVector<std::optional<Gradient>> arrived(op.getNumResults());
+  SmallVector<std::optional<ConcreteTensor>> shapes(op.getNumResults());
+  bool isAsked = false;
+  for (OpResult result : op.getResults()) {
+    unsigned number = result.getResultNumber();
+    auto found = waiting.find({index, number});
+    if (found == waiting.end())
+      continue;
+    isAsked = true;
+    arrived[number] = found->second;
+    shapes[number] = found->second.shape;
+    waiting.erase(found);
+    auto own = impl.getConcrete(result, run);
+    if (own && own->dims != shapes[number]->dims) {
+      impl.markInexact(op, "its result has been written in place", run);
+      shapes[number] = own;
+    }
+  }
+  if (!isAsked)
+    return release(run.records[index]);
+  auto lookup = [&](Value value) { return impl.getConcrete(value, run); };
+  auto wants = [&](Value value) { return impl.gradients->wants(value); };
+  BackwardRule rule(&op, impl.target, lookup, wants, shapes);
+  if (arrived.front() && isLast(*arrived.front()))
+    rule.setReleasableBytes(
+        run.live.lookup(bytes[tensors[arrived.front()->tensor].bytes].entry));
+  for (const Run::Edge &edge : run.records[index].edges)
+    if (Leaf leaf = getLeaf(edge);
+        leaf && hasGradient(leaf) && leaves[leaf].missing == 1)
+      rule.setAccumulated(edge.operand);
+  if (impl.rewrites.contains(&op) || impl.writesView(op))
+    impl.markInexact(op, "the backward pass of a write into views", run);
+  if (auto memory = dyn_cast<MemoryRuleInterface>(op))
+    memory.describeBackward(rule);
+  else
+    rule.setInexact("koila has no memory rule for its gradient");
+  if (!rule.isExact() && run.missing.empty())
+    impl.markInexact(op, rule.getReason(), run, rule.isBounded());
+  before = run.liveBytes;
+  note(op, rule.getPeak());
+  if (run.stopped)
+    return;
+  auto outputs = makeOutputs(run.records[index], rule, arrived);
+  for (auto &[edge, gradient] : outputs) {
+    fit(gradient, *edge, op);
+    if (run.stopped)
+      return;
+  }
+  for (const std::optional<Gradient> &gradient : arrived)
+    if (gradient)
+      drop(*gradient, op);
+  release(run.records[index]);
+  for (auto &[edge, gradient] : outputs)
+    deliver(*edge, gradient, op);
+  for (auto [leaf, edge] : std::exchange(ready, {})) {
+    Gradient sum = *leaves[leaf].sum;
+    leaves[leaf].sum.reset();
+    accumulate(leaf, *edge, sum, op);
+  }
+}
+
+std::vector<size_t>
+PeakMemoryAnalysis::Impl::BackwardRun::findReachable(size_t last) {
+  std::vector<size_t> found{last};
+  llvm::DenseSet<size_t> seen{last};
+  for (size_t next = 0; next < found.size(); ++next)
+    for (const Run::Edge &edge : run.records[found[next]].edges) {
+      if (edge.record && seen.insert(*edge.record).second)
+        found.push_back(*edge.record);
+      if (Leaf leaf = getLeaf(edge))
+        ++leaves[leaf].missing;
+    }
+  llvm::sort(found, std::greater<>());
+  return found;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::execute(Value loss,
+                                                    Value gradient) {
+  auto made = run.recordOf.find(loss);
+  auto shape = impl.getConcrete(loss, run);
+  if (made == run.recordOf.end() || !shape)
+    return impl.markInexact(root, "the record of the loss is not known", run);
+  // It stays until backward() returns.
+  Gradient first;
+  if (gradient) {
+    bytes.push_back({nullptr, 1});
+    tensors.push_back({0, 1, std::nullopt});
+    first = {0, *shape};
+  } else {
+    first = make(*shape, root, 0);
+  }
+  ++tensors[first.tensor].holders;
+  size_t last = made->second;
+  auto result = dyn_cast<OpResult>(loss);
+  unsigned number = result && result.getOwner() == run.records[last].op
+                        ? result.getResultNumber()
+                        : 0;
+  std::vector<size_t> order = findReachable(last);
+  waiting.try_emplace({last, number}, first);
+  for (size_t index : order) {
+    runNode(index);
+    if (run.stopped)
+      return;
+  }
+  drop(first, root);
+}

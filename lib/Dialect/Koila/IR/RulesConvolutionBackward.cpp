@@ -1,0 +1,44 @@
+//===- RulesConvolutionBackward.cpp - Gradients of convolutions -----------===//
+//
+// Source: convolution_backward in native/Convolution.cpp, and
+// lib/Analysis/ConvBackward.cpp for what its kernels hold.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backprop.h"
+#include "ConvolutionCall.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+
+using namespace koila;
+using namespace koila::footprint;
+
+void rules::describeConvolutionBackward(BackwardRule &rule,
+                                        ConvolutionKind kind) {
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  Backprop steps(rule);
+  const ConcreteTensor &gradient = steps.getGradient();
+  bool wantsBias = rule.getOp()->getNumOperands() > 2 && steps.wants(2);
+  // Each is contiguous, as its operand is.
+  bool isView = gradient.dims.size() == 3;
+  for (unsigned operand = 0; operand < rule.getOp()->getNumOperands();
+       ++operand)
+    if (steps.wants(operand)) {
+      ConcreteTensor like = steps.read(operand);
+      like.contiguous = true;
+      like.strides.reset();
+      steps.give(operand, like, isView && operand < 2);
+    }
+  auto call = conv::readCall(rule, kind);
+  if (!call || !gradient.getStrides())
+    return koila::detail::describeUnknownBackward(rule);
+  Workspace found = convolutionBackwardWorkspace(
+      call->shape, call->target, steps.wants(0), steps.wants(1));
+  rule.setPeak(found.bytes + call->copyBytes + getCopyBytes(gradient));
+  bool isKnown = found.exact && !call->isPadded && gradient.dims.size() == 4 &&
+                 (!call->shape.hasBias || wantsBias == steps.wants(1)) &&
+                 (call->copyBytes == 0);
+  if (!isKnown)
+    rule.setBound("the gradients of this convolution are an upper bound on '" +
+                  call->target.isa + "'");
+}

@@ -1,0 +1,389 @@
+//===- RulesElementwiseBackward.cpp - Gradients of elementwise operators --===//
+//
+// Source: tools/autograd/derivatives.yaml and FunctionsManual.cpp in
+// torch/csrc/autograd: each formula is replayed in the order in which its
+// tensors are made. What a statement makes lives to its end.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backprop.h"
+#include "koila/Dialect/Koila/IR/BackwardRules.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "llvm/ADT/StringMap.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+using Number = Composition::Number;
+using Result = Composition::Result;
+
+void koila::detail::describeUnknownBackward(BackwardRule &rule) {
+  rule.setInexact("what its backward pass allocates is not known");
+}
+
+namespace {
+struct Formula {
+  BackwardRule &rule;
+  Backprop &steps;
+  const ConcreteTensor &gradient;
+
+  Operation *getOp() const { return rule.getOp(); }
+  /// Whether there is a second tensor, not a number or a constant that is taken
+  /// as one.
+  bool hasOther() const {
+    return getOp()->getNumOperands() > 1 &&
+           isa<TensorType>(getOp()->getOperand(1).getType()) && !getConstant();
+  }
+  ParamGetOp getConstant() const {
+    if (getOp()->getNumOperands() < 2)
+      return {};
+    auto read = getOp()->getOperand(1).getDefiningOp<ParamGetOp>();
+    return read && read->hasAttr("wrapped") ? read : ParamGetOp();
+  }
+  ConcreteTensor self() const { return steps.read(0); }
+  ConcreteTensor other() const { return steps.read(1); }
+  /// What the argument `name`, a number, becomes.
+  Number getNumber(StringRef name) const;
+  /// Whether it is the number one.
+  bool isOne(StringRef name) const;
+};
+} // namespace
+
+Number Formula::getNumber(StringRef name) const {
+  if (auto constant = getConstant(); constant && name == "other")
+    return isa<FloatType>(getElementTypeOrSelf(constant.getResult().getType()))
+               ? Number::Float
+               : Number::Integer;
+  Attribute attr = getOp()->getAttr(name);
+  if (isa_and_nonnull<FloatAttr>(attr))
+    return Number::Float;
+  if (isa_and_nonnull<IntegerAttr>(attr))
+    return Number::Integer;
+  OperatorArguments arguments(getOp());
+  Value value = arguments.has(name) ? arguments.getDynamic(name) : Value();
+  return value && isa<FloatType>(value.getType()) ? Number::Float
+                                                  : Number::Integer;
+}
+
+bool Formula::isOne(StringRef name) const {
+  Attribute attr = getOp()->getAttr(name);
+  if (!attr)
+    return true;
+  if (auto number = dyn_cast<FloatAttr>(attr))
+    return number.getValueAsDouble() == 1;
+  auto number = dyn_cast<IntegerAttr>(attr);
+  return number && number.getInt() == 1;
+}
+
+//===----------------------------------------------------------------------===//
+// One operand
+//===----------------------------------------------------------------------===//
+
+/// One kernel reads the gradient and what was saved.
+static void runKernel(const Formula &of) {
+  of.steps.give(0, of.steps.compute({of.gradient, of.self()}));
+}
+
+/// grad / (2 * result)
+static void runSqrt(const Formula &of) {
+  ConcreteTensor twice = of.steps.compute(of.self(), Number::Integer);
+  of.steps.give(0, of.steps.compute({of.gradient, twice}));
+  of.steps.free(twice);
+}
+
+/// -0.5 * grad * result.pow(3)
+static void runRsqrt(const Formula &of) {
+  ConcreteTensor half = of.steps.compute(of.gradient, Number::Float);
+  ConcreteTensor cube = of.steps.compute(of.self());
+  of.steps.give(0, of.steps.compute({half, cube}));
+  of.steps.free({half, cube});
+}
+
+/// grad * f(self)
+static void runProduct(const Formula &of) {
+  ConcreteTensor factor = of.steps.compute(of.self());
+  of.steps.give(0, of.steps.compute({of.gradient, factor}));
+  of.steps.free(factor);
+}
+
+/// grad * -self.sin()
+static void runCos(const Formula &of) {
+  ConcreteTensor sine = of.steps.compute(of.self());
+  ConcreteTensor negated = of.steps.compute(sine);
+  of.steps.give(0, of.steps.compute({of.gradient, negated}));
+  of.steps.free({sine, negated});
+}
+
+/// -grad * result * result
+static void runReciprocal(const Formula &of) {
+  ConcreteTensor negated = of.steps.compute(of.gradient);
+  ConcreteTensor square = of.steps.compute({of.self(), of.self()});
+  of.steps.give(0, of.steps.compute({negated, square}));
+  of.steps.free({negated, square});
+}
+
+static void negate(const Formula &of) {
+  of.steps.give(0, of.steps.compute(of.gradient));
+}
+
+/// grad * (exponent * self.pow(exponent - 1))
+static void runPower(const Formula &of) {
+  if (auto exponent = of.getOp()->getAttrOfType<IntegerAttr>("exponent");
+      exponent && exponent.getInt() == 0)
+    return of.steps.giveRows(0);
+  ConcreteTensor power = of.steps.compute(of.self());
+  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  of.steps.give(0, of.steps.compute({of.gradient, scaled}));
+  of.steps.free({power, scaled});
+}
+
+/// where(self >= min, grad, 0), or both limits
+static void runClamp(const Formula &of) {
+  OperatorArguments arguments(of.getOp());
+  auto given = [&](StringRef name) {
+    return of.getOp()->getAttr(name) != nullptr;
+  };
+  ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+  SmallVector<ConcreteTensor> masks;
+  for (StringRef name : {"min", "max"})
+    if (given(name))
+      masks.push_back(
+          of.steps.compute(of.self(), of.getNumber(name), Result::Bool));
+  if (masks.empty())
+    return koila::detail::describeUnknownBackward(of.rule);
+  of.steps.give(0, of.steps.compute({of.gradient}));
+  of.steps.free(masks);
+  of.steps.free(zero);
+}
+
+//===----------------------------------------------------------------------===//
+// Two operands
+//===----------------------------------------------------------------------===//
+
+static void runMul(const Formula &of) {
+  if (!of.hasOther())
+    return of.steps.give(0,
+                         of.steps.compute(of.gradient, of.getNumber("other")));
+  // In the order of their names.
+  if (of.steps.wants(1))
+    of.steps.give(1, of.steps.compute({of.gradient, of.self()}));
+  if (of.steps.wants(0))
+    of.steps.give(0, of.steps.compute({of.gradient, of.other()}));
+}
+
+/// grad / other, and -grad * ((self / other) / other)
+static void runDiv(const Formula &of) {
+  if (of.getOp()->hasAttr("rounding_mode"))
+    return koila::detail::describeUnknownBackward(of.rule);
+  if (!of.hasOther())
+    return of.steps.give(0,
+                         of.steps.compute(of.gradient, of.getNumber("other")));
+  // In the order of their names.
+  if (of.steps.wants(1)) {
+    ConcreteTensor negated = of.steps.compute(of.gradient);
+    ConcreteTensor quotient = of.steps.compute({of.self(), of.other()});
+    ConcreteTensor again = of.steps.compute({quotient, of.other()});
+    of.steps.give(1, of.steps.compute({negated, again}));
+    of.steps.free({negated, quotient, again});
+  }
+  if (of.steps.wants(0))
+    of.steps.give(0, of.steps.compute({of.gradient, of.other()}));
+}
+
+/// The gradient, times alpha.
+static void passScaled(const Formula &of, unsigned operand) {
+  if (of.isOne("alpha"))
+    return of.rule.setSame(operand);
+  of.steps.give(operand, of.steps.compute(of.gradient, of.getNumber("alpha")));
+}
+
+static void passNegated(const Formula &of, unsigned operand) {
+  ConcreteTensor negated = of.steps.compute(of.gradient);
+  if (of.isOne("alpha"))
+    return of.steps.give(operand, negated);
+  of.steps.give(operand, of.steps.compute(negated, of.getNumber("alpha")));
+  of.steps.free(negated);
+}
+
+static void runAdd(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.setSame(0);
+  if (of.hasOther() && of.steps.wants(1))
+    passScaled(of, 1);
+}
+
+static void runSub(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.setSame(0);
+  if (of.hasOther() && of.steps.wants(1))
+    passNegated(of, 1);
+}
+
+static void runReversedSub(const Formula &of) {
+  if (of.steps.wants(0))
+    passNegated(of, 0);
+  if (of.hasOther() && of.steps.wants(1))
+    of.rule.setSame(1);
+}
+
+/// where(condition, grad, 0), and the reverse.
+static void runWhere(const Formula &of) {
+  ValueRange operands = of.getOp()->getOperands();
+  ConcreteTensor condition = of.steps.read(0);
+  for (unsigned index = 1; index < operands.size(); ++index) {
+    if (!isa<TensorType>(operands[index].getType()) || !of.steps.wants(index))
+      continue;
+    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+    ConcreteTensor chosen = of.steps.allocate(of.gradient);
+    auto strides = of.gradient.getStrides();
+    of.steps.give(index, withStrides(chosen, strides));
+    of.steps.free(zero);
+  }
+}
+
+/// grad.masked_fill(mask, 0): a contiguous clone, filled.
+static void runMaskedFill(const Formula &of) {
+  if (of.getOp()->getNumOperands() > 2 && of.steps.wants(2))
+    return koila::detail::describeUnknownBackward(of.rule);
+  of.steps.give(0, of.steps.allocate(of.gradient));
+}
+
+/// The one it is, or a product with the mask.
+static void runDropout(const Formula &of) {
+  auto train = of.getOp()->getAttrOfType<BoolAttr>("train");
+  if (!train)
+    return koila::detail::describeUnknownBackward(of.rule);
+  if (!train.getValue())
+    return of.rule.setSame(0);
+  of.steps.give(0, of.steps.compute({of.gradient, of.self()}));
+}
+
+/// grad / (self + 1)
+static void runLog1p(const Formula &of) {
+  ConcreteTensor shifted = of.steps.compute(of.self(), Number::Integer);
+  of.steps.give(0, of.steps.compute({of.gradient, shifted}));
+  of.steps.free(shifted);
+}
+
+/// 2 / sqrt(pi) * exp(-(self.pow(2))) * grad
+static void runErf(const Formula &of) {
+  ConcreteTensor square = of.steps.compute(of.self());
+  ConcreteTensor negated = of.steps.compute(square);
+  ConcreteTensor power = of.steps.compute(negated);
+  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  of.steps.give(0, of.steps.compute({scaled, of.gradient}));
+  of.steps.free({square, negated, power, scaled});
+}
+
+/// Each gradient is halved where both are equal, and zero where the other one
+/// was taken.
+static void runMaximum(const Formula &of) {
+  for (unsigned operand : {1u, 0u}) {
+    if (!of.steps.wants(operand))
+      continue;
+    ConcreteTensor half = of.steps.compute(of.gradient, Number::Integer);
+    ConcreteTensor equal =
+        of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
+    ConcreteTensor taken = of.steps.allocate(of.gradient);
+    ConcreteTensor less =
+        of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
+    of.steps.give(operand, taken);
+    of.steps.free({half, equal, less});
+  }
+}
+
+/// grad * (tensor * value), for both factors.
+static void runProductSum(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.setSame(0);
+  for (auto [operand, factor] : {std::pair(1u, 2u), std::pair(2u, 1u)}) {
+    if (!of.steps.wants(operand))
+      continue;
+    ConcreteTensor scaled =
+        of.steps.compute(of.steps.read(factor), of.getNumber("value"));
+    of.steps.give(operand, of.steps.compute({of.gradient, scaled}));
+    of.steps.free(scaled);
+  }
+}
+
+/// grad * (1 - weight), and grad * weight, a number.
+static void runLerp(const Formula &of) {
+  if (of.getOp()->getNumOperands() > 2)
+    return koila::detail::describeUnknownBackward(of.rule);
+  for (unsigned operand : {1u, 0u})
+    if (of.steps.wants(operand))
+      of.steps.give(operand, of.steps.compute(of.gradient, Number::Float));
+}
+
+/// The gradient turned around, summed up, and turned again.
+static void runCumsum(const Formula &of) {
+  ConcreteTensor turned = of.steps.allocate(of.gradient);
+  ConcreteTensor summed = of.steps.allocate(of.gradient);
+  of.steps.give(0, of.steps.allocate(of.gradient));
+  of.steps.free({turned, summed});
+}
+
+/// Zeros, into which the gradient of what was taken is written.
+static void fillZeros(const Formula &of) { of.steps.giveRows(0); }
+
+using Run = void (*)(const Formula &);
+
+static const llvm::StringMap<Run> &getFormulas() {
+  static const llvm::StringMap<Run> formulas = [] {
+    llvm::StringMap<Run> table;
+    for (StringRef name :
+         {"relu", "gelu", "silu", "sigmoid", "tanh", "hardtanh", "hardswish",
+          "hardsigmoid", "elu", "selu", "celu", "leaky_relu", "softplus",
+          "mish", "exp", "log", "relu6", "threshold", "log_sigmoid"})
+      table[name] = runKernel;
+    for (StringRef name : {"abs", "sin"})
+      table[name] = runProduct;
+    table["sqrt"] = runSqrt;
+    table["rsqrt"] = runRsqrt;
+    table["cos"] = runCos;
+    table["reciprocal"] = runReciprocal;
+    table["neg"] = negate;
+    table["pow"] = table["square"] = runPower;
+    table["clamp"] = table["clamp_min"] = table["clamp_max"] = runClamp;
+    table["mul"] = runMul;
+    table["div"] = runDiv;
+    table["add"] = runAdd;
+    table["sub"] = runSub;
+    table["rsub"] = runReversedSub;
+    table["where"] = runWhere;
+    table["masked_fill"] = runMaskedFill;
+    table["dropout"] = runDropout;
+    table["log1p"] = runLog1p;
+    table["erf"] = runErf;
+    table["maximum"] = table["minimum"] = runMaximum;
+    table["addcmul"] = runProductSum;
+    table["lerp"] = runLerp;
+    table["cumsum"] = runCumsum;
+    table["topk"] = table["sort"] = fillZeros;
+    return table;
+  }();
+  return formulas;
+}
+
+void rules::describeBackward(BackwardRule &rule) {
+  auto op = cast<TorchOperatorInterface>(rule.getOp());
+  StringRef schema = op.getTorchSchema();
+  schema.consume_front("aten::");
+  StringRef name =
+      schema.take_until([](char c) { return c == '.' || c == '('; });
+  auto found = getFormulas().find(name);
+  if (found == getFormulas().end() || !rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  // Powers of and to tensors, limits that are tensors.
+  bool isOfOne = found->second == runPower || found->second == runClamp;
+  if (isOfOne &&
+      llvm::count_if(op->getOperandTypes(), llvm::IsaPred<TensorType>) > 1)
+    return koila::detail::describeUnknownBackward(rule);
+  if (isa<ComplexType>(rule.getGradient()->elementType))
+    return rule.setInexact("gradients that are complex numbers");
+  Backprop steps(rule);
+  found->second({rule, steps, *rule.getGradient()});
+  steps.finish();
+}

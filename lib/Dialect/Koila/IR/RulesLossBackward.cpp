@@ -1,0 +1,98 @@
+//===- RulesLossBackward.cpp - Gradients of losses ------------------------===//
+//
+// Sources: native/Loss.cpp, native/LossNLL.cpp, FunctionsManual.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backprop.h"
+#include "koila/Dialect/Koila/IR/BackwardRules.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+using Number = Composition::Number;
+
+/// Zeros of the shape of the input, filled by one kernel.
+static void fillZeros(Backprop &steps) {
+  for (unsigned operand : {0u, 1u})
+    if (steps.wants(operand))
+      steps.giveRows(operand);
+}
+
+/// The gradients of a mean or sum, of an absolute value and of a difference.
+static void describeL1(BackwardRule &rule, Backprop &steps, int64_t reduction) {
+  ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
+  if (steps.wants(1) || steps.read(1).dims != self.dims)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor spread = expandTo(gradient, self.dims);
+  if (reduction == 1)
+    spread = steps.compute(spread, Number::Integer);
+  ConcreteTensor sign = steps.compute(self);
+  steps.give(0, steps.compute({spread, sign}));
+  steps.free(sign);
+  if (reduction == 1)
+    steps.free(spread);
+}
+
+/// (sigmoid(self) - target) * grad, divided by the number of elements.
+static void describeLogits(BackwardRule &rule, Backprop &steps,
+                           BinaryCrossEntropyWithLogitsOp loss) {
+  ConcreteTensor self = steps.read(0);
+  if (steps.wants(1) || loss.getWeight() || loss.getPosWeight())
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor sigmoid = steps.compute(self);
+  ConcreteTensor difference = steps.compute({sigmoid, steps.read(1)});
+  steps.free(sigmoid);
+  if (loss.getReduction() != 1)
+    return steps.give(0, difference);
+  steps.give(0, steps.compute(difference, Number::Integer));
+  steps.free(difference);
+}
+
+/// The gradients of the chosen logarithms, and of the softmax. The total weight
+/// of the targets is gone by then.
+static void describeCrossEntropy(BackwardRule &rule, Backprop &steps,
+                                 CrossEntropyLossOp loss) {
+  ConcreteTensor self = steps.read(0), target = steps.read(1);
+  if (loss.getLabelSmoothing().convertToDouble() != 0 ||
+      self.dims == target.dims || steps.wants(1))
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor chosen = steps.allocate(self);
+  int64_t totalWeight = getElementBytes(self.elementType);
+  steps.Footprint::free(totalWeight);
+  steps.giveRows(0);
+  steps.free(chosen);
+}
+
+void rules::describeLossBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  Backprop steps(rule);
+  auto reduction = op->getAttrOfType<IntegerAttr>("reduction");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MseLossOp, SmoothL1LossOp, HuberLossOp>(
+          [&](auto) { fillZeros(steps); })
+      .Case<L1LossOp>([&](auto) {
+        describeL1(rule, steps, reduction ? reduction.getInt() : 1);
+      })
+      .Case<BinaryCrossEntropyOp>([&](auto) {
+        if (steps.wants(1))
+          return koila::detail::describeUnknownBackward(rule);
+        steps.giveRows(0);
+        if (reduction && reduction.getInt() == 1)
+          steps.pass(getIntegerBytes(steps.read(0).elementType));
+      })
+      .Case<BinaryCrossEntropyWithLogitsOp>(
+          [&](auto loss) { describeLogits(rule, steps, loss); })
+      .Case<CrossEntropyLossOp>(
+          [&](auto loss) { describeCrossEntropy(rule, steps, loss); })
+      .Case<NllLossNdOp, NllLossOp, NllLoss2dOp>(
+          [&](auto) { steps.giveRows(0); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}

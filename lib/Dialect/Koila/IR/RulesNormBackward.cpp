@@ -1,0 +1,111 @@
+//===- RulesNormBackward.cpp - Gradients of normalisations ----------------===//
+//
+// Sources: native/Normalization.cpp, native/layer_norm.cpp and its kernel,
+// native/group_norm.cpp, native/SoftMax.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backprop.h"
+#include "koila/Dialect/Koila/IR/BackwardRules.h"
+#include "koila/Dialect/Koila/IR/KoilaNormOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+/// One vector for each parameter that wants a gradient.
+static void giveParameters(BackwardRule &rule, Backprop &steps,
+                           ValueRange parameters) {
+  for (Value parameter : parameters)
+    for (OpOperand &operand : rule.getOp()->getOpOperands())
+      if (parameter && operand.get() == parameter &&
+          steps.wants(operand.getOperandNumber()))
+        steps.giveRows(operand.getOperandNumber());
+}
+
+static void describeBatchNorm(BackwardRule &rule, Backprop &steps,
+                              BatchNormOp norm) {
+  if (norm.getTraining())
+    return rule.setInexact("the gradient of batch_norm in training mode");
+  ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
+  if (steps.wants(0))
+    steps.give(0, steps.makeLike(input));
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  // One kernel where both have the same dense layout; else the reciprocal
+  // deviations are computed first (measured, as what the kernel holds).
+  bool isDense = (input.contiguous && gradient.contiguous) ||
+                 (isChannelsLast(input) && isChannelsLast(gradient));
+  if (!isDense)
+    steps.pass(input.dims[1] * getElementBytes(input.elementType));
+  else if (steps.wants(0))
+    steps.pass(input.numBytes());
+}
+
+/// Rows of the input and of the gradient; sums of each thread for the
+/// parameters.
+static void describeLayerNorm(BackwardRule &rule, Backprop &steps,
+                              LayerNormOp norm) {
+  ConcreteTensor input = steps.read(0);
+  ConcreteTensor gradient = steps.getGradient();
+  steps.makeRows(gradient);
+  steps.makeRows(input);
+  if (steps.wants(0))
+    steps.giveRows(0);
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  int64_t columns = 1;
+  for (int64_t extent : norm.getNormalizedShape())
+    columns *= extent;
+  steps.pass(2 * rule.getTarget().threads * columns *
+             getElementBytes(input.elementType));
+  steps.freeRows(input);
+  steps.freeRows(gradient);
+}
+
+/// Rows of the gradient, and two sums of each channel of each sample.
+static void describeGroupNorm(BackwardRule &rule, Backprop &steps,
+                              GroupNormOp norm) {
+  ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
+  if (suggestsChannelsLast(input) && !input.contiguous)
+    return rule.setInexact(
+        "the gradient of group_norm of channels-last images");
+  steps.makeRows(gradient);
+  if (steps.wants(0))
+    steps.giveRows(0);
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  steps.pass(2 * input.dims[0] * input.dims[1] *
+             std::max<int64_t>(4, getElementBytes(input.elementType)));
+  steps.freeRows(gradient);
+}
+
+/// Rows of the gradient and of the result.
+static void describeSoftmax(BackwardRule &rule, Backprop &steps) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || result->elementType != steps.read(0).elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor gradient = steps.getGradient();
+  steps.giveRows(0);
+  steps.makeRows(gradient);
+  steps.makeRows(*result);
+  steps.freeRows(gradient);
+  steps.freeRows(*result);
+}
+
+void rules::describeNormBackward(BackwardRule &rule) {
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  Backprop steps(rule);
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<BatchNormOp>(
+          [&](BatchNormOp norm) { describeBatchNorm(rule, steps, norm); })
+      .Case<LayerNormOp>(
+          [&](LayerNormOp norm) { describeLayerNorm(rule, steps, norm); })
+      .Case<GroupNormOp>(
+          [&](GroupNormOp norm) { describeGroupNorm(rule, steps, norm); })
+      .Case<SoftmaxIntOp, LogSoftmaxIntOp, RawSoftmaxOp, RawLogSoftmaxOp>(
+          [&](auto) { describeSoftmax(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}

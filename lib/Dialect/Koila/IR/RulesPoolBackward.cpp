@@ -1,0 +1,87 @@
+//===- RulesPoolBackward.cpp - Gradients of pools and resizings -----------===//
+//
+// Sources: native/DilatedMaxPool2d.cpp, native/AveragePool2d.cpp,
+// native/AdaptiveAveragePooling.cpp, native/UpSample*.cpp and their kernels.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backprop.h"
+#include "koila/Dialect/Koila/IR/BackwardRules.h"
+#include "koila/Dialect/Koila/IR/KoilaPoolOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+/// A new tensor in the memory format of `self`, with a copy of the gradient in
+/// that format beside it.
+static void readInFormat(BackwardRule &rule, Backprop &steps) {
+  ConcreteTensor self = steps.read(0);
+  const ConcreteTensor &gradient = steps.getGradient();
+  bool isLast = suggestsChannelsLast(self);
+  ConcreteTensor made = steps.allocate(self);
+  int64_t copy =
+      isLast ? getChannelsLastCopyBytes(gradient) : getCopyBytes(gradient);
+  steps.pass(copy + (isLast ? 0 : getBlockBytes(gradient)));
+  if (isLast) {
+    auto strides = self.getStrides();
+    if (isChannelsLast(self))
+      made = withStrides(made, strides);
+  }
+  steps.give(0, made);
+}
+
+/// The gradient of a mean over the trailing dims: expanded and divided.
+static void divide(BackwardRule &rule, Backprop &steps) {
+  ConcreteTensor self = steps.read(0);
+  steps.give(0, steps.compute(expandTo(steps.getGradient(), self.dims),
+                              Composition::Number::Integer));
+}
+
+static void readRows(BackwardRule &rule, Backprop &steps) {
+  if (!steps.read(0).contiguous || !steps.getGradient().contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  steps.giveRows(0);
+}
+
+void rules::describePoolBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  Backprop steps(rule);
+  auto isMean = [&](size_t rank) {
+    return llvm::all_of(ArrayRef(steps.getGradient().dims).take_back(rank),
+                        [](int64_t extent) { return extent == 1; });
+  };
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MaxPool2dOp, MaxPool2dWithIndicesOp, AvgPool2dOp>(
+          [&](auto) { readInFormat(rule, steps); })
+      .Case<AdaptiveAvgPool2dOp>([&](auto) {
+        isMean(2) ? divide(rule, steps) : readInFormat(rule, steps);
+      })
+      // Of contiguous tensors; the others go by way of images.
+      .Case<AdaptiveAvgPool1dOp>([&](auto) {
+        isMean(1) ? divide(rule, steps) : readRows(rule, steps);
+      })
+      .Case<AdaptiveAvgPool3dOp>([&](auto) {
+        isMean(3) ? divide(rule, steps) : readRows(rule, steps);
+      })
+      .Case<MaxPool1dOp, AvgPool1dOp, MaxPool1dWithIndicesOp>(
+          [&](auto) { readRows(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}
+
+/// Resizings read the gradient in the format of what they resized.
+void rules::describeResampleBackward(BackwardRule &rule) {
+  StringRef name =
+      rule.getGradient() ? rule.getOp()->getName().stripDialect() : "";
+  if (!name.starts_with("upsample_") || rule.getGradient()->dims.size() != 4)
+    return koila::detail::describeUnknownBackward(rule);
+  Backprop steps(rule);
+  readInFormat(rule, steps);
+  steps.finish();
+}

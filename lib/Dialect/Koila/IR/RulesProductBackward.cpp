@@ -1,0 +1,259 @@
+//===- RulesProductBackward.cpp - Gradients of products -------------------===//
+//
+// Sources: mm_mat1_backward and mm_mat2_backward in FunctionsManual.cpp,
+// native/Linear.cpp, native/LinearAlgebra.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backprop.h"
+#include "ProductCopies.h"
+#include "koila/Dialect/Koila/IR/BackwardRules.h"
+#include "koila/Dialect/Koila/IR/KoilaMatmulOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+using blas::Factor;
+
+namespace {
+/// A product of two operands. What multiplies them may be a copy of one, or a
+/// view with other dims.
+struct Product {
+  BackwardRule &rule;
+  Backprop steps;
+  Factor lhs, rhs;
+
+  Product(BackwardRule &rule, Factor lhs, Factor rhs)
+      : rule(rule), steps(rule), lhs(std::move(lhs)), rhs(std::move(rhs)) {}
+
+  /// The gradient in the dims that the kernel saw; a copy replaces it.
+  Factor readGradient(ArrayRef<int64_t> dims);
+  void give(unsigned operand, const Factor &like, bool isViewed);
+  /// mm and bmm compute the second gradient first, addmm the first.
+  void runMm(unsigned first, unsigned second, bool isAdded);
+  void runBmm(unsigned first, unsigned second, bool isAdded);
+};
+} // namespace
+
+static Factor toFactor(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  return {tensor.dims, strides.value_or(SmallVector<int64_t>()),
+          tensor.elementType};
+}
+
+Factor Product::readGradient(ArrayRef<int64_t> dims) {
+  bool isCopy = false;
+  ConcreteTensor seen = steps.reshape(steps.getGradient(), dims, isCopy);
+  if (!seen.getStrides())
+    rule.setInexact("the strides of a gradient are unknown");
+  if (isCopy)
+    steps.Footprint::free(rule.getReleasableBytes());
+  return toFactor(seen);
+}
+
+/// The new gradient of an operand: `like` as the kernel made it.
+void Product::give(unsigned operand, const Factor &like, bool isViewed) {
+  ConcreteTensor self = steps.read(operand);
+  ConcreteTensor made{like.dims, like.type};
+  if (self.dims != made.dims && self.numElements() == made.numElements()) {
+    made.dims = self.dims;
+    isViewed = true;
+  }
+  steps.give(operand, steps.allocate(made), isViewed);
+}
+
+/// Of a matrix in columns the gradient is computed transposed, and so is it
+/// where the operand is the transposed weight.
+static bool isInColumns(const Factor &factor) {
+  return factor.strides[0] == 1 && factor.strides[1] == factor.dims[0];
+}
+
+void Product::runMm(unsigned first, unsigned second, bool isAdded) {
+  Factor gradient = readGradient({lhs.dims[0], rhs.dims[1]});
+  if (!rule.isExact())
+    return;
+  auto multiply = [&](const Factor &left, const Factor &right,
+                      const Factor &made, unsigned operand, bool isViewed) {
+    steps.pass(blas::getMmBytes(left, right) + made.numBytes());
+    give(operand, made, isViewed);
+  };
+  auto runFirst = [&] {
+    if (!steps.wants(first))
+      return;
+    if (isInColumns(lhs))
+      return multiply(rhs, blas::transpose(gradient), lhs, first, true);
+    multiply(gradient, blas::transpose(rhs), lhs, first, false);
+  };
+  auto runSecond = [&] {
+    if (!steps.wants(second))
+      return;
+    if (isInColumns(rhs))
+      return multiply(blas::transpose(gradient), lhs, rhs, second, true);
+    multiply(blas::transpose(lhs), gradient, rhs, second, false);
+  };
+  if (isAdded)
+    runFirst();
+  runSecond();
+  if (!isAdded)
+    runFirst();
+}
+
+void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
+  Factor gradient = readGradient({lhs.dims[0], lhs.dims[1], rhs.dims[2]});
+  if (!rule.isExact())
+    return;
+  auto multiply = [&](const Factor &left, const Factor &right,
+                      const Factor &made, unsigned operand) {
+    if (!steps.wants(operand))
+      return;
+    steps.pass(blas::getBmmBytes(left, right) + made.numBytes());
+    give(operand, made, false);
+  };
+  if (isAdded)
+    multiply(gradient, blas::transpose(rhs), lhs, first);
+  multiply(blas::transpose(lhs), gradient, rhs, second);
+  if (!isAdded)
+    multiply(gradient, blas::transpose(rhs), lhs, first);
+}
+
+/// All but the last dim as one; where the strides allow no view, a copy.
+static Factor fold(const Factor &factor) {
+  if (factor.getRank() == 2)
+    return factor;
+  int64_t rows = 1, columns = factor.dims.back();
+  for (int64_t extent : ArrayRef(factor.dims).drop_back())
+    rows *= extent;
+  if (!blas::isOneDim(ArrayRef(factor.dims).drop_back(),
+                      ArrayRef(factor.strides).drop_back()))
+    return {{rows, columns}, {columns, 1}, factor.type};
+  return {{rows, columns},
+          {factor.strides.end()[-2], factor.strides.back()},
+          factor.type};
+}
+
+/// All but the last two dims as one, repeated to `leading`.
+static Factor foldLeading(const Factor &factor, ArrayRef<int64_t> leading) {
+  int64_t missing = leading.size() - (factor.getRank() - 2), count = 1;
+  SmallVector<int64_t> strides;
+  for (auto [index, extent] : llvm::enumerate(leading)) {
+    int64_t dim = static_cast<int64_t>(index) - missing;
+    bool repeats = dim < 0 || factor.dims[dim] != extent;
+    strides.push_back(repeats ? 0 : factor.strides[dim]);
+    count *= extent;
+  }
+  int64_t rows = factor.dims.end()[-2], columns = factor.dims.end()[-1];
+  if (!blas::isOneDim(leading, strides))
+    return {{count, rows, columns}, {rows * columns, columns, 1}, factor.type};
+  int64_t stride = 0;
+  for (size_t index = leading.size(); index-- > 0;)
+    if (leading[index] != 1) {
+      stride = strides[index];
+      break;
+    }
+  return {{count, rows, columns},
+          {stride, factor.strides.end()[-2], factor.strides.end()[-1]},
+          factor.type};
+}
+
+static void describeLinear(BackwardRule &rule, LinearOp op) {
+  auto input = blas::getFactor(rule, op.getInput()),
+       weight = blas::getFactor(rule, op.getWeight());
+  if (!blas::checkFactors(rule, input, weight))
+    return;
+  if (input->getRank() < 2 || weight->getRank() != 2)
+    return koila::detail::describeUnknownBackward(rule);
+  Product product(rule, fold(*input), blas::transpose(*weight));
+  auto self = rule.tensor(op.getInput());
+  // With a bias, a matrix and what is contiguous go to addmm; else the bias is
+  // added in place, and its gradient is made first.
+  bool isJoined = input->getRank() == 2 || (self && self->contiguous);
+  bool wantsBias = op.getBias() && product.steps.wants(2);
+  rule.deliverFirst(2);
+  Backprop &steps = product.steps;
+  auto addBias = [&] {
+    auto bias = rule.tensor(op.getBias());
+    if (!bias)
+      return koila::detail::describeUnknownBackward(rule);
+    steps.give(2, steps.sum({{1, bias->dims.front()}, bias->elementType}, 0));
+  };
+  if (wantsBias && !isJoined) {
+    addBias();
+    if (rule.isAccumulated(2))
+      steps.Footprint::free(steps.read(2).numBytes());
+  }
+  product.runMm(0, 1, isJoined && op.getBias());
+  if (wantsBias && isJoined)
+    addBias();
+  steps.finish();
+}
+
+static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
+  Operation *op = rule.getOp();
+  auto lhs = blas::getFactor(rule, op->getOperand(first)),
+       rhs = blas::getFactor(rule, op->getOperand(second));
+  if (!blas::checkFactors(rule, lhs, rhs))
+    return;
+  int64_t left = lhs->getRank(), right = rhs->getRank();
+  if (left < 2 || right < 2 || (left == 2 && right > 2))
+    return koila::detail::describeUnknownBackward(rule);
+  if (right == 2) {
+    Product product(rule, fold(*lhs), *rhs);
+    product.runMm(first, second, /*isAdded=*/false);
+    return product.steps.finish();
+  }
+  SmallVector<int64_t> leading;
+  int64_t rank = std::max(left, right);
+  for (int64_t dim = 0; dim < rank - 2; ++dim) {
+    int64_t extent = 1;
+    for (const Factor *factor : {&*lhs, &*rhs})
+      if (int64_t own = dim - (rank - factor->getRank()); own >= 0)
+        extent = extent == 1 ? factor->dims[own] : extent;
+    leading.push_back(extent);
+  }
+  Product product(rule, foldLeading(*lhs, leading), foldLeading(*rhs, leading));
+  // What was repeated is summed afterwards.
+  auto isRepeated = [&](const Factor &factor) {
+    return ArrayRef(factor.dims).drop_back(2) != ArrayRef(leading);
+  };
+  if (isRepeated(*lhs) || isRepeated(*rhs))
+    return rule.setInexact("the gradient of a product that broadcasts");
+  product.runBmm(first, second, /*isAdded=*/false);
+  product.steps.finish();
+}
+
+/// What is added gets the gradient itself.
+static void describeSum(BackwardRule &rule, bool isBatched) {
+  Operation *op = rule.getOp();
+  auto lhs = blas::getFactor(rule, op->getOperand(1)),
+       rhs = blas::getFactor(rule, op->getOperand(2));
+  auto isOne = [&](StringRef name) {
+    Attribute attr = op->getAttr(name);
+    auto number = dyn_cast_or_null<IntegerAttr>(attr);
+    return number && number.getInt() == 1;
+  };
+  if (!blas::checkFactors(rule, lhs, rhs) || !isOne("beta") || !isOne("alpha"))
+    return koila::detail::describeUnknownBackward(rule);
+  Product product(rule, *lhs, *rhs);
+  if (isBatched)
+    product.runBmm(1, 2, /*isAdded=*/true);
+  else
+    product.runMm(1, 2, /*isAdded=*/true);
+  if (product.steps.wants(0))
+    rule.setSame(0);
+  product.steps.finish();
+}
+
+void rules::describeProductBackward(BackwardRule &rule) {
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<LinearOp>([&](LinearOp op) { describeLinear(rule, op); })
+      .Case<MmOp, MatmulOp, LinalgMatmulOp, BmmOp>(
+          [&](auto) { describePair(rule, 0, 1); })
+      .Case<AddmmOp>([&](auto) { describeSum(rule, /*isBatched=*/false); })
+      .Case<BaddbmmOp>([&](auto) { describeSum(rule, /*isBatched=*/true); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+}

@@ -1,0 +1,168 @@
+//===- RulesViewBackward.cpp - Gradients of views and copies --------------===//
+//
+// The gradient of a view of all elements is a view of the gradient, or a copy
+// where its strides allow none; that of a part is a tensor of zeros with the
+// part written. Source: FunctionsManual.cpp in torch/csrc/autograd.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Backprop.h"
+#include "koila/Dialect/Koila/IR/BackwardRules.h"
+#include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::footprint;
+
+/// Tensor::reshape to the shape of the operand.
+static void reshapeBack(BackwardRule &rule, Backprop &steps) {
+  ConcreteTensor self = steps.read(0);
+  bool isCopy = false;
+  ConcreteTensor back = steps.reshape(steps.getGradient(), self.dims, isCopy);
+  if (isCopy)
+    return steps.give(0, back);
+  rule.setView(0, back);
+}
+
+/// Tensor::permute with the inverse of `dims`.
+static void permuteBack(BackwardRule &rule, Backprop &steps,
+                        ArrayRef<int64_t> dims) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  int64_t rank = dims.size();
+  auto strides = gradient.getStrides();
+  ConcreteTensor back = gradient;
+  SmallVector<int64_t> moved(rank);
+  for (auto [place, dim] : llvm::enumerate(dims)) {
+    int64_t source = dim < 0 ? dim + rank : dim;
+    back.dims[source] = gradient.dims[place];
+    if (strides)
+      moved[source] = (*strides)[place];
+  }
+  if (strides)
+    strides = moved;
+  rule.setView(0, withStrides(std::move(back), strides));
+}
+
+/// Casts, and copies of other strides.
+static void castBack(BackwardRule &rule, Backprop &steps) {
+  ConcreteTensor self = steps.read(0);
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (self.elementType == gradient.elementType)
+    return rule.setSame(0);
+  ConcreteTensor cast = gradient;
+  cast.elementType = self.elementType;
+  steps.give(0, steps.makeLike(cast));
+}
+
+/// The parts joined; of those without a gradient zeros are made first.
+static void joinParts(BackwardRule &rule, Backprop &steps) {
+  SmallVector<ConcreteTensor> zeros;
+  for (OpResult part : rule.getOp()->getResults())
+    if (!rule.getGradient(part.getResultNumber())) {
+      auto tensor = rule.tensor(part);
+      if (!tensor)
+        return koila::detail::describeUnknownBackward(rule);
+      zeros.push_back(steps.allocate(*tensor));
+    }
+  steps.giveRows(0);
+  steps.free(zeros);
+}
+
+/// Of parts along a dim that goes: zeros are one number, which is expanded.
+static void stackParts(BackwardRule &rule, Backprop &steps) {
+  SmallVector<ConcreteTensor> zeros;
+  ConcreteTensor self = steps.read(0);
+  for (OpResult part : rule.getOp()->getResults())
+    if (!rule.getGradient(part.getResultNumber()))
+      zeros.push_back(steps.makeNumber(self));
+  steps.giveRows(0);
+  steps.free(zeros);
+}
+
+void rules::describeViewBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  Backprop steps(rule);
+  bool isPart = false;
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<UnbindOp>([&](auto) { stackParts(rule, steps); })
+      .Case<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,
+            SplitWithSizesOp, UnsafeSplitWithSizesOp, ChunkOp, UnsafeChunkOp>(
+          [&](auto) { joinParts(rule, steps); })
+      .Default([&](Operation *) { isPart = true; });
+  if (!isPart)
+    return steps.finish();
+  if (!rule.getGradient() || op->getNumResults() != 1)
+    return koila::detail::describeUnknownBackward(rule);
+  if (isa<ComplexType>(steps.getGradient().elementType))
+    return rule.setInexact("gradients that are complex numbers");
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (isa<ViewAsOp, ReshapeAsOp, ExpandAsOp, TypeAsOp, ToOtherOp>(op))
+    rule.setUnread(1);
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<ViewOp, UnsafeViewOp, ReshapeOp, ViewAsOp, ReshapeAsOp, FlattenOp,
+            RavelOp, UnflattenOp, UnsqueezeOp, SqueezeOp, SqueezeDimOp,
+            SqueezeDimsOp, AliasOperatorOp>(
+          [&](auto) { reshapeBack(rule, steps); })
+      .Case<PermuteOp>(
+          [&](PermuteOp view) { permuteBack(rule, steps, view.getDims()); })
+      .Case<TransposeOp>([&](TransposeOp view) {
+        rule.setView(0,
+                     transposeDims(gradient, view.getDim0(), view.getDim1()));
+      })
+      .Case<SwapDimsOp>([&](SwapDimsOp view) {
+        rule.setView(0,
+                     transposeDims(gradient, view.getDim0(), view.getDim1()));
+      })
+      .Case<SwapAxesOp>([&](SwapAxesOp view) {
+        rule.setView(0,
+                     transposeDims(gradient, view.getAxis0(), view.getAxis1()));
+      })
+      .Case<TOp, MTOp>([&](auto) {
+        rule.setView(0, gradient.dims.size() < 2
+                            ? gradient
+                            : transposeDims(gradient, -1, -2));
+      })
+      // Sums over what was repeated are the engine's.
+      .Case<ExpandOp, BroadcastToOp, ExpandAsOp>([&](auto) { rule.setSame(0); })
+      .Case<SelectOp, SliceOp, NarrowOp, DiagonalOp>(
+          [&](auto) { steps.giveRows(0); })
+      .Case<ToDtypeOp, ToDeviceOp, ToOtherOp, ToDtypeLayoutOp, ToPrimDeviceOp,
+            ToPrimDtypeOp, ToPrimOtherOp, TypeAsOp, CpuOp, ContiguousOp,
+            CloneTensorOp, ToCopyOp>([&](auto) { castBack(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}
+
+//===----------------------------------------------------------------------===//
+// Joins
+//===----------------------------------------------------------------------===//
+
+/// Each operand gets its part of the gradient, a view.
+void rules::describeJoinBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  Backprop steps(rule);
+  if (!rule.getGradient() || !isa<CatOp, ConcatOp, ConcatenateOp, StackOp>(op))
+    return koila::detail::describeUnknownBackward(rule);
+  const ConcreteTensor &gradient = steps.getGradient();
+  auto strides = gradient.getStrides();
+  int64_t dim = op->getAttrOfType<IntegerAttr>("dim").getInt();
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    if (!steps.wants(index))
+      continue;
+    ConcreteTensor self = steps.read(index);
+    if (self.elementType != gradient.elementType)
+      return koila::detail::describeUnknownBackward(rule);
+    auto own = strides;
+    // A stack's part lacks the dim.
+    if (own && self.dims.size() < own->size())
+      own->erase(own->begin() +
+                 (dim < 0 ? dim + static_cast<int64_t>(own->size()) : dim));
+    rule.setView(index, withStrides(self, own));
+  }
+  steps.finish();
+}
