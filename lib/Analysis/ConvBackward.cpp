@@ -57,8 +57,9 @@ static Kernel runGemm(const Geometry &g) {
   int64_t columns =
       reads ? 0 : g.groupInput * g.kernelArea() * g.outputArea() * FloatBytes;
   return {0, 0, g.weightBytes(),
-          booked(columns) + booked(FloatBytes * g.weightBytes()),
-          g.threads == 1};
+          booked(g.threads * columns) +
+              booked(g.threads * FloatBytes * g.weightBytes()),
+          g.batch >= g.threads};
 }
 
 /// jit_1x1, which copies the pixels that a stride reads.
@@ -71,7 +72,21 @@ static Kernel runPointwise(const Geometry &g) {
   Kernel kernel = runBlocked(g, 16, /*plain=*/false);
   if (g.isStrided())
     kernel.scratchpad +=
-        booked(roundUp(g.groupInput, 16) * g.outputArea() * FloatBytes);
+        booked(g.threads * roundUp(g.groupInput, 16) * g.outputArea() *
+               FloatBytes);
+  return kernel;
+}
+
+/// Threads share the images and add up their weights, or share the channels: at
+/// most each has a weight, a sample of both tensors, and some pages.
+static Kernel boundThreads(const Geometry &g, Kernel kernel) {
+  if (g.threads == 1)
+    return kernel;
+  constexpr int64_t kPages = 64 << 10;
+  int64_t samples = ceilDiv(kernel.source + kernel.gradient, g.batch);
+  kernel.scratchpad += g.threads * (kernel.weight + samples + kPages +
+                                    g.outputChannels() * FloatBytes);
+  kernel.exact = false;
   return kernel;
 }
 
@@ -80,8 +95,9 @@ static Kernel chooseKernel(const Geometry &g) {
   Kernel unknown = runBlocked(g, 16, /*plain=*/false);
   Kernel gemm = runGemm(g);
   unknown.scratchpad += gemm.scratchpad;
+  unknown = boundThreads(g, unknown);
   unknown.exact = false;
-  if (g.isDilated() || g.isVolume || g.threads > 1 || isInnerProduct(g) ||
+  if (g.isDilated() || g.isVolume || isInnerProduct(g) ||
       2 * g.paddingH > g.kernelH || 2 * g.paddingW > g.kernelW)
     return unknown;
   int64_t widest = std::max(g.kernelH, g.kernelW);
@@ -97,18 +113,19 @@ static Kernel chooseKernel(const Geometry &g) {
       return unknown;
     bool isThree = g.kernelH == 3 && std::min(g.inputH, g.inputW) >= 3;
     if (isThree || (g.isPointwise() && !g.isStrided()))
-      return rows;
+      return boundThreads(g, rows);
     return g.kernelH % 2 ? gemm : unknown;
   }
   if (fitsPointwise(g))
-    return runPointwise(g);
+    return boundThreads(g, runPointwise(g));
   int64_t block = directBlock(g);
   if (g.groups == 1 && g.groupInput > 3 && g.groupInput < 16)
     block = 8;
   if (block == 16 && widest <= kWidest)
-    return runBlocked(g, 16, /*plain=*/g.groups == 1 && g.groupInput <= 3);
+    return boundThreads(
+        g, runBlocked(g, 16, /*plain=*/g.groups == 1 && g.groupInput <= 3));
   if (block == 8 && fitsNarrow)
-    return runBlocked(g, 8, /*plain=*/false);
+    return boundThreads(g, runBlocked(g, 8, /*plain=*/false));
   return gemm;
 }
 
@@ -144,5 +161,6 @@ Workspace conv::slowBackward(const Geometry &g, bool wantsInput,
                  (wantsWeight ? g.weightBytes() + bias : 0);
   bool known = g.groups == 1 && !g.isDilated() && !g.isVolume &&
                (reads || (g.batch == 1 && wantsInput && wantsWeight));
-  return {made + columns, known};
+  // What is not known is no bound.
+  return {known ? made + columns : 0, known};
 }

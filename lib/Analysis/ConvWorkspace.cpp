@@ -260,7 +260,7 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
   bool isFloat = shape.elementBytes == FloatBytes;
   bool isDouble = shape.elementBytes == 2 * FloatBytes;
   if (llvm::is_contained(shape.input, 0) || shape.transposed ||
-      shape.input.size() != 4 || !(isFloat || isDouble) ||
+      shape.input.size() > 4 || !(isFloat || isDouble) ||
       !llvm::StringRef(target.isa).starts_with("avx512_core"))
     return bound();
   bool channelsLast = shape.inputLayout.suggestsChannelsLast ||
@@ -272,7 +272,7 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
   Workspace found = isDouble || !usesOneDnn(g, shape)
                         ? slowBackward(g, wantsInput, wantsWeight)
                         : oneDnnBackward(g, wantsInput, wantsWeight);
-  if (g.isBeyondInt32() || !found.exact)
-    return {std::max(found.bytes + copies, bound().bytes), false};
-  return {found.bytes + copies, true};
+  if (g.isBeyondInt32() || (!found.exact && !found.bytes))
+    return bound();
+  return {found.bytes + copies, found.exact};
 }

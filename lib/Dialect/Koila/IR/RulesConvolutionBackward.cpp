@@ -35,7 +35,7 @@ void rules::describeConvolutionBackward(BackwardRule &rule,
   Workspace found = convolutionBackwardWorkspace(
       call->shape, call->target, steps.wants(0), steps.wants(1));
   rule.setPeak(found.bytes + call->copyBytes + getCopyBytes(gradient));
-  bool isKnown = found.exact && !call->isPadded && gradient.dims.size() == 4 &&
+  bool isKnown = found.exact && !call->isPadded && gradient.dims.size() <= 4 &&
                  (!call->shape.hasBias || wantsBias == steps.wants(1)) &&
                  (call->copyBytes == 0);
   if (!isKnown)
