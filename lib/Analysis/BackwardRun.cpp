@@ -325,12 +325,12 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
     if (Leaf leaf = getLeaf(edge);
         leaf && hasGradient(leaf) && leaves[leaf].missing == 1)
       rule.setAccumulated(edge.operand);
-  if (impl.rewrites.contains(&op) || impl.writesView(op))
-    impl.markInexact(op, "the backward pass of a write into views", run);
   if (auto memory = dyn_cast<MemoryRuleInterface>(op))
     memory.describeBackward(rule);
   else
     rule.setInexact("koila has no memory rule for its gradient");
+  if (!rule.isAbsent() && (impl.rewrites.contains(&op) || impl.writesView(op)))
+    impl.markInexact(op, "the backward pass of a write into views", run);
   if (!rule.isExact() && run.missing.empty())
     impl.markInexact(op, rule.getReason(), run, rule.isBounded());
   before = run.liveBytes;

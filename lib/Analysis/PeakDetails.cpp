@@ -30,6 +30,8 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
     report.peakOp = getOperatorName(*run.peakOp) +
                     (run.peakIsBackward ? " (backward)" : "");
   }
+  if (run.peakIsOptimizer && !run.peakOp)
+    report.peakOp = (options.optimizer->getName() + ".step()").str();
   for (auto &entry : run.timeline) {
     entry.second.index = report.timeline.size();
     report.timeline.push_back(entry.second);
@@ -118,6 +120,14 @@ void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
         bytes = saturate(bytes * extent);
       report.parameterBytes = saturate(report.parameterBytes + bytes);
     }
+  if (options.mode == PeakMemoryMode::Train) {
+    SmallVector<int64_t> sizes = getTrainedSizes(run);
+    for (int64_t size : sizes)
+      report.gradientBytes = saturate(__int128(report.gradientBytes) + size);
+    report.hasGradients = options.hasGradients;
+    if (options.optimizer)
+      report.optimizerBytes = options.optimizer->getStateBytes(sizes);
+  }
   auto sum = [&](auto &&values) -> std::optional<int64_t> {
     int64_t total = 0;
     llvm::SmallPtrSet<const Storage *, 4> counted;

@@ -45,6 +45,8 @@ struct PeakMemoryAnalysis::Impl {
     int64_t iterations = 0;
     mlir::Operation *peakOp = nullptr;
     bool peakIsBackward = false;
+    /// The peak is in the optimizer's step.
+    bool peakIsOptimizer = false;
     /// A symbol that had no value where a size needed one.
     std::string missing;
 
@@ -181,6 +183,10 @@ struct PeakMemoryAnalysis::Impl {
   std::optional<int64_t> evaluate(mlir::OpFoldResult value, Run &run) const;
   void runLoop(mlir::LoopLikeOpInterface loop, Run &run) const;
   void execute(Run &run) const;
+  /// The step of the optimizer, after the program.
+  void runOptimizer(Run &run) const;
+  /// Bytes of the weights that are trained, in the order of the module.
+  llvm::SmallVector<int64_t> getTrainedSizes(Run &run) const;
   Run start(const llvm::StringMap<int64_t> &symbols) const;
 
   // Of a report.

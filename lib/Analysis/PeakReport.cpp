@@ -170,6 +170,12 @@ void PeakReport::print(llvm::raw_ostream &os) const {
   os << "  at            " << peakOp << ", " << spell(peakPlace) << "\n";
   os << "  parameters    " << formatBytes(parameterBytes)
      << " (not in the peak)\n";
+  llvm::StringRef made =
+      hasGradients ? " (not in the peak)" : " (made in the step)";
+  if (gradientBytes)
+    os << "  gradients     " << formatBytes(gradientBytes) << made << "\n";
+  if (optimizerBytes)
+    os << "  optimizer     " << formatBytes(optimizerBytes) << made << "\n";
   if (inputBytes)
     os << "  inputs        " << formatBytes(*inputBytes)
        << " (not in the peak)\n";

@@ -4,6 +4,7 @@
 #include "BackwardRun.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Support/DType.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include <algorithm>
 #include <limits>
@@ -531,6 +532,54 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
 void PeakMemoryAnalysis::Impl::execute(Run &run) const {
   for (Block &block : function->getRegion(0))
     runBlock(block, run);
+  if (options.optimizer && !run.stopped)
+    runOptimizer(run);
+}
+
+SmallVector<int64_t> PeakMemoryAnalysis::Impl::getTrainedSizes(Run &run) const {
+  llvm::DenseMap<Attribute, int64_t> sizes;
+  function->walk([&](ParamGetOp get) {
+    auto weight = getConcrete(get.getResult(), run);
+    if (weight && gradients->wants(get.getResult()))
+      sizes[get.getParamAttr().getAttr()] = weight->numBytes();
+  });
+  SmallVector<int64_t> ordered;
+  if (module)
+    for (auto param : ModuleOp(module).getOps<ParamOp>())
+      if (auto found = sizes.find(param.getSymNameAttr()); found != sizes.end())
+        ordered.push_back(found->second);
+  return ordered;
+}
+
+void PeakMemoryAnalysis::Impl::runOptimizer(Run &run) const {
+  const Optimizer &optimizer = *options.optimizer;
+  SmallVector<int64_t> sizes = getTrainedSizes(run);
+  function->walk([&](ParamGetOp get) {
+    if (gradients->wants(get.getResult()) &&
+        !getElementTypeOrSelf(get.getResult()).isF32())
+      markInexact(*get, "an optimizer of weights that are not float32", run);
+  });
+  int64_t held = options.hasGradients ? optimizer.getStepBytes(sizes)
+                                      : optimizer.getFirstStepBytes(sizes);
+  ++run.event;
+  int64_t total = saturate(run.liveBytes + held);
+  if (total > run.peakBytes) {
+    run.peakBytes = total;
+    run.peakEvent = run.event;
+    run.peakOp = nullptr;
+    run.peakIsOptimizer = true;
+  }
+  if (run.stopAt && run.event == *run.stopAt) {
+    run.stopped = true;
+    run.transientAtStop = held;
+    return;
+  }
+  if (!run.detailed || run.stopAt)
+    return;
+  TimelineEntry &entry = run.timeline[Run::Moment(function, false)];
+  entry.op = (optimizer.getName() + ".step()").str();
+  entry.liveBytes = saturate(run.liveBytes);
+  entry.transientBytes = held;
 }
 
 PeakMemoryAnalysis::Impl::Run

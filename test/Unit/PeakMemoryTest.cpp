@@ -8,6 +8,7 @@
 #include "AnalysisFixture.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
+#include "koila/Interfaces/BackwardRule.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
@@ -45,6 +46,14 @@ public:
   void describeStorage(StorageRule &) {}
   void describeWorkspace(WorkspaceRule &rule) { rule.setTransient(100); }
   void describeSaved(SavedRule &rule) { rule.save(getOperand()); }
+  /// Of an operand of `n` bytes the gradient takes 2 n, of which n stay.
+  void describeBackward(BackwardRule &rule) {
+    auto tensor = rule.tensor(getOperand());
+    if (!tensor || !rule.getGradient())
+      return rule.setInexact("nothing arrives");
+    rule.setNew(0, *tensor);
+    rule.setPeak(2 * tensor->numBytes());
+  }
 };
 
 /// May write into its operand.
@@ -402,6 +411,33 @@ TEST_F(ForeignTest, SavedTensorsOfAnotherDialectStay) {
   PeakMemoryAnalysis recorded(function, options);
   EXPECT_EQ(recorded.evaluate(), 24 + 48 + 96 + 100);
   EXPECT_TRUE(recorded.report().exact());
+}
+
+// The backward pass runs the rules from the last record to the first; what was
+// saved goes with its node, and the argument gets its gradient.
+TEST_F(ForeignTest, BackwardRulesOfAnotherDialectAreRun) {
+  func::FuncOp function = parse(R"(func.func @f(
+      %x: tensor<1xf32> {koila.requires_grad}, %gradient: tensor<4xf32>) {
+    %0 = "foreign.grow"(%x) : (tensor<1xf32>) -> tensor<2xf32>
+    %1 = "foreign.grow"(%0) : (tensor<2xf32>) -> tensor<4xf32>
+    "koila.backward"(%1, %gradient)
+        {retain_graph = false, create_graph = false}
+        : (tensor<4xf32>, tensor<4xf32>) -> ()
+    return })");
+  PeakMemoryOptions options;
+  options.mode = PeakMemoryMode::Train;
+  PeakMemoryAnalysis step(function, options);
+  ASSERT_TRUE(step.isValid());
+  PeakReport report = step.report();
+  EXPECT_TRUE(report.exact()) << report.inexact.front().reason;
+  ASSERT_EQ(report.timeline.size(), 4u);
+  // The operand that is saved (8) and the result (16).
+  EXPECT_EQ(report.timeline[2].liveBytes, 8 + 16);
+  EXPECT_EQ(report.timeline[2].transientBytes, 2 * 8);
+  // What was saved is gone, and its gradient is there.
+  EXPECT_EQ(report.timeline[3].liveBytes, 16 + 8);
+  EXPECT_EQ(report.timeline[3].transientBytes, 2 * 4);
+  EXPECT_EQ(report.timeline[3].op, "foreign.grow (backward)");
 }
 
 namespace {

@@ -2,24 +2,24 @@
 """Compares the bytes at every autograd node with koila's backward pass.
 
 Usage: backward_nodes.py --counter LIBRARY [--koila-opt PATH] [--batch N]
-           [--threads T] [--verbose] PROGRAM.pt...
+           [--threads T] [--verbose] [--control] --folder FOLDER NAME...
 
-Each PROGRAM returns a loss; beside it stands PROGRAM.inputs, a list of --input
-specifications in JSON. PyTorch runs its backward pass with a hook before each
-node, which reads the allocator: the bytes that are live then, and the most until
-the next one. koila-opt reports the same for each operation, which may be several nodes. Each
-operation that holds something has to be found in the order of the nodes, with
-the same bytes live before and the same at most, and no other node may hold
-anything.
+The traced programs of test/corpus whose names begin with a NAME get a loss, the
+mean of the squares of what they return. PyTorch runs the backward pass with a
+hook before each node, which reads the allocator: the bytes that are live then,
+and the most until the next one. koila-opt reports the same for each operation,
+which may be several nodes. Each operation that holds something has to be found
+in the order of the nodes, with the same bytes live before and the same at most,
+and no other node may hold anything.
 
 Exits with 1 if a program differs of which koila says that its figure is exact.
+--control predicts another batch than runs: all differ.
 """
 
 import argparse
 import ctypes
 import json
 import pathlib
-import re
 import subprocess
 import sys
 
@@ -28,8 +28,11 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "corpus")]
 
 import torch
 
+import corpus
 import inputs
+import training
 from counter import Counter
+from make_programs import load_programs
 
 
 # Of one operation.
@@ -83,7 +86,7 @@ def measure(program, values, counter):
 def predict(options, file, specs):
     done = subprocess.run(
         [options.koila_opt, file, *(f"--input={spec}" for spec in specs),
-         "--batch", f"B={options.batch}", "--koila-infer-shapes",
+         "--batch", f"B={options.batch + options.control}", "--koila-infer-shapes",
          "--koila-peak-memory=mode=train format=json "
          f"threads={options.threads}", "-o", "/dev/null"],
         capture_output=True, text=True)
@@ -149,21 +152,33 @@ def main():
     parser.add_argument("--batch", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("programs", nargs="+", type=pathlib.Path)
+    parser.add_argument("--control", action="store_true")
+    parser.add_argument("--folder", type=pathlib.Path, required=True)
+    parser.add_argument("names", nargs="+")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     torch._C._jit_set_profiling_mode(False)
     counter = Counter(options.counter)
+    folder = options.folder.resolve()
+    names = [name for name in load_programs()
+             if any(name.startswith(part) for part in options.names)]
+    corpus.make_programs(names, folder, 2)
     failed = False
-    for file in options.programs:
-        specs = [re.sub(r"^\w+=", "", spec) for spec in json.loads(
-            file.with_suffix(".inputs").read_text())]
+    for name in names:
+        source, file = folder / f"{name}.pt", folder / f"{name}.loss.pt"
+        specs = json.loads(source.with_suffix(".inputs").read_text())
+        problem = training.make_loss(source, file, specs)
+        if problem:
+            print(f"{name}: {problem}")
+            continue
+        # In the order of the arguments, which lose their names.
+        specs = [spec.split("=", 1)[-1] for spec in specs]
         program = torch.jit.load(file)
         log = measure(program, inputs.make(specs, options.batch), counter)
         report, predicted = predict(options, str(file), specs)
         problems = compare(log, predicted, options.verbose)
         exact = report["exact"]
-        print(f"{file.stem}: {len(log.names)} nodes, {len(predicted)} "
+        print(f"{name}: {len(log.names)} nodes, {len(predicted)} "
               f"operations, {'exact' if exact else 'not exact'}, "
               f"{len(problems)} differ")
         for problem in problems[:None if options.verbose else 8]:

@@ -2,7 +2,8 @@
 
 Usage: accuracy.py [--koila-opt PATH] [--counter LIBRARY] [--programs FOLDER]
            [--only NAME...] [--batches 1,2,7,16] [--threads 1,2] [--jobs N]
-           [--grad] [--curve] [--default-executor] [--json FILE]
+           [--grad | --train [--first-step]] [--curve] [--default-executor]
+           [--json FILE]
        accuracy.py --write FILE JSON...
 
 Each program runs in eval mode under no_grad, TorchScript's executor without
@@ -18,6 +19,9 @@ inexact    koila says that it does not know, with the place and the reason
 refused    no figure, with a reason
 
 --grad runs with gradients recorded, and predicts mode=forward-with-grad.
+--train gives each program a loss, the mean of the squares of what it returns,
+and runs forward and backward; programs without weights are left out. All weights
+have a gradient before; with --first-step none has.
 --default-executor leaves PyTorch as it starts, and measures the first three
 calls of each pair in a process of its own: profiling and what LibTorch makes of
 it, which koila does not model. --scripted takes the scripted programs, and loads
@@ -46,8 +50,32 @@ from counter import Counter
 TIMEOUT = 300
 
 
+class Step:
+    """Forward and backward of a program that returns a loss."""
+
+    def __init__(self, program, is_first):
+        self.program, self.is_first = program, is_first
+
+    def prepare(self):
+        if self.is_first:
+            for weight in self.program.parameters():
+                weight.grad = None
+
+    def __call__(self, *arguments):
+        loss = self.program(*arguments)
+        loss.backward()
+        return loss
+
+
 def measure(module, arguments, counter, warm=True):
     """The largest peak of three calls, after a warm-up if `warm`."""
+    if isinstance(module, Step):
+        module(*arguments)
+        peaks = []
+        for _ in range(3):
+            module.prepare()
+            peaks.append(counter.measure(module, arguments)[0])
+        return max(peaks)
     if warm:
         module(*arguments)
     return max(counter.measure(module, arguments)[0] for _ in range(3))
@@ -89,13 +117,16 @@ def run_koila(tool, *arguments):
 class Predictor:
     """koila's figures for one file, which is imported once."""
 
-    def __init__(self, tool, file, specs, folder, grad):
+    def __init__(self, tool, file, specs, folder, mode):
         self.tool = tool
-        self.mode = "forward-with-grad" if grad else "inference"
+        self.mode = mode
         self.text = pathlib.Path(folder) / (file.stem + ".mlirbc")
+        # The step is made where a pass of the pipeline trains.
+        trains = (["--koila-peak-memory=mode=train floor=false "
+                   "output=/dev/null"] if mode.startswith("train") else [])
         good, self.problem = run_koila(
             tool, file, *(f"--input={spec}" for spec in specs),
-            "--koila-infer-shapes", "-o", self.text)
+            "--koila-infer-shapes", *trains, "-o", self.text)
         if good:
             self.problem = None
 
@@ -119,8 +150,8 @@ class Predictor:
 class CurvePredictor(Predictor):
     """As Predictor, by the polynomials of one report for all batches."""
 
-    def __init__(self, tool, file, specs, folder, grad, last):
-        super().__init__(tool, file, specs, folder, grad)
+    def __init__(self, tool, file, specs, folder, mode, last):
+        super().__init__(tool, file, specs, folder, mode)
         self.last, self.reports = last, {}
 
     def predict(self, batch, threads):
@@ -156,6 +187,16 @@ def evaluate(task):
         torch._C._jit_set_profiling_mode(False)
     file = pathlib.Path(options.programs) / f"{name}.pt"
     specs = json.loads(file.with_suffix(".inputs").read_text())
+    mode = "forward-with-grad" if options.grad else "inference"
+    if options.train:
+        mode = f"train grads={'absent' if options.first_step else 'present'}"
+        import training
+        program = file
+        file = file.with_suffix(".loss.pt")
+        if training.make_loss(program, file, specs):
+            return name, []
+        # In the order of the arguments, which lose their names.
+        specs = [spec.split("=", 1)[-1] for spec in specs]
     counter = Counter(options.counter)
     loaded = None
     pairs = []
@@ -166,16 +207,18 @@ def evaluate(task):
         torch.manual_seed(0)
         if loaded is None or options.scripted:
             loaded = torch.jit.load(str(file))
+            if options.train:
+                loaded = Step(loaded, options.first_step)
         return measure(loaded, inputs.make(specs, batch), counter,
                        warm=not options.default_executor)
 
     with tempfile.TemporaryDirectory() as folder, \
-            torch.set_grad_enabled(options.grad):
+            torch.set_grad_enabled(options.grad or options.train):
         predictor = (
             CurvePredictor(options.koila_opt, file, specs, folder,
-                           options.grad, max(options.batches))
+                           mode, max(options.batches))
             if options.curve else
-            Predictor(options.koila_opt, file, specs, folder, options.grad))
+            Predictor(options.koila_opt, file, specs, folder, mode))
         for threads in options.threads:
             for batch in options.batches:
                 pair = {"program": name, "batch": batch, "threads": threads}
@@ -270,13 +313,20 @@ def describe_run(run):
     batches = run["batches"]
     text = ", ".join(map(str, batches)) if len(batches) < 9 else \
         f"{batches[0]} to {batches[-1]}"
-    heading = ("Forward, gradients recorded" if run["grad"]
+    heading = ("A training step" if run["train"]
+               else "Forward, gradients recorded" if run["grad"]
                else "Inference under `no_grad`")
     mode = ("the mode that they were scripted in" if run["scripted"]
             else "eval mode")
     said = (f"{'Scripted' if run['scripted'] else 'Traced'} programs of "
             f"`test/corpus` in {mode} at batches {text}, "
             f"{' and '.join(map(str, run['threads']))} threads.")
+    if run["train"]:
+        heading += (", the first one" if run["first_step"]
+                    else ", all weights with a gradient")
+        said += (" Forward and backward; the loss is the mean of the squares of "
+                 "what the program returns. Programs without weights are left "
+                 "out.")
     if run["scripted"]:
         heading += ", scripted"
     if run["curve"]:
@@ -395,6 +445,10 @@ def parse():
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--grad", action="store_true",
                         help="record gradients")
+    parser.add_argument("--train", action="store_true",
+                        help="run forward and backward")
+    parser.add_argument("--first-step", action="store_true",
+                        help="of --train, without gradients before")
     parser.add_argument("--curve", action="store_true",
                         help="predict by the polynomials over the batch")
     parser.add_argument("--default-executor", action="store_true",
@@ -404,7 +458,13 @@ def parse():
     parser.add_argument("--write", metavar="FILE",
                         help="write the document of runs that were kept")
     parser.add_argument("runs", nargs="*", metavar="JSON")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.first_step and not options.train:
+        parser.error("--first-step belongs to --train")
+    if options.train and (options.grad or options.scripted or
+                          options.default_executor):
+        parser.error("--train goes with --curve alone")
+    return options
 
 
 def main():
@@ -442,7 +502,7 @@ def main():
                             if counts[key]), file=sys.stderr, flush=True)
     if options.json:
         run = {name: getattr(options, name)
-               for name in ("grad", "scripted", "curve", "default_executor",
+               for name in ("grad", "train", "first_step", "scripted", "curve", "default_executor",
                             "batches", "threads")}
         pathlib.Path(options.json).write_text(
             json.dumps({**run, "pairs": pairs}, indent=1))

@@ -12,6 +12,7 @@
 #define KOILA_ANALYSIS_PEAKMEMORY_H
 
 #include "koila/Analysis/BatchCurve.h"
+#include "koila/Analysis/Optimizer.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Analysis/WorkspaceTable.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -45,6 +46,9 @@ struct PeakMemoryOptions {
   /// they have from the second step on. They are not counted then; else the
   /// step makes them.
   bool hasGradients = true;
+  /// Of a training step: whose step() follows. Its state is there with the
+  /// gradients; without them it is made, too.
+  std::optional<Optimizer> optimizer;
   /// The function; empty: the only public one.
   std::string function;
   /// Threads of the run; 0: OMP_NUM_THREADS, else the cores.
@@ -143,6 +147,12 @@ struct PeakReport {
   std::optional<int64_t> peakBytes;
   std::string missing;
   int64_t parameterBytes = 0;
+  /// Of a training step: the gradients of the weights that it trains, made in
+  /// it or before.
+  int64_t gradientBytes = 0;
+  /// Whether the gradients, and the optimizer's state, were there before.
+  bool hasGradients = true;
+  int64_t optimizerBytes = 0;
   std::optional<int64_t> inputBytes, outputBytes;
   std::optional<int64_t> floorBytes;
   SourcePlace peakPlace;

@@ -57,6 +57,12 @@ public:
   void setSame(unsigned operand, unsigned of = 0) {
     outputs.push_back({operand, *gradients[of], of, true, false});
   }
+  /// PyTorch makes no node: the operation gave operand `operand` back as it is.
+  void setAbsent(unsigned operand) {
+    setSame(operand);
+    absent = true;
+  }
+  bool isAbsent() const { return absent; }
   /// A view of it.
   void setView(unsigned operand, ConcreteTensor view, unsigned of = 0) {
     outputs.push_back({operand, std::move(view), of, false, false});
@@ -93,6 +99,7 @@ private:
   std::optional<unsigned> first;
   llvm::SmallVector<unsigned, 2> accumulated, unread;
   int64_t releasable = 0, peak = 0;
+  bool absent = false;
 };
 
 } // namespace koila

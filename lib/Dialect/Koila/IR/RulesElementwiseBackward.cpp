@@ -255,8 +255,9 @@ static void runDropout(const Formula &of) {
   auto train = of.getOp()->getAttrOfType<BoolAttr>("train");
   if (!train)
     return koila::detail::describeUnknownBackward(of.rule);
-  if (!train.getValue())
-    return of.rule.setSame(0);
+  auto p = of.getOp()->getAttrOfType<FloatAttr>("p");
+  if (!train.getValue() || (p && p.getValueAsDouble() == 0))
+    return of.rule.setAbsent(0);
   of.steps.give(0, of.steps.compute({of.gradient, of.self()}));
 }
 
@@ -354,7 +355,7 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["rsub"] = runReversedSub;
     table["where"] = runWhere;
     table["masked_fill"] = runMaskedFill;
-    table["dropout"] = runDropout;
+    table["dropout"] = table["feature_dropout"] = runDropout;
     table["log1p"] = runLog1p;
     table["erf"] = runErf;
     table["maximum"] = table["minimum"] = runMaximum;

@@ -37,15 +37,6 @@ checkChoice(mlir::Operation *op, llvm::StringRef option, llvm::StringRef value,
   return mlir::failure();
 }
 
-/// An option without any supported value so far.
-inline llvm::LogicalResult
-checkUnset(mlir::Operation *op, llvm::StringRef option, llvm::StringRef value) {
-  if (value.empty())
-    return mlir::success();
-  return op->emitError() << option << "=" << value
-                         << " is not supported yet; leave it out";
-}
-
 /// `modes` are those of `pass` that it supports, `later` those that it does not
 /// yet.
 template <typename PassT>
@@ -57,7 +48,6 @@ getAnalysisOptions(PassT &pass, mlir::Operation *op,
       failed(
           checkChoice(op, "allocator", pass.allocator, {"exact"}, {"cuda"})) ||
       failed(checkChoice(op, "device", pass.device, {"cpu"}, {"cuda"})) ||
-      failed(checkUnset(op, "optimizer", pass.optimizer)) ||
       failed(checkChoice(op, "grads", pass.grads, {"present", "absent"}, {})))
     return mlir::failure();
   if (pass.mode != "train" && !pass.loss.empty())
@@ -70,6 +60,17 @@ getAnalysisOptions(PassT &pass, mlir::Operation *op,
     return op->emitError() << "threads=" << static_cast<int64_t>(pass.threads)
                            << " is negative";
   PeakMemoryOptions options;
+  if (!pass.optimizer.empty()) {
+    if (pass.mode != "train")
+      return op->emitError() << "optimizer=" << pass.optimizer
+                             << " belongs to mode=train; leave it out, or "
+                                "train";
+    std::string problem;
+    options.optimizer = Optimizer::parse(pass.optimizer, problem);
+    if (!options.optimizer)
+      return op->emitError()
+             << "optimizer=" << pass.optimizer << ": " << problem;
+  }
   options.function = pass.function;
   options.threads = pass.threads;
   options.isa = pass.isa;

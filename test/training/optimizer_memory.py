@@ -1,0 +1,125 @@
+"""What optimizers hold, by koila and by PyTorch.
+
+Usage: optimizer_memory.py --counter LIBRARY --koila-opt PATH --folder FOLDER
+
+A small network is trained by each optimizer. The whole step, forward, backward
+and step(), runs under a counter of the allocator: the first one, where gradients
+and state are made, and later ones, with gradients that stay. koila-opt predicts
+the same from the file. Exits with 1 where a byte differs.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "oracle"))
+
+import torch
+
+from counter import Counter
+
+OPTIMIZERS = {
+    "sgd(lr=0.1)": (torch.optim.SGD, dict(lr=0.1)),
+    "sgd(lr=0.1,weight_decay=0.1)":
+        (torch.optim.SGD, dict(lr=0.1, weight_decay=0.1)),
+    "sgd(lr=0.1,momentum=0.9)": (torch.optim.SGD, dict(lr=0.1, momentum=0.9)),
+    "sgd(lr=0.1,momentum=0.9,nesterov=true)":
+        (torch.optim.SGD, dict(lr=0.1, momentum=0.9, nesterov=True)),
+    "sgd(lr=0.1,momentum=0.9,foreach=true)":
+        (torch.optim.SGD, dict(lr=0.1, momentum=0.9, foreach=True)),
+    "adam": (torch.optim.Adam, {}),
+    "adam(betas=(0.9,0.99),foreach=true)":
+        (torch.optim.Adam, dict(betas=(0.9, 0.99), foreach=True)),
+    "adamw(lr=1e-3)": (torch.optim.AdamW, dict(lr=1e-3)),
+    "adamw(foreach=true)": (torch.optim.AdamW, dict(foreach=True)),
+    "rmsprop": (torch.optim.RMSprop, {}),
+    "rmsprop(foreach=true)": (torch.optim.RMSprop, dict(foreach=True)),
+    "adagrad": (torch.optim.Adagrad, {}),
+    "adagrad(foreach=true)": (torch.optim.Adagrad, dict(foreach=True)),
+}
+# Few samples, so that the optimizer holds the peak, and many, so that it does
+# not.
+BATCHES = [2, 200]
+
+
+def make_program(file):
+    torch.manual_seed(0)
+    program = torch.nn.Sequential(
+        torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 30),
+        torch.nn.Tanh(), torch.nn.Linear(30, 5))
+    torch.jit.trace(program, torch.randn(2, 20)).save(file)
+
+
+def measure(file, batch, make, counter):
+    """Peaks of the first step and of a later one, and the bytes of the state."""
+    program = torch.jit.load(file)
+    optimizer = make(program.parameters())
+    x, target = torch.randn(batch, 20), torch.randint(5, (batch,))
+
+    def step():
+        loss = torch.nn.functional.cross_entropy(program(x), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    first = counter.measure(step)[0]
+    counter.measure(step)
+    later = counter.measure(step)[0]
+    state = sum(value.nbytes for entry in optimizer.state.values()
+                for value in entry.values() if torch.is_tensor(value))
+    return {"absent": first, "present": later}, state
+
+
+def predict(options, file, batch, optimizer, grads):
+    done = subprocess.run(
+        [options.koila_opt, file, "--input=float32[B,20]",
+         "--input=int64[B]{0:5}", "--batch", f"B={batch}",
+         "--koila-infer-shapes",
+         "--koila-peak-memory=mode=train loss=cross_entropy threads=1 "
+         f"optimizer={optimizer} grads={grads} format=json", "-o", "/dev/null"],
+        capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr)
+    return json.loads(done.stderr[done.stderr.index("{"):])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--counter", required=True)
+    parser.add_argument("--koila-opt", default="koila-opt")
+    parser.add_argument("--folder", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch._C._jit_set_profiling_mode(False)
+    counter = Counter(options.counter)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    file = str(options.folder / "network.pt")
+    make_program(file)
+    wrong, held = 0, 0
+    for optimizer, (kind, arguments) in OPTIMIZERS.items():
+        for batch in BATCHES:
+            measured, state = measure(
+                file, batch, lambda weights: kind(weights, **arguments),
+                counter)
+            for grads, peak in measured.items():
+                report = predict(options, file, batch, optimizer, grads)
+                found = report["peak_bytes"], report["optimizer_bytes"]
+                held += "backward" not in report["timeline"][-1]["op"] and (
+                    report["peak_bytes"] ==
+                    report["timeline"][-1]["live_bytes"] +
+                    report["timeline"][-1]["transient_bytes"])
+                if not report["exact"] or found != (peak, state):
+                    wrong += 1
+                    print(f"{optimizer}, batch {batch}, grads={grads}: "
+                          f"predicted {found}, measured {(peak, state)}, "
+                          f"{report['inexact'][:1]}")
+    print(f"{len(OPTIMIZERS)} optimizers, {held} peaks in step(), "
+          f"{wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
