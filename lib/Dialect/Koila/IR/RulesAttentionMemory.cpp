@@ -169,7 +169,7 @@ static ConcreteTensor layHeadsInRows(const ConcreteTensor &tensor) {
   return transposeDims(rows, 1, 2);
 }
 
-/// Scores and their gradients of a block, and the sums of its rows. Source:
+/// Scores and their gradients of a block, and sums of its rows. Source:
 /// cpu_flash_attention_backward.
 void rules::describeAttentionBackward(BackwardRule &rule) {
   auto op = dyn_cast<ScaledDotProductAttentionOp>(rule.getOp());
@@ -189,11 +189,11 @@ void rules::describeAttentionBackward(BackwardRule &rule) {
     else
       unasked += made.numBytes();
   }
+  // Each thread has its scores and their gradients; the sums are shared.
   auto [queries, keys] = getBlock(*shapes);
-  int64_t block =
-      queries * (2 * keys + 1) * getElementBytes(shapes->query.elementType);
-  steps.pass(getCopyBytes(transposeDims(steps.getGradient(), 1, 2)) +
-             block * rule.getTarget().threads);
+  int64_t inside = queries * (2 * keys * rule.getTarget().threads + 1) *
+                   getElementBytes(shapes->query.elementType);
+  steps.pass(getCopyBytes(transposeDims(steps.getGradient(), 1, 2)) + inside);
   steps.Footprint::free(unasked);
   steps.finish();
 }

@@ -191,7 +191,8 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
                                            const PeakMemoryOptions &options,
                                            int64_t batch) {
   StringRef symbol = getBatchSymbol(module);
-  if (symbol.empty() || batch < 1 || options.mode != PeakMemoryMode::Inference)
+  if (symbol.empty() || batch < 1 ||
+      options.mode == PeakMemoryMode::ForwardWithGrad)
     return std::nullopt;
   // Why it cannot be tiled, only who wants to tile asks for.
   ScopedDiagnosticHandler quiet(module.getContext(),
