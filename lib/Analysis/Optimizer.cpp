@@ -10,7 +10,6 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include <algorithm>
-#include <numeric>
 
 using namespace koila;
 using llvm::ArrayRef;
@@ -98,8 +97,13 @@ std::optional<Optimizer> Optimizer::parse(StringRef text,
   return found;
 }
 
+/// No more than fits many times over, whatever the types of a program say.
 static int64_t add(ArrayRef<int64_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t(0));
+  constexpr int64_t kMost = int64_t(1) << 58;
+  int64_t sum = 0;
+  for (int64_t size : sizes)
+    sum = std::min(kMost, sum + std::min(kMost, size));
+  return sum;
 }
 
 int64_t Optimizer::getStateBytes(ArrayRef<int64_t> sizes) const {
@@ -113,7 +117,7 @@ int64_t Optimizer::getStateBytes(ArrayRef<int64_t> sizes) const {
 int64_t Optimizer::getStepBytes(ArrayRef<int64_t> sizes) const {
   if (sizes.empty())
     return 0;
-  int64_t largest = *llvm::max_element(sizes), all = add(sizes);
+  int64_t largest = add(*llvm::max_element(sizes)), all = add(sizes);
   // AdamW shrinks the weights themselves.
   bool addsDecay = hasDecay && name != "adamw";
   // What a decayed gradient takes; the one of the weight before is dropped when
@@ -130,8 +134,8 @@ int64_t Optimizer::getStepBytes(ArrayRef<int64_t> sizes) const {
     return (name == "adagrad" ? 2 : 1) * all + (addsDecay ? all : 0) +
            kNumberBytes;
   int64_t most = 0, before = 0;
-  for (int64_t size : sizes) {
-    int64_t decayed = addsDecay ? size : 0;
+  for (int64_t bytes : sizes) {
+    int64_t size = add(bytes), decayed = addsDecay ? size : 0;
     int64_t held = before + copies * size + decayed;
     // RMSprop drops the root of the weight before as it makes the next.
     most = std::max(most, name == "rmsprop"
@@ -151,9 +155,9 @@ int64_t Optimizer::getFirstStepBytes(ArrayRef<int64_t> sizes) const {
                                        : getStepBytes(sizes));
   // SGD makes the momentum of each weight when it comes to it.
   int64_t most = 0, state = 0, made = (hasDecay ? 1 : 0) + (isNesterov ? 1 : 0);
-  for (int64_t size : sizes) {
-    state += hasMomentum ? size : 0;
-    most = std::max(most, state + made * size);
+  for (int64_t bytes : sizes) {
+    state = add({state, hasMomentum ? bytes : 0});
+    most = std::max(most, state + made * add(bytes));
   }
   return most;
 }

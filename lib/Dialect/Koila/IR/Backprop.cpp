@@ -46,6 +46,8 @@ ConcreteTensor footprint::transposeDims(const ConcreteTensor &tensor,
 
 ConcreteTensor footprint::expandTo(ConcreteTensor tensor,
                                    ArrayRef<int64_t> dims) {
+  if (tensor.dims.size() > dims.size())
+    return tensor;
   auto strides = tensor.getStrides();
   size_t missing = dims.size() - tensor.dims.size();
   if (strides) {

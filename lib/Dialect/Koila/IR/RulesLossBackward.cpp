@@ -6,6 +6,7 @@
 
 #include "Backprop.h"
 #include "koila/Dialect/Koila/IR/BackwardRules.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -43,26 +44,28 @@ static void describeLogits(BackwardRule &rule, Backprop &steps,
   ConcreteTensor self = steps.read(0);
   if (steps.wants(1) || loss.getWeight() || loss.getPosWeight())
     return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor sigmoid = steps.compute(self);
-  ConcreteTensor difference = steps.compute({sigmoid, steps.read(1)});
-  steps.free(sigmoid);
-  if (loss.getReduction() != 1)
-    return steps.give(0, difference);
-  steps.give(0, steps.compute(difference, Number::Integer));
-  steps.free(difference);
+  if (steps.read(1).dims != self.dims ||
+      steps.read(1).elementType != self.elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  // One tensor, written by each step.
+  steps.give(0, steps.compute(self));
+  if (loss.getReduction() == 1)
+    steps.pass(getIntegerBytes(self.elementType));
 }
 
-/// The gradients of the chosen logarithms, and of the softmax. The total weight
-/// of the targets is gone by then.
+/// The gradients of the chosen logarithms, and of the softmax. The gradient
+/// that arrived and the total weight of the targets are gone by then.
 static void describeCrossEntropy(BackwardRule &rule, Backprop &steps,
                                  CrossEntropyLossOp loss) {
   ConcreteTensor self = steps.read(0), target = steps.read(1);
   if (loss.getLabelSmoothing().convertToDouble() != 0 ||
-      self.dims == target.dims || steps.wants(1))
+      self.dims == target.dims || steps.wants(1) ||
+      // A weight that is made for it is gone by then as well.
+      (loss.getWeight() && !loss.getWeight().getDefiningOp<ParamGetOp>()))
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor chosen = steps.allocate(self);
   int64_t totalWeight = getElementBytes(self.elementType);
-  steps.Footprint::free(totalWeight);
+  steps.Footprint::free(totalWeight + rule.getReleasableBytes());
   steps.giveRows(0);
   steps.free(chosen);
 }

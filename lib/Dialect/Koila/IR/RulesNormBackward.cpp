@@ -57,8 +57,11 @@ static void describeLayerNorm(BackwardRule &rule, Backprop &steps,
   int64_t columns = 1;
   for (int64_t extent : norm.getNormalizedShape())
     columns *= extent;
-  steps.pass(2 * rule.getTarget().threads * columns *
-             getElementBytes(input.elementType));
+  bool hasSums = (norm.getWeight() && rule.wantsGradient(norm.getWeight())) ||
+                 (norm.getBias() && rule.wantsGradient(norm.getBias()));
+  if (hasSums)
+    steps.pass(2 * rule.getTarget().threads * columns *
+               getElementBytes(input.elementType));
   steps.freeRows(input);
   steps.freeRows(gradient);
 }

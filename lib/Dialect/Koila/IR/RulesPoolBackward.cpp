@@ -15,22 +15,15 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
 
-/// A new tensor in the memory format of `self`, with a copy of the gradient in
-/// that format beside it.
-static void readInFormat(BackwardRule &rule, Backprop &steps) {
+/// A new tensor, with a contiguous copy of the gradient beside it.
+static void readCopied(BackwardRule &rule, Backprop &steps) {
   ConcreteTensor self = steps.read(0);
-  const ConcreteTensor &gradient = steps.getGradient();
-  bool isLast = suggestsChannelsLast(self);
-  ConcreteTensor made = steps.allocate(self);
-  int64_t copy =
-      isLast ? getChannelsLastCopyBytes(gradient) : getCopyBytes(gradient);
-  steps.pass(copy + (isLast ? 0 : getBlockBytes(gradient)));
-  if (isLast) {
-    auto strides = self.getStrides();
-    if (isChannelsLast(self))
-      made = withStrides(made, strides);
-  }
-  steps.give(0, made);
+  if (!self.contiguous)
+    return rule.setInexact("the gradient of a pool or a resizing of a tensor "
+                           "that is not contiguous");
+  steps.pass(self.numBytes() + getCopyBytes(steps.getGradient()) +
+             getBlockBytes(steps.getGradient()));
+  steps.giveRows(0);
 }
 
 /// The gradient of a mean over the trailing dims: expanded and divided.
@@ -57,9 +50,9 @@ void rules::describePoolBackward(BackwardRule &rule) {
   };
   llvm::TypeSwitch<Operation *>(op)
       .Case<MaxPool2dOp, MaxPool2dWithIndicesOp, AvgPool2dOp>(
-          [&](auto) { readInFormat(rule, steps); })
+          [&](auto) { readCopied(rule, steps); })
       .Case<AdaptiveAvgPool2dOp>([&](auto) {
-        isMean(2) ? divide(rule, steps) : readInFormat(rule, steps);
+        isMean(2) ? divide(rule, steps) : readCopied(rule, steps);
       })
       // Of contiguous tensors; the others go by way of images.
       .Case<AdaptiveAvgPool1dOp>([&](auto) {
@@ -82,6 +75,6 @@ void rules::describeResampleBackward(BackwardRule &rule) {
   if (!name.starts_with("upsample_") || rule.getGradient()->dims.size() != 4)
     return koila::detail::describeUnknownBackward(rule);
   Backprop steps(rule);
-  readInFormat(rule, steps);
+  readCopied(rule, steps);
   steps.finish();
 }

@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Compares the backward rule of single operators with PyTorch's allocator.
+
+Usage: backward_oracle.py --counter LIBRARY [--koila-opt PATH] [--batches 1,2,5]
+           [--threads T] [--only NAME...] [--verbose]
+
+Each case is a function of tensors that weights have scaled; the mean of the
+squares of what it gives is the loss. As in backward_nodes.py a hook before each
+autograd node reads the allocator, and koila's report has to name the same bytes.
+A case of which koila says that its figure is exact must not differ.
+"""
+
+import argparse
+import collections
+import sys
+import tempfile
+import warnings
+
+import torch
+import torch.nn.functional as F
+
+import backward_nodes
+from counter import Counter
+
+# Name: the function, and the extents of its operands after the batch. Of an
+# operand "int N" the elements are classes below N.
+CASES = {
+    "relu": (torch.relu, (4, 6)),
+    "relu_channels_last": (
+        lambda x: torch.relu(x.to(memory_format=torch.channels_last)),
+        (4, 6, 6)),
+    "gelu": (F.gelu, (4, 6)),
+    "silu": (F.silu, (4, 6)),
+    "sigmoid": (torch.sigmoid, (4, 6)),
+    "tanh_transposed": (lambda x: torch.tanh(x.transpose(1, 2)), (4, 6)),
+    "hardtanh": (F.hardtanh, (4, 6)),
+    "hardtanh_in_place": (lambda x: F.hardtanh(x * 2, inplace=True), (4, 6)),
+    "relu_in_place": (lambda x: torch.relu_(x * 2), (4, 6)),
+    "hardswish": (F.hardswish, (4, 6)),
+    "hardsigmoid": (F.hardsigmoid, (4, 6)),
+    "elu": (F.elu, (4, 6)),
+    "leaky_relu": (F.leaky_relu, (4, 6)),
+    "softplus": (F.softplus, (4, 6)),
+    "mish": (F.mish, (4, 6)),
+    "logsigmoid": (F.logsigmoid, (4, 6)),
+    "exp": (torch.exp, (4, 6)),
+    "log": (lambda x: (x.abs() + 1).log(), (4, 6)),
+    "log1p": (lambda x: x.abs().log1p(), (4, 6)),
+    "erf": (torch.erf, (4, 6)),
+    "abs": (torch.abs, (4, 6)),
+    "sin": (torch.sin, (4, 6)),
+    "cos": (torch.cos, (4, 6)),
+    "sqrt": (lambda x: (x.abs() + 1).sqrt(), (4, 6)),
+    "rsqrt": (lambda x: (x.abs() + 1).rsqrt(), (4, 6)),
+    "reciprocal": (lambda x: (x.abs() + 1).reciprocal(), (4, 6)),
+    "neg": (torch.neg, (4, 6)),
+    "pow_0": (lambda x: x.pow(0), (4, 6)),
+    "pow_1": (lambda x: x.pow(1), (4, 6)),
+    "pow_3": (lambda x: x.pow(3), (4, 6)),
+    "pow_half": (lambda x: x.abs().pow(0.5), (4, 6)),
+    "pow_tensors": (lambda x, y: x.abs() ** y, (4, 6), (4, 6)),
+    "clamp": (lambda x: x.clamp(-1, 1), (4, 6)),
+    "clamp_min": (lambda x: x.clamp(min=0.5), (4, 6)),
+    "clamp_max": (lambda x: x.clamp_max(0.5), (4, 6)),
+    "add": (lambda x, y: x + y, (4, 6), (4, 6)),
+    "add_alpha": (lambda x, y: torch.add(x, y, alpha=2), (4, 6), (4, 6)),
+    "add_broadcast": (lambda x, y: x + y, (4, 6), (1, 6)),
+    "sub": (lambda x, y: x - y, (4, 6), (4, 6)),
+    "sub_broadcast": (lambda x, y: x - y, (4, 1), (4, 6)),
+    "rsub": (lambda x: 2 - x, (4, 6)),
+    "mul_broadcast": (lambda x, y: x * y, (4, 6), (4, 1)),
+    "mul_itself": (lambda x: x * x, (4, 6)),
+    "mul_number": (lambda x: x * 0.5, (4, 6)),
+    "div": (lambda x, y: x / (y.abs() + 1), (4, 6), (4, 6)),
+    "div_broadcast": (lambda x, y: x / (y.abs() + 1), (4, 6), (1, 6)),
+    "div_number": (lambda x: x / 3, (4, 6)),
+    "div_floor": (lambda x, y: torch.div(x, y.abs() + 1,
+                                         rounding_mode="floor") + x,
+                  (4, 6), (4, 6)),
+    "maximum": (torch.maximum, (4, 6), (4, 6)),
+    "minimum_broadcast": (torch.minimum, (4, 6), (4, 1)),
+    "lerp": (lambda x, y: torch.lerp(x, y, 0.3), (4, 6), (4, 6)),
+    "addcmul": (lambda x, y, z: torch.addcmul(x, y, z, value=0.5),
+                (4, 6), (4, 6), (4, 6)),
+    "where": (lambda x, y: torch.where(x > 0, x, y), (4, 6), (4, 6)),
+    "where_broadcast": (lambda x, y: torch.where(x > 0, x, y), (4, 6), (4, 1)),
+    "where_number": (lambda x: torch.where(x > 0, x, 0.1), (4, 6)),
+    "masked_fill": (lambda x: x.masked_fill(x > 0, 0.5), (4, 6)),
+    "cumsum": (lambda x: x.cumsum(1), (4, 6)),
+    "view": (lambda x: x.reshape(-1, 24), (4, 6)),
+    "reshape_copy": (lambda x: x.transpose(1, 2).reshape(-1, 24), (4, 6)),
+    "permute": (lambda x: torch.relu(x.permute(0, 2, 1)).permute(0, 2, 1),
+                (4, 6)),
+    "contiguous": (lambda x: x.transpose(1, 2).contiguous(), (4, 6)),
+    "expand": (lambda x: x.expand(-1, 4, 6), (1, 6)),
+    "squeeze": (lambda x: x.unsqueeze(1).squeeze(1), (4, 6)),
+    "select": (lambda x: x[:, 1], (4, 6)),
+    "slice": (lambda x: x[:, 1:3], (4, 6)),
+    "slice_step": (lambda x: x[:, ::2], (4, 6)),
+    "split": (lambda x: x.split(2, 1)[1], (4, 6)),
+    "split_all": (lambda x: torch.cat(x.split(2, 1)[::-1], 1), (4, 6)),
+    "chunk": (lambda x: x.chunk(2, 2)[0], (4, 6)),
+    "unbind": (lambda x: x.unbind(1)[2], (4, 6)),
+    "cat": (lambda x, y: torch.cat([x, y], 1), (4, 6), (2, 6)),
+    "cat_itself": (lambda x: torch.cat([x, x], 1), (4, 6)),
+    "stack": (lambda x, y: torch.stack([x, y], 1), (4, 6), (4, 6)),
+    "to_double": (lambda x: x.double(), (4, 6)),
+    "clone": (torch.clone, (4, 6)),
+    "flip": (lambda x: x.flip(1), (4, 6)),
+    "roll": (lambda x: x.roll(1, 1), (4, 6)),
+    "roll_two": (lambda x: x.roll((1, 2), (1, 2)), (4, 6)),
+    "repeat": (lambda x: x.repeat(1, 2, 3), (4, 6)),
+    "repeat_more": (lambda x: x.repeat(3, 1, 2, 1), (4, 6)),
+    "tril": (torch.tril, (4, 4)),
+    "pad": (lambda x: F.pad(x, (1, 2)), (4, 6)),
+    "pad_reflect": (lambda x: F.pad(x, (1, 2), mode="reflect"), (4, 6)),
+    "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), (8, 3, 3)),
+    "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), (2, 6, 6)),
+    "index_select": (
+        lambda x: x.index_select(1, torch.tensor([0, 2, 2])), (4, 6)),
+    "gather": (lambda x, i: x.gather(1, i), (6,), ("int 6", 3)),
+    "index": (lambda x: x[:, torch.tensor([1, 0, 1])], (4, 6)),
+    "scatter_add": (lambda x, i, y: x.scatter_add(1, i, y), (6,),
+                    ("int 6", 3), (3,)),
+    "sum": (torch.sum, (4, 6)),
+    "sum_dim": (lambda x: x.sum(1), (4, 6)),
+    "sum_keepdim": (lambda x: x.sum((1, 2), keepdim=True) * x, (4, 6)),
+    "mean": (torch.mean, (4, 6)),
+    "mean_dim": (lambda x: x.mean(-1), (4, 6)),
+    "mean_two": (lambda x: x.mean((2, 3)), (4, 6, 6)),
+    "amax": (lambda x: x.amax(1), (4, 6)),
+    "max_dim": (lambda x: x.max(1)[0], (4, 6)),
+    "logsumexp": (lambda x: x.logsumexp(1), (4, 6)),
+    "norm": (lambda x: torch.linalg.vector_norm(x, dim=-1), (4, 6)),
+    "norm_1": (lambda x: torch.linalg.vector_norm(x, 1, dim=-1), (4, 6)),
+    "topk": (lambda x: x.topk(2, 1)[0], (4, 6)),
+    "sort": (lambda x: x.sort(1)[0], (4, 6)),
+    "softmax": (lambda x: x.softmax(-1), (4, 6)),
+    "softmax_middle": (lambda x: x.softmax(1), (4, 6)),
+    "log_softmax": (lambda x: x.log_softmax(-1), (4, 6)),
+    "softmax_transposed": (lambda x: x.transpose(1, 2).softmax(-1), (4, 6)),
+    "layer_norm": (lambda x: F.layer_norm(x, (6,)), (4, 6)),
+    "layer_norm_transposed": (
+        lambda x: F.layer_norm(x.transpose(1, 2), (4,)), (4, 6)),
+    "group_norm": (lambda x: F.group_norm(x, 2), (4, 6, 6)),
+    "bmm": (torch.matmul, (4, 6), (6, 5)),
+    "bmm_transposed": (lambda x, y: x @ y.transpose(1, 2), (30, 6), (25, 6)),
+    "matmul_heads": (lambda x, y: x @ y, (3, 40, 20), (3, 20, 30)),
+    "matmul_heads_transposed": (
+        lambda x, y: x.transpose(1, 2) @ y.permute(0, 2, 3, 1),
+        (40, 3, 20), (30, 3, 20)),
+    "attention": (F.scaled_dot_product_attention, (2, 9, 8), (2, 7, 8),
+                  (2, 7, 8)),
+    "attention_rows": (
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        ).transpose(1, 2).reshape(-1, 9, 16),
+        (9, 2, 8), (7, 2, 8), (7, 2, 8)),
+    "max_pool2d": (lambda x: F.max_pool2d(x, 2), (4, 6, 6)),
+    "max_pool2d_ceil": (
+        lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), (4, 6, 6)),
+    "max_pool2d_channels_last": (
+        lambda x: F.max_pool2d(x.to(memory_format=torch.channels_last), 2),
+        (4, 6, 6)),
+    "avg_pool2d": (lambda x: F.avg_pool2d(x, 2), (4, 6, 6)),
+    "max_pool1d": (lambda x: F.max_pool1d(x, 2), (4, 6)),
+    "avg_pool1d": (lambda x: F.avg_pool1d(x, 2), (4, 6)),
+    "adaptive_1": (lambda x: F.adaptive_avg_pool2d(x, 1), (4, 6, 6)),
+    "adaptive_2": (lambda x: F.adaptive_avg_pool2d(x, 2), (4, 6, 6)),
+    "adaptive_1d": (lambda x: F.adaptive_avg_pool1d(x, 2), (4, 6)),
+    "adaptive_3d": (lambda x: F.adaptive_avg_pool3d(x, 2), (2, 4, 4, 4)),
+    "upsample_nearest": (
+        lambda x: F.interpolate(x, scale_factor=2.0), (4, 5, 5)),
+    "upsample_bilinear": (
+        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+        (4, 5, 5)),
+    "upsample_bicubic": (
+        lambda x: F.interpolate(x, size=(9, 7), mode="bicubic"), (4, 5, 5)),
+    "upsample_channels_last": (
+        lambda x: F.interpolate(x.to(memory_format=torch.channels_last),
+                                scale_factor=2.0, mode="bilinear"),
+        (4, 5, 5)),
+    "mse": (F.mse_loss, (4, 6), (4, 6)),
+    "mse_none": (lambda x, y: F.mse_loss(x, y, reduction="none"), (4, 6),
+                 (4, 6)),
+    "l1": (F.l1_loss, (4, 6), (4, 6)),
+    "smooth_l1": (F.smooth_l1_loss, (4, 6), (4, 6)),
+    "huber": (lambda x, y: F.huber_loss(x, y, reduction="sum"), (4, 6),
+              (4, 6)),
+    "bce": (lambda x, y: F.binary_cross_entropy(x.sigmoid(),
+                                                y.sigmoid().detach()),
+            (4, 6), (4, 6)),
+    "bce_logits": (
+        lambda x, y: F.binary_cross_entropy_with_logits(x, y.detach()),
+        (4, 6), (4, 6)),
+    "bce_logits_sum": (
+        lambda x, y: F.binary_cross_entropy_with_logits(
+            x, y.detach(), reduction="sum"), (4, 6), (4, 6)),
+    "l1_detached": (lambda x, y: F.l1_loss(x, y.detach()), (4, 6), (4, 6)),
+    "l1_sum": (lambda x, y: F.l1_loss(x, y.detach(), reduction="sum"),
+               (4, 6), (4, 6)),
+    "cross_entropy": (F.cross_entropy, (7,), ("int 7",)),
+    "cross_entropy_sum": (
+        lambda x, t: F.cross_entropy(x, t, reduction="sum"), (7,),
+        ("int 7",)),
+    "cross_entropy_none": (
+        lambda x, t: F.cross_entropy(x, t, reduction="none"), (7,),
+        ("int 7",)),
+    "cross_entropy_weights": (
+        lambda x, t: F.cross_entropy(x, t, torch.ones(7)), (7,), ("int 7",)),
+    "cross_entropy_smooth": (
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (7,),
+        ("int 7",)),
+    "cross_entropy_pixels": (F.cross_entropy, (7, 4, 4), ("int 7", 4, 4)),
+    "cross_entropy_line": (F.cross_entropy, (7, 4), ("int 7", 4)),
+    "nll": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7,), ("int 7",)),
+    "nll_pixels": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4, 4),
+                   ("int 7", 4, 4)),
+    "nll_line": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4),
+                 ("int 7", 4)),
+    "embedding": (lambda x, i: F.embedding(i, x[0]), (9, 4), ("int 9", 3)),
+    "dropout_eval": (lambda x: F.dropout(x, 0.5, False), (4, 6)),
+    "dropout_train": (lambda x: F.dropout(x, 0.5, True), (4, 6)),
+}
+
+
+class Program(torch.nn.Module):
+    def __init__(self, function, extents):
+        super().__init__()
+        self.function = function
+        self.scales = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.ones(1)) for _ in extents)
+
+    def forward(self, *operands):
+        scaled = [operand * scale if operand.is_floating_point() else operand
+                  for operand, scale in zip(operands, self.scales)]
+        return self.function(*scaled).square().mean().float()
+
+
+def make_inputs(extents, batch):
+    for shape in extents:
+        if shape and isinstance(shape[0], str):
+            yield torch.randint(int(shape[0].split()[1]),
+                                (batch, *shape[1:]))
+        else:
+            yield torch.randn(batch, *shape)
+
+
+def make_specs(extents):
+    for shape in extents:
+        kind, extra = "float32", ""
+        if shape and isinstance(shape[0], str):
+            kind, extra = "int64", "{0:" + shape[0].split()[1] + "}"
+            shape = shape[1:]
+        yield f"{kind}[{','.join(map(str, ('B', *shape)))}]{extra}"
+
+
+def evaluate(name, options, folder, counter):
+    """Verdicts by batch."""
+    function, *extents = CASES[name]
+    torch.manual_seed(0)
+    file = f"{folder}/{name}.pt"
+    torch.jit.trace(Program(function, extents),
+                    tuple(make_inputs(extents, 3)),
+                    check_trace=False).save(file)
+    program = torch.jit.load(file)
+    for batch in options.batches:
+        values = tuple(make_inputs(extents, batch))
+        log = backward_nodes.measure(program, values, counter)
+        options.batch = batch
+        report, predicted = backward_nodes.predict(options, file,
+                                                   list(make_specs(extents)))
+        problems = backward_nodes.compare(log, predicted, options.verbose)
+        if not report["exact"]:
+            yield "inexact", report["inexact"][0]["reason"]
+        else:
+            yield ("WRONG" if problems else "right"), "; ".join(problems[:3])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--counter", required=True)
+    parser.add_argument("--koila-opt", default="koila-opt")
+    parser.add_argument("--batches", default="1,2,5",
+                        type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--verbose", action="store_true")
+    parser.set_defaults(control=False)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(options.threads)
+    torch._C._jit_set_profiling_mode(False)
+    counter = Counter(options.counter)
+    counts = collections.Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        for name in options.only or CASES:
+            for batch, (verdict, why) in zip(
+                    options.batches, evaluate(name, options, folder, counter)):
+                counts[verdict] += 1
+                if verdict != "right":
+                    print(f"{name}, batch {batch}: {verdict}: {why}")
+    print(f"{len(options.only or CASES)} cases: {counts['right']} right, "
+          f"{counts['inexact']} inexact, {counts['WRONG']} WRONG")
+    return 1 if counts["WRONG"] or not counts["right"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
