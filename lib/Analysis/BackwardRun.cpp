@@ -35,6 +35,11 @@ PeakMemoryAnalysis::Impl::BackwardRun::getEntry(Operation &op,
 PeakMemoryAnalysis::Impl::BackwardRun::Gradient
 PeakMemoryAnalysis::Impl::BackwardRun::make(ConcreteTensor shape, Operation &op,
                                             unsigned operand) {
+  if (run.stopped) {
+    bytes.push_back({nullptr, 1});
+    tensors.push_back({bytes.size() - 1, 1, std::nullopt});
+    return {tensors.size() - 1, std::move(shape)};
+  }
   const Storage *entry = getEntry(op, operand);
   int64_t size = shape.numBytes();
   run.live[entry] = size;
@@ -60,7 +65,7 @@ PeakMemoryAnalysis::Impl::BackwardRun::view(const Gradient &gradient,
 void PeakMemoryAnalysis::Impl::BackwardRun::drop(const Gradient &gradient,
                                                  Operation &op) {
   std::optional<size_t> dropped = gradient.tensor;
-  while (dropped) {
+  while (dropped && !run.stopped) {
     Tensor &tensor = tensors[*dropped];
     if (--tensor.holders > 0)
       return;
@@ -87,6 +92,8 @@ bool PeakMemoryAnalysis::Impl::BackwardRun::isLast(
 }
 
 void PeakMemoryAnalysis::Impl::BackwardRun::note(Operation &op, int64_t held) {
+  if (run.stopped)
+    return;
   ++run.event;
   int64_t total = saturate(run.liveBytes + held);
   if (total > run.peakBytes) {
@@ -157,10 +164,12 @@ void PeakMemoryAnalysis::Impl::BackwardRun::accumulate(Leaf leaf,
                                                        const Run::Edge &edge,
                                                        Gradient gradient,
                                                        Operation &op) {
-  if (hasGradient(leaf))
+  if (hasGradient(leaf, edge))
     return drop(gradient, op);
   run.leaves.insert(leaf);
   auto weight = impl.getConcrete(edge.value, run);
+  if (!weight || !weight->getStrides() || !gradient.shape.getStrides())
+    impl.markInexact(op, "the strides of a gradient are unknown", run);
   bool isStolen = tensors[gradient.tensor].holders == 1 &&
                   (!weight || obeysLayout(gradient.shape, *weight));
   if (isStolen)
@@ -223,12 +232,23 @@ void PeakMemoryAnalysis::Impl::BackwardRun::fit(Gradient &gradient,
     int64_t partial = footprint::getPartialBytes(rule, gradient.shape, sum);
     Gradient reduced = make(std::move(sum), op, edge.operand);
     note(op, partial);
+    // Leading dims go by a view.
+    if (!wanted->dims.empty() &&
+        gradient.shape.dims.size() > wanted->dims.size()) {
+      Gradient seen = view(reduced, reduced.shape);
+      drop(reduced, op);
+      reduced = seen;
+    }
     drop(gradient, op);
     gradient = reduced;
   }
   if (gradient.shape.elementType != wanted->elementType) {
     ConcreteTensor cast = gradient.shape;
     cast.elementType = wanted->elementType;
+    if (!footprint::isDense(cast)) {
+      cast.contiguous = true;
+      cast.strides.reset();
+    }
     Gradient narrow = make(std::move(cast), op, edge.operand);
     note(op, 0);
     drop(gradient, op);
@@ -250,6 +270,11 @@ PeakMemoryAnalysis::Impl::BackwardRun::makeOutputs(
     });
     if (edge == record.edges.end() || !made.insert(output.operand).second)
       continue;
+    if (!impl.getConcrete(edge->value, run)) {
+      impl.markInexact(op, "the shape of an operand is unknown", run);
+      skip(*edge);
+      continue;
+    }
     if (!output.of) {
       Gradient made = make(output.tensor, op, output.operand);
       if (output.isViewed) {
@@ -281,10 +306,14 @@ PeakMemoryAnalysis::Impl::BackwardRun::makeOutputs(
     }
     impl.markInexact(op, "a gradient that its backward rule does not name",
                      run);
-    if (auto tensor = impl.getConcrete(edge.value, run)) {
-      tensor->contiguous = true;
-      outputs.emplace_back(&edge, make(*tensor, op, edge.operand));
+    auto tensor = impl.getConcrete(edge.value, run);
+    if (!tensor) {
+      skip(edge);
+      continue;
     }
+    tensor->contiguous = true;
+    tensor->strides.reset();
+    outputs.emplace_back(&edge, make(*tensor, op, edge.operand));
   }
   return outputs;
 }
@@ -319,8 +348,12 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
       shapes[number] = own;
     }
   }
-  if (!isAsked)
-    return release(run.records[index]);
+  if (!isAsked) {
+    release(run.records[index]);
+    for (const Run::Edge &edge : run.records[index].edges)
+      skip(edge);
+    return finishLeaves(op);
+  }
   auto lookup = [&](Value value) { return impl.getConcrete(value, run); };
   auto wants = [&](Value value) { return impl.gradients->wants(value); };
   BackwardRule rule(&op, impl.target, lookup, wants, shapes);
@@ -329,7 +362,7 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
         run.live.lookup(bytes[tensors[arrived.front()->tensor].bytes].entry));
   for (const Run::Edge &edge : run.records[index].edges)
     if (Leaf leaf = getLeaf(edge);
-        leaf && hasGradient(leaf) && leaves[leaf].missing == 1)
+        leaf && hasGradient(leaf, edge) && leaves[leaf].missing == 1)
       rule.setAccumulated(edge.operand);
   if (auto memory = dyn_cast<MemoryRuleInterface>(op))
     memory.describeBackward(rule);
@@ -355,6 +388,10 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
   release(run.records[index]);
   for (auto &[edge, gradient] : outputs)
     deliver(*edge, gradient, op);
+  finishLeaves(op);
+}
+
+void PeakMemoryAnalysis::Impl::BackwardRun::finishLeaves(Operation &op) {
   for (auto [leaf, edge] : std::exchange(ready, {})) {
     Gradient sum = *leaves[leaf].sum;
     leaves[leaf].sum.reset();
@@ -379,6 +416,16 @@ PeakMemoryAnalysis::Impl::BackwardRun::findReachable(size_t last) {
 
 void PeakMemoryAnalysis::Impl::BackwardRun::execute(Value loss,
                                                     Value gradient) {
+  for (StringRef name : {"retain_graph", "create_graph"})
+    if (auto keeps = root.getAttrOfType<BoolAttr>(name);
+        keeps && keeps.getValue())
+      impl.markInexact(root, "a backward pass that keeps its graph", run);
+  for (Operation *parent = root.getParentOp(); parent != impl.function;
+       parent = parent->getParentOp())
+    if (!isa<LoopLikeOpInterface>(parent)) {
+      impl.markInexact(root, "a backward pass in a branch", run);
+      break;
+    }
   auto made = run.recordOf.find(loss);
   auto shape = impl.getConcrete(loss, run);
   if (made == run.recordOf.end() || !shape)
@@ -388,7 +435,7 @@ void PeakMemoryAnalysis::Impl::BackwardRun::execute(Value loss,
   if (gradient) {
     bytes.push_back({nullptr, 1});
     tensors.push_back({0, 1, std::nullopt});
-    first = {0, *shape};
+    first = {0, impl.getConcrete(gradient, run).value_or(*shape)};
   } else {
     first = make(*shape, root, 0);
   }

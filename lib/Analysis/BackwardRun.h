@@ -68,9 +68,14 @@ private:
   /// Whether its bytes go with it.
   bool isLast(const Gradient &gradient) const;
   Leaf getLeaf(const Run::Edge &edge) const;
-  bool hasGradient(Leaf leaf) const {
-    return impl.options.hasGradients || run.leaves.contains(leaf);
+  /// Those that are there before are of weights.
+  bool hasGradient(Leaf leaf, const Run::Edge &edge) const {
+    return (impl.options.hasGradients &&
+            edge.value.getDefiningOp<ParamGetOp>()) ||
+           run.leaves.contains(leaf);
   }
+  /// Hands on the gradients that are complete.
+  void finishLeaves(mlir::Operation &op);
   /// A moment at which `op` holds `bytes` beside what is live.
   void note(mlir::Operation &op, int64_t bytes);
   /// The place for what the gradient of an operand takes.

@@ -69,7 +69,8 @@ std::optional<Optimizer> Optimizer::parse(StringRef text,
     bool isFine = true;
     if (llvm::is_contained({"lr", "eps", "betas", "alpha", "dampening",
                             "lr_decay", "initial_accumulator_value"},
-                           key)) {
+                           key) &&
+        (isNumber || key == "betas")) {
       // These change numbers, not bytes.
     } else if (key == "weight_decay" && isNumber) {
       found.hasDecay = number != 0;

@@ -106,6 +106,9 @@ void PeakMemoryAnalysis::Impl::runBlock(Block &block, Run &run) const {
   for (Operation &op : block) {
     if (run.stopped)
       return;
+    if (auto found = unmodelled.find(&op);
+        found != unmodelled.end() && op.getNumRegions() > 0)
+      markInexact(op, found->second, run);
     if (isa<LoopLikeOpInterface>(op))
       runLoop(cast<LoopLikeOpInterface>(op), run);
     else if (op.getNumRegions() > 0)

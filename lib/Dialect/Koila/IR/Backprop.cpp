@@ -32,7 +32,8 @@ footprint::withStrides(ConcreteTensor tensor,
 ConcreteTensor footprint::transposeDims(const ConcreteTensor &tensor,
                                         int64_t first, int64_t second) {
   int64_t rank = tensor.dims.size();
-  if (rank == 0)
+  if (rank < 2 || std::max(first, second) >= rank ||
+      std::min(first, second) < -rank)
     return tensor;
   first += first < 0 ? rank : 0;
   second += second < 0 ? rank : 0;

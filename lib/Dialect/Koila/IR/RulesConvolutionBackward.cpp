@@ -33,7 +33,7 @@ void rules::describeConvolutionBackward(BackwardRule &rule,
   if (!call || !gradient.getStrides())
     return koila::detail::describeUnknownBackward(rule);
   Workspace found = convolutionBackwardWorkspace(
-      call->shape, call->target, steps.wants(0), steps.wants(1));
+      call->shape, call->target, steps.wants(0), steps.wants(1) || wantsBias);
   rule.setPeak(found.bytes + call->copyBytes + getCopyBytes(gradient));
   bool isKnown = found.exact && !call->isPadded && gradient.dims.size() <= 4 &&
                  (!call->shape.hasBias || wantsBias == steps.wants(1)) &&

@@ -130,8 +130,15 @@ static void negate(const Formula &of) {
 
 /// grad * (exponent * self.pow(exponent - 1))
 static void runPower(const Formula &of) {
-  if (auto exponent = of.getOp()->getAttrOfType<IntegerAttr>("exponent");
-      exponent && exponent.getInt() == 0)
+  Attribute exponent = of.getOp()->getAttr("exponent");
+  auto integer = dyn_cast_if_present<IntegerAttr>(exponent);
+  auto number = dyn_cast_if_present<FloatAttr>(exponent);
+  // `square` has none; that of 2 ** x is another formula.
+  bool isSquare = of.getOp()->getName().stripDialect() == "square";
+  if (!isSquare && !integer && !number)
+    return koila::detail::describeUnknownBackward(of.rule);
+  if ((integer && integer.getInt() == 0) ||
+      (number && number.getValueAsDouble() == 0))
     return of.steps.giveRows(0);
   ConcreteTensor power = of.steps.compute(of.self());
   ConcreteTensor scaled = of.steps.compute(power, Number::Float);
@@ -236,9 +243,7 @@ static void runWhere(const Formula &of) {
     if (!isa<TensorType>(operands[index].getType()) || !of.steps.wants(index))
       continue;
     ConcreteTensor zero = of.steps.makeNumber(of.gradient);
-    ConcreteTensor chosen = of.steps.allocate(of.gradient);
-    auto strides = of.gradient.getStrides();
-    of.steps.give(index, withStrides(chosen, strides));
+    of.steps.give(index, of.steps.makeLike(of.gradient));
     of.steps.free(zero);
   }
 }
@@ -320,6 +325,14 @@ static void runLerp(const Formula &of) {
 
 /// The gradient turned around, summed up, and turned again.
 static void runCumsum(const Formula &of) {
+  auto dim = of.getOp()->getAttrOfType<IntegerAttr>("dim");
+  int64_t rank = of.gradient.dims.size(), place = dim ? dim.getInt() : rank;
+  place += place < 0 ? rank : 0;
+  if (of.self().elementType != of.gradient.elementType || place < 0 ||
+      place >= rank)
+    return koila::detail::describeUnknownBackward(of.rule);
+  if (of.gradient.numElements() <= 1 || of.gradient.dims[place] == 1)
+    return of.rule.setSame(0);
   ConcreteTensor turned = of.steps.allocate(of.gradient);
   ConcreteTensor summed = of.steps.allocate(of.gradient);
   of.steps.give(0, of.steps.allocate(of.gradient));

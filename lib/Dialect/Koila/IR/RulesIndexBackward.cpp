@@ -50,6 +50,10 @@ void rules::describeIndexBackward(BackwardRule &rule) {
   Backprop steps(rule);
   ConcreteTensor gradient = steps.getGradient();
   auto giveUp = [&] { koila::detail::describeUnknownBackward(rule); };
+  for (StringRef name : {"sparse", "sparse_grad"})
+    if (auto flag = rule.getOp()->getAttrOfType<BoolAttr>(name);
+        flag && flag.getValue())
+      return giveUp();
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<EmbeddingOp>([&](auto) {
         ConcreteTensor indices = steps.read(1);
@@ -59,7 +63,12 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         steps.freeRows(gradient);
         steps.freeRows(indices);
       })
-      .Case<IndexSelectOp, GatherOp>([&](auto) { steps.giveRows(0); })
+      .Case<IndexSelectOp, GatherOp>([&](auto op) {
+        if (auto index = rule.tensor(op.getIndex());
+            !index || !index->contiguous)
+          return giveUp();
+        steps.giveRows(0);
+      })
       // Where a mask is true is found again.
       .Case<IndexTensorOp, IndexHackedTwinOp>([&](auto op) {
         for (Value operand : op->getOperands().drop_front())
@@ -78,17 +87,27 @@ void rules::describeIndexBackward(BackwardRule &rule) {
       .Case<RepeatOp>([&](auto) { sumRepeated(rule, steps); })
       .Case<PadOp, ConstantPadNdOp, ReflectionPad1dOp, ReflectionPad2dOp,
             ReflectionPad3dOp, ReplicationPad1dOp, ReplicationPad2dOp,
-            ReplicationPad3dOp, PixelShuffleOp, PixelUnshuffleOp>(
-          [&](auto) { steps.giveRows(0); })
+            ReplicationPad3dOp, PixelShuffleOp, PixelUnshuffleOp>([&](auto op) {
+        auto mode = op->template getAttrOfType<StringAttr>("mode");
+        if (!gradient.contiguous || (mode && mode.getValue() == "circular"))
+          return giveUp();
+        steps.giveRows(0);
+      })
       .Case<FlipOp>([&](auto) { steps.give(0, steps.allocate(gradient)); })
       // One dim after the other.
       .Case<RollOp>([&](RollOp op) {
+        if (op.getDims().empty() || op.getDims().size() > 2 ||
+            !gradient.contiguous)
+          return giveUp();
         steps.give(0, steps.allocate(gradient));
         if (op.getDims().size() > 1)
           steps.pass(gradient.numBytes());
       })
-      .Case<TrilOp, TriuOp>(
-          [&](auto) { steps.give(0, steps.allocate(gradient)); })
+      .Case<TrilOp, TriuOp>([&](auto) {
+        if (!gradient.contiguous)
+          return giveUp();
+        steps.give(0, steps.allocate(gradient));
+      })
       .Default([&](Operation *) { giveUp(); });
   steps.finish();
 }

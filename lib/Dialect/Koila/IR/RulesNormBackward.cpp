@@ -55,7 +55,8 @@ static void describeLayerNorm(BackwardRule &rule, Backprop &steps,
     steps.giveRows(0);
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
   int64_t columns = 1;
-  for (int64_t extent : norm.getNormalizedShape())
+  for (int64_t extent :
+       ArrayRef(input.dims).take_back(norm.getNormalizedShape().size()))
     columns *= extent;
   bool hasSums = (norm.getWeight() && rule.wantsGradient(norm.getWeight())) ||
                  (norm.getBias() && rule.wantsGradient(norm.getBias()));
@@ -96,7 +97,8 @@ static void describeSoftmax(BackwardRule &rule, Backprop &steps) {
 }
 
 void rules::describeNormBackward(BackwardRule &rule) {
-  if (!rule.getGradient())
+  if (!rule.getGradient() || !rule.tensor(rule.getOp()->getOperand(0)) ||
+      isHalf(rule.getGradient()->elementType))
     return koila::detail::describeUnknownBackward(rule);
   Backprop steps(rule);
   llvm::TypeSwitch<Operation *>(rule.getOp())

@@ -27,16 +27,19 @@ static void readCopied(BackwardRule &rule, Backprop &steps) {
 }
 
 /// The gradient of a mean over the trailing dims: expanded and divided.
-static void divide(BackwardRule &rule, Backprop &steps) {
+static void divide(BackwardRule &rule, Backprop &steps, bool isViewed) {
   ConcreteTensor self = steps.read(0);
-  steps.give(0, steps.compute(expandTo(steps.getGradient(), self.dims),
-                              Composition::Number::Integer));
+  steps.give(0,
+             steps.compute(expandTo(steps.getGradient(), self.dims),
+                           Composition::Number::Integer),
+             isViewed);
 }
 
-static void readRows(BackwardRule &rule, Backprop &steps) {
+/// Of contiguous tensors; `isViewed` if the operator goes by way of images.
+static void readRows(BackwardRule &rule, Backprop &steps, bool isViewed) {
   if (!steps.read(0).contiguous || !steps.getGradient().contiguous)
     return koila::detail::describeUnknownBackward(rule);
-  steps.giveRows(0);
+  steps.give(0, steps.allocate(steps.read(0)), isViewed);
 }
 
 void rules::describePoolBackward(BackwardRule &rule) {
@@ -52,17 +55,20 @@ void rules::describePoolBackward(BackwardRule &rule) {
       .Case<MaxPool2dOp, MaxPool2dWithIndicesOp, AvgPool2dOp>(
           [&](auto) { readCopied(rule, steps); })
       .Case<AdaptiveAvgPool2dOp>([&](auto) {
-        isMean(2) ? divide(rule, steps) : readCopied(rule, steps);
+        isMean(2) ? divide(rule, steps, /*isViewed=*/false)
+                  : readCopied(rule, steps);
       })
       // Of contiguous tensors; the others go by way of images.
       .Case<AdaptiveAvgPool1dOp>([&](auto) {
-        isMean(1) ? divide(rule, steps) : readRows(rule, steps);
+        isMean(1) ? divide(rule, steps, /*isViewed=*/true)
+                  : readRows(rule, steps, /*isViewed=*/true);
       })
       .Case<AdaptiveAvgPool3dOp>([&](auto) {
-        isMean(3) ? divide(rule, steps) : readRows(rule, steps);
+        isMean(3) ? divide(rule, steps, /*isViewed=*/false)
+                  : readRows(rule, steps, /*isViewed=*/false);
       })
       .Case<MaxPool1dOp, AvgPool1dOp, MaxPool1dWithIndicesOp>(
-          [&](auto) { readRows(rule, steps); })
+          [&](auto) { readRows(rule, steps, /*isViewed=*/true); })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
   steps.finish();

@@ -162,7 +162,9 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
        weight = blas::getFactor(rule, op.getWeight());
   if (!blas::checkFactors(rule, input, weight))
     return;
-  if (input->getRank() < 2 || weight->getRank() != 2)
+  auto bias = rule.tensor(op.getBias());
+  if (input->getRank() < 2 || weight->getRank() != 2 ||
+      (op.getBias() && (!bias || bias->dims.size() != 1)))
     return koila::detail::describeUnknownBackward(rule);
   Product product(rule, fold(*input), blas::transpose(*weight));
   auto self = rule.tensor(op.getInput());
@@ -173,9 +175,6 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
   rule.deliverFirst(2);
   Backprop &steps = product.steps;
   auto addBias = [&] {
-    auto bias = rule.tensor(op.getBias());
-    if (!bias)
-      return koila::detail::describeUnknownBackward(rule);
     steps.give(2, steps.sum({{1, bias->dims.front()}, bias->elementType}, 0));
   };
   if (wantsBias && !isJoined) {
@@ -246,7 +245,7 @@ static void describeSum(BackwardRule &rule, bool isBatched) {
 }
 
 void rules::describeProductBackward(BackwardRule &rule) {
-  if (!rule.getGradient())
+  if (!rule.getGradient() || isHalf(rule.getGradient()->elementType))
     return koila::detail::describeUnknownBackward(rule);
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<LinearOp>([&](LinearOp op) { describeLinear(rule, op); })

@@ -21,6 +21,11 @@ using namespace koila::footprint;
 /// Tensor::reshape to the shape of the operand.
 static void reshapeBack(BackwardRule &rule, Backprop &steps) {
   ConcreteTensor self = steps.read(0);
+  // No node is made where nothing changes.
+  if (isa<FlattenOp, SqueezeOp, SqueezeDimOp, SqueezeDimsOp, AliasOperatorOp>(
+          rule.getOp()) &&
+      self.dims == steps.getGradient().dims)
+    return rule.setSame(0);
   bool isCopy = false;
   ConcreteTensor back = steps.reshape(steps.getGradient(), self.dims, isCopy);
   if (isCopy)
@@ -33,6 +38,8 @@ static void permuteBack(BackwardRule &rule, Backprop &steps,
                         ArrayRef<int64_t> dims) {
   const ConcreteTensor &gradient = steps.getGradient();
   int64_t rank = dims.size();
+  if (gradient.dims.size() != dims.size())
+    return koila::detail::describeUnknownBackward(rule);
   auto strides = gradient.getStrides();
   ConcreteTensor back = gradient;
   SmallVector<int64_t> moved(rank);
@@ -87,6 +94,8 @@ void rules::describeViewBackward(BackwardRule &rule) {
   Operation *op = rule.getOp();
   Backprop steps(rule);
   bool isPart = false;
+  if (!rule.tensor(op->getOperand(0)))
+    return rule.setInexact("the shape of an operand is unknown");
   llvm::TypeSwitch<Operation *>(op)
       .Case<UnbindOp>([&](auto) { stackParts(rule, steps); })
       .Case<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,

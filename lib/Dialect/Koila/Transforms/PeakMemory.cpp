@@ -3,6 +3,7 @@
 #include "koila/Analysis/PeakMemory.h"
 #include "PassOptions.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "koila/Support/OutputFile.h"
@@ -61,6 +62,12 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
       return function.emitError()
              << "mode=train needs a training step, and there is no "
                 "koila.backward; of an archive koila-opt makes one";
+    auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
+    auto made = step ? step.getAs<StringAttr>("loss") : StringAttr();
+    if (!loss.empty() && (!made || made.getValue() != loss))
+      return function.emitError()
+             << "loss=" << loss << ": the training step was made with '"
+             << (made ? made.getValue() : "") << "'";
     if (batches < 0)
       return module.emitError()
              << "batches=" << static_cast<int64_t>(batches) << " is negative";
