@@ -115,25 +115,31 @@ int64_t Optimizer::getStateBytes(ArrayRef<int64_t> sizes) const {
   return tensors * add(sizes) + count * kStepBytes;
 }
 
+int64_t Optimizer::getSgdBytes(ArrayRef<int64_t> sizes, int64_t numbers) const {
+  // With foreach the second look at the momentum is written into the gradients.
+  if (isForeach)
+    return (hasDecay ? add(sizes) : 0) + numbers;
+  int64_t largest = add(*llvm::max_element(sizes));
+  int64_t decayed = hasDecay ? largest : 0;
+  return decayed + std::max(numbers, isNesterov ? largest : 0);
+}
+
 int64_t Optimizer::getStepBytes(ArrayRef<int64_t> sizes) const {
   if (sizes.empty())
     return 0;
-  int64_t largest = add(*llvm::max_element(sizes)), all = add(sizes);
+  if (name == "sgd")
+    return getSgdBytes(sizes, hasMomentum ? kNumberBytes : 0);
   // AdamW shrinks the weights themselves.
   bool addsDecay = hasDecay && name != "adamw";
-  // What a decayed gradient takes; the one of the weight before is dropped when
-  // the next is there.
-  if (name == "sgd") {
-    int64_t numbers = hasMomentum ? kNumberBytes : 0;
-    int64_t made = (addsDecay ? 1 : 0) + (isNesterov ? 1 : 0);
-    return std::max(numbers, made * (isForeach ? all : largest));
+  // Adam drops decayed gradients before it takes roots, Adagrad's product of
+  // gradients is there with and without them.
+  if (isForeach) {
+    bool isTwice = name == "adagrad" || (name == "rmsprop" && addsDecay);
+    return (isTwice ? 2 : 1) * add(sizes) + kNumberBytes;
   }
   // The root of what was averaged, and for Adam the quotient beside it, which
   // lives until that of the next weight is there.
   int64_t copies = name.starts_with("adam") ? 2 : 1;
-  if (isForeach)
-    return (name == "adagrad" ? 2 : 1) * all + (addsDecay ? all : 0) +
-           kNumberBytes;
   int64_t most = 0, before = 0;
   for (int64_t bytes : sizes) {
     int64_t size = add(bytes), decayed = addsDecay ? size : 0;
@@ -148,17 +154,18 @@ int64_t Optimizer::getStepBytes(ArrayRef<int64_t> sizes) const {
 }
 
 int64_t Optimizer::getFirstStepBytes(ArrayRef<int64_t> sizes) const {
-  if (!makesState())
+  if (!makesState() || sizes.empty())
     return getStepBytes(sizes);
-  if (name != "sgd" || isForeach)
-    return getStateBytes(sizes) + (name == "sgd" && !isNesterov && !hasDecay
-                                       ? 0
-                                       : getStepBytes(sizes));
-  // SGD makes the momentum of each weight when it comes to it.
-  int64_t most = 0, state = 0, made = (hasDecay ? 1 : 0) + (isNesterov ? 1 : 0);
-  for (int64_t bytes : sizes) {
-    state = add({state, hasMomentum ? bytes : 0});
-    most = std::max(most, state + made * add(bytes));
+  if (name != "sgd")
+    return getStateBytes(sizes) + getStepBytes(sizes);
+  // The momentum starts as a copy of the gradient, not as a product.
+  if (isForeach)
+    return getStateBytes(sizes) + getSgdBytes(sizes, /*numbers=*/0);
+  // It is made of each weight when SGD comes to it.
+  int64_t most = 0, state = 0;
+  for (int64_t size : sizes) {
+    state = add({state, hasMomentum ? size : 0});
+    most = std::max(most, state + getSgdBytes(size, /*numbers=*/0));
   }
   return most;
 }

@@ -36,6 +36,10 @@ public:
   int64_t getFirstStepBytes(llvm::ArrayRef<int64_t> sizes) const;
 
 private:
+  /// What SGD holds beside its state; `numbers` for the product with the
+  /// momentum.
+  int64_t getSgdBytes(llvm::ArrayRef<int64_t> sizes, int64_t numbers) const;
+
   std::string name;
   bool hasMomentum = false, hasDecay = false, isNesterov = false;
   bool isForeach = false;
