@@ -45,7 +45,8 @@ static Workspace pointwise(const Geometry &g) {
   int64_t by48 = roundUp(g.groupOutput, 48);
   if (least > 32 && (float)g.groupOutput / by48 >= 0.95f)
     most = std::max(most, by48);
-  return {batchScratchpad(g, 1) + blockedWeight(g, 1) / g.groupOutput * most,
+  return {g.nested(batchScratchpad(g, 1)) +
+              blockedWeight(g, 1) / g.groupOutput * most,
           least == most};
 }
 
@@ -53,10 +54,10 @@ static Workspace pointwise(const Geometry &g) {
 static Workspace general(const Geometry &g) {
   int64_t block = roundUp(g.groupOutput, 16) > 16 ? 32 : 16;
   int64_t kernel = g.kernelArea();
-  Workspace found = {batchScratchpad(g, kernel) + blockedWeight(g, block),
-                     roundUp(g.groupOutput, 16) ==
-                             roundUp(g.groupOutput, block) &&
-                         kernel * BatchElement <= Page};
+  Workspace found = {
+      g.nested(batchScratchpad(g, kernel)) + blockedWeight(g, block),
+      roundUp(g.groupOutput, 16) == roundUp(g.groupOutput, block) &&
+          kernel * BatchElement <= Page};
   // One input channel is unfolded along the kernel; one output column may be
   // unfolded along the rows. Both copy padded rows for each thread.
   bool folds = g.strideW > 1 && !g.paddingW; // Columns become channels.
@@ -111,7 +112,8 @@ Workspace conv::channelsLastOneDnn(const Geometry &g) {
     if (g.kernelMeetsInput() && fitsDirectUnroll(g, block) == Answer::Yes)
       return {weight, true};
     // brg_conv:avx2, in blocks of up to 32.
-    int64_t other = batchScratchpad(g, g.kernelArea()) + blockedWeight(g, 32);
+    int64_t other =
+        g.nested(batchScratchpad(g, g.kernelArea())) + blockedWeight(g, 32);
     return {std::max(weight, other) + g.threads * 64 * Page, false};
   }
   return channelsLastBrgemm(g);

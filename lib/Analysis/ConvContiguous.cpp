@@ -13,7 +13,7 @@ using namespace koila::conv;
 Workspace conv::blockedPeak(const Geometry &g, int64_t scratchpad,
                             int64_t source, int64_t weight, int64_t result,
                             bool exact) {
-  int64_t running = scratchpad + source + weight + result;
+  int64_t running = g.nested(scratchpad) + source + weight + result;
   int64_t output = g.outputBytes();
   return {std::max(running, result + output) - output, exact};
 }
@@ -23,7 +23,7 @@ Workspace conv::rowsPeak(const Geometry &g, int64_t scratchpad, int64_t weight,
   int64_t output = g.outputBytes();
   // mkldnn_to_dense copies the result as it lies, then makes it contiguous.
   bool same = g.outputChannels() == 1 || g.outputArea() == 1;
-  int64_t running = scratchpad + rowsSource(g) + weight + output;
+  int64_t running = g.nested(scratchpad) + rowsSource(g) + weight + output;
   return {std::max(running, (same ? 2 : 3) * output) - output, exact};
 }
 
@@ -57,9 +57,9 @@ static Workspace depthwise(const Geometry &g) {
                      blocked(g.batch, g.groups, g.lanes, g.outputArea()));
 }
 
-/// jit_1x1: no padding; strides only if they divide the image evenly, by
-/// copying the pixels that are read (rtus_prepare).
-static bool fitsPointwise(const Geometry &g) {
+/// Strides only if they divide the image: the pixels that are read are copied
+/// (rtus_prepare).
+bool conv::fitsPointwise(const Geometry &g) {
   return g.groups == 1 && g.isPointwise() && !g.isPadded() &&
          g.outputH * g.strideH == g.inputH &&
          g.outputW * g.strideW == g.inputW && !(g.isVolume && g.isStrided());

@@ -39,6 +39,8 @@ struct Geometry {
   /// Computed as the gradient of a convolution, not as an operator of its own,
   /// which books its scratchpad once more.
   bool isGradient = false;
+  /// Computed inside a primitive that books its scratchpad as an entry.
+  bool isNested = false;
   int64_t threads;
   /// Floats of a vector: 16 with AVX-512, 8 with AVX2.
   int64_t lanes;
@@ -47,6 +49,9 @@ struct Geometry {
   /// oneDNN's kernels are for float32 alone.
   int64_t elementBytes = FloatBytes;
 
+  int64_t nested(int64_t scratchpad) const {
+    return isNested ? booked(scratchpad) : scratchpad;
+  }
   int64_t inputChannels() const { return groups * groupInput; }
   int64_t outputChannels() const { return groups * groupOutput; }
   int64_t inputArea() const { return inputD * inputH * inputW; }
@@ -163,9 +168,13 @@ Workspace transposedOneDnn(const Geometry &g, bool channelsLast);
 /// The transposed convolution that computes the gradient of the input.
 Geometry transposed(const Geometry &g);
 
-/// The gradients of contiguous tensors by oneDNN, and by PyTorch's own kernels;
-/// the new gradients count.
-Workspace oneDnnBackward(const Geometry &g, bool wantsInput, bool wantsWeight);
+/// Whether jit_1x1 serves the convolution.
+bool fitsPointwise(const Geometry &g);
+
+/// The gradients by oneDNN, of tensors of one layout, and of contiguous ones by
+/// PyTorch's own kernels; the new gradients count.
+Workspace oneDnnBackward(const Geometry &g, bool isTransposed,
+                         bool channelsLast, bool wantsInput, bool wantsWeight);
 Workspace slowBackward(const Geometry &g, bool wantsInput, bool wantsWeight);
 
 /// Whether oneDNN computes the convolution as an inner product: the kernel is

@@ -83,8 +83,13 @@ static Workspace boundPointwise(const Geometry &g, bool channelsLast) {
       blocked(g.batch, g.groups * roundUp(g.groupInput, 16), 16, g.inputArea());
   int64_t result = blocked(g.batch, g.groups * roundUp(g.groupOutput, 16), 16,
                            g.outputArea());
-  // A strip of a thread is at most a sample.
-  int64_t sample = g.threads * ceilDiv(source + result, g.batch);
+  // A strip of a thread is at most a sample, of whole strides, each column
+  // `strideW` times.
+  int64_t strip =
+      blocked(1, g.groups * roundUp(g.groupOutput, 16), 16,
+              roundUp(g.outputD, g.strideD) * roundUp(g.outputH, g.strideH) *
+                  roundUp(g.outputW, g.strideW) * g.strideW);
+  int64_t sample = g.threads * (ceilDiv(source, g.batch) + strip);
   int64_t running =
       source + weight + 2 * result + 2 * sample + g.threads * 16 * Page;
   if (channelsLast)
@@ -165,21 +170,27 @@ static Geometry narrow(Geometry g) {
 
 /// What no brgemm for AVX-512 serves.
 static Workspace withoutBrgemm(const Geometry &g, bool channelsLast) {
-  auto unsure = [](Workspace workspace, bool isUnsure = true) {
-    return Workspace{workspace.bytes, workspace.exact && !isUnsure};
+  // Where jit:avx512_core may serve it as well.
+  int64_t block = transposedBlock(g, channelsLast);
+  auto unsure = [&](Workspace workspace, bool isUnsure) {
+    if (!isUnsure)
+      return workspace;
+    int64_t direct = block ? transposedDirect(g, channelsLast, block).bytes : 0;
+    return Workspace{std::max(workspace.bytes, direct), false};
   };
   // With AVX2 a result of one channel is another kind of product.
   bool isVector = g.groupOutput == 1;
   if (isEven(g))
     if (auto found = strided(narrow(g), channelsLast))
-      // As a gradient, one of groups may go to jit:avx512_core before.
-      return unsure(*found, isVector || (g.isGradient && g.groups > 1));
+      // As a gradient, jit:avx512_core may serve it before.
+      return unsure(
+          *found, isVector || (g.isGradient &&
+                               (g.groups > 1 || g.isVolume || g.threads > 1)));
   if (g.isDepthwise() && !g.isDilated() && !g.isVolume)
     return transposedDepthwise(g, channelsLast);
   if (g.groups == 1 && g.isPointwise() && !g.isPadded() && !channelsLast &&
       !g.isStrided() && g.inputArea() == g.outputArea())
     return transposedPointwise(g);
-  int64_t block = transposedBlock(g, channelsLast);
   bool isDirect = block && fitsTransposedDirect(g);
   Answer fits = isDirect ? fitsTransposedUnroll(g, block) : Answer::No;
   if (fits == Answer::Yes)
@@ -195,26 +206,40 @@ static Workspace withoutBrgemm(const Geometry &g, bool channelsLast) {
   return {std::max(last.bytes, direct.bytes), false};
 }
 
-/// brgconv_strided of a pointwise kernel, as a gradient: blocks of 48 and 64
-/// channels are taken where they divide them.
+/// brgconv_strided of a pointwise kernel, as a gradient. Blocks of 48 and 64
+/// channels are taken where they divide them; more than two threads were seen
+/// to take others.
 static Workspace stridedPointwise(const Geometry &g) {
   int64_t channels = roundUp(g.groupOutput, 16);
+  bool isKnown = g.threads <= 2 || channels % 64 == 0 || channels == 16;
   if (channels > 16 && g.groupOutput % 48 != 0)
     channels = roundUp(channels, 32);
+  if (!isKnown)
+    channels = roundUp(channels, 64);
   StridedExtents extents = {g.inputD, g.inputH, g.inputW,
                             g.outputW % g.strideW != 0};
-  StridedBlocks blocks{channels, 1, 1, g.outputW, 1, 1};
+  StridedBlocks blocks{channels, 1, 1, roundUp(g.outputW, g.strideW), 1, 1};
   int64_t few = stridedScratchpad(g, extents, blocks);
   blocks.blockW = 1;
-  bool isKnown = few == stridedScratchpad(g, extents, blocks);
+  int64_t many = stridedScratchpad(g, extents, blocks);
   int64_t weight = channels * g.groupInput * FloatBytes;
-  return rowsPeak(g, few, weight, isKnown);
+  return rowsPeak(g, std::max(few, many), weight, isKnown && few == many);
 }
 
 Workspace conv::transposedOneDnn(const Geometry &g, bool channelsLast) {
-  if (channelsLast)
-    if (auto found = turned(g))
-      return *found;
+  // As a gradient, jit:avx512_core is asked before brgemm for AVX2.
+  bool isSmallGroup = g.isGradient && g.groups > 1 && g.groupInput <= 16;
+  auto turnedAround = channelsLast ? turned(g) : std::nullopt;
+  if (turnedAround && isSmallGroup) {
+    int64_t block = transposedBlock(g, channelsLast);
+    if (block && fitsTransposedDirect(g) &&
+        fitsTransposedUnroll(g, block) == Answer::Yes)
+      return transposedDirect(g, channelsLast, block);
+    return {std::max(turnedAround->bytes, transposedGemm(g, true).bytes),
+            false};
+  }
+  if (turnedAround)
+    return *turnedAround;
   bool isInner = g.groups == 1 && !g.isPadded() && !g.isStrided() &&
                  !g.isDilated() && g.inputArea() == 1 && g.batch > 1 &&
                  g.kernelArea() > 27;

@@ -23,6 +23,12 @@ struct Axis {
   int64_t endPadding() const {
     return (input - 1) * stride + extent() - output - padding;
   }
+  /// The padding behind the input that windows of the output reach, of the
+  /// convolution that goes from `input` to `output`.
+  int64_t weightEndPadding() const {
+    return std::max<int64_t>(0, (output - 1) * stride + extent() - input -
+                                    padding);
+  }
   /// The input with the positions of the kernel that begin before it, or end
   /// after it.
   int64_t padded() const {

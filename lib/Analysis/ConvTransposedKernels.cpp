@@ -173,9 +173,10 @@ Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
       unfolds ? threads * g.groupOutput * g.kernelArea() * input * FloatBytes
               : 0;
   int64_t bias = biasScratchpad(g, g.outputBytes());
+  int64_t tensors = g.inputBytes() + g.weightBytes() + g.outputBytes();
+  int64_t most = std::min(kMost, 15 * g.threads * tensors);
   if (!channelsLast) {
-    int64_t tensors = g.inputBytes() + g.weightBytes() + g.outputBytes();
-    bool fits = columns <= std::min(kMost, 15 * g.threads * tensors);
+    bool fits = columns <= most;
     int64_t scratchpad = booked(columns);
     if (!g.isGradient)
       scratchpad = booked(scratchpad);
@@ -191,7 +192,9 @@ Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
                     g.groupOutput == 1 || g.inputArea() == 1 ||
                     g.outputArea() == 1;
   int64_t rows = degenerate ? g.inputBytes() + g.outputBytes() + 4 * Page : 0;
-  return {booked(booked(columns) + booked(sums)) + bias + g.weightBytes() +
-              rows,
-          !degenerate};
+  int64_t scratchpad = booked(columns) + booked(sums);
+  if (!g.isGradient)
+    scratchpad = booked(scratchpad);
+  return {scratchpad + bias + g.weightBytes() + rows,
+          !degenerate && scratchpad <= most};
 }

@@ -225,8 +225,7 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
   if (g.outputD <= 0 || g.outputH <= 0 || g.outputW <= 0 || g.groupOutput <= 0)
     // The call throws, or has a transposed result of no elements.
     return {shape.transposed ? upperBound(shape, threads) : 0, false};
-  bool channelsLast = shape.inputLayout.suggestsChannelsLast ||
-                      shape.weightLayout.suggestsChannelsLast;
+  bool channelsLast = shape.isChannelsLast();
   bool isNative = isDouble || !usesOneDnn(g, shape);
   if (isNative && g.isVolume) // PyTorch has no such kernels for volumes.
     channelsLast = false;
@@ -253,25 +252,27 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
                                               bool wantsInput,
                                               bool wantsWeight) {
   int64_t threads = std::max<int64_t>(1, target.threads);
-  // Twice what the convolution itself could take, and what is made.
+  // Two further convolutions, each with copies of what it makes.
   auto bound = [&]() -> Workspace {
     return {4 * upperBound(shape, threads), false};
   };
   bool isFloat = shape.elementBytes == FloatBytes;
   bool isDouble = shape.elementBytes == 2 * FloatBytes;
-  if (llvm::is_contained(shape.input, 0) || shape.transposed ||
-      shape.input.size() > 4 || !(isFloat || isDouble) ||
+  if (llvm::is_contained(shape.input, 0) || shape.input.size() > 5 ||
+      !(isFloat || isDouble) ||
       !llvm::StringRef(target.isa).starts_with("avx512_core"))
     return bound();
-  bool channelsLast = shape.inputLayout.suggestsChannelsLast ||
-                      shape.weightLayout.suggestsChannelsLast;
+  bool channelsLast = shape.isChannelsLast();
   Geometry g = makeGeometry(shape, target);
-  if (g.outputH <= 0 || g.outputW <= 0 || channelsLast)
+  if (g.outputH <= 0 || g.outputW <= 0)
     return bound();
   int64_t copies = getCopies(g, shape, channelsLast);
-  Workspace found = isDouble || !usesOneDnn(g, shape)
-                        ? slowBackward(g, wantsInput, wantsWeight)
-                        : oneDnnBackward(g, wantsInput, wantsWeight);
+  Workspace found = {0, false};
+  if (!isDouble && usesOneDnn(g, shape))
+    found = oneDnnBackward(g, shape.transposed, channelsLast, wantsInput,
+                           wantsWeight);
+  else if (!shape.transposed)
+    found = slowBackward(g, wantsInput, wantsWeight);
   if (g.isBeyondInt32() || (!found.exact && !found.bytes))
     return bound();
   return {found.bytes + copies, found.exact};

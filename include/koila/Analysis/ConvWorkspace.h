@@ -34,6 +34,12 @@ struct ConvolutionShape {
   bool transposed = false, hasBias = false;
   TensorLayout inputLayout, weightLayout;
   int64_t elementBytes = 4; // float32
+
+  /// Whether PyTorch computes it, and its gradients, on channels-last tensors.
+  bool isChannelsLast() const {
+    return inputLayout.suggestsChannelsLast ||
+           weightLayout.suggestsChannelsLast;
+  }
 };
 
 /// The library build and machine the figure is for.
@@ -59,7 +65,7 @@ Workspace convolutionWorkspace(const ConvolutionShape &shape,
                                const CpuTarget &target);
 
 /// The most bytes of the gradients of `shape`, these included, of a gradient
-/// that is contiguous. If not `exact`, an upper bound.
+/// in the layout that the operands suggest. If not `exact`, an upper bound.
 Workspace convolutionBackwardWorkspace(const ConvolutionShape &shape,
                                        const CpuTarget &target, bool wantsInput,
                                        bool wantsWeight);

@@ -92,6 +92,20 @@ static TensorInfo toInfo(const ConcreteTensor &tensor) {
   return info;
 }
 
+ConcreteTensor footprint::toChannelsLast(ConcreteTensor tensor) {
+  SmallVector<int64_t> strides(tensor.dims.size());
+  int64_t next = 1;
+  auto lay = [&](size_t dim) {
+    strides[dim] = next;
+    next *= std::max<int64_t>(1, tensor.dims[dim]);
+  };
+  lay(1);
+  for (size_t dim = tensor.dims.size(); dim-- > 2;)
+    lay(dim);
+  lay(0);
+  return withStrides(std::move(tensor), std::move(strides));
+}
+
 ConcreteTensor footprint::addStrides(const ConcreteTensor &lhs,
                                      const ConcreteTensor &rhs) {
   if (lhs.contiguous && rhs.contiguous)

@@ -17,6 +17,8 @@ namespace koila::footprint {
 /// `tensor` with these strides; none: unknown.
 ConcreteTensor withStrides(ConcreteTensor tensor,
                            std::optional<llvm::SmallVector<int64_t>> strides);
+/// `tensor` as a new one of channels-last strides, of four or five dims.
+ConcreteTensor toChannelsLast(ConcreteTensor tensor);
 /// What the sum of both is.
 ConcreteTensor addStrides(const ConcreteTensor &lhs, const ConcreteTensor &rhs);
 /// Tensor::transpose.

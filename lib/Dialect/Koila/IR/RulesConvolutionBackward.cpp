@@ -19,7 +19,9 @@ void rules::describeConvolutionBackward(BackwardRule &rule,
   Backprop steps(rule);
   const ConcreteTensor &gradient = steps.getGradient();
   bool wantsBias = rule.getOp()->getNumOperands() > 2 && steps.wants(2);
-  // Each is contiguous, as its operand is.
+  auto call = conv::readCall(rule, kind);
+  bool channelsLast = call && call->shape.isChannelsLast();
+  // Both come back in the layout that either operand suggests.
   bool isView = gradient.dims.size() == 3;
   for (unsigned operand = 0; operand < rule.getOp()->getNumOperands();
        ++operand)
@@ -27,15 +29,18 @@ void rules::describeConvolutionBackward(BackwardRule &rule,
       ConcreteTensor like = steps.read(operand);
       like.contiguous = true;
       like.strides.reset();
+      if (channelsLast && operand < 2)
+        like = toChannelsLast(like);
       steps.give(operand, like, isView && operand < 2);
     }
-  auto call = conv::readCall(rule, kind);
   if (!call || !gradient.getStrides())
     return koila::detail::describeUnknownBackward(rule);
   Workspace found = convolutionBackwardWorkspace(
       call->shape, call->target, steps.wants(0), steps.wants(1) || wantsBias);
-  rule.setPeak(found.bytes + call->copyBytes + getCopyBytes(gradient));
-  bool isKnown = found.exact && !call->isPadded && gradient.dims.size() <= 4 &&
+  rule.setPeak(found.bytes + call->copyBytes +
+               (channelsLast ? getChannelsLastCopyBytes(gradient)
+                             : getCopyBytes(gradient)));
+  bool isKnown = found.exact && !call->isPadded &&
                  (!call->shape.hasBias || wantsBias == steps.wants(1)) &&
                  (call->copyBytes == 0);
   if (!isKnown)

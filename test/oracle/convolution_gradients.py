@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Compares what random convolutions hold in the backward pass with PyTorch.
+
+Usage: convolution_gradients.py --counter LIBRARY [--koila-opt PATH]
+           [--count N] [--seed S] [--threads 1,2] [--control]
+
+Each convolution, of one, two or three dims, plain or transposed, contiguous or
+channels-last, has a module and a file of its own; the loss is the mean of the
+squares of its result. As in backward_nodes.py a hook before each autograd node
+reads the allocator. A figure that koila calls exact must be the measured one,
+and no other may be less than that. --control predicts another batch than runs.
+"""
+
+import argparse
+import collections
+import random
+import sys
+import tempfile
+
+import torch
+
+import backward_nodes
+from counter import Counter
+
+CHANNELS = [4, 5, 6, 8, 10, 12, 16, 16, 20, 24, 32, 32, 40, 48, 64, 96, 128]
+KERNELS = [1, 2, 3, 3, 3, 4, 5, 7, 9, 15]
+# Of one sample.
+MOST_PRODUCTS = 10 ** 6
+CLASSES = {(1, False): torch.nn.Conv1d, (2, False): torch.nn.Conv2d,
+           (3, False): torch.nn.Conv3d, (1, True): torch.nn.ConvTranspose1d,
+           (2, True): torch.nn.ConvTranspose2d,
+           (3, True): torch.nn.ConvTranspose3d}
+
+
+class Module(torch.nn.Module):
+    """CONVOLUTION of an input that a weight scales, unless no gradient of the
+    input is wanted."""
+
+    def __init__(self, convolution, channels, rank, wants_input, last):
+        super().__init__()
+        self.convolution = convolution
+        self.scale = torch.nn.Parameter(
+            torch.ones(1, channels, *[1] * rank), requires_grad=wants_input)
+        self.last = last
+
+    def forward(self, x):
+        if self.last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return self.convolution(x * self.scale).square().mean()
+
+
+def make_channels(rng):
+    """Of the input and the result, and the groups."""
+    kind = rng.choice(["dense"] * 5 + ["depthwise"] * 2 + ["groups", "first"])
+    inputs, outputs = rng.choice(CHANNELS), rng.choice(CHANNELS)
+    if kind == "depthwise":
+        return inputs, inputs, inputs
+    if kind == "groups":
+        groups = rng.choice([2, 3, 4, 8])
+        return (groups * rng.choice([2, 3, 4, 8, 16, 16, 32]),
+                groups * rng.choice([1, 2, 4, 8, 16, 16, 24]), groups)
+    return rng.choice([1, 2, 3]) if kind == "first" else inputs, outputs, 1
+
+
+def make_case(rng):
+    """A module and the extents of an image; none if there is no such one."""
+    rank = rng.choice([1, 2, 2, 2, 2, 2, 3])
+    transposed = rng.random() < 0.2
+    inputs, outputs, groups = make_channels(rng)
+    sizes = [1, 2, 3, 5, 7, 8, 9, 12, 16, 20, 28] if rank < 3 else [1, 2, 4, 8]
+    image = [rng.choice(sizes)] * rank
+    kernel = [rng.choice(KERNELS)] * rank
+    if rng.random() < 0.25:
+        kernel = [rng.choice([1, 2, 3, 5, 7, 11]) for _ in range(rank)]
+        image = [rng.choice(sizes) for _ in range(rank)]
+    stride = rng.choice([1, 1, 1, 2, 2, 3, 4])
+    dilation = rng.choice([2, 3]) if rng.random() < 0.15 else 1
+    padding = [rng.choice([extent // 2, extent // 2, 0]) for extent in kernel]
+    def make(device):
+        return CLASSES[rank, transposed](
+            inputs, outputs, kernel, stride, padding, dilation=dilation,
+            groups=groups, bias=has_bias, device=device)
+
+    has_bias = rng.random() < 0.5
+    sample = torch.empty(1, inputs, *image, device="meta")
+    try:
+        convolution = make("meta")
+        result = convolution(sample)
+    except (RuntimeError, ValueError):
+        return None
+    products = sample if transposed else result
+    if products.numel() * convolution.weight[0].numel() > MOST_PRODUCTS:
+        return None
+    convolution = make("cpu")
+    last = rank == 2 and rng.random() < 0.3
+    if last and rng.random() < 0.5:
+        convolution.to(memory_format=torch.channels_last)
+    # There oneDNN writes past its scratchpad on several threads.
+    is_pointwise = convolution.weight[0][0].numel() == 1
+    if last and inputs % 16 and stride > 1 and is_pointwise:
+        return None
+    return Module(convolution, inputs, rank, rng.random() < 0.8, last), image
+
+
+def run_case(module, image, batch, threads, options, folder, counter):
+    """A verdict, and what differs."""
+    x = torch.randn(batch, module.scale.shape[1], *image)
+    file = f"{folder}/convolution.pt"
+    torch.jit.trace(module, x, check_trace=False).save(file)
+    program = torch.jit.load(file)
+    log = backward_nodes.measure(program, [x], counter)
+    options.batch, options.threads = batch, threads
+    spec = f"float32[B,{','.join(map(str, x.shape[1:]))}]"
+    report, predicted = backward_nodes.predict(options, file, [spec])
+    problems = backward_nodes.compare(log, predicted, False)
+    if report["exact"]:
+        return "WRONG" if problems else "right", problems
+    # Each operation that is a bound holds no less than was measured.
+    if report["peak_bytes"] < log_peak(log):
+        return "EXCEEDED", [f"{report['peak_bytes']} B predicted, "
+                            f"{log_peak(log)} B measured"]
+    return "bounds", []
+
+
+def log_peak(log):
+    return max(log.peaks)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--counter", required=True)
+    parser.add_argument("--koila-opt", default="koila-opt")
+    parser.add_argument("--count", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--control", action="store_true")
+    options = parser.parse_args()
+    torch._C._jit_set_profiling_mode(False)
+    counter = Counter(options.counter)
+    rng = random.Random(options.seed)
+    torch.manual_seed(options.seed)
+    threads = [int(number) for number in options.threads.split(",")]
+    verdicts = collections.Counter()
+    done = 0
+    with tempfile.TemporaryDirectory() as folder:
+        while done < options.count:
+            case = make_case(rng)
+            if not case:
+                continue
+            module, image = case
+            number = threads[done % len(threads)]
+            torch.set_num_threads(number)
+            batch = rng.choice([1, 2, 3, 5, 8, 16, 17])
+            verdict, problems = run_case(module, image, batch, number, options,
+                                         folder, counter)
+            verdicts[verdict] += 1
+            done += 1
+            if verdict.isupper():
+                print(f"{verdict}: {module.convolution}, batch {batch}, image "
+                      f"{image}, {number} threads"
+                      f"{', channels-last' if module.last else ''}")
+                for problem in problems:
+                    print(f"  {problem}")
+            if done % 500 == 0:
+                print(f"{done} of {options.count}", file=sys.stderr)
+    print(f"{done} convolutions: {verdicts['right']} right, "
+          f"{verdicts['bounds']} bounds, {verdicts['WRONG']} WRONG, "
+          f"{verdicts['EXCEEDED']} EXCEEDED")
+    return 1 if verdicts["WRONG"] or verdicts["EXCEEDED"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
