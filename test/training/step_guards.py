@@ -2,6 +2,7 @@
 the module itself does, after a warning that names the fact.
 
     step_guards.py make MODEL.pt
+    step_guards.py clash MODEL.pt METHOD
     step_guards.py check TILED.pt [raise]
     step_guards.py spoil TILED.pt SPOILT.pt
 """
@@ -28,6 +29,14 @@ class Model(nn.Module):
 def make(path):
     torch.manual_seed(1)
     torch.jit.trace(Model().double(), make_batch(3)).save(path)
+
+
+def clash(path, name):
+    """A module with a method of that name."""
+    twice = {name: lambda self, x, t: self.forward(x, t) * 2}
+    model = type("Clash", (Model,), twice)().double()
+    torch.jit.trace_module(model, {"forward": make_batch(3),
+                                   name: make_batch(3)}).save(path)
 
 
 def make_batch(samples):
@@ -59,6 +68,18 @@ def step_tiled(module, *inputs):
     return module.train_step(*inputs)
 
 
+def step_by_grads(module, *inputs):
+    """As step_tiled, of what grads() returns."""
+    loss, gradients = module.grads(*inputs)
+    assert all(value.grad is None for value in module.parameters())
+    trained = [value for value in module.parameters() if value.requires_grad]
+    # Those that required a gradient when the file was written.
+    if len(trained) == len(gradients):
+        for value, gradient in zip(trained, gradients):
+            value.grad = gradient
+    return loss
+
+
 def check(path, guard="warn"):
     def compare(what, warned, *inputs, prepare=lambda module: None):
         modules = torch.jit.load(path), torch.jit.load(path)
@@ -69,16 +90,21 @@ def check(path, guard="warn"):
             found, _ = run(step_tiled, modules[1], *inputs)
             assert isinstance(found, type), f"{what}: not raised"
             return
-        found, messages = run(step_tiled, modules[1], *inputs)
-        if warned:
-            assert any(warned in text for text in messages), (what, messages)
-        else:
-            assert not any("koila" in text for text in messages), messages
-        if isinstance(wanted, type):
-            assert found is wanted, (what, found, wanted)
-        else:
-            assert not isinstance(found, type), (what, found)
-            torch.testing.assert_close(found, wanted, equal_nan=True)
+        # Which weights it returns gradients of was decided with the file.
+        steps = ([step_tiled] if "weight is" in what
+                 else [step_tiled, step_by_grads])
+        for step in steps:
+            found, messages = run(step, modules[1], *inputs)
+            if warned:
+                assert any(warned in text for text in messages), (
+                    what, messages)
+            else:
+                assert not any("koila" in text for text in messages), messages
+            if isinstance(wanted, type):
+                assert found is wanted, (what, found, wanted)
+            else:
+                assert not isinstance(found, type), (what, found)
+                torch.testing.assert_close(found, wanted, equal_nan=True)
         print(f"{what}: the same")
 
     def freeze(module):
@@ -112,4 +138,5 @@ def spoil(path, spoilt_path):
 
 
 if __name__ == "__main__":
-    {"make": make, "check": check, "spoil": spoil}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "clash": clash, "check": check,
+     "spoil": spoil}[sys.argv[1]](*sys.argv[2:])

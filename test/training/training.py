@@ -4,7 +4,7 @@
 Each module of losses.py is compiled in float32 and float64 at several tiles.
 The emitted `train_step` is called in a fresh process with PyTorch alone, once
 and twice (gradients add up), and `.grad` is compared with that of the module
-itself. Equal is what docs/Equality says: float64 decides, and float32 is no
+itself; so is what `grads` returns. Equal is what docs/Equality says: float64 decides, and float32 is no
 further from it than twice the untiled program. As a control, the mean of what
 tiles give has to differ wherever it is another loss.
 """
@@ -132,6 +132,19 @@ for line in sys.stdin.read().splitlines():
         gradients.append({name: None if value.grad is None
                           else value.grad.clone()
                           for name, value in module.named_parameters()})
+    # The method that returns them leaves `.grad` alone.
+    torch.manual_seed(0)
+    loss, returned = module.grads(*tensors)
+    losses.append(loss)
+    trained = [(name, value) for name, value in module.named_parameters()
+               if value.requires_grad]
+    assert len(returned) == len(trained)
+    for name, value in module.named_parameters():
+        before = gradients[1][name]
+        assert (value.grad is None if before is None
+                else torch.equal(value.grad, before)), name
+    gradients.append({name: value for (name, _), value
+                      in zip(trained, returned)})
     torch.save((losses, gradients), answer)
 """
 
@@ -216,9 +229,17 @@ def check_case(options, name, case, folder):
                          else tensor * (call + 1))
                 check_tensor(f"{where}, gradient of {key}", value,
                              twice(untiled[key]), twice(exact[key]), dtype)
+        where = f"{dtype}, tile {tile}, batch {batch}, grads()"
+        check_tensor(f"{where}, loss", values[2], loss, exact_loss, dtype)
+        for key, value in gradients[2].items():
+            # Of an unused weight they are zeros.
+            zeros = torch.zeros_like(value)
+            check_tensor(f"{where}, gradient of {key}", value,
+                         zeros if untiled[key] is None else untiled[key],
+                         zeros if exact[key] is None else exact[key], dtype)
     if case.control:
         check_control(options, case)
-    return len(checks) * 2
+    return len(checks) * 3
 
 
 def check_control(options, case):

@@ -10,6 +10,7 @@
 #include "Graph.h"
 #include "Locations.h"
 #include "Messages.h"
+#include "StepGradients.h"
 #include "Types.h"
 #include "Verify.h"
 #include "koila/Analysis/Storage.h"
@@ -224,16 +225,6 @@ static std::vector<c10::IValue> takeExamples(tj::Graph &graph) {
   return complete ? examples : std::vector<c10::IValue>();
 }
 
-/// Leaves a graph its inputs only. A method is replaced by filling its own
-/// graph anew: a new function would get another qualified name, and no other
-/// method could call it.
-static void clearGraph(tj::Graph &graph) {
-  while (!graph.outputs().empty())
-    graph.eraseOutput(0);
-  for (auto it = graph.nodes().rbegin(); it != graph.nodes().rend(); ++it)
-    it.destroyCurrent();
-}
-
 /// Whether the function does what it does only while facts hold.
 static bool isGuarded(func::FuncOp function) {
   return function->hasAttr(KoilaDialect::kTiledAttr) ||
@@ -386,6 +377,17 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
   auto guard = makeMethod(module, name, method);
   GraphEmitter guardEmitter = makeEmitter(*guard);
   finishGraph(guard, emitGuard(guardEmitter, function, module, methods),
+              function.getContext());
+  if (name != kTrainStep)
+    return;
+  // The same guard before the same step, which returns its gradients.
+  GuardedMethods grads(kGrads);
+  addGradients(module, methods.guarded, grads.guarded);
+  addGradients(module, methods.untiled, grads.untiled);
+  auto gradsGuard =
+      makeMethod(module, kGrads, module.get_method(grads.untiled));
+  GraphEmitter gradsEmitter = makeEmitter(*gradsGuard);
+  finishGraph(gradsGuard, emitGuard(gradsEmitter, function, module, grads),
               function.getContext());
 }
 
@@ -567,6 +569,9 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
     if (!kept)
       replaceMethod(result, function, name, methods, original, operators,
                     copied);
+    bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
+    if (isStep && (kept || !guarded))
+      addGradients(result, name, kGrads);
 
     Expectation expectation;
     expectation.normalForms.emplace_back(name,
@@ -582,6 +587,12 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
       expectation.sameFunction = name;
     }
     expectation.canonicalText = originalText;
+    for (const std::string &part :
+         {std::string(kGrads), GuardedMethods(kGrads).guarded,
+          GuardedMethods(kGrads).untiled})
+      if (isStep && result.find_method(part))
+        expectation.normalForms.emplace_back(part,
+                                             getMethodNormalForm(result, part));
 
     tj::ExtraFilesMap extraFiles{
         {kModuleFile, options.bytecode.str()},

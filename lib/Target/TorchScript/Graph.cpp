@@ -133,6 +133,13 @@ tj::Node *koila::torchscript::findLostWrite(tj::Graph &graph) {
   return first < 0 ? nullptr : writes[first];
 }
 
+void koila::torchscript::clearGraph(tj::Graph &graph) {
+  while (!graph.outputs().empty())
+    graph.eraseOutput(0);
+  for (auto it = graph.nodes().rbegin(); it != graph.nodes().rend(); ++it)
+    it.destroyCurrent();
+}
+
 void koila::torchscript::cleanUpGraph(std::shared_ptr<tj::Graph> &graph) {
   KeptWrites kept(*graph);
   tj::LowerSimpleTuples(graph);

@@ -41,6 +41,11 @@ PreparedGraph prepareGraph(const torch::jit::Module &module,
                            const torch::jit::Method &method,
                            const std::vector<AssumedAttribute> &given);
 
+/// Leaves a graph its inputs only. A method is replaced by filling its own
+/// graph anew: a new function would get another qualified name, and no other
+/// method could call it.
+void clearGraph(torch::jit::Graph &graph);
+
 /// The clean-up that LibTorch runs at load, but for the writes that it would
 /// lose.
 void cleanUpGraph(std::shared_ptr<torch::jit::Graph> &graph);

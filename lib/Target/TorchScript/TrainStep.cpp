@@ -3,6 +3,7 @@
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "Archive.h"
 #include "Messages.h"
+#include "StepGradients.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include <torch/csrc/jit/runtime/operator.h>
@@ -112,6 +113,7 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
     refuse(Twine("the module has a method '") + kTrainStep +
            "', a name that koila needs for the step that it writes; rename "
            "that method");
+  checkGradientNames(module);
   tj::Method program = module.get_method(spec.method);
   const c10::FunctionSchema &schema = program.function().getSchema();
   auto original = tj::toGraphFunction(program.function()).graph();

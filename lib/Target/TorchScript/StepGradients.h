@@ -1,0 +1,25 @@
+//===- StepGradients.h - A step that returns gradients ----------*- C++ -*-===//
+
+#ifndef KOILA_LIB_TARGET_TORCHSCRIPT_STEPGRADIENTS_H
+#define KOILA_LIB_TARGET_TORCHSCRIPT_STEPGRADIENTS_H
+
+#include <string>
+#include <torch/csrc/jit/api/module.h>
+
+namespace koila::torchscript {
+
+/// The name of the method that returns gradients.
+inline constexpr const char *kGrads = "grads";
+
+/// Refuses a module with methods of the names that `addGradients` needs.
+void checkGradientNames(const torch::jit::Module &module);
+
+/// Adds method `name` to `module`: as the method `step`, which returns a loss
+/// after backward passes, but to the loss and the sums of the gradients of the
+/// weights that require one, in the order of parameters(). `.grad` stays.
+void addGradients(torch::jit::Module &module, const std::string &step,
+                  const std::string &name);
+
+} // namespace koila::torchscript
+
+#endif // KOILA_LIB_TARGET_TORCHSCRIPT_STEPGRADIENTS_H
