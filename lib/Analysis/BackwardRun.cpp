@@ -92,23 +92,9 @@ bool PeakMemoryAnalysis::Impl::BackwardRun::isLast(
 }
 
 void PeakMemoryAnalysis::Impl::BackwardRun::note(Operation &op, int64_t held) {
-  if (run.stopped)
+  if (run.stopped || !impl.reach(&op, Run::Phase::Backward, held, run))
     return;
-  ++run.event;
   int64_t total = saturate(run.liveBytes + held);
-  if (total > run.peakBytes) {
-    run.peakBytes = total;
-    run.peakEvent = run.event;
-    run.peakOp = &op;
-    run.peakIsBackward = true;
-  }
-  if (run.stopAt && run.event == *run.stopAt) {
-    run.stopped = true;
-    run.transientAtStop = held;
-    return;
-  }
-  if (!run.detailed || run.stopAt)
-    return;
   TimelineEntry &entry = run.timeline[Run::Moment(&op, true)];
   if (entry.op.empty() || total > entry.getTotalBytes()) {
     entry.op = getOperatorName(op) + " (backward)";
@@ -191,16 +177,8 @@ void PeakMemoryAnalysis::Impl::BackwardRun::deliver(const Run::Edge &edge,
   if (Leaf leaf = getLeaf(edge)) {
     Pending &pending = leaves[leaf];
     std::optional<Gradient> before = std::exchange(pending.sum, std::nullopt);
-    // Measured: of a single sample some of them are gone earlier.
-    bool isSmall = llvm::any_of(
-        run.symbols, [](const auto &symbol) { return symbol.getValue() < 2; });
-    if (before && isSmall)
-      impl.markInexact(op, "a weight that is used several times, at this batch",
-                       run);
-    Gradient sum = before ? add(*before, gradient, op, edge.operand) : gradient;
-    Pending &now = leaves[leaf];
-    now.sum = sum;
-    if (--now.missing == 0)
+    pending.sum = before ? add(*before, gradient, op, edge.operand) : gradient;
+    if (--pending.missing == 0)
       ready.emplace_back(leaf, &edge);
     return;
   }
@@ -265,10 +243,12 @@ PeakMemoryAnalysis::Impl::BackwardRun::makeOutputs(
   SmallVector<std::pair<const Run::Edge *, Gradient>> outputs;
   llvm::SmallDenseSet<unsigned> made;
   for (const BackwardRule::Output &output : rule.getOutputs()) {
-    const auto *edge = llvm::find_if(record.edges, [&](const Run::Edge &edge) {
-      return edge.operand == output.operand;
-    });
-    if (edge == record.edges.end() || !made.insert(output.operand).second)
+    // Edges are in the order of operands.
+    const auto *edge = llvm::lower_bound(
+        record.edges, output.operand,
+        [](const Run::Edge &edge, unsigned at) { return edge.operand < at; });
+    if (edge == record.edges.end() || edge->operand != output.operand ||
+        !made.insert(output.operand).second)
       continue;
     if (!impl.getConcrete(edge->value, run)) {
       impl.markInexact(op, "the shape of an operand is unknown", run);
@@ -291,11 +271,9 @@ PeakMemoryAnalysis::Impl::BackwardRun::makeOutputs(
     }
   }
   // Edges follow each other as the operands do, whatever is computed first.
-  auto getPlace = [&](const Run::Edge *edge) {
-    return std::pair(rule.getFirst() != edge->operand, edge->operand);
-  };
   llvm::stable_sort(outputs, [&](const auto &lhs, const auto &rhs) {
-    return getPlace(lhs.first) < getPlace(rhs.first);
+    return rule.getPlace(lhs.first->operand) <
+           rule.getPlace(rhs.first->operand);
   });
   for (const Run::Edge &edge : record.edges) {
     if (made.contains(edge.operand))
@@ -316,16 +294,6 @@ PeakMemoryAnalysis::Impl::BackwardRun::makeOutputs(
     outputs.emplace_back(&edge, make(*tensor, op, edge.operand));
   }
   return outputs;
-}
-
-void PeakMemoryAnalysis::Impl::BackwardRun::release(Run::Record &record) {
-  for (const Storage *entry : record.saved)
-    if (--run.savedBy[entry] == 0 && run.onlySaved.erase(entry))
-      impl.freeStorage(entry, *record.op, run);
-  record.saved.clear();
-  if (record.kept)
-    impl.freeStorage(record.kept, *record.op, run);
-  record.kept = nullptr;
 }
 
 void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
@@ -349,7 +317,7 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
     }
   }
   if (!isAsked) {
-    release(run.records[index]);
+    impl.release(run.records[index], op, run);
     for (const Run::Edge &edge : run.records[index].edges)
       skip(edge);
     return finishLeaves(op);
@@ -385,9 +353,12 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
   for (const std::optional<Gradient> &gradient : arrived)
     if (gradient)
       drop(*gradient, op);
-  release(run.records[index]);
-  for (auto &[edge, gradient] : outputs)
+  impl.release(run.records[index], op, run);
+  for (auto &[edge, gradient] : outputs) {
+    if (rule.isApart(edge->operand))
+      finishLeaves(op);
     deliver(*edge, gradient, op);
+  }
   finishLeaves(op);
 }
 

@@ -49,7 +49,6 @@ private:
               llvm::ArrayRef<std::optional<Gradient>> arrived);
   /// The engine's sum over dims that the operand does not have, and its cast.
   void fit(Gradient &gradient, const Run::Edge &edge, mlir::Operation &op);
-  void release(Run::Record &record);
   /// No gradient comes by this edge.
   void skip(const Run::Edge &edge);
   void deliver(const Run::Edge &edge, Gradient gradient, mlir::Operation &op);

@@ -127,6 +127,15 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, ArrayRef<Value> saved,
   replaceRecords(op, number, run);
 }
 
+void PeakMemoryAnalysis::Impl::release(Run::Record &record, Operation &op,
+                                       Run &run) const {
+  for (const Storage *entry : std::exchange(record.saved, {}))
+    if (--run.savedBy[entry] == 0 && run.onlySaved.erase(entry))
+      freeStorage(entry, op, run);
+  if (const Storage *kept = std::exchange(record.kept, nullptr))
+    freeStorage(kept, op, run);
+}
+
 void PeakMemoryAnalysis::Impl::dropHandle(Value value, Operation &op,
                                           Run &run) const {
   auto made = run.recordOf.find(value);
@@ -138,11 +147,7 @@ void PeakMemoryAnalysis::Impl::dropHandle(Value value, Operation &op,
     Run::Record &record = run.records[dropped.pop_back_val()];
     if (--record.holders > 0)
       continue;
-    for (const Storage *entry : record.saved)
-      if (--run.savedBy[entry] == 0 && run.onlySaved.erase(entry))
-        freeStorage(entry, op, run);
-    if (record.kept)
-      freeStorage(record.kept, op, run);
+    release(record, op, run);
     dropped.append(record.operands);
   }
 }

@@ -27,10 +27,11 @@ static std::string toString(const ConcreteTensor &tensor) {
 void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
   if (run.peakOp) {
     report.peakPlace = getSourcePlace(run.peakOp->getLoc());
-    report.peakOp = getOperatorName(*run.peakOp) +
-                    (run.peakIsBackward ? " (backward)" : "");
+    report.peakOp =
+        getOperatorName(*run.peakOp) +
+        (run.peakPhase == Run::Phase::Backward ? " (backward)" : "");
   }
-  if (run.peakIsOptimizer && !run.peakOp)
+  if (run.peakPhase == Run::Phase::Optimizer)
     report.peakOp = (options.optimizer->getName() + ".step()").str();
   for (auto &entry : run.timeline) {
     entry.second.index = report.timeline.size();
@@ -121,12 +122,13 @@ void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
       report.parameterBytes = saturate(report.parameterBytes + bytes);
     }
   if (options.mode == PeakMemoryMode::Train) {
-    SmallVector<int64_t> sizes = getTrainedSizes(run);
-    for (int64_t size : sizes)
-      report.gradientBytes = saturate(__int128(report.gradientBytes) + size);
+    SmallVector<TrainedWeight> weights = getTrainedWeights(run);
+    for (const TrainedWeight &weight : weights)
+      report.gradientBytes =
+          saturate(__int128(report.gradientBytes) + weight.bytes);
     report.hasGradients = options.hasGradients;
     if (options.optimizer)
-      report.optimizerBytes = options.optimizer->getStateBytes(sizes);
+      report.optimizerBytes = options.optimizer->getStateBytes(weights);
   }
   auto sum = [&](auto &&values) -> std::optional<int64_t> {
     int64_t total = 0;

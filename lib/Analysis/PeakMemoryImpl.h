@@ -43,10 +43,11 @@ struct PeakMemoryAnalysis::Impl {
     uint64_t event = 0, peakEvent = 0;
     /// Iterations of all loops that ran.
     int64_t iterations = 0;
+    /// A part of a training step; all else is Forward.
+    enum class Phase { Forward, Backward, Optimizer };
+    /// Null in the optimizer's step.
     mlir::Operation *peakOp = nullptr;
-    bool peakIsBackward = false;
-    /// The peak is in the optimizer's step.
-    bool peakIsOptimizer = false;
+    Phase peakPhase = Phase::Forward;
     /// A symbol that had no value where a size needed one.
     std::string missing;
 
@@ -72,8 +73,6 @@ struct PeakMemoryAnalysis::Impl {
     };
     llvm::MapVector<const Storage *, Span> spans;
 
-    /// What autograd recorded of an operation: lives as long as a tensor or a
-    /// later record holds it.
     /// Where the gradient of an operand goes.
     struct Edge {
       unsigned operand;
@@ -81,6 +80,8 @@ struct PeakMemoryAnalysis::Impl {
       /// None: a weight or an argument.
       std::optional<size_t> record;
     };
+    /// What autograd recorded of an operation: lives as long as a tensor or a
+    /// later record holds it.
     struct Record {
       mlir::Operation *op = nullptr;
       llvm::SmallVector<Edge, 2> edges;
@@ -139,6 +140,8 @@ struct PeakMemoryAnalysis::Impl {
   void replaceRecords(mlir::Operation &op, size_t index, Run &run) const;
   /// The last use of `value` was in `op`.
   void dropHandle(mlir::Value value, mlir::Operation &op, Run &run) const;
+  /// Frees what only `record` keeps.
+  void release(Run::Record &record, mlir::Operation &op, Run &run) const;
   void freeStorage(const Storage *entry, mlir::Operation &op, Run &run) const;
 
   // A run over byte counts.
@@ -161,6 +164,10 @@ struct PeakMemoryAnalysis::Impl {
   void allocateResults(mlir::Operation &op, const WorkspaceRule &rule,
                        Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
+  /// A moment at which `held` bytes are there beside what is live. Whether the
+  /// run notes its timeline.
+  bool reach(mlir::Operation *op, Run::Phase phase, int64_t held,
+             Run &run) const;
   /// What the table says of the figure of `op`'s rule on this machine.
   void checkTable(TorchOperatorInterface op, WorkspaceRule &rule,
                   Run &run) const;
@@ -185,8 +192,8 @@ struct PeakMemoryAnalysis::Impl {
   void execute(Run &run) const;
   /// The step of the optimizer, after the program.
   void runOptimizer(Run &run) const;
-  /// Bytes of the weights that are trained, in the order of the module.
-  llvm::SmallVector<int64_t> getTrainedSizes(Run &run) const;
+  /// The weights that are trained, in the order of the module.
+  llvm::SmallVector<TrainedWeight> getTrainedWeights(Run &run) const;
   Run start(const llvm::StringMap<int64_t> &symbols) const;
 
   // Of a report.

@@ -305,24 +305,31 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     markInexact(
         op, "koila has no memory rule for '" + getOperatorName(op) + "'", run);
   }
-  ++run.event;
-  int64_t total = saturate(run.liveBytes + transient);
-  if (total > run.peakBytes) {
-    run.peakBytes = total;
-    run.peakEvent = run.event;
-    run.peakOp = &op;
-    run.peakIsBackward = false;
-  }
-  if (run.stopAt && run.event == *run.stopAt) {
-    run.stopped = true;
-    run.transientAtStop = transient;
+  bool isNoted = reach(&op, Run::Phase::Forward, transient, run);
+  if (run.stopped)
     return;
-  }
   bool moves = births.contains(&op) || transient > 0 || deaths.contains(&op);
-  if (run.detailed && !run.stopAt && moves)
+  if (isNoted && moves)
     record(op, transient, run);
   if (isRecorded)
     addRecord(op, workspace.getSaved(), workspace.getKept(), run);
+}
+
+bool PeakMemoryAnalysis::Impl::reach(Operation *op, Run::Phase phase,
+                                     int64_t held, Run &run) const {
+  ++run.event;
+  int64_t total = saturate(run.liveBytes + held);
+  if (total > run.peakBytes) {
+    run.peakBytes = total;
+    run.peakEvent = run.event;
+    run.peakOp = op;
+    run.peakPhase = phase;
+  }
+  if (run.stopAt && run.event == *run.stopAt) {
+    run.stopped = true;
+    run.transientAtStop = held;
+  }
+  return run.detailed && !run.stopAt;
 }
 
 void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,
@@ -539,45 +546,36 @@ void PeakMemoryAnalysis::Impl::execute(Run &run) const {
     runOptimizer(run);
 }
 
-SmallVector<int64_t> PeakMemoryAnalysis::Impl::getTrainedSizes(Run &run) const {
-  llvm::DenseMap<Attribute, int64_t> sizes;
+SmallVector<TrainedWeight>
+PeakMemoryAnalysis::Impl::getTrainedWeights(Run &run) const {
+  llvm::DenseMap<Attribute, TrainedWeight> weights;
   function->walk([&](ParamGetOp get) {
     auto weight = getConcrete(get.getResult(), run);
     if (weight && gradients->wants(get.getResult()))
-      sizes[get.getParamAttr().getAttr()] = weight->numBytes();
+      weights[get.getParamAttr().getAttr()] = {weight->dims,
+                                               weight->numBytes()};
   });
-  SmallVector<int64_t> ordered;
+  SmallVector<TrainedWeight> ordered;
   if (module)
     for (auto param : ModuleOp(module).getOps<ParamOp>())
-      if (auto found = sizes.find(param.getSymNameAttr()); found != sizes.end())
+      if (auto found = weights.find(param.getSymNameAttr());
+          found != weights.end())
         ordered.push_back(found->second);
   return ordered;
 }
 
 void PeakMemoryAnalysis::Impl::runOptimizer(Run &run) const {
   const Optimizer &optimizer = *options.optimizer;
-  SmallVector<int64_t> sizes = getTrainedSizes(run);
+  SmallVector<TrainedWeight> weights = getTrainedWeights(run);
   function->walk([&](ParamGetOp get) {
     if (gradients->wants(get.getResult()) &&
         !getElementTypeOrSelf(get.getResult()).isF32())
       markInexact(*get, "an optimizer of weights that are not float32", run);
   });
-  int64_t held = options.hasGradients ? optimizer.getStepBytes(sizes)
-                                      : optimizer.getFirstStepBytes(sizes);
-  ++run.event;
-  int64_t total = saturate(run.liveBytes + held);
-  if (total > run.peakBytes) {
-    run.peakBytes = total;
-    run.peakEvent = run.event;
-    run.peakOp = nullptr;
-    run.peakIsOptimizer = true;
-  }
-  if (run.stopAt && run.event == *run.stopAt) {
-    run.stopped = true;
-    run.transientAtStop = held;
-    return;
-  }
-  if (!run.detailed || run.stopAt)
+  int64_t held = options.hasGradients
+                     ? optimizer.getStepBytes(weights, target.threads)
+                     : optimizer.getFirstStepBytes(weights, target.threads);
+  if (!reach(nullptr, Run::Phase::Optimizer, held, run))
     return;
   TimelineEntry &entry = run.timeline[Run::Moment(function, false)];
   entry.op = (optimizer.getName() + ".step()").str();

@@ -2,13 +2,16 @@
 
 Usage: optimizer_memory.py --counter LIBRARY --koila-opt PATH --folder FOLDER
 
-A small network is trained by each optimizer. The whole step, forward, backward
-and step(), runs under a counter of the allocator: the first one, where gradients
-and state are made, and later ones, with gradients that stay. koila-opt predicts
-the same from the file. Exits with 1 where a byte differs.
+Two small networks are trained by each optimizer; the weights of the second have
+one dim, two, three and four, as Adafactor tells them apart. The whole step,
+forward, backward and step(), runs under a counter of the allocator: the first
+one, where gradients and state are made, and later ones, with gradients that
+stay. koila-opt predicts the same from the file. Exits with 1 where a byte
+differs.
 """
 
 import argparse
+import itertools
 import json
 import pathlib
 import subprocess
@@ -62,18 +65,34 @@ OPTIMIZERS = {
         (torch.optim.Adagrad, dict(weight_decay=0.1, foreach=True)),
     "adagrad": (torch.optim.Adagrad, {}),
     "adagrad(foreach=true)": (torch.optim.Adagrad, dict(foreach=True)),
+    "adafactor": (torch.optim.Adafactor, {}),
+    "adafactor(weight_decay=0.01)":
+        (torch.optim.Adafactor, dict(weight_decay=0.01)),
+    "adafactor(lr=0.1,beta2_decay=-0.5,d=2,eps=(None,1e-2))":
+        (torch.optim.Adafactor, dict(lr=0.1, beta2_decay=-0.5, d=2,
+                                     eps=(None, 1e-2))),
+    "adafactor(foreach=true)": (torch.optim.Adafactor, dict(foreach=True)),
+    "adafactor(eps=(1e-30,1e-3),weight_decay=0.01,foreach=true)":
+        (torch.optim.Adafactor, dict(eps=(1e-30, 1e-3), weight_decay=0.01,
+                                     foreach=True)),
 }
 # Few samples, so that the optimizer holds the peak, and many, so that it does
 # not.
-BATCHES = [2, 200]
+BATCHES = {"network": [2, 200], "convolutions": [2]}
 
 
-def make_program(file):
-    torch.manual_seed(0)
-    program = torch.nn.Sequential(
-        torch.nn.Linear(20, 64), torch.nn.ReLU(), torch.nn.Linear(64, 30),
-        torch.nn.Tanh(), torch.nn.Linear(30, 5))
-    torch.jit.trace(program, torch.randn(2, 20)).save(file)
+def make_programs():
+    """The first has a matrix in front, the second a vector."""
+    from torch import nn
+    return {
+        "network": nn.Sequential(
+            nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 30), nn.Tanh(),
+            nn.Linear(30, 5)),
+        "convolutions": nn.Sequential(
+            nn.LayerNorm(20), nn.Unflatten(1, (1, 4, 5)),
+            nn.Conv2d(1, 16, (3, 2)), nn.ReLU(), nn.Flatten(2),
+            nn.Conv1d(16, 12, 3), nn.Tanh(), nn.Flatten(), nn.Linear(72, 5)),
+    }
 
 
 def measure(file, batch, make, counter):
@@ -131,11 +150,13 @@ def main():
     torch._C._jit_set_profiling_mode(False)
     counter = Counter(options.counter)
     options.folder.mkdir(parents=True, exist_ok=True)
-    file = str(options.folder / "network.pt")
-    make_program(file)
     wrong, peaks = 0, 0
-    for optimizer, (kind, arguments) in OPTIMIZERS.items():
-        for batch in BATCHES:
+    torch.manual_seed(0)
+    for name, program in make_programs().items():
+        file = str(options.folder / f"{name}.pt")
+        torch.jit.trace(program, torch.randn(2, 20)).save(file)
+        for optimizer, batch in itertools.product(OPTIMIZERS, BATCHES[name]):
+            kind, arguments = OPTIMIZERS[optimizer]
             measured, state = measure(
                 file, batch, lambda weights: kind(weights, **arguments),
                 counter)
@@ -148,9 +169,9 @@ def main():
                                                   last["transient_bytes"])
                 if not report["exact"] or found != (peak, held, state):
                     wrong += 1
-                    print(f"{optimizer}, batch {batch}, grads={grads}: "
-                          f"predicted {found}, measured {(peak, held, state)},"
-                          f" {report['inexact'][:1]}")
+                    print(f"{name}, {optimizer}, batch {batch}, "
+                          f"grads={grads}: predicted {found}, measured "
+                          f"{(peak, held, state)}, {report['inexact'][:1]}")
     print(f"{len(OPTIMIZERS)} optimizers, {peaks} peaks in step(), "
           f"{wrong} wrong")
     return 1 if wrong else 0

@@ -14,6 +14,8 @@
 
 #include "koila/Interfaces/Rules.h"
 
+#include <tuple>
+
 namespace koila {
 
 class BackwardRule : public WorkspaceRule {
@@ -76,7 +78,17 @@ public:
   /// Gradients reach their nodes in the order of the operands, but for this
   /// one.
   void deliverFirst(unsigned operand) { first = operand; }
-  std::optional<unsigned> getFirst() const { return first; }
+  /// The gradient of this operand comes from a node of its own: after the
+  /// others and those named before, when what they complete has been handed on.
+  void deliverApart(unsigned operand) { apart.push_back(operand); }
+  bool isApart(unsigned operand) const {
+    return llvm::is_contained(apart, operand);
+  }
+  /// Where an operand stands in the order of delivery.
+  std::tuple<size_t, bool, unsigned> getPlace(unsigned operand) const {
+    size_t turn = llvm::find(apart, operand) - apart.begin();
+    return {isApart(operand) ? turn + 1 : 0, first != operand, operand};
+  }
 
   /// What is freed when the gradient of the first result is dropped before the
   /// end; 0 if something else holds it.
@@ -97,6 +109,7 @@ private:
   llvm::ArrayRef<std::optional<ConcreteTensor>> gradients;
   llvm::SmallVector<Output, 2> outputs;
   std::optional<unsigned> first;
+  llvm::SmallVector<unsigned, 2> apart;
   llvm::SmallVector<unsigned, 2> accumulated, unread;
   int64_t releasable = 0, peak = 0;
   bool absent = false;

@@ -137,10 +137,8 @@ bool blas::isOneDim(ArrayRef<int64_t> extents, ArrayRef<int64_t> strides) {
   return true;
 }
 
-/// The leading dims of `factor` repeated to `leading`, all but the last two in
-/// one: a view where the strides allow it, else a copy, whose bytes are added.
-static Factor flattenLeading(const Factor &factor, ArrayRef<int64_t> leading,
-                             int64_t &bytes) {
+Factor blas::flattenLeading(const Factor &factor, ArrayRef<int64_t> leading,
+                            int64_t &bytes) {
   int64_t own = factor.getRank() - 2, missing = leading.size() - own;
   SmallVector<int64_t> strides;
   int64_t count = 1;
@@ -181,19 +179,35 @@ static Factor fold(const Factor &factor) {
           factor.type};
 }
 
-/// As `fold`, by reshape: where that is no view, the bytes of a copy are added.
-static Factor foldAnyhow(const Factor &factor, int64_t &bytes) {
+Factor blas::foldRows(const Factor &factor, int64_t &bytes) {
   auto extents = ArrayRef(factor.dims).drop_back();
   auto strides = ArrayRef(factor.strides).drop_back();
   int64_t rows = 1, columns = factor.dims.back();
   for (int64_t extent : extents)
     rows *= extent;
+  // A single row is as far from the next one as reshape() says.
+  int64_t step = rows == 1 ? columns * factor.strides.back()
+                           : getLastStride(extents, strides);
+  if (factor.getRank() == 2)
+    return factor;
   if (factor.numBytes() == 0 || isOneDim(extents, strides))
-    return {{rows, columns},
-            {getLastStride(extents, strides), factor.strides.back()},
-            factor.type};
+    return {{rows, columns}, {step, factor.strides.back()}, factor.type};
   bytes += factor.numBytes();
   return {{rows, columns}, {columns, 1}, factor.type};
+}
+
+SmallVector<int64_t> blas::getLeadingDims(const Factor &lhs,
+                                          const Factor &rhs) {
+  SmallVector<int64_t> leading;
+  int64_t rank = std::max(lhs.getRank(), rhs.getRank());
+  for (int64_t dim = 0; dim < rank - 2; ++dim) {
+    int64_t extent = 1;
+    for (const Factor *factor : {&lhs, &rhs})
+      if (int64_t own = dim - (rank - factor->getRank()); own >= 0)
+        extent = extent == 1 ? factor->dims[own] : extent;
+    leading.push_back(extent);
+  }
+  return leading;
 }
 
 /// A product in which a factor has three dims or more, and is not folded.
@@ -208,15 +222,7 @@ static blas::MatmulCopies getBatchedCopies(Factor lhs, Factor rhs) {
   };
   addRows(lhs, true);
   addRows(rhs, false);
-  SmallVector<int64_t> leading;
-  int64_t rank = std::max(lhs.getRank(), rhs.getRank());
-  for (int64_t dim = 0; dim < rank - 2; ++dim) {
-    int64_t extent = 1;
-    for (const Factor *factor : {&lhs, &rhs})
-      if (int64_t own = dim - (rank - factor->getRank()); own >= 0)
-        extent = extent == 1 ? factor->dims[own] : extent;
-    leading.push_back(extent);
-  }
+  SmallVector<int64_t> leading = blas::getLeadingDims(lhs, rhs);
   blas::MatmulCopies copies;
   Factor left = flattenLeading(lhs, leading, copies.left);
   Factor right = flattenLeading(rhs, leading, copies.right);
@@ -252,7 +258,7 @@ blas::MatmulCopies blas::getMatmulCopies(const Factor &lhs, const Factor &rhs) {
   if ((!leftIsLarge && !rightIsLarge) || !small.isTrained)
     return getBatchedCopies(lhs, rhs);
   int64_t bytes = 0;
-  Factor matrix = foldAnyhow(leftIsLarge ? lhs : transpose(rhs), bytes);
+  Factor matrix = foldRows(leftIsLarge ? lhs : transpose(rhs), bytes);
   MatmulCopies copies;
   (leftIsLarge ? copies.left : copies.right) = bytes;
   if (small.getRank() == 1) {

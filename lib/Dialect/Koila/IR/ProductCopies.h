@@ -32,6 +32,16 @@ Factor transpose(Factor factor);
 /// Whether a dim of these extents and strides is a view of them all.
 bool isOneDim(llvm::ArrayRef<int64_t> extents, llvm::ArrayRef<int64_t> strides);
 
+/// All but the last dim as one, by reshape: where that is no view, a copy,
+/// whose bytes are added.
+Factor foldRows(const Factor &factor, int64_t &bytes);
+/// The leading dims that both factors of a batched product are repeated to.
+llvm::SmallVector<int64_t> getLeadingDims(const Factor &lhs, const Factor &rhs);
+/// The leading dims of `factor` repeated to `leading`, all but the last two in
+/// one: a view where the strides allow it, else a copy, whose bytes are added.
+Factor flattenLeading(const Factor &factor, llvm::ArrayRef<int64_t> leading,
+                      int64_t &bytes);
+
 /// Two matrices.
 int64_t getMmBytes(const Factor &lhs, const Factor &rhs);
 /// Two tensors of as many matrices.

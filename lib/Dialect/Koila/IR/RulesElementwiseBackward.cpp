@@ -86,11 +86,15 @@ static void runKernel(const Formula &of) {
   of.steps.give(0, of.steps.compute({of.gradient, of.self()}));
 }
 
+/// grad * factor, or divided by it: the factor is freed.
+static void multiplyBy(const Formula &of, const ConcreteTensor &factor) {
+  of.steps.give(0, of.steps.compute({of.gradient, factor}));
+  of.steps.free(factor);
+}
+
 /// grad / (2 * result)
 static void runSqrt(const Formula &of) {
-  ConcreteTensor twice = of.steps.compute(of.self(), Number::Integer);
-  of.steps.give(0, of.steps.compute({of.gradient, twice}));
-  of.steps.free(twice);
+  multiplyBy(of, of.steps.compute(of.self(), Number::Integer));
 }
 
 /// -0.5 * grad * result.pow(3)
@@ -103,9 +107,7 @@ static void runRsqrt(const Formula &of) {
 
 /// grad * f(self)
 static void runProduct(const Formula &of) {
-  ConcreteTensor factor = of.steps.compute(of.self());
-  of.steps.give(0, of.steps.compute({of.gradient, factor}));
-  of.steps.free(factor);
+  multiplyBy(of, of.steps.compute(of.self()));
 }
 
 /// grad * -self.sin()
@@ -148,7 +150,6 @@ static void runPower(const Formula &of) {
 
 /// where(self >= min, grad, 0), or both limits
 static void runClamp(const Formula &of) {
-  OperatorArguments arguments(of.getOp());
   auto given = [&](StringRef name) {
     return of.getOp()->getAttr(name) != nullptr;
   };
@@ -238,7 +239,6 @@ static void runReversedSub(const Formula &of) {
 /// where(condition, grad, 0), and the reverse.
 static void runWhere(const Formula &of) {
   ValueRange operands = of.getOp()->getOperands();
-  ConcreteTensor condition = of.steps.read(0);
   for (unsigned index = 1; index < operands.size(); ++index) {
     if (!isa<TensorType>(operands[index].getType()) || !of.steps.wants(index))
       continue;
@@ -268,9 +268,7 @@ static void runDropout(const Formula &of) {
 
 /// grad / (self + 1)
 static void runLog1p(const Formula &of) {
-  ConcreteTensor shifted = of.steps.compute(of.self(), Number::Integer);
-  of.steps.give(0, of.steps.compute({of.gradient, shifted}));
-  of.steps.free(shifted);
+  multiplyBy(of, of.steps.compute(of.self(), Number::Integer));
 }
 
 /// 2 / sqrt(pi) * exp(-(self.pow(2))) * grad

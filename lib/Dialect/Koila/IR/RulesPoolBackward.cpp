@@ -76,9 +76,7 @@ void rules::describePoolBackward(BackwardRule &rule) {
 
 /// Resizings read the gradient in the format of what they resized.
 void rules::describeResampleBackward(BackwardRule &rule) {
-  StringRef name =
-      rule.getGradient() ? rule.getOp()->getName().stripDialect() : "";
-  if (!name.starts_with("upsample_") || rule.getGradient()->dims.size() != 4)
+  if (!rule.getGradient() || rule.getGradient()->dims.size() != 4)
     return koila::detail::describeUnknownBackward(rule);
   Backprop steps(rule);
   readCopied(rule, steps);

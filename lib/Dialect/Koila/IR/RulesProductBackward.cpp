@@ -118,45 +118,6 @@ void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
     multiply(gradient, blas::transpose(rhs), lhs, first);
 }
 
-/// All but the last dim as one; where the strides allow no view, a copy.
-static Factor fold(const Factor &factor) {
-  if (factor.getRank() == 2)
-    return factor;
-  int64_t rows = 1, columns = factor.dims.back();
-  for (int64_t extent : ArrayRef(factor.dims).drop_back())
-    rows *= extent;
-  if (!blas::isOneDim(ArrayRef(factor.dims).drop_back(),
-                      ArrayRef(factor.strides).drop_back()))
-    return {{rows, columns}, {columns, 1}, factor.type};
-  return {{rows, columns},
-          {factor.strides.end()[-2], factor.strides.back()},
-          factor.type};
-}
-
-/// All but the last two dims as one, repeated to `leading`.
-static Factor foldLeading(const Factor &factor, ArrayRef<int64_t> leading) {
-  int64_t missing = leading.size() - (factor.getRank() - 2), count = 1;
-  SmallVector<int64_t> strides;
-  for (auto [index, extent] : llvm::enumerate(leading)) {
-    int64_t dim = static_cast<int64_t>(index) - missing;
-    bool repeats = dim < 0 || factor.dims[dim] != extent;
-    strides.push_back(repeats ? 0 : factor.strides[dim]);
-    count *= extent;
-  }
-  int64_t rows = factor.dims.end()[-2], columns = factor.dims.end()[-1];
-  if (!blas::isOneDim(leading, strides))
-    return {{count, rows, columns}, {rows * columns, columns, 1}, factor.type};
-  int64_t stride = 0;
-  for (size_t index = leading.size(); index-- > 0;)
-    if (leading[index] != 1) {
-      stride = strides[index];
-      break;
-    }
-  return {{count, rows, columns},
-          {stride, factor.strides.end()[-2], factor.strides.end()[-1]},
-          factor.type};
-}
-
 static void describeLinear(BackwardRule &rule, LinearOp op) {
   auto input = blas::getFactor(rule, op.getInput()),
        weight = blas::getFactor(rule, op.getWeight());
@@ -166,13 +127,21 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
   if (input->getRank() < 2 || weight->getRank() != 2 ||
       (op.getBias() && (!bias || bias->dims.size() != 1)))
     return koila::detail::describeUnknownBackward(rule);
-  Product product(rule, fold(*input), blas::transpose(*weight));
+  // Copies are operations of their own, which the forward pass keeps.
+  int64_t copied = 0;
+  Product product(rule, blas::foldRows(*input, copied),
+                  blas::transpose(*weight));
   auto self = rule.tensor(op.getInput());
   // With a bias, a matrix and what is contiguous go to addmm; else the bias is
   // added in place, and its gradient is made first.
   bool isJoined = input->getRank() == 2 || (self && self->contiguous);
   bool wantsBias = op.getBias() && product.steps.wants(2);
+  // The transposition of the weight has a node of its own, and so has the fold
+  // of the input, which comes before it in the forward pass.
   rule.deliverFirst(2);
+  rule.deliverApart(1);
+  if (input->getRank() > 2)
+    rule.deliverApart(0);
   Backprop &steps = product.steps;
   auto addBias = [&] {
     steps.give(2, steps.sum({{1, bias->dims.front()}, bias->elementType}, 0));
@@ -197,21 +166,15 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   int64_t left = lhs->getRank(), right = rhs->getRank();
   if (left < 2 || right < 2 || (left == 2 && right > 2))
     return koila::detail::describeUnknownBackward(rule);
+  int64_t copied = 0; // Kept by the forward pass.
   if (right == 2) {
-    Product product(rule, fold(*lhs), *rhs);
+    Product product(rule, blas::foldRows(*lhs, copied), *rhs);
     product.runMm(first, second, /*isAdded=*/false);
     return product.steps.finish();
   }
-  SmallVector<int64_t> leading;
-  int64_t rank = std::max(left, right);
-  for (int64_t dim = 0; dim < rank - 2; ++dim) {
-    int64_t extent = 1;
-    for (const Factor *factor : {&*lhs, &*rhs})
-      if (int64_t own = dim - (rank - factor->getRank()); own >= 0)
-        extent = extent == 1 ? factor->dims[own] : extent;
-    leading.push_back(extent);
-  }
-  Product product(rule, foldLeading(*lhs, leading), foldLeading(*rhs, leading));
+  SmallVector<int64_t> leading = blas::getLeadingDims(*lhs, *rhs);
+  Product product(rule, blas::flattenLeading(*lhs, leading, copied),
+                  blas::flattenLeading(*rhs, leading, copied));
   // What was repeated is summed afterwards.
   auto isRepeated = [&](const Factor &factor) {
     return ArrayRef(factor.dims).drop_back(2) != ArrayRef(leading);

@@ -58,16 +58,9 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     FunctionOpInterface function = findFunction(module, options->function);
     if (!function)
       return failure();
-    if (options->mode == PeakMemoryMode::Train && !runsBackward(function))
-      return function.emitError()
-             << "mode=train needs a training step, and there is no "
-                "koila.backward; of an archive koila-opt makes one";
-    auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
-    auto made = step ? step.getAs<StringAttr>("loss") : StringAttr();
-    if (!loss.empty() && (!made || made.getValue() != loss))
-      return function.emitError()
-             << "loss=" << loss << ": the training step was made with '"
-             << (made ? made.getValue() : "") << "'";
+    if (options->mode == PeakMemoryMode::Train &&
+        failed(checkTrainStep(function, loss)))
+      return failure();
     if (batches < 0)
       return module.emitError()
              << "batches=" << static_cast<int64_t>(batches) << " is negative";

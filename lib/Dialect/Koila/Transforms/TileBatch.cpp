@@ -400,23 +400,13 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
 }
 
 /// Whether `function` is what the mode is for.
-static LogicalResult checkStep(ModuleOp module, FunctionOpInterface function,
+static LogicalResult checkStep(FunctionOpInterface function,
                                const TilingOptions &options) {
   bool trains = options.analysis.mode == PeakMemoryMode::Train;
   if (!trains && runsBackward(function))
     return function.emitError()
            << "runs a backward pass: tile it with mode=train";
-  if (trains && !runsBackward(function))
-    return function.emitError()
-           << "mode=train needs a training step, and there is no "
-              "koila.backward; of an archive koila-opt makes one";
-  auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
-  auto loss = step ? step.getAs<StringAttr>("loss") : StringAttr();
-  if (trains && options.loss != (loss ? loss.getValue() : ""))
-    return function.emitError()
-           << "loss=" << options.loss << ": the training step was made with '"
-           << (loss ? loss.getValue() : "") << "'";
-  return success();
+  return trains ? checkTrainStep(function, options.loss) : success();
 }
 
 LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
@@ -427,7 +417,7 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
   if (function->hasAttr(KoilaDialect::kTiledAttr))
     return function.emitError()
            << "is tiled already; compile the original program instead";
-  if (failed(checkStep(module, function, options)))
+  if (failed(checkStep(function, options)))
     return failure();
   StringRef symbol = getBatchSymbol(module);
   foldNumbers(function);

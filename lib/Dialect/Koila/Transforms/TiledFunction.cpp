@@ -58,6 +58,23 @@ bool koila::runsBackward(FunctionOpInterface function) {
       .wasInterrupted();
 }
 
+LogicalResult koila::checkTrainStep(FunctionOpInterface function,
+                                    StringRef loss) {
+  if (!runsBackward(function))
+    return function.emitError()
+           << "mode=train needs a training step, and there is no "
+              "koila.backward; of an archive koila-opt makes one";
+  auto module = function->getParentOfType<ModuleOp>();
+  auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
+  auto made = step ? step.getAs<StringAttr>("loss") : StringAttr();
+  StringRef name = made ? made.getValue() : "";
+  if (!loss.empty() && loss != name)
+    return function.emitError()
+           << "loss=" << loss << ": the training step was made with '" << name
+           << "'";
+  return success();
+}
+
 /// Makes quotients of sums of the means whose tiles do not add up.
 static void expandMeans(FunctionOpInterface function) {
   SmallVector<WeightedMeanInterface> means;

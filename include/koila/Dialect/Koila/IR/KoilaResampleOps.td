@@ -137,7 +137,6 @@ class Koila_GridSamplerOp<string mnemonic, string schema, int rank>
   let shapeRule = "return ::koila::rules::inferGridSampler(rule, " # rank # ");";
   let batchRule = "::koila::rules::inferGridSamplerBatch(rule);";
   let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeResampleBackward(rule);";
 }
 def Koila_GridSamplerAnyOp : Koila_GridSamplerOp<"grid_sampler",
   "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor", 0> {
@@ -160,7 +159,6 @@ def Koila_AffineGridOp : Koila_RuledOp<"affine_grid_generator",
   let shapeRule = "return ::koila::rules::inferAffineGrid(rule);";
   let batchRule = "::koila::rules::inferAffineGridBatch(rule);";
   let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
-  let backwardRule = "::koila::rules::describeResampleBackward(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILARESAMPLEOPS_TD

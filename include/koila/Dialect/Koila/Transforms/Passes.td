@@ -41,8 +41,8 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
     Option<"optimizer", "optimizer", "std::string", "\"\"",
            "of mode=train: whose step() follows the backward pass, with the "
            "arguments of its class in torch.optim, as "
-           "adamw(lr=1e-3,foreach=true): sgd, adam, adamw, rmsprop or adagrad. "
-           "Its state is there like the gradients (see grads)">,
+           "adamw(lr=1e-3,foreach=true): sgd, adam, adamw, rmsprop, adagrad or "
+           "adafactor. Its state is there like the gradients (see grads)">,
     Option<"grads", "grads", "std::string", "\"present\"",
            "of mode=train: whether weights have a .grad when the step starts: "
            "present, as from the second step on, and not counted; or absent, "

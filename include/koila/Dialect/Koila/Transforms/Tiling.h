@@ -92,6 +92,11 @@ private:
 /// Whether `function` is a training step: it has a `koila.backward`.
 bool runsBackward(mlir::FunctionOpInterface function);
 
+/// Fails with an error unless `function` is a training step, made with the loss
+/// of that name; empty: any.
+llvm::LogicalResult checkTrainStep(mlir::FunctionOpInterface function,
+                                   llvm::StringRef loss);
+
 /// Tiles the function that `options.analysis` names, by tile or by budget;
 /// leaves it alone where the untiled program fits. The report of the result is
 /// left on `module` as `koila.report`. What `--koila-tile-batch` runs.
