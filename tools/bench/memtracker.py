@@ -1,9 +1,11 @@
 """Predicted peaks of koila and of PyTorch's MemTracker, side by side.
 
 Usage: memtracker.py [--build FOLDER] [--programs FOLDER] [--batch 16]
-           [--rounds N] [NAME...]
+           [--rounds N] [--train] [NAME...]
 
-Programs of test/corpus in eval mode under no_grad. For each, in one run:
+Programs of test/corpus in eval mode under no_grad; with --train forward and
+backward, the loss being the mean of the squares of what a program returns, and
+gradients there before. For each, in one run:
 
 * measured: PyTorch's allocator under a counter, the file that koila reads;
 * MemTracker under FakeTensorMode on the Python module, whose weights and inputs
@@ -12,7 +14,7 @@ Programs of test/corpus in eval mode under no_grad. For each, in one run:
 
 Errors are bytes and percent of the measured peak. Times are from the loaded
 module to the number: the first one of a new process, and the median of those
-after it.
+after it, which for koila there is of inference alone.
 """
 
 import argparse
@@ -39,7 +41,13 @@ def sum_of(snapshot):
     return sum(kinds.get("Total", 0) for kinds in snapshot.values())
 
 
-def track(name, specs, batch, rounds, answer):
+def run_program(module, arguments, trains):
+    if not trains:
+        return module(*arguments)
+    return module(*arguments).square().mean().backward()
+
+
+def track(name, specs, batch, rounds, trains, answer):
     """MemTracker's peak beyond what is there before the call, and seconds."""
     import torch
     import inputs
@@ -53,16 +61,17 @@ def track(name, specs, batch, rounds, answer):
     module = PROGRAMS[name]()[0]
     arguments = inputs.make(specs, batch)
     seconds = []
-    with FakeTensorMode() as mode, torch.no_grad():
+    with FakeTensorMode() as mode, torch.set_grad_enabled(trains):
         module._apply(mode.from_tensor)
         arguments = [mode.from_tensor(argument) for argument in arguments]
+        run_program(module, arguments, trains)
         for _ in range(rounds + 1):
             start = time.perf_counter()
             tracker = MemTracker()
             tracker.track_external(module, *arguments)
             before = sum_of(tracker.get_tracker_snapshot("current"))
             with tracker:
-                module(*arguments)
+                run_program(module, arguments, trains)
             peak = sum_of(tracker.get_tracker_snapshot("peak"))
             seconds.append(time.perf_counter() - start)
     answer.put((peak - before, seconds[0], statistics.median(seconds[1:])))
@@ -72,7 +81,7 @@ def run_tracker(options, name, specs):
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
     process = context.Process(target=track, args=(
-        name, specs, options.batch, options.rounds, answer))
+        name, specs, options.batch, options.rounds, options.train, answer))
     process.start()
     found = answer.get(timeout=600)
     process.join()
@@ -82,20 +91,25 @@ def run_tracker(options, name, specs):
 def run_koila(options, file, specs, folder):
     """koila's peak, and seconds of the passes."""
     tools = pathlib.Path(options.build) / "bin"
+    mode = "mode=train " if options.train else ""
     report = pathlib.Path(folder) / "report.json"
     text = pathlib.Path(folder) / "program.mlirbc"
     subprocess.run(
         [tools / "koila-opt", file, *(f"--input={spec}" for spec in specs),
-         "--batch", f"B={options.batch}", "-o", text],
-        check=True, capture_output=True)
+         "--batch", f"B={options.batch}",
+         # The step is made of the file for what trains.
+         *([f"--koila-peak-memory={mode}floor=false"] if mode else []),
+         "-o", text], check=True, capture_output=True)
     done = subprocess.run(
         [tools / "koila-opt", text, "--mlir-timing",
-         f"--koila-peak-memory=format=json floor=false threads=1 batches=0 "
-         f"output={report}", "-o", "/dev/null"],
+         f"--koila-peak-memory={mode}format=json floor=false threads=1 "
+         f"batches=0 output={report}", "-o", "/dev/null"],
         check=True, capture_output=True, text=True)
     first = sum(map(float, re.findall(
         r"^\s+([0-9.]+) \(.*?\)\s+\S*PeakMemory\S*$",
         done.stderr, re.M)))
+    if mode:
+        return json.loads(report.read_text())["peak_bytes"], first, None
     later = None
     with subprocess.Popen([tools / "koila-bench", text], text=True,
                           stdout=subprocess.PIPE,
@@ -120,7 +134,10 @@ def measure(options, file, specs):
     module = torch.jit.load(str(file))
     torch.manual_seed(0)
     arguments = inputs.make(specs, options.batch)
-    with torch.no_grad():
+    with torch.set_grad_enabled(options.train):
+        if options.train:
+            from accuracy import Step
+            module = Step(module, is_first=False)
         module(*arguments)
         return max(counter.measure(module, arguments)[0] for _ in range(3))
 
@@ -134,6 +151,7 @@ def main():
     parser.add_argument("--programs", default=build / "test" / "corpus")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--train", action="store_true")
     parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME")
     options = parser.parse_args()
     import torch
@@ -152,25 +170,32 @@ def main():
     for name in options.names:
         file = pathlib.Path(options.programs) / f"{name}.pt"
         specs = json.loads(file.with_suffix(".inputs").read_text())
+        if options.train:
+            import training
+            program, file = file, file.with_suffix(".loss.pt")
+            if problem := training.make_loss(program, file, specs):
+                sys.exit(f"memtracker.py: {name}: {problem}")
         measured = measure(options, file, specs)
         tracked, their_first, their_later = run_tracker(options, name, specs)
         with tempfile.TemporaryDirectory() as folder:
             predicted, our_first, our_later = run_koila(options, file, specs,
                                                         folder)
         firsts.append(their_first / our_first)
-        laters.append(their_later / our_later)
+        if our_later:
+            laters.append(their_later / our_later)
         if abs(predicted - measured) > abs(tracked - measured):
             worse.append(name)
         cells = [f"`{name}`", measured]
         for peak in (tracked, predicted):
             cells += [peak - measured,
                       f"{100 * (peak - measured) / measured:.2f} %"]
-        cells += [f"{1e3 * seconds:.1f}" for seconds in (
+        cells += [f"{1e3 * seconds:.1f}" if seconds else "" for seconds in (
             their_first, their_later, our_first, our_later)]
-        cells += [f"{firsts[-1]:.0f}", f"{laters[-1]:.0f}"]
+        cells += [f"{firsts[-1]:.0f}", f"{laters[-1]:.0f}" if our_later else ""]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    later = f", {statistics.median(laters):.0f} later" if laters else ""
     print(f"\nmedian ratios of the times: {statistics.median(firsts):.0f} the "
-          f"first time, {statistics.median(laters):.0f} later; koila is less "
+          f"first time{later}; koila is less "
           f"exact on: {', '.join(worse) or 'none'}")
 
 

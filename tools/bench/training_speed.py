@@ -1,12 +1,13 @@
 """What training in tiles costs in time, and what it saves in memory.
 
 Usage: training_speed.py [--models NAME...] [--triples N] [--batch 64]
-           [--size 224] [--threads N] [--percent 25] [--tiles N...]
+           [--size 224] [--tokens 128] [--threads N] [--percent 25]
+           [--tiles N...]
            [--build FOLDER] [--folder FOLDER] [--json FILE]
        training_speed.py --write FILE JSON...
 
-Image classifiers of tiling_speed.py with batch normalisation in eval mode get a
-training step, cross entropy with the classes, and a budget: the floor that
+Models of tiling_speed.py with batch normalisation in eval mode get a training
+step, the cross entropy of the classes of images or of the tokens, and a budget: the floor that
 koila names, and --percent of what lies between it and the untiled peak. A
 process then runs the step of the untiled program, the tiled one and the untiled
 one again in turn, all weights with a gradient before. The ratio is of medians;
@@ -58,16 +59,46 @@ class Step:
         return getattr(self.module, self.method)(*arguments)
 
 
-def run_both(file, batch, options):
+def write_program(name, options):
+    """The name of the file, its inputs, and the loss if it has none itself."""
+    if name != "GPT-2":
+        stem = tiling_speed.write_model(name, options)
+        image = f"float32[B,3,{options.size},{options.size}]"
+        return stem, [image, f"int64[B]{{0:{CLASSES}}}"], "loss=cross_entropy "
     import torch
+    import inputs
+    import make_programs
+    make_programs.prepare_libraries()
+    torch.manual_seed(0)
+    model, specs = MODELS[name][1](options)
+
+    class TokenLoss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, tokens, labels):
+            return torch.nn.functional.cross_entropy(
+                self.model(tokens).flatten(0, 1), labels.flatten())
+
+    specs *= 2
+    torch.jit.trace(TokenLoss().eval(),
+                    inputs.make(specs, tiling_speed.TRACED_BATCH),
+                    check_trace=False, strict=False).save(
+                        str(options.folder / "gpt-2-loss.pt"))
+    return "gpt-2-loss", specs, ""
+
+
+def run_both(file, specs, options):
+    import torch
+    import inputs
     from counter import Counter
     torch._C._jit_set_profiling_mode(False)
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     counter = Counter(options.build / "lib" / "libkoila-counter.so")
     module = torch.jit.load(str(file))
-    arguments = (torch.randn(batch, 3, options.size, options.size),
-                 torch.randint(CLASSES, (batch,)))
+    arguments = inputs.make(specs, options.batch)
     steps = [Step(module, "train_step_untiled"), Step(module, "train_step")]
     gradients, peaks = [], []
     for step in steps:
@@ -90,15 +121,14 @@ def run_both(file, batch, options):
 
 
 def evaluate(name, options):
-    stem = call_apart(lambda: tiling_speed.write_model(name, options))
+    stem, specs, loss = call_apart(lambda: write_program(name, options))
     source = options.folder / f"{stem}.pt"
-    inputs = [f"--input=float32[B,3,{options.size},{options.size}]",
-              f"--input=int64[B]{{0:{CLASSES}}}", "--batch",
+    inputs = [*(f"--input={spec}" for spec in specs), "--batch",
               f"B={options.batch}"]
     with tempfile.TemporaryDirectory() as folder:
         report, output = (pathlib.Path(folder) / part
                           for part in ("report.json", "step.pt"))
-        common = f"mode=train loss=cross_entropy threads={options.threads}"
+        common = f"mode=train {loss}threads={options.threads}"
         run_koila(options, source, *inputs, "--koila-infer-shapes",
                   f"--koila-peak-memory={common} format=json batches=0 "
                   f"output={report}", "-o", "/dev/null")
@@ -122,7 +152,7 @@ def evaluate(name, options):
             say(f"{name}: {peak} bytes untiled, floor {floor}, tile "
                 f"{row['tile']}")
             yield row | call_apart(
-                lambda: run_both(output, options.batch, options))
+                lambda: run_both(output, specs, options))
 
 
 def problem_of(row):
@@ -159,8 +189,8 @@ def document(runs):
         "# The speed of training in tiles", "",
         "<!-- Written by tools/bench/training_speed.py --write; do not edit. "
         "-->", "",
-        "Steps of image classifiers with random weights, batch normalisation in "
-        "eval mode, cross entropy, gradients there before; TorchScript's "
+        "Steps of models with random weights, batch normalisation in eval "
+        "mode, cross entropy, gradients there before; TorchScript's "
         "executor without profiling. *Ratio* is the median time of the tiled "
         "step to that of the untiled one, run in turn; *untiled again* is the "
         "noise. Peaks are measured; *koila's peak* compares the prediction for "
@@ -171,7 +201,8 @@ def document(runs):
                 f"{run['percent']} % of what tiling can save")
         lines += ["", f"## {what}, {run['threads']} thread"
                   f"{'s' if run['threads'] > 1 else ''}", "",
-                  f"{run['triples']} rounds, images of {run['size']}². PyTorch "
+                  f"{run['triples']} rounds, images of {run['size']}², "
+                  f"{run.get('tokens', 128)} tokens. PyTorch "
                   f"{run['torch']}, {run['processor']}, {run['isa']}.", "",
                   *table(HEAD, map(cells, run["rows"]))]
     return "\n".join(lines) + "\n"
@@ -185,6 +216,7 @@ def parse():
     parser.add_argument("--triples", type=int, default=3, metavar="N")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=224, metavar="N")
+    parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--percent", type=int, default=25)
     parser.add_argument("--tiles", type=int, nargs="+", metavar="N")
@@ -212,7 +244,7 @@ def main():
     rows = [row for name in options.models for row in evaluate(name, options)]
     run = {**tiling_speed.about_machine(), "rows": rows,
            **{name: getattr(options, name) for name in (
-               "triples", "threads", "percent", "size", "tiles")}}
+               "triples", "threads", "percent", "size", "tokens", "tiles")}}
     if options.json:
         options.json.write_text(json.dumps(run, indent=1))
     print("\n".join(table(HEAD, map(cells, rows))))
