@@ -137,10 +137,13 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
   bool isJoined = input->getRank() == 2 || (self && self->contiguous);
   bool wantsBias = op.getBias() && product.steps.wants(2);
   // The transposition of the weight has a node of its own, and so has the fold
-  // of the input, which comes before it in the forward pass.
+  // of the input: recorded before it for addmm, in matmul after it.
   rule.deliverFirst(2);
+  bool isFolded = input->getRank() > 2;
+  if (isFolded && !(isJoined && op.getBias()))
+    rule.deliverApart(0);
   rule.deliverApart(1);
-  if (input->getRank() > 2)
+  if (isFolded && isJoined && op.getBias())
     rule.deliverApart(0);
   Backprop &steps = product.steps;
   auto addBias = [&] {
