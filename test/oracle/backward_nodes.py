@@ -173,9 +173,14 @@ def main():
             continue
         # In the order of the arguments, which lose their names.
         specs = [spec.split("=", 1)[-1] for spec in specs]
-        program = torch.jit.load(file)
-        log = measure(program, inputs.make(specs, options.batch), counter)
-        report, predicted = predict(options, str(file), specs)
+        try:
+            program = torch.jit.load(file)
+            log = measure(program, inputs.make(specs, options.batch), counter)
+            report, predicted = predict(options, str(file), specs)
+        except (RuntimeError, SystemExit) as error:
+            # A batch that was baked in, or an argument that is no tensor.
+            print(f"{name}: not run: {str(error).splitlines()[0]}")
+            continue
         problems = compare(log, predicted, options.verbose)
         exact = report["exact"]
         print(f"{name}: {len(log.names)} nodes, {len(predicted)} "

@@ -30,6 +30,12 @@ CASES = {
         lambda x: torch.relu(x.to(memory_format=torch.channels_last)),
         (4, 6, 6)),
     "gelu": (F.gelu, (4, 6)),
+    "gelu_permuted": (lambda x: F.gelu(x).transpose(1, 2) * 2, (4, 6)),
+    "gelu_of_permuted": (lambda x: F.gelu(x.transpose(1, 2)), (4, 6)),
+    "gelu_expanded": (lambda x: F.gelu(x).sum(2, keepdim=True), (4, 6)),
+    "gelu_strided": (lambda x: F.gelu(x)[..., ::2].cumsum(2), (4, 6)),
+    "gelu_tanh_permuted": (
+        lambda x: F.gelu(x, approximate="tanh").transpose(1, 2) * 2, (4, 6)),
     "silu": (F.silu, (4, 6)),
     "sigmoid": (torch.sigmoid, (4, 6)),
     "tanh_transposed": (lambda x: torch.tanh(x.transpose(1, 2)), (4, 6)),

@@ -86,6 +86,19 @@ static void runKernel(const Formula &of) {
   of.steps.give(0, of.steps.compute({of.gradient, of.self()}));
 }
 
+/// oneDNN computes it of a contiguous input: it copies any other gradient, and
+/// the result to the strides of that (measured).
+static void runGelu(const Formula &of) {
+  auto kind = of.getOp()->getAttrOfType<StringAttr>("approximate");
+  ConcreteTensor self = of.self();
+  ConcreteTensor result = of.steps.compute({of.gradient, self});
+  bool copies = kind && kind.getValue() == "none" && self.contiguous &&
+                !of.gradient.contiguous && self.elementType.isF32();
+  if (copies)
+    of.steps.pass(self.numBytes() + (result.contiguous ? 0 : self.numBytes()));
+  of.steps.give(0, result);
+}
+
 /// grad * factor, or divided by it: the factor is freed.
 static void multiplyBy(const Formula &of, const ConcreteTensor &factor) {
   of.steps.give(0, of.steps.compute({of.gradient, factor}));
@@ -346,12 +359,13 @@ static const llvm::StringMap<Run> &getFormulas() {
   static const llvm::StringMap<Run> formulas = [] {
     llvm::StringMap<Run> table;
     for (StringRef name :
-         {"relu", "gelu", "silu", "sigmoid", "tanh", "hardtanh", "hardswish",
+         {"relu", "silu", "sigmoid", "tanh", "hardtanh", "hardswish",
           "hardsigmoid", "elu", "selu", "celu", "leaky_relu", "softplus",
           "mish", "exp", "log", "relu6", "threshold", "log_sigmoid"})
       table[name] = runKernel;
     for (StringRef name : {"abs", "sin"})
       table[name] = runProduct;
+    table["gelu"] = runGelu;
     table["sqrt"] = runSqrt;
     table["rsqrt"] = runRsqrt;
     table["cos"] = runCos;
