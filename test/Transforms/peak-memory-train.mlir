@@ -1,0 +1,84 @@
+// The peak of a training step, by hand.
+
+// RUN: koila-opt %s --split-input-file --koila-infer-shapes --koila-peak-memory='mode=train threads=1 floor=false' -o /dev/null 2>&1 | FileCheck %s
+// RUN: koila-opt %s --split-input-file --koila-infer-shapes --koila-peak-memory='mode=train threads=1 floor=false grads=absent' -o /dev/null 2>&1 | FileCheck %s --check-prefix=FIRST
+
+// The gradient of the product is 8 x 4 floats; its sum over the samples has four,
+// beside the loss and its gradient: 128 + 16 + 4 + 4. The first step is the same:
+// the sum becomes the gradient of the weight.
+
+// CHECK: peak          152 bytes
+// CHECK: at            koila.mul_Tensor (backward)
+// CHECK-NOT: not exact
+// FIRST: peak          152 bytes
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
+func.func @sum(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<4xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x4xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %y : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
+
+// -----
+
+// A weight that two layers share, and few samples. In the backward pass of the
+// first layer its new gradient (4 x 4 floats) meets that of the second, which is a
+// view, so that the sum is a third: 3 x 64. With the loss and its gradient 200.
+
+// CHECK: peak          200 bytes
+// CHECK: at            koila.linear (backward)
+// CHECK-COUNT-3: 64 bytes  gradient
+// FIRST: peak          200 bytes
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 2, batch = true>]} {
+koila.param @w : tensor<4x4xf32> keys ["w"] strides [4, 1] requires_grad
+func.func @shared(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<4x4xf32>
+  %y = koila.linear %x, %w : (tensor<?x4xf32>, tensor<4x4xf32>) -> tensor<?x4xf32>
+  %z = koila.linear %y, %w : (tensor<?x4xf32>, tensor<4x4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %z : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
+
+// -----
+
+// What is kept for a second backward pass is not modelled.
+
+// CHECK: peak          152 bytes, not exact
+// CHECK: not exact: koila.backward, {{.*}}: a backward pass that keeps its graph
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
+func.func @kept(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<4xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x4xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %y : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {retain_graph = true, create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
+
+// -----
+
+// Nor is one that a branch may leave out.
+
+// CHECK: not exact: koila.backward, {{.*}}: a backward pass in a branch
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
+func.func @branch(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}, %wanted: i1) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<4xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x4xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %y : (tensor<?x4xf32>) -> tensor<f32>
+  scf.if %wanted {
+    koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  }
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
