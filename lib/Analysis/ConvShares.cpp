@@ -77,11 +77,15 @@ int64_t conv::reducerScratchpad(int64_t threads, int64_t elements, int64_t jobs,
     return Groups{count, std::min(threads / count, terms),
                   ceilDiv(jobs, count)};
   };
+  if (threads == 1)
+    return 0;
   int64_t least = std::max<int64_t>(1, jobs / threads);
   int64_t most = std::max<int64_t>(1, mostElements / (threads * elements));
   Groups best = split(least);
   int64_t leastWork = jobs * elements * terms;
-  for (int64_t jobsOfGroup = least; jobsOfGroup < jobs; ++jobsOfGroup) {
+  // As many jobs in a group as make another number of groups.
+  for (int64_t jobsOfGroup = least; jobsOfGroup < jobs;
+       jobsOfGroup = jobs / (jobs / jobsOfGroup) + 1) {
     Groups groups = split(jobsOfGroup);
     if (groups.threads > 1 && groups.jobs > most)
       continue;

@@ -91,6 +91,9 @@ static WeightGradient depthwise(const Geometry &g, bool channelsLast) {
 // jit_1x1
 //===----------------------------------------------------------------------===//
 
+/// Of longer rows the divisors are not looked for.
+static constexpr int64_t kWidestRow = 1 << 16;
+
 /// The divisor of `value` from `least` to `most` that wastes least; the largest
 /// or the smallest of several. Source: best_divider.
 static int64_t divide(int64_t value, int64_t least, int64_t most,
@@ -111,6 +114,8 @@ static int64_t divide(int64_t value, int64_t least, int64_t most,
 }
 
 static Shares sharePointwise(const Geometry &g) {
+  if (g.threads == 1 || g.outputW > kWidestRow)
+    return {};
   int64_t pixels = g.outputArea();
   int64_t together = divide(pixels, 7, 16, true);
   if (pixels % together)
@@ -136,6 +141,13 @@ static Shares sharePointwise(const Geometry &g) {
 static WeightGradient pointwise(const Geometry &g, bool channelsLast) {
   WeightGradient found = inBlocks(g, 16, channelsLast);
   Shares shares = sharePointwise(g);
+  if (g.threads > 1 && g.outputW > kWidestRow) {
+    shares = {g.threads, 1, 1};
+    found.exact = false;
+  }
+  // There oneDNN 3.12 writes past its scratchpad, so that nothing is measured.
+  if (g.threads > 1 && channelsLast && g.isStrided() && g.groupInput % 16 != 0)
+    found.exact = false;
   found.scratchpad =
       paddedBias(g, 16) + booked((shares.samples - 1) * found.weight);
   if (shares.samples > 1)
@@ -310,7 +322,22 @@ static WeightGradient gemm(const Geometry &g, bool channelsLast) {
 // Choice
 //===----------------------------------------------------------------------===//
 
+/// Another kernel than `found` may serve, on copies in blocks.
+static WeightGradient boundUnknown(const Geometry &g, WeightGradient found) {
+  WeightGradient blocks = inBlocks(g, 16, /*channelsLast=*/false);
+  found.source = std::max(found.source, blocks.source);
+  found.gradient = std::max(found.gradient, blocks.gradient);
+  found.weight = std::max(found.weight, blocks.weight);
+  found.scratchpad +=
+      (g.threads - 1) * found.weight + innerProductScratchpad(g);
+  found.exact = false;
+  return found;
+}
+
 WeightGradient conv::weightGradient(const Geometry &g, bool channelsLast) {
+  // ip_convolution.cpp is asked first.
+  if (isInnerProduct(g))
+    return boundUnknown(g, gemm(g, channelsLast));
   if (fitsDepthwise(g))
     return depthwise(g, channelsLast);
   if (fitsPointwise(g))
@@ -320,7 +347,7 @@ WeightGradient conv::weightGradient(const Geometry &g, bool channelsLast) {
   WeightGradient found = fitsNarrow(g, channelsLast) ? narrow(g, channelsLast)
                                                      : gemm(g, channelsLast);
   // A kernel as wide as the image has a variant of its own.
-  bool isWide = g.kernelW > 14 && g.kernelW == g.inputW && g.outputW == 1;
-  found.exact &= !isWide && !isInnerProduct(g);
+  if (g.kernelW > 14 && g.kernelW == g.inputW && g.outputW == 1)
+    return boundUnknown(g, found);
   return found;
 }

@@ -264,7 +264,8 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
     return bound();
   bool channelsLast = shape.isChannelsLast();
   Geometry g = makeGeometry(shape, target);
-  if (g.outputH <= 0 || g.outputW <= 0)
+  if (g.outputD <= 0 || g.outputH <= 0 || g.outputW <= 0 || g.groupInput <= 0 ||
+      g.groupOutput <= 0 || g.isBeyondInt32())
     return bound();
   int64_t copies = getCopies(g, shape, channelsLast);
   Workspace found = {0, false};
@@ -273,7 +274,7 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
                            wantsWeight);
   else if (!shape.transposed)
     found = slowBackward(g, wantsInput, wantsWeight);
-  if (g.isBeyondInt32() || (!found.exact && !found.bytes))
+  if (!found.exact && !found.bytes)
     return bound();
   return {found.bytes + copies, found.exact};
 }

@@ -179,7 +179,11 @@ def main():
             report, predicted = predict(options, str(file), specs)
         except (RuntimeError, SystemExit) as error:
             # A batch that was baked in, or an argument that is no tensor.
-            print(f"{name}: not run: {str(error).splitlines()[0]}")
+            text = str(error)
+            if isinstance(error, SystemExit) and not (
+                    "cannot be loaded" in text or "--batch" in text):
+                raise
+            print(f"{name}: not run: {text.splitlines()[0]}")
             continue
         problems = compare(log, predicted, options.verbose)
         exact = report["exact"]

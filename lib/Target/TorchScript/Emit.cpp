@@ -378,7 +378,8 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
   GraphEmitter guardEmitter = makeEmitter(*guard);
   finishGraph(guard, emitGuard(guardEmitter, function, module, methods),
               function.getContext());
-  if (name != kTrainStep)
+  if (name != kTrainStep ||
+      !function->getParentOfType<ModuleOp>()->hasAttr(kTrainStepAttr))
     return;
   // The same guard before the same step, which returns its gradients.
   GuardedMethods grads(kGrads);

@@ -72,6 +72,8 @@ private:
   TorchValue *callGuarded(const GuardedMethods &methods,
                           const c10::TypePtr &type);
   TorchValue *isOfType(TorchValue *tensor, Type type);
+  /// A weight; a scripted class may declare it as optional.
+  TorchValue *readWeight(ParamGetOp get);
   /// What PyTorch and the user may set, and tiles do not follow: their buffers
   /// have the types that koila knew.
   void requireSettings(
@@ -438,6 +440,13 @@ tj::Value *GuardEmitter::isOfType(TorchValue *tensor, Type type) {
        emitter.integer(*getScalarTypeCode(koila::getDTypeName(type)))});
 }
 
+tj::Value *GuardEmitter::readWeight(ParamGetOp get) {
+  TorchValue *value = emitter.readAttribute(get.getParam());
+  if (value->type()->kind() == c10::TypeKind::OptionalType)
+    return graph.insertUncheckedCast(value, c10::TensorType::get());
+  return value;
+}
+
 void GuardEmitter::requireSettings(
     llvm::function_ref<void(TorchValue *, const Twine &)> require) {
   auto getSize = [&](TorchValue *tensor) {
@@ -467,8 +476,7 @@ void GuardEmitter::requireSettings(
         !isa<FloatType, ComplexType>(type) ||
         !weightsSeen.insert(get.getParam()).second)
       return;
-    TorchValue *flag = emitter.call("prim::requires_grad",
-                                    emitter.readAttribute(get.getParam()));
+    TorchValue *flag = emitter.call("prim::requires_grad", readWeight(get));
     bool isTrained = param.getRequiresGrad();
     require(isTrained ? flag : emitter.call("aten::__not__", flag),
             "koila: weight '" + get.getParam() + "' " +
@@ -482,7 +490,7 @@ void GuardEmitter::requireSettings(
     Type type = cast<TensorType>(get.getType()).getElementType();
     if (param && !param.getConstant() && isa<FloatType, ComplexType>(type) &&
         seen.insert(type).second)
-      require(isOfType(emitter.readAttribute(get.getParam()), type),
+      require(isOfType(readWeight(get), type),
               "koila: weight '" + get.getParam() + "': dtype is not " +
                   koila::getDTypeName(type));
   });
@@ -570,7 +578,7 @@ tj::Value *GuardEmitter::emitGradCondition() {
     function.walk([&](ParamGetOp get) {
       auto param = weights.lookup<ParamOp>(get.getParam());
       if (param && !param.getBuffer() && seen.insert(get.getParam()).second)
-        add(emitter.readAttribute(get.getParam()));
+        add(readWeight(get));
     });
     return any ? any : emitter.constant(false);
   };

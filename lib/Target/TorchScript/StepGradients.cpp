@@ -30,8 +30,9 @@ def grads_add(self, sums: List[Tensor], grads: List[Optional[Tensor]]) -> None:
 )";
 
 void koila::torchscript::checkGradientNames(const tj::Module &module) {
-  for (const char *name : {kGrads, kAddGradients})
-    if (module.find_method(name))
+  for (const char *name :
+       {kGrads, kAddGradients, "grads_guarded", "grads_untiled"})
+    if (module.find_method(name) || module.hasattr(name))
       refuse(Twine("the module has a method '") + name +
              "', a name that koila needs for the step that it writes; rename "
              "that method");
@@ -62,9 +63,11 @@ private:
 } // namespace
 
 void Rewriter::readWeights(const tj::Module &owner, tj::Value *value) {
-  auto read = [&](const std::string &name, const c10::TypePtr &type) {
+  // A scripted class may declare a weight as optional.
+  auto read = [&](const std::string &name) {
     tj::Value *found = graph.insertGetAttr(value, name);
-    found->setType(type);
+    if (found->type()->kind() == c10::TypeKind::OptionalType)
+      return graph.insertUncheckedCast(found, c10::TensorType::get());
     return found;
   };
   const c10::ClassTypePtr type = owner.type();
@@ -75,7 +78,7 @@ void Rewriter::readWeights(const tj::Module &owner, tj::Value *value) {
     at::Tensor tensor = owner.attr(name).toTensor();
     if (tensor.defined() && tensor.requires_grad() &&
         seen.insert(tensor.unsafeGetTensorImpl()).second)
-      weights.push_back(read(name, c10::TensorType::get()));
+      weights.push_back(read(name));
   }
   for (const auto &child : owner.named_children()) {
     // Those without weights need not be read.
@@ -84,7 +87,7 @@ void Rewriter::readWeights(const tj::Module &owner, tj::Value *value) {
       isTrained |= tensor.requires_grad() &&
                    !seen.contains(tensor.unsafeGetTensorImpl());
     if (isTrained)
-      readWeights(child.value, read(child.name, child.value.type()));
+      readWeights(child.value, read(child.name));
   }
 }
 
@@ -95,6 +98,8 @@ void Rewriter::replaceBackward(tj::Node *backward) {
         ->output();
   };
   tj::Value *loss = backward->input(0), *gradient = backward->input(1);
+  if (!loss->type()->isSubtypeOf(*c10::TensorType::get()))
+    refuse("a backward pass of a list of tensors cannot return gradients");
   tj::Value *given = gradient;
   if (!gradient->mustBeNone())
     given = list({gradient}, c10::OptionalType::ofTensor());

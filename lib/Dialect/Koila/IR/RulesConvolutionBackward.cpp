@@ -21,6 +21,9 @@ void rules::describeConvolutionBackward(BackwardRule &rule,
   bool wantsBias = rule.getOp()->getNumOperands() > 2 && steps.wants(2);
   auto call = conv::readCall(rule, kind);
   bool channelsLast = call && call->shape.isChannelsLast();
+  if (channelsLast && steps.read(0).dims.size() < steps.read(1).dims.size())
+    return rule.setInexact(
+        "the gradient of a single channels-last image without a batch");
   // Both come back in the layout that either operand suggests.
   bool isView = gradient.dims.size() == 3;
   for (unsigned operand = 0; operand < rule.getOp()->getNumOperands();

@@ -172,6 +172,9 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   int64_t copied = 0; // Kept by the forward pass.
   if (right == 2) {
     Product product(rule, blas::foldRows(*lhs, copied), *rhs);
+    // The fold has a node of its own.
+    if (left > 2)
+      rule.deliverApart(first);
     product.runMm(first, second, /*isAdded=*/false);
     return product.steps.finish();
   }
@@ -184,6 +187,11 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   };
   if (isRepeated(*lhs) || isRepeated(*rhs))
     return rule.setInexact("the gradient of a product that broadcasts");
+  // matmul expands and folds both, the second one later.
+  if (!isa<BmmOp>(op)) {
+    rule.deliverApart(second);
+    rule.deliverApart(first);
+  }
   product.runBmm(first, second, /*isAdded=*/false);
   product.steps.finish();
 }
