@@ -9,6 +9,7 @@
 
 #include "PeakMemoryImpl.h"
 #include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Support/CpuIsa.h"
 #include "llvm/ADT/StringExtras.h"
 #include <unistd.h>
@@ -277,6 +278,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   Impl::Run run = at.start(symbols);
   run.detailed = true;
   if (at.module) {
+    report.anyExecutor = at.module->hasAttr(kTrainStepAttr);
     report.batchSymbol = at.batchSymbol;
     auto value = run.symbols.find(report.batchSymbol);
     if (value != run.symbols.end())

@@ -107,7 +107,7 @@ Value PeakReport::toJSON() const {
       {"threads", threads},
       {"isa", isa},
       {"torch", torch},
-      {"executor", "no-profiling"},
+      {"executor", anyExecutor ? "any" : "no-profiling"},
       {"batch", std::move(batch)},
       {"peak_bytes", orNull(peakBytes)},
       {"parameter_bytes", parameterBytes},

@@ -141,6 +141,9 @@ struct PeakReport {
   PeakMemoryMode mode = PeakMemoryMode::Inference;
   int64_t threads = 1;
   std::string isa, torch;
+  /// Whether the figures hold for LibTorch's profiling executor, too: of a step
+  /// that koila writes, which leaves that nothing to change (StepFences.h).
+  bool anyExecutor = false;
   std::string batchSymbol;
   std::optional<int64_t> batchValue;
   /// None: a symbol has no value; `missing` names it.

@@ -149,6 +149,15 @@ koila::torchscript::loadArchive(const Archive &archive,
   }
 }
 
+bool Archive::carries(StringRef method) const {
+  return hasRecord("extra/" + CarriedFiles(method).module);
+}
+
+koila::torchscript::CarriedFiles::CarriedFiles(StringRef method)
+    : module(("koila/" + method + "/module.mlirbc").str()),
+      fingerprint(("koila/" + method + "/fingerprint").str()),
+      report(("koila/" + method + "/report.json").str()) {}
+
 torch::jit::Method
 koila::torchscript::getMethod(const torch::jit::Module &module,
                               const std::string &function,

@@ -19,12 +19,21 @@ struct Archive {
   /// Names without the leading folder.
   std::vector<std::string> records;
   bool hasRecord(llvm::StringRef name) const;
+  /// Whether koila wrote this method.
+  bool carries(llvm::StringRef method) const;
 };
 
-/// Names of the extra files of an emitted archive.
+/// The extra file with the report of the method that was written last.
 inline constexpr const char *kReportFile = "koila/report.json";
-inline constexpr const char *kModuleFile = "koila/module.mlirbc";
-inline constexpr const char *kFingerprintFile = "koila/fingerprint";
+
+/// Names of the extra files that an emitted archive has for each method that
+/// koila wrote.
+struct CarriedFiles {
+  explicit CarriedFiles(llvm::StringRef method);
+  /// The tiled program as MLIR bytecode, what shows that the method is still
+  /// that one, and its report.
+  std::string module, fingerprint, report;
+};
 
 /// Reads the directory of `path` and its small records. Refuses, with what to
 /// do instead, whatever is no TorchScript archive, cannot be analysed, runs

@@ -10,6 +10,7 @@
 #include "Graph.h"
 #include "Locations.h"
 #include "Messages.h"
+#include "StepFences.h"
 #include "StepGradients.h"
 #include "Types.h"
 #include "Verify.h"
@@ -323,13 +324,13 @@ static void separateLastUses(tj::Block *block) {
 }
 
 /// Builds the graph of `function` as method `name`. The original method is
-/// kept under another name if the function is guarded.
-static void replaceMethod(tj::Module &module, func::FuncOp function,
-                          const std::string &name,
-                          const GuardedMethods &methods,
-                          const ImportedFunction &original,
-                          const OperatorTable &operators,
-                          const llvm::SmallPtrSetImpl<Operation *> &copied) {
+/// kept under another name if the function is guarded. A training step (whose
+/// function `isStep`) also gets a method that returns gradients.
+static void
+replaceMethod(tj::Module &module, func::FuncOp function,
+              const std::string &name, const GuardedMethods &methods,
+              const ImportedFunction &original, const OperatorTable &operators,
+              const llvm::SmallPtrSetImpl<Operation *> &copied, bool isStep) {
   bool guarded = isGuarded(function);
   bool hasUntiled = static_cast<bool>(module.find_method(methods.untiled));
   tj::Method method =
@@ -371,6 +372,8 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
   if (first != function.getArguments().end())
     emitter.setDeviceOf(emitter.lookup(*first, function));
   finishGraph(graph, emitter.emitBody(function), function.getContext());
+  if (isStep)
+    addFences(*graph);
   if (!guarded)
     return;
   separateLastUses(graph->block());
@@ -378,8 +381,7 @@ static void replaceMethod(tj::Module &module, func::FuncOp function,
   GraphEmitter guardEmitter = makeEmitter(*guard);
   finishGraph(guard, emitGuard(guardEmitter, function, module, methods),
               function.getContext());
-  if (name != kTrainStep ||
-      !function->getParentOfType<ModuleOp>()->hasAttr(kTrainStepAttr))
+  if (!isStep)
     return;
   // The same guard before the same step, which returns its gradients.
   GuardedMethods grads(kGrads);
@@ -528,8 +530,13 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
            "' was changed since it was imported; "
            "import it again, or name the file with --weights=FILE.pt if only "
            "weights differ");
-  tj::ExtraFilesMap none;
-  tj::Module loaded = loadArchive(archive, none, /*restoreExamples=*/true);
+  bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
+  // What the archive carries of other methods stays.
+  tj::ExtraFilesMap others;
+  for (llvm::StringRef record : archive.records)
+    if (record.consume_front("extra/") && record.starts_with("koila/"))
+      others[record.str()] = "";
+  tj::Module loaded = loadArchive(archive, others, /*restoreExamples=*/true);
   if (replaced)
     checkWeights(module, loaded, archive.path);
 
@@ -542,8 +549,7 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
   MLIRContext *context = module.getContext();
   bool guarded = isGuarded(function);
   GuardedMethods methods(name);
-  bool wasTiled = archive.hasRecord(std::string("extra/") + kModuleFile) &&
-                  loaded.find_method(methods.untiled);
+  bool wasTiled = archive.carries(name) && loaded.find_method(methods.untiled);
   std::string originalName = wasTiled ? methods.untiled : name;
   ImportedFunction original =
       importFunction(archive, loaded, originalName, operators, context,
@@ -569,8 +575,7 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
       result.store_traced_inputs(method.str(), inputs);
     if (!kept)
       replaceMethod(result, function, name, methods, original, operators,
-                    copied);
-    bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
+                    copied, isStep);
     if (isStep && (kept || !guarded))
       addGradients(result, name, kGrads);
 
@@ -588,18 +593,17 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
       expectation.sameFunction = name;
     }
     expectation.canonicalText = originalText;
-    for (const std::string &part :
-         {std::string(kGrads), GuardedMethods(kGrads).guarded,
-          GuardedMethods(kGrads).untiled})
+    for (const std::string &part : getGradientMethods())
       if (isStep && result.find_method(part))
         expectation.normalForms.emplace_back(part,
                                              getMethodNormalForm(result, part));
 
-    tj::ExtraFilesMap extraFiles{
-        {kModuleFile, options.bytecode.str()},
-        {kFingerprintFile, getFunctionFingerprint(result, name)}};
+    tj::ExtraFilesMap extraFiles = others;
+    CarriedFiles carried(name);
+    extraFiles[carried.module] = options.bytecode.str();
+    extraFiles[carried.fingerprint] = getFunctionFingerprint(result, name);
     if (!options.reportJson.empty())
-      extraFiles[kReportFile] = options.reportJson;
+      extraFiles[kReportFile] = extraFiles[carried.report] = options.reportJson;
     store(result, extraFiles, options.outputPath, expectation, operators,
           context);
   };

@@ -2,6 +2,7 @@
 
 #include "Graph.h"
 #include "Lifetimes.h"
+#include "StepFences.h"
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
@@ -131,6 +132,19 @@ tj::Node *koila::torchscript::findLostWrite(tj::Graph &graph) {
       lost.reset(node->i(kKeepsWrite));
   int first = lost.find_first();
   return first < 0 ? nullptr : writes[first];
+}
+
+void koila::torchscript::inlineCalls(tj::Graph &graph) {
+  // One round inlines one level only while LibTorch's optimiser is off, which
+  // is the caller's setting.
+  size_t calls = countCalls(graph.block());
+  do {
+    tj::Inline(graph);
+    size_t left = countCalls(graph.block());
+    if (left == 0 || left == calls)
+      break;
+    calls = left;
+  } while (true);
 }
 
 void koila::torchscript::clearGraph(tj::Graph &graph) {
@@ -386,16 +400,8 @@ koila::torchscript::prepareGraph(const tj::Module &module,
   for (tj::Value *input : prepared.graph->inputs())
     if (input->type()->kind() == c10::TypeKind::TensorType)
       input->setType(c10::TensorType::get());
-  // One round inlines one level only while LibTorch's optimiser is off, which
-  // is the caller's setting.
-  size_t calls = countCalls(prepared.graph->block());
-  do {
-    tj::Inline(*prepared.graph);
-    size_t left = countCalls(prepared.graph->block());
-    if (left == 0 || left == calls)
-      break;
-    calls = left;
-  } while (true);
+  inlineCalls(*prepared.graph);
+  removeFences(*prepared.graph);
   Lifetimes lifetimes(*prepared.graph);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);

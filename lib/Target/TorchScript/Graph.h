@@ -41,6 +41,9 @@ PreparedGraph prepareGraph(const torch::jit::Module &module,
                            const torch::jit::Method &method,
                            const std::vector<AssumedAttribute> &given);
 
+/// Puts what methods do in the place of their calls, as far as LibTorch can.
+void inlineCalls(torch::jit::Graph &graph);
+
 /// Leaves a graph its inputs only. A method is replaced by filling its own
 /// graph anew: a new function would get another qualified name, and no other
 /// method could call it.

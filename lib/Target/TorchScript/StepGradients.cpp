@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "StepGradients.h"
+#include "Emit.h"
 #include "Graph.h"
 #include "Messages.h"
 #include "koila/Target/TorchScript/TrainStep.h"
@@ -29,13 +30,20 @@ def grads_add(self, sums: List[Tensor], grads: List[Optional[Tensor]]) -> None:
             sums[i].add_(grad)
 )";
 
+std::vector<std::string> koila::torchscript::getGradientMethods() {
+  GuardedMethods methods(kGrads);
+  return {kGrads, methods.guarded, methods.untiled};
+}
+
 void koila::torchscript::checkGradientNames(const tj::Module &module) {
-  for (const char *name :
-       {kGrads, kAddGradients, "grads_guarded", "grads_untiled"})
+  std::vector<std::string> names = getGradientMethods();
+  names.emplace_back(kAddGradients);
+  for (const std::string &name : names)
     if (module.find_method(name) || module.hasattr(name))
-      refuse(Twine("the module has a method '") + name +
+      refuse(Twine("the module has ") +
+             (module.hasattr(name) ? "an attribute '" : "a method '") + name +
              "', a name that koila needs for the step that it writes; rename "
-             "that method");
+             "it");
 }
 
 namespace {

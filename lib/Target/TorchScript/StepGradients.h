@@ -5,13 +5,18 @@
 
 #include <string>
 #include <torch/csrc/jit/api/module.h>
+#include <vector>
 
 namespace koila::torchscript {
 
 /// The name of the method that returns gradients.
 inline constexpr const char *kGrads = "grads";
 
-/// Refuses a module with methods of the names that `addGradients` needs.
+/// The methods of a step that return gradients: `kGrads`, and what it calls
+/// where the step is guarded.
+std::vector<std::string> getGradientMethods();
+
+/// Refuses a module that has one of the names that `addGradients` needs.
 void checkGradientNames(const torch::jit::Module &module);
 
 /// Adds method `name` to `module`: as the method `step`, which returns a loss

@@ -85,11 +85,12 @@ static OwningOpRef<ModuleOp> readCarriedModule(const Archive &archive,
                                                torch::jit::ExtraFilesMap &files,
                                                const std::string &function,
                                                MLIRContext *context) {
-  llvm::StringRef bytes = files[kModuleFile];
+  CarriedFiles names(function);
+  llvm::StringRef bytes = files[names.module];
   if (bytes.empty())
     return nullptr;
   OwningOpRef<ModuleOp> carried = parseSourceString<ModuleOp>(
-      bytes, ParserConfig(context, /*verifyAfterParse=*/true), kModuleFile);
+      bytes, ParserConfig(context, /*verifyAfterParse=*/true), names.module);
   if (!carried)
     refuse(Twine("'") + archive.path +
            "' carries a koila module that cannot "
@@ -99,7 +100,7 @@ static OwningOpRef<ModuleOp> readCarriedModule(const Archive &archive,
                    (target->hasAttr(KoilaDialect::kSpecializedAttr) &&
                     module.find_method(GuardedMethods(function).untiled))))
     return nullptr;
-  if (files[kFingerprintFile] != getFunctionFingerprint(module, function))
+  if (files[names.fingerprint] != getFunctionFingerprint(module, function))
     refuse(Twine("'") + archive.path + "': method '" + function +
            "' was changed after koila wrote it, so its tiling cannot be "
            "analysed; import the untiled program with --function=" +
@@ -127,13 +128,19 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
   return runGuarded(messages, [&](Session &session) {
     std::string function = options->function ? options->function : "forward";
     Archive archive = inspectArchive(options->path);
-    torch::jit::ExtraFilesMap files{{kModuleFile, ""}, {kFingerprintFile, ""}};
+    CarriedFiles carried(function);
+    torch::jit::ExtraFilesMap files{{carried.module, ""},
+                                    {carried.fingerprint, ""}};
     torch::jit::Module module =
         loadArchive(archive, files, /*restoreExamples=*/true);
     TrainStepSpec step{function, options->loss ? options->loss : ""};
+    // Tiles of koila record no gradients.
+    std::string untiled = GuardedMethods(function).untiled;
+    if (archive.carries(function) && module.find_method(untiled))
+      step.method = untiled;
     if (options->loss) {
       getMethod(module, function, archive.path);
-      if (!files[kModuleFile].empty() && module.find_method(kTrainStep))
+      if (archive.carries(kTrainStep))
         refuse(Twine("'") + archive.path +
                "' has a train_step of koila already; compile the original "
                "program instead");

@@ -2,7 +2,9 @@
 
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "Archive.h"
+#include "Graph.h"
 #include "Messages.h"
+#include "StepFences.h"
 #include "StepGradients.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -153,6 +155,11 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
   }
   graph->insert(c10::aten::backward, {loss});
   graph->registerOutput(graph->insert(c10::aten::detach, {loss}));
+  // As LibTorch has it when it reads the step from a file; until then the
+  // results of calls are held longer.
+  inlineCalls(*graph);
+  cleanUpGraph(graph);
+  addFences(*graph);
   graph->lint();
   tj::Function *function =
       module._ivalue()->compilation_unit()->create_function(
