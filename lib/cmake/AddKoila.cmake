@@ -31,6 +31,15 @@ function(koila_add_libtorch)
     return()
   endif()
   find_path(KOILA_TORCH_CMAKE_DIR TorchConfig.cmake PATH_SUFFIXES Torch)
+  if(NOT KOILA_TORCH_CMAKE_DIR AND Python_EXECUTABLE)
+    # pip says which Python it builds for, and nothing of its PyTorch. Without
+    # importing it: that takes seconds.
+    execute_process(COMMAND ${Python_EXECUTABLE} -c "import importlib.util, os
+print(os.path.dirname(importlib.util.find_spec('torch').origin))"
+      OUTPUT_VARIABLE root OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    find_path(KOILA_TORCH_CMAKE_DIR TorchConfig.cmake
+      HINTS "${root}/share/cmake/Torch")
+  endif()
   if(NOT KOILA_TORCH_CMAKE_DIR)
     message(FATAL_ERROR "LibTorch not found: pass -DCMAKE_PREFIX_PATH=$(python "
       "-c 'import torch; print(torch.utils.cmake_prefix_path)'), or "
@@ -44,4 +53,8 @@ function(koila_add_libtorch)
     target_link_libraries(koila_libtorch INTERFACE
       "${root}/lib/${CMAKE_SHARED_LIBRARY_PREFIX}${name}${CMAKE_SHARED_LIBRARY_SUFFIX}")
   endforeach()
+  # What an extension of Python needs beside it.
+  add_library(koila_libtorch_python INTERFACE)
+  target_link_libraries(koila_libtorch_python INTERFACE
+    "${root}/lib/${CMAKE_SHARED_LIBRARY_PREFIX}torch_python${CMAKE_SHARED_LIBRARY_SUFFIX}")
 endfunction()

@@ -507,39 +507,13 @@ static func::FuncOp getFunction(ModuleOp module) {
   return *module.getOps<func::FuncOp>().begin();
 }
 
-void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
-                                    const OperatorTable &operators) {
-  auto source = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
-  if (!source && options.weightsPath.empty())
-    refuse("the module does not say which archive its weights are in "
-           "(koila.archive); name one with --weights=FILE.pt");
-  std::string name = source ? source.getFunction().str() : "forward";
-  auto function = module.lookupSymbol<func::FuncOp>(name);
-  if (!function)
-    refuse(module.getLoc(), Twine("the module has no function '") + name + "'");
-
-  bool replaced = !options.weightsPath.empty();
-  if (!replaced && !fs::exists(source.getPath()))
-    refuse(Twine("'") + source.getPath() +
-           "', which the module was imported from, is not there; name the "
-           "archive with --weights=FILE.pt");
-  Archive archive =
-      inspectArchive(replaced ? options.weightsPath : source.getPath().str());
-  if (!replaced && archive.fingerprint != source.getFingerprint())
-    refuse(Twine("'") + archive.path +
-           "' was changed since it was imported; "
-           "import it again, or name the file with --weights=FILE.pt if only "
-           "weights differ");
+void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
+                                       const Archive &archive,
+                                       tj::Module &loaded,
+                                       const OperatorTable &operators,
+                                       FinishModule finish) {
+  std::string name = function.getName().str();
   bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
-  // What the archive carries of other methods stays.
-  tj::ExtraFilesMap others;
-  for (llvm::StringRef record : archive.records)
-    if (record.consume_front("extra/") && record.starts_with("koila/"))
-      others[record.str()] = "";
-  tj::Module loaded = loadArchive(archive, others, /*restoreExamples=*/true);
-  if (replaced)
-    checkWeights(module, loaded, archive.path);
-
   if (auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
       step && !loaded.find_method(name))
     if (auto why = addTrainStep(loaded, {step.getAs<StringAttr>("method").str(),
@@ -598,14 +572,7 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
         expectation.normalForms.emplace_back(part,
                                              getMethodNormalForm(result, part));
 
-    tj::ExtraFilesMap extraFiles = others;
-    CarriedFiles carried(name);
-    extraFiles[carried.module] = options.bytecode.str();
-    extraFiles[carried.fingerprint] = getFunctionFingerprint(result, name);
-    if (!options.reportJson.empty())
-      extraFiles[kReportFile] = extraFiles[carried.report] = options.reportJson;
-    store(result, extraFiles, options.outputPath, expectation, operators,
-          context);
+    finish(result, expectation);
   };
   // A program that no pass changed is kept as it is where building it anew
   // would need a guard, or comes back as another one: LibTorch folds some
@@ -621,4 +588,49 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
       throw;
     write(/*kept=*/true);
   }
+}
+
+void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
+                                    const OperatorTable &operators) {
+  auto source = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
+  if (!source && options.weightsPath.empty())
+    refuse("the module does not say which archive its weights are in "
+           "(koila.archive); name one with --weights=FILE.pt");
+  std::string name = source ? source.getFunction().str() : "forward";
+  auto function = module.lookupSymbol<func::FuncOp>(name);
+  if (!function)
+    refuse(module.getLoc(), Twine("the module has no function '") + name + "'");
+
+  bool replaced = !options.weightsPath.empty();
+  if (!replaced && !fs::exists(source.getPath()))
+    refuse(Twine("'") + source.getPath() +
+           "', which the module was imported from, is not there; name the "
+           "archive with --weights=FILE.pt");
+  Archive archive =
+      inspectArchive(replaced ? options.weightsPath : source.getPath().str());
+  if (!replaced && archive.fingerprint != source.getFingerprint())
+    refuse(Twine("'") + archive.path +
+           "' was changed since it was imported; "
+           "import it again, or name the file with --weights=FILE.pt if only "
+           "weights differ");
+  // What the archive carries of other methods stays.
+  tj::ExtraFilesMap others;
+  for (llvm::StringRef record : archive.records)
+    if (record.consume_front("extra/") && record.starts_with("koila/"))
+      others[record.str()] = "";
+  tj::Module loaded = loadArchive(archive, others, /*restoreExamples=*/true);
+  if (replaced)
+    checkWeights(module, loaded, archive.path);
+
+  CarriedFiles carried(name);
+  auto finish = [&](const tj::Module &result, const Expectation &expectation) {
+    tj::ExtraFilesMap extraFiles = others;
+    extraFiles[carried.module] = options.bytecode.str();
+    extraFiles[carried.fingerprint] = getFunctionFingerprint(result, name);
+    if (!options.reportJson.empty())
+      extraFiles[kReportFile] = extraFiles[carried.report] = options.reportJson;
+    store(result, extraFiles, options.outputPath, expectation, operators,
+          module.getContext());
+  };
+  rebuildMethod(module, function, archive, loaded, operators, finish);
 }

@@ -20,6 +20,18 @@ struct EmitOptions {
 void emitModule(mlir::ModuleOp module, const EmitOptions &options,
                 const OperatorTable &operators);
 
+struct Expectation;
+using FinishModule =
+    llvm::function_ref<void(const torch::jit::Module &, const Expectation &)>;
+
+/// Builds `function` into a copy of `loaded` that shares all tensors, and hands
+/// `finish` that copy with what a file of it must read back as. If `finish`
+/// refuses a function that no pass changed, it gets one that keeps the method
+/// as it is. Throws Refusal.
+void rebuildMethod(mlir::ModuleOp module, mlir::func::FuncOp function,
+                   const Archive &archive, torch::jit::Module &loaded,
+                   const OperatorTable &operators, FinishModule finish);
+
 /// The value that a literal of an assumption stands for.
 c10::IValue getAssumed(mlir::Attribute expected);
 

@@ -12,6 +12,7 @@
 #include "Messages.h"
 #include "Types.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/MapVector.h"
 
@@ -238,4 +239,14 @@ ImportedFunction koila::torchscript::importFunction(
            "' was read, but what came out of it "
            "is not valid; see the errors above");
   return result;
+}
+
+void koila::torchscript::setTrainStep(ModuleOp module, llvm::StringRef method,
+                                      llvm::StringRef loss) {
+  Builder builder(module.getContext());
+  module->setAttr(
+      kTrainStepAttr,
+      builder.getDictionaryAttr(
+          {builder.getNamedAttr("method", builder.getStringAttr(method)),
+           builder.getNamedAttr("loss", builder.getStringAttr(loss))}));
 }

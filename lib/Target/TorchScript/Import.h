@@ -40,6 +40,10 @@ importFunction(const Archive &archive, const torch::jit::Module &module,
                mlir::MLIRContext *context,
                const std::vector<AssumedAttribute> &assumed = {});
 
+/// Notes on `module` that its function is a training step, and of what.
+void setTrainStep(mlir::ModuleOp module, llvm::StringRef method,
+                  llvm::StringRef loss);
+
 /// Values whose storage is written where something else can see it: they are
 /// references, and what touches them stays in order (OrderedMemory.h).
 struct OrderedValues {

@@ -7,10 +7,8 @@
 
 using namespace koila::torchscript;
 
-void Messages::add(llvm::StringRef severity, llvm::StringRef message,
+void Messages::add(llvm::json::Object object,
                    std::optional<mlir::Location> location) {
-  llvm::json::Object object{{"severity", severity},
-                            {"message", llvm::json::fixUTF8(message)}};
   if (location) {
     if (mlir::FileLineColLoc place = getUserPlace(*location)) {
       object["file"] = llvm::json::fixUTF8(place.getFilename().strref());
@@ -20,6 +18,30 @@ void Messages::add(llvm::StringRef severity, llvm::StringRef message,
   }
   llvm::raw_string_ostream os(text);
   os << llvm::json::Value(std::move(object)) << '\n';
+}
+
+void Messages::add(llvm::StringRef severity, llvm::StringRef message,
+                   std::optional<mlir::Location> location) {
+  anyError |= severity == "error";
+  add(llvm::json::Object{{"severity", severity},
+                         {"message", llvm::json::fixUTF8(message)}},
+      location);
+}
+
+void Messages::addRemark(llvm::StringRef message, mlir::Location location,
+                         llvm::StringRef kind, llvm::StringRef name,
+                         llvm::json::Object arguments) {
+  add(llvm::json::Object{{"severity", "remark"},
+                         {"message", llvm::json::fixUTF8(message)},
+                         {"kind", kind},
+                         {"name", name},
+                         {"arguments", std::move(arguments)}},
+      location);
+}
+
+void Messages::append(llvm::StringRef lines) {
+  anyError |= lines.contains("\"severity\":\"error\"");
+  text += lines;
 }
 
 void Messages::add(const Refusal &refusal) {
@@ -34,6 +56,8 @@ void Messages::addDiagnostic(mlir::Diagnostic &diagnostic) {
     severity = "error";
   else if (diagnostic.getSeverity() == mlir::DiagnosticSeverity::Warning)
     severity = "warning";
+  else if (diagnostic.getSeverity() == mlir::DiagnosticSeverity::Remark)
+    severity = "remark";
   add(severity, diagnostic.str(), diagnostic.getLocation());
   for (mlir::Diagnostic &note : diagnostic.getNotes())
     addDiagnostic(note);

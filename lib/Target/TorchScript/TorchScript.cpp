@@ -6,7 +6,6 @@
 #include "Messages.h"
 #include "MetaKernels.h"
 #include "Verify.h"
-#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
@@ -155,15 +154,8 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
       result = std::move(
           importFunction(archive, module, function, operators, &session.context)
               .module);
-    if (options->loss) {
-      Builder builder(&session.context);
-      (*result)->setAttr(kTrainStepAttr,
-                         builder.getDictionaryAttr(
-                             {builder.getNamedAttr(
-                                  "method", builder.getStringAttr(step.method)),
-                              builder.getNamedAttr(
-                                  "loss", builder.getStringAttr(step.loss))}));
-    }
+    if (options->loss)
+      setTrainStep(*result, step.method, step.loss);
     std::string bytes;
     llvm::raw_string_ostream os(bytes);
     if (failed(writeBytecodeToFile(*result, os)))

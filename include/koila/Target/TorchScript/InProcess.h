@@ -1,0 +1,63 @@
+//===- InProcess.h - TorchScript modules of this process --------*- C++ -*-===//
+//
+// Passes on a module that a program holds, without a file: what comes back
+// shares every tensor with it. For programs that have LibTorch; the Python
+// package is one.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_TARGET_TORCHSCRIPT_INPROCESS_H
+#define KOILA_TARGET_TORCHSCRIPT_INPROCESS_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <torch/csrc/jit/api/module.h>
+#include <vector>
+
+namespace koila::torchscript {
+
+/// What to run on which method.
+struct InProcessOptions {
+  /// What diagnostics call the module.
+  std::string name;
+  std::string method = "forward";
+  /// With one, the passes see `train_step` (TrainStep.h); empty: the method
+  /// returns the loss.
+  std::optional<std::string> loss;
+  /// As `--input`, and `--batch` (`B=64`).
+  std::vector<std::string> inputs;
+  std::vector<std::string> batch;
+  /// Empty: `B`, else the only symbol.
+  std::string batchSymbol;
+  /// The passes, as text: `koila-compile{tile=16}`.
+  std::string pipeline;
+};
+
+struct InProcessResult {
+  bool succeeded = false;
+  /// One JSON object per line, as those of TorchScript.h; also with the
+  /// severity "remark", and then with `kind`, `name` and `arguments` if a pass
+  /// told of a decision.
+  std::string messages;
+  /// The report that a pass left; empty if none did.
+  std::string report;
+  /// Samples per tile; none if the batch is not split.
+  std::optional<int64_t> tile;
+  /// The rewritten module, if it was asked for.
+  std::optional<torch::jit::Module> module;
+};
+
+/// Runs passes on a method of `module`, which stays as it is. With `emit` the
+/// result has a copy of the module with the rewritten method. Nothing is
+/// thrown.
+InProcessResult runInProcess(const torch::jit::Module &module,
+                             const InProcessOptions &options, bool emit);
+
+/// Runs passes on a method of the archive at `path`, which is not changed.
+InProcessResult runOnArchive(const std::string &path,
+                             const InProcessOptions &options);
+
+} // namespace koila::torchscript
+
+#endif // KOILA_TARGET_TORCHSCRIPT_INPROCESS_H

@@ -1,0 +1,234 @@
+//===- InProcess.cpp - TorchScript modules of this process ----------------===//
+
+#include "koila/Target/TorchScript/InProcess.h"
+#include "Emit.h"
+#include "Import.h"
+#include "Messages.h"
+#include "MetaKernels.h"
+#include "koila/Analysis/OpaqueShapes.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/InitAllDialects.h"
+#include "koila/InitAllPasses.h"
+#include "koila/Support/InputSpec.h"
+#include "koila/Target/TorchScript/TorchScript.h"
+#include "koila/Target/TorchScript/TrainStep.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
+#include <mutex>
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::torchscript;
+namespace tj = torch::jit;
+using llvm::Twine;
+
+namespace {
+/// Asks LibTorch for the shapes of operators that koila has no rule for.
+class MetaKernels : public OpaqueShapeSource {
+public:
+  using OpaqueShapeSource::OpaqueShapeSource;
+  std::optional<std::string> run(llvm::StringRef request) const override {
+    try {
+      return runMeta(request);
+    } catch (...) {
+      return std::nullopt;
+    }
+  }
+};
+
+struct MetaKernelsExtension
+    : DialectExtension<MetaKernelsExtension, KoilaDialect> {
+  void apply(MLIRContext *, KoilaDialect *dialect) const override {
+    dialect->addInterface<MetaKernels>();
+  }
+};
+
+/// Decisions of passes become messages.
+class RemarkCollector : public remark::detail::MLIRRemarkStreamerBase {
+public:
+  explicit RemarkCollector(Messages &messages) : messages(messages) {}
+  void streamOptimizationRemark(const remark::detail::Remark &remark) override {
+    llvm::json::Object arguments;
+    for (const auto &argument : remark.getArgs())
+      arguments[llvm::json::fixUTF8(argument.key)] =
+          llvm::json::fixUTF8(argument.val);
+    messages.addRemark(remark.getMsg(), remark.getLocation(),
+                       remark.getRemarkTypeString(), remark.getRemarkName(),
+                       std::move(arguments));
+  }
+
+private:
+  Messages &messages;
+};
+
+/// What one call needs. Messages come first: the context tells its handlers of
+/// the end.
+struct Session {
+  Session() {
+    DialectRegistry registry;
+    registerAllDialects(registry);
+    registry.addExtensions<MetaKernelsExtension>();
+    context.appendDialectRegistry(registry);
+    context.loadAllAvailableDialects();
+    context.printOpOnDiagnostic(false);
+    context.getDiagEngine().registerHandler([this](Diagnostic &diagnostic) {
+      messages.addDiagnostic(diagnostic);
+      return success();
+    });
+    remark::RemarkCategories categories;
+    categories.all = ".*";
+    if (failed(remark::enableOptimizationRemarks(
+            context, std::make_unique<RemarkCollector>(messages),
+            std::make_unique<remark::RemarkEmittingPolicyAll>(), categories)))
+      refuse("remarks of passes cannot be collected");
+  }
+
+  Messages messages;
+  MLIRContext context{MLIRContext::Threading::DISABLED};
+};
+} // namespace
+
+/// Writes inputs and the values of symbols into `module`.
+static void applyInputs(ModuleOp module, const InProcessOptions &options,
+                        Messages &messages) {
+  std::vector<InputSpec> specs;
+  std::string error;
+  for (const std::string &text : options.inputs)
+    if (!parseInputSpec(text, specs.emplace_back(), error))
+      refuse(Twine("input '") + text + "': " + error);
+  std::vector<SymbolValue> values;
+  for (const std::string &text : options.batch) {
+    auto value = parseBatchValue(text, error);
+    if (!value)
+      refuse(Twine("batch ") + text + ": " + error);
+    values.push_back(*value);
+  }
+  std::string notes;
+  llvm::raw_string_ostream os(notes);
+  if (failed(applyInputSpecs(module, /*function=*/"", specs, values,
+                             options.batchSymbol, os)))
+    refuse("the inputs do not fit the method");
+  if (!notes.empty())
+    messages.add("remark", llvm::StringRef(notes).trim());
+}
+
+static void runPasses(ModuleOp module, const InProcessOptions &options) {
+  static std::once_flag registered;
+  std::call_once(registered, registerAllPasses);
+  auto manager = PassManager::on<ModuleOp>(module.getContext());
+  std::string problem;
+  llvm::raw_string_ostream os(problem);
+  if (failed(parsePassPipeline(options.pipeline, manager, os)))
+    refuse(Twine("the passes '") + options.pipeline +
+           "' cannot be read: " + llvm::StringRef(problem).trim());
+  if (failed(manager.run(module)))
+    refuse("the passes failed");
+}
+
+/// Runs `body` in a session; nothing thrown leaves. What `body` refuses is
+/// behind what diagnostics have said, and left out if they said an error.
+static InProcessResult
+runGuarded(llvm::function_ref<void(Session &, InProcessResult &)> body) {
+  InProcessResult result;
+  try {
+    Session session;
+    try {
+      body(session, result);
+      result.succeeded = true;
+    } catch (const Refusal &refusal) {
+      if (!session.messages.hasError())
+        session.messages.add(refusal);
+    } catch (const std::exception &error) {
+      session.messages.add("error", "LibTorch failed: " + getFirstLine(error));
+    }
+    result.messages = session.messages.getText();
+  } catch (...) {
+    result.succeeded = false;
+    result.messages =
+        "{\"severity\": \"error\", \"message\": \"out of memory\"}\n";
+  }
+  if (!result.succeeded)
+    result.module.reset();
+  return result;
+}
+
+/// Inputs, passes, and what they left on `module`.
+static void process(ModuleOp module, const InProcessOptions &options,
+                    Session &session, InProcessResult &result) {
+  applyInputs(module, options, session.messages);
+  runPasses(module, options);
+  if (auto report =
+          module->getAttrOfType<StringAttr>(KoilaDialect::kReportAttr))
+    result.report = report.str();
+  for (auto function : module.getOps<func::FuncOp>())
+    if (auto tiled =
+            function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr))
+      result.tile = tiled.getAs<IntegerAttr>("tile").getInt();
+}
+
+InProcessResult
+koila::torchscript::runInProcess(const tj::Module &module,
+                                 const InProcessOptions &options, bool emit) {
+  return runGuarded([&](Session &session, InProcessResult &result) {
+    Archive origin;
+    origin.path = options.name;
+    getMethod(module, options.method, origin.path);
+    GuardedMethods methods(options.method);
+    if (module.find_method(methods.guarded) &&
+        module.find_method(methods.untiled))
+      refuse(Twine("'") + origin.path + "': koila has rewritten '" +
+             options.method +
+             "' already; compile the original program instead");
+    if (options.loss && module.find_method(kTrainStep))
+      refuse(Twine("'") + origin.path + "' has a method '" + kTrainStep +
+             "', a name that koila needs for the step that it writes; compile "
+             "the original program instead, or rename that method");
+    // Other types than the caller's, and the same tensors.
+    tj::Module copy = module.clone(/*inplace=*/true);
+    TrainStepSpec step{options.method, options.loss.value_or("")};
+    if (options.loss)
+      if (auto why = addTrainStep(copy, step))
+        refuse(*why);
+    OperatorTable operators(&session.context);
+    OwningOpRef<ModuleOp> program = std::move(
+        importFunction(origin, copy, options.loss ? kTrainStep : options.method,
+                       operators, &session.context)
+            .module);
+    if (options.loss)
+      setTrainStep(*program, step.method, step.loss);
+    process(*program, options, session, result);
+    if (!emit)
+      return;
+    rebuildMethod(*program, *program->getOps<func::FuncOp>().begin(), origin,
+                  copy, operators,
+                  [&](const tj::Module &built, const Expectation &) {
+                    result.module = built;
+                  });
+  });
+}
+
+InProcessResult
+koila::torchscript::runOnArchive(const std::string &path,
+                                 const InProcessOptions &options) {
+  return runGuarded([&](Session &session, InProcessResult &result) {
+    KoilaTorchImportOptions import{path.c_str(), options.method.c_str(),
+                                   options.loss ? options.loss->c_str()
+                                                : nullptr};
+    KoilaTorchBuffer bytecode{}, messages{};
+    int failed = koilaTorchImport(&import, &bytecode, &messages);
+    std::string bytes(bytecode.data ? bytecode.data : "", bytecode.size);
+    session.messages.append(
+        llvm::StringRef(messages.data ? messages.data : "", messages.size));
+    koilaTorchFree(&bytecode);
+    koilaTorchFree(&messages);
+    if (failed)
+      refuse(Twine("'") + path + "' cannot be read");
+    OwningOpRef<ModuleOp> program = parseSourceString<ModuleOp>(
+        bytes, ParserConfig(&session.context), path);
+    if (!program)
+      refuse(Twine("'") + path + "' cannot be read");
+    process(*program, options, session, result);
+  });
+}

@@ -1,0 +1,301 @@
+"""The compiler on TorchScript modules of this process.
+
+Everything else in the package goes through here. Modules pass to C++ and back
+without a file, so that parameters stay the caller's own tensors.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from koila._errors import BudgetError, CompileError, KoilaWarning, Location
+
+__all__ = ["Compiled", "Remark", "analyze_script", "compile_script", "parse_size"]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something that the compiler decided or saw.
+
+    ``kind`` is ``Passed``, ``Missed``, ``Analysis``, or ``Note`` for a remark
+    in words alone; ``arguments`` are its figures, as texts.
+    """
+
+    kind: str
+    name: str
+    message: str
+    location: Location | None
+    arguments: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What the compiler made of a module.
+
+    ``module`` shares every tensor with the module that it was made of and has
+    its methods: ``forward``, which runs in tiles; ``forward_untiled``, if facts
+    are checked at entry; in ``mode="train"`` ``train_step`` and ``grads``.
+    ``report`` is the report (docs/Reports.md); ``tile`` the samples per tile,
+    None if the batch is not split.
+    """
+
+    module: torch.jit.RecursiveScriptModule
+    report: dict[str, Any]
+    tile: int | None
+    remarks: tuple[Remark, ...] = field(default=())
+
+
+def compile_script(
+    script: torch.jit.ScriptModule,
+    inputs: Sequence[str],
+    *,
+    batch: Mapping[str, int],
+    mode: str = "inference",
+    loss: str | None = None,
+    budget: int | str | None = None,
+    tile: int | None = None,
+    grads: str = "present",
+    optimizer: str | None = None,
+    random: str = "refuse",
+    batchnorm: str = "refuse",
+    guard: str = "warn",
+    threads: int | None = None,
+    method: str = "forward",
+    name: str | None = None,
+) -> Compiled:
+    """Rewrites a method so that its batch runs in tiles.
+
+    ``inputs`` are specs of the arguments (``float32[B,3,224,224]``), with a
+    loss also of its target; ``batch`` gives symbols values for the analysis.
+    Give either ``tile``, a power of two, or ``budget``, bytes or a size as
+    ``"64MiB"``. With ``mode="train"`` ``loss`` is a loss by its name in
+    ``torch.nn.functional``, or empty or None if the method returns the loss.
+    The other options are those of ``--koila-compile``. ``name`` is what errors
+    call the module.
+
+    Raises BudgetError where no tile fits, and CompileError where the program
+    cannot be rewritten; both name the place.
+    """
+    options = {
+        **_analysis_options(mode, loss, grads, optimizer, threads),
+        "budget": budget,
+        "tile": tile,
+        "random": random,
+        "batchnorm": batchnorm,
+        "guard": guard,
+    }
+    result, remarks = _run(
+        script,
+        _make_pass("koila-compile", options),
+        inputs=inputs,
+        batch=batch,
+        loss=_step_loss(mode, loss),
+        method=method,
+        name=name,
+        emit=True,
+    )
+    report: dict[str, Any] = json.loads(result["report"])
+    module = torch.jit._recursive.wrap_cpp_module(result["module"])
+    return Compiled(module, report, result["tile"], remarks)
+
+
+def analyze_script(
+    script: torch.jit.ScriptModule | str,
+    inputs: Sequence[str],
+    *,
+    batch: Mapping[str, int] | None = None,
+    mode: str = "inference",
+    loss: str | None = None,
+    budget: int | None = None,
+    grads: str = "present",
+    optimizer: str | None = None,
+    threads: int | None = None,
+    floor: bool = True,
+    batches: int = 64,
+    method: str = "forward",
+    name: str | None = None,
+) -> dict[str, Any]:
+    """The report (docs/Reports.md) on a method of a module or of a file.
+
+    Arguments are those of ``compile_script``; ``batch`` may lack symbols, and
+    then figures that need them are None. With ``budget``, bytes, ``max_batch``
+    of the report is the largest batch that fits; no error is raised where the
+    peak does not. ``floor`` and ``batches`` are as in docs/Reports.md.
+    """
+    with tempfile.TemporaryDirectory(prefix="koila-") as folder:
+        output = os.path.join(folder, "report.json")
+        options = {
+            **_analysis_options(mode, loss, grads, optimizer, threads),
+            "format": "json",
+            "output": output,
+            "budget": budget,
+            "floor": floor,
+            "batches": batches,
+        }
+        try:
+            _run(
+                script,
+                "koila-infer-shapes," + _make_pass("koila-peak-memory", options),
+                inputs=inputs,
+                batch=batch or {},
+                loss=_step_loss(mode, loss),
+                method=method,
+                name=name,
+                emit=False,
+            )
+        except CompileError as error:
+            # The report was written before the comparison with the budget.
+            if "exceeds the budget" not in error.message or not os.path.exists(output):
+                raise
+        with open(output, encoding="utf-8") as file:
+            report: dict[str, Any] = json.load(file)
+    return report
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``512``, ``64KiB``, ``1.5GiB`` or ``2GB``; ValueError if none."""
+    from koila import _C
+
+    return int(_C.parse_size(text))
+
+
+def _analysis_options(
+    mode: str,
+    loss: str | None,
+    grads: str,
+    optimizer: str | None,
+    threads: int | None,
+) -> dict[str, object]:
+    # What torch will use, whatever the environment said at its start.
+    used = torch.get_num_threads() if threads is None else threads
+    return {
+        "mode": mode,
+        "loss": loss or None,
+        "grads": grads,
+        "optimizer": optimizer,
+        "threads": used,
+    }
+
+
+def _step_loss(mode: str, loss: str | None) -> str | None:
+    if mode == "train":
+        return loss or ""
+    if loss:
+        raise CompileError(f'loss="{loss}" belongs to mode="train"')
+    return None
+
+
+def _make_pass(name: str, options: Mapping[str, object]) -> str:
+    parts = []
+    for key, value in options.items():
+        if value is None:
+            continue
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if re.search(r"[{}]", text) or "'" in text or '"' in text:
+            raise CompileError(f"{key}={text}: braces and quotes cannot be part of it")
+        # A comma or blank would end the value; without blanks it is one text.
+        parts.append(f"{key}={{{text}}}" if re.search(r"[\s,()]", text) else f"{key}={text}")
+    return f"{name}{{{' '.join(parts)}}}"
+
+
+def _run(
+    script: torch.jit.ScriptModule | str,
+    pipeline: str,
+    *,
+    inputs: Sequence[str],
+    batch: Mapping[str, int],
+    loss: str | None,
+    method: str,
+    name: str | None,
+    emit: bool,
+) -> tuple[dict[str, Any], tuple[Remark, ...]]:
+    from koila import _C
+
+    if name is None:
+        name = script if isinstance(script, str) else _class_name(script)
+    options = _C.Options(
+        name=name,
+        method=method,
+        loss=loss,
+        inputs=list(inputs),
+        batch=[f"{symbol}={value}" for symbol, value in batch.items()],
+        batch_symbol="",
+        pipeline=pipeline,
+    )
+    if isinstance(script, str):
+        result = _C.run_on_archive(script, options)
+    elif isinstance(script, (torch.jit.ScriptModule, torch._C.ScriptModule)):
+        result = _C.run_on_module(script, options, emit)
+    else:
+        raise TypeError(f"expected a torch.jit.ScriptModule, not {type(script).__name__}")
+    messages = [
+        json.loads(line)
+        for line in result["messages"].decode("utf-8", "replace").splitlines()
+    ]
+    if not result["succeeded"]:
+        raise _make_error(messages, name)
+    for message in messages:
+        if message["severity"] == "warning":
+            _warn(message, name)
+    remarks = tuple(_make_remark(m, name) for m in messages if m["severity"] == "remark")
+    return result, remarks
+
+
+def _class_name(script: torch.jit.ScriptModule) -> str:
+    name = getattr(script, "original_name", None)
+    return str(name) if name else type(script).__name__
+
+
+def _place(message: Mapping[str, Any], name: str) -> Location | None:
+    """None where the message is about the module as a whole."""
+    if not message.get("line") or message.get("file") in (None, "", name):
+        return None
+    return Location(message["file"], int(message["line"]))
+
+
+def _make_error(messages: Sequence[Mapping[str, Any]], name: str) -> CompileError:
+    errors = [m for m in messages if m["severity"] == "error"]
+    if not errors:
+        return CompileError(f"{name}: the compiler failed and did not say why")
+    first = errors[0]
+    notes = []
+    # Notes belong to the error before them; remarks are no part of it.
+    for message in messages[messages.index(first) + 1 :]:
+        if message["severity"] not in ("note", "error"):
+            continue
+        place = _place(message, name)
+        where = f"{place.file}:{place.line}: " if place else ""
+        notes.append(f"{where}{message['message']}")
+    text = first["message"]
+    if found := re.match(r"no tile fits the budget of ", text):
+        found = re.search(r"the smallest budget that works is [^:]*?([\d,]+) bytes", text)
+        smallest = int(found[1].replace(",", "")) if found else None
+        return BudgetError(text, _place(first, name), tuple(notes), smallest)
+    return CompileError(text, _place(first, name), tuple(notes))
+
+
+def _warn(message: Mapping[str, Any], name: str) -> None:
+    place = _place(message, name)
+    if place is None:
+        warnings.warn(f"{name}: {message['message']}", KoilaWarning, stacklevel=4)
+    else:
+        warnings.warn_explicit(message["message"], KoilaWarning, place.file, place.line)
+
+
+def _make_remark(message: Mapping[str, Any], name: str) -> Remark:
+    return Remark(
+        message.get("kind", "Note"),
+        message.get("name", ""),
+        message["message"],
+        _place(message, name),
+        dict(message.get("arguments", {})),
+    )

@@ -1,0 +1,79 @@
+//===- Module.cpp - koila._C: modules between Python and koila ------------===//
+
+#include "koila/Device/HostMemory.h"
+#include "koila/Support/ByteSize.h"
+#include "koila/Target/TorchScript/InProcess.h"
+#include <torch/csrc/jit/python/module_python.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/extension.h>
+
+namespace py = pybind11;
+using namespace koila;
+using namespace koila::torchscript;
+
+static InProcessOptions
+makeOptions(std::string name, std::string method,
+            std::optional<std::string> loss, std::vector<std::string> inputs,
+            std::vector<std::string> batch, std::string batchSymbol,
+            std::string pipeline) {
+  InProcessOptions options;
+  options.name = std::move(name);
+  options.method = std::move(method);
+  options.loss = std::move(loss);
+  options.inputs = std::move(inputs);
+  options.batch = std::move(batch);
+  options.batchSymbol = std::move(batchSymbol);
+  options.pipeline = std::move(pipeline);
+  return options;
+}
+
+static py::dict toDict(const InProcessResult &result) {
+  py::dict dict;
+  dict["succeeded"] = result.succeeded;
+  dict["messages"] = py::bytes(result.messages);
+  dict["report"] = py::bytes(result.report);
+  dict["tile"] = py::cast(result.tile);
+  dict["module"] =
+      result.module ? py::cast(*result.module) : py::object(py::none());
+  return dict;
+}
+
+static py::dict runOnModule(const py::object &script,
+                            const InProcessOptions &options, bool emit) {
+  auto module = torch::jit::as_module(script);
+  if (!module)
+    throw py::type_error("not a torch.jit.ScriptModule");
+  return toDict(runInProcess(*module, options, emit));
+}
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Modules between Python and koila's compiler; private.";
+  py::class_<InProcessOptions>(m, "Options")
+      .def(py::init(&makeOptions), py::kw_only(), py::arg("name"),
+           py::arg("method"), py::arg("loss"), py::arg("inputs"),
+           py::arg("batch"), py::arg("batch_symbol"), py::arg("pipeline"));
+  m.def("run_on_module", &runOnModule, py::arg("script"), py::arg("options"),
+        py::arg("emit"));
+  m.def(
+      "run_on_archive",
+      [](const std::string &path, const InProcessOptions &options) {
+        return toDict(runOnArchive(path, options));
+      },
+      py::arg("path"), py::arg("options"));
+  m.def(
+      "parse_size",
+      [](const std::string &text) {
+        std::string problem;
+        auto bytes = parseByteSize(text, problem);
+        if (!bytes)
+          throw py::value_error(problem);
+        return *bytes;
+      },
+      py::arg("text"));
+  m.def("free_host_memory", []() {
+    auto free = getFreeHostMemory();
+    if (!free)
+      throw std::runtime_error(llvm::toString(free.takeError()));
+    return std::make_pair(free->bytes, free->source);
+  });
+}
