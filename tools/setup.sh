@@ -54,7 +54,7 @@ koila_jobs() {
 
 koila_install_packages() {
   local wanted=(libmlir-22-dev mlir-22-tools llvm-22-dev llvm-22-tools cmake
-    ninja-build ccache g++ python3-venv libgtest-dev)
+    ninja-build ccache g++ python3-venv python3-dev libgtest-dev)
   command -v dpkg >/dev/null ||
     koila_die "dpkg not found; this script knows Debian only (needed:" \
       "${wanted[*]})"
@@ -137,6 +137,11 @@ with open(sysconfig.get_path("purelib") + "/koila_torch.pth", "w") as file:
   # The compiled operators of torchvision are not used, its models are.
   [[ "$(koila_python_has "$koila_python" torchvision)" == "$koila_torchvision_version"* ]] ||
     wanted+=("torchvision==$koila_torchvision_version")
+  # What checks, builds and draws with the Python package.
+  local tool
+  for tool in matplotlib mypy nbclient ipykernel pytest ruff scikit-build-core; do
+    [[ -n "$(koila_python_has "$koila_python" "$tool")" ]] || wanted+=("$tool")
+  done
   # Networks of the corpus (docs/Corpus.md), and data to train on.
   local library
   for library in timm==1.0.31 transformers==5.23.0 \
@@ -160,7 +165,8 @@ koila_configure() {
 torch = os.path.dirname(importlib.util.find_spec("torch").origin)
 print(os.path.join(torch, "share", "cmake"))')"
   options=(-G Ninja -DCMAKE_BUILD_TYPE=Release -DKOILA_ENABLE_TORCH=ON
-    -DKOILA_ENABLE_TESTS=ON "-DCMAKE_PREFIX_PATH=$prefix")
+    -DKOILA_ENABLE_TESTS=ON "-DCMAKE_PREFIX_PATH=$prefix"
+    "-DPython_EXECUTABLE=$koila_python")
   if command -v ccache >/dev/null; then
     options+=(-DCMAKE_C_COMPILER_LAUNCHER=ccache
       -DCMAKE_CXX_COMPILER_LAUNCHER=ccache)

@@ -11,11 +11,12 @@ namespace py = pybind11;
 using namespace koila;
 using namespace koila::torchscript;
 
-static InProcessOptions
-makeOptions(std::string name, std::string method,
-            std::optional<std::string> loss, std::vector<std::string> inputs,
-            std::vector<std::string> batch, std::string batchSymbol,
-            std::string pipeline) {
+static InProcessOptions makeOptions(std::string name, std::string method,
+                                    std::optional<std::string> loss,
+                                    std::vector<std::string> inputs,
+                                    std::vector<std::string> batch,
+                                    std::string batchSymbol,
+                                    std::string pipeline) {
   InProcessOptions options;
   options.name = std::move(name);
   options.method = std::move(method);

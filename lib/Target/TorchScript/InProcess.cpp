@@ -51,12 +51,19 @@ public:
   explicit RemarkCollector(Messages &messages) : messages(messages) {}
   void streamOptimizationRemark(const remark::detail::Remark &remark) override {
     llvm::json::Object arguments;
-    for (const auto &argument : remark.getArgs())
-      arguments[llvm::json::fixUTF8(argument.key)] =
-          llvm::json::fixUTF8(argument.val);
-    messages.addRemark(remark.getMsg(), remark.getLocation(),
-                       remark.getRemarkTypeString(), remark.getRemarkName(),
-                       std::move(arguments));
+    std::string text;
+    for (const auto &argument : remark.getArgs()) {
+      if (argument.key != "Remark" && argument.key != "Reason") {
+        arguments[llvm::json::fixUTF8(argument.key)] =
+            llvm::json::fixUTF8(argument.val);
+        continue;
+      }
+      if (!text.empty())
+        text += ": ";
+      text += argument.val;
+    }
+    messages.addRemark(text, remark.getLocation(), remark.getRemarkTypeString(),
+                       remark.getRemarkName(), std::move(arguments));
   }
 
 private:
@@ -77,8 +84,8 @@ struct Session {
       messages.addDiagnostic(diagnostic);
       return success();
     });
-    remark::RemarkCategories categories;
-    categories.all = ".*";
+    constexpr const char *kAny = ".*";
+    remark::RemarkCategories categories{kAny, kAny, kAny, kAny, kAny};
     if (failed(remark::enableOptimizationRemarks(
             context, std::make_unique<RemarkCollector>(messages),
             std::make_unique<remark::RemarkEmittingPolicyAll>(), categories)))

@@ -46,7 +46,14 @@ static std::optional<Frame> parseTracedFrame(llvm::StringRef text) {
 static llvm::SmallVector<Frame>
 getFrames(const torch::jit::SourceRange &range) {
   llvm::SmallVector<Frame> frames;
-  auto original = range.findSourceRangeThatGenerated();
+  std::optional<torch::jit::SourceRange> original =
+      range.findSourceRangeThatGenerated();
+  // A program that was not read from a file is itself what was written; of one
+  // that was, the text in the archive is no place of the user's.
+  if (!original && range.source() &&
+      !llvm::StringRef(range.source()->filename().value_or(""))
+           .starts_with("code/"))
+    original = range;
   if (!original || !original->source())
     return frames;
   // Only the text of the range itself counts; a scripted range holds Python.
