@@ -19,7 +19,14 @@ import torch
 
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 
-__all__ = ["Compiled", "Remark", "analyze_script", "compile_script", "parse_size"]
+__all__ = [
+    "Compiled",
+    "Remark",
+    "analyze_script",
+    "check_archive",
+    "compile_script",
+    "parse_size",
+]
 
 
 @dataclass(frozen=True)
@@ -237,10 +244,7 @@ def _run(
         result = _C.run_on_module(script, options, emit)
     else:
         raise TypeError(f"expected a torch.jit.ScriptModule, not {type(script).__name__}")
-    messages = [
-        json.loads(line)
-        for line in result["messages"].decode("utf-8", "replace").splitlines()
-    ]
+    messages = _parse_messages(result["messages"])
     if not result["succeeded"]:
         raise _make_error(messages, name)
     for message in messages:
@@ -248,6 +252,20 @@ def _run(
             _warn(message, name)
     remarks = tuple(_make_remark(m, name) for m in messages if m["severity"] == "remark")
     return result, remarks
+
+
+def check_archive(path: str) -> None:
+    """Raises CompileError for a file that is no TorchScript archive, runs code
+    when it is loaded, or is made to overwhelm LibTorch."""
+    from koila import _C
+
+    messages = _parse_messages(_C.check_archive(path))
+    if messages:
+        raise _make_error(messages, path)
+
+
+def _parse_messages(lines: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines.decode("utf-8", "replace").splitlines()]
 
 
 def _class_name(script: torch.jit.ScriptModule) -> str:

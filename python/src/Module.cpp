@@ -3,6 +3,7 @@
 #include "koila/Device/HostMemory.h"
 #include "koila/Support/ByteSize.h"
 #include "koila/Target/TorchScript/InProcess.h"
+#include "koila/Target/TorchScript/TorchScript.h"
 #include <torch/csrc/jit/python/module_python.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/extension.h>
@@ -61,6 +62,16 @@ PYBIND11_MODULE(_C, m) {
         return toDict(runOnArchive(path, options));
       },
       py::arg("path"), py::arg("options"));
+  m.def(
+      "check_archive",
+      [](const std::string &path) {
+        KoilaTorchBuffer messages{};
+        koilaTorchCheckArchive(path.c_str(), &messages);
+        py::bytes text(messages.data ? messages.data : "", messages.size);
+        koilaTorchFree(&messages);
+        return text;
+      },
+      py::arg("path"));
   m.def(
       "parse_size",
       [](const std::string &text) {

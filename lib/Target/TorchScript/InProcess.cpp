@@ -175,6 +175,20 @@ static void process(ModuleOp module, const InProcessOptions &options,
       result.tile = tiled.getAs<IntegerAttr>("tile").getInt();
 }
 
+/// Nodes that koila made come from no text, which the interpreter takes for
+/// granted where it warns. A file gives them its own.
+static void giveSources(const tj::Module &module, const std::string &name) {
+  tj::SourceRange range(std::make_shared<tj::Source>("", name, 0), 0, 0);
+  for (const tj::Method &method : module.get_methods()) {
+    std::vector<tj::Node *> nodes;
+    collectNodes(tj::toGraphFunction(method.function()).graph()->block(),
+                 nodes);
+    for (tj::Node *node : nodes)
+      if (!node->sourceRange().source())
+        node->setSourceRange(range);
+  }
+}
+
 InProcessResult
 koila::torchscript::runInProcess(const tj::Module &module,
                                  const InProcessOptions &options, bool emit) {
@@ -211,6 +225,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
     rebuildMethod(*program, *program->getOps<func::FuncOp>().begin(), origin,
                   copy, operators,
                   [&](const tj::Module &built, const Expectation &) {
+                    giveSources(built, origin.path);
                     result.module = built;
                   });
   });

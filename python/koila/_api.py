@@ -1,0 +1,407 @@
+"""``koila.analyze``, ``koila.compile`` and ``koila.max_batch``."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from koila import _compiler
+from koila._errors import CompileError
+from koila._inputs import Inputs
+from koila._report import Report
+from koila._script import compare, preserved, to_script
+from koila.memory import budget_bytes
+
+__all__ = ["CompiledModule", "analyze", "compile", "max_batch"]
+
+Program = nn.Module | str | os.PathLike[str]
+
+
+def analyze(
+    module: Program,
+    *inputs: Any,
+    mode: str = "inference",
+    loss: str | None = None,
+    batch: int | None = None,
+    batch_dim: int = 0,
+    optimizer: str | None = None,
+    grads: str = "present",
+    threads: int | None = None,
+) -> Report:
+    """What a call of ``module`` needs, without running it.
+
+    ``module`` is an ``nn.Module``, a ScriptModule, or the path of a TorchScript
+    file. ``inputs`` are example values, whose dim ``batch_dim`` is the batch
+    where it has the extent of the first tensor's, or specs such as
+    ``"float32[B,3,224,224]"``. ``batch`` asks for another batch than the
+    examples have.
+
+    ``mode`` is ``inference``; ``forward-with-grad``, a call that autograd
+    records; or ``train``, a step with its backward pass: then ``loss`` is a loss
+    by its name in ``torch.nn.functional``, as ``"cross_entropy"``, and the last
+    input is its target; without it the module returns the loss.
+    ``optimizer="adamw(lr=1e-3)"`` adds its step. ``grads="absent"``: weights
+    have no ``.grad`` before the step. ``threads`` defaults to those of torch.
+
+    Raises CompileError, with the place, for what TorchScript cannot express,
+    and for inputs that the module does not take.
+    """
+    given = Inputs(inputs, batch, batch_dim)
+    _check_device(given)
+    script, name = _load(module, given, has_target=mode == "train" and bool(loss))
+
+    def run(size: int | None, limit: int | None) -> dict[str, Any]:
+        sizes = given.batch if size is None else {**given.batch, "B": size}
+        return _compiler.analyze_script(
+            script,
+            given.specs,
+            batch=sizes,
+            mode=mode,
+            loss=loss,
+            budget=limit,
+            optimizer=optimizer,
+            grads=grads,
+            threads=threads,
+            # One sample never exceeds the largest budget that makes sense, and
+            # the largest batch does not depend on the one that is given.
+            batches=0 if size or limit else 64,
+            floor=not (size or limit),
+            name=name,
+        )
+
+    return Report(run(None, None), run)
+
+
+def max_batch(
+    module: Program,
+    *inputs: Any,
+    budget: int | str = "auto",
+    mode: str = "inference",
+    loss: str | None = None,
+    batch_dim: int = 0,
+    optimizer: str | None = None,
+    grads: str = "present",
+    threads: int | None = None,
+) -> int | None:
+    """The largest batch that ``module``, as it is, runs within ``budget``.
+
+    0 if not even one sample fits, None if there is no limit. ``budget`` is a
+    number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is free now, with
+    parameters and inputs where they are. The other arguments, and errors, are
+    those of ``analyze``.
+    """
+    given = Inputs(inputs, None, batch_dim)
+    limit = budget_bytes(budget, given.device)
+    # One sample: the peak at the size of the examples may not be needed.
+    report = analyze(
+        module,
+        *inputs,
+        mode=mode,
+        loss=loss,
+        batch=1,
+        batch_dim=batch_dim,
+        optimizer=optimizer,
+        grads=grads,
+        threads=threads,
+    )
+    return report.max_batch(limit)
+
+
+def compile(
+    module: Program,
+    *inputs: Any,
+    budget: int | str | None = "auto",
+    tile: int | None = None,
+    loss: str | None = None,
+    mode: str | None = None,
+    batch: int | None = None,
+    batch_dim: int = 0,
+    optimizer: str | None = None,
+    grads: str = "present",
+    random: str = "refuse",
+    batchnorm: str = "refuse",
+    guard: str = "warn",
+    threads: int | None = None,
+    check: bool = True,
+) -> CompiledModule:
+    """``module``, with its batch run in tiles that fit ``budget`` bytes.
+
+    The result has the same parameters and is called as before. With ``loss``
+    (or ``mode="train"`` for a module that returns its loss) it has
+    ``train_step(*inputs, target)``, which leaves in ``.grad`` what one backward
+    pass over the whole batch would, and ``grads``, which returns gradients; a
+    call then runs the module as it was.
+
+    ``budget`` is a number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is
+    free on the device of the inputs now; or give ``tile``, samples per tile, a
+    power of two. If memory suffices the batch is not split. ``random`` and
+    ``batchnorm`` allow what is refused otherwise (docs/Training.md); ``guard``
+    says what a call does that the tiles are not made for: ``warn`` and run the
+    original program, or ``raise``. Other arguments are those of ``analyze``.
+
+    Unless ``check=False`` the result is run on part of the example, next to the
+    original, before it is returned; specs leave nothing to run.
+
+    Raises BudgetError, with the smallest budget that works, where no tile fits;
+    CompileError, with the place, where samples depend on each other, where
+    TorchScript cannot express the module, or where the results differ.
+    """
+    if mode not in (None, "inference", "train"):
+        raise CompileError(f'mode="{mode}": a program is compiled for "inference" or "train"')
+    trains = mode == "train" or loss is not None
+    if trains and mode == "inference":
+        raise CompileError('loss= belongs to mode="train"')
+    given = Inputs(inputs, batch, batch_dim)
+    if tile is None:
+        _check_device(given)
+        if budget is None:
+            raise CompileError("give a budget or a tile")
+        limit: int | None = budget_bytes(budget, given.device)
+    else:
+        limit = None
+    target = trains and bool(loss)
+    script, name = _load(module, given, has_target=target)
+    if isinstance(script, str):
+        script = _load_file(script)
+    compiled = _compiler.compile_script(
+        script,
+        given.specs,
+        batch=given.batch,
+        mode="train" if trains else "inference",
+        loss=loss,
+        budget=limit,
+        tile=tile,
+        grads=grads,
+        optimizer=optimizer,
+        random=random,
+        batchnorm=batchnorm,
+        guard=guard,
+        threads=threads,
+        name=name,
+    )
+    original = module if isinstance(module, nn.Module) else script
+    result = CompiledModule(original, compiled, trains)
+    # What draws or normalises anew in each tile is not what the original does.
+    if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
+        _check(result, given, name)
+    return result
+
+
+class CompiledModule(nn.Module):
+    """A module whose batch runs in tiles.
+
+    Parameters, buffers, submodules and ``state_dict`` are those of the module
+    it was made of, which ``original`` is; what is changed there is changed
+    here. ``report`` says what it needs, ``tile`` how many samples a tile has
+    (None: the batch is not split), ``remarks`` what the compiler decided, and
+    ``script`` is the ScriptModule, which needs no koila.
+    """
+
+    # Shared with the original, and not registered a second time.
+    original: nn.Module
+    script: torch.jit.ScriptModule
+
+    def __init__(self, original: nn.Module, compiled: _compiler.Compiled, trains: bool) -> None:
+        super().__init__()
+        for name in ("_parameters", "_buffers", "_modules"):
+            self.__dict__[name] = getattr(original, name)
+        self.__dict__["original"] = original
+        self.__dict__["script"] = compiled.module
+        self.report = Report(compiled.report)
+        self.tile = compiled.tile
+        self.remarks = compiled.remarks
+        self._trains = trains
+        self._bindings = _bind(original, compiled.module)
+        self._settings = _read_settings(original)
+
+    @property
+    def training(self) -> bool:  # type: ignore[override]
+        return bool(self.original.training) if "original" in self.__dict__ else True
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if "original" in self.__dict__:
+            self.original.training = mode
+
+    def forward(self, *inputs: Any) -> Any:
+        if self._trains:
+            return self.original(*inputs)
+        self._synchronise()
+        return self.script(*inputs)
+
+    def train_step(self, *inputs: Any) -> torch.Tensor:
+        """One step over the batch: the loss, a tensor of no dims without
+        gradient. Gradients are added to ``.grad``."""
+        return self._step("train_step", *inputs)  # type: ignore[no-any-return]
+
+    def grads(self, *inputs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """As ``train_step``, and leaves ``.grad`` alone: the loss and a gradient
+        for each parameter that required one when this was compiled."""
+        return self._step("grads", *inputs)  # type: ignore[no-any-return]
+
+    def _step(self, name: str, *inputs: Any) -> Any:
+        if not self._trains:
+            raise CompileError(f"{name}() needs a loss: koila.compile(module, x, y, loss=...)")
+        self._synchronise()
+        return getattr(self.script, name)(*inputs)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes ``script`` with its report; any PyTorch or LibTorch runs it."""
+        self._synchronise()
+        files = {"koila/report.json": self.report.to_json()}
+        torch.jit.save(self.script, os.fspath(path), _extra_files=files)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if "original" not in self.__dict__:
+                raise
+            return getattr(self.original, name)
+
+    def _synchronise(self) -> None:
+        """Hands on what was replaced in the original since the last call."""
+        for binding in self._bindings:
+            binding.update()
+        settings = _read_settings(self.original)
+        if settings != self._settings:
+            self._refuse_settings(settings)
+
+    def _refuse_settings(self, settings: dict[str, Any]) -> None:
+        for key in dict.fromkeys([*self._settings, *settings]):
+            if self._settings.get(key) != settings.get(key):
+                raise CompileError(
+                    f"'{key}' was {self._settings.get(key)!r} when the module was compiled, and "
+                    f"is {settings.get(key)!r}; compile it again"
+                )
+
+
+class _Binding:
+    """A tensor of the original, or its ``training``, and where the script has it."""
+
+    def __init__(self, owner: nn.Module, name: str, script: Any) -> None:
+        self.owner, self.name, self.script = owner, name, script
+        self.value = getattr(owner, name)
+
+    def update(self) -> None:
+        value = getattr(self.owner, self.name, None)
+        if value is self.value:
+            return
+        if isinstance(self.value, torch.Tensor):
+            same = (
+                isinstance(value, torch.Tensor)
+                and value.shape == self.value.shape
+                and value.dtype == self.value.dtype
+                and value.device == self.value.device
+                and value.stride() == self.value.stride()
+            )
+            if not same:
+                raise CompileError(
+                    f"'{self.name}' of {type(self.owner).__name__} was replaced by something of "
+                    "another type or shape; compile the module again"
+                )
+        self.script.setattr(self.name, value)
+        self.value = value
+
+
+def _bind(original: nn.Module, script: torch.jit.ScriptModule) -> list[_Binding]:
+    if original is script:
+        return []
+    bindings = []
+    for path, part in script.named_modules(remove_duplicate=False):
+        try:
+            owner = original.get_submodule(path)
+        except AttributeError:
+            continue
+        if isinstance(owner, torch.jit.ScriptModule):
+            names = [*dict(owner.named_parameters(recurse=False))]
+            names += dict(owner.named_buffers(recurse=False))
+        else:
+            names = [name for name, value in owner._parameters.items() if value is not None]
+            names += [name for name, value in owner._buffers.items() if value is not None]
+        bindings += [
+            _Binding(owner, name, part._c)
+            for name in [*names, "training"]
+            if part._c.hasattr(name)
+        ]
+    return bindings
+
+
+def _read_settings(module: nn.Module) -> dict[str, Any]:
+    """Numbers and texts of the module: TorchScript has taken them as they were."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return {}
+    return {
+        f"{path}.{key}" if path else key: value
+        for path, part in module.named_modules()
+        for key, value in vars(part).items()
+        if type(value) in (int, float, bool, str) and key != "training"
+    }
+
+
+def _check_device(inputs: Inputs) -> None:
+    if inputs.device.type != "cpu":
+        raise CompileError(
+            f"the inputs are on {inputs.device}, and koila knows what programs need on the CPU "
+            "only; give tile=N to split the batch without figures"
+        )
+
+
+def _load(
+    module: Program, inputs: Inputs, has_target: bool
+) -> tuple[torch.jit.ScriptModule | str, str]:
+    if isinstance(module, (str, os.PathLike)):
+        path = os.fspath(module)
+        return path, path
+    if not has_target:
+        return to_script(module, inputs), type(module).__name__
+    return to_script(module, inputs.without_last()), type(module).__name__
+
+
+def _load_file(path: str) -> torch.jit.ScriptModule:
+    if not Path(path).is_file():
+        raise CompileError(f"'{path}' is no file")
+    _compiler.check_archive(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        loaded: torch.jit.ScriptModule = torch.jit.load(path)
+    return loaded
+
+
+def _check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
+    """Compares a full tile and a remainder of the example with the original,
+    which then needs little more than a tile does."""
+    if inputs.size is None or compiled.tile is None:
+        return
+    size = compiled.tile + max(1, compiled.tile // 2)
+    arguments = inputs.resize(size)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        if compiled._trains:
+            if not hasattr(compiled.script, "grads_untiled"):
+                return
+            with preserved(compiled.original):
+                wanted = compiled.script.grads_untiled(*arguments)
+            with preserved(compiled.original):
+                found = compiled.grads(*arguments)
+        else:
+            with torch.no_grad(), preserved(compiled.original):
+                wanted = compiled.original(*arguments)
+            with torch.no_grad(), preserved(compiled.original):
+                found = compiled(*arguments)
+    problem = compare(found, wanted)
+    for warning in caught:
+        if "running the untiled program" in str(warning.message):
+            problem = f"on the example it does not run in tiles: {warning.message}"
+    if problem:
+            raise CompileError(
+            f"{name}: compiled, and checked on {size} samples of the example: {problem}",
+            place,
+            ("this is a defect of koila unless the module itself is not deterministic; "
+             "check=False skips the check",),
+        )

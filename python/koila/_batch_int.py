@@ -1,0 +1,63 @@
+"""Sizes that remember that they come from a recorded tensor.
+
+Arithmetic on them keeps the expression, so that a program that was recorded at
+one batch size can be run at another.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["BatchInt", "evaluate"]
+
+
+class BatchInt(int):
+    """An int and where it comes from.
+
+    ``expression`` is ``("size", value, dim)`` for the extent of a recorded
+    tensor, or ``(operator, left, right)``; operands are ints or BatchInts.
+    """
+
+    expression: tuple[Any, ...]
+
+    def __new__(cls, value: int, expression: tuple[Any, ...]) -> BatchInt:
+        self = super().__new__(cls, value)
+        self.expression = expression
+        return self
+
+    # A copy has no program to be part of.
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+    def __neg__(self) -> BatchInt:
+        return BatchInt(-int(self), (operator.mul, self, -1))
+
+
+def _make(function: Callable[[Any, Any], Any], reflected: bool) -> Callable[[Any, Any], Any]:
+    def combine(self: BatchInt, other: Any) -> Any:
+        if not isinstance(other, int) or isinstance(other, bool):
+            # Floats and tensors: ordinary arithmetic with a number.
+            pair = (other, int(self)) if reflected else (int(self), other)
+            return function(*pair) if not hasattr(other, "__torch_function__") else NotImplemented
+        left, right = (other, self) if reflected else (self, other)
+        return BatchInt(function(int(left), int(right)), (function, left, right))
+
+    return combine
+
+
+for _name in ("add", "sub", "mul", "floordiv", "mod"):
+    _function = getattr(operator, _name)
+    setattr(BatchInt, f"__{_name}__", _make(_function, False))
+    setattr(BatchInt, f"__r{_name}__", _make(_function, True))
+
+
+def evaluate(number: int, size: Callable[[Any, int], Any]) -> Any:
+    """The number with ``size(value, dim)`` in place of the recorded extents."""
+    if not isinstance(number, BatchInt):
+        return number
+    function, left, right = number.expression
+    if function == "size":
+        return size(left, right)
+    return function(evaluate(left, size), evaluate(right, size))

@@ -1,0 +1,137 @@
+"""What a program is called with, from example values to specs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from koila._errors import CompileError
+
+SYMBOL = "B"
+
+
+class Inputs:
+    """Specs of the arguments of a call and the size of its batch.
+
+    ``examples`` are the values, None if specs were given in their place.
+    """
+
+    def __init__(self, values: Sequence[Any], batch: int | None, batch_dim: int) -> None:
+        texts = [isinstance(value, str) for value in values]
+        self.batch_dim = batch_dim
+        self.examples: tuple[Any, ...] | None = None
+        self.batch: dict[str, int] = {}
+        self.size: int | None = None
+        self.device = torch.device("cpu")
+        if values and all(texts):
+            self.specs = [str(value) for value in values]
+            if batch is not None:
+                self.batch = {SYMBOL: _check_batch(batch)}
+            return
+        if any(texts):
+            raise CompileError(
+                "inputs are either example values or specs as 'float32[B,64]', not both"
+            )
+        tensors = [value for value in _leaves(values) if isinstance(value, torch.Tensor)]
+        if tensors:
+            self.device = tensors[0].device
+        size = self.size = _batch_size(tensors, batch_dim)
+        self.specs = [_make_spec(value, size, batch_dim) for value in values]
+        self.examples = tuple(values)
+        if size is not None:
+            self.batch = {SYMBOL: _check_batch(size if batch is None else batch)}
+        elif batch is not None:
+            raise CompileError("batch= was given, and no input is a tensor with a batch")
+
+    def without_last(self) -> Inputs:
+        """The inputs of the module alone, where the last one is a target."""
+        if len(self.specs) < 2:
+            raise CompileError("with a loss, the inputs are those of the module and a target")
+        inputs = copy.copy(self)
+        inputs.specs = self.specs[:-1]
+        inputs.examples = self.examples and self.examples[:-1]
+        return inputs
+
+    def resize(self, size: int) -> tuple[Any, ...]:
+        """The examples with their first ``size`` samples, repeated as needed."""
+        if self.examples is None or self.size is None:
+            raise CompileError("this needs example tensors, not specs")
+        return tuple(_resize(value, self.size, size, self.batch_dim) for value in self.examples)
+
+
+def _check_batch(batch: int) -> int:
+    if batch < 1:
+        raise CompileError(f"a batch of {batch} has no samples")
+    return int(batch)
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]
+
+
+def _batch_size(tensors: Sequence[torch.Tensor], batch_dim: int) -> int | None:
+    for tensor in tensors:
+        if tensor.dim() > batch_dim:
+            return int(tensor.shape[batch_dim])
+    return None
+
+
+def _is_batched(tensor: torch.Tensor, size: int | None, batch_dim: int) -> bool:
+    return size is not None and tensor.dim() > batch_dim and tensor.shape[batch_dim] == size
+
+
+def _make_spec(value: Any, size: int | None, batch_dim: int) -> str:
+    if isinstance(value, torch.Tensor):
+        dims = [str(extent) for extent in value.shape]
+        if _is_batched(value, size, batch_dim):
+            dims[batch_dim] = SYMBOL
+        spec = f"{str(value.dtype).removeprefix('torch.')}[{','.join(dims)}]"
+        if not value.is_contiguous() and value.dim() == 4:
+            if value.is_contiguous(memory_format=torch.channels_last):
+                spec += "@channels_last"
+        return spec + ("@grad" if value.requires_grad else "")
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return repr(value)
+    parts: list[str]
+    if isinstance(value, (list, tuple)):
+        parts = [_make_spec(item, size, batch_dim) for item in value]
+        text = ",".join(parts)
+        return f"[{text}]" if isinstance(value, list) else f"({text})"
+    if isinstance(value, dict):
+        parts = [
+            f"{_make_key(key)}:{_make_spec(item, size, batch_dim)}" for key, item in value.items()
+        ]
+        return "{" + ",".join(parts) + "}"
+    raise CompileError(f"an input of type {type(value).__name__} cannot be described")
+
+
+def _make_key(key: Any) -> str:
+    if isinstance(key, bool) or not isinstance(key, (int, str)):
+        raise CompileError(f"a dict with keys of type {type(key).__name__} cannot be an input")
+    return f'"{key}"' if isinstance(key, str) else str(key)
+
+
+def _resize(value: Any, size: int, wanted: int, batch_dim: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        if not _is_batched(value, size, batch_dim):
+            return value
+        indices = torch.arange(wanted, device=value.device) % max(size, 1)
+        with torch.no_grad():
+            resized = value.index_select(batch_dim, indices)
+        return resized.requires_grad_(value.requires_grad)
+    if isinstance(value, dict):
+        return {key: _resize(item, size, wanted, batch_dim) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_resize(item, size, wanted, batch_dim) for item in value)
+    return value

@@ -1,0 +1,317 @@
+"""Recorded programs: values, the calls that make them, and their order.
+
+A ``Value`` is a tensor that there is, or one that a ``Node`` will make. Nodes
+are kept alive by the values that they make and those by the nodes that read
+them, so that what nobody can ask for any more is never run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from koila._batch_int import BatchInt, evaluate
+
+__all__ = ["Call", "Frame", "Group", "Meta", "Node", "Origin", "Program", "Value", "closure"]
+
+
+class Meta(NamedTuple):
+    """What is known of a tensor before it is computed; strides in elements."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+
+
+class Frame(NamedTuple):
+    """A line of Python that recorded something."""
+
+    file: str
+    line: int
+
+
+@dataclass
+class Origin:
+    """The batch that a ``lazy()`` call named: its dim, samples, and budget."""
+
+    batch: int | None
+    size: int | None
+    budget: int | str
+
+
+class Group:
+    """The tensors that share one storage, and who writes to it last."""
+
+    __slots__ = ("external", "last_write")
+
+    def __init__(self, external: bool) -> None:
+        self.external = external  # a tensor of the user, which others see
+        self.last_write: Node | None = None
+
+
+class Value:
+    """A tensor of the program; ``tensor`` is None until it is computed.
+
+    ``seen`` is what a read showed, without a graph to differentiate.
+    """
+
+    __slots__ = ("__weakref__", "group", "index", "meta", "node", "origin", "seen", "tensor",
+                 "version")
+
+    def __init__(self, meta: Meta, group: Group, node: Node | None = None, index: int = 0) -> None:
+        self.meta = meta
+        self.group = group
+        self.node = node
+        self.index = index
+        self.tensor: torch.Tensor | None = None
+        self.seen: torch.Tensor | None = None
+        self.version: int | None = None
+        self.origin: Origin | None = None
+
+    def settle(self, tensor: torch.Tensor) -> None:
+        self.tensor, self.node, self.seen = tensor, None, None
+
+
+@dataclass(eq=False)
+class Call:
+    """A function with its constant arguments, and what is known of its results.
+
+    ``fill`` puts tensors and numbers in the place of the inputs. ``result`` is
+    the structure of what it returns, with an ``int`` for each tensor.
+    """
+
+    function: Callable[..., Any]
+    fill: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    result: Any
+    metas: tuple[Meta, ...]
+    same: tuple[int | None, ...]  # the input that an output is
+    shares: tuple[int | None, ...]  # the input whose storage an output has
+    writes: frozenset[int]
+    random: bool
+    grad: bool
+    autocast: tuple[Any, ...] | None
+    numbers: bool  # False if it has arguments that no key can hold
+
+
+_sequence = itertools.count()
+
+
+class Node:
+    """A call that was recorded. ``deps`` are writes that come before it."""
+
+    __slots__ = ("__weakref__", "call", "deps", "done", "frames", "inputs", "outputs", "seq",
+                 "spent")
+
+    def __init__(self, call: Call, inputs: tuple[Any, ...], frames: tuple[Frame, Frame]) -> None:
+        self.call = call
+        self.inputs = inputs
+        self.frames = frames  # the innermost outside of PyTorch, the user's
+        self.outputs: list[weakref.ref[Value]] = []
+        self.deps: tuple[Node, ...] = ()
+        self.seq = next(_sequence)
+        self.done = False
+        self.spent = False  # drew or wrote in a run that did not keep its result
+
+    def finish(self) -> None:
+        self.done = True
+        self.inputs = self.deps = ()
+        self.outputs = []
+
+
+def read_sizes(number: Any) -> Iterator[Value]:
+    """The values whose extents a number is made of."""
+    if isinstance(number, BatchInt):
+        function, left, right = number.expression
+        if function == "size":
+            yield left
+        else:
+            yield from read_sizes(left)
+            yield from read_sizes(right)
+
+
+def sources(node: Node) -> Iterator[Value]:
+    for entry in node.inputs:
+        if isinstance(entry, Value):
+            yield entry
+        elif isinstance(entry, BatchInt):
+            yield from read_sizes(entry)
+
+
+def closure(values: Iterable[Value], nodes: Iterable[Node] = ()) -> list[Node]:
+    """The nodes that have to run for ``values``, in the order of recording."""
+    found: dict[Node, None] = {}
+    stack: list[Node] = [node for node in nodes if not node.done]
+
+    def push(value: Value) -> None:
+        if value.node is not None and not value.node.done:
+            stack.append(value.node)
+        if value.group.last_write is not None and not value.group.last_write.done:
+            stack.append(value.group.last_write)
+
+    for value in values:
+        push(value)
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        found[node] = None
+        stack.extend(dep for dep in node.deps if not dep.done)
+        for value in sources(node):
+            if value.node is not None and not value.node.done:
+                stack.append(value.node)
+    return sorted(found, key=lambda node: node.seq)
+
+
+@dataclass
+class Program:
+    """The nodes of some roots, with the values that are there at entry.
+
+    ``steps`` are the inputs of each node as indices into the values: first the
+    leaves, then the outputs of the nodes; or numbers.
+    """
+
+    nodes: list[Node]
+    roots: list[Value]
+    leaves: list[Value] = field(default_factory=list)
+    steps: list[tuple[Any, ...]] = field(default_factory=list)
+    numbers: list[Any] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        made: dict[tuple[int, int], int] = {}
+        count = 0
+        for position, node in enumerate(self.nodes):
+            for index in range(len(node.call.metas)):
+                made[id(node), index] = -1 - count
+                count += 1
+        places: dict[int, int] = {}
+
+        def place(value: Value) -> int:
+            if value.node is not None and not value.node.done:
+                return made[id(value.node), value.index]
+            if id(value) not in places:
+                places[id(value)] = len(self.leaves)
+                self.leaves.append(value)
+            return places[id(value)]
+
+        def convert(entry: Any) -> Any:
+            if isinstance(entry, Value):
+                return place(entry)
+            if isinstance(entry, BatchInt):
+                return describe(entry)
+            self.numbers.append(entry)
+            return None
+
+        def describe(number: Any) -> Any:
+            if not isinstance(number, BatchInt):
+                return number
+            function, left, right = number.expression
+            if function == "size":
+                return ("size", place(left), right)
+            return (function, describe(left), describe(right))
+
+        for node in self.nodes:
+            self.steps.append(tuple(convert(entry) for entry in node.inputs))
+        self.results = [place(root) for root in self.roots]
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for programs that compute the same but for floats and values."""
+        leaves = tuple(
+            (id(leaf.tensor) if isinstance(leaf.tensor, torch.nn.Parameter) else 0, leaf.meta,
+             leaf.origin.batch if leaf.origin else None)
+            for leaf in self.leaves
+        )
+        calls = tuple((id(node.call), step) for node, step in zip(self.nodes, self.steps))
+        return calls, leaves, tuple(self.results)
+
+    def replay(
+        self, leaves: list[Any], invoke: Callable[[Node, int, tuple[Any, ...], dict[str, Any]], Any]
+    ) -> list[Any]:
+        """Runs the calls on other tensors; ``invoke`` makes one call."""
+        made: list[Any] = []
+        numbers = iter(self.numbers)
+
+        def get(place: int) -> Any:
+            return leaves[place] if place >= 0 else made[-1 - place]
+
+        def convert(entry: Any) -> Any:
+            if entry is None:
+                return next(numbers)
+            if isinstance(entry, int):
+                return get(entry)
+            return compute(entry)
+
+        def compute(entry: Any) -> Any:
+            if not isinstance(entry, tuple):
+                return entry
+            if entry[0] == "size":
+                return get(entry[1]).size(entry[2])
+            return entry[0](compute(entry[1]), compute(entry[2]))
+
+        for position, (node, step) in enumerate(zip(self.nodes, self.steps)):
+            args, kwargs = node.call.fill([convert(entry) for entry in step])
+            result = invoke(node, position, args, kwargs)
+            made.extend(tensors_of(result, node.call))
+        return [get(place) for place in self.results]
+
+    def run(self) -> None:
+        """Runs the calls on the tensors themselves, which keeps what is asked
+        for and frees the rest as PyTorch does."""
+        nodes = self.nodes[::-1]
+        self.nodes, self.steps, self.leaves = [], [], []
+        running: dict[tuple[int, int], torch.Tensor] = {}
+        uses = _count_uses(nodes)
+
+        def get(value: Value) -> Any:
+            if value.tensor is not None:
+                return value.tensor
+            slot = (id(value.node), value.index)
+            return running[slot]
+
+        kept = nodes[:]  # ids stay theirs until all has run
+        while nodes:
+            node = nodes.pop()
+            call = node.call
+            entries = [
+                get(entry) if isinstance(entry, Value)
+                else int(entry) if isinstance(entry, BatchInt) else entry
+                for entry in node.inputs
+            ]
+            args, kwargs = call.fill(entries)
+            entries.clear()
+            result = tensors_of(perform(call, args, kwargs), call)
+            del args, kwargs
+            for index, tensor in enumerate(result):
+                if uses.get((id(node), index)):
+                    running[id(node), index] = tensor
+            for reference, tensor in zip(node.outputs, result):
+                value = reference()
+                if value is not None:
+                    value.settle(tensor)
+            del result
+            for entry in node.inputs:
+                if isinstance(entry, Value) and entry.node is not None:
+                    slot = (id(entry.node), entry.index)
+                    if slot in uses:
+                        uses[slot] -= 1
+                        if not uses[slot]:
+                            running.pop(slot, None)
+            node.finish()
+        kept.clear()
+
+
+def _count_uses(nodes: list[Node]) -> dict[tuple[int, int], int]:
+    uses: dict[tuple[int, int], int] = {}
+    for node in nodes:
+        for entry in node.inputs:
+            if isinstance(entry, Value) and entry.node is not None:
+                slot = (id(entry.node), entry.index)
+                uses[slot] = uses.get(slot, 0) + 1
+    return uses

@@ -1,0 +1,175 @@
+"""From an ``nn.Module`` to TorchScript: scripted, else traced and checked."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from koila._errors import CompileError, KoilaWarning, Location
+from koila._inputs import Inputs
+
+
+def to_script(module: nn.Module, inputs: Inputs) -> torch.jit.ScriptModule:
+    """A ScriptModule that does what ``module`` does and shares its tensors.
+
+    Scripted if TorchScript can express the module. Else traced, which needs
+    example tensors, and compared with the module at two batch sizes; the code
+    that a trace cannot follow is warned of by its line. Raises CompileError
+    with the line that TorchScript cannot express, or where the trace computes
+    something else.
+    """
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    name = type(module).__name__
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"expected an nn.Module, a ScriptModule or a path, not {name}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scripted: torch.jit.ScriptModule = torch.jit.script(module)
+        return scripted
+    except Exception as error:  # torch raises of every type here
+        why, place = _explain(error)
+    if inputs.examples is None or not inputs.batch:
+        raise CompileError(
+            f"TorchScript cannot express {name}: {why}",
+            place,
+            ("give example tensors in place of specs, so that it can be traced",),
+        )
+    return _trace(module, inputs, why, place)
+
+
+def _trace(
+    module: nn.Module, inputs: Inputs, why: str, place: Location | None
+) -> torch.jit.ScriptModule:
+    name = type(module).__name__
+    # A batch of one would be folded into broadcasts.
+    sizes = (3, 2)
+    with warnings.catch_warnings(record=True) as caught, preserved(module):
+        warnings.simplefilter("always")
+        try:
+            # With grad mode on: under no_grad some modules take kernels that
+            # cannot be differentiated.
+            with torch.enable_grad():
+                traced: torch.jit.ScriptModule = torch.jit.trace(
+                    module, inputs.resize(sizes[0]), check_trace=False
+                )
+        except Exception as error:
+            traced_why, traced_place = _explain(error)
+            raise CompileError(
+                f"TorchScript cannot express {name}: {why}",
+                place or traced_place,
+                (f"tracing it fails, too: {traced_why}",),
+            ) from None
+    for warning in caught:
+        if issubclass(warning.category, torch.jit.TracerWarning):
+            warnings.warn_explicit(
+                f"{name} was traced, and the trace does not follow this: "
+                f"{_first_line(str(warning.message))}",
+                KoilaWarning,
+                warning.filename,
+                warning.lineno,
+            )
+    for size in sizes:
+        arguments = inputs.resize(size)
+        with preserved(module), torch.no_grad():
+            wanted = module(*arguments)
+        try:
+            with preserved(module), torch.no_grad():
+                found = traced(*arguments)
+        except Exception as error:
+            problem: str | None = _explain(error)[0]
+        else:
+            problem = compare(found, wanted)
+        if problem:
+            raise CompileError(
+                f"TorchScript cannot express {name}: {why}",
+                place,
+                (f"a trace of it is wrong for a batch of {size}: {problem}",),
+            )
+    return traced
+
+
+@contextlib.contextmanager
+def preserved(module: nn.Module) -> Iterator[None]:
+    """Buffers of ``module`` are afterwards what they were, and random numbers
+    are drawn from a fixed seed, without a trace in the generators."""
+    saved = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
+    with torch.random.fork_rng(devices=sorted(devices, key=str)):
+        torch.manual_seed(0)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in saved:
+                    buffer.copy_(value)
+
+
+def compare(found: Any, wanted: Any) -> str | None:
+    """How two results differ by more than rounding; None if they do not."""
+    if isinstance(wanted, torch.Tensor):
+        if not isinstance(found, torch.Tensor):
+            return f"{type(found).__name__} in place of a tensor"
+        if found.shape != wanted.shape or found.dtype != wanted.dtype:
+            return f"{found.dtype} {tuple(found.shape)} in place of {wanted.dtype} {tuple(wanted.shape)}"
+        if not wanted.dtype.is_floating_point and not wanted.dtype.is_complex:
+            return None if torch.equal(found, wanted) else "other integers"
+        wide = torch.complex128 if wanted.dtype.is_complex else torch.float64
+        left, right = found.detach().to(wide), wanted.detach().to(wide)
+        finite = torch.isfinite(right)
+        if not torch.equal(finite, torch.isfinite(left)):
+            return "not finite at other places"
+        # Other kernels round otherwise, and rounding adds up in depth.
+        tolerance = torch.finfo(wanted.dtype).eps ** 0.5
+        error = float((left - right)[finite].norm())
+        if error > tolerance * float(right[finite].norm()):
+            return f"off by {error:.3g} in norm, of {float(right[finite].norm()):.3g}"
+        return None
+    if isinstance(wanted, dict):
+        if not isinstance(found, dict) or found.keys() != wanted.keys():
+            return "other keys"
+        pairs = [(found[key], wanted[key]) for key in wanted]
+    elif isinstance(wanted, (list, tuple)):
+        if not isinstance(found, (list, tuple)) or len(found) != len(wanted):
+            return "another number of results"
+        pairs = list(zip(found, wanted, strict=True))
+    else:
+        return None if found == wanted else f"{found!r} in place of {wanted!r}"
+    for left, right in pairs:
+        if problem := compare(left, right):
+            return problem
+    return None
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0].rstrip(":") if lines else "no reason given"
+
+
+def _explain(error: Exception) -> tuple[str, Location | None]:
+    """What torch said in one line, and the line of Python that it is about."""
+    text = str(error)
+    place = None
+    for file, line in re.findall(r'File "([^"]+)", line (\d+)', text):
+        # The innermost outside of PyTorch, else the outermost.
+        if place is None or "site-packages" not in file:
+            place = Location(file, int(line))
+    if place is None:
+        trace = error.__traceback__
+        while trace is not None:
+            file = trace.tb_frame.f_code.co_filename
+            if "site-packages" not in file and not file.endswith("koila/_script.py"):
+                place = Location(file, trace.tb_lineno)
+            trace = trace.tb_next
+    if "Traceback of TorchScript" in text:
+        # Errors of a run end with what happened.
+        last = text.strip().splitlines()[-1]
+        return last.removeprefix("RuntimeError: "), place
+    return _first_line(text), place

@@ -1,0 +1,67 @@
+"""How much memory there is for a program."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from koila._errors import KoilaError
+
+__all__ = ["budget_bytes", "free"]
+
+
+def free(device: torch.device | str = "cpu") -> int:
+    """Bytes that this process can still get on ``device`` now.
+
+    On a GPU: what the driver has free, and what PyTorch's allocator holds in
+    its cache. ``cuda:0`` is the first of CUDA_VISIBLE_DEVICES. On the host:
+    what Linux calls available, or less where a control group has a lower
+    limit. Raises KoilaError where nothing says how much there is.
+    """
+    device = torch.device(device)
+    if device.type == "cuda":
+        available, _ = torch.cuda.mem_get_info(device)
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(available + cached)
+    if device.type != "cpu":
+        raise KoilaError(f"koila cannot ask a device of type '{device.type}' for its free memory")
+    from koila import _C
+
+    try:
+        return int(_C.free_host_memory()[0])
+    except RuntimeError as error:
+        raise KoilaError(f"{error}; give the bytes that are free") from None
+
+
+def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
+    """Bytes of a budget: a number, a size as ``"64MiB"``, or ``"auto"``.
+
+    ``"auto"`` is what the environment variable KOILA_BUDGET says, else what is
+    free on ``device`` now. Raises KoilaError for what is none of these.
+    """
+    source = f"budget={budget!r}"
+    if budget == "auto":
+        value = os.environ.get("KOILA_BUDGET", "auto")
+        if value == "auto":
+            return free(device)
+        budget, source = value, f"KOILA_BUDGET={value!r}"
+    if isinstance(budget, str):
+        from koila._compiler import parse_size
+
+        try:
+            budget = parse_size(budget)
+        except ValueError as error:
+            raise KoilaError(f"{source}: {error}") from None
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+        raise KoilaError(f"{source} is no number of bytes")
+    return budget
+
+
+def format_bytes(count: float) -> str:
+    """``1.50 MiB``; for people."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(count) < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:,.0f} bytes" if unit == "bytes" else f"{count:,.2f} {unit}"
