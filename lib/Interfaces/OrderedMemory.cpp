@@ -14,6 +14,18 @@ bool koila::isOrdered(Operation *op) {
   return isOrderedWrite(op) || op->hasAttr(KoilaDialect::kReadsAttr);
 }
 
+SmallVector<OpOperand *> koila::getUpdates(Operation *op) {
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
+    interface.getEffects(effects);
+  SmallVector<OpOperand *> updates;
+  for (const MemoryEffects::EffectInstance &effect : effects)
+    if (auto *operand = effect.getEffectValue<OpOperand *>();
+        operand && isa<MemoryEffects::Write>(effect.getEffect()))
+      updates.push_back(operand);
+  return updates;
+}
+
 bool koila::isMutable(Type type) {
   if (auto optional = dyn_cast<OptionalType>(type))
     return isMutable(optional.getValueType());
@@ -32,6 +44,14 @@ void koila::detail::addOrderedEffects(Operation *op, EffectList &effects) {
   for (OpResult result : op->getResults())
     if (!result.getType().isIntOrIndexOrFloat())
       effects.emplace_back(MemoryEffects::Allocate::get(), result);
+}
+
+void koila::detail::addUpdateEffects(ArrayRef<OpOperand *> updated,
+                                     EffectList &effects) {
+  for (OpOperand *operand : updated) {
+    effects.emplace_back(MemoryEffects::Read::get(), operand);
+    effects.emplace_back(MemoryEffects::Write::get(), operand);
+  }
 }
 
 void koila::detail::addDrawEffects(EffectList &effects) {

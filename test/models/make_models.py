@@ -497,6 +497,12 @@ def resnet18():
 
 
 @model
+def resnet18_train():
+    import torch
+    return trace(sensitive_resnet18().train(), torch.randn(2, 3, 64, 64))
+
+
+@model
 def resnet18_f64():
     import torch
     return trace(sensitive_resnet18().double(),

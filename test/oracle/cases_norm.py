@@ -68,7 +68,7 @@ def batch_norm(g):
         names[2] = "None"
     names[3] = positive(g, names[3])
     return g.call(f"r = torch.ops.aten.batch_norm({x}, {', '.join(names)}, "
-                  "False, 0.1, 1e-05, True)")
+                  f"{g.pick(False, True)}, 0.1, 1e-05, True)")
 
 
 def group_norm(g):

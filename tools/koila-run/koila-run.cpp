@@ -74,12 +74,13 @@ static int runTool(Options options) {
     return 0;
   }
   std::vector<Program> programs;
+  std::string name;
   for (const std::string &path : options.paths) {
     programs.push_back(
         {path, load(path, options, /*restoreShapes=*/false), false, false, {}});
     programs.back().hasStep =
         programs.back().module.find_method(torchscript::kTrainStep).has_value();
-    std::string name = prepareMethod(programs.back().module, path, options);
+    name = prepareMethod(programs.back().module, path, options);
     programs.back().isTiled =
         programs.back().module.find_method(name + "_untiled").has_value();
   }
@@ -92,11 +93,11 @@ static int runTool(Options options) {
   }
   // Recorded shapes are wanted only without specs; they would also become
   // types that the executor relies on, so they come from a copy.
-  torch::jit::Module described = options.inputs.empty()
-                                     ? load(options.paths[0], options,
-                                            /*restoreShapes=*/true)
-                                     : programs[0].module;
-  std::string name = prepareMethod(described, options.paths[0], options);
+  torch::jit::Module described = programs[0].module;
+  if (options.inputs.empty()) {
+    described = load(options.paths[0], options, /*restoreShapes=*/true);
+    prepareMethod(described, options.paths[0], options);
+  }
   log.take();
   Signature signature(getMethod(described, options.paths[0], name), options,
                       &context);

@@ -109,4 +109,15 @@ def Koila_MemoryRuleInterface : OpInterface<"MemoryRuleInterface"> {
   ];
 }
 
+def Koila_BatchStatisticsInterface : OpInterface<"BatchStatisticsInterface"> {
+  let cppNamespace = "::koila";
+  let description = [{
+    An operation that may normalise by statistics of the whole batch. With the
+    mark `koila.per_tile` its batch rule lets each tile take its own.
+  }];
+  let methods = [
+    InterfaceMethod<"Whether it does.", "bool", "usesBatchStatistics">
+  ];
+}
+
 #endif // KOILA_INTERFACES_KOILAOPINTERFACES_TD

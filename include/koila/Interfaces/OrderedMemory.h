@@ -28,6 +28,10 @@ bool isOrdered(mlir::Operation *op);
 /// permission.
 bool isOrderedWrite(mlir::Operation *op);
 
+/// Operands whose tensors the operation writes beside making its results, by
+/// its memory effects: running statistics, for one.
+llvm::SmallVector<mlir::OpOperand *> getUpdates(mlir::Operation *op);
+
 /// Whether values of `type` are lists, dicts or objects, whose contents may be
 /// others by the time that an ordered operation reads them.
 bool isMutable(mlir::Type type);
@@ -37,6 +41,8 @@ using EffectList = llvm::SmallVectorImpl<
     mlir::SideEffects::EffectInstance<mlir::MemoryEffects::Effect>>;
 void addOrderedEffects(mlir::Operation *op, EffectList &effects);
 void addDrawEffects(EffectList &effects);
+void addUpdateEffects(llvm::ArrayRef<mlir::OpOperand *> updated,
+                      EffectList &effects);
 } // namespace detail
 
 /// No effects but those of the marks.
@@ -64,6 +70,24 @@ public:
   }
   mlir::Speculation::Speculatability getSpeculatability() {
     return mlir::Speculation::NotSpeculatable;
+  }
+};
+
+/// Reads and writes the operands of `getUpdated()`, besides.
+template <typename ConcreteOp>
+class UpdatingMemory
+    : public mlir::OpTrait::TraitBase<ConcreteOp, UpdatingMemory> {
+public:
+  void getEffects(detail::EffectList &effects) {
+    auto op = llvm::cast<ConcreteOp>(this->getOperation());
+    detail::addOrderedEffects(op, effects);
+    detail::addUpdateEffects(op.getUpdated(), effects);
+  }
+  mlir::Speculation::Speculatability getSpeculatability() {
+    auto op = llvm::cast<ConcreteOp>(this->getOperation());
+    return isOrdered(op) || !op.getUpdated().empty()
+               ? mlir::Speculation::NotSpeculatable
+               : mlir::Speculation::Speculatable;
   }
 };
 

@@ -32,9 +32,37 @@ void AliasClasses::setForeign(const Value *value, const std::string &owner) {
   foreign.push_back(value);
 }
 
-void AliasClasses::uniteForeign() {
+void AliasClasses::setKnown(const Value *value, const std::string &owner,
+                            const at::Tensor &tensor) {
+  if (!tensor.defined() || !tensor.has_storage())
+    return setForeign(value, owner);
+  lookup(find(value)).owner = owner;
+  known.push_back(value);
+  auto [other, isNew] =
+      storages.try_emplace(tensor.storage().unsafeGetStorageImpl(), value);
+  if (!isNew)
+    unite(other->second, value);
+}
+
+void AliasClasses::uniteForeign(const std::vector<const Value *> &written) {
+  std::unordered_set<const Value *> classes;
+  for (const Value *value : written)
+    if (!getOwner(value).empty())
+      classes.insert(find(value));
+  if (classes.empty())
+    return;
+  bool isUnknown =
+      std::any_of(foreign.begin(), foreign.end(), [&](const Value *value) {
+        return classes.count(find(value)) != 0;
+      });
+  const Value *first = *classes.begin();
   for (const Value *value : foreign)
-    unite(foreign.front(), value);
+    unite(first, value);
+  for (const Value *value : classes)
+    unite(first, value);
+  if (isUnknown)
+    for (const Value *value : known)
+      unite(first, value);
 }
 
 void AliasClasses::unite(const Value *lhs, const Value *rhs) {

@@ -19,6 +19,9 @@ public:
   /// Says that `value` lives in storage that the function did not allocate;
   /// `owner` is what to call it, for example "argument 'x'".
   void setForeign(const Value *value, const std::string &owner);
+  /// Says the same of a tensor that is known: one of the module, or a constant.
+  void setKnown(const Value *value, const std::string &owner,
+                const at::Tensor &tensor);
   void unite(const Value *lhs, const Value *rhs);
   /// The whole tensor `result` is the tensor `written`.
   void identify(const Value *result, const Value *written);
@@ -39,9 +42,10 @@ public:
   const std::vector<const Value *> &getMembers(const Value *value) {
     return lookup(find(value)).members;
   }
-  /// Unites everything that the function did not allocate: arguments may be
-  /// the same tensor, or a buffer of the module.
-  void uniteForeign();
+  /// Unites with each of `written` what may share its storage of all that the
+  /// function did not allocate: arguments may be the same tensor, or one of the
+  /// module. Known tensors share what they share now.
+  void uniteForeign(const std::vector<const Value *> &written);
   /// A use of another value of the class than the tensor `value` itself, after
   /// `node`; null if there is none.
   const torch::jit::Node *findLaterUse(const Value *value,
@@ -62,7 +66,9 @@ private:
   const Value *find(const Value *value);
 
   std::unordered_map<const Value *, Entry> entries;
-  std::vector<const Value *> foreign;
+  /// Of unknown storage, and of known ones.
+  std::vector<const Value *> foreign, known;
+  std::unordered_map<const c10::StorageImpl *, const Value *> storages;
 };
 
 } // namespace koila::torchscript

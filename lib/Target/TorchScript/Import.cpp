@@ -36,11 +36,7 @@ FunctionImporter::FunctionImporter(const tj::Module &module,
 
 OrderedValues FunctionImporter::findOrdered() {
   OrderedValues found = ordered;
-  bool foreign = llvm::any_of(seenWrites, [&](const TorchValue *value) {
-    return !aliases.getOwner(value).empty();
-  });
-  if (foreign)
-    aliases.uniteForeign();
+  aliases.uniteForeign({seenWrites.begin(), seenWrites.end()});
   for (const TorchValue *value : seenWrites)
     for (const TorchValue *member : aliases.getMembers(value))
       found.values.insert(member);

@@ -208,8 +208,6 @@ private:
       writtenAttributes;
   /// One value that stands for an attribute which the function writes.
   llvm::StringMap<const TorchValue *> attributeValues;
-  /// One value that stands for each storage of the module.
-  llvm::DenseMap<const c10::StorageImpl *, const TorchValue *> storageValues;
   llvm::SmallVector<Scope> scopes;
   llvm::DenseMap<const c10::TensorImpl *, ParamOp> weights;
   llvm::DenseMap<const c10::TensorImpl *, unsigned> constantIndices;

@@ -194,7 +194,8 @@ void FunctionImporter::markOrdered(Node *node, Operation *op, bool writes) {
   }
   for (const TorchValue *output : node->outputs())
     touches |= isOrdered(output);
-  if (writes)
+  // What an operation updates beside its results it says itself.
+  if (writes && getUpdates(op).empty())
     op->setAttr(KoilaDialect::kWritesAttr, builder.getUnitAttr());
   else if (touches && isa<MemoryEffectOpInterface>(op))
     op->setAttr(KoilaDialect::kReadsAttr, builder.getUnitAttr());
@@ -629,7 +630,10 @@ void FunctionImporter::importNode(Node *node) {
                            literal->toDevice().str() +
                            "' literally, as tracing does; trace the model on "
                            "the CPU and save it again");
-    aliases.setForeign(node->output(), "a constant");
+    if (literal && literal->isTensor())
+      aliases.setKnown(node->output(), "a constant", literal->toTensor());
+    else if (isShared(node->output()->type()))
+      aliases.setForeign(node->output(), "a constant");
     return;
   }
   if (node->kind() == prim::GetAttr)

@@ -71,17 +71,11 @@ void FunctionImporter::importGetAttr(Node *node) {
   if (!path.empty() && !written) {
     c10::IValue value = owner->value.toObject()->getAttr(name);
     attributes[output] = {value, path};
-    if (isShared(output->type()) && !value.isModule())
-      aliases.setForeign(output, "'" + path + "' of the module");
-    if (value.isTensor() && value.toTensor().defined() &&
-        value.toTensor().has_storage()) {
-      // Two reads, or two attributes, of one storage.
-      const TorchValue *&known =
-          storageValues[value.toTensor().storage().unsafeGetStorageImpl()];
-      if (known)
-        aliases.unite(known, output);
-      known = output;
-    }
+    std::string name = "'" + path + "' of the module";
+    if (value.isTensor())
+      aliases.setKnown(output, name, value.toTensor());
+    else if (isShared(output->type()) && !value.isModule())
+      aliases.setForeign(output, name);
     return;
   }
   // Read where the program reads it.

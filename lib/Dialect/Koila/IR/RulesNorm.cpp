@@ -58,8 +58,18 @@ LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
   return success();
 }
 
-void BatchNormOp::inferBatch(BatchRule &rule) {
+SmallVector<OpOperand *> BatchNormOp::getUpdated() {
+  SmallVector<OpOperand *> updated;
   if (getTraining())
+    for (Value statistic : {getRunningMean(), getRunningVar()})
+      for (OpOperand &operand : (*this)->getOpOperands())
+        if (statistic && operand.get() == statistic)
+          updated.push_back(&operand);
+  return updated;
+}
+
+void BatchNormOp::inferBatch(BatchRule &rule) {
+  if (getTraining() && !(*this)->hasAttr(KoilaDialect::kPerTileAttr))
     return rule.mix("batch_norm in training mode normalises over the batch");
   for (Value vector :
        {getWeight(), getBias(), getRunningMean(), getRunningVar()})

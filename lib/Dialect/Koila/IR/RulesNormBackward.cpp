@@ -27,8 +27,6 @@ static void giveParameters(BackwardRule &rule, Backprop &steps,
 
 static void describeBatchNorm(BackwardRule &rule, Backprop &steps,
                               BatchNormOp norm) {
-  if (norm.getTraining())
-    return rule.setInexact("the gradient of batch_norm in training mode");
   ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
   if (steps.wants(0))
     steps.give(0, steps.makeLike(input));
@@ -37,9 +35,16 @@ static void describeBatchNorm(BackwardRule &rule, Backprop &steps,
   // deviations are computed first (measured, as what the kernel holds).
   bool isDense = (input.contiguous && gradient.contiguous) ||
                  (isChannelsLast(input) && isChannelsLast(gradient));
-  if (!isDense)
-    steps.pass(input.dims[1] * getElementBytes(input.elementType));
-  else if (steps.wants(0))
+  if (!isDense) {
+    if (norm.getTraining() && !steps.wants(0))
+      rule.setInexact("the statistics' gradient of a batch that is not dense");
+    return steps.pass(input.dims[1] * getElementBytes(input.elementType));
+  }
+  // Two sums of each thread, where channels lie innermost.
+  if (norm.getTraining() && rules::normalisesRows(input))
+    steps.pass(2 * rule.getTarget().threads * input.dims[1] *
+               getElementBytes(input.elementType));
+  if (steps.wants(0))
     steps.pass(input.numBytes());
 }
 

@@ -42,6 +42,10 @@ static bool hasManyPixels(const ConcreteTensor &input) {
   return getProduct(ArrayRef(input.dims).drop_front(2)) > 1;
 }
 
+bool rules::normalisesRows(const ConcreteTensor &input) {
+  return !input.contiguous || !hasManyPixels(input);
+}
+
 //===----------------------------------------------------------------------===//
 // batch_norm, instance_norm
 //===----------------------------------------------------------------------===//
@@ -59,8 +63,8 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
     return rule.setInexact("batch_norm of one channel that is not contiguous");
   // An empty batch takes another path with four vectors (measured).
   if (input->numElements() == 0) {
-    if (isHalf(input->elementType))
-      rule.setInexact("batch_norm of an empty batch of a half type");
+    if (isHalf(input->elementType) || getTraining())
+      rule.setInexact("batch_norm of an empty batch");
     return rule.setTransient((isHalf(input->elementType) ? 4 : 8) * 2 *
                              channels);
   }
@@ -70,10 +74,20 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
                             : 3 * channels * statistic;
   if (!getTraining())
     return rule.setTransient(vectors);
-  // Mean and reciprocal deviation; in other layouts each thread has its own.
-  rule.setTransient(vectors + 2 * channels * statistic);
-  if (!input->contiguous || !hasManyPixels(*input))
-    rule.setInexact("statistics of a batch that is not contiguous");
+  // Mean and reciprocal deviation stay to the end.
+  int64_t results = 2 * channels * statistic;
+  if (!isDense)
+    return rule.setInexact("statistics of a batch that is not dense");
+  // Mean and sum of squares; where channels lie innermost, also each thread's.
+  int64_t sums = results;
+  if (rules::normalisesRows(*input)) {
+    if (isHalf(input->elementType))
+      return rule.setInexact("statistics of rows of a half type");
+    int64_t threads = rule.getTarget().threads;
+    if (input->numElements() / channels > threads)
+      sums += threads * channels * statistic;
+  }
+  rule.setTransient(results + std::max(vectors, sums));
 }
 
 /// batch_norm of all channels of all samples, with repeated parameters.

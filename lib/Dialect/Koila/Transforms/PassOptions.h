@@ -125,8 +125,8 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
       failed(checkChoice(op, "grad", pass.grad, {"guard"}, {"off"})) ||
       failed(checkChoice(op, "random", pass.random,
                          {"refuse", "full-batch-masks", "per-tile"}, {})) ||
-      failed(checkChoice(op, "batchnorm", pass.batchnorm, {"refuse"},
-                         {"two-pass", "per-tile"})))
+      failed(checkChoice(op, "batchnorm", pass.batchnorm,
+                         {"refuse", "per-tile"}, {"two-pass"})))
     return mlir::failure();
   auto budget = getBudget(pass.budget, op);
   if (failed(budget))
@@ -138,6 +138,8 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
     options.random = RandomMode::FullBatch;
   else if (pass.random == "per-tile")
     options.random = RandomMode::PerTile;
+  if (pass.batchnorm == "per-tile")
+    options.statistics = StatisticsMode::PerTile;
   options.budget = *budget;
   options.tile = pass.tile;
   options.loss = pass.loss;

@@ -205,9 +205,14 @@ LogicalResult TilePlan::collectRepeated() {
         !seen.insert(op).second)
       continue;
     if (batch.lookupRead(value).isAt() || op->getNumRegions() > 0 ||
-        !isMemoryEffectFree(op))
+        !isMemoryEffectFree(op)) {
+      if (llvm::any_of(barriers, [&](const auto &barrier) {
+            return barrier.first == op;
+          }))
+        return refuseMeeting(op);
       return refuseStep(op, "every tile would have to run '" + getCallee(*op) +
                                 "' again for its gradient");
+    }
     llvm::append_range(work, op->getOperands());
   }
   backward.repeated.assign(seen.begin(), seen.end());

@@ -131,9 +131,8 @@ public:
     if (tiled.getLeastBatch() > 1)
       entries.push_back(builder.getNamedAttr(
           "least_batch", builder.getI64IntegerAttr(tiled.getLeastBatch())));
-    if (StringRef random = getName(tiled.getRandom()); !random.empty())
-      entries.push_back(
-          builder.getNamedAttr("random", builder.getStringAttr(random)));
+    for (auto [key, name] : getChoices(&tiled))
+      entries.push_back(builder.getNamedAttr(key, builder.getStringAttr(name)));
     if (holdsTo)
       entries.push_back(builder.getNamedAttr(
           "holds_to", builder.getI64IntegerAttr(*holdsTo)));
@@ -141,11 +140,12 @@ public:
                       builder.getDictionaryAttr(entries));
   }
 
+  /// Of the untiled program if `tiled` is null.
   void writeReport(const PeakReport &report,
-                   RandomMode random = RandomMode::Refuse) {
+                   const TiledFunction *tiled = nullptr) {
     llvm::json::Value json = report.toJSON();
-    if (StringRef name = getName(random); !name.empty())
-      (*json.getAsObject())["random"] = name;
+    for (auto [key, name] : getChoices(tiled))
+      (*json.getAsObject())[key] = name;
     std::string text;
     llvm::raw_string_ostream os(text);
     os << json;
@@ -154,11 +154,17 @@ public:
   }
 
 private:
-  /// As in the option; empty for a program that draws nothing.
-  static StringRef getName(RandomMode random) {
-    if (random == RandomMode::Refuse)
-      return {};
-    return random == RandomMode::PerTile ? "per-tile" : "full-batch-masks";
+  /// Options and what was chosen, where the program has something to choose.
+  static SmallVector<std::pair<StringRef, StringRef>>
+  getChoices(const TiledFunction *tiled) {
+    SmallVector<std::pair<StringRef, StringRef>> choices;
+    if (tiled && tiled->getRandom() != RandomMode::Refuse)
+      choices.emplace_back("random", tiled->getRandom() == RandomMode::PerTile
+                                         ? "per-tile"
+                                         : "full-batch-masks");
+    if (tiled && tiled->getStatistics() == StatisticsMode::PerTile)
+      choices.emplace_back("batchnorm", "per-tile");
+    return choices;
   }
 
   ModuleOp module;
@@ -206,7 +212,8 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
   if (failed(inferShapes(*copy)))
     return std::nullopt;
   FailureOr<TiledFunction> tiled = TiledFunction::create(
-      function, symbol, RandomMode::Refuse, /*isTrial=*/true);
+      function, symbol, RandomMode::Refuse, StatisticsMode::Refuse,
+      /*isTrial=*/true);
   std::optional<int64_t> least;
   if (failed(tiled) ||
       failed(forEachTile(function, *tiled, options, symbol, batch,
@@ -220,16 +227,18 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
 static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
                                 const TilingOptions &options,
                                 StringRef symbol) {
-  FailureOr<TiledFunction> tiled =
-      TiledFunction::create(function, symbol, options.random);
+  FailureOr<TiledFunction> tiled = TiledFunction::create(
+      function, symbol, options.random, options.statistics);
   if (failed(tiled))
     return failure();
   if (options.tile < tiled->getLeastTile())
     return function.emitError()
-           << "tile=" << options.tile
-           << ": PyTorch may give wrong gradients of "
-           << "a normalisation for a single sample; use tile="
-           << tiled->getLeastTile() << " or more";
+           << "tile=" << options.tile << ": "
+           << (tiled->getStatistics() == StatisticsMode::PerTile
+                   ? "a single sample may have no variance to normalise by"
+                   : "PyTorch may give wrong gradients of a normalisation for "
+                     "a single sample")
+           << "; use tile=" << tiled->getLeastTile() << " or more";
   tiled->setTile(options.tile);
   remark::passed(function.getLoc(), remarkOptions(function))
       << remark::add("batch runs in tiles as asked")
@@ -247,7 +256,7 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
     tiled->setTile(options.tile);
   }
   result.writeRecord(*tiled, symbol, std::nullopt);
-  result.writeReport(report, tiled->getRandom());
+  result.writeReport(report, &*tiled);
   return success();
 }
 
@@ -336,8 +345,8 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   none[symbol] = 0;
   auto peakOfNone = untiled.evaluate(none);
   int64_t holdsFrom = peakOfNone && *peakOfNone <= budget ? 0 : 1;
-  FailureOr<TiledFunction> tiled =
-      TiledFunction::create(function, symbol, options.random);
+  FailureOr<TiledFunction> tiled = TiledFunction::create(
+      function, symbol, options.random, options.statistics);
   if (failed(tiled))
     return failure();
   if (tiled->getLeastBatch() > 1)
@@ -389,7 +398,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
     return failure();
   final.promise = Promise{budget, tiled->getTile(), holdsFrom, batch};
   result.writeRecord(*tiled, symbol, batch);
-  result.writeReport(final, tiled->getRandom());
+  result.writeReport(final, &*tiled);
   remark::passed(function.getLoc(), remarkOptions(function))
       << remark::add("the largest tile that fits the budget")
       << remark::metric("Tile", tiled->getTile())

@@ -579,11 +579,11 @@ SmallVector<PhaseLoops> Tiler::rewrite() {
                           makeIndex(builder, loc, plan.batchFactor))
                           .getResult();
     }
-    nests.push_back(
-        {arith::ConstantIndexOp::create(builder, loc, 1),
-         arith::ConstantIndexOp::create(builder, loc, 1), phase.body.size(),
-         phase.body.empty() ? loc : phase.body.front()->getLoc(),
-         plan.getBackward().needsPairs && plan.differentiates(phase) ? 2 : 1});
+    nests.push_back({arith::ConstantIndexOp::create(builder, loc, 1),
+                     arith::ConstantIndexOp::create(builder, loc, 1),
+                     phase.body.size(),
+                     phase.body.empty() ? loc : phase.body.front()->getLoc(),
+                     plan.needsPairs(phase) ? 2 : 1});
     buildLoops(builder, loc, phase, nests.back());
   };
   for (const TilePhase &phase : plan.getPhases()) {

@@ -52,6 +52,7 @@ static bool writesAnything(Operation *op) {
             isOrderedWrite(op) &&
             effect.getResource() == SideEffects::DefaultResource::get();
         return isa<MemoryEffects::Write>(effect.getEffect()) && !isMark &&
+               !effect.getValue() &&
                effect.getResource() != RandomResource::get() &&
                effect.getResource() != GradientResource::get() &&
                effect.getResource() != AssumptionResource::get();
@@ -59,16 +60,24 @@ static bool writesAnything(Operation *op) {
 }
 
 void TilePlan::collectWrites() {
+  collectParamUses();
   function->walk([&](Operation *op) {
     // Nested ones count where the whole of what they stand in does.
     Operation *outer =
         function.getFunctionBody().front().findAncestorOpInBlock(*op);
-    if (outer && writesAnything(op))
-      lastUnknownWrite = outer;
-    if (!outer || !isOrderedWrite(op))
+    if (!outer)
       return;
-    const Storage *entry = storage.lookup(op->getOperand(0));
-    lastWrites[entry && !entry->external ? entry : nullptr] = outer;
+    if (writesAnything(op))
+      lastUnknownWrite = outer;
+    auto note = [&](Value written) {
+      const Storage *entry = storage.lookup(written);
+      lastWrites[entry && !entry->external ? entry : nullptr] = outer;
+    };
+    if (isOrderedWrite(op))
+      note(op->getOperand(0));
+    if (!mayUpdateInTiles(*op))
+      for (OpOperand *updated : getUpdates(op))
+        note(updated->get());
   });
 }
 
@@ -187,7 +196,7 @@ bool TilePlan::isUnread(Operation *op, Value value) const {
 
 bool koila::keepsOrder(Operation &op) {
   return isOrdered(&op) && !isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op) &&
-         !onlyDraws(&op);
+         !onlyDraws(&op) && getUpdates(&op).empty();
 }
 
 static StringRef describeEffect(Operation &op) {
@@ -198,12 +207,19 @@ static StringRef describeEffect(Operation &op) {
   if (isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op))
     return "writes in place, for the whole batch, what others see";
   // Running statistics, for one.
-  if (isOrderedWrite(&op) && llvm::any_of(op.getOperands(), [](Value operand) {
-        return operand.getDefiningOp<ParamGetOp>();
-      }))
+  auto isOfModule = [](Value value) {
+    return !!value.getDefiningOp<ParamGetOp>();
+  };
+  SmallVector<Value> written;
+  if (isOrderedWrite(&op))
+    llvm::append_range(written, op.getOperands());
+  for (OpOperand *updated : getUpdates(&op))
+    written.push_back(updated->get());
+  if (llvm::any_of(written, isOfModule))
     return "updates tensors of the module from the whole batch, as layers do "
-           "in "
-           "training mode; after eval() it would use the ones that are there";
+           "in training mode; after eval() it would use the ones that are "
+           "there, and batchnorm=per-tile lets each tile be normalised by "
+           "itself, which gives other results";
   return "has effects whose order tiling would change";
 }
 
@@ -316,7 +332,8 @@ LogicalResult TilePlan::classify(Operation &op) {
         return isa<TensorType>(result.getType()) && isWrittenAfter(result, op);
       });
   bool isMovable = op.getNumRegions() > 0 ? findReasonInside(op).empty()
-                                          : isPure(op) || mayDrawInTiles(op);
+                                          : isPure(op) || mayDrawInTiles(op) ||
+                                                mayUpdateInTiles(op);
   // A tensor that each tile would make again.
   bool isSplit = !isView && llvm::any_of(op.getResults(), [&](Value result) {
     return isa<TensorType>(result.getType()) && batch.lookup(result).isFree() &&

@@ -107,6 +107,15 @@ public:
     return op && wantsGradient(value) &&
            (combined.contains(op) || backward.head.contains(op));
   }
+  /// Whether no tile of `phase` may have a single sample.
+  bool needsPairs(const TilePhase &phase) const {
+    return (backward.needsPairs && differentiates(phase)) ||
+           llvm::any_of(phase.body, hasOwnStatistics);
+  }
+  /// Normalisations by statistics of each tile, in order.
+  llvm::SmallVector<mlir::Operation *> getStatistics() const {
+    return llvm::filter_to_vector(tiled, hasOwnStatistics);
+  }
   /// What draws random numbers, in order.
   llvm::ArrayRef<mlir::Operation *> getDraws() const { return draws; }
   /// Whether `op` draws anew in each tile.
@@ -154,6 +163,7 @@ private:
   llvm::LogicalResult classify(mlir::Operation &op);
   Combine findCombine(mlir::Operation &op) const;
   void collectWrites();
+  void collectParamUses();
   bool isWrittenAfter(mlir::Value value, mlir::Operation &op) const;
   bool isSettled(mlir::Operation &op) const;
   bool isSizedByBatch(mlir::Value value) const;
@@ -165,6 +175,12 @@ private:
   llvm::LogicalResult checkDraws(mlir::Operation &op);
   /// Whether `op` has no effect but draws that each tile may make anew.
   bool mayDrawInTiles(mlir::Operation &op) const;
+  static bool hasOwnStatistics(mlir::Operation *op) {
+    return op->hasAttr(KoilaDialect::kPerTileAttr);
+  }
+  /// Whether `op` has no effect but that it updates, with each tile, what
+  /// nothing else touches.
+  bool mayUpdateInTiles(mlir::Operation &op) const;
   /// Whether `op` draws whole, and waits for no tensor.
   bool drawsEarly(mlir::Operation &op) const;
   /// Whether `op` makes a tensor of numbers alone, for what draws whole.
@@ -232,6 +248,8 @@ private:
   llvm::DenseMap<const Storage *, mlir::Operation *> lastWrites;
   /// The last operation that may write to any of them.
   mlir::Operation *lastUnknownWrite = nullptr;
+  /// How often a weight, or what shares storage with it, is read.
+  llvm::DenseMap<mlir::Attribute, unsigned> paramUses;
   llvm::DenseMap<mlir::Operation *, Combine> combined;
   /// In order.
   llvm::SmallVector<mlir::Operation *> tiled, whole;
@@ -256,6 +274,11 @@ llvm::SmallVector<PhaseLoops> rewriteInTiles(mlir::FunctionOpInterface function,
 llvm::LogicalResult separateDraws(mlir::FunctionOpInterface function);
 /// Remarks of where random numbers are drawn, and a warning if tiles draw.
 void reportDraws(mlir::FunctionOpInterface function, const TilePlan &plan);
+
+/// Lets each tile be normalised by itself.
+void markStatistics(mlir::FunctionOpInterface function);
+/// A warning if it is.
+void reportStatistics(const TilePlan &plan);
 
 /// The dims of a dense tensor from the outermost in memory; none if it is not
 /// known to be dense.

@@ -106,6 +106,7 @@ static void reportPlan(FunctionOpInterface function, const TilePlan &plan) {
                             plan.getBatch().lookup(op->getResult(0)).reason)
           << remark::add("runs in the tiles, whose results are combined");
   reportDraws(function, plan);
+  reportStatistics(plan);
 }
 
 /// Lets operations read tensors of known rank where import hid the rank from
@@ -125,7 +126,10 @@ static void readRanked(FunctionOpInterface function) {
 FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
                                                StringRef batchSymbol,
                                                RandomMode random,
+                                               StatisticsMode statistics,
                                                bool isTrial) {
+  if (statistics == StatisticsMode::PerTile)
+    markStatistics(function);
   if (random == RandomMode::FullBatch && failed(separateDraws(function)))
     return failure();
   readRanked(function);
@@ -162,10 +166,15 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
           plan.drawsInTiles(*op) ? RandomMode::PerTile : RandomMode::FullBatch;
   // Of no samples the untiled program runs.
   int64_t least = keepsShapes(function, dims, batchSymbol, 1) &&
-                          !plan.getBackward().needsPairs
+                          llvm::none_of(plan.getPhases(),
+                                        [&](const TilePhase &phase) {
+                                          return plan.needsPairs(phase);
+                                        })
                       ? 1
                       : 2;
-  TiledFunction result(rewriteInTiles(function, plan), least, drawn);
+  StatisticsMode taken = plan.getStatistics().empty() ? StatisticsMode::Refuse
+                                                      : StatisticsMode::PerTile;
+  TiledFunction result(rewriteInTiles(function, plan), least, drawn, taken);
   // What is written is this function, with its own lives of tensors.
   function->removeAttr(kLifetimesAttr);
   result.setTile(1);

@@ -30,6 +30,12 @@ def Koila_OrderedMemory : NativeOpTrait<"OrderedMemory"> {
 }
 defvar Koila_Ordered = [MemoryEffectsOpInterface, ConditionallySpeculatable,
                         Koila_OrderedMemory];
+/// The same, and the operands of the member `getUpdated()` are written.
+def Koila_UpdatingMemory : NativeOpTrait<"UpdatingMemory"> {
+  let cppNamespace = "::koila";
+}
+defvar Koila_Updates = [MemoryEffectsOpInterface, ConditionallySpeculatable,
+                        Koila_UpdatingMemory];
 /// The effects of an operator that draws random numbers: draws are neither
 /// merged nor moved, dropped or tiled.
 def Koila_DrawingMemory : NativeOpTrait<"DrawingMemory"> {

@@ -58,6 +58,9 @@ def Koila_Dialect : Dialect {
     /// Interfaces/OrderedMemory.h.
     static constexpr ::llvm::StringLiteral kReadsAttr = "koila.reads";
     static constexpr ::llvm::StringLiteral kWritesAttr = "koila.writes";
+    /// On an operation in which samples meet: those of each tile do so among
+    /// themselves (`batchnorm=per-tile`).
+    static constexpr ::llvm::StringLiteral kPerTileAttr = "koila.per_tile";
 
     /// The dialect version written to bytecode. Raise it when the meaning of
     /// an operation, attribute or type changes.

@@ -19,6 +19,11 @@ namespace koila {
 template <typename ConcreteOp>
 class WrongGradientAlone
     : public mlir::OpTrait::TraitBase<ConcreteOp, WrongGradientAlone> {};
+
+namespace rules {
+/// Whether the kernels of batch_norm see a dense `input` as rows of channels.
+bool normalisesRows(const ConcreteTensor &input);
+} // namespace rules
 } // namespace koila
 
 #define GET_OP_CLASSES

@@ -13,15 +13,14 @@ def Koila_WrongGradientAlone : NativeOpTrait<"WrongGradientAlone"> {
 
 def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
   "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor",
-  "", [AttrSizedOperandSegments, Koila_WrongGradientAlone],
-  "!getTraining() || !getRunningMean()"> {
+  "", [AttrSizedOperandSegments, Koila_WrongGradientAlone,
+       Koila_BatchStatisticsInterface], "true", Koila_Updates> {
   let summary = "batch normalisation";
   let description = [{
     The result has shape, element type and strides of `input`. In eval mode
     each sample is normalised alone with the running statistics. In training
-    mode samples meet, and the running statistics are written: such an
-    operation is not built from a file, the opaque operator stands for it.
-    New storage.
+    mode samples meet, and the running statistics are written; with the mark
+    `koila.per_tile` each tile is normalised by itself. New storage.
   }];
   let arguments = (ins AnyTensor:$input, Koila_OptionalTensor:$weight,
     Koila_OptionalTensor:$bias, Koila_OptionalTensor:$running_mean,
@@ -35,6 +34,11 @@ def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
   }];
   let savedRule = "::koila::rules::describeNormSaved(rule);";
   let backwardRule = "::koila::rules::describeNormBackward(rule);";
+  let extraClassDeclaration = baseDeclaration # [{
+    bool usesBatchStatistics() { return getTraining(); }
+    /// The running statistics, in training mode.
+    ::llvm::SmallVector<::mlir::OpOperand *> getUpdated();
+  }];
 }
 
 def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",

@@ -69,8 +69,10 @@ class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {
            "the untiled program draws on a CPU; per-tile: draw anew in each "
            "tile, equal in distribution only">,
     Option<"batchnorm", "batchnorm", "std::string", "\"refuse\"",
-           "batch normalisation in training mode: refuse (two-pass and "
-           "per-tile are not supported yet)">];
+           "batch normalisation in training mode: refuse it; per-tile: each "
+           "tile is normalised by itself, which gives other results, and "
+           "running statistics are updated once a tile (two-pass is not "
+           "supported yet)">];
 }
 
 def InferShapesPass : Pass<"koila-infer-shapes", "::mlir::ModuleOp"> {

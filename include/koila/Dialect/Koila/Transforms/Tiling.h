@@ -19,6 +19,15 @@ enum class RandomMode {
   PerTile
 };
 
+/// What becomes of normalisations by statistics of the batch.
+enum class StatisticsMode {
+  /// They are an error where nothing else is left to tile.
+  Refuse,
+  /// Each tile is normalised by itself: other results, and running statistics
+  /// are updated with each tile.
+  PerTile
+};
+
 struct TilingOptions {
   /// Samples per tile, a power of two; 0: by budget.
   int64_t tile = 0;
@@ -27,6 +36,7 @@ struct TilingOptions {
   /// "warn" or "raise".
   std::string guard = "warn";
   RandomMode random = RandomMode::Refuse;
+  StatisticsMode statistics = StatisticsMode::Refuse;
   /// In mode Train: the loss that the step was made with; see
   /// KoilaTorchImportOptions.
   std::string loss;
@@ -59,7 +69,9 @@ public:
   /// is a remark each, unless `isTrial`.
   static llvm::FailureOr<TiledFunction>
   create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
-         RandomMode random = RandomMode::Refuse, bool isTrial = false);
+         RandomMode random = RandomMode::Refuse,
+         StatisticsMode statistics = StatisticsMode::Refuse,
+         bool isTrial = false);
   llvm::ArrayRef<PhaseLoops> getPhases() const { return phases; }
   /// Sets the samples per tile, a power of two, of all phases or of one.
   void setTile(int64_t tile);
@@ -76,17 +88,20 @@ public:
   int64_t getLeastTile() const;
   /// How random numbers are drawn; Refuse if there are none.
   RandomMode getRandom() const { return random; }
+  /// Refuse if there are none.
+  StatisticsMode getStatistics() const { return statistics; }
 
 private:
   TiledFunction(llvm::SmallVector<PhaseLoops> phases, int64_t leastBatch,
-                RandomMode random)
+                RandomMode random, StatisticsMode statistics)
       : phases(std::move(phases)), tiles(this->phases.size(), 1),
-        leastBatch(leastBatch), random(random) {}
+        leastBatch(leastBatch), random(random), statistics(statistics) {}
 
   llvm::SmallVector<PhaseLoops> phases;
   llvm::SmallVector<int64_t> tiles;
   int64_t leastBatch = 1;
   RandomMode random;
+  StatisticsMode statistics;
 };
 
 /// Whether `function` is a training step: it has a `koila.backward`.
