@@ -1,7 +1,8 @@
 """koila ends ``CUDA out of memory`` for PyTorch users.
 
 ``analyze`` says what a program needs before it runs, ``compile`` runs its batch
-in tiles that fit, ``max_batch`` finds the largest batch.
+in tiles that fit, ``max_batch`` finds the largest batch. ``lazy`` needs no
+module: it records what is done to tensors.
 """
 
 from __future__ import annotations
@@ -9,19 +10,38 @@ from __future__ import annotations
 from koila import memory
 from koila._api import CompiledModule, analyze, compile, max_batch
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
+from koila._lazy import (
+    BatchedPair,
+    BatchInfo,
+    Evaluation,
+    LazyFunction,
+    LazyTensor,
+    lazy,
+    run,
+)
 from koila._report import Report, ReportDiff
+from koila._run import last, strict
 
 __all__ = [
+    "BatchInfo",
+    "BatchedPair",
     "BudgetError",
     "CompileError",
     "CompiledModule",
+    "Evaluation",
     "KoilaError",
     "KoilaWarning",
+    "LazyFunction",
+    "LazyTensor",
     "Location",
     "Report",
     "ReportDiff",
     "analyze",
     "compile",
+    "last",
+    "lazy",
     "max_batch",
     "memory",
+    "run",
+    "strict",
 ]

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["BatchInt", "evaluate"]
+__all__ = ["BatchInt"]
 
 
 class BatchInt(int):
@@ -52,12 +52,3 @@ for _name in ("add", "sub", "mul", "floordiv", "mod"):
     setattr(BatchInt, f"__{_name}__", _make(_function, False))
     setattr(BatchInt, f"__r{_name}__", _make(_function, True))
 
-
-def evaluate(number: int, size: Callable[[Any, int], Any]) -> Any:
-    """The number with ``size(value, dim)`` in place of the recorded extents."""
-    if not isinstance(number, BatchInt):
-        return number
-    function, left, right = number.expression
-    if function == "size":
-        return size(left, right)
-    return function(evaluate(left, size), evaluate(right, size))

@@ -7,6 +7,7 @@ them, so that what nobody can ask for any more is never run.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from koila._batch_int import BatchInt, evaluate
+from koila._batch_int import BatchInt
 
 __all__ = ["Call", "Frame", "Group", "Meta", "Node", "Origin", "Program", "Value", "closure"]
 
@@ -49,11 +50,17 @@ class Origin:
 class Group:
     """The tensors that share one storage, and who writes to it last."""
 
-    __slots__ = ("external", "last_write")
+    __slots__ = ("external", "last_write", "readers")
 
     def __init__(self, external: bool) -> None:
         self.external = external  # a tensor of the user, which others see
         self.last_write: Node | None = None
+        self.readers: list[weakref.ref[Node]] = []  # since the last write
+
+    def open_readers(self) -> list[Node]:
+        """Nodes that must read before the next write."""
+        found = [reference() for reference in self.readers]
+        return [node for node in found if node is not None and not node.done]
 
 
 class Value:
@@ -62,8 +69,8 @@ class Value:
     ``seen`` is what a read showed, without a graph to differentiate.
     """
 
-    __slots__ = ("__weakref__", "group", "index", "meta", "node", "origin", "seen", "tensor",
-                 "version")
+    __slots__ = ("__weakref__", "differentiated", "group", "index", "kept", "meta", "node",
+                 "origin", "seen", "tensor", "version")
 
     def __init__(self, meta: Meta, group: Group, node: Node | None = None, index: int = 0) -> None:
         self.meta = meta
@@ -72,11 +79,13 @@ class Value:
         self.index = index
         self.tensor: torch.Tensor | None = None
         self.seen: torch.Tensor | None = None
+        self.kept: Any = None  # gradients that a read has computed along with it
+        self.differentiated = False
         self.version: int | None = None
         self.origin: Origin | None = None
 
     def settle(self, tensor: torch.Tensor) -> None:
-        self.tensor, self.node, self.seen = tensor, None, None
+        self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
 
 
 @dataclass(eq=False)
@@ -84,7 +93,7 @@ class Call:
     """A function with its constant arguments, and what is known of its results.
 
     ``fill`` puts tensors and numbers in the place of the inputs. ``result`` is
-    the structure of what it returns, with an ``int`` for each tensor.
+    the structure of what it returns, with a ``Slot`` for each tensor.
     """
 
     function: Callable[..., Any]
@@ -97,7 +106,56 @@ class Call:
     random: bool
     grad: bool
     autocast: tuple[Any, ...] | None
-    numbers: bool  # False if it has arguments that no key can hold
+
+    def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls the function in the modes that it was recorded in."""
+        if torch.is_grad_enabled() == self.grad and self.autocast is None:
+            return self.function(*args, **kwargs)
+        with self.modes():
+            return self.function(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def modes(self) -> Iterator[None]:
+        with torch.set_grad_enabled(self.grad):
+            if self.autocast is None:
+                yield
+                return
+            device, dtype = self.autocast
+            with torch.autocast(device, dtype=dtype, cache_enabled=False):
+                yield
+
+    def flatten(self, result: Any) -> list[torch.Tensor]:
+        """The tensors of a result, in the order of ``metas``."""
+        found: list[torch.Tensor] = []
+        collect(result, found)
+        return found
+
+
+def collect(result: Any, found: list[torch.Tensor]) -> Any:
+    """Appends the tensors of nested lists, tuples and dicts to ``found``, and
+    returns the structure with a ``Slot`` in the place of each."""
+    if isinstance(result, torch.Tensor):
+        found.append(result)
+        return Slot(len(found) - 1)
+    if isinstance(result, (list, tuple)):
+        return rebuild(result, [collect(item, found) for item in result])
+    if isinstance(result, dict):
+        return {key: collect(item, found) for key, item in result.items()}
+    return result
+
+
+def rebuild(like: Any, items: list[Any]) -> Any:
+    """A list, tuple or named tuple of the type of ``like``."""
+    kind = type(like)
+    if hasattr(kind, "_fields"):
+        return kind(*items)
+    if kind is torch.Size:
+        return tuple(items)
+    return kind(items)
+
+
+class Slot(int):
+    """The place of a tensor in a result, or of an input in arguments."""
 
 
 _sequence = itertools.count()
@@ -258,60 +316,33 @@ class Program:
         for position, (node, step) in enumerate(zip(self.nodes, self.steps)):
             args, kwargs = node.call.fill([convert(entry) for entry in step])
             result = invoke(node, position, args, kwargs)
-            made.extend(tensors_of(result, node.call))
+            made.extend(node.call.flatten(result))
         return [get(place) for place in self.results]
 
     def run(self) -> None:
-        """Runs the calls on the tensors themselves, which keeps what is asked
-        for and frees the rest as PyTorch does."""
+        """Runs the calls on the tensors themselves. Values that are asked for
+        keep their tensors, the others free them where PyTorch would."""
         nodes = self.nodes[::-1]
         self.nodes, self.steps, self.leaves = [], [], []
-        running: dict[tuple[int, int], torch.Tensor] = {}
-        uses = _count_uses(nodes)
-
-        def get(value: Value) -> Any:
-            if value.tensor is not None:
-                return value.tensor
-            slot = (id(value.node), value.index)
-            return running[slot]
-
-        kept = nodes[:]  # ids stay theirs until all has run
         while nodes:
             node = nodes.pop()
-            call = node.call
             entries = [
-                get(entry) if isinstance(entry, Value)
-                else int(entry) if isinstance(entry, BatchInt) else entry
+                entry.tensor
+                if isinstance(entry, Value)
+                else int(entry)
+                if isinstance(entry, BatchInt)
+                else entry
                 for entry in node.inputs
             ]
-            args, kwargs = call.fill(entries)
+            args, kwargs = node.call.fill(entries)
             entries.clear()
-            result = tensors_of(perform(call, args, kwargs), call)
+            result = node.call.perform(args, kwargs)
             del args, kwargs
-            for index, tensor in enumerate(result):
-                if uses.get((id(node), index)):
-                    running[id(node), index] = tensor
-            for reference, tensor in zip(node.outputs, result):
+            tensors = node.call.flatten(result)
+            del result
+            for reference in node.outputs:
                 value = reference()
                 if value is not None:
-                    value.settle(tensor)
-            del result
-            for entry in node.inputs:
-                if isinstance(entry, Value) and entry.node is not None:
-                    slot = (id(entry.node), entry.index)
-                    if slot in uses:
-                        uses[slot] -= 1
-                        if not uses[slot]:
-                            running.pop(slot, None)
+                    value.settle(tensors[value.index])
+            tensors.clear()
             node.finish()
-        kept.clear()
-
-
-def _count_uses(nodes: list[Node]) -> dict[tuple[int, int], int]:
-    uses: dict[tuple[int, int], int] = {}
-    for node in nodes:
-        for entry in node.inputs:
-            if isinstance(entry, Value) and entry.node is not None:
-                slot = (id(entry.node), entry.index)
-                uses[slot] = uses.get(slot, 0) + 1
-    return uses

@@ -1,0 +1,757 @@
+"""Runs recorded programs: whole where memory is enough, else in tiles."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from koila import memory
+from koila._calls import _fakes
+from koila._compiler import Compiled, analyze_script, compile_script
+from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
+from koila._program import Call, Frame, Node, Program, Value, closure
+from koila._trace import Traced, explain, location_of, trace
+
+__all__ = [
+    "Last", "backward", "check_budget", "count_buffer", "find_batch", "flush", "gradients",
+    "last", "list_values", "location_of", "materialize", "may_defer", "pending", "read", "strict",
+]
+
+Frames = tuple[Frame, Frame]
+
+# Calls that write to tensors of the user, in the order of recording.
+pending: list[Node] = []
+
+
+@dataclass(frozen=True)
+class Last:
+    """How the last recorded program ran.
+
+    ``tile`` is the samples per tile, None if it ran whole; ``peak_bytes`` what
+    koila predicted for it, None if it cannot; ``budget_bytes`` what there was;
+    ``announced`` what was warned of.
+    """
+
+    tile: int | None
+    peak_bytes: int | None
+    budget_bytes: int | None
+    announced: str | None
+
+
+_last: Last | None = None
+
+
+def last() -> Last | None:
+    """How the last recorded program ran; None before there was one."""
+    return _last
+
+
+# Strictness.
+
+_strict = False
+
+
+class strict:
+    """From now on what would be a warning is a KoilaError: a program that does
+    not fit and cannot be split, or whose memory koila cannot bound. In a
+    ``with`` statement, until its end. ``strict(False)`` warns again."""
+
+    def __init__(self, on: bool = True) -> None:
+        global _strict
+        self._before = _strict
+        _strict = on
+
+    def __enter__(self) -> strict:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        global _strict
+        _strict = self._before
+
+
+# Plans.
+
+
+@dataclass
+class _Plan:
+    """What is known of programs with one key."""
+
+    keep: list[Any]  # what the key names by its id
+    traced: dict[Any, Traced | CompileError] = field(default_factory=dict)
+    reports: dict[Any, dict[str, Any] | CompileError] = field(default_factory=dict)
+    compiled: dict[Any, list[tuple[int, Compiled | CompileError]]] = field(default_factory=dict)
+    announced: set[str] = field(default_factory=set)
+    only_read: bool = False
+
+
+_plans: OrderedDict[Any, _Plan] = OrderedDict()
+_MOST_PLANS = 256
+# A tile that was chosen for a little less memory than there is now is kept.
+_SLACK = 1.25
+
+
+def _find_plan(program: Program) -> _Plan:
+    key = program.key()
+    plan = _plans.get(key)
+    if plan is None:
+        keep = [node.call for node in program.nodes]
+        keep += [leaf.tensor for leaf in program.leaves if isinstance(leaf.tensor, nn.Parameter)]
+        plan = _plans[key] = _Plan(keep)
+        if len(_plans) > _MOST_PLANS:
+            _plans.popitem(last=False)
+    else:
+        _plans.move_to_end(key)
+    return plan
+
+
+@dataclass
+class _Run:
+    """One run of a program in one mode."""
+
+    program: Program
+    plan: _Plan
+    mode: str
+    frames: Frames
+    batch: int | None
+    budget: int
+    grads: str
+
+    def traced(self) -> Traced:
+        key = (tuple(map(repr, self.program.numbers)), self.batch)
+        found = self.plan.traced.get(key)
+        if found is None:
+            try:
+                found = trace(self.program, self.batch)
+            except CompileError as error:
+                found = error
+            self.plan.traced[key] = found
+        if isinstance(found, CompileError):
+            raise found
+        return found
+
+    def options(self) -> dict[str, Any]:
+        named = {"B": self.batch} if self.batch and self._has_batch() else {}
+        loss = {"loss": ""} if self.mode == "train" else {}
+        return {"batch": named, "mode": self.mode, "grads": self.grads, **loss}
+
+    def _has_batch(self) -> bool:
+        return any("B" in spec for spec in self.traced().specs)
+
+    def report(self) -> dict[str, Any]:
+        """The analysis of the whole batch. It does not depend on numbers."""
+        key = (self.mode, self.grads, torch.get_num_threads())
+        found = self.plan.reports.get(key)
+        if found is None:
+            try:
+                traced = self.traced()
+                with _quiet():
+                    found = analyze_script(traced.script, traced.specs, floor=False, batches=0,
+                                           name="the recorded program", **self.options())
+            except CompileError as error:
+                found = error
+            self.plan.reports[key] = found
+        if isinstance(found, CompileError):
+            raise found
+        return found
+
+    def compile(self) -> Compiled:
+        """The program in tiles for the budget."""
+        key = (self.mode, self.grads, tuple(map(repr, self.program.numbers)),
+               torch.get_num_threads())
+        found = self.plan.compiled.setdefault(key, [])
+        for budget, made in found:
+            # The largest tile below a budget is that below each smaller one
+            # which it still fits.
+            if isinstance(made, Compiled):
+                peak = made.report["peak_bytes"]
+                if peak is not None and peak <= self.budget <= budget * _SLACK:
+                    return made
+            elif budget == self.budget or not isinstance(made, BudgetError):
+                raise made
+        try:
+            traced = self.traced()
+            with _quiet():
+                new: Compiled | CompileError = compile_script(
+                    traced.script, traced.specs, budget=self.budget, guard="raise",
+                    random="full-batch-masks", name="the recorded program", **self.options())
+        except CompileError as error:
+            new = error
+        found.append((self.budget, new))
+        if isinstance(new, CompileError):
+            raise new
+        return new
+
+    def fits(self) -> bool:
+        """Whether the whole batch fits the budget; announces where koila
+        cannot tell."""
+        try:
+            report = self.report()
+        except CompileError as error:
+            text, place = explain(error, self.program)
+            self.announce(
+                f"koila cannot tell how much memory this needs, so nothing protects it: {text}",
+                place)
+            self.note(None, None)
+            return True
+        peak = report["peak_bytes"]
+        if peak is None:
+            self.announce("koila cannot tell how much memory this needs, so nothing protects it",
+                          None)
+            self.note(None, None)
+            return True
+        if peak > self.budget:
+            return False
+        # Far from the limit a figure that is not exact is good enough.
+        if not report["exact"] and 4 * peak > self.budget and report["inexact"]:
+            first = report["inexact"][0]
+            self.announce(
+                f"this needs about {memory.format_bytes(peak)} of "
+                f"{memory.format_bytes(self.budget)}, but the figure is not exact: "
+                f"{first['reason']}", None)
+        self.note(None, peak)
+        return True
+
+    def note(self, tile: int | None, peak: int | None, announced: str | None = None) -> None:
+        global _last
+        if announced is None and _last is not None and _last.budget_bytes is None:
+            announced = _last.announced
+        _last = Last(tile, peak, self.budget, announced)
+
+    def run_whole(self, error: CompileError | str) -> None:
+        """Says that the program runs whole although it does not fit, and why."""
+        if isinstance(error, BudgetError):
+            text, place = explain(error, self.program)
+            raise BudgetError(text, place or location_of(self.frames), (),
+                              error.smallest_budget) from None
+        if isinstance(error, CompileError):
+            text, place = explain(error, self.program)
+        else:
+            text, place = error, None
+        peak = self.report()["peak_bytes"]
+        self.announce(
+            f"this needs {memory.format_bytes(peak)}, and there are "
+            f"{memory.format_bytes(self.budget)}; koila cannot split it, so it runs whole: {text}",
+            place)
+        self.note(None, peak)
+
+    def announce(self, text: str, place: Location | None) -> None:
+        global _last
+        place = place or location_of(self.frames)
+        _last = Last(None, None, None, text)
+        if _strict:
+            raise KoilaError(text, place)
+        # The bytes differ from step to step, what is wrong does not.
+        key = text.rpartition(": ")[2]
+        if key not in self.plan.announced:
+            self.plan.announced.add(key)
+            warnings.warn_explicit(text, KoilaWarning, place.file, place.line)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What the compiler warns of is part of the report."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", KoilaWarning)
+        yield
+
+
+def check_budget(budget: int | str) -> None:
+    """Raises KoilaError for what is no budget."""
+    if budget != "auto":
+        memory.budget_bytes(budget)
+
+
+def _prepare(values: list[Value], frames: Frames) -> Program:
+    """The program of the values, after what was recorded before it and writes
+    to tensors that others see."""
+    last_seq = max((value.node.seq for value in values if value.node is not None), default=-1)
+    pending[:] = [node for node in pending if not node.done]
+    earlier = [node for node in pending if node.seq < last_seq]
+    program = Program(closure(values, earlier), values)
+    _verify(program)
+    for node in program.nodes:
+        if node.spent:
+            raise KoilaError(
+                f"'{_name(node.call)}' has run already, in tiles, and would draw or write again",
+                location_of(node.frames),
+                ("read what depends on it before, or call run() on it first",),
+            )
+    return program
+
+
+def _verify(program: Program) -> None:
+    """Raises if a tensor is not any more what it was when it was recorded."""
+    for node in program.nodes:
+        for index, entry in enumerate(node.inputs):
+            if (
+                isinstance(entry, Value)
+                and entry.version is not None
+                and entry.tensor is not None
+                and entry.tensor._version != entry.version
+                and index not in node.call.writes
+            ):
+                raise KoilaError(
+                    f"a tensor of shape {entry.meta.shape} that '{_name(node.call)}' reads was "
+                    "written to after this was recorded and before it was computed",
+                    location_of(node.frames),
+                    ("read the value, or call koila.run() on it, before the optimizer steps",),
+                )
+
+
+def _name(call: Call) -> str:
+    return str(getattr(call.function, "__name__", call.function))
+
+
+def _start(program: Program, mode: str, frames: Frames) -> _Run:
+    origins = [leaf.origin for leaf in program.leaves if leaf.origin is not None]
+    batch = next((origin.size for origin in origins if origin.batch is not None), None)
+    device = next((leaf.meta.device for leaf in program.leaves if leaf.origin is not None),
+                  torch.device("cpu"))
+    budgets = {origin.budget for origin in origins} or {"auto"}
+    budget = min(memory.budget_bytes(budget, device) for budget in budgets)
+    grads = "present"
+    if mode == "train" and any(
+        isinstance(leaf.tensor, nn.Parameter) and leaf.meta.requires_grad
+        and leaf.tensor.grad is None
+        for leaf in program.leaves
+    ):
+        grads = "absent"
+    global _last
+    _last = None
+    return _Run(program, _find_plan(program), mode, frames, batch, budget, grads)
+
+
+def _why_whole(run: _Run) -> str | None:
+    """Why a program is not one to compile; None if it is."""
+    if run.batch is None:
+        return "koila.lazy was not told which dim is the batch"
+    if run.batch < 2:
+        return "the batch is one sample"
+    for leaf in run.program.leaves:
+        if leaf.meta.requires_grad and run.mode == "train" and not (
+            isinstance(leaf.tensor, nn.Parameter)
+        ):
+            return "a tensor that is no nn.Parameter requires a gradient"
+    for node in run.program.nodes:
+        for index in node.call.writes:
+            entry = node.inputs[index]
+            if entry.group.external:
+                inner = node.frames[0]
+                return (f"'{_name(node.call)}' mixes the samples and writes their statistics, as "
+                        f"BatchNorm does in training mode ({inner.file}:{inner.line}); after "
+                        "eval() on those layers it would be split")
+    return None
+
+
+def flush() -> None:
+    """Makes the writes to tensors of the user that nobody has asked for."""
+    pending[:] = [node for node in pending if not node.done]
+    if pending:
+        node = pending[-1]
+        run_nodes(list(pending), node.frames)
+
+
+def run_nodes(nodes: Iterable[Node], frames: Frames) -> None:
+    program = Program(closure((), nodes), [])
+    program.run()
+
+
+def may_defer(call: Call, inputs: list[Any]) -> bool:
+    """Whether a write to a tensor of the user may wait: running statistics of
+    layers in training, whose results do not depend on them."""
+    return call.grad and _name(call) in ("batch_norm", "instance_norm")
+
+
+def materialize(values: list[Value], frames: Frames) -> list[Tensor]:
+    """The tensors, with the graph that plain PyTorch would have built."""
+    unknown = [value for value in values if _is_open(value)]
+    if unknown:
+        program = _prepare(unknown, frames)
+        if program.nodes:
+            graph = any(value.meta.requires_grad for value in unknown)
+            run = _start(program, "forward-with-grad" if graph else "inference", frames)
+            if graph:
+                if not run.fits():
+                    run.run_whole("its graph is asked for")
+                program.run()
+            else:
+                _run_forward(run)
+    for value in values:
+        _expose(value)
+    return [value.tensor for value in values]  # type: ignore[misc]
+
+
+def _is_open(value: Value) -> bool:
+    write = value.group.last_write
+    return value.tensor is None or (write is not None and not write.done)
+
+
+def _expose(value: Value) -> None:
+    """From now on others may write to the tensor."""
+    tensor = value.tensor
+    assert tensor is not None
+    value.version = None if tensor.is_inference() else tensor._version
+    value.group.external = True
+
+
+def _run_forward(run: _Run) -> None:
+    """Computes roots that need no graph."""
+    program = run.program
+    if run.fits():
+        program.run()
+        return
+    try:
+        if why := _why_whole(run):
+            raise CompileError(why)
+        compiled = run.compile()
+    except CompileError as error:
+        run.run_whole(error)
+        program.run()
+        return
+    for value, tensor in zip(program.roots, _call_forward(run, compiled)):
+        value.settle(tensor)
+    _spend(program)
+    run.note(compiled.tile, compiled.report["peak_bytes"])
+
+
+def _call_forward(run: _Run, compiled: Compiled) -> list[Tensor]:
+    with torch.no_grad():
+        result = compiled.module(*run.traced().take(run.program))
+    results = list(result) if isinstance(result, tuple) else [result]
+    return [
+        tensor.reshape(root.meta.shape) for tensor, root in zip(results, run.program.roots)
+    ]
+
+
+def _spend(program: Program) -> None:
+    for node in program.nodes:
+        if node.call.random or node.call.writes and any(
+            node.inputs[index].group.external for index in node.call.writes
+        ):
+            node.spent = True
+
+
+def read(values: list[Value], frames: Frames) -> list[Tensor]:
+    """What the values are, without a promise of a graph."""
+    unknown = [value for value in values if _is_open(value) and value.seen is None]
+    if unknown:
+        if not any(value.meta.requires_grad for value in unknown):
+            materialize(unknown, frames)
+        elif len(unknown) == 1 and _is_loss(unknown[0]):
+            _read_loss(unknown[0], frames)
+        else:
+            _read_open(unknown, frames)
+    return [value.seen if _is_open(value) else value.tensor for value in values]  # type: ignore[misc]
+
+
+def _is_loss(value: Value) -> bool:
+    count = 1
+    for extent in value.meta.shape:
+        count *= extent
+    return count == 1 and value.meta.dtype.is_floating_point
+
+
+def _read_open(values: list[Value], frames: Frames) -> None:
+    """Reads values that would have a graph, without keeping one if memory is
+    short."""
+    program = _prepare(values, frames)
+    run = _start(program, "forward-with-grad", frames)
+    if run.fits():
+        program.run()
+        return
+    run.mode = "inference"
+    try:
+        if why := _why_whole(run):
+            raise CompileError(why)
+        compiled = None if run.report()["peak_bytes"] <= run.budget else run.compile()
+    except CompileError as error:
+        run.mode = "forward-with-grad"
+        run.run_whole(error)
+        program.run()
+        return
+    if compiled is not None:
+        results = _call_forward(run, compiled)
+        run.note(compiled.tile, compiled.report["peak_bytes"])
+    else:
+        with torch.no_grad():
+            results = run.traced().script(*run.traced().take(program))
+        results = list(results) if isinstance(results, tuple) else [results]
+        run.note(None, run.report()["peak_bytes"])
+    for value, tensor in zip(values, results):
+        value.seen = tensor.reshape(value.meta.shape)
+    _spend(program)
+
+
+class _Kept:
+    """The gradients of a loss that was read, until backward() asks for them."""
+
+    def __init__(self, plan: _Plan, gradients: dict[int, Tensor]) -> None:
+        self.plan = plan
+        self.gradients = gradients  # by the leaf of the program
+        self.used = False
+
+    def __del__(self) -> None:
+        if not self.used:
+            # Whoever only looks does not pay for a backward pass again.
+            self.plan.only_read = True
+
+
+def _read_loss(value: Value, frames: Frames) -> None:
+    """Reads a loss. If it has to be split, its gradients come along, since
+    backward() usually follows."""
+    program = _prepare([value], frames)
+    run = _start(program, "train", frames)
+    if run.fits():
+        program.run()
+        return
+    if run.plan.only_read:
+        _read_open([value], frames)
+        return
+    try:
+        if why := _why_whole(run):
+            raise CompileError(why)
+        loss, gradients = _call_grads(run)
+    except BudgetError:
+        # The gradients do not fit beside their sums: backward() has its own step.
+        _read_open([value], frames)
+        return
+    except CompileError as error:
+        run.run_whole(error)
+        program.run()
+        return
+    value.seen = loss.reshape(value.meta.shape)
+    value.kept = _Kept(run.plan, gradients)
+    _spend(program)
+
+
+def _call_grads(run: _Run) -> tuple[Tensor, dict[int, Tensor]]:
+    """The loss, and the gradients of the weights that it depends on."""
+    weights = {
+        id(leaf.tensor): index for index, leaf in enumerate(run.program.leaves)
+        if isinstance(leaf.tensor, nn.Parameter) and leaf.meta.requires_grad
+    }
+    # The method holds sums and a tile's gradients, which a step has in `.grad`.
+    held = 2 * sum(
+        leaf.tensor.numel() * leaf.tensor.element_size() for leaf in run.program.leaves
+        if id(leaf.tensor) in weights and leaf.tensor is not None
+    )
+    whole, run.budget, run.grads = run.budget, max(run.budget - held, 0), "present"
+    compiled = run.compile()
+    run.budget = whole
+    loss, gradients = compiled.module.grads(*run.traced().take(run.program))
+    trained = [weight for weight in compiled.module.parameters() if weight.requires_grad]
+    reached = run.traced().reached
+    run.note(compiled.tile, compiled.report["peak_bytes"])
+    return loss, {
+        weights[id(weight)]: gradient
+        for weight, gradient in zip(trained, gradients, strict=True)
+        if weights[id(weight)] in reached
+    }
+
+
+def backward(
+    value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
+) -> None:
+    """Adds the gradients of a loss to ``.grad``."""
+    if value.differentiated:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time; say retain_graph=True the "
+            "first time"
+        )
+    if value.kept is None or create_graph or inputs is not None:
+        _backward(value, frames, retain_graph, create_graph, inputs)
+        return
+    program = Program(closure([value]), [value])
+    _verify(program)
+    value.kept.used = True
+    for index, gradient in value.kept.gradients.items():
+        weight = program.leaves[index].tensor
+        assert weight is not None
+        # Autograd, too, takes the first gradient and adds the others to it.
+        if weight.grad is None:
+            weight.grad = gradient.clone() if retain_graph else gradient
+        else:
+            weight.grad += gradient
+    if not retain_graph:
+        value.kept = None
+        value.differentiated = True
+
+
+def _backward(
+    value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
+) -> None:
+    if _is_open(value):
+        program = _prepare([value], frames)
+        run = _start(program, "train", frames)
+        run.plan.only_read = False
+        if not run.fits():
+            try:
+                if create_graph:
+                    raise CompileError("create_graph=True keeps the graph of the whole batch")
+                if why := _why_whole(run):
+                    raise CompileError(why)
+                if inputs is None:
+                    _step(run, value)
+                else:
+                    _step_inputs(run, value, inputs)
+            except CompileError as error:
+                run.run_whole(error)
+            else:
+                _spend(program)
+                value.differentiated = not retain_graph
+                return
+        program.run()
+    assert value.tensor is not None
+    value.tensor.backward(None, retain_graph, create_graph, inputs)
+
+
+def _step(run: _Run, value: Value) -> None:
+    compiled = run.compile()
+    traced = run.traced()
+    # A step gives zeros to weights that the loss does not depend on.
+    without = [
+        leaf.tensor for index, leaf in enumerate(run.program.leaves)
+        if isinstance(leaf.tensor, nn.Parameter) and index not in traced.reached
+        and leaf.tensor.grad is None
+    ]
+    loss = compiled.module.train_step(*traced.take(run.program))
+    for weight in without:
+        weight.grad = None
+    value.seen = loss.reshape(value.meta.shape)
+    run.note(compiled.tile, compiled.report["peak_bytes"])
+
+
+def _step_inputs(run: _Run, value: Value, inputs: list[Tensor]) -> None:
+    places = {id(leaf.tensor): index for index, leaf in enumerate(run.program.leaves)}
+    if not all(isinstance(item, nn.Parameter) for item in inputs):
+        raise CompileError("gradients of tensors that are no nn.Parameter are asked for")
+    loss, gradients = _call_grads(run)
+    for weight in inputs:
+        gradient = gradients.get(places.get(id(weight), -1))
+        if gradient is not None:
+            weight.grad = gradient if weight.grad is None else weight.grad + gradient
+    value.seen = loss.reshape(value.meta.shape)
+
+
+def gradients(
+    value: Value, inputs: list[Tensor], frames: Frames
+) -> tuple[Tensor, ...] | None:
+    """What ``torch.autograd.grad`` returns for a loss and weights, in tiles;
+    None if the program is to be run whole."""
+    if not _is_open(value) or not _is_loss(value) or not value.meta.requires_grad:
+        return None
+    if not all(isinstance(item, nn.Parameter) for item in inputs):
+        return None
+    program = _prepare([value], frames)
+    run = _start(program, "train", frames)
+    if run.fits():
+        return None
+    try:
+        if why := _why_whole(run):
+            raise CompileError(why)
+        loss, found = _call_grads(run)
+    except CompileError as error:
+        run.run_whole(error)
+        program.run()
+        return None
+    places = {id(leaf.tensor): index for index, leaf in enumerate(program.leaves)}
+    result = []
+    for weight in inputs:
+        gradient = found.get(places.get(id(weight), -1))
+        if gradient is None:
+            raise RuntimeError(
+                "One of the differentiated Tensors appears to not have been used in the graph. "
+                "Set allow_unused=True if this is the desired behavior."
+            )
+        result.append(gradient)
+    value.seen = loss.reshape(value.meta.shape)
+    value.differentiated = True
+    _spend(program)
+    return tuple(result)
+
+
+# What is known of a recorded program without running it.
+
+
+def list_values(value: Value) -> list[Value]:
+    """The leaves of the program of a value, and what its nodes make."""
+    program = Program(closure([value]), [value])
+    made = [Value(meta, value.group, node, index)
+            for node in program.nodes for index, meta in enumerate(node.call.metas)]
+    return [*program.leaves, *made]
+
+
+def _shapes_at(program: Program, batch: int, count: int) -> list[tuple[int, ...]] | None:
+    """The shapes of leaves and of what the nodes make, with ``count`` samples."""
+    found: list[tuple[int, ...]] = []
+    try:
+        with _fakes:
+            leaves = []
+            for leaf in program.leaves:
+                shape = list(leaf.meta.shape)
+                if leaf.origin is not None and leaf.origin.size == batch:
+                    assert leaf.origin.batch is not None
+                    shape[leaf.origin.batch] = count
+                found.append(tuple(shape))
+                leaves.append(torch.empty(shape, dtype=leaf.meta.dtype, device=leaf.meta.device))
+
+            def invoke(node: Node, position: int, args: Any, kwargs: Any) -> Any:
+                with torch.no_grad():
+                    result = node.call.function(*args, **kwargs)
+                found.extend(tuple(tensor.shape) for tensor in node.call.flatten(result))
+                return result
+
+            program.replay(leaves, invoke)
+    except Exception:
+        return None  # it has no meaning for another number of samples
+    return found
+
+
+def _batch_of(program: Program) -> int | None:
+    return next((leaf.origin.size for leaf in program.leaves
+                 if leaf.origin is not None and leaf.origin.batch is not None), None)
+
+
+def find_batch(value: Value) -> tuple[int, int] | None:
+    """The dim whose extent follows the batch, and that extent."""
+    if value.origin is not None:
+        return None if value.origin.batch is None else (value.origin.batch, value.origin.size or 0)
+    program = Program(closure([value]), [value])
+    batch = _batch_of(program)
+    if batch is None or not program.nodes:
+        return None
+    other = _shapes_at(program, batch, batch + 1)
+    if other is None:
+        return None
+    place = program.results[0]
+    place = place if place >= 0 else len(program.leaves) - 1 - place
+    for dim, extent in enumerate(value.meta.shape):
+        if other[place][dim] != extent:
+            return dim, extent
+    return None
+
+
+def count_buffer(value: Value, in_bytes: bool) -> tuple[int, int]:
+    """Elements or bytes of the tensors of the program: those of one sample,
+    and those that do not depend on the batch."""
+    program = Program(closure([value]), [value])
+    batch = _batch_of(program)
+    other = _shapes_at(program, batch, batch + 1) if batch else None
+    per_sample = fixed = 0
+    for index, entry in enumerate(list_values(value)):
+        size = entry.meta.dtype.itemsize if in_bytes else 1
+        count = torch.Size(entry.meta.shape).numel()
+        grown = torch.Size(other[index]).numel() if other else count
+        if grown != count and batch:
+            per_sample += (grown - count) * size
+        else:
+            fixed += count * size
+    return per_sample, fixed
