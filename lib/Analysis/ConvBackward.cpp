@@ -1,9 +1,9 @@
 //===- ConvBackward.cpp - Hidden bytes of a convolution's gradients -------===//
 //
 // oneDNN computes the gradient of the input as a transposed convolution, and
-// that of the weight after it. Of contiguous tensors; which kernel computes a
-// weight's gradient, and what it copies, was read from oneDNN's own log and
-// from the allocator for 1,200 convolutions.
+// that of the weight after it. Which kernel computes a weight's gradient, and
+// what it copies, was read from oneDNN's source, from its log and from the
+// allocator (test/oracle/convolution_gradients.py).
 //
 //===----------------------------------------------------------------------===//
 

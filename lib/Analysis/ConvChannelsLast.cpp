@@ -12,7 +12,7 @@ using namespace koila;
 using namespace koila::conv;
 
 /// Elements of brgemm's batches, and the pages its buffers are aligned to.
-static constexpr int64_t BatchElement = 40, Page = 4096;
+static constexpr int64_t BatchElement = 40;
 
 bool conv::isInnerProduct(const Geometry &g) {
   return g.groups == 1 && !g.isPadded() && !g.isStrided() && !g.isDilated() &&

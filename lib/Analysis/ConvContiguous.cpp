@@ -123,10 +123,8 @@ static Workspace gemm(const Geometry &g) {
   // The copy of the result covers columns that are smaller than it.
   Workspace found = blockedPeak(g, columns.bytes, 0, 0, output,
                                 columns.exact || columns.bytes <= output);
-  // More columns than fifteen times the tensors, or 1 GiB, are refused; the
-  // reference implementation follows, in channels-last copies.
-  int64_t tensors = g.inputBytes() + g.weightBytes() + output;
-  if (columns.bytes > std::min<int64_t>(1 << 30, 15 * g.threads * tensors))
+  // The reference implementation works in channels-last copies.
+  if (columns.bytes > g.mostUnfolded())
     return {std::max(found.bytes, g.inputBytes() + 2 * output), false};
   return found;
 }

@@ -26,6 +26,10 @@ inline int64_t roundUp(int64_t value, int64_t to) {
 /// A scratchpad entry: 128 bytes extra for its alignment.
 inline int64_t booked(int64_t bytes) { return bytes ? bytes + 128 : 0; }
 
+inline constexpr int64_t Page = 4096;
+/// One that begins on a page.
+inline int64_t bookedPage(int64_t bytes) { return bytes ? bytes + Page : 0; }
+
 /// A two-dimensional convolution; one dimension has height 1. The depth of a
 /// three-dimensional one is 1 in the others.
 struct Geometry {
@@ -49,6 +53,14 @@ struct Geometry {
   /// oneDNN's kernels are for float32 alone.
   int64_t elementBytes = FloatBytes;
 
+  /// What gemm kernels may unfold at most; with more they are refused, and the
+  /// reference implementation follows. Source: init_conf in
+  /// gemm_convolution_utils.cpp.
+  int64_t mostUnfolded() const {
+    constexpr int64_t kMost = 1 << 30;
+    return std::min(kMost, 15 * threads *
+                               (inputBytes() + weightBytes() + outputBytes()));
+  }
   int64_t nested(int64_t scratchpad) const {
     return isNested ? booked(scratchpad) : scratchpad;
   }

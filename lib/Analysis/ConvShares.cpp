@@ -10,10 +10,6 @@
 using namespace koila;
 using namespace koila::conv;
 
-static constexpr int64_t Page = 4096;
-
-int64_t conv::bookedPage(int64_t bytes) { return bytes ? bytes + Page : 0; }
-
 // Each flag is a page, on a page.
 int64_t conv::barriers(int64_t count) { return bookedPage(count * Page); }
 

@@ -11,8 +11,6 @@
 using namespace koila;
 using namespace koila::conv;
 
-static constexpr int64_t Page = 4096;
-
 /// Shapes for which oneDNN knows brgconv_strided to be slow, of one slice.
 /// Source: init_jcp in jit_brgemm_conv_bwd_utils.cpp.
 static bool isSlowStrided(const Geometry &g) {
@@ -42,9 +40,6 @@ static bool isSlowStrided(const Geometry &g) {
   return false;
 }
 
-/// A scratchpad entry of brgemm begins on a page.
-static int64_t paged(int64_t bytes) { return bytes ? bytes + Page : 0; }
-
 /// The scratchpad of brgconv_strided. Source: init_scratchpad.
 static int64_t stridedScratchpad(const Geometry &g,
                                  const StridedExtents &extents,
@@ -61,8 +56,10 @@ static int64_t stridedScratchpad(const Geometry &g,
       extents.isUneven
           ? roundUp(blocks.blockW * g.strideW * g.outputChannels(), Page)
           : 0;
-  return batchScratchpad(g, products) + paged(g.threads * input * FloatBytes) +
-         paged(g.threads * mask) + paged(g.threads * result * FloatBytes);
+  return batchScratchpad(g, products) +
+         bookedPage(g.threads * input * FloatBytes) +
+         bookedPage(g.threads * mask) +
+         bookedPage(g.threads * result * FloatBytes);
 }
 
 /// Brings the buffers of a convolution together. Channels-last tensors are

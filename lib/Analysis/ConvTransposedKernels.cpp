@@ -10,8 +10,6 @@
 using namespace koila;
 using namespace koila::conv;
 
-static constexpr int64_t Page = 4096;
-
 std::array<Axis, 3> conv::getAxes(const Geometry &g) {
   return {
       Axis{g.inputD, g.outputD, g.kernelD, g.strideD, g.paddingD, g.dilationD},
@@ -152,7 +150,7 @@ Workspace conv::transposedPointwise(const Geometry &g) {
 
 /// Source: init_conf in gemm_convolution_utils.cpp.
 Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
-  constexpr int64_t kSmall = 64 * 1024, kMost = 1 << 30;
+  constexpr int64_t kSmall = 64 * 1024;
   bool unfolds =
       !g.isPointwise() || g.isStrided() || g.inputArea() != g.outputArea();
   int64_t input = g.inputH * g.inputW, output = g.outputH * g.outputW;
@@ -173,8 +171,7 @@ Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
       unfolds ? threads * g.groupOutput * g.kernelArea() * input * FloatBytes
               : 0;
   int64_t bias = biasScratchpad(g, g.outputBytes());
-  int64_t tensors = g.inputBytes() + g.weightBytes() + g.outputBytes();
-  int64_t most = std::min(kMost, 15 * g.threads * tensors);
+  int64_t most = g.mostUnfolded();
   if (!channelsLast) {
     bool fits = columns <= most;
     int64_t scratchpad = booked(columns);

@@ -287,15 +287,13 @@ static WeightGradient narrow(const Geometry &g, bool channelsLast) {
 /// Columns of a plane of one image for each thread, and sums of the weight,
 /// which oneDNN counts in bytes as if they were elements.
 static WeightGradient gemm(const Geometry &g, bool channelsLast) {
-  constexpr int64_t kMost = 1 << 30;
   bool reads =
       g.isPointwise() && !g.isStrided() && g.inputArea() == g.outputArea();
   int64_t image = g.groupInput * g.kernelArea() * FloatBytes;
   int64_t columns = reads ? 0 : image * g.outputH * g.outputW;
   int64_t turned = channelsLast ? g.groupInput * g.inputArea() * FloatBytes : 0;
   int64_t sums = FloatBytes * g.weightBytes();
-  int64_t tensors = g.inputBytes() + g.weightBytes() + g.outputBytes();
-  int64_t most = std::min(kMost, 15 * g.threads * tensors);
+  int64_t most = g.mostUnfolded();
   int64_t least =
       channelsLast ? columns + turned + g.weightBytes() : sums + 16 * image;
   bool isOuter = g.threads * least < most &&

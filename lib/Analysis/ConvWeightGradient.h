@@ -54,9 +54,6 @@ Shares findShares(int64_t threads, const ShareCosts &costs);
 /// partition_nthr_nxc in jit_uni_dw_conv_kernel_utils.cpp.
 int64_t findDepthwiseThreads(const Geometry &g);
 
-/// A scratchpad entry that begins on a page; nothing books nothing.
-int64_t bookedPage(int64_t bytes);
-
 /// The flags with which `count` groups of threads wait for each other.
 int64_t barriers(int64_t count);
 

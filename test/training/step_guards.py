@@ -128,6 +128,13 @@ def check(path, guard="warn"):
             prepare=lambda module: module.float())
     with torch.no_grad():
         compare("no grad mode", "", x, t)
+    # A list without it would belong to other weights.
+    frozen = torch.jit.load(path)
+    freeze(frozen)
+    for values in ((x, t), make_batch(1)):
+        found, _ = run(lambda module, *inputs: module.grads(*inputs), frozen,
+                       *values)
+        assert isinstance(found, type), "grads() of a frozen weight"
 
 
 def spoil(path, spoilt_path):
