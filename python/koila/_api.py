@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,9 @@ from torch import nn
 
 from koila import _compiler
 from koila._errors import CompileError
-from koila._inputs import Inputs
+from koila._inputs import SYMBOL, Inputs
 from koila._report import Report
-from koila._script import compare, preserved, to_script
+from koila._script import compare, preserved, with_script
 from koila.memory import budget_bytes
 
 __all__ = ["CompiledModule", "analyze", "compile", "max_batch"]
@@ -53,28 +56,35 @@ def analyze(
     """
     given = Inputs(inputs, batch, batch_dim)
     _check_device(given)
-    script, name = _load(module, given, has_target=mode == "train" and bool(loss))
+    name = _name(module)
 
-    def run(size: int | None, limit: int | None) -> dict[str, Any]:
-        sizes = given.batch if size is None else {**given.batch, "B": size}
+    def run(
+        script: torch.jit.ScriptModule | str, size: int | None, limit: int | None
+    ) -> dict[str, Any]:
+        # What is asked for one batch, or of a budget, needs no curve.
+        whole = size is None and limit is None
         return _compiler.analyze_script(
             script,
             given.specs,
-            batch=sizes,
+            batch=given.batch if size is None else {SYMBOL: size},
             mode=mode,
             loss=loss,
             budget=limit,
             optimizer=optimizer,
             grads=grads,
             threads=threads,
-            # One sample never exceeds the largest budget that makes sense, and
-            # the largest batch does not depend on the one that is given.
-            batches=0 if size or limit else 64,
-            floor=not (size or limit),
+            batches=64 if whole else 0,
+            floor=whole,
             name=name,
         )
 
-    return Report(run(None, None), run)
+    def report(script: torch.jit.ScriptModule | str) -> Report:
+        return Report(run(script, None, None), functools.partial(run, script))
+
+    if not isinstance(module, nn.Module):
+        return report(os.fspath(module))
+    has_target = mode == "train" and bool(loss)
+    return with_script(module, given.without_last() if has_target else given, report)
 
 
 def max_batch(
@@ -164,14 +174,8 @@ def compile(
         limit: int | None = budget_bytes(budget, given.device)
     else:
         limit = None
-    target = trains and bool(loss)
-    script, name = _load(module, given, has_target=target)
-    if isinstance(script, str):
-        script = _load_file(script)
-    compiled = _compiler.compile_script(
-        script,
-        given.specs,
-        batch=given.batch,
+    name = _name(module)
+    options = _compiler.CompileOptions(
         mode="train" if trains else "inference",
         loss=loss,
         budget=limit,
@@ -182,10 +186,19 @@ def compile(
         batchnorm=batchnorm,
         guard=guard,
         threads=threads,
-        name=name,
     )
-    original = module if isinstance(module, nn.Module) else script
-    result = CompiledModule(original, compiled, trains)
+
+    def rewrite(script: torch.jit.ScriptModule) -> CompiledModule:
+        compiled = _compiler.compile_script(
+            script, given.specs, batch=given.batch, name=name, **dataclasses.asdict(options)
+        )
+        original = module if isinstance(module, nn.Module) else script
+        return CompiledModule(original, script, compiled, given, options)
+
+    if not isinstance(module, nn.Module):
+        result = rewrite(_load(os.fspath(module)))
+    else:
+        result = with_script(module, given.without_last() if trains and loss else given, rewrite)
     # What draws or normalises anew in each tile is not what the original does.
     if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
         _check(result, given, name)
@@ -202,25 +215,37 @@ class CompiledModule(nn.Module):
     ``script`` is the ScriptModule, which needs no koila.
     """
 
-    # Shared with the original, and not registered a second time.
+    # Set beside nn.Module, which would register them a second time.
     original: nn.Module
+    _source: torch.jit.ScriptModule
     script: torch.jit.ScriptModule
 
-    def __init__(self, original: nn.Module, compiled: _compiler.Compiled, trains: bool) -> None:
+    def __init__(
+        self,
+        original: nn.Module,
+        source: torch.jit.ScriptModule,
+        compiled: _compiler.Compiled,
+        inputs: Inputs,
+        options: _compiler.CompileOptions,
+    ) -> None:
         super().__init__()
         for name in ("_parameters", "_buffers", "_modules"):
             self.__dict__[name] = getattr(original, name)
         self.__dict__["original"] = original
         self.__dict__["script"] = compiled.module
+        self.__dict__["_source"] = source
         self.report = Report(compiled.report)
         self.tile = compiled.tile
         self.remarks = compiled.remarks
-        self._trains = trains
+        self._trains = options.mode == "train"
+        self._inputs, self._options = inputs, options
         self._bindings = _bind(original, compiled.module)
+        if source is not original:
+            self._bindings += _bind(original, source)
         self._settings = _read_settings(original)
 
     @property
-    def training(self) -> bool:  # type: ignore[override]
+    def training(self) -> bool:
         return bool(self.original.training) if "original" in self.__dict__ else True
 
     @training.setter
@@ -251,10 +276,21 @@ class CompiledModule(nn.Module):
         return getattr(self.script, name)(*inputs)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes ``script`` with its report; any PyTorch or LibTorch runs it."""
+        """Writes a TorchScript file with the same methods and the report, which
+        any PyTorch or LibTorch runs; it is read back and compared first."""
         self._synchronise()
-        files = {"koila/report.json": self.report.to_json()}
-        torch.jit.save(self.script, os.fspath(path), _extra_files=files)
+        with tempfile.TemporaryDirectory(prefix="koila-") as folder:
+            source = os.path.join(folder, "model.pt")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                torch.jit.save(self._source, source)
+            _compiler.compile_file(
+                source,
+                os.fspath(path),
+                self._inputs.specs,
+                batch=self._inputs.batch,
+                options=self._options,
+            )
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -310,24 +346,17 @@ class _Binding:
 
 
 def _bind(original: nn.Module, script: torch.jit.ScriptModule) -> list[_Binding]:
-    if original is script:
-        return []
+    owners = dict(original.named_modules(remove_duplicate=False))
     bindings = []
     for path, part in script.named_modules(remove_duplicate=False):
-        try:
-            owner = original.get_submodule(path)
-        except AttributeError:
+        # A trace lacks the modules that did nothing.
+        owner = owners.get(path)
+        if owner is None:
             continue
-        if isinstance(owner, torch.jit.ScriptModule):
-            names = [*dict(owner.named_parameters(recurse=False))]
-            names += dict(owner.named_buffers(recurse=False))
-        else:
-            names = [name for name, value in owner._parameters.items() if value is not None]
-            names += [name for name, value in owner._buffers.items() if value is not None]
+        names = [name for name, _ in owner.named_parameters(recurse=False, remove_duplicate=False)]
+        names += [name for name, _ in owner.named_buffers(recurse=False, remove_duplicate=False)]
         bindings += [
-            _Binding(owner, name, part._c)
-            for name in [*names, "training"]
-            if part._c.hasattr(name)
+            _Binding(owner, name, part._c) for name in [*names, "training"] if part._c.hasattr(name)
         ]
     return bindings
 
@@ -352,24 +381,23 @@ def _check_device(inputs: Inputs) -> None:
         )
 
 
-def _load(
-    module: Program, inputs: Inputs, has_target: bool
-) -> tuple[torch.jit.ScriptModule | str, str]:
+def _name(module: Program) -> str:
+    """What errors call the module."""
+    kind = type(module).__name__
+    if isinstance(module, nn.Module):
+        return kind
     if isinstance(module, (str, os.PathLike)):
-        path = os.fspath(module)
-        return path, path
-    if not has_target:
-        return to_script(module, inputs), type(module).__name__
-    return to_script(module, inputs.without_last()), type(module).__name__
+        return os.fspath(module)
+    raise TypeError(f"expected an nn.Module, a ScriptModule or a path, not {kind}")
 
 
-def _load_file(path: str) -> torch.jit.ScriptModule:
+def _load(path: str) -> torch.jit.ScriptModule:
     if not Path(path).is_file():
         raise CompileError(f"'{path}' is no file")
     _compiler.check_archive(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        loaded: torch.jit.ScriptModule = torch.jit.load(path)
+        loaded: torch.jit.ScriptModule = torch.jit.load(path)  # type: ignore[no-untyped-call]
     return loaded
 
 
@@ -399,9 +427,11 @@ def _check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
         if "running the untiled program" in str(warning.message):
             problem = f"on the example it does not run in tiles: {warning.message}"
     if problem:
-            raise CompileError(
+        raise CompileError(
             f"{name}: compiled, and checked on {size} samples of the example: {problem}",
-            place,
-            ("this is a defect of koila unless the module itself is not deterministic; "
-             "check=False skips the check",),
+            None,
+            (
+                "this is a defect of koila unless the module itself is not deterministic; "
+                "check=False skips the check",
+            ),
         )

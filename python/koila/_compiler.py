@@ -13,17 +13,22 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 
+if TYPE_CHECKING:
+    from koila import _C
+
 __all__ = [
+    "CompileOptions",
     "Compiled",
     "Remark",
     "analyze_script",
     "check_archive",
+    "compile_file",
     "compile_script",
     "parse_size",
 ]
@@ -55,7 +60,7 @@ class Compiled:
     None if the batch is not split.
     """
 
-    module: torch.jit.RecursiveScriptModule
+    module: torch.jit.ScriptModule
     report: dict[str, Any]
     tile: int | None
     remarks: tuple[Remark, ...] = field(default=())
@@ -92,27 +97,78 @@ def compile_script(
     Raises BudgetError where no tile fits, and CompileError where the program
     cannot be rewritten; both name the place.
     """
-    options = {
-        **_analysis_options(mode, loss, grads, optimizer, threads),
-        "budget": budget,
-        "tile": tile,
-        "random": random,
-        "batchnorm": batchnorm,
-        "guard": guard,
+    options = CompileOptions(
+        mode, loss, budget, tile, grads, optimizer, random, batchnorm, guard, threads
+    )
+    result, report, remarks = _compile(script, inputs, batch, options, method, name, None)
+    wrap = torch.jit._recursive.wrap_cpp_module
+    module = wrap(result["module"])  # type: ignore[no-untyped-call]
+    return Compiled(module, report, result["tile"], remarks)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """The options of ``compile_script``."""
+
+    mode: str = "inference"
+    loss: str | None = None
+    budget: int | str | None = None
+    tile: int | None = None
+    grads: str = "present"
+    optimizer: str | None = None
+    random: str = "refuse"
+    batchnorm: str = "refuse"
+    guard: str = "warn"
+    threads: int | None = None
+
+
+def compile_file(
+    path: str,
+    output: str,
+    inputs: Sequence[str],
+    *,
+    batch: Mapping[str, int],
+    options: CompileOptions,
+    method: str = "forward",
+) -> dict[str, Any]:
+    """As ``compile_script``, from a TorchScript file to another, which is read
+    back and compared before it is at ``output``. Returns the report."""
+    _, report, _ = _compile(path, inputs, batch, options, method, None, output)
+    return report
+
+
+def _compile(
+    script: torch.jit.ScriptModule | str,
+    inputs: Sequence[str],
+    batch: Mapping[str, int],
+    options: CompileOptions,
+    method: str,
+    name: str | None,
+    output: str | None,
+) -> tuple[_C.Result, dict[str, Any], tuple[Remark, ...]]:
+    values = {
+        **_analysis_options(
+            options.mode, options.loss, options.grads, options.optimizer, options.threads
+        ),
+        "budget": options.budget,
+        "tile": options.tile,
+        "random": options.random,
+        "batchnorm": options.batchnorm,
+        "guard": options.guard,
     }
     result, remarks = _run(
         script,
-        _make_pass("koila-compile", options),
+        _make_pass("koila-compile", values),
         inputs=inputs,
         batch=batch,
-        loss=_step_loss(mode, loss),
+        loss=_step_loss(options.mode, options.loss),
         method=method,
         name=name,
         emit=True,
+        output=output,
     )
     report: dict[str, Any] = json.loads(result["report"])
-    module = torch.jit._recursive.wrap_cpp_module(result["module"])
-    return Compiled(module, report, result["tile"], remarks)
+    return result, report, remarks
 
 
 def analyze_script(
@@ -158,6 +214,7 @@ def analyze_script(
                 method=method,
                 name=name,
                 emit=False,
+                output=None,
             )
         except CompileError as error:
             # The report was written before the comparison with the budget.
@@ -172,7 +229,7 @@ def parse_size(text: str) -> int:
     """Bytes of ``512``, ``64KiB``, ``1.5GiB`` or ``2GB``; ValueError if none."""
     from koila import _C
 
-    return int(_C.parse_size(text))
+    return _C.parse_size(text)
 
 
 def _analysis_options(
@@ -209,7 +266,7 @@ def _make_pass(name: str, options: Mapping[str, object]) -> str:
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if re.search(r"[{}]", text) or "'" in text or '"' in text:
             raise CompileError(f"{key}={text}: braces and quotes cannot be part of it")
-        # A comma or blank would end the value; without blanks it is one text.
+        # A comma or blank would end a value without braces.
         parts.append(f"{key}={{{text}}}" if re.search(r"[\s,()]", text) else f"{key}={text}")
     return f"{name}{{{' '.join(parts)}}}"
 
@@ -224,7 +281,8 @@ def _run(
     method: str,
     name: str | None,
     emit: bool,
-) -> tuple[dict[str, Any], tuple[Remark, ...]]:
+    output: str | None,
+) -> tuple[_C.Result, tuple[Remark, ...]]:
     from koila import _C
 
     if name is None:
@@ -239,7 +297,7 @@ def _run(
         pipeline=pipeline,
     )
     if isinstance(script, str):
-        result = _C.run_on_archive(script, options)
+        result = _C.run_on_archive(script, options, output or "")
     elif isinstance(script, (torch.jit.ScriptModule, torch._C.ScriptModule)):
         result = _C.run_on_module(script, options, emit)
     else:
@@ -294,7 +352,7 @@ def _make_error(messages: Sequence[Mapping[str, Any]], name: str) -> CompileErro
         where = f"{place.file}:{place.line}: " if place else ""
         notes.append(f"{where}{message['message']}")
     text = first["message"]
-    if found := re.match(r"no tile fits the budget of ", text):
+    if text.startswith("no tile fits the budget of "):
         found = re.search(r"the smallest budget that works is [^:]*?([\d,]+) bytes", text)
         smallest = int(found[1].replace(",", "")) if found else None
         return BudgetError(text, _place(first, name), tuple(notes), smallest)

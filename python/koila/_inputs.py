@@ -93,9 +93,9 @@ def _make_spec(value: Any, size: int | None, batch_dim: int) -> str:
         if _is_batched(value, size, batch_dim):
             dims[batch_dim] = SYMBOL
         spec = f"{str(value.dtype).removeprefix('torch.')}[{','.join(dims)}]"
-        if not value.is_contiguous() and value.dim() == 4:
-            if value.is_contiguous(memory_format=torch.channels_last):
-                spec += "@channels_last"
+        last = value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last)
+        if last and not value.is_contiguous():
+            spec += "@channels_last"
         return spec + ("@grad" if value.requires_grad else "")
     if value is None:
         return "none"

@@ -3,79 +3,109 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from koila._errors import CompileError, KoilaWarning, Location
+from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._inputs import Inputs
 
+T = TypeVar("T")
 
-def to_script(module: nn.Module, inputs: Inputs) -> torch.jit.ScriptModule:
-    """A ScriptModule that does what ``module`` does and shares its tensors.
 
-    Scripted if TorchScript can express the module. Else traced, which needs
-    example tensors, and compared with the module at two batch sizes; the code
-    that a trace cannot follow is warned of by its line. Raises CompileError
-    with the line that TorchScript cannot express, or where the trace computes
+def with_script(module: nn.Module, inputs: Inputs, use: Callable[[torch.jit.ScriptModule], T]) -> T:
+    """What ``use`` makes of a ScriptModule that does what ``module`` does and
+    shares its tensors.
+
+    Scripted if TorchScript can express the module. Else, or where ``use``
+    refuses what was scripted, traced: that needs example tensors, is compared
+    with the module at two batch sizes, and the code that a trace cannot follow
+    is warned of by its line. Raises CompileError with the line that TorchScript
+    cannot express, or that ``use`` refuses, or where the trace computes
     something else.
     """
     if isinstance(module, torch.jit.ScriptModule):
-        return module
+        return use(module)
     name = type(module).__name__
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"expected an nn.Module, a ScriptModule or a path, not {name}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             scripted: torch.jit.ScriptModule = torch.jit.script(module)
-        return scripted
     except Exception as error:  # torch raises of every type here
         why, place = _explain(error)
-    if inputs.examples is None or not inputs.batch:
-        raise CompileError(
-            f"TorchScript cannot express {name}: {why}",
-            place,
-            ("give example tensors in place of specs, so that it can be traced",),
-        )
-    return _trace(module, inputs, why, place)
+        refusal = CompileError(f"TorchScript cannot express {name}: {why}", place)
+    else:
+        try:
+            return use(scripted)
+        except BudgetError:
+            raise
+        except CompileError as error:
+            # A trace has less in it: the branches that were taken.
+            refusal = error
+    if inputs.examples is None or inputs.size is None:
+        note = "give example tensors in place of specs, so that it can be traced"
+        raise _add_note(refusal, note)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            traced = _trace(module, inputs)
+    except CompileError as error:
+        raise _add_note(refusal, error.message) from None
+    try:
+        result = use(traced)
+    except BudgetError:
+        raise
+    except CompileError:
+        raise refusal from None
+    _warn_of(name, caught)
+    return result
 
 
-def _trace(
-    module: nn.Module, inputs: Inputs, why: str, place: Location | None
-) -> torch.jit.ScriptModule:
-    name = type(module).__name__
+def _warn_of(name: str, caught: list[warnings.WarningMessage]) -> None:
+    """One warning of all the code that a trace takes for constant. PyTorch's own
+    looks at shapes, which the comparison and the guard cover."""
+    own = os.path.dirname(torch.__file__) + os.sep
+    places = dict.fromkeys(
+        (warning.filename, warning.lineno)
+        for warning in caught
+        if issubclass(warning.category, torch.jit._trace.TracerWarning)
+        and not warning.filename.startswith(own)
+    )
+    if not places:
+        return
+    file, line = next((p for p in places if "site-packages" not in p[0]), next(iter(places)))
+    listed = ", ".join(f"{other}:{number}" for other, number in list(places)[:5])
+    more = f" and {len(places) - 5} more" if len(places) > 5 else ""
+    warnings.warn_explicit(
+        f"{name} was traced: what Python decides there, by values of tensors, stays as it was "
+        f"for the example: {listed}{more}",
+        KoilaWarning,
+        file,
+        line,
+    )
+
+
+def _add_note(error: CompileError, note: str) -> CompileError:
+    return CompileError(error.message, error.location, (*error.notes, note))
+
+
+def _trace(module: nn.Module, inputs: Inputs) -> torch.jit.ScriptModule:
     # A batch of one would be folded into broadcasts.
     sizes = (3, 2)
-    with warnings.catch_warnings(record=True) as caught, preserved(module):
-        warnings.simplefilter("always")
-        try:
-            # With grad mode on: under no_grad some modules take kernels that
-            # cannot be differentiated.
-            with torch.enable_grad():
-                traced: torch.jit.ScriptModule = torch.jit.trace(
-                    module, inputs.resize(sizes[0]), check_trace=False
-                )
-        except Exception as error:
-            traced_why, traced_place = _explain(error)
-            raise CompileError(
-                f"TorchScript cannot express {name}: {why}",
-                place or traced_place,
-                (f"tracing it fails, too: {traced_why}",),
-            ) from None
-    for warning in caught:
-        if issubclass(warning.category, torch.jit.TracerWarning):
-            warnings.warn_explicit(
-                f"{name} was traced, and the trace does not follow this: "
-                f"{_first_line(str(warning.message))}",
-                KoilaWarning,
-                warning.filename,
-                warning.lineno,
+    try:
+        # With grad mode on: under no_grad some modules take kernels that cannot
+        # be differentiated.
+        with preserved(module), torch.enable_grad():
+            traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
+                module, inputs.resize(sizes[0]), check_trace=False
             )
+    except Exception as error:
+        raise CompileError(f"it cannot be traced, either: {_explain(error)[0]}") from None
     for size in sizes:
         arguments = inputs.resize(size)
         with preserved(module), torch.no_grad():
@@ -88,11 +118,7 @@ def _trace(
         else:
             problem = compare(found, wanted)
         if problem:
-            raise CompileError(
-                f"TorchScript cannot express {name}: {why}",
-                place,
-                (f"a trace of it is wrong for a batch of {size}: {problem}",),
-            )
+            raise CompileError(f"a trace of it is wrong for a batch of {size}: {problem}")
     return traced
 
 
@@ -118,7 +144,8 @@ def compare(found: Any, wanted: Any) -> str | None:
         if not isinstance(found, torch.Tensor):
             return f"{type(found).__name__} in place of a tensor"
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
-            return f"{found.dtype} {tuple(found.shape)} in place of {wanted.dtype} {tuple(wanted.shape)}"
+            shapes = tuple(found.shape), tuple(wanted.shape)
+            return f"{found.dtype} {shapes[0]} in place of {wanted.dtype} {shapes[1]}"
         if not wanted.dtype.is_floating_point and not wanted.dtype.is_complex:
             return None if torch.equal(found, wanted) else "other integers"
         wide = torch.complex128 if wanted.dtype.is_complex else torch.float64

@@ -58,10 +58,11 @@ PYBIND11_MODULE(_C, m) {
         py::arg("emit"));
   m.def(
       "run_on_archive",
-      [](const std::string &path, const InProcessOptions &options) {
-        return toDict(runOnArchive(path, options));
+      [](const std::string &path, const InProcessOptions &options,
+         const std::string &output) {
+        return toDict(runOnArchive(path, options, output));
       },
-      py::arg("path"), py::arg("options"));
+      py::arg("path"), py::arg("options"), py::arg("output"));
   m.def(
       "check_archive",
       [](const std::string &path) {

@@ -12,6 +12,7 @@
 #include "koila/Support/InputSpec.h"
 #include "koila/Target/TorchScript/TorchScript.h"
 #include "koila/Target/TorchScript/TrainStep.h"
+#include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
@@ -233,18 +234,22 @@ koila::torchscript::runInProcess(const tj::Module &module,
 
 InProcessResult
 koila::torchscript::runOnArchive(const std::string &path,
-                                 const InProcessOptions &options) {
+                                 const InProcessOptions &options,
+                                 const std::string &output) {
   return runGuarded([&](Session &session, InProcessResult &result) {
+    auto append = [&](KoilaTorchBuffer &messages) {
+      session.messages.append(
+          llvm::StringRef(messages.data ? messages.data : "", messages.size));
+      koilaTorchFree(&messages);
+    };
     KoilaTorchImportOptions import{path.c_str(), options.method.c_str(),
                                    options.loss ? options.loss->c_str()
                                                 : nullptr};
     KoilaTorchBuffer bytecode{}, messages{};
     int failed = koilaTorchImport(&import, &bytecode, &messages);
     std::string bytes(bytecode.data ? bytecode.data : "", bytecode.size);
-    session.messages.append(
-        llvm::StringRef(messages.data ? messages.data : "", messages.size));
     koilaTorchFree(&bytecode);
-    koilaTorchFree(&messages);
+    append(messages);
     if (failed)
       refuse(Twine("'") + path + "' cannot be read");
     OwningOpRef<ModuleOp> program = parseSourceString<ModuleOp>(
@@ -252,5 +257,17 @@ koila::torchscript::runOnArchive(const std::string &path,
     if (!program)
       refuse(Twine("'") + path + "' cannot be read");
     process(*program, options, session, result);
+    if (output.empty())
+      return;
+    bytes.clear();
+    llvm::raw_string_ostream os(bytes);
+    if (mlir::failed(writeBytecodeToFile(*program, os)))
+      refuse("the program cannot be written as bytecode");
+    KoilaTorchEmitOptions emit{bytes.data(), bytes.size(), nullptr,
+                               output.c_str(), result.report.c_str()};
+    failed = koilaTorchEmit(&emit, &messages);
+    append(messages);
+    if (failed)
+      refuse(Twine("'") + output + "' cannot be written");
   });
 }

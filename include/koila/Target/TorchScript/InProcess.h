@@ -54,9 +54,12 @@ struct InProcessResult {
 InProcessResult runInProcess(const torch::jit::Module &module,
                              const InProcessOptions &options, bool emit);
 
-/// Runs passes on a method of the archive at `path`, which is not changed.
+/// Runs passes on a method of the archive at `path`, which is not changed. The
+/// archive at `output`, if that is not empty, gets what came of it, as
+/// koilaTorchEmit writes it.
 InProcessResult runOnArchive(const std::string &path,
-                             const InProcessOptions &options);
+                             const InProcessOptions &options,
+                             const std::string &output = "");
 
 } // namespace koila::torchscript
 

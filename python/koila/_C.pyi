@@ -1,0 +1,29 @@
+from typing import TypedDict
+
+import torch
+
+class Result(TypedDict):
+    succeeded: bool
+    messages: bytes
+    report: bytes
+    tile: int | None
+    module: torch.jit.ScriptModule | None
+
+class Options:
+    def __init__(
+        self,
+        *,
+        name: str,
+        method: str,
+        loss: str | None,
+        inputs: list[str],
+        batch: list[str],
+        batch_symbol: str,
+        pipeline: str,
+    ) -> None: ...
+
+def run_on_module(script: torch.jit.ScriptModule, options: Options, emit: bool) -> Result: ...
+def run_on_archive(path: str, options: Options, output: str) -> Result: ...
+def check_archive(path: str) -> bytes: ...
+def parse_size(text: str) -> int: ...
+def free_host_memory() -> tuple[int, str]: ...
