@@ -67,16 +67,23 @@ def find_call(
 
 
 class _Watch(TorchDispatchMode):
-    """Notices operators that draw random numbers."""
+    """Notices operators that draw random numbers, and those that write to
+    running statistics, which their schemas do not say."""
 
     def __init__(self) -> None:
         super().__init__()
         self.random = False
+        self.written: list[torch.Tensor] = []
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         self.random |= torch.Tag.nondeterministic_seeded in func.tags
+        names = [argument.name for argument in func._schema.arguments]
+        if "running_mean" in names:
+            given = dict(zip(names, args), **(kwargs or {}))
+            if given.get("training", given.get("train", True)):
+                self.written += [given["running_mean"], given["running_var"]]
         return func(*args, **(kwargs or {}))
 
 
@@ -99,7 +106,7 @@ def _propagate(
         versions = [_version(entry) for entry in entries]
         args, kwargs = fill(list(entries))
         watch = _Watch()
-        with torch.set_grad_enabled(grad), watch, _fakes:
+        with torch.set_grad_enabled(grad), _fakes, watch:
             result = function(*args, **kwargs)
         found: list[torch.Tensor] = []
         structure = collect(result, found)
@@ -120,7 +127,9 @@ def _propagate(
         for tensor in found
     )
     writes = frozenset(
-        i for i, entry in enumerate(entries) if _version(entry) != versions[i]
+        i
+        for i, entry in enumerate(entries)
+        if _version(entry) != versions[i] or any(entry is written for written in watch.written)
     )
     return Call(function, fill, structure, tuple(after), same, shares, writes, watch.random, grad,
                 autocast)

@@ -355,12 +355,13 @@ def flush() -> None:
     """Makes the writes to tensors of the user that nobody has asked for."""
     pending[:] = [node for node in pending if not node.done]
     if pending:
-        node = pending[-1]
-        run_nodes(list(pending), node.frames)
+        run_nodes(list(pending))
 
 
-def run_nodes(nodes: Iterable[Node], frames: Frames) -> None:
+def run_nodes(nodes: Iterable[Node]) -> None:
+    """Runs what has to run before something else is written."""
     program = Program(closure((), nodes), [])
+    _verify(program)
     program.run()
 
 
@@ -371,7 +372,15 @@ def may_defer(call: Call, inputs: list[Any]) -> bool:
 
 
 def materialize(values: list[Value], frames: Frames) -> list[Tensor]:
-    """The tensors, with the graph that plain PyTorch would have built."""
+    """The tensors, with the graph that plain PyTorch would have built, for
+    the user to do with them what he likes."""
+    _compute(values, frames)
+    for value in values:
+        _expose(value)
+    return [value.tensor for value in values]  # type: ignore[misc]
+
+
+def _compute(values: list[Value], frames: Frames) -> None:
     unknown = [value for value in values if _is_open(value)]
     if unknown:
         program = _prepare(unknown, frames)
@@ -384,9 +393,6 @@ def materialize(values: list[Value], frames: Frames) -> list[Tensor]:
                 program.run()
             else:
                 _run_forward(run)
-    for value in values:
-        _expose(value)
-    return [value.tensor for value in values]  # type: ignore[misc]
 
 
 def _is_open(value: Value) -> bool:
@@ -444,7 +450,7 @@ def read(values: list[Value], frames: Frames) -> list[Tensor]:
     unknown = [value for value in values if _is_open(value) and value.seen is None]
     if unknown:
         if not any(value.meta.requires_grad for value in unknown):
-            materialize(unknown, frames)
+            _compute(unknown, frames)
         elif len(unknown) == 1 and _is_loss(unknown[0]):
             _read_loss(unknown[0], frames)
         else:

@@ -18,7 +18,7 @@ from koila._script import compare
 
 __all__ = ["Traced", "explain", "location_of", "trace"]
 
-_FILE = "<recorded>"
+_FILE = "koila-recording"
 
 
 @dataclass(frozen=True)
