@@ -15,7 +15,7 @@ from torch import nn
 
 from koila import _compiler
 from koila._errors import CompileError
-from koila._inputs import SYMBOL, Inputs
+from koila._inputs import Inputs, find_symbol
 from koila._report import Report
 from koila._script import compare, preserved, with_script
 from koila.memory import budget_bytes
@@ -66,7 +66,7 @@ def analyze(
         return _compiler.analyze_script(
             script,
             given.specs,
-            batch=given.batch if size is None else {SYMBOL: size},
+            batch=given.batch if size is None else {find_symbol(given.specs): size},
             mode=mode,
             loss=loss,
             budget=limit,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,13 @@ import torch
 from koila._errors import CompileError
 
 SYMBOL = "B"
+
+
+def find_symbol(specs: Sequence[str]) -> str:
+    """The symbol that is the batch: B, or the only one."""
+    dims = re.findall(r"\[([^\[\]]*)\]", " ".join(specs))
+    symbols = set(re.findall(r"[A-Za-z_]\w*", " ".join(dims)))
+    return symbols.pop() if len(symbols) == 1 else SYMBOL
 
 
 class Inputs:
@@ -29,7 +37,7 @@ class Inputs:
         if values and all(texts):
             self.specs = [str(value) for value in values]
             if batch is not None:
-                self.batch = {SYMBOL: _check_batch(batch)}
+                self.batch = {find_symbol(self.specs): _check_batch(batch)}
             return
         if any(texts):
             raise CompileError(

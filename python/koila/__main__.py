@@ -1,0 +1,5 @@
+"""``python -m koila``."""
+
+from koila._cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,331 @@
+"""The command ``koila``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_INPUTS = """\
+Inputs, in the order of the arguments or by name:
+
+  --input 'float32[B,3,224,224]'          an image batch; B is the batch
+  --input 'ids=int64[B,128]{0:30521}'     by name, with values of 0 to 30520
+  --input none --input true --input 3     other arguments
+
+A traced file knows its own, if all leading extents are equal."""
+
+_EXAMPLES = {
+    "report": """\
+What a call of a TorchScript file needs, and where: a table, and a page.
+
+  koila report model.pt --input 'float32[B,3,224,224]' --batch 64
+  koila report model.pt --input 'float32[B,64]' --input 'int64[B]{0:10}' \\
+      --batch 64 --loss cross_entropy --optimizer 'adamw(lr=1e-3)'
+""",
+    "compile": """\
+Writes a TorchScript file whose batch runs in tiles that fit a budget. Any
+PyTorch or LibTorch runs it, without koila.
+
+  koila compile model.pt -o small.pt --input 'float32[B,3,224,224]' \\
+      --batch 64 --budget 2GiB
+""",
+    "run": """\
+Runs a file on made-up tensors and measures it; of two, compares the results.
+
+  koila run model.pt small.pt --input 'float32[B,3,224,224]' --batch 64
+""",
+    "bench": """\
+Compiles a file for each size of tiles, runs all, and compares peak and time.
+
+  koila bench model.pt --input 'float32[B,3,224,224]' --batch 64
+""",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0 done, 1 error or refusal."""
+    parser = _make_parser()
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as stop:
+        # A mistake in the command is an error like any other.
+        return 1 if stop.code else 0
+    # Not before: --help need not wait for PyTorch.
+    from koila._errors import KoilaError
+
+    commands = {"report": _report, "compile": _compile, "run": _run, "bench": _bench}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.showwarning = lambda message, *_, **__: _say("warning", str(message))
+        try:
+            return commands[options.command](options)
+        except KoilaError as error:
+            _say("error", str(error))
+        except BrokenPipeError:
+            # Nobody reads on; Python must not complain when it closes stdout.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except OSError as error:
+            _say("error", str(error))
+        except KeyboardInterrupt:
+            _say("error", "interrupted")
+    return 1
+
+
+def _make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="koila",
+        description="koila: what a PyTorch program needs, and batches that fit.",
+        epilog="koila COMMAND --help has examples.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, summary: str) -> argparse.ArgumentParser:
+        command = commands.add_parser(
+            name,
+            help=summary,
+            description=_EXAMPLES[name],
+            epilog=_INPUTS,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_argument("model", metavar="MODEL.pt", help="a TorchScript file")
+        if name == "run":
+            command.add_argument("other", nargs="?", metavar="OTHER.pt", help="one to compare with")
+        command.add_argument(
+            "--input", action="append", default=[], metavar="SPEC", help="see below; repeated"
+        )
+        needed = "" if name == "report" else " (needed)"
+        command.add_argument("--batch", type=_positive, metavar="N", help=f"its size{needed}")
+        command.add_argument("--threads", type=_positive, metavar="N", help="threads of the run")
+        command.add_argument("--json", action="store_true", help="JSON on stdout, and nothing else")
+        return command
+
+    def add_training(command: argparse.ArgumentParser) -> None:
+        command.add_argument(
+            "--mode", choices=["inference", "forward-with-grad", "train"], help="what runs"
+        )
+        command.add_argument(
+            "--loss", metavar="NAME", help="of a training step, as cross_entropy; one more --input"
+        )
+        command.add_argument("--optimizer", metavar="NAME", help="as 'adamw(lr=1e-3)'")
+
+    report = add("report", "what a call needs, and where")
+    add_training(report)
+    report.add_argument("--budget", metavar="SIZE", help="also the largest batch within 6GiB, say")
+    report.add_argument("-o", "--output", metavar="FILE.html", help="the page (MODEL.html)")
+
+    compile = add("compile", "write a file whose batch runs in tiles")
+    add_training(compile)
+    compile.add_argument("-o", "--output", required=True, metavar="OUT.pt")
+    size = compile.add_mutually_exclusive_group()
+    size.add_argument(
+        "--budget", default="auto", metavar="SIZE", help="as 6GiB; auto: what is free"
+    )
+    size.add_argument("--tile", type=_positive, metavar="N", help="samples, a power of two")
+    compile.add_argument("--random", default="refuse", help="see docs/Training.md")
+    compile.add_argument("--batchnorm", default="refuse", help="see docs/Training.md")
+    compile.add_argument("--guard", default="warn", choices=["warn", "raise"])
+
+    run = add("run", "run a file and measure it")
+    run.add_argument("--method", default="forward")
+    add("bench", "compare sizes of tiles")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of at least 1")
+    return int(text)
+
+
+def _say(kind: str, text: str) -> None:
+    colour = {"error": "31", "warning": "33", "koila": "36"}[kind]
+    word = f"{kind}:"
+    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+        word = f"\x1b[1;{colour}m{word}\x1b[0m"
+    print(word, text, file=sys.stderr)
+
+
+def _progress(text: str) -> None:
+    """For a person who waits."""
+    if sys.stderr.isatty():
+        _say("koila", text)
+
+
+def _sizes(options: argparse.Namespace) -> dict[str, int]:
+    from koila._inputs import find_symbol
+
+    return {} if options.batch is None else {find_symbol(options.input): options.batch}
+
+
+def _needed_batch(options: argparse.Namespace) -> dict[str, int]:
+    from koila._errors import KoilaError
+
+    if options.batch is None:
+        raise KoilaError("give the size of the batch: --batch 64")
+    return _sizes(options)
+
+
+def _mode(options: argparse.Namespace) -> str:
+    return options.mode or ("train" if options.loss else "inference")
+
+
+def _report(options: argparse.Namespace) -> int:
+    from koila._compiler import analyze_script
+    from koila._inputs import find_symbol
+    from koila._report import Report
+    from koila.memory import budget_bytes
+
+    _progress(f"analysing {options.model}")
+    limit = None if options.budget is None else budget_bytes(options.budget)
+    report = Report(
+        analyze_script(
+            options.model,
+            options.input,
+            batch=_sizes(options),
+            mode=_mode(options),
+            loss=options.loss,
+            optimizer=options.optimizer,
+            threads=options.threads,
+        )
+    )
+    if limit is not None:
+        # At one sample: the peak at the given batch may be above the budget.
+        at_one = analyze_script(
+            options.model,
+            options.input,
+            batch={find_symbol(options.input): 1},
+            mode=_mode(options),
+            loss=options.loss,
+            optimizer=options.optimizer,
+            threads=options.threads,
+            budget=limit,
+            floor=False,
+            batches=0,
+        )
+        report.data["max_batch"] = at_one["max_batch"]
+    page = options.output or f"{Path(options.model).stem}.html"
+    Path(page).write_text(report.to_html(), encoding="utf-8")
+    if options.json:
+        print(report.to_json())
+        return 0
+    print(report)
+    if limit is not None:
+        print(f"largest batch within {options.budget}: {report.data['max_batch']}")
+    print(f"page: {page}")
+    return 0
+
+
+def _compile(options: argparse.Namespace) -> int:
+    from koila._compiler import CompileOptions, compile_file
+    from koila._report import Report
+    from koila.memory import budget_bytes
+
+    batch = _needed_batch(options)
+    _progress(f"compiling {options.model}")
+    data = compile_file(
+        options.model,
+        options.output,
+        options.input,
+        batch=batch,
+        options=CompileOptions(
+            mode=_mode(options),
+            loss=options.loss,
+            budget=None if options.tile else budget_bytes(options.budget),
+            tile=options.tile,
+            optimizer=options.optimizer,
+            random=options.random,
+            batchnorm=options.batchnorm,
+            guard=options.guard,
+            threads=options.threads,
+        ),
+    )
+    report = Report(data)
+    print(report.to_json() if options.json else f"{report}\nwritten: {options.output}")
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    _needed_batch(options)
+    files = [options.model] + ([options.other] if options.other else [])
+    return _koila_run(options, files, options.method).returncode
+
+
+def _koila_run(
+    options: argparse.Namespace, files: list[str], method: str, capture: bool = False
+) -> subprocess.CompletedProcess[str]:
+    import torch
+
+    from koila._errors import KoilaError
+    from koila._inputs import find_symbol
+
+    program = Path(__file__).with_name("bin") / "koila-run"
+    if not program.is_file():
+        raise KoilaError(f"'{program}' is not there; install koila again")
+    # Where PyTorch is now need not be where it was when koila was built.
+    libraries = [str(Path(torch.__file__).parent / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+    environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
+    symbol = find_symbol(options.input)
+    command = [str(program), *files, f"--method={method}", f"--batch={symbol}={options.batch}"]
+    command += [f"--input={spec}" for spec in options.input]
+    command += [f"--threads={options.threads}"] if options.threads else []
+    command += ["--json"] if options.json or capture else []
+    return subprocess.run(
+        command,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE if capture else None,
+        check=False,
+    )
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from koila._compiler import CompileOptions, compile_file
+    from koila.memory import format_bytes
+
+    batch = _needed_batch(options)
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="koila-") as folder:
+        files = [(None, options.model)]
+        tile = 1 << (options.batch.bit_length() - 1)
+        # Six sizes say how memory turns into time.
+        for _ in range(6):
+            path = os.path.join(folder, f"tile-{tile}.pt")
+            _progress(f"compiling for tiles of {tile}")
+            compile_file(
+                options.model,
+                path,
+                options.input,
+                batch=batch,
+                options=CompileOptions(tile=tile, threads=options.threads),
+            )
+            files.append((tile, path))
+            tile //= 2
+            if not tile:
+                break
+        for size, path in files:
+            _progress("running " + ("as it is" if size is None else f"in tiles of {size}"))
+            done = _koila_run(options, [path], "forward", capture=True)
+            if done.returncode:
+                return 1
+            rows.append({"tile": size, **json.loads(done.stdout)["programs"][0]})
+            del rows[-1]["path"]
+    if options.json:
+        print(json.dumps({"schema": 1, "batch": options.batch, "rows": rows}, indent=2))
+        return 0
+    print(f"{'tile':>8}  {'predicted':>12}  {'measured':>12}  {'ms':>10}")
+    for row in rows:
+        predicted = row["predicted_peak_bytes"]
+        print(
+            f"{'whole' if row['tile'] is None else row['tile']:>8}  "
+            f"{'?' if predicted is None else format_bytes(predicted):>12}  "
+            f"{format_bytes(row['measured_peak_bytes']):>12}  {row['time_ms']:>10.2f}"
+        )
+    return 0
