@@ -68,12 +68,14 @@ def find_call(
 
 class _Watch(TorchDispatchMode):
     """Notices operators that draw random numbers, and those that write to
-    running statistics, which their schemas do not say."""
+    running statistics, which their schemas do not say; adds up the bytes of
+    all results."""
 
     def __init__(self) -> None:
         super().__init__()
         self.random = False
         self.written: list[torch.Tensor] = []
+        self.made = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -84,7 +86,11 @@ class _Watch(TorchDispatchMode):
             given = dict(zip(names, args), **(kwargs or {}))
             if given.get("training", given.get("train", True)):
                 self.written += [given["running_mean"], given["running_var"]]
-        return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        found: list[torch.Tensor] = []
+        collect(result, found)
+        self.made += sum(tensor.numel() * tensor.itemsize for tensor in found)
+        return result
 
 
 def _propagate(
@@ -131,8 +137,8 @@ def _propagate(
         for i, entry in enumerate(entries)
         if _version(entry) != versions[i] or any(entry is written for written in watch.written)
     )
-    return Call(function, fill, structure, tuple(after), same, shares, writes, watch.random, grad,
-                autocast)
+    return Call(function, fill, structure, tuple(after), same, shares, writes, watch.random,
+                watch.made, grad, autocast)
 
 
 def _version(entry: Any) -> int | None:

@@ -224,7 +224,7 @@ def _kind(code: CodeType) -> int:
     """0: koila or PyTorch; 1: another library; 2: the user's."""
     file = code.co_filename
     kind = 2
-    if file.startswith((_PACKAGE, _TORCH)) or "/koila/_" in file:
+    if file.startswith((_PACKAGE, _TORCH)):
         kind = 0
     elif "/site-packages/" in file or "/dist-packages/" in file or (
         file.startswith(_LIBRARY) and "/lib/python" in file

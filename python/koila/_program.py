@@ -104,6 +104,7 @@ class Call:
     shares: tuple[int | None, ...]  # the input whose storage an output has
     writes: frozenset[int]
     random: bool
+    made: int  # bytes of all results inside of it, views too
     grad: bool
     autocast: tuple[Any, ...] | None
 

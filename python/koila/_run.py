@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -87,15 +88,37 @@ class _Plan:
     keep: list[Any]  # what the key names by its id
     traced: dict[Any, Traced | CompileError] = field(default_factory=dict)
     reports: dict[Any, dict[str, Any] | CompileError] = field(default_factory=dict)
-    compiled: dict[Any, list[tuple[int, Compiled | CompileError]]] = field(default_factory=dict)
+    compiled: dict[Any, list[_Choice]] = field(default_factory=dict)
     announced: set[str] = field(default_factory=set)
     only_read: bool = False
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """What compiling for a budget gave, and why its figures are in doubt."""
+
+    budget: int
+    made: Compiled | CompileError
+    doubt: CompileError | None
+
+    def holds(self, budget: int) -> bool:
+        """Whether it is what compiling for another budget would give, or is
+        as good. The largest tile below a budget is that below each smaller one
+        which it still fits."""
+        if isinstance(self.made, BudgetError):
+            return budget == self.budget
+        if isinstance(self.made, CompileError):
+            return True
+        peak = self.made.report["peak_bytes"]
+        return (peak is None or peak <= budget) and budget <= self.budget * _SLACK
 
 
 _plans: OrderedDict[Any, _Plan] = OrderedDict()
 _MOST_PLANS = 256
 # A tile that was chosen for a little less memory than there is now is kept.
 _SLACK = 1.25
+# So far from the limit a rough figure is good enough.
+_FAR = 8
 
 
 def _find_plan(program: Program) -> _Plan:
@@ -123,6 +146,8 @@ class _Run:
     batch: int | None
     budget: int
     grads: str
+    budgets: set[int | str]
+    device: torch.device
 
     def traced(self) -> Traced:
         key = (tuple(map(repr, self.program.numbers)), self.batch)
@@ -163,54 +188,70 @@ class _Run:
         return found
 
     def compile(self) -> Compiled:
-        """The program in tiles for the budget."""
+        """The program in tiles for the budget; announced where the figures that
+        the tile rests on are not exact."""
         key = (self.mode, self.grads, tuple(map(repr, self.program.numbers)),
                torch.get_num_threads())
         found = self.plan.compiled.setdefault(key, [])
-        for budget, made in found:
-            # The largest tile below a budget is that below each smaller one
-            # which it still fits.
-            if isinstance(made, Compiled):
-                peak = made.report["peak_bytes"]
-                if peak is not None and peak <= self.budget <= budget * _SLACK:
-                    return made
-            elif budget == self.budget or not isinstance(made, BudgetError):
-                raise made
+        choice = next((entry for entry in found if entry.holds(self.budget)), None)
+        if choice is None:
+            choice = self._choose()
+            found.append(choice)
+        if isinstance(choice.made, CompileError):
+            raise choice.made
+        if choice.doubt is not None:
+            text, place = explain(choice.doubt, self.program)
+            self.announce(
+                f"this runs in tiles of {choice.made.tile} samples, without a promise that they "
+                f"fit {memory.format_bytes(self.budget)}: {text}", place)
+        return choice.made
+
+    def _choose(self) -> _Choice:
         try:
-            traced = self.traced()
-            with _quiet():
-                new: Compiled | CompileError = compile_script(
-                    traced.script, traced.specs, budget=self.budget, guard="raise",
-                    random="full-batch-masks", name="the recorded program", **self.options())
+            return _Choice(self.budget, self._compile(budget=self.budget), None)
         except CompileError as error:
-            new = error
-        found.append((self.budget, new))
-        if isinstance(new, CompileError):
-            raise new
-        return new
+            if "cannot be promised" not in error.message or self.batch is None:
+                return _Choice(self.budget, error, None)
+            doubt = error
+        # Tiles of about the right size are better than the whole batch.
+        tile = 1 << max((self.batch - 1) * self.budget // self.report()["peak_bytes"], 1
+                        ).bit_length() - 1
+        try:
+            made = self._compile(tile=tile)
+            while tile > 1 and (made.report["peak_bytes"] or 0) > self.budget:
+                tile //= 2
+                made = self._compile(tile=tile)
+        except CompileError as error:
+            return _Choice(self.budget, error, None)
+        return _Choice(self.budget, made, doubt)
+
+    def _compile(self, **size: int) -> Compiled:
+        traced = self.traced()
+        with _quiet():
+            return compile_script(
+                traced.script, traced.specs, guard="raise", random="full-batch-masks",
+                name="the recorded program", **self.options(), **size)
 
     def fits(self) -> bool:
         """Whether the whole batch fits the budget; announces where koila
         cannot tell."""
         try:
             report = self.report()
+            peak, text, place = report["peak_bytes"], "its shapes are not known", None
         except CompileError as error:
-            text, place = explain(error, self.program)
-            self.announce(
-                f"koila cannot tell how much memory this needs, so nothing protects it: {text}",
-                place)
-            self.note(None, None)
-            return True
-        peak = report["peak_bytes"]
+            peak, (text, place) = None, explain(error, self.program)
         if peak is None:
-            self.announce("koila cannot tell how much memory this needs, so nothing protects it",
-                          None)
+            if self._rough() * _FAR > self.budget:
+                self.announce(
+                    "koila cannot tell how much memory this needs, so nothing protects it: "
+                    + text, place)
             self.note(None, None)
             return True
+        if peak * _FAR > self.budget:
+            self.budget = min(memory.budget_bytes(budget, self.device) for budget in self.budgets)
         if peak > self.budget:
             return False
-        # Far from the limit a figure that is not exact is good enough.
-        if not report["exact"] and 4 * peak > self.budget and report["inexact"]:
+        if not report["exact"] and peak * _FAR > self.budget and report["inexact"]:
             first = report["inexact"][0]
             self.announce(
                 f"this needs about {memory.format_bytes(peak)} of "
@@ -218,6 +259,11 @@ class _Run:
                 f"{first['reason']}", None)
         self.note(None, peak)
         return True
+
+    def _rough(self) -> int:
+        """Bytes if nothing that is computed were freed, in both directions."""
+        held = sum(leaf.tensor.nbytes for leaf in self.program.leaves if leaf.tensor is not None)
+        return 2 * (held + sum(node.call.made for node in self.program.nodes))
 
     def note(self, tile: int | None, peak: int | None, announced: str | None = None) -> None:
         global _last
@@ -229,6 +275,7 @@ class _Run:
         """Says that the program runs whole although it does not fit, and why."""
         if isinstance(error, BudgetError):
             text, place = explain(error, self.program)
+            self.give_up()
             raise BudgetError(text, place or location_of(self.frames), (),
                               error.smallest_budget) from None
         if isinstance(error, CompileError):
@@ -242,11 +289,17 @@ class _Run:
             place)
         self.note(None, peak)
 
+    def give_up(self) -> None:
+        """What is refused does not write later, either."""
+        refused = set(self.program.nodes)
+        pending[:] = [node for node in pending if node not in refused]
+
     def announce(self, text: str, place: Location | None) -> None:
         global _last
         place = place or location_of(self.frames)
         _last = Last(None, None, None, text)
         if _strict:
+            self.give_up()
             raise KoilaError(text, place)
         # The bytes differ from step to step, what is wrong does not.
         key = text.rpartition(": ")[2]
@@ -316,7 +369,7 @@ def _start(program: Program, mode: str, frames: Frames) -> _Run:
     device = next((leaf.meta.device for leaf in program.leaves if leaf.origin is not None),
                   torch.device("cpu"))
     budgets = {origin.budget for origin in origins} or {"auto"}
-    budget = min(memory.budget_bytes(budget, device) for budget in budgets)
+    budget = min(_recent_budget(budget, device) for budget in budgets)
     grads = "present"
     if mode == "train" and any(
         isinstance(leaf.tensor, nn.Parameter) and leaf.meta.requires_grad
@@ -326,29 +379,46 @@ def _start(program: Program, mode: str, frames: Frames) -> _Run:
         grads = "absent"
     global _last
     _last = None
-    return _Run(program, _find_plan(program), mode, frames, batch, budget, grads)
+    return _Run(program, _find_plan(program), mode, frames, batch, budget, grads, budgets, device)
 
 
-def _why_whole(run: _Run) -> str | None:
-    """Why a program is not one to compile; None if it is."""
+_recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}
+# Asking the system takes a quarter of a millisecond. Programs far from the limit
+# may go by an answer of this age, in seconds.
+_RECENT = 0.1
+
+
+def _recent_budget(budget: int | str, device: torch.device) -> int:
+    key = (budget, device, os.environ.get("KOILA_BUDGET"))
+    found = _recent.get(key)
+    now = time.monotonic()
+    if found is None or now - found[0] > _RECENT:
+        found = _recent[key] = now, memory.budget_bytes(budget, device)
+    return found[1]
+
+
+def _check_split(run: _Run) -> None:
+    """Raises CompileError for a program that is not one to compile."""
     if run.batch is None:
-        return "koila.lazy was not told which dim is the batch"
+        raise CompileError("koila.lazy was not told which dim is the batch")
     if run.batch < 2:
-        return "the batch is one sample"
+        raise CompileError("the batch is one sample")
     for leaf in run.program.leaves:
-        if leaf.meta.requires_grad and run.mode == "train" and not (
-            isinstance(leaf.tensor, nn.Parameter)
+        if (
+            run.mode == "train"
+            and leaf.meta.requires_grad
+            and not isinstance(leaf.tensor, nn.Parameter)
         ):
-            return "a tensor that is no nn.Parameter requires a gradient"
+            raise CompileError("a tensor that is no nn.Parameter requires a gradient")
     for node in run.program.nodes:
-        for index in node.call.writes:
-            entry = node.inputs[index]
-            if entry.group.external:
-                inner = node.frames[0]
-                return (f"'{_name(node.call)}' mixes the samples and writes their statistics, as "
-                        f"BatchNorm does in training mode ({inner.file}:{inner.line}); after "
-                        "eval() on those layers it would be split")
-    return None
+        if any(node.inputs[index].group.external for index in node.call.writes):
+            inner = node.frames[0]
+            raise CompileError(
+                f"'{_name(node.call)}' mixes the samples and writes their statistics, as "
+                f"BatchNorm does in training mode ({inner.file}:{inner.line}); after eval() on "
+                "those layers it would be split",
+                location_of(node.frames),
+            )
 
 
 def flush() -> None:
@@ -415,8 +485,7 @@ def _run_forward(run: _Run) -> None:
         program.run()
         return
     try:
-        if why := _why_whole(run):
-            raise CompileError(why)
+        _check_split(run)
         compiled = run.compile()
     except CompileError as error:
         run.run_whole(error)
@@ -475,8 +544,7 @@ def _read_open(values: list[Value], frames: Frames) -> None:
         return
     run.mode = "inference"
     try:
-        if why := _why_whole(run):
-            raise CompileError(why)
+        _check_split(run)
         compiled = None if run.report()["peak_bytes"] <= run.budget else run.compile()
     except CompileError as error:
         run.mode = "forward-with-grad"
@@ -522,8 +590,7 @@ def _read_loss(value: Value, frames: Frames) -> None:
         _read_open([value], frames)
         return
     try:
-        if why := _why_whole(run):
-            raise CompileError(why)
+        _check_split(run)
         loss, gradients = _call_grads(run)
     except BudgetError:
         # The gradients do not fit beside their sums: backward() has its own step.
@@ -602,8 +669,7 @@ def _backward(
             try:
                 if create_graph:
                     raise CompileError("create_graph=True keeps the graph of the whole batch")
-                if why := _why_whole(run):
-                    raise CompileError(why)
+                _check_split(run)
                 if inputs is None:
                     _step(run, value)
                 else:
@@ -661,8 +727,7 @@ def gradients(
     if run.fits():
         return None
     try:
-        if why := _why_whole(run):
-            raise CompileError(why)
+        _check_split(run)
         loss, found = _call_grads(run)
     except CompileError as error:
         run.run_whole(error)

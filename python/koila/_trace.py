@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from koila._script import compare
 __all__ = ["Traced", "explain", "location_of", "trace"]
 
 _FILE = "koila-recording"
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def explain(error: CompileError, program: Program) -> tuple[str, Location | None
             if frames[0] != frames[1]:
                 text += f" (recorded at {frames[0].file}:{frames[0].line})"
             return text, location_of(frames)
+        place = None
+    if place is not None and place.file.startswith(_PACKAGE):
         place = None
     return text, place
 
