@@ -199,7 +199,7 @@ bool koila::keepsOrder(Operation &op) {
          !onlyDraws(&op) && getUpdates(&op).empty();
 }
 
-static StringRef describeEffect(Operation &op) {
+static std::string describeEffect(Operation &op) {
   if (onlyDraws(&op))
     return "draws random numbers for the whole batch";
   if (keepsOrder(op))
@@ -215,11 +215,15 @@ static StringRef describeEffect(Operation &op) {
     llvm::append_range(written, op.getOperands());
   for (OpOperand *updated : getUpdates(&op))
     written.push_back(updated->get());
-  if (llvm::any_of(written, isOfModule))
-    return "updates tensors of the module from the whole batch, as layers do "
-           "in training mode; after eval() it would use the ones that are "
-           "there, and batchnorm=per-tile lets each tile be normalised by "
-           "itself, which gives other results";
+  if (llvm::any_of(written, isOfModule)) {
+    std::string why =
+        "updates tensors of the module from the whole batch, as layers do in "
+        "training mode; after eval() it would use the ones that are there";
+    if (isa<BatchStatisticsInterface>(op))
+      why += ", and batchnorm=per-tile lets each tile be normalised by itself, "
+             "which gives other results";
+    return why;
+  }
   return "has effects whose order tiling would change";
 }
 
