@@ -5,11 +5,13 @@
 #   %python        the Python of build/venv
 #   %make-models   makes models of test/models by name, unless they are there
 #   %models        the folder with the files it makes: %models/mlp.pt
+#   %pytest        runs the tests of a Python file
 #   %plugin        the plugin for the stock mlir-opt
 #   %koila-build   the build folder; %cmake, %cxx: what it was built with
 #   %koila-opt, %koila-run, %mlir-opt   with their paths
 # Features:
 #   torch          built with the TorchScript target
+#   python         built with the Python package
 #   torchvision    its models are there
 #   scikit-learn   its data are there
 #   chromium       a Chromium or Chrome is on the PATH; %chromium is its name
@@ -42,6 +44,7 @@ config.substitutions += [
     ("%make-models", f"{config.python} {make_models} --output {models}"),
     ("%models", models),
     ("%python", config.python),
+    ("%pytest", f"{config.python} -m pytest -q -p no:cacheprovider"),
     ("%cmake", config.cmake),
     ("%cxx", config.cxx),
 ]
@@ -49,8 +52,9 @@ config.substitutions += [
 config.environment["PATH"] = os.pathsep.join(
     [bin_folder, config.llvm_tools, config.environment.get("PATH", "")])
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
-config.environment["PYTHONPATH"] = os.path.join(
-    config.test_source_root, "models")
+config.environment["PYTHONPATH"] = os.pathsep.join(
+    [os.path.join(config.test_source_root, "models"),
+     os.path.join(config.koila_build, "python")])
 # Part of what a figure depends on.
 config.environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
 # The newest instruction set whose workspaces were measured; older processors
@@ -58,7 +62,15 @@ config.environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
 config.environment["ONEDNN_MAX_CPU_ISA"] = os.environ.get(
     "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
-if config.koila_enable_torch.upper() in ("ON", "1", "TRUE", "YES"):
+
+
+def is_on(option):
+    return option.upper() in ("ON", "1", "TRUE", "YES")
+
+
+if is_on(config.koila_enable_python):
+    config.available_features.add("python")
+if is_on(config.koila_enable_torch):
     config.available_features.add("torch")
     for package in ("torchvision", "scikit-learn"):
         if subprocess.run([config.python, "-c", "import importlib.metadata as "

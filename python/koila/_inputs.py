@@ -34,7 +34,8 @@ class Inputs:
         self.batch: dict[str, int] = {}
         self.size: int | None = None
         self.device = torch.device("cpu")
-        if values and all(texts):
+        # None at all: of a file that knows its own.
+        if all(texts):
             self.specs = [str(value) for value in values]
             if batch is not None:
                 self.batch = {find_symbol(self.specs): _check_batch(batch)}

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -16,6 +17,10 @@ from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._inputs import Inputs
 
 T = TypeVar("T")
+
+# Why modules of a class cannot be scripted.
+_failures: weakref.WeakKeyDictionary[type, tuple[str, Location | None]]
+_failures = weakref.WeakKeyDictionary()
 
 
 def with_script(module: nn.Module, inputs: Inputs, use: Callable[[torch.jit.ScriptModule], T]) -> T:
@@ -38,6 +43,10 @@ def with_script(module: nn.Module, inputs: Inputs, use: Callable[[torch.jit.Scri
             scripted: torch.jit.ScriptModule = torch.jit.script(module)
     except Exception as error:  # torch raises of every type here
         why, place = _explain(error)
+        # From the second time on PyTorch says only that there was a first.
+        if why.startswith("Can't redefine method"):
+            why, place = _failures.get(type(module), (why, None))
+        _failures[type(module)] = why, place
         refusal = CompileError(f"TorchScript cannot express {name}: {why}", place)
     else:
         try:

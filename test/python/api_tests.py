@@ -1,0 +1,282 @@
+import os
+import subprocess
+import sys
+import warnings
+
+import koila
+import networks
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+def close(compiled, module, x):
+    """Equal, in tiles, and not by chance."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, wanted = compiled(x), module(x)
+    torch.testing.assert_close(found, wanted)
+    assert wanted.abs().max() > 0
+    assert not torch.allclose(wanted, wanted.roll(1, 0))
+
+
+def test_import_is_quiet_and_quick():
+    code = (
+        "import torch, time; t = time.perf_counter(); import koila; "
+        "import sys; assert 'koila._C' not in sys.modules; print(time.perf_counter() - t)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stderr == ""
+    assert float(done.stdout) < 0.5
+
+
+def test_analyze():
+    x, _ = networks.batch()
+    report = koila.analyze(networks.mlp(), x)
+    assert report.peak == 131072
+    assert report.exact
+    assert report.by_module == {"0": 65536, "1": 65536}
+    assert sum(report.by_line.values()) == 131072
+    assert [entry["op"] for entry in report.timeline] == [
+        "koila.linear",
+        "koila.relu",
+        "koila.linear",
+    ]
+    assert koila.analyze(networks.mlp(), x, batch=128).peak == 262144
+    assert koila.analyze(networks.mlp(), "float32[N,64]", batch=64).peak == 131072
+    assert koila.analyze(networks.mlp(), "float32[B,64]").peak is None
+
+
+def test_analyze_training():
+    x, y = networks.batch()
+    plain = koila.analyze(networks.mlp(), x, y, mode="train", loss="cross_entropy")
+    absent = koila.analyze(networks.mlp(), x, y, mode="train", loss="cross_entropy", grads="absent")
+    assert plain.exact
+    assert absent.peak > plain.peak > 131072
+    assert plain.data["gradient_bytes"] == plain.data["parameter_bytes"]
+
+
+def test_max_batch():
+    x, _ = networks.batch()
+    module = networks.mlp()
+    assert koila.max_batch(module, x, budget="100KiB") == 50
+    assert koila.max_batch(module, x, budget=50 * 2048 - 1) == 49
+    assert koila.max_batch(module, x, budget=10) == 0
+    report = koila.analyze(module, x)
+    assert report.max_batch("100KiB") == 50
+    assert report.min_budget(50) == 50 * 2048
+    assert report.min_budget(500) == 500 * 2048
+
+
+def test_compile_inference():
+    module = networks.mlp()
+    x, _ = networks.batch()
+    compiled = koila.compile(module, x, budget="40KiB")
+    assert compiled.tile == 16
+    assert compiled.report.peak <= 40 * 1024
+    close(compiled, module, x)
+    close(compiled, module, networks.batch(37)[0])
+    assert list(compiled.state_dict()) == list(module.state_dict())
+    assert all(a is b for a, b in zip(compiled.parameters(), module.parameters(), strict=True))
+
+
+def test_compile_training():
+    module = networks.mlp()
+    x, y = networks.batch()
+    compiled = koila.compile(module, x, y, loss="cross_entropy", budget="150KiB")
+    assert compiled.tile is not None
+    loss = compiled.train_step(x, y)
+    wanted_loss = functional.cross_entropy(module(x), y)
+    wanted = list(torch.autograd.grad(wanted_loss, list(module.parameters())))
+    torch.testing.assert_close([p.grad for p in module.parameters()], wanted)
+    torch.testing.assert_close(loss, wanted_loss.detach())
+    torch.testing.assert_close(compiled.grads(x, y)[1], wanted)
+    # A call is the module's own.
+    assert compiled(x).grad_fn is not None
+
+
+def test_replaced_parameters_are_bound_again():
+    module = networks.mlp()
+    x, y = networks.batch()
+    compiled = koila.compile(module, x, tile=16)
+    trained = koila.compile(module, x, y, loss="cross_entropy", tile=16)
+    module[0].weight = nn.Parameter(torch.randn(256, 64))
+    close(compiled, module, x)
+    module.load_state_dict(
+        {key: torch.randn_like(value) for key, value in module.state_dict().items()}, assign=True
+    )
+    close(compiled, module, x)
+    trained.train_step(x, y)
+    wanted = torch.autograd.grad(functional.cross_entropy(module(x), y), list(module.parameters()))
+    torch.testing.assert_close([p.grad for p in module.parameters()], list(wanted))
+    module[0].weight = nn.Parameter(torch.randn(256, 64, dtype=torch.float64))
+    with pytest.raises(koila.CompileError, match="'weight' of Linear was replaced"):
+        compiled(x)
+
+
+def test_state_of_the_original_is_followed():
+    module = nn.Sequential(nn.Linear(64, 8), nn.Dropout(0.5)).eval()
+    x, _ = networks.batch()
+    compiled = koila.compile(module, x, tile=16)
+    module.train()
+    assert compiled.training
+    with pytest.warns(UserWarning, match="running the untiled program"), torch.no_grad():
+        compiled(x)
+    compiled.eval()
+    assert not module[1].training
+    close(compiled, module, x)
+    module[1].p = 0.25
+    with pytest.raises(koila.CompileError, match=r"'1\.p' was 0\.5"):
+        compiled(x)
+
+
+def test_unscriptable_is_traced():
+    torch.manual_seed(0)
+    module = networks.Unscriptable().eval()
+    x = torch.randn(16, 4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = koila.compile(module, x, tile=4)
+    close(compiled, module, torch.randn(11, 4))
+    with pytest.raises(koila.CompileError, match="cannot express Unscriptable") as caught:
+        koila.compile(module, "float32[B,4]", batch=16, tile=4)
+    assert caught.value.location.file == networks.__file__
+    assert "example tensors" in caught.value.notes[0]
+
+
+def test_trace_that_holds_for_one_batch_is_refused():
+    with pytest.raises(koila.CompileError, match="cannot express FixedBatch") as caught:
+        koila.compile(networks.FixedBatch().eval(), torch.randn(8, 4), tile=2)
+    assert "is wrong for a batch of 2" in caught.value.notes[0]
+
+
+def test_trace_that_decides_by_value_is_announced():
+    with pytest.warns(koila.KoilaWarning, match="by values of tensors") as caught:
+        koila.compile(networks.ByValue().eval(), torch.randn(8, 4), tile=2)
+    warning = next(w for w in caught if w.category is koila.KoilaWarning)
+    assert warning.filename == networks.__file__
+    assert warning.lineno == networks.line_of(networks.ByValue.forward)
+
+
+def test_refusal_names_the_line():
+    with pytest.raises(koila.CompileError, match="mixes samples") as caught:
+        koila.compile(networks.Softmax(), torch.randn(8, 4), tile=2)
+    assert caught.value.location.line == networks.line_of(networks.Softmax.forward)
+
+
+def test_batchnorm_in_training_mode_is_refused():
+    module = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8))
+    before = module[1].running_mean.clone()
+    x, y = networks.batch()
+    with pytest.raises(koila.CompileError, match="batch"):
+        koila.compile(module, x, y % 8, loss="cross_entropy", tile=8)
+    # Looking at a module does not change it.
+    torch.testing.assert_close(module[1].running_mean, before, rtol=0, atol=0)
+    assert int(module[1].num_batches_tracked) == 0
+
+
+def test_the_check_finds_a_wrong_program(monkeypatch):
+    from koila import _compiler
+
+    compile_script = _compiler.compile_script
+
+    def wrong(script, *arguments, **options):
+        other = torch.jit.script(networks.mlp())
+        with torch.no_grad():
+            next(p for n, p in other.named_parameters() if n == "2.bias").add_(1)
+        return compile_script(other, *arguments, **options)
+
+    monkeypatch.setattr(_compiler, "compile_script", wrong)
+    x, _ = networks.batch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        monkeypatch.setattr("koila._api._bind", lambda *_: [])
+        with pytest.raises(koila.CompileError, match="checked on 24 samples"):
+            koila.compile(networks.mlp(), x, tile=16)
+        koila.compile(networks.mlp(), x, tile=16, check=False)
+
+
+def test_files(tmp_path):
+    module = networks.mlp()
+    x, y = networks.batch()
+    path = tmp_path / "model.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(module).save(path)
+    assert koila.analyze(path, "float32[B,64]", batch=64).peak == 131072
+    compiled = koila.compile(str(path), x, tile=8)
+    close(compiled, module, x)
+    saved = tmp_path / "tiled.pt"
+    compiled.save(saved)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = torch.jit.load(saved)
+    close(loaded, module, x)
+    # The file says what it is.
+    assert koila.analyze(saved, batch=64).peak == compiled.report.peak
+    steps = tmp_path / "steps.pt"
+    trained = koila.compile(module, x, y, loss="cross_entropy", tile=8)
+    with torch.no_grad():
+        module[0].weight.add_(1)
+    trained.save(steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = torch.jit.load(steps)
+    torch.testing.assert_close(
+        loaded.train_step(x, y), functional.cross_entropy(module(x), y).detach()
+    )
+    with pytest.raises(koila.CompileError, match="nope"):
+        koila.compile(tmp_path / "nope.pt", x, tile=8)
+    (tmp_path / "bad.pt").write_bytes(b"no archive")
+    with pytest.raises(koila.CompileError, match=r"bad\.pt"):
+        koila.compile(tmp_path / "bad.pt", x, tile=8)
+
+
+def test_budgets(monkeypatch):
+    module = networks.mlp()
+    x, _ = networks.batch()
+    monkeypatch.setenv("KOILA_BUDGET", "40KiB")
+    assert koila.compile(module, x).tile == 16
+    assert koila.compile(module, x, budget="1GiB").tile is None
+    assert koila.max_batch(module, x) == 20
+    monkeypatch.setenv("KOILA_BUDGET", "much")
+    with pytest.raises(koila.KoilaError, match="KOILA_BUDGET='much'"):
+        koila.compile(module, x)
+    monkeypatch.delenv("KOILA_BUDGET")
+    assert koila.compile(module, x).tile is None
+    assert 0 < koila.memory.free() <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with pytest.raises(koila.KoilaError, match="device of type 'meta'"):
+        koila.memory.free("meta")
+    with pytest.raises(koila.KoilaError, match="no number of bytes"):
+        koila.compile(module, x, budget=1.5)
+
+
+def test_other_inputs():
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor, factor: float, mask: torch.Tensor | None = None):
+            y = x * factor
+            return y if mask is None else y + mask
+
+    module = Net()
+    x = torch.randn(8, 4)
+    compiled = koila.compile(module, x, 2.0, None, tile=2)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, 2.0, None), x * 2)
+    with pytest.raises(koila.CompileError, match="not both"):
+        koila.compile(module, "float32[B,4]", 2.0, tile=2)
+    with pytest.raises(koila.CompileError, match="type object cannot be described"):
+        koila.compile(module, x, object(), tile=2)
+    with pytest.raises(TypeError, match="expected an nn.Module"):
+        koila.analyze(5, x)
+
+
+def test_training_errors():
+    x, y = networks.batch()
+    compiled = koila.compile(networks.mlp(), x, tile=8)
+    with pytest.raises(koila.CompileError, match="needs a loss"):
+        compiled.train_step(x, y)
+    with pytest.raises(koila.CompileError, match="and a target"):
+        koila.compile(networks.mlp(), x, loss="cross_entropy", tile=8)
+    with pytest.raises(koila.CompileError, match="compiled for"):
+        koila.compile(networks.mlp(), x, mode="forward-with-grad", tile=8)
