@@ -3,6 +3,7 @@ data, and kept for calls of the same function on tensors of the same shapes."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,23 @@ _calls: dict[Any, Call | None] = {}
 # More than any program has; a loop over ever new constants must not fill memory.
 _MOST_CALLS = 100_000
 
-_fakes = FakeTensorMode(allow_non_fake_inputs=False)
+
+class _Fakes:
+    """A FakeTensorMode, made when it is first entered: that loads all of
+    torch.compile, for which no import should wait."""
+
+    @functools.cached_property
+    def _mode(self) -> FakeTensorMode:
+        return FakeTensorMode(allow_non_fake_inputs=False)
+
+    def __enter__(self) -> FakeTensorMode:
+        return self._mode.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._mode.__exit__(*error)
+
+
+_fakes = _Fakes()
 
 
 def meta_of(tensor: torch.Tensor) -> Meta:
@@ -77,9 +94,7 @@ class _Watch(TorchDispatchMode):
         self.written: list[torch.Tensor] = []
         self.made = 0
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.random |= torch.Tag.nondeterministic_seeded in func.tags
         names = [argument.name for argument in func._schema.arguments]
         if "running_mean" in names:
@@ -105,8 +120,11 @@ def _propagate(
     try:
         with _fakes:
             entries = [
-                _make_fake(meta) if meta is not None
-                else int(entry) if isinstance(entry, BatchInt) else entry
+                _make_fake(meta)
+                if meta is not None
+                else int(entry)
+                if isinstance(entry, BatchInt)
+                else entry
                 for entry, meta in zip(inputs, metas)
             ]
         versions = [_version(entry) for entry in entries]
@@ -137,8 +155,19 @@ def _propagate(
         for i, entry in enumerate(entries)
         if _version(entry) != versions[i] or any(entry is written for written in watch.written)
     )
-    return Call(function, fill, structure, tuple(after), same, shares, writes, watch.random,
-                watch.made, grad, autocast)
+    return Call(
+        function,
+        fill,
+        structure,
+        tuple(after),
+        same,
+        shares,
+        writes,
+        watch.random,
+        watch.made,
+        grad,
+        autocast,
+    )
 
 
 def _version(entry: Any) -> int | None:
