@@ -51,4 +51,3 @@ for _name in ("add", "sub", "mul", "floordiv", "mod"):
     _function = getattr(operator, _name)
     setattr(BatchInt, f"__{_name}__", _make(_function, False))
     setattr(BatchInt, f"__r{_name}__", _make(_function, True))
-

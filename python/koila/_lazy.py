@@ -46,9 +46,7 @@ class LazyTensor(Tensor):
     _value: Value
 
     @staticmethod
-    def __new__(
-        cls, data: Any, batch: int | None = None, budget: int | str = "auto"
-    ) -> LazyTensor:
+    def __new__(cls, data: Any, batch: int | None = None, budget: int | str = "auto") -> LazyTensor:
         if isinstance(data, LazyTensor):
             return data
         if isinstance(data, Evaluation):
@@ -66,13 +64,11 @@ class LazyTensor(Tensor):
             batch %= data.dim()
             size = data.shape[batch]
         leaf = _make_leaf(data)
-        leaf.origin = Origin(batch, size, budget)
+        leaf.origin = leaf.source = Origin(batch, size, budget)
         return _wrap(leaf)
 
     @classmethod
-    def __torch_function__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         handler = _handlers.get(func)
         if handler is not None:
@@ -80,9 +76,7 @@ class LazyTensor(Tensor):
         return record(func, args, kwargs)
 
     @classmethod
-    def __torch_dispatch__(
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         raise KoilaError(
             f"{func} was reached past what koila records",
             _place(_frames()),
@@ -92,11 +86,9 @@ class LazyTensor(Tensor):
     def run(self, partial: tuple[int, int] | None = None) -> Tensor:
         """The computed tensor, with its graph if it requires a gradient; of a
         batch the samples from ``partial[0]`` to before ``partial[1]``."""
+        info = None if partial is None else self.batch()
         tensor = _run.materialize([self._value], _frames())[0]
-        if partial is None:
-            return tensor
-        info = self.batch()
-        if info is None:
+        if partial is None or info is None:
             return tensor
         low, high, _ = slice(*partial).indices(info.value)
         return tensor.narrow(info.index, low, max(high - low, 0))
@@ -216,8 +208,10 @@ def _wrap(value: Value) -> LazyTensor:
 _kinds: dict[CodeType, int] = {}
 _PACKAGE = __file__.rsplit("/", 1)[0] + "/"
 _TORCH = torch.__file__.rsplit("/", 1)[0] + "/"
-_LIBRARY = tuple({path for path in (sys.prefix, sys.base_prefix)
-                  if path not in ("/", "/usr")} | {"/usr/lib/python"})
+_LIBRARY = tuple(
+    {path for path in (sys.prefix, sys.base_prefix) if path not in ("/", "/usr")}
+    | {"/usr/lib/python"}
+)
 
 
 def _kind(code: CodeType) -> int:
@@ -226,8 +220,10 @@ def _kind(code: CodeType) -> int:
     kind = 2
     if file.startswith((_PACKAGE, _TORCH)):
         kind = 0
-    elif "/site-packages/" in file or "/dist-packages/" in file or (
-        file.startswith(_LIBRARY) and "/lib/python" in file
+    elif (
+        "/site-packages/" in file
+        or "/dist-packages/" in file
+        or (file.startswith(_LIBRARY) and "/lib/python" in file)
     ):
         kind = 1
     _kinds[code] = kind
@@ -262,8 +258,10 @@ def _place(frames: tuple[Frame, Frame]) -> Any:
 _leaves: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
 
 
-def _make_leaf(tensor: Tensor) -> Value:
+def _make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
     leaf = Value(meta_of(tensor), Group(external=True))
+    if like is not None:
+        leaf.origin, leaf.source = like.origin, like.source
     leaf.tensor = tensor
     leaf.version = None if tensor.is_inference() else tensor._version
     return leaf
@@ -291,8 +289,7 @@ def current(tensor: LazyTensor) -> Value:
         plain = value.tensor
         assert plain is not None
         if plain._version != value.version:
-            tensor._value = _make_leaf(plain)
-            tensor._value.origin = value.origin
+            tensor._value = _make_leaf(plain, value)
     return tensor._value
 
 
@@ -359,8 +356,9 @@ def _template(item: Any, count: list[int]) -> Any:
     if kind is dict:
         return {name: _template(part, count) for name, part in item.items()}
     if kind is slice:
-        return slice(_template(item.start, count), _template(item.stop, count),
-                     _template(item.step, count))
+        return slice(
+            _template(item.start, count), _template(item.stop, count), _template(item.step, count)
+        )
     return item
 
 
@@ -373,8 +371,12 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         return compute(func, args, kwargs)
     count = [0]
     call = find_call(
-        func, lambda: (_template(args, count), _template(kwargs, count)), key, flat.inputs,
-        flat.metas, flat.hashable,
+        func,
+        lambda: (_template(args, count), _template(kwargs, count)),
+        key,
+        flat.inputs,
+        flat.metas,
+        flat.hashable,
     )
     if call is None:
         return compute(func, args, kwargs)
@@ -402,26 +404,34 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             group.readers.append(weakref.ref(node))
     if deps:
         node.deps = tuple(dep for dep in deps if dep is not node)
+    source = _find_source(inputs)
     values = []
     for index, meta in enumerate(call.metas):
         shared = call.shares[index]
         group = Group(False) if shared is None else inputs[shared].group
-        values.append(Value(meta, group, node, index))
+        value = Value(meta, group, node, index)
+        value.source = source
+        values.append(value)
     node.outputs = [weakref.ref(value) for value in values]
     for index in call.writes:
         inputs[index].group.last_write = node
-        if inputs[index].group.external:
-            _run.pending.append(node)
+    if any(inputs[index].group.external for index in call.writes):
+        _run.pending.append(node)
     made = [_wrap(value) for value in values]
-    for index, source in enumerate(call.same):
-        if source in call.writes:
-            _rebind(args, inputs[source], values[index], made, index)
+    for index, same in enumerate(call.same):
+        if same in call.writes:
+            _rebind(args, inputs[same], values[index], made, index)
     return _fill_result(call.result, made)
 
 
-def _rebind(
-    args: Any, old: Value, new: Value, made: list[LazyTensor], index: int
-) -> None:
+def _find_source(inputs: list[Any]) -> Origin | None:
+    for entry in inputs:
+        if type(entry) is Value and entry.source is not None:
+            return entry.source
+    return None
+
+
+def _rebind(args: Any, old: Value, new: Value, made: list[LazyTensor], index: int) -> None:
     """A tensor that was written to in place has the new value under its name."""
     for item in args:
         if type(item) is LazyTensor and item._value is old:
@@ -446,7 +456,7 @@ def compute(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     _find_values((args, kwargs), found)
     _run.materialize(found, _frames())
     args, kwargs = _unwrap(args), _unwrap(kwargs)
-    return _rewrap(func(*args, **kwargs))
+    return _rewrap(func(*args, **kwargs), _find_source(found))
 
 
 def _find_values(item: Any, found: list[Value]) -> None:
@@ -476,11 +486,13 @@ def _unwrap(item: Any) -> Any:
     return item
 
 
-def _rewrap(item: Any) -> Any:
+def _rewrap(item: Any, source: Origin | None) -> Any:
     if isinstance(item, Tensor) and item.layout == torch.strided:
-        return _wrap(_leaf_of(item))
+        leaf = _make_leaf(item)
+        leaf.source = source
+        return _wrap(leaf)
     if type(item) in (list, tuple) or hasattr(item, "_fields"):
-        return rebuild(item, [_rewrap(part) for part in item])
+        return rebuild(item, [_rewrap(part, source) for part in item])
     return item
 
 
@@ -510,9 +522,7 @@ def _shape(func: Any, args: Any, kwargs: Any) -> Any:
     meta = tensor._value.meta
     if dim is not None:
         if not -len(meta.shape) <= dim < len(meta.shape):
-            raise IndexError(
-                f"dim {dim} is none of a tensor with {len(meta.shape)} dims"
-            )
+            raise IndexError(f"dim {dim} is none of a tensor with {len(meta.shape)} dims")
         return _size(tensor, dim)
     return torch.Size([_size(tensor, index) for index in range(len(meta.shape))])
 
@@ -555,12 +565,22 @@ _answer(Tensor.layout, lambda x: torch.strided)
 _answer(Tensor.is_cuda, lambda x: x._value.meta.device.type == "cuda")
 _answer(Tensor.itemsize, lambda x: x._value.meta.dtype.itemsize)
 _answer(Tensor.requires_grad, lambda x: x._value.meta.requires_grad)
-_answer(Tensor.is_leaf, lambda x: _plain(x).is_leaf if _is_computed(x)
-        else not x._value.meta.requires_grad)
+_answer(
+    Tensor.is_leaf,
+    lambda x: _plain(x).is_leaf if _is_computed(x) else not x._value.meta.requires_grad,
+)
 _answer(Tensor.grad, lambda x: _plain(x).grad if _is_computed(x) else None)
 _answer(Tensor.grad_fn, lambda x: _grad_fn(x))
-for _name in ("is_sparse", "is_quantized", "is_mkldnn", "is_meta", "is_nested", "is_mps",
-              "is_xpu", "is_sparse_csr"):
+for _name in (
+    "is_sparse",
+    "is_quantized",
+    "is_mkldnn",
+    "is_meta",
+    "is_nested",
+    "is_mps",
+    "is_xpu",
+    "is_sparse_csr",
+):
     _answer(getattr(Tensor, _name), lambda x: False)
 
 
@@ -598,18 +618,32 @@ def _require(func: Any, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
     plain = compute(lambda x: x, args[:1], {})
     func(plain._value.tensor, *args[1:], **kwargs)
-    value = tensor._value
-    tensor._value = _make_leaf(_plain(tensor))
-    tensor._value.origin = value.origin
+    tensor._value = _make_leaf(_plain(tensor), tensor._value)
     return tensor
 
 
-
 @_handle(
-    Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__float__,
-    Tensor.__index__, Tensor.__complex__, Tensor.__repr__, Tensor.__format__, Tensor.__array__,
-    Tensor.__contains__, Tensor.__deepcopy__, Tensor.__reduce_ex__, Tensor.data_ptr, torch.equal,
-    Tensor.equal, torch.allclose, Tensor.allclose, torch.is_nonzero, Tensor.is_nonzero,
+    Tensor.item,
+    Tensor.tolist,
+    Tensor.numpy,
+    Tensor.__bool__,
+    Tensor.__int__,
+    Tensor.__float__,
+    Tensor.__index__,
+    Tensor.__complex__,
+    Tensor.__repr__,
+    Tensor.__format__,
+    Tensor.__array__,
+    Tensor.__contains__,
+    Tensor.__deepcopy__,
+    Tensor.__reduce_ex__,
+    Tensor.data_ptr,
+    torch.equal,
+    Tensor.equal,
+    torch.allclose,
+    Tensor.allclose,
+    torch.is_nonzero,
+    Tensor.is_nonzero,
 )
 def _read(func: Any, args: Any, kwargs: Any) -> Any:
     found: list[Value] = []
@@ -652,8 +686,13 @@ def _autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
         elif tensor.numel() != 1:
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
         total = tensor if total is None else total + tensor
-    _backward(total, None, given.get("retain_graph"), given.get("create_graph", False),
-              given.get("inputs"))
+    _backward(
+        total,
+        None,
+        given.get("retain_graph"),
+        given.get("create_graph", False),
+        given.get("inputs"),
+    )
 
 
 @_handle(Tensor.backward)
@@ -674,22 +713,26 @@ def _backward(
         tensor.backward(None, retain_graph, create_graph, _unwrap_inputs(inputs))
         return
     if not tensor._value.meta.requires_grad:
-        raise RuntimeError(
-            "element 0 of tensors does not require grad and does not have a grad_fn"
-        )
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
     if tensor.numel() != 1:
         raise RuntimeError("grad can be implicitly created only for scalar outputs")
-    _run.backward(tensor._value, _frames(), bool(retain_graph if retain_graph is not None
-                                                 else create_graph),
-                  create_graph, _unwrap_inputs(inputs))
+    _run.backward(
+        tensor._value,
+        _frames(),
+        bool(retain_graph if retain_graph is not None else create_graph),
+        create_graph,
+        _unwrap_inputs(inputs),
+    )
 
 
 def _unwrap_inputs(inputs: Any) -> Any:
     if inputs is None:
         return None
     inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-    return [compute(lambda x: x, (item,), {})._value.tensor if isinstance(item, LazyTensor)
-            else item for item in inputs]
+    return [
+        compute(lambda x: x, (item,), {})._value.tensor if isinstance(item, LazyTensor) else item
+        for item in inputs
+    ]
 
 
 @_handle(torch.autograd.grad)
@@ -731,6 +774,7 @@ _appliers: dict[Any, Callable[..., Any]] = {}
 
 def _applier(cls: Any) -> Callable[..., Any]:
     if cls not in _appliers:
+
         def call(*args: Any, **kwargs: Any) -> Any:
             return _apply(cls, *args, **kwargs)
 

@@ -69,8 +69,20 @@ class Value:
     ``seen`` is what a read showed, without a graph to differentiate.
     """
 
-    __slots__ = ("__weakref__", "differentiated", "group", "index", "kept", "meta", "node",
-                 "origin", "seen", "tensor", "version")
+    __slots__ = (
+        "__weakref__",
+        "differentiated",
+        "group",
+        "index",
+        "kept",
+        "meta",
+        "node",
+        "origin",
+        "seen",
+        "source",
+        "tensor",
+        "version",
+    )
 
     def __init__(self, meta: Meta, group: Group, node: Node | None = None, index: int = 0) -> None:
         self.meta = meta
@@ -82,7 +94,8 @@ class Value:
         self.kept: Any = None  # gradients that a read has computed along with it
         self.differentiated = False
         self.version: int | None = None
-        self.origin: Origin | None = None
+        self.origin: Origin | None = None  # of what was given to lazy()
+        self.source: Origin | None = None  # of what it was made of
 
     def settle(self, tensor: torch.Tensor) -> None:
         self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
@@ -165,8 +178,17 @@ _sequence = itertools.count()
 class Node:
     """A call that was recorded. ``deps`` are writes that come before it."""
 
-    __slots__ = ("__weakref__", "call", "deps", "done", "frames", "inputs", "outputs", "seq",
-                 "spent")
+    __slots__ = (
+        "__weakref__",
+        "call",
+        "deps",
+        "done",
+        "frames",
+        "inputs",
+        "outputs",
+        "seq",
+        "spent",
+    )
 
     def __init__(self, call: Call, inputs: tuple[Any, ...], frames: tuple[Frame, Frame]) -> None:
         self.call = call
@@ -283,8 +305,11 @@ class Program:
     def key(self) -> tuple[Any, ...]:
         """Equal for programs that compute the same but for floats and values."""
         leaves = tuple(
-            (id(leaf.tensor) if isinstance(leaf.tensor, torch.nn.Parameter) else 0, leaf.meta,
-             leaf.origin.batch if leaf.origin else None)
+            (
+                id(leaf.tensor) if isinstance(leaf.tensor, torch.nn.Parameter) else 0,
+                leaf.meta,
+                leaf.origin.batch if leaf.origin else None,
+            )
             for leaf in self.leaves
         )
         calls = tuple((id(node.call), step) for node, step in zip(self.nodes, self.steps))

@@ -22,8 +22,21 @@ from koila._program import Call, Frame, Node, Program, Value, closure
 from koila._trace import Traced, explain, location_of, trace
 
 __all__ = [
-    "Last", "backward", "check_budget", "count_buffer", "find_batch", "flush", "gradients",
-    "last", "list_values", "location_of", "materialize", "may_defer", "pending", "read", "strict",
+    "Last",
+    "backward",
+    "check_budget",
+    "count_buffer",
+    "find_batch",
+    "flush",
+    "gradients",
+    "last",
+    "list_values",
+    "location_of",
+    "materialize",
+    "may_defer",
+    "pending",
+    "read",
+    "strict",
 ]
 
 Frames = tuple[Frame, Frame]
@@ -178,8 +191,14 @@ class _Run:
             try:
                 traced = self.traced()
                 with _quiet():
-                    found = analyze_script(traced.script, traced.specs, floor=False, batches=0,
-                                           name="the recorded program", **self.options())
+                    found = analyze_script(
+                        traced.script,
+                        traced.specs,
+                        floor=False,
+                        batches=0,
+                        name="the recorded program",
+                        **self.options(),
+                    )
             except CompileError as error:
                 found = error
             self.plan.reports[key] = found
@@ -190,8 +209,12 @@ class _Run:
     def compile(self) -> Compiled:
         """The program in tiles for the budget; announced where the figures that
         the tile rests on are not exact."""
-        key = (self.mode, self.grads, tuple(map(repr, self.program.numbers)),
-               torch.get_num_threads())
+        key = (
+            self.mode,
+            self.grads,
+            tuple(map(repr, self.program.numbers)),
+            torch.get_num_threads(),
+        )
         found = self.plan.compiled.setdefault(key, [])
         choice = next((entry for entry in found if entry.holds(self.budget)), None)
         if choice is None:
@@ -203,7 +226,9 @@ class _Run:
             text, place = explain(choice.doubt, self.program)
             self.announce(
                 f"this runs in tiles of {choice.made.tile} samples, without a promise that they "
-                f"fit {memory.format_bytes(self.budget)}: {text}", place)
+                f"fit {memory.format_bytes(self.budget)}: {text}",
+                place,
+            )
         return choice.made
 
     def _choose(self) -> _Choice:
@@ -214,8 +239,11 @@ class _Run:
                 return _Choice(self.budget, error, None)
             doubt = error
         # Tiles of about the right size are better than the whole batch.
-        tile = 1 << max((self.batch - 1) * self.budget // self.report()["peak_bytes"], 1
-                        ).bit_length() - 1
+        tile = (
+            1
+            << max((self.batch - 1) * self.budget // self.report()["peak_bytes"], 1).bit_length()
+            - 1
+        )
         try:
             made = self._compile(tile=tile)
             while tile > 1 and (made.report["peak_bytes"] or 0) > self.budget:
@@ -229,8 +257,14 @@ class _Run:
         traced = self.traced()
         with _quiet():
             return compile_script(
-                traced.script, traced.specs, guard="raise", random="full-batch-masks",
-                name="the recorded program", **self.options(), **size)
+                traced.script,
+                traced.specs,
+                guard="raise",
+                random="full-batch-masks",
+                name="the recorded program",
+                **self.options(),
+                **size,
+            )
 
     def fits(self) -> bool:
         """Whether the whole batch fits the budget; announces where koila
@@ -243,8 +277,9 @@ class _Run:
         if peak is None:
             if self._rough() * _FAR > self.budget:
                 self.announce(
-                    "koila cannot tell how much memory this needs, so nothing protects it: "
-                    + text, place)
+                    "koila cannot tell how much memory this needs, so nothing protects it: " + text,
+                    place,
+                )
             self.note(None, None)
             return True
         if peak * _FAR > self.budget:
@@ -256,7 +291,9 @@ class _Run:
             self.announce(
                 f"this needs about {memory.format_bytes(peak)} of "
                 f"{memory.format_bytes(self.budget)}, but the figure is not exact: "
-                f"{first['reason']}", None)
+                f"{first['reason']}",
+                None,
+            )
         self.note(None, peak)
         return True
 
@@ -276,8 +313,9 @@ class _Run:
         if isinstance(error, BudgetError):
             text, place = explain(error, self.program)
             self.give_up()
-            raise BudgetError(text, place or location_of(self.frames), (),
-                              error.smallest_budget) from None
+            raise BudgetError(
+                text, place or location_of(self.frames), (), error.smallest_budget
+            ) from None
         if isinstance(error, CompileError):
             text, place = explain(error, self.program)
         else:
@@ -286,13 +324,19 @@ class _Run:
         self.announce(
             f"this needs {memory.format_bytes(peak)}, and there are "
             f"{memory.format_bytes(self.budget)}; koila cannot split it, so it runs whole: {text}",
-            place)
+            place,
+        )
         self.note(None, peak)
 
     def give_up(self) -> None:
         """What is refused does not write later, either."""
         refused = set(self.program.nodes)
         pending[:] = [node for node in pending if node not in refused]
+        for node in refused:
+            for index in node.call.writes:
+                group = node.inputs[index].group
+                if group.external and group.last_write in refused:
+                    group.last_write = None
 
     def announce(self, text: str, place: Location | None) -> None:
         global _last
@@ -364,15 +408,18 @@ def _name(call: Call) -> str:
 
 
 def _start(program: Program, mode: str, frames: Frames) -> _Run:
-    origins = [leaf.origin for leaf in program.leaves if leaf.origin is not None]
+    origins = [leaf.source for leaf in program.leaves if leaf.source is not None]
     batch = next((origin.size for origin in origins if origin.batch is not None), None)
-    device = next((leaf.meta.device for leaf in program.leaves if leaf.origin is not None),
-                  torch.device("cpu"))
+    device = next(
+        (leaf.meta.device for leaf in program.leaves if leaf.source is not None),
+        torch.device("cpu"),
+    )
     budgets = {origin.budget for origin in origins} or {"auto"}
     budget = min(_recent_budget(budget, device) for budget in budgets)
     grads = "present"
     if mode == "train" and any(
-        isinstance(leaf.tensor, nn.Parameter) and leaf.meta.requires_grad
+        isinstance(leaf.tensor, nn.Parameter)
+        and leaf.meta.requires_grad
         and leaf.tensor.grad is None
         for leaf in program.leaves
     ):
@@ -501,15 +548,15 @@ def _call_forward(run: _Run, compiled: Compiled) -> list[Tensor]:
     with torch.no_grad():
         result = compiled.module(*run.traced().take(run.program))
     results = list(result) if isinstance(result, tuple) else [result]
-    return [
-        tensor.reshape(root.meta.shape) for tensor, root in zip(results, run.program.roots)
-    ]
+    return [tensor.reshape(root.meta.shape) for tensor, root in zip(results, run.program.roots)]
 
 
 def _spend(program: Program) -> None:
     for node in program.nodes:
-        if node.call.random or node.call.writes and any(
-            node.inputs[index].group.external for index in node.call.writes
+        if (
+            node.call.random
+            or node.call.writes
+            and any(node.inputs[index].group.external for index in node.call.writes)
         ):
             node.spent = True
 
@@ -608,12 +655,14 @@ def _read_loss(value: Value, frames: Frames) -> None:
 def _call_grads(run: _Run) -> tuple[Tensor, dict[int, Tensor]]:
     """The loss, and the gradients of the weights that it depends on."""
     weights = {
-        id(leaf.tensor): index for index, leaf in enumerate(run.program.leaves)
+        id(leaf.tensor): index
+        for index, leaf in enumerate(run.program.leaves)
         if isinstance(leaf.tensor, nn.Parameter) and leaf.meta.requires_grad
     }
     # The method holds sums and a tile's gradients, which a step has in `.grad`.
     held = 2 * sum(
-        leaf.tensor.numel() * leaf.tensor.element_size() for leaf in run.program.leaves
+        leaf.tensor.numel() * leaf.tensor.element_size()
+        for leaf in run.program.leaves
         if id(leaf.tensor) in weights and leaf.tensor is not None
     )
     whole, run.budget, run.grads = run.budget, max(run.budget - held, 0), "present"
@@ -690,8 +739,10 @@ def _step(run: _Run, value: Value) -> None:
     traced = run.traced()
     # A step gives zeros to weights that the loss does not depend on.
     without = [
-        leaf.tensor for index, leaf in enumerate(run.program.leaves)
-        if isinstance(leaf.tensor, nn.Parameter) and index not in traced.reached
+        leaf.tensor
+        for index, leaf in enumerate(run.program.leaves)
+        if isinstance(leaf.tensor, nn.Parameter)
+        and index not in traced.reached
         and leaf.tensor.grad is None
     ]
     loss = compiled.module.train_step(*traced.take(run.program))
@@ -713,9 +764,7 @@ def _step_inputs(run: _Run, value: Value, inputs: list[Tensor]) -> None:
     value.seen = loss.reshape(value.meta.shape)
 
 
-def gradients(
-    value: Value, inputs: list[Tensor], frames: Frames
-) -> tuple[Tensor, ...] | None:
+def gradients(value: Value, inputs: list[Tensor], frames: Frames) -> tuple[Tensor, ...] | None:
     """What ``torch.autograd.grad`` returns for a loss and weights, in tiles;
     None if the program is to be run whole."""
     if not _is_open(value) or not _is_loss(value) or not value.meta.requires_grad:
@@ -755,8 +804,11 @@ def gradients(
 def list_values(value: Value) -> list[Value]:
     """The leaves of the program of a value, and what its nodes make."""
     program = Program(closure([value]), [value])
-    made = [Value(meta, value.group, node, index)
-            for node in program.nodes for index, meta in enumerate(node.call.metas)]
+    made = [
+        Value(meta, value.group, node, index)
+        for node in program.nodes
+        for index, meta in enumerate(node.call.metas)
+    ]
     return [*program.leaves, *made]
 
 
@@ -787,8 +839,14 @@ def _shapes_at(program: Program, batch: int, count: int) -> list[tuple[int, ...]
 
 
 def _batch_of(program: Program) -> int | None:
-    return next((leaf.origin.size for leaf in program.leaves
-                 if leaf.origin is not None and leaf.origin.batch is not None), None)
+    return next(
+        (
+            leaf.origin.size
+            for leaf in program.leaves
+            if leaf.origin is not None and leaf.origin.batch is not None
+        ),
+        None,
+    )
 
 
 def find_batch(value: Value) -> tuple[int, int] | None:
@@ -797,7 +855,11 @@ def find_batch(value: Value) -> tuple[int, int] | None:
         return None if value.origin.batch is None else (value.origin.batch, value.origin.size or 0)
     program = Program(closure([value]), [value])
     batch = _batch_of(program)
-    if batch is None or not program.nodes:
+    if not program.nodes:
+        # Computed already: the dim with as many rows, which is no promise.
+        size = value.source.size if value.source else None
+        return (value.meta.shape.index(size), size) if size in value.meta.shape else None
+    if batch is None:
         return None
     other = _shapes_at(program, batch, batch + 1)
     if other is None:

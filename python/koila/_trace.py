@@ -228,18 +228,14 @@ def _find_reached(result: Any, weights: dict[int, Any]) -> frozenset[int]:
     gradients = torch.autograd.grad(
         result.sum(), [weights[index] for index in trained], allow_unused=True
     )
-    return frozenset(
-        index for index, gradient in zip(trained, gradients) if gradient is not None
-    )
+    return frozenset(index for index, gradient in zip(trained, gradients) if gradient is not None)
 
 
 def _is_channels_last(meta: Meta) -> bool:
     if len(meta.shape) != 4:
         return False
     fake = torch.empty(0, device="meta").as_strided(meta.shape, meta.stride)
-    return bool(
-        fake.is_contiguous(memory_format=torch.channels_last) and not fake.is_contiguous()
-    )
+    return bool(fake.is_contiguous(memory_format=torch.channels_last) and not fake.is_contiguous())
 
 
 def _spec(meta: Meta, dim: int | None) -> str:
