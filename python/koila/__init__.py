@@ -7,7 +7,7 @@ module: it records what is done to tensors.
 
 from __future__ import annotations
 
-from koila import memory
+from koila import constants, errors, gpus, memory, prepasses
 from koila._api import CompiledModule, analyze, compile, max_batch
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
 from koila._lazy import (
@@ -20,7 +20,8 @@ from koila._lazy import (
     run,
 )
 from koila._report import Report, ReportDiff
-from koila._run import last, strict
+from koila._run import Last, last, strict
+from koila.errors import UnsupportedError
 
 __all__ = [
     "BatchInfo",
@@ -31,17 +32,23 @@ __all__ = [
     "Evaluation",
     "KoilaError",
     "KoilaWarning",
+    "Last",
     "LazyFunction",
     "LazyTensor",
     "Location",
     "Report",
     "ReportDiff",
+    "UnsupportedError",
     "analyze",
     "compile",
+    "constants",
+    "errors",
+    "gpus",
     "last",
     "lazy",
     "max_batch",
     "memory",
+    "prepasses",
     "run",
     "strict",
 ]

@@ -83,13 +83,13 @@ def find_call(
     return call
 
 
-class _Watch(TorchDispatchMode):
+class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notices operators that draw random numbers, and those that write to
     running statistics, which their schemas do not say; adds up the bytes of
     all results."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.random = False
         self.written: list[torch.Tensor] = []
         self.made = 0
@@ -98,7 +98,7 @@ class _Watch(TorchDispatchMode):
         self.random |= torch.Tag.nondeterministic_seeded in func.tags
         names = [argument.name for argument in func._schema.arguments]
         if "running_mean" in names:
-            given = dict(zip(names, args), **(kwargs or {}))
+            given = dict(zip(names, args, strict=False), **(kwargs or {}))
             if given.get("training", given.get("train", True)):
                 self.written += [given["running_mean"], given["running_var"]]
         result = func(*args, **(kwargs or {}))
@@ -125,7 +125,7 @@ def _propagate(
                 else int(entry)
                 if isinstance(entry, BatchInt)
                 else entry
-                for entry, meta in zip(inputs, metas)
+                for entry, meta in zip(inputs, metas, strict=True)
             ]
         versions = [_version(entry) for entry in entries]
         args, kwargs = fill(list(entries))
@@ -182,7 +182,7 @@ def _make_meta(tensor: torch.Tensor) -> Meta:
 
 def _make_fake(meta: Meta) -> torch.Tensor:
     """A tensor without data that is no leaf, so that it can be written to."""
-    extent = 1 + sum((n - 1) * s for n, s in zip(meta.shape, meta.stride))
+    extent = 1 + sum((n - 1) * s for n, s in zip(meta.shape, meta.stride, strict=True))
     if 0 in meta.shape:
         extent = 0
     base = torch.empty(extent, dtype=meta.dtype, device=meta.device)

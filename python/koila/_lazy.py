@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from koila import _run
 from koila._batch_int import BatchInt
-from koila._calls import find_call, meta_of, modes
+from koila._calls import find_call, meta_of
 from koila._errors import KoilaError
-from koila._program import Call, Frame, Group, Meta, Node, Origin, Slot, Value, rebuild
+from koila._program import Frame, Group, Meta, Node, Origin, Slot, Value, rebuild
 
 __all__ = ["BatchInfo", "BatchedPair", "LazyTensor", "lazy", "run"]
 
@@ -23,7 +23,7 @@ __all__ = ["BatchInfo", "BatchedPair", "LazyTensor", "lazy", "run"]
 class BatchInfo(NamedTuple):
     """Which dim of a tensor is the batch, and its number of samples."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     value: int
 
 
@@ -76,7 +76,9 @@ class LazyTensor(Tensor):
         return record(func, args, kwargs)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         raise KoilaError(
             f"{func} was reached past what koila records",
             _place(_frames()),
@@ -114,7 +116,7 @@ class LazyTensor(Tensor):
         """Bytes of all these tensors."""
         return BatchedPair(*_run.count_buffer(self._value, True))
 
-    def backward(  # type: ignore[override]
+    def backward(
         self,
         gradient: Tensor | None = None,
         retain_graph: bool | None = None,
@@ -196,7 +198,7 @@ def _wrap(value: Value) -> LazyTensor:
     meta = value.meta
     # The wrapper requires no gradient itself: what passed koila by would
     # otherwise differentiate the wrapper, silently.
-    made: LazyTensor = Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+    made: LazyTensor = Tensor._make_wrapper_subclass(
         LazyTensor, meta.shape, strides=meta.stride, dtype=meta.dtype, device=meta.device
     )
     made._value = value
@@ -613,7 +615,11 @@ def _is_complex(func: Any, args: Any, kwargs: Any) -> bool:
     return bool(args[0]._value.meta.dtype.is_complex)
 
 
-@_handle(Tensor.requires_grad_, Tensor.requires_grad.__set__, Tensor.retain_grad)
+@_handle(
+    Tensor.requires_grad_,
+    Tensor.requires_grad.__set__,  # type: ignore[attr-defined]
+    Tensor.retain_grad,
+)
 def _require(func: Any, args: Any, kwargs: Any) -> Any:
     tensor = args[0]
     plain = compute(lambda x: x, args[:1], {})
@@ -659,9 +665,8 @@ def _read(func: Any, args: Any, kwargs: Any) -> Any:
 
     args = show(args)
     kwargs = {name: show(item) for name, item in kwargs.items()}
-    if func in (Tensor.__repr__, Tensor.__format__) and found[0].meta.requires_grad:
-        if func is Tensor.__repr__ and not args[0].requires_grad:
-            return repr(args[0])[:-1] + ", requires_grad=True)"
+    if func is Tensor.__repr__ and found[0].meta.requires_grad and not args[0].requires_grad:
+        return repr(args[0])[:-1] + ", requires_grad=True)"
     if func is Tensor.numpy and found[0].meta.requires_grad:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
@@ -672,7 +677,7 @@ def _read(func: Any, args: Any, kwargs: Any) -> Any:
 @_handle(torch.autograd.backward)
 def _autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
     names = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
-    given = dict(zip(names, args), **kwargs)
+    given = dict(zip(names, args, strict=False), **kwargs)
     tensors = given["tensors"]
     tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
     gradients = given.get("grad_tensors")
@@ -710,7 +715,9 @@ def _backward(
     if gradient is not None:
         tensor = (tensor * gradient).sum()
     if not isinstance(tensor, LazyTensor):
-        tensor.backward(None, retain_graph, create_graph, _unwrap_inputs(inputs))
+        tensor.backward(  # type: ignore[no-untyped-call]
+            None, retain_graph, create_graph, _unwrap_inputs(inputs)
+        )
         return
     if not tensor._value.meta.requires_grad:
         raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")

@@ -268,7 +268,7 @@ class Program:
     def __post_init__(self) -> None:
         made: dict[tuple[int, int], int] = {}
         count = 0
-        for position, node in enumerate(self.nodes):
+        for node in self.nodes:
             for index in range(len(node.call.metas)):
                 made[id(node), index] = -1 - count
                 count += 1
@@ -312,7 +312,9 @@ class Program:
             )
             for leaf in self.leaves
         )
-        calls = tuple((id(node.call), step) for node, step in zip(self.nodes, self.steps))
+        calls = tuple(
+            (id(node.call), step) for node, step in zip(self.nodes, self.steps, strict=True)
+        )
         return calls, leaves, tuple(self.results)
 
     def replay(
@@ -339,7 +341,7 @@ class Program:
                 return get(entry[1]).size(entry[2])
             return entry[0](compute(entry[1]), compute(entry[2]))
 
-        for position, (node, step) in enumerate(zip(self.nodes, self.steps)):
+        for position, (node, step) in enumerate(zip(self.nodes, self.steps, strict=True)):
             args, kwargs = node.call.fill([convert(entry) for entry in step])
             result = invoke(node, position, args, kwargs)
             made.extend(node.call.flatten(result))

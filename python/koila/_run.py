@@ -19,7 +19,7 @@ from koila._calls import _fakes
 from koila._compiler import Compiled, analyze_script, compile_script
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
 from koila._program import Call, Frame, Node, Program, Value, closure
-from koila._trace import Traced, explain, location_of, trace
+from koila._trace import Traced, explain, is_weight, location_of, trace, without_copies
 
 __all__ = [
     "Last",
@@ -138,7 +138,7 @@ def _find_plan(program: Program) -> _Plan:
     key = program.key()
     plan = _plans.get(key)
     if plan is None:
-        keep = [node.call for node in program.nodes]
+        keep: list[Any] = [node.call for node in program.nodes]
         keep += [leaf.tensor for leaf in program.leaves if isinstance(leaf.tensor, nn.Parameter)]
         plan = _plans[key] = _Plan(keep)
         if len(_plans) > _MOST_PLANS:
@@ -253,7 +253,7 @@ class _Run:
             return _Choice(self.budget, error, None)
         return _Choice(self.budget, made, doubt)
 
-    def _compile(self, **size: int) -> Compiled:
+    def _compile(self, **size: Any) -> Compiled:
         traced = self.traced()
         with _quiet():
             return compile_script(
@@ -451,12 +451,8 @@ def _check_split(run: _Run) -> None:
     if run.batch < 2:
         raise CompileError("the batch is one sample")
     for leaf in run.program.leaves:
-        if (
-            run.mode == "train"
-            and leaf.meta.requires_grad
-            and not isinstance(leaf.tensor, nn.Parameter)
-        ):
-            raise CompileError("a tensor that is no nn.Parameter requires a gradient")
+        if run.mode == "train" and leaf.meta.requires_grad and not is_weight(leaf):
+            raise CompileError("an input of koila.lazy requires a gradient")
     for node in run.program.nodes:
         if any(node.inputs[index].group.external for index in node.call.writes):
             inner = node.frames[0]
@@ -538,7 +534,7 @@ def _run_forward(run: _Run) -> None:
         run.run_whole(error)
         program.run()
         return
-    for value, tensor in zip(program.roots, _call_forward(run, compiled)):
+    for value, tensor in zip(program.roots, _call_forward(run, compiled), strict=True):
         value.settle(tensor)
     _spend(program)
     run.note(compiled.tile, compiled.report["peak_bytes"])
@@ -548,16 +544,15 @@ def _call_forward(run: _Run, compiled: Compiled) -> list[Tensor]:
     with torch.no_grad():
         result = compiled.module(*run.traced().take(run.program))
     results = list(result) if isinstance(result, tuple) else [result]
-    return [tensor.reshape(root.meta.shape) for tensor, root in zip(results, run.program.roots)]
+    return [
+        tensor.reshape(root.meta.shape)
+        for tensor, root in zip(results, run.program.roots, strict=True)
+    ]
 
 
 def _spend(program: Program) -> None:
     for node in program.nodes:
-        if (
-            node.call.random
-            or node.call.writes
-            and any(node.inputs[index].group.external for index in node.call.writes)
-        ):
+        if node.call.random or any(node.inputs[index].group.external for index in node.call.writes):
             node.spent = True
 
 
@@ -606,7 +601,7 @@ def _read_open(values: list[Value], frames: Frames) -> None:
             results = run.traced().script(*run.traced().take(program))
         results = list(results) if isinstance(results, tuple) else [results]
         run.note(None, run.report()["peak_bytes"])
-    for value, tensor in zip(values, results):
+    for value, tensor in zip(values, results, strict=True):
         value.seen = tensor.reshape(value.meta.shape)
     _spend(program)
 
@@ -653,30 +648,46 @@ def _read_loss(value: Value, frames: Frames) -> None:
 
 
 def _call_grads(run: _Run) -> tuple[Tensor, dict[int, Tensor]]:
-    """The loss, and the gradients of the weights that it depends on."""
+    """The loss, and the gradients of the leaves that it depends on."""
+    traced, leaves = run.traced(), run.program.leaves
     weights = {
-        id(leaf.tensor): index
-        for index, leaf in enumerate(run.program.leaves)
-        if isinstance(leaf.tensor, nn.Parameter) and leaf.meta.requires_grad
+        id(traced.holders.get(index, leaf.tensor)): index
+        for index, leaf in enumerate(leaves)
+        if is_weight(leaf) and leaf.meta.requires_grad
     }
     # The method holds sums and a tile's gradients, which a step has in `.grad`.
-    held = 2 * sum(
-        leaf.tensor.numel() * leaf.tensor.element_size()
-        for leaf in run.program.leaves
-        if id(leaf.tensor) in weights and leaf.tensor is not None
-    )
+    held = 2 * sum(without_copies(leaves[index]).nbytes for index in weights.values())
     whole, run.budget, run.grads = run.budget, max(run.budget - held, 0), "present"
     compiled = run.compile()
     run.budget = whole
-    loss, gradients = compiled.module.grads(*run.traced().take(run.program))
+    loss, gradients = compiled.module.grads(*traced.take(run.program))
     trained = [weight for weight in compiled.module.parameters() if weight.requires_grad]
-    reached = run.traced().reached
     run.note(compiled.tile, compiled.report["peak_bytes"])
     return loss, {
         weights[id(weight)]: gradient
         for weight, gradient in zip(trained, gradients, strict=True)
-        if weights[id(weight)] in reached
+        if weights[id(weight)] in traced.reached
     }
+
+
+def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool) -> None:
+    """Adds gradients of leaves to ``.grad``, through the graphs before them."""
+    ends: list[Tensor] = []
+    given: list[Tensor] = []
+    for index, gradient in gradients.items():
+        leaf = program.leaves[index]
+        weight = leaf.tensor
+        assert weight is not None
+        if not isinstance(weight, nn.Parameter):
+            ends.append(without_copies(leaf))
+            given.append(gradient)
+        # Autograd, too, takes the first gradient and adds the others to it.
+        elif weight.grad is None:
+            weight.grad = gradient.clone() if retain_graph else gradient
+        else:
+            weight.grad += gradient
+    if ends:
+        torch.autograd.backward(ends, given, retain_graph=retain_graph)
 
 
 def backward(
@@ -694,14 +705,7 @@ def backward(
     program = Program(closure([value]), [value])
     _verify(program)
     value.kept.used = True
-    for index, gradient in value.kept.gradients.items():
-        weight = program.leaves[index].tensor
-        assert weight is not None
-        # Autograd, too, takes the first gradient and adds the others to it.
-        if weight.grad is None:
-            weight.grad = gradient.clone() if retain_graph else gradient
-        else:
-            weight.grad += gradient
+    _deliver(program, value.kept.gradients, retain_graph)
     if not retain_graph:
         value.kept = None
         value.differentiated = True
@@ -720,7 +724,7 @@ def _backward(
                     raise CompileError("create_graph=True keeps the graph of the whole batch")
                 _check_split(run)
                 if inputs is None:
-                    _step(run, value)
+                    _step(run, value, retain_graph)
                 else:
                     _step_inputs(run, value, inputs)
             except CompileError as error:
@@ -731,10 +735,10 @@ def _backward(
                 return
         program.run()
     assert value.tensor is not None
-    value.tensor.backward(None, retain_graph, create_graph, inputs)
+    value.tensor.backward(None, retain_graph, create_graph, inputs)  # type: ignore[no-untyped-call]
 
 
-def _step(run: _Run, value: Value) -> None:
+def _step(run: _Run, value: Value, retain_graph: bool) -> None:
     compiled = run.compile()
     traced = run.traced()
     # A step gives zeros to weights that the loss does not depend on.
@@ -745,9 +749,21 @@ def _step(run: _Run, value: Value) -> None:
         and index not in traced.reached
         and leaf.tensor.grad is None
     ]
-    loss = compiled.module.train_step(*traced.take(run.program))
+    arguments = traced.take(run.program)
+    for holder in traced.holders.values():
+        holder.grad = torch.zeros_like(holder)
+    loss = compiled.module.train_step(*arguments)
     for weight in without:
         weight.grad = None
+    _deliver(
+        run.program,
+        {
+            index: holder.grad
+            for index, holder in traced.holders.items()
+            if index in traced.reached and holder.grad is not None
+        },
+        retain_graph,
+    )
     value.seen = loss.reshape(value.meta.shape)
     run.note(compiled.tile, compiled.report["peak_bytes"])
 

@@ -29,18 +29,22 @@ class Traced:
 
     ``dims`` has for each leaf that is an argument the dim with the batch, or
     None; ``parameters`` are the leaves that are weights. ``reached`` are the
-    weights that the result depends on in a way that has a gradient.
+    weights that the result depends on in a way that has a gradient. ``holders``
+    are weights that stand for leaves with a graph of their own.
     """
 
     script: torch.jit.ScriptModule
     specs: tuple[str, ...]
     arguments: tuple[int, ...]
     reached: frozenset[int]
+    holders: dict[int, nn.Parameter]
 
     def take(self, program: Program) -> list[Tensor]:
         """The arguments of a program of the same key."""
+        for index, holder in self.holders.items():
+            holder.data = without_copies(program.leaves[index]).detach()
         found = []
-        for index, spec in zip(self.arguments, self.specs):
+        for index, spec in zip(self.arguments, self.specs, strict=True):
             tensor = program.leaves[index].tensor
             assert tensor is not None
             tensor = tensor.detach()
@@ -82,15 +86,13 @@ def location_of(frames: tuple[Frame, Frame]) -> Location:
 
 def explain(error: CompileError, program: Program) -> tuple[str, Location | None]:
     """The message of the compiler with the recorded lines, and the user's line."""
-    names: dict[int, str] = {}
 
     def name(match: re.Match[str]) -> str:
         index = int(match[1]) - 1
         if not 0 <= index < len(program.nodes):
             return match[0]
-        inner, user = program.nodes[index].frames
-        names[index] = f"{inner.file}:{inner.line}"
-        return names[index]
+        inner = program.nodes[index].frames[0]
+        return f"{inner.file}:{inner.line}"
 
     pattern = re.compile(re.escape(_FILE) + r":(\d+)(?::\d+)?")
     notes = [pattern.sub(name, note) for note in error.notes]
@@ -110,13 +112,39 @@ def explain(error: CompileError, program: Program) -> tuple[str, Location | None
 
 def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
     shape = leaf.meta.shape
-    if isinstance(leaf.tensor, nn.Parameter) or batch is None:
+    if is_weight(leaf) or batch is None:
         return None
     if leaf.origin is not None:
         return leaf.origin.batch if leaf.origin.size == batch else None
     if guess == 2 and batch in shape:
         return shape.index(batch)
     return 0 if guess == 1 and shape and shape[0] == batch else None
+
+
+def is_weight(leaf: Value) -> bool:
+    """Whether a leaf is a weight to the compiler: one, or what was computed of
+    weights outside of the program."""
+    return isinstance(leaf.tensor, nn.Parameter) or (
+        leaf.origin is None and leaf.meta.requires_grad
+    )
+
+
+def without_copies(leaf: Value) -> Tensor:
+    """The tensor, with one row where ``expand`` made the first dim longer.
+
+    The gradient of the whole is given to this row: what made the others out of
+    it are views, which add up.
+    """
+    tensor = leaf.tensor
+    assert tensor is not None
+    return tensor.narrow(0, 0, 1) if _is_expanded(leaf) else tensor
+
+
+def _is_expanded(leaf: Value) -> bool:
+    shape, stride = leaf.meta.shape, leaf.meta.stride
+    if not shape or shape[0] < 2 or stride[0] != 0:
+        return False
+    return leaf.tensor is not None and leaf.tensor._is_view()
 
 
 class _Recorded(nn.Module):
@@ -126,10 +154,24 @@ class _Recorded(nn.Module):
         super().__init__()
         self._run: Callable[..., Any] = lambda *arguments: _replay(self, program, arguments)
         self.names: dict[int, str] = {}
+        self.holders: dict[int, nn.Parameter] = {}
+        # Asked for now: a trace would take the tensors for constants.
+        self.expanded: list[int] = []
+        # The leaf that has the batch, in which dim, and how many samples.
+        self.batch: tuple[int, int, int] | None = None
         for index, leaf in enumerate(program.leaves):
-            if isinstance(leaf.tensor, nn.Parameter):
+            origin = leaf.origin
+            if self.batch is None and origin is not None and origin.batch is not None:
+                self.batch = index, origin.batch, origin.size or 0
+            if is_weight(leaf):
+                weight = leaf.tensor
+                if not isinstance(weight, nn.Parameter):
+                    weight = nn.Parameter(without_copies(leaf).detach())
+                    self.holders[index] = weight
+                    if _is_expanded(leaf):
+                        self.expanded.append(index)
                 self.names[index] = f"weight{len(self.names)}"
-                self.register_parameter(self.names[index], leaf.tensor)
+                self.register_parameter(self.names[index], weight)
 
     def forward(self, *arguments: Tensor) -> Any:
         return self._run(*arguments)
@@ -141,6 +183,12 @@ def _replay(module: _Recorded, program: Program, arguments: tuple[Tensor, ...]) 
         getattr(module, module.names[index]) if index in module.names else next(rest)
         for index in range(len(program.leaves))
     ]
+    for index in module.expanded:
+        rows = program.leaves[index].meta.shape[0]
+        if module.batch is not None:
+            place, dim, size = module.batch
+            rows = leaves[place].size(dim) if rows == size else rows
+        leaves[index] = leaves[index].expand(rows, *program.leaves[index].meta.shape[1:])
     graph = any(node.call.grad for node in program.nodes)
 
     def invoke(node: Node, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -168,10 +216,10 @@ _caller = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731
 
 def _samples(program: Program, dims: list[int | None], count: int) -> list[Tensor]:
     arguments = []
-    for leaf, dim in zip(program.leaves, dims):
+    for leaf, dim in zip(program.leaves, dims, strict=True):
         tensor = leaf.tensor
         assert tensor is not None
-        if isinstance(tensor, nn.Parameter):
+        if is_weight(leaf):
             continue
         tensor = tensor.detach()
         if dim is not None:
@@ -198,8 +246,10 @@ def _trace(program: Program, dims: list[int | None]) -> Traced:
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with torch.enable_grad():
-            script = torch.jit.trace(module, tuple(_samples(program, dims, 3)), check_trace=False)
-        weights = {index: program.leaves[index].tensor for index in module.names}
+            script = torch.jit.trace(  # type: ignore[no-untyped-call]
+                module, tuple(_samples(program, dims, 3)), check_trace=False
+            )
+        weights = {index: getattr(module, name) for index, name in module.names.items()}
         # Not the number that was traced, so that one that is baked in shows.
         for count in (2, 3) if any(dim is not None for dim in dims) else (3,):
             torch.manual_seed(0)
@@ -212,11 +262,11 @@ def _trace(program: Program, dims: list[int | None]) -> Traced:
                 raise CompileError(f"a trace of it is wrong for {count} samples: {problem}")
         reached = _find_reached(wanted, weights)
     specs, arguments = [], []
-    for index, (leaf, dim) in enumerate(zip(program.leaves, dims)):
+    for index, (leaf, dim) in enumerate(zip(program.leaves, dims, strict=True)):
         if index not in module.names:
             specs.append(_spec(leaf.meta, dim))
             arguments.append(index)
-    return Traced(script, tuple(specs), tuple(arguments), reached)
+    return Traced(script, tuple(specs), tuple(arguments), reached, module.holders)
 
 
 def _find_reached(result: Any, weights: dict[int, Any]) -> frozenset[int]:
@@ -228,7 +278,9 @@ def _find_reached(result: Any, weights: dict[int, Any]) -> frozenset[int]:
     gradients = torch.autograd.grad(
         result.sum(), [weights[index] for index in trained], allow_unused=True
     )
-    return frozenset(index for index, gradient in zip(trained, gradients) if gradient is not None)
+    return frozenset(
+        index for index, gradient in zip(trained, gradients, strict=True) if gradient is not None
+    )
 
 
 def _is_channels_last(meta: Meta) -> bool:

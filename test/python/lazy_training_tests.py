@@ -460,6 +460,23 @@ class Training(unittest.TestCase):
         self.assert_same(found, wanted)
         self.assertIn("nothing protects it", str(caught[0].message))
 
+    def test_weights_computed_outside(self):
+        # As a class token that is expanded, and a table that is indexed.
+        class Tokens(nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.token = nn.Parameter(torch.randn(1, 1, 4))
+                self.table = nn.Parameter(torch.randn(6, 4))
+                self.head = nn.Linear(4, CLASSES)
+
+            def forward(self, x):
+                token = self.token.expand(x.shape[0], -1, -1)
+                y = torch.cat([token, x], 1) + self.table[torch.arange(5)]
+                return self.head(y.sin().sum(1))
+
+        self.check(Tokens().double(), lambda m, x, t: F.cross_entropy(m(x), t), make_batch(64), 0.6)
+
     def test_inputs_that_require_a_gradient(self):
         model, (x, t) = make_mlp(), make_batch(64)
         x = x.requires_grad_()
