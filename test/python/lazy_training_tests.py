@@ -195,6 +195,31 @@ class Training(unittest.TestCase):
         self.assertGreater(h.std().item(), 0.5)
         self.assertGreater((h - F.dropout(koila.lazy(torch.ones(100, 80)))).abs().sum().item(), 0)
 
+    def test_dropout_in_tiles(self):
+        # Shared, and with the draws of the whole batch.
+        def compute(m, x, t):
+            h = F.dropout(torch.tanh(m[1](x.flatten(1))))
+            return F.cross_entropy(m[3](h) * h.mean(1, keepdim=True), t)
+
+        model, values = make_mlp(), make_batch(64)
+        found = self.check(model, compute, values, 0.9, doubtful=True)
+        # Not those of other draws.
+        torch.manual_seed(2)
+        self.assertNotAlmostEqual(compute(model, *values).item(), found[0], places=4)
+
+    def test_predictions_with_dropout_after_tiles(self):
+        model, values = make_mlp(), make_batch(64)
+        model.zero_grad(set_to_none=False)
+        peak = whole_peak(model, lambda m, x, t: F.cross_entropy(F.dropout(m(x)), t), values)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", koila.KoilaWarning)
+            x, t = koila.lazy(*values, batch=0, budget=peak - 1)
+            out = F.dropout(model(x))
+            F.cross_entropy(out, t).backward()
+            self.assertIsNotNone(koila.last().tile)
+            with self.assertRaisesRegex(koila.KoilaError, "'dropout' has run already"):
+                out.argmax(1).tolist()
+
     def test_plain_labels(self):
         model, values = make_mlp(), make_batch(64)
         compute = lambda m, x, t: F.cross_entropy(m(x), t)

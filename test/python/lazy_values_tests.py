@@ -222,6 +222,24 @@ class Values(unittest.TestCase):
         self.same(koila.LazyFunction(torch.mul, None)(plain, 2), plain * 2)
         self.assertIsInstance(koila.LazyFunction(torch.mul, None)(plain, 2), koila.LazyTensor)
 
+    def test_modules_of_koila_0_1_1(self):
+        pair = koila.BatchedPair(1, 0)
+        for count, free, parts in ((100, 40, (32, 32, 32, 4)), (64, 64, (64,)),
+                                   (64, 63, (32, 32)), (9, 10**9, (9,))):
+            self.assertEqual(koila.gpus.split_batch(pair, count, free), parts)
+        self.assertEqual(koila.gpus.maximum_batch(koila.BatchedPair(3, 4), 20), 5)
+        with self.assertRaisesRegex(koila.KoilaError, "a sample needs 7 bytes, and 6"):
+            koila.gpus.maximum_batch(koila.BatchedPair(3, 4), 6)
+        with self.assertRaisesRegex(koila.KoilaError, "bound no batch"):
+            koila.gpus.maximum_batch(koila.BatchedPair(0, 4), 6)
+        self.assertEqual(koila.constants.UNITS["tb"], 10**12)
+        self.assertEqual(koila.constants.MEMORY_BYTES[torch.bfloat16], 2)
+        self.assertTrue(issubclass(koila.UnsupportedError, Exception))
+        found = koila.prepasses.prepass(torch.matmul)(
+            koila.lazy(torch.ones(9, 4), batch=0), torch.ones(4, 2))
+        self.assertEqual(found.shape, (9, 2))
+        self.assertEqual(found.metadata.batch, koila.BatchInfo(0, 9))
+
     def test_errors(self):
         with self.assertRaisesRegex(koila.KoilaError, "batch=5 is no dim"):
             koila.lazy(make(), batch=5)
