@@ -187,6 +187,20 @@ koila_compile() {
   ninja -C "$koila_build" -j "$jobs" >&2
 }
 
+# Makes the package of the build folder importable in build/venv, and the tools
+# commands there.
+koila_link_package() {
+  local folder
+  folder="$("$koila_python" -c 'import sysconfig
+print(sysconfig.get_path("purelib"))')"
+  echo "$koila_build/python" >"$folder/koila.pth"
+  ln -sf "$koila_build"/bin/koila-opt "$koila_build"/bin/koila-run \
+    "$koila_venv/bin/"
+  printf '#!/bin/sh\nexec "%s" -m koila "$@"\n' "$koila_python" \
+    >"$koila_venv/bin/koila"
+  chmod +x "$koila_venv/bin/koila"
+}
+
 koila_setup() {
   koila_install_packages
   koila_make_venv

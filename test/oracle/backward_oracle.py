@@ -227,6 +227,29 @@ CASES = {
     "embedding": (lambda x, i: F.embedding(i, x[0]), (9, 4), ("int 9", 3)),
     "dropout_eval": (lambda x: F.dropout(x, 0.5, False), (4, 6)),
     "dropout_train": (lambda x: F.dropout(x, 0.5, True), (4, 6)),
+    "dropout_transposed": (
+        lambda x: F.dropout(x.transpose(1, 2), 0.3, True), (4, 6)),
+    "dropout_in_place": (
+        lambda x: F.dropout(F.gelu(x), 0.3, True, True), (4, 6)),
+    "dropout_flattened": (
+        lambda x: F.dropout(torch.relu(x).flatten(1), 0.3, True), (4, 6)),
+    "dropout_channels": (lambda x: F.dropout2d(x, 0.3, True), (4, 6, 6)),
+    "batch_norm_train": (
+        lambda x: F.batch_norm(x, None, None, training=True), (4, 6, 6)),
+    "batch_norm_train_statistics": (
+        lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4),
+                               training=True), (4, 6, 6)),
+    "batch_norm_train_rows": (
+        lambda x: F.batch_norm(x.flatten(1), None, None, training=True),
+        (4, 6)),
+    "batch_norm_train_channels_last": (
+        lambda x: F.batch_norm(
+            x.contiguous(memory_format=torch.channels_last), None, None,
+            training=True), (4, 6, 6)),
+    "batch_norm_train_mixed": (
+        lambda x: F.batch_norm(
+            x.contiguous(memory_format=torch.channels_last), None, None,
+            training=True).contiguous(), (4, 6, 6)),
 }
 
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Composition.h"
+#include "Backprop.h"
 #include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
 #include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
@@ -59,6 +59,38 @@ void Dropout::describeWorkspace(WorkspaceRule &rule) const {
   else
     steps.compute({*input, noise});
   steps.finish(isInPlace ? 0 : result->numBytes());
+}
+
+std::optional<ConcreteTensor>
+Dropout::getNoise(const ConcreteTensor &input) const {
+  if (alpha || p == 1 || !isa<FloatType>(input.elementType) ||
+      input.numElements() == 0)
+    return std::nullopt;
+  if (!feature)
+    return input;
+  SmallVector<int64_t> dims(input.dims);
+  for (int64_t &extent : llvm::drop_begin(dims, 2))
+    extent = 1;
+  return ConcreteTensor{std::move(dims), input.elementType};
+}
+
+// The product saves the noise, which wants no gradient, and not the input.
+void Dropout::describeSaved(SavedRule &rule) const {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto noise = input ? getNoise(*input) : std::nullopt;
+  if (!noise)
+    return rule.setInexact("what autograd keeps of this dropout is not known");
+  rule.keep(noise->numBytes());
+}
+
+void Dropout::describeBackward(BackwardRule &rule) const {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto noise = input ? getNoise(*input) : std::nullopt;
+  if (!rule.getGradient() || !noise)
+    return rule.setInexact("the gradient of this dropout is not known");
+  footprint::Backprop steps(rule);
+  steps.give(0, steps.compute({steps.getGradient(), *noise}));
+  steps.finish();
 }
 
 TensorInfo Dropout::getNoise(const TensorInfo &input) const {

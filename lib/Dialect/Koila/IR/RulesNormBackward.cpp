@@ -40,10 +40,18 @@ static void describeBatchNorm(BackwardRule &rule, Backprop &steps,
       rule.setInexact("the statistics' gradient of a batch that is not dense");
     return steps.pass(input.dims[1] * getElementBytes(input.elementType));
   }
-  // Two sums of each thread, where channels lie innermost.
-  if (norm.getTraining() && rules::normalisesRows(input))
-    steps.pass(2 * rule.getTarget().threads * input.dims[1] *
+  // Two sums of each thread, where channels lie innermost; and a vector more
+  // without parameters (measured).
+  if (norm.getTraining() && rules::normalisesRows(input)) {
+    Value weight = norm.getWeight(), bias = norm.getBias();
+    bool isTrained = weight && bias && rule.wantsGradient(weight) &&
+                     rule.wantsGradient(bias);
+    if (!isTrained && (weight || bias))
+      rule.setInexact("the gradient of rows in batch_norm with frozen "
+                      "parameters in training mode");
+    steps.pass((2 * rule.getTarget().threads + !isTrained) * input.dims[1] *
                getElementBytes(input.elementType));
+  }
   if (steps.wants(0))
     steps.pass(input.numBytes());
 }

@@ -4,6 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_DROPOUT_H
 
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Interfaces/BackwardRule.h"
 #include "koila/Interfaces/Draws.h"
 
 namespace koila::rules {
@@ -20,6 +21,11 @@ struct Dropout {
   llvm::LogicalResult inferShapes(ShapeRule &rule) const;
   void inferBatch(BatchRule &rule) const;
   void describeWorkspace(WorkspaceRule &rule) const;
+  void describeSaved(SavedRule &rule) const;
+  void describeBackward(BackwardRule &rule) const;
+  /// The noise that PyTorch keeps for the gradient of `input`; none where that
+  /// is not known.
+  std::optional<ConcreteTensor> getNoise(const ConcreteTensor &input) const;
   /// The noise for `input`; nothing if PyTorch has none for it.
   TensorInfo getNoise(const TensorInfo &input) const;
   /// The operators that dropout calls on CPU, with `storage` for the noise.

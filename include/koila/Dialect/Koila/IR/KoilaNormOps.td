@@ -254,7 +254,13 @@ class Koila_DropoutFamilyOp<string mnemonic, string feature, string alpha>
   }];
   let savedRule = [{
     if (drops())
-      rule.setInexact("what autograd keeps of dropout in training is not known");
+      getDropout().describeSaved(rule);
+  }];
+  let backwardRule = [{
+    if (drops())
+      getDropout().describeBackward(rule);
+    else
+      ::koila::rules::describeBackward(rule);
   }];
 }
 def Koila_DropoutOp : Koila_DropoutFamilyOp<"dropout", "false", "false">;
