@@ -741,20 +741,10 @@ def _backward(
 def _step(run: _Run, value: Value, retain_graph: bool) -> None:
     compiled = run.compile()
     traced = run.traced()
-    # A step gives zeros to weights that the loss does not depend on.
-    without = [
-        leaf.tensor
-        for index, leaf in enumerate(run.program.leaves)
-        if isinstance(leaf.tensor, nn.Parameter)
-        and index not in traced.reached
-        and leaf.tensor.grad is None
-    ]
     arguments = traced.take(run.program)
     for holder in traced.holders.values():
         holder.grad = torch.zeros_like(holder)
     loss = compiled.module.train_step(*arguments)
-    for weight in without:
-        weight.grad = None
     _deliver(
         run.program,
         {

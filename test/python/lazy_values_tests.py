@@ -126,7 +126,8 @@ class Values(unittest.TestCase):
                 y.t_() if count == 2 else y.neg_()
                 return before, after, y, view
 
-            for found, wanted in zip(compute(lazy), compute(plain)):
+            # What was written last first: it must wait for those that read before.
+            for found, wanted in reversed(list(zip(compute(lazy), compute(plain)))):
                 self.assertEqual(found.shape, wanted.shape)
                 self.same(found, wanted)
         # A tensor of the user is written to at once, after what reads it.
