@@ -4,6 +4,7 @@
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Analysis/DataFlow/SparseAnalysis.h"
 #include "mlir/Analysis/DataFlow/Utils.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
 using namespace koila;
@@ -83,6 +84,27 @@ bool isOfArguments(DimExpr expr) {
   return !isLocal;
 }
 
+/// What upstream arithmetic on numbers of samples gives; none where a tile may
+/// not compute it. With its own number a tile gets what the expression is for
+/// that: a number of its samples, or the same number for all.
+std::optional<BatchFact> countSamples(const DimAnalysis &dims, StringRef symbol,
+                                      Operation *op,
+                                      ArrayRef<BatchFact> operands) {
+  auto isCount = [](const BatchFact &fact) {
+    return fact.isFree() || (fact.isAt() && fact.dim == -1);
+  };
+  if (!isa_and_nonnull<arith::ArithDialect>(op->getDialect()) ||
+      op->getNumResults() != 1 || !llvm::all_of(operands, isCount))
+    return std::nullopt;
+  DimExpr number = dims.lookup(op->getResult(0)).integer;
+  if (!isOfArguments(number))
+    return std::nullopt;
+  if (!number.dependsOn(symbol))
+    return BatchFact::free();
+  auto factor = number.getMultipleOf(symbol);
+  return factor ? std::optional(BatchFact::at(-1, *factor)) : std::nullopt;
+}
+
 /// What readers may rely on of a value in which samples have met, once all of
 /// it is there. Rows of it are rows, whatever was done to make them.
 BatchFact restart(const DimAnalysis &dims, StringRef symbol, Value value,
@@ -144,6 +166,8 @@ public:
     // ones included.
     if (all)
       return set(SmallVector<BatchFact>(results.size(), BatchFact::free()));
+    if (auto count = countSamples(dims, symbol, op, read))
+      return set(*count);
     llvm::SmallDenseSet<Value, 4> asked;
     auto lookup = [&](Value value) {
       asked.insert(value);

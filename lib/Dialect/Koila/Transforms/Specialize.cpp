@@ -1,9 +1,11 @@
 //===- Specialize.cpp - What is decided before tiling ---------------------===//
 
 #include "Specialize.h"
+#include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -46,6 +48,51 @@ void koila::foldNumbers(FunctionOpInterface function) {
   });
   if (folded)
     eraseDead(function);
+}
+
+/// The first argument with a dim that is the batch itself, and that dim.
+static std::optional<std::pair<Value, int64_t>>
+findBatch(FunctionOpInterface function, const DimAnalysis &dims,
+          StringRef symbol) {
+  for (Value argument : function.getFunctionBody().getArguments())
+    if (const auto &tensor = dims.lookup(argument).tensor;
+        tensor && tensor->hasRank())
+      for (auto [index, dim] : llvm::enumerate(*tensor->dims))
+        if (dim.getMultipleOf(symbol) == 1)
+          return std::pair(argument, static_cast<int64_t>(index));
+  return std::nullopt;
+}
+
+/// Numbers of samples that went through tensors, as `size(0) // windows` does
+/// in a trace, become those of an argument, which tiles know.
+static bool countByArgument(FunctionOpInterface function,
+                            const DimAnalysis &dims) {
+  auto module = function->getParentOfType<ModuleOp>();
+  StringRef symbol = module ? getBatchSymbol(module) : StringRef();
+  auto batch =
+      symbol.empty() ? std::nullopt : findBatch(function, dims, symbol);
+  if (!batch)
+    return false;
+  SmallVector<std::pair<IntTensorOp, int64_t>> counts;
+  function->walk([&](IntTensorOp read) {
+    DimExpr number = dims.lookup(read.getResult()).integer;
+    auto factor = number ? number.getMultipleOf(symbol) : std::nullopt;
+    if (factor && isMemoryEffectFree(read) && !read.getResult().use_empty())
+      counts.emplace_back(read, *factor);
+  });
+  for (auto [read, factor] : counts) {
+    OpBuilder builder(read);
+    Location loc = read.getLoc();
+    auto [argument, dim] = *batch;
+    Value count =
+        SizeIntOp::create(builder, loc, builder.getI64Type(), argument, dim);
+    if (factor != 1)
+      count = arith::MulIOp::create(
+          builder, loc, count,
+          arith::ConstantIntOp::create(builder, loc, factor, 64));
+    read.getResult().replaceAllUsesWith(count);
+  }
+  return !counts.empty();
 }
 
 bool koila::inlineDecidedBranches(FunctionOpInterface function) {
@@ -91,6 +138,7 @@ bool koila::inlineDecidedBranches(FunctionOpInterface function) {
       folded = true;
     }
   });
+  folded |= countByArgument(function, dims);
   for (auto [branch, region] : decided)
     inlineRegion(branch, *region);
   if (decided.empty() && !folded)
