@@ -280,3 +280,21 @@ def test_training_errors():
         koila.compile(networks.mlp(), x, loss="cross_entropy", tile=8)
     with pytest.raises(koila.CompileError, match="compiled for"):
         koila.compile(networks.mlp(), x, mode="forward-with-grad", tile=8)
+
+
+def test_the_profiling_executor_is_not_used():
+    """Figures hold without it; other programs of the process keep it."""
+    layers = [layer for _ in range(4) for layer in (nn.Sigmoid(), nn.Tanh())]
+    module = nn.Sequential(nn.Linear(8, 8), *layers)
+    x = torch.randn(16, 8)
+    compiled = koila.compile(module, x, tile=4)
+
+    def differentiates(program):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for _ in range(3):
+                program(x)
+        return "DifferentiableGraph" in str(torch.jit.last_executed_optimized_graph())
+
+    assert differentiates(torch.jit.script(module))
+    assert not differentiates(compiled)

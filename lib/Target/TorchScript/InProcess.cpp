@@ -17,7 +17,9 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "llvm/ADT/ScopeExit.h"
 #include <mutex>
+#include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
 
 using namespace mlir;
 using namespace koila;
@@ -190,6 +192,15 @@ static void giveSources(const tj::Module &module, const std::string &name) {
   }
 }
 
+/// Figures hold for the executor without profiling. Each method chooses its own
+/// when that is made, so that other programs of the process keep theirs.
+static void chooseExecutors(const tj::Module &module) {
+  bool profiles = tj::getProfilingMode().exchange(false);
+  auto restore = llvm::scope_exit([&] { tj::getProfilingMode() = profiles; });
+  for (const tj::Method &method : module.get_methods())
+    tj::toGraphFunction(method.function()).get_executor();
+}
+
 InProcessResult
 koila::torchscript::runInProcess(const tj::Module &module,
                                  const InProcessOptions &options, bool emit) {
@@ -227,6 +238,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
                   copy, operators,
                   [&](const tj::Module &built, const Expectation &) {
                     giveSources(built, origin.path);
+                    chooseExecutors(built);
                     result.module = built;
                   });
   });
