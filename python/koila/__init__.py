@@ -19,8 +19,8 @@ from koila._lazy import (
     lazy,
     run,
 )
+from koila._plan import Last, last, strict
 from koila._report import Report, ReportDiff
-from koila._run import Last, last, strict
 from koila.errors import UnsupportedError
 
 __all__ = [

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from koila import _run
+from koila import _inspect, _plan, _run
 from koila._batch_int import BatchInt
 from koila._calls import find_call, meta_of
 from koila._errors import KoilaError
 from koila._program import Frame, Group, Meta, Node, Origin, Slot, Value, rebuild
+from koila._trace import location_of
 
 __all__ = ["BatchInfo", "BatchedPair", "LazyTensor", "lazy", "run"]
 
@@ -101,20 +102,20 @@ class LazyTensor(Tensor):
 
     def batch(self) -> BatchInfo | None:
         """The dim with the samples, None if there is none."""
-        found = _run.find_batch(self._value)
+        found = _inspect.find_batch(self._value)
         return BatchInfo(*found) if found else None
 
     def buffer(self) -> dict[int, Value]:
         """Every tensor of the recorded program that leads here, by its id."""
-        return {id(value): value for value in _run.list_values(self._value)}
+        return {id(value): value for value in _inspect.list_values(self._value)}
 
     def buffer_numel(self) -> BatchedPair:
         """Elements of all these tensors."""
-        return BatchedPair(*_run.count_buffer(self._value, False))
+        return BatchedPair(*_inspect.count_buffer(self._value, False))
 
     def buffer_memory(self) -> BatchedPair:
         """Bytes of all these tensors."""
-        return BatchedPair(*_run.count_buffer(self._value, True))
+        return BatchedPair(*_inspect.count_buffer(self._value, True))
 
     def backward(
         self,
@@ -169,7 +170,7 @@ def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> 
     replaces it). Other values pass through. One value gives one, several a
     tuple. Raises KoilaError if ``batch`` is no dim of a tensor.
     """
-    _run.check_budget(budget)
+    _plan.check_budget(budget)
     _run.flush()
     _watch_functions()
     made = tuple(_lazy(value, batch, budget) for value in values)
@@ -252,7 +253,7 @@ def _frames() -> tuple[Frame, Frame]:
 
 
 def _place(frames: tuple[Frame, Frame]) -> Any:
-    return _run.location_of(frames)
+    return location_of(frames)
 
 
 # Recording.
@@ -418,7 +419,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     for index in call.writes:
         inputs[index].group.last_write = node
     if any(inputs[index].group.external for index in call.writes):
-        _run.pending.append(node)
+        _plan.pending.append(node)
     made = [_wrap(value) for value in values]
     for index, same in enumerate(call.same):
         if same in call.writes:

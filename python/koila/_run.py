@@ -2,368 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import time
-import warnings
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from koila import memory
-from koila._calls import _fakes
-from koila._compiler import Compiled, analyze_script, compile_script
-from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
-from koila._program import Call, Frame, Node, Program, Value, closure
-from koila._trace import Traced, explain, is_weight, location_of, trace, without_copies
+from koila._compiler import Compiled
+from koila._errors import BudgetError, CompileError, KoilaError
+from koila._plan import Frames, Plan, Run, pending, start
+from koila._program import Call, Node, Program, Value, closure
+from koila._trace import is_weight, location_of, without_copies
 
-__all__ = [
-    "Last",
-    "backward",
-    "check_budget",
-    "count_buffer",
-    "find_batch",
-    "flush",
-    "gradients",
-    "last",
-    "list_values",
-    "location_of",
-    "materialize",
-    "may_defer",
-    "pending",
-    "read",
-    "strict",
-]
-
-Frames = tuple[Frame, Frame]
-
-# Calls that write to tensors of the user, in the order of recording.
-pending: list[Node] = []
-
-
-@dataclass(frozen=True)
-class Last:
-    """How the last recorded program ran.
-
-    ``tile`` is the samples per tile, None if it ran whole; ``peak_bytes`` what
-    koila predicted for it, None if it cannot; ``budget_bytes`` what there was;
-    ``announced`` what was warned of.
-    """
-
-    tile: int | None
-    peak_bytes: int | None
-    budget_bytes: int | None
-    announced: str | None
-
-
-_last: Last | None = None
-
-
-def last() -> Last | None:
-    """How the last recorded program ran; None before there was one."""
-    return _last
-
-
-# Strictness.
-
-_strict = False
-
-
-class strict:
-    """From now on what would be a warning is a KoilaError: a program that does
-    not fit and cannot be split, or whose memory koila cannot bound. In a
-    ``with`` statement, until its end. ``strict(False)`` warns again."""
-
-    def __init__(self, on: bool = True) -> None:
-        global _strict
-        self._before = _strict
-        _strict = on
-
-    def __enter__(self) -> strict:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        global _strict
-        _strict = self._before
-
-
-# Plans.
-
-
-@dataclass
-class _Plan:
-    """What is known of programs with one key."""
-
-    keep: list[Any]  # what the key names by its id
-    traced: dict[Any, Traced | CompileError] = field(default_factory=dict)
-    reports: dict[Any, dict[str, Any] | CompileError] = field(default_factory=dict)
-    compiled: dict[Any, list[_Choice]] = field(default_factory=dict)
-    announced: set[str] = field(default_factory=set)
-    only_read: bool = False
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """What compiling for a budget gave, and why its figures are in doubt."""
-
-    budget: int
-    made: Compiled | CompileError
-    doubt: CompileError | None
-
-    def holds(self, budget: int) -> bool:
-        """Whether it is what compiling for another budget would give, or is
-        as good. The largest tile below a budget is that below each smaller one
-        which it still fits."""
-        if isinstance(self.made, BudgetError):
-            return budget == self.budget
-        if isinstance(self.made, CompileError):
-            return True
-        peak = self.made.report["peak_bytes"]
-        return (peak is None or peak <= budget) and budget <= self.budget * _SLACK
-
-
-_plans: OrderedDict[Any, _Plan] = OrderedDict()
-_MOST_PLANS = 256
-# A tile that was chosen for a little less memory than there is now is kept.
-_SLACK = 1.25
-# So far from the limit a rough figure is good enough.
-_FAR = 8
-
-
-def _find_plan(program: Program) -> _Plan:
-    key = program.key()
-    plan = _plans.get(key)
-    if plan is None:
-        keep: list[Any] = [node.call for node in program.nodes]
-        keep += [leaf.tensor for leaf in program.leaves if isinstance(leaf.tensor, nn.Parameter)]
-        plan = _plans[key] = _Plan(keep)
-        if len(_plans) > _MOST_PLANS:
-            _plans.popitem(last=False)
-    else:
-        _plans.move_to_end(key)
-    return plan
-
-
-@dataclass
-class _Run:
-    """One run of a program in one mode."""
-
-    program: Program
-    plan: _Plan
-    mode: str
-    frames: Frames
-    batch: int | None
-    budget: int
-    grads: str
-    budgets: set[int | str]
-    device: torch.device
-
-    def traced(self) -> Traced:
-        key = (tuple(map(repr, self.program.numbers)), self.batch)
-        found = self.plan.traced.get(key)
-        if found is None:
-            try:
-                found = trace(self.program, self.batch)
-            except CompileError as error:
-                found = error
-            self.plan.traced[key] = found
-        if isinstance(found, CompileError):
-            raise found
-        return found
-
-    def options(self) -> dict[str, Any]:
-        named = {"B": self.batch} if self.batch and self._has_batch() else {}
-        loss = {"loss": ""} if self.mode == "train" else {}
-        return {"batch": named, "mode": self.mode, "grads": self.grads, **loss}
-
-    def _has_batch(self) -> bool:
-        return any("B" in spec for spec in self.traced().specs)
-
-    def report(self) -> dict[str, Any]:
-        """The analysis of the whole batch. It does not depend on numbers."""
-        key = (self.mode, self.grads, torch.get_num_threads())
-        found = self.plan.reports.get(key)
-        if found is None:
-            try:
-                traced = self.traced()
-                with _quiet():
-                    found = analyze_script(
-                        traced.script,
-                        traced.specs,
-                        floor=False,
-                        batches=0,
-                        name="the recorded program",
-                        **self.options(),
-                    )
-            except CompileError as error:
-                found = error
-            self.plan.reports[key] = found
-        if isinstance(found, CompileError):
-            raise found
-        return found
-
-    def compile(self) -> Compiled:
-        """The program in tiles for the budget; announced where the figures that
-        the tile rests on are not exact."""
-        key = (
-            self.mode,
-            self.grads,
-            tuple(map(repr, self.program.numbers)),
-            torch.get_num_threads(),
-        )
-        found = self.plan.compiled.setdefault(key, [])
-        choice = next((entry for entry in found if entry.holds(self.budget)), None)
-        if choice is None:
-            choice = self._choose()
-            found.append(choice)
-        if isinstance(choice.made, CompileError):
-            raise choice.made
-        if choice.doubt is not None:
-            text, place = explain(choice.doubt, self.program)
-            self.announce(
-                f"this runs in tiles of {choice.made.tile} samples, without a promise that they "
-                f"fit {memory.format_bytes(self.budget)}: {text}",
-                place,
-            )
-        return choice.made
-
-    def _choose(self) -> _Choice:
-        try:
-            return _Choice(self.budget, self._compile(budget=self.budget), None)
-        except CompileError as error:
-            if "cannot be promised" not in error.message or self.batch is None:
-                return _Choice(self.budget, error, None)
-            doubt = error
-        # Tiles of about the right size are better than the whole batch.
-        tile = (
-            1
-            << max((self.batch - 1) * self.budget // self.report()["peak_bytes"], 1).bit_length()
-            - 1
-        )
-        try:
-            made = self._compile(tile=tile)
-            while tile > 1 and (made.report["peak_bytes"] or 0) > self.budget:
-                tile //= 2
-                made = self._compile(tile=tile)
-        except CompileError as error:
-            return _Choice(self.budget, error, None)
-        return _Choice(self.budget, made, doubt)
-
-    def _compile(self, **size: Any) -> Compiled:
-        traced = self.traced()
-        with _quiet():
-            return compile_script(
-                traced.script,
-                traced.specs,
-                guard="raise",
-                random="full-batch-masks",
-                name="the recorded program",
-                **self.options(),
-                **size,
-            )
-
-    def fits(self) -> bool:
-        """Whether the whole batch fits the budget; announces where koila
-        cannot tell."""
-        try:
-            report = self.report()
-            peak, text, place = report["peak_bytes"], "its shapes are not known", None
-        except CompileError as error:
-            peak, (text, place) = None, explain(error, self.program)
-        if peak is None:
-            if self._rough() * _FAR > self.budget:
-                self.announce(
-                    "koila cannot tell how much memory this needs, so nothing protects it: " + text,
-                    place,
-                )
-            self.note(None, None)
-            return True
-        if peak * _FAR > self.budget:
-            self.budget = min(memory.budget_bytes(budget, self.device) for budget in self.budgets)
-        if peak > self.budget:
-            return False
-        if not report["exact"] and peak * _FAR > self.budget and report["inexact"]:
-            first = report["inexact"][0]
-            self.announce(
-                f"this needs about {memory.format_bytes(peak)} of "
-                f"{memory.format_bytes(self.budget)}, but the figure is not exact: "
-                f"{first['reason']}",
-                None,
-            )
-        self.note(None, peak)
-        return True
-
-    def _rough(self) -> int:
-        """Bytes if nothing that is computed were freed, in both directions."""
-        held = sum(leaf.tensor.nbytes for leaf in self.program.leaves if leaf.tensor is not None)
-        return 2 * (held + sum(node.call.made for node in self.program.nodes))
-
-    def note(self, tile: int | None, peak: int | None, announced: str | None = None) -> None:
-        global _last
-        if announced is None and _last is not None and _last.budget_bytes is None:
-            announced = _last.announced
-        _last = Last(tile, peak, self.budget, announced)
-
-    def run_whole(self, error: CompileError | str) -> None:
-        """Says that the program runs whole although it does not fit, and why."""
-        if isinstance(error, BudgetError):
-            text, place = explain(error, self.program)
-            self.give_up()
-            raise BudgetError(
-                text, place or location_of(self.frames), (), error.smallest_budget
-            ) from None
-        if isinstance(error, CompileError):
-            text, place = explain(error, self.program)
-        else:
-            text, place = error, None
-        peak = self.report()["peak_bytes"]
-        self.announce(
-            f"this needs {memory.format_bytes(peak)}, and there are "
-            f"{memory.format_bytes(self.budget)}; koila cannot split it, so it runs whole: {text}",
-            place,
-        )
-        self.note(None, peak)
-
-    def give_up(self) -> None:
-        """What is refused does not write later, either."""
-        refused = set(self.program.nodes)
-        pending[:] = [node for node in pending if node not in refused]
-        for node in refused:
-            for index in node.call.writes:
-                group = node.inputs[index].group
-                if group.external and group.last_write in refused:
-                    group.last_write = None
-
-    def announce(self, text: str, place: Location | None) -> None:
-        global _last
-        place = place or location_of(self.frames)
-        _last = Last(None, None, None, text)
-        if _strict:
-            self.give_up()
-            raise KoilaError(text, place)
-        # The bytes differ from step to step, what is wrong does not.
-        key = text.rpartition(": ")[2]
-        if key not in self.plan.announced:
-            self.plan.announced.add(key)
-            warnings.warn_explicit(text, KoilaWarning, place.file, place.line)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """What the compiler warns of is part of the report."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", KoilaWarning)
-        yield
-
-
-def check_budget(budget: int | str) -> None:
-    """Raises KoilaError for what is no budget."""
-    if budget != "auto":
-        memory.budget_bytes(budget)
+__all__ = ["backward", "flush", "gradients", "materialize", "may_defer", "read", "run_nodes"]
 
 
 def _prepare(values: list[Value], frames: Frames) -> Program:
@@ -407,44 +58,7 @@ def _name(call: Call) -> str:
     return str(getattr(call.function, "__name__", call.function))
 
 
-def _start(program: Program, mode: str, frames: Frames) -> _Run:
-    origins = [leaf.source for leaf in program.leaves if leaf.source is not None]
-    batch = next((origin.size for origin in origins if origin.batch is not None), None)
-    device = next(
-        (leaf.meta.device for leaf in program.leaves if leaf.source is not None),
-        torch.device("cpu"),
-    )
-    budgets = {origin.budget for origin in origins} or {"auto"}
-    budget = min(_recent_budget(budget, device) for budget in budgets)
-    grads = "present"
-    if mode == "train" and any(
-        isinstance(leaf.tensor, nn.Parameter)
-        and leaf.meta.requires_grad
-        and leaf.tensor.grad is None
-        for leaf in program.leaves
-    ):
-        grads = "absent"
-    global _last
-    _last = None
-    return _Run(program, _find_plan(program), mode, frames, batch, budget, grads, budgets, device)
-
-
-_recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}
-# Asking the system takes a quarter of a millisecond. Programs far from the limit
-# may go by an answer of this age, in seconds.
-_RECENT = 0.1
-
-
-def _recent_budget(budget: int | str, device: torch.device) -> int:
-    key = (budget, device, os.environ.get("KOILA_BUDGET"))
-    found = _recent.get(key)
-    now = time.monotonic()
-    if found is None or now - found[0] > _RECENT:
-        found = _recent[key] = now, memory.budget_bytes(budget, device)
-    return found[1]
-
-
-def _check_split(run: _Run) -> None:
+def _check_split(run: Run) -> None:
     """Raises CompileError for a program that is not one to compile."""
     if run.batch is None:
         raise CompileError("koila.lazy was not told which dim is the batch")
@@ -499,7 +113,7 @@ def _compute(values: list[Value], frames: Frames) -> None:
         program = _prepare(unknown, frames)
         if program.nodes:
             graph = any(value.meta.requires_grad for value in unknown)
-            run = _start(program, "forward-with-grad" if graph else "inference", frames)
+            run = start(program, "forward-with-grad" if graph else "inference", frames)
             if graph:
                 if not run.fits():
                     run.run_whole("its graph is asked for")
@@ -521,7 +135,7 @@ def _expose(value: Value) -> None:
     value.group.external = True
 
 
-def _run_forward(run: _Run) -> None:
+def _run_forward(run: Run) -> None:
     """Computes roots that need no graph."""
     program = run.program
     if run.fits():
@@ -540,7 +154,7 @@ def _run_forward(run: _Run) -> None:
     run.note(compiled.tile, compiled.report["peak_bytes"])
 
 
-def _call_forward(run: _Run, compiled: Compiled) -> list[Tensor]:
+def _call_forward(run: Run, compiled: Compiled) -> list[Tensor]:
     with torch.no_grad():
         result = compiled.module(*run.traced().take(run.program))
     results = list(result) if isinstance(result, tuple) else [result]
@@ -580,7 +194,7 @@ def _read_open(values: list[Value], frames: Frames) -> None:
     """Reads values that would have a graph, without keeping one if memory is
     short."""
     program = _prepare(values, frames)
-    run = _start(program, "forward-with-grad", frames)
+    run = start(program, "forward-with-grad", frames)
     if run.fits():
         program.run()
         return
@@ -609,7 +223,7 @@ def _read_open(values: list[Value], frames: Frames) -> None:
 class _Kept:
     """The gradients of a loss that was read, until backward() asks for them."""
 
-    def __init__(self, plan: _Plan, gradients: dict[int, Tensor]) -> None:
+    def __init__(self, plan: Plan, gradients: dict[int, Tensor]) -> None:
         self.plan = plan
         self.gradients = gradients  # by the leaf of the program
         self.used = False
@@ -624,7 +238,7 @@ def _read_loss(value: Value, frames: Frames) -> None:
     """Reads a loss. If it has to be split, its gradients come along, since
     backward() usually follows."""
     program = _prepare([value], frames)
-    run = _start(program, "train", frames)
+    run = start(program, "train", frames)
     if run.fits():
         program.run()
         return
@@ -647,7 +261,7 @@ def _read_loss(value: Value, frames: Frames) -> None:
     _spend(program)
 
 
-def _call_grads(run: _Run) -> tuple[Tensor, dict[int, Tensor]]:
+def _call_grads(run: Run) -> tuple[Tensor, dict[int, Tensor]]:
     """The loss, and the gradients of the leaves that it depends on."""
     traced, leaves = run.traced(), run.program.leaves
     weights = {
@@ -716,7 +330,7 @@ def _backward(
 ) -> None:
     if _is_open(value):
         program = _prepare([value], frames)
-        run = _start(program, "train", frames)
+        run = start(program, "train", frames)
         run.plan.only_read = False
         if not run.fits():
             try:
@@ -738,7 +352,7 @@ def _backward(
     value.tensor.backward(None, retain_graph, create_graph, inputs)  # type: ignore[no-untyped-call]
 
 
-def _step(run: _Run, value: Value, retain_graph: bool) -> None:
+def _step(run: Run, value: Value, retain_graph: bool) -> None:
     compiled = run.compile()
     traced = run.traced()
     arguments = traced.take(run.program)
@@ -758,7 +372,7 @@ def _step(run: _Run, value: Value, retain_graph: bool) -> None:
     run.note(compiled.tile, compiled.report["peak_bytes"])
 
 
-def _step_inputs(run: _Run, value: Value, inputs: list[Tensor]) -> None:
+def _step_inputs(run: Run, value: Value, inputs: list[Tensor]) -> None:
     places = {id(leaf.tensor): index for index, leaf in enumerate(run.program.leaves)}
     if not all(isinstance(item, nn.Parameter) for item in inputs):
         raise CompileError("gradients of tensors that are no nn.Parameter are asked for")
@@ -778,7 +392,7 @@ def gradients(value: Value, inputs: list[Tensor], frames: Frames) -> tuple[Tenso
     if not all(isinstance(item, nn.Parameter) for item in inputs):
         return None
     program = _prepare([value], frames)
-    run = _start(program, "train", frames)
+    run = start(program, "train", frames)
     if run.fits():
         return None
     try:
@@ -802,95 +416,3 @@ def gradients(value: Value, inputs: list[Tensor], frames: Frames) -> tuple[Tenso
     value.differentiated = True
     _spend(program)
     return tuple(result)
-
-
-# What is known of a recorded program without running it.
-
-
-def list_values(value: Value) -> list[Value]:
-    """The leaves of the program of a value, and what its nodes make."""
-    program = Program(closure([value]), [value])
-    made = [
-        Value(meta, value.group, node, index)
-        for node in program.nodes
-        for index, meta in enumerate(node.call.metas)
-    ]
-    return [*program.leaves, *made]
-
-
-def _shapes_at(program: Program, batch: int, count: int) -> list[tuple[int, ...]] | None:
-    """The shapes of leaves and of what the nodes make, with ``count`` samples."""
-    found: list[tuple[int, ...]] = []
-    try:
-        with _fakes:
-            leaves = []
-            for leaf in program.leaves:
-                shape = list(leaf.meta.shape)
-                if leaf.origin is not None and leaf.origin.size == batch:
-                    assert leaf.origin.batch is not None
-                    shape[leaf.origin.batch] = count
-                found.append(tuple(shape))
-                leaves.append(torch.empty(shape, dtype=leaf.meta.dtype, device=leaf.meta.device))
-
-            def invoke(node: Node, position: int, args: Any, kwargs: Any) -> Any:
-                with torch.no_grad():
-                    result = node.call.function(*args, **kwargs)
-                found.extend(tuple(tensor.shape) for tensor in node.call.flatten(result))
-                return result
-
-            program.replay(leaves, invoke)
-    except Exception:
-        return None  # it has no meaning for another number of samples
-    return found
-
-
-def _batch_of(program: Program) -> int | None:
-    return next(
-        (
-            leaf.origin.size
-            for leaf in program.leaves
-            if leaf.origin is not None and leaf.origin.batch is not None
-        ),
-        None,
-    )
-
-
-def find_batch(value: Value) -> tuple[int, int] | None:
-    """The dim whose extent follows the batch, and that extent."""
-    if value.origin is not None:
-        return None if value.origin.batch is None else (value.origin.batch, value.origin.size or 0)
-    program = Program(closure([value]), [value])
-    batch = _batch_of(program)
-    if not program.nodes:
-        # Computed already: the dim with as many rows, which is no promise.
-        size = value.source.size if value.source else None
-        return (value.meta.shape.index(size), size) if size in value.meta.shape else None
-    if batch is None:
-        return None
-    other = _shapes_at(program, batch, batch + 1)
-    if other is None:
-        return None
-    place = program.results[0]
-    place = place if place >= 0 else len(program.leaves) - 1 - place
-    for dim, extent in enumerate(value.meta.shape):
-        if other[place][dim] != extent:
-            return dim, extent
-    return None
-
-
-def count_buffer(value: Value, in_bytes: bool) -> tuple[int, int]:
-    """Elements or bytes of the tensors of the program: those of one sample,
-    and those that do not depend on the batch."""
-    program = Program(closure([value]), [value])
-    batch = _batch_of(program)
-    other = _shapes_at(program, batch, batch + 1) if batch else None
-    per_sample = fixed = 0
-    for index, entry in enumerate(list_values(value)):
-        size = entry.meta.dtype.itemsize if in_bytes else 1
-        count = torch.Size(entry.meta.shape).numel()
-        grown = torch.Size(other[index]).numel() if other else count
-        if grown != count and batch:
-            per_sample += (grown - count) * size
-        else:
-            fixed += count * size
-    return per_sample, fixed
