@@ -22,7 +22,7 @@ sys.path.insert(0, str(TESTS / "Target" / "TorchScript"))
 sys.path.append(str(TESTS / "property"))
 import check_roundtrip
 import same_ir
-from koila import Broken, Koila, Refused
+from koila_opt import Broken, Koila, Refused
 
 BATCHES = (2, 5, 7)
 ROUND_TRIP_BATCHES = (2, 5)

@@ -18,7 +18,7 @@ import warnings
 
 import torch
 
-from koila import Broken, Refused
+from koila_opt import Broken, Refused
 from program import compile_program
 
 # Seconds for a program through all of koila; and of computing, for a loop that

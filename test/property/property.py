@@ -70,7 +70,7 @@ def prepare(tool):
     warnings.simplefilter("ignore")
     import torch
     torch.set_num_threads(1)
-    from koila import Koila
+    from koila_opt import Koila
     KOILA = Koila(tool)
 
 
@@ -221,7 +221,7 @@ def drop_the_marks(task):
     order reads and writes: whether that went unnoticed by everything but the
     comparison. None if there were no marks, or koila refuses the text."""
     import evaluate
-    from koila import Broken, Refused
+    from koila_opt import Broken, Refused
     seed, number, features = task
     program = make_program(seed, number, features)
 

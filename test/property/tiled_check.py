@@ -13,7 +13,7 @@ import torch
 
 from archive import read_report
 from evaluate import in_child
-from koila import INTERNAL, Broken, Refused
+from koila_opt import INTERNAL, Broken, Refused
 from tiled_equal import ERRORS, call, compare, is_inexact, widen
 
 TIMEOUT = 60

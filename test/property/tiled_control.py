@@ -7,7 +7,7 @@ import tempfile
 import torch
 
 from evaluate import in_child
-from koila import Refused
+from koila_opt import Refused
 from operator_programs import PROBES, batch_dim
 from tiled_check import TIMEOUT, Check
 from tiled_equal import Seen, call, compare

@@ -60,7 +60,7 @@ def prepare(arguments):
 
     import rule_oracle
     from counter import Counter
-    from koila import Koila
+    from koila_opt import Koila
     from operator_programs import Dealer, usable
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
