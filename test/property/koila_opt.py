@@ -69,7 +69,7 @@ class Koila:
         ctypes.CDLL(str(folder / "libKoila.so"), ctypes.RTLD_GLOBAL)
         self.library = ctypes.CDLL(str(folder / "libKoilaTorchScript.so"))
         if self.library.koilaTorchAbiVersion() != ABI_VERSION:
-            raise SystemExit("koila.py: the C boundary has another version; "
+            raise SystemExit("koila_opt.py: the C boundary has another version; "
                              "compare with Target/TorchScript/TorchScript.h")
 
     def take(self, buffer):
