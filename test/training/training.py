@@ -4,7 +4,7 @@
 Each module of losses.py is compiled in float32 and float64 at several tiles.
 The emitted `train_step` is called in a fresh process with PyTorch alone, once
 and twice (gradients add up), and `.grad` is compared with that of the module
-itself; so is what `grads` returns. Equal is what docs/Equality says: float64 decides, and float32 is no
+itself; so is what `grads` returns. Equal: float64 decides, and float32 is no
 further from it than twice the untiled program. As a control, the mean of what
 tiles give has to differ wherever it is another loss.
 """
