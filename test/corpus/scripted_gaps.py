@@ -7,7 +7,6 @@ WRITTEN = "what is read from attributes that the program writes"
 OBJECT = "fields of objects of a class"
 COUNTER = "an extent made of a loop counter"
 UNION = "a --input of type Union"
-TRAINING = "statistics in training mode are opaque"
 
 SCRIPTED_GAPS = {
     "script_list_stack": COUNTER,
@@ -48,7 +47,6 @@ SCRIPTED_GAPS = {
     "script_out": "out= gives tensors new extents",
     "script_write_list_element": LIST,
     "script_write_buffer": WRITTEN,
-    "script_batch_norm_training": TRAINING,
     "script_set_tensor": WRITTEN,
     "script_state_containers": WRITTEN,
     "script_state_in_branch": WRITTEN,
@@ -57,5 +55,4 @@ SCRIPTED_GAPS = {
     "script_tv_swin": LIST,
     "script_tv_swin_v2": LIST,
     "script_timm_levit": LIST,
-    "script_tv_resnet_training": TRAINING,
 }
