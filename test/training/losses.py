@@ -267,7 +267,7 @@ class Normalised(nn.Module):
         return F.mse_loss(F.linear(x, weight), t)
 
 
-@case([X, LABELS], least_tile=2)
+@case([X, LABELS])
 class EvaluatedBatchNorm(nn.Module):
     def __init__(self):
         super().__init__()
