@@ -7,9 +7,9 @@ import os
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -110,11 +110,32 @@ class _Choice:
 
 
 _plans: OrderedDict[Any, Plan] = OrderedDict()
-_MOST_PLANS = 256
+# Plans hold the weights of their programs, and each variant of a program a
+# compiled one: those of long ago go.
+_MOST_PLANS = 32
+_MOST_VARIANTS = 8
 # A tile that was chosen for a little less memory than there is now is kept.
 _SLACK = 1.25
 # So far from the limit a rough figure is good enough.
 _FAR = 8
+
+
+_T = TypeVar("_T")
+
+
+def _remember(cache: dict[Any, _T | CompileError], key: Any, make: Callable[[], _T]) -> _T:
+    """What ``make`` gave for this key, or the refusal that it raised."""
+    if key not in cache:
+        try:
+            cache[key] = make()
+        except CompileError as error:
+            cache[key] = error
+        if len(cache) > _MOST_VARIANTS:
+            del cache[next(iter(cache))]
+    found = cache[key]
+    if isinstance(found, CompileError):
+        raise found
+    return found
 
 
 def _find_plan(program: Program) -> Plan:
@@ -147,16 +168,7 @@ class Run:
 
     def traced(self) -> Traced:
         key = (tuple(map(repr, self.program.numbers)), self.batch)
-        found = self.plan.traced.get(key)
-        if found is None:
-            try:
-                found = trace(self.program, self.batch)
-            except CompileError as error:
-                found = error
-            self.plan.traced[key] = found
-        if isinstance(found, CompileError):
-            raise found
-        return found
+        return _remember(self.plan.traced, key, lambda: trace(self.program, self.batch))
 
     def options(self) -> dict[str, Any]:
         named = {"B": self.batch} if self.batch and self._has_batch() else {}
@@ -169,25 +181,19 @@ class Run:
     def report(self) -> dict[str, Any]:
         """The analysis of the whole batch. It does not depend on numbers."""
         key = (self.mode, self.grads, torch.get_num_threads())
-        found = self.plan.reports.get(key)
-        if found is None:
-            try:
-                traced = self.traced()
-                with _quiet():
-                    found = analyze_script(
-                        traced.script,
-                        traced.specs,
-                        floor=False,
-                        batches=0,
-                        name="the recorded program",
-                        **self.options(),
-                    )
-            except CompileError as error:
-                found = error
-            self.plan.reports[key] = found
-        if isinstance(found, CompileError):
-            raise found
-        return found
+        return _remember(self.plan.reports, key, self._analyze)
+
+    def _analyze(self) -> dict[str, Any]:
+        traced = self.traced()
+        with _quiet():
+            return analyze_script(
+                traced.script,
+                traced.specs,
+                floor=False,
+                batches=0,
+                name="the recorded program",
+                **self.options(),
+            )
 
     def compile(self) -> Compiled:
         """The program in tiles for the budget; announced where the figures that
@@ -203,6 +209,9 @@ class Run:
         if choice is None:
             choice = self._choose()
             found.append(choice)
+            del found[:-_MOST_VARIANTS]
+            if len(self.plan.compiled) > _MOST_VARIANTS:
+                del self.plan.compiled[next(iter(self.plan.compiled))]
         if isinstance(choice.made, CompileError):
             raise choice.made
         if choice.doubt is not None:

@@ -61,10 +61,10 @@ LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
 SmallVector<OpOperand *> BatchNormOp::getUpdated() {
   SmallVector<OpOperand *> updated;
   if (getTraining())
-    for (Value statistic : {getRunningMean(), getRunningVar()})
-      for (OpOperand &operand : (*this)->getOpOperands())
-        if (statistic && operand.get() == statistic)
-          updated.push_back(&operand);
+    for (MutableOperandRange statistic :
+         {getRunningMeanMutable(), getRunningVarMutable()})
+      for (OpOperand &operand : statistic)
+        updated.push_back(&operand);
   return updated;
 }
 

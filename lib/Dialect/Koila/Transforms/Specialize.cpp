@@ -1,7 +1,6 @@
 //===- Specialize.cpp - What is decided before tiling ---------------------===//
 
 #include "Specialize.h"
-#include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
@@ -63,24 +62,16 @@ findBatch(FunctionOpInterface function, const DimAnalysis &dims,
   return std::nullopt;
 }
 
-/// Numbers of samples that went through tensors, as `size(0) // windows` does
-/// in a trace, become those of an argument, which tiles know.
-static bool countByArgument(FunctionOpInterface function,
-                            const DimAnalysis &dims) {
-  auto module = function->getParentOfType<ModuleOp>();
-  StringRef symbol = module ? getBatchSymbol(module) : StringRef();
-  auto batch =
-      symbol.empty() ? std::nullopt : findBatch(function, dims, symbol);
+void koila::countByArgument(FunctionOpInterface function, StringRef symbol) {
+  DimAnalysis dims(function);
+  auto batch = findBatch(function, dims, symbol);
   if (!batch)
-    return false;
-  SmallVector<std::pair<IntTensorOp, int64_t>> counts;
+    return;
   function->walk([&](IntTensorOp read) {
     DimExpr number = dims.lookup(read.getResult()).integer;
     auto factor = number ? number.getMultipleOf(symbol) : std::nullopt;
-    if (factor && isMemoryEffectFree(read) && !read.getResult().use_empty())
-      counts.emplace_back(read, *factor);
-  });
-  for (auto [read, factor] : counts) {
+    if (!factor || !isMemoryEffectFree(read) || read.getResult().use_empty())
+      return;
     OpBuilder builder(read);
     Location loc = read.getLoc();
     auto [argument, dim] = *batch;
@@ -89,10 +80,9 @@ static bool countByArgument(FunctionOpInterface function,
     if (factor != 1)
       count = arith::MulIOp::create(
           builder, loc, count,
-          arith::ConstantIntOp::create(builder, loc, factor, 64));
+          arith::ConstantIntOp::create(builder, loc, *factor, 64));
     read.getResult().replaceAllUsesWith(count);
-  }
-  return !counts.empty();
+  });
 }
 
 bool koila::inlineDecidedBranches(FunctionOpInterface function) {
@@ -138,7 +128,6 @@ bool koila::inlineDecidedBranches(FunctionOpInterface function) {
       folded = true;
     }
   });
-  folded |= countByArgument(function, dims);
   for (auto [branch, region] : decided)
     inlineRegion(branch, *region);
   if (decided.empty() && !folded)

@@ -11,6 +11,11 @@ namespace koila {
 /// arithmetic on sizes is arithmetic on numbers alone.
 void foldNumbers(mlir::FunctionOpInterface function);
 
+/// Numbers of samples that went through tensors, as `size(0) // windows` does
+/// in a trace, become those of an argument, which tiles know.
+void countByArgument(mlir::FunctionOpInterface function,
+                     llvm::StringRef batchSymbol);
+
 /// Replaces each branch whose condition follows from the assumptions by the
 /// side that runs, and drops what only the conditions needed. The function
 /// then holds under its assumptions only, which its emission must check. False

@@ -24,13 +24,14 @@ static Attribute getIdentity(ParamGetOp read) {
              : Attribute(read.getParamAttr());
 }
 
-/// Import takes everything from outside of the program for one storage that is
-/// written. Where all that is written are tensors of the module, nothing else
-/// of the module shares their storage, and arguments are taken not to
-/// (docs/Training.md): other readers need keep no order with the writes.
+/// Import takes arguments for tensors that may be those of the module which are
+/// written. Where all that is written are tensors of the module, arguments are
+/// taken not to be (docs/Training.md): what touches neither these nor a view of
+/// them need keep no order with the writes.
 static void releaseReaders(FunctionOpInterface function) {
+  DimAnalysis dims(function);
+  StorageAnalysis storages(function, dims);
   llvm::DenseSet<Attribute> written;
-  SmallVector<Operation *> readers;
   bool isKnown = true;
   auto note = [&](Value value) {
     auto read = value.getDefiningOp<ParamGetOp>();
@@ -43,23 +44,30 @@ static void releaseReaders(FunctionOpInterface function) {
       note(op->getOperand(0));
     for (OpOperand *updated : getUpdates(op))
       note(updated->get());
-    if (op->hasAttr(KoilaDialect::kReadsAttr))
-      readers.push_back(op);
   });
   if (!isKnown)
     return;
-  auto isReleased = [&](Value value) {
-    auto read = value.getDefiningOp<ParamGetOp>();
-    return !read || !written.contains(getIdentity(read));
+  llvm::DenseSet<const Storage *> touched;
+  function->walk([&](ParamGetOp read) {
+    if (written.contains(getIdentity(read)))
+      touched.insert(storages.lookup(read.getResult()));
+  });
+  auto isApart = [&](Value value) {
+    if (!isa<TensorType>(value.getType()))
+      return !isMutable(value.getType());
+    const Storage *entry = storages.lookup(value);
+    return entry && !touched.contains(entry);
   };
-  for (Operation *op : readers) {
+  function->walk([&](Operation *op) {
     SmallVector<OpOperand *> updates = getUpdates(op);
-    if (llvm::all_of(op->getOpOperands(), [&](OpOperand &operand) {
-          return isReleased(operand.get()) ||
-                 llvm::is_contained(updates, &operand);
-        }))
+    auto isReleased = [&](OpOperand &operand) {
+      return isApart(operand.get()) || llvm::is_contained(updates, &operand);
+    };
+    if (op->hasAttr(KoilaDialect::kReadsAttr) &&
+        llvm::all_of(op->getOpOperands(), isReleased) &&
+        llvm::all_of(op->getResults(), isApart))
       op->removeAttr(KoilaDialect::kReadsAttr);
-  }
+  });
 }
 
 void koila::markStatistics(FunctionOpInterface function) {

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Specialize.h"
 #include "TilePlan.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
@@ -133,6 +134,7 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   if (random == RandomMode::FullBatch && failed(separateDraws(function)))
     return failure();
   readRanked(function);
+  countByArgument(function, batchSymbol);
   bool trains = runsBackward(function);
   if (trains)
     expandMeans(function);
