@@ -1,7 +1,7 @@
 //===- HostMemory.cpp - How much memory the host has left -----------------===//
 //
-// Sources: Linux, Documentation/filesystems/proc.rst (MemAvailable),
-// admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst.
+// Sources: Linux, Documentation/filesystems/proc.rst (MemAvailable, VmSize),
+// admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst; getrlimit(2).
 //
 //===----------------------------------------------------------------------===//
 
@@ -39,6 +39,7 @@ private:
   void readHost();
   void readGroup(const GroupFiles &files, StringRef group);
   void readGroups();
+  void readLimits();
 
   StringRef root;
   std::optional<FreeMemory> least;
@@ -136,9 +137,23 @@ void Reader::readGroups() {
   }
 }
 
+void Reader::readLimits() {
+  const std::pair<StringRef, StringRef> kinds[] = {
+      {"Max address space", "VmSize:"}, {"Max data size", "VmData:"}};
+  for (auto [name, key] : kinds) {
+    // `unlimited` is no number.
+    auto limit = readEntry("/proc/self/limits", name);
+    auto used = readEntry("/proc/self/status", key);
+    if (limit && used && *used <= std::numeric_limits<int64_t>::max() / 1024)
+      consider(std::max<int64_t>(*limit - *used * 1024, 0),
+               name + " of /proc/self/limits");
+  }
+}
+
 std::optional<FreeMemory> Reader::read() {
   readHost();
   readGroups();
+  readLimits();
   return least;
 }
 

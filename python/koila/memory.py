@@ -15,15 +15,19 @@ def free(device: torch.device | str = "cpu") -> int:
     """Bytes that this process can still get on ``device`` now.
 
     On a GPU: what the driver has free, and what PyTorch's allocator holds in
-    its cache. ``cuda:0`` is the first of CUDA_VISIBLE_DEVICES. On the host:
-    what Linux calls available, or less where a control group has a lower
-    limit. Raises KoilaError where nothing says how much there is.
+    its cache, or less where ``torch.cuda.set_per_process_memory_fraction``
+    leaves less. ``cuda:0`` is the first of CUDA_VISIBLE_DEVICES. On the host:
+    what Linux calls available, or less where a control group or a limit of the
+    process (``ulimit -v``, ``ulimit -d``) leaves less. Raises KoilaError where
+    nothing says how much there is.
     """
     device = torch.device(device)
     if device.type == "cuda":
-        available, _ = torch.cuda.mem_get_info(device)
-        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return int(available + cached)
+        available, total = torch.cuda.mem_get_info(device)
+        allocated = torch.cuda.memory_allocated(device)
+        cached = torch.cuda.memory_reserved(device) - allocated
+        allowed = int(torch.cuda.get_per_process_memory_fraction(device) * total)
+        return int(max(min(available + cached, allowed - allocated), 0))
     if device.type != "cpu":
         raise KoilaError(f"koila cannot ask a device of type '{device.type}' for its free memory")
     from koila import _C

@@ -111,3 +111,20 @@ TEST(HostMemory, ReadsThisMachine) {
   ASSERT_TRUE(static_cast<bool>(found));
   EXPECT_GT(found->bytes, 0);
 }
+
+TEST_F(HostMemoryTest, ReadsTheLimitsOfTheProcess) {
+  writeHost();
+  write("/proc/self/limits",
+        "Limit                     Soft Limit           Hard Limit   Units\n"
+        "Max data size             unlimited            unlimited    bytes\n"
+        "Max address space         409600               unlimited    bytes\n");
+  write("/proc/self/status", "VmPeak:\t 390 kB\nVmSize:\t 100 kB\n"
+                             "VmData:\t 90 kB\n");
+  EXPECT_EQ(read().bytes, 300 * 1024);
+  EXPECT_EQ(read().source, "Max address space of /proc/self/limits");
+  write("/proc/self/limits", "Max data size    100000   unlimited   bytes\n"
+                             "Max address space   unlimited  unlimited\n");
+  EXPECT_EQ(read().bytes, 100000 - 90 * 1024);
+  write("/proc/self/limits", "Max data size    10   unlimited   bytes\n");
+  EXPECT_EQ(read().bytes, 0);
+}

@@ -252,6 +252,33 @@ def test_budgets(monkeypatch):
         koila.compile(module, x, budget=1.5)
 
 
+def test_free_memory_of_a_gpu(monkeypatch):
+    """By PyTorch's figures, here of a card of 1000 bytes."""
+    figures = {"mem_get_info": (400, 1000), "memory_allocated": 100, "memory_reserved": 250}
+    for name, figure in figures.items():
+        monkeypatch.setattr(torch.cuda, name, lambda device, figure=figure: figure)
+    for fraction, free in [(1.0, 550), (0.5, 400), (0.05, 0)]:
+        monkeypatch.setattr(
+            torch.cuda, "get_per_process_memory_fraction", lambda device, f=fraction: f
+        )
+        assert koila.memory.free("cuda:0") == free
+
+
+def test_free_memory_of_a_limited_process():
+    script = """
+import resource
+import koila
+koila.memory.free()
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+limit = int(status["VmSize"].split()[0]) * 1024 + (200 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+print(koila.memory.free())
+"""
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 100 << 20 < int(done.stdout) <= 200 << 20
+
+
 def test_other_inputs():
     class Net(nn.Module):
         def forward(self, x: torch.Tensor, factor: float, mask: torch.Tensor | None = None):

@@ -17,10 +17,10 @@ struct FreeMemory {
 };
 
 /// The bytes that this process can still be given: what Linux calls available,
-/// or less where the process's control group, or one around it, has a lower
-/// limit. Of what a group holds, cached files that are not in use count as
-/// free. Fails if nothing says how much there is. `root` stands before every
-/// path that is read.
+/// or less where the process's control group, one around it, or its own limits
+/// (`ulimit -v`, `ulimit -d`) leave less. Of what a group holds, cached files
+/// that are not in use count as free. Fails if nothing says how much there is.
+/// `root` stands before every path that is read.
 llvm::Expected<FreeMemory> getFreeHostMemory(llvm::StringRef root = "");
 
 } // namespace koila

@@ -55,8 +55,8 @@ class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {
            "samples per tile, a power of two; or give budget">,
     Option<"budget", "budget", "std::string", "\"\"",
            "bytes the call may hold at its peak, for example 64MiB, or auto: "
-           "what the host and the process's control group have left now; the "
-           "largest tile that fits is taken">,
+           "what the host, the process's control group and its limits leave "
+           "now; the largest tile that fits is taken">,
     Option<"guard", "guard", "std::string", "\"warn\"",
            "when the program meets inputs it was not compiled for: warn and "
            "run the untiled program, or raise">,
