@@ -14,10 +14,11 @@ import torch
 from torch import nn
 
 from koila import _compiler
+from koila._check import check as run_check
 from koila._errors import CompileError
 from koila._inputs import Inputs, find_symbol
 from koila._report import Report
-from koila._script import compare, preserved, with_script
+from koila._script import with_script
 from koila.memory import budget_bytes
 
 __all__ = ["CompiledModule", "analyze", "compile", "max_batch"]
@@ -149,13 +150,15 @@ def compile(
 
     ``budget`` is a number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is
     free on the device of the inputs now; or give ``tile``, samples per tile, a
-    power of two. If memory suffices the batch is not split. ``random`` and
+    power of two. Of ``"auto"``, gradients that are not there yet are set aside,
+    and with ``optimizer`` its state. If memory suffices the batch is not split. ``random`` and
     ``batchnorm`` allow what is refused otherwise (docs/Training.md); ``guard``
     says what a call does that the tiles are not made for: ``warn`` and run the
     original program, or ``raise``. Other arguments are those of ``analyze``.
 
     Unless ``check=False`` the result is run on part of the example, next to the
-    original, before it is returned; specs leave nothing to run.
+    original, before it is returned, within ``budget``, and a KoilaWarning says
+    where that is too little; specs leave nothing to run.
 
     Raises BudgetError, with the smallest budget that works, where no tile fits;
     CompileError, with the place, where samples depend on each other, where
@@ -189,11 +192,15 @@ def compile(
     )
 
     def rewrite(script: torch.jit.ScriptModule) -> CompiledModule:
-        compiled = _compiler.compile_script(
-            script, given.specs, batch=given.batch, name=name, **dataclasses.asdict(options)
-        )
         original = module if isinstance(module, nn.Module) else script
-        return CompiledModule(original, script, compiled, given, options)
+        chosen = options
+        if limit is not None and budget == "auto" and trains:
+            coming = _coming_bytes(original, script, given, options)
+            chosen = dataclasses.replace(options, budget=max(limit - coming, 0))
+        compiled = _compiler.compile_script(
+            script, given.specs, batch=given.batch, name=name, **dataclasses.asdict(chosen)
+        )
+        return CompiledModule(original, script, compiled, given, chosen)
 
     if not isinstance(module, nn.Module):
         result = rewrite(_load(os.fspath(module)))
@@ -201,8 +208,34 @@ def compile(
         result = with_script(module, given.without_last() if trains and loss else given, rewrite)
     # What draws or normalises anew in each tile is not what the original does.
     if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
-        _check(result, given, name)
+        run_check(result, given, name)
     return result
+
+
+def _coming_bytes(
+    original: nn.Module, script: torch.jit.ScriptModule, inputs: Inputs, options: Any
+) -> int:
+    """What training makes once and keeps, and has not made yet, unless the
+    budget counts it: gradients, and the optimizer's state beside them."""
+    coming = [p for p in original.parameters() if p.requires_grad and p.grad is None]
+    if not coming:
+        return 0
+    count = 0
+    if options.grads == "present":
+        count += sum(p.numel() * p.element_size() for p in coming)
+    if options.optimizer is not None:
+        report = _compiler.analyze_script(
+            script,
+            inputs.specs,
+            batch={find_symbol(inputs.specs): 1},
+            mode=options.mode,
+            loss=options.loss,
+            optimizer=options.optimizer,
+            batches=0,
+            floor=False,
+        )
+        count += report["optimizer_bytes"]
+    return count
 
 
 class CompiledModule(nn.Module):
@@ -212,12 +245,13 @@ class CompiledModule(nn.Module):
     it was made of, which ``original`` is; what is changed there is changed
     here. ``report`` says what it needs, ``tile`` how many samples a tile has
     (None: the batch is not split), ``remarks`` what the compiler decided, and
-    ``script`` is the ScriptModule, which needs no koila.
+    ``script`` is the ScriptModule, which needs no koila; ``source`` is the one
+    that was compiled, ``options`` how, and ``trains`` whether for steps.
     """
 
     # Set beside nn.Module, which would register them a second time.
     original: nn.Module
-    _source: torch.jit.ScriptModule
+    source: torch.jit.ScriptModule
     script: torch.jit.ScriptModule
 
     def __init__(
@@ -233,12 +267,12 @@ class CompiledModule(nn.Module):
             self.__dict__[name] = getattr(original, name)
         self.__dict__["original"] = original
         self.__dict__["script"] = compiled.module
-        self.__dict__["_source"] = source
+        self.__dict__["source"] = source
         self.report = Report(compiled.report)
         self.tile = compiled.tile
         self.remarks = compiled.remarks
-        self._trains = options.mode == "train"
-        self._inputs, self._options = inputs, options
+        self.trains = options.mode == "train"
+        self._inputs, self.options = inputs, options
         self._bindings = _bind(original, compiled.module)
         if source is not original:
             self._bindings += _bind(original, source)
@@ -254,7 +288,7 @@ class CompiledModule(nn.Module):
             self.original.training = mode
 
     def forward(self, *inputs: Any) -> Any:
-        if self._trains:
+        if self.trains:
             return self.original(*inputs)
         self._synchronise()
         return self.script(*inputs)
@@ -270,7 +304,7 @@ class CompiledModule(nn.Module):
         return self._step("grads", *inputs)  # type: ignore[no-any-return]
 
     def _step(self, name: str, *inputs: Any) -> Any:
-        if not self._trains:
+        if not self.trains:
             raise CompileError(f"{name}() needs a loss: koila.compile(module, x, y, loss=...)")
         self._synchronise()
         return getattr(self.script, name)(*inputs)
@@ -283,13 +317,13 @@ class CompiledModule(nn.Module):
             source = os.path.join(folder, "model.pt")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
-                torch.jit.save(self._source, source)
+                torch.jit.save(self.source, source)
             _compiler.compile_file(
                 source,
                 os.fspath(path),
                 self._inputs.specs,
                 batch=self._inputs.batch,
-                options=self._options,
+                options=self.options,
             )
 
     def __getattr__(self, name: str) -> Any:
@@ -399,39 +433,3 @@ def _load(path: str) -> torch.jit.ScriptModule:
         warnings.simplefilter("ignore", DeprecationWarning)
         loaded: torch.jit.ScriptModule = torch.jit.load(path)  # type: ignore[no-untyped-call]
     return loaded
-
-
-def _check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
-    """Compares a full tile and a remainder of the example with the original,
-    which then needs little more than a tile does."""
-    if inputs.size is None or compiled.tile is None:
-        return
-    size = compiled.tile + max(1, compiled.tile // 2)
-    arguments = inputs.resize(size)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        if compiled._trains:
-            if not hasattr(compiled.script, "grads_untiled"):
-                return
-            with preserved(compiled.original):
-                wanted = compiled.script.grads_untiled(*arguments)
-            with preserved(compiled.original):
-                found = compiled.grads(*arguments)
-        else:
-            with torch.no_grad(), preserved(compiled.original):
-                wanted = compiled.original(*arguments)
-            with torch.no_grad(), preserved(compiled.original):
-                found = compiled(*arguments)
-    problem = compare(found, wanted)
-    for warning in caught:
-        if "running the untiled program" in str(warning.message):
-            problem = f"on the example it does not run in tiles: {warning.message}"
-    if problem:
-        raise CompileError(
-            f"{name}: compiled, and checked on {size} samples of the example: {problem}",
-            None,
-            (
-                "this is a defect of koila unless the module itself is not deterministic; "
-                "check=False skips the check",
-            ),
-        )

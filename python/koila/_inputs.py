@@ -70,6 +70,12 @@ class Inputs:
             raise CompileError("this needs example tensors, not specs")
         return tuple(_resize(value, self.size, size, self.batch_dim) for value in self.examples)
 
+    def resized_bytes(self, size: int) -> int:
+        """What ``resize(size)`` allocates, or little more."""
+        leaves = [value for value in _leaves(self.examples or ()) if torch.is_tensor(value)]
+        batched = [value for value in leaves if _is_batched(value, self.size, self.batch_dim)]
+        return sum(value.nbytes for value in batched) * size // max(self.size or 0, 1) + 8 * size
+
 
 def _check_batch(batch: int) -> int:
     if batch < 1:

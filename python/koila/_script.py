@@ -17,6 +17,8 @@ from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._inputs import Inputs
 
 T = TypeVar("T")
+# Elements that are compared at once.
+_PART = 1 << 13
 
 # Why modules of a class cannot be scripted.
 _failures: weakref.WeakKeyDictionary[type, tuple[str, Location | None]]
@@ -157,17 +159,7 @@ def compare(found: Any, wanted: Any) -> str | None:
             return f"{found.dtype} {shapes[0]} in place of {wanted.dtype} {shapes[1]}"
         if not wanted.dtype.is_floating_point and not wanted.dtype.is_complex:
             return None if torch.equal(found, wanted) else "other integers"
-        wide = torch.complex128 if wanted.dtype.is_complex else torch.float64
-        left, right = found.detach().to(wide), wanted.detach().to(wide)
-        finite = torch.isfinite(right)
-        if not torch.equal(finite, torch.isfinite(left)):
-            return "not finite at other places"
-        # Other kernels round otherwise, and rounding adds up in depth.
-        tolerance = torch.finfo(wanted.dtype).eps ** 0.5
-        error = float((left - right)[finite].norm())
-        if error > tolerance * float(right[finite].norm()):
-            return f"off by {error:.3g} in norm, of {float(right[finite].norm()):.3g}"
-        return None
+        return _compare_numbers(found.detach(), wanted.detach())
     if isinstance(wanted, dict):
         if not isinstance(found, dict) or found.keys() != wanted.keys():
             return "other keys"
@@ -181,6 +173,24 @@ def compare(found: Any, wanted: Any) -> str | None:
     for left, right in pairs:
         if problem := compare(left, right):
             return problem
+    return None
+
+
+def _compare_numbers(found: torch.Tensor, wanted: torch.Tensor) -> str | None:
+    wide = torch.complex128 if wanted.dtype.is_complex else torch.float64
+    error = size = 0.0
+    lefts, rights = found.reshape(-1), wanted.reshape(-1)
+    # A part at a time: where this runs there may be little memory.
+    for start in range(0, rights.numel(), _PART):
+        left, right = (part[start : start + _PART].to("cpu", wide) for part in (lefts, rights))
+        finite = torch.isfinite(right)
+        if not torch.equal(finite, torch.isfinite(left)):
+            return "not finite at other places"
+        error += float((left - right)[finite].norm()) ** 2
+        size += float(right[finite].norm()) ** 2
+    # Other kernels round otherwise, and rounding adds up in depth.
+    if error > torch.finfo(wanted.dtype).eps * size:
+        return f"off by {error**0.5:.3g} in norm, of {size**0.5:.3g}"
     return None
 
 

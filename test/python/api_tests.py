@@ -1,4 +1,6 @@
+import ctypes
 import os
+import pathlib
 import subprocess
 import sys
 import warnings
@@ -195,6 +197,70 @@ def test_the_check_finds_a_wrong_program(monkeypatch):
         with pytest.raises(koila.CompileError, match="checked on 24 samples"):
             koila.compile(networks.mlp(), x, tile=16)
         koila.compile(networks.mlp(), x, tile=16, check=False)
+
+
+def peak_of(function):
+    """The most bytes that this thread's tensors took, beyond those before."""
+    library = pathlib.Path(koila.__file__).parents[2] / "lib" / "libkoila-counter.so"
+    counter = ctypes.CDLL(str(library))
+    peak, live = ctypes.c_int64(), ctypes.c_int64()
+    counter.koilaCounterStart()
+    try:
+        found = function()
+    finally:
+        counter.koilaCounterStop(ctypes.byref(peak), ctypes.byref(live))
+    return peak.value, found
+
+
+def wide_mlp():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 4096), nn.ReLU(), nn.Linear(4096, 10)).eval()
+
+
+@pytest.mark.parametrize("loss", [None, "cross_entropy"])
+def test_the_check_keeps_the_budget(loss):
+    """Of what compiling allocates the check is most; a whole tile and a half,
+    and both sets of gradients, would not fit."""
+    module = wide_mlp()
+    inputs = networks.batch(256)[: 2 if loss else 1]
+    options = {"mode": "train", "loss": loss, "grads": "absent"} if loss else {}
+    report = koila.analyze(module, *inputs, **options).data
+    smallest, whole = report["floor_bytes"], report["peak_bytes"]
+    for budget in ((smallest + whole) // 2, whole - 1):
+        peak, compiled = peak_of(
+            lambda b=budget: koila.compile(module, *inputs, budget=b, **options)
+        )
+        assert 1 < compiled.tile < 256
+        assert budget // 4 < peak <= budget
+    if loss:
+        with pytest.warns(koila.KoilaWarning, match="not compared with the original"):
+            koila.compile(module, *inputs, budget=smallest, **options)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd(momentum=0.9)", "adamw"])
+def test_what_is_free_lasts_for_all_steps(monkeypatch, optimizer):
+    """Gradients and the optimizer's state come after the memory was asked for."""
+    x, y = networks.batch(256)
+    make = {"sgd(momentum=0.9)": lambda p: torch.optim.SGD(p, momentum=0.9)}
+
+    def train(budget):
+        module = wide_mlp()
+        step = koila.compile(
+            module, x, y, loss="cross_entropy", optimizer=optimizer, budget=budget, check=False
+        )
+        assert step.tile and step.tile < 256
+        trainer = make.get(optimizer, torch.optim.AdamW)(module.parameters())
+        for _ in range(3):
+            trainer.zero_grad()
+            step.train_step(x, y)
+            trainer.step()
+
+    weights = sum(p.nbytes for p in wide_mlp().parameters())
+    free = weights * 6
+    monkeypatch.setattr(koila.memory, "free", lambda device: free)
+    assert weights * 4 < peak_of(lambda: train("auto"))[0] - weights <= free
+    # As a bound of what a step allocates, gradients and state apart, it is less.
+    assert peak_of(lambda: train(free))[0] - weights > free
 
 
 def test_files(tmp_path):
