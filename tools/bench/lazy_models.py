@@ -16,6 +16,7 @@ names a line, or if a model in eval mode was not split.
 import argparse
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import warnings
@@ -150,14 +151,16 @@ def run_mode(name, mode, batch):
     equal = close and not vacuous and is_equal(narrow[1], narrow[0], wide[0])
     # Biases before a norm have no gradient but rounding.
     largest = max(value.norm() for value in wide[0].values())
-    error = max(((narrow[1][key].double() - value).norm() / value.norm()).item()
-                for key, value in wide[0].items() if value.norm() > 1e-6 * largest)
+    error, plain = (
+        max(((found[key].double() - value).norm() / value.norm()).item()
+            for key, value in wide[0].items() if value.norm() > 1e-6 * largest)
+        for found in (narrow[1], narrow[0]))
     how = narrow[2]
     said = [f"{pathlib.Path(entry.filename).name}:{entry.lineno}: {entry.message}"
             for entry in narrow[3]]
     return {
         "tiles": batch // how.tile if how.tile else 1,
-        "equal": equal, "error": error, "said": said,
+        "equal": equal, "error": error, "plain": plain, "said": said,
         "peak": how.peak_bytes, "budget": how.budget_bytes,
     }
 
@@ -172,33 +175,33 @@ def shorten(said):
     if not said:
         return ""
     text = said[0].split("runs whole: ")[-1].split("protects it: ")[-1]
-    words = [word.rsplit("/site-packages/", 1)[-1] if "/site-packages/" in word else word
-             for word in text.split()]
-    return " ".join(words).replace("|", "\\|")
+    return re.sub(r"/[^\s(]*/site-packages/", "", " ".join(text.split())).replace("|", "\\|")
+
+
+def table(rows, mode):
+    yield "| model | tiles | gradients | error | plain | announced |"
+    yield "|---|---:|---|---:|---:|---|"
+    for name, row in rows.items():
+        part = row[mode]
+        equal = "equal" if part["equal"] else "**differ**"
+        yield (f"| {name} | {part['tiles']} | {equal} | {part['error']:.1e} | "
+               f"{part['plain']:.1e} | {shorten(part['said'])} |")
 
 
 def page(rows, batch):
     lines = [
         "# torchvision's classification models through `koila.lazy`", "",
-        f"Written by `tools/bench/lazy_models.py --write`: one training step of {batch} images of "
-        f"64 × 64 (inception_v3: 96 × 96; vit_b_16 built for 64 × 64; {CLASSES} classes) with one "
-        "byte less than the whole batch needs, next to plain PyTorch. *Error* is the largest "
-        "relative difference of a gradient tensor in float32 from plain PyTorch in float64; "
-        "*equal* is the definition of `koila-run`: float64 steps agree, and float32 is no further "
-        "from them than twice the plain step. koila 0.1.1 trained none of them.", "",
+        "<!-- Written by tools/bench/lazy_models.py --write; do not edit. -->", "",
+        f"One training step of {batch} images of 64 × 64 (inception_v3: 96 × 96; vit_b_16 built for "
+        f"64 × 64; {CLASSES} classes) with one byte less than the whole batch needs. *Error* is the "
+        "largest relative difference of the gradient of a weight, in float32, from that of plain "
+        "PyTorch in float64, and *plain* that of plain PyTorch in float32: deep networks with "
+        "random weights have gradients that are mostly rounding. *Equal* is the definition of "
+        "`koila-run`: in float64 both agree, and in float32 koila is no further off than twice "
+        "plain PyTorch. koila 0.1.1 trained none of these models.", "",
         "With batch normalisation, dropout and stochastic depth in eval mode:", "",
-        "| model | tiles | gradients | error |", "|---|---:|---|---:|",
-    ]
-    for name, row in rows.items():
-        part = row["eval"]
-        lines.append(f"| {name} | {part['tiles']} | {'equal' if part['equal'] else '**differ**'} "
-                     f"| {part['error']:.1e} |")
-    lines += ["", "In training mode. What was announced ran whole:", "",
-              "| model | tiles | gradients | error | announced |", "|---|---:|---|---:|---|"]
-    for name, row in rows.items():
-        part = row["train"]
-        lines.append(f"| {name} | {part['tiles']} | {'equal' if part['equal'] else '**differ**'} "
-                     f"| {part['error']:.1e} | {shorten(part['said'])} |")
+        *table(rows, "eval"), "",
+        "In training mode. One tile: ran whole, as announced.", "", *table(rows, "train")]
     return "\n".join(lines) + "\n"
 
 
