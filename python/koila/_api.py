@@ -37,7 +37,10 @@ def analyze(
     grads: str = "present",
     threads: int | None = None,
 ) -> Report:
-    """What a call of ``module`` needs, without running it.
+    """What a call of ``module``, as a TorchScript program, needs.
+
+    Python holds what a local variable names until it is assigned anew or the
+    function ends: without gradients an ``nn.Module`` may so need more.
 
     ``module`` is an ``nn.Module``, a ScriptModule, or the path of a TorchScript
     file. ``inputs`` are example values, whose dim ``batch_dim`` is the batch
@@ -85,7 +88,16 @@ def analyze(
     if not isinstance(module, nn.Module):
         return report(os.fspath(module))
     has_target = mode == "train" and bool(loss)
-    return with_script(module, given.without_last() if has_target else given, report)
+
+    def probe(script: torch.jit.ScriptModule) -> tuple[torch.jit.ScriptModule, bool]:
+        size = next(iter(given.batch.values()), None)
+        return script, size is None or bool(run(script, size, None)["exact"])
+
+    # A trace has less in it than what is scripted, and may be known exactly
+    # where that is not.
+    without_target = given.without_last() if has_target else given
+    script, _ = with_script(module, without_target, probe, lambda found: found[1])
+    return report(script)
 
 
 def max_batch(

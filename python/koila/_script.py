@@ -8,7 +8,7 @@ import re
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import nn
@@ -25,12 +25,18 @@ _failures: weakref.WeakKeyDictionary[type, tuple[str, Location | None]]
 _failures = weakref.WeakKeyDictionary()
 
 
-def with_script(module: nn.Module, inputs: Inputs, use: Callable[[torch.jit.ScriptModule], T]) -> T:
+def with_script(
+    module: nn.Module,
+    inputs: Inputs,
+    use: Callable[[torch.jit.ScriptModule], T],
+    is_enough: Callable[[T], bool] = lambda _: True,
+) -> T:
     """What ``use`` makes of a ScriptModule that does what ``module`` does and
     shares its tensors.
 
     Scripted if TorchScript can express the module. Else, or where ``use``
-    refuses what was scripted, traced: that needs example tensors, is compared
+    refuses what was scripted, or makes of it what is not enough while a trace
+    gives what is, traced: that needs example tensors, is compared
     with the module at two batch sizes, and the code that a trace cannot follow
     is warned of by its line. Raises CompileError with the line that TorchScript
     cannot express, or that ``use`` refuses, or where the trace computes
@@ -39,6 +45,8 @@ def with_script(module: nn.Module, inputs: Inputs, use: Callable[[torch.jit.Scri
     if isinstance(module, torch.jit.ScriptModule):
         return use(module)
     name = type(module).__name__
+    found: T | None = None
+    refusal: CompileError | None = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -52,27 +60,33 @@ def with_script(module: nn.Module, inputs: Inputs, use: Callable[[torch.jit.Scri
         refusal = CompileError(f"TorchScript cannot express {name}: {why}", place)
     else:
         try:
-            return use(scripted)
+            found = use(scripted)
         except BudgetError:
             raise
         except CompileError as error:
-            # A trace has less in it: the branches that were taken.
             refusal = error
+        else:
+            if is_enough(found) or inputs.examples is None or inputs.size is None:
+                return found
+    # A trace has less in it: the branches that were taken.
     if inputs.examples is None or inputs.size is None:
         note = "give example tensors in place of specs, so that it can be traced"
-        raise _add_note(refusal, note)
+        raise _add_note(cast(CompileError, refusal), note)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             traced = _trace(module, inputs)
-    except CompileError as error:
-        raise _add_note(refusal, error.message) from None
-    try:
         result = use(traced)
     except BudgetError:
         raise
-    except CompileError:
-        raise refusal from None
+    except CompileError as error:
+        if refusal is None:
+            return cast(T, found)
+        raise (
+            _add_note(refusal, error.message) if isinstance(error, _NoTrace) else refusal
+        ) from None
+    if refusal is None and not is_enough(result):
+        return cast(T, found)
     _warn_of(name, caught)
     return result
 
@@ -105,6 +119,10 @@ def _add_note(error: CompileError, note: str) -> CompileError:
     return CompileError(error.message, error.location, (*error.notes, note))
 
 
+class _NoTrace(CompileError):
+    """A module that cannot be traced, or not for every batch."""
+
+
 def _trace(module: nn.Module, inputs: Inputs) -> torch.jit.ScriptModule:
     # A batch of one would be folded into broadcasts.
     sizes = (3, 2)
@@ -116,7 +134,7 @@ def _trace(module: nn.Module, inputs: Inputs) -> torch.jit.ScriptModule:
                 module, inputs.resize(sizes[0]), check_trace=False
             )
     except Exception as error:
-        raise CompileError(f"it cannot be traced, either: {_explain(error)[0]}") from None
+        raise _NoTrace(f"it cannot be traced, either: {_explain(error)[0]}") from None
     for size in sizes:
         arguments = inputs.resize(size)
         with preserved(module), torch.no_grad():
@@ -129,7 +147,7 @@ def _trace(module: nn.Module, inputs: Inputs) -> torch.jit.ScriptModule:
         else:
             problem = compare(found, wanted)
         if problem:
-            raise CompileError(f"a trace of it is wrong for a batch of {size}: {problem}")
+            raise _NoTrace(f"a trace of it is wrong for a batch of {size}: {problem}")
     return traced
 
 

@@ -199,6 +199,16 @@ def test_the_check_finds_a_wrong_program(monkeypatch):
         koila.compile(networks.mlp(), x, tile=16, check=False)
 
 
+def test_a_trace_is_taken_where_it_is_known_exactly():
+    module, x = networks.Loop(), torch.randn(16, 4)
+    assert not koila.analyze(module, "float32[B,4]", batch=16).data["exact"]
+    report = koila.analyze(module, x)
+    assert report.data["exact"]
+    traced = torch.jit.trace(module, torch.randn(3, 4))
+    with torch.no_grad(), torch.jit.optimized_execution(False):
+        assert peak_of(lambda: traced(x))[0] == report.peak
+
+
 def peak_of(function):
     """The most bytes that this thread's tensors took, beyond those before."""
     library = pathlib.Path(koila.__file__).parents[2] / "lib" / "libkoila-counter.so"

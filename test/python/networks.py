@@ -51,6 +51,15 @@ class ByValue(Unscriptable):
         return parts["b"]
 
 
+class Loop(Unscriptable):
+    """Scripted it has a loop, traced two layers."""
+
+    def forward(self, x):
+        for _ in range(x.dim()):
+            x = self.linear(x).relu()
+        return x
+
+
 def line_of(function, text="# here"):
     """The line of the source of `function` that has `text`."""
     import inspect

@@ -229,7 +229,7 @@ public:
   MetaKernels(Dialect *dialect, Open open)
       : OpaqueShapeSource(dialect), open(std::move(open)) {}
 
-  std::optional<std::string> run(llvm::StringRef request) const override {
+  std::optional<std::string> answer(llvm::StringRef request) const override {
     TorchScriptLibrary *library = open();
     return library ? library->runMeta(request) : std::nullopt;
   }

@@ -13,6 +13,8 @@
 
 #include "koila/Interfaces/Rules.h"
 #include "mlir/IR/DialectInterface.h"
+#include "llvm/ADT/StringMap.h"
+#include <mutex>
 
 namespace koila {
 class TorchOpaqueOp;
@@ -36,7 +38,17 @@ public:
   /// Without `arguments` the answer says what an operator that is declared for
   /// lists or dicts of anything does with what is in them (ElementFlow):
   /// `arguments` and `results` with a role each, and `writes` and `grows`.
-  virtual std::optional<std::string> run(llvm::StringRef request) const = 0;
+  ///
+  /// Each request is answered once: a program has the same ones in all of its
+  /// layers, and analyses ask again for every tile.
+  std::optional<std::string> run(llvm::StringRef request) const;
+
+protected:
+  virtual std::optional<std::string> answer(llvm::StringRef request) const = 0;
+
+private:
+  mutable llvm::StringMap<std::optional<std::string>> answers;
+  mutable std::mutex mutex;
 };
 
 /// An operator on lists or dicts of anything cannot look at what is in them:

@@ -32,7 +32,7 @@ namespace {
 class MetaKernels : public OpaqueShapeSource {
 public:
   using OpaqueShapeSource::OpaqueShapeSource;
-  std::optional<std::string> run(llvm::StringRef request) const override {
+  std::optional<std::string> answer(llvm::StringRef request) const override {
     try {
       return runMeta(request);
     } catch (...) {
