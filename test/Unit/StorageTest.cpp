@@ -262,3 +262,26 @@ TEST_F(StorageTest, GuessesAreSaid) {
   ASSERT_EQ(storage->getGuesses().size(), 1u);
   EXPECT_EQ(storage->getGuesses().front().first, op("guess"));
 }
+
+// The size of a tile may be one. What is a copy for one sample and for more is
+// one; what is a view of one sample is a guess.
+TEST_F(StorageTest, TilesOfOneSampleAreThoughtOf) {
+  analyse(R"(func.func @f(%x: tensor<?x6x4xf32> {koila.dims = #koila.dims<[B, 6, 4]>}) {
+    %c0 = arith.constant 0 : index
+    %c1 = arith.constant 1 : index
+    %c2 = arith.constant 2 : index
+    scf.for %i = %c0 to %c2 step %c1 iter_args(%size = %c2) -> (index) {
+      %tile = tensor.extract_slice %x[%i, 0, 0] [%size, 6, 4] [1, 1, 1] : tensor<?x6x4xf32> to tensor<?x6x4xf32>
+      %n = arith.index_cast %size : index to i64
+      %0 = koila.view %tile sizes(%n) {size = array<i64: -9223372036854775808, 2, 3, 4>} : (tensor<?x6x4xf32>, i64) -> tensor<?x2x3x4xf32>
+      %1 = koila.permute %0 {dims = array<i64: 0, 2, 1, 3>} : (tensor<?x2x3x4xf32>) -> tensor<?x3x2x4xf32>
+      %2 = koila.reshape %1 sizes(%n) {name = "copy", shape = array<i64: -9223372036854775808, 6, 4>} : (tensor<?x3x2x4xf32>, i64) -> tensor<?x6x4xf32>
+      %3 = koila.permute %tile {dims = array<i64: 1, 0, 2>} : (tensor<?x6x4xf32>) -> tensor<6x?x4xf32>
+      %4 = koila.reshape %3 {name = "guess", shape = array<i64: -1, 4>} : (tensor<6x?x4xf32>) -> tensor<?x4xf32>
+      %half = arith.floordivsi %size, %c2 : index
+      scf.yield %half : index
+    }
+    return })");
+  ASSERT_EQ(storage->getGuesses().size(), 1u);
+  EXPECT_EQ(storage->getGuesses().front().first, op("guess"));
+}

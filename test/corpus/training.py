@@ -12,7 +12,10 @@ equal      by koila-run's definition at every batch: the loss and the gradients
            of all weights, in float64 and in its own dtype; gradients that are
            all zero do not count.
 
-Exits with 1 if a program is neither.
+The peaks of equal steps are measured: what koila calls exact is, untiled and
+tiled.
+
+Exits with 1 if a program is neither refused nor equal, or its exact peak is wrong.
 """
 
 import argparse
@@ -75,8 +78,24 @@ def make_loss(file, output, specs):
     return (lines[-1] if lines else "failed") if done.returncode else None
 
 
-def run_steps(options, file, output, specs, batch):
-    """A sentence if something is wrong, "not run", or None."""
+def judge_peaks(report, batch):
+    """How the peak of the tiled step is known, and what is wrong with exact ones."""
+    problems = []
+    for kind, program in zip(("untiled", "tiled"), report["programs"]):
+        predicted, measured = program["predicted_peak_bytes"], program["measured_peak_bytes"]
+        if program["predicted_exact"] and predicted != measured:
+            problems.append(f"B={batch}: the {kind} step took {measured} bytes, and exactly "
+                            f"{predicted} were predicted")
+    tiled = report["programs"][1]
+    known = ("to the byte" if tiled["predicted_exact"] else
+             "not exact, equal" if tiled["predicted_peak_bytes"] == tiled["measured_peak_bytes"]
+             else "not exact")
+    return known, problems
+
+
+def run_steps(options, file, output, specs, batch, peaks):
+    """A sentence if something is wrong, "not run", or None. Adds to `peaks` how
+    the peak is known."""
     done = subprocess.run(
         [options.koila_run, file, output, "--json", "--repeat=1",
          "--mode=train", *(f"--input={spec}" for spec in specs),
@@ -86,7 +105,11 @@ def run_steps(options, file, output, specs, batch):
         report = json.loads(done.stdout)
         warned = [warning for warning in report["programs"][1]["warnings"]
                   if "untiled program" in warning]
-        return f"B={batch}: {warned[0]}" if warned else None
+        if warned:
+            return f"B={batch}: {warned[0]}"
+        known, problems = judge_peaks(report, batch)
+        peaks.append(known)
+        return "; ".join(problems) or None
     errors = re.findall(r"error: (.*)", done.stderr)
     if not errors:
         return f"B={batch}: {done.stderr[-200:]}"
@@ -97,11 +120,12 @@ def run_steps(options, file, output, specs, batch):
 
 
 def evaluate(task):
-    """Name, verdict, and sentences."""
+    """Name, verdict, sentences, and how the peak is known at each batch."""
     name, options = task
+    peaks = []
     file = options.folder / f"{name}.pt"
     if not file.exists():
-        return name, "not traced", []
+        return name, "not traced", [], peaks
     specs = json.loads(file.with_suffix(".inputs").read_text())
     source = options.folder / "training" / file.name
     output = source.with_suffix(".tiled.pt")
@@ -110,31 +134,32 @@ def evaluate(task):
     try:
         problem = make_loss(file, source, specs)
         if problem:
-            return name, "no loss", [problem]
+            return name, "no loss", [problem], peaks
         # In the order of the arguments, which lose their names.
         plain = [re.sub(r"^\w+=", "", spec) for spec in specs]
         tiling.compile_program(
             options, source, plain, output,
             f"mode=train tile={options.tile} random=full-batch-masks")
     except tiling.Refused as refusal:
-        return name, "refused", [str(refusal)]
+        return name, "refused", [str(refusal)], peaks
     except Exception as error:
-        return name, "WRONG", [str(error)]
+        return name, "WRONG", [str(error)], peaks
     problems = []
     for batch in options.batches:
         try:
-            problem = run_steps(options, source, output, plain, batch)
+            problem = run_steps(options, source, output, plain, batch, peaks)
         except subprocess.TimeoutExpired:
             problem = f"B={batch}: no end"
         if problem == "not run":
-            return name, "not run", []
+            return name, "not run", [], peaks
         if problem:
             problems.append(problem)
-    return name, "WRONG" if problems else "equal", problems
+    return name, "WRONG" if problems else "equal", problems, peaks
 
 
 def document(results, options):
-    counts = collections.Counter(verdict for _, verdict, _ in results)
+    counts = collections.Counter(verdict for _, verdict, *_ in results)
+    known = collections.Counter(peak for *_, peaks in results for peak in peaks)
     lines = [
         "# Training steps of the corpus", "",
         "Written by `test/corpus/training.py`: the traced programs of the "
@@ -144,11 +169,14 @@ def document(results, options):
         "by the definition of `koila-run`.", "",
         ", ".join(f"{count} {verdict}" for verdict, count in
                   counts.most_common()) + ".", "",
-        "| program | verdict | why not |", "|---|---|---|"]
-    for name, verdict, problems in results:
+        "Peaks of the tiled steps, predicted and measured: "
+        + ", ".join(f"{count} {peak}" for peak, count in known.most_common()) + ".", "",
+        "| program | verdict | peak | why not |", "|---|---|---|---|"]
+    for name, verdict, problems, peaks in results:
         text = "; ".join(problems)
         text = re.sub(r"/[^\s\"':()]*/(?=[\w.-]+\.(?:pt|py))", "", text)
-        lines.append(f"| `{name}` | {verdict} | "
+        peak = ", ".join(dict.fromkeys(peaks))
+        lines.append(f"| `{name}` | {verdict} | {peak} | "
                      + text.replace("|", "\\|") + " |")
     return "\n".join(lines) + "\n"
 
@@ -174,13 +202,13 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for result in pool.map(evaluate, [(name, options) for name in names]):
             results.append(result)
-            name, verdict, problems = result
-            print(f"[{len(results)}/{len(names)}] {name}: {verdict}" +
+            name, verdict, problems, peaks = result
+            print(f"[{len(results)}/{len(names)}] {name}: {verdict} {', '.join(peaks)}" +
                   "".join("\n    " + problem for problem in problems),
                   file=sys.stderr, flush=True)
     if options.document:
         options.document.write_text(document(results, options))
-    counts = collections.Counter(verdict for _, verdict, _ in results)
+    counts = collections.Counter(verdict for _, verdict, *_ in results)
     print(", ".join(f"{count} {verdict}" for verdict, count in
                     counts.most_common()))
     sys.exit(bool(counts["WRONG"]) or not counts["equal"])

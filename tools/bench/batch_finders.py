@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """koila next to what else ends out of memory: toma, accelerate, Lightning.
 
-Usage: batch_finders.py [--models NAME...] [--rounds 3] [--threads N]
-           [--percent 40] [--library FILE] [--json FILE]
+Usage: batch_finders.py [--models NAME...] [--tools NAME...] [--rounds 3]
+           [--threads N] [--percent 40] [--library FILE] [--json FILE]
        batch_finders.py --write FILE JSON...
 
 Wants `pip install toma accelerate lightning`. Each tool trains the same model on
@@ -16,7 +16,7 @@ those of the first step, next to plain PyTorch's without the limit. A failed
 trial is an allocation that was refused.
 
 --json keeps a run, and --write makes docs/BatchFinders.md of several. Exits with
-1 if koila had a failed trial or wrong gradients.
+1 if koila had a failed trial or wrong gradients, or if plain PyTorch fits.
 """
 
 import argparse
@@ -370,14 +370,13 @@ def measure(name, memory, options):
     rest = sum(p.numel() * p.element_size() for p in task.model.parameters()) * 3
     rest += sum(b.numel() * b.element_size() for b in task.model.buffers())
     limit = rest + (free["peak"] - rest) * options.percent // 100
-    rows = {tool: [] for tool in TOOLS}
+    rows = {tool: [] for tool in options.tools}
     rows["plain PyTorch, no limit"] = []
     for index in range(options.rounds):
-        order = list(TOOLS)
+        order = options.tools
         order = order[index % len(order):] + order[:index % len(order)]
         for tool in ["plain PyTorch, no limit", *order]:
-            ours = TOOLS.get(tool, train_plain)
-            found = run(task, ours, limit if tool in TOOLS else None)
+            found = run(task, TOOLS.get(tool, train_plain), limit if tool in TOOLS else None)
             first = found.pop("first")
             found["difference"] = None if first is None else difference(first, free["first"])
             rows[tool].append(found)
@@ -392,9 +391,12 @@ def is_right(found):
 
 def judge(result):
     for tool in OURS:
-        for found in result["rows"][tool]:
+        for found in result["rows"].get(tool, []):
             if found["trials"] or found["failed"] or not is_right(found):
                 yield f"{result['model']}, {tool}: {found}"
+    for found in result["rows"].get("plain PyTorch", []):
+        if not found["failed"]:
+            yield f"{result['model']}: the limit does not bind"
 
 
 # ---------------------------------------------------------------------------
@@ -412,7 +414,10 @@ def page(results):
         "after it. *Failed* counts allocations that were refused. *Gradients* are those of the "
         "first step, relative to plain PyTorch's without the limit. Where a tool finds a smaller "
         "batch, the loop takes the mean of the gradients of as many as go into "
-        f"{BATCH}, as accelerate's documentation does. Medians.", ""]
+        f"{BATCH}, as accelerate's documentation does. Medians. On a GPU, the checkpoint that "
+        "Lightning's finder restores would not be in the memory that is short; "
+        "`toma.chunked` repeats no sample, but what a chunk that failed has added to the "
+        "gradients stays there.", ""]
     for result in results:
         mib = 1 << 20
         lines += [
@@ -420,7 +425,7 @@ def page(results):
             f"Limit {result['limit'] / mib:,.1f} MiB, of which weights, gradients and the "
             f"optimizer's state take {result['rest'] / mib:,.1f}; a whole step takes "
             f"{result['untiled'] / mib:,.1f}. {result['threads']} threads, "
-            f"{len(result['rows']['plain PyTorch'])} rounds.", "",
+            f"{max(map(len, result['rows'].values()))} rounds.", "",
             "| | first epoch, s | next epoch, s | failed | peak, MiB | gradients |",
             "|---|---:|---:|---:|---:|---|"]
         for tool, rows in sorted(result["rows"].items(), key=lambda row: "no limit" not in row[0]):
@@ -456,6 +461,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--tools", nargs="*", default=list(TOOLS), choices=list(TOOLS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--percent", type=int, default=40)

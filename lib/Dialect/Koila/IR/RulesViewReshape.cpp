@@ -118,19 +118,23 @@ static bool isPlain(DimExpr expr) {
          });
 }
 
-/// The same with symbols that are two or more: at an extent of one the strides
-/// do not matter, and what is a copy elsewhere may be a view.
-static TensorInfo raiseSymbols(TensorInfo info) {
+static TensorInfo substitute(TensorInfo info,
+                             llvm::function_ref<DimExpr(StringRef)> by) {
   for (auto *list : {&info.dims, &info.strides})
     if (*list)
       for (DimExpr &expr : **list)
         if (expr)
-          expr = expr.substitute([&](StringRef name) {
-            return name.starts_with("_")
-                       ? DimExpr()
-                       : DimExpr::symbol(expr.getContext(), name) + 1;
-          });
+          expr = expr.substitute(by);
   return info;
+}
+
+/// The same with symbols that are two or more: at an extent of one the strides
+/// do not matter, and what is a copy elsewhere may be a view.
+static TensorInfo raiseSymbols(Operation *op, TensorInfo info) {
+  return substitute(std::move(info), [&](StringRef name) {
+    return name.starts_with("_") ? DimExpr()
+                                 : DimExpr::symbol(op->getContext(), name) + 1;
+  });
 }
 
 /// As computeViewStrides; a symbol with only one value may be met as a number.
@@ -143,13 +147,63 @@ static ViewStrides getViewStrides(Operation *op, const TensorInfo &info,
   TensorInfo to = rules::substituteFixed(op, result);
   view = computeViewStrides(from, *to.dims);
   if (view.possible == Proof::Unknown &&
-      computeViewStrides(raiseSymbols(from), *raiseSymbols(to).dims).possible ==
-          Proof::No)
+      computeViewStrides(raiseSymbols(op, from), *raiseSymbols(op, to).dims)
+              .possible == Proof::No)
     view.possible = Proof::No;
   if (view.possible == Proof::No && !(llvm::all_of(*info.dims, isPlain) &&
                                       llvm::all_of(*result.dims, isPlain)))
     view.possible = Proof::Unknown;
   return view;
+}
+
+/// The only symbol in the extents and strides, if koila made it up and each
+/// expression is a polynomial in it.
+static std::optional<StringRef> findAnonymous(ArrayRef<const TensorInfo *> of) {
+  llvm::SmallSetVector<StringRef, 2> symbols;
+  bool isPolynomial = true;
+  for (const TensorInfo *info : of)
+    for (auto *list : {&info->dims, &info->strides})
+      for (DimExpr expr : *list ? ArrayRef(**list) : ArrayRef<DimExpr>())
+        for (ArrayAttr monomial : expr.getAttr().getMonomials())
+          for (Attribute atom : monomial) {
+            auto symbol = dyn_cast<StringAttr>(atom);
+            isPolynomial &= bool(symbol);
+            if (symbol)
+              symbols.insert(symbol.getValue());
+          }
+  if (!isPolynomial || symbols.size() != 1 || !symbols.front().starts_with("_"))
+    return std::nullopt;
+  return symbols.front();
+}
+
+/// Whether a reshape of `info` is a view. The size of a tile may be one, where
+/// strides do not matter: a copy is one for more and for one. (Where it is none
+/// there is nothing to copy.)
+static Proof isReshapeView(Operation *op, const TensorInfo &info,
+                           const TensorInfo &result) {
+  Proof possible = getViewStrides(op, info, result).possible;
+  auto isKnown = [](const auto &list) {
+    return list && llvm::all_of(*list, [](DimExpr expr) { return bool(expr); });
+  };
+  if (possible != Proof::Unknown || !isKnown(info.dims) ||
+      !isKnown(info.strides) || !isKnown(result.dims))
+    return possible;
+  TensorInfo to;
+  to.dims = result.dims;
+  auto symbol = findAnonymous({&info, &to});
+  if (!symbol)
+    return possible;
+  MLIRContext *context = op->getContext();
+  for (DimExpr value :
+       {DimExpr::constant(context, 1), DimExpr::symbol(context, *symbol) + 1}) {
+    auto by = [&](StringRef name) {
+      return name == *symbol ? value : DimExpr();
+    };
+    if (computeViewStrides(substitute(info, by), *substitute(to, by).dims)
+            .possible != Proof::No)
+      return possible;
+  }
+  return Proof::No;
 }
 
 /// Sets the result: `self` with these extents.
@@ -161,12 +215,14 @@ static LogicalResult setReshaped(ShapeRule &rule, const TensorInfo &info,
   result.elementType = info.elementType;
   bool complete = llvm::all_of(dims, [](DimExpr dim) { return bool(dim); });
   ViewStrides view = getViewStrides(rule.getOp(), info, result);
-  if (layout == rules::ReshapeLayout::View && view.possible == Proof::No)
+  bool isView = layout == rules::ReshapeLayout::View;
+  if (isView && view.possible == Proof::No)
     return rule.emitError() << "the strides of the operand do not allow a view "
                             << "of these sizes; a reshape would copy";
   if (complete &&
       (layout == rules::ReshapeLayout::Contiguous ||
-       info.isContiguous() == Proof::Yes || view.possible == Proof::No))
+       info.isContiguous() == Proof::Yes ||
+       (!isView && isReshapeView(rule.getOp(), info, result) == Proof::No)))
     result = TensorInfo::contiguous(dims, info.elementType);
   else if (view.possible == Proof::Yes)
     result.strides = view.strides;
@@ -343,15 +399,14 @@ void rules::describeReshapeStorage(StorageRule &rule, Value self) {
   if (info.isContiguous() == Proof::Yes)
     return rule.setAlias(0, self);
   // flatten of one dim returns its operand.
-  ViewStrides view = result.hasRank()
-                         ? getViewStrides(rule.getOp(), info, result)
-                         : ViewStrides();
+  Proof isView = result.hasRank() ? isReshapeView(rule.getOp(), info, result)
+                                  : Proof::Unknown;
   if (info.hasRank() && result.hasRank() && *info.dims == *result.dims)
-    view.possible = Proof::Yes;
-  if (view.possible == Proof::No)
+    isView = Proof::Yes;
+  if (isView == Proof::No)
     return rule.setNew(0);
   rule.setAlias(0, self);
-  if (view.possible == Proof::Unknown)
+  if (isView == Proof::Unknown)
     rule.setInexact(0);
 }
 
