@@ -4,6 +4,7 @@ data, and kept for calls of the same function on tensors of the same shapes."""
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -23,17 +24,23 @@ _MOST_CALLS = 100_000
 
 class _Fakes:
     """A FakeTensorMode, made when it is first entered: that loads all of
-    torch.compile, for which no import should wait."""
+    torch.compile, for which no import should wait. What fails there is not
+    logged: it fails again, on tensors, where the user sees it."""
+
+    _log = logging.getLogger("torch._subclasses.fake_tensor")
 
     @functools.cached_property
     def _mode(self) -> FakeTensorMode:
         return FakeTensorMode(allow_non_fake_inputs=False)
 
     def __enter__(self) -> FakeTensorMode:
+        self._was_disabled = self._log.disabled
+        self._log.disabled = True
         return self._mode.__enter__()
 
     def __exit__(self, *error: Any) -> None:
         self._mode.__exit__(*error)
+        self._log.disabled = self._was_disabled
 
 
 _fakes = _Fakes()

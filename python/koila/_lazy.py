@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.modules._functions import BackwardHookFunction
 
 from koila import _inspect, _plan, _run
 from koila._batch_int import BatchInt
@@ -629,6 +630,16 @@ def _require(func: Any, args: Any, kwargs: Any) -> Any:
     return tensor
 
 
+@_handle(Tensor.register_hook)
+def _hook(func: Any, args: Any, kwargs: Any) -> Any:
+    """The hook is of the graph, so the tensor is computed with one."""
+    tensor = args[0]
+    plain = _plain(compute(lambda x: x, args[:1], {}))
+    handle = func(plain, *args[1:], **kwargs)
+    tensor._value = _make_leaf(plain, tensor._value)
+    return handle
+
+
 @_handle(
     Tensor.item,
     Tensor.tolist,
@@ -771,7 +782,9 @@ def _watch_functions() -> None:
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if any(isinstance(item, LazyTensor) for item in (*args, *kwargs.values())):
-            return record(_applier(cls), args, kwargs)
+            # Modules with backward hooks look for its node in the graph.
+            make = compute if cls is BackwardHookFunction else record
+            return make(_applier(cls), args, kwargs)
         return _apply(cls, *args, **kwargs)
 
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]

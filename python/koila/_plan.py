@@ -186,7 +186,7 @@ class Run:
     def _analyze(self) -> dict[str, Any]:
         traced = self.traced()
         with _quiet():
-            return analyze_script(
+            report = analyze_script(
                 traced.script,
                 traced.specs,
                 floor=False,
@@ -194,6 +194,16 @@ class Run:
                 name="the recorded program",
                 **self.options(),
             )
+        if doubt := self._doubt():
+            report["exact"] = False
+            report["inexact"].insert(0, {"reason": doubt.message})
+        return report
+
+    def _doubt(self) -> CompileError | None:
+        """Why figures are none of the device's."""
+        if self.device.type == "cpu":
+            return None
+        return CompileError(f"figures are those of the CPU, and this runs on {self.device}")
 
     def compile(self) -> Compiled:
         """The program in tiles for the budget; announced where the figures that
@@ -225,7 +235,7 @@ class Run:
 
     def _choose(self) -> _Choice:
         try:
-            return _Choice(self.budget, self._compile(budget=self.budget), None)
+            return _Choice(self.budget, self._compile(budget=self.budget), self._doubt())
         except CompileError as error:
             if "cannot be promised" not in error.message or self.batch is None:
                 return _Choice(self.budget, error, None)
@@ -261,6 +271,9 @@ class Run:
     def fits(self) -> bool:
         """Whether the whole batch fits the budget; announces where koila
         cannot tell."""
+        if self.batch == 0:
+            self.note(None, None)
+            return True
         try:
             report = self.report()
             peak, text, place = report["peak_bytes"], "its shapes are not known", None

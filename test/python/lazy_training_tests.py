@@ -8,6 +8,7 @@ split is checked to be one.
 import gc
 import inspect
 import unittest
+import unittest.mock
 import warnings
 
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
+from koila import _plan
 
 FEATURES, CLASSES = 16, 5
 WHOLE = "1TiB"
@@ -485,6 +487,61 @@ class Training(unittest.TestCase):
             found = run_lazy(model, compute, values, 10_000)
         self.assert_same(found, wanted)
         self.assertIn("nothing protects it", str(caught[0].message))
+
+    def test_attention_on_the_input_itself(self):
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).double()
+        self.check(layer, lambda m, x, t: (m(x).sin().sum((1, 2)) * t).mean(), make_batch(32), 0.7)
+
+    def test_hooks(self):
+        def with_tensor_hook(model, x, t):
+            hidden = model[:2](x)
+            hidden.register_hook(lambda gradient: norms.append(gradient.norm().item()))
+            return F.cross_entropy(model[2:](hidden), t)
+
+        def with_module_hook(model, x, t):
+            norm = lambda module, given, gradient: norms.append(gradient[0].norm().item())
+            handle = model[1].register_full_backward_hook(norm)
+            loss = F.cross_entropy(model(x), t)
+            handle.remove()
+            return loss
+
+        model, values = make_mlp(), make_batch(16)
+        for compute in (with_tensor_hook, with_module_hook):
+            norms = []
+            wanted = run_plain(model, compute, values)
+            self.assert_same(run_lazy(model, compute, values, WHOLE), wanted)
+            plain, lazy = norms
+            self.assertGreater(plain, 1e-6)
+            self.assertAlmostEqual(lazy, plain, places=12)
+
+    def test_other_devices(self):
+        """Figures are the CPU's; what is far from the limit is not doubted."""
+        model, values = make_mlp(), make_batch(64)
+        compute = lambda m, x, t: F.cross_entropy(m(x), t)
+        wanted, peak = run_plain(model, compute, values), whole_peak(model, compute, values)
+
+        class Run(_plan.Run):
+            def __post_init__(self):
+                self.device = torch.device("cuda:0")
+
+        with unittest.mock.patch.object(_plan, "Run", Run):
+            for budget, words in ((peak // 2, "without a promise"), (peak * 2, "not exact")):
+                with self.assertWarnsRegex(koila.KoilaWarning, f"{words}.*cuda:0"):
+                    self.assert_same(run_lazy(make_mlp(), compute, values, budget), wanted)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", koila.KoilaWarning)
+                run_lazy(model, compute, values, peak * 100)
+
+    def test_no_samples(self):
+        model, values = make_mlp(), make_batch(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loss, found, how = run_lazy(
+                model, lambda m, x, t: F.cross_entropy(m(x), t, reduction="sum"), values, 0
+            )
+        self.assertEqual((loss, how.tile), (0, None))
+        self.assertTrue(all(not gradient.any() for gradient in found.values()))
 
     def test_weights_computed_outside(self):
         # As a class token that is expanded, and a table that is indexed.

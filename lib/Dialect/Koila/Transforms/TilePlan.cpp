@@ -157,10 +157,12 @@ void TilePlan::checkRows(Operation *op) {
       llvm::any_of(op->getOperands(), isInner))
     return;
   for (Value operand : op->getOperands()) {
+    // Numbers come from tensors, too, and have no rows.
+    if (!isa<TensorType>(operand.getType()))
+      continue;
     while (isRepeated(operand))
       operand = operand.getDefiningOp()->getOperand(0);
-    if (isa<TensorType>(operand.getType()) &&
-        (!isTiled(operand) || crossing.contains(operand)))
+    if (!isTiled(operand) || crossing.contains(operand))
       torn.insert(op);
   }
 }
