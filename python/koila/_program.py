@@ -12,13 +12,24 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import torch
 
 from koila._batch_int import BatchInt
 
-__all__ = ["Call", "Frame", "Group", "Meta", "Node", "Origin", "Program", "Value", "closure"]
+__all__ = [
+    "Call",
+    "Frame",
+    "Group",
+    "Meta",
+    "Node",
+    "Origin",
+    "Program",
+    "Value",
+    "closure",
+    "is_direct",
+]
 
 
 class Meta(NamedTuple):
@@ -206,6 +217,19 @@ class Node:
         self.outputs = []
 
 
+def is_direct(tensor: torch.Tensor | None) -> TypeGuard[torch.nn.Parameter]:
+    """Whether it is a weight whose ``.grad`` a compiled program may add to.
+
+    Hooks see the gradient of the whole batch, so what tiles give to a weight
+    that has some is added up elsewhere and goes through autograd once.
+    """
+    return (
+        isinstance(tensor, torch.nn.Parameter)
+        and not tensor._backward_hooks
+        and not tensor._post_accumulate_grad_hooks
+    )
+
+
 def read_sizes(number: Any) -> Iterator[Value]:
     """The values whose extents a number is made of."""
     if isinstance(number, BatchInt):
@@ -306,7 +330,7 @@ class Program:
         """Equal for programs that compute the same but for floats and values."""
         leaves = tuple(
             (
-                id(leaf.tensor) if isinstance(leaf.tensor, torch.nn.Parameter) else 0,
+                id(leaf.tensor) if is_direct(leaf.tensor) else 0,
                 leaf.meta,
                 leaf.origin.batch if leaf.origin else None,
             )

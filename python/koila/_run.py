@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from koila import memory
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._plan import Frames, Plan, Run, pending, start
-from koila._program import Call, Node, Program, Value, closure
+from koila._program import Call, Node, Program, Value, closure, is_direct
 from koila._trace import is_weight, location_of, without_copies
 
 __all__ = ["backward", "flush", "gradients", "materialize", "may_defer", "read", "run_nodes"]
@@ -271,9 +272,8 @@ def _call_grads(run: Run) -> tuple[Tensor, dict[int, Tensor]]:
     }
     # The method holds sums and a tile's gradients, which a step has in `.grad`.
     held = 2 * sum(without_copies(leaves[index]).nbytes for index in weights.values())
-    whole, run.budget, run.grads = run.budget, max(run.budget - held, 0), "present"
-    compiled = run.compile()
-    run.budget = whole
+    run.grads = "present"
+    compiled = _compile_beside(run, held)
     loss, gradients = compiled.module.grads(*traced.take(run.program))
     trained = [weight for weight in compiled.module.parameters() if weight.requires_grad]
     run.note(compiled.tile, compiled.report["peak_bytes"])
@@ -284,6 +284,26 @@ def _call_grads(run: Run) -> tuple[Tensor, dict[int, Tensor]]:
     }
 
 
+def _compile_beside(run: Run, held: int) -> Compiled:
+    """The program in tiles for what ``held`` bytes leave of the budget."""
+    whole, run.budget = run.budget, max(run.budget - held, 0)
+    try:
+        return run.compile()
+    except BudgetError as error:
+        if not held or error.smallest_budget is None:
+            raise
+        smallest = error.smallest_budget + held
+        raise BudgetError(
+            f"{error.message}; beside it gradients of weights are added up, so that "
+            f"{memory.format_bytes(smallest)} ({smallest:,} bytes) would work",
+            error.location,
+            error.notes,
+            smallest,
+        ) from None
+    finally:
+        run.budget = whole
+
+
 def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool) -> None:
     """Adds gradients of leaves to ``.grad``, through the graphs before them."""
     ends: list[Tensor] = []
@@ -292,7 +312,7 @@ def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool)
         leaf = program.leaves[index]
         weight = leaf.tensor
         assert weight is not None
-        if not isinstance(weight, nn.Parameter):
+        if not is_direct(weight):
             ends.append(without_copies(leaf))
             given.append(gradient)
         # Autograd, too, takes the first gradient and adds the others to it.
@@ -353,11 +373,14 @@ def _backward(
 
 
 def _step(run: Run, value: Value, retain_graph: bool) -> None:
-    compiled = run.compile()
     traced = run.traced()
+    # What they add up here is there beside `.grad`.
+    compiled = _compile_beside(
+        run, sum(holder.nbytes for holder in traced.holders.values() if holder.requires_grad)
+    )
     arguments = traced.take(run.program)
     for holder in traced.holders.values():
-        holder.grad = torch.zeros_like(holder)
+        holder.grad = torch.zeros_like(holder) if holder.requires_grad else None
     loss = compiled.module.train_step(*arguments)
     _deliver(
         run.program,
@@ -368,14 +391,16 @@ def _step(run: Run, value: Value, retain_graph: bool) -> None:
         },
         retain_graph,
     )
+    for holder in traced.holders.values():
+        holder.grad = None
     value.seen = loss.reshape(value.meta.shape)
     run.note(compiled.tile, compiled.report["peak_bytes"])
 
 
 def _step_inputs(run: Run, value: Value, inputs: list[Tensor]) -> None:
     places = {id(leaf.tensor): index for index, leaf in enumerate(run.program.leaves)}
-    if not all(isinstance(item, nn.Parameter) for item in inputs):
-        raise CompileError("gradients of tensors that are no nn.Parameter are asked for")
+    if not all(is_direct(item) for item in inputs):
+        raise CompileError("gradients of tensors that are no nn.Parameter or have hooks are asked")
     loss, gradients = _call_grads(run)
     for weight in inputs:
         gradient = gradients.get(places.get(id(weight), -1))
@@ -389,7 +414,7 @@ def gradients(value: Value, inputs: list[Tensor], frames: Frames) -> tuple[Tenso
     None if the program is to be run whole."""
     if not _is_open(value) or not _is_loss(value) or not value.meta.requires_grad:
         return None
-    if not all(isinstance(item, nn.Parameter) for item in inputs):
+    if not all(is_direct(item) for item in inputs):
         return None
     program = _prepare([value], frames)
     run = start(program, "train", frames)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from koila._errors import CompileError, Location
-from koila._program import Frame, Meta, Node, Program, Value
+from koila._program import Frame, Meta, Node, Program, Value, is_direct
 from koila._script import compare
 
 __all__ = ["Traced", "explain", "location_of", "trace"]
@@ -30,7 +30,7 @@ class Traced:
     ``dims`` has for each leaf that is an argument the dim with the batch, or
     None; ``parameters`` are the leaves that are weights. ``reached`` are the
     weights that the result depends on in a way that has a gradient. ``holders``
-    are weights that stand for leaves with a graph of their own.
+    are weights that stand for leaves with a graph or hooks of their own.
     """
 
     script: torch.jit.ScriptModule
@@ -137,7 +137,7 @@ def without_copies(leaf: Value) -> Tensor:
     """
     tensor = leaf.tensor
     assert tensor is not None
-    return tensor.narrow(0, 0, 1) if _is_expanded(leaf) else tensor
+    return tensor.select(0, 0).unsqueeze(0) if _is_expanded(leaf) else tensor
 
 
 def _is_expanded(leaf: Value) -> bool:
@@ -165,8 +165,8 @@ class _Recorded(nn.Module):
                 self.batch = index, origin.batch, origin.size or 0
             if is_weight(leaf):
                 weight = leaf.tensor
-                if not isinstance(weight, nn.Parameter):
-                    weight = nn.Parameter(without_copies(leaf).detach())
+                if not is_direct(weight):
+                    weight = nn.Parameter(without_copies(leaf).detach(), leaf.meta.requires_grad)
                     self.holders[index] = weight
                     if _is_expanded(leaf):
                         self.expanded.append(index)

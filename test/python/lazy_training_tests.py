@@ -559,6 +559,43 @@ class Training(unittest.TestCase):
 
         self.check(Tokens().double(), lambda m, x, t: F.cross_entropy(m(x), t), make_batch(64), 0.6)
 
+    def test_hooks_of_weights(self):
+        # They see the gradient of the whole batch, once, and not that of a tile.
+        def train(budget, reads):
+            model, calls = make_mlp(), []
+            optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model[3].parameters()}
+
+            def step(parameter):
+                optimizers[parameter].step()
+                optimizers[parameter].zero_grad()
+                calls.append("step")
+
+            model[1].weight.register_hook(lambda g: calls.append("clamp") or g.clamp(-0.01, 0.01))
+            for parameter in optimizers:
+                parameter.register_post_accumulate_grad_hook(step)
+            for _ in range(2):
+                x, t = make_batch(64)
+                if budget is not None:
+                    x, t = koila.lazy(x, t, batch=0, budget=budget)
+                loss = F.cross_entropy(model(x), t)
+                if reads:
+                    loss.item()
+                loss.backward()
+            return calls, {**gradients(model), **model.state_dict()}
+
+        wanted = train(None, False)
+        self.assertEqual(train(WHOLE, False)[0].count("step"), 4)
+        peak = koila.last().peak_bytes
+        for budget in (WHOLE, peak * 9 // 10):
+            for reads in (False, True):
+                found = train(budget, reads)
+                self.assertEqual(koila.last().tile is None, budget == WHOLE)
+                self.assertEqual(sorted(found[0]), sorted(wanted[0]))
+                torch.testing.assert_close(found[1], wanted[1])
+        with self.assertRaises(koila.BudgetError) as caught:
+            train(100, False)
+        train(caught.exception.smallest_budget, False)
+
     def test_inputs_that_require_a_gradient(self):
         model, (x, t) = make_mlp(), make_batch(64)
         x = x.requires_grad_()
