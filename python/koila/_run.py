@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import contextlib
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,41 +20,85 @@ from koila._trace import is_weight, location_of, without_copies
 __all__ = ["backward", "flush", "gradients", "materialize", "may_defer", "read", "run_nodes"]
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def _outside(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Runs without the autocast and inference mode of whoever asks for a value:
+    each call has the modes that it was recorded in."""
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        devices = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+        if not devices and not torch.is_inference_mode_enabled():
+            return function(*args, **kwargs)
+        with contextlib.ExitStack() as stack:
+            if torch.is_inference_mode_enabled():
+                stack.enter_context(torch.inference_mode(False))
+            for device in devices:
+                stack.enter_context(torch.autocast(device, enabled=False))
+            return function(*args, **kwargs)
+
+    return call
+
+
 def _prepare(values: list[Value], frames: Frames) -> Program:
     """The program of the values, after what was recorded before it and writes
     to tensors that others see."""
     last_seq = max((value.node.seq for value in values if value.node is not None), default=-1)
     pending[:] = [node for node in pending if not node.done]
     earlier = [node for node in pending if node.seq < last_seq]
-    program = Program(closure(values, earlier), values)
-    _verify(program)
-    for node in program.nodes:
+    nodes = closure(values, earlier)
+    _verify(nodes)
+    for node in nodes:
         if node.spent:
             raise KoilaError(
                 f"'{_name(node.call)}' has run already, in tiles, and would draw or write again",
                 location_of(node.frames),
                 ("read what depends on it before, or call run() on it first",),
             )
-    return program
+    return Program(nodes, values)
 
 
-def _verify(program: Program) -> None:
-    """Raises if a tensor is not any more what it was when it was recorded."""
-    for node in program.nodes:
+def _verify(nodes: list[Node]) -> None:
+    """Raises if a tensor is not any more what it was when it was recorded. One
+    that was frozen since, or no longer is, is as it was."""
+    changed: dict[Value, Value] = {}
+    for node in nodes:
         for index, entry in enumerate(node.inputs):
             if (
-                isinstance(entry, Value)
-                and entry.version is not None
-                and entry.tensor is not None
-                and entry.tensor._version != entry.version
-                and index not in node.call.writes
+                not isinstance(entry, Value)
+                or entry.version is None
+                or entry.tensor is None
+                or index in node.call.writes
             ):
+                continue
+            if entry.tensor._version != entry.version:
                 raise KoilaError(
                     f"a tensor of shape {entry.meta.shape} that '{_name(node.call)}' reads was "
                     "written to after this was recorded and before it was computed",
                     location_of(node.frames),
                     ("read the value, or call koila.run() on it, before the optimizer steps",),
                 )
+            if entry.tensor.requires_grad != entry.meta.requires_grad:
+                changed[entry] = _as_recorded(entry)
+    if changed:
+        for node in nodes:
+            node.inputs = tuple(
+                changed.get(entry, entry) if isinstance(entry, Value) else entry
+                for entry in node.inputs
+            )
+
+
+def _as_recorded(leaf: Value) -> Value:
+    """A tensor in the place of one whose ``requires_grad`` has changed. It
+    takes the gradient that autograd, too, would not give to a frozen weight."""
+    assert leaf.tensor is not None
+    same = Value(leaf.meta, leaf.group)
+    same.tensor = leaf.tensor.detach().requires_grad_(leaf.meta.requires_grad)
+    same.version, same.origin, same.source = leaf.version, leaf.origin, leaf.source
+    return same
 
 
 def _name(call: Call) -> str:
@@ -86,11 +132,12 @@ def flush() -> None:
         run_nodes(list(pending))
 
 
+@_outside
 def run_nodes(nodes: Iterable[Node]) -> None:
     """Runs what has to run before something else is written."""
-    program = Program(closure((), nodes), [])
-    _verify(program)
-    program.run()
+    found = closure((), nodes)
+    _verify(found)
+    Program(found, []).run()
 
 
 def may_defer(call: Call, inputs: list[Any]) -> bool:
@@ -99,6 +146,7 @@ def may_defer(call: Call, inputs: list[Any]) -> bool:
     return call.grad and _name(call) in ("batch_norm", "instance_norm")
 
 
+@_outside
 def materialize(values: list[Value], frames: Frames) -> list[Tensor]:
     """The tensors, with the graph that plain PyTorch would have built, for
     the user to do with them what he likes."""
@@ -171,6 +219,7 @@ def _spend(program: Program) -> None:
             node.spent = True
 
 
+@_outside
 def read(values: list[Value], frames: Frames) -> list[Tensor]:
     """What the values are, without a promise of a graph."""
     unknown = [value for value in values if _is_open(value) and value.seen is None]
@@ -328,26 +377,40 @@ def backward(
     value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
 ) -> None:
     """Adds the gradients of a loss to ``.grad``."""
+    if not _backward(value, frames, retain_graph, create_graph, inputs):
+        assert value.tensor is not None
+        value.tensor.backward(  # type: ignore[no-untyped-call]
+            None, retain_graph, create_graph, inputs
+        )
+
+
+@_outside
+def _backward(
+    value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
+) -> bool:
+    """Adds gradients of tiles, or computes the loss with its graph for PyTorch
+    to differentiate, and is False."""
     if value.differentiated:
         raise RuntimeError(
             "Trying to backward through the graph a second time; say retain_graph=True the "
             "first time"
         )
     if value.kept is None or create_graph or inputs is not None:
-        _backward(value, frames, retain_graph, create_graph, inputs)
-        return
-    program = Program(closure([value]), [value])
-    _verify(program)
+        return _differentiate(value, frames, retain_graph, create_graph, inputs)
+    nodes = closure([value])
+    _verify(nodes)
+    program = Program(nodes, [value])
     value.kept.used = True
     _deliver(program, value.kept.gradients, retain_graph)
     if not retain_graph:
         value.kept = None
         value.differentiated = True
+    return True
 
 
-def _backward(
+def _differentiate(
     value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
-) -> None:
+) -> bool:
     if _is_open(value):
         program = _prepare([value], frames)
         run = start(program, "train", frames)
@@ -366,10 +429,9 @@ def _backward(
             else:
                 _spend(program)
                 value.differentiated = not retain_graph
-                return
+                return True
         program.run()
-    assert value.tensor is not None
-    value.tensor.backward(None, retain_graph, create_graph, inputs)  # type: ignore[no-untyped-call]
+    return False
 
 
 def _step(run: Run, value: Value, retain_graph: bool) -> None:
@@ -409,6 +471,7 @@ def _step_inputs(run: Run, value: Value, inputs: list[Tensor]) -> None:
     value.seen = loss.reshape(value.meta.shape)
 
 
+@_outside
 def gradients(value: Value, inputs: list[Tensor], frames: Frames) -> tuple[Tensor, ...] | None:
     """What ``torch.autograd.grad`` returns for a loss and weights, in tiles;
     None if the program is to be run whole."""

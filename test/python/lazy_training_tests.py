@@ -559,6 +559,51 @@ class Training(unittest.TestCase):
 
         self.check(Tokens().double(), lambda m, x, t: F.cross_entropy(m(x), t), make_batch(64), 0.6)
 
+    def test_modes_of_whoever_reads(self):
+        # What was recorded outside of them is computed as if they were not there.
+        compute = lambda m, x, t: F.cross_entropy(m(x), t)
+        model, values = make_mlp().float(), make_batch(64)
+        values = values[0].float(), values[1]
+        wanted = run_plain(model, compute, values)
+        peak = whole_peak(model, compute, values)
+        for mode in (torch.autocast("cpu", torch.bfloat16), torch.inference_mode()):
+            for budget in (WHOLE, peak * 9 // 10):
+                model.zero_grad(set_to_none=False)
+                loss = compute(model, *koila.lazy(*values, batch=0, budget=budget))
+                with mode:
+                    before = loss.item()
+                loss.backward()
+                self.assertEqual(koila.last().tile is None, budget == WHOLE)
+                self.assertAlmostEqual(before, wanted[0], places=6)
+                torch.testing.assert_close(gradients(model), wanted[1])
+
+    def test_weights_that_were_frozen_when_recorded(self):
+        def train(budget, before, after):
+            front, values = make_mlp(), make_batch(64)
+            torch.manual_seed(3)
+            back = nn.Linear(CLASSES, CLASSES).double()
+            for _ in range(2):
+                back.requires_grad_(before)
+                x, t = koila.lazy(*values, batch=0, budget=budget) if budget else values
+                loss = F.cross_entropy(back(front(x)), t)
+                back.requires_grad_(after)
+                loss.backward()
+            return {**gradients(front), **{"to " + k: v for k, v in gradients(back).items()}}
+
+        for before, after in ((False, True), (True, False)):
+            wanted = train(None, before, after)
+            self.assertIsNone(wanted["to weight"])
+            whole = train(WHOLE, before, after)
+            peak = koila.last().peak_bytes
+            found = train(peak * 9 // 10, before, after)
+            self.assertIsNotNone(koila.last().tile)
+            for name, gradient in wanted.items():
+                for other in (whole[name], found[name]):
+                    if gradient is None:
+                        self.assertIsNone(other, name)
+                    else:
+                        torch.testing.assert_close(other, gradient)
+
     def test_hooks_of_weights(self):
         # They see the gradient of the whole batch, once, and not that of a tile.
         def train(budget, reads):
