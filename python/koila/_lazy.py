@@ -312,6 +312,8 @@ class _Flat:
         kind = type(item)
         if kind is LazyTensor:
             value = current(item)
+            if value.seen is not None and (value.differentiated or not torch.is_grad_enabled()):
+                value = _leaf_of(value.seen)
             self.inputs.append(value)
             self.metas.append(value.meta)
             return Tensor
@@ -628,6 +630,14 @@ def _require(func: Any, args: Any, kwargs: Any) -> Any:
     func(plain._value.tensor, *args[1:], **kwargs)
     tensor._value = _make_leaf(_plain(tensor), tensor._value)
     return tensor
+
+
+@_handle(Tensor.detach, torch.detach)
+def _detach(func: Any, args: Any, kwargs: Any) -> Any:
+    """Of what was read, as a loss after its backward pass, the number is left
+    when weights change; what it was computed from is not needed any more."""
+    seen = current(args[0]).seen
+    return record(func, args, kwargs) if seen is None else _wrap(_leaf_of(seen.detach()))
 
 
 @_handle(Tensor.register_hook)
