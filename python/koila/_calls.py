@@ -18,6 +18,17 @@ from koila._program import Call, Meta, Slot, collect, rebuild
 __all__ = ["find_call", "meta_of", "modes"]
 
 _calls: dict[Any, Call | None] = {}
+# Those of one key that differ by what a float decides, as a size or whether
+# dropout draws at all.
+_alike: dict[Any, list[Call]] = {}
+# Of these no float decides anything.
+_arithmetic = frozenset(
+    getattr(owner, name)
+    for owner in (torch, torch.Tensor)
+    for plain in ("add", "sub", "mul", "div", "true_divide", "pow", "rsub", "lerp", "clamp")
+    for name in (plain, f"{plain}_", f"__{plain}__", f"__r{plain}__", f"__i{plain}__")
+    if hasattr(owner, name)
+) | {torch.Tensor.__truediv__, torch.Tensor.__rtruediv__, torch.Tensor.__itruediv__}
 # More than any program has; a loop over ever new constants must not fill memory.
 _MOST_CALLS = 100_000
 
@@ -77,17 +88,34 @@ def find_call(
     """
     grad, autocast = modes()
     whole = (function, key, tuple(metas), grad, autocast)
-    if hashable:
-        try:
-            return _calls[whole]
-        except KeyError:
-            pass
+    floats: tuple[float, ...] = ()
+    if function not in _arithmetic:
+        floats = tuple([entry for entry in inputs if type(entry) is float])
+    if not hashable:
+        return _propagate(function, arguments(), inputs, metas, grad, autocast)
+    try:
+        return _calls[whole, floats]
+    except KeyError:
+        pass
     call = _propagate(function, arguments(), inputs, metas, grad, autocast)
-    if hashable:
-        if len(_calls) >= _MOST_CALLS:
-            _calls.clear()
-        _calls[whole] = call
+    if len(_calls) >= _MOST_CALLS:
+        _calls.clear()
+        _alike.clear()
+    # Programs are told apart by their calls, and mostly a float is a number
+    # like any other: a rate that changes makes no other program.
+    known = _alike.setdefault(whole, [])
+    call = next((other for other in known if _is_alike(call, other)), call)
+    if call is not None and call not in known:
+        known.append(call)
+    _calls[whole, floats] = call
     return call
+
+
+def _is_alike(call: Call | None, other: Call) -> bool:
+    return call is not None and all(
+        getattr(call, name) == getattr(other, name)
+        for name in ("result", "metas", "same", "shares", "writes", "tracks", "random")
+    )
 
 
 class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -162,6 +190,11 @@ def _propagate(
         for i, entry in enumerate(entries)
         if _version(entry) != versions[i] or any(entry is written for written in watch.written)
     )
+    tracks = frozenset(
+        i
+        for i in writes
+        if entries[i].requires_grad and not metas[i].requires_grad  # type: ignore[union-attr]
+    )
     return Call(
         function,
         fill,
@@ -170,6 +203,7 @@ def _propagate(
         same,
         shares,
         writes,
+        tracks,
         watch.random,
         watch.made,
         grad,

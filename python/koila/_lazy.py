@@ -417,7 +417,11 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         group = Group(False) if shared is None else inputs[shared].group
         value = Value(meta, group, node, index)
         value.source = source
+        if shared is not None and call.function not in _detaching:
+            value.become_view(inputs[shared])
         values.append(value)
+    for index in call.tracks:
+        inputs[index].track()
     node.outputs = [weakref.ref(value) for value in values]
     for index in call.writes:
         inputs[index].group.last_write = node
@@ -428,6 +432,9 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         if same in call.writes:
             _rebind(args, inputs[same], values[index], made, index)
     return _fill_result(call.result, made)
+
+
+_detaching = (Tensor.detach, torch.detach, Tensor.data.__get__)  # type: ignore[attr-defined]
 
 
 def _find_source(inputs: list[Any]) -> Origin | None:

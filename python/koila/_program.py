@@ -77,11 +77,14 @@ class Group:
 class Value:
     """A tensor of the program; ``tensor`` is None until it is computed.
 
-    ``seen`` is what a read showed, without a graph to differentiate.
+    ``seen`` is what a read showed, without a graph to differentiate; None if
+    there was none since the storage was written to last.
     """
 
     __slots__ = (
         "__weakref__",
+        "_seen",
+        "_seen_after",
         "differentiated",
         "group",
         "index",
@@ -89,10 +92,10 @@ class Value:
         "meta",
         "node",
         "origin",
-        "seen",
         "source",
         "tensor",
         "version",
+        "views",
     )
 
     def __init__(self, meta: Meta, group: Group, node: Node | None = None, index: int = 0) -> None:
@@ -101,12 +104,38 @@ class Value:
         self.node = node
         self.index = index
         self.tensor: torch.Tensor | None = None
-        self.seen: torch.Tensor | None = None
+        self._seen: torch.Tensor | None = None
+        self._seen_after: Node | None = None
         self.kept: Any = None  # gradients that a read has computed along with it
         self.differentiated = False
         self.version: int | None = None
         self.origin: Origin | None = None  # of what was given to lazy()
         self.source: Origin | None = None  # of what it was made of
+        # It and others that are views of each other to autograd.
+        self.views: list[weakref.ref[Value]] | None = None
+
+    @property
+    def seen(self) -> torch.Tensor | None:
+        return self._seen if self._seen_after is self.group.last_write else None
+
+    @seen.setter
+    def seen(self, tensor: torch.Tensor | None) -> None:
+        self._seen, self._seen_after = tensor, self.group.last_write
+
+    def become_view(self, other: Value) -> None:
+        if other.views is None:
+            other.views = [weakref.ref(other)]
+        other.views.append(weakref.ref(self))
+        self.views = other.views
+
+    def track(self) -> None:
+        """Something that requires a gradient is written to it."""
+        for reference in self.views or [weakref.ref(self)]:
+            value = reference()
+            if value is not None and (
+                value.meta.dtype.is_floating_point or value.meta.dtype.is_complex
+            ):
+                value.meta = value.meta._replace(requires_grad=True)
 
     def settle(self, tensor: torch.Tensor) -> None:
         self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
@@ -127,6 +156,7 @@ class Call:
     same: tuple[int | None, ...]  # the input that an output is
     shares: tuple[int | None, ...]  # the input whose storage an output has
     writes: frozenset[int]
+    tracks: frozenset[int]  # of these, what requires a gradient from then on
     random: bool
     made: int  # bytes of all results inside of it, views too
     grad: bool

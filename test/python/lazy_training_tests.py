@@ -197,6 +197,33 @@ class Training(unittest.TestCase):
         self.assertGreater(h.std().item(), 0.5)
         self.assertGreater((h - F.dropout(koila.lazy(torch.ones(100, 80)))).abs().sum().item(), 0)
 
+    def test_floats_that_decide(self):
+        # Of the same call: whether something is drawn, and how many pixels there are.
+        for rate in (0.0, 0.5, 1.0, 0.3, 0.0):
+            torch.manual_seed(1)
+            wanted = F.dropout(torch.ones(100, 80), rate)
+            torch.manual_seed(1)
+            found = F.dropout(koila.lazy(torch.ones(100, 80), batch=0), rate).run()
+            torch.testing.assert_close(found, wanted)
+        for scale in (2.0, 3.0, 0.5):
+            x = koila.lazy(torch.ones(4, 1, 6, 6), batch=0)
+            y = F.interpolate(x, scale_factor=scale)
+            self.assertEqual(y.shape, (4, 1, 6 * scale, 6 * scale))
+        model, values = make_mlp(), make_batch(64)
+        compute = lambda m, x, t: F.cross_entropy(F.dropout(m(x), rate), t)
+        run_lazy(model, compute, values, WHOLE)
+        rate = 0.4
+        wanted = run_plain(model, compute, values)
+        self.assert_same(run_lazy(model, compute, values, WHOLE), wanted)
+        peak = koila.last().peak_bytes
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", koila.KoilaWarning)
+            x, t = koila.lazy(*values, batch=0, budget=peak - 1)
+            out = F.dropout(model(x), rate)
+            F.cross_entropy(out, t).backward()
+            with self.assertRaisesRegex(koila.KoilaError, "'dropout' has run already"):
+                out.tolist()
+
     def test_dropout_in_tiles(self):
         # Shared, and with the draws of the whole batch.
         def compute(m, x, t):
@@ -303,6 +330,22 @@ class Training(unittest.TestCase):
             before = y + 1
             y[:, 0] = 0
             return F.cross_entropy(y, t) + before.square().mean()
+
+        values, model = make_batch(64), make_mlp()
+        wanted = run_plain(model, compute, values)
+        self.assert_same(run_lazy(model, compute, values, WHOLE), wanted)
+
+    def test_results_that_are_written_part_by_part(self):
+        def compute(m, x, t):
+            parts = x.new_zeros(x.shape[0], 2, CLASSES)
+            whole, view = torch.zeros_like(parts), parts[:, 0]
+            before = view.requires_grad, parts.detach().requires_grad
+            parts[:, 1] = m(x)
+            whole[:, 0] += m(x * 2)
+            self.assertEqual(before, (False, False))
+            after = parts, view, whole, parts.detach()
+            self.assertEqual([y.requires_grad for y in after], [True, True, True, False])
+            return F.cross_entropy(parts.sum(1) + whole.sum(1), t) + view.square().mean()
 
         values, model = make_batch(64), make_mlp()
         wanted = run_plain(model, compute, values)

@@ -142,6 +142,17 @@ class Values(unittest.TestCase):
         total += koila.lazy(make(), batch=0).sum(0)
         self.same(total, make().sum(0))
 
+    def test_views_that_were_read_and_then_written_to(self):
+        # In tiles, where what was read is kept apart.
+        w = nn.Parameter(torch.ones(4, 64))
+        x = koila.lazy(make().repeat(20, 1), batch=0, budget="20KiB")
+        y = (x @ w).tanh() @ w.T
+        view = y.view(-1)
+        before = view.tolist()
+        self.assertIsNotNone(koila.last().tile)
+        y += 1
+        self.assertEqual(view.tolist(), [number + 1 for number in before])
+
     def test_written_to_in_between(self):
         plain = make()
         y = koila.lazy(plain, batch=0) * 2
