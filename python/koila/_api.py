@@ -15,8 +15,9 @@ from torch import nn
 
 from koila import _compiler
 from koila._check import check as run_check
-from koila._errors import CompileError
+from koila._errors import CompileError, KoilaWarning
 from koila._inputs import Inputs, find_symbol
+from koila._program import is_direct
 from koila._report import Report
 from koila._script import with_script
 from koila.memory import budget_bytes
@@ -319,6 +320,12 @@ class CompiledModule(nn.Module):
         if not self.trains:
             raise CompileError(f"{name}() needs a loss: koila.compile(module, x, y, loss=...)")
         self._synchronise()
+        if self.tile is not None and not all(map(is_direct, self.original.parameters())):
+            text = "a weight has hooks, which would see the gradients of each tile"
+            if self.options.guard == "raise":
+                raise CompileError(text)
+            warnings.warn(f"{text}; running the untiled program", KoilaWarning, stacklevel=3)
+            name += "_untiled"
         return getattr(self.script, name)(*inputs)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -273,6 +273,29 @@ def test_what_is_free_lasts_for_all_steps(monkeypatch, optimizer):
     assert peak_of(lambda: train(free))[0] - weights > free
 
 
+def test_hooks_of_weights():
+    """They are for the gradient of the whole batch."""
+    module = networks.mlp()
+    x, y = networks.batch()
+    step = koila.compile(module, x, y, loss="cross_entropy", tile=16)
+    functional.cross_entropy(module(x), y).backward()
+    wanted = module[0].weight.grad.norm().item()
+    module.zero_grad()
+    seen = []
+    handle = module[0].weight.register_hook(lambda gradient: seen.append(gradient.norm().item()))
+    with pytest.warns(koila.KoilaWarning, match="a weight has hooks"):
+        step.train_step(x, y)
+    assert seen == pytest.approx([wanted])
+    handle.remove()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step.train_step(x, y)
+    strict = koila.compile(module, x, y, loss="cross_entropy", tile=16, guard="raise")
+    module[2].bias.register_post_accumulate_grad_hook(lambda weight: None)
+    with pytest.raises(koila.CompileError, match="a weight has hooks"):
+        strict.train_step(x, y)
+
+
 def test_files(tmp_path):
     module = networks.mlp()
     x, y = networks.batch()
