@@ -228,13 +228,11 @@ def accumulate(task, model, optimizer, size):
             optimizer.zero_grad()
 
 
-def train_toma_batch(task):
-    """Starts again with half the batch."""
-    from toma import toma
-
+def train_again(task, decorate):
+    """As often as `decorate` calls what it decorates with another size."""
     ends = []
 
-    @toma.batch(initial_batchsize=BATCH)
+    @decorate
     def train(size):
         model, optimizer = task.begin()
         ends.clear()
@@ -244,6 +242,13 @@ def train_toma_batch(task):
 
     train()
     yield from ends
+
+
+def train_toma_batch(task):
+    """Starts again with half the batch."""
+    from toma import toma
+
+    yield from train_again(task, toma.batch(initial_batchsize=BATCH))
 
 
 def train_toma_chunked(task):
@@ -268,18 +273,7 @@ def train_accelerate(task):
     """Starts again with nine tenths of the batch."""
     from accelerate.utils import find_executable_batch_size
 
-    ends = []
-
-    @find_executable_batch_size(starting_batch_size=BATCH)
-    def train(size):
-        model, optimizer = task.begin()
-        ends.clear()
-        for _ in range(EPOCHS):
-            accumulate(task, model, optimizer, size)
-            ends.append(time.perf_counter())
-
-    train()
-    yield from ends
+    yield from train_again(task, find_executable_batch_size(starting_batch_size=BATCH))
 
 
 def train_lightning(task):

@@ -44,6 +44,12 @@ def gradients(model):
     return [None if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
+def backward(loss, *models):
+    """The loss and all gradients after a backward pass."""
+    loss.backward()
+    return [loss.item(), *(gradient for model in models for gradient in gradients(model))]
+
+
 def weights(model):
     return [t.detach().clone() for t in (*model.parameters(), *model.buffers())]
 

@@ -3,9 +3,8 @@
 import koila
 import torch
 import torch.nn.functional as F
+from programs.common import BATCH, backward, gradients, make_mlp, program, samples
 from torch import nn
-
-from programs.common import BATCH, gradients, make_mlp, program, samples
 
 
 @program
@@ -14,8 +13,7 @@ def inplace_relu(lazy):
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(inplace=True), nn.Linear(64, 5))
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -27,8 +25,7 @@ def inplace_add(lazy):
     h[:, 0] = 0
     h.mul_(2)
     loss = F.cross_entropy(model[2:](h.relu_()), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -76,8 +73,7 @@ def forward_hook(lazy):
     model[0].register_forward_hook(lambda mod, i, o: o * 2)
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -97,8 +93,7 @@ def tensor_hook_param(lazy):
     model[0].weight.register_hook(lambda g: g * 3)
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -154,8 +149,7 @@ def ckpt(lazy):
     model = make_mlp()
     x, y = lazy(*samples())
     loss = F.cross_entropy(checkpoint(model, x, use_reentrant=False), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -224,8 +218,7 @@ def custom_function(lazy):
     model = make_mlp()
     x, y = lazy(*samples())
     loss = F.cross_entropy(Sq.apply(model(x)), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program

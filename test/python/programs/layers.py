@@ -2,9 +2,8 @@
 
 import torch
 import torch.nn.functional as F
+from programs.common import BATCH, backward, images, loop, make_cnn, make_mlp, program, samples
 from torch import nn
-
-from programs.common import BATCH, gradients, images, loop, make_cnn, make_mlp, program, samples
 
 
 @program
@@ -14,8 +13,7 @@ def shared_module(lazy):
     h = nn.Linear(16, 5)
     x, y = lazy(*samples())
     loss = F.cross_entropy(h(a(a(x).tanh()).tanh()), y)
-    loss.backward()
-    return [loss.item(), *gradients(a), *gradients(h)]
+    return backward(loss, a, h)
 
 
 @program
@@ -27,8 +25,7 @@ def tied(lazy):
     inputs = torch.randint(20, (BATCH, 6))
     (x,) = [lazy(inputs)]
     loss = F.cross_entropy(dec(e(x).cumsum(1).tanh()).flatten(0, 1), x.flatten())
-    loss.backward()
-    return [loss.item(), *gradients(e)]
+    return backward(loss, e)
 
 
 @program
@@ -41,8 +38,7 @@ def lstm(lazy):
     x, y = lazy(inputs, labels)
     o, _ = model(x)
     loss = F.cross_entropy(h(o[:, -1]), y)
-    loss.backward()
-    return [loss.item(), *gradients(model), *gradients(h)]
+    return backward(loss, model, h)
 
 
 @program
@@ -54,8 +50,7 @@ def gru_seq_first(lazy):
     x = lazy(inputs, dim=1)
     o, h = model(x)
     loss = o.square().mean() + h.abs().mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -68,8 +63,7 @@ def transformer(lazy):
     inputs = inputs.unsqueeze(1).repeat(1, 5, 1) + torch.arange(5.0).view(1, 5, 1)
     x, y = lazy(inputs, labels)
     loss = F.cross_entropy(model(x).mean(1)[:, :5], y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -83,8 +77,7 @@ def transformer_padmask(lazy):
     P = torch.arange(5).view(1, 5) >= (1 + labels.view(-1, 1))
     x, y, p = lazy(inputs, labels, P)
     loss = F.cross_entropy(model(x, src_key_padding_mask=p)[:, 0, :5], y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -96,8 +89,7 @@ def mha_weights(lazy):
     x, _y = lazy(inputs, labels)
     o, a = model(x, x, x)
     loss = o.square().mean() + a.square().sum()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -162,8 +154,7 @@ def deep(lazy):
     for layer in layers:
         h = h + 0.1 * layer(h).tanh()
     loss = F.cross_entropy(h[:, :5], y)
-    loss.backward()
-    return [loss.item(), *gradients(layers)]
+    return backward(loss, layers)
 
 
 @program
@@ -172,8 +163,7 @@ def channels_last(lazy):
     inputs, labels = images()
     x, y = lazy(inputs.to(memory_format=torch.channels_last), labels)
     loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -183,8 +173,7 @@ def noncontig(lazy):
     inputs = inputs.t().contiguous().t()
     x, y = lazy(inputs, labels)
     loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -196,8 +185,7 @@ def embedding_bag(lazy):
     _, labels = samples()
     x, y = lazy(inputs, labels)
     loss = F.cross_entropy(h(e(x)), y)
-    loss.backward()
-    return [loss.item(), *gradients(e), *gradients(h)]
+    return backward(loss, e, h)
 
 
 @program
@@ -206,8 +194,7 @@ def einsum_(lazy):
     x, y = lazy(*samples())
     q = torch.einsum("bi,bj->bij", x, x).flatten(1)[:, :16]
     loss = F.cross_entropy(model(q), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -220,8 +207,7 @@ def scan_loop(lazy):
     for _ in range(4):
         h = c(x, h)
     loss = F.cross_entropy(h0(h), y)
-    loss.backward()
-    return [loss.item(), *gradients(c), *gradients(h0)]
+    return backward(loss, c, h0)
 
 
 @program
@@ -230,5 +216,4 @@ def interpolate(lazy):
     inputs, labels = images()
     x, y = lazy(inputs, labels)
     loss = F.cross_entropy(model(F.interpolate(x, scale_factor=2, mode="bilinear")), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)

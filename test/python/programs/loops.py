@@ -5,10 +5,9 @@ import copy
 import koila
 import torch
 import torch.nn.functional as F
-from torch import nn
-
 from programs.common import (
     BATCH,
+    backward,
     gradients,
     images,
     loop,
@@ -18,6 +17,7 @@ from programs.common import (
     samples,
     weights,
 )
+from torch import nn
 
 
 @program
@@ -64,8 +64,7 @@ def empty_batch(lazy):
     x, y = samples(0)
     x, y = lazy(x, y)
     loss = F.cross_entropy(model(x), y, reduction="sum")
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -245,8 +244,7 @@ def autocast(lazy):
     x, y = lazy(inputs.float(), labels)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -393,8 +391,7 @@ def dict_out(lazy):
     x, y = lazy(*samples())
     out = {"logits": model(x), "aux": [x.mean(1)]}
     loss = F.cross_entropy(out["logits"], y) + out["aux"][0].mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -406,5 +403,4 @@ def control_flow(lazy):
         loss = loss * 2
     if loss > 0.5:
         loss = loss + 1
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)

@@ -3,9 +3,8 @@
 import koila
 import torch
 import torch.nn.functional as F
+from programs.common import backward, gradients, images, make_mlp, program, samples, weights
 from torch import nn
-
-from programs.common import gradients, images, make_mlp, program, samples, weights
 
 
 @program
@@ -13,8 +12,7 @@ def label_smoothing_weights(lazy):
     model = make_mlp()
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x), y, weight=torch.linspace(0.1, 1, 5), label_smoothing=0.1)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -24,8 +22,7 @@ def ignore_index(lazy):
     labels[::3] = -100
     x, y = lazy(inputs, labels)
     loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -33,8 +30,7 @@ def sum_over_len(lazy):
     model = make_mlp()
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x), y, reduction="sum") / len(x)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -43,8 +39,7 @@ def none_mean(lazy):
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x), y, reduction="none")
     loss = (loss * torch.linspace(0, 1, len(y))).mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -54,8 +49,7 @@ def shape0_div(lazy):
     loss = F.nll_loss(F.log_softmax(model(x), 1), y, reduction="sum") / x.shape[0] + 0.01 * sum(
         p.square().sum() for p in model.parameters()
     )
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -63,8 +57,7 @@ def mse_onehot(lazy):
     model = make_mlp()
     x, y = lazy(*samples())
     loss = F.mse_loss(model(x).softmax(1), F.one_hot(y, 5).to(torch.float64))
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -74,8 +67,7 @@ def two_losses(lazy):
     h = model[:2](x)
     o = model[2:](h)
     loss = F.cross_entropy(o, y) + 0.1 * h.abs().mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -95,8 +87,7 @@ def sqrt_mean(lazy):
     model = make_mlp()
     x, _y = lazy(*samples())
     loss = (model(x).square().mean() + 1e-8).sqrt()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -104,8 +95,7 @@ def log_of_sum(lazy):
     model = make_mlp()
     x, _y = lazy(*samples())
     loss = model(x).exp().sum().log()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -114,8 +104,7 @@ def var_loss(lazy):
     x, y = lazy(*samples())
     o = model(x)
     loss = F.cross_entropy(o, y) - 0.1 * o.var(0).mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -125,8 +114,7 @@ def where_mask(lazy):
     o = model(x)
     k = (y > 1).double()
     loss = (F.cross_entropy(o, y, reduction="none") * k).sum() / k.sum()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -138,8 +126,7 @@ def nograd_teacher(lazy):
         q = t(x).softmax(1)
     loss = F.kl_div(model(x).log_softmax(1), q, reduction="batchmean")
     loss = loss + F.cross_entropy(model(x) * 0.5, y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -149,8 +136,7 @@ def bce_logits_posweight(lazy):
     T = F.one_hot(labels, 5).double()
     x, t = lazy(inputs, T)
     loss = F.binary_cross_entropy_with_logits(model(x), t, pos_weight=torch.linspace(1, 2, 5))
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -159,8 +145,7 @@ def int_div_size(lazy):
     x, y = lazy(*samples())
     n = x.shape[0]
     loss = F.cross_entropy(model(x), y, reduction="sum") / (n // 2 + 1) * (n**0.5)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -168,8 +153,7 @@ def weight_by_batchsize(lazy):
     model = make_mlp()
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x), y) * x.size(0) / 64
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -185,8 +169,7 @@ def vae(lazy):
         F.mse_loss(d(z), x, reduction="sum") / len(x)
         - 0.5 * (1 + lv - mu.square() - lv.exp()).sum(1).mean()
     )
-    loss.backward()
-    return [loss.item(), *gradients(e), *gradients(d)]
+    return backward(loss, e, d)
 
 
 @program

@@ -2,9 +2,8 @@
 
 import torch
 import torch.nn.functional as F
+from programs.common import BATCH, backward, gradients, loop, make_mlp, program, samples
 from torch import nn
-
-from programs.common import BATCH, gradients, loop, make_mlp, program, samples
 
 
 @program
@@ -15,8 +14,7 @@ def mixup(lazy):
     p = torch.randperm(x.size(0))
     xm = 0.3 * x + 0.7 * x[p]
     loss = 0.3 * F.cross_entropy(model(xm), y) + 0.7 * F.cross_entropy(model(xm), y[p])
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -26,8 +24,7 @@ def contrastive(lazy):
     z = F.normalize(model(x), dim=1)
     s = z @ z.T / 0.5
     loss = F.cross_entropy(s, torch.arange(len(x)))
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -36,8 +33,7 @@ def center(lazy):
     x, y = lazy(*samples())
     x = (x - x.mean(0)) / (x.std(0) + 1e-5)
     loss = F.cross_entropy(model(x), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -46,8 +42,7 @@ def topk_hard(lazy):
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x), y, reduction="none")
     loss = loss.topk(6).values.mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -57,8 +52,7 @@ def masked_select(lazy):
     o = model(x)
     k = y > 1
     loss = F.cross_entropy(o[k], y[k])
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -86,8 +80,7 @@ def view_hard(lazy):
     x, y = lazy(*samples())
     h = model[0](x).view(BATCH, 8, 8).transpose(1, 2).reshape(BATCH, -1)
     loss = F.cross_entropy(model[2:](h), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -96,8 +89,7 @@ def view_shape(lazy):
     x, y = lazy(*samples())
     h = model[0](x).view(x.shape[0], 8, 8).transpose(1, 2).reshape(x.size(0), -1)
     loss = F.cross_entropy(model[2:](h), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -106,8 +98,7 @@ def patches(lazy):
     x, y = lazy(*samples())
     h = model[0](x.view(x.shape[0] * 2, 8).repeat(1, 2)).view(x.shape[0], 2, 64).mean(1)
     loss = F.cross_entropy(model[2:](h), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -116,8 +107,7 @@ def cat_split(lazy):
     x, y = lazy(*samples())
     a, b = x.chunk(2, 0)
     loss = F.cross_entropy(model(torch.cat([b, a])), torch.cat([y[BATCH // 2 :], y[: BATCH // 2]]))
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -127,8 +117,7 @@ def siamese(lazy):
     z = model(torch.cat([x, x * 0.5]))
     a, b = z.chunk(2)
     loss = (1 - F.cosine_similarity(a, b)).mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -136,8 +125,7 @@ def sort_(lazy):
     model = make_mlp()
     x, _y = lazy(*samples())
     loss = (model(x).sum(1).sort().values * torch.arange(BATCH)).mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -145,8 +133,7 @@ def cumsum_batch(lazy):
     model = make_mlp()
     x, _y = lazy(*samples())
     loss = model(x).cumsum(0).square().mean()
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
 
 
 @program
@@ -154,5 +141,4 @@ def arange_pos(lazy):
     model = make_mlp()
     x, y = lazy(*samples())
     loss = F.cross_entropy(model(x + torch.arange(x.shape[0]).view(-1, 1) * 0.01), y)
-    loss.backward()
-    return [loss.item(), *gradients(model)]
+    return backward(loss, model)
