@@ -292,7 +292,7 @@ def current(tensor: LazyTensor) -> Value:
     if value.version is not None:
         plain = value.tensor
         assert plain is not None
-        if plain._version != value.version:
+        if plain._version != value.version or plain.requires_grad != value.meta.requires_grad:
             tensor._value = _make_leaf(plain, value)
     return tensor._value
 
@@ -326,6 +326,8 @@ class _Flat:
             return (kind, int(item)) if kind is BatchInt else float
         if kind is tuple or kind is list or kind is torch.Size:
             return kind, tuple([self.take(part) for part in item])
+        if isinstance(item, torch.Generator):
+            raise _Unrecordable  # it must be drawn from once, and in order
         if isinstance(item, Tensor):
             if item.layout != torch.strided or isinstance(item, torch._subclasses.FakeTensor):
                 raise _Unrecordable
@@ -387,8 +389,21 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     if call is None:
         return compute(func, args, kwargs)
     if not call.metas and not call.writes:
-        return call.result
+        # What is no number may be of the tensor without data that was tried,
+        # and what returns nothing has done something to it.
+        return call.result if _is_number(call.result) else compute(func, args, kwargs)
     inputs = flat.inputs
+    if call.metas and all(map(_is_scalar, inputs)) and not any(meta.shape for meta in call.metas):
+        # A total over many steps is no program of as many calls.
+        entries = [
+            entry.tensor
+            if type(entry) is Value
+            else int(entry)
+            if type(entry) is BatchInt
+            else entry
+            for entry in inputs
+        ]
+        return _rewrap(call.perform(*call.fill(entries)), _find_source(inputs))
     for index in call.writes:
         if inputs[index].group.external and not _run.may_defer(call, inputs):
             # Others see what it writes, so it is written now, after what was
@@ -417,7 +432,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         group = Group(False) if shared is None else inputs[shared].group
         value = Value(meta, group, node, index)
         value.source = source
-        if shared is not None and call.function not in _detaching:
+        if shared is not None and call.function not in _run.detaching:
             value.become_view(inputs[shared])
         values.append(value)
     for index in call.tracks:
@@ -434,7 +449,20 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return _fill_result(call.result, made)
 
 
-_detaching = (Tensor.detach, torch.detach, Tensor.data.__get__)  # type: ignore[attr-defined]
+def _is_scalar(entry: Any) -> bool:
+    """Whether it is a number, or a tensor of one that is there."""
+    if type(entry) is not Value:
+        return True
+    return not (entry.meta.shape or entry.meta.requires_grad or _run.is_open(entry))
+
+
+_NUMBERS = (int, float, complex, str, torch.dtype, torch.device, torch.memory_format)
+
+
+def _is_number(result: Any) -> bool:
+    if isinstance(result, (list, tuple)):
+        return all(map(_is_number, result))
+    return isinstance(result, _NUMBERS)
 
 
 def _find_source(inputs: list[Any]) -> Origin | None:
@@ -643,8 +671,36 @@ def _require(func: Any, args: Any, kwargs: Any) -> Any:
 def _detach(func: Any, args: Any, kwargs: Any) -> Any:
     """Of what was read, as a loss after its backward pass, the number is left
     when weights change; what it was computed from is not needed any more."""
-    seen = current(args[0]).seen
-    return record(func, args, kwargs) if seen is None else _wrap(_leaf_of(seen.detach()))
+    number = _run.number_of(current(args[0]))
+    return record(func, args, kwargs) if number is None else _wrap(_leaf_of(number))
+
+
+@_handle(Tensor.data.__set__, Tensor.grad.__set__)  # type: ignore[attr-defined, union-attr]
+def _set(func: Any, args: Any, kwargs: Any) -> None:
+    tensor = args[0]
+    if func == Tensor.data.__set__:  # type: ignore[attr-defined]
+        _run.run_nodes(tensor._value.group.open_readers())
+    compute(func, args, kwargs)
+    tensor._value = _make_leaf(_plain(tensor), tensor._value)
+
+
+@_handle(
+    Tensor.untyped_storage,
+    Tensor.storage,
+    Tensor.storage_offset,
+    Tensor.__dlpack__,
+    Tensor.__dlpack_device__,
+    Tensor._base.__get__,  # type: ignore[union-attr]
+    Tensor._version.__get__,  # type: ignore[attr-defined]
+    Tensor._is_view,
+    Tensor.is_pinned,
+    Tensor.is_shared,
+    Tensor.is_inference,
+    Tensor.share_memory_,
+)
+def _ask(func: Any, args: Any, kwargs: Any) -> Any:
+    """Of the memory of the tensor itself."""
+    return compute(func, args, kwargs)
 
 
 @_handle(Tensor.register_hook)

@@ -14,10 +14,24 @@ from koila import memory
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._plan import Frames, Plan, Run, pending, start
-from koila._program import Call, Node, Program, Value, closure, is_direct
+from koila._program import Call, Group, Node, Program, Value, closure, is_direct
 from koila._trace import is_weight, location_of, without_copies
 
-__all__ = ["backward", "flush", "gradients", "materialize", "may_defer", "read", "run_nodes"]
+__all__ = [
+    "backward",
+    "detaching",
+    "flush",
+    "gradients",
+    "is_open",
+    "materialize",
+    "may_defer",
+    "number_of",
+    "read",
+    "run_nodes",
+]
+
+# What is made of a tensor without its graph.
+detaching = (Tensor.detach, torch.detach, Tensor.data.__get__)  # type: ignore[attr-defined]
 
 
 _P = ParamSpec("_P")
@@ -157,7 +171,7 @@ def materialize(values: list[Value], frames: Frames) -> list[Tensor]:
 
 
 def _compute(values: list[Value], frames: Frames) -> None:
-    unknown = [value for value in values if _is_open(value)]
+    unknown = [value for value in values if is_open(value)]
     if unknown:
         program = _prepare(unknown, frames)
         if program.nodes:
@@ -171,9 +185,32 @@ def _compute(values: list[Value], frames: Frames) -> None:
                 _run_forward(run)
 
 
-def _is_open(value: Value) -> bool:
+def is_open(value: Value) -> bool:
     write = value.group.last_write
     return value.tensor is None or (write is not None and not write.done)
+
+
+def number_of(value: Value) -> Tensor | None:
+    """What a loss is, without a graph, if it was read or differentiated."""
+    if value.seen is not None:
+        return value.seen.detach()
+    if value.meta.requires_grad and not value.meta.shape and not is_open(value):
+        assert value.tensor is not None
+        return value.tensor.detach()
+    return None
+
+
+def _cut(value: Value) -> None:
+    """Lets calls that need a loss as a number keep that alone, and neither its
+    program nor its graph, as weights change."""
+    number = number_of(value)
+    if number is None:
+        return
+    for node in value.group.open_readers():
+        if value.differentiated or not node.call.grad or node.call.function in detaching:
+            leaf = Value(value.meta._replace(requires_grad=False), Group(False))
+            leaf.source, leaf.tensor = value.source, number
+            node.inputs = tuple(leaf if entry is value else entry for entry in node.inputs)
 
 
 def _expose(value: Value) -> None:
@@ -222,7 +259,7 @@ def _spend(program: Program) -> None:
 @_outside
 def read(values: list[Value], frames: Frames) -> list[Tensor]:
     """What the values are, without a promise of a graph."""
-    unknown = [value for value in values if _is_open(value) and value.seen is None]
+    unknown = [value for value in values if is_open(value) and value.seen is None]
     if unknown:
         if not any(value.meta.requires_grad for value in unknown):
             _compute(unknown, frames)
@@ -230,7 +267,7 @@ def read(values: list[Value], frames: Frames) -> list[Tensor]:
             _read_loss(unknown[0], frames)
         else:
             _read_open(unknown, frames)
-    return [value.seen if _is_open(value) else value.tensor for value in values]  # type: ignore[misc]
+    return [value.seen if is_open(value) else value.tensor for value in values]  # type: ignore[misc]
 
 
 def _is_loss(value: Value) -> bool:
@@ -382,6 +419,7 @@ def backward(
         value.tensor.backward(  # type: ignore[no-untyped-call]
             None, retain_graph, create_graph, inputs
         )
+    _cut(value)
 
 
 @_outside
@@ -411,7 +449,7 @@ def _backward(
 def _differentiate(
     value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
 ) -> bool:
-    if _is_open(value):
+    if is_open(value):
         program = _prepare([value], frames)
         run = start(program, "train", frames)
         run.plan.only_read = False
@@ -475,7 +513,7 @@ def _step_inputs(run: Run, value: Value, inputs: list[Tensor]) -> None:
 def gradients(value: Value, inputs: list[Tensor], frames: Frames) -> tuple[Tensor, ...] | None:
     """What ``torch.autograd.grad`` returns for a loss and weights, in tiles;
     None if the program is to be run whole."""
-    if not _is_open(value) or not _is_loss(value) or not value.meta.requires_grad:
+    if not is_open(value) or not _is_loss(value) or not value.meta.requires_grad:
         return None
     if not all(is_direct(item) for item in inputs):
         return None

@@ -10,6 +10,7 @@ import inspect
 import unittest
 import unittest.mock
 import warnings
+import weakref
 
 import torch
 from torch import nn
@@ -620,6 +621,61 @@ class Training(unittest.TestCase):
                 self.assertAlmostEqual(before, wanted[0], places=6)
                 torch.testing.assert_close(gradients(model), wanted[1])
 
+    def test_totals_over_steps(self):
+        # Read after the weights have changed; no batch is kept until then.
+        def train(budget, add, first):
+            model, total, batches = make_mlp(), 0.0, []
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for count in range(3):
+                x, t = make_batch(64)
+                x += count
+                batches.append(weakref.ref(x))
+                if budget is not None:
+                    x, t = koila.lazy(x, t, batch=0, budget=budget)
+                loss = F.cross_entropy(model(x), t)
+                total = total + add(loss) if first else total
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                total = total if first else total + add(loss)
+            del loss, x, t
+            gc.collect()
+            self.assertEqual([batch() for batch in batches], [None] * 3)
+            return total.item()
+
+        for first, add in (
+            (False, lambda y: y),
+            (False, torch.detach),
+            (True, torch.detach),
+            (False, lambda y: y.data),
+            (True, lambda y: y.data),
+        ):
+            wanted = train(None, add, first)
+            self.assertEqual(train(WHOLE, add, first), wanted)
+            peak = whole_peak(
+                make_mlp(), lambda m, x, t: F.cross_entropy(m(x), t), make_batch(64)
+            )
+            self.assertAlmostEqual(train(peak * 9 // 10, add, first), wanted, places=10)
+
+    def test_draws_from_a_generator(self):
+        def compute(m, x, t):
+            generator = torch.Generator().manual_seed(5)
+            kept = torch.bernoulli(torch.full_like(x, 0.5), generator=generator)
+            loss = F.cross_entropy(m(x * kept), t)
+            loss.backward()
+            return torch.rand(3, generator=generator)
+
+        values, model = make_batch(64), make_mlp()
+        next_draws = compute(model, *values)
+        wanted = gradients(model)
+        model.zero_grad(set_to_none=False)
+        for budget in (WHOLE, "20KiB"):
+            model.zero_grad(set_to_none=False)
+            found = compute(model, *koila.lazy(*values, batch=0, budget=budget))
+            torch.testing.assert_close(found, next_draws)
+            torch.testing.assert_close(gradients(model), wanted)
+        self.assertIsNotNone(koila.last().tile)
+
     def test_weights_that_were_frozen_when_recorded(self):
         def train(budget, before, after):
             front, values = make_mlp(), make_batch(64)
@@ -694,6 +750,12 @@ class Training(unittest.TestCase):
         F.cross_entropy(model(a), t).backward()
         torch.testing.assert_close(x.grad, wanted)
         torch.testing.assert_close(a.grad, wanted)
+        a.grad = None
+        self.assertIsNone(x.grad)
+        before = a.sum()
+        x.requires_grad_(False)
+        self.assertFalse((a * 2).requires_grad)
+        self.assertTrue(before.requires_grad)
         # Before koila: a graph that goes on.
         layer = nn.Linear(4, 4).double()
         F.cross_entropy(model(koila.lazy(layer(x.detach()), batch=0)), t).backward()

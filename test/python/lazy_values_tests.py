@@ -142,6 +142,22 @@ class Values(unittest.TestCase):
         total += koila.lazy(make(), batch=0).sum(0)
         self.same(total, make().sum(0))
 
+    def test_data_and_memory(self):
+        x = koila.lazy(make(), batch=0)
+        y = x * 2
+        before = y + 0
+        y.data = y.data + 1
+        y.data *= 3
+        self.same(y, (make() * 2 + 1) * 3)
+        self.same(before, make() * 2)
+        y.data = torch.zeros(2)
+        self.assertEqual(y.shape, (2,))
+        self.assertEqual((x * 2).untyped_storage().device.type, "cpu")
+        self.same(torch.from_dlpack(x * 2), make() * 2)
+        self.assertIsNone((x * 2)._base)
+        plain = make()[1:]
+        self.assertEqual(koila.lazy(plain).storage_offset(), 4)
+
     def test_views_that_were_read_and_then_written_to(self):
         # In tiles, where what was read is kept apart.
         w = nn.Parameter(torch.ones(4, 64))
