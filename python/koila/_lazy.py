@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
@@ -16,7 +17,17 @@ from koila import _inspect, _plan, _run
 from koila._batch_int import BatchInt
 from koila._calls import find_call, meta_of
 from koila._errors import KoilaError
-from koila._program import Frame, Group, Meta, Node, Origin, Slot, Value, rebuild
+from koila._program import (
+    Frame,
+    Group,
+    Meta,
+    Node,
+    Origin,
+    Slot,
+    Value,
+    append_weakly,
+    rebuild,
+)
 from koila._trace import location_of
 
 __all__ = ["BatchInfo", "BatchedPair", "LazyTensor", "lazy", "run"]
@@ -153,7 +164,10 @@ class LazyFunction:
         self.func, self.prepass_func = func, prepass_func
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return record(self.func, tuple(_lazy(arg, None, "auto") for arg in args), kwargs)
+        made = tuple(
+            LazyTensor(arg) if isinstance(arg, (Tensor, Evaluation)) else arg for arg in args
+        )
+        return record(self.func, made, kwargs)
 
     def __get__(self, instance: Any, owner: Any = None) -> Callable[..., Any]:
         if instance is None:
@@ -168,13 +182,22 @@ def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> 
     ``batch`` is the dim with the samples of every tensor. ``budget`` is a
     number of bytes, a size as ``"64MiB"``, or ``"auto"``: what is free on the
     tensor's device when it runs (the environment variable ``KOILA_BUDGET``
-    replaces it). Other values pass through. One value gives one, several a
-    tuple. Raises KoilaError if ``batch`` is no dim of a tensor.
+    replaces it). Tensors in lists, tuples and dicts are made lazy too; numbers
+    and text pass through, and so do other objects, after a warning. One value
+    gives one, several a tuple. Raises KoilaError if ``batch`` is no dim of a
+    tensor.
     """
     _plan.check_budget(budget)
     _run.flush()
     _watch_functions()
     made = tuple(_lazy(value, batch, budget) for value in values)
+    for old, new in zip(values, made, strict=True):
+        if new is old and not isinstance(old, _PLAIN):
+            _plan.announce(
+                f"koila.lazy splits tensors, also in lists, tuples and dicts; "
+                f"this {type(old).__name__} stays as it is, and unprotected",
+                stacklevel=3,
+            )
     return made[0] if len(made) == 1 else made
 
 
@@ -190,9 +213,24 @@ def run(value: Any, partial: tuple[int, int] | None = None) -> Any:
     return value
 
 
+# Whatever of these holds no tensor has nothing to protect.
+_PLAIN = (int, float, complex, str, bytes, list, tuple, type(None), Tensor)
+
+
 def _lazy(value: Any, batch: int | None, budget: int | str) -> Any:
     if isinstance(value, (Tensor, Evaluation)):
         return LazyTensor(value, batch, budget)
+    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
+        raise KoilaError("koila.lazy takes dense tensors, and packs what is made of them")
+    if isinstance(value, (list, tuple)):
+        items = [_lazy(item, batch, budget) for item in value]
+        changed = any(new is not old for new, old in zip(items, value, strict=True))
+        return rebuild(value, items) if changed else value
+    if isinstance(value, MutableMapping):
+        mapping = copy.copy(value)
+        for key, item in value.items():
+            mapping[key] = _lazy(item, batch, budget)
+        return mapping
     return value
 
 
@@ -280,6 +318,7 @@ def _leaf_of(tensor: Tensor) -> Value:
         or leaf.version != (None if tensor.is_inference() else tensor._version)
         or leaf.meta.requires_grad != tensor.requires_grad
         or leaf.meta.shape != tensor.shape
+        or not leaf.is_as_hashed()
     ):
         leaf = _make_leaf(tensor)
         _leaves[id(tensor)] = leaf
@@ -422,7 +461,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
             deps += group.open_readers()
             group.readers.clear()
         else:
-            group.readers.append(weakref.ref(node))
+            append_weakly(group.readers, node)
     if deps:
         node.deps = tuple(dep for dep in deps if dep is not node)
     source = _find_source(inputs)

@@ -20,7 +20,18 @@ from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, L
 from koila._program import Frame, Node, Program
 from koila._trace import Traced, explain, location_of, trace
 
-__all__ = ["Frames", "Last", "Plan", "Run", "check_budget", "last", "pending", "start", "strict"]
+__all__ = [
+    "Frames",
+    "Last",
+    "Plan",
+    "Run",
+    "announce",
+    "check_budget",
+    "last",
+    "pending",
+    "start",
+    "strict",
+]
 
 Frames = tuple[Frame, Frame]
 
@@ -355,6 +366,13 @@ class Run:
         if key not in self.plan.announced:
             self.plan.announced.add(key)
             warnings.warn_explicit(text, KoilaWarning, place.file, place.line)
+
+
+def announce(text: str, stacklevel: int) -> None:
+    """Warns of what belongs to no program; under ``strict`` an error."""
+    if _strict:
+        raise KoilaError(text)
+    warnings.warn(text, KoilaWarning, stacklevel=stacklevel + 1)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import torch
 
@@ -27,7 +27,9 @@ __all__ = [
     "Origin",
     "Program",
     "Value",
+    "append_weakly",
     "closure",
+    "hash_of",
     "is_direct",
 ]
 
@@ -74,6 +76,22 @@ class Group:
         return [node for node in found if node is not None and not node.done]
 
 
+_Kept = TypeVar("_Kept")
+
+
+def append_weakly(found: list[weakref.ref[_Kept]], item: _Kept) -> None:
+    """Of what is used in every step, the list is as long as those that live."""
+    if len(found) >= 32 and not len(found) & (len(found) - 1):
+        found[:] = [reference for reference in found if reference() is not None]
+    found.append(weakref.ref(item))
+
+
+def hash_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A number of the bits, on the tensor's device."""
+    plain = tensor.detach()
+    return torch.hash_tensor(torch.view_as_real(plain) if plain.is_complex() else plain)
+
+
 class Value:
     """A tensor of the program; ``tensor`` is None until it is computed.
 
@@ -87,6 +105,7 @@ class Value:
         "_seen_after",
         "differentiated",
         "group",
+        "hash",
         "index",
         "kept",
         "meta",
@@ -109,6 +128,7 @@ class Value:
         self.kept: Any = None  # gradients that a read has computed along with it
         self.differentiated = False
         self.version: int | None = None
+        self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
         self.origin: Origin | None = None  # of what was given to lazy()
         self.source: Origin | None = None  # of what it was made of
         # It and others that are views of each other to autograd.
@@ -122,10 +142,17 @@ class Value:
     def seen(self, tensor: torch.Tensor | None) -> None:
         self._seen, self._seen_after = tensor, self.group.last_write
 
+    def is_as_hashed(self) -> bool:
+        """Whether a weight has the bits of the last step. Writes through
+        ``.data``, as of many optimizers, do not count as a version."""
+        if self.hash is None or self.tensor is None:
+            return True
+        return bool(torch.equal(hash_of(self.tensor), self.hash))
+
     def become_view(self, other: Value) -> None:
         if other.views is None:
             other.views = [weakref.ref(other)]
-        other.views.append(weakref.ref(self))
+        append_weakly(other.views, self)
         self.views = other.views
 
     def track(self) -> None:

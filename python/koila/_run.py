@@ -14,7 +14,7 @@ from koila import memory
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._plan import Frames, Plan, Run, pending, start
-from koila._program import Call, Group, Node, Program, Value, closure, is_direct
+from koila._program import Call, Group, Node, Program, Value, closure, hash_of, is_direct
 from koila._trace import is_weight, location_of, without_copies
 
 __all__ = [
@@ -79,6 +79,7 @@ def _verify(nodes: list[Node]) -> None:
     """Raises if a tensor is not any more what it was when it was recorded. One
     that was frozen since, or no longer is, is as it was."""
     changed: dict[Value, Value] = {}
+    hashed: set[Value] = set()
     for node in nodes:
         for index, entry in enumerate(node.inputs):
             if (
@@ -88,7 +89,11 @@ def _verify(nodes: list[Node]) -> None:
                 or index in node.call.writes
             ):
                 continue
-            if entry.tensor._version != entry.version:
+            same = entry.tensor._version == entry.version
+            if same and entry.hash is not None and entry not in hashed:
+                hashed.add(entry)
+                same = entry.is_as_hashed()
+            if not same:
                 raise KoilaError(
                     f"a tensor of shape {entry.meta.shape} that '{_name(node.call)}' reads was "
                     "written to after this was recorded and before it was computed",
@@ -362,6 +367,7 @@ def _call_grads(run: Run) -> tuple[Tensor, dict[int, Tensor]]:
     compiled = _compile_beside(run, held)
     loss, gradients = compiled.module.grads(*traced.take(run.program))
     trained = [weight for weight in compiled.module.parameters() if weight.requires_grad]
+    _hash_weights(run.program)
     run.note(compiled.tile, compiled.report["peak_bytes"])
     return loss, {
         weights[id(weight)]: gradient
@@ -388,6 +394,13 @@ def _compile_beside(run: Run, held: int) -> Compiled:
         ) from None
     finally:
         run.budget = whole
+
+
+def _hash_weights(program: Program) -> None:
+    """Weights are about to change, and what was recorded may still be read."""
+    for leaf in program.leaves:
+        if leaf.tensor is not None and is_weight(leaf) and leaf.tensor.layout is torch.strided:
+            leaf.hash = hash_of(leaf.tensor)
 
 
 def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool) -> None:
@@ -494,6 +507,7 @@ def _step(run: Run, value: Value, retain_graph: bool) -> None:
     for holder in traced.holders.values():
         holder.grad = None
     value.seen = loss.reshape(value.meta.shape)
+    _hash_weights(run.program)
     run.note(compiled.tile, compiled.report["peak_bytes"])
 
 

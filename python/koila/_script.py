@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 import torch
@@ -151,6 +151,14 @@ def _trace(module: nn.Module, inputs: Inputs) -> torch.jit.ScriptModule:
     return traced
 
 
+def seed(devices: Iterable[torch.device]) -> None:
+    """Draws on the host and on these GPUs are the same from here on. Unlike with
+    ``torch.manual_seed``, those of other GPUs go on."""
+    torch.default_generator.manual_seed(0)
+    for device in devices:
+        torch.cuda.default_generators[device.index or 0].manual_seed(0)
+
+
 @contextlib.contextmanager
 def preserved(module: nn.Module) -> Iterator[None]:
     """Buffers of ``module`` are afterwards what they were, and random numbers
@@ -158,7 +166,7 @@ def preserved(module: nn.Module) -> Iterator[None]:
     saved = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
     devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
     with torch.random.fork_rng(devices=sorted(devices, key=str)):
-        torch.manual_seed(0)
+        seed(devices)
         try:
             yield
         finally:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from koila._errors import CompileError, Location
 from koila._program import Frame, Meta, Node, Program, Value, is_direct
-from koila._script import compare
+from koila._script import compare, seed
 
 __all__ = ["Traced", "explain", "location_of", "trace"]
 
@@ -243,7 +243,8 @@ def _trace(program: Program, dims: list[int | None]) -> Traced:
         if index in node.call.writes
     ):
         raise CompileError("it writes to a weight")
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    devices = {leaf.meta.device for leaf in program.leaves if leaf.meta.device.type == "cuda"}
+    with torch.random.fork_rng(devices=sorted(devices, key=str)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with torch.enable_grad():
             script = torch.jit.trace(  # type: ignore[no-untyped-call]
@@ -252,10 +253,10 @@ def _trace(program: Program, dims: list[int | None]) -> Traced:
         weights = {index: getattr(module, name) for index, name in module.names.items()}
         # Not the number that was traced, so that one that is baked in shows.
         for count in (2, 3) if any(dim is not None for dim in dims) else (3,):
-            torch.manual_seed(0)
+            seed(devices)
             with torch.enable_grad():
                 wanted = module(*_samples(program, dims, count))
-            torch.manual_seed(0)
+            seed(devices)
             with torch.no_grad():
                 found = script(*_samples(program, dims, count))
             if problem := compare(found, wanted):

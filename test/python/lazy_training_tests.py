@@ -492,6 +492,32 @@ class Training(unittest.TestCase):
             model[1].weight.add_(1)
         self.assertEqual(loss.item(), before)
 
+    def test_weights_written_through_data(self):
+        # As many optimizers outside of PyTorch do; such writes have no version.
+        model, values = make_mlp(), make_batch(64)
+        peak = whole_peak(model, lambda m, x, t: F.cross_entropy(m(x), t), values)
+        kept = []
+        for reads in (False, True):
+            for step in range(3):
+                with self.subTest(reads=reads, step=step):
+                    model.zero_grad()
+                    x, t = koila.lazy(*values, batch=0, budget=peak * 8 // 10)
+                    y, later = model(x), model(x)
+                    loss = F.cross_entropy(y, t)
+                    if reads:
+                        loss.item()
+                    loss.backward()
+                    self.assertIsNotNone(koila.last().tile)
+                    # Nothing has changed yet.
+                    torch.testing.assert_close(y.argmax(1).run(), model(values[0]).argmax(1))
+                    wanted = F.cross_entropy(model(values[0]), values[1])
+                    torch.testing.assert_close(loss.item(), wanted.item())
+                    for p in model.parameters():
+                        p.data.sub_(p.grad, alpha=0.5)
+                    with self.assertRaisesRegex(koila.KoilaError, "written to after"):
+                        later.sum(1).run()
+                    kept.append(later)  # its weights are found again in the next step
+
     def test_an_optimizer_loop(self):
         def train(budget):
             model = make_mlp()

@@ -3,17 +3,19 @@
 The public names of koila 0.1.1, and what it got wrong outside of training.
 """
 
+import collections
 import inspect
 import os
 import subprocess
 import sys
 import unittest
+import unittest.mock
 import warnings
 
 import numpy
 import torch
 from torch import nn
-from torch.nn import functional as F
+from torch.nn import functional as F  # noqa: F401  read by the expressions below
 
 import koila
 
@@ -141,6 +143,46 @@ class Values(unittest.TestCase):
         total = torch.zeros(4)
         total += koila.lazy(make(), batch=0).sum(0)
         self.same(total, make().sum(0))
+
+    def test_batches_in_containers(self):
+        # As loaders give them; none is silently left out.
+        Pair = collections.namedtuple("Pair", "input label")
+        plain, pair = make(), Pair(make(), 3)
+        given = {"a": plain, "b": [plain, "text"], "c": pair, "d": collections.UserDict(e=plain)}
+        made = koila.lazy(given, batch=0)
+        for found in (made["a"], made["b"][0], made["c"].input, made["d"]["e"]):
+            self.assertIsInstance(found, koila.LazyTensor)
+            self.assertEqual(found.batch(), koila.BatchInfo(0, 9))
+        self.assertIs(given["a"], plain)
+        self.assertEqual((made["b"][1], made["c"].label, type(made["d"])), ("text", 3, collections.UserDict))
+        shape = torch.Size([3])
+        self.assertIs(koila.lazy(shape), shape)
+        with self.assertRaisesRegex(koila.KoilaError, "packs"):
+            koila.lazy(nn.utils.rnn.pack_sequence([plain]), batch=0)
+        with self.assertWarnsRegex(koila.KoilaWarning, "this ndarray stays as it is"):
+            koila.lazy(plain, numpy.ones(9), batch=0)
+        with koila.strict(), self.assertRaisesRegex(koila.KoilaError, "this object stays"):
+            koila.lazy(object(), batch=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            koila.lazy(plain, 3, "text", None, [1], {"a": 2}, batch=0)
+
+    def test_traces_leave_other_devices_alone(self):
+        # torch.manual_seed would set the draws of every GPU, also of those to come.
+        before = torch.get_rng_state()
+        with unittest.mock.patch("torch.cuda.manual_seed_all") as seeded, torch.no_grad():
+            x = koila.lazy(torch.ones(64, 100), batch=0, budget="30KiB")
+            (x.sin() * 2).cos().sum(1).run()
+        self.assertIsNotNone(koila.last().tile)
+        seeded.assert_not_called()
+        self.assertTrue(torch.equal(torch.get_rng_state(), before))
+
+    def test_reused_tensors_remember_no_step(self):
+        x = koila.lazy(make(), batch=0)
+        for _ in range(200):
+            x.view(-1).sum().item()
+        self.assertLess(len(x._value.group.readers), 100)
+        self.assertLess(len(x._value.views), 100)
 
     def test_data_and_memory(self):
         x = koila.lazy(make(), batch=0)
