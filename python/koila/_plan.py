@@ -179,7 +179,21 @@ class Run:
 
     def traced(self) -> Traced:
         key = (tuple(map(repr, self.program.numbers)), self.batch)
-        return _remember(self.plan.traced, key, lambda: trace(self.program, self.batch))
+        return _remember(self.plan.traced, key, self._trace)
+
+    def _trace(self) -> Traced:
+        try:
+            return trace(self.program, self.batch)
+        except CompileError:
+            for leaf in self.program.leaves:
+                tensor = leaf.tensor
+                if tensor is None or tensor.grad_fn is None or self.batch not in tensor.shape:
+                    continue
+                raise CompileError(
+                    f"a tensor of shape {tuple(tensor.shape)} was computed before with its graph, "
+                    "for all samples, as run(), hooks and retain_grad() ask for"
+                ) from None
+            raise
 
     def options(self) -> dict[str, Any]:
         named = {"B": self.batch} if self.batch and self._has_batch() else {}

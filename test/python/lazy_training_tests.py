@@ -584,6 +584,11 @@ class Training(unittest.TestCase):
             plain, lazy = norms
             self.assertGreater(plain, 1e-6)
             self.assertAlmostEqual(lazy, plain, places=12)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", koila.KoilaWarning)
+                found = run_lazy(model, compute, values, 2000)
+            self.assert_same(found, wanted)
+            self.assertIn("was computed before with its graph", found[2].announced)
 
     def test_other_devices(self):
         """Figures are the CPU's; what is far from the limit is not doubted."""
