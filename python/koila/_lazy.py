@@ -41,7 +41,8 @@ def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> 
     """Makes tensors lazy: PyTorch code on them is recorded, and computed
     within ``budget`` when a value is needed.
 
-    ``batch`` is the dim with the samples of every tensor. ``budget`` is a
+    ``batch`` is the dim with the samples of every tensor; of None the first dim
+    is tried. ``budget`` is a
     number of bytes, a size as ``"64MiB"``, or ``"auto"``: what is free on the
     tensor's device when it runs (the environment variable ``KOILA_BUDGET``
     replaces it). Tensors in lists, tuples and dicts are made lazy too; numbers

@@ -196,11 +196,12 @@ class Run:
             raise
 
     def options(self) -> dict[str, Any]:
-        named = {"B": self.batch} if self.batch and self._has_batch() else {}
+        named = {"B": self.batch} if self.batch and self.has_batch() else {}
         loss = {"loss": ""} if self.mode == "train" else {}
         return {"batch": named, "mode": self.mode, "grads": self.grads, **loss}
 
-    def _has_batch(self) -> bool:
+    def has_batch(self) -> bool:
+        """Whether the program works for another number of samples."""
         return any("B" in spec for spec in self.traced().specs)
 
     def report(self) -> dict[str, Any]:
@@ -403,9 +404,16 @@ def check_budget(budget: int | str) -> None:
         memory.budget_bytes(budget)
 
 
+def _shapes_given(program: Program) -> Iterator[tuple[int, ...]]:
+    return (leaf.meta.shape for leaf in program.leaves if leaf.source is not None)
+
+
 def start(program: Program, mode: str, frames: Frames) -> Run:
     origins = [leaf.source for leaf in program.leaves if leaf.source is not None]
     batch = next((origin.size for origin in origins if origin.batch is not None), None)
+    if batch is None:
+        # None was named. What is tried is proven like any other.
+        batch = next((shape[0] for shape in _shapes_given(program) if shape), None)
     device = next(
         (leaf.meta.device for leaf in program.leaves if leaf.source is not None),
         torch.device("cpu"),

@@ -67,7 +67,7 @@ class LazyTensor(Tensor):
     What PyTorch does to it is recorded; ``shape``, ``dtype``, ``device`` and
     ``requires_grad`` answer at once. ``backward()``, ``item()``, ``numpy()``,
     printing, ``bool()``, ``float()`` and ``run()`` compute. ``batch`` is the
-    dim with the samples; None: the tensor is taken whole.
+    dim with the samples; None: none is named, and the first one is tried.
     """
 
     _value: Value

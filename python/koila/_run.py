@@ -128,8 +128,8 @@ def _name(call: Call) -> str:
 
 def check_split(run: Run) -> None:
     """Raises CompileError for a program that is not one to compile."""
-    if run.batch is None:
-        raise CompileError("koila.lazy was not told which dim is the batch")
+    if run.batch is None or not run.has_batch():
+        raise CompileError("koila.lazy was not told which dim is the batch, and none can be")
     if run.batch < 2:
         raise CompileError("the batch is one sample")
     for leaf in run.program.leaves:

@@ -114,7 +114,7 @@ def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
     shape = leaf.meta.shape
     if is_weight(leaf) or batch is None:
         return None
-    if leaf.origin is not None:
+    if leaf.origin is not None and leaf.origin.batch is not None:
         return leaf.origin.batch if leaf.origin.size == batch else None
     if guess == 2 and batch in shape:
         return shape.index(batch)

@@ -327,10 +327,17 @@ class Values(unittest.TestCase):
         with self.assertRaisesRegex(koila.KoilaError, "dense"):
             koila.lazy(make().to_sparse(), batch=0)
 
+    def test_batch_that_was_not_named(self):
+        plain = torch.randn(512, 64)
+        x = koila.lazy(plain, budget="40KiB")
+        self.assertIsNone(x.batch())
+        self.same((x.sin() * 2).cos().sum(1), (plain.sin() * 2).cos().sum(1))
+        self.assertLess(koila.last().tile, 512)
+
     def test_what_runs_whole_is_announced(self):
         def compute():
-            x = koila.lazy(torch.randn(64, 32), budget="10KiB")
-            return (x - x.mean(0)).cos().run()
+            x = koila.lazy(torch.randn(32, 32), budget="6KiB")
+            return torch.linalg.inv(x).cos().run()
 
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
