@@ -69,11 +69,7 @@ def run(value: Any, partial: tuple[int, int] | None = None) -> Any:
     else as it is."""
     if isinstance(value, (LazyTensor, Evaluation)):
         return value.run(partial)
-    if isinstance(value, (list, tuple)):
-        return rebuild(value, [run(item, partial) for item in value])
-    if isinstance(value, dict):
-        return {key: run(item, partial) for key, item in value.items()}
-    return value
+    return _map(value, lambda item: run(item, partial))
 
 
 # Whatever of these holds no tensor has nothing to protect.
@@ -85,13 +81,18 @@ def _lazy(value: Any, batch: int | None, budget: int | str) -> Any:
         return LazyTensor(value, batch, budget)
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         raise KoilaError("koila.lazy takes dense tensors, and packs what is made of them")
+    return _map(value, lambda item: _lazy(item, batch, budget))
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    """A container like this one, of what the function makes of its items."""
     if isinstance(value, (list, tuple)):
-        items = [_lazy(item, batch, budget) for item in value]
+        items = [function(item) for item in value]
         changed = any(new is not old for new, old in zip(items, value, strict=True))
         return rebuild(value, items) if changed else value
     if isinstance(value, MutableMapping):
         mapping = copy.copy(value)
         for key, item in value.items():
-            mapping[key] = _lazy(item, batch, budget)
+            mapping[key] = function(item)
         return mapping
     return value

@@ -155,6 +155,10 @@ class Values(unittest.TestCase):
             self.assertEqual(found.batch(), koila.BatchInfo(0, 9))
         self.assertIs(given["a"], plain)
         self.assertEqual((made["b"][1], made["c"].label, type(made["d"])), ("text", 3, collections.UserDict))
+        computed = koila.run(made)
+        self.assertEqual((type(computed["c"]), type(computed["d"])), (Pair, collections.UserDict))
+        for found in (computed["a"], computed["b"][0], computed["c"].input, computed["d"]["e"]):
+            self.assertIs(type(found), torch.Tensor)
         shape = torch.Size([3])
         self.assertIs(koila.lazy(shape), shape)
         with self.assertRaisesRegex(koila.KoilaError, "packs"):
