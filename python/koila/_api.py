@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,9 @@ from torch import nn
 
 from koila import _compiler
 from koila._check import check as run_check
+from koila._compiled import CompiledModule
 from koila._errors import CompileError, KoilaWarning
 from koila._inputs import Inputs, find_symbol
-from koila._program import is_direct
 from koila._report import Report
 from koila._script import with_script
 from koila.memory import budget_bytes
@@ -60,6 +59,8 @@ def analyze(
     and for inputs that the module does not take.
     """
     given = Inputs(inputs, batch, batch_dim)
+    if isinstance(module, CompiledModule):
+        module = module.original
     _check_device(given)
     name = _name(module)
 
@@ -90,14 +91,18 @@ def analyze(
         return report(os.fspath(module))
     has_target = mode == "train" and bool(loss)
 
-    def probe(script: torch.jit.ScriptModule) -> tuple[torch.jit.ScriptModule, bool]:
+    def probe(
+        script: torch.jit.ScriptModule, _: frozenset[str]
+    ) -> tuple[torch.jit.ScriptModule, bool]:
         size = next(iter(given.batch.values()), None)
         return script, size is None or bool(run(script, size, None)["exact"])
 
     # A trace has less in it than what is scripted, and may be known exactly
     # where that is not.
     without_target = given.without_last() if has_target else given
-    script, _ = with_script(module, without_target, probe, lambda found: found[1])
+    script, _ = with_script(
+        module, without_target, probe, lambda found: found[1], trains=mode != "inference"
+    )
     return report(script)
 
 
@@ -114,7 +119,8 @@ def max_batch(
 ) -> int | None:
     """The largest batch that ``module``, as it is, runs within ``budget``.
 
-    0 if not even one sample fits, None if there is no limit. ``budget`` is a
+    0 if not even one sample fits, None if there is no limit; where the figures
+    are not exact a KoilaWarning says why. ``budget`` is a
     number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is free now, with
     parameters and inputs where they are. The other arguments, and errors, are
     those of ``analyze``.
@@ -133,7 +139,15 @@ def max_batch(
         grads=grads,
         threads=threads,
     )
-    return report.max_batch(limit)
+    found = report.max_batch(limit)
+    doubts = [] if report.exact else [d for d in report.data["inexact"] if not d.get("bound")]
+    if doubts:
+        reason = f"memory of '{doubts[0]['op']}' is not known exactly ({doubts[0]['reason']})"
+        if found is None:
+            raise CompileError(f"the largest batch is not known: {reason}")
+        text = f"{_name(module)}: a batch of {found} may not fit: {reason}"
+        warnings.warn(text, KoilaWarning, stacklevel=2)
+    return found
 
 
 def compile(
@@ -183,6 +197,10 @@ def compile(
     if trains and mode == "inference":
         raise CompileError('loss= belongs to mode="train"')
     given = Inputs(inputs, batch, batch_dim)
+    if isinstance(module, CompiledModule):
+        module = module.original
+    if tile is not None and budget not in ("auto", None):
+        raise CompileError("give a budget or a tile, not both")
     if tile is None:
         _check_device(given)
         if budget is None:
@@ -204,21 +222,26 @@ def compile(
         threads=threads,
     )
 
-    def rewrite(script: torch.jit.ScriptModule) -> CompiledModule:
+    def rewrite(
+        script: torch.jit.ScriptModule, assigned: frozenset[str] = frozenset()
+    ) -> CompiledModule:
         original = module if isinstance(module, nn.Module) else script
         chosen = options
         if limit is not None and budget == "auto" and trains:
             coming = _coming_bytes(original, script, given, options)
             chosen = dataclasses.replace(options, budget=max(limit - coming, 0))
+        # Where tiles are not made for a call, the original runs, not its script.
+        guarded = dataclasses.replace(chosen, guard="raise")
         compiled = _compiler.compile_script(
-            script, given.specs, batch=given.batch, name=name, **dataclasses.asdict(chosen)
+            script, given.specs, batch=given.batch, name=name, **dataclasses.asdict(guarded)
         )
-        return CompiledModule(original, script, compiled, given, chosen)
+        return CompiledModule(original, script, compiled, given, chosen, assigned)
 
     if not isinstance(module, nn.Module):
         result = rewrite(_load(os.fspath(module)))
     else:
-        result = with_script(module, given.without_last() if trains and loss else given, rewrite)
+        without_target = given.without_last() if trains and loss else given
+        result = with_script(module, without_target, rewrite, trains=trains)
     # What draws or normalises anew in each tile is not what the original does.
     if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
         run_check(result, given, name)
@@ -249,181 +272,6 @@ def _coming_bytes(
         )
         count += report["optimizer_bytes"]
     return count
-
-
-class CompiledModule(nn.Module):
-    """A module whose batch runs in tiles.
-
-    Parameters, buffers, submodules and ``state_dict`` are those of the module
-    it was made of, which ``original`` is; what is changed there is changed
-    here. ``report`` says what it needs, ``tile`` how many samples a tile has
-    (None: the batch is not split), ``remarks`` what the compiler decided, and
-    ``script`` is the ScriptModule, which needs no koila; ``source`` is the one
-    that was compiled, ``options`` how, and ``trains`` whether for steps.
-    """
-
-    # Set beside nn.Module, which would register them a second time.
-    original: nn.Module
-    source: torch.jit.ScriptModule
-    script: torch.jit.ScriptModule
-
-    def __init__(
-        self,
-        original: nn.Module,
-        source: torch.jit.ScriptModule,
-        compiled: _compiler.Compiled,
-        inputs: Inputs,
-        options: _compiler.CompileOptions,
-    ) -> None:
-        super().__init__()
-        for name in ("_parameters", "_buffers", "_modules"):
-            self.__dict__[name] = getattr(original, name)
-        self.__dict__["original"] = original
-        self.__dict__["script"] = compiled.module
-        self.__dict__["source"] = source
-        self.report = Report(compiled.report)
-        self.tile = compiled.tile
-        self.remarks = compiled.remarks
-        self.trains = options.mode == "train"
-        self._inputs, self.options = inputs, options
-        self._bindings = _bind(original, compiled.module)
-        if source is not original:
-            self._bindings += _bind(original, source)
-        self._settings = _read_settings(original)
-
-    @property
-    def training(self) -> bool:
-        return bool(self.original.training) if "original" in self.__dict__ else True
-
-    @training.setter
-    def training(self, mode: bool) -> None:
-        if "original" in self.__dict__:
-            self.original.training = mode
-
-    def forward(self, *inputs: Any) -> Any:
-        if self.trains:
-            return self.original(*inputs)
-        self._synchronise()
-        return self.script(*inputs)
-
-    def train_step(self, *inputs: Any) -> torch.Tensor:
-        """One step over the batch: the loss, a tensor of no dims without
-        gradient. Gradients are added to ``.grad``."""
-        return self._step("train_step", *inputs)  # type: ignore[no-any-return]
-
-    def grads(self, *inputs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """As ``train_step``, and leaves ``.grad`` alone: the loss and a gradient
-        for each parameter that required one when this was compiled."""
-        return self._step("grads", *inputs)  # type: ignore[no-any-return]
-
-    def _step(self, name: str, *inputs: Any) -> Any:
-        if not self.trains:
-            raise CompileError(f"{name}() needs a loss: koila.compile(module, x, y, loss=...)")
-        self._synchronise()
-        if self.tile is not None and not all(map(is_direct, self.original.parameters())):
-            text = "a weight has hooks, which would see the gradients of each tile"
-            if self.options.guard == "raise":
-                raise CompileError(text)
-            warnings.warn(f"{text}; running the untiled program", KoilaWarning, stacklevel=3)
-            name += "_untiled"
-        return getattr(self.script, name)(*inputs)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a TorchScript file with the same methods and the report, which
-        any PyTorch or LibTorch runs; it is read back and compared first."""
-        self._synchronise()
-        with tempfile.TemporaryDirectory(prefix="koila-") as folder:
-            source = os.path.join(folder, "model.pt")
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                torch.jit.save(self.source, source)
-            _compiler.compile_file(
-                source,
-                os.fspath(path),
-                self._inputs.specs,
-                batch=self._inputs.batch,
-                options=self.options,
-            )
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if "original" not in self.__dict__:
-                raise
-            return getattr(self.original, name)
-
-    def _synchronise(self) -> None:
-        """Hands on what was replaced in the original since the last call."""
-        for binding in self._bindings:
-            binding.update()
-        settings = _read_settings(self.original)
-        if settings != self._settings:
-            self._refuse_settings(settings)
-
-    def _refuse_settings(self, settings: dict[str, Any]) -> None:
-        for key in dict.fromkeys([*self._settings, *settings]):
-            if self._settings.get(key) != settings.get(key):
-                raise CompileError(
-                    f"'{key}' was {self._settings.get(key)!r} when the module was compiled, and "
-                    f"is {settings.get(key)!r}; compile it again"
-                )
-
-
-class _Binding:
-    """A tensor of the original, or its ``training``, and where the script has it."""
-
-    def __init__(self, owner: nn.Module, name: str, script: Any) -> None:
-        self.owner, self.name, self.script = owner, name, script
-        self.value = getattr(owner, name)
-
-    def update(self) -> None:
-        value = getattr(self.owner, self.name, None)
-        if value is self.value:
-            return
-        if isinstance(self.value, torch.Tensor):
-            same = (
-                isinstance(value, torch.Tensor)
-                and value.shape == self.value.shape
-                and value.dtype == self.value.dtype
-                and value.device == self.value.device
-                and value.stride() == self.value.stride()
-            )
-            if not same:
-                raise CompileError(
-                    f"'{self.name}' of {type(self.owner).__name__} was replaced by something of "
-                    "another type or shape; compile the module again"
-                )
-        self.script.setattr(self.name, value)
-        self.value = value
-
-
-def _bind(original: nn.Module, script: torch.jit.ScriptModule) -> list[_Binding]:
-    owners = dict(original.named_modules(remove_duplicate=False))
-    bindings = []
-    for path, part in script.named_modules(remove_duplicate=False):
-        # A trace lacks the modules that did nothing.
-        owner = owners.get(path)
-        if owner is None:
-            continue
-        names = [name for name, _ in owner.named_parameters(recurse=False, remove_duplicate=False)]
-        names += [name for name, _ in owner.named_buffers(recurse=False, remove_duplicate=False)]
-        bindings += [
-            _Binding(owner, name, part._c) for name in [*names, "training"] if part._c.hasattr(name)
-        ]
-    return bindings
-
-
-def _read_settings(module: nn.Module) -> dict[str, Any]:
-    """Numbers and texts of the module: TorchScript has taken them as they were."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return {}
-    return {
-        f"{path}.{key}" if path else key: value
-        for path, part in module.named_modules()
-        for key, value in vars(part).items()
-        if type(value) in (int, float, bool, str) and key != "training"
-    }
 
 
 def _check_device(inputs: Inputs) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from koila import _compiler
-from koila._errors import CompileError, KoilaWarning
+from koila._compare import compare, put_aside
+from koila._compiled import CompiledModule
+from koila._errors import CompileError, KoilaWarning, explain_torch
 from koila._inputs import Inputs, find_symbol
-from koila._script import compare, preserved
-
-if TYPE_CHECKING:
-    from koila._api import CompiledModule
+from koila._state import Changes, preserved
 
 __all__ = ["check"]
 
@@ -24,40 +22,72 @@ LEAST = 2
 
 
 def check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
-    """Compares samples of the example with the original: a full tile and a
-    remainder where both stay within the budget, else fewer. Warns where not
-    even two samples do. Raises CompileError where results differ."""
-    if inputs.size is None or compiled.tile is None:
+    """Compares samples of the example with the original: two, with what they
+    write to, then a full tile and a remainder, or fewer where that is more than
+    the example or the budget. Warns where not even two samples are within it.
+    Raises CompileError where results, gradients or effects differ."""
+    if inputs.size is None:
         return
-    if compiled.trains and not hasattr(compiled.script, "grads_untiled"):
-        return
-    size = compiled.tile + max(1, compiled.tile // 2)
     limit = compiled.options.budget
-    if isinstance(limit, int):
-        size = min(size, _most_samples(compiled, inputs, limit, size))
+    if isinstance(limit, int) and _most_samples(compiled, inputs, limit, LEAST) < LEAST:
+        return _warn_unchecked(name, f"two samples take more than {limit} bytes")
+    written: set[str] = set()
     try:
-        if size < LEAST:
-            raise torch.OutOfMemoryError(f"two samples take more than {limit} bytes")
-        problem = _compare(compiled, inputs.resize(size))
+        _check_samples(compiled, inputs, name, LEAST, written, watch=True)
+        if compiled.tile is None:
+            return
+        whole = max(LEAST, inputs.size, *inputs.batch.values())
+        size = min(compiled.tile + max(1, compiled.tile // 2), whole)
+        if isinstance(limit, int):
+            size = min(size, _most_samples(compiled, inputs, limit, size))
+        if size > LEAST:
+            _check_samples(compiled, inputs, name, size, written, watch=False)
     except RuntimeError as error:
         if not _is_out_of_memory(error):
             raise
-        warnings.warn(
-            f"{name}: compiled, and not compared with the original on the example, which there "
-            f"is no memory for ({str(error).splitlines()[-1]}); check=False skips this",
-            KoilaWarning,
-            stacklevel=3,
-        )
-        return
+        _warn_unchecked(name, explain_torch(error)[0])
+
+
+def _warn_unchecked(name: str, why: str) -> None:
+    warnings.warn(
+        f"{name}: compiled, and not compared with the original on the example, which there "
+        f"is no memory for ({why}); check=False skips this",
+        KoilaWarning,
+        stacklevel=4,
+    )
+
+
+def _check_samples(
+    compiled: CompiledModule, inputs: Inputs, name: str, size: int, keep: set[str], watch: bool
+) -> None:
+    problem = _compare(compiled, inputs, size, keep, watch)
     if problem:
         raise CompileError(
             f"{name}: compiled, and checked on {size} samples of the example: {problem}",
             None,
-            (
-                "this is a defect of koila unless the module itself is not deterministic; "
-                "check=False skips the check",
-            ),
+            (_find_cause(compiled, inputs, size),),
         )
+
+
+def _find_cause(compiled: CompiledModule, inputs: Inputs, size: int) -> str:
+    """Whose the difference is."""
+    own = inputs.without_last() if compiled.options.loss else inputs
+    results: list[Any] = []
+    written: set[str] = set()
+    for module in (compiled.original, compiled.original, compiled.source):
+        is_script = module is compiled.source
+        keeping = preserved(compiled.original, watch=not is_script, keep=written)
+        with keeping as changes, torch.no_grad():
+            results.append(module(*own.resize(size)))
+        written.update(changes.written)
+    if compare(results[1], results[0]):
+        return "the module itself gives another result each time; check=False skips the check"
+    if compare(results[2], results[1]):
+        return (
+            "TorchScript makes another program of the module, without koila, as where it asks "
+            "torch.jit.is_scripting(); rewrite that"
+        )
+    return "this is a defect of koila unless forward() does more than compute its result"
 
 
 def _most_samples(compiled: CompiledModule, inputs: Inputs, limit: int, size: int) -> int:
@@ -89,43 +119,58 @@ def _most_samples(compiled: CompiledModule, inputs: Inputs, limit: int, size: in
     return most if isinstance(most, int) else size
 
 
-def _compare(compiled: CompiledModule, arguments: tuple[Any, ...]) -> str | None:
+def _compare(
+    compiled: CompiledModule, inputs: Inputs, size: int, keep: set[str], watch: bool
+) -> str | None:
+    """How results and effects differ; None if they do not. ``keep``: weights
+    that the original writes to, to which it adds what it sees."""
+    original = compiled.original
     with (
         tempfile.TemporaryDirectory(prefix="koila-") as folder,
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always")
-        if compiled.trains:
-            with preserved(compiled.original):
-                wanted = _put_aside(compiled.script.grads_untiled(*arguments), folder)
-            with preserved(compiled.original):
-                found = compiled.grads(*arguments)
-        else:
-            with torch.no_grad(), preserved(compiled.original):
-                wanted = _put_aside(compiled.original(*arguments), folder)
-            with torch.no_grad(), preserved(compiled.original):
-                found = compiled(*arguments)
-        problem = compare(found, wanted)
+        # Each has arguments of its own, which it may write to.
+        arguments = inputs.resize(size)
+        with preserved(original, watch=watch, keep=keep) as changes:
+            wanted = _run_original(compiled, arguments)
+        wanted = put_aside((wanted, arguments), folder)
+        keep.update(changes.written)
+        arguments = inputs.resize(size)
+        with preserved(original, keep=keep) as found_changes:
+            found = _run_compiled(compiled, arguments)
+        problem = _compare_changes(found_changes, changes) or compare((found, arguments), wanted)
     for warning in caught:
         if "running the untiled program" in str(warning.message):
             problem = f"on the example it does not run in tiles: {warning.message}"
     return problem
 
 
-def _put_aside(result: Any, folder: str) -> Any:
-    """The same, its tensors in files: two sets of gradients may not fit."""
-    if isinstance(result, torch.Tensor):
-        if not result.numel() or result.layout != torch.strided:
-            return result
-        path = os.path.join(folder, str(len(os.listdir(folder))))
-        kept = torch.from_file(path, shared=True, size=result.numel(), dtype=result.dtype)
-        return kept.view(result.shape).copy_(result.detach())
-    if isinstance(result, dict):
-        return {key: _put_aside(value, folder) for key, value in result.items()}
-    if isinstance(result, (list, tuple)):
-        parts = [_put_aside(value, folder) for value in result]
-        return parts if isinstance(result, list) else tuple(parts)
-    return result
+def _run_original(compiled: CompiledModule, arguments: tuple[Any, ...]) -> Any:
+    if not compiled.trains:
+        with torch.no_grad():
+            return compiled.original(*arguments)
+    return compiled._grads_of_original(arguments)
+
+
+def _run_compiled(compiled: CompiledModule, arguments: tuple[Any, ...]) -> Any:
+    if not compiled.trains:
+        with torch.no_grad():
+            return compiled(*arguments)
+    return compiled.grads(*arguments)
+
+
+def _compare_changes(found: Changes, wanted: Changes) -> str | None:
+    for name in sorted({*found.written, *wanted.written}):
+        if name not in found.written:
+            return f"the original writes to '{name}', which TorchScript does not"
+        if name not in wanted.written:
+            return f"it writes to '{name}', which the original does not"
+        if problem := compare(found.written[name], wanted.written[name]):
+            return f"'{name}', which is written to, is {problem}"
+    if other := sorted(found.rebound ^ wanted.rebound):
+        return f"the buffer '{other[0]}' is assigned anew by one of both"
+    return None
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:

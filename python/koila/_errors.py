@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import NamedTuple
 
-__all__ = ["BudgetError", "CompileError", "KoilaError", "KoilaWarning", "Location"]
+__all__ = [
+    "BudgetError",
+    "CompileError",
+    "KoilaError",
+    "KoilaWarning",
+    "Location",
+    "explain_torch",
+]
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class Location(NamedTuple):
@@ -63,3 +74,30 @@ class BudgetError(CompileError):
 
 class KoilaWarning(UserWarning):
     """Something differs from what was asked, or is not protected."""
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0].rstrip(":") if lines else "no reason given"
+
+
+def explain_torch(error: Exception) -> tuple[str, Location | None]:
+    """What torch said in one line, and the line of Python that it is about."""
+    text = str(error)
+    place = None
+    for file, line in re.findall(r'File "([^"]+)", line (\d+)', text):
+        # The innermost outside of PyTorch, else the outermost.
+        if place is None or "site-packages" not in file:
+            place = Location(file, int(line))
+    if place is None:
+        trace = error.__traceback__
+        while trace is not None:
+            file = trace.tb_frame.f_code.co_filename
+            if "site-packages" not in file and not file.startswith(_PACKAGE):
+                place = Location(file, trace.tb_lineno)
+            trace = trace.tb_next
+    if "Traceback of TorchScript" in text:
+        # Errors of a run end with what happened.
+        last = text.strip().splitlines()[-1]
+        return last.removeprefix("RuntimeError: "), place
+    return _first_line(text), place

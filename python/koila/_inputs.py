@@ -65,7 +65,8 @@ class Inputs:
         return inputs
 
     def resize(self, size: int) -> tuple[Any, ...]:
-        """The examples with their first ``size`` samples, repeated as needed."""
+        """Copies of the examples with their first ``size`` samples, repeated as
+        needed."""
         if self.examples is None or self.size is None:
             raise CompileError("this needs example tensors, not specs")
         return tuple(_resize(value, self.size, size, self.batch_dim) for value in self.examples)
@@ -74,7 +75,9 @@ class Inputs:
         """What ``resize(size)`` allocates, or little more."""
         leaves = [value for value in _leaves(self.examples or ()) if torch.is_tensor(value)]
         batched = [value for value in leaves if _is_batched(value, self.size, self.batch_dim)]
-        return sum(value.nbytes for value in batched) * size // max(self.size or 0, 1) + 8 * size
+        others = sum(value.nbytes for value in leaves) - sum(value.nbytes for value in batched)
+        samples = sum(value.nbytes for value in batched) * size // max(self.size or 0, 1)
+        return samples + others + 8 * size
 
 
 def _check_batch(batch: int) -> int:
@@ -140,7 +143,7 @@ def _make_key(key: Any) -> str:
 def _resize(value: Any, size: int, wanted: int, batch_dim: int) -> Any:
     if isinstance(value, torch.Tensor):
         if not _is_batched(value, size, batch_dim):
-            return value
+            return value.detach().clone().requires_grad_(value.requires_grad)
         indices = torch.arange(wanted, device=value.device) % max(size, 1)
         with torch.no_grad():
             resized = value.index_select(batch_dim, indices)

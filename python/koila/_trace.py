@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from koila._compare import compare
 from koila._errors import CompileError, Location
 from koila._program import Frame, Meta, Node, Program, Value, is_direct
-from koila._script import compare, seed
+from koila._state import seed
 
 __all__ = ["Traced", "explain", "location_of", "trace"]
 
