@@ -47,51 +47,93 @@ class State:
     ``skip`` are (part, name) of attributes that are followed elsewhere.
     """
 
-    def __init__(self, module: nn.Module, skip: set[tuple[int, str]] = frozenset()) -> None:  # type: ignore[assignment]
+    def __init__(self, module: nn.Module, skip: Collection[tuple[int, str]] = ()) -> None:
+        self._module = module
+        self._skip = skip
+        self._read()
+
+    def _read(self) -> None:
         self._parts = [
-            (path, part)
-            for path, part in module.named_modules(remove_duplicate=False)
+            _PartState(path, part, {key for owner, key in self._skip if owner == id(part)})
+            for path, part in self._module.named_modules(remove_duplicate=False)
             if not isinstance(part, torch.jit.ScriptModule)
         ]
-        self._skip = skip
-        self._values, self._kept = self._read()
-
-    def _read(self) -> tuple[list[dict[str, Any]], dict[int, Any]]:
-        # What was frozen by its identity is kept, so that no other gets it.
-        known: dict[int, Any] = {}
-        values = []
-        for _, part in self._parts:
-            found: dict[str, Any] = {"class": (type(part), type(part).forward)}
-            for key, value in vars(part).items():
-                kind = type(value)
-                if kind in _PLAIN:
-                    if key not in _APART and (not self._skip or (id(part), key) not in self._skip):
-                        found[key] = value
-                elif key not in _APART and (not self._skip or (id(part), key) not in self._skip):
-                    found[key] = _freeze(value, known, 0)
-            found["parameters"] = _present(part._parameters)
-            found["buffers"] = _present(part._buffers)
-            values.append(found)
-        return values, known
 
     def find_change(self) -> str | None:
         """What is not as it was, in words."""
-        values, _ = self._read()
-        if values == self._values:
-            return None
-        for (path, _), was, now in zip(self._parts, self._values, values, strict=True):
-            for key in dict.fromkeys([*was, *now]):
-                if was.get(key, "") != now.get(key, "") or (key in was) != (key in now):
-                    return _describe(path, key, was, now)
-        return "something of it changed"
+        for part in self._parts:
+            if not part.is_untouched() and (change := part.find_change()):
+                return change
+        return None
 
     def keep_changes_of(self, call: Callable[[], Any]) -> Any:
         """What ``call`` returns; what it changes itself is as it should be."""
         is_same = self.find_change() is None
         result = call()
-        if is_same:
-            self._values, self._kept = self._read()
+        if is_same and self.find_change() is not None:
+            self._read()
         return result
+
+
+class _PartState:
+    """The same of one part."""
+
+    def __init__(self, path: str, part: nn.Module, skip: set[str]) -> None:
+        self._path, self._part, self._skip = path, part, skip | _APART
+        self._values, self._kept = self._read()
+        self._remember()
+
+    def _read(self) -> tuple[dict[str, Any], dict[int, Any]]:
+        # What was frozen by its identity is kept, so that no other gets it.
+        known: dict[int, Any] = {}
+        values: dict[str, Any] = {"class": (type(self._part), type(self._part).forward)}
+        for key, value in vars(self._part).items():
+            if key not in self._skip:
+                values[key] = _freeze(value, known, 0)
+        values["parameters"] = _present(self._part._parameters)
+        values["buffers"] = _present(self._part._buffers)
+        return values, known
+
+    def _remember(self) -> None:
+        # Comparisons of lists look for the same objects first, so that this is
+        # most of what a call costs.
+        self._class = type(self._part), type(self._part).forward
+        self._seen = list(vars(self._part).values())
+        self._containers = [
+            (value, value.copy()) for value in self._seen if isinstance(value, (list, dict, set))
+        ]
+        self._is_deep = any(
+            not _is_flat(item)
+            for _, copy in self._containers
+            for item in (copy.values() if isinstance(copy, dict) else copy)
+        ) or any(
+            not _is_flat(value) for value in self._seen if not isinstance(value, (list, dict, set))
+        )
+
+    def is_untouched(self) -> bool:
+        """Whether all objects are the same; False says nothing."""
+        try:
+            return (
+                not self._is_deep
+                and (type(self._part), type(self._part).forward) == self._class
+                and list(vars(self._part).values()) == self._seen
+                and all(value == copy for value, copy in self._containers)
+            )
+        except RuntimeError:
+            # Tensors that are not the same one are compared by their elements.
+            return False
+
+    def find_change(self) -> str | None:
+        now, kept = self._read()
+        if now == self._values:
+            self._kept = kept
+            self._remember()
+            return None
+        was = self._values
+        for key in dict.fromkeys([*was, *now]):
+            if (key in was) != (key in now) or was[key] != now[key]:
+                return _describe(self._path, key, was, now)
+        return None
 
 
 def _present(tensors: dict[str, Any]) -> tuple[str, ...]:
@@ -119,14 +161,26 @@ def _freeze(value: Any, known: dict[int, Any], depth: int) -> Any:
             known[id(value)] = value
             return id(value), len(value)
     known[id(value)] = value
-    # Objects with settings, as a config.
-    is_object = (
-        depth < _DEEPEST
-        and hasattr(value, "__dict__")
+    if depth < _DEEPEST and _has_settings(value):
+        return id(value), _freeze(vars(value), known, depth + 1)
+    return (id(value),)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether it is as it was while it is the same object."""
+    if isinstance(value, tuple):
+        return all(map(_is_flat, value))
+    return not isinstance(value, (list, dict, set)) and not _has_settings(value)
+
+
+def _has_settings(value: Any) -> bool:
+    """Whether it is an object like a config."""
+    return (
+        hasattr(value, "__dict__")
         and not callable(value)
         and not isinstance(value, (torch.Tensor, nn.Module))
+        and not isinstance(value, (list, dict, set))
     )
-    return (id(value), _freeze(vars(value), known, depth + 1)) if is_object else (id(value),)
 
 
 def _describe(path: str, key: str, was: dict[str, Any], now: dict[str, Any]) -> str:

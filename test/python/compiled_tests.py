@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import types
 import warnings
 
 import koila
@@ -298,6 +299,36 @@ def test_settings():
             back()
             torch.testing.assert_close(compiled(x), module(x))
     assert module.scale == 1.0
+
+
+class Configured(Traced):
+    def __init__(self):
+        super().__init__()
+        self.config = types.SimpleNamespace(scale=2.0)
+        self.nested = {"a": [1.0]}
+        self.function = torch.tanh
+
+    def middle(self, x):
+        return self.function(self.first(x)) * self.config.scale * self.nested["a"][0]
+
+
+def test_settings_that_are_objects():
+    x, _ = networks.batch()
+    for change in (
+        lambda module: setattr(module.config, "scale", 3.0),
+        lambda module: module.nested["a"].__setitem__(0, 3.0),
+        lambda module: setattr(module, "function", torch.sigmoid),
+        lambda module: module.first.register_forward_pre_hook(lambda *_: None),
+        lambda module: setattr(module, "added", True),
+        lambda module: delattr(module, "function"),
+    ):
+        module = Configured().eval()
+        compiled = koila.compile(module, x, tile=8)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), module(x))
+            change(module)
+            with pytest.raises(koila.CompileError, match="when the module was compiled"):
+                compiled(x)
 
 
 def test_ties():
