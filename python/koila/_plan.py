@@ -191,7 +191,7 @@ class Run:
                     continue
                 raise CompileError(
                     f"a tensor of shape {tuple(tensor.shape)} was computed before with its graph, "
-                    "for all samples, as run(), hooks and retain_grad() ask for"
+                    "for all samples, as run(), hooks, retain_grad() and scripted modules ask for"
                 ) from None
             raise
 

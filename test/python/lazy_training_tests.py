@@ -558,6 +558,15 @@ class Training(unittest.TestCase):
         self.assert_same(found, wanted)
         self.assertIn("nothing protects it", str(caught[0].message))
 
+    def test_scripted_functions(self):
+        model, values = make_mlp(), make_batch(64)
+        compute = lambda m, x, t: F.cross_entropy(m(doubled(x)), t)
+        wanted = run_plain(model, compute, values)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = run_lazy(model, compute, values, 10_000)
+        self.assert_same(found, wanted)
+
     def test_attention_on_the_input_itself(self):
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True).double()
@@ -809,6 +818,14 @@ class Counted(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return gradient
+
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+
+    @torch.jit.script
+    def doubled(x: torch.Tensor):
+        return x * 2
 
 
 class Doubled(torch.autograd.Function):
