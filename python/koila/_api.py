@@ -235,17 +235,16 @@ def compile(
         compiled = _compiler.compile_script(
             script, given.specs, batch=given.batch, name=name, **dataclasses.asdict(guarded)
         )
-        return CompiledModule(original, script, compiled, given, chosen, assigned)
+        result = CompiledModule(original, script, compiled, given, chosen, assigned)
+        # What draws or normalises anew in each tile is not what the original does.
+        if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
+            run_check(result, given, name)
+        return result
 
     if not isinstance(module, nn.Module):
-        result = rewrite(_load(os.fspath(module)))
-    else:
-        without_target = given.without_last() if trains and loss else given
-        result = with_script(module, without_target, rewrite, trains=trains)
-    # What draws or normalises anew in each tile is not what the original does.
-    if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
-        run_check(result, given, name)
-    return result
+        return rewrite(_load(os.fspath(module)))
+    without_target = given.without_last() if trains and loss else given
+    return with_script(module, without_target, rewrite, trains=trains)
 
 
 def _coming_bytes(

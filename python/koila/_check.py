@@ -11,7 +11,8 @@ import torch
 from koila import _compiler
 from koila._compare import compare, put_aside
 from koila._compiled import CompiledModule
-from koila._errors import CompileError, KoilaWarning, explain_torch
+from koila._errors import CompileError, explain_torch
+from koila._frames import warn_user
 from koila._inputs import Inputs, find_symbol
 from koila._state import Changes, preserved
 
@@ -21,11 +22,16 @@ __all__ = ["check"]
 LEAST = 2
 
 
+class _DoesNotRun(Exception):
+    """The original raises for that many samples."""
+
+
 def check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
     """Compares samples of the example with the original: two, with what they
     write to, then a full tile and a remainder, or fewer where that is more than
     the example or the budget. Warns where not even two samples are within it.
-    Raises CompileError where results, gradients or effects differ."""
+    Raises CompileError where results, gradients or effects differ, and where the
+    original runs on none of these."""
     if inputs.size is None:
         return
     limit = compiled.options.budget
@@ -33,15 +39,28 @@ def check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
         return _warn_unchecked(name, f"two samples take more than {limit} bytes")
     written: set[str] = set()
     try:
-        _check_samples(compiled, inputs, name, LEAST, written, watch=True)
-        if compiled.tile is None:
-            return
-        whole = max(LEAST, inputs.size, *inputs.batch.values())
-        size = min(compiled.tile + max(1, compiled.tile // 2), whole)
+        try:
+            _check_samples(compiled, inputs, name, LEAST, written, watch=True)
+            if compiled.tile is None:
+                return
+            watch = False
+        except _DoesNotRun:
+            # Some modules take multiples of a number.
+            watch = True
+        size = whole = max(LEAST, inputs.size, *inputs.batch.values())
+        if compiled.tile is not None:
+            size = min(compiled.tile + max(1, compiled.tile // 2), whole)
         if isinstance(limit, int):
             size = min(size, _most_samples(compiled, inputs, limit, size))
-        if size > LEAST:
-            _check_samples(compiled, inputs, name, size, written, watch=False)
+        if size > LEAST or watch:
+            _check_samples(compiled, inputs, name, size, written, watch)
+    except _DoesNotRun as error:
+        raise CompileError(
+            f"{name}: compiled, and not compared with the original, which does not run on "
+            f"samples of the example: {error}",
+            None,
+            ("the batch may be another dim, see batch_dim=; check=False skips the check",),
+        ) from None
     except RuntimeError as error:
         if not _is_out_of_memory(error):
             raise
@@ -49,11 +68,9 @@ def check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
 
 
 def _warn_unchecked(name: str, why: str) -> None:
-    warnings.warn(
+    warn_user(
         f"{name}: compiled, and not compared with the original on the example, which there "
-        f"is no memory for ({why}); check=False skips this",
-        KoilaWarning,
-        stacklevel=4,
+        f"is no memory for ({why}); check=False skips this"
     )
 
 
@@ -77,8 +94,11 @@ def _find_cause(compiled: CompiledModule, inputs: Inputs, size: int) -> str:
     for module in (compiled.original, compiled.original, compiled.source):
         is_script = module is compiled.source
         keeping = preserved(compiled.original, watch=not is_script, keep=written)
-        with keeping as changes, torch.no_grad():
-            results.append(module(*own.resize(size)))
+        try:
+            with keeping as changes, torch.no_grad():
+                results.append(module(*own.resize(size)))
+        except Exception as error:
+            return f"without koila the program raises: {explain_torch(error)[0]}"
         written.update(changes.written)
     if compare(results[1], results[0]):
         return "the module itself gives another result each time; check=False skips the check"
@@ -132,13 +152,23 @@ def _compare(
         warnings.simplefilter("always")
         # Each has arguments of its own, which it may write to.
         arguments = inputs.resize(size)
-        with preserved(original, watch=watch, keep=keep) as changes:
-            wanted = _run_original(compiled, arguments)
+        try:
+            with preserved(original, watch=watch, keep=keep) as changes:
+                wanted = _run_original(compiled, arguments)
+        except Exception as error:
+            if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+                raise
+            raise _DoesNotRun(explain_torch(error)[0]) from error
         wanted = put_aside((wanted, arguments), folder)
         keep.update(changes.written)
         arguments = inputs.resize(size)
-        with preserved(original, keep=keep) as found_changes:
-            found = _run_compiled(compiled, arguments)
+        try:
+            with preserved(original, keep=keep) as found_changes:
+                found = _run_compiled(compiled, arguments)
+        except Exception as error:
+            if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+                raise
+            return f"it raises: {explain_torch(error)[0]}"
         problem = _compare_changes(found_changes, changes) or compare((found, arguments), wanted)
     for warning in caught:
         if "running the untiled program" in str(warning.message):

@@ -16,9 +16,9 @@ from torch import nn
 from torch.nn import functional
 
 from koila import _compiler
-from koila._errors import CompileError, KoilaWarning
+from koila._errors import CompileError
 from koila._follow import Expected, Follower
-from koila._frames import find_frames
+from koila._frames import warn_user
 from koila._inputs import Inputs
 from koila._report import Report
 from koila._state import tensors_of
@@ -150,14 +150,7 @@ class CompiledModule(nn.Module):
         """Of a call that the tiles are not made for."""
         if self.options.guard == "raise":
             raise CompileError(reason)
-        place = find_frames()[1]
-        warnings.warn_explicit(
-            f"{reason}; running the untiled program",
-            KoilaWarning,
-            place.file,
-            place.line,
-            registry=self._warned,
-        )
+        warn_user(f"{reason}; running the untiled program", self._warned)
 
     def _find_reason(self, inputs: tuple[Any, ...]) -> str | None:
         """Why a trace does not stand for the original in this call."""

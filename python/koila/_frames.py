@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
+from koila._errors import KoilaWarning
 from koila._program import Frame
 
-__all__ = ["find_frames"]
+__all__ = ["find_frames", "warn_user"]
 
 _kinds: dict[CodeType, int] = {}
 _PACKAGE = __file__.rsplit("/", 1)[0] + "/"
@@ -53,3 +56,9 @@ def find_frames() -> tuple[Frame, Frame]:
         frame = frame.f_back
     inner = inner or Frame("", 0)
     return inner, inner
+
+
+def warn_user(text: str, registry: dict[Any, int] | None = None) -> None:
+    """A KoilaWarning at the user's line, once for each in ``registry``."""
+    place = find_frames()[1]
+    warnings.warn_explicit(text, KoilaWarning, place.file, place.line, registry=registry)

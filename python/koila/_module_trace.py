@@ -15,8 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from koila import _compiler, memory
 from koila._compare import compare, put_aside
-from koila._errors import CompileError, KoilaError, KoilaWarning, Location, explain_torch
-from koila._frames import find_frames
+from koila._errors import CompileError, KoilaError, Location, explain_torch
+from koila._frames import find_frames, warn_user
 from koila._inputs import SYMBOL, Inputs
 from koila._state import Changes, preserved, tensors_of
 
@@ -99,8 +99,14 @@ def _check_trace(
     suspects = _Suspects()
     with tempfile.TemporaryDirectory(prefix="koila-") as folder:
         arguments = inputs.resize(size)
-        with preserved(module), suspects:
-            wanted = compute(module, module, arguments)
+        try:
+            with preserved(module), suspects:
+                wanted = compute(module, module, arguments)
+        except Exception as error:
+            raise NoTrace(
+                f"a trace of it cannot be compared: the module raises for a batch of {size}: "
+                f"{explain_torch(error)[0]}"
+            ) from None
         wanted = put_aside(wanted, folder)
         arguments = inputs.resize(size)
         try:
@@ -180,11 +186,9 @@ def _check_changes(module: nn.Module, changes: Changes) -> None:
     assigned = [name for name in changes.attributes if name[: name.rfind(".") + 1] not in computed]
     if assigned:
         names = ", ".join(f"'{name}'" for name in sorted(assigned)[:5])
-        warnings.warn(
+        warn_user(
             f"{type(module).__name__} was traced: forward() assigns {names}, which compiled calls "
-            "do not",
-            KoilaWarning,
-            stacklevel=2,
+            "do not"
         )
 
 
@@ -194,12 +198,10 @@ def warn_of_hooks(module: nn.Module) -> None:
         hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
         for hook in hooks:
             if not _is_of_torch(hook):
-                warnings.warn(
+                warn_user(
                     f"{type(module).__name__} was traced: of the forward hook of '{path}' "
                     f"({getattr(hook, '__qualname__', type(hook).__name__)}) compiled calls keep "
-                    "only what it does to tensors",
-                    KoilaWarning,
-                    stacklevel=2,
+                    "only what it does to tensors"
                 )
                 return
 

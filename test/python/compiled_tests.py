@@ -427,10 +427,36 @@ def test_scripting_that_means_something_else():
         def forward(self, x):
             return x * 2 if torch.jit.is_scripting() else x * 3
 
+    class Unscriptable(Branch):
+        """Nor can it be traced."""
+
+        def forward(self, x):
+            return x * 7 if torch.jit.is_scripting() else x * float(x.shape[0])
+
+    x = torch.randn(64, 16)
     for options in ({"tile": 8}, {"budget": "1GiB"}):
+        compiled = koila.compile(Branch(), x, **options)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), x * 3)
         with pytest.raises(koila.CompileError, match="off by") as caught:
-            koila.compile(Branch(), torch.randn(64, 16), **options)
+            koila.compile(Unscriptable(), x, **options)
         assert "is_scripting" in caught.value.notes[0]
+
+
+def test_batches_of_a_multiple():
+    class Pairs(nn.Module):
+        def forward(self, x):
+            if x.shape[0] % 8:
+                raise ValueError("eights")
+            return x.tanh()
+
+    x = torch.randn(64, 16)
+    compiled = koila.compile(Pairs(), x, tile=16)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), x.tanh())
+    with pytest.raises(koila.CompileError, match="does not run on samples of the example") as caught:
+        koila.compile(Pairs(), x, tile=2)
+    assert "batch_dim=" in caught.value.notes[0]
 
 
 def test_chance_is_named():
