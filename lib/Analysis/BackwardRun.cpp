@@ -296,6 +296,18 @@ PeakMemoryAnalysis::Impl::BackwardRun::makeOutputs(
   return outputs;
 }
 
+SmallVector<int64_t> PeakMemoryAnalysis::Impl::BackwardRun::getSavedBytes(
+    const Run::Record &record) const {
+  return llvm::map_to_vector(
+      record.op->getOperands(), [&](Value operand) -> int64_t {
+        const Storage *entry = impl.storage.lookup(operand);
+        bool isOnlyHere = entry && llvm::is_contained(record.saved, entry) &&
+                          run.savedBy.lookup(entry) == 1 &&
+                          run.onlySaved.contains(entry);
+        return isOnlyHere ? run.live.lookup(entry) : 0;
+      });
+}
+
 void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
   Operation &op = *run.records[index].op;
   SmallVector<std::optional<Gradient>> arrived(op.getNumResults());
@@ -328,6 +340,7 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
   if (arrived.front() && isLast(*arrived.front()))
     rule.setReleasableBytes(
         run.live.lookup(bytes[tensors[arrived.front()->tensor].bytes].entry));
+  rule.setSavedBytes(getSavedBytes(run.records[index]));
   for (const Run::Edge &edge : run.records[index].edges)
     if (Leaf leaf = getLeaf(edge);
         leaf && hasGradient(leaf, edge) && leaves[leaf].missing == 1)

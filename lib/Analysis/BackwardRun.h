@@ -42,6 +42,8 @@ private:
   using Leaf = const void *;
 
   std::vector<size_t> findReachable(size_t last);
+  /// For each operand the bytes that only this record keeps.
+  llvm::SmallVector<int64_t> getSavedBytes(const Run::Record &record) const;
   void runNode(size_t index);
   /// What `rule` says of the gradients of the operands, complete.
   llvm::SmallVector<std::pair<const Run::Edge *, Gradient>>

@@ -167,7 +167,8 @@ void PeakReport::print(llvm::raw_ostream &os) const {
   }
   os << "  peak          " << formatBytes(*peakBytes)
      << (exact() ? "" : ", not exact") << "\n";
-  os << "  at            " << peakOp << ", " << spell(peakPlace) << "\n";
+  if (!peakOp.empty())
+    os << "  at            " << peakOp << ", " << spell(peakPlace) << "\n";
   os << "  parameters    " << formatBytes(parameterBytes)
      << " (not in the peak)\n";
   llvm::StringRef made =

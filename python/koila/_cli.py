@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -52,6 +53,10 @@ Compiles a file for each size of tiles, runs all, and compares peak and time.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0 done, 1 error or refusal."""
+    for stream in (sys.stdout, sys.stderr):
+        # What a terminal cannot show is no reason to stop.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     parser = _make_parser()
     try:
         options = parser.parse_args(arguments)
@@ -103,7 +108,7 @@ def _make_parser() -> argparse.ArgumentParser:
         )
         needed = "" if name == "report" else " (needed)"
         command.add_argument("--batch", type=_positive, metavar="N", help=f"its size{needed}")
-        command.add_argument("--threads", type=_positive, metavar="N", help="threads of the run")
+        command.add_argument("--threads", type=_threads, metavar="N", help="threads of the run")
         command.add_argument("--json", action="store_true", help="JSON on stdout, and nothing else")
         return command
 
@@ -134,7 +139,15 @@ def _make_parser() -> argparse.ArgumentParser:
     compile.add_argument("--guard", default="warn", choices=["warn", "raise"])
 
     run = add("run", "run a file and measure it")
-    run.add_argument("--method", default="forward")
+    run.add_argument("--method", default="forward", metavar="NAME", help="what is called")
+    run.add_argument(
+        "--mode",
+        choices=["inference", "forward-with-grad", "train"],
+        help="train: a step, the file's own train_step where it has one",
+    )
+    run.add_argument(
+        "--loss", metavar="NAME", help="of a training step, as cross_entropy; one more --input"
+    )
     add("bench", "compare sizes of tiles")
     return parser
 
@@ -143,6 +156,26 @@ def _positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"'{text}' is no number of at least 1")
     return int(text)
+
+
+def _threads(text: str) -> int:
+    if _positive(text) > 4096:
+        raise argparse.ArgumentTypeError(f"'{text}' is more than 4096")
+    return int(text)
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    """The output is a file of its own."""
+    from koila._errors import KoilaError
+
+    output = options.output
+    if output is None:
+        return
+    if output in ("", "-"):
+        raise KoilaError("-o needs the name of a file")
+    paths = (output, options.model)
+    if all(map(os.path.exists, paths)) and os.path.samefile(*paths):
+        raise KoilaError(f"-o '{output}' is the model itself; give another name")
 
 
 def _say(kind: str, text: str) -> None:
@@ -183,6 +216,7 @@ def _report(options: argparse.Namespace) -> int:
     from koila._report import Report
     from koila.memory import budget_bytes
 
+    _check_output(options)
     _progress(f"analysing {options.model}")
     limit = None if options.budget is None else budget_bytes(options.budget)
     report = Report(
@@ -229,6 +263,7 @@ def _compile(options: argparse.Namespace) -> int:
     from koila.memory import budget_bytes
 
     batch = _needed_batch(options)
+    _check_output(options)
     _progress(f"compiling {options.model}")
     data = compile_file(
         options.model,
@@ -253,13 +288,18 @@ def _compile(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from koila._errors import KoilaError
+
     _needed_batch(options)
+    if options.method in ("train_step", "grads"):
+        raise KoilaError("a step is run by --mode train, with --loss NAME if it has a target")
     files = [options.model] + ([options.other] if options.other else [])
-    return _koila_run(options, files, options.method).returncode
+    more = [f"--mode={_mode(options)}"] + ([f"--loss={options.loss}"] if options.loss else [])
+    return _koila_run(options, files, [f"--method={options.method}", *more]).returncode
 
 
 def _koila_run(
-    options: argparse.Namespace, files: list[str], method: str, capture: bool = False
+    options: argparse.Namespace, files: list[str], more: Sequence[str] = (), capture: bool = False
 ) -> subprocess.CompletedProcess[str]:
     import torch
 
@@ -273,7 +313,9 @@ def _koila_run(
     libraries = [str(Path(torch.__file__).parent / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
     environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries))}
     symbol = find_symbol(options.input)
-    command = [str(program), *files, f"--method={method}", f"--batch={symbol}={options.batch}"]
+    # A name may begin as options do.
+    paths = [os.path.join(".", path) if path.startswith("-") else path for path in files]
+    command = [str(program), *paths, *more, f"--batch={symbol}={options.batch}"]
     command += [f"--input={spec}" for spec in options.input]
     command += [f"--threads={options.threads}"] if options.threads else []
     command += ["--json"] if options.json or capture else []
@@ -312,7 +354,7 @@ def _bench(options: argparse.Namespace) -> int:
                 break
         for size, path in files:
             _progress("running " + ("as it is" if size is None else f"in tiles of {size}"))
-            done = _koila_run(options, [path], "forward", capture=True)
+            done = _koila_run(options, [path], capture=True)
             if done.returncode:
                 return 1
             rows.append({"tile": size, **json.loads(done.stdout)["programs"][0]})

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn import functional
 
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 
@@ -30,6 +31,7 @@ __all__ = [
     "check_archive",
     "compile_file",
     "compile_script",
+    "is_count",
     "parse_size",
 ]
 
@@ -121,6 +123,56 @@ class CompileOptions:
     guard: str = "warn"
     threads: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_analysis(self.mode, self.loss, self.grads, self.optimizer, self.threads)
+        _check_choice("random", self.random, "refuse", "full-batch-masks", "per-tile")
+        _check_choice("batchnorm", self.batchnorm, "refuse", "per-tile")
+        _check_choice("guard", self.guard, "warn", "raise")
+        tile = self.tile
+        if tile is not None and (not is_count(tile) or tile < 1 or tile & (tile - 1)):
+            raise CompileError(f"tile={tile!r} is no power of two, as 8")
+
+
+# More have no core to run on; LibTorch itself takes any number, and then fails.
+_MOST_THREADS = 4096
+
+
+def is_count(value: object) -> bool:
+    """Whether it is an integer; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_analysis(
+    mode: object, loss: object, grads: object, optimizer: object, threads: object
+) -> None:
+    _check_choice("mode", mode, "inference", "forward-with-grad", "train")
+    _check_choice("grads", grads, "present", "absent")
+    for key, value, example in (
+        ("loss", loss, "cross_entropy"),
+        ("optimizer", optimizer, "adamw(lr=1e-3)"),
+    ):
+        if value is None or isinstance(value, str):
+            continue
+        name = getattr(value, "__name__", "")
+        if key == "loss" and name and getattr(functional, name, None) is value:
+            example = name
+        raise CompileError(f'{key}= is a text, as "{example}", not {_kind(value)}')
+    if threads is not None:
+        is_number = is_count(threads) and isinstance(threads, int)
+        if not (is_number and 1 <= threads <= _MOST_THREADS):  # type: ignore[operator]
+            raise CompileError(f"threads={threads!r} is no number from 1 to {_MOST_THREADS}")
+
+
+def _kind(value: object) -> str:
+    name = getattr(value, "__name__", None)
+    return f"{name}()" if isinstance(name, str) else f"a {type(value).__name__}"
+
+
+def _check_choice(key: str, value: object, *choices: str) -> None:
+    if not isinstance(value, str) or value not in choices:
+        known = ", ".join(f'"{choice}"' for choice in choices)
+        raise CompileError(f"{key}={value!r}: it is one of {known}")
+
 
 def compile_file(
     path: str,
@@ -133,6 +185,8 @@ def compile_file(
 ) -> dict[str, Any]:
     """As ``compile_script``, from a TorchScript file to another, which is read
     back and compared before it is at ``output``. Returns the report."""
+    if not output or output == "-":
+        raise CompileError("give the name of a file to write")
     _, report, _ = _compile(path, inputs, batch, options, method, None, output)
     return report
 
@@ -241,6 +295,7 @@ def _analysis_options(
 ) -> dict[str, object]:
     # What torch will use, whatever the environment said at its start.
     used = torch.get_num_threads() if threads is None else threads
+    _check_analysis(mode, loss, grads, optimizer, threads)
     return {
         "mode": mode,
         "loss": loss or None,
@@ -285,6 +340,9 @@ def _run(
 ) -> tuple[_C.Result, tuple[Remark, ...]]:
     from koila import _C
 
+    for path in (script, output):
+        if isinstance(path, str):
+            _check_path(path)
     if name is None:
         name = script if isinstance(script, str) else _class_name(script)
     options = _C.Options(
@@ -317,9 +375,17 @@ def check_archive(path: str) -> None:
     when it is loaded, or is made to overwhelm LibTorch."""
     from koila import _C
 
+    _check_path(path)
     messages = _parse_messages(_C.check_archive(path))
     if messages:
         raise _make_error(messages, path)
+
+
+def _check_path(path: str) -> None:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        raise CompileError(f"{path!r}: names of files are UTF-8; rename it") from None
 
 
 def _parse_messages(lines: bytes) -> list[dict[str, Any]]:

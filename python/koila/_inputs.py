@@ -28,6 +28,10 @@ class Inputs:
     """
 
     def __init__(self, values: Sequence[Any], batch: int | None, batch_dim: int) -> None:
+        if isinstance(batch_dim, bool) or not isinstance(batch_dim, int) or batch_dim < 0:
+            raise CompileError(f"batch_dim={batch_dim!r} is no number of a dim, counted from 0")
+        if batch is not None:
+            batch = _check_batch(batch)
         texts = [isinstance(value, str) for value in values]
         self.batch_dim = batch_dim
         self.examples: tuple[Any, ...] | None = None
@@ -38,20 +42,26 @@ class Inputs:
         if all(texts):
             self.specs = [str(value) for value in values]
             if batch is not None:
-                self.batch = {find_symbol(self.specs): _check_batch(batch)}
+                self.batch = {find_symbol(self.specs): batch}
             return
         if any(texts):
             raise CompileError(
                 "inputs are either example values or specs as 'float32[B,64]', not both"
             )
         tensors = [value for value in _leaves(values) if isinstance(value, torch.Tensor)]
+        for tensor in tensors:
+            _check_tensor(tensor)
         if tensors:
             self.device = tensors[0].device
         size = self.size = _batch_size(tensors, batch_dim)
+        if size == 0:
+            raise CompileError("the examples have no samples; give one at least")
+        if size is None and batch_dim:
+            raise CompileError(f"batch_dim={batch_dim}: no input has that many dims")
         self.specs = [_make_spec(value, size, batch_dim) for value in values]
         self.examples = tuple(values)
         if size is not None:
-            self.batch = {SYMBOL: _check_batch(size if batch is None else batch)}
+            self.batch = {SYMBOL: size if batch is None else batch}
         elif batch is not None:
             raise CompileError("batch= was given, and no input is a tensor with a batch")
 
@@ -80,10 +90,32 @@ class Inputs:
         return samples + others + 8 * size
 
 
-def _check_batch(batch: int) -> int:
+# What the analysis can count with.
+_LARGEST_BATCH = 1 << 40
+
+
+def _check_batch(batch: object) -> int:
+    if isinstance(batch, bool) or not isinstance(batch, int):
+        raise CompileError(f"batch={batch!r} is no number of samples")
     if batch < 1:
         raise CompileError(f"a batch of {batch} has no samples")
-    return int(batch)
+    if batch > _LARGEST_BATCH:
+        raise CompileError(f"a batch of {batch} is more than {_LARGEST_BATCH} samples")
+    return batch
+
+
+def _check_tensor(tensor: torch.Tensor) -> None:
+    kind = None
+    if tensor.is_nested:
+        kind = "nested"
+    elif tensor.layout != torch.strided:
+        kind = "sparse"
+    elif tensor.is_quantized:
+        kind = "quantized"
+    elif tensor.device.type == "meta":
+        kind = "without data (device 'meta')"
+    if kind:
+        raise CompileError(f"an example is {kind}; give dense tensors, or specs as 'float32[B,64]'")
 
 
 def _leaves(value: Any) -> list[Any]:

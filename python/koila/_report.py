@@ -18,6 +18,21 @@ __all__ = ["Report", "ReportDiff"]
 Analyze = Callable[[int | None, int | None], dict[str, Any]]
 
 
+# Of a saved report, what everything else reads.
+_FIELDS: dict[str, Any] = {
+    "function": str,
+    "mode": str,
+    "device": str,
+    "threads": int,
+    "exact": bool,
+    "batch": dict,
+    "peak_bytes": (int, type(None)),
+    **dict.fromkeys(
+        ["timeline", "by_line", "by_module", "live_at_peak", "batch_pieces", "inexact"], list
+    ),
+}
+
+
 class Report:
     """What a call of a program needs, and where.
 
@@ -38,6 +53,9 @@ class Report:
             raise KoilaError(f"'{path}' is no report: {error}") from None
         if not isinstance(data, dict) or data.get("schema") != 1:
             raise KoilaError(f"'{path}' is no report of schema 1")
+        missing = [key for key, kind in _FIELDS.items() if not isinstance(data.get(key), kind)]
+        if missing:
+            raise KoilaError(f"'{path}' is no whole report: '{missing[0]}' is not as it should be")
         return cls(data)
 
     @property
@@ -112,6 +130,8 @@ class Report:
     def min_budget(self, batch: int) -> int:
         """The least bytes within which the program, as it is, runs ``batch``
         samples. In tiles it needs less: ``data["floor_bytes"]`` at least."""
+        if isinstance(batch, bool) or not isinstance(batch, int):
+            raise KoilaError(f"batch={batch!r} is no number of samples")
         if batch < 1:
             raise KoilaError(f"a batch of {batch} has no samples")
         for known, peak in self._peaks():
@@ -128,13 +148,19 @@ class Report:
 
     def diff(self, other: Report) -> ReportDiff:
         """What ``other`` needs more or less than this."""
+        if not isinstance(other, Report):
+            raise KoilaError(f"a report is compared with a report, not a {type(other).__name__}")
         return ReportDiff(self, other)
 
     def save(self, path: str | Path) -> None:
         """Writes the page (``.html``), or the JSON report under any other name."""
         path = Path(path)
         is_page = path.suffix in (".html", ".htm")
-        path.write_text(self.to_html() if is_page else self.to_json(), encoding="utf-8")
+        text = self.to_html() if is_page else self.to_json()
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise KoilaError(f"the report cannot be written: {error}") from None
 
     def to_json(self) -> str:
         return json.dumps(self.data, indent=2)

@@ -130,3 +130,13 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 func.func @unknown(%x: tensor<*x!koila.any> {koila.name = "x"}) {
   return
 }
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @as_it_came(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<*x!koila.any> {
+    // expected-error @below {{this result is computed by nothing}}
+    %0 = koila.refine %x : tensor<?x4xf32> to tensor<*x!koila.any>
+    return %0 : tensor<*x!koila.any>
+  }
+}

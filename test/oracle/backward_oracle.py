@@ -46,6 +46,10 @@ CASES = {
     "hardsigmoid": (F.hardsigmoid, (4, 6)),
     "elu": (F.elu, (4, 6)),
     "leaky_relu": (F.leaky_relu, (4, 6)),
+    "threshold": (lambda x: F.threshold(x, 0.1, 0.2), (4, 6)),
+    "selu": (F.selu, (4, 6)),
+    "celu": (F.celu, (4, 6)),
+    "relu6": (F.relu6, (4, 6)),
     "softplus": (F.softplus, (4, 6)),
     "mish": (F.mish, (4, 6)),
     "logsigmoid": (F.logsigmoid, (4, 6)),
@@ -162,6 +166,37 @@ CASES = {
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
         ).transpose(1, 2).reshape(-1, 9, 16),
         (9, 2, 8), (7, 2, 8), (7, 2, 8)),
+    # Matrices in columns have gradients in columns.
+    "linear_of_columns": (
+        lambda x: F.linear(F.gelu(x.t().contiguous()).t(), torch.ones(5, 6)),
+        (6,)),
+    "linear_of_columns_biased": (
+        lambda x: F.linear(F.gelu(x.t().contiguous()).t(), torch.ones(5, 6),
+                           torch.ones(5)), (6,)),
+    "linear_of_places": (
+        lambda x: F.linear(F.gelu(x).flatten(2).transpose(1, 2),
+                           torch.ones(5, 4), torch.ones(5)), (4, 3, 3)),
+    "linear_of_places_unbiased": (
+        lambda x: F.linear(F.gelu(x).flatten(2).transpose(1, 2),
+                           torch.ones(5, 4)), (4, 3, 3)),
+    "linear_by_weight_of_places": (
+        lambda x, w: F.linear(F.gelu(x).flatten(2).transpose(1, 2), w[0]),
+        (4, 3, 3), (5, 4)),
+    "linear_by_weight_of_columns": (
+        lambda x, w: F.linear(F.gelu(x.t().contiguous()).t(), w[0]),
+        (6,), (5, 6)),
+    "matmul_of_places": (
+        lambda x: F.gelu(x).flatten(2).transpose(1, 2) @ torch.ones(4, 5),
+        (4, 3, 3)),
+    "matmul_of_columns": (
+        lambda x: F.gelu(x.t().contiguous()).t() @ torch.ones(6, 5), (6,)),
+    "matmul_by_columns": (
+        lambda x: torch.ones(5, 6) @ F.gelu(x).t(), (6,)),
+    "linear_by_square": (
+        lambda x: F.linear(torch.ones(9, 6), F.gelu(x)), (6,)),
+    "addmm_of_columns": (
+        lambda x: torch.addmm(torch.ones(5), F.gelu(x.t().contiguous()).t(),
+                              torch.ones(6, 5)), (6,)),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), (4, 6, 6)),
     "max_pool2d_ceil": (
         lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), (4, 6, 6)),
@@ -214,6 +249,13 @@ CASES = {
         ("int 7",)),
     "cross_entropy_weights": (
         lambda x, t: F.cross_entropy(x, t, torch.ones(7)), (7,), ("int 7",)),
+    "cross_entropy_made_target": (
+        lambda x, t: F.cross_entropy(x, t + 0), (7,), ("int 7",)),
+    "cross_entropy_made_pixels": (
+        lambda x, t: F.cross_entropy(x, t + 0, torch.arange(7) / 7.0),
+        (7, 4, 4), ("int 7", 4, 4)),
+    "nll_made_target": (
+        lambda x, t: F.nll_loss(x.log_softmax(1), t + 0), (7,), ("int 7",)),
     "cross_entropy_smooth": (
         lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (7,),
         ("int 7",)),
@@ -251,6 +293,34 @@ CASES = {
             x.contiguous(memory_format=torch.channels_last), None, None,
             training=True).contiguous(), (4, 6, 6)),
 }
+
+
+def relayout(function, columns):
+    """The function of operands in rows or columns, whose gradient arrives in
+    the other. Views around the operands copy a gradient that is in columns."""
+    def run(*operands):
+        operands = [x.reshape(-1, 24).reshape(-1, 4, 6) for x in operands]
+        if columns:
+            operands = [x.transpose(1, 2) for x in operands]
+        y = function(*operands)
+        return y.contiguous() if columns else y.transpose(1, 2).contiguous()
+    return run
+
+
+def is_of_three_dims(function, *operands):
+    try:
+        return function(*operands).dim() == 3
+    except RuntimeError:
+        return False
+
+
+# Which strides the gradient has is a matter of the order of the operands.
+CASES |= {
+    f"{name}_in_{layout}": (relayout(function, layout == "columns"), *extents)
+    for name, (function, *extents) in list(CASES.items())
+    if set(extents) == {(4, 6)}
+    for layout, shape in {"rows": (2, 4, 6), "columns": (2, 6, 4)}.items()
+    if is_of_three_dims(function, *(torch.randn(shape) for _ in extents))}
 
 
 class Program(torch.nn.Module):

@@ -2,6 +2,7 @@
 
 #include "DoubleProgram.h"
 #include <ATen/core/grad_mode.h>
+#include <map>
 #include <optional>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -80,12 +81,30 @@ static void rewrite(tj::Block *block) {
   }
 }
 
+/// Makes one tensor of `to` of what is one in `from`: a clone has one for each
+/// attribute, so that tied weights would get a part of their gradient each.
+static void tie(const tj::Module &from, tj::Module to,
+                std::map<const void *, at::Tensor> &copies) {
+  for (const auto &[name, value] : from.named_attributes(/*recurse=*/false)) {
+    if (!value.isTensor() || !value.toTensor().defined())
+      continue;
+    auto [found, isFirst] = copies.try_emplace(
+        value.toTensor().unsafeGetTensorImpl(), to.attr(name).toTensor());
+    if (!isFirst)
+      to.setattr(name, found->second);
+  }
+  for (const auto &[name, child] : from.named_children())
+    tie(child, to.attr(name).toModule(), copies);
+}
+
 tj::Module koila::run::makeDoubleProgram(const tj::Module &module,
                                          const std::string &method) {
   // With grad mode on, clone makes tensors that are results of a copy.
   at::NoGradGuard noGrad;
   // New types and graphs, so that the given program stays as it is.
   tj::Module copy = module.clone();
+  std::map<const void *, at::Tensor> copies;
+  tie(module, copy, copies);
   auto original = module.parameters().begin();
   for (at::Tensor parameter : copy.parameters()) {
     bool requiresGrad = (*original++).requires_grad();

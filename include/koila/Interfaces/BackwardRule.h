@@ -94,6 +94,14 @@ public:
   /// end; 0 if something else holds it.
   int64_t getReleasableBytes() const { return releasable; }
   void setReleasableBytes(int64_t bytes) { releasable = bytes; }
+  /// The bytes of operand `index` if nothing but this node keeps it: of several
+  /// nodes of one operation the first may free it.
+  int64_t getSavedBytes(unsigned index) const {
+    return index < savedBytes.size() ? savedBytes[index] : 0;
+  }
+  void setSavedBytes(llvm::SmallVector<int64_t> bytes) {
+    savedBytes = std::move(bytes);
+  }
   /// Whether operand `index` is a weight that has a gradient, to which this one
   /// is added at once.
   bool isAccumulated(unsigned index) const {
@@ -111,6 +119,7 @@ private:
   std::optional<unsigned> first;
   llvm::SmallVector<unsigned, 2> apart;
   llvm::SmallVector<unsigned, 2> accumulated, unread;
+  llvm::SmallVector<int64_t> savedBytes;
   int64_t releasable = 0, peak = 0;
   bool absent = false;
 };

@@ -139,6 +139,17 @@ ConcreteTensor Backprop::compute(Tensors operands, Number number, Result kind) {
   return withStrides(std::move(result), toNumbers(strides));
 }
 
+ConcreteTensor Backprop::mask(const ConcreteTensor &mask,
+                              const ConcreteTensor &gradient) {
+  ConcreteTensor result = select(mask, gradient, gradient);
+  // The mask is the first operand of the iterator (where_self in
+  // native/TensorCompare.cpp).
+  auto strides = computeElementwiseStrides(
+      {toInfo(mask), toInfo(gradient)},
+      toExprs(result.dims, result.elementType.getContext()));
+  return withStrides(std::move(result), toNumbers(strides));
+}
+
 ConcreteTensor Backprop::makeNumber(const ConcreteTensor &like) {
   return allocate({{}, like.elementType});
 }

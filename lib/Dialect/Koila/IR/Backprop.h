@@ -40,6 +40,9 @@ public:
   /// A new tensor, elementwise from operands that broadcast.
   ConcreteTensor compute(Tensors operands, Number number = Number::None,
                          Result kind = Result::Common);
+  /// where(mask, gradient, 0), of a tensor for the number.
+  ConcreteTensor mask(const ConcreteTensor &mask,
+                      const ConcreteTensor &gradient);
   /// A number as a 0-dim tensor of the type of `like`.
   ConcreteTensor makeNumber(const ConcreteTensor &like);
   /// Tensor::empty_like or clone(): dense strides stay.

@@ -169,6 +169,10 @@ static bool isFolded(const Factor &factor) {
   return true;
 }
 
+bool blas::isMatrixProduct(const Factor &lhs, const Factor &rhs) {
+  return isFolded(lhs) || rhs.isTrained;
+}
+
 /// All but the last dim as one.
 static Factor fold(const Factor &factor) {
   int64_t rows = 1;

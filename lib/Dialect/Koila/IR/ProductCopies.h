@@ -32,6 +32,9 @@ Factor transpose(Factor factor);
 /// Whether a dim of these extents and strides is a view of them all.
 bool isOneDim(llvm::ArrayRef<int64_t> extents, llvm::ArrayRef<int64_t> strides);
 
+/// Whether torch.matmul multiplies `lhs`, of three dims or more, by the matrix
+/// `rhs` as one matrix, not as a batch of them.
+bool isMatrixProduct(const Factor &lhs, const Factor &rhs);
 /// All but the last dim as one, by reshape: where that is no view, a copy,
 /// whose bytes are added.
 Factor foldRows(const Factor &factor, int64_t &bytes);

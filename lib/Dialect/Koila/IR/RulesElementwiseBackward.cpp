@@ -86,6 +86,12 @@ static void runKernel(const Formula &of) {
   of.steps.give(0, of.steps.compute({of.gradient, of.self()}));
 }
 
+/// threshold_backward and leaky_relu_backward have the gradient as the second
+/// operand (native/Activation.cpp): strides are those of the first.
+static void runThreshold(const Formula &of) {
+  of.steps.give(0, of.steps.compute({of.self(), of.gradient}));
+}
+
 /// oneDNN computes it of a contiguous input: it copies any other gradient, and
 /// the result to the strides of that (measured).
 static void runGelu(const Formula &of) {
@@ -176,7 +182,7 @@ static void runClamp(const Formula &of) {
           of.steps.compute(of.self(), of.getNumber(name), Result::Bool));
   if (masks.empty())
     return koila::detail::describeUnknownBackward(of.rule);
-  of.steps.give(0, of.steps.compute({of.gradient}));
+  of.steps.give(0, of.steps.mask(masks.front(), of.gradient));
   of.steps.free(masks);
   of.steps.free(zero);
 }
@@ -258,7 +264,7 @@ static void runWhere(const Formula &of) {
     if (!isa<TensorType>(operands[index].getType()) || !of.steps.wants(index))
       continue;
     ConcreteTensor zero = of.steps.makeNumber(of.gradient);
-    of.steps.give(index, of.steps.makeLike(of.gradient));
+    of.steps.give(index, of.steps.mask(of.steps.read(0), of.gradient));
     of.steps.free(zero);
   }
 }
@@ -305,7 +311,7 @@ static void runMaximum(const Formula &of) {
     ConcreteTensor half = of.steps.compute(of.gradient, Number::Integer);
     ConcreteTensor equal =
         of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
-    ConcreteTensor taken = of.steps.allocate(of.gradient);
+    ConcreteTensor taken = of.steps.mask(equal, of.gradient);
     ConcreteTensor less =
         of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
     of.steps.give(operand, taken);
@@ -360,11 +366,12 @@ using Run = void (*)(const Formula &);
 static const llvm::StringMap<Run> &getFormulas() {
   static const llvm::StringMap<Run> formulas = [] {
     llvm::StringMap<Run> table;
-    for (StringRef name :
-         {"relu", "silu", "sigmoid", "tanh", "hardtanh", "hardswish",
-          "hardsigmoid", "elu", "selu", "celu", "leaky_relu", "softplus",
-          "mish", "exp", "log", "relu6", "threshold", "log_sigmoid"})
+    for (StringRef name : {"silu", "sigmoid", "tanh", "hardtanh", "hardswish",
+                           "hardsigmoid", "elu", "selu", "celu", "softplus",
+                           "mish", "exp", "log", "relu6", "log_sigmoid"})
       table[name] = runKernel;
+    for (StringRef name : {"relu", "leaky_relu", "threshold"})
+      table[name] = runThreshold;
     for (StringRef name : {"abs", "sin"})
       table[name] = runProduct;
     table["gelu"] = runGelu;

@@ -53,19 +53,19 @@ static void describeLogits(BackwardRule &rule, Backprop &steps,
     steps.pass(getIntegerBytes(self.elementType));
 }
 
-/// The gradients of the chosen logarithms, and of the softmax. The gradient
-/// that arrived and the total weight of the targets are gone by then.
+/// The gradients of the chosen logarithms, and of the softmax: two nodes. What
+/// the first one keeps is gone by then: the gradient that arrived, the total
+/// weight of the targets, and targets and weights that were made for it.
 static void describeCrossEntropy(BackwardRule &rule, Backprop &steps,
                                  CrossEntropyLossOp loss) {
   ConcreteTensor self = steps.read(0), target = steps.read(1);
   if (loss.getLabelSmoothing().convertToDouble() != 0 ||
-      self.dims == target.dims || steps.wants(1) ||
-      // A weight that is made for it is gone by then as well.
-      (loss.getWeight() && !loss.getWeight().getDefiningOp<ParamGetOp>()))
+      self.dims == target.dims || steps.wants(1))
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor chosen = steps.allocate(self);
   int64_t totalWeight = getElementBytes(self.elementType);
-  steps.Footprint::free(totalWeight + rule.getReleasableBytes());
+  steps.Footprint::free(totalWeight + rule.getReleasableBytes() +
+                        rule.getSavedBytes(1) + rule.getSavedBytes(2));
   steps.giveRows(0);
   steps.free(chosen);
 }

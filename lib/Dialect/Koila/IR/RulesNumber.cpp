@@ -32,6 +32,15 @@ LogicalResult rules::checkNoDims(const ShapeRule &rule, Value tensor) {
                           << " dims is not taken as a number";
 }
 
+void rules::describeNumberStorage(StorageRule &rule) {
+  // LibTorch gives who reads the number the number itself (PeepholeOptimize in
+  // torch/csrc/jit/passes/peephole.cpp), and drops what nobody reads.
+  if (llvm::all_of(rule.getOp()->getUsers(),
+                   llvm::IsaPred<IntTensorOp, FloatTensorOp, IntImplicitOp,
+                                 FloatImplicitOp, ScalarImplicitOp>))
+    rule.setKeeps(0);
+}
+
 Value NumToTensorOp::getComputedInteger() {
   Value number = OperatorArguments(*this).getDynamic("a");
   return number && number.getType().isInteger(64) ? number : Value();

@@ -24,13 +24,15 @@ struct Product {
   BackwardRule &rule;
   Backprop steps;
   Factor lhs, rhs;
+  /// Whether the second factor is the transposed operand.
+  bool isTransposed = false;
 
   Product(BackwardRule &rule, Factor lhs, Factor rhs)
       : rule(rule), steps(rule), lhs(std::move(lhs)), rhs(std::move(rhs)) {}
 
   /// The gradient in the dims that the kernel saw; a copy replaces it.
   Factor readGradient(ArrayRef<int64_t> dims);
-  void give(unsigned operand, const Factor &like, bool isViewed);
+  void give(unsigned operand, const Factor &like, bool isInColumns);
   /// mm and bmm compute the second gradient first, addmm the first.
   void runMm(unsigned first, unsigned second, bool isAdded);
   void runBmm(unsigned first, unsigned second, bool isAdded);
@@ -53,19 +55,25 @@ Factor Product::readGradient(ArrayRef<int64_t> dims) {
   return toFactor(seen);
 }
 
-/// The new gradient of an operand: `like` as the kernel made it.
-void Product::give(unsigned operand, const Factor &like, bool isViewed) {
+/// The new gradient of an operand: of the dims of `like`, in rows or columns.
+void Product::give(unsigned operand, const Factor &like, bool isInColumns) {
   ConcreteTensor self = steps.read(operand);
-  ConcreteTensor made{like.dims, like.type};
-  if (self.dims != made.dims && self.numElements() == made.numElements()) {
-    made.dims = self.dims;
-    isViewed = true;
-  }
-  steps.give(operand, steps.allocate(made), isViewed);
+  ConcreteTensor made = steps.allocate({like.dims, like.type});
+  if (isInColumns)
+    made = withStrides(std::move(made), SmallVector<int64_t>{1, like.dims[0]});
+  // Both have nodes of their own, which give views.
+  bool isWeight = isTransposed && &like == &rhs;
+  if (isWeight)
+    made = transposeDims(made, 0, 1);
+  bool isFolded =
+           self.dims != made.dims && self.numElements() == made.numElements(),
+       isCopy = false;
+  if (isFolded)
+    made = steps.reshape(made, self.dims, isCopy);
+  steps.give(operand, made, isInColumns || isWeight || isFolded);
 }
 
-/// Of a matrix in columns the gradient is computed transposed, and so is it
-/// where the operand is the transposed weight.
+/// Of a matrix in columns the gradient is computed transposed.
 static bool isInColumns(const Factor &factor) {
   return factor.strides[0] == 1 && factor.strides[1] == factor.dims[0];
 }
@@ -75,9 +83,9 @@ void Product::runMm(unsigned first, unsigned second, bool isAdded) {
   if (!rule.isExact())
     return;
   auto multiply = [&](const Factor &left, const Factor &right,
-                      const Factor &made, unsigned operand, bool isViewed) {
+                      const Factor &made, unsigned operand, bool isInColumns) {
     steps.pass(blas::getMmBytes(left, right) + made.numBytes());
-    give(operand, made, isViewed);
+    give(operand, made, isInColumns);
   };
   auto runFirst = [&] {
     if (!steps.wants(first))
@@ -118,6 +126,23 @@ void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
     multiply(gradient, blas::transpose(rhs), lhs, first);
 }
 
+/// The left factor, of any rank, as one matrix. Copies are operations of their
+/// own, which the forward pass keeps.
+static Product makeMatrix(BackwardRule &rule, const Factor &lhs,
+                          const Factor &rhs) {
+  int64_t copied = 0;
+  return Product(rule, blas::foldRows(lhs, copied), rhs);
+}
+
+/// Both as matrices of one batch.
+static Product makeBatched(BackwardRule &rule, const Factor &lhs,
+                           const Factor &rhs) {
+  int64_t copied = 0;
+  SmallVector<int64_t> leading = blas::getLeadingDims(lhs, rhs);
+  return Product(rule, blas::flattenLeading(lhs, leading, copied),
+                 blas::flattenLeading(rhs, leading, copied));
+}
+
 static void describeLinear(BackwardRule &rule, LinearOp op) {
   auto input = blas::getFactor(rule, op.getInput()),
        weight = blas::getFactor(rule, op.getWeight());
@@ -127,14 +152,16 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
   if (input->getRank() < 2 || weight->getRank() != 2 ||
       (op.getBias() && (!bias || bias->dims.size() != 1)))
     return koila::detail::describeUnknownBackward(rule);
-  // Copies are operations of their own, which the forward pass keeps.
-  int64_t copied = 0;
-  Product product(rule, blas::foldRows(*input, copied),
-                  blas::transpose(*weight));
   auto self = rule.tensor(op.getInput());
   // With a bias, a matrix and what is contiguous go to addmm; else the bias is
   // added in place, and its gradient is made first.
   bool isJoined = input->getRank() == 2 || (self && self->contiguous);
+  Factor transposed = blas::transpose(*weight);
+  bool isBatched = input->getRank() > 2 && !(isJoined && op.getBias()) &&
+                   !blas::isMatrixProduct(*input, transposed);
+  Product product = isBatched ? makeBatched(rule, *input, transposed)
+                              : makeMatrix(rule, *input, transposed);
+  product.isTransposed = true;
   bool wantsBias = op.getBias() && product.steps.wants(2);
   // The transposition of the weight has a node of its own, and so has the fold
   // of the input: recorded before it for addmm, in matmul after it.
@@ -154,7 +181,10 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
     if (rule.isAccumulated(2))
       steps.Footprint::free(steps.read(2).numBytes());
   }
-  product.runMm(0, 1, isJoined && op.getBias());
+  if (isBatched)
+    product.runBmm(0, 1, /*isAdded=*/false);
+  else
+    product.runMm(0, 1, isJoined && op.getBias());
   if (wantsBias && isJoined)
     addBias();
   steps.finish();
@@ -169,9 +199,8 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   int64_t left = lhs->getRank(), right = rhs->getRank();
   if (left < 2 || right < 2 || (left == 2 && right > 2))
     return koila::detail::describeUnknownBackward(rule);
-  int64_t copied = 0; // Kept by the forward pass.
-  if (right == 2) {
-    Product product(rule, blas::foldRows(*lhs, copied), *rhs);
+  if (right == 2 && (left == 2 || blas::isMatrixProduct(*lhs, *rhs))) {
+    Product product = makeMatrix(rule, *lhs, *rhs);
     // The fold has a node of its own.
     if (left > 2)
       rule.deliverApart(first);
@@ -179,13 +208,13 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
     return product.steps.finish();
   }
   SmallVector<int64_t> leading = blas::getLeadingDims(*lhs, *rhs);
-  Product product(rule, blas::flattenLeading(*lhs, leading, copied),
-                  blas::flattenLeading(*rhs, leading, copied));
+  Product product = makeBatched(rule, *lhs, *rhs);
   // What was repeated is summed afterwards.
   auto isRepeated = [&](const Factor &factor) {
     return ArrayRef(factor.dims).drop_back(2) != ArrayRef(leading);
   };
-  if (isRepeated(*lhs) || isRepeated(*rhs))
+  if ((isRepeated(*lhs) && product.steps.wants(first)) ||
+      (isRepeated(*rhs) && product.steps.wants(second)))
     return rule.setInexact("the gradient of a product that broadcasts");
   // matmul expands and folds both, the second one later.
   if (!isa<BmmOp>(op)) {

@@ -465,6 +465,10 @@ LogicalResult TilePlan::checkOutput(Value value, bool crosses) {
   };
   if (!info.tensor || !info.tensor->hasRank() || !info.tensor->elementType)
     return refuse("the shape of this result is not known");
+  // An argument that is returned as it came.
+  if (!isa<RankedTensorType>(value.getType()))
+    return refuse("this result is computed by nothing, so that there is "
+                  "nothing to do in tiles");
   for (DimExpr dim : *info.tensor->dims)
     if (dim.isConstant(0))
       return refuse("this result is always empty");

@@ -553,6 +553,7 @@ def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
     (void)rule.argumentFact("a");
     rule.mix("the number of samples is computed with; a tile has another one");
   }];
+  let storageRule = "::koila::rules::describeNumberStorage(rule);";
   let workspaceRule = [{
     if (getWraps())
       rule.setTransient(sizeof(int64_t));

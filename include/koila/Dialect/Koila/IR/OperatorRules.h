@@ -69,6 +69,8 @@ void inferReshapeBatch(BatchRule &rule, mlir::Value self,
 // Memory rules.
 /// Storage of its own, or that of the first operand where the tie is resolved.
 void describeNewStorage(StorageRule &rule);
+/// A number as a tensor, which is none if it is only read as a number again.
+void describeNumberStorage(StorageRule &rule);
 /// For operators whose transient bytes have no rule yet.
 void describeUnknownWorkspace(WorkspaceRule &rule);
 /// Alias if the input is contiguous, a copy where it is known not to be.
