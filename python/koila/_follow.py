@@ -212,10 +212,12 @@ class Expected:
             if (tuple(dims), found.dtype) != (wanted.dims, wanted.dtype):
                 return f"{found}, and it was traced as {wanted}"
             return None
-        if type(value) is not type(wanted) or (
-            isinstance(wanted, (dict, list, tuple)) and len(value) != len(wanted)
-        ):
+        kind = type(wanted)
+        # Subclasses, as named tuples, are described as what they are of.
+        if not (isinstance(value, kind) if kind in (dict, list, tuple) else type(value) is kind):
             return "it was traced as another type"
+        if kind in (dict, list, tuple) and len(value) != len(wanted):
+            return f"it has {len(value)} parts, and was traced with {len(wanted)}"
         if isinstance(wanted, dict):
             if value.keys() != wanted.keys():
                 return "it was traced with other keys"

@@ -183,5 +183,7 @@ def _resize(value: Any, size: int, wanted: int, batch_dim: int) -> Any:
     if isinstance(value, dict):
         return {key: _resize(item, size, wanted, batch_dim) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_resize(item, size, wanted, batch_dim) for item in value)
+        parts = [_resize(item, size, wanted, batch_dim) for item in value]
+        # Of a named tuple the class takes each by itself.
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value

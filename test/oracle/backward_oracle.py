@@ -2,7 +2,7 @@
 """Compares the backward rule of single operators with PyTorch's allocator.
 
 Usage: backward_oracle.py --counter LIBRARY [--koila-opt PATH] [--batches 1,2,5]
-           [--threads T] [--only NAME...] [--verbose]
+           [--threads T] [--only NAME...] [--every N] [--verbose]
 
 Each case is a function of tensors that weights have scaled; the mean of the
 squares of what it gives is the loss. As in backward_nodes.py a hook before each
@@ -384,6 +384,8 @@ def main():
                         type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+")
+    parser.add_argument("--every", type=int, default=1,
+                        help="only each Nth of the cases")
     parser.add_argument("--verbose", action="store_true")
     parser.set_defaults(control=False)
     options = parser.parse_args()
@@ -392,14 +394,15 @@ def main():
     torch._C._jit_set_profiling_mode(False)
     counter = Counter(options.counter)
     counts = collections.Counter()
+    names = (options.only or list(CASES))[::options.every]
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.only or CASES:
+        for name in names:
             for batch, (verdict, why) in zip(
                     options.batches, evaluate(name, options, folder, counter)):
                 counts[verdict] += 1
                 if verdict != "right":
                     print(f"{name}, batch {batch}: {verdict}: {why}")
-    print(f"{len(options.only or CASES)} cases: {counts['right']} right, "
+    print(f"{len(names)} cases: {counts['right']} right, "
           f"{counts['inexact']} inexact, {counts['WRONG']} WRONG")
     return 1 if counts["WRONG"] or not counts["right"] else 0
 

@@ -1,5 +1,6 @@
 """Modules after compiling: what they follow, what they refuse, what is kept."""
 
+import collections
 import copy
 import io
 import pickle
@@ -454,7 +455,9 @@ def test_batches_of_a_multiple():
     compiled = koila.compile(Pairs(), x, tile=16)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), x.tanh())
-    with pytest.raises(koila.CompileError, match="does not run on samples of the example") as caught:
+    with pytest.raises(
+        koila.CompileError, match="does not run on samples of the example"
+    ) as caught:
         koila.compile(Pairs(), x, tile=2)
     assert "batch_dim=" in caught.value.notes[0]
 
@@ -642,6 +645,28 @@ def test_a_largest_batch_that_is_not_known():
     assert not koila.analyze(Airy(), torch.randn(8, 16)).exact
     with pytest.warns(koila.KoilaWarning, match="may not fit: memory of 'aten::special_airy_ai'"):
         koila.max_batch(Airy(), torch.randn(8, 16), budget="1KiB")
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+def test_containers():
+    class Sum(nn.Module):
+        def forward(self, pair):
+            return pair[0] * 2 + pair[1]
+
+    class Split(nn.Module):
+        def forward(self, x):
+            return Pair(x * 2, x.tanh())
+
+    x, _ = networks.batch()
+    compiled = koila.compile(Split(), x, tile=8)
+    with torch.no_grad():
+        assert isinstance(compiled(x), Pair)
+        whole = koila.compile(Sum(), Pair(x, x))
+        torch.testing.assert_close(whole(Pair(x, x)), x * 3)
+        with pytest.warns(koila.KoilaWarning, match="traced with 2"):
+            whole((x, x, x))
 
 
 def test_compiled_modules_are_compiled_again():
