@@ -55,7 +55,10 @@ class CompiledModule(nn.Module):
         assigned: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
-        is_trace = isinstance(source, torch.jit._trace.TopLevelTracedModule)
+        # What was a trace when it came is what it is.
+        is_trace = source is not original and isinstance(
+            source, torch.jit._trace.TopLevelTracedModule
+        )
         # Not through __setattr__, which sets what is the original's.
         self.__dict__.update(
             report=Report(compiled.report),
@@ -99,7 +102,17 @@ class CompiledModule(nn.Module):
         if self.trains:
             return self._run_original(inputs)
         self._follower.update()
-        if reason := self._find_reason(inputs) or self._needs_gradients(inputs):
+        reason = self._find_reason(inputs)
+        if reason is None and self._needs_gradients(inputs):
+            # Scripts lack hooks, and traces grad mode; without tiles nothing is
+            # lost.
+            if self.tile is None:
+                return self._run_original(inputs)
+            reason = (
+                "grad mode is on and something requires a gradient, with which tiles would not "
+                "save memory; call it under torch.no_grad()"
+            )
+        if reason:
             self._refuse(reason)
             return self._run_original(inputs)
         return self._call(self.script, inputs, lambda: self._run_original(inputs))
@@ -159,17 +172,9 @@ class CompiledModule(nn.Module):
         reason: str | None = self._follower.find_mode()
         return reason or self._expected.find_difference(inputs)
 
-    def _needs_gradients(self, inputs: tuple[Any, ...]) -> str | None:
-        # Without tiles nothing is lost.
-        if self.tile is None or not torch.is_grad_enabled():
-            return None
-        if not any(
+    def _needs_gradients(self, inputs: tuple[Any, ...]) -> bool:
+        return torch.is_grad_enabled() and any(
             tensor.requires_grad for tensor in (*tensors_of(inputs), *self.original.parameters())
-        ):
-            return None
-        return (
-            "grad mode is on and something requires a gradient, with which tiles would not save "
-            "memory; call it under torch.no_grad()"
         )
 
     def _run_original(self, inputs: tuple[Any, ...]) -> Any:

@@ -86,6 +86,13 @@ def test_gradients_that_a_trace_lacks(kind):
         assert note.startswith(f"{__file__}:{networks.line_of(kind.middle)}: ")
     if kind is OwnGradient:
         return
+    # Without tiles nothing is lost, so that there is no warning.
+    whole = koila.compile(module, x, budget="1GiB")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss = functional.cross_entropy(whole(x), y)
+    found = torch.autograd.grad(loss, list(module.parameters()), allow_unused=True)
+    torch.testing.assert_close(found, plain_gradients(module, x, y))
     # Inference is another matter.
     compiled = koila.compile(module, x, tile=8)
     with torch.no_grad():
@@ -583,6 +590,19 @@ def test_steps_of_files(tmp_path):
     next(step.parameters()).register_hook(lambda gradient: None)
     with pytest.warns(koila.KoilaWarning, match="a weight has hooks"):
         step.train_step(x, y)
+
+
+def test_traces_of_the_user():
+    """With specs alone; a trace is what it is."""
+    module = networks.mlp()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(module, torch.randn(3, 64))
+    compiled = koila.compile(traced, "float32[B,64]", batch=64, tile=8)
+    x, _ = networks.batch(37)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(compiled(x), module(x))
 
 
 def test_losses_of_the_original():
