@@ -34,8 +34,11 @@ LogicalResult rules::checkNoDims(const ShapeRule &rule, Value tensor) {
 
 void rules::describeNumberStorage(StorageRule &rule) {
   // LibTorch gives who reads the number the number itself (PeepholeOptimize in
-  // torch/csrc/jit/passes/peephole.cpp), and drops what nobody reads.
-  if (llvm::all_of(rule.getOp()->getUsers(),
+  // torch/csrc/jit/passes/peephole.cpp), and drops what nobody reads. What was
+  // computed of other tensors is the result of an operator, and stays.
+  Operation *op = rule.getOp();
+  if (llvm::none_of(op->getOperandTypes(), llvm::IsaPred<TensorType>) &&
+      llvm::all_of(op->getUsers(),
                    llvm::IsaPred<IntTensorOp, FloatTensorOp, IntImplicitOp,
                                  FloatImplicitOp, ScalarImplicitOp>))
     rule.setKeeps(0);
