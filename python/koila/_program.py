@@ -367,17 +367,9 @@ class Program:
             if isinstance(entry, Value):
                 return place(entry)
             if isinstance(entry, BatchInt):
-                return describe(entry)
+                return _describe(entry, place)
             self.numbers.append(entry)
             return None
-
-        def describe(number: Any) -> Any:
-            if not isinstance(number, BatchInt):
-                return number
-            function, left, right = number.expression
-            if function == "size":
-                return ("size", place(left), right)
-            return (function, describe(left), describe(right))
 
         for node in self.nodes:
             self.steps.append(tuple(convert(entry) for entry in node.inputs))
@@ -413,14 +405,7 @@ class Program:
                 return next(numbers)
             if isinstance(entry, int):
                 return get(entry)
-            return compute(entry)
-
-        def compute(entry: Any) -> Any:
-            if not isinstance(entry, tuple):
-                return entry
-            if entry[0] == "size":
-                return get(entry[1]).size(entry[2])
-            return entry[0](compute(entry[1]), compute(entry[2]))
+            return _compute(entry, get)
 
         for position, (node, step) in enumerate(zip(self.nodes, self.steps, strict=True)):
             args, kwargs = node.call.fill([convert(entry) for entry in step])
@@ -455,3 +440,22 @@ class Program:
                     value.settle(tensors[value.index])
             tensors.clear()
             node.finish()
+
+
+# Functions of a module: one inside of a method that calls itself is a cycle,
+# which would keep the program and its tensors until Python looks for cycles.
+def _describe(number: Any, place: Callable[[Value], int]) -> Any:
+    if not isinstance(number, BatchInt):
+        return number
+    function, left, right = number.expression
+    if function == "size":
+        return ("size", place(left), right)
+    return (function, _describe(left, place), _describe(right, place))
+
+
+def _compute(entry: Any, get: Callable[[int], Any]) -> Any:
+    if not isinstance(entry, tuple):
+        return entry
+    if entry[0] == "size":
+        return get(entry[1]).size(entry[2])
+    return entry[0](_compute(entry[1], get), _compute(entry[2], get))

@@ -558,6 +558,24 @@ class Training(unittest.TestCase):
         self.assert_same(found, wanted)
         self.assertIn("nothing protects it", str(caught[0].message))
 
+    def test_steps_in_tiles_keep_no_batch(self):
+        """Not until Python looks for cycles, either."""
+        model, (x, t) = make_mlp(), make_batch(64)
+        batches = [x.clone() for _ in range(4)]
+        references = [weakref.ref(batch) for batch in batches]
+        gc.collect()
+        gc.disable()
+        try:
+            while batches:
+                (batch, label) = koila.lazy(batches.pop(), t, batch=0, budget=10_000)
+                F.cross_entropy(model(batch), label).backward()
+                self.assertIsNotNone(koila.last().tile)
+            del batch, label
+            # The plan keeps the batch that it was made of, which came first.
+            self.assertEqual([reference() for reference in references[:-1]], [None] * 3)
+        finally:
+            gc.enable()
+
     def test_scripted_functions(self):
         model, values = make_mlp(), make_batch(64)
         compute = lambda m, x, t: F.cross_entropy(m(doubled(x)), t)
