@@ -152,17 +152,18 @@ void PeakMemoryAnalysis::Impl::BackwardRun::accumulate(Leaf leaf,
                                                        Operation &op) {
   if (hasGradient(leaf, edge))
     return drop(gradient, op);
-  run.leaves.insert(leaf);
   auto weight = impl.getConcrete(edge.value, run);
   if (!weight || !weight->getStrides() || !gradient.shape.getStrides())
     impl.markInexact(op, "the strides of a gradient are unknown", run);
   bool isStolen = tensors[gradient.tensor].holders == 1 &&
                   (!weight || obeysLayout(gradient.shape, *weight));
-  if (isStolen)
-    return;
-  make(weight.value_or(gradient.shape), op, edge.operand);
-  note(op, 0);
-  drop(gradient, op);
+  Gradient kept = gradient;
+  if (!isStolen) {
+    kept = make(weight.value_or(gradient.shape), op, edge.operand);
+    note(op, 0);
+    drop(gradient, op);
+  }
+  run.leaves[leaf] = bytes[tensors[kept.tensor].bytes].entry;
 }
 
 void PeakMemoryAnalysis::Impl::BackwardRun::skip(const Run::Edge &edge) {

@@ -2,6 +2,10 @@
 
 #include "koila/Analysis/GradientFlow.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 
 using namespace mlir;
@@ -20,6 +24,19 @@ bool koila::writesUntracked(Operation &op) {
     written = written.getDefiningOp()->getOperand(0);
   auto made = dyn_cast_or_null<TorchOperatorInterface>(written.getDefiningOp());
   return made && made.getTorchSchema().starts_with("aten::unsafe_");
+}
+
+bool koila::isOnlyDetached(Value value) {
+  auto isInteger = [](Type type) {
+    return getElementTypeOrSelf(type).isIntOrIndex();
+  };
+  return llvm::all_of(value.getUsers(), [&](Operation *user) {
+    if (isa<LeafOp, DetachOp>(user) ||
+        llvm::all_of(user->getResultTypes(), isInteger))
+      return true;
+    return isa<RefineOp, tensor::CastOp, tensor::ExtractSliceOp>(user) &&
+           isOnlyDetached(user->getResult(0));
+  });
 }
 
 /// Whether a value can carry a gradient: integers and bools cannot.
@@ -60,6 +77,10 @@ bool GradientFlow::mark(Operation &op, bool followWrites) {
       mark(read.getResult());
     return isNew;
   }
+  if (auto leaf = dyn_cast<LeafOp>(op)) {
+    mark(leaf.getResult());
+    return isNew;
+  }
   bool wantsAny =
       llvm::any_of(op.getOperands(), [&](Value value) { return wants(value); });
   // Which branch hands on what is not looked at.
@@ -86,7 +107,8 @@ GradientFlow::GradientFlow(Operation *function, const DimAnalysis &dims,
   if (auto callee = dyn_cast<FunctionOpInterface>(function))
     for (BlockArgument argument : callee.getArguments())
       if (callee.getArgAttr(argument.getArgNumber(),
-                            KoilaDialect::kRequiresGradAttr))
+                            KoilaDialect::kRequiresGradAttr) &&
+          !isOnlyDetached(argument))
         wanting.insert(argument);
   auto spread = [&](bool followWrites) {
     bool changed = true;

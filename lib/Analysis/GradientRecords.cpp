@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "PeakMemoryImpl.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 
 using namespace mlir;
 using namespace koila;
@@ -38,9 +39,13 @@ bool PeakMemoryAnalysis::Impl::ownsRecords(Block &block) {
       llvm::any_of(block.getTerminator()->getOperands(), wants))
     return false;
   return entry->second = llvm::all_of(block, [&](Operation &op) {
+           // What detaches leaves no record.
+           bool isDetached =
+               op.getNumResults() > 0 && llvm::none_of(op.getResults(), wants);
            return llvm::all_of(op.getOperands(), [&](Value operand) {
              Operation *maker = operand.getDefiningOp();
-             return !wants(operand) || isa_and_nonnull<ParamGetOp>(maker) ||
+             return !wants(operand) || isDetached ||
+                    isa_and_nonnull<ParamGetOp, LeafOp>(maker) ||
                     operand.getParentBlock() == &block;
            });
          });
@@ -52,7 +57,7 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
   auto wants = [&](Value value) { return gradients->wants(value); };
   function->walk([&](Operation *op) {
     // What only a later write makes wanting is made without a record.
-    if (llvm::none_of(op->getResults(), wants) || isa<ParamGetOp>(op) ||
+    if (llvm::none_of(op->getResults(), wants) || isa<ParamGetOp, LeafOp>(op) ||
         (op->getNumRegions() == 0 && llvm::none_of(op->getOperands(), wants)))
       return;
     if ((op->getBlock() != &body && !ownsRecords(*op->getBlock())) ||

@@ -15,6 +15,8 @@
 
 namespace koila {
 
+class LeafGradOp;
+
 struct PeakMemoryAnalysis::Impl {
   /// A tensor's size as the analysis needs it many times over.
   struct SizeFacts {
@@ -96,8 +98,9 @@ struct PeakMemoryAnalysis::Impl {
     /// How many records keep a storage; and those that only records keep.
     llvm::DenseMap<const Storage *, unsigned> savedBy;
     llvm::SmallPtrSet<const Storage *, 8> onlySaved;
-    /// Weights and arguments that got their gradient in this run.
-    llvm::SmallPtrSet<const void *, 8> leaves;
+    /// Weights and arguments that got their gradient in this run, and what
+    /// stands for it.
+    llvm::DenseMap<const void *, const Storage *> leaves;
   };
 
   Impl(mlir::Operation *function, const PeakMemoryOptions &options);
@@ -164,6 +167,9 @@ struct PeakMemoryAnalysis::Impl {
   void allocateResults(mlir::Operation &op, const WorkspaceRule &rule,
                        Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
+  /// The result of `op`, which is the gradient of a leaf, is what stood for it.
+  /// False if that is not known.
+  bool takeGradient(LeafGradOp op, Run &run) const;
   /// A moment at which `held` bytes are there beside what is live. Whether the
   /// run notes its timeline.
   bool reach(mlir::Operation *op, Run::Phase phase, int64_t held,

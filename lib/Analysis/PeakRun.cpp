@@ -259,6 +259,27 @@ void PeakMemoryAnalysis::Impl::checkTable(TorchOperatorInterface op,
     rule.setInexact(row->why);
 }
 
+bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
+  auto found = run.leaves.find(op.getLeaf().getAsOpaquePointer());
+  auto born = births.find(op);
+  if (found == run.leaves.end() || !found->second || born == births.end()) {
+    markInexact(*op, "no backward pass that is known has left it", run);
+    return false;
+  }
+  auto isLater = [&](Operation *user) {
+    Operation *ancestor = op->getBlock()->findAncestorOpInBlock(*user);
+    return !ancestor || op->isBeforeInBlock(ancestor);
+  };
+  if (llvm::any_of(op.getLeaf().getUsers(), isLater))
+    markInexact(*op, "the leaf, which has the gradient, too, lives on", run);
+  int64_t size = run.live.lookup(found->second);
+  freeStorage(found->second, *op, run);
+  run.leaves.erase(found);
+  run.live[born->second.front().first] = size;
+  run.liveBytes += size;
+  return true;
+}
+
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   auto lookup = [&](Value value) { return getConcrete(value, run); };
   auto wants = [&](Value value) { return gradients->wants(value); };
@@ -273,7 +294,9 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   if (rule && isRecorded &&
       llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>))
     rule.describeSaved(workspace);
-  allocateResults(op, workspace, run);
+  auto gradient = dyn_cast<LeafGradOp>(op);
+  if (!gradient || !takeGradient(gradient, run))
+    allocateResults(op, workspace, run);
   if (auto found = unmodelled.find(&op); found != unmodelled.end())
     markInexact(op, found->second, run);
   if (auto found = guesses.find(&op); found != guesses.end())

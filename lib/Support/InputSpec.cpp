@@ -357,6 +357,17 @@ bool koila::parseInputSpec(StringRef text, InputSpec &spec,
   return SpecParser(text, error).parseTopLevel(spec);
 }
 
+std::string koila::getGradientArguments(llvm::ArrayRef<InputSpec> specs) {
+  std::string text;
+  for (auto [position, spec] : llvm::enumerate(specs)) {
+    if (!spec.requiresGrad)
+      continue;
+    text += text.empty() ? "" : ",";
+    text += spec.name.empty() ? std::to_string(position) : spec.name;
+  }
+  return text;
+}
+
 std::optional<SymbolValue> koila::parseBatchValue(StringRef text,
                                                   std::string &error) {
   auto [name, value] = text.split('=');

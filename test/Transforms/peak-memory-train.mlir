@@ -82,3 +82,45 @@ func.func @branch(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dim
   return %value : tensor<f32>
 }
 }
+
+// -----
+
+// The gradient of an argument is the tensor that the backward pass makes, here
+// the product of the gradient of the loss and the weight, and goes on to the
+// caller: 8 x 4 floats. Meanwhile there are the gradient of the weight for all
+// samples (128), for the weight (16), the loss and its gradient.
+
+// CHECK: peak          280 bytes{{$}}
+// FIRST: peak          280 bytes{{$}}
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
+func.func @leaf(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>, koila.requires_grad}) -> (tensor<f32>, tensor<?x4xf32>) {
+  %leaf = koila.leaf %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %w = koila.param.get @w : tensor<4xf32>
+  %y = koila.mul_Tensor %leaf, %w : (tensor<?x4xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %y : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  %gradient = koila.leaf.grad %leaf : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  return %value, %gradient : tensor<f32>, tensor<?x4xf32>
+}
+}
+
+// -----
+
+// A leaf that lives on keeps its gradient, too.
+
+// CHECK: not exact: koila.leaf.grad, {{.*}}: the leaf, which has the gradient, too, lives on
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+func.func @kept_leaf(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>, koila.requires_grad}) -> (tensor<f32>, tensor<f32>) {
+  %leaf = koila.leaf %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %leaf : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  %gradient = koila.leaf.grad %leaf : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %sum = koila.sum %gradient : (tensor<?x4xf32>) -> tensor<f32>
+  %size = koila.max %leaf : (tensor<?x4xf32>) -> tensor<f32>
+  %last = koila.detach %size : (tensor<f32>) -> tensor<f32>
+  return %value, %last : tensor<f32>, tensor<f32>
+}
+}

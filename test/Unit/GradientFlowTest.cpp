@@ -63,3 +63,22 @@ TEST_F(GradientFlowTest, WritesReachAllViews) {
   EXPECT_TRUE(wants("whole"));
   EXPECT_FALSE(flow->wantsUnwritten(value("whole")));
 }
+
+TEST_F(GradientFlowTest, LeavesHaveGradientsOfTheirOwn) {
+  analyse(R"(
+    func.func @f(%x: tensor<8xf32> {koila.requires_grad}) {
+    %0 = koila.leaf %x {name = "leaf"} : (tensor<8xf32>) -> tensor<8xf32>
+    %1 = koila.exp %0 {name = "made"} : (tensor<8xf32>) -> tensor<8xf32>
+    %2 = koila.detach %x {name = "plain"} : (tensor<8xf32>) -> tensor<8xf32>
+    %3 = tensor.extract_slice %x[0] [4] [1] {name = "slice"} : tensor<8xf32> to tensor<4xf32>
+    %4 = koila.leaf %3 {name = "part"} : (tensor<4xf32>) -> tensor<4xf32>
+    %5 = koila.leaf.grad %0 {name = "gradient"} : (tensor<8xf32>) -> tensor<8xf32>
+    return })");
+  EXPECT_TRUE(wants("leaf"));
+  EXPECT_TRUE(wants("made"));
+  EXPECT_TRUE(wants("part"));
+  EXPECT_FALSE(wants("plain"));
+  EXPECT_FALSE(wants("gradient"));
+  // Whatever the argument requires, nothing is recorded of it.
+  EXPECT_FALSE(wants("slice"));
+}

@@ -105,6 +105,16 @@ TEST(InputSpecTest, PrintsWhatItRead) {
     EXPECT_EQ(parse(text).str(), text);
 }
 
+TEST(InputSpecTest, NamesArgumentsWithGradients) {
+  EXPECT_EQ(getGradientArguments({}), "");
+  EXPECT_EQ(getGradientArguments({parse("float32[B]"), parse("3")}), "");
+  // By position, and by name.
+  EXPECT_EQ(getGradientArguments({parse("int64[B]"), parse("float32[B]@grad"),
+                                  parse("w=float32[B]@grad"),
+                                  parse("x=float32[B]")}),
+            "1,w");
+}
+
 TEST(InputSpecTest, ErrorsNameThePlace) {
   EXPECT_EQ(parseError("float32[B,64"),
             "expected ']' after dim 2 in 'float32[B,64'");

@@ -13,7 +13,7 @@ import pathlib
 import re
 import subprocess
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 TIMEOUT = 60
 
 # Errors that are no answer to a program: what koila itself made is wrong.
@@ -41,7 +41,7 @@ class Buffer(ctypes.Structure):
 
 class ImportOptions(ctypes.Structure):
     _fields_ = [("path", ctypes.c_char_p), ("function", ctypes.c_char_p),
-                ("loss", ctypes.c_char_p)]
+                ("loss", ctypes.c_char_p), ("gradients", ctypes.c_char_p)]
 
 
 class EmitOptions(ctypes.Structure):
@@ -86,7 +86,8 @@ class Koila:
 
     def read(self, path, function="forward"):
         """The program of an archive, as bytecode."""
-        options = ImportOptions(str(path).encode(), function.encode(), None)
+        options = ImportOptions(str(path).encode(), function.encode(), None,
+                                None)
         bytecode, messages = Buffer(), Buffer()
         failed = self.library.koilaTorchImport(
             ctypes.byref(options), ctypes.byref(bytecode),

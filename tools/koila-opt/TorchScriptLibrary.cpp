@@ -88,10 +88,12 @@ TorchScriptLibrary::open(const char *executable, const ArchiveOptions &options,
 
 std::optional<std::string>
 TorchScriptLibrary::import(llvm::StringRef path, llvm::StringRef function,
-                           const std::optional<std::string> &loss) {
+                           const std::optional<std::string> &loss,
+                           const std::string &gradients) {
   std::string pathText = path.str(), functionText = function.str();
   KoilaTorchImportOptions options{pathText.c_str(), functionText.c_str(),
-                                  loss ? loss->c_str() : nullptr};
+                                  loss ? loss->c_str() : nullptr,
+                                  gradients.c_str()};
   KoilaTorchBuffer bytecode{}, messages{};
   Stage stage("reading '" + pathText + "'", timeoutSeconds);
   int failed = lookup<decltype(koilaTorchImport)>(handle, "koilaTorchImport")(

@@ -23,10 +23,12 @@ public:
                                                 bool quiet = false);
 
   /// MLIR bytecode of a method of an archive, or of the training step that it
-  /// makes with `loss` (empty: the method returns it). Messages go to stderr.
+  /// makes with `loss` (empty: the method returns it) and `gradients`
+  /// (KoilaTorchImportOptions). Messages go to stderr.
   std::optional<std::string> import(llvm::StringRef path,
                                     llvm::StringRef function,
-                                    const std::optional<std::string> &loss);
+                                    const std::optional<std::string> &loss,
+                                    const std::string &gradients);
   bool emit(llvm::StringRef bytecode, llvm::StringRef weights,
             llvm::StringRef output, llvm::StringRef report);
   /// Runs an operator on shapes (OpaqueShapeSource); none if it cannot.

@@ -151,6 +151,19 @@ static bool hasExamples(ModuleOp module) {
   return found;
 }
 
+/// What --input says; none after an error.
+static std::optional<std::vector<InputSpec>> readInputs() {
+  std::vector<InputSpec> specs;
+  for (const std::string &text : inputSpecs) {
+    std::string error;
+    if (!parseInputSpec(text, specs.emplace_back(), error)) {
+      fail("--input='" + text + "': " + error);
+      return std::nullopt;
+    }
+  }
+  return specs;
+}
+
 /// Parses `source`, writes --input and --batch into the module, and gives it
 /// back as bytecode; none after an error.
 static std::optional<std::string>
@@ -166,15 +179,10 @@ applyInputs(llvm::StringRef source, llvm::StringRef name, bool fromArchive,
       parseSourceFile<ModuleOp>(sourceManager, ParserConfig(&context));
   if (!module)
     return std::nullopt;
-  std::vector<InputSpec> specs;
+  auto specs = readInputs();
+  if (!specs)
+    return std::nullopt;
   std::vector<SymbolValue> values;
-  for (const std::string &text : inputSpecs) {
-    std::string error;
-    if (!parseInputSpec(text, specs.emplace_back(), error)) {
-      fail("--input='" + text + "': " + error);
-      return std::nullopt;
-    }
-  }
   for (const std::string &text : batchValues) {
     std::string error;
     auto value = parseBatchValue(text, error);
@@ -184,7 +192,7 @@ applyInputs(llvm::StringRef source, llvm::StringRef name, bool fromArchive,
     }
     values.push_back(*value);
   }
-  bool given = !specs.empty() || !values.empty() || !batchSymbol.empty();
+  bool given = !specs->empty() || !values.empty() || !batchSymbol.empty();
   bool recorded =
       fromArchive && hasExamples(*module) && hasPasses(config, context);
   if (given || recorded) {
@@ -192,7 +200,7 @@ applyInputs(llvm::StringRef source, llvm::StringRef name, bool fromArchive,
     llvm::StringRef function = !fromArchive && functionName.getNumOccurrences()
                                    ? llvm::StringRef(functionName)
                                    : llvm::StringRef();
-    if (failed(applyInputSpecs(*module, function, specs, values, batchSymbol,
+    if (failed(applyInputSpecs(*module, function, *specs, values, batchSymbol,
                                llvm::errs())))
       return std::nullopt;
   }
@@ -302,8 +310,12 @@ int main(int argc, char **argv) {
     if (!openTorch())
       return EXIT_FAILURE;
     MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+    auto specs = readInputs();
+    if (!specs)
+      return EXIT_FAILURE;
     auto imported = torch->import(inputPath, functionName,
-                                  findTrainingLoss(config, context));
+                                  findTrainingLoss(config, context),
+                                  getGradientArguments(*specs));
     if (!imported)
       return EXIT_FAILURE;
     source = std::move(*imported);

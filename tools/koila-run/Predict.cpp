@@ -27,7 +27,9 @@ static OwningOpRef<ModuleOp> import(const std::string &path,
                                     const std::string &method, const char *loss,
                                     MLIRContext *context, std::string &error) {
   Stage stage("reading '" + path + "'", options.archives.timeoutSeconds);
-  KoilaTorchImportOptions request = {path.c_str(), method.c_str(), loss};
+  std::string gradients = getGradientArguments(options.inputs);
+  KoilaTorchImportOptions request = {path.c_str(), method.c_str(), loss,
+                                     gradients.c_str()};
   KoilaTorchBuffer bytecode = {nullptr, 0}, messages = {nullptr, 0};
   int status = koilaTorchImport(&request, &bytecode, &messages);
   OwningOpRef<ModuleOp> module;
@@ -146,6 +148,9 @@ std::vector<InputSpec> koila::run::getCompiledInputs(const std::string &path,
     spec.dtype = getDTypeName(type.getElementType()).str();
     spec.channelsLast =
         function.getArgAttr(index, KoilaDialect::kMemoryFormatAttr) != nullptr;
+    spec.requiresGrad =
+        options.trains &&
+        function.getArgAttr(index, KoilaDialect::kRequiresGradAttr) != nullptr;
     for (DimExprAttr expr : dims.getExprs()) {
       std::optional<InputDim> dim = makeDim(expr);
       if (!dim)

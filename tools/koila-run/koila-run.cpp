@@ -47,8 +47,9 @@ static std::string prepareMethod(torch::jit::Module &module,
     throw UserError("'" + path + "' has a train_step of its own, and with it " +
                     "the loss; leave out --loss");
   if (!hasStep)
-    if (auto why =
-            torchscript::addTrainStep(module, {options.method, options.loss}))
+    if (auto why = torchscript::addTrainStep(
+            module, {options.method, options.loss,
+                     getGradientArguments(options.inputs)}))
       throw UserError("'" + path + "': " + *why);
   return step;
 }

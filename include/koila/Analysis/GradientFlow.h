@@ -35,6 +35,10 @@ private:
   llvm::DenseSet<mlir::Value> wanting, unwritten;
 };
 
+/// Whether all that reads `value` detaches it, so that no gradient flows to it
+/// whatever it requires.
+bool isOnlyDetached(mlir::Value value);
+
 /// Whether `op` writes a tensor that autograd takes for one of its own though
 /// it shares its storage: the parts that unsafe_split and unsafe_chunk make.
 bool writesUntracked(mlir::Operation &op);

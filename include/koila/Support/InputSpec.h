@@ -81,6 +81,10 @@ using SymbolValue = std::pair<std::string, int64_t>;
 /// place: "expected ']' after dim 2 in 'float32[B,64'".
 bool parseInputSpec(llvm::StringRef text, InputSpec &spec, std::string &error);
 
+/// The arguments whose specs say `@grad`: names, and numbers of those that are
+/// given by position, with commas between.
+std::string getGradientArguments(llvm::ArrayRef<InputSpec> specs);
+
 /// Reads `B=64`.
 std::optional<SymbolValue> parseBatchValue(llvm::StringRef text,
                                            std::string &error);

@@ -514,10 +514,8 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
                                        FinishModule finish) {
   std::string name = function.getName().str();
   bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
-  if (auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
-      step && !loaded.find_method(name))
-    if (auto why = addTrainStep(loaded, {step.getAs<StringAttr>("method").str(),
-                                         step.getAs<StringAttr>("loss").str()}))
+  if (auto step = getTrainStep(module); step && !loaded.find_method(name))
+    if (auto why = addTrainStep(loaded, *step))
       refuse(*why);
   // A file that koila tiled before has its original under another name.
   MLIRContext *context = module.getContext();

@@ -78,6 +78,8 @@ private:
   /// Lists, tuples, dicts and other literals; false if `op` is none.
   bool emitContainer(mlir::Operation *op);
   void emitParam(ParamGetOp op);
+  /// A leaf, or the gradient of one.
+  void emitLeaf(mlir::Operation *op);
   /// Classes, modules as values, and attributes; false if `op` is none.
   bool emitSpecial(TorchOpaqueOp op);
   void emitFor(mlir::Operation *op);

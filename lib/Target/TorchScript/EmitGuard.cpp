@@ -11,6 +11,7 @@
 #include "Emit.h"
 #include "Messages.h"
 #include "Types.h"
+#include "koila/Analysis/GradientFlow.h"
 #include "koila/Dialect/Koila/Transforms/Tiling.h"
 #include "koila/Support/DType.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -545,12 +546,16 @@ tj::Value *GuardEmitter::emitArgumentsCondition() {
     auto type = dyn_cast<TensorType>(argument.getType());
     if (!type || !isa<FloatType, ComplexType>(type.getElementType()))
       continue;
+    bool requiresGrad(function.getArgAttr(argument.getArgNumber(),
+                                          KoilaDialect::kRequiresGradAttr));
+    // Each tile has a leaf of its own.
+    if (requiresGrad && isOnlyDetached(argument))
+      continue;
     TorchValue *tensor = present.lookup(argument);
     TorchValue *flag =
         emitter.call("prim::requires_grad",
                      tensor ? tensor : emitter.lookup(argument, function));
-    if (!function.getArgAttr(argument.getArgNumber(),
-                             KoilaDialect::kRequiresGradAttr))
+    if (!requiresGrad)
       flag = emitter.call("aten::__not__", flag);
     all = all ? emitter.call("aten::__and__", {all, flag}) : flag;
   }

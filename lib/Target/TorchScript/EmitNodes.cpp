@@ -10,6 +10,7 @@
 #include "Emit.h"
 #include "Messages.h"
 #include "Types.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
 using namespace mlir;
@@ -514,6 +515,17 @@ void GraphEmitter::emitParam(ParamGetOp op) {
   values[op.getResult()] = readAttribute(param.getSymName());
 }
 
+void GraphEmitter::emitLeaf(Operation *op) {
+  TorchValue *value = lookup(op->getOperand(0), op);
+  if (isa<LeafOp>(op))
+    value = insert(op, kRequireGradient,
+                   {call("aten::detach", value), constant(true)}, 1)
+                ->output();
+  else
+    value = insert(op, kReadGradient, {value}, 1)->output();
+  values[op->getResult(0)] = value;
+}
+
 //===----------------------------------------------------------------------===//
 // Operations
 //===----------------------------------------------------------------------===//
@@ -529,6 +541,8 @@ void GraphEmitter::emitOperation(Operation *op) {
     values[refine.getResult()] = lookup(refine.getSource(), op);
     return;
   }
+  if (isa<LeafOp, LeafGradOp>(op))
+    return emitLeaf(op);
   // Assumptions are in the guard.
   if (isa<AssumeOp>(op) || emitContainer(op) || emitArith(op) || emitTensor(op))
     return;

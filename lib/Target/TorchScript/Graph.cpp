@@ -74,9 +74,11 @@ bool hidesOperand(const tj::Value *value) {
   return true;
 }
 
-/// Writes that LibTorch may take for dead: it goes by schemas, and drops a
-/// write if nothing that may share the storage is read.
-std::vector<tj::Node *> getHiddenWrites(tj::Graph &graph) {
+} // namespace
+
+/// LibTorch goes by schemas, and drops such a write if nothing that may share
+/// the storage is read.
+std::vector<tj::Node *> koila::torchscript::getHiddenWrites(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
   llvm::erase_if(nodes, [](const tj::Node *node) {
@@ -87,6 +89,7 @@ std::vector<tj::Node *> getHiddenWrites(tj::Graph &graph) {
   return nodes;
 }
 
+namespace {
 /// Keeps hidden writes through a clean-up.
 class KeptWrites {
 public:

@@ -29,6 +29,12 @@ struct PreparedGraph {
   std::string lifetimes;
 };
 
+/// `requires_grad_` and `grad` of a tensor.
+inline const c10::Symbol kRequireGradient =
+    c10::Symbol::fromQualString("aten::requires_grad_");
+inline const c10::Symbol kReadGradient =
+    c10::Symbol::fromQualString("prim::grad");
+
 /// Copies and inlines the method's graph, then runs what LibTorch runs on
 /// every function it loads. A file written from the result loads as the same
 /// graph, and branches on literal conditions are gone.
@@ -56,6 +62,10 @@ void cleanUpGraph(std::shared_ptr<torch::jit::Graph> &graph);
 /// Adds the nodes of `block`, those of nested blocks after their owner.
 void collectNodes(torch::jit::Block *block,
                   std::vector<torch::jit::Node *> &nodes);
+
+/// Writes through an operator whose schema does not say that it may hand on its
+/// operand: what they write, nobody can tell by schemas.
+std::vector<torch::jit::Node *> getHiddenWrites(torch::jit::Graph &graph);
 
 /// A write that LibTorch takes for dead when it reads the graph from a file,
 /// since it goes through an operator whose schema does not say that it may hand

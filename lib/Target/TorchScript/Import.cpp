@@ -237,12 +237,25 @@ ImportedFunction koila::torchscript::importFunction(
   return result;
 }
 
-void koila::torchscript::setTrainStep(ModuleOp module, llvm::StringRef method,
-                                      llvm::StringRef loss) {
+void koila::torchscript::setTrainStep(ModuleOp module,
+                                      const TrainStepSpec &spec) {
   Builder builder(module.getContext());
-  module->setAttr(
-      kTrainStepAttr,
-      builder.getDictionaryAttr(
-          {builder.getNamedAttr("method", builder.getStringAttr(method)),
-           builder.getNamedAttr("loss", builder.getStringAttr(loss))}));
+  llvm::SmallVector<NamedAttribute> entries{
+      builder.getNamedAttr("method", builder.getStringAttr(spec.method)),
+      builder.getNamedAttr("loss", builder.getStringAttr(spec.loss))};
+  if (!spec.gradients.empty())
+    entries.push_back(builder.getNamedAttr(
+        "gradients", builder.getStringAttr(spec.gradients)));
+  module->setAttr(kTrainStepAttr, builder.getDictionaryAttr(entries));
+}
+
+std::optional<TrainStepSpec> koila::torchscript::getTrainStep(ModuleOp module) {
+  auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
+  if (!step)
+    return std::nullopt;
+  auto get = [&](llvm::StringRef name) {
+    auto text = step.getAs<StringAttr>(name);
+    return text ? text.str() : std::string();
+  };
+  return TrainStepSpec{get("method"), get("loss"), get("gradients")};
 }

@@ -8,6 +8,7 @@
 #include "Graph.h"
 #include "Operators.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -41,8 +42,9 @@ importFunction(const Archive &archive, const torch::jit::Module &module,
                const std::vector<AssumedAttribute> &assumed = {});
 
 /// Notes on `module` that its function is a training step, and of what.
-void setTrainStep(mlir::ModuleOp module, llvm::StringRef method,
-                  llvm::StringRef loss);
+void setTrainStep(mlir::ModuleOp module, const TrainStepSpec &spec);
+/// What it is made of; none if it is no step that koila made.
+std::optional<TrainStepSpec> getTrainStep(mlir::ModuleOp module);
 
 /// Values whose storage is written where something else can see it: they are
 /// references, and what touches them stays in order (OrderedMemory.h).
@@ -158,6 +160,8 @@ private:
   bool importIdentity(Node *node);
   /// Containers and what is taken out of them; null if `node` is neither.
   mlir::Operation *importContainer(Node *node);
+  /// A leaf, or the gradient of one; null if `node` is neither.
+  mlir::Operation *importLeaf(Node *node);
   mlir::Operation *importOperator(Node *node, const OperatorInfo &info,
                                   bool inPlace);
   mlir::Operation *importOpaque(Node *node);

@@ -17,6 +17,8 @@
 #include "Messages.h"
 #include "Types.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/StringSet.h"
@@ -612,6 +614,34 @@ Operation *FunctionImporter::importContainer(Node *node) {
                            getValue(node->input(0)), at);
 }
 
+Operation *FunctionImporter::importLeaf(Node *node) {
+  if (node->kind() == kReadGradient) {
+    Value leaf = getTensor(node->input());
+    return leaf.getDefiningOp<LeafOp>()
+               ? LeafGradOp::create(builder, location,
+                                    getUnknownTensorType(context), leaf)
+                     .getOperation()
+               : nullptr;
+  }
+  if (node->kind() != kRequireGradient)
+    return nullptr;
+  // Of a tensor that nobody else has.
+  const TorchValue *detached = node->input(0);
+  auto flag = getLiteral(node->input(1));
+  if (detached->node()->kind() != c10::aten::detach ||
+      detached->uses().size() != 1 || !flag || !flag->isBool() ||
+      !flag->toBool())
+    return nullptr;
+  auto detach = getTensor(detached).getDefiningOp<DetachOp>();
+  if (!detach || !detach->use_empty())
+    return nullptr;
+  auto leaf = LeafOp::create(builder, location, getUnknownTensorType(context),
+                             detach.getSelf());
+  values.erase(detached);
+  detach.erase();
+  return leaf;
+}
+
 /// One value is itself; of two values nobody knows.
 bool FunctionImporter::importIdentity(Node *node) {
   bool is = node->kind() == c10::aten::__is__;
@@ -667,8 +697,15 @@ void FunctionImporter::importNode(Node *node) {
   Operation *container = importContainer(node);
   if (!container)
     container = importSpecial(node);
+  if (!container)
+    container = importLeaf(node);
   if (container) {
-    aliases.visit(node, /*trustSchema=*/true);
+    // Nobody takes apart, nor writes to, what is returned next.
+    bool isResult = node->kind() == prim::TupleConstruct &&
+                    node->next()->kind() == prim::Return &&
+                    node->owningBlock() == result.graph.graph->block();
+    if (!isResult)
+      aliases.visit(node, /*trustSchema=*/true);
     markOrdered(node, container, /*writes=*/false);
     return defineResults(node, container, /*written=*/nullptr);
   }

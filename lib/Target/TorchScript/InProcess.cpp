@@ -100,14 +100,19 @@ struct Session {
 };
 } // namespace
 
-/// Writes inputs and the values of symbols into `module`.
-static void applyInputs(ModuleOp module, const InProcessOptions &options,
-                        Messages &messages) {
+static std::vector<InputSpec> readInputs(const InProcessOptions &options) {
   std::vector<InputSpec> specs;
   std::string error;
   for (const std::string &text : options.inputs)
     if (!parseInputSpec(text, specs.emplace_back(), error))
       refuse(Twine("input '") + text + "': " + error);
+  return specs;
+}
+
+/// Writes inputs and the values of symbols into `module`.
+static void applyInputs(ModuleOp module, const InProcessOptions &options,
+                        Messages &messages) {
+  std::string error;
   std::vector<SymbolValue> values;
   for (const std::string &text : options.batch) {
     auto value = parseBatchValue(text, error);
@@ -117,8 +122,8 @@ static void applyInputs(ModuleOp module, const InProcessOptions &options,
   }
   std::string notes;
   llvm::raw_string_ostream os(notes);
-  if (failed(applyInputSpecs(module, /*function=*/"", specs, values,
-                             options.batchSymbol, os)))
+  if (failed(applyInputSpecs(module, /*function=*/"", readInputs(options),
+                             values, options.batchSymbol, os)))
     refuse("the inputs do not fit the method");
   if (!notes.empty())
     messages.add("remark", llvm::StringRef(notes).trim());
@@ -220,7 +225,8 @@ koila::torchscript::runInProcess(const tj::Module &module,
              "the original program instead, or rename that method");
     // Other types than the caller's, and the same tensors.
     tj::Module copy = module.clone(/*inplace=*/true);
-    TrainStepSpec step{options.method, options.loss.value_or("")};
+    TrainStepSpec step{options.method, options.loss.value_or(""),
+                       getGradientArguments(readInputs(options))};
     if (options.loss)
       if (auto why = addTrainStep(copy, step))
         refuse(*why);
@@ -230,7 +236,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
                        operators, &session.context)
             .module);
     if (options.loss)
-      setTrainStep(*program, step.method, step.loss);
+      setTrainStep(*program, step);
     process(*program, options, session, result);
     if (!emit)
       return;
@@ -254,9 +260,10 @@ koila::torchscript::runOnArchive(const std::string &path,
           llvm::StringRef(messages.data ? messages.data : "", messages.size));
       koilaTorchFree(&messages);
     };
-    KoilaTorchImportOptions import{path.c_str(), options.method.c_str(),
-                                   options.loss ? options.loss->c_str()
-                                                : nullptr};
+    std::string gradients = getGradientArguments(readInputs(options));
+    KoilaTorchImportOptions import{
+        path.c_str(), options.method.c_str(),
+        options.loss ? options.loss->c_str() : nullptr, gradients.c_str()};
     KoilaTorchBuffer bytecode{}, messages{};
     int failed = koilaTorchImport(&import, &bytecode, &messages);
     std::string bytes(bytecode.data ? bytecode.data : "", bytecode.size);

@@ -2,7 +2,8 @@
 //
 // `.grad` cannot be assigned in TorchScript, so gradients are returned by a
 // copy of the step in which each backward pass is a call of autograd.grad, and
-// what it gives is added to sums that the method begins with.
+// what it gives is added to sums that the method begins with. A leaf whose
+// gradient a step reads is one of the tensors that autograd.grad is asked for.
 //
 //===----------------------------------------------------------------------===//
 
@@ -11,6 +12,7 @@
 #include "Graph.h"
 #include "Messages.h"
 #include "koila/Target/TorchScript/TrainStep.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringRef.h"
 #include <torch/csrc/jit/ir/ir.h>
@@ -58,13 +60,19 @@ public:
 private:
   /// The weights that require a gradient, in the order of parameters().
   void readWeights(const tj::Module &owner, tj::Value *value);
-  void rewrite(tj::Block *block);
   void replaceBackward(tj::Node *backward);
+  /// The leaves of `block` whose gradients are read, with the readers.
+  static std::vector<tj::Node *> findReaders(tj::Block *block);
+  tj::Value *list(at::ArrayRef<tj::Value *> values, c10::TypePtr type) {
+    return graph.insertNode(graph.createList(std::move(type), values))
+        ->output();
+  }
 
   const tj::Module &module;
   tj::Graph &graph;
   tj::Value *self;
-  tj::Value *weightList = nullptr, *sums = nullptr;
+  tj::Value *sums = nullptr;
+  /// And the leaves of the outermost block, to which all backward passes add.
   std::vector<tj::Value *> weights;
   llvm::SmallPtrSet<const void *, 32> seen;
 };
@@ -99,58 +107,90 @@ void Rewriter::readWeights(const tj::Module &owner, tj::Value *value) {
   }
 }
 
+std::vector<tj::Node *> Rewriter::findReaders(tj::Block *block) {
+  std::vector<tj::Node *> readers;
+  for (tj::Node *node : block->nodes())
+    if (node->kind() == kReadGradient &&
+        node->input()->node()->kind() == kRequireGradient &&
+        node->input()->node()->owningBlock() == block)
+      readers.push_back(node);
+  return readers;
+}
+
 void Rewriter::replaceBackward(tj::Node *backward) {
   tj::WithInsertPoint guard(backward);
-  auto list = [&](at::ArrayRef<tj::Value *> values, c10::TypePtr type) {
-    return graph.insertNode(graph.createList(std::move(type), values))
-        ->output();
-  };
   tj::Value *loss = backward->input(0), *gradient = backward->input(1);
   if (!loss->type()->isSubtypeOf(*c10::TensorType::get()))
     refuse("a backward pass of a list of tensors cannot return gradients");
   tj::Value *given = gradient;
   if (!gradient->mustBeNone())
     given = list({gradient}, c10::OptionalType::ofTensor());
-  tj::Node *call = graph.create(
-      aten::grad,
-      {list({loss}, c10::TensorType::get()), weightList, given,
-       backward->input(2), backward->input(3), graph.insertConstant(true)});
+  // Behind those that are added up, those of leaves of this block alone.
+  std::vector<tj::Value *> inputs = weights;
+  std::vector<tj::Node *> readers;
+  if (backward->owningBlock() != graph.block())
+    readers = findReaders(backward->owningBlock());
+  for (tj::Node *reader : readers)
+    inputs.push_back(reader->input());
+  tj::Node *call =
+      graph.create(aten::grad, {list({loss}, c10::TensorType::get()),
+                                list(inputs, c10::TensorType::get()), given,
+                                backward->input(2), backward->input(3),
+                                graph.insertConstant(true)});
   graph.insertNode(call);
   call->output()->setType(c10::ListType::create(c10::OptionalType::ofTensor()));
   tj::Node *add = graph.insertNode(
       graph.create(prim::CallMethod, {self, sums, call->output()}));
   add->s_(c10::attr::name, kAddGradients);
   add->output()->setType(c10::NoneType::get());
+  for (auto [index, reader] : llvm::enumerate(readers)) {
+    tj::Value *found = graph.insert(
+        aten::__getitem__,
+        {call->output(), static_cast<int64_t>(weights.size() + index)});
+    reader->output()->replaceAllUsesWith(
+        graph.insert(aten::_unwrap_optional, {found}));
+    reader->destroy();
+  }
   backward->destroy();
 }
 
-void Rewriter::rewrite(tj::Block *block) {
-  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
-    tj::Node *node = *it++;
-    for (tj::Block *inner : node->blocks())
-      rewrite(inner);
-    if (node->kind() == aten::backward)
-      replaceBackward(node);
-  }
-}
-
 void Rewriter::run() {
-  tj::Value *loss = graph.outputs()[0];
+  tj::Value *results = graph.outputs()[0], *ofWeights = nullptr;
   {
+    // Leaves are made of arguments, and can be made first.
     tj::WithInsertPoint guard(*graph.nodes().begin());
     readWeights(module, self);
-    auto list = [&](at::ArrayRef<tj::Value *> values) {
-      return graph.insertNode(graph.createList(c10::TensorType::get(), values))
-          ->output();
-    };
-    weightList = list(weights);
     std::vector<tj::Value *> zeros;
-    for (tj::Value *weight : weights)
-      zeros.push_back(graph.insert(aten::zeros_like, {weight}));
-    sums = list(zeros);
+    auto addZeros = [&](tj::Value *value) {
+      zeros.push_back(graph.insert(aten::zeros_like, {value}));
+    };
+    llvm::for_each(weights, addZeros);
+    ofWeights = list(zeros, c10::TensorType::get());
+    for (tj::Node *reader : findReaders(graph.block())) {
+      tj::Value *leaf = reader->input();
+      tj::Node *detach = leaf->node()->input(0)->node();
+      if (detach->kind() != aten::detach ||
+          detach->input()->node()->kind() != prim::Param)
+        refuse("grads() cannot return the gradient of what is no argument");
+      leaf->node()->replaceInput(1, graph.insertConstant(true));
+      for (tj::Node *node : {detach, leaf->node()})
+        node->moveBefore(graph.insertPoint());
+      weights.push_back(leaf);
+      addZeros(leaf);
+      reader->output()->replaceAllUsesWith(zeros.back());
+      reader->destroy();
+    }
+    sums = list(zeros, c10::TensorType::get());
   }
-  rewrite(graph.block());
-  tj::Value *pair = graph.insertNode(graph.createTuple({loss, sums}))->output();
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  // A call of gradients takes the place of what reads them, too.
+  llvm::erase_if(nodes, [](const tj::Node *node) {
+    return node->kind() != aten::backward;
+  });
+  llvm::for_each(nodes, [&](tj::Node *node) { replaceBackward(node); });
+  tj::Value *pair =
+      graph.insertNode(graph.createTuple({results, ofWeights}))->output();
   graph.eraseOutput(0);
   graph.registerOutput(pair);
   graph.lint();
@@ -180,7 +220,7 @@ void koila::torchscript::addGradients(tj::Module &module,
   function->setSchema(c10::FunctionSchema(
       name, "", schema.arguments(),
       {c10::Argument("",
-                     c10::TupleType::create({c10::TensorType::get(),
+                     c10::TupleType::create({schema.returns()[0].type(),
                                              c10::ListType::ofTensors()}))}));
   module.type()->addMethod(function);
 }

@@ -19,8 +19,8 @@ std::vector<std::string> getGradientMethods();
 /// Refuses a module that has one of the names that `addGradients` needs.
 void checkGradientNames(const torch::jit::Module &module);
 
-/// Adds method `name` to `module`: as the method `step`, which returns a loss
-/// after backward passes, but to the loss and the sums of the gradients of the
+/// Adds method `name` to `module`: as the method `step`, which runs backward
+/// passes, but to what that returns and the sums of the gradients of the
 /// weights that require one, in the order of parameters(). `.grad` stays.
 void addGradients(torch::jit::Module &module, const std::string &step,
                   const std::string &name);

@@ -132,7 +132,8 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
                                     {carried.fingerprint, ""}};
     torch::jit::Module module =
         loadArchive(archive, files, /*restoreExamples=*/true);
-    TrainStepSpec step{function, options->loss ? options->loss : ""};
+    TrainStepSpec step{function, options->loss ? options->loss : "",
+                       options->gradients ? options->gradients : ""};
     // Tiles of koila record no gradients.
     std::string untiled = GuardedMethods(function).untiled;
     if (archive.carries(function) && module.find_method(untiled))
@@ -155,7 +156,7 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
           importFunction(archive, module, function, operators, &session.context)
               .module);
     if (options->loss)
-      setTrainStep(*result, step.method, step.loss);
+      setTrainStep(*result, step);
     std::string bytes;
     llvm::raw_string_ostream os(bytes);
     if (failed(writeBytecodeToFile(*result, os)))

@@ -6,6 +6,7 @@
 #include "Messages.h"
 #include "StepFences.h"
 #include "StepGradients.h"
+#include "StepResults.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include <torch/csrc/jit/runtime/operator.h>
@@ -110,6 +111,53 @@ static tj::Value *callLoss(tj::Graph &graph, tj::Value *output,
   }
 }
 
+/// The loss first, and further results, of what a program returns.
+static std::vector<tj::Value *> unpackResults(tj::Graph &graph,
+                                              tj::Value *returned,
+                                              const TrainStepSpec &spec) {
+  auto isTensor = [](const c10::TypePtr &type) {
+    return type->kind() == c10::TypeKind::TensorType;
+  };
+  if (isTensor(returned->type()))
+    return {returned};
+  auto tuple = returned->type()->cast<c10::TupleType>();
+  bool isUsable = spec.loss.empty() && tuple && !tuple->elements().empty() &&
+                  llvm::all_of(tuple->elements(), isTensor);
+  if (!isUsable)
+    refuse(Twine("mode=train: '") + spec.method + "' returns " +
+           returned->type()->annotation_str() + ", not " +
+           (spec.loss.empty() ? "a loss, or a tuple of a loss and further "
+                                "tensors"
+                              : "one tensor, of which loss= could be taken") +
+           "; wrap the module in one whose forward returns " +
+           (spec.loss.empty() ? "them" : "the loss"));
+  auto values = graph.insertNode(graph.createTupleUnpack(returned))->outputs();
+  return values.vec();
+}
+
+/// The inputs of `graph` whose gradients `spec` asks for, in their order.
+static std::vector<tj::Value *>
+findGradientInputs(tj::Graph &graph, const TrainStepSpec &spec,
+                   const std::vector<c10::Argument> &arguments) {
+  llvm::SmallVector<llvm::StringRef> asked;
+  llvm::StringRef(spec.gradients)
+      .split(asked, ',', /*MaxSplit=*/-1, /*KeepEmpty=*/false);
+  std::vector<tj::Value *> inputs;
+  for (size_t index = 1; index < arguments.size(); ++index) {
+    const c10::Argument &argument = arguments[index];
+    if (!llvm::is_contained(asked, argument.name()) &&
+        !llvm::is_contained(asked, std::to_string(index - 1)))
+      continue;
+    if (argument.type()->kind() != c10::TypeKind::TensorType)
+      refuse("mode=train: argument '" + Twine(argument.name()) +
+             "' requires a gradient (@grad) and is declared as " +
+             argument.type()->annotation_str() +
+             "; only of a Tensor it is returned");
+    inputs.push_back(graph.inputs()[index]);
+  }
+  return inputs;
+}
+
 static void add(tj::Module &module, const TrainStepSpec &spec) {
   if (module.find_method(kTrainStep))
     refuse(Twine("the module has a method '") + kTrainStep +
@@ -133,12 +181,9 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
   }
   tj::Node *call = graph->insertNode(graph->create(prim::CallMethod, inputs));
   call->s_(c10::attr::name, spec.method);
-  tj::Value *loss = call->output()->setType(schema.returns()[0].type());
-  if (loss->type()->kind() != c10::TypeKind::TensorType)
-    refuse(Twine("mode=train: '") + spec.method + "' returns " +
-           loss->type()->annotation_str() +
-           ", not one tensor; wrap the module in one whose forward returns "
-           "the loss");
+  call->output()->setType(schema.returns()[0].type());
+  std::vector<tj::Value *> results =
+      unpackResults(*graph, call->output(), spec);
   if (!spec.loss.empty()) {
     std::string name = "target";
     while (llvm::any_of(arguments, [&](const c10::Argument &argument) {
@@ -151,13 +196,32 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
         argument = c10::Argument(argument.name(), argument.type());
     tj::Value *target = graph->addInput(name);
     arguments.emplace_back(name, target->type());
-    loss = callLoss(*graph, loss, target, spec.loss);
+    results = {callLoss(*graph, results[0], target, spec.loss)};
   }
-  graph->insert(c10::aten::backward, {loss});
-  graph->registerOutput(graph->insert(c10::aten::detach, {loss}));
+  bool isTuple = call->output()->type()->kind() == c10::TypeKind::TupleType;
+  for (tj::Value *result : results)
+    graph->registerOutput(result);
   // As LibTorch has it when it reads the step from a file; until then the
   // results of calls are held longer.
   inlineCalls(*graph);
+  cleanUpGraph(graph);
+  std::vector<tj::Value *> leaves = findGradientInputs(*graph, spec, arguments);
+  if (isTuple || !leaves.empty())
+    leaves = separateResults(graph, module, leaves);
+  tj::Value *loss = graph->outputs()[0];
+  graph->insert(c10::aten::backward, {loss});
+  results = graph->outputs().vec();
+  results[0] = graph->insert(c10::aten::detach, {loss});
+  for (tj::Value *leaf : leaves) {
+    results.push_back(graph->insert(kReadGradient, {leaf}));
+    results.back()->node()->setSourceRange(leaf->node()->sourceRange());
+  }
+  while (!graph->outputs().empty())
+    graph->eraseOutput(0);
+  graph->registerOutput(
+      isTuple || !leaves.empty()
+          ? graph->insertNode(graph->createTuple(results))->output()
+          : results[0]);
   cleanUpGraph(graph);
   addFences(*graph);
   graph->lint();
@@ -167,7 +231,7 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
           /*shouldMangle=*/true);
   function->setSchema(
       c10::FunctionSchema(kTrainStep, "", std::move(arguments),
-                          {c10::Argument("", c10::TensorType::get())}));
+                          {c10::Argument("", graph->outputs()[0]->type())}));
   module.type()->addMethod(function);
 }
 

@@ -433,3 +433,21 @@ func.func @tied_broadcast(%x: tensor<4x8xf32>, %e: tensor<1x8xf32>) {
   %0 = koila.mul_Tensor tied %e, %x : (tensor<1x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return
 }
+
+// -----
+
+// Of integers there is no gradient.
+func.func @leaf_of_integers(%x: tensor<4xi64>) {
+  // expected-error @below {{a gradient of 'i64'}}
+  %0 = koila.leaf %x : (tensor<4xi64>) -> tensor<4xi64>
+  return
+}
+
+// -----
+
+// Of other tensors no backward pass leaves one.
+func.func @gradient_of_no_leaf(%x: tensor<4xf32>) {
+  // expected-error @below {{reads the gradient of what is no koila.leaf}}
+  %0 = koila.leaf.grad %x : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}

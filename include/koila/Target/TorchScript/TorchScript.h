@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct or function here changes its meaning. */
-#define KOILA_TORCH_ABI_VERSION 2
+#define KOILA_TORCH_ABI_VERSION 3
 
 #define KOILA_TORCH_EXPORT __attribute__((visibility("default")))
 
@@ -36,8 +36,12 @@ typedef struct KoilaTorchImportOptions {
   /** Not null: reads `train_step`, which runs the method, the loss and the
       backward pass. A loss by its name in torch.nn.functional and arguments, as
       `cross_entropy(label_smoothing=0.1)`, takes a further argument `target`;
-      empty, the method returns the loss. */
+      empty, the method returns the loss, or a tuple of it and further tensors.
+   */
   const char *loss;
+  /** With `loss`: arguments whose gradients the step returns as well, by name or
+      position (from 0), with commas between; null: none. */
+  const char *gradients;
 } KoilaTorchImportOptions;
 
 typedef struct KoilaTorchEmitOptions {

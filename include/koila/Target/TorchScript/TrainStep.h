@@ -24,13 +24,20 @@ struct TrainStepSpec {
   /// The program.
   std::string method = "forward";
   /// As `cross_entropy(label_smoothing=0.1)`, of what the program returns and
-  /// of a further argument `target`; empty: what it returns is the loss.
+  /// of a further argument `target`; empty: it returns the loss, or a tuple of
+  /// the loss and further tensors.
   std::string loss;
+  /// Arguments that get a gradient of their own, by name or position, with
+  /// commas between; see getGradientArguments in Support/InputSpec.h.
+  std::string gradients;
 };
 
 /// Adds `train_step` to `module`: the arguments of the program and of the loss,
-/// to the loss, detached. Gradients are added to `.grad`. Returns why it
-/// cannot, and then has added nothing; none if it could.
+/// to the loss, or to a tuple of it, of further results, and of the gradients
+/// of `spec.gradients` in the order of the arguments; all are detached. What
+/// leads to further results alone is not differentiated. Gradients of weights
+/// are added to `.grad`. Returns why it cannot, and then has added nothing;
+/// none if it could.
 std::optional<std::string> addTrainStep(torch::jit::Module &module,
                                         const TrainStepSpec &spec);
 

@@ -13,6 +13,16 @@
 using namespace mlir;
 using namespace koila;
 
+std::string koila::describeLeaf(LeafOp leaf) {
+  auto argument = dyn_cast<BlockArgument>(leaf.getSource());
+  auto function = leaf->getParentOfType<FunctionOpInterface>();
+  auto name = argument && argument.getOwner()->getParentOp() == function
+                  ? function.getArgAttrOfType<StringAttr>(
+                        argument.getArgNumber(), KoilaDialect::kNameAttr)
+                  : StringAttr();
+  return name ? "argument '" + name.str() + "'" : "a tensor";
+}
+
 bool TilePlan::makesGradient(Operation *op) const {
   return llvm::any_of(op->getResults(),
                       [&](Value result) { return wantsGradient(result); });
@@ -201,8 +211,8 @@ LogicalResult TilePlan::collectRepeated() {
   while (!work.empty()) {
     Value value = work.pop_back_val();
     Operation *op = value.getDefiningOp();
-    if (!op || !wantsGradient(value) || isTiled(value) || isa<ParamGetOp>(op) ||
-        !seen.insert(op).second)
+    if (!op || !wantsGradient(value) || isTiled(value) ||
+        isa<ParamGetOp, LeafOp>(op) || !seen.insert(op).second)
       continue;
     if (batch.lookupRead(value).isAt() || op->getNumRegions() > 0 ||
         !isMemoryEffectFree(op)) {
@@ -311,9 +321,11 @@ LogicalResult TilePlan::checkGradients() {
       return refuseStep(op, "'" + getCallee(*op) +
                                 "' needs a number of the whole batch which is "
                                 "made of what the tiles compute");
+  // What tiles make crosses without its gradient: only what has none reads it.
   for (const TilePhase &phase : phases)
     for (Value input : phase.inputs)
-      if (Operation *op = input.getDefiningOp(); op && wantsGradient(input))
+      if (Operation *op = input.getDefiningOp();
+          op && wantsGradient(input) && !isTiled(input))
         return refuseStep(op, "'" + getCallee(*op) +
                                   "' runs on the whole batch, and the "
                                   "gradients of all tiles would flow through "

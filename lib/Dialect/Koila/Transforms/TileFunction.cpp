@@ -11,7 +11,6 @@
 #include "TileCombine.h"
 #include "TilePlan.h"
 #include "koila/Dialect/Koila/IR/KoilaBinaryOps.h"
-#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/KoilaReductionOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -318,8 +317,14 @@ void Tiler::buildBody(OpBuilder &builder, Location loc, const TilePhase &phase,
         llvm::for_each(region.getArguments(), adapt);
     });
   }
-  if (plan.differentiates(phase))
+  if (plan.differentiates(phase)) {
     buildBackward(builder, mapping, size);
+    for (Operation *op : plan.getBackward().gradients) {
+      Value old = op->getResult(0);
+      builder.clone(*op, mapping);
+      mapping.lookup(old).setType(getTileType(old, batch.lookup(old)));
+    }
+  }
   detachResults(builder, phase, mapping);
   ValueRange sums = buffers.drop_front(phase.outputs.size());
   for (auto [output, buffer] : llvm::zip_first(phase.outputs, buffers)) {

@@ -7,7 +7,9 @@
 #include "TileCombine.h"
 #include "TilePlan.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "koila/Interfaces/Draws.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Transforms/RegionUtils.h"
@@ -81,14 +83,22 @@ void TilePlan::collectWrites() {
   });
 }
 
+/// What comes after `op` and may write to the storage of `value`, a tensor;
+/// null if nothing does.
+Operation *TilePlan::findWriteAfter(Value value, Operation &op) const {
+  const Storage *entry = storage.lookup(value);
+  Operation *known =
+      lastWrites.lookup(entry && !entry->external ? entry : nullptr);
+  for (Operation *write : {known, lastUnknownWrite})
+    if (write && !write->isBeforeInBlock(&op))
+      return write;
+  return nullptr;
+}
+
 /// Whether something after `op` may write to the storage of `value`.
 bool TilePlan::isWrittenAfter(Value value, Operation &op) const {
-  if (!isa<TensorType>(value.getType()))
-    return isMutable(value.getType());
-  const Storage *entry = storage.lookup(value);
-  auto found = lastWrites.find(entry && !entry->external ? entry : nullptr);
-  return (found != lastWrites.end() && !found->second->isBeforeInBlock(&op)) ||
-         (lastUnknownWrite && !lastUnknownWrite->isBeforeInBlock(&op));
+  return isa<TensorType>(value.getType()) ? findWriteAfter(value, op) != nullptr
+                                          : isMutable(value.getType());
 }
 
 /// Whether `op` has no effect but that it reads storage which is written before
@@ -311,6 +321,12 @@ LogicalResult TilePlan::classify(Operation &op) {
   }
   if (failed(checkDraws(op)))
     return failure();
+  if (backward.backward) {
+    if (auto leaf = dyn_cast<LeafOp>(op))
+      return classifyLeaf(leaf);
+    if (auto gradient = dyn_cast<LeafGradOp>(op))
+      return classifyGradient(gradient);
+  }
   if (isStorageOfDraws(op) || &op == backward.backward) {
     whole.push_back(&op);
     return success();
@@ -327,6 +343,11 @@ LogicalResult TilePlan::classify(Operation &op) {
                    [&](Value result) { return !!getNumber(result); })) {
     skipped.insert(&op);
     numbers.insert(&op);
+    return success();
+  }
+  // Of what is there as a whole, so is the detached tensor.
+  if (isa<DetachOp>(op) && isPure(op) && !isTiled(op.getOperand(0))) {
+    whole.push_back(&op);
     return success();
   }
   // A view without marks shows what is written later, too.
@@ -369,6 +390,49 @@ LogicalResult TilePlan::classify(Operation &op) {
   else if (batched && !drawsEarly(op))
     addBarrier(op);
   whole.push_back(&op);
+  return success();
+}
+
+LogicalResult TilePlan::classifyLeaf(LeafOp op) {
+  const BatchFact &fact = batch.lookup(op.getResult());
+  std::string name = describeLeaf(op);
+  if (Operation *write = findWriteAfter(op.getResult(), *op);
+      write && isOrdered(op))
+    return refuseStep(write, name + " requires a gradient, and '" +
+                                 getCallee(*write) + "' " +
+                                 describeEffect(*write));
+  // All tiles add to its gradient.
+  if (fact.isFree()) {
+    Type type = getElementTypeOrSelf(op.getType());
+    if (type.isF16() || type.isBF16())
+      return refuseStep(op, "the gradient of " + name +
+                                ", which has no batch, would be rounded to its "
+                                "half type with each tile; give it in float32");
+    whole.push_back(op);
+    return success();
+  }
+  if (!fact.isAt())
+    return refuseStep(op, "the samples lie apart in " + name +
+                              ", which requires a gradient");
+  tiled.push_back(op);
+  tiledSet.insert(op);
+  return success();
+}
+
+LogicalResult TilePlan::classifyGradient(LeafGradOp op) {
+  if (!backward.backward->isBeforeInBlock(op))
+    return refuseStep(op, "the gradient of " + describeLeaf(op.getLeafOp()) +
+                              " is read before the backward pass");
+  if (!isTiled(op.getLeaf())) {
+    whole.push_back(op);
+    return success();
+  }
+  if (!llvm::all_of(op->getUsers(), isLast))
+    return refuseStep(op, "the gradient of " + describeLeaf(op.getLeafOp()) +
+                              ", which tiles make, is read in the step; "
+                              "return it alone");
+  tiledSet.insert(op);
+  backward.gradients.push_back(op);
   return success();
 }
 

@@ -2,6 +2,7 @@
 
 #include "TilePlan.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/Sequence.h"
 #include <algorithm>
@@ -177,8 +178,14 @@ void TilePlan::require(Value value, unsigned phase) {
       phases[phase].inputs.insert(value);
     return;
   }
-  if (isSamples(value) || bodies[phase].contains(op))
+  // A gradient is there behind the backward pass of its tile.
+  if (isSamples(value) || bodies[phase].contains(op) || isa<LeafGradOp>(op))
     return;
+  if (phaseOf.lookup(op) < phase && isReturnedWhole(value)) {
+    phases[phase].inputs.insert(value);
+    crossing.insert(value);
+    return;
+  }
   if (repeated.contains(op)) {
     bodies[phase].insert(op);
     for (Value operand : op->getOperands())
@@ -192,16 +199,23 @@ void TilePlan::require(Value value, unsigned phase) {
   crossing.insert(value);
 }
 
+/// Whether `value` is a view that is there as a whole, since it is returned,
+/// and that can cross.
+bool TilePlan::isReturnedWhole(Value value) const {
+  const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
+  return isRepeated(value) &&
+         phases[phaseOf.lookup(value.getDefiningOp())].outputs.contains(
+             value) &&
+         batch.lookup(value).isAt() && info && info->hasRank() &&
+         findOrder(*info);
+}
+
 void TilePlan::requireWhole(Value value) {
   if (!isTiled(value) || isNumber(value))
     return;
   Operation *op = value.getDefiningOp();
   TilePhase &phase = phases[phaseOf.lookup(op)];
-  const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
-  // A view that is returned is there as a whole anyway.
-  bool isThere = phase.outputs.contains(value) && batch.lookup(value).isAt() &&
-                 info && info->hasRank() && findOrder(*info);
-  if (isRepeated(value) && !isThere) {
+  if (isRepeated(value) && !isReturnedWhole(value)) {
     if (repeatedWhole.insert(value).second)
       for (Value operand : op->getOperands())
         if (!ignores(value, operand))
@@ -233,6 +247,7 @@ void TilePlan::dropNeedless() {
   }
   auto isGone = [&](Operation *op) { return needless.contains(op); };
   llvm::erase_if(tiled, isGone);
+  llvm::erase_if(backward.gradients, isGone);
   llvm::erase_if(whole, isGone);
   llvm::erase_if(barriers,
                  [&](const auto &barrier) { return isGone(barrier.first); });

@@ -21,6 +21,9 @@
 
 namespace koila {
 
+class LeafOp;
+class LeafGradOp;
+
 struct TilePhase {
   /// Run whole before the loops, in order.
   llvm::SmallVector<mlir::Operation *> whole;
@@ -49,6 +52,9 @@ struct BackwardPlan {
   /// order: each tile makes it again, since the backward pass of one would end
   /// it for all.
   llvm::SmallVector<mlir::Operation *> repeated;
+  /// Read the gradients of what tiles have for leaves: slices of arguments,
+  /// each with a gradient of its own.
+  llvm::SmallVector<mlir::Operation *> gradients;
   /// What has been looked at on the way from tiles and the loss to weights.
   llvm::SmallPtrSet<mlir::Operation *, 16> reached;
   /// Whether the loss has a gradient that does not come of the tiles: a
@@ -161,9 +167,12 @@ public:
 private:
   llvm::LogicalResult planArguments();
   llvm::LogicalResult classify(mlir::Operation &op);
+  llvm::LogicalResult classifyLeaf(LeafOp op);
+  llvm::LogicalResult classifyGradient(LeafGradOp op);
   Combine findCombine(mlir::Operation &op) const;
   void collectWrites();
   void collectParamUses();
+  mlir::Operation *findWriteAfter(mlir::Value value, mlir::Operation &op) const;
   bool isWrittenAfter(mlir::Value value, mlir::Operation &op) const;
   bool isSettled(mlir::Operation &op) const;
   bool isSizedByBatch(mlir::Value value) const;
@@ -225,6 +234,7 @@ private:
   void tear(mlir::Value value);
   void checkRows(mlir::Operation *op);
   void require(mlir::Value value, unsigned phase);
+  bool isReturnedWhole(mlir::Value value) const;
   void requireWhole(mlir::Value value);
   llvm::LogicalResult checkOutput(mlir::Value value, bool crosses);
   llvm::LogicalResult checkOutputs();
@@ -290,6 +300,8 @@ llvm::SmallVector<mlir::Value> getReads(mlir::Operation *op);
 /// Whether what makes `op` run whole is only that it touches storage which
 /// something else writes.
 bool keepsOrder(mlir::Operation &op);
+/// `argument 'x'`, of which it is a leaf.
+std::string describeLeaf(LeafOp leaf);
 /// What the user calls it, or MLIR.
 llvm::StringRef getCallee(mlir::Operation &op);
 /// ` at file.py:46 (layer1.0)`, or nothing.

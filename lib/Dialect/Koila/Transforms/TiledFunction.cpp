@@ -59,6 +59,61 @@ bool koila::runsBackward(FunctionOpInterface function) {
       .wasInterrupted();
 }
 
+/// Values of which the loss is made in a way that has a gradient.
+static llvm::DenseSet<Value> findOfLoss(FunctionOpInterface function,
+                                        const GradientFlow &gradients,
+                                        const StorageAnalysis &storage) {
+  llvm::DenseSet<Value> found;
+  SmallVector<Value> work;
+  SmallVector<Operation *> writes;
+  function->walk([&](Operation *op) {
+    if (auto backward = dyn_cast<BackwardOp>(op))
+      work.push_back(backward.getSelf());
+    if (isOrderedWrite(op) && op->getNumResults() > 0)
+      writes.push_back(op);
+  });
+  auto pushOperands = [&](Operation *op) {
+    op->walk([&](Operation *inner) {
+      llvm::append_range(work, inner->getOperands());
+    });
+  };
+  while (!work.empty()) {
+    Value value = work.pop_back_val();
+    if (!gradients.wants(value) || !found.insert(value).second)
+      continue;
+    Operation *maker = value.getDefiningOp();
+    pushOperands(maker ? maker : value.getParentBlock()->getParentOp());
+    const Storage *entry = storage.lookup(value);
+    for (Operation *write : writes)
+      if (entry && storage.lookup(write->getResult(0)) == entry)
+        pushOperands(write);
+  }
+  return found;
+}
+
+/// Fails with an error where no gradient comes to a leaf.
+static LogicalResult checkLeaves(FunctionOpInterface function) {
+  SmallVector<LeafGradOp> reads;
+  function->walk([&](LeafGradOp op) { reads.push_back(op); });
+  if (reads.empty())
+    return success();
+  DimAnalysis dims(function);
+  if (!dims.isValid())
+    return failure();
+  StorageAnalysis storage(function, dims);
+  GradientFlow gradients(function, dims, storage);
+  llvm::DenseSet<Value> ofLoss = findOfLoss(function, gradients, storage);
+  for (LeafGradOp read : reads) {
+    if (ofLoss.contains(read.getLeaf()))
+      continue;
+    return read.getLeafOp().emitError()
+           << describeLeaf(read.getLeafOp())
+           << " requires a gradient (@grad), and the loss does not depend on "
+              "it, or not in a way that has one";
+  }
+  return success();
+}
+
 LogicalResult koila::checkTrainStep(FunctionOpInterface function,
                                     StringRef loss) {
   if (!runsBackward(function))
@@ -73,7 +128,7 @@ LogicalResult koila::checkTrainStep(FunctionOpInterface function,
     return function.emitError()
            << "loss=" << loss << ": the training step was made with '" << name
            << "'";
-  return success();
+  return checkLeaves(function);
 }
 
 /// Makes quotients of sums of the means whose tiles do not add up.
@@ -124,6 +179,23 @@ static void readRanked(FunctionOpInterface function) {
   });
 }
 
+/// Lets operations without a gradient read what a leaf is made of: it is there
+/// in every phase, and the leaf in that of the backward pass alone.
+static void readSources(FunctionOpInterface function,
+                        const GradientFlow &gradients) {
+  auto needsLeaf = [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    return isa<LeafGradOp>(user) || user->getNumResults() == 0 ||
+           user->getNumRegions() > 0 ||
+           llvm::any_of(user->getResults(),
+                        [&](Value result) { return gradients.wants(result); });
+  };
+  function->walk([&](LeafOp leaf) {
+    leaf.getResult().replaceUsesWithIf(
+        leaf.getSource(), [&](OpOperand &use) { return !needsLeaf(use); });
+  });
+}
+
 FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
                                                StringRef batchSymbol,
                                                RandomMode random,
@@ -141,8 +213,10 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   DimAnalysis dims(function);
   StorageAnalysis storage(function, dims);
   std::optional<GradientFlow> gradients;
-  if (trains)
+  if (trains) {
     gradients.emplace(function, dims, storage);
+    readSources(function, *gradients);
+  }
   std::optional<TilePlan> found;
   BatchAnalysis::Operations whole;
   do {

@@ -19,7 +19,8 @@ struct GradientResource
   llvm::StringRef getName() final { return "<koila gradient>"; }
 };
 /// On a module that holds a training step: how it was made of an archive, a
-/// dictionary of `method` and `loss` (KoilaTorchImportOptions).
+/// dictionary of `method`, `loss` and, if there are any, `gradients`
+/// (KoilaTorchImportOptions).
 inline constexpr llvm::StringLiteral kTrainStepAttr = "koila.train_step";
 
 namespace rules {

@@ -145,4 +145,47 @@ def Koila_BackwardOp : Koila_TorchOp<"backward",
   let savedRule = "";
 }
 
+class Koila_LeafBaseOp<string mnemonic> : Koila_Op<mnemonic, [
+    DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
+                              ["describeStorage", "describeSaved"]>]> {
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
+def Koila_LeafOp : Koila_LeafBaseOp<"leaf"> {
+  let summary = "a tensor of the same elements with a gradient of its own";
+  let description = [{
+    `source.detach().requires_grad_()`: a new tensor on the storage of its
+    operand, which requires a gradient; none flows to the operand. A training
+    step has one for each argument that requires a gradient, a tiled step one
+    for each slice of it. Two of the same operand are two tensors.
+
+    ```mlir
+    %0 = koila.leaf %x : (tensor<?x6xf32>) -> tensor<?x6xf32>
+    %1 = koila.linear %0, %w : (tensor<?x6xf32>, tensor<5x6xf32>) -> tensor<?x5xf32>
+    %2 = koila.sum %1 : (tensor<?x5xf32>) -> tensor<f32>
+    koila.backward %2 {create_graph = false} : (tensor<f32>) -> ()
+    %3 = koila.leaf.grad %0 : (tensor<?x6xf32>) -> tensor<?x6xf32>
+    ```
+  }];
+  let arguments = (ins AnyTensor:$source);
+  let results = (outs Res<AnyTensor, "", [MemAlloc<Koila_GradientResource>]>:$result);
+}
+
+def Koila_LeafGradOp : Koila_LeafBaseOp<"leaf.grad"> {
+  let summary = "the gradient that backward passes have left in a leaf";
+  let description = [{
+    `leaf.grad`, behind a `koila.backward`, of the result of a `koila.leaf` that
+    the loss depends on. The tensor that the backward pass made, no copy.
+  }];
+  let arguments = (ins Arg<AnyTensor, "", [MemRead<Koila_GradientResource>]>:$leaf);
+  let results = (outs AnyTensor:$result);
+  let extraClassDeclaration = [{
+    /// What made the leaf.
+    ::koila::LeafOp getLeafOp();
+  }];
+}
+
 #endif // KOILA_DIALECT_KOILA_IR_KOILALOSSOPS_TD

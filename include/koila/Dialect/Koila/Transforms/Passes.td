@@ -37,7 +37,8 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
     Option<"loss", "loss", "std::string", "\"\"",
            "of mode=train, by its name in torch.nn.functional and arguments: "
            "cross_entropy(label_smoothing=0.1); a further --input is its "
-           "target. Empty: the program returns the loss">,
+           "target. Empty: the program returns the loss, or a tuple of it and "
+           "further tensors">,
     Option<"optimizer", "optimizer", "std::string", "\"\"",
            "of mode=train: whose step() follows the backward pass, with the "
            "arguments of its class in torch.optim, as "
