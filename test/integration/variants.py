@@ -1,0 +1,170 @@
+"""What stands in for ``koila.lazy`` while a script runs.
+
+    plain(values...)          the arguments back: plain PyTorch
+    drop(values..., batch=0)  the arguments without their last sample: a control
+    within(budget)            the real koila.lazy with this budget
+    Rounding(seed)            plain PyTorch that rounds in another way
+
+Each run also wants a koila that knows nothing yet: forget_plans().
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import pathlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import koila
+import torch
+
+_real = koila.lazy
+# One step of float32's last digit.
+ROUNDING = 2.0**-23
+
+# Frames of this file are passed over: by koila, since it lies in its folder, and
+# by warnings.warn(stacklevel=...), since Python takes it for its own importlib.
+# Otherwise koila's warnings would name a line here, and not one of the script.
+_UNSEEN = str(pathlib.Path(koila.__file__).parent / "importlib._bootstrap (variants.py)")
+_WRAPPER = """
+def lazy(*values, **options):
+    mark()
+    return call(*values, **options)
+"""
+
+
+def wrap(call: Callable[..., Any], mark: Callable[[], None]) -> Callable[..., Any]:
+    """A function that marks a window and then is ``call``."""
+    space = {"call": call, "mark": mark}
+    exec(compile(_WRAPPER, _UNSEEN, "exec"), space)
+    return space["lazy"]
+
+
+def plain(*values: Any, batch: int | None = None, budget: Any = "auto") -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def drop(*values: Any, batch: int | None = None, budget: Any = "auto") -> Any:
+    """A koila that loses samples: whoever judges it right is blind."""
+    made = tuple(_drop(value, batch or 0) for value in values)
+    return made[0] if len(made) == 1 else made
+
+
+def _drop(value: Any, dim: int) -> Any:
+    if isinstance(value, torch.Tensor):
+        if not -value.dim() <= dim < value.dim() or value.shape[dim] < 2:
+            return value
+        return value.narrow(dim, 0, value.shape[dim] - 1)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_drop(item, dim) for item in value))
+    if type(value) in (list, tuple):
+        return type(value)(_drop(item, dim) for item in value)
+    if isinstance(value, Mapping):
+        return type(value)((key, _drop(item, dim)) for key, item in value.items())
+    return value
+
+
+def within(budget: int) -> Callable[..., Any]:
+    """The real one. ``partial`` is written in C and adds no frame."""
+    return functools.partial(_real, budget=budget)
+
+
+def find_weights() -> list[torch.Tensor]:
+    """All tensors that are trained or frozen weights, whoever holds them."""
+    # By type(): isinstance() asks proxies, which may do anything.
+    tensors = (item for item in gc.get_objects() if issubclass(type(item), torch.Tensor))
+    return [
+        tensor
+        for tensor in tensors
+        if tensor.is_floating_point()
+        and (type(tensor) is torch.nn.Parameter or (tensor.requires_grad and tensor.is_leaf))
+    ]
+
+
+class Rounding:
+    """What rounding alone does to the results of a script.
+
+    Moves every weight by at most one rounding, at every call of lazy: some
+    scripts make models on their way. Every second one also runs without oneDNN:
+    PyTorch's own kernels add up the same sums in another order, as tiles do. Of
+    a gradient of a bias, a sum over samples and pixels, that changes ten times
+    more than rounded weights do.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)  # the script's is left alone
+        self.kernels = seed % 2 == 0
+        self._others: list[torch.Tensor] = []
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """While the script runs. What is there before is not the script's."""
+        self._others = find_weights()
+        with torch.backends.mkldnn.flags(enabled=self.kernels):
+            yield
+        self._others = []
+
+    def move(self) -> None:
+        known = set(map(id, self._others))
+        for weight in find_weights():
+            if id(weight) not in known:
+                step = torch.randint(-1, 2, weight.shape, generator=self.generator)
+                weight.data.mul_(1 + step.to(torch.float64).mul_(ROUNDING).to(weight.dtype))
+
+
+# Of these koila._plan, koila._calls and others keep what they know of programs.
+_CACHES = ("_plans", "_calls", "_alike", "_recent", "_leaves", "pending")
+
+
+def forget_plans() -> None:
+    """Each run begins as in a new process: koila knows no program, and nothing
+    of an earlier script waits. Names that a version of koila does not have are
+    passed over."""
+    for owner in (koila, sys.modules.get("koila._plan")):
+        for name in ("forget", "_forget"):
+            function = getattr(owner, name, None)
+            if callable(function):
+                function()
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] != "koila":
+            continue
+        for cache in _CACHES:
+            clear = getattr(vars(module).get(cache), "clear", None)
+            if callable(clear):
+                clear()
+        if "_last" in vars(module):
+            module._last = None  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def watch_tiles() -> Iterator[set[int]]:
+    """The sizes of tiles in which koila runs what, as far as it says so."""
+    tiles: set[int] = set()
+
+    def look() -> None:
+        last = getattr(koila, "last", lambda: None)()
+        tile = getattr(last, "tile", None)
+        if tile is not None:
+            tiles.add(int(tile))
+
+    run = getattr(sys.modules.get("koila._plan"), "Run", None)
+    note = getattr(run, "note", None)
+    if note is None:
+        yield tiles
+        look()
+        return
+
+    @functools.wraps(note)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        result = note(*args, **kwargs)
+        look()
+        return result
+
+    run.note = watched
+    try:
+        yield tiles
+    finally:
+        run.note = note
