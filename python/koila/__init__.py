@@ -8,11 +8,10 @@ module: it records what is done to tensors.
 from __future__ import annotations
 
 from koila import constants, errors, gpus, memory, prepasses
-from koila._api import CompiledModule, analyze, compile, max_batch
+from koila._compile import CompiledModule, analyze, compile, max_batch
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
-from koila._lazy import LazyFunction, lazy, run
-from koila._plan import Last, last, strict
-from koila._record import BatchedPair, BatchInfo, Evaluation, LazyTensor
+from koila._lazy import BatchedPair, BatchInfo, Evaluation, LazyFunction, LazyTensor, lazy, run
+from koila._plan.announce import Last, last, strict
 from koila._report import Report, ReportDiff
 from koila.errors import UnsupportedError
 

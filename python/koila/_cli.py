@@ -193,7 +193,7 @@ def _progress(text: str) -> None:
 
 
 def _sizes(options: argparse.Namespace) -> dict[str, int]:
-    from koila._inputs import find_symbol
+    from koila._capture.inputs import find_symbol
 
     return {} if options.batch is None else {find_symbol(options.input): options.batch}
 
@@ -211,9 +211,9 @@ def _mode(options: argparse.Namespace) -> str:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from koila._capture.inputs import find_symbol
     from koila._compiler import analyze_script
-    from koila._inputs import find_symbol
-    from koila._report import Report
+    from koila._report.report import Report
     from koila.memory import budget_bytes
 
     _check_output(options)
@@ -259,7 +259,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _compile(options: argparse.Namespace) -> int:
     from koila._compiler import CompileOptions, compile_file
-    from koila._report import Report
+    from koila._report.report import Report
     from koila.memory import budget_bytes
 
     batch = _needed_batch(options)
@@ -303,8 +303,8 @@ def _koila_run(
 ) -> subprocess.CompletedProcess[str]:
     import torch
 
+    from koila._capture.inputs import find_symbol
     from koila._errors import KoilaError
-    from koila._inputs import find_symbol
 
     program = Path(__file__).with_name("bin") / "koila-run"
     if not program.is_file():

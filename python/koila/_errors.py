@@ -6,6 +6,8 @@ import os
 import re
 from typing import NamedTuple
 
+import torch
+
 __all__ = [
     "BudgetError",
     "CompileError",
@@ -25,7 +27,7 @@ class Location(NamedTuple):
     line: int
 
 
-class KoilaError(Exception):
+class KoilaError(RuntimeError):
     """koila cannot do what was asked.
 
     ``message`` says why, ``location`` where (None: nowhere in particular), and
@@ -54,7 +56,7 @@ class CompileError(KoilaError):
     """The program cannot be analysed or rewritten."""
 
 
-class BudgetError(CompileError):
+class BudgetError(CompileError, torch.OutOfMemoryError):
     """No tile fits the budget.
 
     ``smallest_budget`` is the least number of bytes that would work; None if

@@ -6,7 +6,7 @@ import torch
 
 from koila import memory
 from koila._errors import KoilaError
-from koila._record import BatchedPair
+from koila._lazy.lazy_tensor import BatchedPair
 
 __all__ = [
     "free_memory",

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from koila._lazy import lazy
-from koila._record import BatchInfo, LazyTensor
+from koila._lazy.api import lazy
+from koila._lazy.lazy_tensor import BatchInfo, LazyTensor
 
 __all__ = ["CallBack", "MetaData", "PrePass", "PrePassFunc", "prepass"]
 

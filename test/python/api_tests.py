@@ -193,7 +193,7 @@ def test_the_check_finds_a_wrong_program(monkeypatch):
     x, _ = networks.batch()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
-        monkeypatch.setattr("koila._follow._bind", lambda *_: [])
+        monkeypatch.setattr("koila._compile.staleness._bind", lambda *_: [])
         with pytest.raises(koila.CompileError, match="checked on 2 samples"):
             koila.compile(networks.mlp(), x, tile=16)
         koila.compile(networks.mlp(), x, tile=16, check=False)

@@ -1,0 +1,226 @@
+"""Modules that TorchScript cannot express, traced and compared with themselves."""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from koila import _compiler, memory
+from koila._capture.compare import compare, put_aside
+from koila._capture.frames import find_frames, warn_user
+from koila._capture.inputs import SYMBOL, Inputs
+from koila._capture.module_snapshot import Changes, preserved, tensors_of
+from koila._errors import CompileError, KoilaError, Location, explain_torch
+
+__all__ = ["ModuleTrace", "NoTrace", "check_hooks", "trace_module", "warn_of_hooks"]
+
+
+class NoTrace(CompileError):
+    """A module that cannot be traced, or not for every batch."""
+
+
+@dataclass(frozen=True)
+class ModuleTrace:
+    """A trace, the lines where Python decided by values of tensors, and the
+    attributes that forward() assigns, which the trace does not."""
+
+    script: torch.jit.ScriptModule
+    decisions: list[Location]
+    assigned: frozenset[str]
+
+
+# A batch of one would be folded into broadcasts.
+_SIZES = (3, 2)
+
+
+def trace_module(module: nn.Module, inputs: Inputs, trains: bool) -> ModuleTrace:
+    """``module`` as a trace that computes the same for two batches, and where
+    Python decided anything, also for the example; if it ``trains``, the same
+    gradients. Raises NoTrace where there is none."""
+    try:
+        # With grad mode on: under no_grad some modules take kernels that cannot
+        # be differentiated.
+        with preserved(module, watch=True) as changes, torch.enable_grad():
+            module(*inputs.resize(_SIZES[0]))
+        _check_changes(module, changes)
+        arguments = inputs.resize(_SIZES[0])
+        with preserved(module), torch.enable_grad(), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
+                module, arguments, check_trace=False
+            )
+    except NoTrace:
+        raise
+    except Exception as error:
+        raise NoTrace(f"it cannot be traced, either: {explain_torch(error)[0]}") from None
+    for size in _SIZES:
+        _check_trace(traced, module, inputs, size, trains)
+    decisions = _find_decisions(caught)
+    if decisions and inputs.size and _has_memory(traced, inputs):
+        _check_trace(traced, module, inputs, inputs.size, trains=False)
+    return ModuleTrace(traced, decisions, frozenset(changes.attributes))
+
+
+def _find_decisions(caught: list[warnings.WarningMessage]) -> list[Location]:
+    """PyTorch's own look at shapes, which the comparison and the guard cover."""
+    own = os.path.dirname(torch.__file__) + os.sep
+    places = (
+        Location(warning.filename, warning.lineno)
+        for warning in caught
+        if issubclass(warning.category, torch.jit._trace.TracerWarning)
+        and not warning.filename.startswith(own)
+    )
+    return list(dict.fromkeys(places))
+
+
+def _has_memory(traced: torch.jit.ScriptModule, inputs: Inputs) -> bool:
+    """Whether twice the forward pass of the example is there."""
+    try:
+        report = _compiler.analyze_script(
+            traced, inputs.specs, batch={SYMBOL: inputs.size or 0}, floor=False, batches=0
+        )
+        return (report["peak_bytes"] or math.inf) * 2 < memory.free(inputs.device)
+    except KoilaError:
+        return False
+
+
+def _check_trace(
+    traced: torch.jit.ScriptModule, module: nn.Module, inputs: Inputs, size: int, trains: bool
+) -> None:
+    compute = _gradients if trains else _results
+    suspects = _Suspects()
+    with tempfile.TemporaryDirectory(prefix="koila-") as folder:
+        arguments = inputs.resize(size)
+        try:
+            with preserved(module), suspects:
+                wanted = compute(module, module, arguments)
+        except Exception as error:
+            raise NoTrace(
+                f"a trace of it cannot be compared: the module raises for a batch of {size}: "
+                f"{explain_torch(error)[0]}"
+            ) from None
+        wanted = put_aside(wanted, folder)
+        arguments = inputs.resize(size)
+        try:
+            with preserved(module):
+                found = compute(traced, module, arguments)
+        except Exception as error:
+            problem: str | None = explain_torch(error)[0]
+        else:
+            problem = compare(found, wanted)
+    if trains and suspects.hook:
+        raise NoTrace("a trace of it lacks the hook on a tensor of forward()", suspects.hook)
+    if problem and trains and compare(found[0], wanted[0]) is None:
+        raise NoTrace(f"a trace of it has other gradients: {problem}", suspects.no_grad)
+    if problem:
+        raise NoTrace(f"a trace of it is wrong for a batch of {size}: {problem}")
+
+
+class _Suspects(TorchFunctionMode):
+    """Where Python does to gradients what a trace does not keep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hook: Location | None = None
+        self.no_grad: Location | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "_set_grad_enabled" and args and not args[0]:
+            self.no_grad = self.no_grad or Location(*find_frames()[1])
+        elif name == "register_hook":
+            self.hook = self.hook or Location(*find_frames()[1])
+        return func(*args, **(kwargs or {}))
+
+
+def _results(call: nn.Module, _: nn.Module, arguments: tuple[Any, ...]) -> Any:
+    with torch.no_grad():
+        return call(*arguments)
+
+
+def _gradients(call: nn.Module, module: nn.Module, arguments: tuple[Any, ...]) -> Any:
+    """Results, and the gradients that random gradients of them give."""
+    with torch.enable_grad():
+        results = call(*arguments)
+    leaves = [leaf for leaf in tensors_of([results]) if leaf.requires_grad]
+    if not leaves:
+        return results, []
+    wanted: list[torch.Tensor] = [p for p in module.parameters() if p.requires_grad]
+    wanted += [leaf for leaf in tensors_of(arguments) if leaf.requires_grad]
+    # Some functions are flat: what is random tells them from zeros.
+    generator = torch.Generator().manual_seed(0)
+    outer = [
+        torch.randn(leaf.shape, generator=generator).to(leaf.device, leaf.dtype) for leaf in leaves
+    ]
+    found = torch.autograd.grad(leaves, wanted, outer, allow_unused=True)
+    return results, list(found)
+
+
+def _check_changes(module: nn.Module, changes: Changes) -> None:
+    """What a call does to the module beside its result must be in the trace."""
+    if changes.rebound:
+        raise NoTrace(
+            f"forward() assigns '{min(changes.rebound)}' anew, which a trace does not; write "
+            "into it instead, as by add_()"
+        )
+    if changes.written:
+        raise NoTrace(f"forward() writes to the weight '{min(changes.written)}'")
+    if plain := sorted(name for name, is_plain in changes.attributes.items() if is_plain):
+        raise NoTrace(f"forward() changes '{plain[0]}', which a trace takes for constant")
+    # Hooks of PyTorch's own assign weights that they compute.
+    computed = {
+        f"{path}.".lstrip(".")
+        for path, part in module.named_modules()
+        if any(map(_is_of_torch, part._forward_pre_hooks.values()))
+    }
+    assigned = [name for name in changes.attributes if name[: name.rfind(".") + 1] not in computed]
+    if assigned:
+        names = ", ".join(f"'{name}'" for name in sorted(assigned)[:5])
+        warn_user(
+            f"{type(module).__name__} was traced: forward() assigns {names}, which compiled calls "
+            "do not"
+        )
+
+
+def warn_of_hooks(module: nn.Module) -> None:
+    """Hooks of Python are in a trace as what they did to tensors."""
+    for path, part in module.named_modules():
+        hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
+        for hook in hooks:
+            if not _is_of_torch(hook):
+                warn_user(
+                    f"{type(module).__name__} was traced: of the forward hook of '{path}' "
+                    f"({getattr(hook, '__qualname__', type(hook).__name__)}) compiled calls keep "
+                    "only what it does to tensors"
+                )
+                return
+
+
+def _is_of_torch(hook: Any) -> bool:
+    """Those of PyTorch itself compute weights, as weight_norm's."""
+    own = getattr(hook, "__module__", "") or ""
+    return own.startswith("torch.") or type(hook).__module__.startswith("torch.")
+
+
+def check_hooks(module: nn.Module) -> None:
+    """Raises CompileError if a part has hooks that no TorchScript step calls."""
+    for path, part in module.named_modules():
+        if not isinstance(part, torch.jit.ScriptModule) and (
+            part._backward_hooks or part._backward_pre_hooks
+        ):
+            raise CompileError(
+                f"'{path}' ({type(part).__name__}) has a backward hook, which a compiled step "
+                "would not call",
+                None,
+                ("remove it, or train with koila.lazy, which calls it",),
+            )

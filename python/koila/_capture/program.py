@@ -1,0 +1,716 @@
+"""Recorded programs: values, the calls that make them, and their order.
+
+A ``Value`` is a tensor that there is, or one that a ``Node`` will make. Nodes
+are kept alive by the values that they make and those by the nodes that read
+them, so that what nobody can ask for any more is never run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeGuard, TypeVar
+
+import torch
+
+from koila._capture.batch_int import BatchInt
+from koila._capture.frames import Frames, raise_at
+
+__all__ = [
+    "Call",
+    "GradientHook",
+    "Graph",
+    "Group",
+    "Meta",
+    "Node",
+    "Origin",
+    "Program",
+    "Slot",
+    "Value",
+    "append_weakly",
+    "closure",
+    "collect",
+    "detaching",
+    "gradient_closure",
+    "hash_of",
+    "is_direct",
+    "is_open",
+    "rebuild",
+]
+
+# What is made of a tensor without its graph.
+detaching = (
+    torch.Tensor.detach,
+    torch.detach,
+    torch.Tensor.data.__get__,  # type: ignore[attr-defined]
+)
+
+
+class Meta(NamedTuple):
+    """What is known of a tensor before it is computed; strides in elements."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+
+
+@dataclass(eq=False)
+class Origin:
+    """The batch of a tensor that was given to ``koila.lazy``: its dim, samples,
+    and budget. Tensors of one call have the same ``call``."""
+
+    batch: int | None
+    size: int | None
+    budget: int | str
+    call: object = None
+
+
+class Group:
+    """The tensors that share one storage, and who writes to it last."""
+
+    __slots__ = ("external", "last_write", "readers")
+
+    def __init__(self, external: bool) -> None:
+        self.external = external  # a tensor of the user, which others see
+        self.last_write: Node | None = None
+        self.readers: list[weakref.ref[Node]] = []  # since the last write
+
+    def open_readers(self) -> list[Node]:
+        """Nodes that must read before the next write."""
+        found = [reference() for reference in self.readers]
+        return [node for node in found if node is not None and not node.done]
+
+
+_Kept = TypeVar("_Kept")
+
+
+def append_weakly(found: list[weakref.ref[_Kept]], item: _Kept) -> None:
+    """Of what is used in every step, the list is as long as those that live."""
+    if len(found) >= 32 and not len(found) & (len(found) - 1):
+        found[:] = [reference for reference in found if reference() is not None]
+    found.append(weakref.ref(item))
+
+
+def hash_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A number of the bits, on the tensor's device."""
+    plain = tensor.detach()
+    return torch.hash_tensor(torch.view_as_real(plain) if plain.is_complex() else plain)
+
+
+@dataclass(eq=False)
+class GradientHook:
+    """A hook on a recorded tensor; without a ``function`` the tensor is to keep
+    its gradient. ``handle`` is PyTorch's, once the tensor is there."""
+
+    function: Callable[[torch.Tensor], torch.Tensor | None] | None
+    handle: Any = None
+
+    def attach(self, tensor: torch.Tensor) -> None:
+        if self.function is None:
+            tensor.retain_grad()
+        else:
+            self.handle = tensor.register_hook(self.function)  # type: ignore[no-untyped-call]
+
+
+@dataclass(eq=False)
+class Graph:
+    """What a run has left for autograd: at most so many bytes."""
+
+    size: int
+
+
+class Value:
+    """A tensor of the program; ``tensor`` is None until it is computed.
+
+    ``seen`` is its value without a graph, where that was computed before; None
+    if it was not since the storage was written to last. ``freed``: a backward
+    pass went through its graph, which is gone; ``tensor`` then has none.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_seen",
+        "_seen_after",
+        "alias",
+        "drawn",
+        "failed",
+        "freed",
+        "graph_name",
+        "graphs",
+        "group",
+        "hash",
+        "holders",
+        "hooks",
+        "index",
+        "kept",
+        "meta",
+        "node",
+        "origin",
+        "retained",
+        "source",
+        "tensor",
+        "version",
+        "views",
+    )
+
+    def __init__(self, meta: Meta, group: Group, node: Node | None = None, index: int = 0) -> None:
+        self.meta = meta
+        self.group = group
+        self.node = node
+        self.index = index
+        self.tensor: torch.Tensor | None = None
+        self._seen: torch.Tensor | None = None
+        self._seen_after: Node | None = None
+        self.kept: Any = None  # gradients that a read has computed along with it
+        self.freed = False
+        self.failed = False  # computing it raised, for nobody to see
+        # A weight by the storage that it had when it was recorded.
+        self.alias: torch.Tensor | None = None
+        self.graph_name: str | None = None  # of the grad_fn that PyTorch would give it
+        # Those that end in the tensor, where it was computed with one.
+        self.graphs: frozenset[Graph] = frozenset()
+        self.drawn = False  # random numbers of koila's own, as the mask of a dropout
+        self.version: int | None = None
+        self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
+        self.origin: Origin | None = None  # of what was given to lazy()
+        self.source: Origin | None = None  # of what it was made of
+        # It and others that are views of each other to autograd.
+        self.views: list[weakref.ref[Value]] | None = None
+        # What is to see its gradient, and the gradient that it is to keep.
+        self.hooks: list[GradientHook] = []
+        self.retained: torch.Tensor | None = None
+        # The tensors by which the program holds it.
+        self.holders: list[weakref.ref[Any]] = []
+
+    @property
+    def seen(self) -> torch.Tensor | None:
+        return self._seen if self._seen_after is self.group.last_write else None
+
+    @seen.setter
+    def seen(self, tensor: torch.Tensor | None) -> None:
+        self._seen, self._seen_after = tensor, self.group.last_write
+
+    def is_replaced(self) -> bool:
+        """Whether ``.data`` of the tensor was assigned since it was recorded."""
+        alias, tensor = self.alias, self.tensor
+        return (
+            alias is not None
+            and tensor is not None
+            and tensor.layout is torch.strided
+            and alias.data_ptr() != tensor.data_ptr()
+        )
+
+    def is_held(self) -> bool:
+        """Whether the program can still ask for it."""
+        for reference in self.holders:
+            tensor = reference()
+            if tensor is not None and tensor._value is self:
+                return True
+        return False
+
+    def is_as_hashed(self) -> bool:
+        """Whether a weight has the bits of the last step. Writes through
+        ``.data``, as of many optimizers, do not count as a version."""
+        if self.hash is None or self.tensor is None:
+            return True
+        return bool(torch.equal(hash_of(self.tensor), self.hash))
+
+    def become_view(self, other: Value) -> None:
+        if other.views is None:
+            other.views = [weakref.ref(other)]
+        append_weakly(other.views, self)
+        self.views = other.views
+
+    def track(self) -> None:
+        """Something that requires a gradient is written to it."""
+        for reference in self.views or [weakref.ref(self)]:
+            value = reference()
+            if value is not None and (
+                value.meta.dtype.is_floating_point or value.meta.dtype.is_complex
+            ):
+                value.meta = value.meta._replace(requires_grad=True)
+
+    def is_known_to(self, node: Node | None, graph: bool) -> bool:
+        """Whether what was seen is what a node reads (None: what is asked for
+        now). A node of before the last write reads something else; one that is
+        to be differentiated needs the graph."""
+        if self.seen is None or (graph and self.meta.requires_grad):
+            return False
+        write = self.group.last_write
+        if write is None or write.done:
+            return True
+        # In a run for good others see what is written.
+        return not graph and (node is None or node.seq > write.seq)
+
+    def show(self, tensor: torch.Tensor) -> None:
+        """It is known without a graph, for as long as the program holds it."""
+        if not self.is_held():
+            return
+        self.seen = tensor
+        mine = weakref.ref(self)
+
+        def forget(_: Any) -> None:
+            value = mine()
+            if value is not None and value.node is not None and not value.is_held():
+                value.seen = None
+
+        holders = [held for reference in self.holders if (held := reference()) is not None]
+        self.holders = [weakref.ref(held, forget) for held in holders]
+
+    def settle(self, tensor: torch.Tensor) -> None:
+        """It has been computed for good."""
+        self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
+
+    def free_graph(self) -> None:
+        """A backward pass has gone through its graph: of what was computed the
+        value is left."""
+        self.freed, self.kept = True, None
+        if self.node is not None:
+            seen = self.seen
+            self.node = None
+            if seen is not None:
+                self.tensor, self.seen = seen, None
+
+
+def is_open(value: Value) -> bool:
+    """Whether something has to run before the tensor is there."""
+    write = value.group.last_write
+    return value.tensor is None or (write is not None and not write.done)
+
+
+@dataclass(eq=False)
+class Call:
+    """A function with its constant arguments, and what is known of its results.
+
+    ``fill`` puts tensors and numbers in the place of the inputs. ``result`` is
+    the structure of what it returns, with a ``Slot`` for each tensor.
+    """
+
+    function: Callable[..., Any]
+    fill: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    result: Any
+    metas: tuple[Meta, ...]
+    same: tuple[int | None, ...]  # the input that an output is
+    shares: tuple[int | None, ...]  # the input whose storage an output has
+    writes: frozenset[int]
+    tracks: frozenset[int]  # of these, what requires a gradient from then on
+    random: bool
+    made: int  # bytes of all results inside of it, views too
+    grad: bool
+    autocast: tuple[Any, ...] | None
+    graph_names: tuple[str | None, ...] = ()  # of the outputs' grad_fn
+    differentiates: bool = False  # it runs autograd inside of it
+
+    def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls the function in the modes that it was recorded in."""
+        if torch.is_grad_enabled() == self.grad and self.autocast is None:
+            return self.function(*args, **kwargs)
+        with self.modes():
+            return self.function(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def modes(self, grad: bool = True) -> Iterator[None]:
+        with torch.set_grad_enabled(self.grad and grad):
+            if self.autocast is None:
+                yield
+                return
+            device, dtype = self.autocast
+            with torch.autocast(device, dtype=dtype, cache_enabled=False):
+                yield
+
+    def flatten(self, result: Any) -> list[torch.Tensor]:
+        """The tensors of a result, in the order of ``metas``."""
+        found: list[torch.Tensor] = []
+        collect(result, found)
+        return found
+
+
+def collect(result: Any, found: list[torch.Tensor]) -> Any:
+    """Appends the tensors of nested lists, tuples and dicts to ``found``, and
+    returns the structure with a ``Slot`` in the place of each."""
+    if isinstance(result, torch.Tensor):
+        found.append(result)
+        return Slot(len(found) - 1)
+    if isinstance(result, (list, tuple)):
+        return rebuild(result, [collect(item, found) for item in result])
+    if isinstance(result, dict):
+        return {key: collect(item, found) for key, item in result.items()}
+    return result
+
+
+def rebuild(like: Any, items: list[Any]) -> Any:
+    """A list, tuple or named tuple of the type of ``like``."""
+    kind = type(like)
+    if hasattr(kind, "_fields"):
+        return kind(*items)
+    if kind is torch.Size:
+        return tuple(items)
+    return kind(items)
+
+
+class Slot(int):
+    """The place of a tensor in a result, or of an input in arguments."""
+
+
+_sequence = itertools.count()
+
+
+class Node:
+    """A call that was recorded. ``deps`` are writes that come before it."""
+
+    __slots__ = (
+        "__weakref__",
+        "call",
+        "deps",
+        "done",
+        "frames",
+        "inputs",
+        "outputs",
+        "seq",
+        "writes_outside",
+    )
+
+    def __init__(self, call: Call, inputs: tuple[Any, ...], frames: Frames) -> None:
+        self.call = call
+        self.inputs = inputs
+        self.frames = frames  # the innermost outside of PyTorch, the user's
+        self.outputs: list[weakref.ref[Value]] = []
+        self.deps: tuple[Node, ...] = ()
+        self.seq = next(_sequence)
+        self.done = False
+        # Whether others see what it writes.
+        self.writes_outside = any(inputs[index].group.external for index in call.writes)
+
+    def finish(self) -> None:
+        self.done = True
+        self.inputs = self.deps = ()
+        self.outputs = []
+
+
+def is_direct(tensor: torch.Tensor | None) -> TypeGuard[torch.nn.Parameter]:
+    """Whether it is a weight whose ``.grad`` a compiled program may add to.
+
+    Hooks see the gradient of the whole batch, so what tiles give to a weight
+    that has some is added up elsewhere and goes through autograd once.
+    """
+    return (
+        isinstance(tensor, torch.nn.Parameter)
+        and not tensor._backward_hooks
+        and not tensor._post_accumulate_grad_hooks
+    )
+
+
+def read_sizes(number: Any) -> Iterator[Value]:
+    """The values whose extents a number is made of."""
+    if isinstance(number, BatchInt):
+        function, left, right = number.expression
+        if function != "size":
+            yield from read_sizes(left)
+            yield from read_sizes(right)
+        elif (value := left()) is not None:
+            yield value
+
+
+def sources(node: Node) -> Iterator[Value]:
+    for entry in node.inputs:
+        if isinstance(entry, Value):
+            yield entry
+        elif isinstance(entry, BatchInt):
+            yield from read_sizes(entry)
+
+
+def closure(
+    values: Iterable[Value], nodes: Iterable[Node] = (), *, graph: bool = True
+) -> list[Node]:
+    """The nodes that have to run for ``values``, in the order of recording;
+    without their ``graph`` what was seen before need not run again."""
+    found: dict[Node, None] = {}
+    stack: list[Node] = [node for node in nodes if not node.done]
+
+    def push(value: Value, reader: Node | None) -> None:
+        if value.is_known_to(reader, graph):
+            return
+        if value.node is not None and not value.node.done:
+            stack.append(value.node)
+        write = value.group.last_write
+        if reader is None and write is not None and not write.done:
+            stack.append(write)
+
+    for value in values:
+        push(value, None)
+    while stack:
+        node = stack.pop()
+        if node in found:
+            continue
+        found[node] = None
+        stack.extend(dep for dep in node.deps if not dep.done)
+        for value in sources(node):
+            push(value, node)
+    return sorted(found, key=lambda node: node.seq)
+
+
+def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:
+    """The nodes through which a gradient of ``value`` flows, and the values
+    that they read with a gradient."""
+    found: dict[Node, None] = {}
+    leaves: dict[Value, None] = {}
+    stack = [value]
+    while stack:
+        node = stack.pop().node
+        if node is None or node.done or node in found:
+            continue
+        if not node.call.grad or node.call.function in detaching:
+            continue
+        found[node] = None
+        for entry in node.inputs:
+            if type(entry) is Value and entry.meta.requires_grad:
+                stack.append(entry)
+                leaves[entry] = None
+        for dep in node.deps:
+            # What was written in place before it was read.
+            stack.extend(out for ref in dep.outputs if (out := ref()) is not None)
+    return list(found), list(leaves)
+
+
+@dataclass
+class Program:
+    """The nodes of some roots, with the values that are there at entry.
+
+    ``steps`` are the inputs of each node as indices into the values: first the
+    leaves, then the outputs of the nodes; or numbers. With ``graph`` False what
+    was seen before is a leaf.
+    """
+
+    nodes: list[Node]
+    roots: list[Value]
+    graph: bool = True
+    leaves: list[Value] = field(default_factory=list)
+    steps: list[tuple[Any, ...]] = field(default_factory=list)
+    numbers: list[Any] = field(default_factory=list)
+    readers: list[Node] = field(default_factory=list)  # of the numbers
+    results: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        made: dict[tuple[int, int], int] = {}
+        count = 0
+        for node in self.nodes:
+            for index in range(len(node.call.metas)):
+                made[id(node), index] = -1 - count
+                count += 1
+        places: dict[int, int] = {}
+        reader: Node | None = None
+
+        def place(value: Value) -> int:
+            node = value.node
+            if node is not None and not node.done:
+                known = made.get((id(node), value.index))
+                if known is not None and not value.is_known_to(reader, self.graph):
+                    return known
+            if id(value) not in places:
+                places[id(value)] = len(self.leaves)
+                self.leaves.append(value)
+            return places[id(value)]
+
+        def convert(entry: Any) -> Any:
+            if isinstance(entry, Value):
+                return place(entry)
+            if isinstance(entry, BatchInt):
+                return _describe(entry, place)
+            self.numbers.append(entry)
+            return None
+
+        for node in self.nodes:
+            reader = node
+            self.steps.append(tuple([convert(entry) for entry in node.inputs]))
+            self.readers += [node] * (len(self.numbers) - len(self.readers))
+        reader = None
+        self.results = [place(root) for root in self.roots]
+
+    def tensor_of(self, leaf: Value) -> torch.Tensor:
+        """What a leaf is in this program."""
+        tensor = leaf.seen if leaf.is_known_to(None, self.graph) else leaf.tensor
+        assert tensor is not None
+        return tensor
+
+    def key(self) -> tuple[Any, ...]:
+        """Equal for programs that compute the same but for floats and values."""
+        leaves = tuple(
+            (
+                isinstance(leaf.tensor, torch.nn.Parameter),
+                leaf.meta,
+                leaf.origin.batch if leaf.origin else None,
+                leaf.freed,
+            )
+            for leaf in self.leaves
+        )
+        calls = tuple(
+            (id(node.call), step) for node, step in zip(self.nodes, self.steps, strict=True)
+        )
+        return calls, leaves, tuple(self.results), self.graph
+
+    def writes(self) -> bool:
+        """Whether it writes to a tensor that is there at entry, so that it must
+        run once."""
+        made = {id(node) for node in self.nodes}
+        return any(
+            node.writes_outside
+            or any(
+                node.inputs[index].node is None or id(node.inputs[index].node) not in made
+                for index in node.call.writes
+            )
+            for node in self.nodes
+        )
+
+    def replay(
+        self,
+        leaves: list[Any],
+        invoke: Callable[[Node, int, tuple[Any, ...], dict[str, Any]], Any],
+        numbers: Iterable[Any] | None = None,
+    ) -> list[Any]:
+        """Runs the calls on other tensors, and with other ``numbers``; ``invoke``
+        makes one call."""
+        made: list[Any] = []
+        numbers = iter(self.numbers if numbers is None else numbers)
+
+        def get(place: int) -> Any:
+            return leaves[place] if place >= 0 else made[-1 - place]
+
+        def convert(entry: Any) -> Any:
+            if entry is None:
+                return next(numbers)
+            if isinstance(entry, int):
+                return get(entry)
+            return _compute(entry, get)
+
+        for position, (node, step) in enumerate(zip(self.nodes, self.steps, strict=True)):
+            args, kwargs = node.call.fill([convert(entry) for entry in step])
+            result = invoke(node, position, args, kwargs)
+            made.extend(node.call.flatten(result))
+        return [get(place) for place in self.results]
+
+    def run(self, graph: Graph | None = None) -> None:
+        """Runs the calls on the tensors themselves, for good. Values that are
+        asked for keep their tensors, the others free them where PyTorch would;
+        ``graph`` is what is left for autograd."""
+        nodes = self.nodes[::-1]
+        graphs = frozenset() if graph is None else frozenset([graph])
+        for leaf in self.leaves:
+            graphs |= leaf.graphs
+        self.nodes, self.steps, self.leaves = [], [], []
+        while nodes:
+            node = nodes.pop()
+            entries = [
+                (entry.seen if entry.tensor is None else entry.tensor)
+                if isinstance(entry, Value)
+                else int(entry)
+                if isinstance(entry, BatchInt)
+                else entry
+                for entry in node.inputs
+            ]
+            args, kwargs = node.call.fill(entries)
+            entries.clear()
+            try:
+                result = node.call.perform(args, kwargs)
+            except Exception as error:
+                raise_at(error, node.frames)
+            del args, kwargs
+            tensors = node.call.flatten(result)
+            del result
+            for reference in node.outputs:
+                value = reference()
+                if value is not None:
+                    value.settle(tensors[value.index])
+                    if value.meta.requires_grad:
+                        value.graphs = graphs
+                        for hook in value.hooks:
+                            hook.attach(tensors[value.index])
+            tensors.clear()
+            node.finish()
+
+    def evaluate(self) -> list[torch.Tensor]:
+        """What the roots are, without a graph unless a call differentiates; the
+        program stays as it is, so it must not write to what is there."""
+        last: dict[int, int] = {}
+        for position, step in enumerate(self.steps):
+            for entry in step:
+                for place in _places(entry):
+                    last[place] = position
+        for place in self.results:
+            last[place] = len(self.steps)
+        made: dict[int, torch.Tensor] = {}
+        numbers = iter(self.numbers)
+        count = 0
+
+        def get(place: int) -> torch.Tensor:
+            return self.tensor_of(self.leaves[place]) if place >= 0 else made[place]
+
+        grad = any(node.call.differentiates for node in self.nodes)
+        with torch.no_grad():
+            for position, (node, step) in enumerate(zip(self.nodes, self.steps, strict=True)):
+                entries = [
+                    next(numbers)
+                    if entry is None
+                    else get(entry)
+                    if isinstance(entry, int)
+                    else _compute(entry, get)
+                    for entry in step
+                ]
+                args, kwargs = node.call.fill(entries)
+                entries.clear()
+                try:
+                    with node.call.modes(grad):
+                        result = node.call.function(*args, **kwargs)
+                except Exception as error:
+                    raise_at(error, node.frames)
+                del args, kwargs
+                for tensor in node.call.flatten(result):
+                    count += 1
+                    if last.get(-count, -1) > position:
+                        made[-count] = tensor
+                del result
+                for entry in step:
+                    for place in _places(entry):
+                        if place < 0 and last[place] == position:
+                            made.pop(place, None)
+            return [get(place).detach() for place in self.results]
+
+
+# Functions of a module: one inside of a method that calls itself is a cycle,
+# which would keep the program and its tensors until Python looks for cycles.
+def _describe(number: Any, place: Callable[[Value], int]) -> Any:
+    if not isinstance(number, BatchInt):
+        return ("number", int(number), None)
+    function, left, right = number.expression
+    if function == "size":
+        value = left()
+        if value is None:
+            return ("number", int(number), None)
+        return ("size", place(value), right)
+    return (function, _describe(left, place), _describe(right, place))
+
+
+def _compute(entry: Any, get: Callable[[int], Any]) -> Any:
+    function, left, right = entry
+    if function == "number":
+        return left
+    if function == "size":
+        return get(left).size(right)
+    return function(_compute(left, get), _compute(right, get))
+
+
+def _places(entry: Any) -> Iterator[int]:
+    """The values that an input of a step is made of."""
+    if isinstance(entry, int):
+        yield entry
+    elif isinstance(entry, tuple):
+        function, left, right = entry
+        if function == "size":
+            yield left
+        elif function != "number":
+            yield from _places(left)
+            yield from _places(right)

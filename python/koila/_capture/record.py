@@ -1,0 +1,437 @@
+"""Records calls: arguments are taken apart, and what is returned is known
+without running anything."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from koila._capture.batch_int import BatchInt
+from koila._capture.dispatch_cache import find_call, meta_of
+from koila._capture.frames import find_frames
+from koila._capture.program import (
+    Call,
+    Graph,
+    Group,
+    Meta,
+    Node,
+    Origin,
+    Slot,
+    Value,
+    append_weakly,
+    detaching,
+    is_open,
+    rebuild,
+)
+from koila._capture.recording import recording
+
+__all__ = [
+    "RecordedTensor",
+    "Unrecorded",
+    "append_made",
+    "assign",
+    "current",
+    "find_source",
+    "find_values",
+    "known",
+    "leaf_of",
+    "make_leaf",
+    "record",
+    "rewrap",
+    "wrap",
+    "wrap_results",
+]
+
+
+class RecordedTensor(Tensor):
+    """A tensor whose value is one of a recorded program; ``LazyTensor`` is its
+    face to the user."""
+
+    _value: Value
+
+
+class Unrecorded(NamedTuple):
+    """Why a call was not recorded: nothing is known of what it returns (``call``
+    is None), it draws random numbers, or others see what it writes."""
+
+    call: Call | None
+    inputs: list[Any]
+
+
+_face: type[RecordedTensor] = RecordedTensor
+
+
+def set_face(face: type[RecordedTensor]) -> None:
+    """From now on recorded values come as tensors of this class."""
+    global _face
+    _face = face
+
+
+def wrap(value: Value) -> Any:
+    meta = value.meta
+    # The wrapper requires no gradient itself: what passed koila by would
+    # otherwise differentiate the wrapper, silently.
+    made: RecordedTensor = Tensor._make_wrapper_subclass(
+        _face, meta.shape, strides=meta.stride, dtype=meta.dtype, device=meta.device
+    )
+    assign(made, value)
+    return made
+
+
+def assign(tensor: RecordedTensor, value: Value) -> None:
+    """From now on the tensor has this value."""
+    tensor._value = value
+    append_weakly(value.holders, tensor)
+    if value.node is not None:
+        recording.hold(tensor)
+
+
+_leaves: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
+
+
+def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
+    leaf = Value(meta_of(tensor), Group(external=True))
+    if like is not None:
+        leaf.origin, leaf.source, leaf.graphs = like.origin, like.source, like.graphs
+    leaf.tensor = tensor
+    leaf.version = None if tensor.is_inference() else tensor._version
+    return leaf
+
+
+def leaf_of(tensor: Tensor) -> Value:
+    """The value of a plain tensor, anew if it was written to in between."""
+    leaf = _leaves.get(id(tensor))
+    if (
+        leaf is None
+        or leaf.tensor is not tensor
+        or leaf.is_replaced()
+        or leaf.version != (None if tensor.is_inference() else tensor._version)
+        or leaf.meta.requires_grad != tensor.requires_grad
+        or leaf.meta.shape != tensor.shape
+        or not leaf.is_as_hashed()
+    ):
+        leaf = make_leaf(tensor)
+        with torch.inference_mode(False):
+            leaf.alias = tensor.detach()
+        _leaves[id(tensor)] = leaf
+    return leaf
+
+
+def current(tensor: RecordedTensor) -> Value:
+    """The value of a lazy tensor, anew if the tensor below was written to."""
+    value = tensor._value
+    if value.version is not None and not value.freed:
+        plain = value.tensor
+        assert plain is not None
+        if plain._version != value.version or plain.requires_grad != value.meta.requires_grad:
+            assign(tensor, make_leaf(plain, value))
+    return tensor._value
+
+
+def known(value: Value) -> Tensor | None:
+    """The value without its graph, if it was computed."""
+    if not is_open(value):
+        assert value.tensor is not None
+        return value.tensor
+    return value.seen
+
+
+def _as_number(value: Value) -> Value:
+    """A leaf with what was seen of a value, for calls that need no graph of it."""
+    seen = value.seen
+    assert seen is not None
+    leaf = leaf_of(seen)
+    leaf.source = value.source
+    return leaf
+
+
+class _Arguments:
+    """Arguments taken apart into constants and inputs."""
+
+    __slots__ = ("detaches", "hashable", "inputs", "metas")
+
+    def __init__(self, detaches: bool) -> None:
+        self.inputs: list[Any] = []
+        self.metas: list[Meta | None] = []
+        self.hashable = True
+        self.detaches = detaches or not torch.is_grad_enabled()
+
+    def take(self, item: Any) -> Any:
+        """The key of an argument."""
+        kind = type(item)
+        if kind is _face:
+            value = current(item)
+            if self.detaches and value.node is not None and value.seen is not None:
+                value = _as_number(value)
+            self.inputs.append(value)
+            self.metas.append(value.meta)
+            return Tensor
+        if kind is int or kind is str or kind is bool or item is None:
+            return kind, item
+        if kind is float or kind is BatchInt:
+            self.inputs.append(item)
+            self.metas.append(None)
+            # Shapes depend on sizes, and on no float that is not told apart.
+            return (kind, int(item)) if kind is BatchInt else float
+        if kind is tuple or kind is list or kind is torch.Size:
+            return kind, tuple([self.take(part) for part in item])
+        if isinstance(item, torch.Generator):
+            raise _Unrecordable  # it must be drawn from once, and in order
+        if isinstance(item, Tensor):
+            if item.layout != torch.strided or isinstance(item, torch._subclasses.FakeTensor):
+                raise _Unrecordable
+            value = leaf_of(item)
+            self.inputs.append(value)
+            self.metas.append(value.meta)
+            return Tensor
+        if kind is dict:
+            return kind, tuple([(name, self.take(part)) for name, part in item.items()])
+        if kind is slice:
+            return kind, self.take(item.start), self.take(item.stop), self.take(item.step)
+        if isinstance(item, (list, tuple)):
+            return kind, tuple([self.take(part) for part in item])
+        try:
+            hash(item)
+        except TypeError:
+            self.hashable = False
+            return None
+        return kind, item
+
+
+class _Unrecordable(Exception):
+    pass
+
+
+def _template(item: Any, count: list[int]) -> Any:
+    """The arguments with a Slot for each input, in the order of ``take``."""
+    kind = type(item)
+    if kind is float or kind is BatchInt or isinstance(item, Tensor):
+        count[0] += 1
+        return Slot(count[0] - 1)
+    if isinstance(item, (list, tuple)):
+        return rebuild(item, [_template(part, count) for part in item])
+    if kind is dict:
+        return {name: _template(part, count) for name, part in item.items()}
+    if kind is slice:
+        return slice(
+            _template(item.start, count), _template(item.stop, count), _template(item.step, count)
+        )
+    return item
+
+
+def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call returns, recorded; or Unrecorded. Raises what PyTorch raises
+    of arguments of these shapes and types."""
+    flat = _Arguments(func in detaching)
+    try:
+        key = flat.take(args), flat.take(kwargs)
+    except _Unrecordable:
+        return Unrecorded(None, [])
+    count = [0]
+    call = find_call(
+        func,
+        lambda: (_template(args, count), _template(kwargs, count)),
+        key,
+        flat.inputs,
+        flat.metas,
+        flat.hashable,
+    )
+    inputs = flat.inputs
+    if call is None or call.random:
+        return Unrecorded(call, inputs)
+    if not call.metas and not call.writes:
+        # What is no number may be of the tensor without data that was tried,
+        # and what returns nothing has done something to it.
+        return call.result if _is_number(call.result) else Unrecorded(None, inputs)
+    if call.metas and all(map(_is_scalar, inputs)) and not any(meta.shape for meta in call.metas):
+        # A total over many steps is no program of as many calls.
+        entries = [
+            entry.tensor
+            if type(entry) is Value
+            else int(entry)
+            if type(entry) is BatchInt
+            else entry
+            for entry in inputs
+        ]
+        made = rewrap(call.perform(*call.fill(entries)), find_source(inputs))
+        if any(meta.requires_grad for meta in call.metas):
+            _free_graphs(made)
+        return made
+    if any(inputs[index].group.external for index in call.writes) and not _may_defer(call):
+        return Unrecorded(call, inputs)
+    if call.writes:
+        replaced = _write_anew(func, args, kwargs, call, inputs)
+        if replaced is not None:
+            return replaced
+    return _append(call, inputs)
+
+
+def _append(call: Call, inputs: list[Any]) -> Any:
+    node = Node(call, tuple(inputs), find_frames())
+    deps: list[Node] = []
+    for index, entry in enumerate(inputs):
+        if type(entry) is not Value:
+            continue
+        group = entry.group
+        if group.last_write is not None and not group.last_write.done:
+            deps.append(group.last_write)
+        if index in call.writes:
+            deps += group.open_readers()
+            group.readers.clear()
+        else:
+            append_weakly(group.readers, node)
+    if deps:
+        node.deps = tuple(dep for dep in deps if dep is not node)
+    source = find_source(inputs)
+    values = []
+    for index, meta in enumerate(call.metas):
+        shared = call.shares[index]
+        group = Group(False) if shared is None else inputs[shared].group
+        value = Value(meta, group, node, index)
+        value.source = source
+        value.graph_name = call.graph_names[index]
+        if shared is not None and call.function not in detaching:
+            value.become_view(inputs[shared])
+        values.append(value)
+    for index in call.tracks:
+        inputs[index].track()
+    node.outputs = [weakref.ref(value) for value in values]
+    for index in call.writes:
+        inputs[index].group.last_write = node
+    if node.writes_outside:
+        recording.pending.append(node)
+    made = [wrap(value) for value in values]
+    for index, same in enumerate(call.same):
+        if same in call.writes:
+            _rebind(inputs[same], values[index], made, index)
+    return wrap_results(call.result, made)
+
+
+def append_made(call: Call, inputs: list[Any]) -> Any:
+    """Records a call that is known without trying it."""
+    return _append(call, inputs)
+
+
+def _may_defer(call: Call) -> bool:
+    """Whether a write to a tensor of the user may wait: running statistics of
+    layers in training, whose results do not depend on them."""
+    name = getattr(call.function, "__name__", "")
+    return call.grad and name in ("batch_norm", "instance_norm")
+
+
+def _write_anew(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, inputs: list[Any]
+) -> Any:
+    """Of a tensor that is there, as a total over batches, what is written in
+    place is a new value under its name: so what is added to it can be computed
+    again, and in tiles."""
+    target = args[0] if args else None
+    if type(target) is not _face or call.writes != {0} or call.same != (0,):
+        return None
+    old = target._value
+    if old is not inputs[0] or old.node is not None or old.views is not None or is_open(old):
+        return None
+    name = getattr(func, "__name__", "")
+    if name.startswith("__i") and name.endswith("__"):
+        plain = getattr(Tensor, f"__{name[3:]}", None)
+    elif name.endswith("_") and not name.endswith("__"):
+        plain = getattr(Tensor, name[:-1], None)
+    else:
+        plain = None
+    if plain is None:
+        return None
+    made = record(plain, args, kwargs)
+    if type(made) is not _face:
+        return None
+    new = made._value
+    if new.meta.shape != old.meta.shape or new.meta.dtype != old.meta.dtype:
+        return None
+    assign(target, new)
+    return target
+
+
+def _is_scalar(entry: Any) -> bool:
+    """Whether it is a number, or a tensor of one that is there."""
+    if type(entry) is not Value:
+        return True
+    has_graph = entry.meta.requires_grad and not entry.freed
+    return not (entry.meta.shape or has_graph or is_open(entry))
+
+
+def _free_graphs(made: Any) -> None:
+    """Of what was made of numbers whose graph is gone the graph is gone, too."""
+    found: list[Value] = []
+    find_values(made, found)
+    for value in found:
+        value.meta = value.meta._replace(requires_grad=True)
+        value.freed = True
+
+
+_NUMBERS = (int, float, complex, str, torch.dtype, torch.device, torch.memory_format)
+
+
+def _is_number(result: Any) -> bool:
+    if isinstance(result, (list, tuple)):
+        return all(map(_is_number, result))
+    return isinstance(result, _NUMBERS)
+
+
+def find_source(inputs: list[Any]) -> Origin | None:
+    for entry in inputs:
+        if type(entry) is Value and entry.source is not None:
+            return entry.source
+    return None
+
+
+def _rebind(old: Value, new: Value, made: list[Any], index: int) -> None:
+    """Tensors that were written to in place have the new value."""
+    for reference in old.holders:
+        tensor = reference()
+        if tensor is not None and tensor._value is old:
+            assign(tensor, new)
+            made[index] = tensor
+    # What was there before the write is read by the write alone: it need not
+    # lead back to it, which would be a cycle.
+    before = Group(old.group.external)
+    before.last_write = None
+    old.group = before
+
+
+def wrap_results(result: Any, made: list[Any]) -> Any:
+    if type(result) is Slot:
+        return made[result]
+    if isinstance(result, (list, tuple)):
+        return rebuild(result, [wrap_results(item, made) for item in result])
+    if isinstance(result, dict):
+        return {name: wrap_results(item, made) for name, item in result.items()}
+    return result
+
+
+def find_values(item: Any, found: list[Value]) -> None:
+    if isinstance(item, RecordedTensor):
+        found.append(current(item))
+    elif isinstance(item, (list, tuple)):
+        for part in item:
+            find_values(part, found)
+    elif isinstance(item, dict):
+        for part in item.values():
+            find_values(part, found)
+    elif isinstance(item, slice):
+        find_values((item.start, item.stop, item.step), found)
+
+
+def rewrap(item: Any, source: Origin | None, graphs: frozenset[Graph] = frozenset()) -> Any:
+    """Tensors that were computed outside of a program, as lazy ones."""
+    if isinstance(item, Tensor) and item.layout == torch.strided:
+        leaf = make_leaf(item)
+        leaf.source = source
+        if item.requires_grad:
+            leaf.graphs = graphs
+        return wrap(leaf)
+    if type(item) in (list, tuple) or hasattr(item, "_fields"):
+        return rebuild(item, [rewrap(part, source, graphs) for part in item])
+    return item

@@ -1,0 +1,48 @@
+"""What a thread has recorded and not run yet."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from koila._capture.program import Node, Value, append_weakly
+
+__all__ = ["recording"]
+
+
+class Recording(threading.local):
+    """``pending`` are calls that write to tensors of the user, in the order of
+    recording. While it is ``busy`` something of it runs."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        self.pending: list[Node] = []
+        # Plans of what was read and may be differentiated, with what made it.
+        self.reads: list[tuple[Any, list[weakref.ref[Node]]]] = []
+        self._held: list[weakref.ref[Any]] = []
+
+    def hold(self, tensor: Any) -> None:
+        """The program has a tensor whose value is recorded."""
+        append_weakly(self._held, tensor)
+
+    def list_held(self) -> list[Value]:
+        """The recorded values that the program can still ask for, in the order
+        in which it got them."""
+        found: dict[Value, None] = {}
+        alive = []
+        for reference in self._held:
+            tensor = reference()
+            if tensor is None or (node := tensor._value.node) is None or node.done:
+                continue
+            alive.append(reference)
+            found[tensor._value] = None
+        self._held = alive
+        return list(found)
+
+    def list_pending(self) -> list[Node]:
+        self.pending[:] = [node for node in self.pending if not node.done]
+        return list(self.pending)
+
+
+recording = Recording()

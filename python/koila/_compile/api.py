@@ -1,0 +1,301 @@
+"""``koila.analyze``, ``koila.compile`` and ``koila.max_batch``."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from koila import _compiler
+from koila._capture.inputs import Inputs, find_symbol
+from koila._capture.script import with_script
+from koila._compile.check import check as run_check
+from koila._compile.compiled import CompiledModule
+from koila._errors import CompileError, KoilaWarning
+from koila._report.report import Report
+from koila.memory import budget_bytes
+
+__all__ = ["CompiledModule", "analyze", "compile", "max_batch"]
+
+Program = nn.Module | str | os.PathLike[str]
+
+
+def analyze(
+    module: Program,
+    *inputs: Any,
+    mode: str = "inference",
+    loss: str | None = None,
+    batch: int | None = None,
+    batch_dim: int = 0,
+    optimizer: str | None = None,
+    grads: str = "present",
+    threads: int | None = None,
+) -> Report:
+    """What a call of ``module``, as a TorchScript program, needs.
+
+    Python holds what a local variable names until it is assigned anew or the
+    function ends: without gradients an ``nn.Module`` may so need more.
+
+    ``module`` is an ``nn.Module``, a ScriptModule, or the path of a TorchScript
+    file. ``inputs`` are example values, whose dim ``batch_dim`` is the batch
+    where it has the extent of the first tensor's, or specs such as
+    ``"float32[B,3,224,224]"``. ``batch`` asks for another batch than the
+    examples have.
+
+    ``mode`` is ``inference``; ``forward-with-grad``, a call that autograd
+    records; or ``train``, a step with its backward pass: then ``loss`` is a loss
+    by its name in ``torch.nn.functional``, as ``"cross_entropy"``, and the last
+    input is its target; without it the module returns the loss.
+    ``optimizer="adamw(lr=1e-3)"`` adds its step. ``grads="absent"``: weights
+    have no ``.grad`` before the step. ``threads`` defaults to those of torch.
+
+    Raises CompileError, with the place, for what TorchScript cannot express,
+    and for inputs that the module does not take.
+    """
+    given = Inputs(inputs, batch, batch_dim)
+    if isinstance(module, CompiledModule):
+        module = module.original
+    _check_device(given)
+    name = _name(module)
+
+    def run(
+        script: torch.jit.ScriptModule | str, size: int | None, limit: int | None
+    ) -> dict[str, Any]:
+        # What is asked for one batch, or of a budget, needs no curve.
+        whole = size is None and limit is None
+        return _compiler.analyze_script(
+            script,
+            given.specs,
+            batch=given.batch if size is None else {find_symbol(given.specs): size},
+            mode=mode,
+            loss=loss,
+            budget=limit,
+            optimizer=optimizer,
+            grads=grads,
+            threads=threads,
+            batches=64 if whole else 0,
+            floor=whole,
+            name=name,
+        )
+
+    def report(script: torch.jit.ScriptModule | str) -> Report:
+        return Report(run(script, None, None), functools.partial(run, script))
+
+    if not isinstance(module, nn.Module):
+        return report(os.fspath(module))
+    has_target = mode == "train" and bool(loss)
+
+    def probe(
+        script: torch.jit.ScriptModule, _: frozenset[str]
+    ) -> tuple[torch.jit.ScriptModule, bool]:
+        size = next(iter(given.batch.values()), None)
+        return script, size is None or bool(run(script, size, None)["exact"])
+
+    # A trace has less in it than what is scripted, and may be known exactly
+    # where that is not.
+    without_target = given.without_last() if has_target else given
+    script, _ = with_script(
+        module, without_target, probe, lambda found: found[1], trains=mode != "inference"
+    )
+    return report(script)
+
+
+def max_batch(
+    module: Program,
+    *inputs: Any,
+    budget: int | str = "auto",
+    mode: str = "inference",
+    loss: str | None = None,
+    batch_dim: int = 0,
+    optimizer: str | None = None,
+    grads: str = "present",
+    threads: int | None = None,
+) -> int | None:
+    """The largest batch that ``module``, as it is, runs within ``budget``.
+
+    0 if not even one sample fits, None if there is no limit; where the figures
+    are not exact a KoilaWarning says why. ``budget`` is a
+    number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is free now, with
+    parameters and inputs where they are. The other arguments, and errors, are
+    those of ``analyze``.
+    """
+    given = Inputs(inputs, None, batch_dim)
+    limit = budget_bytes(budget, given.device)
+    # One sample: the peak at the size of the examples may not be needed.
+    report = analyze(
+        module,
+        *inputs,
+        mode=mode,
+        loss=loss,
+        batch=1,
+        batch_dim=batch_dim,
+        optimizer=optimizer,
+        grads=grads,
+        threads=threads,
+    )
+    found = report.max_batch(limit)
+    doubts = [] if report.exact else [d for d in report.data["inexact"] if not d.get("bound")]
+    if doubts:
+        reason = f"memory of '{doubts[0]['op']}' is not known exactly ({doubts[0]['reason']})"
+        if found is None:
+            raise CompileError(f"the largest batch is not known: {reason}")
+        text = f"{_name(module)}: a batch of {found} may not fit: {reason}"
+        warnings.warn(text, KoilaWarning, stacklevel=2)
+    return found
+
+
+def compile(
+    module: Program,
+    *inputs: Any,
+    budget: int | str | None = "auto",
+    tile: int | None = None,
+    loss: str | None = None,
+    mode: str | None = None,
+    batch: int | None = None,
+    batch_dim: int = 0,
+    optimizer: str | None = None,
+    grads: str = "present",
+    random: str = "refuse",
+    batchnorm: str = "refuse",
+    guard: str = "warn",
+    threads: int | None = None,
+    check: bool = True,
+) -> CompiledModule:
+    """``module``, with its batch run in tiles that fit ``budget`` bytes.
+
+    The result has the same parameters and is called as before. With ``loss``
+    (or ``mode="train"`` for a module that returns its loss) it has
+    ``train_step(*inputs, target)``, which leaves in ``.grad`` what one backward
+    pass over the whole batch would, and ``grads``, which returns gradients; a
+    call then runs the module as it was.
+
+    ``budget`` is a number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is
+    free on the device of the inputs now; or give ``tile``, samples per tile, a
+    power of two. Of ``"auto"``, gradients that are not there yet are set aside,
+    and with ``optimizer`` its state. If memory suffices the batch is not split. ``random`` and
+    ``batchnorm`` allow what is refused otherwise (docs/Training.md); ``guard``
+    says what a call does that the tiles are not made for: ``warn`` and run the
+    original program, or ``raise``. Other arguments are those of ``analyze``.
+
+    Unless ``check=False`` the result is run on part of the example, next to the
+    original, before it is returned, within ``budget``, and a KoilaWarning says
+    where that is too little; specs leave nothing to run.
+
+    Raises BudgetError, with the smallest budget that works, where no tile fits;
+    CompileError, with the place, where samples depend on each other, where
+    TorchScript cannot express the module, or where the results differ.
+    """
+    if mode not in (None, "inference", "train"):
+        raise CompileError(f'mode="{mode}": a program is compiled for "inference" or "train"')
+    trains = mode == "train" or loss is not None
+    if trains and mode == "inference":
+        raise CompileError('loss= belongs to mode="train"')
+    given = Inputs(inputs, batch, batch_dim)
+    if isinstance(module, CompiledModule):
+        module = module.original
+    if tile is not None and budget not in ("auto", None):
+        raise CompileError("give a budget or a tile, not both")
+    if tile is None:
+        _check_device(given)
+        if budget is None:
+            raise CompileError("give a budget or a tile")
+        limit: int | None = budget_bytes(budget, given.device)
+    else:
+        limit = None
+    name = _name(module)
+    options = _compiler.CompileOptions(
+        mode="train" if trains else "inference",
+        loss=loss,
+        budget=limit,
+        tile=tile,
+        grads=grads,
+        optimizer=optimizer,
+        random=random,
+        batchnorm=batchnorm,
+        guard=guard,
+        threads=threads,
+    )
+
+    def rewrite(
+        script: torch.jit.ScriptModule, assigned: frozenset[str] = frozenset()
+    ) -> CompiledModule:
+        original = module if isinstance(module, nn.Module) else script
+        chosen = options
+        if limit is not None and budget == "auto" and trains:
+            coming = _coming_bytes(original, script, given, options)
+            chosen = dataclasses.replace(options, budget=max(limit - coming, 0))
+        # Where tiles are not made for a call, the original runs, not its script.
+        guarded = dataclasses.replace(chosen, guard="raise")
+        compiled = _compiler.compile_script(
+            script, given.specs, batch=given.batch, name=name, **dataclasses.asdict(guarded)
+        )
+        result = CompiledModule(original, script, compiled, given, chosen, assigned)
+        # What draws or normalises anew in each tile is not what the original does.
+        if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
+            run_check(result, given, name)
+        return result
+
+    if not isinstance(module, nn.Module):
+        return rewrite(_load(os.fspath(module)))
+    without_target = given.without_last() if trains and loss else given
+    return with_script(module, without_target, rewrite, trains=trains)
+
+
+def _coming_bytes(
+    original: nn.Module, script: torch.jit.ScriptModule, inputs: Inputs, options: Any
+) -> int:
+    """What training makes once and keeps, and has not made yet, unless the
+    budget counts it: gradients, and the optimizer's state beside them."""
+    coming = [p for p in original.parameters() if p.requires_grad and p.grad is None]
+    if not coming:
+        return 0
+    count = 0
+    if options.grads == "present":
+        count += sum(p.numel() * p.element_size() for p in coming)
+    if options.optimizer is not None:
+        report = _compiler.analyze_script(
+            script,
+            inputs.specs,
+            batch={find_symbol(inputs.specs): 1},
+            mode=options.mode,
+            loss=options.loss,
+            optimizer=options.optimizer,
+            batches=0,
+            floor=False,
+        )
+        count += report["optimizer_bytes"]
+    return count
+
+
+def _check_device(inputs: Inputs) -> None:
+    if inputs.device.type != "cpu":
+        raise CompileError(
+            f"the inputs are on {inputs.device}, and koila knows what programs need on the CPU "
+            "only; give tile=N to split the batch without figures"
+        )
+
+
+def _name(module: Program) -> str:
+    """What errors call the module."""
+    kind = type(module).__name__
+    if isinstance(module, nn.Module):
+        return kind
+    if isinstance(module, (str, os.PathLike)):
+        return os.fspath(module)
+    raise TypeError(f"expected an nn.Module, a ScriptModule or a path, not {kind}")
+
+
+def _load(path: str) -> torch.jit.ScriptModule:
+    if not Path(path).is_file():
+        raise CompileError(f"'{path}' is no file")
+    _compiler.check_archive(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        loaded: torch.jit.ScriptModule = torch.jit.load(path)  # type: ignore[no-untyped-call]
+    return loaded

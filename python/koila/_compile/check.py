@@ -1,0 +1,208 @@
+"""Compiled modules next to their originals, within the same memory."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from typing import Any
+
+import torch
+
+from koila import _compiler
+from koila._capture.compare import compare, put_aside
+from koila._capture.frames import warn_user
+from koila._capture.inputs import Inputs, find_symbol
+from koila._capture.module_snapshot import Changes, preserved
+from koila._compile.compiled import CompiledModule
+from koila._errors import CompileError, explain_torch
+
+__all__ = ["check"]
+
+# One whole tile and a remainder of one sample.
+LEAST = 2
+
+
+class _DoesNotRun(Exception):
+    """The original raises for that many samples."""
+
+
+def check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
+    """Compares samples of the example with the original: two, with what they
+    write to, then a full tile and a remainder, or fewer where that is more than
+    the example or the budget. Warns where not even two samples are within it.
+    Raises CompileError where results, gradients or effects differ, and where the
+    original runs on none of these."""
+    if inputs.size is None:
+        return
+    limit = compiled.options.budget
+    if isinstance(limit, int) and _most_samples(compiled, inputs, limit, LEAST) < LEAST:
+        return _warn_unchecked(name, f"two samples take more than {limit} bytes")
+    written: set[str] = set()
+    try:
+        try:
+            _check_samples(compiled, inputs, name, LEAST, written, watch=True)
+            if compiled.tile is None:
+                return
+            watch = False
+        except _DoesNotRun:
+            # Some modules take multiples of a number.
+            watch = True
+        size = whole = max(LEAST, inputs.size, *inputs.batch.values())
+        if compiled.tile is not None:
+            size = min(compiled.tile + max(1, compiled.tile // 2), whole)
+        if isinstance(limit, int):
+            size = min(size, _most_samples(compiled, inputs, limit, size))
+        if size > LEAST or watch:
+            _check_samples(compiled, inputs, name, size, written, watch)
+    except _DoesNotRun as error:
+        raise CompileError(
+            f"{name}: compiled, and not compared with the original, which does not run on "
+            f"samples of the example: {error}",
+            None,
+            ("the batch may be another dim, see batch_dim=; check=False skips the check",),
+        ) from None
+    except RuntimeError as error:
+        if not _is_out_of_memory(error):
+            raise
+        _warn_unchecked(name, explain_torch(error)[0])
+
+
+def _warn_unchecked(name: str, why: str) -> None:
+    warn_user(
+        f"{name}: compiled, and not compared with the original on the example, which there "
+        f"is no memory for ({why}); check=False skips this"
+    )
+
+
+def _check_samples(
+    compiled: CompiledModule, inputs: Inputs, name: str, size: int, keep: set[str], watch: bool
+) -> None:
+    problem = _compare(compiled, inputs, size, keep, watch)
+    if problem:
+        raise CompileError(
+            f"{name}: compiled, and checked on {size} samples of the example: {problem}",
+            None,
+            (_find_cause(compiled, inputs, size),),
+        )
+
+
+def _find_cause(compiled: CompiledModule, inputs: Inputs, size: int) -> str:
+    """Whose the difference is."""
+    own = inputs.without_last() if compiled.options.loss else inputs
+    results: list[Any] = []
+    written: set[str] = set()
+    for module in (compiled.original, compiled.original, compiled.source):
+        is_script = module is compiled.source
+        keeping = preserved(compiled.original, watch=not is_script, keep=written)
+        try:
+            with keeping as changes, torch.no_grad():
+                results.append(module(*own.resize(size)))
+        except Exception as error:
+            return f"without koila the program raises: {explain_torch(error)[0]}"
+        written.update(changes.written)
+    if compare(results[1], results[0]):
+        return "the module itself gives another result each time; check=False skips the check"
+    if compare(results[2], results[1]):
+        return (
+            "TorchScript makes another program of the module, without koila, as where it asks "
+            "torch.jit.is_scripting(); rewrite that"
+        )
+    return "this is a defect of koila unless forward() does more than compute its result"
+
+
+def _most_samples(compiled: CompiledModule, inputs: Inputs, limit: int, size: int) -> int:
+    """Samples whose untiled step, and one more set of gradients, which
+    ``grads`` sums up, are within ``limit``."""
+    options = compiled.options
+    trains = compiled.trains
+    limit -= inputs.resized_bytes(size)
+    if trains:
+        weights = [p for p in compiled.original.parameters() if p.requires_grad]
+        gradients = sum(p.numel() * p.element_size() for p in weights)
+        if options.grads == "present" and all(p.grad is None for p in weights):
+            # They are not part of the budget, and not there yet.
+            limit += gradients
+        limit -= gradients
+    report = _compiler.analyze_script(
+        compiled.source,
+        inputs.specs,
+        batch={find_symbol(inputs.specs): size},
+        mode=options.mode,
+        loss=options.loss,
+        budget=max(limit, 0),
+        grads="absent" if trains else "present",
+        threads=options.threads,
+        batches=0,
+        floor=False,
+    )
+    most = report["max_batch"]
+    return most if isinstance(most, int) else size
+
+
+def _compare(
+    compiled: CompiledModule, inputs: Inputs, size: int, keep: set[str], watch: bool
+) -> str | None:
+    """How results and effects differ; None if they do not. ``keep``: weights
+    that the original writes to, to which it adds what it sees."""
+    original = compiled.original
+    with (
+        tempfile.TemporaryDirectory(prefix="koila-") as folder,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        # Each has arguments of its own, which it may write to.
+        arguments = inputs.resize(size)
+        try:
+            with preserved(original, watch=watch, keep=keep) as changes:
+                wanted = _run_original(compiled, arguments)
+        except Exception as error:
+            if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+                raise
+            raise _DoesNotRun(explain_torch(error)[0]) from error
+        wanted = put_aside((wanted, arguments), folder)
+        keep.update(changes.written)
+        arguments = inputs.resize(size)
+        try:
+            with preserved(original, keep=keep) as found_changes:
+                found = _run_compiled(compiled, arguments)
+        except Exception as error:
+            if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+                raise
+            return f"it raises: {explain_torch(error)[0]}"
+        problem = _compare_changes(found_changes, changes) or compare((found, arguments), wanted)
+    for warning in caught:
+        if "running the untiled program" in str(warning.message):
+            problem = f"on the example it does not run in tiles: {warning.message}"
+    return problem
+
+
+def _run_original(compiled: CompiledModule, arguments: tuple[Any, ...]) -> Any:
+    if not compiled.trains:
+        with torch.no_grad():
+            return compiled.original(*arguments)
+    return compiled._grads_of_original(arguments)
+
+
+def _run_compiled(compiled: CompiledModule, arguments: tuple[Any, ...]) -> Any:
+    if not compiled.trains:
+        with torch.no_grad():
+            return compiled(*arguments)
+    return compiled.grads(*arguments)
+
+
+def _compare_changes(found: Changes, wanted: Changes) -> str | None:
+    for name in sorted({*found.written, *wanted.written}):
+        if name not in found.written:
+            return f"the original writes to '{name}', which TorchScript does not"
+        if name not in wanted.written:
+            return f"it writes to '{name}', which the original does not"
+        if problem := compare(found.written[name], wanted.written[name]):
+            return f"'{name}', which is written to, is {problem}"
+    if other := sorted(found.rebound ^ wanted.rebound):
+        return f"the buffer '{other[0]}' is assigned anew by one of both"
+    return None
+
+
+def _is_out_of_memory(error: RuntimeError) -> bool:
+    # The CPU's allocator has no class of its own (c10/core/impl/alloc_cpu.cpp).
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,1 @@
+"""Runs captured programs as they were planned: whole, or in tiles."""

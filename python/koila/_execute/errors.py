@@ -1,0 +1,64 @@
+"""What PyTorch raises in a tile arrives as it would have come without tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+from koila._capture.frames import raise_at
+from koila._capture.program import Node
+from koila._plan.planner import Run
+
+__all__ = ["as_eager"]
+
+_T = TypeVar("_T")
+
+
+def as_eager(run: Run, call: Callable[[], _T]) -> _T:
+    """What the call of a compiled program returns. TorchScript raises errors of
+    its own: then the recorded calls run again, a few samples at a time and
+    without a graph, until one of them raises PyTorch's."""
+    try:
+        return call()
+    except RuntimeError as error:
+        caught = error.with_traceback(None)
+    try:
+        _run_eagerly(run)
+        raise caught
+    finally:
+        del caught
+
+
+# Samples that are tried at once.
+_ROWS = 8
+
+
+def _run_eagerly(run: Run) -> None:
+    program, traced = run.program, run.traced()
+    dims = {}
+    for index, spec in zip(traced.arguments, traced.specs, strict=False):
+        extents = spec.partition("[")[2].partition("]")[0].split(",")
+        if "B" in extents:
+            place = extents.index("B")
+            dims[index] = traced.orders[index][place] if index in traced.orders else place
+    batch = run.batch or 0
+
+    def invoke(node: Node, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            with node.call.modes(grad=node.call.differentiates):
+                return node.call.function(*args, **kwargs)
+        except Exception as error:
+            raise_at(error, node.frames)
+
+    for start in range(0, batch, _ROWS):
+        leaves = []
+        for index, leaf in enumerate(program.leaves):
+            tensor = program.tensor_of(leaf).detach()
+            if index in dims:
+                rows = min(_ROWS, batch - start)
+                tensor = tensor.narrow(dims[index], start, rows)
+            leaves.append(tensor)
+        with torch.no_grad():
+            program.replay(leaves, invoke)

@@ -1,0 +1,413 @@
+"""Runs recorded programs: whole where memory is enough, else in tiles.
+
+Whatever the program still holds of what was recorded is computed in the same
+pass and kept, as plain PyTorch keeps it: then nothing has to run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+
+from koila._capture.frames import Frames, find_frames, location_of
+from koila._capture.program import Call, Graph, Node, Program, Value, closure, is_open
+from koila._capture.record import known
+from koila._capture.recording import recording
+from koila._compiler import Compiled
+from koila._errors import BudgetError, CompileError, KoilaError
+from koila._execute.errors import as_eager
+from koila._plan.planner import Run, start
+
+__all__ = [
+    "check_split",
+    "flush",
+    "held_with",
+    "materialize",
+    "ordinary",
+    "outside",
+    "prepare",
+    "read",
+    "release_input",
+    "run_nodes",
+    "settle_results",
+    "verify",
+]
+
+# So many reads before a step are remembered.
+_MOST_READS = 64
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@contextlib.contextmanager
+def ordinary() -> Iterator[None]:
+    """Without the inference mode of whoever asks, whose results would be no
+    tensors for later runs."""
+    if not torch.is_inference_mode_enabled():
+        yield
+        return
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
+# What torch.tensor([loss, ...]) leaves out while it asks for the number.
+_DISPATCH = (
+    "AutogradFunctionality",
+    "AutogradOther",
+    "ADInplaceOrView",
+    "Python",
+    "PythonTLSSnapshot",
+    "Tracer",
+)
+
+
+@contextlib.contextmanager
+def _dispatching() -> Iterator[None]:
+    """With autograd, where the caller is a part of PyTorch below it."""
+    excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+    if not excluded(_DISPATCH[0]):
+        yield
+        return
+    put = torch._C._dispatch_tls_set_dispatch_key_excluded
+    keys: list[Any] = [key for key in _DISPATCH if excluded(key)]
+    for key in keys:
+        put(key, False)
+    try:
+        yield
+    finally:
+        for key in keys:
+            put(key, True)
+
+
+def outside(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Runs without the modes of whoever asks for a value: each call has those
+    that it was recorded in."""
+
+    @functools.wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        devices = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
+        was_busy, recording.busy = recording.busy, True
+        try:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(_dispatching())
+                if torch.is_inference_mode_enabled():
+                    stack.enter_context(torch.inference_mode(False))
+                if not torch.is_grad_enabled():
+                    stack.enter_context(torch.enable_grad())
+                for device in devices:
+                    stack.enter_context(torch.autocast(device, enabled=False))
+                return function(*args, **kwargs)
+        finally:
+            recording.busy = was_busy
+
+    return call
+
+
+# Programs.
+
+
+def prepare(values: list[Value], *, graph: bool = True) -> Program:
+    """The program of the values, after what was recorded before it and writes
+    to tensors that others see."""
+    last_seq = max((value.node.seq for value in values if value.node is not None), default=-1)
+    earlier = [node for node in recording.list_pending() if node.seq < last_seq]
+    nodes = closure(values, earlier, graph=graph)
+    verify(nodes)
+    return Program(nodes, values, graph)
+
+
+def held_with(values: list[Value]) -> list[Value]:
+    """What else the program holds and does not know yet; of tensors that share
+    memory the first, of which the others are views."""
+    found: dict[Value, None] = {}
+    groups = {id(value.group) for value in values}
+    for value in recording.list_held():
+        if value in values or value.seen is not None or value.failed:
+            continue
+        if id(value.group) in groups and not value.meta.requires_grad:
+            continue
+        groups.add(id(value.group))
+        found[value] = None
+    return list(found)
+
+
+def verify(nodes: list[Node]) -> None:
+    """Raises if a tensor is not any more what it was when it was recorded. One
+    that was frozen since, or no longer is, is as it was."""
+    changed: dict[Value, Value] = {}
+    hashed: set[Value] = set()
+    for node in nodes:
+        for index, entry in enumerate(node.inputs):
+            if (
+                not isinstance(entry, Value)
+                or entry.version is None
+                or entry.tensor is None
+                or entry.freed
+                or index in node.call.writes
+            ):
+                continue
+            same = entry.tensor._version == entry.version and not entry.is_replaced()
+            if same and entry.hash is not None and entry not in hashed:
+                hashed.add(entry)
+                same = entry.is_as_hashed()
+            if not same:
+                raise KoilaError(
+                    f"a tensor of shape {entry.meta.shape} that '{_name(node.call)}' reads was "
+                    "written to after this was recorded and before it was computed",
+                    location_of(node.frames),
+                    ("read the value, or call koila.run() on it, before the write",),
+                )
+            if entry.tensor.requires_grad != entry.meta.requires_grad:
+                changed[entry] = _as_recorded(entry)
+    if changed:
+        for node in nodes:
+            node.inputs = tuple(
+                changed.get(entry, entry) if isinstance(entry, Value) else entry
+                for entry in node.inputs
+            )
+
+
+def _as_recorded(leaf: Value) -> Value:
+    """A tensor in the place of one whose ``requires_grad`` has changed. It
+    takes the gradient that autograd, too, would not give to a frozen weight."""
+    assert leaf.tensor is not None
+    same = Value(leaf.meta, leaf.group)
+    same.tensor = leaf.tensor.detach().requires_grad_(leaf.meta.requires_grad)
+    same.version, same.origin, same.source = leaf.version, leaf.origin, leaf.source
+    return same
+
+
+def _name(call: Call) -> str:
+    return str(getattr(call.function, "__name__", call.function))
+
+
+def check_split(run: Run) -> None:
+    """Raises CompileError for a program that is not one to compile."""
+    if run.batch is None:
+        raise CompileError("no tensor of it was given to koila.lazy with its batch")
+    if run.batch < 2:
+        raise CompileError("the batch is one sample")
+    for node in run.program.nodes:
+        if node.writes_outside:
+            inner = node.frames[0]
+            raise CompileError(
+                f"'{_name(node.call)}' mixes the samples and writes their statistics, as "
+                f"BatchNorm does in training mode ({inner.file}:{inner.line}); after eval() on "
+                "those layers it would be split",
+                location_of(node.frames),
+            )
+    if not run.has_batch():
+        raise CompileError("what it computes is not made of samples")
+
+
+# Writes that others see.
+
+
+def release_input() -> None:
+    """A batch has gone: what is left to compute of it without a graph need not
+    keep it any longer. (What has a graph keeps it in plain PyTorch, too.)"""
+    if not recording.busy:
+        _compute_held([value for value in held_with([]) if not value.meta.requires_grad])
+
+
+def flush() -> None:
+    """Computes what the program holds, and makes the writes to its tensors that
+    nobody has asked for: the tensors that they are made of need not stay."""
+    if recording.busy:
+        return
+    _compute_held(held_with([]))
+    pending = recording.list_pending()
+    if pending:
+        run_nodes(pending)
+
+
+def _compute_held(open_values: list[Value]) -> None:
+    if open_values:
+        frames = find_frames()
+        try:
+            read(open_values, frames)
+        except Exception:
+            # Of what nobody asks for now nothing is said until somebody does.
+            for value in open_values:
+                value.failed = True
+
+
+@outside
+def run_nodes(nodes: Iterable[Node]) -> None:
+    """Runs what has to run before something else is written."""
+    found = closure((), nodes)
+    if not found:
+        return
+    verify(found)
+    program = Program(found, [])
+    run = start(program, _graph_mode(program), found[-1].frames)
+    if not run.fits():
+        run.run_whole("others see what it writes")
+    run.note(None)
+    program.run()
+
+
+def _graph_mode(program: Program) -> str:
+    graph = any(meta.requires_grad for node in program.nodes for meta in node.call.metas)
+    return "forward-with-grad" if graph else "inference"
+
+
+# Values with their graphs.
+
+
+@outside
+def materialize(values: list[Value], frames: Frames, what: str) -> list[Tensor]:
+    """The tensors, with the graph that plain PyTorch would have built, for
+    ``what`` to do with them what it likes."""
+    unknown = [value for value in values if is_open(value)]
+    if any(value.meta.requires_grad or _is_written(value) for value in unknown):
+        program = prepare(unknown)
+        run = start(program, _graph_mode(program), frames)
+        if not run.fits():
+            run.run_whole(f"{what} needs it with its graph and its memory")
+        run.note(None)
+        program.run(run.left())
+    elif unknown:
+        _read(unknown, frames)
+    for value in values:
+        _expose(value)
+    return [value.tensor for value in values]  # type: ignore[misc]
+
+
+def _expose(value: Value) -> None:
+    """From now on others may write to the tensor."""
+    tensor = value.tensor
+    assert tensor is not None
+    if not value.freed:
+        value.version = None if tensor.is_inference() else tensor._version
+    value.group.external = True
+
+
+# Values without graphs.
+
+
+@outside
+def read(values: list[Value], frames: Frames) -> list[Tensor]:
+    """What the values are, without a promise of a graph."""
+    unknown = [value for value in values if is_open(value) and value.seen is None]
+    if unknown:
+        _read(list(dict.fromkeys(unknown)), frames)
+    found = [known(value) for value in values]
+    assert all(tensor is not None for tensor in found)
+    return found  # type: ignore[return-value]
+
+
+def _read(values: list[Value], frames: Frames) -> None:
+    """Computes values, and with them what else the program holds. The recording
+    stays where a backward pass may follow."""
+    try:
+        program = prepare([*values, *held_with(values)], graph=False)
+    except KoilaError:
+        # Something else that is held may not be computed any more.
+        _read_alone(values, frames)
+        return
+    if program.writes():
+        # What is written must run once, with all that follows from it.
+        program = prepare([*values, *held_with(values)])
+        run = start(program, _graph_mode(program), frames)
+        if not run.fits():
+            try:
+                check_split(run)
+                raise CompileError("it writes to tensors that are there")
+            except CompileError as error:
+                run.run_whole(error)
+        run.note(None)
+        program.run()
+        return
+    run = start(program, "inference", frames)
+    graph = any(value.meta.requires_grad for value in program.roots) or any(
+        leaf.meta.requires_grad for leaf in program.leaves
+    )
+    if graph and run.plan.step_peak is not None and _fits_step(run):
+        # The step that followed the last time ran whole: its forward pass is
+        # not made twice.
+        whole = prepare([*values, *held_with(values)])
+        run.note(None)
+        whole.run(Graph(run.plan.step_peak))
+        return
+    if graph:
+        del recording.reads[:-_MOST_READS]
+        made = [weakref.ref(root.node) for root in program.roots if root.node is not None]
+        recording.reads.append((run.plan, made))
+    if run.fits():
+        results, compiled = program.evaluate(), None
+    else:
+        more = len(program.roots) > len(values)
+        try:
+            check_split(run)
+            compiled = run.compile(or_raise=more)
+        except CompileError as error:
+            if more:
+                # What is held beside it may be the reason.
+                _read_alone(values, frames)
+                return
+            if isinstance(error, BudgetError):
+                raise
+            run.run_whole(error)
+            results, compiled = program.evaluate(), None
+        else:
+            results = call_forward(run, compiled)
+    settle_results(program.roots, results)
+    run.note(compiled, is_read=graph)
+
+
+def _fits_step(run: Run) -> bool:
+    peak = run.plan.step_peak
+    return peak is not None and peak <= run.budget
+
+
+def _read_alone(values: list[Value], frames: Frames) -> None:
+    program = prepare(values, graph=False)
+    run = start(program, "inference", frames)
+    if run.fits():
+        results, compiled = program.evaluate(), None
+    else:
+        try:
+            check_split(run)
+            compiled = run.compile()
+            results = call_forward(run, compiled)
+        except BudgetError:
+            raise  # strictly, no tile fits
+        except CompileError as error:
+            run.run_whole(error)
+            results, compiled = program.evaluate(), None
+    settle_results(values, results)
+    run.note(compiled, is_read=True)
+
+
+def call_forward(run: Run, compiled: Compiled) -> list[Tensor]:
+    with torch.no_grad():
+        result = as_eager(run, lambda: compiled.module(*run.take()))
+    run.traced().release()
+    results = list(result) if isinstance(result, tuple) else [result]
+    return [
+        tensor.reshape(root.meta.shape)
+        for tensor, root in zip(results, run.program.roots, strict=True)
+    ]
+
+
+def _is_written(value: Value) -> bool:
+    """Whether a write to its memory has not run yet, which other tensors see."""
+    write = value.group.last_write
+    return write is not None and not write.done
+
+
+def settle_results(values: list[Value], results: list[Tensor]) -> None:
+    """Keeps what was computed of values without their graphs."""
+    for value, tensor in zip(values, results, strict=True):
+        if value.meta.requires_grad or _is_written(value):
+            value.show(tensor)
+        else:
+            value.settle(tensor)

@@ -1,0 +1,503 @@
+"""Gradients of recorded programs, in tiles where the batch does not fit."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from koila._capture.frames import Frames
+from koila._capture.program import (
+    Program,
+    Value,
+    closure,
+    gradient_closure,
+    hash_of,
+    is_direct,
+    is_open,
+)
+from koila._capture.record import current, known, wrap
+from koila._capture.recording import recording
+from koila._capture.trace import is_weight, without_copies
+from koila._compiler import Compiled
+from koila._errors import BudgetError, CompileError
+from koila._execute.errors import as_eager
+from koila._execute.executor import (
+    check_split,
+    held_with,
+    outside,
+    prepare,
+    read,
+    settle_results,
+    verify,
+)
+from koila._execute.hooks import differentiate_at_hooks, find_hooked
+from koila._plan.planner import Plan, Run, start
+
+__all__ = ["backward", "gradients", "look"]
+
+_SECOND_TIME = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you "
+    "call .backward() or autograd.grad(). Specify retain_graph=True if you need to backward "
+    "through the graph a second time or if you need to access saved tensors after calling "
+    "backward."
+)
+
+
+def is_loss(value: Value) -> bool:
+    count = 1
+    for extent in value.meta.shape:
+        count *= extent
+    return count == 1 and value.meta.dtype.is_floating_point
+
+
+# Steps.
+
+
+def _start_step(value: Value, frames: Frames) -> tuple[Run, int]:
+    """The step of a loss, with what else the program holds as further results;
+    and what their own graphs need beside it where all of it runs whole."""
+    held = held_with([value])
+    program = prepare([value, *held])
+    run = start(program, "train", frames)
+    inside = set(gradient_closure(value)[0])
+    outside_values = [
+        other
+        for other in held
+        if other.meta.requires_grad and set(gradient_closure(other)[0]) - inside
+    ]
+    more = 0
+    if outside_values:
+        branch = Program(closure(outside_values), outside_values)
+        try:
+            more = start(branch, "forward-with-grad", frames).peak() or 0
+        except CompileError:
+            more = 0  # of the whole program nothing is known, either
+    return run, more
+
+
+def _run_whole(run: Run) -> None:
+    """Runs a step whole, and remembers for reads that it did."""
+    run.note(None)
+    peak = None
+    with contextlib.suppress(CompileError):
+        peak = run.peak()
+    nodes = set(run.program.nodes)
+    for plan, made in recording.reads:
+        plan.step_peak = peak if all(reference() in nodes for reference in made) else None
+    recording.reads.clear()
+    run.program.run(run.left())
+
+
+class _Step:
+    """A step in tiles: the loss, further results and gradients by leaf."""
+
+    def __init__(self, run: Run, beside: int, or_raise: bool = False) -> None:
+        self.run = run
+        self.traced = run.traced()
+        run.beside = beside
+        try:
+            self.compiled: Compiled = run.compile(or_raise)
+        except CompileError:
+            run.beside = 0
+            raise
+        for plan, _ in recording.reads:
+            plan.step_peak = None
+        recording.reads.clear()
+
+    def finish(self, results: Any, gradients: dict[int, Tensor]) -> dict[int, Tensor]:
+        """Keeps the results, and returns all gradients."""
+        run, traced = self.run, self.traced
+        found = list(results) if isinstance(results, (tuple, list)) else [results]
+        count = len(traced.differentiated)
+        inputs = found[len(found) - count :] if count else []
+        found = found[: len(found) - count] if count else found
+        for index, gradient in zip(traced.differentiated, inputs, strict=True):
+            order = traced.orders.get(index)
+            if order is not None:
+                gradient = gradient.permute(sorted(range(len(order)), key=order.__getitem__))
+            gradients[index] = gradient.reshape(run.program.leaves[index].meta.shape)
+        roots = run.program.roots
+        settle_results(
+            roots,
+            [tensor.reshape(root.meta.shape) for tensor, root in zip(found, roots, strict=True)],
+        )
+        _hash_weights(run.program)
+        run.note(self.compiled)
+        return gradients
+
+
+def _step_beside_grads(run: Run, or_raise: bool = False) -> dict[int, Tensor]:
+    """The gradients of the leaves that the loss depends on; ``.grad`` stays."""
+    traced, leaves = run.traced(), run.program.leaves
+    places = {id(w): index for index, w in traced.weights.items() if w.requires_grad}
+    # The method holds sums and a tile's gradients, which a step has in `.grad`.
+    run.grads = "present"
+    step = _Step(run, 2 * sum(without_copies(leaves[i]).nbytes for i in places.values()), or_raise)
+    try:
+        results, gradients = as_eager(run, lambda: step.compiled.module.grads(*run.take()))
+        trained = [weight for weight in step.compiled.module.parameters() if weight.requires_grad]
+        found = {
+            places[id(weight)]: gradient
+            for weight, gradient in zip(trained, gradients, strict=True)
+        }
+        return step.finish(results, {index: found[index] for index in traced.reached})
+    finally:
+        traced.release()
+
+
+def _step_into_grads(run: Run, retain_graph: bool) -> None:
+    """Adds the gradients of the loss to ``.grad``."""
+    traced, leaves = run.traced(), run.program.leaves
+    apart = {i: w for i, w in traced.weights.items() if not is_direct(leaves[i].tensor)}
+    # What they add up here is there beside `.grad`.
+    step = _Step(
+        run, sum(without_copies(leaves[i]).nbytes for i, w in apart.items() if w.requires_grad)
+    )
+    try:
+        arguments = run.take()
+        for index, weight in traced.weights.items():
+            if not weight.requires_grad:
+                continue
+            # Gradients are added to those that are there, in place.
+            given = leaves[index].tensor
+            weight.grad = torch.zeros_like(weight) if index in apart else given.grad  # type: ignore[union-attr]
+        results = as_eager(run, lambda: step.compiled.module.train_step(*arguments))
+        gradients: dict[int, Tensor] = {}
+        for index in traced.reached:
+            gradient = traced.weights[index].grad
+            if gradient is None:
+                continue
+            if index in apart:
+                gradients[index] = gradient
+            else:
+                leaves[index].tensor.grad = gradient  # type: ignore[union-attr]
+        _deliver(run.program, step.finish(results, gradients), retain_graph)
+    finally:
+        traced.release()
+
+
+def _hash_weights(program: Program) -> None:
+    """Weights are about to change, and what was recorded may still be read."""
+    for leaf in program.leaves:
+        if leaf.tensor is not None and is_weight(leaf) and leaf.tensor.layout is torch.strided:
+            leaf.hash = hash_of(leaf.tensor)
+
+
+def _deliver(program: Program, gradients: dict[int, Tensor], retain_graph: bool) -> None:
+    """Adds gradients of leaves to ``.grad``, through the graphs before them."""
+    ends: list[Tensor] = []
+    given: list[Tensor] = []
+    # A hook on a weight sees what comes through them, too, and is called once.
+    joined = any(
+        leaf.tensor is not None and leaf.tensor.grad_fn is not None
+        for leaf in (program.leaves[index] for index in gradients)
+    )
+    for index, gradient in gradients.items():
+        leaf = program.leaves[index]
+        tensor = leaf.tensor
+        assert tensor is not None
+        end = without_copies(leaf) if is_weight(leaf) else tensor
+        if is_direct(tensor):
+            # Autograd, too, takes the first gradient and adds the others to it.
+            if tensor.grad is None:
+                tensor.grad = gradient.clone() if retain_graph else gradient
+            else:
+                tensor.grad += gradient
+        elif end.grad_fn is None and not joined:
+            # One after the other, since hooks see the order.
+            torch.autograd.backward(end, gradient)
+        else:
+            ends.append(end)
+            given.append(gradient)
+    if ends:
+        torch.autograd.backward(ends, given, retain_graph=retain_graph)
+
+
+# Losses that are read before they are differentiated.
+
+
+class _Kept:
+    """The gradients of a loss that was read, until backward() asks for them."""
+
+    def __init__(self, plan: Plan, program: Program, gradients: dict[int, Tensor]) -> None:
+        self.plan = plan
+        self.leaves = {index: program.leaves[index] for index in gradients}
+        self.gradients = gradients
+        self.used = False
+
+    def __del__(self) -> None:
+        if not self.used:
+            # Whoever only looks does not pay for a backward pass again.
+            self.plan.only_read = True
+
+
+def look(values: list[Value], frames: Frames) -> list[Tensor]:
+    """What values are that the program looks at."""
+    unknown = list(
+        dict.fromkeys(value for value in values if is_open(value) and value.seen is None)
+    )
+    if len(unknown) == 1 and unknown[0].meta.requires_grad and is_loss(unknown[0]):
+        _read_loss(unknown[0], frames)
+    return read(values, frames)
+
+
+@outside
+def _read_loss(value: Value, frames: Frames) -> None:
+    """Computes a loss that is read. If it has to be split, its gradients come
+    along, since backward() usually follows."""
+    # What a pass has found already is not differentiated for a look at it.
+    if _is_known(value):
+        read([value], frames)
+        return
+    run, more = _start_step(value, frames)
+    if run.fits(more):
+        _run_whole(run)
+        return
+    if run.plan.only_read:
+        read([value], frames)
+        return
+    try:
+        check_split(run)
+        _refuse_inputs(run)
+        gradients = _step_beside_grads(run, or_raise=True)
+    except CompileError:
+        # Without them it may fit; backward() has a step of its own.
+        read([value], frames)
+        return
+    value.kept = _Kept(run.plan, run.program, gradients)
+
+
+def _is_known(value: Value) -> bool:
+    """Whether a read before it has computed the tensors that it is made of."""
+    return len(closure([value], graph=False)) < len(closure([value]))
+
+
+def _refuse_inputs(run: Run) -> None:
+    if run.traced().differentiated:
+        raise CompileError("an input requires a gradient, which would be kept")
+
+
+# Backward passes.
+
+
+def backward(
+    value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
+) -> None:
+    """Adds the gradients of a loss to ``.grad``."""
+    _refuse_second(value)
+    if not _backward(value, frames, retain_graph, create_graph, inputs):
+        assert value.tensor is not None
+        value.tensor.backward(  # type: ignore[no-untyped-call]
+            None, retain_graph, create_graph, inputs
+        )
+
+
+def _refuse_second(value: Value) -> None:
+    if value.freed:
+        raise RuntimeError(_SECOND_TIME)
+    if any(leaf.freed for leaf in gradient_closure(value)[1]):
+        raise RuntimeError(_SECOND_TIME)
+
+
+def _free(value: Value) -> None:
+    """The graph of a loss is gone, as autograd frees it: what lies on the way has
+    a value and no gradient any more."""
+    nodes, _ = gradient_closure(value)
+    value.free_graph()
+    for node in nodes:
+        made = [output for reference in node.outputs if (output := reference()) is not None]
+        for output in made:
+            if output.node is node and output.meta.requires_grad:
+                output.free_graph()
+        if not any(output.node is node for output in made):
+            node.finish()
+
+
+@outside
+def _backward(
+    value: Value, frames: Frames, retain_graph: bool, create_graph: bool, inputs: Any
+) -> bool:
+    """Adds gradients of tiles, or computes the loss with its graph for PyTorch
+    to differentiate, and is False."""
+    if not is_open(value):
+        return False
+    kept = value.kept
+    if kept is not None and not create_graph and inputs is None:
+        verify(closure([value]))
+        kept.used = True
+        program = Program([], [])
+        places = list(kept.leaves)
+        program.leaves = [kept.leaves[place] for place in places]
+        _deliver(
+            program,
+            {place: kept.gradients[index] for place, index in enumerate(places)},
+            retain_graph,
+        )
+        if not retain_graph:
+            _free(value)
+        return True
+    run, more = _start_step(value, frames)
+    run.plan.only_read = False
+    if run.fits(more):
+        _run_whole(run)
+        return False
+    if create_graph:
+        run.run_whole("create_graph=True keeps the graph of the whole batch")
+        _run_whole(run)
+        return False
+
+    hooked = find_hooked(value)
+    if hooked and inputs is None and not run.program.writes():
+        differentiate_at_hooks(
+            value, hooked, frames, lambda loss: _differentiate_part(loss, frames)
+        )
+        if not retain_graph:
+            _free(value)
+        return True
+
+    def split(run: Run) -> None:
+        check_split(run)
+        if inputs is None:
+            _step_into_grads(run, retain_graph)
+        else:
+            _step_for(run, inputs)
+
+    whole = _split_or_read_first(value, run, frames, split)
+    if whole is not None:
+        _run_whole(whole)
+        return False
+    if not retain_graph:
+        _free(value)
+    return True
+
+
+def _differentiate_part(value: Value, frames: Frames) -> None:
+    """Adds the gradients of a part of a program to ``.grad``; what it is made of
+    stays for other parts."""
+    if not _backward(value, frames, True, False, None):
+        assert value.tensor is not None
+        value.tensor.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+
+
+def _split_or_read_first(
+    value: Value, run: Run, frames: Frames, split: Callable[[Run], None]
+) -> Run | None:
+    """Runs a step in tiles. Where it needs numbers of the whole batch that have
+    no graph themselves (advantages less their mean), these are computed before,
+    in a forward pass of their own. If neither can be done, says that it runs
+    whole, and is False."""
+    before = [] if run.plan.splits else _find_numbers(value)
+    try:
+        if run.plan.reads_first:
+            raise CompileError("")
+        split(run)
+        run.plan.splits = True
+        return None
+    except BudgetError:
+        raise  # strictly, no tile fits
+    except CompileError as error:
+        problem = copy.copy(error)
+    if before:
+        # Held for as long as they are needed.
+        held = [wrap(number) for number in before]
+        read([current(number) for number in held], frames)
+        plan, (run, _) = run.plan, _start_step(value, frames)
+        try:
+            split(run)
+            plan.reads_first = True
+            return None
+        except BudgetError:
+            raise
+        except CompileError as error:
+            problem = problem if problem.message else copy.copy(error)
+    run.run_whole(problem)
+    return run
+
+
+def _find_numbers(value: Value) -> list[Value]:
+    """What the graph of a loss reads without a graph, though it is made of the
+    same weights."""
+    nodes = gradient_closure(value)[0]
+    inside = {id(node) for node in nodes}
+    found: dict[Value, None] = {}
+    for node in nodes:
+        for entry in node.inputs:
+            if type(entry) is not Value or entry.meta.requires_grad or known(entry) is not None:
+                continue
+            if any(id(other) in inside for other in closure([entry])):
+                found[entry] = None
+    return list(found)
+
+
+def _step_for(run: Run, inputs: list[Tensor]) -> None:
+    """``backward(inputs=...)``."""
+    if not all(is_direct(item) or item.is_leaf for item in inputs):
+        raise CompileError("gradients of tensors inside of the graph are asked")
+    gradients = _collect(run.program, _step_beside_grads(run), inputs)
+    for tensor, gradient in zip(inputs, gradients, strict=True):
+        if gradient is not None:
+            tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
+
+
+def _collect(
+    program: Program, found: dict[int, Tensor], inputs: list[Tensor]
+) -> list[Tensor | None]:
+    """The gradients of ``inputs``, also through the graphs in which the program
+    begins."""
+    places = {id(leaf.tensor): index for index, leaf in enumerate(program.leaves)}
+    result = [found.get(places.get(id(tensor), -1)) for tensor in inputs]
+    ends, given = [], []
+    for index, gradient in found.items():
+        leaf = program.leaves[index]
+        end = without_copies(leaf)
+        if end.grad_fn is not None:
+            ends.append(end)
+            given.append(gradient)
+    if not ends:
+        return result
+    beyond = torch.autograd.grad(ends, inputs, given, retain_graph=True, allow_unused=True)
+    return [
+        left if right is None else right if left is None else left + right
+        for left, right in zip(result, beyond, strict=True)
+    ]
+
+
+@outside
+def gradients(
+    value: Value, inputs: list[Tensor], frames: Frames, allow_unused: bool, retain_graph: bool
+) -> tuple[Tensor | None, ...] | None:
+    """What ``torch.autograd.grad`` returns for a loss and leaves, in tiles; None
+    if the program was run whole, for PyTorch to differentiate."""
+    _refuse_second(value)
+    if not is_open(value) or not is_loss(value) or not value.meta.requires_grad:
+        return None
+    if not all(is_direct(item) or (item.is_leaf and item.requires_grad) for item in inputs):
+        return None
+    run, more = _start_step(value, frames)
+    if run.fits(more):
+        _run_whole(run)
+        return None
+    try:
+        check_split(run)
+        found = _step_beside_grads(run)
+    except BudgetError:
+        raise
+    except CompileError as error:
+        run.run_whole(error)
+        _run_whole(run)
+        return None
+    result = _collect(run.program, found, inputs)
+    if not allow_unused and any(gradient is None for gradient in result):
+        raise RuntimeError(
+            "One of the differentiated Tensors appears to not have been used in the graph. "
+            "Set allow_unused=True if this is the desired behavior."
+        )
+    if not retain_graph:
+        _free(value)
+    return tuple(result)

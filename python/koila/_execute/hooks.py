@@ -1,0 +1,98 @@
+"""Hooks on recorded tensors, and gradients that they keep, where tiles run.
+
+The program is cut at such a tensor: what follows gives the gradient of the whole
+of it, which the hook sees and may replace; what comes before is differentiated
+with that gradient, in tiles of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from koila._capture.frames import Frames
+from koila._capture.program import GradientHook, Node, Value, gradient_closure
+from koila._capture.record import wrap
+from koila._capture.recording import recording
+from koila._execute.executor import read
+
+__all__ = ["differentiate_at_hooks", "find_hooked"]
+
+
+def find_hooked(value: Value) -> list[Value]:
+    """The tensors on the way of the gradient that have hooks, the last one first."""
+    found = {
+        output: node.seq
+        for node in gradient_closure(value)[0]
+        for reference in node.outputs
+        if (output := reference()) is not None and output.hooks and output.node is node
+    }
+    return sorted(found, key=lambda output: -found[output])
+
+
+@dataclass
+class _Cut:
+    """A value that stands as a leaf of autograd for a while."""
+
+    value: Value
+    node: Node
+    leaf: Tensor
+    hooks: list[GradientHook]
+
+    def restore(self) -> None:
+        self.value.node, self.value.tensor = self.node, None
+
+
+def differentiate_at_hooks(
+    value: Value,
+    hooked: list[Value],
+    frames: Frames,
+    differentiate: Callable[[Value], None],
+) -> None:
+    """Adds the gradients of a loss to ``.grad`` and calls the hooks on the way;
+    ``differentiate`` does the same for a loss without any."""
+    held = [wrap(cut) for cut in hooked]
+    tensors = read(hooked, frames)
+    recording.reads.clear()  # no step of the whole follows
+    if any(place.node is None for place in hooked):
+        # They fit with their graphs, and have their hooks.
+        differentiate(value)
+        return
+    cuts: list[_Cut] = []
+    try:
+        for place, tensor in zip(hooked, tensors, strict=True):
+            assert place.node is not None  # as was asked above
+            leaf = tensor.detach().requires_grad_()
+            cuts.append(_Cut(place, place.node, leaf, place.hooks))
+            place.node, place.tensor, place.hooks = None, leaf, []
+        differentiate(value)
+        for cut, lazy in zip(list(cuts), held, strict=True):
+            cuts.remove(cut)
+            cut.restore()
+            gradient = cut.leaf.grad
+            if gradient is None:
+                continue
+            gradient = _call_hooks(cut, gradient)
+            with torch.enable_grad():
+                loss: Any = (lazy * gradient).sum()
+            differentiate(loss._value)
+    finally:
+        for cut in cuts:
+            cut.restore()
+    for place, tensor in zip(hooked, tensors, strict=True):
+        place.show(tensor)
+
+
+def _call_hooks(cut: _Cut, gradient: Tensor) -> Tensor:
+    for hook in cut.hooks:
+        if hook.function is not None:
+            replaced = hook.function(gradient)
+            gradient = gradient if replaced is None else replaced
+    # What is kept is what hooks have made of it.
+    if any(hook.function is None for hook in cut.hooks):
+        cut.value.retained = gradient
+    return gradient

@@ -1,0 +1,123 @@
+"""`koila.lazy`, and what makes values of lazy tensors."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import weakref
+from collections.abc import Callable, MutableMapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from koila._capture.frames import find_frames, location_of
+from koila._capture.program import Value, rebuild
+from koila._errors import KoilaError
+from koila._execute import executor
+from koila._lazy import draws, materialize, ranges  # noqa: F401  what answers calls
+from koila._lazy.dispatch import dispatch
+from koila._lazy.functions import watch_functions
+from koila._lazy.lazy_tensor import Evaluation, LazyTensor
+from koila._plan import announce
+from koila._plan.planner import check_budget
+
+__all__ = ["LazyFunction", "lazy", "run"]
+
+
+class LazyFunction:
+    """A function whose calls are recorded. ``prepass_func`` is not needed and
+    not called."""
+
+    def __init__(self, func: Callable[..., Any], prepass_func: Any = None) -> None:
+        self.func, self.prepass_func = func, prepass_func
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        made = tuple(
+            LazyTensor(arg) if isinstance(arg, (Tensor, Evaluation)) else arg for arg in args
+        )
+        return dispatch(self.func, made, kwargs)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Callable[..., Any]:
+        if instance is None:
+            return self
+        return lambda *args, **kwargs: self(instance, *args, **kwargs)
+
+
+def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> Any:
+    """Makes tensors lazy: PyTorch code on them is recorded, and computed
+    within ``budget`` when a value is needed.
+
+    ``batch`` is the dim with the samples of every tensor; of None the first dim
+    is tried. ``budget`` is a
+    number of bytes, a size as ``"64MiB"``, or ``"auto"``: what is free on the
+    tensor's device when it runs (the environment variable ``KOILA_BUDGET``
+    replaces it). Tensors in lists, tuples and dicts are made lazy too; numbers
+    and text pass through, and so do other objects, after a warning. One value
+    gives one, several a tuple. Raises KoilaError if ``batch`` is no dim of a
+    tensor.
+    """
+    check_budget(budget)
+    executor.flush()
+    watch_functions()
+    call = object()
+    made = tuple(_lazy(value, batch, budget, call) for value in values)
+    for old, new in zip(values, made, strict=True):
+        if new is old and not isinstance(old, _PLAIN):
+            announce.announce(
+                f"koila.lazy splits tensors, also in lists, tuples and dicts; "
+                f"this {type(old).__name__} stays as it is, and unprotected",
+                location_of(find_frames()),
+                set(),
+            )
+    return made[0] if len(made) == 1 else made
+
+
+def run(value: Any, partial: tuple[int, int] | None = None) -> Any:
+    """The tensors of lazy ones, in nested lists, tuples and dicts too; anything
+    else as it is."""
+    if isinstance(value, (LazyTensor, Evaluation)):
+        return value.run(partial)
+    return _map(value, lambda item: run(item, partial))
+
+
+# The values of batches that the program still has.
+_inputs: dict[int, tuple[weakref.ref[LazyTensor], weakref.ref[Value]]] = {}
+# A tensor that nothing but its value refers to, as sys.getrefcount counts.
+_ALONE = 2
+
+
+def _release(reference: weakref.ref[LazyTensor]) -> None:
+    value = _inputs.pop(id(reference))[1]()
+    if value is not None and sys.getrefcount(value.tensor) <= _ALONE:
+        executor.release_input()
+
+
+# Whatever of these holds no tensor has nothing to protect.
+_PLAIN = (int, float, complex, str, bytes, list, tuple, type(None), Tensor)
+
+
+def _lazy(value: Any, batch: int | None, budget: int | str, call: object) -> Any:
+    if isinstance(value, (Tensor, Evaluation)):
+        made = LazyTensor(value, batch, budget, call)
+        if made is not value and isinstance(value, Tensor):
+            reference = weakref.ref(made, _release)
+            _inputs[id(reference)] = reference, weakref.ref(made._value)
+        return made
+    if isinstance(value, torch.nn.utils.rnn.PackedSequence):
+        raise KoilaError("koila.lazy takes dense tensors, and packs what is made of them")
+    return _map(value, lambda item: _lazy(item, batch, budget, call))
+
+
+def _map(value: Any, function: Callable[[Any], Any]) -> Any:
+    """A container like this one, of what the function makes of its items."""
+    if isinstance(value, (list, tuple)):
+        items = [function(item) for item in value]
+        changed = any(new is not old for new, old in zip(items, value, strict=True))
+        return rebuild(value, items) if changed else value
+    if isinstance(value, MutableMapping):
+        mapping = copy.copy(value)
+        for key, item in value.items():
+            mapping[key] = function(item)
+        return mapping
+    return value

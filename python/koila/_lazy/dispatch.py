@@ -1,0 +1,122 @@
+"""What becomes of a call on lazy tensors: it is answered, recorded, or made now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodWrapperType
+from typing import Any
+
+import torch
+
+from koila._capture.batch_int import BatchInt
+from koila._capture.frames import find_frames
+from koila._capture.program import Value, rebuild
+from koila._capture.record import (
+    RecordedTensor,
+    Unrecorded,
+    current,
+    find_source,
+    find_values,
+    record,
+    rewrap,
+)
+from koila._execute import executor
+
+__all__ = [
+    "aliases",
+    "call",
+    "compute",
+    "dispatch",
+    "drawing",
+    "handle",
+    "handlers",
+    "replace",
+    "unwrap",
+]
+
+# What is answered in another way than by recording (`materialize.py`).
+handlers: dict[Any, Callable[[Any, Any, Any], Any]] = {}
+# Who makes calls that draw random numbers (`draws.py`).
+drawing: list[Callable[[Any, Any, Any, Unrecorded], Any]] = []
+
+
+def handle(*functions: Any) -> Callable[[Any], Any]:
+    def register(handler: Any) -> Any:
+        for function in functions:
+            handlers[function] = handler
+        return handler
+
+    return register
+
+
+# Attributes that koila has put something in front of (`functions.py`).
+aliases: dict[Any, Any] = {}
+
+
+def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
+    if type(func) is MethodWrapperType:
+        func = aliases.get(func, func)
+    handler = handlers.get(func)
+    if handler is not None:
+        return handler(func, args, kwargs)
+    return call(func, args, kwargs)
+
+
+def call(func: Any, args: Any, kwargs: Any) -> Any:
+    """Records a call, or makes it now."""
+    made = record(func, args, kwargs)
+    if type(made) is not Unrecorded:
+        return made
+    if made.call is not None and made.call.random:
+        return drawing[0](func, args, kwargs, made)
+    if made.call is not None:
+        # Others see what it writes, so it is written now, after what was
+        # recorded to read it.
+        for index in made.call.writes:
+            executor.run_nodes(made.inputs[index].group.open_readers())
+    return compute(func, args, kwargs)
+
+
+def compute(func: Any, args: Any, kwargs: Any) -> Any:
+    """Makes a call now, on tensors; with their graphs if it is to have one."""
+    found: list[Value] = []
+    find_values((args, kwargs), found)
+    name = str(getattr(func, "__name__", func))
+    if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
+        executor.materialize(found, find_frames(), f"'{name}'")
+        args, kwargs = unwrap(args), unwrap(kwargs)
+        graphs = frozenset(graph for value in found for graph in value.graphs)
+        return rewrap(func(*args, **kwargs), find_source(found), graphs)
+    tensors = iter(executor.read(found, find_frames()))
+    args, kwargs = replace(args, tensors), replace(kwargs, tensors)
+    return rewrap(func(*args, **kwargs), find_source(found))
+
+
+def replace(item: Any, tensors: Any) -> Any:
+    """The arguments with the next of ``tensors`` for each lazy one."""
+    if isinstance(item, RecordedTensor):
+        return next(tensors)
+    if isinstance(item, BatchInt):
+        return int(item)
+    if isinstance(item, (list, tuple)):
+        return rebuild(item, [replace(part, tensors) for part in item])
+    if isinstance(item, dict):
+        return {name: replace(part, tensors) for name, part in item.items()}
+    if isinstance(item, slice):
+        return slice(*(replace(part, tensors) for part in (item.start, item.stop, item.step)))
+    return item
+
+
+def unwrap(item: Any) -> Any:
+    """The arguments with what was computed of lazy tensors."""
+    if isinstance(item, RecordedTensor):
+        return current(item).tensor
+    if isinstance(item, BatchInt):
+        return int(item)
+    if isinstance(item, (list, tuple)):
+        return rebuild(item, [unwrap(part) for part in item])
+    if isinstance(item, dict):
+        return {name: unwrap(part) for name, part in item.items()}
+    if isinstance(item, slice):
+        return slice(unwrap(item.start), unwrap(item.stop), unwrap(item.step))
+    return item

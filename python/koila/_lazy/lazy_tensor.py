@@ -1,0 +1,136 @@
+"""Tensors that record what is done to them and compute it when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from koila._capture import inspection
+from koila._capture.frames import find_frames, location_of
+from koila._capture.program import Origin, Value
+from koila._capture.record import RecordedTensor, make_leaf, set_face, wrap
+from koila._errors import KoilaError
+from koila._execute import executor
+from koila._lazy.dispatch import dispatch
+
+__all__ = ["BatchInfo", "BatchedPair", "Evaluation", "LazyTensor"]
+
+
+class BatchInfo(NamedTuple):
+    """Which dim of a tensor is the batch, and its number of samples."""
+
+    index: int  # type: ignore[assignment]
+    value: int
+
+
+class BatchedPair(NamedTuple):
+    """Amounts per sample, and those that do not depend on the batch."""
+
+    batch: int
+    no_batch: int
+
+
+class LazyTensor(RecordedTensor):
+    """A tensor that is computed when its value is needed.
+
+    What PyTorch does to it is recorded; ``shape``, ``dtype``, ``device`` and
+    ``requires_grad`` answer at once. ``backward()``, ``item()``, ``numpy()``,
+    printing, ``bool()``, ``float()`` and ``run()`` compute. ``batch`` is the
+    dim with the samples; None: none is named, and the first one is tried.
+    """
+
+    @staticmethod
+    def __new__(
+        cls,
+        data: Any,
+        batch: int | None = None,
+        budget: int | str = "auto",
+        _call: object = None,
+    ) -> LazyTensor:
+        if isinstance(data, LazyTensor):
+            return data
+        if isinstance(data, Evaluation):
+            return data.tensor
+        if not isinstance(data, Tensor):
+            raise TypeError(f"a LazyTensor is made of a tensor, not of {type(data).__name__}")
+        if data.layout != torch.strided:
+            raise KoilaError(f"koila.lazy takes dense tensors, not {data.layout}")
+        size = None
+        if batch is not None:
+            if not -data.dim() <= batch < data.dim():
+                raise KoilaError(
+                    f"batch={batch} is no dim of a tensor of shape {tuple(data.shape)}"
+                )
+            batch %= data.dim()
+            size = data.shape[batch]
+        leaf = make_leaf(data)
+        leaf.origin = leaf.source = Origin(batch, size, budget, _call or object())
+        made: LazyTensor = wrap(leaf)
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return dispatch(func, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise KoilaError(
+            f"{func} was reached past what koila records",
+            location_of(find_frames()),
+            ("give it the tensor that run() returns",),
+        )
+
+    def run(self, partial: tuple[int, int] | None = None) -> Tensor:
+        """The computed tensor, with its graph if it requires a gradient; of a
+        batch the samples from ``partial[0]`` to before ``partial[1]``."""
+        info = None if partial is None else self.batch()
+        tensor = executor.materialize([self._value], find_frames(), "run()")[0]
+        if partial is None or info is None:
+            return tensor
+        low, high, _ = slice(*partial).indices(info.value)
+        return tensor.narrow(info.index, low, max(high - low, 0))
+
+    def torch(self, partial: tuple[int, int] | None = None) -> Tensor:
+        """The same as ``run``."""
+        return self.run(partial)
+
+    def batch(self) -> BatchInfo | None:
+        """The dim with the samples, None if there is none."""
+        found = inspection.find_batch(self._value)
+        return BatchInfo(*found) if found else None
+
+    def buffer(self) -> dict[int, Value]:
+        """Every tensor of the recorded program that leads here, by its id."""
+        return {id(value): value for value in inspection.list_values(self._value)}
+
+    def buffer_numel(self) -> BatchedPair:
+        """Elements of all these tensors."""
+        return BatchedPair(*inspection.count_buffer(self._value, False))
+
+    def buffer_memory(self) -> BatchedPair:
+        """Bytes of all these tensors."""
+        return BatchedPair(*inspection.count_buffer(self._value, True))
+
+
+set_face(LazyTensor)
+
+
+class Evaluation:
+    """A call to record: ``func(*args, **kwargs)``. ``prepass``, which told
+    koila 0.1.1 the shape of the result, is not needed and not read."""
+
+    def __init__(self, func: Callable[..., Any], prepass: Any, *args: Any, **kwargs: Any) -> None:
+        self.func, self.prepass, self.args, self.kwargs = func, prepass, args, kwargs
+        self.tensor: LazyTensor = dispatch(func, args, kwargs)
+
+    def run(self, partial: tuple[int, int] | None = None) -> Tensor:
+        """The computed tensor."""
+        return self.tensor.run(partial)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.tensor, name)

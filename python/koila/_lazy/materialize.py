@@ -1,0 +1,468 @@
+"""What lazy tensors answer in another way than by recording: sizes and types,
+values, gradients."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from koila._capture.batch_int import BatchInt
+from koila._capture.differentiation import record_gradient
+from koila._capture.frames import find_frames
+from koila._capture.program import GradientHook, Value, is_open
+from koila._capture.record import (
+    RecordedTensor,
+    assign,
+    current,
+    find_values,
+    known,
+    leaf_of,
+    make_leaf,
+    wrap,
+)
+from koila._execute import executor, gradients
+from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
+
+__all__: list[str] = []
+
+
+def _size(tensor: RecordedTensor, dim: int) -> int:
+    value = tensor._value
+    call = value.source.call if value.source is not None else None
+    return BatchInt.of_size(value.meta.shape[dim], value, dim % len(value.meta.shape), call)
+
+
+@handle(Tensor.shape.__get__, Tensor.size)  # type: ignore[attr-defined]
+def _shape(func: Any, args: Any, kwargs: Any) -> Any:
+    tensor = args[0]
+    dim = args[1] if len(args) > 1 else kwargs.get("dim")
+    meta = tensor._value.meta
+    if dim is not None:
+        if not -len(meta.shape) <= dim < len(meta.shape):
+            raise IndexError(f"dim {dim} is none of a tensor with {len(meta.shape)} dims")
+        return _size(tensor, dim)
+    return torch.Size([_size(tensor, index) for index in range(len(meta.shape))])
+
+
+@handle(Tensor.__len__)
+def _len(func: Any, args: Any, kwargs: Any) -> int:
+    shape = args[0]._value.meta.shape
+    if not shape:
+        raise TypeError("len() of a 0-d tensor")
+    return int(shape[0])
+
+
+@handle(Tensor.numel, Tensor.nelement, torch.numel)
+def _numel(func: Any, args: Any, kwargs: Any) -> int:
+    total: int = 1
+    for dim in range(len(args[0]._value.meta.shape)):
+        total = total * _size(args[0], dim)
+    return total
+
+
+@handle(Tensor.dim, Tensor.ndimension, Tensor.ndim.__get__)  # type: ignore[attr-defined]
+def _dim(func: Any, args: Any, kwargs: Any) -> int:
+    return len(args[0]._value.meta.shape)
+
+
+@handle(Tensor.stride)
+def _stride(func: Any, args: Any, kwargs: Any) -> Any:
+    strides = args[0]._value.meta.stride
+    dim = args[1] if len(args) > 1 else kwargs.get("dim")
+    return strides if dim is None else strides[dim]
+
+
+def _answer(attribute: Any, find: Callable[[RecordedTensor], Any]) -> None:
+    handlers[attribute.__get__] = lambda func, args, kwargs: find(args[0])
+
+
+_answer(Tensor.dtype, lambda x: x._value.meta.dtype)
+_answer(Tensor.device, lambda x: x._value.meta.device)
+_answer(Tensor.layout, lambda x: torch.strided)
+_answer(Tensor.is_cuda, lambda x: x._value.meta.device.type == "cuda")
+_answer(Tensor.itemsize, lambda x: x._value.meta.dtype.itemsize)
+_answer(Tensor.requires_grad, lambda x: x._value.meta.requires_grad)
+_answer(
+    Tensor.is_leaf,
+    lambda x: _plain(x).is_leaf if _is_computed(x) else not x._value.meta.requires_grad,
+)
+_answer(Tensor.grad, lambda x: _grad(x))
+_answer(Tensor.grad_fn, lambda x: _grad_fn(x))
+for _name in (
+    "is_sparse",
+    "is_quantized",
+    "is_mkldnn",
+    "is_meta",
+    "is_nested",
+    "is_mps",
+    "is_xpu",
+    "is_sparse_csr",
+):
+    _answer(getattr(Tensor, _name), lambda x: False)
+
+
+def _is_computed(tensor: RecordedTensor) -> bool:
+    return tensor._value.tensor is not None
+
+
+def _plain(tensor: RecordedTensor) -> Tensor:
+    plain = tensor._value.tensor
+    assert plain is not None
+    return plain
+
+
+def _grad(tensor: RecordedTensor) -> Tensor | None:
+    value = tensor._value
+    if value.retained is not None or value.tensor is None:
+        return value.retained
+    return value.tensor.grad
+
+
+def _grad_fn(tensor: RecordedTensor) -> Any:
+    if _is_computed(tensor):
+        return _plain(tensor).grad_fn
+    node = tensor._value.node
+    if not tensor._value.meta.requires_grad or node is None:
+        return None
+    return f"<recorded {getattr(node.call.function, '__name__', node.call.function)}>"
+
+
+@handle(Tensor.is_floating_point, torch.is_floating_point)
+def _is_floating_point(func: Any, args: Any, kwargs: Any) -> bool:
+    return bool(args[0]._value.meta.dtype.is_floating_point)
+
+
+@handle(Tensor.is_complex, torch.is_complex)
+def _is_complex(func: Any, args: Any, kwargs: Any) -> bool:
+    return bool(args[0]._value.meta.dtype.is_complex)
+
+
+@handle(
+    Tensor.requires_grad_,
+    Tensor.requires_grad.__set__,  # type: ignore[attr-defined]
+)
+def _require(func: Any, args: Any, kwargs: Any) -> Any:
+    tensor = args[0]
+    plain = _with_graph(tensor, f"{func.__name__}()")
+    func(plain, *args[1:], **kwargs)
+    _become(tensor, plain)
+    return tensor
+
+
+def _with_graph(tensor: RecordedTensor, what: str) -> Tensor:
+    return executor.materialize([current(tensor)], find_frames(), what)[0]
+
+
+def _become(tensor: RecordedTensor, plain: Tensor) -> None:
+    """The tensor below is another one to what is recorded from now on."""
+    assign(tensor, make_leaf(plain, tensor._value))
+
+
+@handle(
+    Tensor.__getitem__,
+    torch.index_select,
+    Tensor.index_select,
+)
+def _index(func: Any, args: Any, kwargs: Any) -> Any:
+    """Samples that are picked by number, as by a permutation, are no samples of
+    a tile: of what has no graph they are picked now."""
+    target = args[0]
+    if isinstance(target, RecordedTensor) and not target.requires_grad:
+        value = current(target)
+        dim = value.origin.batch if value.origin is not None else 0
+        if _picks_samples(func, args, kwargs, dim or 0):
+            return compute(func, args, kwargs)
+    return call(func, args, kwargs)
+
+
+def _picks_samples(func: Any, args: Any, kwargs: Any, dim: int) -> bool:
+    rank = len(current(args[0]).meta.shape)
+    if func is not Tensor.__getitem__:
+        given = dict(zip(("input", "dim", "index"), args, strict=False), **kwargs)
+        return isinstance(given["dim"], int) and rank > 0 and given["dim"] % rank == dim
+    index = args[1]
+    if not isinstance(index, tuple):
+        return dim == 0 and _is_list_of_numbers(index)
+    if len(index) <= dim or any(item is None or item is Ellipsis for item in index[:dim]):
+        return False
+    # One row of each sample is its own: x[arange(n), choice].
+    others = [item for place, item in enumerate(index) if place != dim]
+    return _is_list_of_numbers(index[dim]) and not any(isinstance(item, Tensor) for item in others)
+
+
+def _is_list_of_numbers(index: Any) -> bool:
+    if isinstance(index, list):
+        return bool(index) and all(isinstance(item, int) for item in index)
+    return (
+        isinstance(index, Tensor)
+        and not index.dtype.is_floating_point
+        and index.dtype not in (torch.bool, torch.uint8)
+        and index.dim() > 0
+    )
+
+
+@handle(Tensor.detach, torch.detach)
+def _detach(func: Any, args: Any, kwargs: Any) -> Any:
+    """Of what is known the number is left, without what it was computed from."""
+    value = current(args[0])
+    number = known(value)
+    if number is None:
+        return call(func, args, kwargs)
+    leaf = leaf_of(number.detach())
+    leaf.source = value.source
+    return wrap(leaf)
+
+
+_assign_data = Tensor.data.__set__  # type: ignore[attr-defined]
+
+
+@handle(_assign_data, Tensor.grad.__set__)  # type: ignore[union-attr]
+def _set(func: Any, args: Any, kwargs: Any) -> None:
+    tensor = args[0]
+    if func == _assign_data:
+        executor.run_nodes(tensor._value.group.open_readers())
+    plain = _with_graph(tensor, "the assignment")
+    func(plain, *_values_of(args[1:]), **kwargs)
+    _become(tensor, plain)
+
+
+def _values_of(args: Any) -> list[Any]:
+    return [
+        executor.read([current(item)], find_frames())[0]
+        if isinstance(item, RecordedTensor)
+        else item
+        for item in args
+    ]
+
+
+@handle(
+    Tensor.untyped_storage,
+    Tensor.storage,
+    Tensor.storage_offset,
+    Tensor.__dlpack__,
+    Tensor.__dlpack_device__,
+    Tensor._base.__get__,  # type: ignore[union-attr]
+    Tensor._version.__get__,  # type: ignore[attr-defined]
+    Tensor._is_view,
+    Tensor.is_pinned,
+    Tensor.is_shared,
+    Tensor.is_inference,
+    Tensor.share_memory_,
+)
+def _ask(func: Any, args: Any, kwargs: Any) -> Any:
+    """Of the memory of the tensor itself."""
+    return compute(func, args, kwargs)
+
+
+class _Handle:
+    """Removes a hook of a recorded tensor, as PyTorch's handles do."""
+
+    def __init__(self, value: Value, hook: GradientHook) -> None:
+        self._value, self._hook = weakref.ref(value), hook
+
+    def remove(self) -> None:
+        value = self._value()
+        if value is not None and self._hook in value.hooks:
+            value.hooks.remove(self._hook)
+        if self._hook.handle is not None:
+            self._hook.handle.remove()
+
+    def __enter__(self) -> _Handle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+@handle(Tensor.register_hook, Tensor.retain_grad)
+def _hook(func: Any, args: Any, kwargs: Any) -> Any:
+    """A recorded tensor has its hooks when it is computed; where tiles compute
+    it, they see the gradient of the whole."""
+    value = current(args[0])
+    if not is_open(value) or value.node is None:
+        plain = _with_graph(args[0], f"{func.__name__}()")
+        handle = func(plain, *args[1:], **kwargs)
+        _become(args[0], plain)
+        return handle
+    if not value.meta.requires_grad:
+        raise RuntimeError(
+            "cannot register a hook on a tensor that doesn't require gradient"
+            if func is Tensor.register_hook
+            else "can't retain_grad on Tensor that has requires_grad=False"
+        )
+    if func is Tensor.retain_grad:
+        value.hooks.append(GradientHook(None))
+        return None
+    hook = GradientHook(*args[1:], **({"function": kwargs["hook"]} if kwargs else {}))
+    value.hooks.append(hook)
+    return _Handle(value, hook)
+
+
+@handle(
+    Tensor.item,
+    Tensor.tolist,
+    Tensor.numpy,
+    Tensor.__bool__,
+    Tensor.__int__,
+    Tensor.__float__,
+    Tensor.__index__,
+    Tensor.__complex__,
+    Tensor.__repr__,
+    Tensor.__format__,
+    Tensor.__array__,
+    Tensor.__contains__,
+    Tensor.__deepcopy__,
+    Tensor.__reduce_ex__,
+    Tensor.data_ptr,
+    torch.equal,
+    Tensor.equal,
+    torch.allclose,
+    Tensor.allclose,
+    torch.is_nonzero,
+    Tensor.is_nonzero,
+)
+def _show(func: Any, args: Any, kwargs: Any) -> Any:
+    found: list[Value] = []
+    find_values((args, kwargs), found)
+    if func is Tensor.numpy and found[0].meta.requires_grad and not kwargs.get("force"):
+        raise RuntimeError(
+            "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+        )
+    tensors = iter(gradients.look(found, find_frames()))
+    args, kwargs = replace(args, tensors), replace(kwargs, tensors)
+    if func is Tensor.__repr__ and found[0].meta.requires_grad and not args[0].requires_grad:
+        name = found[0].graph_name
+        return f"{repr(args[0])[:-1]}, " + (f"grad_fn=<{name}>)" if name else "requires_grad=True)")
+    return func(*args, **kwargs)
+
+
+@handle(torch.autograd.backward)
+def _autograd_backward(func: Any, args: Any, kwargs: Any) -> None:
+    names = ("tensors", "grad_tensors", "retain_graph", "create_graph", "grad_variables", "inputs")
+    given = dict(zip(names, args, strict=False), **kwargs)
+    tensors = given["tensors"]
+    tensors = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+    grad_tensors = given.get("grad_tensors")
+    if grad_tensors is None or isinstance(grad_tensors, Tensor):
+        grad_tensors = [grad_tensors] * len(tensors) if grad_tensors is None else [grad_tensors]
+    # One pass over the sum, which is what autograd computes.
+    total: Any = None
+    for tensor, gradient in zip(tensors, grad_tensors, strict=True):
+        if gradient is not None:
+            tensor = (tensor * gradient).sum()
+        elif tensor.numel() != 1:
+            raise RuntimeError("grad can be implicitly created only for scalar outputs")
+        total = tensor if total is None else total + tensor
+    _backward(
+        total,
+        None,
+        given.get("retain_graph"),
+        given.get("create_graph", False),
+        given.get("inputs"),
+    )
+
+
+@handle(Tensor.backward)
+def _tensor_backward(func: Any, args: Any, kwargs: Any) -> None:
+    _backward(*args, **kwargs)
+
+
+def _backward(
+    tensor: Tensor,
+    gradient: Tensor | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    if gradient is not None:
+        tensor = (tensor * gradient).sum()
+    if not isinstance(tensor, RecordedTensor):
+        tensor.backward(  # type: ignore[no-untyped-call]
+            None, retain_graph, create_graph, _unwrap_inputs(inputs)
+        )
+        return
+    value = current(tensor)
+    if not value.meta.requires_grad:
+        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+    if tensor.numel() != 1:
+        raise RuntimeError("grad can be implicitly created only for scalar outputs")
+    gradients.backward(
+        value,
+        find_frames(),
+        bool(retain_graph if retain_graph is not None else create_graph),
+        create_graph,
+        _unwrap_inputs(inputs),
+    )
+
+
+def _unwrap_inputs(inputs: Any) -> Any:
+    if inputs is None:
+        return None
+    inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+    return [
+        _with_graph(item, "backward(inputs=...)") if isinstance(item, RecordedTensor) else item
+        for item in inputs
+    ]
+
+
+@handle(torch.autograd.grad)
+def _autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
+    names = (
+        "outputs",
+        "inputs",
+        "grad_outputs",
+        "retain_graph",
+        "create_graph",
+        "only_inputs",
+        "allow_unused",
+        "is_grads_batched",
+        "materialize_grads",
+    )
+    given = dict(zip(names, args, strict=False), **kwargs)
+    outputs = _listed(given["outputs"])
+    inputs = _listed(given["inputs"])
+    grad_outputs = given.get("grad_outputs")
+    keeps = bool(given.get("retain_graph") or given.get("create_graph"))
+    plain = not (given.get("is_grads_batched") or given.get("materialize_grads"))
+    lazy = [item for item in outputs if isinstance(item, RecordedTensor)]
+    if plain and lazy and given.get("create_graph") and not given.get("allow_unused"):
+        made = record_gradient(outputs, inputs, _listed(grad_outputs))
+        if made is not None:
+            return made
+    if plain and len(outputs) == len(lazy) == 1 and not given.get("create_graph"):
+        output = lazy[0]
+        weight = _listed(grad_outputs)[0] if grad_outputs is not None else None
+        if weight is not None:
+            output = (output * weight).sum()
+        leaves = [leaf for item in inputs if (leaf := _leaf_tensor(item)) is not None]
+        if len(leaves) == len(inputs):
+            found = gradients.gradients(
+                current(output), leaves, find_frames(), bool(given.get("allow_unused")), keeps
+            )
+            if found is not None:
+                return found
+    # Both ends and what is between them, with one graph.
+    ends: list[Value] = []
+    find_values((outputs, inputs, given.get("grad_outputs")), ends)
+    executor.materialize(ends, find_frames(), "torch.autograd.grad")
+    given.update(outputs=unwrap(outputs), inputs=unwrap(inputs))
+    given["grad_outputs"] = unwrap(given.get("grad_outputs"))
+    return func(**given)
+
+
+def _listed(item: Any) -> list[Any]:
+    if item is None:
+        return []
+    return [item] if isinstance(item, Tensor) else list(item)
+
+
+def _leaf_tensor(item: Any) -> Tensor | None:
+    """The leaf of autograd that an input of ``grad`` is, if it is one."""
+    if not isinstance(item, RecordedTensor):
+        return item  # type: ignore[no-any-return]
+    value = current(item)
+    return value.tensor if value.node is None and value.tensor is not None else None
