@@ -267,30 +267,99 @@ def _propagate(
     fill = _filler(arguments)
     if function in _ONE_TYPE and autocast is None and _mixes_types(metas):
         _try_without_data(function, fill, inputs, metas, grad, autocast)
+    call: Call | None = None
     try:
-        with fakes:
-            entries = [
-                make_fake(meta)
-                if meta is not None
-                else int(entry)
-                if isinstance(entry, BatchInt)
-                else entry
-                for entry, meta in zip(inputs, metas, strict=True)
-            ]
-        versions = [_version(entry) for entry in entries]
-        args, kwargs = fill(list(entries))
-        watch = _Watch()
-        with torch.set_grad_enabled(grad), fakes, watch:
-            result = function(*args, **kwargs)
-        found: list[torch.Tensor] = []
-        structure = collect(result, found)
-        after = [_make_meta(tensor) for tensor in found]
+        if function in _ON_META and autocast is None and all(map(_is_plain, metas)):
+            # What is wrong in a call, tensors that know their device say.
+            with contextlib.suppress(Exception):
+                call = _observe(function, fill, inputs, metas, grad, autocast, on_meta=True)
+        return call or _observe(function, fill, inputs, metas, grad, autocast)
     except _NEEDS_VALUES:
         return None
     except Exception:
         # What is wrong in a call is said where it stands.
         _try_without_data(function, fill, inputs, metas, grad, autocast)
         return None
+
+
+# Of these PyTorch's own device without data knows the same results as a
+# FakeTensorMode, in a tenth of the time, which is a millisecond for each operator.
+_ON_META = frozenset(
+    function
+    for owner, names in (
+        (
+            torch.nn.functional,
+            "batch_norm layer_norm group_norm relu relu6 gelu silu hardswish hardsigmoid hardtanh "
+            "leaky_relu elu softplus softmax log_softmax linear conv1d conv2d conv3d max_pool1d "
+            "max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d "
+            "cross_entropy mse_loss l1_loss smooth_l1_loss binary_cross_entropy_with_logits "
+            "embedding pad",
+        ),
+        *(
+            (
+                owner,
+                "add sub mul div __add__ __radd__ __iadd__ __sub__ __rsub__ __mul__ __rmul__ "
+                "__imul__ __truediv__ __neg__ add_ sub_ mul_ div_ relu relu_ sigmoid tanh exp log "
+                "sqrt square softmax log_softmax matmul __matmul__ bmm mm addmm cat concat stack "
+                "flatten reshape view permute transpose t unsqueeze squeeze unflatten expand "
+                "chunk split unbind narrow select roll contiguous clone detach mean sum "
+                "conv1d conv2d conv3d batch_norm layer_norm group_norm",
+            )
+            for owner in (torch, torch.Tensor)
+        ),
+    )
+    for name in names.split()
+    if (function := getattr(owner, name, None)) is not None
+)
+
+
+def _is_plain(meta: Meta | None) -> bool:
+    """Whether an input is a number, or a tensor of the CPU as most are: kernels
+    lay out their results in their own ways where images are channels-last."""
+    if meta is None:
+        return True
+    if meta.device.type != "cpu" or meta.dtype.is_complex:
+        return False
+    extent = 1
+    for size, stride in zip(meta.shape[::-1], meta.stride[::-1], strict=True):
+        if size != 1 and stride != extent:
+            return len(meta.shape) == 2
+        extent *= size
+    return True
+
+
+def _observe(
+    function: Callable[..., Any],
+    fill: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]],
+    inputs: list[Any],
+    metas: list[Meta | None],
+    grad: bool,
+    autocast: tuple[Any, ...] | None,
+    *,
+    on_meta: bool = False,
+) -> Call:
+    """Calls the function on tensors without data."""
+    device = torch.device("meta") if on_meta else None
+    mode = contextlib.nullcontext() if on_meta else fakes
+    with mode:
+        entries = [
+            make_fake(meta, device)
+            if meta is not None
+            else int(entry)
+            if isinstance(entry, BatchInt)
+            else entry
+            for entry, meta in zip(inputs, metas, strict=True)
+        ]
+    versions = [_version(entry) for entry in entries]
+    args, kwargs = fill(list(entries))
+    watch = _Watch()
+    with torch.set_grad_enabled(grad), mode, watch:
+        result = function(*args, **kwargs)
+    found: list[torch.Tensor] = []
+    structure = collect(result, found)
+    after = [_make_meta(tensor) for tensor in found]
+    if on_meta:
+        after = [meta._replace(device=torch.device("cpu")) for meta in after]
     names = tuple(
         None if tensor.grad_fn is None else str(tensor.grad_fn.name()) for tensor in found
     )
@@ -342,12 +411,12 @@ def _make_meta(tensor: torch.Tensor) -> Meta:
     return meta_of(tensor)
 
 
-def make_fake(meta: Meta) -> torch.Tensor:
+def make_fake(meta: Meta, device: torch.device | None = None) -> torch.Tensor:
     """A tensor without data that is no leaf, so that it can be written to."""
     extent = 1 + sum((n - 1) * s for n, s in zip(meta.shape, meta.stride, strict=True))
     if 0 in meta.shape:
         extent = 0
-    base = torch.empty(extent, dtype=meta.dtype, device=meta.device)
+    base = torch.empty(extent, dtype=meta.dtype, device=device or meta.device)
     if meta.requires_grad:
         with torch.enable_grad():
             base = base.requires_grad_().clone()
