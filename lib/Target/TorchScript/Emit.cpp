@@ -203,11 +203,11 @@ static void addMethod(tj::Module &module, const std::string &name,
 }
 
 /// Shapes of recorded examples, which loading put into the types of a
-/// method's arguments, as inputs to record; none unless all are there. The
-/// types become plain again: they hold for the examples only.
-static std::vector<c10::IValue> takeExamples(tj::Graph &graph) {
+/// method's arguments, as inputs to record; none unless all are there, and
+/// `areKept`. The types become plain again: they hold for the examples only.
+static std::vector<c10::IValue> takeExamples(tj::Graph &graph, bool areKept) {
   std::vector<c10::IValue> examples;
-  bool complete = true;
+  bool complete = areKept;
   for (tj::Value *input : graph.inputs().slice(1)) {
     auto type = input->type()->cast<c10::TensorType>();
     if (!type) {
@@ -216,7 +216,7 @@ static std::vector<c10::IValue> takeExamples(tj::Graph &graph) {
     }
     auto sizes = type->sizes().concrete_sizes();
     auto strides = type->strides().concrete_sizes();
-    if (sizes && strides && type->scalarType())
+    if (complete && sizes && strides && type->scalarType())
       examples.emplace_back(
           at::empty_strided(*sizes, *strides, *type->scalarType()));
     else
@@ -511,6 +511,7 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
                                        const Archive &archive,
                                        tj::Module &loaded,
                                        const OperatorTable &operators,
+                                       bool keepsExamples,
                                        FinishModule finish) {
   std::string name = function.getName().str();
   bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
@@ -530,7 +531,8 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
   llvm::StringMap<std::vector<c10::IValue>> examples;
   for (const tj::Method &method : loaded.get_methods())
     examples[method.name()] =
-        takeExamples(*tj::toGraphFunction(method.function()).graph());
+        takeExamples(*tj::toGraphFunction(method.function()).graph(),
+                     keepsExamples);
 
   auto write = [&](bool kept) {
     llvm::SmallPtrSet<Operation *, 4> copied;
@@ -543,8 +545,9 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
                  "', a name that koila needs for the program that it writes; "
                  "rename that method");
     tj::Module result = loaded.clone(/*inplace=*/true);
-    for (auto &[method, inputs] : examples)
-      result.store_traced_inputs(method.str(), inputs);
+    if (keepsExamples)
+      for (auto &[method, inputs] : examples)
+        result.store_traced_inputs(method.str(), inputs);
     if (!kept)
       replaceMethod(result, function, name, methods, original, operators,
                     copied, isStep);
@@ -630,5 +633,6 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
     store(result, extraFiles, options.outputPath, expectation, operators,
           module.getContext());
   };
-  rebuildMethod(module, function, archive, loaded, operators, finish);
+  rebuildMethod(module, function, archive, loaded, operators,
+                /*keepsExamples=*/true, finish);
 }

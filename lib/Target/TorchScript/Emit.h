@@ -27,10 +27,12 @@ using FinishModule =
 /// Builds `function` into a copy of `loaded` that shares all tensors, and hands
 /// `finish` that copy with what a file of it must read back as. If `finish`
 /// refuses a function that no pass changed, it gets one that keeps the method
-/// as it is. Throws Refusal.
+/// as it is. A file records the examples that a method was traced with
+/// (`keepsExamples`); in memory they would only take room. Throws Refusal.
 void rebuildMethod(mlir::ModuleOp module, mlir::func::FuncOp function,
                    const Archive &archive, torch::jit::Module &loaded,
-                   const OperatorTable &operators, FinishModule finish);
+                   const OperatorTable &operators, bool keepsExamples,
+                   FinishModule finish);
 
 /// The value that a literal of an assumption stands for.
 c10::IValue getAssumed(mlir::Attribute expected);

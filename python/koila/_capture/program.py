@@ -71,14 +71,15 @@ class Origin:
 
 
 class Group:
-    """The tensors that share one storage, and who writes to it last."""
+    """The tensors that share one storage, from one write to it to the next."""
 
-    __slots__ = ("external", "last_write", "readers")
+    __slots__ = ("external", "last_write", "members", "readers")
 
-    def __init__(self, external: bool) -> None:
+    def __init__(self, external: bool, last_write: Node | None = None) -> None:
         self.external = external  # a tensor of the user, which others see
-        self.last_write: Node | None = None
+        self.last_write = last_write
         self.readers: list[weakref.ref[Node]] = []  # since the last write
+        self.members: list[weakref.ref[Value]] = []
 
     def open_readers(self) -> list[Node]:
         """Nodes that must read before the next write."""
@@ -161,6 +162,7 @@ class Value:
     def __init__(self, meta: Meta, group: Group, node: Node | None = None, index: int = 0) -> None:
         self.meta = meta
         self.group = group
+        append_weakly(group.members, self)
         self.node = node
         self.index = index
         self.tensor: torch.Tensor | None = None
@@ -220,6 +222,17 @@ class Value:
             return True
         return bool(torch.equal(hash_of(self.tensor), self.hash))
 
+    def renew(self, group: Group) -> Value:
+        """The same tensor after a write to its memory."""
+        new = Value(self.meta, group, self.node, self.index)
+        for name in _LASTING:
+            setattr(new, name, getattr(self, name))
+        if self.views is not None:
+            append_weakly(self.views, new)
+        if self.node is not None:
+            self.node.outputs.append(weakref.ref(new))
+        return new
+
     def become_view(self, other: Value) -> None:
         if other.views is None:
             other.views = [weakref.ref(other)]
@@ -275,6 +288,22 @@ class Value:
             self.node = None
             if seen is not None:
                 self.tensor, self.seen = seen, None
+
+
+# What a tensor keeps when its memory is written to. Its hooks see the gradient of
+# what was there before.
+_LASTING = (
+    "alias",
+    "drawn",
+    "freed",
+    "graph_name",
+    "graphs",
+    "origin",
+    "source",
+    "tensor",
+    "version",
+    "views",
+)
 
 
 def is_open(value: Value) -> bool:

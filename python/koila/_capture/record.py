@@ -287,11 +287,15 @@ def _append(call: Call, inputs: list[Any]) -> Any:
     if deps:
         node.deps = tuple(dep for dep in deps if dep is not node)
     source = find_source(inputs)
+    written = {
+        group: group if group.external else Group(False, node)
+        for group in (inputs[index].group for index in call.writes)
+    }
     values = []
     for index, meta in enumerate(call.metas):
         shared = call.shares[index]
         group = Group(False) if shared is None else inputs[shared].group
-        value = Value(meta, group, node, index)
+        value = Value(meta, written.get(group, group), node, index)
         value.source = source
         value.graph_name = call.graph_names[index]
         if shared is not None and call.function not in detaching:
@@ -300,14 +304,17 @@ def _append(call: Call, inputs: list[Any]) -> Any:
     for index in call.tracks:
         inputs[index].track()
     node.outputs = [weakref.ref(value) for value in values]
-    for index in call.writes:
-        inputs[index].group.last_write = node
     if node.writes_outside:
         recording.pending.append(node)
     made = [wrap(value) for value in values]
     for index, same in enumerate(call.same):
         if same in call.writes:
             _rebind(inputs[same], values[index], made, index)
+    for group, new in written.items():
+        if group is new:
+            group.last_write = node
+        else:
+            _renew_held(group, new)
     return wrap_results(call.result, made)
 
 
@@ -389,16 +396,28 @@ def find_source(inputs: list[Any]) -> Origin | None:
 
 def _rebind(old: Value, new: Value, made: list[Any], index: int) -> None:
     """Tensors that were written to in place have the new value."""
-    for reference in old.holders:
-        tensor = reference()
-        if tensor is not None and tensor._value is old:
-            assign(tensor, new)
-            made[index] = tensor
-    # What was there before the write is read by the write alone: it need not
-    # lead back to it, which would be a cycle.
-    before = Group(old.group.external)
-    before.last_write = None
-    old.group = before
+    for tensor in _holders_of(old):
+        assign(tensor, new)
+        made[index] = tensor
+
+
+def _renew_held(group: Group, new: Group) -> None:
+    """Whoever holds memory that was written to holds another value from now on.
+    What was there before is read by calls that were recorded before; they need
+    not lead to the write, which leads back to them: that would be a cycle."""
+    for reference in group.members:
+        value = reference()
+        if value is None or value.group is not group:
+            continue
+        if holders := _holders_of(value):
+            renewed = value.renew(new)
+            for tensor in holders:
+                assign(tensor, renewed)
+
+
+def _holders_of(value: Value) -> list[RecordedTensor]:
+    found = [reference() for reference in value.holders]
+    return [tensor for tensor in found if tensor is not None and tensor._value is value]
 
 
 def wrap_results(result: Any, made: list[Any]) -> Any:

@@ -15,8 +15,9 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from koila._capture.batch_int import BatchInt
 from koila._capture.frames import Frames, find_frames, location_of
-from koila._capture.program import Call, Graph, Node, Program, Value, closure, is_open
+from koila._capture.program import Call, Graph, Meta, Node, Program, Value, closure, is_open
 from koila._capture.record import known
 from koila._capture.recording import recording
 from koila._compiler import Compiled
@@ -124,18 +125,57 @@ def prepare(values: list[Value], *, graph: bool = True) -> Program:
 
 
 def held_with(values: list[Value]) -> list[Value]:
-    """What else the program holds and does not know yet; of tensors that share
-    memory the first, of which the others are views."""
-    found: dict[Value, None] = {}
-    groups = {id(value.group) for value in values}
-    for value in recording.list_held():
-        if value in values or value.seen is not None or value.failed:
-            continue
-        if id(value.group) in groups and not value.meta.requires_grad:
-            continue
-        groups.add(id(value.group))
-        found[value] = None
-    return list(found)
+    """What else the program holds and does not know yet; without views of what
+    is computed, which are made of it then."""
+    held = [
+        value
+        for value in recording.list_held()
+        if value not in values and value.seen is None and not value.failed
+    ]
+    computed = {*values, *held}
+    return [value for value in held if not any(base in computed for base in _bases_of(value))]
+
+
+def _bases_of(value: Value) -> Iterator[Value]:
+    """Of a view the tensor that it was made of, and so on to one that was computed."""
+    base = _base_of(value)
+    while base is not None:
+        yield base
+        base = None if known(base) is not None else _base_of(base)
+
+
+def _base_of(value: Value) -> Value | None:
+    """What a call has made a view of, with nothing else that is to be computed."""
+    node = value.node
+    if node is None or node.done or node.call.writes:
+        return None
+    place = node.call.shares[value.index]
+    others = [entry for i, entry in enumerate(node.inputs) if i != place]
+    if place is None or any(isinstance(entry, Value) for entry in others):
+        return None
+    base = node.inputs[place]
+    # Another group is that of before or after a write.
+    return base if base.group is value.group else None
+
+
+def _make_view(value: Value) -> Tensor | None:
+    """A view of what is known now; None of what is no such view."""
+    base = _base_of(value)
+    if base is None:
+        return None
+    tensor = known(base)
+    if tensor is None:
+        tensor = _make_view(base)
+    node = value.node
+    if tensor is None or node is None:
+        return None
+    entries = [
+        tensor.detach() if entry is base else int(entry) if isinstance(entry, BatchInt) else entry
+        for entry in node.inputs
+    ]
+    args, kwargs = node.call.fill(entries)
+    with node.call.modes(grad=False):
+        return node.call.flatten(node.call.function(*args, **kwargs))[value.index]
 
 
 def verify(nodes: list[Node]) -> None:
@@ -405,9 +445,31 @@ def _is_written(value: Value) -> bool:
 
 
 def settle_results(values: list[Value], results: list[Tensor]) -> None:
-    """Keeps what was computed of values without their graphs."""
+    """Keeps what was computed of values without their graphs, and the views of it
+    that the program holds."""
     for value, tensor in zip(values, results, strict=True):
-        if value.meta.requires_grad or _is_written(value):
-            value.show(tensor)
-        else:
-            value.settle(tensor)
+        _settle(value, _lay_out(tensor, value.meta))
+    for value in recording.list_held():
+        if value.seen is None and not value.failed:
+            view = _make_view(value)
+            if view is not None:
+                _settle(value, view)
+
+
+def _settle(value: Value, tensor: Tensor) -> None:
+    if value.meta.requires_grad or _is_written(value):
+        value.show(tensor)
+    else:
+        value.settle(tensor)
+
+
+def _lay_out(tensor: Tensor, meta: Meta) -> Tensor:
+    """The tensor in memory as PyTorch would have it: tiles are written row by row."""
+    pairs = zip(meta.shape, tensor.stride(), meta.stride, strict=True)
+    if all(extent < 2 or mine == wanted for extent, mine, wanted in pairs) or 0 in meta.shape:
+        return tensor
+    if 0 in meta.stride:
+        return tensor  # made longer by expand()
+    return torch.empty_strided(
+        meta.shape, meta.stride, dtype=tensor.dtype, device=tensor.device
+    ).copy_(tensor)
