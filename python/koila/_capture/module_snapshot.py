@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["Changes", "State", "preserved", "seed", "tensors_of"]
+__all__ = ["Changes", "Snapshot", "State", "seed", "tensors_of"]
 
 _PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device)
 # What says nothing of a call, or is followed apart.
@@ -221,34 +221,39 @@ class Changes:
     attributes: dict[str, bool] = field(default_factory=dict)
 
 
-@contextlib.contextmanager
-def preserved(
-    module: nn.Module, *, watch: bool = False, keep: Collection[str] = ()
-) -> Iterator[Changes]:
-    """``module`` is afterwards what it was, and random numbers are drawn from a
-    fixed seed, without a trace in the generators.
+class Snapshot:
+    """A module as it is, to which it can be put back."""
 
-    Of weights, which may be large, those of ``keep`` are copied at once, with
-    ``watch`` any that is about to be written to, which makes operations slower,
-    and is not for scripts. What is yielded says on exit what the block changed.
-    """
-    changes = Changes()
-    saved = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
-    parts = [_Part(path, part) for path, part in module.named_modules()]
-    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
-    writes = _Writes(module, keep)
-    with torch.random.fork_rng(devices=sorted(devices, key=str)):
-        seed(devices)
-        try:
-            with writes if watch else contextlib.nullcontext():
-                yield changes
-        finally:
-            with torch.no_grad():
-                for part in parts:
-                    part.restore(changes)
-                for buffer, value in saved:
-                    buffer.copy_(value)
-                writes.restore(changes)
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._buffers = [(buffer, buffer.detach().clone()) for buffer in module.buffers()]
+        self._parts = [_Part(path, part) for path, part in module.named_modules()]
+        devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
+        self._devices = sorted(devices, key=str)
+
+    @contextlib.contextmanager
+    def preserved(self, *, watch: bool = False, keep: Collection[str] = ()) -> Iterator[Changes]:
+        """The module is afterwards what it was, and random numbers are drawn from
+        a fixed seed, without a trace in the generators.
+
+        Of weights, which may be large, those of ``keep`` are copied at once, with
+        ``watch`` any that is about to be written to, which makes operations slower,
+        and is not for scripts. What is yielded says on exit what the block changed.
+        """
+        changes = Changes()
+        writes = _Writes(self._module, keep)
+        with torch.random.fork_rng(devices=self._devices):
+            seed(self._devices)
+            try:
+                with writes if watch else contextlib.nullcontext():
+                    yield changes
+            finally:
+                with torch.no_grad():
+                    for part in self._parts:
+                        part.restore(changes)
+                    for buffer, value in self._buffers:
+                        buffer.copy_(value)
+                    writes.restore(changes)
 
 
 class _Part:

@@ -17,10 +17,10 @@ from koila import _compiler, memory
 from koila._capture.compare import compare, put_aside
 from koila._capture.frames import find_frames, warn_user
 from koila._capture.inputs import SYMBOL, Inputs
-from koila._capture.module_snapshot import Changes, preserved, tensors_of
+from koila._capture.module_snapshot import Changes, Snapshot, tensors_of
 from koila._errors import CompileError, KoilaError, Location, explain_torch
 
-__all__ = ["ModuleTrace", "NoTrace", "check_hooks", "trace_module", "warn_of_hooks"]
+__all__ = ["Captured", "NoTrace", "check_hooks", "trace_module", "warn_of_hooks"]
 
 
 class NoTrace(CompileError):
@@ -28,31 +28,35 @@ class NoTrace(CompileError):
 
 
 @dataclass(frozen=True)
-class ModuleTrace:
-    """A trace, the lines where Python decided by values of tensors, and the
-    attributes that forward() assigns, which the trace does not."""
+class Captured:
+    """A ScriptModule that does what a module does and shares its tensors.
+
+    Of a trace: the attributes that only a call of the module assigns, and the
+    lines where Python decided by values of tensors.
+    """
 
     script: torch.jit.ScriptModule
-    decisions: list[Location]
-    assigned: frozenset[str]
+    assigned: frozenset[str] = frozenset()
+    decisions: tuple[Location, ...] = ()
 
 
 # A batch of one would be folded into broadcasts.
 _SIZES = (3, 2)
 
 
-def trace_module(module: nn.Module, inputs: Inputs, trains: bool) -> ModuleTrace:
+def trace_module(module: nn.Module, snapshot: Snapshot, inputs: Inputs, trains: bool) -> Captured:
     """``module`` as a trace that computes the same for two batches, and where
     Python decided anything, also for the example; if it ``trains``, the same
     gradients. Raises NoTrace where there is none."""
     try:
         # With grad mode on: under no_grad some modules take kernels that cannot
         # be differentiated.
-        with preserved(module, watch=True) as changes, torch.enable_grad():
+        with snapshot.preserved(watch=True) as changes, torch.enable_grad():
             module(*inputs.resize(_SIZES[0]))
         _check_changes(module, changes)
         arguments = inputs.resize(_SIZES[0])
-        with preserved(module), torch.enable_grad(), warnings.catch_warnings(record=True) as caught:
+        recorded = warnings.catch_warnings(record=True)
+        with snapshot.preserved(), torch.enable_grad(), recorded as caught:
             warnings.simplefilter("always")
             traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
                 module, arguments, check_trace=False
@@ -62,14 +66,14 @@ def trace_module(module: nn.Module, inputs: Inputs, trains: bool) -> ModuleTrace
     except Exception as error:
         raise NoTrace(f"it cannot be traced, either: {explain_torch(error)[0]}") from None
     for size in _SIZES:
-        _check_trace(traced, module, inputs, size, trains)
+        _check_trace(traced, module, snapshot, inputs, size, trains)
     decisions = _find_decisions(caught)
     if decisions and inputs.size and _has_memory(traced, inputs):
-        _check_trace(traced, module, inputs, inputs.size, trains=False)
-    return ModuleTrace(traced, decisions, frozenset(changes.attributes))
+        _check_trace(traced, module, snapshot, inputs, inputs.size, trains=False)
+    return Captured(traced, frozenset(changes.attributes), decisions)
 
 
-def _find_decisions(caught: list[warnings.WarningMessage]) -> list[Location]:
+def _find_decisions(caught: list[warnings.WarningMessage]) -> tuple[Location, ...]:
     """PyTorch's own look at shapes, which the comparison and the guard cover."""
     own = os.path.dirname(torch.__file__) + os.sep
     places = (
@@ -78,7 +82,7 @@ def _find_decisions(caught: list[warnings.WarningMessage]) -> list[Location]:
         if issubclass(warning.category, torch.jit._trace.TracerWarning)
         and not warning.filename.startswith(own)
     )
-    return list(dict.fromkeys(places))
+    return tuple(dict.fromkeys(places))
 
 
 def _has_memory(traced: torch.jit.ScriptModule, inputs: Inputs) -> bool:
@@ -93,14 +97,19 @@ def _has_memory(traced: torch.jit.ScriptModule, inputs: Inputs) -> bool:
 
 
 def _check_trace(
-    traced: torch.jit.ScriptModule, module: nn.Module, inputs: Inputs, size: int, trains: bool
+    traced: torch.jit.ScriptModule,
+    module: nn.Module,
+    snapshot: Snapshot,
+    inputs: Inputs,
+    size: int,
+    trains: bool,
 ) -> None:
     compute = _gradients if trains else _results
     suspects = _Suspects()
     with tempfile.TemporaryDirectory(prefix="koila-") as folder:
         arguments = inputs.resize(size)
         try:
-            with preserved(module), suspects:
+            with snapshot.preserved(), suspects:
                 wanted = compute(module, module, arguments)
         except Exception as error:
             raise NoTrace(
@@ -110,7 +119,7 @@ def _check_trace(
         wanted = put_aside(wanted, folder)
         arguments = inputs.resize(size)
         try:
-            with preserved(module):
+            with snapshot.preserved():
                 found = compute(traced, module, arguments)
         except Exception as error:
             problem: str | None = explain_torch(error)[0]

@@ -14,8 +14,9 @@ from torch import nn
 
 from koila import _compiler
 from koila._capture.inputs import Inputs, find_symbol
-from koila._capture.script import with_script
+from koila._capture.script import Captured, ModuleCapture
 from koila._compile.check import check as run_check
+from koila._compile.choose import choose
 from koila._compile.compiled import CompiledModule
 from koila._errors import CompileError, KoilaWarning
 from koila._report.report import Report
@@ -91,18 +92,16 @@ def analyze(
         return report(os.fspath(module))
     has_target = mode == "train" and bool(loss)
 
-    def probe(
-        script: torch.jit.ScriptModule, _: frozenset[str]
-    ) -> tuple[torch.jit.ScriptModule, bool]:
+    def probe(captured: Captured) -> tuple[torch.jit.ScriptModule, bool]:
         size = next(iter(given.batch.values()), None)
+        script = captured.script
         return script, size is None or bool(run(script, size, None)["exact"])
 
     # A trace has less in it than what is scripted, and may be known exactly
     # where that is not.
     without_target = given.without_last() if has_target else given
-    script, _ = with_script(
-        module, without_target, probe, lambda found: found[1], trains=mode != "inference"
-    )
+    capture = ModuleCapture(module, without_target, trains=mode != "inference")
+    script, _ = choose(capture, probe, lambda found: found[1])
     return report(script)
 
 
@@ -222,29 +221,32 @@ def compile(
         threads=threads,
     )
 
-    def rewrite(
-        script: torch.jit.ScriptModule, assigned: frozenset[str] = frozenset()
-    ) -> CompiledModule:
-        original = module if isinstance(module, nn.Module) else script
+    source = module if isinstance(module, nn.Module) else _load(os.fspath(module))
+    has_target = bool(trains and loss) and source is module
+    own = given.without_last() if has_target else given
+    capture = ModuleCapture(source, own, trains=trains)
+
+    def rewrite(captured: Captured) -> CompiledModule:
         chosen = options
         if limit is not None and budget == "auto" and trains:
-            coming = _coming_bytes(original, script, given, options)
+            coming = _coming_bytes(source, captured.script, given, options)
             chosen = dataclasses.replace(options, budget=max(limit - coming, 0))
         # Where tiles are not made for a call, the original runs, not its script.
         guarded = dataclasses.replace(chosen, guard="raise")
         compiled = _compiler.compile_script(
-            script, given.specs, batch=given.batch, name=name, **dataclasses.asdict(guarded)
+            captured.script,
+            given.specs,
+            batch=given.batch,
+            name=name,
+            **dataclasses.asdict(guarded),
         )
-        result = CompiledModule(original, script, compiled, given, chosen, assigned)
+        result = CompiledModule(source, captured, compiled, given, chosen)
         # What draws or normalises anew in each tile is not what the original does.
         if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
-            run_check(result, given, name)
+            run_check(result, capture.snapshot, given, name)
         return result
 
-    if not isinstance(module, nn.Module):
-        return rewrite(_load(os.fspath(module)))
-    without_target = given.without_last() if trains and loss else given
-    return with_script(module, without_target, rewrite, trains=trains)
+    return choose(capture, rewrite)
 
 
 def _coming_bytes(

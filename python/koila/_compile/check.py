@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from koila import _compiler
 from koila._capture.compare import compare, put_aside
 from koila._capture.frames import warn_user
 from koila._capture.inputs import Inputs, find_symbol
-from koila._capture.module_snapshot import Changes, preserved
+from koila._capture.module_snapshot import Changes, Snapshot
 from koila._compile.compiled import CompiledModule
 from koila._errors import CompileError, explain_torch
 
@@ -26,7 +27,7 @@ class _DoesNotRun(Exception):
     """The original raises for that many samples."""
 
 
-def check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
+def check(compiled: CompiledModule, snapshot: Snapshot, inputs: Inputs, name: str) -> None:
     """Compares samples of the example with the original: two, with what they
     write to, then a full tile and a remainder, or fewer where that is more than
     the example or the budget. Warns where not even two samples are within it.
@@ -37,10 +38,10 @@ def check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
     limit = compiled.options.budget
     if isinstance(limit, int) and _most_samples(compiled, inputs, limit, LEAST) < LEAST:
         return _warn_unchecked(name, f"two samples take more than {limit} bytes")
-    written: set[str] = set()
+    comparison = _Comparison(compiled, snapshot, inputs, name)
     try:
         try:
-            _check_samples(compiled, inputs, name, LEAST, written, watch=True)
+            comparison.check(LEAST, watch=True)
             if compiled.tile is None:
                 return
             watch = False
@@ -53,7 +54,7 @@ def check(compiled: CompiledModule, inputs: Inputs, name: str) -> None:
         if isinstance(limit, int):
             size = min(size, _most_samples(compiled, inputs, limit, size))
         if size > LEAST or watch:
-            _check_samples(compiled, inputs, name, size, written, watch)
+            comparison.check(size, watch)
     except _DoesNotRun as error:
         raise CompileError(
             f"{name}: compiled, and not compared with the original, which does not run on "
@@ -72,42 +73,6 @@ def _warn_unchecked(name: str, why: str) -> None:
         f"{name}: compiled, and not compared with the original on the example, which there "
         f"is no memory for ({why}); check=False skips this"
     )
-
-
-def _check_samples(
-    compiled: CompiledModule, inputs: Inputs, name: str, size: int, keep: set[str], watch: bool
-) -> None:
-    problem = _compare(compiled, inputs, size, keep, watch)
-    if problem:
-        raise CompileError(
-            f"{name}: compiled, and checked on {size} samples of the example: {problem}",
-            None,
-            (_find_cause(compiled, inputs, size),),
-        )
-
-
-def _find_cause(compiled: CompiledModule, inputs: Inputs, size: int) -> str:
-    """Whose the difference is."""
-    own = inputs.without_last() if compiled.options.loss else inputs
-    results: list[Any] = []
-    written: set[str] = set()
-    for module in (compiled.original, compiled.original, compiled.source):
-        is_script = module is compiled.source
-        keeping = preserved(compiled.original, watch=not is_script, keep=written)
-        try:
-            with keeping as changes, torch.no_grad():
-                results.append(module(*own.resize(size)))
-        except Exception as error:
-            return f"without koila the program raises: {explain_torch(error)[0]}"
-        written.update(changes.written)
-    if compare(results[1], results[0]):
-        return "the module itself gives another result each time; check=False skips the check"
-    if compare(results[2], results[1]):
-        return (
-            "TorchScript makes another program of the module, without koila, as where it asks "
-            "torch.jit.is_scripting(); rewrite that"
-        )
-    return "this is a defect of koila unless forward() does more than compute its result"
 
 
 def _most_samples(compiled: CompiledModule, inputs: Inputs, limit: int, size: int) -> int:
@@ -139,41 +104,81 @@ def _most_samples(compiled: CompiledModule, inputs: Inputs, limit: int, size: in
     return most if isinstance(most, int) else size
 
 
-def _compare(
-    compiled: CompiledModule, inputs: Inputs, size: int, keep: set[str], watch: bool
-) -> str | None:
-    """How results and effects differ; None if they do not. ``keep``: weights
-    that the original writes to, to which it adds what it sees."""
-    original = compiled.original
-    with (
-        tempfile.TemporaryDirectory(prefix="koila-") as folder,
-        warnings.catch_warnings(record=True) as caught,
-    ):
-        warnings.simplefilter("always")
-        # Each has arguments of its own, which it may write to.
-        arguments = inputs.resize(size)
-        try:
-            with preserved(original, watch=watch, keep=keep) as changes:
-                wanted = _run_original(compiled, arguments)
-        except Exception as error:
-            if isinstance(error, RuntimeError) and _is_out_of_memory(error):
-                raise
-            raise _DoesNotRun(explain_torch(error)[0]) from error
-        wanted = put_aside((wanted, arguments), folder)
-        keep.update(changes.written)
-        arguments = inputs.resize(size)
-        try:
-            with preserved(original, keep=keep) as found_changes:
-                found = _run_compiled(compiled, arguments)
-        except Exception as error:
-            if isinstance(error, RuntimeError) and _is_out_of_memory(error):
-                raise
-            return f"it raises: {explain_torch(error)[0]}"
-        problem = _compare_changes(found_changes, changes) or compare((found, arguments), wanted)
-    for warning in caught:
-        if "running the untiled program" in str(warning.message):
-            problem = f"on the example it does not run in tiles: {warning.message}"
-    return problem
+@dataclass
+class _Comparison:
+    """A compiled module and its original, on samples of the example."""
+
+    compiled: CompiledModule
+    snapshot: Snapshot
+    inputs: Inputs
+    name: str
+    # Weights that the original writes to, as far as was seen.
+    written: set[str] = field(default_factory=set)
+
+    def check(self, size: int, watch: bool) -> None:
+        problem = self._compare(size, watch)
+        if problem:
+            raise CompileError(
+                f"{self.name}: compiled, and checked on {size} samples of the example: {problem}",
+                None,
+                (self._find_cause(size),),
+            )
+
+    def _compare(self, size: int, watch: bool) -> str | None:
+        """How results and effects differ; None if they do not."""
+        with (
+            tempfile.TemporaryDirectory(prefix="koila-") as folder,
+            warnings.catch_warnings(record=True) as caught,
+        ):
+            warnings.simplefilter("always")
+            # Each has arguments of its own, which it may write to.
+            arguments = self.inputs.resize(size)
+            try:
+                with self.snapshot.preserved(watch=watch, keep=self.written) as changes:
+                    wanted = _run_original(self.compiled, arguments)
+            except Exception as error:
+                if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+                    raise
+                raise _DoesNotRun(explain_torch(error)[0]) from error
+            wanted = put_aside((wanted, arguments), folder)
+            self.written.update(changes.written)
+            arguments = self.inputs.resize(size)
+            try:
+                with self.snapshot.preserved(keep=self.written) as found_changes:
+                    found = _run_compiled(self.compiled, arguments)
+            except Exception as error:
+                if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+                    raise
+                return f"it raises: {explain_torch(error)[0]}"
+            problem = _compare_changes(found_changes, changes)
+            problem = problem or compare((found, arguments), wanted)
+        for warning in caught:
+            if "running the untiled program" in str(warning.message):
+                problem = f"on the example it does not run in tiles: {warning.message}"
+        return problem
+
+    def _find_cause(self, size: int) -> str:
+        """Whose the difference is."""
+        compiled = self.compiled
+        own = self.inputs.without_last() if compiled.options.loss else self.inputs
+        results: list[Any] = []
+        written: set[str] = set()
+        for module in (compiled.original, compiled.original, compiled.source):
+            keeping = self.snapshot.preserved(watch=module is not compiled.source, keep=written)
+            try:
+                with keeping as changes, torch.no_grad():
+                    results.append(module(*own.resize(size)))
+            except Exception as error:
+                return f"without koila the program raises: {explain_torch(error)[0]}"
+            written.update(changes.written)
+        if compare(results[1], results[0]):
+            return "the module itself gives another result each time; check=False skips the check"
+        if compare(results[2], results[1]):
+            return (
+                "TorchScript makes another program of the module, without koila, as where it asks "
+                "torch.jit.is_scripting(); rewrite that"
+            )
+        return "this is a defect of koila unless forward() does more than compute its result"
 
 
 def _run_original(compiled: CompiledModule, arguments: tuple[Any, ...]) -> Any:

@@ -19,6 +19,7 @@ from koila import _compiler
 from koila._capture.frames import warn_user
 from koila._capture.inputs import Inputs
 from koila._capture.module_snapshot import tensors_of
+from koila._capture.script import Captured
 from koila._compile.staleness import Expected, Follower
 from koila._errors import CompileError
 from koila._report.report import Report
@@ -48,13 +49,13 @@ class CompiledModule(nn.Module):
     def __init__(
         self,
         original: nn.Module,
-        source: torch.jit.ScriptModule,
+        captured: Captured,
         compiled: _compiler.Compiled,
         inputs: Inputs,
         options: _compiler.CompileOptions,
-        assigned: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__()
+        source = captured.script
         # What was a trace when it came is what it is.
         is_trace = source is not original and isinstance(
             source, torch.jit._trace.TopLevelTracedModule
@@ -70,7 +71,7 @@ class CompiledModule(nn.Module):
             _batch=inputs.batch,
             _expected=Expected(inputs) if is_trace else None,
             _warned={},
-            _assigned=assigned,
+            _assigned=captured.assigned,
         )
         self._share(original, source, compiled.module)
 
