@@ -14,12 +14,14 @@ import contextlib
 import functools
 import gc
 import pathlib
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import koila
 import torch
+from koila._capture import differentiation, dispatch_cache, record
+from koila._capture.recording import recording
+from koila._plan import announce, planner
 
 _real = koila.lazy
 # One step of float32's last digit.
@@ -115,56 +117,40 @@ class Rounding:
                 weight.data.mul_(1 + step.to(torch.float64).mul_(ROUNDING).to(weight.dtype))
 
 
-# Of these koila._plan, koila._calls and others keep what they know of programs.
-_CACHES = ("_plans", "_calls", "_alike", "_recent", "_leaves", "pending")
-
-
 def forget_plans() -> None:
     """Each run begins as in a new process: koila knows no program, and nothing
-    of an earlier script waits. Names that a version of koila does not have are
-    passed over."""
-    for owner in (koila, sys.modules.get("koila._plan")):
-        for name in ("forget", "_forget"):
-            function = getattr(owner, name, None)
-            if callable(function):
-                function()
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != "koila":
-            continue
-        for cache in _CACHES:
-            clear = getattr(vars(module).get(cache), "clear", None)
-            if callable(clear):
-                clear()
-        if "_last" in vars(module):
-            module._last = None  # type: ignore[attr-defined]
+    of an earlier script waits."""
+    planner.forget()
+    for cache in (
+        planner._recent,
+        dispatch_cache._calls,
+        dispatch_cache._alike,
+        differentiation._calls,
+        record._leaves,
+        recording.pending,
+        recording.reads,
+        recording._held,
+        # Of this thread: how its last program ran.
+        vars(announce._state),
+    ):
+        cache.clear()
 
 
 @contextlib.contextmanager
 def watch_tiles() -> Iterator[set[int]]:
-    """The sizes of tiles in which koila runs what, as far as it says so."""
+    """The sizes of tiles in which koila runs what."""
     tiles: set[int] = set()
-
-    def look() -> None:
-        last = getattr(koila, "last", lambda: None)()
-        tile = getattr(last, "tile", None)
-        if tile is not None:
-            tiles.add(int(tile))
-
-    run = getattr(sys.modules.get("koila._plan"), "Run", None)
-    note = getattr(run, "note", None)
-    if note is None:
-        yield tiles
-        look()
-        return
+    note = planner.Run.note
 
     @functools.wraps(note)
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        result = note(*args, **kwargs)
-        look()
-        return result
+    def watched(*args: Any, **kwargs: Any) -> None:
+        note(*args, **kwargs)
+        last = koila.last()
+        if last is not None and last.tile is not None:
+            tiles.add(last.tile)
 
-    run.note = watched
+    planner.Run.note = watched  # type: ignore[method-assign]
     try:
         yield tiles
     finally:
-        run.note = note
+        planner.Run.note = note  # type: ignore[method-assign]
