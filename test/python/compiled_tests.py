@@ -11,6 +11,7 @@ import koila
 import networks
 import pytest
 import torch
+from koila._capture import module_snapshot, script
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import prune as pruning
@@ -696,3 +697,24 @@ def test_compiled_modules_are_compiled_again():
     step = koila.compile(compiled, x, y, loss="cross_entropy", tile=16)
     assert step.original is module and step.tile == 16
     assert koila.analyze(compiled, x).peak == 131072
+
+
+def test_a_module_is_captured_once(monkeypatch):
+    counts = collections.Counter()
+
+    def count(owner, name):
+        function = getattr(owner, name)
+
+        def counted(*args, **kwargs):
+            counts[name] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(script, "trace_module")
+    count(script, "check_hooks")
+    count(module_snapshot.Snapshot, "__init__")
+    x, y = torch.randn(16, 64), torch.randint(10, (16,))
+    step = koila.compile(Traced().eval(), x, y, loss="cross_entropy", tile=4)
+    assert step.tile == 4
+    assert counts == {"trace_module": 1, "check_hooks": 1, "__init__": 1}
