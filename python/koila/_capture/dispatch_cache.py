@@ -269,7 +269,7 @@ def _propagate(
         _try_without_data(function, fill, inputs, metas, grad, autocast)
     call: Call | None = None
     try:
-        if function in _ON_META and autocast is None and all(map(_is_plain, metas)):
+        if autocast is None and _suits_meta(function, metas):
             # What is wrong in a call, tensors that know their device say.
             with contextlib.suppress(Exception):
                 call = _observe(function, fill, inputs, metas, grad, autocast, on_meta=True)
@@ -286,44 +286,46 @@ def _propagate(
 # FakeTensorMode, in a tenth of the time, which is a millisecond for each operator.
 _ON_META = frozenset(
     function
-    for owner, names in (
-        (
-            torch.nn.functional,
-            "batch_norm layer_norm group_norm relu relu6 gelu silu hardswish hardsigmoid hardtanh "
-            "leaky_relu elu softplus softmax log_softmax linear conv1d conv2d conv3d max_pool1d "
-            "max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d "
-            "cross_entropy mse_loss l1_loss smooth_l1_loss binary_cross_entropy_with_logits "
-            "embedding pad",
-        ),
-        *(
-            (
-                owner,
-                "add sub mul div __add__ __radd__ __iadd__ __sub__ __rsub__ __mul__ __rmul__ "
-                "__imul__ __truediv__ __neg__ add_ sub_ mul_ div_ relu relu_ sigmoid tanh exp log "
-                "sqrt square softmax log_softmax matmul __matmul__ bmm mm addmm cat concat stack "
-                "flatten reshape view permute transpose t unsqueeze squeeze unflatten expand "
-                "chunk split unbind narrow select roll contiguous clone detach mean sum "
-                "conv1d conv2d conv3d batch_norm layer_norm group_norm",
-            )
-            for owner in (torch, torch.Tensor)
-        ),
-    )
-    for name in names.split()
+    for owner in (torch, torch.Tensor)
+    for name in (
+        "add sub mul div __add__ __radd__ __iadd__ __sub__ __rsub__ __mul__ __rmul__ __imul__ "
+        "__truediv__ __neg__ add_ sub_ mul_ div_ relu relu_ sigmoid tanh exp log sqrt square "
+        "softmax log_softmax matmul __matmul__ bmm mm addmm cat concat stack masked_fill flatten "
+        "reshape view permute transpose t unsqueeze squeeze unflatten expand chunk split unbind "
+        "narrow select contiguous clone detach mean sum __getitem__ __setitem__"
+    ).split()
+    if (function := getattr(owner, name, None)) is not None
+)
+# Of these only where each tensor is a matrix or lies in the order of its dims:
+# they lay out their results in their own ways where images are channels-last.
+_ON_META_IN_ORDER = frozenset(
+    function
+    for owner in (torch.nn.functional, torch)
+    for name in (
+        "batch_norm layer_norm group_norm relu6 gelu silu hardswish hardsigmoid hardtanh roll "
+        "leaky_relu elu softplus softmax log_softmax relu linear conv1d conv2d conv3d max_pool1d "
+        "max_pool2d avg_pool1d avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d cross_entropy "
+        "mse_loss l1_loss smooth_l1_loss binary_cross_entropy_with_logits embedding pad"
+    ).split()
     if (function := getattr(owner, name, None)) is not None
 )
 
 
-def _is_plain(meta: Meta | None) -> bool:
-    """Whether an input is a number, or a tensor of the CPU as most are: kernels
-    lay out their results in their own ways where images are channels-last."""
-    if meta is None:
-        return True
-    if meta.device.type != "cpu" or meta.dtype.is_complex:
+def _suits_meta(function: Callable[..., Any], metas: list[Meta | None]) -> bool:
+    known = [meta for meta in metas if meta is not None]
+    if any(meta.device.type != "cpu" or meta.dtype.is_complex for meta in known):
         return False
+    return function in _ON_META or (
+        function in _ON_META_IN_ORDER
+        and all(len(meta.shape) == 2 or _is_in_order(meta) for meta in known)
+    )
+
+
+def _is_in_order(meta: Meta) -> bool:
     extent = 1
     for size, stride in zip(meta.shape[::-1], meta.stride[::-1], strict=True):
         if size != 1 and stride != extent:
-            return len(meta.shape) == 2
+            return False
         extent *= size
     return True
 

@@ -20,6 +20,8 @@ class Recording(threading.local):
         self.pending: list[Node] = []
         # Plans of what was read and may be differentiated, with what made it.
         self.reads: list[tuple[Any, list[weakref.ref[Node]]]] = []
+        # Views that were made of values whose graph may still be computed.
+        self.views: list[Any] = []
         self._held: list[weakref.ref[Any]] = []
 
     def hold(self, tensor: Any) -> None:

@@ -15,7 +15,6 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from koila._capture.batch_int import BatchInt
 from koila._capture.frames import Frames, find_frames, location_of
 from koila._capture.program import Call, Graph, Meta, Node, Program, Value, closure, is_open
 from koila._capture.record import known
@@ -23,6 +22,7 @@ from koila._capture.recording import recording
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.errors import as_eager
+from koila._execute.views import has_base_in, settle_views
 from koila._plan.planner import Run, start
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "prepare",
     "read",
     "release_input",
+    "run_for_good",
     "run_nodes",
     "settle_results",
     "verify",
@@ -133,49 +134,7 @@ def held_with(values: list[Value]) -> list[Value]:
         if value not in values and value.seen is None and not value.failed
     ]
     computed = {*values, *held}
-    return [value for value in held if not any(base in computed for base in _bases_of(value))]
-
-
-def _bases_of(value: Value) -> Iterator[Value]:
-    """Of a view the tensor that it was made of, and so on to one that was computed."""
-    base = _base_of(value)
-    while base is not None:
-        yield base
-        base = None if known(base) is not None else _base_of(base)
-
-
-def _base_of(value: Value) -> Value | None:
-    """What a call has made a view of, with nothing else that is to be computed."""
-    node = value.node
-    if node is None or node.done or node.call.writes:
-        return None
-    place = node.call.shares[value.index]
-    others = [entry for i, entry in enumerate(node.inputs) if i != place]
-    if place is None or any(isinstance(entry, Value) for entry in others):
-        return None
-    base = node.inputs[place]
-    # Another group is that of before or after a write.
-    return base if base.group is value.group else None
-
-
-def _make_view(value: Value) -> Tensor | None:
-    """A view of what is known now; None of what is no such view."""
-    base = _base_of(value)
-    if base is None:
-        return None
-    tensor = known(base)
-    if tensor is None:
-        tensor = _make_view(base)
-    node = value.node
-    if tensor is None or node is None:
-        return None
-    entries = [
-        tensor.detach() if entry is base else int(entry) if isinstance(entry, BatchInt) else entry
-        for entry in node.inputs
-    ]
-    args, kwargs = node.call.fill(entries)
-    with node.call.modes(grad=False):
-        return node.call.flatten(node.call.function(*args, **kwargs))[value.index]
+    return [value for value in held if not has_base_in(value, computed)]
 
 
 def verify(nodes: list[Node]) -> None:
@@ -291,7 +250,7 @@ def run_nodes(nodes: Iterable[Node]) -> None:
     if not run.fits():
         run.run_whole("others see what it writes")
     run.note(None)
-    program.run()
+    run_for_good(program)
 
 
 def _graph_mode(program: Program) -> str:
@@ -313,7 +272,7 @@ def materialize(values: list[Value], frames: Frames, what: str) -> list[Tensor]:
         if not run.fits():
             run.run_whole(f"{what} needs it with its graph and its memory")
         run.note(None)
-        program.run(run.left())
+        run_for_good(program, run.left())
     elif unknown:
         _read(unknown, frames)
     for value in values:
@@ -364,7 +323,7 @@ def _read(values: list[Value], frames: Frames) -> None:
             except CompileError as error:
                 run.run_whole(error)
         run.note(None)
-        program.run()
+        run_for_good(program)
         return
     run = start(program, "inference", frames)
     graph = any(value.meta.requires_grad for value in program.roots) or any(
@@ -375,7 +334,7 @@ def _read(values: list[Value], frames: Frames) -> None:
         # not made twice.
         whole = prepare([*values, *held_with(values)])
         run.note(None)
-        whole.run(Graph(run.plan.step_peak))
+        run_for_good(whole, Graph(run.plan.step_peak))
         return
     if graph:
         del recording.reads[:-_MOST_READS]
@@ -449,11 +408,7 @@ def settle_results(values: list[Value], results: list[Tensor]) -> None:
     that the program holds."""
     for value, tensor in zip(values, results, strict=True):
         _settle(value, _lay_out(tensor, value.meta))
-    for value in recording.list_held():
-        if value.seen is None and not value.failed:
-            view = _make_view(value)
-            if view is not None:
-                _settle(value, view)
+    settle_views(_settle)
 
 
 def _settle(value: Value, tensor: Tensor) -> None:
@@ -461,6 +416,12 @@ def _settle(value: Value, tensor: Tensor) -> None:
         value.show(tensor)
     else:
         value.settle(tensor)
+
+
+def run_for_good(program: Program, graph: Graph | None = None) -> None:
+    """Runs the calls whole; ``graph`` is what is left for autograd."""
+    program.run(graph)
+    settle_views(_settle)
 
 
 def _lay_out(tensor: Tensor, meta: Meta) -> Tensor:

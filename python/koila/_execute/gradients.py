@@ -12,6 +12,7 @@ from torch import Tensor
 
 from koila._capture.frames import Frames
 from koila._capture.program import (
+    Node,
     Program,
     Value,
     closure,
@@ -32,6 +33,7 @@ from koila._execute.executor import (
     outside,
     prepare,
     read,
+    run_for_good,
     settle_results,
     verify,
 )
@@ -91,7 +93,7 @@ def _run_whole(run: Run) -> None:
     for plan, made in recording.reads:
         plan.step_peak = peak if all(reference() in nodes for reference in made) else None
     recording.reads.clear()
-    run.program.run(run.left())
+    run_for_good(run.program, run.left())
 
 
 class _Step:
@@ -305,10 +307,10 @@ def _refuse_second(value: Value) -> None:
         raise RuntimeError(_SECOND_TIME)
 
 
-def _free(value: Value) -> None:
-    """The graph of a loss is gone, as autograd frees it: what lies on the way has
-    a value and no gradient any more."""
-    nodes, _ = gradient_closure(value)
+def _free(value: Value, nodes: list[Node] | None = None) -> None:
+    """The graph of a loss is gone, as autograd frees it: what lies on the way, the
+    results of ``nodes``, has a value and no gradient any more."""
+    nodes = gradient_closure(value)[0] if nodes is None else nodes
     value.free_graph()
     for node in nodes:
         made = [output for reference in node.outputs if (output := reference()) is not None]
@@ -328,7 +330,7 @@ def _backward(
     if not is_open(value):
         return False
     kept = value.kept
-    if kept is not None and not create_graph and inputs is None:
+    if kept is not None and not create_graph and inputs is None and not _has_graph(value):
         verify(closure([value]))
         kept.used = True
         program = Program([], [])
@@ -354,11 +356,12 @@ def _backward(
 
     hooked = find_hooked(value)
     if hooked and inputs is None and not run.program.writes():
+        nodes, _ = gradient_closure(value)
         differentiate_at_hooks(
             value, hooked, frames, lambda loss: _differentiate_part(loss, frames)
         )
         if not retain_graph:
-            _free(value)
+            _free(value, nodes)
         return True
 
     def split(run: Run) -> None:
@@ -375,6 +378,15 @@ def _backward(
     if not retain_graph:
         _free(value)
     return True
+
+
+def _has_graph(value: Value) -> bool:
+    """Whether a part of it was computed with its graph in between, which this pass
+    is to free."""
+    return any(
+        leaf.node is None and leaf.tensor is not None and leaf.tensor.grad_fn is not None
+        for leaf in gradient_closure(value)[1]
+    )
 
 
 def _differentiate_part(value: Value, frames: Frames) -> None:

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from koila._capture.frames import find_frames, location_of
 from koila._capture.program import Value, rebuild
+from koila._capture.record import find_values
 from koila._errors import KoilaError
 from koila._execute import executor
-from koila._lazy import draws, materialize, ranges  # noqa: F401  what answers calls
+from koila._lazy import draws, materialize, modules, ranges  # noqa: F401  what answers calls
 from koila._lazy.dispatch import dispatch
 from koila._lazy.functions import watch_functions
 from koila._lazy.lazy_tensor import Evaluation, LazyTensor
@@ -62,6 +63,7 @@ def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> 
     watch_functions()
     call = object()
     made = tuple(_lazy(value, batch, budget, call) for value in values)
+    _remember(made)
     for old, new in zip(values, made, strict=True):
         if new is old and not isinstance(old, _PLAIN):
             announce.announce(
@@ -91,6 +93,16 @@ def _release(reference: weakref.ref[LazyTensor]) -> None:
     value = _inputs.pop(id(reference))[1]()
     if value is not None and sys.getrefcount(value.tensor) <= _ALONE:
         executor.release_input()
+
+
+def _remember(made: Any) -> None:
+    """The batch that was given, for samples that the program makes beside it."""
+    found: list[Value] = []
+    find_values(made, found)
+    origin = next((value.origin for value in found if value.origin is not None), None)
+    if origin is not None and origin.batch is not None:
+        given = [value.tensor for value in found if value.tensor is not None]
+        modules.remember_batch(origin, given)
 
 
 # Whatever of these holds no tensor has nothing to protect.

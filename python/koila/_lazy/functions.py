@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from koila._execute import executor
 from koila._lazy.dispatch import aliases, call, compute
 from koila._lazy.lazy_tensor import LazyTensor
+from koila._lazy.modules import watch_modules
 
 __all__ = ["watch_functions"]
 
@@ -41,6 +42,7 @@ def watch_functions() -> None:
 
     torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]
     _Scripted.__call__ = call_scripted
+    watch_modules()
     # What changes the weights that recorded calls read.
     register_optimizer_step_pre_hook(lambda *_: executor.flush())
     own = torch.Tensor.data

@@ -1,0 +1,121 @@
+"""Views of what is computed are made of it, as in plain PyTorch: computed apart
+they would take memory of their own."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from koila._capture.batch_int import BatchInt
+from koila._capture.program import Value
+from koila._capture.record import known
+from koila._capture.recording import recording
+
+__all__ = ["has_base_in", "settle_views"]
+
+
+def has_base_in(value: Value, computed: set[Value]) -> bool:
+    """Whether it is a view of one of these."""
+    return any(base in computed for base in _bases_of(value))
+
+
+def settle_views(settle: Callable[[Value, Tensor], None]) -> None:
+    """What the program holds of views of what is known now. What was made of a
+    tensor that has been computed anew since, with its graph, is made again: it
+    would keep the memory of before."""
+    for view in list(recording.views):
+        _renew(view)
+    for value in recording.list_held():
+        if value.seen is not None or value.failed:
+            continue
+        tensor = _make_view(value)
+        if tensor is not None:
+            _remember(value, tensor)
+            settle(value, tensor)
+
+
+def _bases_of(value: Value) -> Iterator[Value]:
+    """The tensor that it was made of, and so on to one that was computed."""
+    base = _base_of(value)
+    while base is not None:
+        yield base
+        base = None if known(base) is not None else _base_of(base)
+
+
+def _base_of(value: Value) -> Value | None:
+    """What a call has made a view of, with nothing else that is to be computed."""
+    node = value.node
+    if node is None or node.done or node.call.writes:
+        return None
+    place = node.call.shares[value.index]
+    others = [entry for i, entry in enumerate(node.inputs) if i != place]
+    if place is None or any(isinstance(entry, Value) for entry in others):
+        return None
+    base: Value = node.inputs[place]
+    # Another group is that of before or after a write.
+    return base if base.group is value.group else None
+
+
+def _call_of(value: Value) -> Callable[[Tensor], Tensor]:
+    """What has made the view. It does not keep what it was made of."""
+    node = value.node
+    assert node is not None
+    call, index = node.call, value.index
+    place = call.shares[index]
+    entries = [
+        None if i == place else int(entry) if isinstance(entry, BatchInt) else entry
+        for i, entry in enumerate(node.inputs)
+    ]
+
+    def make(base: Tensor) -> Tensor:
+        args, kwargs = call.fill([base if i == place else e for i, e in enumerate(entries)])
+        with call.modes(grad=False):
+            return call.flatten(call.function(*args, **kwargs))[index]
+
+    return make
+
+
+def _make_view(value: Value) -> Tensor | None:
+    """A view of what is known now; None of what is no such view."""
+    base = _base_of(value)
+    if base is None:
+        return None
+    tensor = known(base)
+    if tensor is None:
+        tensor = _make_view(base)
+    return None if tensor is None else _call_of(value)(tensor.detach())
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A view of a tensor of which only the value is known so far."""
+
+    value: weakref.ref[Value]
+    tensor: weakref.ref[Tensor]
+    base: weakref.ref[Value]
+    calls: tuple[Callable[[Tensor], Tensor], ...]
+
+
+def _remember(value: Value, tensor: Tensor) -> None:
+    *between, base = [value, *_bases_of(value)]
+    if value.meta.requires_grad or base.node is None:
+        return
+    calls = tuple(_call_of(item) for item in reversed(between))
+    recording.views.append(_Made(weakref.ref(value), weakref.ref(tensor), weakref.ref(base), calls))
+
+
+def _renew(view: _Made) -> None:
+    value, tensor, base = view.value(), view.tensor(), view.base()
+    if value is None or tensor is None or base is None or value.tensor is not tensor:
+        recording.views.remove(view)
+        return
+    if base.tensor is None:
+        return
+    recording.views.remove(view)
+    made = base.tensor.detach()
+    for call in view.calls:
+        made = call(made)
+    value.tensor = made

@@ -1,0 +1,110 @@
+"""Samples that a program makes beside its batch, as the noise of a generator.
+
+``x = koila.lazy(x, batch=0)`` says which tensors are batches, and a network that
+is trained with noise beside them needs as much memory for that. So what a module
+is given while gradients are recorded, with as many samples as the batch, is
+recorded as well.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from koila._capture.program import Origin
+from koila._capture.record import make_leaf, wrap
+from koila._capture.recording import recording
+from koila._execute import executor
+
+__all__ = ["remember_batch", "watch_modules"]
+
+_CALL: CodeType = nn.Module._call_impl.__code__
+
+
+class _Latest(threading.local):
+    """The batch of the last ``koila.lazy``, and the tensors that were given to it:
+    where the program uses these by their plain names, that is its choice."""
+
+    origin: Origin | None = None
+    given: tuple[weakref.ref[Tensor], ...] = ()
+
+
+_latest = _Latest()
+# Tensors of which something was recorded, by the ids of these references.
+_taken: dict[int, weakref.ref[Tensor]] = {}
+
+
+def remember_batch(origin: Origin | None, given: list[Tensor]) -> None:
+    """From now on samples are as many as in this batch."""
+    _latest.origin = origin
+    _latest.given = tuple(map(weakref.ref, given))
+
+
+def watch_modules() -> None:
+    register_module_forward_pre_hook(_take_samples)
+
+
+def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    origin = _latest.origin
+    if origin is None or not torch.is_grad_enabled() or recording.busy:
+        return None
+    if any(type(item) is not Tensor for item in inputs) or not _has_samples(inputs, origin):
+        return None
+    if torch._C._get_tracing_state() or torch.compiler.is_compiling() or _is_nested():
+        return None
+    if isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith("koila."):
+        return None
+    if next(module.parameters(), None) is None:
+        return None
+    return tuple(_record(item, origin) if _is_samples(item, origin) else item for item in inputs)
+
+
+def _has_samples(inputs: tuple[Any, ...], origin: Origin) -> bool:
+    return any(_is_samples(item, origin) for item in inputs)
+
+
+def _is_samples(tensor: Tensor, origin: Origin) -> bool:
+    dim = origin.batch or 0
+    if dim >= tensor.dim() or tensor.shape[dim] != origin.size:
+        return False
+    if tensor.layout != torch.strided or tensor.is_inference():
+        return False
+    alive = [given for reference in _latest.given if (given := reference()) is not None]
+    place = tensor.untyped_storage().data_ptr()
+    return all(given.untyped_storage().data_ptr() != place for given in alive)
+
+
+def _is_nested() -> bool:
+    """Whether a module calls this one: what it gives has a meaning of its own, as
+    positions, of which there may be as many by chance."""
+    frame: FrameType | None = sys._getframe(1)
+    calls = 0
+    while frame is not None and calls < 2:
+        calls += frame.f_code is _CALL
+        frame = frame.f_back
+    return calls > 1
+
+
+def _record(tensor: Tensor, origin: Origin) -> Any:
+    """A lazy tensor with these samples. It does not keep the tensor, so that
+    koila notices when the program lets it go."""
+    plain = tensor
+    if not tensor.requires_grad:
+        plain = tensor.detach()
+        reference = weakref.ref(tensor, _release)
+        _taken[id(reference)] = reference
+    leaf = make_leaf(plain)
+    leaf.source = origin
+    return wrap(leaf)
+
+
+def _release(reference: weakref.ref[Tensor]) -> None:
+    del _taken[id(reference)]
+    executor.release_input()
