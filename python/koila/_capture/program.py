@@ -38,6 +38,7 @@ __all__ = [
     "hash_of",
     "is_direct",
     "is_open",
+    "measure_graphs",
     "rebuild",
 ]
 
@@ -123,6 +124,21 @@ class Graph:
     """What a run has left for autograd: at most so many bytes."""
 
     size: int
+
+    def __post_init__(self) -> None:
+        _graphs.add(self)
+
+    def free(self) -> None:
+        """A backward pass has freed it."""
+        self.size = 0
+
+
+_graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
+
+
+def measure_graphs() -> int:
+    """Bytes of all graphs that programs still have."""
+    return sum(graph.size for graph in _graphs)
 
 
 class Value:

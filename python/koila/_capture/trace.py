@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -55,16 +55,27 @@ class Traced:
         they are released."""
         self.lend(program)
         found = []
-        for index, spec in zip(self.arguments, self.specs, strict=False):
-            tensor = program.tensor_of(program.leaves[index]).detach()
-            if index in self.orders:
-                tensor = tensor.permute(self.orders[index])
+        for tensor, spec in self._find_arguments(program):
             if "@channels_last" not in spec:
                 tensor = tensor.contiguous()
             found.append(tensor.requires_grad_() if "@grad" in spec else tensor)
         for place in self.numbers:
             found.append(torch.tensor(program.numbers[place], dtype=torch.float64))
         return found
+
+    def _find_arguments(self, program: Program) -> Iterator[tuple[Tensor, str]]:
+        """The leaves that are no weights, as they lie in memory, and their specs."""
+        for index, spec in zip(self.arguments, self.specs, strict=False):
+            tensor = program.tensor_of(program.leaves[index]).detach()
+            yield tensor.permute(self.orders[index]) if index in self.orders else tensor, spec
+
+    def copied_bytes(self, program: Program) -> int:
+        """Of arguments that are given as copies, since they have gaps."""
+        return sum(
+            tensor.numel() * tensor.itemsize
+            for tensor, spec in self._find_arguments(program)
+            if "@channels_last" not in spec and not tensor.is_contiguous()
+        )
 
     def lend(self, program: Program) -> None:
         """Puts the weights of a program of the same key in their places."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from koila._capture.frames import Frames, find_frames, location_of
 from koila._capture.program import Call, Graph, Meta, Node, Program, Value, closure, is_open
-from koila._capture.record import known
+from koila._capture.record import known, wrap
 from koila._capture.recording import recording
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
@@ -268,7 +268,7 @@ def materialize(values: list[Value], frames: Frames, what: str) -> list[Tensor]:
     unknown = [value for value in values if is_open(value)]
     if any(value.meta.requires_grad or _is_written(value) for value in unknown):
         program = prepare(unknown)
-        run = start(program, _graph_mode(program), frames)
+        run = _start_with_graph(program, unknown, frames)
         if not run.fits():
             run.run_whole(f"{what} needs it with its graph and its memory")
         run.note(None)
@@ -278,6 +278,23 @@ def materialize(values: list[Value], frames: Frames, what: str) -> list[Tensor]:
     for value in values:
         _expose(value)
     return [value.tensor for value in values]  # type: ignore[misc]
+
+
+def _start_with_graph(program: Program, values: list[Value], frames: Frames) -> Run:
+    """A run of values with their graphs. The backward pass that is to follow needs
+    more than the graphs, and koila may not be asked then."""
+    total: Any = None
+    with torch.enable_grad():
+        for value in values:
+            if value.meta.requires_grad and not value.meta.dtype.is_complex:
+                part = wrap(value).sum()
+                total = part if total is None else total + part
+    if total is not None:
+        run = start(prepare([total._value]), "train", frames)
+        with contextlib.suppress(CompileError):
+            run.report()
+            return run
+    return start(program, _graph_mode(program), frames)
 
 
 def _expose(value: Value) -> None:

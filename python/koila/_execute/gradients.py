@@ -40,7 +40,7 @@ from koila._execute.executor import (
 from koila._execute.hooks import differentiate_at_hooks, find_hooked
 from koila._plan.planner import Plan, Run, start
 
-__all__ = ["backward", "gradients", "look"]
+__all__ = ["backward", "free_graphs", "gradients", "look"]
 
 _SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -298,6 +298,15 @@ def backward(
         value.tensor.backward(  # type: ignore[no-untyped-call]
             None, retain_graph, create_graph, inputs
         )
+        if not retain_graph:
+            free_graphs([value])
+
+
+def free_graphs(values: list[Value]) -> None:
+    """A backward pass has gone through the graphs in which they end."""
+    for value in values:
+        for graph in value.graphs:
+            graph.free()
 
 
 def _refuse_second(value: Value) -> None:
@@ -357,11 +366,18 @@ def _backward(
     hooked = find_hooked(value)
     if hooked and inputs is None and not run.program.writes():
         nodes, _ = gradient_closure(value)
+        made = [reference for node in nodes for reference in node.outputs]
         differentiate_at_hooks(
             value, hooked, frames, lambda loss: _differentiate_part(loss, frames)
         )
         if not retain_graph:
             _free(value, nodes)
+            # Parts that fitted have graphs, which others may have needed.
+            for reference in made:
+                if (output := reference()) is not None and output.tensor is not None:
+                    output.tensor = output.tensor.detach()
+                    output.free_graph()
+                    free_graphs([output])
         return True
 
     def split(run: Run) -> None:

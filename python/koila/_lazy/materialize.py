@@ -451,7 +451,10 @@ def _autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
     executor.materialize(ends, find_frames(), "torch.autograd.grad")
     given.update(outputs=unwrap(outputs), inputs=unwrap(inputs))
     given["grad_outputs"] = unwrap(given.get("grad_outputs"))
-    return func(**given)
+    found = func(**given)
+    if not keeps:
+        gradients.free_graphs(ends)
+    return found
 
 
 def _listed(item: Any) -> list[Any]:
@@ -466,3 +469,9 @@ def _leaf_tensor(item: Any) -> Tensor | None:
         return item  # type: ignore[no-any-return]
     value = current(item)
     return value.tensor if value.node is None and value.tensor is not None else None
+
+
+@handle(torch._is_all_true)  # type: ignore[attr-defined]
+def _is_all_true(func: Any, args: Any, kwargs: Any) -> Any:
+    """As torch.distributions checks its arguments: ``all()``, and nobody's own."""
+    return call(torch.all, args, kwargs)

@@ -3,7 +3,7 @@
 ``x = koila.lazy(x, batch=0)`` says which tensors are batches, and a network that
 is trained with noise beside them needs as much memory for that. So what a module
 is given while gradients are recorded, with as many samples as the batch, is
-recorded as well.
+recorded as well, for as long as the program has something of that batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Latest(threading.local):
     """The batch of the last ``koila.lazy``, and the tensors that were given to it:
     where the program uses these by their plain names, that is its choice."""
 
-    origin: Origin | None = None
+    origin: weakref.ref[Origin] | None = None
     given: tuple[weakref.ref[Tensor], ...] = ()
 
 
@@ -41,9 +41,9 @@ _latest = _Latest()
 _taken: dict[int, weakref.ref[Tensor]] = {}
 
 
-def remember_batch(origin: Origin | None, given: list[Tensor]) -> None:
+def remember_batch(origin: Origin, given: list[Tensor]) -> None:
     """From now on samples are as many as in this batch."""
-    _latest.origin = origin
+    _latest.origin = weakref.ref(origin)
     _latest.given = tuple(map(weakref.ref, given))
 
 
@@ -52,7 +52,7 @@ def watch_modules() -> None:
 
 
 def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    origin = _latest.origin
+    origin = None if _latest.origin is None else _latest.origin()
     if origin is None or not torch.is_grad_enabled() or recording.busy:
         return None
     if any(type(item) is not Tensor for item in inputs) or not _has_samples(inputs, origin):

@@ -18,7 +18,7 @@ from torch import nn
 from koila import memory
 from koila._capture.dispatch_cache import is_arithmetic
 from koila._capture.frames import Frames, location_of
-from koila._capture.program import Call, Graph, Program
+from koila._capture.program import Call, Graph, Program, measure_graphs
 from koila._capture.recording import recording
 from koila._capture.trace import Traced, explain, trace
 from koila._compiler import Compiled, analyze_script, compile_script
@@ -168,6 +168,7 @@ class Run:
     device: torch.device
     resident: int
     beside: int = 0
+    copied: int = 0  # arguments of tiles that have gaps
     apart: int = 0  # results that do not count in the budget
 
     # What the program is.
@@ -294,7 +295,8 @@ class Run:
         """The program in tiles for the budget; announced where the figures that
         the tile rests on are not exact, or where even the least are too much
         (``or_raise``: then BudgetError)."""
-        left = self.budget - self.resident - self.beside
+        self.copied = self.traced().copied_bytes(self.program)
+        left = self.budget - self.resident - self.beside - self.copied
         attempts = [(self.grads, left)]
         if "auto" not in self.budgets and not or_raise:
             # A budget of the user's is for what a step needs beside what plain
@@ -403,7 +405,7 @@ class Run:
         if compiled is not None:
             peak = compiled.report["peak_bytes"]
             if peak is not None:
-                peak += self.resident + self.beside - self.apart
+                peak += self.resident + self.beside + self.copied - self.apart
             note(compiled.tile, peak, self.budget, is_read=is_read)
             return
         try:
@@ -485,20 +487,18 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
 
 
 def _find_resident(program: Program) -> int:
-    """Bytes of masks that were drawn, and of graphs that end in the program,
-    koila's and the user's."""
-    found = 0
-    graphs: frozenset[Graph] = frozenset()
+    """Bytes of masks that were drawn, and of graphs: those that the program has,
+    and those of the user's that end in it."""
+    found = measure_graphs()
     for leaf in program.leaves:
         tensor = leaf.tensor
         if tensor is None:
             continue
-        graphs |= leaf.graphs
         if leaf.drawn:
             found += tensor.nbytes
         elif tensor.grad_fn is not None and not leaf.graphs:
             found += _measure_graph(tensor)
-    return found + sum(graph.size for graph in graphs)
+    return found
 
 
 def _measure_graph(tensor: torch.Tensor) -> int:
