@@ -12,7 +12,7 @@ four more; the least of these is what a step takes. What the first takes more is
 split into
 
     record   what each call returns, found without data
-    trace    as TorchScript, compared on other numbers of samples
+    trace    as TorchScript, compared on another number of samples
     import   TorchScript read by the compiler, once for each time it is asked
     analyse  what the whole batch needs
     rewrite  into tiles
@@ -189,7 +189,8 @@ def page(lines, options):
                       for part in text[3].splitlines())
     return "\n".join([
         "# The first step through `koila.lazy`", "",
-        "<!-- Written by tools/bench/lazy_first_step.py --write; do not edit. -->", "",
+        "<!-- Written by tools/bench/lazy_first_step.py "
+        f"--threads {options.threads}{' --cpu' * options.cpu} --write; do not edit. -->", "",
         f"Seconds{' of the CPU' * options.cpu} of training steps of {options.batch} images of "
         "64 × 64 (inception_v3: 96 × 96) in float32 with torchvision's classification models, "
         f"threads: {options.threads}, in processes of their own. *Fits*: with memory for the whole batch; *tiles*: with one byte "
