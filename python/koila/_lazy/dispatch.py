@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from koila._capture.adoption import adopt
 from koila._capture.batch_int import BatchInt
 from koila._capture.frames import find_frames
 from koila._capture.program import Value, rebuild
@@ -64,6 +65,7 @@ def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
 
 def call(func: Any, args: Any, kwargs: Any) -> Any:
     """Records a call, or makes it now."""
+    adopt(func, args, kwargs)
     made = record(func, args, kwargs)
     if type(made) is not Unrecorded:
         return made
