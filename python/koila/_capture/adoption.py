@@ -39,7 +39,9 @@ def adopt(func: Any, args: Any, kwargs: Any) -> None:
     lazy: Any = become_lazy(target)
     assign(lazy, leaf)
     # What the program itself makes can be written to in tiles.
-    assign(lazy, record(Tensor.clone, (lazy,), {})._value)
+    copied = record(Tensor.clone, (lazy,), {})._value
+    copied.group.external = False
+    assign(lazy, copied)
 
 
 def _writes(func: Any) -> bool:

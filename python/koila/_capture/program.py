@@ -18,11 +18,11 @@ import torch
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.frames import Frames, raise_at
+from koila._capture.graphs import Graph
 
 __all__ = [
     "Call",
     "GradientHook",
-    "Graph",
     "Group",
     "Meta",
     "Node",
@@ -38,7 +38,6 @@ __all__ = [
     "hash_of",
     "is_direct",
     "is_open",
-    "measure_graphs",
     "rebuild",
 ]
 
@@ -119,28 +118,6 @@ class GradientHook:
             self.handle = tensor.register_hook(self.function)  # type: ignore[no-untyped-call]
 
 
-@dataclass(eq=False)
-class Graph:
-    """What a run has left for autograd: at most so many bytes."""
-
-    size: int
-
-    def __post_init__(self) -> None:
-        _graphs.add(self)
-
-    def free(self) -> None:
-        """A backward pass has freed it."""
-        self.size = 0
-
-
-_graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
-
-
-def measure_graphs() -> int:
-    """Bytes of all graphs that programs still have."""
-    return sum(graph.size for graph in _graphs)
-
-
 class Value:
     """A tensor of the program; ``tensor`` is None until it is computed.
 
@@ -192,7 +169,7 @@ class Value:
         self.graph_name: str | None = None  # of the grad_fn that PyTorch would give it
         # Those that end in the tensor, where it was computed with one.
         self.graphs: frozenset[Graph] = frozenset()
-        self.drawn = False  # random numbers of koila's own, as the mask of a dropout
+        self.drawn = False  # made by koila, as the mask of a dropout, and counted
         self.version: int | None = None
         self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
         self.origin: Origin | None = None  # of what was given to lazy()
@@ -638,12 +615,12 @@ class Program:
             made.extend(node.call.flatten(result))
         return [get(place) for place in self.results]
 
-    def run(self, graph: Graph | None = None) -> None:
+    def run(self) -> None:
         """Runs the calls on the tensors themselves, for good. Values that are
-        asked for keep their tensors, the others free them where PyTorch would;
-        ``graph`` is what is left for autograd."""
+        asked for keep their tensors, the others free them where PyTorch would."""
         nodes = self.nodes[::-1]
-        graphs = frozenset() if graph is None else frozenset([graph])
+        graph = Graph()
+        graphs = frozenset([graph])
         for leaf in self.leaves:
             graphs |= leaf.graphs
         self.nodes, self.steps, self.leaves = [], [], []
@@ -672,6 +649,7 @@ class Program:
                     value.settle(tensors[value.index])
                     if value.meta.requires_grad:
                         value.graphs = graphs
+                        graph.end_in(tensors[value.index])
                         for hook in value.hooks:
                             hook.attach(tensors[value.index])
             tensors.clear()

@@ -13,9 +13,9 @@ from torch import Tensor
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of
 from koila._capture.frames import find_frames
+from koila._capture.graphs import Graph
 from koila._capture.program import (
     Call,
-    Graph,
     Group,
     Meta,
     Node,
@@ -457,6 +457,8 @@ def rewrap(item: Any, source: Origin | None, graphs: frozenset[Graph] = frozense
         leaf.source = source
         if item.requires_grad:
             leaf.graphs = graphs
+            for graph in graphs:
+                graph.end_in(item)
         return wrap(leaf)
     if type(item) in (list, tuple) or hasattr(item, "_fields"):
         return rebuild(item, [rewrap(part, source, graphs) for part in item])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import Frames, find_frames, location_of
-from koila._capture.program import Call, Graph, Meta, Node, Program, Value, closure, is_open
+from koila._capture.program import Call, Meta, Node, Program, Value, closure, is_open
 from koila._capture.record import known, wrap
 from koila._capture.recording import recording
 from koila._compiler import Compiled
@@ -272,7 +272,7 @@ def materialize(values: list[Value], frames: Frames, what: str) -> list[Tensor]:
         if not run.fits():
             run.run_whole(f"{what} needs it with its graph and its memory")
         run.note(None)
-        run_for_good(program, run.left())
+        run_for_good(program)
     elif unknown:
         _read(unknown, frames)
     for value in values:
@@ -351,7 +351,7 @@ def _read(values: list[Value], frames: Frames) -> None:
         # not made twice.
         whole = prepare([*values, *held_with(values)])
         run.note(None)
-        run_for_good(whole, Graph(run.plan.step_peak))
+        run_for_good(whole)
         return
     if graph:
         del recording.reads[:-_MOST_READS]
@@ -435,9 +435,9 @@ def _settle(value: Value, tensor: Tensor) -> None:
         value.settle(tensor)
 
 
-def run_for_good(program: Program, graph: Graph | None = None) -> None:
-    """Runs the calls whole; ``graph`` is what is left for autograd."""
-    program.run(graph)
+def run_for_good(program: Program) -> None:
+    """Runs the calls whole."""
+    program.run()
     settle_views(_settle)
 
 

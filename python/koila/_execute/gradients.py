@@ -93,7 +93,7 @@ def _run_whole(run: Run) -> None:
     for plan, made in recording.reads:
         plan.step_peak = peak if all(reference() in nodes for reference in made) else None
     recording.reads.clear()
-    run_for_good(run.program, run.left())
+    run_for_good(run.program)
 
 
 class _Step:

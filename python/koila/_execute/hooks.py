@@ -16,7 +16,7 @@ from torch import Tensor
 
 from koila._capture.frames import Frames
 from koila._capture.program import GradientHook, Node, Value, gradient_closure
-from koila._capture.record import wrap
+from koila._capture.record import make_leaf, wrap
 from koila._capture.recording import recording
 from koila._execute.executor import read
 
@@ -77,8 +77,10 @@ def differentiate_at_hooks(
             if gradient is None:
                 continue
             gradient = _call_hooks(cut, gradient)
+            own = make_leaf(gradient)
+            own.drawn = True
             with torch.enable_grad():
-                loss: Any = (lazy * gradient).sum()
+                loss: Any = (lazy * wrap(own)).sum()
             differentiate(loss._value)
     finally:
         for cut in cuts:

@@ -18,7 +18,8 @@ from torch import nn
 from koila import memory
 from koila._capture.dispatch_cache import is_arithmetic
 from koila._capture.frames import Frames, location_of
-from koila._capture.program import Call, Graph, Program, measure_graphs
+from koila._capture.graphs import measure_graphs
+from koila._capture.program import Call, Program
 from koila._capture.recording import recording
 from koila._capture.trace import Traced, explain, trace
 from koila._compiler import Compiled, analyze_script, compile_script
@@ -236,14 +237,6 @@ class Run:
         CompileError where nothing is known of the program."""
         peak = self.report()["peak_bytes"]
         return None if peak is None else int(peak) + self.resident + self.beside
-
-    def left(self) -> Graph | None:
-        """The graph that is left of it where it runs whole."""
-        try:
-            peak = self.report()["peak_bytes"]
-        except CompileError:
-            peak = None
-        return None if peak is None else Graph(int(peak))
 
     def fits(self, more: int = 0) -> bool:
         """Whether the whole batch, and ``more`` bytes, fit the budget; announces
@@ -487,46 +480,14 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
 
 
 def _find_resident(program: Program) -> int:
-    """Bytes of masks that were drawn, and of graphs: those that the program has,
-    and those of the user's that end in it."""
-    found = measure_graphs()
-    for leaf in program.leaves:
-        tensor = leaf.tensor
-        if tensor is None:
-            continue
-        if leaf.drawn:
-            found += tensor.nbytes
-        elif tensor.grad_fn is not None and not leaf.graphs:
-            found += _measure_graph(tensor)
-    return found
-
-
-def _measure_graph(tensor: torch.Tensor) -> int:
-    """Bytes that autograd keeps for a tensor of the user's, weights apart."""
-    kept: dict[int, int] = {}
-    weights: set[int] = set()
-    seen = set()
-    stack: list[Any] = [tensor.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        stack.extend(edge for edge, _ in node.next_functions)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            weights.add(leaf.untyped_storage().data_ptr())
-            continue
-        for name in dir(node):
-            if not name.startswith("_saved_"):
-                continue
-            # Those that a backward pass has freed raise.
-            with contextlib.suppress(RuntimeError):
-                saved = getattr(node, name)
-                for item in saved if isinstance(saved, (list, tuple)) else (saved,):
-                    if isinstance(item, torch.Tensor) and item.layout is torch.strided:
-                        storage = item.untyped_storage()
-                        kept[storage.data_ptr()] = storage.nbytes()
-    return sum(size for place, size in kept.items() if place not in weights)
+    """Bytes of masks that were drawn, and of graphs: those that programs have left,
+    and those of the user's that end in this one."""
+    leaves = [leaf for leaf in program.leaves if leaf.tensor is not None]
+    drawn = sum(leaf.tensor.nbytes for leaf in leaves if leaf.drawn and leaf.tensor is not None)
+    return drawn + measure_graphs(
+        (leaf.tensor for leaf in leaves if leaf.tensor is not None),
+        (leaf.tensor for leaf in leaves if leaf.origin is not None and leaf.tensor is not None),
+    )
 
 
 _recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}

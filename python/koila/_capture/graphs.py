@@ -1,0 +1,67 @@
+"""The graphs that programs leave for autograd, and how much memory they keep."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Graph", "measure_graphs"]
+
+
+class Graph:
+    """What a run has left for autograd, by the tensors in which it ends."""
+
+    def __init__(self) -> None:
+        self.ends: list[weakref.ref[Tensor]] = []
+        _graphs.add(self)
+
+    def end_in(self, tensor: Tensor) -> None:
+        self.ends.append(weakref.ref(tensor))
+
+    def free(self) -> None:
+        """A backward pass has gone through it."""
+        self.ends.clear()
+
+
+_graphs: weakref.WeakSet[Graph] = weakref.WeakSet()
+
+
+def measure_graphs(others: Iterable[Tensor], apart: Iterable[Tensor]) -> int:
+    """Bytes that autograd keeps for all graphs that programs still have, and for
+    those of other tensors; without weights, and tensors that count ``apart``."""
+    kept: dict[int, int] = {}
+    counted = {tensor.untyped_storage().data_ptr() for tensor in apart}
+    ends = [tensor for graph in _graphs for end in graph.ends if (tensor := end()) is not None]
+    stack: list[Any] = [tensor.grad_fn for tensor in (*ends, *others)]
+    seen = set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        stack.extend(edge for edge, _ in node.next_functions)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            counted.add(leaf.untyped_storage().data_ptr())
+            continue
+        for name in dir(node):
+            if name.startswith("_saved_"):
+                for storage in _storages_of(node, name):
+                    kept[storage.data_ptr()] = storage.nbytes()
+    return sum(size for place, size in kept.items() if place not in counted)
+
+
+def _storages_of(node: Any, name: str) -> list[torch.UntypedStorage]:
+    # What a backward pass has freed raises.
+    with contextlib.suppress(RuntimeError):
+        saved = getattr(node, name)
+        return [
+            item.untyped_storage()
+            for item in (saved if isinstance(saved, (list, tuple)) else (saved,))
+            if isinstance(item, Tensor) and item.layout is torch.strided
+        ]
+    return []
