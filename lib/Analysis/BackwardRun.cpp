@@ -309,6 +309,33 @@ SmallVector<int64_t> PeakMemoryAnalysis::Impl::BackwardRun::getSavedBytes(
       });
 }
 
+std::optional<PeakMemoryAnalysis::Impl::BackwardRun::CopiedSlices>
+PeakMemoryAnalysis::Impl::BackwardRun::copySlices(const Run::Record &record,
+                                                  Gradient &arrived) {
+  Operation &op = *record.op;
+  auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+  if (!torchOp || !torchOp.isTied() || record.edges.empty())
+    return std::nullopt;
+  const Run::Edge &edge = record.edges.front();
+  if (edge.operand != 0 || !edge.record || !run.records[*edge.record].isViewed)
+    return std::nullopt;
+  auto base = impl.getConcrete(edge.value, run);
+  if (!base)
+    return std::nullopt;
+  base->contiguous = true;
+  base->strides.reset();
+  // The written tensor comes of the other one by as_strided, whose gradient is
+  // a new tensor (as_strided_backward in FunctionsManual.cpp).
+  Gradient whole = make(*base, op, edge.operand);
+  note(op, 0);
+  drop(arrived, op);
+  // A copy of it, in which the gradient of what was written is replaced by that
+  // of what was there before (CopySlices in autograd/functions/tensor.cpp).
+  Gradient copied = make(*base, op, edge.operand);
+  arrived = make(*base, op, edge.operand);
+  return CopiedSlices{whole, copied};
+}
+
 void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
   Operation &op = *run.records[index].op;
   SmallVector<std::optional<Gradient>> arrived(op.getNumResults());
@@ -335,6 +362,11 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
       skip(edge);
     return finishLeaves(op);
   }
+  std::optional<CopiedSlices> slices;
+  if (arrived.front())
+    slices = copySlices(run.records[index], *arrived.front());
+  if (slices)
+    shapes.front() = arrived.front()->shape;
   auto lookup = [&](Value value) { return impl.getConcrete(value, run); };
   auto wants = [&](Value value) { return impl.gradients->wants(value); };
   BackwardRule rule(&op, impl.target, lookup, wants, shapes);
@@ -367,6 +399,12 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
   for (const std::optional<Gradient> &gradient : arrived)
     if (gradient)
       drop(*gradient, op);
+  if (slices) {
+    for (auto &[edge, gradient] : outputs)
+      if (edge->operand == 0)
+        drop(std::exchange(gradient, slices->copied), op);
+    drop(slices->arrived, op);
+  }
   impl.release(run.records[index], op, run);
   for (auto &[edge, gradient] : outputs) {
     if (rule.isApart(edge->operand))

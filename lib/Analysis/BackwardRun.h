@@ -45,6 +45,14 @@ private:
   /// For each operand the bytes that only this record keeps.
   llvm::SmallVector<int64_t> getSavedBytes(const Run::Record &record) const;
   void runNode(size_t index);
+  /// What CopySlices holds while a write into a view is differentiated.
+  struct CopiedSlices {
+    Gradient arrived, copied;
+  };
+  /// Of a write into the whole of what autograd takes for a view: what stands
+  /// for the gradient that has arrived, and what CopySlices holds beside it.
+  std::optional<CopiedSlices> copySlices(const Run::Record &record,
+                                         Gradient &arrived);
   /// What `rule` says of the gradients of the operands, complete.
   llvm::SmallVector<std::pair<const Run::Edge *, Gradient>>
   makeOutputs(const Run::Record &record, const BackwardRule &rule,

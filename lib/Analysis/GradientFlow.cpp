@@ -62,6 +62,20 @@ static bool isDetached(Operation &op, WorkspaceRule::Wants wants) {
   return saved.isDetached();
 }
 
+/// Whether `value`, of a storage, is a view of what was detached.
+bool GradientFlow::comesDetached(Value value, const Storage &entry) const {
+  auto all = [](Value) { return true; };
+  while (Operation *maker = value.getDefiningOp()) {
+    if (maker->getNumOperands() == 0 ||
+        storage.lookup(maker->getOperand(0)) != &entry)
+      return false;
+    if (isDetached(*maker, all))
+      return true;
+    value = maker->getOperand(0);
+  }
+  return false;
+}
+
 /// Marks results of `op`; true if that was news. With `followWrites` also what
 /// shares a storage with them.
 bool GradientFlow::mark(Operation &op, bool followWrites) {
@@ -93,11 +107,14 @@ bool GradientFlow::mark(Operation &op, bool followWrites) {
   llvm::for_each(op.getResults(), mark);
   for (Region &region : op.getRegions())
     llvm::for_each(region.getArguments(), mark);
-  // What is written into a tensor flows to all its views.
+  // What is written into a tensor flows to all its views, which what is
+  // detached is not.
   if (followWrites && isOrderedWrite(&op) && !writesUntracked(op))
     for (Value result : op.getResults())
       if (const Storage *entry = storage.lookup(result))
-        llvm::for_each(entry->values, mark);
+        for (Value value : entry->values)
+          if (!comesDetached(value, *entry))
+            mark(value);
   return isNew;
 }
 

@@ -92,12 +92,14 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
   });
 }
 
-void PeakMemoryAnalysis::Impl::addRecord(Operation &op, ArrayRef<Value> saved,
-                                         int64_t keptBytes, Run &run) const {
+void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
+                                         Run &run) const {
   size_t number = run.records.size();
   Run::Record &record = run.records.emplace_back();
   record.op = &op;
-  for (Value value : saved) {
+  record.isViewed = rule.isViewed();
+  int64_t keptBytes = rule.getKept();
+  for (Value value : rule.getSaved()) {
     const Storage *entry = storage.lookup(value);
     if (!entry || entry->external || llvm::is_contained(record.saved, entry))
       continue;

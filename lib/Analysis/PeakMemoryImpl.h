@@ -92,6 +92,8 @@ struct PeakMemoryAnalysis::Impl {
       const Storage *kept = nullptr;
       llvm::SmallVector<size_t, 2> operands;
       unsigned holders = 0;
+      /// Whether to autograd its result is a view of the whole of another.
+      bool isViewed = false;
     };
     std::vector<Record> records;
     llvm::DenseMap<mlir::Value, size_t> recordOf;
@@ -128,9 +130,8 @@ struct PeakMemoryAnalysis::Impl {
   bool ownsRecords(mlir::Block &block);
   /// Finds the values to which a gradient flows, and where their lives end.
   void collectGradients();
-  /// Notes what `op`, which is recorded, saves and keeps; `kept` in bytes.
-  void addRecord(mlir::Operation &op, llvm::ArrayRef<mlir::Value> saved,
-                 int64_t kept, Run &run) const;
+  /// Notes what `op`, which is recorded, saves and keeps.
+  void addRecord(mlir::Operation &op, const SavedRule &rule, Run &run) const;
   // Writes that others see (GradientWrites.cpp).
   /// Whether the record of a write is known to be that of all that share the
   /// storage.

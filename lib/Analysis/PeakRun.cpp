@@ -335,7 +335,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   if (isNoted && moves)
     record(op, transient, run);
   if (isRecorded)
-    addRecord(op, workspace.getSaved(), workspace.getKept(), run);
+    addRecord(op, workspace, run);
 }
 
 bool PeakMemoryAnalysis::Impl::reach(Operation *op, Run::Phase phase,

@@ -29,6 +29,7 @@ public:
 
 private:
   bool mark(mlir::Operation &op, bool followWrites);
+  bool comesDetached(mlir::Value value, const Storage &entry) const;
 
   const DimAnalysis &dims;
   const StorageAnalysis &storage;

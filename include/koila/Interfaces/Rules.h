@@ -411,15 +411,20 @@ public:
   void keep(int64_t bytes) { kept += bytes; }
   /// No gradient passes, whatever the sizes are.
   void setDetached() { detached = true; }
+  /// To autograd the result is a view of the whole of another tensor, which
+  /// nobody else has.
+  void setViewed() { viewed = true; }
 
   llvm::ArrayRef<mlir::Value> getSaved() const { return saved; }
   int64_t getKept() const { return kept; }
   bool isDetached() const { return detached; }
+  bool isViewed() const { return viewed; }
 
 private:
   llvm::SmallVector<mlir::Value, 3> saved;
   int64_t kept = 0;
   bool detached = false;
+  bool viewed = false;
 };
 
 namespace detail {

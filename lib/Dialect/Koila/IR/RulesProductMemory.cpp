@@ -201,4 +201,10 @@ void rules::describeProductSaved(SavedRule &rule) {
     copies =
         getMatmulCopies(*lhs, rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
   saveFactors(rule, first, second, copies);
+  // _flatten_nd_linear in aten/src/ATen/native/Linear.cpp returns a view of
+  // what addmm makes of the rows.
+  if (auto linear = dyn_cast<LinearOp>(op))
+    if (auto input = rule.tensor(first))
+      if (linear.getBias() && lhs->getRank() != 2 && input->contiguous)
+        rule.setViewed();
 }
