@@ -124,3 +124,29 @@ func.func @kept_leaf(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.
   return %value, %last : tensor<f32>, tensor<f32>
 }
 }
+
+// -----
+
+// Gates that are written where they are, 8 x 8 floats. In the backward pass the
+// gradients of both (2 x 128) and a third one after the tanh, beside the loss and
+// its gradient: 256 + 384 + 4 + 4. Copies of the gates would be 512 in place of
+// 256.
+
+// CHECK: peak          648 bytes{{$}}
+// CHECK: at            koila.tanh (backward)
+// CHECK-NOT: not exact
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<8x6xf32> keys ["w"] strides [6, 1] requires_grad
+func.func @gates(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 6]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<8x6xf32>
+  %y = koila.linear %x, %w : (tensor<?x6xf32>, tensor<8x6xf32>) -> tensor<?x8xf32>
+  %gates:2 = koila.unsafe_chunk %y {chunks = 2 : i64, dim = 1 : i64} : (tensor<?x8xf32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
+  %keep = koila.sigmoid tied %gates#0 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %new = koila.tanh tied %gates#1 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %z = koila.mul_Tensor %keep, %new : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %z : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

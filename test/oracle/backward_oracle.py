@@ -22,6 +22,17 @@ import torch.nn.functional as F
 import backward_nodes
 from counter import Counter
 
+def run_cell(cell, width, states=1):
+    """Two steps of a cell, whose weights are operands."""
+    def run(x, h, w, u):
+        w, u = w[0].repeat(width, 1), u[0].repeat(width, 1)
+        state = (h, h) if states == 2 else h
+        for step in range(2):
+            state = cell(x[:, step], state, w, u)
+        return torch.cat(state, 1) if states == 2 else state
+    return run
+
+
 # Name: the function, and the extents of its operands after the batch. Of an
 # operand "int N" the elements are classes below N.
 CASES = {
@@ -267,6 +278,16 @@ CASES = {
     "nll_line": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4),
                  ("int 7", 4)),
     "embedding": (lambda x, i: F.embedding(i, x[0]), (9, 4), ("int 9", 3)),
+    "lstm_cell": (run_cell(torch.lstm_cell, 4, 2), (2, 5), (3,), (3, 5),
+                  (3, 3)),
+    "gru_cell": (run_cell(torch.gru_cell, 3), (2, 5), (3,), (3, 5), (3, 3)),
+    "rnn_tanh_cell": (run_cell(torch.rnn_tanh_cell, 1), (2, 5), (3,), (3, 5),
+                      (3, 3)),
+    "rnn_relu_cell": (run_cell(torch.rnn_relu_cell, 1), (2, 5), (3,), (3, 5),
+                      (3, 3)),
+    "gates": (lambda x: torch.cat([
+        gate.sigmoid_() * 2 for gate in (x * 2).unsafe_chunk(2, 1)], 1),
+              (4, 6)),
     "dropout_eval": (lambda x: F.dropout(x, 0.5, False), (4, 6)),
     "dropout_train": (lambda x: F.dropout(x, 0.5, True), (4, 6)),
     "dropout_transposed": (
