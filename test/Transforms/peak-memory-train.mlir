@@ -150,3 +150,44 @@ func.func @gates(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims
   return %value : tensor<f32>
 }
 }
+
+// -----
+
+// Smoothed labels of 8 x 10 classes. In the backward pass the gradients of the
+// chosen logarithms and of all classes alike, which is one value for each sample,
+// add up to a third tensor: 320 + 32 + 320, beside the logarithms that are kept,
+// the loss and its gradient. The mask and both divisors (8 + 8 + 4) are gone.
+
+// CHECK: peak          1000 bytes{{$}}
+// CHECK: at            koila.cross_entropy_loss (backward)
+// CHECK-NOT: not exact
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<10x6xf32> keys ["w"] strides [6, 1] requires_grad
+func.func @smooth(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 6]>}, %t: tensor<?xi64> {koila.name = "t", koila.dims = #koila.dims<[B]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<10x6xf32>
+  %y = koila.linear %x, %w : (tensor<?x6xf32>, tensor<10x6xf32>) -> tensor<?x10xf32>
+  %loss = koila.cross_entropy_loss %y, %t {reduction = 1 : i64, ignore_index = -100 : i64, label_smoothing = 0.1, operandSegmentSizes = array<i32: 1, 1, 0, 0>} : (tensor<?x10xf32>, tensor<?xi64>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
+
+// -----
+
+// Of a mean with weights only data say how many targets are not ignored. The
+// figure is that of all, which none exceeds.
+
+// CHECK: peak          {{.*}} bytes), not exact
+// CHECK: not exact: koila.cross_entropy_loss, {{.*}}: how many targets are not ignored is decided by data
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<10x6xf32> keys ["w"] strides [6, 1] requires_grad
+func.func @smooth_weights(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 6]>}, %t: tensor<?xi64> {koila.name = "t", koila.dims = #koila.dims<[B]>}, %c: tensor<10xf32>) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<10x6xf32>
+  %y = koila.linear %x, %w : (tensor<?x6xf32>, tensor<10x6xf32>) -> tensor<?x10xf32>
+  %loss = koila.cross_entropy_loss %y, %t, %c {reduction = 1 : i64, ignore_index = -100 : i64, label_smoothing = 0.1, operandSegmentSizes = array<i32: 1, 1, 1, 0>} : (tensor<?x10xf32>, tensor<?xi64>, tensor<10xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

@@ -270,6 +270,47 @@ CASES = {
     "cross_entropy_smooth": (
         lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (7,),
         ("int 7",)),
+    **{f"cross_entropy_smooth_{name}": (
+        lambda x, t, options=options: F.cross_entropy(
+            x, t, label_smoothing=0.1, **options), (7,), ("int 7",))
+       for name, options in {
+           "sum": {"reduction": "sum"},
+           "none": {"reduction": "none"},
+           "weights": {"weight": torch.arange(7) / 7.0},
+           "weights_sum": {"weight": torch.arange(7) / 7.0,
+                           "reduction": "sum"},
+           "weights_none": {"weight": torch.arange(7) / 7.0,
+                            "reduction": "none"},
+           "ignoring": {"ignore_index": 2},
+       }.items()},
+    "cross_entropy_smooth_pixels": (
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (7, 4, 4),
+        ("int 7", 4, 4)),
+    "cross_entropy_smooth_line": (
+        lambda x, t: F.cross_entropy(x, t + 0, label_smoothing=0.1,
+                                     reduction="sum"), (7, 4),
+        ("int 7", 4)),
+    "cross_entropy_smooth_times_two": (
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1) * 2, (7,),
+        ("int 7",)),
+    "cross_entropy_smooth_made_pixels": (
+        lambda x, t: F.cross_entropy(x, t + 0, torch.arange(7) / 7.0,
+                                     label_smoothing=0.1, reduction="none"),
+        (7, 4, 4), ("int 7", 4, 4)),
+    **{f"cross_entropy_probabilities_{name}": (
+        lambda x, t, options=options: F.cross_entropy(
+            x, t.detach().softmax(1), **options), (7,), (7,))
+       for name, options in {
+           "mean": {},
+           "sum": {"reduction": "sum"},
+           "none": {"reduction": "none"},
+           "smooth": {"label_smoothing": 0.1},
+           "weights": {"weight": torch.arange(7) / 7.0},
+           "weights_none": {"weight": torch.arange(7) / 7.0,
+                            "reduction": "none", "label_smoothing": 0.2},
+       }.items()},
+    "cross_entropy_probabilities_pixels": (
+        lambda x, t: F.cross_entropy(x, t.detach()), (7, 4, 4), (7, 4, 4)),
     "cross_entropy_pixels": (F.cross_entropy, (7, 4, 4), ("int 7", 4, 4)),
     "cross_entropy_line": (F.cross_entropy, (7, 4), ("int 7", 4)),
     "nll": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7,), ("int 7",)),

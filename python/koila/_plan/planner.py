@@ -467,6 +467,9 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
     )
     budgets = {origin.budget for origin in origins} or {"auto"}
     budget = min(_recent_budget(budget, device) for budget in budgets)
+    # What the environment says in its place is no memory that is free now.
+    named = os.environ.get("KOILA_BUDGET", "auto")
+    budgets = {named if given == "auto" else given for given in budgets}
     grads = "present"
     if mode == "train" and any(
         isinstance(leaf.tensor, nn.Parameter)
@@ -485,18 +488,29 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
 
 
 def _find_resident(program: Program) -> int:
-    """Bytes of masks that were drawn, and of graphs that end in the program,
-    koila's and the user's."""
+    """Bytes of masks that were drawn, of what a read has computed of the batch,
+    and of graphs that end in the program, koila's and the user's."""
     found = 0
+    given = {
+        leaf.tensor.untyped_storage().data_ptr()
+        for leaf in program.leaves
+        if leaf.origin and leaf.tensor is not None and leaf.tensor.layout is torch.strided
+    }
     graphs: frozenset[Graph] = frozenset()
     for leaf in program.leaves:
         tensor = leaf.tensor
         if tensor is None:
             continue
         graphs |= leaf.graphs
-        if leaf.drawn:
-            found += tensor.nbytes
-        elif tensor.grad_fn is not None and not leaf.graphs:
+        if leaf.graphs:
+            continue
+        # Views of what was given have no bytes of their own.
+        is_made = leaf.source is not None and leaf.origin is None
+        if is_made and tensor.layout is torch.strided:
+            storage = tensor.untyped_storage().data_ptr()
+            found += 0 if storage in given else tensor.nbytes
+            given.add(storage)
+        if tensor.grad_fn is not None:
             found += _measure_graph(tensor)
     return found + sum(graph.size for graph in graphs)
 
