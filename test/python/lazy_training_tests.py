@@ -277,6 +277,15 @@ class Training(unittest.TestCase):
                 os.environ.pop("KOILA_BUDGET", None)
             self.assertEqual(koila.last().tile is None, not reads, (reads, named))
 
+    def test_tensors_of_nobody_count(self):
+        # As the first state of a recurrent layer, which only the recording holds.
+        model, values = make_mlp(), make_batch(64)
+        state = torch.ones(64, 4, 4, dtype=torch.float64)
+        held = lambda m, x, t: F.cross_entropy(m(x + state), t)
+        unheld = lambda m, x, t: F.cross_entropy(m(x + torch.ones(64, 4, 4).double()), t)
+        peaks = [whole_peak(model, compute, values) for compute in (held, unheld)]
+        self.assertEqual(peaks[1] - peaks[0], state.nbytes)
+
     def test_plain_labels(self):
         model, values = make_mlp(), make_batch(64)
         compute = lambda m, x, t: F.cross_entropy(m(x), t)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import sys
 import time
 import warnings
 from collections import OrderedDict
@@ -487,9 +488,14 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
     return Run(program, plan, mode, frames, batch, budget, grads, budgets, device, resident)
 
 
+# Of a tensor that the leaf of a program alone holds, with those of the question.
+_OWN_REFERENCES = 3
+
+
 def _find_resident(program: Program) -> int:
-    """Bytes of masks that were drawn, of what a read has computed of the batch,
-    and of graphs that end in the program, koila's and the user's."""
+    """Bytes of masks that were drawn, of what a read has computed of the batch, of
+    what nobody else holds any more, as the first state of a recurrent layer, and of
+    graphs that end in the program, koila's and the user's."""
     found = 0
     given = {
         leaf.tensor.untyped_storage().data_ptr()
@@ -505,7 +511,9 @@ def _find_resident(program: Program) -> int:
         if leaf.graphs:
             continue
         # Views of what was given have no bytes of their own.
-        is_made = leaf.source is not None and leaf.origin is None
+        is_made = leaf.origin is None and (
+            leaf.source is not None or sys.getrefcount(tensor) <= _OWN_REFERENCES
+        )
         if is_made and tensor.layout is torch.strided:
             storage = tensor.untyped_storage().data_ptr()
             found += 0 if storage in given else tensor.nbytes
