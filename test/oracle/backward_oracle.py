@@ -33,6 +33,24 @@ def run_cell(cell, width, states=1):
     return run
 
 
+def run_lstm(layers=1, directions=1, first=True, result=0, biased=True):
+    """Of several layers all weights are the same."""
+    def run(x, h, w, u, v, b):
+        state = h.transpose(0, 1).contiguous()
+        weights = []
+        for cell in range(layers * directions):
+            weights += [(w if cell < directions else v)[0], u[0]]
+            weights += [b[0], b[0] * 2] if biased else []
+        if not first:
+            x = x.transpose(0, 1)
+        made = torch.lstm(x, [state, state * 2], weights, biased, layers, 0.0,
+                          True, directions == 2, first)
+        return made[result] if result is not None else torch.cat(
+            [made[0].flatten(), made[1].flatten()])
+    return run, (6, 5), (layers * directions, 4), (16, 5), (16, 4), (
+        16, 4 * directions), (16,)
+
+
 # Name: the function, and the extents of its operands after the batch. Of an
 # operand "int N" the elements are classes below N.
 CASES = {
@@ -329,6 +347,27 @@ CASES = {
     "gates": (lambda x: torch.cat([
         gate.sigmoid_() * 2 for gate in (x * 2).unsafe_chunk(2, 1)], 1),
               (4, 6)),
+    **{f"embedding_bag_{name}": (
+        lambda x, i, w, options=options: F.embedding_bag(
+            i, x[0], **options(w)), (9, 4), ("int 9", 3), (3,))
+       for name, options in {
+           "sum": lambda w: {"mode": "sum"},
+           "mean": lambda w: {"mode": "mean"},
+           "max": lambda w: {"mode": "max"},
+           "padded": lambda w: {"mode": "mean", "padding_idx": 2},
+           "sum_padded": lambda w: {"mode": "sum", "padding_idx": 2},
+           "weights": lambda w: {"mode": "sum",
+                                 "per_sample_weights": w.detach()},
+       }.items()},
+    "lstm": run_lstm(),
+    "lstm_time_first": run_lstm(first=False),
+    "lstm_unbiased": run_lstm(biased=False),
+    "lstm_state": run_lstm(result=1),
+    "lstm_cell_state": run_lstm(result=2),
+    "lstm_both": run_lstm(result=None),
+    "lstm_layers": run_lstm(layers=3),
+    "lstm_bidirectional": run_lstm(directions=2),
+    "lstm_layers_bidirectional": run_lstm(layers=2, directions=2),
     "dropout_eval": (lambda x: F.dropout(x, 0.5, False), (4, 6)),
     "dropout_train": (lambda x: F.dropout(x, 0.5, True), (4, 6)),
     "dropout_transposed": (
