@@ -2,6 +2,7 @@
 
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
@@ -258,17 +259,40 @@ private:
     return true;
   }
 
+  static bool isSplit(Operation *op) {
+    return isa<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,
+               SplitWithSizesOp, UnsafeSplitWithSizesOp, ChunkOp, UnsafeChunkOp,
+               TensorSplitOp, UnbindOp>(op);
+  }
+  /// Whether no two elements of `value` have the same place, unlike those of
+  /// what is expanded: it is new, or a view that shows each element once.
+  bool hasApartElements(Value value) const {
+    while (Operation *op = value.getDefiningOp()) {
+      const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
+      if (info && info->isDense())
+        return true;
+      Value base = viewOf.lookup(value);
+      if (!base && result.reusing.contains(op))
+        base = op->getOperand(0);
+      else if (!base)
+        return allocations.contains(value) &&
+               !isa<EmptyStridedOp, NewEmptyStridedOp>(op);
+      else if (!isSplit(op) &&
+               !isa<ViewOp, ReshapeOp, FlattenOp, UnflattenOp, PermuteOp,
+                    TransposeOp, TOp, SelectOp, SliceOp, NarrowOp, SqueezeOp,
+                    SqueezeDimOp, UnsqueezeOp>(op))
+        return false;
+      value = base;
+    }
+    return false;
+  }
   /// Operations that split a tensor of which each element has a place to
   /// itself, each with the part of it that `value` is, or is a view of.
   llvm::SmallDenseMap<Operation *, Value> getParts(Value value) const {
     llvm::SmallDenseMap<Operation *, Value> parts;
     while (Value base = viewOf.lookup(value)) {
-      const std::optional<TensorInfo> &info = dims.lookup(base).tensor;
       Operation *view = value.getDefiningOp();
-      if (isa_and_nonnull<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,
-                          SplitWithSizesOp, UnsafeSplitWithSizesOp, ChunkOp,
-                          UnsafeChunkOp, TensorSplitOp, UnbindOp>(view) &&
-          info && info->isDense())
+      if (view && isSplit(view) && hasApartElements(base))
         parts[view] = value;
       value = base;
     }
