@@ -382,7 +382,8 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
     memory.describeBackward(rule);
   else
     rule.setInexact("koila has no memory rule for its gradient");
-  if (!rule.isAbsent() && (impl.rewrites.contains(&op) || impl.writesView(op)))
+  if (!rule.isAbsent() && (impl.rewrites.contains(&op) ||
+                           (impl.writesView(op) && !writesUntracked(op))))
     impl.markInexact(op, "the backward pass of a write into views", run);
   if (!rule.isExact() && run.missing.empty())
     impl.markInexact(op, rule.getReason(), run, rule.isBounded());

@@ -2,6 +2,8 @@
 
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
+#include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 
@@ -257,6 +259,46 @@ private:
     return true;
   }
 
+  static bool isSplit(Operation *op) {
+    return isa<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,
+               SplitWithSizesOp, UnsafeSplitWithSizesOp, ChunkOp, UnsafeChunkOp,
+               TensorSplitOp, UnbindOp>(op);
+  }
+  /// Whether no two elements of `value` have the same place, unlike those of
+  /// what is expanded: it is new, or a view that shows each element once.
+  bool hasApartElements(Value value) const {
+    while (Operation *op = value.getDefiningOp()) {
+      const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
+      if (info && info->isDense())
+        return true;
+      Value base = viewOf.lookup(value);
+      if (!base && result.reusing.contains(op))
+        base = op->getOperand(0);
+      else if (!base)
+        return allocations.contains(value) &&
+               !isa<EmptyStridedOp, NewEmptyStridedOp>(op);
+      else if (!isSplit(op) &&
+               !isa<ViewOp, ReshapeOp, FlattenOp, UnflattenOp, PermuteOp,
+                    TransposeOp, TOp, SelectOp, SliceOp, NarrowOp, SqueezeOp,
+                    SqueezeDimOp, UnsqueezeOp>(op))
+        return false;
+      value = base;
+    }
+    return false;
+  }
+  /// Operations that split a tensor of which each element has a place to
+  /// itself, each with the part of it that `value` is, or is a view of.
+  llvm::SmallDenseMap<Operation *, Value> getParts(Value value) const {
+    llvm::SmallDenseMap<Operation *, Value> parts;
+    while (Value base = viewOf.lookup(value)) {
+      Operation *view = value.getDefiningOp();
+      if (view && isSplit(view) && hasApartElements(base))
+        parts[view] = value;
+      value = base;
+    }
+    return parts;
+  }
+
   bool mayReuse(Operation *op, Value operand) {
     // The storage: exactly one allocation of this function, nobody else's.
     const AliasClasses::Summary &summary = classes.summary(operand);
@@ -266,6 +308,8 @@ private:
     // view of or was carried in from, and other views of those.
     SmallVector<Value> stale{operand};
     llvm::SmallDenseSet<Value> seen{operand};
+    // Other parts of the same tensor do not show the write.
+    llvm::SmallDenseMap<Operation *, Value> parts = getParts(operand);
     // The uses by which an enclosing loop carried the operand in.
     llvm::SmallPtrSet<OpOperand *, 4> carrying;
     auto push = [&](Value value) {
@@ -299,8 +343,10 @@ private:
         // Any other way into a loop around `op` shows the old contents there.
         if (user->isProperAncestor(op) || runsAfter(user, op, value))
           return false;
+        auto part = parts.find(user);
         for (Value view : user->getResults())
-          if (viewOf.lookup(view) == value)
+          if (viewOf.lookup(view) == value &&
+              (part == parts.end() || part->second == view))
             push(view);
         // A container shows its elements, and whatever is taken out of it.
         bool isContainer = !isa<TensorType>(value.getType());

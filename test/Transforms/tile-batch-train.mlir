@@ -136,3 +136,33 @@ func.func @normalised(%x: tensor<?x5x6xf32> {koila.name = "x", koila.dims = #koi
   return %value : tensor<f32>
 }
 }
+
+// -----
+
+// The gates of a cell are parts of one tensor, and written: each tile does so to
+// its own.
+
+// CHECK-LABEL: @gates
+// CHECK: scf.for
+// CHECK: %[[GATES:.*]]:2 = koila.unsafe_chunk
+// CHECK: koila.sigmoid tied %[[GATES]]#0
+// CHECK: koila.tanh tied %[[GATES]]#1
+// CHECK: koila.backward
+// CHECK: scf.yield
+// CHECK-NOT: koila.backward
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+koila.param @w : tensor<8x6xf32> keys ["w"] strides [6, 1] requires_grad
+func.func @gates(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 6]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<8x6xf32>
+  %y = koila.linear %x, %w : (tensor<?x6xf32>, tensor<8x6xf32>) -> tensor<?x8xf32>
+  %gates:2 = koila.unsafe_chunk %y {chunks = 2 : i64, dim = 1 : i64} : (tensor<?x8xf32>) -> (tensor<?x4xf32>, tensor<?x4xf32>)
+  %keep = koila.sigmoid tied %gates#0 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %new = koila.tanh tied %gates#1 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %z = koila.mul_Tensor %keep, %new : (tensor<?x4xf32>, tensor<?x4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %z : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

@@ -285,3 +285,29 @@ TEST_F(StorageTest, TilesOfOneSampleAreThoughtOf) {
   ASSERT_EQ(storage->getGuesses().size(), 1u);
   EXPECT_EQ(storage->getGuesses().front().first, op("guess"));
 }
+
+// Parts of one split share no element; of a tensor that is expanded, they do.
+TEST_F(StorageTest, PartsAreWrittenBesideEachOther) {
+  analyse(R"(func.func @f(%x: tensor<2x4xf32>, %row: tensor<1x4xf32>)
+      -> (tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<4xf32>) {
+    %0 = koila.exp %x : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    %1:2 = koila.unsafe_chunk %0 {chunks = 2 : i64, dim = 1 : i64} : (tensor<2x4xf32>) -> (tensor<2x2xf32>, tensor<2x2xf32>)
+    %2 = koila.tanh tied %1#0 {name = "first"} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+    %3 = koila.relu tied %1#1 {name = "second"} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+    %4 = koila.exp %x : (tensor<2x4xf32>) -> tensor<2x4xf32>
+    %5:2 = koila.chunk %4 {chunks = 2 : i64, dim = 1 : i64} : (tensor<2x4xf32>) -> (tensor<2x2xf32>, tensor<2x2xf32>)
+    %6:2 = koila.chunk %4 {chunks = 2 : i64, dim = 1 : i64} : (tensor<2x4xf32>) -> (tensor<2x2xf32>, tensor<2x2xf32>)
+    %7 = koila.relu tied %5#0 {name = "twice"} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+    %8 = koila.add_Tensor %7, %6#1 {alpha = 1 : i64} : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+    %9 = koila.exp %row : (tensor<1x4xf32>) -> tensor<1x4xf32>
+    %10 = koila.expand %9 {implicit = false, size = array<i64: 2, 4>} : (tensor<1x4xf32>) -> tensor<2x4xf32>
+    %11:2 = koila.unbind_int %10 {dim = 0 : i64} : (tensor<2x4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+    %12 = koila.relu tied %11#0 {name = "repeated"} : (tensor<4xf32>) -> tensor<4xf32>
+    %13 = koila.add_Tensor %12, %11#1 {alpha = 1 : i64} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+    return %2, %3, %8, %13 : tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<4xf32> })");
+  EXPECT_TRUE(mayReuse("first"));
+  EXPECT_TRUE(mayReuse("second"));
+  EXPECT_TRUE(shareStorage("first", "second"));
+  EXPECT_FALSE(mayReuse("twice"));
+  EXPECT_FALSE(mayReuse("repeated"));
+}

@@ -22,6 +22,35 @@ import torch.nn.functional as F
 import backward_nodes
 from counter import Counter
 
+def run_cell(cell, width, states=1):
+    """Two steps of a cell, whose weights are operands."""
+    def run(x, h, w, u):
+        w, u = w[0].repeat(width, 1), u[0].repeat(width, 1)
+        state = (h, h) if states == 2 else h
+        for step in range(2):
+            state = cell(x[:, step], state, w, u)
+        return torch.cat(state, 1) if states == 2 else state
+    return run
+
+
+def run_lstm(layers=1, directions=1, first=True, result=0, biased=True):
+    """Of several layers all weights are the same."""
+    def run(x, h, w, u, v, b):
+        state = h.transpose(0, 1).contiguous()
+        weights = []
+        for cell in range(layers * directions):
+            weights += [(w if cell < directions else v)[0], u[0]]
+            weights += [b[0], b[0] * 2] if biased else []
+        if not first:
+            x = x.transpose(0, 1)
+        made = torch.lstm(x, [state, state * 2], weights, biased, layers, 0.0,
+                          True, directions == 2, first)
+        return made[result] if result is not None else torch.cat(
+            [made[0].flatten(), made[1].flatten()])
+    return run, (6, 5), (layers * directions, 4), (16, 5), (16, 4), (
+        16, 4 * directions), (16,)
+
+
 # Name: the function, and the extents of its operands after the batch. Of an
 # operand "int N" the elements are classes below N.
 CASES = {
@@ -259,6 +288,47 @@ CASES = {
     "cross_entropy_smooth": (
         lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (7,),
         ("int 7",)),
+    **{f"cross_entropy_smooth_{name}": (
+        lambda x, t, options=options: F.cross_entropy(
+            x, t, label_smoothing=0.1, **options), (7,), ("int 7",))
+       for name, options in {
+           "sum": {"reduction": "sum"},
+           "none": {"reduction": "none"},
+           "weights": {"weight": torch.arange(7) / 7.0},
+           "weights_sum": {"weight": torch.arange(7) / 7.0,
+                           "reduction": "sum"},
+           "weights_none": {"weight": torch.arange(7) / 7.0,
+                            "reduction": "none"},
+           "ignoring": {"ignore_index": 2},
+       }.items()},
+    "cross_entropy_smooth_pixels": (
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (7, 4, 4),
+        ("int 7", 4, 4)),
+    "cross_entropy_smooth_line": (
+        lambda x, t: F.cross_entropy(x, t + 0, label_smoothing=0.1,
+                                     reduction="sum"), (7, 4),
+        ("int 7", 4)),
+    "cross_entropy_smooth_times_two": (
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1) * 2, (7,),
+        ("int 7",)),
+    "cross_entropy_smooth_made_pixels": (
+        lambda x, t: F.cross_entropy(x, t + 0, torch.arange(7) / 7.0,
+                                     label_smoothing=0.1, reduction="none"),
+        (7, 4, 4), ("int 7", 4, 4)),
+    **{f"cross_entropy_probabilities_{name}": (
+        lambda x, t, options=options: F.cross_entropy(
+            x, t.detach().softmax(1), **options), (7,), (7,))
+       for name, options in {
+           "mean": {},
+           "sum": {"reduction": "sum"},
+           "none": {"reduction": "none"},
+           "smooth": {"label_smoothing": 0.1},
+           "weights": {"weight": torch.arange(7) / 7.0},
+           "weights_none": {"weight": torch.arange(7) / 7.0,
+                            "reduction": "none", "label_smoothing": 0.2},
+       }.items()},
+    "cross_entropy_probabilities_pixels": (
+        lambda x, t: F.cross_entropy(x, t.detach()), (7, 4, 4), (7, 4, 4)),
     "cross_entropy_pixels": (F.cross_entropy, (7, 4, 4), ("int 7", 4, 4)),
     "cross_entropy_line": (F.cross_entropy, (7, 4), ("int 7", 4)),
     "nll": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7,), ("int 7",)),
@@ -267,6 +337,37 @@ CASES = {
     "nll_line": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4),
                  ("int 7", 4)),
     "embedding": (lambda x, i: F.embedding(i, x[0]), (9, 4), ("int 9", 3)),
+    "lstm_cell": (run_cell(torch.lstm_cell, 4, 2), (2, 5), (3,), (3, 5),
+                  (3, 3)),
+    "gru_cell": (run_cell(torch.gru_cell, 3), (2, 5), (3,), (3, 5), (3, 3)),
+    "rnn_tanh_cell": (run_cell(torch.rnn_tanh_cell, 1), (2, 5), (3,), (3, 5),
+                      (3, 3)),
+    "rnn_relu_cell": (run_cell(torch.rnn_relu_cell, 1), (2, 5), (3,), (3, 5),
+                      (3, 3)),
+    "gates": (lambda x: torch.cat([
+        gate.sigmoid_() * 2 for gate in (x * 2).unsafe_chunk(2, 1)], 1),
+              (4, 6)),
+    **{f"embedding_bag_{name}": (
+        lambda x, i, w, options=options: F.embedding_bag(
+            i, x[0], **options(w)), (9, 4), ("int 9", 3), (3,))
+       for name, options in {
+           "sum": lambda w: {"mode": "sum"},
+           "mean": lambda w: {"mode": "mean"},
+           "max": lambda w: {"mode": "max"},
+           "padded": lambda w: {"mode": "mean", "padding_idx": 2},
+           "sum_padded": lambda w: {"mode": "sum", "padding_idx": 2},
+           "weights": lambda w: {"mode": "sum",
+                                 "per_sample_weights": w.detach()},
+       }.items()},
+    "lstm": run_lstm(),
+    "lstm_time_first": run_lstm(first=False),
+    "lstm_unbiased": run_lstm(biased=False),
+    "lstm_state": run_lstm(result=1),
+    "lstm_cell_state": run_lstm(result=2),
+    "lstm_both": run_lstm(result=None),
+    "lstm_layers": run_lstm(layers=3),
+    "lstm_bidirectional": run_lstm(directions=2),
+    "lstm_layers_bidirectional": run_lstm(layers=2, directions=2),
     "dropout_eval": (lambda x: F.dropout(x, 0.5, False), (4, 6)),
     "dropout_train": (lambda x: F.dropout(x, 0.5, True), (4, 6)),
     "dropout_transposed": (

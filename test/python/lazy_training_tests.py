@@ -7,6 +7,7 @@ split is checked to be one.
 
 import gc
 import inspect
+import os
 import unittest
 import unittest.mock
 import warnings
@@ -256,6 +257,34 @@ class Training(unittest.TestCase):
             torch.manual_seed(1)
             wanted = F.dropout(model(values[0])).argmax(1).tolist()
             self.assertEqual(out.argmax(1).tolist(), wanted)
+
+    def test_what_a_read_has_computed_counts(self):
+        model, values = make_mlp(), make_batch(64)
+        compute = lambda m, x, t: F.cross_entropy(m(x), t)
+        peak = whole_peak(model, compute, values)
+        for reads, named in ((False, False), (True, False), (True, True)):
+            model.zero_grad(set_to_none=False)
+            budget = {"budget": peak}
+            if named:
+                os.environ["KOILA_BUDGET"] = str(budget.pop("budget"))
+            try:
+                x, t = koila.lazy(*values, batch=0, **budget)
+                if reads:
+                    x = x * 2
+                    x.mean().item()
+                F.cross_entropy(model(x), t).backward()
+            finally:
+                os.environ.pop("KOILA_BUDGET", None)
+            self.assertEqual(koila.last().tile is None, not reads, (reads, named))
+
+    def test_tensors_of_nobody_count(self):
+        # As the first state of a recurrent layer, which only the recording holds.
+        model, values = make_mlp(), make_batch(64)
+        state = torch.ones(64, 4, 4, dtype=torch.float64)
+        held = lambda m, x, t: F.cross_entropy(m(x + state), t)
+        unheld = lambda m, x, t: F.cross_entropy(m(x + torch.ones(64, 4, 4).double()), t)
+        peaks = [whole_peak(model, compute, values) for compute in (held, unheld)]
+        self.assertEqual(peaks[1] - peaks[0], state.nbytes)
 
     def test_plain_labels(self):
         model, values = make_mlp(), make_batch(64)

@@ -243,6 +243,8 @@ public:
     return fact(OperatorArguments(op).getDynamic(name, index));
   }
   TensorInfo tensor(mlir::Value value) const;
+  /// All that is known of a value without the batch.
+  ValueInfo info(mlir::Value value) const { return shapes(value); }
   void setResult(unsigned index, BatchFact fact) { results[index] = fact; }
   void setAll(const BatchFact &fact);
   /// Marks every result as mixing samples; `reason` in the user's terms.

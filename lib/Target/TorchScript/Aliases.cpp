@@ -2,6 +2,8 @@
 
 #include "Aliases.h"
 #include "Types.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringSet.h"
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <unordered_set>
 
@@ -87,6 +89,71 @@ void AliasClasses::unite(const Value *lhs, const Value *rhs) {
 void AliasClasses::identify(const Value *result, const Value *written) {
   unite(result, written);
   lookup(result).identity = lookup(written).identity;
+  lookup(result).base = written;
+}
+
+void AliasClasses::setView(const Value *view, const Value *base) {
+  unite(view, base);
+  lookup(view).base = base;
+}
+
+//===----------------------------------------------------------------------===//
+// Parts of one tensor
+//===----------------------------------------------------------------------===//
+
+/// Whether the operator makes a list of parts of a tensor.
+static bool isSplit(const tj::Node *node) {
+  static const llvm::StringSet<> splits = {
+      "aten::chunk",        "aten::split",        "aten::split_with_sizes",
+      "aten::tensor_split", "aten::unbind",       "aten::unsafe_chunk",
+      "aten::unsafe_split", "aten::unsafe_split_with_sizes"};
+  return splits.contains(node->kind().toQualString());
+}
+
+/// Whether the node takes such a list apart. Nobody else has the list, so that
+/// nobody changes it.
+static bool unpacksParts(const tj::Node *node) {
+  return node->kind() == c10::prim::ListUnpack &&
+         node->input()->uses().size() == 1 && isSplit(node->input()->node());
+}
+
+/// Whether the operator is a view in which each element of the tensor is once
+/// at most, unlike one that expands it.
+static bool showsElementsOnce(const tj::Node *node) {
+  static const llvm::StringSet<> views = {
+      "aten::contiguous", "aten::detach",    "aten::flatten",
+      "aten::narrow",     "aten::permute",   "aten::reshape",
+      "aten::select",     "aten::slice",     "aten::squeeze",
+      "aten::t",          "aten::transpose", "aten::unflatten",
+      "aten::unsqueeze",  "aten::view"};
+  return views.contains(node->kind().toQualString()) || isSplit(node) ||
+         unpacksParts(node);
+}
+
+/// Whether no two elements of the tensor have the same place.
+bool AliasClasses::hasApartElements(const Value *value) {
+  while (!lookup(value).isNew) {
+    const Entry &entry = lookup(value);
+    if (!entry.base || (entry.identity != lookup(entry.base).identity &&
+                        !showsElementsOnce(value->node())))
+      return false;
+    value = entry.base;
+  }
+  return true;
+}
+
+/// Whether both are of two parts into which one tensor was split.
+bool AliasClasses::areApart(const Value *lhs, const Value *rhs) {
+  llvm::SmallDenseMap<const tj::Node *, size_t> parts;
+  for (; lhs; lhs = lookup(lhs).base)
+    if (unpacksParts(lhs->node()))
+      parts[lhs->node()] = lhs->offset();
+  for (; rhs; rhs = lookup(rhs).base) {
+    auto other = parts.find(rhs->node());
+    if (other != parts.end() && other->second != rhs->offset())
+      return hasApartElements(lookup(rhs).base);
+  }
+  return false;
 }
 
 /// Whether the operator is implemented by calls of other operators, so that it
@@ -122,6 +189,11 @@ static bool isGeneric(const c10::FunctionSchema &schema) {
 }
 
 void AliasClasses::visit(const tj::Node *node, bool trustSchema) {
+  if (unpacksParts(node)) {
+    for (const Value *part : node->outputs())
+      setView(part, node->input());
+    return;
+  }
   const c10::FunctionSchema *schema = node->maybeSchema();
   if (schema && isGeneric(*schema)) {
     const Value *first = nullptr;
@@ -180,7 +252,7 @@ std::string AliasClasses::getOwner(const Value *value) {
 const tj::Node *AliasClasses::findLaterUse(const Value *value, tj::Node *node) {
   unsigned identity = lookup(value).identity;
   for (const Value *member : lookup(find(value)).members) {
-    if (lookup(member).identity == identity)
+    if (lookup(member).identity == identity || areApart(member, value))
       continue;
     for (const tj::Use &use : member->uses())
       if (use.user != node && use.user->isAfter(node))

@@ -25,6 +25,11 @@ public:
   void unite(const Value *lhs, const Value *rhs);
   /// The whole tensor `result` is the tensor `written`.
   void identify(const Value *result, const Value *written);
+  /// Says that the operator made `value` in storage of its own, where each
+  /// element has a place to itself.
+  void setNew(const Value *value) { lookup(value).isNew = true; }
+  /// Unites both, of which `view` has no element that `base` does not have.
+  void setView(const Value *view, const Value *base);
 
   /// Unites the outputs of `node` with the inputs they may share storage with:
   /// those the schema says, and all of them for containers, wildcards, and
@@ -48,6 +53,7 @@ public:
   void uniteForeign(const std::vector<const Value *> &written);
   /// A use of another value of the class than the tensor `value` itself, after
   /// `node`; null if there is none.
+  /// Parts of one tensor that share no element with `value` do not count.
   const torch::jit::Node *findLaterUse(const Value *value,
                                        torch::jit::Node *node);
   /// The values that are the whole tensor `value`.
@@ -61,9 +67,14 @@ private:
     std::string owner;
     /// Values with the same number are the same tensor.
     unsigned identity = 0;
+    bool isNew = false;
+    /// Has all elements of the value; null if that is not known.
+    const Value *base = nullptr;
   };
   Entry &lookup(const Value *value);
   const Value *find(const Value *value);
+  bool hasApartElements(const Value *value);
+  bool areApart(const Value *lhs, const Value *rhs);
 
   std::unordered_map<const Value *, Entry> entries;
   /// Of unknown storage, and of known ones.

@@ -17,6 +17,7 @@
 #include "Messages.h"
 #include "Types.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -538,8 +539,12 @@ void FunctionImporter::uniteByStorageRule(Node *node, Operation *op) {
   bool isList = unpacksList(node, op);
   for (auto [index, fact] : llvm::enumerate(rule.getResults())) {
     const TorchValue *output = node->outputs()[isList ? 0 : index];
-    if (fact.kind == StorageFact::Kind::New)
+    if (fact.kind == StorageFact::Kind::New) {
+      // With strides of zero, elements share a place.
+      if (!isa<EmptyStridedOp, NewEmptyStridedOp>(op))
+        aliases.setNew(output);
       continue;
+    }
     // Operands that are elements of a list have no value of the node to
     // themselves; the list shares storage with each.
     bool known = false;
@@ -547,7 +552,7 @@ void FunctionImporter::uniteByStorageRule(Node *node, Operation *op) {
       auto it = values.find(input);
       if (it == values.end() || it->second != fact.operand)
         continue;
-      aliases.unite(output, input);
+      aliases.setView(output, input);
       known = true;
     }
     if (known)

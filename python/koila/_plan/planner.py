@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import os
+import sys
 import time
 import warnings
 from collections import OrderedDict
@@ -462,6 +463,9 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
     )
     budgets = {origin.budget for origin in origins} or {"auto"}
     budget = min(_recent_budget(budget, device) for budget in budgets)
+    # What the environment says in its place is no memory that is free now.
+    named = os.environ.get("KOILA_BUDGET", "auto")
+    budgets = {named if given == "auto" else given for given in budgets}
     grads = "present"
     if mode == "train" and any(
         isinstance(leaf.tensor, nn.Parameter)
@@ -479,15 +483,30 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
     return Run(program, plan, mode, frames, batch, budget, grads, budgets, device, resident)
 
 
+# Of a tensor that the leaf of a program alone holds, with those of the question.
+_OWN_REFERENCES = 3
+
+
 def _find_resident(program: Program) -> int:
-    """Bytes of masks that were drawn, and of graphs: those that programs have left,
-    and those of the user's that end in this one."""
-    leaves = [leaf for leaf in program.leaves if leaf.tensor is not None]
-    drawn = sum(leaf.tensor.nbytes for leaf in leaves if leaf.drawn and leaf.tensor is not None)
-    return drawn + measure_graphs(
-        (leaf.tensor for leaf in leaves if leaf.tensor is not None),
-        (leaf.tensor for leaf in leaves if leaf.origin is not None and leaf.tensor is not None),
-    )
+    """Bytes of masks that were drawn, of what a read has computed of the batch, of
+    what nobody else holds any more, as the first state of a recurrent layer, and of
+    graphs: those that programs have left, and those of the user's that end here."""
+    found = 0
+    given = [leaf.tensor for leaf in program.leaves if leaf.origin and leaf.tensor is not None]
+    counted = {
+        tensor.untyped_storage().data_ptr() for tensor in given if tensor.layout is torch.strided
+    }
+    for leaf in program.leaves:
+        tensor = leaf.tensor
+        if tensor is None or tensor.layout is not torch.strided or leaf.origin or leaf.graphs:
+            continue
+        # Views of what was given have no bytes of their own.
+        if leaf.source is not None or sys.getrefcount(tensor) <= _OWN_REFERENCES:
+            storage = tensor.untyped_storage().data_ptr()
+            found += 0 if storage in counted else tensor.nbytes
+            counted.add(storage)
+    ends = (leaf.tensor for leaf in program.leaves if leaf.tensor is not None)
+    return found + measure_graphs(ends, given)
 
 
 _recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}

@@ -7,7 +7,7 @@
 #ifndef KOILA_LIB_DIALECT_KOILA_IR_LOSSMEMORY_H
 #define KOILA_LIB_DIALECT_KOILA_IR_LOSSMEMORY_H
 
-#include "koila/Interfaces/Rules.h"
+#include "koila/Interfaces/BackwardRule.h"
 
 namespace koila::loss {
 
@@ -18,6 +18,8 @@ void describeComposed(WorkspaceRule &rule, SavedRule *saved = nullptr);
 void describeClasses(WorkspaceRule &rule);
 /// Negative likelihoods and cross entropies.
 void describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved = nullptr);
+/// The gradient of cross_entropy_loss.
+void describeCrossEntropyBackward(BackwardRule &rule);
 
 bool isComposed(mlir::Operation *op);
 bool isCrossEntropy(mlir::Operation *op);

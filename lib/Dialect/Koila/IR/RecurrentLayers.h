@@ -40,6 +40,19 @@ blas::Factor getInput(WorkspaceRule &rule, const Layers &layers, int64_t layer);
 /// That of any cell; all are slices of one tensor.
 blas::Factor getFirstState(WorkspaceRule &rule, const Layers &layers);
 
+/// Those of a call on sequences of one length; none, and then the rule may say
+/// why, for other operators and where something is not known.
+std::optional<Layers> getDenseLayers(WorkspaceRule &rule);
+/// Whether oneDNN runs the layers: an LSTM of float32.
+bool isOfOneDnn(const Layers &layers);
+
+/// What oneDNN makes of a row of float32.
+int64_t padRow(int64_t elements);
+/// What it keeps of one layer in one direction for the gradient.
+int64_t getWorkspaceBytes(const Layers &layers, int64_t features);
+/// Its scratchpad while it computes that gradient.
+int64_t getGradientScratchpadBytes(const Layers &layers);
+
 /// An LSTM of float32, which goes to oneDNN layer by layer. `saved` is told
 /// what autograd keeps, here and below.
 void describeOneDnn(WorkspaceRule &rule, SavedRule *saved,

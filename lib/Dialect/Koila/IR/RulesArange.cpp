@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Interfaces/Layout.h"
 #include <cmath>
 
@@ -130,4 +131,18 @@ LogicalResult rules::inferArange(ShapeRule &rule) {
   info.strides.emplace({rule.constant(1)});
   rule.setResult(0, info);
   return success();
+}
+
+/// Where bags of equal size begin, each tile counts for itself: embedding_bag
+/// counts within the indices that it gets.
+void rules::inferStepsBatch(BatchRule &rule) {
+  BatchFact end = rule.argumentFact("end");
+  Value offsets = rule.getOp()->getResult(0);
+  auto size = indexing::getBagSize(rule, offsets);
+  if (!size || !end.isAt() || end.dim >= 0 || end.factor % *size != 0 ||
+      !rule.argumentFact("start").isFree() ||
+      !rule.argumentFact("step").isFree() ||
+      !indexing::isReadAsOffsets(offsets))
+    return mixNumberOfSamples(rule);
+  rule.setResult(0, BatchFact::at(0, end.factor / *size));
 }

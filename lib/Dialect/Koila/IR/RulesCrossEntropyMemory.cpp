@@ -110,6 +110,30 @@ static Term addProbabilities(const Operands &of, double smoothing) {
   return losses;
 }
 
+/// Their sum, over the sum of the weights of all targets that count. Data alone
+/// says how many do, at most all.
+static Term addWeightedMean(const Operands &of, const Term &smooth,
+                            const Term &counted) {
+  Expression &steps = of.steps;
+  Term targets = steps.allocate({{of.target.numElements()},
+                                 of.target.elementType});
+  // A count; over threads also where each of them goes. Source:
+  // masked_select_out_impl_cpu in native/TensorAdvancedIndexing.cpp.
+  constexpr int64_t kCountBytes = 8;
+  steps.pass(of.rule.getTarget().threads > 1
+                 ? 2 * kCountBytes * of.target.numElements()
+                 : kCountBytes);
+  Term weights =
+      steps.allocate({{of.target.numElements()}, of.weight->elementType});
+  Term weight = steps.sum(weights);
+  Term total = steps.sum(smooth);
+  // The total wants a gradient, the weight none.
+  Term mean = steps.compute("div.Tensor", {total, weight}, Result::Float);
+  steps.free({counted, targets, weights, weight, total});
+  of.rule.setBound("how many targets are not ignored is decided by data");
+  return mean;
+}
+
 /// The losses of all classes alike, without those of ignored samples.
 static Term addSmooth(const Operands &of, const Term &logs) {
   Expression &steps = of.steps;
@@ -127,6 +151,8 @@ static Term addSmooth(const Operands &of, const Term &logs) {
   if (of.reduction != 1)
     return steps.reduce(smooth, of.reduction);
   Term counted = steps.compute("logical_not", ignored);
+  if (of.weight)
+    return addWeightedMean(of, smooth, counted);
   Term count = steps.sum(counted);
   Term total = steps.sum(smooth);
   Term mean = steps.compute("div.Tensor", {total, count}, Result::Float);
@@ -138,9 +164,6 @@ static void describe(const Operands &of, double smoothing) {
   Expression &steps = of.steps;
   if (of.self.dims == of.target.dims)
     return steps.finish(addProbabilities(of, smoothing));
-  if (smoothing > 0 && of.weight && of.reduction == 1)
-    return of.rule.setInexact(
-        "how many targets are not ignored is decided by data");
   Term logs = addLogSoftmax(of);
   Term losses = addLikelihood(of, logs);
   if (smoothing == 0)

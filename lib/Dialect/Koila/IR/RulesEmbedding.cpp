@@ -1,5 +1,6 @@
 //===- RulesEmbedding.cpp - Rules of one_hot and embedding_bag ------------===//
 
+#include "koila/Dialect/Koila/IR/KoilaFactoryOps.h"
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 
 using namespace mlir;
@@ -92,4 +93,70 @@ LogicalResult indexing::inferEmbeddingBag(ShapeRule &rule, const Bags &bags) {
   rule.setResult(3, bags.mode == kMax ? packed({count, columns}, type)
                                       : packed(sizes, type));
   return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Bags of equal size
+//===----------------------------------------------------------------------===//
+
+bool indexing::isReadAsOffsets(Value value) {
+  constexpr unsigned kOffsets = 2;
+  auto isOffset = [](OpOperand &use) {
+    return isa<EmbeddingBagOp, EmbeddingBagPaddingOp>(use.getOwner()) &&
+           use.getOperandNumber() == kOffsets;
+  };
+  return !value.use_empty() && llvm::all_of(value.getUses(), isOffset);
+}
+
+std::optional<int64_t> indexing::getBagSize(const BatchRule &rule,
+                                            Value offsets) {
+  auto steps = offsets.getDefiningOp<ArangeStartStepOp>();
+  if (!steps)
+    return std::nullopt;
+  auto get = [&](StringRef name) -> std::optional<int64_t> {
+    if (Value value = OperatorArguments(steps).getDynamic(name)) {
+      DimExpr number = rule.info(value).integer;
+      return number ? number.getConstant() : std::nullopt;
+    }
+    auto literal = dyn_cast_or_null<IntegerAttr>(steps->getAttr(name));
+    return literal ? std::optional(literal.getInt()) : std::nullopt;
+  };
+  auto start = get("start"), step = get("step");
+  Type type = rule.tensor(offsets).elementType;
+  if (start != 0 || !step || *step < 1 || !isa_and_nonnull<IntegerType>(type))
+    return std::nullopt;
+  return step;
+}
+
+void indexing::inferEmbeddingBagBatch(BatchRule &rule, const Bags &bags) {
+  BatchFact rows = rule.fact(bags.indices), starts = rule.fact(bags.offsets);
+  BatchFact scale = rule.fact(bags.perSampleWeights);
+  bool isFixed = rule.fact(bags.weight).isFree();
+  if (isFixed && rows.isFree() && starts.isFree() && scale.isFree())
+    return rule.setAll(BatchFact::free());
+  if (!isFixed)
+    return rule.mix("the table that is read depends on the batch");
+  auto size = getBagSize(rule, bags.offsets);
+  TensorInfo indices = rule.tensor(bags.indices);
+  TensorInfo offsets = rule.tensor(bags.offsets);
+  auto isVector = [](const TensorInfo &info) {
+    return info.hasRank() && info.getRank() == 1 && info.dim(0);
+  };
+  bool isRegular =
+      size && isReadAsOffsets(bags.offsets) && !bags.includeLastOffset &&
+      rows.isAt() && starts.isAt() && rows.factor == starts.factor * *size &&
+      isVector(indices) && isVector(offsets) &&
+      proveEqual(indices.dim(0), offsets.dim(0) * *size) == Proof::Yes &&
+      (!bags.perSampleWeights ||
+       (scale.isAt() && scale.factor == rows.factor));
+  if (!isRegular)
+    return rule.mix(
+        "which indices of embedding_bag belong to a sample is decided by data");
+  // The bag of each index counts from the first sample.
+  Operation *op = rule.getOp();
+  if (llvm::any_of(op->getResults().drop_front(),
+                   [](Value made) { return !made.use_empty(); }))
+    return rule.mix("the bags of embedding_bag are counted over all samples");
+  rule.setAll(BatchFact::free());
+  rule.setResult(0, BatchFact::at(0, starts.factor));
 }

@@ -6,11 +6,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Backprop.h"
 #include "EmbeddingMemory.h"
-#include "Footprint.h"
 #include "ProductCopies.h"
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -28,6 +29,7 @@ struct Bags {
   /// weight.requires_grad(), which is asked without autograd, too.
   bool isTrained;
 
+  bool hasMaxima() const { return mode == Max; }
   int64_t countIndices(int64_t count) const {
     return count * getElementBytes(indexType);
   }
@@ -83,18 +85,22 @@ static std::optional<Bags> getBags(WorkspaceRule &rule, OpT op,
   return rule.isExact() ? std::optional(bags) : std::nullopt;
 }
 
+/// make_offset2bag: ones at the offsets, less one, summed up.
+static void makePlaces(Footprint &steps, const Bags &of) {
+  int64_t bytes = of.countIndices(of.indices + 1);
+  steps.allocate(bytes);
+  steps.pass(of.countIndices(of.bags));
+  steps.pass(getIntegerBytes(of.indexType));
+  steps.allocate(bytes);
+  steps.free(bytes);
+}
+
 static void describe(WorkspaceRule &rule, const Bags &of) {
   int64_t number = getElementBytes(of.indexType);
   Footprint steps;
   steps.allocate(of.getRowBytes());
-  if (!of.isFast) {
-    // make_offset2bag: ones at the offsets, less one, summed up.
-    steps.allocate(of.getPlaceBytes());
-    steps.pass(of.countIndices(of.bags));
-    steps.pass(getIntegerBytes(of.indexType));
-    steps.allocate(of.getPlaceBytes());
-    steps.free(of.getPlaceBytes());
-  }
+  if (!of.isFast)
+    makePlaces(steps, of);
   // make_bag_size: differences, and the last one.
   steps.allocate(of.countIndices(of.offsets));
   if (of.isTrained || of.mode != Bags::Sum) {
@@ -141,4 +147,70 @@ void rules::describeEmbeddingBagSaved(SavedRule &rule) {
   };
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(run);
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+/// The indices in their order, and the bags and the weights of each.
+/// Source: _embedding_bag_dense_backward_cpu_sum_mean, with _fill_indices in
+/// native/Sorting.cpp.
+static void sortIndices(Backprop &steps, const Bags &of, bool isWeighted) {
+  constexpr int64_t kPlaceBytes = 8;
+  int64_t places = of.indices * kPlaceBytes;
+  int64_t indices = of.countIndices(of.indices);
+  int64_t weights = isWeighted ? of.indices * getElementBytes(of.type) : 0;
+  steps.Footprint::allocate(indices);
+  steps.Footprint::allocate(places);
+  steps.pass(places);
+  steps.Footprint::allocate(indices);
+  steps.Footprint::allocate(weights);
+  steps.Footprint::free(2 * indices + places + weights);
+}
+
+/// The maxima of bags that are not empty, and their gradients, column by
+/// column. Source: _embedding_bag_dense_backward_cpu_max.
+static void addMaxima(Backprop &steps, const Bags &of) {
+  constexpr int64_t kPlaceBytes = 8;
+  int64_t filled = of.bags * kPlaceBytes;
+  steps.Footprint::allocate(filled);
+  steps.Footprint::allocate(of.getMaximaBytes());
+  steps.Footprint::free(filled);
+  steps.Footprint::allocate(filled);
+  steps.Footprint::allocate(of.getRowBytes());
+  steps.Footprint::free(filled);
+  steps.pass(of.columns > 1 ? of.countIndices(of.bags) : 0);
+  steps.Footprint::free(of.getMaximaBytes() + of.getRowBytes());
+}
+
+void indexing::describeBagBackward(BackwardRule &rule) {
+  auto run = [&](auto op, bool hasPadding) {
+    constexpr unsigned kWeights = 3;
+    bool isWeighted = static_cast<bool>(op.getPerSampleWeights());
+    if (isWeighted && rule.wantsOperand(kWeights))
+      return koila::detail::describeUnknownBackward(rule);
+    auto of = getBags(rule, op, hasPadding);
+    if (!of)
+      return;
+    Backprop steps(rule);
+    int64_t places = of->isFast ? of->countIndices(of->indices + 1) : 0;
+    if (of->isFast)
+      makePlaces(steps, *of);
+    steps.makeRows(steps.getGradient());
+    steps.giveRows(0);
+    if (of->hasMaxima()) {
+      addMaxima(steps, *of);
+      rule.setBound("how many bags are empty is decided by data");
+    } else {
+      sortIndices(steps, *of, isWeighted);
+    }
+    steps.freeRows(steps.getGradient());
+    steps.Footprint::free(places);
+    steps.finish();
+  };
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<EmbeddingBagOp>([&](auto op) { run(op, false); })
+      .Case<EmbeddingBagPaddingOp>(
+          [&](auto op) { run(op, op.getPaddingIdx().has_value()); });
 }

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Backprop.h"
+#include "EmbeddingMemory.h"
 #include "koila/Dialect/Koila/IR/BackwardRules.h"
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
@@ -47,13 +48,15 @@ static void readWritten(BackwardRule &rule, Backprop &steps, unsigned source) {
 void rules::describeIndexBackward(BackwardRule &rule) {
   if (!rule.getGradient() || isa<ComplexType>(rule.getGradient()->elementType))
     return koila::detail::describeUnknownBackward(rule);
-  Backprop steps(rule);
-  ConcreteTensor gradient = steps.getGradient();
+  ConcreteTensor gradient = *rule.getGradient();
   auto giveUp = [&] { koila::detail::describeUnknownBackward(rule); };
   for (StringRef name : {"sparse", "sparse_grad"})
     if (auto flag = rule.getOp()->getAttrOfType<BoolAttr>(name);
         flag && flag.getValue())
       return giveUp();
+  if (isa<EmbeddingBagOp, EmbeddingBagPaddingOp>(rule.getOp()))
+    return indexing::describeBagBackward(rule);
+  Backprop steps(rule);
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<EmbeddingOp>([&](auto) {
         ConcreteTensor indices = steps.read(1);

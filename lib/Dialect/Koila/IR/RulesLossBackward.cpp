@@ -1,10 +1,11 @@
 //===- RulesLossBackward.cpp - Gradients of losses ------------------------===//
 //
-// Sources: native/Loss.cpp, native/LossNLL.cpp, FunctionsManual.cpp.
+// Sources: native/Loss.cpp, FunctionsManual.cpp.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Backprop.h"
+#include "LossMemory.h"
 #include "koila/Dialect/Koila/IR/BackwardRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
@@ -53,27 +54,12 @@ static void describeLogits(BackwardRule &rule, Backprop &steps,
     steps.pass(getIntegerBytes(self.elementType));
 }
 
-/// The gradients of the chosen logarithms, and of the softmax: two nodes. What
-/// the first one keeps is gone by then: the gradient that arrived, the total
-/// weight of the targets, and targets and weights that were made for it.
-static void describeCrossEntropy(BackwardRule &rule, Backprop &steps,
-                                 CrossEntropyLossOp loss) {
-  ConcreteTensor self = steps.read(0), target = steps.read(1);
-  if (loss.getLabelSmoothing().convertToDouble() != 0 ||
-      self.dims == target.dims || steps.wants(1))
-    return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor chosen = steps.allocate(self);
-  int64_t totalWeight = getElementBytes(self.elementType);
-  steps.Footprint::free(totalWeight + rule.getReleasableBytes() +
-                        rule.getSavedBytes(1) + rule.getSavedBytes(2));
-  steps.giveRows(0);
-  steps.free(chosen);
-}
-
 void rules::describeLossBackward(BackwardRule &rule) {
   Operation *op = rule.getOp();
   if (!rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
+  if (isa<CrossEntropyLossOp>(op))
+    return loss::describeCrossEntropyBackward(rule);
   Backprop steps(rule);
   auto reduction = op->getAttrOfType<IntegerAttr>("reduction");
   llvm::TypeSwitch<Operation *>(op)
@@ -91,8 +77,6 @@ void rules::describeLossBackward(BackwardRule &rule) {
       })
       .Case<BinaryCrossEntropyWithLogitsOp>(
           [&](auto loss) { describeLogits(rule, steps, loss); })
-      .Case<CrossEntropyLossOp>(
-          [&](auto loss) { describeCrossEntropy(rule, steps, loss); })
       .Case<NllLossNdOp, NllLossOp, NllLoss2dOp>(
           [&](auto) { steps.giveRows(0); })
       .Default(

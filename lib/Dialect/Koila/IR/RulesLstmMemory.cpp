@@ -13,13 +13,15 @@
 using namespace mlir;
 using namespace koila;
 using namespace koila::footprint;
+using recurrent::getWorkspaceBytes;
 using recurrent::Layers;
+using recurrent::padRow;
 
 static constexpr int64_t kGates = 4, kFloatBytes = 4;
 
 /// Rows start at cache lines, but not all at the same place of a page.
 /// Source: get_good_ld.
-static int64_t padRow(int64_t elements) {
+int64_t recurrent::padRow(int64_t elements) {
   constexpr int64_t kLine = 64 / kFloatBytes, kAliased = 256;
   int64_t padded = llvm::alignTo(elements, kLine);
   return padded % kAliased == 0 ? padded + kLine : padded;
@@ -61,20 +63,24 @@ static int64_t getScratchpadBytes(const Layers &layers, int64_t features,
   return bytes + matrices * threads * kBatchElement + kAlignment;
 }
 
-/// In training, which brgemm does not take for float32: gates, and a state.
-static int64_t getTrainingScratchpadBytes(const Layers &layers) {
-  // Source: merge_gemm_layer in rnn_utils.hpp.
-  constexpr int64_t kManySamples = 128;
-  int64_t merged = layers.samples < kManySamples ? layers.steps : 1;
+/// In training, which brgemm does not take for float32: the gates of `merged`
+/// steps, and a state.
+static int64_t getTrainingScratchpadBytes(const Layers &layers,
+                                          int64_t merged) {
   int64_t state = layers.samples * padRow(layers.hidden);
   return addPages({merged * layers.samples * padRow(kGates * layers.hidden),
                    state, state}) +
          kPage + getPointerBytes();
 }
 
+/// The gates of all steps. Source: merge_gemm_iter in rnn_utils.hpp.
+int64_t recurrent::getGradientScratchpadBytes(const Layers &layers) {
+  return getTrainingScratchpadBytes(layers, layers.steps);
+}
+
 /// What the gradient reads: gates and states of all steps; inputs, cells, and
 /// room for their gradients, of one step more. Source: set_workspace_sizes.
-static int64_t getWorkspaceBytes(const Layers &layers, int64_t features) {
+int64_t recurrent::getWorkspaceBytes(const Layers &layers, int64_t features) {
   int64_t rows = layers.steps * layers.samples;
   int64_t more = 2 * (layers.steps + 1) * layers.samples;
   int64_t states = more * padRow(std::max(features, layers.hidden));
@@ -187,7 +193,10 @@ Term OneDnn::runLayer(const Term &input, int64_t layer, int64_t direction) {
         IntegerType::get(layers.type.getContext(), 8, IntegerType::Unsigned);
     zeros.push_back(
         steps.allocate({{getWorkspaceBytes(layers, features)}, byte}));
-    inside += getTrainingScratchpadBytes(layers);
+    // Source: merge_gemm_layer in rnn_utils.hpp.
+    constexpr int64_t kManySamples = 128;
+    inside += getTrainingScratchpadBytes(
+        layers, layers.samples < kManySamples ? layers.steps : 1);
   } else {
     inside += getScratchpadBytes(layers, features, rule.getTarget().threads);
   }

@@ -307,8 +307,7 @@ static void describeLayers(WorkspaceRule &rule, SavedRule *saved,
   auto layers = getLayers(rule, std::move(facts));
   if (!layers)
     return;
-  // Source: use_mkldnn; packed ones of equal lengths, too (measured).
-  if (layers->isLstm() && layers->type.isF32() && !layers->isProjected())
+  if (recurrent::isOfOneDnn(*layers))
     return recurrent::describeOneDnn(rule, saved, *layers);
   if (rule.isRecording())
     return recurrent::describeRecorded(rule, saved, *layers);
@@ -316,13 +315,36 @@ static void describeLayers(WorkspaceRule &rule, SavedRule *saved,
 }
 
 template <typename OpT>
-static void describeDense(WorkspaceRule &rule, SavedRule *saved, OpT op,
-                          int64_t gates) {
+static rules::Recurrent getDenseFacts(OpT op, int64_t gates) {
   rules::Recurrent facts = getFacts(op, gates);
   facts.input = op.getInput();
   facts.batchFirst = op.getBatchFirst();
-  describeLayers(rule, saved, std::move(facts),
+  return facts;
+}
+
+template <typename OpT>
+static void describeDense(WorkspaceRule &rule, SavedRule *saved, OpT op,
+                          int64_t gates) {
+  describeLayers(rule, saved, getDenseFacts(op, gates),
                  op.getTrain() && !op.getDropout().isZero());
+}
+
+// Source: use_mkldnn; packed ones of equal lengths, too (measured).
+bool recurrent::isOfOneDnn(const Layers &layers) {
+  return layers.isLstm() && layers.type.isF32() && !layers.isProjected();
+}
+
+std::optional<Layers> recurrent::getDenseLayers(WorkspaceRule &rule) {
+  auto get = [&](auto op, int64_t gates) -> std::optional<Layers> {
+    if (op.getTrain() && !op.getDropout().isZero() && op.getNumLayers() > 1)
+      return std::nullopt;
+    return getLayers(rule, getDenseFacts(op, gates));
+  };
+  return llvm::TypeSwitch<Operation *, std::optional<Layers>>(rule.getOp())
+      .Case<LstmInputOp>([&](auto op) { return get(op, 4); })
+      .Case<GruInputOp>([&](auto op) { return get(op, 3); })
+      .Case<RnnTanhInputOp, RnnReluInputOp>([&](auto op) { return get(op, 1); })
+      .Default([](Operation *) { return std::nullopt; });
 }
 
 template <typename OpT>

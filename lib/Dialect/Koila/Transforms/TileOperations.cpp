@@ -6,6 +6,7 @@
 
 #include "TileCombine.h"
 #include "TilePlan.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "koila/Interfaces/Draws.h"
@@ -369,7 +370,8 @@ LogicalResult TilePlan::classify(Operation &op) {
   if (isApart && !isSplit) {
     tiled.push_back(&op);
     tiledSet.insert(&op);
-    if (isView)
+    // What counts within a tile means nothing outside of it.
+    if (isView || llvm::all_of(op.getResults(), indexing::isReadAsOffsets))
       repeated.insert(&op);
     return success();
   }

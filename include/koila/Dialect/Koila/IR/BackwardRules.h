@@ -27,6 +27,7 @@ void describeLossBackward(BackwardRule &rule);
 void describeNormBackward(BackwardRule &rule);
 void describePoolBackward(BackwardRule &rule);
 void describeProductBackward(BackwardRule &rule);
+void describeRecurrentBackward(BackwardRule &rule);
 void describeReductionBackward(BackwardRule &rule);
 void describeResampleBackward(BackwardRule &rule);
 

@@ -126,6 +126,7 @@ class Koila_RecurrentOp<string mnemonic, string schema, dag operands,
   let batchRule = "::koila::rules::inferRecurrentBatch(rule, " # layer # ");";
   let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
   let savedRule = "::koila::rules::describeRecurrentSaved(rule);";
+  let backwardRule = "::koila::rules::describeRecurrentBackward(rule);";
 }
 
 defvar layerArgs = (ins BoolAttr:$has_biases, I64Attr:$num_layers,

@@ -29,6 +29,7 @@ void mixNumberOfSamples(BatchRule &rule);
 llvm::LogicalResult inferSequence(ShapeRule &rule, llvm::StringRef extent,
                                   mlir::Type otherwise = {});
 llvm::LogicalResult inferArange(ShapeRule &rule);
+void inferStepsBatch(BatchRule &rule);
 llvm::LogicalResult inferEye(ShapeRule &rule);
 llvm::LogicalResult inferTriangleIndices(ShapeRule &rule, bool lower);
 llvm::LogicalResult inferScalar(ShapeRule &rule, mlir::Type otherwise);

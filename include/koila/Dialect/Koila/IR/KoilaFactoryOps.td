@@ -157,10 +157,14 @@ def Koila_ArangeEndOp : Koila_ArangeOp<"arange", "arange", "Scalar end",
 def Koila_ArangeStartOp : Koila_ArangeOp<"arange_start", "arange.start",
   "Scalar start, Scalar end",
   (ins Koila_ScalarAttr:$start, Koila_ScalarAttr:$end)>;
+/// What embedding_bag alone reads, as the beginnings of bags of equal size, counts
+/// within each tile.
 def Koila_ArangeStartStepOp : Koila_ArangeOp<"arange_start_step",
   "arange.start_step", "Scalar start, Scalar end, Scalar step=1",
   (ins Koila_ScalarAttr:$start, Koila_ScalarAttr:$end,
-       Koila_ScalarAttr:$step)>;
+       Koila_ScalarAttr:$step)> {
+  let batchRule = "::koila::rules::inferStepsBatch(rule);";
+}
 
 def Koila_LinspaceOp : Koila_SequenceOp<"linspace", "linspace",
   "Scalar start, Scalar end, int steps",

@@ -230,6 +230,12 @@ struct Bags {
   std::optional<int64_t> paddingIndex;
 };
 llvm::LogicalResult inferEmbeddingBag(ShapeRule &rule, const Bags &bags);
+void inferEmbeddingBagBatch(BatchRule &rule, const Bags &bags);
+/// Whether embedding_bag alone reads `value`, as the beginnings of bags.
+bool isReadAsOffsets(mlir::Value value);
+/// The size of bags that begin at `offsets`, if they are made as numbers in
+/// equal steps from zero.
+std::optional<int64_t> getBagSize(const BatchRule &rule, mlir::Value offsets);
 
 } // namespace koila::indexing
 

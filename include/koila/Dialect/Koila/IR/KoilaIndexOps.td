@@ -721,11 +721,12 @@ def Koila_OneHotOp : Koila_IndexingOp<"one_hot",
 
 class Koila_EmbeddingBagFamilyOp<string mnemonic, string schema, dag more,
                                  string padding>
-    : Koila_MixingOp<mnemonic, schema,
-        "which indices of embedding_bag belong to a sample is decided by data"> {
+    : Koila_IndexingOp<mnemonic, schema> {
   let description = [{
     Sums, means or maxima of rows of `weight`, one for each bag of indices that
-    begins at an element of `offsets`; and what the gradient needs.
+    begins at an element of `offsets`; and what the gradient needs. The batch is
+    that of the indices where all bags are of the same size, as those of indices
+    in two dims are; else data decides.
   }];
   let arguments = !con((ins AnyTensor:$weight, AnyTensor:$indices,
                             AnyTensor:$offsets,
@@ -741,6 +742,13 @@ class Koila_EmbeddingBagFamilyOp<string mnemonic, string schema, dag more,
                                  static_cast<int64_t>(getMode()),
                                  getIncludeLastOffset(), }] # padding # [{};
     return ::koila::indexing::inferEmbeddingBag(rule, bags);
+  }];
+  let batchRule = [{
+    ::koila::indexing::Bags bags{getWeight(), getIndices(), getOffsets(),
+                                 getPerSampleWeights(),
+                                 static_cast<int64_t>(getMode()),
+                                 getIncludeLastOffset(), {}};
+    ::koila::indexing::inferEmbeddingBagBatch(rule, bags);
   }];
   let savedRule = "::koila::rules::describeEmbeddingBagSaved(rule);";
 }

@@ -109,6 +109,61 @@ class SeenListView(nn.Module):
         return y
 
 
+class Parts(nn.Module):
+    """A cell as tracing shows it: gates are chunks that are written."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.gru = nn.LSTMCell(4, 3), nn.GRUCell(3, 3)
+
+    def forward(self, x):
+        state, cell = self.lstm(x)
+        return self.gru(state, cell)
+
+
+class PartsOfParts(nn.Module):
+    """Halves of quarters, of a tensor of which nobody reads the whole."""
+
+    def forward(self, x):
+        left, right = (x + 1).t().reshape(2, -1).chunk(2, 1)
+        first, second = left.unsqueeze(0).unbind(1)
+        first.relu_()
+        second.mul_(2)
+        return first + second - right.sum()
+
+
+class SeenWhole(nn.Module):
+    """Read after a part was written, through a view from before."""
+
+    def forward(self, x):
+        y = x + 1
+        seen = y.t()
+        left, right = y.chunk(2, 1)
+        left.relu_()
+        return left + right + seen.sum()
+
+
+class SeenOtherParts(nn.Module):
+    """Parts of two splits overlap."""
+
+    def forward(self, x):
+        y = x + 1
+        left, right = y.chunk(2, 1)
+        first, middle, last = y.split([1, 2, 1], 1)
+        left.relu_()
+        return right + middle.sum()
+
+
+class SeenRepeated(nn.Module):
+    """Rows of an expanded tensor are all the same memory."""
+
+    def forward(self, x):
+        y = x[:1].exp().expand(4, 4)
+        one, two, three, four = y.unbind(0)
+        one.add_(1)
+        return x + two
+
+
 class SeenUnsaidView(nn.Module):
     """The schema of einsum does not say that this is a view. Both are
     returned, since LibTorch itself drops the write otherwise."""
@@ -307,6 +362,11 @@ def main():
     trace("seen_argument", SeenArgument())
     trace("seen_view", SeenView())
     trace("seen_list_view", SeenListView())
+    trace("parts", Parts())
+    trace("parts_of_parts", PartsOfParts())
+    trace("seen_whole", SeenWhole())
+    trace("seen_other_parts", SeenOtherParts())
+    trace("seen_repeated", SeenRepeated())
     trace("seen_unsaid_view", SeenUnsaidView())
     trace("seen_buffer", SeenBuffer())
     trace("seen_reread", SeenReread())
