@@ -124,3 +124,25 @@ func.func @kept_leaf(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.
   return %value, %last : tensor<f32>, tensor<f32>
 }
 }
+
+// -----
+
+// What a CTC loss adds up (2 x 4 x 7 floats) stays for its gradient, which takes as
+// much again beside the gradient of the logarithms (160). The product is 160, the
+// losses 8, and the loss and its gradient 4 each: 224 + 224 + 160 + 160 + 8 + 8.
+// Lengths of the targets are data, so that it may be less.
+
+// CHECK: peak          784 bytes
+// CHECK: at            koila.ctc_loss_Tensor (backward)
+// CHECK: not exact: koila.ctc_loss_Tensor, {{.*}}: how long the targets of ctc_loss are is decided by data
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 2, batch = true>]} {
+koila.param @w : tensor<5xf32> keys ["w"] strides [1] requires_grad
+func.func @ctc(%x: tensor<4x?x5xf32> {koila.name = "x", koila.dims = #koila.dims<[4, B, 5]>}, %targets: tensor<?x3xi64> {koila.name = "targets", koila.dims = #koila.dims<[B, 3]>}, %lengths: tensor<?xi64> {koila.name = "lengths", koila.dims = #koila.dims<[B]>}, %counts: tensor<?xi64> {koila.name = "counts", koila.dims = #koila.dims<[B]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<5xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<4x?x5xf32>, tensor<5xf32>) -> tensor<4x?x5xf32>
+  %loss = koila.ctc_loss_Tensor %y, %targets, %lengths, %counts {blank = 0 : i64, reduction = 2 : i64, zero_infinity = false} : (tensor<4x?x5xf32>, tensor<?x3xi64>, tensor<?xi64>, tensor<?xi64>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

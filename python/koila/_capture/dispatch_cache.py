@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.program import Call, Meta, Slot, collect, rebuild
+from koila._capture.stand_ins import find_stand_in
 
 __all__ = ["fakes", "find_call", "is_arithmetic", "make_fake", "meta_of", "modes"]
 
@@ -354,7 +355,7 @@ def _observe(
     args, kwargs = fill(list(entries))
     watch = _Watch()
     with torch.set_grad_enabled(grad), mode, watch:
-        result = function(*args, **kwargs)
+        result = find_stand_in(function)(*args, **kwargs)
     found: list[torch.Tensor] = []
     structure = collect(result, found)
     after = [_make_meta(tensor) for tensor in found]

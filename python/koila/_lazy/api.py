@@ -15,7 +15,7 @@ from koila._capture.frames import find_frames, location_of
 from koila._capture.program import Value, rebuild
 from koila._errors import KoilaError
 from koila._execute import executor
-from koila._lazy import draws, materialize, ranges  # noqa: F401  what answers calls
+from koila._lazy import draws, materialize, ranges, sequences  # noqa: F401  answer calls
 from koila._lazy.dispatch import dispatch
 from koila._lazy.functions import watch_functions
 from koila._lazy.lazy_tensor import Evaluation, LazyTensor

@@ -9,6 +9,13 @@
 
 #include "koila/Interfaces/Rules.h"
 
+namespace koila {
+class BackwardRule;
+namespace footprint {
+class Backprop;
+} // namespace footprint
+} // namespace koila
+
 namespace koila::loss {
 
 /// Losses that PyTorch writes as expressions over other operators; `saved` is
@@ -18,6 +25,9 @@ void describeComposed(WorkspaceRule &rule, SavedRule *saved = nullptr);
 void describeClasses(WorkspaceRule &rule);
 /// Negative likelihoods and cross entropies.
 void describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved = nullptr);
+/// ctc_loss.
+void describeCtc(WorkspaceRule &rule, SavedRule *saved = nullptr);
+void describeCtcBackward(BackwardRule &rule, footprint::Backprop &steps);
 
 bool isComposed(mlir::Operation *op);
 bool isCrossEntropy(mlir::Operation *op);

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Backprop.h"
+#include "LossMemory.h"
 #include "koila/Dialect/Koila/IR/BackwardRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
@@ -95,6 +96,7 @@ void rules::describeLossBackward(BackwardRule &rule) {
           [&](auto loss) { describeCrossEntropy(rule, steps, loss); })
       .Case<NllLossNdOp, NllLossOp, NllLoss2dOp>(
           [&](auto) { steps.giveRows(0); })
+      .Case<CtcLossOp>([&](auto) { loss::describeCtcBackward(rule, steps); })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
   steps.finish();
