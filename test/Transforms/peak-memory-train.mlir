@@ -146,3 +146,26 @@ func.func @ctc(%x: tensor<4x?x5xf32> {koila.name = "x", koila.dims = #koila.dims
   return %value : tensor<f32>
 }
 }
+
+// -----
+
+// What a mask selects may be all: the gradient of 8 x 5 floats (160), which becomes
+// one of the product (160), beside two places of 8 bytes for each (640), where the
+// mask is true. With the loss and its gradient 968.
+
+// CHECK: peak          968 bytes
+// CHECK: at            koila.index_Tensor (backward)
+// CHECK: not exact: koila.index_Tensor, {{.*}}: how many elements a mask selects is decided by data
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<5xf32> keys ["w"] strides [1] requires_grad
+func.func @selected(%x: tensor<?x5xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 5]>}, %m: tensor<?x5xi1> {koila.name = "m", koila.dims = #koila.dims<[B, 5]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<5xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x5xf32>, tensor<5xf32>) -> tensor<?x5xf32>
+  %s = koila.index_Tensor %y, %m {indices_mask = array<i1: true>} : (tensor<?x5xf32>, tensor<?x5xi1>) -> tensor<?xf32>
+  %e = koila.exp %s : (tensor<?xf32>) -> tensor<?xf32>
+  %loss = koila.sum %e : (tensor<?xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

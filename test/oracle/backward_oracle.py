@@ -286,6 +286,22 @@ CASES = {
     "nll_line": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4),
                  ("int 7", 4)),
     "embedding": (lambda x, i: F.embedding(i, x[0]), (9, 4), ("int 9", 3)),
+    "index_mask": (lambda x, i: x[i > 1], (4, 6), ("int 4", 4)),
+    "index_mask_of_all": (lambda x, i: x[i >= 0], (4, 6), ("int 4", 4)),
+    "index_mask_of_elements": (lambda x, i: x[i >= 0], (4, 6),
+                               ("int 4", 4, 6)),
+    "index_mask_of_samples": (lambda x, i: x[i >= 0], (4, 6), ("int 4",)),
+    "index_mask_of_places": (lambda x, i: x.transpose(1, 2)[i >= 0], (6, 4),
+                             ("int 4", 4)),
+    "index_mask_loss": (
+        lambda x, y, i: F.smooth_l1_loss(x[i > 0], y[i > 0].detach()), (4, 6),
+        (4, 6), ("int 4", 4)),
+    "index_mask_classes": (
+        lambda x, t, i: F.cross_entropy(x[i > 0], t[i > 0]), (4, 6),
+        ("int 6", 4), ("int 4", 4)),
+    "broadcast_tensors": (
+        lambda x, y: torch.mul(*torch.broadcast_tensors(x, y)), (4, 6),
+        (1, 6)),
     "dropout_eval": (lambda x: F.dropout(x, 0.5, False), (4, 6)),
     "dropout_train": (lambda x: F.dropout(x, 0.5, True), (4, 6)),
     "dropout_transposed": (

@@ -18,7 +18,7 @@ from koila._plan.planner import Run
 
 from programs.common import programs
 
-for part in ("loops", "losses", "mixing", "layers", "graphs"):
+for part in ("loops", "losses", "masks", "mixing", "layers", "graphs"):
     importlib.import_module(f"programs.{part}")
 
 # Inputs change between recording and reading.

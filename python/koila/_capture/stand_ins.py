@@ -3,6 +3,7 @@ known: what is tried in their place."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn._reduction import get_enum
 
-__all__ = ["find_stand_in"]
+__all__ = ["find_stand_in", "is_selection", "make_selection"]
 
 
 class _CtcLoss(torch.autograd.Function):
@@ -59,6 +60,31 @@ def _ctc_loss_by_name(
     return _ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, how, zero_infinity)
 
 
+def _select(count: int, tensor: Tensor, index: Any) -> Any:
+    """A read by a mask is one by as many places as it has dims."""
+    places: list[Any] = []
+    for item in index if isinstance(index, tuple) else (index,):
+        if isinstance(item, Tensor):
+            places += [torch.zeros(count, dtype=torch.int64)] * item.dim()
+        else:
+            places.append(item)
+    return tensor[tuple(places)]
+
+
+@functools.lru_cache(maxsize=4096)
+def make_selection(count: int) -> Callable[..., Any]:
+    """A read by a mask of which so many elements are true. It has no frame of
+    Python: what it does is done where it was recorded."""
+    read: Any = functools.partial(Tensor.__getitem__)
+    read.__name__ = "__getitem__"
+    read.stand_in = functools.partial(_select, count)
+    return read  # type: ignore[no-any-return]
+
+
+def is_selection(function: Callable[..., Any]) -> bool:
+    return type(function) is functools.partial and hasattr(function, "stand_in")
+
+
 _stand_ins: dict[Any, Callable[..., Any]] = {
     torch.ctc_loss: _ctc_loss,
     F.ctc_loss: _ctc_loss_by_name,
@@ -68,6 +94,8 @@ _stand_ins: dict[Any, Callable[..., Any]] = {
 def find_stand_in(function: Callable[..., Any]) -> Callable[..., Any]:
     """What gives, of tensors without data, what the function would: the function
     itself, unless it needs the data."""
+    if is_selection(function):
+        return function.stand_in  # type: ignore[attr-defined, no-any-return]
     try:
         return _stand_ins.get(function, function)
     except TypeError:  # it has no hash

@@ -27,12 +27,16 @@ from koila._capture.record import (
 from koila._execute import executor, gradients
 from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
 from koila._lazy.rows import is_over_samples, take_rows
+from koila._lazy.selections import select
 
 __all__: list[str] = []
 
 
 def _size(tensor: RecordedTensor, dim: int) -> int:
     value = tensor._value
+    if value.meta.decided:
+        # Of the whole: how many a mask selects of a tile's samples is no part of it.
+        return value.meta.shape[dim]
     call = value.source.call if value.source is not None else None
     return BatchInt.of_size(value.meta.shape[dim], value, dim % len(value.meta.shape), call)
 
@@ -172,6 +176,10 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
     """Samples that are picked by number, as by a permutation, are no samples of
     a tile: of what has no graph they are picked now."""
     target = args[0]
+    if func is Tensor.__getitem__:
+        selected = select(args, kwargs)
+        if selected is not None:
+            return selected
     if isinstance(target, RecordedTensor) and not target.requires_grad:
         value = current(target)
         dim = value.origin.batch if value.origin is not None else 0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import find_frames
-from koila._capture.program import Value
+from koila._capture.program import Value, append_weakly
 from koila._capture.record import RecordedTensor, current, make_leaf, wrap
 from koila._execute import executor
 from koila._lazy.dispatch import call, handle
@@ -37,6 +37,7 @@ def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
     def show(row: Tensor) -> Any:
         leaf = make_leaf(row)
         leaf.source, leaf.group = value.source, value.group  # writes to one are seen by all
+        append_weakly(value.group.members, leaf)
         return wrap(leaf)
 
     return tuple(map(show, made)) if isinstance(made, (tuple, list)) else show(made)

@@ -284,7 +284,7 @@ Combine TilePlan::findCombine(Operation &op) const {
       &op, [&](Value value) { return batch.lookupRead(value); },
       [&](Value value) { return dims.lookup(value); });
   interface.inferBatch(rule);
-  const BatchFact &fact = rule.getResults()[0];
+  const BatchFact fact = rule.takeResults()[0];
   const ValueInfo &info = dims.lookup(op.getResult(0));
   bool isReadInTiles = llvm::none_of(op.getOperands(), [&](Value operand) {
     return batch.lookupRead(operand).isMixed();
@@ -369,7 +369,12 @@ LogicalResult TilePlan::classify(Operation &op) {
   if (isApart && !isSplit) {
     tiled.push_back(&op);
     tiledSet.insert(&op);
-    if (isView)
+    // What a mask selects is no range of rows, which could cross; where no
+    // gradient flows each phase selects it again.
+    bool isSelected = llvm::any_of(op.getResults(), [&](Value result) {
+      return batch.lookup(result).isSelected();
+    });
+    if (isView || (isSelected && isMemoryEffectFree(&op) && !makesGradient(&op)))
       repeated.insert(&op);
     return success();
   }
