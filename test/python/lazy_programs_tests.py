@@ -24,7 +24,7 @@ for part in ("loops", "losses", "masks", "mixing", "layers", "graphs"):
 # Inputs change between recording and reading.
 RAISE = {"weight_changed_between"}
 # At least as many as ran in tiles when this was written.
-LEAST_IN_TILES = 80
+LEAST_IN_TILES = 120
 
 
 def is_same(found, wanted):
