@@ -39,6 +39,10 @@ struct BatchState {
       os << "at(" << fact.dim << ", " << fact.factor << ")";
       break;
     case BatchFact::Kind::Inner:
+      if (fact.mask) {
+        os << "selected(" << fact.dim << ")";
+        break;
+      }
       os << "inner(" << fact.dim << ", " << fact.factor << ", "
          << fact.outer.str() << ")";
       break;
@@ -200,10 +204,12 @@ public:
     SmallVector<BatchFact, 1> found = rule.takeResults();
     for (BatchFact &fact : found)
       if (fact.isInner() && whole.contains(op))
-        fact = BatchFact::mixed(fact.reason.empty()
-                                    ? "merges the batch into the dim before it"
-                                    : fact.reason,
-                                op);
+        fact = BatchFact::mixed(
+            fact.isSelected() ? "how many elements a mask selects of a sample "
+                                "is decided by data"
+            : fact.reason.empty() ? "merges the batch into the dim before it"
+                                  : fact.reason,
+            op);
     return set(found);
   }
 

@@ -5,6 +5,7 @@
 #include "koila/Analysis/Identity.h"
 #include "koila/Analysis/OpaqueShapes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "mlir/Analysis/DataFlow/ConstantPropagationAnalysis.h"
 #include "mlir/Analysis/DataFlow/DeadCodeAnalysis.h"
 #include "mlir/Analysis/DataFlow/SparseAnalysis.h"
@@ -163,6 +164,9 @@ public:
   using Lattice::Lattice;
 };
 
+/// Ends the symbol of how many elements of a mask are true.
+constexpr char kSelectedSuffix[] = "m";
+
 /// Gives values without a fact a symbol, in the order in which they are met.
 class SymbolNames {
 public:
@@ -231,15 +235,18 @@ static std::optional<std::pair<Value, Value>> getCompared(TorchOpaqueOp op) {
   return std::make_pair(compared[0], compared[1]);
 }
 
-/// Gives dims that joins took away, also of elements, a symbol of the value.
+/// Gives dims that joins took away, also of elements, a symbol of the value. Of
+/// what a mask selects it is one of the mask.
 static void nameDims(ValueInfo &info, Value value, const std::string &path,
                      SymbolNames &symbols) {
+  Value mask = indexing::getSelectingMask(value.getDefiningOp());
   if (info.tensor && info.tensor->hasRank())
     for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
       if (!dim)
-        dim = DimExpr::symbol(value.getContext(), symbols.get(value) + path +
-                                                      "d" +
-                                                      std::to_string(index));
+        dim = DimExpr::symbol(value.getContext(),
+                              mask ? symbols.get(mask) + kSelectedSuffix
+                                   : symbols.get(value) + path + "d" +
+                                         std::to_string(index));
   for (auto [index, element] : llvm::enumerate(info.elements))
     nameDims(element, value, path + "e" + std::to_string(index), symbols);
 }

@@ -167,6 +167,8 @@ struct PeakMemoryAnalysis::Impl {
   /// The storages that `op` makes; `rule` may know better how large they are.
   void allocateResults(mlir::Operation &op, const WorkspaceRule &rule,
                        Run &run) const;
+  /// Counts all that a mask can select, of which data decide how many it does.
+  void boundSelection(mlir::Operation &op, Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
   /// The result of `op`, which is the gradient of a leaf, is what stood for it.
   /// False if that is not known.

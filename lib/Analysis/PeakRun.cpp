@@ -2,6 +2,7 @@
 
 #include "../Dialect/Koila/IR/Footprint.h"
 #include "BackwardRun.h"
+#include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Support/DType.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -280,7 +281,20 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
   return true;
 }
 
+void PeakMemoryAnalysis::Impl::boundSelection(Operation &op, Run &run) const {
+  Value mask = indexing::getSelectingMask(&op);
+  const std::optional<TensorInfo> &info =
+      dims.lookup(mask ? op.getResult(0) : Value()).tensor;
+  auto given = mask ? getConcrete(mask, run) : std::nullopt;
+  if (!given || !info || !info->hasRank())
+    return;
+  for (DimExpr dim : *info->dims)
+    if (std::string name = getSymbolName(dim); StringRef(name).starts_with("_"))
+      run.symbols[name] = given->numElements();
+}
+
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
+  boundSelection(op, run);
   auto lookup = [&](Value value) { return getConcrete(value, run); };
   auto wants = [&](Value value) { return gradients->wants(value); };
   SavedRule workspace(&op, target, lookup,

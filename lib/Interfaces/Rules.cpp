@@ -303,7 +303,7 @@ std::optional<BatchFact> BatchRule::getCommonRows(bool &agrees) const {
       common = fact;
   agrees = llvm::all_of(found, [&](const BatchFact &fact) {
     return common && fact.isInner() && fact.factor == common->factor &&
-           fact.outer == common->outer;
+           fact.outer == common->outer && fact.mask == common->mask;
   });
   return common;
 }
@@ -314,6 +314,12 @@ BatchFact BatchRule::orderRows(const BatchFact &rows, unsigned index) const {
   if (!fact.isAt())
     return fact;
   Type type = op->getResult(index).getType();
+  if (rows.isSelected()) {
+    if (!isa<TensorType>(type) || fact.factor != 1)
+      return BatchFact::mixed("how many rows a mask selects is decided by data",
+                              op);
+    return BatchFact::selected(fact.dim, rows.mask);
+  }
   // A number of rows counts those of all samples.
   if (type.isInteger(64)) {
     auto outer = rows.outer.getConstant();
@@ -333,8 +339,18 @@ BatchFact BatchRule::orderRows(const BatchFact &rows, unsigned index) const {
 SmallVector<BatchFact, 1> BatchRule::takeResults() {
   bool agrees = true;
   std::optional<BatchFact> rows = getCommonRows(agrees);
-  if (!rows || knowsRows)
+  if (!rows || (knowsRows && !rows->isSelected()))
     return results;
+  if (rows->isSelected()) {
+    if (knowsRows || !takesAnyRows)
+      mix("'" + op->getName().getStringRef() +
+          "' of what a mask selects: how many rows that are is decided by "
+          "data");
+    // Others weigh tiles by their samples, or need a row in each.
+    for (BatchFact &fact : results)
+      if (fact.combine != Combine::Sum)
+        fact.combine = Combine::None;
+  }
   if (!agrees)
     mix("the rows of the operands belong to samples in different orders");
   SmallVector<BatchFact, 1> facts;

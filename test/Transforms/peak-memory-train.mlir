@@ -153,6 +153,28 @@ func.func @gates(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims
 
 // -----
 
+// What a CTC loss adds up (2 x 4 x 7 floats) stays for its gradient, which takes as
+// much again beside the gradient of the logarithms (160). The product is 160, the
+// losses 8, and the loss and its gradient 4 each: 224 + 224 + 160 + 160 + 8 + 8.
+// Lengths of the targets are data, so that it may be less.
+
+// CHECK: peak          784 bytes
+// CHECK: at            koila.ctc_loss_Tensor (backward)
+// CHECK: not exact: koila.ctc_loss_Tensor, {{.*}}: how long the targets of ctc_loss are is decided by data
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 2, batch = true>]} {
+koila.param @w : tensor<5xf32> keys ["w"] strides [1] requires_grad
+func.func @ctc(%x: tensor<4x?x5xf32> {koila.name = "x", koila.dims = #koila.dims<[4, B, 5]>}, %targets: tensor<?x3xi64> {koila.name = "targets", koila.dims = #koila.dims<[B, 3]>}, %lengths: tensor<?xi64> {koila.name = "lengths", koila.dims = #koila.dims<[B]>}, %counts: tensor<?xi64> {koila.name = "counts", koila.dims = #koila.dims<[B]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<5xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<4x?x5xf32>, tensor<5xf32>) -> tensor<4x?x5xf32>
+  %loss = koila.ctc_loss_Tensor %y, %targets, %lengths, %counts {blank = 0 : i64, reduction = 2 : i64, zero_infinity = false} : (tensor<4x?x5xf32>, tensor<?x3xi64>, tensor<?xi64>, tensor<?xi64>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
+
+// -----
+
 // Smoothed labels of 8 x 10 classes. In the backward pass the gradients of the
 // chosen logarithms and of all classes alike, which is one value for each sample,
 // add up to a third tensor: 320 + 32 + 320, beside the logarithms that are kept,
@@ -237,6 +259,29 @@ func.func @gru(%x: tensor<?x4x3xf32> {koila.name = "x", koila.dims = #koila.dims
   %c = koila.param.get @c : tensor<15xf32>
   %y:2 = "koila.gru_input"(%x, %h, %w, %u, %b, %c) {batch_first = true, bidirectional = false, dropout = 0.0, has_biases = true, num_layers = 1 : i64, train = true} : (tensor<?x4x3xf32>, tensor<1x?x5xf32>, tensor<15x3xf32>, tensor<15x5xf32>, tensor<15xf32>, tensor<15xf32>) -> (tensor<?x4x5xf32>, tensor<1x?x5xf32>)
   %loss = koila.sum %y#0 : (tensor<?x4x5xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
+
+// -----
+
+// What a mask selects may be all: the gradient of 8 x 5 floats (160), which becomes
+// one of the product (160), beside two places of 8 bytes for each (640), where the
+// mask is true. With the loss and its gradient 968.
+
+// CHECK: peak          968 bytes
+// CHECK: at            koila.index_Tensor (backward)
+// CHECK: not exact: koila.index_Tensor, {{.*}}: how many elements a mask selects is decided by data
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<5xf32> keys ["w"] strides [1] requires_grad
+func.func @selected(%x: tensor<?x5xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 5]>}, %m: tensor<?x5xi1> {koila.name = "m", koila.dims = #koila.dims<[B, 5]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<5xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x5xf32>, tensor<5xf32>) -> tensor<?x5xf32>
+  %s = koila.index_Tensor %y, %m {indices_mask = array<i1: true>} : (tensor<?x5xf32>, tensor<?x5xi1>) -> tensor<?xf32>
+  %e = koila.exp %s : (tensor<?xf32>) -> tensor<?xf32>
+  %loss = koila.sum %e : (tensor<?xf32>) -> tensor<f32>
   koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
   %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
   return %value : tensor<f32>

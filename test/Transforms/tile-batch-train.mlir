@@ -166,3 +166,31 @@ func.func @gates(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims
   return %value : tensor<f32>
 }
 }
+
+// -----
+
+// The mean over what a mask selects: its divisor is there before the tiles, and
+// each differentiates its part of the sum.
+
+// CHECK-LABEL: @selected
+// CHECK: %[[COUNT:.*]] = koila.sum %arg1 : (tensor<?x5xi1>) -> tensor<i64>
+// CHECK: scf.for
+// CHECK: scf.for
+// CHECK: koila.index_Tensor
+// CHECK: %[[PART:.*]] = koila.sum %{{.*}} : (tensor<?xf32>) -> tensor<f32>
+// CHECK: %[[SHARE:.*]] = koila.div_Tensor %[[PART]], %[[COUNT]]
+// CHECK: koila.backward %[[SHARE]]
+// CHECK: return
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+koila.param @w : tensor<5xf32> keys ["w"] strides [1] requires_grad
+func.func @selected(%x: tensor<?x5xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 5]>}, %m: tensor<?x5xi1> {koila.name = "m", koila.dims = #koila.dims<[B, 5]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<5xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x5xf32>, tensor<5xf32>) -> tensor<?x5xf32>
+  %s = koila.index_Tensor %y, %m {indices_mask = array<i1: true>} : (tensor<?x5xf32>, tensor<?x5xi1>) -> tensor<?xf32>
+  %e = koila.exp %s : (tensor<?xf32>) -> tensor<?xf32>
+  %loss = koila.mean %e : (tensor<?xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

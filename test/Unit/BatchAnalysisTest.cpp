@@ -25,6 +25,8 @@ protected:
       return "at " + std::to_string(fact.dim) + " by " +
              std::to_string(fact.factor);
     case BatchFact::Kind::Inner:
+      if (fact.isSelected())
+        return "selected " + std::to_string(fact.dim);
       return "inner " + std::to_string(fact.dim) + " by " +
              std::to_string(fact.factor) + ", " + fact.outer.str() + " times";
     case BatchFact::Kind::Mixed:
@@ -187,4 +189,37 @@ TEST_F(BatchAnalysisTest, ViewsKeepSamplesApartBySizesOfTheBatch) {
   EXPECT_EQ(describe(value("turned")).substr(0, 6), "mixed:");
   EXPECT_EQ(describe(value("across")).substr(0, 6), "mixed:");
   EXPECT_EQ(describe(value("size")), "at -1 by 1");
+}
+
+/// Rows that one mask selects belong together; those of two do not, nor is
+/// there a place for them where their number matters.
+TEST_F(BatchAnalysisTest, RowsAreSelectedByTheirMask) {
+  analyse(R"(func.func @f(
+      %x: tensor<?x5x3xf32> {koila.dims = #koila.dims<[B, 5, 3]>},
+      %m: tensor<?x5xi1> {koila.dims = #koila.dims<[B, 5]>},
+      %n: tensor<?x5xi1> {koila.dims = #koila.dims<[B, 5]>}) {
+    %first = koila.index_Tensor %x, %m {name = "first", indices_mask = array<i1: true>}
+        : (tensor<?x5x3xf32>, tensor<?x5xi1>) -> tensor<?x3xf32>
+    %again = koila.index_Tensor %x, %m {name = "again", indices_mask = array<i1: true>}
+        : (tensor<?x5x3xf32>, tensor<?x5xi1>) -> tensor<?x3xf32>
+    %other = koila.index_Tensor %x, %n {name = "other", indices_mask = array<i1: true>}
+        : (tensor<?x5x3xf32>, tensor<?x5xi1>) -> tensor<?x3xf32>
+    %same = koila.mul_Tensor %first, %again {name = "same"}
+        : (tensor<?x3xf32>, tensor<?x3xf32>) -> tensor<?x3xf32>
+    %meet = koila.mul_Tensor %first, %other {name = "meet"}
+        : (tensor<?x3xf32>, tensor<?x3xf32>) -> tensor<?x3xf32>
+    %column = koila.sum_dim_IntList %first {name = "column", dim = array<i64: 1>, keepdim = false}
+        : (tensor<?x3xf32>) -> tensor<?xf32>
+    %rows = koila.log_softmax_int %first {name = "rows", dim = 0 : i64}
+        : (tensor<?x3xf32>) -> tensor<?x3xf32>
+    %few = koila.slice_Tensor %first {name = "few", dim = 0 : i64, start = 0 : i64, end = 2 : i64, step = 1 : i64}
+        : (tensor<?x3xf32>) -> tensor<?x3xf32>
+    %long = koila.view %first {name = "long", size = array<i64: -1>}
+        : (tensor<?x3xf32>) -> tensor<?xf32>
+    return })");
+  EXPECT_EQ(describe(value("first")), "selected 0");
+  EXPECT_EQ(describe(value("same")), "selected 0");
+  EXPECT_EQ(describe(value("column")), "selected 0");
+  for (StringRef mixed : {"meet", "rows", "few", "long"})
+    EXPECT_TRUE(batch->lookup(value(mixed)).isMixed()) << mixed.str();
 }

@@ -18,13 +18,13 @@ from koila._plan.planner import Run
 
 from programs.common import programs
 
-for part in ("loops", "losses", "mixing", "layers", "graphs"):
+for part in ("loops", "losses", "masks", "mixing", "layers", "graphs"):
     importlib.import_module(f"programs.{part}")
 
 # Inputs change between recording and reading.
 RAISE = {"weight_changed_between"}
 # At least as many as ran in tiles when this was written.
-LEAST_IN_TILES = 80
+LEAST_IN_TILES = 120
 
 
 def is_same(found, wanted):

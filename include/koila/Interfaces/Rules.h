@@ -198,6 +198,10 @@ struct BatchFact {
   DimExpr outer;
   /// Of Mixed, to be asked of the rule itself: facts that meet do not keep it.
   Combine combine = Combine::None;
+  /// Of Inner: the rows are those where this mask, which has the batch, is true,
+  /// so that data decide how many there are of a sample, and `outer` says
+  /// nothing.
+  mlir::Value mask = {};
 
   static BatchFact free() {
     return {Kind::Free, 0, 1, {}, nullptr, {}, Combine::None};
@@ -211,16 +215,22 @@ struct BatchFact {
       return at(dim, factor);
     return {Kind::Inner, dim, factor, {}, nullptr, outer, Combine::None};
   }
+  /// Inner: what a mask selects.
+  static BatchFact selected(int64_t dim, mlir::Value mask) {
+    DimExpr any = DimExpr::symbol(mask.getContext(), "_selected");
+    return {Kind::Inner, dim, 1, {}, nullptr, any, Combine::None, mask};
+  }
   static BatchFact mixed(std::string reason, mlir::Operation *origin) {
     return {Kind::Mixed, 0, 1, std::move(reason), origin, {}, Combine::None};
   }
   bool isFree() const { return kind == Kind::Free; }
   bool isAt() const { return kind == Kind::At; }
   bool isInner() const { return kind == Kind::Inner; }
+  bool isSelected() const { return isInner() && mask; }
   bool isMixed() const { return kind == Kind::Mixed; }
   bool operator==(const BatchFact &other) const {
     return kind == other.kind && dim == other.dim && factor == other.factor &&
-           outer == other.outer;
+           outer == other.outer && mask == other.mask;
   }
 };
 
@@ -235,6 +245,9 @@ public:
   /// every row is shown as a sample: what keeps rows apart keeps the order in
   /// which they lie, and takeResults() gives it to the results.
   BatchFact fact(mlir::Value value) const;
+  /// The rule holds for any number of rows, none included: of rows that a mask
+  /// selects, which data count, a tile may have as many as it likes.
+  void takeAnyRows() { takesAnyRows = true; }
   /// The same for a rule that merges or splits dims, and knows what Inner is.
   BatchFact rows(mlir::Value value);
   /// Facts of an argument that is no tensor; a literal is Free. Of a list,
@@ -259,7 +272,7 @@ private:
   BatchFact orderRows(const BatchFact &rows, unsigned result) const;
 
   mlir::Operation *op;
-  bool knowsRows = false;
+  bool knowsRows = false, takesAnyRows = false;
   llvm::function_ref<BatchFact(mlir::Value)> facts;
   ShapeRule::Lookup shapes;
   llvm::SmallVector<BatchFact, 1> results;

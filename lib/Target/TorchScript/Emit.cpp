@@ -260,7 +260,9 @@ static void finishGraph(std::shared_ptr<tj::Graph> &graph, tj::Value *result,
                "' does not declare that it may give its operand; write to that "
                "operand itself, or leave the program as it is");
   cleanUpGraph(graph);
+#ifndef NDEBUG
   graph->lint();
+#endif
 }
 
 /// Values that branches and loops read which run where their result is read, by

@@ -193,7 +193,9 @@ void Rewriter::run() {
       graph.insertNode(graph.createTuple({results, ofWeights}))->output();
   graph.eraseOutput(0);
   graph.registerOutput(pair);
+#ifndef NDEBUG
   graph.lint();
+#endif
 }
 
 void koila::torchscript::addGradients(tj::Module &module,

@@ -224,7 +224,9 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
           : results[0]);
   cleanUpGraph(graph);
   addFences(*graph);
+#ifndef NDEBUG
   graph->lint();
+#endif
   tj::Function *function =
       module._ivalue()->compilation_unit()->create_function(
           c10::QualifiedName(*module.type()->name(), kTrainStep), graph,

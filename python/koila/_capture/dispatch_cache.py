@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from koila._capture.batch_int import BatchInt
 from koila._capture.program import Call, Meta, Slot, collect, rebuild
+from koila._capture.stand_ins import find_stand_in, is_selection
 
 __all__ = ["fakes", "find_call", "is_arithmetic", "make_fake", "meta_of", "modes"]
 
@@ -123,13 +124,16 @@ def find_call(
         floats = tuple([entry for entry in inputs if type(entry) is float])
     if not hashable:
         with torch.inference_mode(False):
-            return _propagate(function, arguments(), inputs, metas, grad, autocast)
+            return _note_decided(
+                _propagate(function, arguments(), inputs, metas, grad, autocast), metas, None
+            )
     try:
         return _calls[whole, floats]
     except KeyError:
         pass
     with torch.inference_mode(False):
         call = _propagate(function, arguments(), inputs, metas, grad, autocast)
+    call = _note_decided(call, metas, (key, floats))
     if len(_calls) >= _MOST_CALLS:
         _calls.clear()
         _alike.clear()
@@ -140,6 +144,25 @@ def find_call(
     if call is not None and call not in known:
         known.append(call)
     _calls[whole, floats] = call
+    return call
+
+
+_kinds: dict[Any, object] = {}
+
+
+def _note_decided(call: Call | None, metas: list[Meta | None], key: Any) -> Call | None:
+    """Notes of a call whose results have extents that data have decided which
+    others make the same program: those with the same arguments (``key``)."""
+    if call is None or not (
+        is_selection(call.function) or any(meta is not None and meta.decided for meta in metas)
+    ):
+        return call
+    call.metas = tuple([meta._replace(decided=bool(meta.shape)) for meta in call.metas])
+    if key is not None:
+        function = call.function.func if is_selection(call.function) else call.function  # type: ignore[attr-defined]
+        same = (function, key, call.grad, call.autocast, call.graph_names, call.same, call.shares)
+        further = (call.writes, call.tracks, call.random, len(call.metas))
+        call.kind = _kinds.setdefault((same, further), object())
     return call
 
 
@@ -355,7 +378,7 @@ def _observe(
     args, kwargs = fill(list(entries))
     watch = _Watch()
     with torch.set_grad_enabled(grad), mode, watch:
-        result = function(*args, **kwargs)
+        result = find_stand_in(function)(*args, **kwargs)
     found: list[torch.Tensor] = []
     structure = collect(result, found)
     after = [_make_meta(tensor) for tensor in found]

@@ -57,6 +57,7 @@ class Meta(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
+    decided: bool = False  # data have decided an extent: others make no other program
 
 
 @dataclass(eq=False)
@@ -327,6 +328,7 @@ class Call:
     autocast: tuple[Any, ...] | None
     graph_names: tuple[str | None, ...] = ()  # of the outputs' grad_fn
     differentiates: bool = False  # it runs autograd inside of it
+    kind: Any = None  # what calls have in common that differ in what data have decided
 
     def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function in the modes that it was recorded in."""
@@ -571,7 +573,8 @@ class Program:
             for leaf in self.leaves
         )
         calls = tuple(
-            (id(node.call), step) for node, step in zip(self.nodes, self.steps, strict=True)
+            (id(node.call) if node.call.kind is None else node.call.kind, step)
+            for node, step in zip(self.nodes, self.steps, strict=True)
         )
         return calls, leaves, tuple(self.results), self.graph
 

@@ -320,6 +320,21 @@ def read(values: list[Value], frames: Frames) -> list[Tensor]:
     return found  # type: ignore[return-value]
 
 
+@outside
+def read_alone(value: Value, frames: Frames) -> Tensor:
+    """What a value is, which the recording itself has to know: what else the
+    program holds is computed with it only if it is made of weights, too."""
+    if known(value) is None:
+        program = prepare([value], graph=False)
+        if program.writes() or any(leaf.meta.requires_grad for leaf in program.leaves):
+            _read([value], frames)
+        else:
+            _read_alone([value], frames)
+    tensor = known(value)
+    assert tensor is not None
+    return tensor
+
+
 def _read(values: list[Value], frames: Frames) -> None:
     """Computes values, and with them what else the program holds. The recording
     stays where a backward pass may follow."""

@@ -16,7 +16,7 @@ from koila._capture.program import Value, rebuild
 from koila._capture.record import find_values
 from koila._errors import KoilaError
 from koila._execute import executor
-from koila._lazy import draws, materialize, modules, ranges  # noqa: F401  what answers calls
+from koila._lazy import draws, materialize, modules, ranges, sequences  # noqa: F401  answer calls
 from koila._lazy.dispatch import dispatch
 from koila._lazy.functions import watch_functions
 from koila._lazy.lazy_tensor import Evaluation, LazyTensor

@@ -26,12 +26,17 @@ from koila._capture.record import (
 )
 from koila._execute import executor, gradients
 from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
+from koila._lazy.rows import is_over_samples, take_rows
+from koila._lazy.selections import select
 
 __all__: list[str] = []
 
 
 def _size(tensor: RecordedTensor, dim: int) -> int:
     value = tensor._value
+    if value.meta.decided:
+        # Of the whole: how many a mask selects of a tile's samples is no part of it.
+        return value.meta.shape[dim]
     call = value.source.call if value.source is not None else None
     return BatchInt.of_size(value.meta.shape[dim], value, dim % len(value.meta.shape), call)
 
@@ -171,11 +176,17 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
     """Samples that are picked by number, as by a permutation, are no samples of
     a tile: of what has no graph they are picked now."""
     target = args[0]
+    if func is Tensor.__getitem__:
+        selected = select(args, kwargs)
+        if selected is not None:
+            return selected
     if isinstance(target, RecordedTensor) and not target.requires_grad:
         value = current(target)
         dim = value.origin.batch if value.origin is not None else 0
         if _picks_samples(func, args, kwargs, dim or 0):
             return compute(func, args, kwargs)
+        if func is Tensor.__getitem__ and _picks_one(value, args[1]):
+            return take_rows(func, args, kwargs)
     return call(func, args, kwargs)
 
 
@@ -192,6 +203,16 @@ def _picks_samples(func: Any, args: Any, kwargs: Any, dim: int) -> bool:
     # One row of each sample is its own: x[arange(n), choice].
     others = [item for place, item in enumerate(index) if place != dim]
     return _is_list_of_numbers(index[dim]) and not any(isinstance(item, Tensor) for item in others)
+
+
+def _picks_one(value: Value, index: Any) -> bool:
+    """Whether it is one sample, by a number."""
+    first = index[0] if isinstance(index, tuple) and index else index
+    if type(first) is not int or not is_over_samples(value, 0):
+        return False
+    rest = index[1:] if isinstance(index, tuple) else ()
+    plain = all(item is Ellipsis or isinstance(item, (int, slice)) for item in rest)
+    return plain and -value.meta.shape[0] <= first < value.meta.shape[0]
 
 
 def _is_list_of_numbers(index: Any) -> bool:

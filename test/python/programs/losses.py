@@ -3,7 +3,16 @@
 import koila
 import torch
 import torch.nn.functional as F
-from programs.common import backward, gradients, images, make_mlp, program, samples, weights
+from programs.common import (
+    BATCH,
+    backward,
+    gradients,
+    images,
+    make_mlp,
+    program,
+    samples,
+    weights,
+)
 from torch import nn
 
 
@@ -248,3 +257,70 @@ def loop_until(lazy):
     loss = F.cross_entropy(o, y)
     loss.backward()
     return [n, loss.item(), *gradients(model)]
+
+
+def speech(count=BATCH, steps=30, longest=5):
+    """Frames, letters, and how many of each belong to a sample."""
+    generator = torch.Generator().manual_seed(4)
+    frames = torch.randn(count, steps, 16, generator=generator)
+    letters = torch.randint(1, 5, (count, longest), generator=generator)
+    lengths = torch.randint(2 * longest + 1, steps + 1, (count,), generator=generator)
+    counts = torch.randint(1, longest + 1, (count,), generator=generator)
+    return frames, letters, lengths, counts
+
+
+def make_ctc(form, reduction):
+    def run(lazy):
+        model = make_mlp()
+        frames, letters, lengths, counts = speech()
+        if form == "lazy":
+            frames, letters, lengths, counts = lazy(frames, letters, lengths, counts)
+        else:
+            # As one row, with lengths that are numbers.
+            letters = torch.cat([row[:n] for row, n in zip(letters, counts, strict=True)])
+            frames, lengths, counts = lazy(frames), lengths.tolist(), tuple(counts.tolist())
+        logs = model(frames).log_softmax(2).transpose(0, 1)
+        loss = F.ctc_loss(logs, letters, lengths, counts, reduction=reduction, zero_infinity=True)
+        return backward(loss.mean(), model)
+
+    run.__name__ = f"ctc_{form}_{reduction}"
+    return run
+
+
+for form in ("lazy", "row"):
+    for reduction in ("mean", "sum", "none"):
+        program(make_ctc(form, reduction))
+
+
+@program
+def ctc_too_long(lazy):
+    """PyTorch's error, where it is called."""
+    model = make_mlp()
+    frames, letters, lengths, counts = speech()
+    said = []
+    for more, most in ((20, 0), (0, 5)):
+        x, y, steps, labels = lazy(frames, letters, lengths + more, counts + most)
+        logs = model(x).log_softmax(2).transpose(0, 1)
+        try:
+            F.ctc_loss(logs, y, steps, labels)
+        except RuntimeError as error:
+            said.append(str(error).splitlines()[0])
+    return said
+
+
+@program
+def rows_of_a_batch(lazy):
+    """Decoding, one sample after the other, and writes that all see."""
+    model = make_mlp()
+    frames, _, lengths, _ = lazy(*speech())
+    with torch.no_grad():
+        scores = model(frames)
+        best = scores.argmax(2)
+        paths = [
+            torch.unique_consecutive(row[:length]).tolist()
+            for row, length in zip(best, lengths, strict=True)
+        ]
+        first, total = best[7].tolist(), best.sum()
+        best[3] = 4
+        best[5].zero_()
+        return [*paths, first, total.item(), best.sum().item(), scores.amax().item()]

@@ -9,6 +9,10 @@
 
 #include "koila/Interfaces/BackwardRule.h"
 
+namespace koila::footprint {
+class Backprop;
+} // namespace koila::footprint
+
 namespace koila::loss {
 
 /// Losses that PyTorch writes as expressions over other operators; `saved` is
@@ -20,6 +24,9 @@ void describeClasses(WorkspaceRule &rule);
 void describeCrossEntropy(WorkspaceRule &rule, SavedRule *saved = nullptr);
 /// The gradient of cross_entropy_loss.
 void describeCrossEntropyBackward(BackwardRule &rule);
+/// ctc_loss.
+void describeCtc(WorkspaceRule &rule, SavedRule *saved = nullptr);
+void describeCtcBackward(BackwardRule &rule, footprint::Backprop &steps);
 
 bool isComposed(mlir::Operation *op);
 bool isCrossEntropy(mlir::Operation *op);

@@ -286,11 +286,39 @@ static std::optional<BatchFact> getIndexBatch(BatchRule &rule,
   return common;
 }
 
+Value indexing::getSelectingMask(Operation *op) {
+  if (!isa_and_nonnull<IndexTensorOp, IndexHackedTwinOp>(op) ||
+      op->getNumOperands() != 2)
+    return {};
+  Value mask = op->getOperand(1);
+  auto type = dyn_cast<RankedTensorType>(mask.getType());
+  return type && type.getElementType().isInteger(1) && type.getRank() > 0
+             ? mask
+             : Value();
+}
+
+/// Where samples are selected by their own mask alone, the rows of a sample
+/// are those where it is true.
+static bool inferSelectedBatch(BatchRule &rule, Value self, const Plan &plan) {
+  Value mask = indexing::getSelectingMask(rule.getOp());
+  if (!mask || plan.masks != 1 || plan.defined != 1)
+    return false;
+  BatchFact fact = rule.fact(self), own = rule.fact(mask);
+  own.dim += *plan.maskStart;
+  if (!fact.isAt() || !own.isAt() || !(fact == own))
+    return false;
+  rule.takeAnyRows();
+  rule.setResult(0, BatchFact::selected(plan.first, mask));
+  return true;
+}
+
 void indexing::inferIndexBatch(BatchRule &rule, Value self, ValueRange indices,
                                ArrayRef<bool> mask) {
   Plan plan = makePlan(rule, self, indices, mask);
   if (!plan.known)
     return mixSamples(rule, "a shape is unknown");
+  if (inferSelectedBatch(rule, self, plan))
+    return;
   std::string error;
   auto common = getIndexBatch(rule, indices, plan, error);
   BatchFact fact = rule.fact(self);

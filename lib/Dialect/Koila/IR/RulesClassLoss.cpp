@@ -113,6 +113,7 @@ LogicalResult rules::inferClassLoss(ShapeRule &rule, ClassLoss loss,
 
 /// Of `reduction` none.
 static void inferClassLossApart(BatchRule &rule, Value weight) {
+  rule.takeAnyRows();
   Operation *op = rule.getOp();
   StringRef name = rules::getOperatorName(op);
   TensorInfo self = rule.tensor(op->getOperand(0));

@@ -5,10 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Composition.h"
+#include "Backprop.h"
+#include "Expression.h"
 #include "LossMemory.h"
+#include "koila/Dialect/Koila/IR/BackwardRules.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/WorkspaceRules.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -77,36 +80,91 @@ static void describeMultilabelMargin(const ClassOperands &of) {
 //===----------------------------------------------------------------------===//
 
 /// Only data says how long the longest target is, but not longer than all.
-static void describeCtc(WorkspaceRule &rule, CtcLossOp op) {
-  auto tensors = getRealTensors(rule, op->getOperands());
-  if (!tensors || tensors->front().dims.size() < 2)
+static int64_t getLongest(const ConcreteTensor &targets) {
+  return targets.dims.empty() ? 1 : targets.dims.back();
+}
+
+static void setLongest(WorkspaceRule &rule) {
+  rule.setBound("how long the targets of ctc_loss are is decided by data");
+}
+
+/// Losses of samples, and the logarithms of all sums on the way to them, which
+/// the gradient reads again.
+void loss::describeCtc(WorkspaceRule &rule, SavedRule *saved) {
+  auto op = cast<CtcLossOp>(rule.getOp());
+  Expression steps(rule, saved);
+  auto terms = readReals(steps, rule, op->getOperands());
+  if (!terms)
+    return;
+  if (terms->front().dims.size() < 2)
     return rule.setInexact("a shape of ctc_loss is unknown");
-  const ConcreteTensor &logs = tensors->front(), &targets = (*tensors)[1];
-  const ConcreteTensor &lengths = tensors->back();
+  Term logs = (*terms)[0], targets = (*terms)[1];
   Type type = logs.elementType;
+  Type integer = IntegerType::get(type.getContext(), 64);
   int64_t samples = logs.dims.size() == 3 ? logs.dims[1] : 1;
-  int64_t longest = targets.dims.empty() ? 1 : targets.dims.back();
-  int64_t reduction = loss::getReduction(rule);
-  Composition steps(rule);
-  for (size_t index : {2, 3}) {
-    const ConcreteTensor &given = (*tensors)[index];
-    steps.allocate(countBytes(given, IntegerType::get(type.getContext(), 64)));
+  int64_t reduction = getReduction(rule);
+  // Lengths in rows of int64, and targets of int64.
+  for (size_t index : {2, 3})
+    steps.Footprint::allocate(countBytes((*terms)[index], integer));
+  if (!targets.elementType.isInteger(64))
+    targets = steps.allocate({targets.dims, integer});
+  Term alphas = steps.allocate(
+      {{samples, logs.dims[0], 2 * getLongest(targets) + 1}, type});
+  Term losses = steps.allocate({{samples}, type});
+  if (steps.wants(logs)) {
+    steps.follow(logs, losses);
+    for (const Term &term : {logs, targets, losses, alphas})
+      steps.save(term);
   }
-  ConcreteTensor alphas =
-      steps.allocate({{samples, logs.dims[0], 2 * longest + 1}, type});
-  ConcreteTensor losses = steps.allocate({{samples}, type});
   steps.free(alphas);
   if (op.getZeroInfinity()) {
-    ConcreteTensor mask = steps.compute(losses, Result::Bool, Number::Float);
-    steps.allocate(getElementBytes(type));
-    losses = steps.select(mask, losses, losses);
+    Term mask =
+        steps.compute("eq.Scalar", losses, Result::Bool, Number::Float);
+    Term zero = steps.allocate({{}, type});
+    losses = steps.select(mask, zero, losses);
   }
   if (reduction == 1) {
-    ConcreteTensor counts = steps.compute(lengths);
-    losses = steps.compute({losses, counts}, Result::Float);
+    Term given = steps.allocate({{samples}, type});
+    Term counts = steps.compute("clamp_min", given);
+    losses = steps.compute("div.Tensor", {losses, counts}, Result::Float);
   }
-  steps.finish(steps.reduce(losses, reduction).numBytes());
-  rule.setBound("how long the targets of ctc_loss are is decided by data");
+  steps.finish(steps.reduce(losses, reduction));
+  setLongest(rule);
+}
+
+/// The nodes of the reduction, of the losses that are not infinite, and of the
+/// losses themselves.
+void loss::describeCtcBackward(BackwardRule &rule, Backprop &steps) {
+  auto op = cast<CtcLossOp>(rule.getOp());
+  ConcreteTensor logs = steps.read(0), targets = steps.read(1);
+  if (steps.wants(1) || logs.dims.size() < 2)
+    return koila::detail::describeUnknownBackward(rule);
+  Type type = logs.elementType;
+  int64_t samples = logs.dims.size() == 3 ? logs.dims[1] : 1;
+  int64_t reduction = getReduction(rule);
+  ConcreteTensor losses{{samples}, type}, arrived = steps.getGradient();
+  bool isOwn = false;
+  auto replace = [&](const ConcreteTensor &made) {
+    if (isOwn)
+      steps.free(arrived);
+    arrived = made;
+    isOwn = true;
+  };
+  if (reduction != 0)
+    arrived = expandTo(arrived, losses.dims);
+  if (reduction == 1) {
+    replace(steps.compute(arrived, Number::Integer));
+    replace(steps.compute({arrived, losses}));
+  }
+  if (op.getZeroInfinity())
+    replace(steps.mask(losses, arrived));
+  steps.giveRows(0);
+  ConcreteTensor betas = steps.allocate(ConcreteTensor{
+      {samples, logs.dims[0], 2 * getLongest(targets) + 1}, type});
+  steps.free(betas);
+  if (isOwn)
+    steps.free(arrived);
+  setLongest(rule);
 }
 
 void loss::describeClasses(WorkspaceRule &rule) {
@@ -120,6 +178,5 @@ void loss::describeClasses(WorkspaceRule &rule) {
         if (auto classes = getClasses(rule, {}))
           describeMultilabelMargin(*classes);
       })
-      .Case<CtcLossOp>([&](auto ctc) { describeCtc(rule, ctc); })
       .Default([&](Operation *) { rules::describeUnknownWorkspace(rule); });
 }

@@ -234,6 +234,7 @@ void rules::describeContiguousStorage(StorageRule &rule, Value self,
 }
 
 void rules::keepBatch(BatchRule &rule) {
+  rule.takeAnyRows();
   for (Value operand : rule.getOp()->getOperands())
     (void)rule.fact(operand);
   rule.setResult(0, rule.fact(rule.getOp()->getOperand(0)));

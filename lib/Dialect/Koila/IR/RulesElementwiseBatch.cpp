@@ -13,6 +13,7 @@ using rules::Elementwise;
 //===----------------------------------------------------------------------===//
 
 void rules::inferBroadcastBatch(BatchRule &rule, ArrayRef<Value> operands) {
+  rule.takeAnyRows();
   int64_t rank = 0;
   for (Value operand : operands) {
     TensorInfo info = rule.tensor(operand);

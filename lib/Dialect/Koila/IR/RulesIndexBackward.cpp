@@ -72,8 +72,13 @@ void rules::describeIndexBackward(BackwardRule &rule) {
           return giveUp();
         steps.giveRows(0);
       })
-      // Where a mask is true is found again.
       .Case<IndexTensorOp, IndexHackedTwinOp>([&](auto op) {
+        // Where a mask is true is found again.
+        if (int64_t places; indexing::describeSelection(rule, places)) {
+          steps.giveRows(0);
+          steps.pass(places);
+          return;
+        }
         for (Value operand : op->getOperands().drop_front())
           if (auto index = rule.tensor(operand);
               !index || !index->elementType.isInteger(64))

@@ -106,8 +106,21 @@ static bool sumIndexBytes(WorkspaceRule &rule, ValueRange indices,
   return true;
 }
 
+bool indexing::describeSelection(WorkspaceRule &rule, int64_t &bytes) {
+  Value mask = getSelectingMask(rule.getOp());
+  auto given = mask ? rule.tensor(mask) : std::nullopt;
+  if (!given)
+    return false;
+  bytes = given->numElements() * static_cast<int64_t>(given->dims.size()) *
+          int64_t(sizeof(int64_t));
+  rule.setBound("how many elements a mask selects is decided by data");
+  return true;
+}
+
 static void describeIndex(WorkspaceRule &rule, ValueRange indices) {
   int64_t bytes;
+  if (indexing::describeSelection(rule, bytes))
+    return rule.setTransient(bytes);
   if (sumIndexBytes(rule, indices, bytes))
     rule.setTransient(bytes);
 }

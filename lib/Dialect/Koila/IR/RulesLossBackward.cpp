@@ -79,6 +79,7 @@ void rules::describeLossBackward(BackwardRule &rule) {
           [&](auto loss) { describeLogits(rule, steps, loss); })
       .Case<NllLossNdOp, NllLossOp, NllLoss2dOp>(
           [&](auto) { steps.giveRows(0); })
+      .Case<CtcLossOp>([&](auto) { loss::describeCtcBackward(rule, steps); })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
   steps.finish();

@@ -155,6 +155,8 @@ void rules::describeLossSaved(SavedRule &rule) {
     return loss::describeCrossEntropy(rule, &rule);
   if (loss::isComposed(rule.getOp()))
     return loss::describeComposed(rule, &rule);
+  if (isa<CtcLossOp>(rule.getOp()))
+    return loss::describeCtc(rule, &rule);
   describeSaved(rule);
 }
 
@@ -164,7 +166,9 @@ void rules::describeLossWorkspace(WorkspaceRule &rule) {
     return loss::describeCrossEntropy(rule);
   if (loss::isComposed(op))
     return loss::describeComposed(rule);
-  if (isa<MultiMarginLossOp, MultilabelMarginLossOp, CtcLossOp>(op))
+  if (isa<CtcLossOp>(op))
+    return loss::describeCtc(rule);
+  if (isa<MultiMarginLossOp, MultilabelMarginLossOp>(op))
     return loss::describeClasses(rule);
   auto tensors = getRealTensors(rule, op->getOperands(),
                                 isa<BinaryCrossEntropyWithLogitsOp>(op));

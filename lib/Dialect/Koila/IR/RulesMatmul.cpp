@@ -202,6 +202,7 @@ LogicalResult LinearOp::inferShapes(ShapeRule &rule) {
 }
 
 void LinearOp::inferBatch(BatchRule &rule) {
+  rule.takeAnyRows();
   rules::inferProductBatch(rule, {{getInput(), getWeight()},
                                   getLinearEquation(rule.tensor(getWeight())),
                                   getBias()});

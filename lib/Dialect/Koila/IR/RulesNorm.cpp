@@ -129,6 +129,7 @@ LogicalResult rules::inferSoftmax(ShapeRule &rule, Value self, int64_t dim,
 
 void rules::inferAlongDimBatch(BatchRule &rule, Value self, int64_t dim,
                                StringRef what) {
+  rule.takeAnyRows();
   TensorInfo info = rule.tensor(self);
   BatchFact fact = rule.fact(self);
   if (!info.hasRank())

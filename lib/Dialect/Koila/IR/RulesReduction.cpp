@@ -165,6 +165,7 @@ LogicalResult rules::inferReduction(ShapeRule &rule, const Reduction &how) {
 
 void rules::inferReductionBatch(BatchRule &rule, bool emptyIsAll,
                                 Combine combine) {
+  rule.takeAnyRows();
   Operation *op = rule.getOp();
   TensorInfo self = rule.tensor(op->getOperand(0));
   BatchFact fact = rule.fact(op->getOperand(0));

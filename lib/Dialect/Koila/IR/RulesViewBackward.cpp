@@ -101,6 +101,12 @@ void rules::describeViewBackward(BackwardRule &rule) {
       .Case<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,
             SplitWithSizesOp, UnsafeSplitWithSizesOp, ChunkOp, UnsafeChunkOp>(
           [&](auto) { joinParts(rule, steps); })
+      // Sums over what was repeated are the engine's.
+      .Case<BroadcastTensorsOp>([&](auto) {
+        for (unsigned index = 0; index < op->getNumOperands(); ++index)
+          if (rule.getGradient(index) && steps.wants(index))
+            rule.setSame(index, index);
+      })
       .Default([&](Operation *) { isPart = true; });
   if (!isPart)
     return steps.finish();

@@ -209,6 +209,7 @@ LogicalResult rules::inferMapped(ShapeRule &rule, Value self,
 }
 
 void rules::inferMappedBatch(BatchRule &rule, Value self, GetDimMap getMap) {
+  rule.takeAnyRows();
   BatchFact fact = rule.fact(self);
   if (hasBatchArgument(rule))
     return rule.mix("the place is computed from the number of samples");

@@ -117,6 +117,7 @@ LogicalResult rules::inferNarrow(ShapeRule &rule, Value self, int64_t dim) {
 }
 
 void rules::inferSliceBatch(BatchRule &rule, Value self) {
+  rule.takeAnyRows();
   BatchFact fact = rule.fact(self);
   bool computed = hasBatchArgument(rule);
   TensorInfo from = rule.tensor(self);

@@ -77,6 +77,8 @@ static std::string getBatch(const BatchFact &fact) {
     return "at(" + std::to_string(fact.dim) + ", " +
            std::to_string(fact.factor) + ")";
   case BatchFact::Kind::Inner:
+    if (fact.isSelected())
+      return "selected(" + std::to_string(fact.dim) + ")";
     return "inner(" + std::to_string(fact.dim) + ", " +
            std::to_string(fact.factor) + ", " + fact.outer.str() + ")";
   case BatchFact::Kind::Mixed:

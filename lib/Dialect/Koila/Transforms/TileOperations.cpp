@@ -285,7 +285,7 @@ Combine TilePlan::findCombine(Operation &op) const {
       &op, [&](Value value) { return batch.lookupRead(value); },
       [&](Value value) { return dims.lookup(value); });
   interface.inferBatch(rule);
-  const BatchFact &fact = rule.getResults()[0];
+  const BatchFact fact = rule.takeResults()[0];
   const ValueInfo &info = dims.lookup(op.getResult(0));
   bool isReadInTiles = llvm::none_of(op.getOperands(), [&](Value operand) {
     return batch.lookupRead(operand).isMixed();
@@ -371,7 +371,14 @@ LogicalResult TilePlan::classify(Operation &op) {
     tiled.push_back(&op);
     tiledSet.insert(&op);
     // What counts within a tile means nothing outside of it.
-    if (isView || llvm::all_of(op.getResults(), indexing::isReadAsOffsets))
+    bool isOffsets = llvm::all_of(op.getResults(), indexing::isReadAsOffsets);
+    // What a mask selects is no range of rows, which could cross; where no
+    // gradient flows each phase selects it again.
+    bool isSelected = llvm::any_of(op.getResults(), [&](Value result) {
+      return batch.lookup(result).isSelected();
+    });
+    if (isView || isOffsets ||
+        (isSelected && isMemoryEffectFree(&op) && !makesGradient(&op)))
       repeated.insert(&op);
     return success();
   }

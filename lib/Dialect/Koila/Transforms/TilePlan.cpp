@@ -153,7 +153,10 @@ void TilePlan::tear(Value value) {
 /// A view that merges the batch into another dim needs a tensor of its own: the
 /// rows of one tile lie apart in a larger one.
 void TilePlan::checkRows(Operation *op) {
-  auto isInner = [&](Value value) { return batch.lookupRead(value).isInner(); };
+  auto isInner = [&](Value value) {
+    const BatchFact &fact = batch.lookupRead(value);
+    return fact.isInner() && !fact.isSelected();
+  };
   if (!repeated.contains(op) || llvm::none_of(op->getResults(), isInner) ||
       llvm::any_of(op->getOperands(), isInner))
     return;
@@ -215,7 +218,9 @@ void TilePlan::requireWhole(Value value) {
     return;
   Operation *op = value.getDefiningOp();
   TilePhase &phase = phases[phaseOf.lookup(op)];
-  if (isRepeated(value) && !isReturnedWhole(value)) {
+  // What a mask selects is selected again, of the whole.
+  bool isSelected = batch.lookup(value).isSelected() && isPure(*op);
+  if (isSelected || (isRepeated(value) && !isReturnedWhole(value))) {
     if (repeatedWhole.insert(value).second)
       for (Value operand : op->getOperands())
         if (!ignores(value, operand))

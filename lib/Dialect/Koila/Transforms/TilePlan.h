@@ -307,6 +307,9 @@ llvm::StringRef getCallee(mlir::Operation &op);
 /// ` at file.py:46 (layer1.0)`, or nothing.
 std::string describePlace(mlir::Operation *op);
 
+/// Makes quotients of sums of means over what masks select.
+void expandSelectedMeans(mlir::FunctionOpInterface function);
+
 } // namespace koila
 
 #endif // KOILA_LIB_DIALECT_KOILA_TRANSFORMS_TILEPLAN_H

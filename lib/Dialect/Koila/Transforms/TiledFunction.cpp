@@ -210,6 +210,7 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   bool trains = runsBackward(function);
   if (trains)
     expandMeans(function);
+  expandSelectedMeans(function);
   DimAnalysis dims(function);
   StorageAnalysis storage(function, dims);
   std::optional<GradientFlow> gradients;

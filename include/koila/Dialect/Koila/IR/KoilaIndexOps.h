@@ -133,6 +133,12 @@ void inferWriteBatch(BatchRule &rule, mlir::Value self, int64_t dim,
 llvm::LogicalResult inferIndex(ShapeRule &rule, mlir::Value self,
                                mlir::ValueRange indices,
                                llvm::ArrayRef<bool> mask);
+/// The mask of a read by one mask alone: the rows where it is true, so that all
+/// reads by one and the same mask have equally many. Null of other operations.
+mlir::Value getSelectingMask(mlir::Operation *op);
+/// The bytes of the places where such a mask is true, one vector for each of
+/// its dims, if there are as many as there can be. False for other operations.
+bool describeSelection(WorkspaceRule &rule, int64_t &bytes);
 void inferIndexBatch(BatchRule &rule, mlir::Value self,
                      mlir::ValueRange indices, llvm::ArrayRef<bool> mask);
 llvm::LogicalResult inferIndexPut(ShapeRule &rule, mlir::Value self,

@@ -335,6 +335,7 @@ def Koila_BroadcastTensorsOp : Koila_RuledOp<"broadcast_tensors",
   }];
   let workspaceRule = "";
   let savedRule = "";
+  let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
 //===----------------------------------------------------------------------===//

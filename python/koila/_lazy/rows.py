@@ -1,0 +1,57 @@
+"""Single samples, as a loop over the batch takes them. They are rows of no tile: of
+what has no graph they are views of what is computed then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from koila._capture.frames import find_frames
+from koila._capture.program import Value, append_weakly
+from koila._capture.record import RecordedTensor, current, make_leaf, wrap
+from koila._execute import executor
+from koila._lazy.dispatch import call, handle
+
+__all__ = ["is_over_samples", "take_rows"]
+
+
+def is_over_samples(value: Value, dim: Any) -> bool:
+    """Whether a dim has as many rows as the batch has samples."""
+    shape, source = value.meta.shape, value.source
+    if source is None or source.size is None or source.size < 2:
+        return False
+    if not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
+        return False
+    return bool(shape[dim] == source.size)
+
+
+def take_rows(func: Any, args: Any, kwargs: Any) -> Any:
+    """Makes a call that gives views of its first argument, which is computed."""
+    value = current(args[0])
+    (tensor,) = executor.materialize([value], find_frames(), f"'{func.__name__}'")
+    with torch.no_grad():
+        made = func(tensor, *args[1:], **kwargs)
+
+    def show(row: Tensor) -> Any:
+        leaf = make_leaf(row)
+        leaf.source, leaf.group = value.source, value.group  # writes to one are seen by all
+        append_weakly(value.group.members, leaf)
+        return wrap(leaf)
+
+    return tuple(map(show, made)) if isinstance(made, (tuple, list)) else show(made)
+
+
+@handle(torch.unbind, Tensor.unbind)
+def _unbind(func: Any, args: Any, kwargs: Any) -> Any:
+    given = dict(zip(("input", "dim"), args, strict=False), **kwargs)
+    tensor = given.get("input")
+    if (
+        args
+        and isinstance(tensor, RecordedTensor)
+        and not tensor.requires_grad
+        and is_over_samples(current(tensor), given.get("dim", 0))
+    ):
+        return take_rows(func, args, kwargs)
+    return call(func, args, kwargs)
