@@ -374,7 +374,8 @@ LogicalResult TilePlan::classify(Operation &op) {
     bool isSelected = llvm::any_of(op.getResults(), [&](Value result) {
       return batch.lookup(result).isSelected();
     });
-    if (isView || (isSelected && isMemoryEffectFree(&op) && !makesGradient(&op)))
+    isSelected &= isMemoryEffectFree(&op) && !makesGradient(&op);
+    if (isView || isSelected)
       repeated.insert(&op);
     return success();
   }
