@@ -198,21 +198,27 @@ TEST_F(BatchAnalysisTest, RowsAreSelectedByTheirMask) {
       %x: tensor<?x5x3xf32> {koila.dims = #koila.dims<[B, 5, 3]>},
       %m: tensor<?x5xi1> {koila.dims = #koila.dims<[B, 5]>},
       %n: tensor<?x5xi1> {koila.dims = #koila.dims<[B, 5]>}) {
-    %first = koila.index_Tensor %x, %m {name = "first", indices_mask = array<i1: true>}
+    %first = koila.index_Tensor %x, %m
+        {name = "first", indices_mask = array<i1: true>}
         : (tensor<?x5x3xf32>, tensor<?x5xi1>) -> tensor<?x3xf32>
-    %again = koila.index_Tensor %x, %m {name = "again", indices_mask = array<i1: true>}
+    %again = koila.index_Tensor %x, %m
+        {name = "again", indices_mask = array<i1: true>}
         : (tensor<?x5x3xf32>, tensor<?x5xi1>) -> tensor<?x3xf32>
-    %other = koila.index_Tensor %x, %n {name = "other", indices_mask = array<i1: true>}
+    %other = koila.index_Tensor %x, %n
+        {name = "other", indices_mask = array<i1: true>}
         : (tensor<?x5x3xf32>, tensor<?x5xi1>) -> tensor<?x3xf32>
     %same = koila.mul_Tensor %first, %again {name = "same"}
         : (tensor<?x3xf32>, tensor<?x3xf32>) -> tensor<?x3xf32>
     %meet = koila.mul_Tensor %first, %other {name = "meet"}
         : (tensor<?x3xf32>, tensor<?x3xf32>) -> tensor<?x3xf32>
-    %column = koila.sum_dim_IntList %first {name = "column", dim = array<i64: 1>, keepdim = false}
+    %column = koila.sum_dim_IntList %first
+        {name = "column", dim = array<i64: 1>, keepdim = false}
         : (tensor<?x3xf32>) -> tensor<?xf32>
     %rows = koila.log_softmax_int %first {name = "rows", dim = 0 : i64}
         : (tensor<?x3xf32>) -> tensor<?x3xf32>
-    %few = koila.slice_Tensor %first {name = "few", dim = 0 : i64, start = 0 : i64, end = 2 : i64, step = 1 : i64}
+    %few = koila.slice_Tensor %first
+        {name = "few", dim = 0 : i64, start = 0 : i64, end = 2 : i64,
+         step = 1 : i64}
         : (tensor<?x3xf32>) -> tensor<?x3xf32>
     %long = koila.view %first {name = "long", size = array<i64: -1>}
         : (tensor<?x3xf32>) -> tensor<?xf32>

@@ -198,8 +198,8 @@ struct BatchFact {
   DimExpr outer;
   /// Of Mixed, to be asked of the rule itself: facts that meet do not keep it.
   Combine combine = Combine::None;
-  /// Of Inner: the rows are those where this mask, which has the batch, is true,
-  /// so that data decide how many there are of a sample, and `outer` says
+  /// Of Inner: the rows are those where this mask, which has the batch, is
+  /// true, so that data decide how many there are of a sample, and `outer` says
   /// nothing.
   mlir::Value mask = {};
 
