@@ -20,7 +20,7 @@ __all__ = ["adopt"]
 
 # The storage is referred to by the tensor, and by the object that is asked.
 _ALONE = 2
-_use_count: Any = torch._C._storage_Use_Count  # type: ignore[attr-defined]
+_use_count: Any = torch._C._storage_Use_Count
 _data: Any = torch._C.TensorBase.data
 
 

@@ -85,7 +85,7 @@ def wrap(value: Value) -> Any:
 
 def become_lazy(tensor: Tensor) -> RecordedTensor:
     """The same object, with a value to come."""
-    tensor.__class__ = _face  # type: ignore[assignment]
+    tensor.__class__ = _face
     return tensor  # type: ignore[return-value]
 
 

@@ -492,7 +492,7 @@ def _leaf_tensor(item: Any) -> Tensor | None:
     return value.tensor if value.node is None and value.tensor is not None else None
 
 
-@handle(torch._is_all_true)  # type: ignore[attr-defined]
+@handle(torch._is_all_true)
 def _is_all_true(func: Any, args: Any, kwargs: Any) -> Any:
     """As torch.distributions checks its arguments: ``all()``, and nobody's own."""
     return call(torch.all, args, kwargs)

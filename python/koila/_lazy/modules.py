@@ -48,7 +48,8 @@ def remember_batch(origin: Origin, given: list[Tensor]) -> None:
 
 
 def watch_modules() -> None:
-    register_module_forward_pre_hook(_take_samples)
+    # PyTorch's annotation does not know of hooks that replace what is given.
+    register_module_forward_pre_hook(_take_samples)  # type: ignore[arg-type]
 
 
 def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
