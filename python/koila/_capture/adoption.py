@@ -31,8 +31,12 @@ def adopt(func: Any, args: Any, kwargs: Any) -> None:
         return
     found: list[Value] = []
     find_values((args, kwargs), found)
+    source = find_source(found)
+    # Into a store of many batches, a batch is written as it is computed.
+    if func is Tensor.__setitem__ and (source is None or source.size not in target.shape):
+        return
     leaf = make_leaf(target.detach())
-    leaf.source = find_source(found)
+    leaf.source = source
     leaf.group.external = False
     # Whoever would reach past koila finds nothing, and not old values.
     _data.__set__(target, target.new_empty(0))

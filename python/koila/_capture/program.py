@@ -472,10 +472,24 @@ def closure(
         if node in found:
             continue
         found[node] = None
-        stack.extend(dep for dep in node.deps if not dep.done)
+        stack.extend(dep for dep in _deps_of(node, graph) if not dep.done)
         for value in sources(node):
             push(value, node)
     return sorted(found, key=lambda node: node.seq)
+
+
+def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
+    """The writes that have to run before a node: not those to what was seen since."""
+    if graph or not node.deps or node.call.writes:
+        return node.deps
+    seen = set()
+    for value in sources(node):
+        if value.is_known_to(node, graph):
+            seen.add(value.group.last_write)
+    for value in sources(node):
+        if not value.is_known_to(node, graph):
+            seen.discard(value.group.last_write)
+    return [dep for dep in node.deps if dep not in seen]
 
 
 def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import Frames, find_frames, location_of
-from koila._capture.program import Call, Meta, Node, Program, Value, closure, is_open
+from koila._capture.program import Call, Group, Meta, Node, Program, Value, closure, is_open
 from koila._capture.record import known, wrap
 from koila._capture.recording import recording
 from koila._compiler import Compiled
@@ -431,8 +431,11 @@ def call_forward(run: Run, compiled: Compiled) -> list[Tensor]:
 
 def _is_written(value: Value) -> bool:
     """Whether a write to its memory has not run yet, which other tensors see."""
-    write = value.group.last_write
-    return write is not None and not write.done
+    write, members = value.group.last_write, value.group.members
+    if write is None or write.done:
+        return False
+    others = (other for reference in members if (other := reference()) is not value)
+    return value.group.external or any(other is not None and other.is_held() for other in others)
 
 
 def settle_results(values: list[Value], results: list[Tensor]) -> None:
@@ -446,8 +449,12 @@ def settle_results(values: list[Value], results: list[Tensor]) -> None:
 def _settle(value: Value, tensor: Tensor) -> None:
     if value.meta.requires_grad or _is_written(value):
         value.show(tensor)
-    else:
-        value.settle(tensor)
+        return
+    write = value.group.last_write
+    if write is not None and not write.done:
+        # The write is in what was computed, and nobody else looks at the memory.
+        value.group = Group(False)
+    value.settle(tensor)
 
 
 def run_for_good(program: Program) -> None:
