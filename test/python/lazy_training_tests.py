@@ -727,6 +727,27 @@ class Training(unittest.TestCase):
                 self.assertAlmostEqual(before, wanted[0], places=6)
                 torch.testing.assert_close(gradients(model), wanted[1])
 
+    def test_another_number_is_read_before_the_backward_pass(self):
+        # Its graph was weighed beside the read; the step of it is another program.
+        def step(budget):
+            torch.manual_seed(0)
+            model, encoder = make_mlp(), nn.Linear(FEATURES, FEATURES).double()
+            x, _ = make_batch(256)
+            hidden = encoder(x.flatten(1))
+            if budget is not None:
+                hidden = koila.lazy(hidden, batch=0, budget=budget)
+            out = model(hidden)
+            loss = out.square().mean()
+            worst = out.abs().max().item()
+            loss.backward()
+            return [torch.tensor(worst), *gradients(model).values(), *gradients(encoder).values()]
+
+        wanted = step(None)
+        for budget in (WHOLE, 60_000):
+            found = step(budget)
+            for mine, plain in zip(found, wanted, strict=True):
+                torch.testing.assert_close(mine, plain)
+
     def test_totals_over_steps(self):
         # Read after the weights have changed; no batch is kept until then.
         def train(budget, add, first):

@@ -513,7 +513,7 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
                                        const Archive &archive,
                                        tj::Module &loaded,
                                        const OperatorTable &operators,
-                                       bool keepsExamples,
+                                       bool isForFile,
                                        FinishModule finish) {
   std::string name = function.getName().str();
   bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
@@ -529,12 +529,13 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
   ImportedFunction original =
       importFunction(archive, loaded, originalName, operators, context,
                      getAssumedAttributes(function));
-  std::string originalText = getCanonicalText(*original.module);
+  std::string originalText =
+      isForFile ? getCanonicalText(*original.module) : "";
   llvm::StringMap<std::vector<c10::IValue>> examples;
   for (const tj::Method &method : loaded.get_methods())
     examples[method.name()] =
         takeExamples(*tj::toGraphFunction(method.function()).graph(),
-                     keepsExamples);
+                     isForFile);
 
   auto write = [&](bool kept) {
     llvm::SmallPtrSet<Operation *, 4> copied;
@@ -547,7 +548,7 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
                  "', a name that koila needs for the program that it writes; "
                  "rename that method");
     tj::Module result = loaded.clone(/*inplace=*/true);
-    if (keepsExamples)
+    if (isForFile)
       for (auto &[method, inputs] : examples)
         result.store_traced_inputs(method.str(), inputs);
     if (!kept)
@@ -557,6 +558,8 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
       addGradients(result, name, kGrads);
 
     Expectation expectation;
+    if (!isForFile)
+      return finish(result, expectation);
     expectation.normalForms.emplace_back(name,
                                          getMethodNormalForm(result, name));
     if (kept) {
@@ -636,5 +639,5 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
           module.getContext());
   };
   rebuildMethod(module, function, archive, loaded, operators,
-                /*keepsExamples=*/true, finish);
+                /*isForFile=*/true, finish);
 }

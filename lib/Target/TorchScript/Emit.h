@@ -27,11 +27,11 @@ using FinishModule =
 /// Builds `function` into a copy of `loaded` that shares all tensors, and hands
 /// `finish` that copy with what a file of it must read back as. If `finish`
 /// refuses a function that no pass changed, it gets one that keeps the method
-/// as it is. A file records the examples that a method was traced with
-/// (`keepsExamples`); in memory they would only take room. Throws Refusal.
+/// as it is. Only what is written to a file (`isForFile`) is read back, and
+/// records the examples that a method was traced with. Throws Refusal.
 void rebuildMethod(mlir::ModuleOp module, mlir::func::FuncOp function,
                    const Archive &archive, torch::jit::Module &loaded,
-                   const OperatorTable &operators, bool keepsExamples,
+                   const OperatorTable &operators, bool isForFile,
                    FinishModule finish);
 
 /// The value that a literal of an assumption stands for.

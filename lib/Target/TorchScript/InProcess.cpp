@@ -241,7 +241,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
     if (!emit)
       return;
     rebuildMethod(*program, *program->getOps<func::FuncOp>().begin(), origin,
-                  copy, operators, /*keepsExamples=*/false,
+                  copy, operators, /*isForFile=*/false,
                   [&](const tj::Module &built, const Expectation &) {
                     giveSources(built, origin.path);
                     chooseExecutors(built);

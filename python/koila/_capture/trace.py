@@ -247,6 +247,8 @@ class _Recorded:
             if index in self.names:
                 continue
             tensor = self.program.tensor_of(leaf).detach()
+            if dim is None:
+                dim = _other_batch(leaf)
             if dim is not None:
                 rows = torch.arange(count, device=tensor.device) % tensor.shape[dim]
                 dense = tensor.index_select(dim, rows)
@@ -263,6 +265,15 @@ class _Recorded:
         for place in self.varying:
             arguments.append(torch.tensor(self.program.numbers[place], dtype=torch.float64))
         return arguments
+
+
+def _other_batch(leaf: Value) -> int | None:
+    """The dim with the samples of a batch of another size, which is whole in each
+    tile; a trace need not run all of it."""
+    origin = leaf.origin
+    if origin is None or origin.batch is None or (origin.size or 0) < 2:
+        return None
+    return origin.batch
 
 
 def _is_differentiated(leaf: Value) -> bool:

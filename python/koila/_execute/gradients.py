@@ -355,7 +355,7 @@ def _backward(
         return True
     run, more = _start_step(value, frames)
     run.plan.only_read = False
-    if run.fits(more):
+    if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
         _run_whole(run)
         return False
     if create_graph:
@@ -394,6 +394,14 @@ def _backward(
     if not retain_graph:
         _free(value)
     return True
+
+
+def _measure_retained(run: Run) -> int:
+    """Bytes that a pass does not free on its way where the graph is to stay: at
+    most what a step needs."""
+    with contextlib.suppress(CompileError):
+        return run.peak() or 0
+    return 0
 
 
 def _has_graph(value: Value) -> bool:

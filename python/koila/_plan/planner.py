@@ -184,7 +184,7 @@ class Run:
         return (self.plan.varying, *fixed)
 
     def traced(self) -> Traced:
-        key = (self._numbers(), self.batch)
+        key = (self._numbers(), self.batch, self.mode == "train")
         return _remember(self.plan.traced, key, self._trace)
 
     def _trace(self) -> Traced:
