@@ -362,6 +362,7 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
       skip(edge);
     return finishLeaves(op);
   }
+  before = run.liveBytes;
   std::optional<CopiedSlices> slices;
   if (arrived.front())
     slices = copySlices(run.records[index], *arrived.front());
@@ -387,7 +388,6 @@ void PeakMemoryAnalysis::Impl::BackwardRun::runNode(size_t index) {
     impl.markInexact(op, "the backward pass of a write into views", run);
   if (!rule.isExact() && run.missing.empty())
     impl.markInexact(op, rule.getReason(), run, rule.isBounded());
-  before = run.liveBytes;
   note(op, rule.getPeak());
   if (run.stopped)
     return;

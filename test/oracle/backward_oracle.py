@@ -216,6 +216,13 @@ CASES = {
     "linear_of_places_unbiased": (
         lambda x: F.linear(F.gelu(x).flatten(2).transpose(1, 2),
                            torch.ones(5, 4)), (4, 3, 3)),
+    # Of rows of rows the result is a view, which a write replaces the gradient of.
+    "linear_of_rows_in_place": (
+        lambda x, w: F.relu(F.linear(F.gelu(x), w[0], torch.ones(5)), True),
+        (3, 6), (5, 6)),
+    "linear_of_rows_times_rows": (
+        lambda x, y: F.linear(F.gelu(x), torch.ones(5, 6),
+                              torch.ones(5)).mul_(y), (3, 6), (3, 5)),
     "linear_by_weight_of_places": (
         lambda x, w: F.linear(F.gelu(x).flatten(2).transpose(1, 2), w[0]),
         (4, 3, 3), (5, 4)),
