@@ -90,21 +90,27 @@ class Traced:
 
 
 def trace(
-    program: Program, batch: int | None, trains: bool, varying: frozenset[int] = frozenset()
+    program: Program,
+    batch: int | None,
+    trains: bool,
+    varying: frozenset[int] = frozenset(),
+    may_be_whole: bool = True,
 ) -> Traced:
     """Traces the program on a few samples and compares it on another number.
 
     If it ``trains``, the first root is the loss. Numbers at ``varying`` are
-    arguments. Raises CompileError, with the recorded line, where PyTorch cannot
-    trace it or where it depends on the number of samples in a way that no trace
-    follows.
+    arguments. Where no few samples will do, all of what nobody named a batch is run,
+    if there is memory for it (``may_be_whole``). Raises CompileError, with the
+    recorded line, where PyTorch cannot trace it or where it depends on the number of
+    samples in a way that no trace follows.
     """
     problem: tuple[str, Location | None] | None = None
     written = batch is not None and any(_names_size(node.call, batch) for node in program.nodes)
     # What has as many rows as the batch is tried as part of it. This is never
     # wrong: the program is the one that was recorded whatever is called B,
     # and the compiler proves that tiles of what it calls so do not meet.
-    for guess in (2, 1, 0) if batch else (0,):
+    guesses = (2, 1, 0) if may_be_whole else (2, 1)
+    for guess in guesses if batch else (0,):
         dims = [_batch_dim(leaf, batch, guess) for leaf in program.leaves]
         # As is a size that was written as a number, as of len(x).
         for size in (None, batch) if written and guess else (None,):

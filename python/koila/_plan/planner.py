@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import os
 import sys
 import time
@@ -184,11 +185,18 @@ class Run:
         return (self.plan.varying, *fixed)
 
     def traced(self) -> Traced:
-        key = (self._numbers(), self.batch, self.mode == "train")
-        return _remember(self.plan.traced, key, self._trace)
+        trains = self.mode == "train"
+        key = (self._numbers(), self.batch, trains, self._may_be_whole)
+        return _remember(
+            self.plan.traced,
+            key,
+            lambda: trace(self.program, self.batch, trains, self.plan.varying, self._may_be_whole),
+        )
 
-    def _trace(self) -> Traced:
-        return trace(self.program, self.batch, self.mode == "train", self.plan.varying)
+    @functools.cached_property
+    def _may_be_whole(self) -> bool:
+        """Whether a trace may run all of it. Asked once: what ran is gone."""
+        return self._rough() <= self.budget
 
     def take(self) -> list[Any]:
         """The arguments of the traced program."""
