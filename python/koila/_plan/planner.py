@@ -80,6 +80,8 @@ _SLACK = 1.25
 # that is not exact.
 _FAR = 8
 _DOUBT = 2
+# A trace of a few samples takes about as much.
+_LEAST_TRACE = 64 << 10
 # So close to it what is not exact is not taken to fit.
 _CLOSE = 1.25
 
@@ -196,7 +198,7 @@ class Run:
     @functools.cached_property
     def _may_be_whole(self) -> bool:
         """Whether a trace may run all of it. Asked once: what ran is gone."""
-        return self._rough() <= self.budget
+        return self._rough() <= max(self.budget, _LEAST_TRACE)
 
     def take(self) -> list[Any]:
         """The arguments of the traced program."""
