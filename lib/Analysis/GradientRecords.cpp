@@ -125,6 +125,10 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
       continue;
     record.operands.push_back(made->second);
     ++run.records[made->second].holders;
+    // What is written in place stays a view.
+    auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+    if (index == 0 && torchOp && torchOp.isTied())
+      record.isViewed |= run.records[made->second].isViewed;
   }
   for (Value result : op.getResults())
     if (gradients->wants(result)) {

@@ -220,6 +220,9 @@ CASES = {
     "linear_of_rows_in_place": (
         lambda x, w: F.relu(F.linear(F.gelu(x), w[0], torch.ones(5)), True),
         (3, 6), (5, 6)),
+    "linear_of_rows_twice_in_place": (
+        lambda x: F.linear(F.gelu(x), torch.ones(5, 6),
+                           torch.ones(5)).neg_().sigmoid_(), (3, 6)),
     "linear_of_rows_times_rows": (
         lambda x, y: F.linear(F.gelu(x), torch.ones(5, 6),
                               torch.ones(5)).mul_(y), (3, 6), (3, 5)),

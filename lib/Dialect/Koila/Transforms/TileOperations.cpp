@@ -162,7 +162,7 @@ std::string TilePlan::findReasonInside(Operation &op) const {
     if (fact.isMixed())
       reason = fact.reason;
     else if (!fact.isFree() && !(fact.isAt() && (isTensor || fact.dim < 0)))
-      reason = "samples lie apart inside of control flow";
+      reason = "the batch is interleaved inside of control flow";
     else if (isWrittenAfter(value, first))
       reason = "control flow touches a tensor that is written in place";
   };
@@ -421,7 +421,7 @@ LogicalResult TilePlan::classifyLeaf(LeafOp op) {
     return success();
   }
   if (!fact.isAt())
-    return refuseStep(op, "the samples lie apart in " + name +
+    return refuseStep(op, "the batch is interleaved in " + name +
                               ", which requires a gradient");
   tiled.push_back(op);
   tiledSet.insert(op);
