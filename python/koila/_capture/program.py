@@ -38,6 +38,7 @@ __all__ = [
     "hash_of",
     "is_direct",
     "is_open",
+    "places_of",
     "rebuild",
 ]
 
@@ -678,7 +679,7 @@ class Program:
         last: dict[int, int] = {}
         for position, step in enumerate(self.steps):
             for entry in step:
-                for place in _places(entry):
+                for place in places_of(entry):
                     last[place] = position
         for place in self.results:
             last[place] = len(self.steps)
@@ -714,7 +715,7 @@ class Program:
                         made[-count] = tensor
                 del result
                 for entry in step:
-                    for place in _places(entry):
+                    for place in places_of(entry):
                         if place < 0 and last[place] == position:
                             made.pop(place, None)
             return [get(place).detach() for place in self.results]
@@ -743,7 +744,7 @@ def _compute(entry: Any, get: Callable[[int], Any]) -> Any:
     return function(_compute(left, get), _compute(right, get))
 
 
-def _places(entry: Any) -> Iterator[int]:
+def places_of(entry: Any) -> Iterator[int]:
     """The values that an input of a step is made of."""
     if isinstance(entry, int):
         yield entry
@@ -752,5 +753,5 @@ def _places(entry: Any) -> Iterator[int]:
         if function == "size":
             yield left
         elif function != "number":
-            yield from _places(left)
-            yield from _places(right)
+            yield from places_of(left)
+            yield from places_of(right)

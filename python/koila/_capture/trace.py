@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from koila._capture.compare import compare
 from koila._capture.frames import location_of
 from koila._capture.module_snapshot import seed
-from koila._capture.program import Call, Meta, Node, Program, Value
+from koila._capture.program import Call, Meta, Node, Program, Value, places_of
 from koila._errors import CompileError, Location
 
-__all__ = ["Traced", "explain", "is_weight", "trace", "without_copies"]
+__all__ = ["Traced", "explain", "is_weight", "trace", "whole_bytes", "without_copies"]
 
 _FILE = "koila-recording"
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -172,6 +172,31 @@ def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
     if guess == 2 and batch in shape:
         return shape.index(batch)
     return 0 if guess == 1 and shape and shape[0] == batch else None
+
+
+def whole_bytes(program: Program, batch: int | None) -> int:
+    """Bytes of a trace, in both directions, in which the batches that were named
+    have a few samples and all else is whole."""
+    cut: set[int] = set()
+    total = 0
+    for index, leaf in enumerate(program.leaves):
+        if _batch_dim(leaf, batch, 0) is not None or _other_batch(leaf) is not None:
+            cut.add(index)
+        elif leaf.tensor is not None:
+            total += leaf.tensor.nbytes
+    count = 0
+    for node, step in zip(program.nodes, program.steps, strict=True):
+        few = any(place in cut for entry in step for place in places_of(entry))
+        total += 0 if few else node.call.made
+        for meta in node.call.metas:
+            count += 1
+            if not few:
+                continue
+            if any(_is_multiple(extent, batch or 0) for extent in meta.shape):
+                cut.add(-count)
+            else:
+                total += torch.Size(meta.shape).numel() * meta.dtype.itemsize
+    return 2 * total
 
 
 def _is_of_weight(leaf: Value) -> bool:

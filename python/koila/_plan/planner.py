@@ -23,7 +23,7 @@ from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import measure_graphs
 from koila._capture.program import Call, Program
 from koila._capture.recording import recording
-from koila._capture.trace import Traced, explain, trace
+from koila._capture.trace import Traced, explain, trace, whole_bytes
 from koila._compiler import Compiled, analyze_script, compile_script
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._plan.announce import announce, is_strict, note, restart
@@ -47,6 +47,7 @@ class Plan:
     reads_first: bool = False  # once numbers of the whole batch are there
     # What the step needs that followed, with the graph that it leaves.
     step_peak: int | None = None
+    whole: int | None = None  # bytes of a trace that has few of what was named
 
 
 @dataclass(frozen=True)
@@ -197,8 +198,14 @@ class Run:
 
     @functools.cached_property
     def _may_be_whole(self) -> bool:
-        """Whether a trace may run all of it. Asked once: what ran is gone."""
-        return self._rough() <= max(self.budget, _LEAST_TRACE)
+        """Whether a trace may run all that has none of the batches that were named.
+        Asked once: what ran is gone."""
+        most = max(self.budget, _LEAST_TRACE)
+        if self._rough() <= most:
+            return True
+        if self.plan.whole is None:
+            self.plan.whole = whole_bytes(self.program, self.batch)
+        return self.plan.whole <= most
 
     def take(self) -> list[Any]:
         """The arguments of the traced program."""
