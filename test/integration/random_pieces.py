@@ -25,7 +25,7 @@ _SCALAR_READS = (
     "{0}.detach()",
     "{0}.detach().clone()",
     "{0}.data",
-    "math.exp(-abs(float({0})))",
+    "math.log1p(abs(float({0})))",
     "{0}.double().item()",
     "torch.isfinite({0}).item()",
     "({0} * 2 + 1).item()",

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import weakref
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
+import numpy
 import torch
 
 from koila._capture.batch_int import BatchInt
@@ -31,13 +33,16 @@ __all__ = [
     "Slot",
     "Value",
     "append_weakly",
+    "checksum_of",
     "closure",
     "collect",
     "detaching",
+    "find_written",
     "gradient_closure",
     "hash_of",
     "is_direct",
     "is_open",
+    "memory_of",
     "places_of",
     "rebuild",
 ]
@@ -99,6 +104,11 @@ def append_weakly(found: list[weakref.ref[_Kept]], item: _Kept) -> None:
     found.append(weakref.ref(item))
 
 
+def checksum_of(array: Any) -> int:
+    """Of all that is in a NumPy array, in its order."""
+    return zlib.crc32(numpy.ascontiguousarray(array).data.cast("B")) if array.size else 0
+
+
 def hash_of(tensor: torch.Tensor) -> torch.Tensor:
     """A number of the bits, on the tensor's device."""
     plain = tensor.detach()
@@ -133,6 +143,7 @@ class Value:
         "_seen",
         "_seen_after",
         "alias",
+        "checksum",
         "drawn",
         "failed",
         "freed",
@@ -174,6 +185,7 @@ class Value:
         self.drawn = False  # made by koila, as the mask of a dropout, and counted
         self.version: int | None = None
         self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
+        self.checksum: int | None = None  # of memory that is not PyTorch's
         self.origin: Origin | None = None  # of what was given to lazy()
         self.source: Origin | None = None  # of what it was made of
         # It and others that are views of each other to autograd.
@@ -211,11 +223,14 @@ class Value:
         return False
 
     def is_as_hashed(self) -> bool:
-        """Whether a weight has the bits of the last step. Writes through
-        ``.data``, as of many optimizers, do not count as a version."""
-        if self.hash is None or self.tensor is None:
+        """Whether a weight has the bits of the last step, and memory of others what
+        was recorded. Writes through ``.data``, as of many optimizers, or to a NumPy
+        array do not count as a version."""
+        if self.tensor is None:
             return True
-        return bool(torch.equal(hash_of(self.tensor), self.hash))
+        if self.checksum is not None:
+            return checksum_of(self.tensor.detach().numpy()) == self.checksum
+        return self.hash is None or bool(torch.equal(hash_of(self.tensor), self.hash))
 
     def renew(self, group: Group) -> Value:
         """The same tensor after a write to its memory."""
@@ -449,16 +464,49 @@ def sources(node: Node) -> Iterator[Value]:
             yield from read_sizes(entry)
 
 
+def _written_by(node: Node) -> list[Value]:
+    return [node.inputs[index] for index in node.call.writes] if node.call.writes else []
+
+
+def memory_of(value: Value) -> Any:
+    """What two values have in common that lie in the same memory."""
+    while (node := value.node) is not None and not node.done:
+        place = node.call.shares[value.index]
+        if place is None:
+            return node, value.index
+        value = node.inputs[place]
+    return id(value if value.tensor is None else value.tensor)
+
+
+def find_written(nodes: Iterable[Node]) -> set[Any]:
+    """The memory that these write to: what was seen of it are numbers, which
+    a write does not change."""
+    return {memory_of(value) for node in nodes for value in _written_by(node)}
+
+
 def closure(
     values: Iterable[Value], nodes: Iterable[Node] = (), *, graph: bool = True
 ) -> list[Node]:
     """The nodes that have to run for ``values``, in the order of recording;
     without their ``graph`` what was seen before need not run again."""
+    values, nodes = list(values), [node for node in nodes if not node.done]
+    written: set[Any] = set()
+    while True:
+        found = _close(values, nodes, graph, written)
+        more = find_written(found)
+        if more <= written:
+            return sorted(found, key=lambda node: node.seq)
+        written |= more
+
+
+def _close(
+    values: list[Value], nodes: list[Node], graph: bool, written: set[Any]
+) -> dict[Node, None]:
     found: dict[Node, None] = {}
-    stack: list[Node] = [node for node in nodes if not node.done]
+    stack = list(nodes)
 
     def push(value: Value, reader: Node | None) -> None:
-        if value.is_known_to(reader, graph):
+        if value.is_known_to(reader, graph) and not (written and memory_of(value) in written):
             return
         if value.node is not None and not value.node.done:
             stack.append(value.node)
@@ -476,7 +524,7 @@ def closure(
         stack.extend(dep for dep in _deps_of(node, graph) if not dep.done)
         for value in sources(node):
             push(value, node)
-    return sorted(found, key=lambda node: node.seq)
+    return found
 
 
 def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
@@ -543,17 +591,25 @@ class Program:
                 count += 1
         places: dict[int, int] = {}
         reader: Node | None = None
+        written = find_written(self.nodes)
+
+        def is_known(value: Value) -> bool:
+            if not value.is_known_to(reader, self.graph):
+                return False
+            return not (written and memory_of(value) in written)
 
         def place(value: Value) -> int:
             node = value.node
             if node is not None and not node.done:
                 known = made.get((id(node), value.index))
-                if known is not None and not value.is_known_to(reader, self.graph):
+                if known is not None and not is_known(value):
                     return known
-            if id(value) not in places:
-                places[id(value)] = len(self.leaves)
+            # A tensor before and after a write to it is one.
+            key = id(value if value.tensor is None or value.freed else value.tensor)
+            if key not in places:
+                places[key] = len(self.leaves)
                 self.leaves.append(value)
-            return places[id(value)]
+            return places[key]
 
         def convert(entry: Any) -> Any:
             if isinstance(entry, Value):
@@ -596,14 +652,19 @@ class Program:
     def writes(self) -> bool:
         """Whether it writes to a tensor that is there at entry, so that it must
         run once."""
-        made = {id(node) for node in self.nodes}
+        made = {node for node in self.nodes}
+
+        def is_made(value: Value) -> bool:
+            """Whether its memory is the program's own."""
+            while (node := value.node) is not None and node in made:
+                place = node.call.shares[value.index]
+                if place is None:
+                    return True
+                value = node.inputs[place]
+            return False
+
         return any(
-            node.writes_outside
-            or any(
-                node.inputs[index].node is None or id(node.inputs[index].node) not in made
-                for index in node.call.writes
-            )
-            for node in self.nodes
+            node.writes_outside or not all(map(is_made, _written_by(node))) for node in self.nodes
         )
 
     def replay(
@@ -642,6 +703,7 @@ class Program:
         for leaf in self.leaves:
             graphs |= leaf.graphs
         self.nodes, self.steps, self.leaves = [], [], []
+        late: dict[Node, list[tuple[GradientHook, torch.Tensor]]] = {}
         while nodes:
             node = nodes.pop()
             entries = [
@@ -668,10 +730,19 @@ class Program:
                     if value.meta.requires_grad:
                         value.graphs = graphs
                         graph.end_in(tensors[value.index])
+                        # A hook that was registered after a write is one of what
+                        # is there then.
+                        write = value.group.last_write
+                        waits = write is not None and not write.done and write is not node
                         for hook in value.hooks:
-                            hook.attach(tensors[value.index])
+                            if waits and write is not None:
+                                late.setdefault(write, []).append((hook, tensors[value.index]))
+                            else:
+                                hook.attach(tensors[value.index])
             tensors.clear()
             node.finish()
+            for hook, tensor in late.pop(node, ()):
+                hook.attach(tensor)
 
     def evaluate(self) -> list[torch.Tensor]:
         """What the roots are, without a graph unless a call differentiates; the

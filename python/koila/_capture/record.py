@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from koila._capture.program import (
     Slot,
     Value,
     append_weakly,
+    checksum_of,
     detaching,
     is_open,
     rebuild,
@@ -106,7 +108,20 @@ def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
         leaf.origin, leaf.source, leaf.graphs = like.origin, like.source, like.graphs
     leaf.tensor = tensor
     leaf.version = None if tensor.is_inference() else tensor._version
+    if _is_borrowed(tensor):
+        leaf.checksum = checksum_of(tensor.detach().numpy())
     return leaf
+
+
+def _is_borrowed(tensor: Tensor) -> bool:
+    """Whether the memory is not PyTorch's, as a NumPy array's: writes to it have no
+    version."""
+    return (
+        tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and tensor.dtype is not torch.bfloat16
+        and not tensor.untyped_storage().resizable()
+    )
 
 
 def leaf_of(tensor: Tensor) -> Value:
@@ -159,21 +174,21 @@ def _as_number(value: Value) -> Value:
 class _Arguments:
     """Arguments taken apart into constants and inputs."""
 
-    __slots__ = ("detaches", "hashable", "inputs", "metas")
+    __slots__ = ("hashable", "inputs", "metas", "numbers", "used")
 
-    def __init__(self, detaches: bool) -> None:
+    def __init__(self, numbers: bool) -> None:
         self.inputs: list[Any] = []
         self.metas: list[Meta | None] = []
         self.hashable = True
-        self.detaches = detaches or not torch.is_grad_enabled()
+        self.numbers, self.used = numbers, False
 
     def take(self, item: Any) -> Any:
         """The key of an argument."""
         kind = type(item)
         if kind is _face:
             value = current(item)
-            if self.detaches and value.node is not None and value.seen is not None:
-                value = _as_number(value)
+            if self.numbers and value.node is not None and value.seen is not None:
+                value, self.used = _as_number(value), True
             self.inputs.append(value)
             self.metas.append(value.meta)
             return Tensor
@@ -230,14 +245,13 @@ def _template(item: Any, count: list[int]) -> Any:
     return item
 
 
-def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a call returns, recorded; or Unrecorded. Raises what PyTorch raises
-    of arguments of these shapes and types."""
-    flat = _Arguments(func in detaching)
-    try:
-        key = flat.take(args), flat.take(kwargs)
-    except _Unrecordable:
-        return Unrecorded(None, [])
+def _find(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], numbers: bool
+) -> tuple[Call | None, list[Any], bool]:
+    """What is known of a call, its inputs, and whether some of them are ``numbers``
+    in the place of values that have a graph."""
+    flat = _Arguments(numbers)
+    key = flat.take(args), flat.take(kwargs)
     count = [0]
     call = find_call(
         func,
@@ -247,7 +261,20 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         flat.metas,
         flat.hashable,
     )
-    inputs = flat.inputs
+    return call, flat.inputs, flat.used
+
+
+def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call returns, recorded; or Unrecorded. Raises what PyTorch raises
+    of arguments of these shapes and types."""
+    numbers = not torch.is_grad_enabled()
+    try:
+        call, inputs, used = _find(func, args, kwargs, numbers)
+        if used and call is not None and (call.writes or any(s is not None for s in call.shares)):
+            # A number that was seen is not the memory that others look at.
+            call, inputs, _ = _find(func, args, kwargs, False)
+    except _Unrecordable:
+        return Unrecorded(None, [])
     if call is None or call.random:
         return Unrecorded(call, inputs)
     if not call.metas and not call.writes:
@@ -314,6 +341,8 @@ def _append(call: Call, inputs: list[Any]) -> Any:
     if node.writes_outside:
         recording.pending.append(node)
     made = [wrap(value) for value in values]
+    if any(shared is not None for shared in call.shares) and not call.writes:
+        _show_views(call, inputs, values)
     for index, same in enumerate(call.same):
         if same in call.writes:
             _rebind(inputs[same], values[index], made, index)
@@ -323,6 +352,24 @@ def _append(call: Call, inputs: list[Any]) -> Any:
         else:
             _renew_held(group, new)
     return wrap_results(call.result, made)
+
+
+def _show_views(call: Call, inputs: list[Any], values: list[Value]) -> None:
+    """Views of what was seen are seen, too."""
+    places = set(call.shares)
+    place = places.pop()
+    if places or place is None or type(call.function) is FunctionType:
+        return
+    base = inputs[place].seen
+    if base is None or any(type(entry) is Value for i, entry in enumerate(inputs) if i != place):
+        return
+    entries = [int(entry) if type(entry) is BatchInt else entry for entry in inputs]
+    entries[place] = base
+    args, kwargs = call.fill(entries)
+    with torch.no_grad():
+        tensors = call.flatten(call.function(*args, **kwargs))
+    for value, tensor in zip(values, tensors, strict=True):
+        value.show(tensor)
 
 
 def append_made(call: Call, inputs: list[Any]) -> Any:
@@ -349,6 +396,8 @@ def _write_anew(
     old = target._value
     if old is not inputs[0] or old.node is not None or old.views is not None or is_open(old):
         return None
+    if old.meta.requires_grad and not torch.is_grad_enabled():
+        return None  # it keeps its graph
     name = getattr(func, "__name__", "")
     if name.startswith("__i") and name.endswith("__"):
         plain = getattr(Tensor, f"__{name[3:]}", None)

@@ -22,6 +22,8 @@ class Recording(threading.local):
         self.reads: list[tuple[Any, list[weakref.ref[Node]]]] = []
         # Views that were made of values whose graph may still be computed.
         self.views: list[Any] = []
+        # Arrays that the program has of what may be computed again.
+        self.lent: list[Any] = []
         self._held: list[weakref.ref[Any]] = []
 
     def hold(self, tensor: Any) -> None:

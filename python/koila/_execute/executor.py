@@ -22,6 +22,7 @@ from koila._capture.recording import recording
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.errors import as_eager
+from koila._execute.lent import check_lent
 from koila._execute.views import has_base_in, settle_views
 from koila._plan.planner import Run, start
 
@@ -38,6 +39,7 @@ __all__ = [
     "run_for_good",
     "run_nodes",
     "settle_results",
+    "shares_with_graph",
     "verify",
 ]
 
@@ -140,6 +142,7 @@ def held_with(values: list[Value]) -> list[Value]:
 def verify(nodes: list[Node]) -> None:
     """Raises if a tensor is not any more what it was when it was recorded. One
     that was frozen since, or no longer is, is as it was."""
+    check_lent(nodes)
     changed: dict[Value, Value] = {}
     hashed: set[Value] = set()
     for node in nodes:
@@ -153,7 +156,8 @@ def verify(nodes: list[Node]) -> None:
             ):
                 continue
             same = entry.tensor._version == entry.version and not entry.is_replaced()
-            if same and entry.hash is not None and entry not in hashed:
+            has_bits = entry.hash is not None or entry.checksum is not None
+            if same and has_bits and entry not in hashed:
                 hashed.add(entry)
                 same = entry.is_as_hashed()
             if not same:
@@ -273,11 +277,13 @@ def materialize(values: list[Value], frames: Frames, what: str) -> list[Tensor]:
             run.run_whole(f"{what} needs it with its graph and its memory")
         run.note(None)
         run_for_good(program)
-    elif unknown:
-        _read(unknown, frames)
+    elif unseen := [value for value in unknown if value.seen is None]:
+        _read(unseen, frames)
     for value in values:
-        _expose(value)
-    return [value.tensor for value in values]  # type: ignore[misc]
+        if value.tensor is not None:
+            _expose(value)
+    # What shares memory with a graph that is not there yet is a number until then.
+    return [known(value) for value in values]  # type: ignore[misc]
 
 
 def _start_with_graph(program: Program, values: list[Value], frames: Frames) -> Run:
@@ -335,18 +341,22 @@ def read_alone(value: Value, frames: Frames) -> Tensor:
     return tensor
 
 
-def _read(values: list[Value], frames: Frames) -> None:
+def _read(asked: list[Value], frames: Frames) -> None:
     """Computes values, and with them what else the program holds. The recording
     stays where a backward pass may follow."""
+    held = held_with(asked)
+    computed = {*asked, *held}
+    # A view has the memory of what it was made of.
+    values = [value for value in asked if not has_base_in(value, computed)]
     try:
-        program = prepare([*values, *held_with(values)], graph=False)
+        program = prepare([*values, *held], graph=False)
     except KoilaError:
         # Something else that is held may not be computed any more.
-        _read_alone(values, frames)
+        _read_alone(asked, frames)
         return
     if program.writes():
         # What is written must run once, with all that follows from it.
-        program = prepare([*values, *held_with(values)])
+        program = prepare([*values, *held])
         run = start(program, _graph_mode(program), frames)
         if not run.fits():
             try:
@@ -364,7 +374,7 @@ def _read(values: list[Value], frames: Frames) -> None:
     if graph and run.plan.step_peak is not None and _fits_step(run):
         # The step that followed the last time ran whole: its forward pass is
         # not made twice.
-        whole = prepare([*values, *held_with(values)])
+        whole = prepare([*values, *held])
         run.note(None)
         run_for_good(whole)
         return
@@ -382,7 +392,7 @@ def _read(values: list[Value], frames: Frames) -> None:
         except CompileError as error:
             if more:
                 # What is held beside it may be the reason.
-                _read_alone(values, frames)
+                _read_alone(asked, frames)
                 return
             if isinstance(error, BudgetError):
                 raise
@@ -438,6 +448,15 @@ def _is_written(value: Value) -> bool:
     return value.group.external or any(other is not None and other.is_held() for other in others)
 
 
+def shares_with_graph(value: Value) -> bool:
+    """Whether it shares its memory with what is computed again for its graph, which
+    writes to one of them change."""
+    others = (other for reference in value.group.members if (other := reference()) is not None)
+    return any(
+        other.meta.requires_grad and other.tensor is None and other.is_held() for other in others
+    )
+
+
 def settle_results(values: list[Value], results: list[Tensor]) -> None:
     """Keeps what was computed of values without their graphs, and the views of it
     that the program holds."""
@@ -447,7 +466,7 @@ def settle_results(values: list[Value], results: list[Tensor]) -> None:
 
 
 def _settle(value: Value, tensor: Tensor) -> None:
-    if value.meta.requires_grad or _is_written(value):
+    if value.meta.requires_grad or _is_written(value) or shares_with_graph(value):
         value.show(tensor)
         return
     write = value.group.last_write

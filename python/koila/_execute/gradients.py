@@ -16,10 +16,12 @@ from koila._capture.program import (
     Program,
     Value,
     closure,
+    find_written,
     gradient_closure,
     hash_of,
     is_direct,
     is_open,
+    memory_of,
 )
 from koila._capture.record import current, known, wrap
 from koila._capture.recording import recording
@@ -364,6 +366,11 @@ def _backward(
         return False
 
     hooked = find_hooked(value)
+    written = find_written(closure([value]))
+    if any(memory_of(place) in written for place in hooked):
+        run.run_whole("a hook sees the gradient of a tensor that is written to in place")
+        _run_whole(run)
+        return False
     if hooked and inputs is None and not run.program.writes():
         nodes, _ = gradient_closure(value)
         made = [reference for node in nodes for reference in node.outputs]
@@ -536,4 +543,13 @@ def gradients(
         )
     if not retain_graph:
         _free(value)
-    return tuple(result)
+    return tuple(map(_call_hooks, inputs, result))
+
+
+def _call_hooks(tensor: Tensor, gradient: Tensor | None) -> Tensor | None:
+    """What the hooks of a leaf make of the gradient of it that is asked for."""
+    for hook in (tensor._backward_hooks or {}).values():
+        if gradient is not None:
+            replaced = hook(gradient)
+            gradient = gradient if replaced is None else replaced
+    return gradient

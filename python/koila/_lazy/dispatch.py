@@ -18,6 +18,7 @@ from koila._capture.record import (
     current,
     find_source,
     find_values,
+    known,
     record,
     rewrap,
 )
@@ -112,7 +113,7 @@ def replace(item: Any, tensors: Any) -> Any:
 def unwrap(item: Any) -> Any:
     """The arguments with what was computed of lazy tensors."""
     if isinstance(item, RecordedTensor):
-        return current(item).tensor
+        return known(current(item))
     if isinstance(item, BatchInt):
         return int(item)
     if isinstance(item, (list, tuple)):

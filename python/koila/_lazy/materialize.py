@@ -13,18 +13,17 @@ from torch import Tensor
 from koila._capture.batch_int import BatchInt
 from koila._capture.differentiation import record_gradient
 from koila._capture.frames import find_frames
-from koila._capture.program import GradientHook, Value, is_open
+from koila._capture.program import GradientHook, Value, append_weakly, is_open
 from koila._capture.record import (
     RecordedTensor,
     assign,
     current,
     find_values,
-    known,
-    leaf_of,
     make_leaf,
     wrap,
 )
 from koila._execute import executor, gradients
+from koila._execute.lent import lend
 from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
 from koila._lazy.rows import is_over_samples, take_rows
 from koila._lazy.selections import select
@@ -185,7 +184,11 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
         dim = value.origin.batch if value.origin is not None else 0
         if _picks_samples(func, args, kwargs, dim or 0):
             return compute(func, args, kwargs)
-        if func is Tensor.__getitem__ and _picks_one(value, args[1]):
+        if (
+            func is Tensor.__getitem__
+            and _picks_one(value, args[1])
+            and not executor.shares_with_graph(value)
+        ):
             return take_rows(func, args, kwargs)
     return call(func, args, kwargs)
 
@@ -226,15 +229,19 @@ def _is_list_of_numbers(index: Any) -> bool:
     )
 
 
-@handle(Tensor.detach, torch.detach)
+@handle(Tensor.detach, torch.detach, Tensor.data.__get__)  # type: ignore[attr-defined]
 def _detach(func: Any, args: Any, kwargs: Any) -> Any:
-    """Of what is known the number is left, without what it was computed from."""
+    """Of what is there its memory is left, without what it was computed from."""
     value = current(args[0])
-    number = known(value)
-    if number is None:
+    if is_open(value):
         return call(func, args, kwargs)
-    leaf = leaf_of(number.detach())
+    assert value.tensor is not None
+    leaf = make_leaf(value.tensor.detach())
     leaf.source = value.source
+    # Whoever writes to one of both writes to the other.
+    value.group.external = True
+    leaf.group = value.group
+    append_weakly(value.group.members, leaf)
     return wrap(leaf)
 
 
@@ -353,12 +360,16 @@ def _show(func: Any, args: Any, kwargs: Any) -> Any:
         raise RuntimeError(
             "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
         )
-    tensors = iter(gradients.look(found, find_frames()))
+    frames = find_frames()
+    tensors = iter(gradients.look(found, frames))
     args, kwargs = replace(args, tensors), replace(kwargs, tensors)
     if func is Tensor.__repr__ and found[0].meta.requires_grad and not args[0].requires_grad:
         name = found[0].graph_name
         return f"{repr(args[0])[:-1]}, " + (f"grad_fn=<{name}>)" if name else "requires_grad=True)")
-    return func(*args, **kwargs)
+    made = func(*args, **kwargs)
+    if func is Tensor.numpy or func is Tensor.__array__:
+        lend(found[0], args[0], made, frames)
+    return made
 
 
 @handle(torch.autograd.backward)
