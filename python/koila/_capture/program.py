@@ -155,6 +155,7 @@ class Value:
         "hooks",
         "index",
         "kept",
+        "lent",
         "meta",
         "node",
         "origin",
@@ -176,6 +177,7 @@ class Value:
         self._seen_after: Node | None = None
         self.kept: Any = None  # gradients that a read has computed along with it
         self.freed = False
+        self.lent = False  # the program has an array of what was seen
         self.failed = False  # computing it raised, for nobody to see
         # A weight by the storage that it had when it was recorded.
         self.alias: torch.Tensor | None = None
@@ -287,6 +289,8 @@ class Value:
 
     def settle(self, tensor: torch.Tensor) -> None:
         """It has been computed for good."""
+        if self.lent and self.seen is not None:
+            tensor.data = self.seen
         self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
 
     def free_graph(self) -> None:

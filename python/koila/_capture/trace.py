@@ -84,9 +84,13 @@ class Traced:
 
     def release(self) -> None:
         """Lets the tensors of the last run go."""
-        for weight in self.weights.values():
-            weight.grad = None
-            weight.data = weight.data.new_empty(0)
+        _release(self.weights)
+
+
+def _release(weights: dict[int, nn.Parameter]) -> None:
+    for weight in weights.values():
+        weight.grad = None
+        weight.data = weight.data.new_empty(0)
 
 
 def trace(
@@ -422,11 +426,11 @@ def _trace(recorded: _Recorded) -> Traced:
         raise CompileError("it writes to a weight")
     _traced.append(recorded)
     try:
-        traced = _trace_module(recorded)
+        return _trace_module(recorded)
     finally:
         _traced.pop()
-    traced.release()
-    return traced
+        # What a trace that failed leaves are cycles.
+        _release(recorded.weights)
 
 
 def _trace_module(recorded: _Recorded) -> Traced:

@@ -72,7 +72,7 @@ def _start_step(value: Value, frames: Frames) -> tuple[Run, int]:
     inside = set(gradient_closure(value)[0])
     outside_values = [
         other
-        for other in held
+        for other in [*held, *_held_with_graph(program)]
         if other.meta.requires_grad and set(gradient_closure(other)[0]) - inside
     ]
     more = 0
@@ -95,7 +95,22 @@ def _run_whole(run: Run) -> None:
     for plan, made in recording.reads:
         plan.step_peak = peak if all(reference() in nodes for reference in made) else None
     recording.reads.clear()
-    run_for_good(run.program)
+    beside = _held_with_graph(run.program)
+    run_for_good(prepare([*run.program.roots, *beside]) if beside else run.program)
+
+
+def _held_with_graph(program: Program) -> list[Value]:
+    """What the program holds and has read, and is made of the same calls: where
+    these run whole, it has a graph as well."""
+    nodes = set(program.nodes)
+    return [
+        value
+        for value in recording.list_held()
+        if value.meta.requires_grad
+        and value.seen is not None
+        and value not in program.roots
+        and not nodes.isdisjoint(closure([value]))
+    ]
 
 
 class _Step:
@@ -330,6 +345,10 @@ def _free(value: Value, nodes: list[Node] | None = None) -> None:
                 output.free_graph()
         if not any(output.node is node for output in made):
             node.finish()
+    # Gradients of other losses that were read went the same way.
+    for other in recording.list_held():
+        if other.kept is not None and any(leaf.freed for leaf in gradient_closure(other)[1]):
+            other.kept = None
 
 
 @outside
@@ -371,20 +390,23 @@ def _backward(
         run.run_whole("a hook sees the gradient of a tensor that is written to in place")
         _run_whole(run)
         return False
+    if hooked and retain_graph:
+        run.run_whole("a hook sees the gradient of a tensor whose graph is to stay")
+        _run_whole(run)
+        return False
     if hooked and inputs is None and not run.program.writes():
         nodes, _ = gradient_closure(value)
         made = [reference for node in nodes for reference in node.outputs]
         differentiate_at_hooks(
             value, hooked, frames, lambda loss: _differentiate_part(loss, frames)
         )
-        if not retain_graph:
-            _free(value, nodes)
-            # Parts that fitted have graphs, which others may have needed.
-            for reference in made:
-                if (output := reference()) is not None and output.tensor is not None:
-                    output.tensor = output.tensor.detach()
-                    output.free_graph()
-                    free_graphs([output])
+        _free(value, nodes)
+        # Parts that fitted have graphs, which others may have needed.
+        for reference in made:
+            if (output := reference()) is not None and output.tensor is not None:
+                output.tensor = output.tensor.detach()
+                output.free_graph()
+                free_graphs([output])
         return True
 
     def split(run: Run) -> None:
@@ -523,7 +545,11 @@ def gradients(
     if not all(is_direct(item) or (item.is_leaf and item.requires_grad) for item in inputs):
         return None
     run, more = _start_step(value, frames)
-    if run.fits(more):
+    if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
+        _run_whole(run)
+        return None
+    if find_hooked(value):
+        run.run_whole("a hook sees a gradient that torch.autograd.grad computes")
         _run_whole(run)
         return None
     try:

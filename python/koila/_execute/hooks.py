@@ -96,5 +96,6 @@ def _call_hooks(cut: _Cut, gradient: Tensor) -> Tensor:
             gradient = gradient if replaced is None else replaced
     # What is kept is what hooks have made of it.
     if any(hook.function is None for hook in cut.hooks):
-        cut.value.retained = gradient
+        retained = cut.value.retained
+        cut.value.retained = gradient if retained is None else retained + gradient
     return gradient

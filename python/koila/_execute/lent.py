@@ -50,6 +50,10 @@ def lend(value: Value, tensor: Tensor, array: Any, frames: Frames) -> None:
         return
     memory = memory_of(value)
     if isinstance(memory, tuple) and array.size and array.flags.writeable:
+        for reference in memory[0].outputs:
+            base = reference()
+            if base is not None and base.index == memory[1]:
+                base.lent = True  # it will be computed into the same memory
         recording.lent.append(_Lent(memory[0], tensor, array, frames))
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
-from koila._capture.program import Value
+from koila._capture.program import Value, is_open
 from koila._capture.record import known
 from koila._capture.recording import recording
 
@@ -29,12 +29,21 @@ def settle_views(settle: Callable[[Value, Tensor], None]) -> None:
     for view in list(recording.views):
         _renew(view)
     for value in recording.list_held():
-        if value.seen is not None or value.failed:
+        if value.failed or (value.seen is not None and not _is_there(value)):
             continue
         tensor = _make_view(value)
         if tensor is not None:
             _remember(value, tensor)
             settle(value, tensor)
+
+
+def _is_there(value: Value) -> bool:
+    """Whether what it is a view of has been computed with its graph since it was
+    seen, and has other memory."""
+    if value.meta.requires_grad:
+        return False
+    *_, base = [value, *_bases_of(value)]
+    return base is not value and not is_open(base)
 
 
 def _bases_of(value: Value) -> Iterator[Value]:
