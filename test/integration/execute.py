@@ -105,6 +105,7 @@ def execute(
     with (
         _in_place(variants.wrap(call, mark), main, script),
         _heard(run, recorder),
+        recorder.watching(),
         variants.watch_tiles() as run.tiles,
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(io.StringIO()),

@@ -12,10 +12,19 @@ KOILA_BUILD names another build folder than build.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pathlib
+import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _BUILD = pathlib.Path(os.environ.get("KOILA_BUILD", _ROOT / "build"))
@@ -31,12 +40,13 @@ class Window:
     start: int
     peak: int
     end: int
+    gradients: int = 0  # those that a step of an optimizer had and that are gone
 
     @property
     def base(self) -> int:
         """What has to be there before or after, however the window is computed:
         weights, gradients, inputs, results, the state of the optimizer."""
-        return max(self.start, self.end)
+        return max(self.start, self.end + self.gradients)
 
     @property
     def excess(self) -> int:
@@ -63,13 +73,16 @@ class Memory:
 
 
 class Recorder:
-    """The windows of one run. What comes before the first is nobody's."""
+    """The windows of one run. What comes before the first is nobody's, and what an
+    optimizer takes for its step is the optimizer's."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory
         self.before = memory.read()[0]
         self.windows: list[Window] = []
-        self._open = False
+        self._peak = 0  # before the last step of an optimizer
+        self._steps = 0  # that are going on
+        self._gradients: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     @property
     def current(self) -> int:
@@ -82,17 +95,60 @@ class Recorder:
         live, peak = self.memory.read()
         if self.windows:
             last = self.windows[-1]
-            last.peak, last.end = peak - self.before, live - self.before
+            last.peak = max(self._peak, peak) - self.before
+            last.end, last.gradients = live - self.before, self._gone()
         self.windows.append(Window(live - self.before, 0, 0))
+        self._peak = 0
+        self._gradients.clear()
         self.memory.reset()
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """While the script runs: its optimizers are watched."""
+        hooks = [
+            register_optimizer_step_pre_hook(self._begin_step),
+            register_optimizer_step_post_hook(self._end_step),
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _begin_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._steps += 1
+        if _takes_closure(args, kwargs):
+            return
+        self._peak = max(self._peak, self.memory.read()[1])
+        for group in optimizer.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._gradients[id(weight)] = weakref.ref(weight), weight.grad.nbytes
+
+    def _end_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._steps -= 1
+        if not self._steps and not _takes_closure(args, kwargs):
+            self.memory.reset()
+
+    def _gone(self) -> int:
+        """Bytes of gradients that are not there any more."""
+        alive = [(reference(), size) for reference, size in self._gradients.values()]
+        return sum(size for weight, size in alive if weight is not None and weight.grad is None)
 
     def end(self) -> None:
         """The script is over. Its peak may still grow, see ``finish``."""
         if self.windows:
-            self.windows[-1].end = self.memory.read()[0] - self.before
+            last = self.windows[-1]
+            last.end, last.gradients = self.memory.read()[0] - self.before, self._gone()
 
     def finish(self) -> None:
         """What the script leaves was read. Where that computes, the peak is the
         last window's."""
         if self.windows:
-            self.windows[-1].peak = self.memory.read()[1] - self.before
+            self.windows[-1].peak = max(self._peak, self.memory.read()[1]) - self.before
+
+
+def _takes_closure(args: Any, kwargs: Any) -> bool:
+    """Whether a step computes losses itself, which is no optimizer's memory. The
+    optimizer is the first of ``args``."""
+    return any(item is not None for item in [*args[1:], *kwargs.values()])
