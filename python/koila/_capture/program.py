@@ -282,7 +282,7 @@ class Value:
         def forget(_: Any) -> None:
             value = mine()
             if value is not None and value.node is not None and not value.is_held():
-                value.seen = None
+                value.seen = value.kept = None
 
         holders = [held for reference in self.holders if (held := reference()) is not None]
         self.holders = [weakref.ref(held, forget) for held in holders]

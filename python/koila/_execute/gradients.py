@@ -336,7 +336,9 @@ def _refuse_second(value: Value) -> None:
 def _free(value: Value, nodes: list[Node] | None = None) -> None:
     """The graph of a loss is gone, as autograd frees it: what lies on the way, the
     results of ``nodes``, has a value and no gradient any more."""
-    nodes = gradient_closure(value)[0] if nodes is None else nodes
+    found, read_values = gradient_closure(value)
+    free_graphs([other for other in read_values if other.node is None])
+    nodes = found if nodes is None else nodes
     value.free_graph()
     for node in nodes:
         made = [output for reference in node.outputs if (output := reference()) is not None]
@@ -345,10 +347,6 @@ def _free(value: Value, nodes: list[Node] | None = None) -> None:
                 output.free_graph()
         if not any(output.node is node for output in made):
             node.finish()
-    # Gradients of other losses that were read went the same way.
-    for other in recording.list_held():
-        if other.kept is not None and any(leaf.freed for leaf in gradient_closure(other)[1]):
-            other.kept = None
 
 
 @outside
@@ -374,6 +372,8 @@ def _backward(
         if not retain_graph:
             _free(value)
         return True
+    if not retain_graph:
+        _drop_kept(value)
     run, more = _start_step(value, frames)
     run.plan.only_read = False
     if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
@@ -414,7 +414,7 @@ def _backward(
         if inputs is None:
             _step_into_grads(run, retain_graph)
         else:
-            _step_for(run, inputs)
+            _step_for(run, inputs, retain_graph)
 
     whole = _split_or_read_first(value, run, frames, split)
     if whole is not None:
@@ -423,6 +423,15 @@ def _backward(
     if not retain_graph:
         _free(value)
     return True
+
+
+def _drop_kept(value: Value) -> None:
+    """Gradients of other losses that were read are of no use where this pass is to
+    free their graphs, too."""
+    nodes = set(gradient_closure(value)[0])
+    for other in recording.list_held():
+        if other.kept is not None and not nodes.isdisjoint(gradient_closure(other)[0]):
+            other.kept = None
 
 
 def _measure_retained(run: Run) -> int:
@@ -500,18 +509,18 @@ def _find_numbers(value: Value) -> list[Value]:
     return list(found)
 
 
-def _step_for(run: Run, inputs: list[Tensor]) -> None:
+def _step_for(run: Run, inputs: list[Tensor], retain_graph: bool) -> None:
     """``backward(inputs=...)``."""
     if not all(is_direct(item) or item.is_leaf for item in inputs):
         raise CompileError("gradients of tensors inside of the graph are asked")
-    gradients = _collect(run.program, _step_beside_grads(run), inputs)
+    gradients = _collect(run.program, _step_beside_grads(run), inputs, retain_graph)
     for tensor, gradient in zip(inputs, gradients, strict=True):
         if gradient is not None:
             tensor.grad = gradient if tensor.grad is None else tensor.grad + gradient
 
 
 def _collect(
-    program: Program, found: dict[int, Tensor], inputs: list[Tensor]
+    program: Program, found: dict[int, Tensor], inputs: list[Tensor], retain_graph: bool
 ) -> list[Tensor | None]:
     """The gradients of ``inputs``, also through the graphs in which the program
     begins."""
@@ -526,7 +535,7 @@ def _collect(
             given.append(gradient)
     if not ends:
         return result
-    beyond = torch.autograd.grad(ends, inputs, given, retain_graph=True, allow_unused=True)
+    beyond = torch.autograd.grad(ends, inputs, given, retain_graph=retain_graph, allow_unused=True)
     return [
         left if right is None else right if left is None else left + right
         for left, right in zip(result, beyond, strict=True)
@@ -561,7 +570,7 @@ def gradients(
         run.run_whole(error)
         _run_whole(run)
         return None
-    result = _collect(run.program, found, inputs)
+    result = _collect(run.program, found, inputs, retain_graph)
     if not allow_unused and any(gradient is None for gradient in result):
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used in the graph. "
