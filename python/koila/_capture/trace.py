@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from koila._capture.compare import compare
 from koila._capture.frames import location_of
 from koila._capture.module_snapshot import seed
-from koila._capture.program import Call, Meta, Node, Program, Value, places_of
+from koila._capture.program import Call, Meta, Node, Program, Value, detaching, places_of
 from koila._errors import CompileError, Location
 
 __all__ = ["Traced", "explain", "is_weight", "trace", "whole_bytes", "without_copies"]
 
 _FILE = "koila-recording"
+_TRACED = 3  # samples
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -274,8 +275,8 @@ class _Recorded:
             elif (order := _find_order(leaf.meta)) is not None:
                 self.orders[index] = order
 
-    def samples(self, count: int) -> list[Tensor]:
-        """Arguments with ``count`` of the samples."""
+    def samples(self, count: int, first: int = 0) -> list[Tensor]:
+        """Arguments with ``count`` of the samples, from ``first`` on."""
         arguments = []
         grads = self.trains or any(node.call.differentiates for node in self.program.nodes)
         for index, (leaf, dim) in enumerate(zip(self.program.leaves, self.dims, strict=True)):
@@ -285,7 +286,7 @@ class _Recorded:
             if dim is None:
                 dim = _other_batch(leaf)
             if dim is not None:
-                rows = torch.arange(count, device=tensor.device) % tensor.shape[dim]
+                rows = torch.arange(first, first + count, device=tensor.device) % tensor.shape[dim]
                 dense = tensor.index_select(dim, rows)
                 if _is_channels_last(leaf.meta):
                     dense = dense.contiguous(memory_format=torch.channels_last)
@@ -353,7 +354,9 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
         if samples is not None and _names_size(node.call, recorded.size or 0):
             args = (args[0], *(_resize(item, recorded.size or 0, samples) for item in args[1:]))
         with node.call.modes():
-            result = _at_line(position + 1)(node.call.function, args, kwargs)
+            # A trace takes what .data gives for a constant.
+            function = torch.detach if node.call.function in detaching else node.call.function
+            result = _at_line(position + 1)(function, args, kwargs)
         if graph and not node.call.grad:
             # A trace does not hold in which mode it was made.
             return [tensor.detach() for tensor in node.call.flatten(result)]
@@ -440,18 +443,18 @@ def _trace_module(recorded: _Recorded) -> Traced:
         warnings.simplefilter("ignore")
         with torch.enable_grad():
             script = torch.jit.trace(  # type: ignore[no-untyped-call]
-                module, tuple(recorded.samples(3)), check_trace=False, _store_inputs=False
+                module, tuple(recorded.samples(_TRACED)), check_trace=False, _store_inputs=False
             )
-        # Not the number that was traced, so that one that is baked in shows.
-        count = 2 if any(dim is not None for dim in recorded.dims) else 3
+        # Not the number and the samples that were traced, so that what is baked in shows.
+        count = 2 if any(dim is not None for dim in recorded.dims) else _TRACED
         seed(devices)
-        given = recorded.samples(count)
+        given = recorded.samples(count, _TRACED)
         with torch.enable_grad():
             wanted = module(*given)
         seed(devices)
         # It runs once: to optimise it would take longer.
         with torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            found = script(*recorded.samples(count))
+            found = script(*recorded.samples(count, _TRACED))
         if problem := compare(found, wanted):
             raise CompileError(f"a trace of it is wrong for {count} samples: {problem}")
     taken = [index for index in range(len(program.leaves)) if index not in recorded.names]
