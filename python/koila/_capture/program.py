@@ -488,6 +488,21 @@ def find_written(nodes: Iterable[Node]) -> set[Any]:
     return {memory_of(value) for node in nodes for value in _written_by(node)}
 
 
+def _find_given(memory: Any) -> Value | None:
+    """What was seen of memory before it was written to: writes may begin with a copy
+    of it, where no graph is asked for."""
+    if not isinstance(memory, tuple):
+        return None
+    node, index = memory
+    for reference in node.outputs:
+        value: Value | None = reference()
+        if value is not None and value.index == index and value.seen is not None:
+            write = value.group.last_write
+            if write is None or write.done:
+                return value
+    return None
+
+
 def closure(
     values: Iterable[Value], nodes: Iterable[Node] = (), *, graph: bool = True
 ) -> list[Node]:
@@ -509,10 +524,14 @@ def _close(
     found: dict[Node, None] = {}
     stack = list(nodes)
 
+    given = set() if graph else {memory for memory in written if _find_given(memory)}
+
     def push(value: Value, reader: Node | None) -> None:
-        if value.is_known_to(reader, graph) and not (written and memory_of(value) in written):
+        memory = memory_of(value) if written else None
+        if value.is_known_to(reader, graph) and memory not in written:
             return
-        if value.node is not None and not value.node.done:
+        is_given = memory in given and memory == (value.node, value.index)
+        if value.node is not None and not value.node.done and not is_given:
             stack.append(value.node)
         write = value.group.last_write
         if reader is None and write is not None and not write.done:
@@ -585,6 +604,7 @@ class Program:
     numbers: list[Any] = field(default_factory=list)
     readers: list[Node] = field(default_factory=list)  # of the numbers
     results: list[int] = field(default_factory=list)
+    copied: set[int] = field(default_factory=set)  # leaves of which it writes to copies
 
     def __post_init__(self) -> None:
         made: dict[tuple[int, int], int] = {}
@@ -596,6 +616,7 @@ class Program:
         places: dict[int, int] = {}
         reader: Node | None = None
         written = find_written(self.nodes)
+        inside = set(self.nodes) if written else set()
 
         def is_known(value: Value) -> bool:
             if not value.is_known_to(reader, self.graph):
@@ -604,6 +625,15 @@ class Program:
 
         def place(value: Value) -> int:
             node = value.node
+            memory = memory_of(value) if written and not self.graph else None
+            if memory in written and memory == (node, value.index) and node not in inside:
+                given = _find_given(memory)
+                assert given is not None  # or the node would be inside
+                if id(given) not in places:
+                    places[id(given)] = len(self.leaves)
+                    self.copied.add(len(self.leaves))
+                    self.leaves.append(given)
+                return places[id(given)]
             if node is not None and not node.done:
                 known = made.get((id(node), value.index))
                 if known is not None and not is_known(value):
@@ -632,7 +662,9 @@ class Program:
 
     def tensor_of(self, leaf: Value) -> torch.Tensor:
         """What a leaf is in this program."""
-        tensor = leaf.seen if leaf.is_known_to(None, self.graph) else leaf.tensor
+        tensor = leaf.tensor
+        if leaf.is_known_to(None, self.graph) or tensor is None:
+            tensor = leaf.seen
         assert tensor is not None
         return tensor
 
@@ -665,7 +697,8 @@ class Program:
                 if place is None:
                     return True
                 value = node.inputs[place]
-            return False
+            memory = memory_of(value)
+            return any(memory_of(self.leaves[copied]) == memory for copied in self.copied)
 
         return any(
             node.writes_outside or not all(map(is_made, _written_by(node))) for node in self.nodes
@@ -762,7 +795,11 @@ class Program:
         numbers = iter(self.numbers)
         count = 0
 
+        copies = {place: self.tensor_of(self.leaves[place]).clone() for place in self.copied}
+
         def get(place: int) -> torch.Tensor:
+            if place in copies:
+                return copies[place]
             return self.tensor_of(self.leaves[place]) if place >= 0 else made[place]
 
         grad = any(node.call.differentiates for node in self.nodes)

@@ -68,6 +68,8 @@ class Traced:
         """The leaves that are no weights, as they lie in memory, and their specs."""
         for index, spec in zip(self.arguments, self.specs, strict=False):
             tensor = program.tensor_of(program.leaves[index]).detach()
+            if index in program.copied:
+                tensor = tensor.clone()
             yield tensor.permute(self.orders[index]) if index in self.orders else tensor, spec
 
     def copied_bytes(self, program: Program) -> int:

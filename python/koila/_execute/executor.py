@@ -127,14 +127,14 @@ def prepare(values: list[Value], *, graph: bool = True) -> Program:
     return Program(nodes, values, graph)
 
 
+def _list_unseen() -> list[Value]:
+    return [value for value in recording.list_held() if value.seen is None and not value.failed]
+
+
 def held_with(values: list[Value]) -> list[Value]:
     """What else the program holds and does not know yet; without views of what
     is computed, which are made of it then."""
-    held = [
-        value
-        for value in recording.list_held()
-        if value not in values and value.seen is None and not value.failed
-    ]
+    held = [value for value in _list_unseen() if value not in values]
     computed = {*values, *held}
     return [value for value in held if not has_base_in(value, computed)]
 
@@ -217,7 +217,8 @@ def release_input() -> None:
     """A batch has gone: what is left to compute of it without a graph need not
     keep it any longer. (What has a graph keeps it in plain PyTorch, too.)"""
     if not recording.busy:
-        _compute_held([value for value in held_with([]) if not value.meta.requires_grad])
+        _settle_seen()
+        _compute_held([value for value in _list_unseen() if not value.meta.requires_grad])
 
 
 def flush() -> None:
@@ -225,10 +226,18 @@ def flush() -> None:
     nobody has asked for: the tensors that they are made of need not stay."""
     if recording.busy:
         return
+    _settle_seen()
     _compute_held(held_with([]))
     pending = recording.list_pending()
     if pending:
         run_nodes(pending)
+
+
+def _settle_seen() -> None:
+    """What shared memory with a graph that the program has let go is what was seen."""
+    for value in recording.list_held():
+        if value.seen is not None and not value.meta.requires_grad:
+            _settle(value, value.seen)
 
 
 def _compute_held(open_values: list[Value]) -> None:

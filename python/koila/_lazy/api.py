@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import sys
 import weakref
 from collections.abc import Callable, MutableMapping
 from typing import Any
@@ -83,16 +82,13 @@ def run(value: Any, partial: tuple[int, int] | None = None) -> Any:
     return _map(value, lambda item: run(item, partial))
 
 
-# The values of batches that the program still has.
-_inputs: dict[int, tuple[weakref.ref[LazyTensor], weakref.ref[Value]]] = {}
-# A tensor that nothing but its value refers to, as sys.getrefcount counts.
-_ALONE = 2
+# The batches that the program still has.
+_inputs: dict[int, weakref.ref[LazyTensor]] = {}
 
 
 def _release(reference: weakref.ref[LazyTensor]) -> None:
-    value = _inputs.pop(id(reference))[1]()
-    if value is not None and sys.getrefcount(value.tensor) <= _ALONE:
-        executor.release_input()
+    del _inputs[id(reference)]
+    executor.release_input()
 
 
 def _remember(made: Any) -> None:
@@ -114,7 +110,7 @@ def _lazy(value: Any, batch: int | None, budget: int | str, call: object) -> Any
         made = LazyTensor(value, batch, budget, call)
         if made is not value and isinstance(value, Tensor):
             reference = weakref.ref(made, _release)
-            _inputs[id(reference)] = reference, weakref.ref(made._value)
+            _inputs[id(reference)] = reference
         return made
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         raise KoilaError("koila.lazy takes dense tensors, and packs what is made of them")
