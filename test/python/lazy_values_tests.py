@@ -217,13 +217,28 @@ class Values(unittest.TestCase):
 
     def test_written_to_in_between(self):
         plain = make()
-        y = koila.lazy(plain, batch=0) * 2
+        x = koila.lazy(plain, batch=0)
+        y = x * 2
         plain.zero_()
         with self.assertRaisesRegex(koila.KoilaError, "written to after"):
             y.sum().item()
         x = koila.lazy(plain, batch=0)
         plain.fill_(3)
         self.same(x * 2, torch.full((9, 4), 6.))
+
+    def test_arrays_that_are_filled_again(self):
+        # Of memory that is NumPy's PyTorch knows no versions.
+        array = make().numpy()
+        first, array[:] = torch.from_numpy(array.copy()), make().numpy()
+        results = []
+        for step in range(2):
+            array[:] = first.numpy() + step
+            x = koila.lazy(torch.from_numpy(array), batch=0)
+            results.append(x * 2)
+        # The first result was computed when its batch went: before, or never.
+        array[:] = 0
+        with self.assertRaisesRegex(koila.KoilaError, "written to after"):
+            results[1].tolist()
 
     def test_long_chains(self):
         x = y = koila.lazy(make(), batch=0)

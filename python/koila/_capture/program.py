@@ -291,6 +291,7 @@ class Value:
         """It has been computed for good."""
         if self.lent and self.seen is not None:
             tensor.data = self.seen
+            self.group.external = True
         self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
 
     def free_graph(self) -> None:
@@ -302,6 +303,7 @@ class Value:
             self.node = None
             if seen is not None:
                 self.tensor, self.seen = seen, None
+                self.group.external |= self.lent
 
 
 # What a tensor keeps when its memory is written to. Its hooks see the gradient of

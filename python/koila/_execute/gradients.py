@@ -278,7 +278,7 @@ def _read_loss(value: Value, frames: Frames) -> None:
     if run.fits(more):
         _run_whole(run)
         return
-    if run.plan.only_read:
+    if run.plan.only_read or find_hooked(value):
         read([value], frames)
         return
     try:
@@ -358,7 +358,8 @@ def _backward(
     if not is_open(value):
         return False
     kept = value.kept
-    if kept is not None and not create_graph and inputs is None and not _has_graph(value):
+    usable = not create_graph and inputs is None and not _has_graph(value)
+    if kept is not None and usable and not find_hooked(value):
         verify(closure([value]))
         kept.used = True
         program = Program([], [])

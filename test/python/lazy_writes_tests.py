@@ -1,0 +1,276 @@
+"""Writes through other names of the same memory, before and after reads.
+
+What is written to a view, to detach() or to .data is in the tensor, and what was
+read before is not read again; hooks see the gradient of what they were registered
+on. Each case runs in plain PyTorch, with memory for the whole batch, and in budgets
+of which some split the step and not the reads, or all.
+"""
+
+import unittest
+import warnings
+
+import numpy as np
+import torch
+from torch import nn
+
+import koila
+
+SAMPLES = 64
+WHOLE = "1TiB"
+BUDGETS = [WHOLE, *(f"{kib}KiB" for kib in (2, 6, 10, 16, 20, 26, 32, 50, 80, 100))]
+
+torch.manual_seed(0)
+X = torch.randn(SAMPLES, 6) * torch.linspace(0.5, 3, SAMPLES)[:, None]
+Y = torch.randn(SAMPLES, 3)
+
+
+def make_model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 64), nn.GELU(), nn.Linear(64, 3))
+
+
+# Cases: what happens to the result of the model before the loss. They append what
+# a user would see.
+
+
+def a_row_of_detach(out, log):
+    out.detach()[0] += 1.0
+
+
+def detach_after_a_read_of_it(out, log):
+    plain = out.detach()
+    log(plain.sum())
+    plain.mul_(2)
+
+
+def detach_after_a_read(out, log):
+    log(out.sum())
+    out.detach().mul_(2)
+
+
+def data_after_a_read(out, log):
+    log(out.sum())
+    out.data[0] += 2
+
+
+def data_twice(out, log):
+    out.data.clamp_(min=0.1)
+    log(out.sum())
+    out.data.mul_(2)
+
+
+def detach_after_a_row_was_read(out, log):
+    plain = out.detach()
+    log(plain[0].sum())
+    plain.add_(1)
+
+
+def rows_of_detach(out, log):
+    for row in out.detach():
+        row.add_(1)
+
+
+def reads_of_rows(out, log):
+    log(max(row.max().item() for row in out.detach()))
+
+
+def between_two_reads(out, log):
+    plain = out.detach()
+    plain.add_(1)
+    log(plain.sum())
+    plain.add_(1)
+    log(out.sum())
+
+
+def no_grad(out, log):
+    with torch.no_grad():
+        out.add_(1.0)
+
+
+def no_grad_after_a_read(out, log):
+    log(out.sum())
+    with torch.no_grad():
+        out.add_(1.0)
+
+
+def a_part_without_grad_after_a_read(out, log):
+    log(out.sum())
+    with torch.no_grad():
+        out[:3].add_(1.0)
+    log(out.sum())
+
+
+def a_column_after_a_read(out, log):
+    column = out[:, 0]
+    log(column.sum())
+    column.mul_(2)
+    log(out.sum())
+
+
+def a_view_after_a_read(out, log):
+    part = out.view(-1)[:3]
+    log(part.sum())
+    part.mul_(2)
+    log(out.sum())
+
+
+def between_reads_of_what_follows(out, log):
+    log((out[:, 0] - 1).abs().mean())
+    out.view(-1)[:3].add_(0.5)
+    each = out.abs().sum(1)
+    log(each.detach().sort().values[:5].sum())
+    log((out[:, 0] - 1).abs().mean())
+
+
+def what_detach_sees(out, log):
+    plain = out.detach()
+    log(plain.sum())
+    out.mul_(0.5)
+    log(plain.sum())
+
+
+def a_read_of_a_copy(out, log):
+    log(out.sum())
+    copied = out.detach().clone()
+    copied.add_(1)
+    log(copied.sum())
+
+
+def hook_after_a_write(out, log):
+    out[: out.size(0) // 2].mul_(0.5)
+    out.register_hook(lambda gradient: log(gradient.norm()))
+
+
+def hook_before_a_write(out, log):
+    out.register_hook(lambda gradient: log(gradient.norm()))
+    out[: out.size(0) // 2].mul_(0.5)
+
+
+def hooks_around_a_write(out, log):
+    out.register_hook(lambda gradient: log(gradient.norm()))
+    out.mul_(0.5)
+    out.register_hook(lambda gradient: log(gradient.sum()))
+
+
+def retained_gradient_before_a_write(out, log):
+    out.retain_grad()
+    out.mul_(0.5)
+
+
+def hook_and_a_graph_that_stays(out, log):
+    out.register_hook(lambda gradient: log(gradient.norm()))
+    (out[:32] * 2).sum().backward(retain_graph=True)
+
+
+CASES = [
+    a_row_of_detach,
+    detach_after_a_read_of_it,
+    detach_after_a_read,
+    data_after_a_read,
+    data_twice,
+    detach_after_a_row_was_read,
+    rows_of_detach,
+    reads_of_rows,
+    between_two_reads,
+    no_grad,
+    no_grad_after_a_read,
+    a_part_without_grad_after_a_read,
+    a_column_after_a_read,
+    a_view_after_a_read,
+    between_reads_of_what_follows,
+    what_detach_sees,
+    a_read_of_a_copy,
+    hook_after_a_write,
+    hook_before_a_write,
+    hooks_around_a_write,
+    retained_gradient_before_a_write,
+    hook_and_a_graph_that_stays,
+]
+
+
+def run(case, budget, reads_loss):
+    """What a user sees of a step, and of its gradients."""
+    model, seen = make_model(), []
+
+    def log(value):
+        seen.append(float(value))
+
+    x, y = (X, Y) if budget is None else koila.lazy(X, Y, batch=0, budget=budget)
+    out = model(x)
+    case(out, log)
+    loss = (out - y).square().mean()
+    if reads_loss:
+        log(loss)
+    loss.backward()
+    log(loss)
+    log(out.detach().sum())
+    return seen + [weight.grad.norm().item() for weight in model.parameters()]
+
+
+class Writes(unittest.TestCase):
+    def setUp(self):
+        warnings.simplefilter("ignore", koila.KoilaWarning)
+
+    def test_cases(self):
+        for case in CASES:
+            for reads_loss in (False, True):
+                wanted = run(case, None, reads_loss)
+                for budget in BUDGETS:
+                    with self.subTest(case=case.__name__, budget=budget, reads=reads_loss):
+                        found = run(case, budget, reads_loss)
+                        self.assertEqual(len(found), len(wanted))
+                        np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
+
+    def test_cases_can_fail(self):
+        # Every write matters: without it something else is seen.
+        nothing = run(lambda out, log: None, None, False)
+        for case in CASES:
+            if case in (reads_of_rows, a_read_of_a_copy, hook_and_a_graph_that_stays):
+                continue  # these write to nothing
+            with self.subTest(case=case.__name__):
+                found = run(case, None, False)[-len(nothing) :]
+                self.assertFalse(np.allclose(found, nothing, rtol=1e-4))
+
+    def test_budgets_split(self):
+        x, y = koila.lazy(X, Y, batch=0, budget="10KiB")
+        (make_model()(x) - y).square().mean().backward()
+        self.assertIsNotNone(koila.last().tile)
+
+    def test_arrays(self):
+        """An array has the memory of its tensor in plain PyTorch: koila refuses
+        where a write to it would be lost."""
+        for budget in BUDGETS:
+            with self.subTest(budget=budget):
+                model = make_model()
+                x, y = koila.lazy(X, Y, batch=0, budget=budget)
+                out = model(x)
+                out.detach().numpy()[0] += 1  # gone at once
+                with self.assertRaisesRegex(koila.KoilaError, "array of shape .* written to"):
+                    (out - y).square().mean().backward()
+
+    def test_arrays_that_are_only_read(self):
+        for budget in BUDGETS:
+            with self.subTest(budget=budget):
+                model = make_model()
+                x, y = koila.lazy(X, Y, batch=0, budget=budget)
+                out = model(x)
+                array = out.detach().numpy()
+                before = array.sum()
+                (out - y).square().mean().backward()
+                # A write to the tensor is seen in the array.
+                with torch.no_grad():
+                    out += 0.5
+                self.assertAlmostEqual(array.sum(), before + 0.5 * array.size, delta=1e-3)
+
+    def test_hooks_of_weights_and_autograd_grad(self):
+        for budget in (WHOLE, "10KiB"):
+            model, seen = make_model(), []
+            model[0].weight.register_hook(lambda gradient: seen.append(gradient.norm().item()))
+            x, y = koila.lazy(X, Y, batch=0, budget=budget)
+            loss = (model(x) - y).square().mean()
+            (gradient,) = torch.autograd.grad(loss, [model[0].weight])
+            self.assertEqual(seen, [gradient.norm().item()])
+
+
+if __name__ == "__main__":
+    unittest.main()
