@@ -490,19 +490,51 @@ def find_written(nodes: Iterable[Node]) -> set[Any]:
     return {memory_of(value) for node in nodes for value in _written_by(node)}
 
 
-def _find_given(memory: Any) -> Value | None:
-    """What was seen of memory before it was written to: writes may begin with a copy
-    of it, where no graph is asked for."""
+def _is_whole(value: Value, memory: Any) -> bool:
+    """Whether it is the tensor that was made with this memory, and no view of it."""
+    while (node := value.node) is not None and (node, value.index) != memory:
+        place = node.call.same[value.index]
+        if place is None:
+            return False
+        value = node.inputs[place]
+    return value.node is not None
+
+
+def _group_before(write: Node, memory: Any) -> Group | None:
+    """The memory as it was before a write."""
+    for value in _written_by(write):
+        if memory_of(value) == memory:
+            return value.group
+    return None
+
+
+def _find_seen(group: Group | None, memory: Any) -> Value | None:
+    """What was seen of memory between two writes."""
+    for reference in [] if group is None else group.members:
+        value = reference()
+        if value is not None and value.seen is not None and _is_whole(value, memory):
+            return value
+    return None
+
+
+def _find_given(memory: Any, nodes: Iterable[Node]) -> Value | None:
+    """What was seen last of memory that is written to: later writes may begin with a
+    copy of it, where no graph is asked for."""
     if not isinstance(memory, tuple):
         return None
-    node, index = memory
-    for reference in node.outputs:
-        value: Value | None = reference()
-        if value is not None and value.index == index and value.seen is not None:
-            write = value.group.last_write
-            if write is None or write.done:
-                return value
+    writes = [node for node in nodes if memory in find_written([node])]
+    write: Node | None = max(writes, key=lambda node: node.seq, default=None)
+    while write is not None and not write.done:
+        group = _group_before(write, memory)
+        if (value := _find_seen(group, memory)) is not None:
+            return value
+        write = None if group is None else group.last_write
     return None
+
+
+def _last_open_write(value: Value) -> int:
+    write = value.group.last_write
+    return -1 if write is None or write.done else write.seq
 
 
 def closure(
@@ -512,50 +544,83 @@ def closure(
     without their ``graph`` what was seen before need not run again."""
     values, nodes = list(values), [node for node in nodes if not node.done]
     written: set[Any] = set()
+    refused: set[Any] = set()
+    found: dict[Node, None] = {}
     while True:
-        found = _close(values, nodes, graph, written)
-        more = find_written(found)
-        if more <= written:
+        given: dict[Any, Value] = {}
+        for memory in written - refused:
+            if not graph and (value := _find_given(memory, found)) is not None:
+                given[memory] = value
+        close = _Closure(graph, written, given)
+        found = close.run(values, nodes)
+        more = find_written(found) - written
+        if not more and not close.refused:
             return sorted(found, key=lambda node: node.seq)
         written |= more
+        refused |= close.refused
 
 
-def _close(
-    values: list[Value], nodes: list[Node], graph: bool, written: set[Any]
-) -> dict[Node, None]:
-    found: dict[Node, None] = {}
-    stack = list(nodes)
+class _Closure:
+    """One search for the nodes of a program that writes to ``written`` and is
+    ``given`` what was seen of some of this memory; ``refused`` is what it cannot
+    begin with, since something reads what was there before."""
 
-    given = set() if graph else {memory for memory in written if _find_given(memory)}
+    def __init__(self, graph: bool, written: set[Any], given: dict[Any, Value]) -> None:
+        self.graph, self.written, self.given = graph, written, given
+        self.refused: set[Any] = set()
+        self._stack: list[Node] = []
 
-    def push(value: Value, reader: Node | None) -> None:
-        memory = memory_of(value) if written else None
-        if value.is_known_to(reader, graph) and memory not in written:
+    def run(self, values: list[Value], nodes: list[Node]) -> dict[Node, None]:
+        found: dict[Node, None] = {}
+        self._stack = list(nodes)
+        for value in values:
+            self._push(value, None)
+        while self._stack:
+            node = self._stack.pop()
+            if node in found:
+                continue
+            found[node] = None
+            for dep in _deps_of(node, self.graph):
+                self._push_write(dep)
+            for value in sources(node):
+                self._push(value, node)
+        return found
+
+    def _push(self, value: Value, reader: Node | None) -> None:
+        memory = memory_of(value) if self.written else None
+        if value.is_known_to(reader, self.graph) and memory not in self.written:
             return
-        is_given = memory in given and memory == (value.node, value.index)
+        given = self.given.get(memory) if memory is not None else None
+        if (
+            given is not None
+            and reader is not None
+            and reader.seq < _last_open_write(given)
+            and not any(shared is not None for shared in reader.call.shares)
+        ):
+            self.refused.add(memory)
+        is_given = given is not None and _is_whole(value, memory)
         if value.node is not None and not value.node.done and not is_given:
-            stack.append(value.node)
-        write = value.group.last_write
-        if reader is None and write is not None and not write.done:
-            stack.append(write)
+            self._stack.append(value.node)
+        if reader is None and value.group.last_write is not None:
+            self._push_write(value.group.last_write)
 
-    for value in values:
-        push(value, None)
-    while stack:
-        node = stack.pop()
-        if node in found:
-            continue
-        found[node] = None
-        stack.extend(dep for dep in _deps_of(node, graph) if not dep.done)
-        for value in sources(node):
-            push(value, node)
-    return found
+    def _push_write(self, write: Node) -> None:
+        if write.done:
+            return
+        if self.given and write.call.writes:
+            given = [self.given.get(memory_of(value)) for value in _written_by(write)]
+            if all(value is not None and write.seq <= _last_open_write(value) for value in given):
+                return  # it is in what was seen
+        self._stack.append(write)
 
 
 def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
-    """The writes that have to run before a node: not those to what was seen since."""
-    if graph or not node.deps or node.call.writes:
+    """The writes that have to run before a node: not those to what was seen since.
+    Where a write is to happen for good, what reads before it does, too."""
+    if graph or not node.deps:
         return node.deps
+    if node.call.writes:
+        return [dep for dep in node.deps if dep.call.writes]
     seen = set()
     for value in sources(node):
         if value.is_known_to(node, graph):
@@ -619,6 +684,14 @@ class Program:
         reader: Node | None = None
         written = find_written(self.nodes)
         inside = set(self.nodes) if written else set()
+        # Memory whose maker need not run: the first write begins with what was seen.
+        given: dict[Any, Value] = {}
+        for memory in [] if self.graph else written:
+            if isinstance(memory, tuple) and memory[0] not in inside:
+                first = next(node for node in self.nodes if memory in find_written([node]))
+                seen = _find_seen(_group_before(first, memory), memory)
+                assert seen is not None  # or the maker would run
+                given[memory] = seen
 
         def is_known(value: Value) -> bool:
             if not value.is_known_to(reader, self.graph):
@@ -628,14 +701,14 @@ class Program:
         def place(value: Value) -> int:
             node = value.node
             memory = memory_of(value) if written and not self.graph else None
-            if memory in written and memory == (node, value.index) and node not in inside:
-                given = _find_given(memory)
-                assert given is not None  # or the node would be inside
-                if id(given) not in places:
-                    places[id(given)] = len(self.leaves)
+            if memory in given and _is_whole(value, memory):
+                before = given[memory]
+                if id(before) not in places:
+                    places[id(before)] = len(self.leaves)
                     self.copied.add(len(self.leaves))
-                    self.leaves.append(given)
-                return places[id(given)]
+                    self.leaves.append(before)
+                if node not in inside:
+                    return places[id(before)]
             if node is not None and not node.done:
                 known = made.get((id(node), value.index))
                 if known is not None and not is_known(value):
