@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koila._capture.program import Value
 from koila._capture.record import assign, become_lazy, find_source, find_values, make_leaf, record
+from koila._capture.values import Value
 
 __all__ = ["adopt"]
 

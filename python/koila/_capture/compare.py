@@ -43,6 +43,8 @@ def compare(found: Any, wanted: Any) -> str | None:
 
 
 def _compare_numbers(found: torch.Tensor, wanted: torch.Tensor) -> str | None:
+    if torch.equal(found, wanted):
+        return None  # without more memory
     wide = torch.complex128 if wanted.dtype.is_complex else torch.float64
     error = size = 0.0
     lefts, rights = found.reshape(-1), wanted.reshape(-1)

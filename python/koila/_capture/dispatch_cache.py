@@ -22,8 +22,8 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from koila._capture.batch_int import BatchInt
-from koila._capture.program import Call, Meta, Slot, collect, rebuild
 from koila._capture.stand_ins import find_stand_in, is_selection
+from koila._capture.values import Call, Meta, Slot, collect, rebuild
 
 __all__ = ["fakes", "find_call", "is_arithmetic", "make_fake", "meta_of", "modes"]
 

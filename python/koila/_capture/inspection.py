@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
+from koila._capture.closure import closure
 from koila._capture.dispatch_cache import fakes
-from koila._capture.program import Node, Program, Value, closure
+from koila._capture.program import Program
+from koila._capture.values import Node, Value
 
 __all__ = ["count_buffer", "find_batch", "list_values"]
 

@@ -15,7 +15,8 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of
 from koila._capture.frames import find_frames
 from koila._capture.graphs import Graph
-from koila._capture.program import (
+from koila._capture.recording import recording
+from koila._capture.values import (
     Call,
     Group,
     Meta,
@@ -29,7 +30,6 @@ from koila._capture.program import (
     is_open,
     rebuild,
 )
-from koila._capture.recording import recording
 
 __all__ = [
     "RecordedTensor",

@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import Any
 
-from koila._capture.program import Node, Value, append_weakly
+from koila._capture.values import Node, Value, append_weakly
 
 __all__ = ["recording"]
 

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from koila._capture.compare import compare
 from koila._capture.frames import location_of
 from koila._capture.module_snapshot import seed
-from koila._capture.program import Call, Meta, Node, Program, Value, detaching, places_of
+from koila._capture.program import Program, places_of
+from koila._capture.values import Call, Meta, Node, Value, detaching
 from koila._errors import CompileError, Location
 
 __all__ = ["Traced", "explain", "is_weight", "trace", "whole_bytes", "without_copies"]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from koila._capture.frames import raise_at
-from koila._capture.program import Node
+from koila._capture.values import Node
 from koila._plan.planner import Run
 
 __all__ = ["as_eager"]

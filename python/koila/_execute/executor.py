@@ -15,10 +15,12 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
+from koila._capture.closure import closure
 from koila._capture.frames import Frames, find_frames, location_of
-from koila._capture.program import Call, Group, Meta, Node, Program, Value, closure, is_open
+from koila._capture.program import Program
 from koila._capture.record import known, wrap
 from koila._capture.recording import recording
+from koila._capture.values import Call, Group, Meta, Node, Value, is_open
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.errors import as_eager

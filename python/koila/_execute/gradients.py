@@ -10,22 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from koila._capture.closure import closure, gradient_closure
 from koila._capture.frames import Frames
-from koila._capture.program import (
-    Node,
-    Program,
-    Value,
-    closure,
-    find_written,
-    gradient_closure,
-    hash_of,
-    is_direct,
-    is_open,
-    memory_of,
-)
+from koila._capture.memory import find_written, memory_of
+from koila._capture.program import Program
 from koila._capture.record import current, known, wrap
 from koila._capture.recording import recording
 from koila._capture.trace import is_weight, without_copies
+from koila._capture.values import Node, Value, hash_of, is_direct, is_open
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError
 from koila._execute.errors import as_eager
@@ -399,7 +391,7 @@ def _backward(
         nodes, _ = gradient_closure(value)
         made = [reference for node in nodes for reference in node.outputs]
         differentiate_at_hooks(
-            value, hooked, frames, lambda loss: _differentiate_part(loss, frames)
+            value, hooked, frames, lambda loss, stays: _differentiate_part(loss, frames, stays)
         )
         _free(value, nodes)
         # Parts that fitted have graphs, which others may have needed.
@@ -452,12 +444,14 @@ def _has_graph(value: Value) -> bool:
     )
 
 
-def _differentiate_part(value: Value, frames: Frames) -> None:
+def _differentiate_part(value: Value, frames: Frames, stays: bool) -> None:
     """Adds the gradients of a part of a program to ``.grad``; what it is made of
-    stays for other parts."""
+    ``stays`` for other parts."""
     if not _backward(value, frames, True, False, None):
         assert value.tensor is not None
-        value.tensor.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+        value.tensor.backward(retain_graph=stays)  # type: ignore[no-untyped-call]
+        if not stays:
+            free_graphs([value])
 
 
 def _split_or_read_first(
@@ -558,7 +552,7 @@ def gradients(
     if run.fits(more + (_measure_retained(run) if retain_graph else 0)):
         _run_whole(run)
         return None
-    if find_hooked(value):
+    if find_hooked(value) or (any(item._backward_hooks for item in inputs) and _has_graph(value)):
         run.run_whole("a hook sees a gradient that torch.autograd.grad computes")
         _run_whole(run)
         return None

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from koila._capture.closure import gradient_closure
 from koila._capture.frames import Frames
-from koila._capture.program import GradientHook, Node, Value, gradient_closure
 from koila._capture.record import make_leaf, wrap
 from koila._capture.recording import recording
+from koila._capture.values import GradientHook, Node, Value
 from koila._execute.executor import read
 
 __all__ = ["differentiate_at_hooks", "find_hooked"]
@@ -51,16 +52,17 @@ def differentiate_at_hooks(
     value: Value,
     hooked: list[Value],
     frames: Frames,
-    differentiate: Callable[[Value], None],
+    differentiate: Callable[[Value, bool], None],
 ) -> None:
     """Adds the gradients of a loss to ``.grad`` and calls the hooks on the way;
-    ``differentiate`` does the same for a loss without any."""
+    ``differentiate`` does the same for a loss without any, of which the graph stays
+    if asked for."""
     held = [wrap(cut) for cut in hooked]
     tensors = read(hooked, frames)
     recording.reads.clear()  # no step of the whole follows
     if any(place.node is None for place in hooked):
         # They fit with their graphs, and have their hooks.
-        differentiate(value)
+        differentiate(value, True)
         return
     cuts: list[_Cut] = []
     try:
@@ -69,7 +71,9 @@ def differentiate_at_hooks(
             leaf = tensor.detach().requires_grad_()
             cuts.append(_Cut(place, place.node, leaf, place.hooks))
             place.node, place.tensor, place.hooks = None, leaf, []
-        differentiate(value)
+        # What comes before a cut may be shared with what bypasses it.
+        before = {node for cut in cuts for node in _nodes_before(cut)}
+        differentiate(value, not before.isdisjoint(gradient_closure(value)[0]))
         for cut, lazy in zip(list(cuts), held, strict=True):
             cuts.remove(cut)
             cut.restore()
@@ -81,12 +85,20 @@ def differentiate_at_hooks(
             own.drawn = True
             with torch.enable_grad():
                 loss: Any = (lazy * wrap(own)).sum()
-            differentiate(loss._value)
+            differentiate(loss._value, True)
     finally:
         for cut in cuts:
             cut.restore()
     for place, tensor in zip(hooked, tensors, strict=True):
         place.show(tensor)
+
+
+def _nodes_before(cut: _Cut) -> list[Node]:
+    found = [cut.node]
+    for entry in cut.node.inputs:
+        if type(entry) is Value:
+            found += gradient_closure(entry)[0]
+    return found
 
 
 def _call_hooks(cut: _Cut, gradient: Tensor) -> Tensor:

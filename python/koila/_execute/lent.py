@@ -14,8 +14,9 @@ from typing import Any
 from torch import Tensor
 
 from koila._capture.frames import Frames, location_of
-from koila._capture.program import Node, Value, checksum_of, is_open, memory_of
+from koila._capture.memory import memory_of
 from koila._capture.recording import recording
+from koila._capture.values import Node, Value, checksum_of, is_open
 from koila._errors import KoilaError
 
 __all__ = ["check_lent", "lend"]

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
-from koila._capture.program import Value, is_open
 from koila._capture.record import known
 from koila._capture.recording import recording
+from koila._capture.values import Value, is_open
 
 __all__ = ["has_base_in", "settle_views"]
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import find_frames, location_of
-from koila._capture.program import Value, rebuild
 from koila._capture.record import find_values
+from koila._capture.values import Value, rebuild
 from koila._errors import KoilaError
 from koila._execute import executor
 from koila._lazy import draws, materialize, modules, ranges, sequences  # noqa: F401  answer calls

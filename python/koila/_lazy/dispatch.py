@@ -11,7 +11,6 @@ import torch
 from koila._capture.adoption import adopt
 from koila._capture.batch_int import BatchInt
 from koila._capture.frames import find_frames
-from koila._capture.program import Value, rebuild
 from koila._capture.record import (
     RecordedTensor,
     Unrecorded,
@@ -22,6 +21,7 @@ from koila._capture.record import (
     record,
     rewrap,
 )
+from koila._capture.values import Value, rebuild
 from koila._execute import executor
 
 __all__ = [

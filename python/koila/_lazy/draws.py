@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from koila._capture.program import Meta, Value, is_open
 from koila._capture.record import (
     RecordedTensor,
     Unrecorded,
@@ -25,6 +24,7 @@ from koila._capture.record import (
     make_leaf,
     wrap,
 )
+from koila._capture.values import Meta, Value, is_open
 from koila._execute import executor
 from koila._lazy.dispatch import call, compute, dispatch, drawing, handle
 

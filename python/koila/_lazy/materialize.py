@@ -13,7 +13,6 @@ from torch import Tensor
 from koila._capture.batch_int import BatchInt
 from koila._capture.differentiation import record_gradient
 from koila._capture.frames import find_frames
-from koila._capture.program import GradientHook, Value, append_weakly, is_open
 from koila._capture.record import (
     RecordedTensor,
     assign,
@@ -22,6 +21,7 @@ from koila._capture.record import (
     make_leaf,
     wrap,
 )
+from koila._capture.values import GradientHook, Value, append_weakly, is_open
 from koila._execute import executor, gradients
 from koila._execute.lent import lend
 from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap

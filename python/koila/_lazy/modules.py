@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from koila._capture.program import Origin
 from koila._capture.record import make_leaf, wrap
 from koila._capture.recording import recording
+from koila._capture.values import Origin
 from koila._execute import executor
 
 __all__ = ["remember_batch", "watch_modules"]

@@ -1,0 +1,133 @@
+"""Which calls have to run for a value, and through which its gradient flows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from koila._capture.memory import find_given, find_written, is_whole, memory_of, written_by
+from koila._capture.values import Node, Value, detaching, sources
+
+__all__ = ["closure", "gradient_closure"]
+
+
+def _last_open_write(value: Value) -> int:
+    write = value.group.last_write
+    return -1 if write is None or write.done else write.seq
+
+
+def closure(
+    values: Iterable[Value], nodes: Iterable[Node] = (), *, graph: bool = True
+) -> list[Node]:
+    """The nodes that have to run for ``values``, in the order of recording;
+    without their ``graph`` what was seen before need not run again."""
+    values, nodes = list(values), [node for node in nodes if not node.done]
+    written: set[Any] = set()
+    refused: set[Any] = set()
+    found: dict[Node, None] = {}
+    while True:
+        given: dict[Any, Value] = {}
+        for memory in written - refused:
+            if not graph and (value := find_given(memory, found)) is not None:
+                given[memory] = value
+        close = _Closure(graph, written, given)
+        found = close.run(values, nodes)
+        more = find_written(found) - written
+        if not more and not close.refused:
+            return sorted(found, key=lambda node: node.seq)
+        written |= more
+        refused |= close.refused
+
+
+class _Closure:
+    """One search for the nodes of a program that writes to ``written`` and is
+    ``given`` what was seen of some of this memory; ``refused`` is what it cannot
+    begin with, since something reads what was there before."""
+
+    def __init__(self, graph: bool, written: set[Any], given: dict[Any, Value]) -> None:
+        self.graph, self.written, self.given = graph, written, given
+        self.refused: set[Any] = set()
+        self._stack: list[Node] = []
+
+    def run(self, values: list[Value], nodes: list[Node]) -> dict[Node, None]:
+        found: dict[Node, None] = {}
+        self._stack = list(nodes)
+        for value in values:
+            self._push(value, None)
+        while self._stack:
+            node = self._stack.pop()
+            if node in found:
+                continue
+            found[node] = None
+            for dep in _deps_of(node, self.graph):
+                self._push_write(dep)
+            for value in sources(node):
+                self._push(value, node)
+        return found
+
+    def _push(self, value: Value, reader: Node | None) -> None:
+        memory = memory_of(value) if self.written else None
+        if value.is_known_to(reader, self.graph) and memory not in self.written:
+            return
+        given = self.given.get(memory) if memory is not None else None
+        if (
+            given is not None
+            and reader is not None
+            and reader.seq < _last_open_write(given)
+            and not any(shared is not None for shared in reader.call.shares)
+        ):
+            self.refused.add(memory)
+        is_given = given is not None and is_whole(value, memory)
+        if value.node is not None and not value.node.done and not is_given:
+            self._stack.append(value.node)
+        if reader is None and value.group.last_write is not None:
+            self._push_write(value.group.last_write)
+
+    def _push_write(self, write: Node) -> None:
+        if write.done:
+            return
+        if self.given and write.call.writes:
+            given = [self.given.get(memory_of(value)) for value in written_by(write)]
+            if all(value is not None and write.seq <= _last_open_write(value) for value in given):
+                return  # it is in what was seen
+        self._stack.append(write)
+
+
+def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
+    """The writes that have to run before a node: not those to what was seen since.
+    Where a write is to happen for good, what reads before it does, too."""
+    if graph or not node.deps:
+        return node.deps
+    if node.call.writes:
+        return [dep for dep in node.deps if dep.call.writes]
+    seen = set()
+    for value in sources(node):
+        if value.is_known_to(node, graph):
+            seen.add(value.group.last_write)
+    for value in sources(node):
+        if not value.is_known_to(node, graph):
+            seen.discard(value.group.last_write)
+    return [dep for dep in node.deps if dep not in seen]
+
+
+def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:
+    """The nodes through which a gradient of ``value`` flows, and the values
+    that they read with a gradient."""
+    found: dict[Node, None] = {}
+    leaves: dict[Value, None] = {}
+    stack = [value]
+    while stack:
+        node = stack.pop().node
+        if node is None or node.done or node in found:
+            continue
+        if not node.call.grad or node.call.function in detaching:
+            continue
+        found[node] = None
+        for entry in node.inputs:
+            if type(entry) is Value and entry.meta.requires_grad:
+                stack.append(entry)
+                leaves[entry] = None
+        for dep in node.deps:
+            # What was written in place before it was read.
+            stack.extend(out for ref in dep.outputs if (out := ref()) is not None)
+    return list(found), list(leaves)

@@ -1,0 +1,465 @@
+"""Recorded values: tensors that there are, or that a recorded call will make.
+
+Nodes are kept alive by the values that they make and those by the nodes that read
+them, so that what nobody can ask for any more is never run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import weakref
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeGuard, TypeVar
+
+import numpy
+import torch
+
+from koila._capture.batch_int import BatchInt
+from koila._capture.frames import Frames
+from koila._capture.graphs import Graph
+
+__all__ = [
+    "Call",
+    "GradientHook",
+    "Group",
+    "Meta",
+    "Node",
+    "Origin",
+    "Slot",
+    "Value",
+    "append_weakly",
+    "checksum_of",
+    "collect",
+    "detaching",
+    "hash_of",
+    "is_direct",
+    "is_open",
+    "read_sizes",
+    "rebuild",
+    "sources",
+]
+
+# What is made of a tensor without its graph.
+detaching = (
+    torch.Tensor.detach,
+    torch.detach,
+    torch.Tensor.data.__get__,  # type: ignore[attr-defined]
+)
+
+
+class Meta(NamedTuple):
+    """What is known of a tensor before it is computed; strides in elements."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    decided: bool = False  # data have decided an extent: others make no other program
+
+
+@dataclass(eq=False)
+class Origin:
+    """The batch of a tensor that was given to ``koila.lazy``: its dim, samples,
+    and budget. Tensors of one call have the same ``call``."""
+
+    batch: int | None
+    size: int | None
+    budget: int | str
+    call: object = None
+
+
+class Group:
+    """The tensors that share one storage, from one write to it to the next."""
+
+    __slots__ = ("external", "last_write", "members", "readers")
+
+    def __init__(self, external: bool, last_write: Node | None = None) -> None:
+        self.external = external  # a tensor of the user, which others see
+        self.last_write = last_write
+        self.readers: list[weakref.ref[Node]] = []  # since the last write
+        self.members: list[weakref.ref[Value]] = []
+
+    def open_readers(self) -> list[Node]:
+        """Nodes that must read before the next write."""
+        found = [reference() for reference in self.readers]
+        return [node for node in found if node is not None and not node.done]
+
+
+_Kept = TypeVar("_Kept")
+
+
+def append_weakly(found: list[weakref.ref[_Kept]], item: _Kept) -> None:
+    """Of what is used in every step, the list is as long as those that live."""
+    if len(found) >= 32 and not len(found) & (len(found) - 1):
+        found[:] = [reference for reference in found if reference() is not None]
+    found.append(weakref.ref(item))
+
+
+def checksum_of(array: Any) -> int:
+    """Of all that is in a NumPy array, in its order."""
+    return zlib.crc32(numpy.ascontiguousarray(array).data.cast("B")) if array.size else 0
+
+
+def hash_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A number of the bits, on the tensor's device."""
+    plain = tensor.detach()
+    return torch.hash_tensor(torch.view_as_real(plain) if plain.is_complex() else plain)
+
+
+@dataclass(eq=False)
+class GradientHook:
+    """A hook on a recorded tensor; without a ``function`` the tensor is to keep
+    its gradient. ``handle`` is PyTorch's, once the tensor is there."""
+
+    function: Callable[[torch.Tensor], torch.Tensor | None] | None
+    handle: Any = None
+
+    def attach(self, tensor: torch.Tensor) -> None:
+        if self.function is None:
+            tensor.retain_grad()
+        else:
+            self.handle = tensor.register_hook(self.function)  # type: ignore[no-untyped-call]
+
+
+class Value:
+    """A tensor of the program; ``tensor`` is None until it is computed.
+
+    ``seen`` is its value without a graph, where that was computed before; None
+    if it was not since the storage was written to last. ``freed``: a backward
+    pass went through its graph, which is gone; ``tensor`` then has none.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_seen",
+        "_seen_after",
+        "alias",
+        "checksum",
+        "drawn",
+        "failed",
+        "freed",
+        "graph_name",
+        "graphs",
+        "group",
+        "hash",
+        "holders",
+        "hooks",
+        "index",
+        "kept",
+        "lent",
+        "meta",
+        "node",
+        "origin",
+        "retained",
+        "source",
+        "tensor",
+        "version",
+        "views",
+    )
+
+    def __init__(self, meta: Meta, group: Group, node: Node | None = None, index: int = 0) -> None:
+        self.meta = meta
+        self.group = group
+        append_weakly(group.members, self)
+        self.node = node
+        self.index = index
+        self.tensor: torch.Tensor | None = None
+        self._seen: torch.Tensor | None = None
+        self._seen_after: Node | None = None
+        self.kept: Any = None  # gradients that a read has computed along with it
+        self.freed = False
+        self.lent = False  # the program has an array of what was seen
+        self.failed = False  # computing it raised, for nobody to see
+        # A weight by the storage that it had when it was recorded.
+        self.alias: torch.Tensor | None = None
+        self.graph_name: str | None = None  # of the grad_fn that PyTorch would give it
+        # Those that end in the tensor, where it was computed with one.
+        self.graphs: frozenset[Graph] = frozenset()
+        self.drawn = False  # made by koila, as the mask of a dropout, and counted
+        self.version: int | None = None
+        self.hash: torch.Tensor | None = None  # of a weight that a step in tiles has read
+        self.checksum: int | None = None  # of memory that is not PyTorch's
+        self.origin: Origin | None = None  # of what was given to lazy()
+        self.source: Origin | None = None  # of what it was made of
+        # It and others that are views of each other to autograd.
+        self.views: list[weakref.ref[Value]] | None = None
+        # What is to see its gradient, and the gradient that it is to keep.
+        self.hooks: list[GradientHook] = []
+        self.retained: torch.Tensor | None = None
+        # The tensors by which the program holds it.
+        self.holders: list[weakref.ref[Any]] = []
+
+    @property
+    def seen(self) -> torch.Tensor | None:
+        return self._seen if self._seen_after is self.group.last_write else None
+
+    @seen.setter
+    def seen(self, tensor: torch.Tensor | None) -> None:
+        self._seen, self._seen_after = tensor, self.group.last_write
+
+    def is_replaced(self) -> bool:
+        """Whether ``.data`` of the tensor was assigned since it was recorded."""
+        alias, tensor = self.alias, self.tensor
+        return (
+            alias is not None
+            and tensor is not None
+            and tensor.layout is torch.strided
+            and alias.data_ptr() != tensor.data_ptr()
+        )
+
+    def is_held(self) -> bool:
+        """Whether the program can still ask for it."""
+        for reference in self.holders:
+            tensor = reference()
+            if tensor is not None and tensor._value is self:
+                return True
+        return False
+
+    def is_as_hashed(self) -> bool:
+        """Whether a weight has the bits of the last step, and memory of others what
+        was recorded. Writes through ``.data``, as of many optimizers, or to a NumPy
+        array do not count as a version."""
+        if self.tensor is None:
+            return True
+        if self.checksum is not None:
+            return checksum_of(self.tensor.detach().numpy()) == self.checksum
+        return self.hash is None or bool(torch.equal(hash_of(self.tensor), self.hash))
+
+    def renew(self, group: Group) -> Value:
+        """The same tensor after a write to its memory."""
+        new = Value(self.meta, group, self.node, self.index)
+        for name in _LASTING:
+            setattr(new, name, getattr(self, name))
+        if self.views is not None:
+            append_weakly(self.views, new)
+        if self.node is not None:
+            self.node.outputs.append(weakref.ref(new))
+        return new
+
+    def become_view(self, other: Value) -> None:
+        if other.views is None:
+            other.views = [weakref.ref(other)]
+        append_weakly(other.views, self)
+        self.views = other.views
+
+    def track(self) -> None:
+        """Something that requires a gradient is written to it."""
+        for reference in self.views or [weakref.ref(self)]:
+            value = reference()
+            if value is not None and (
+                value.meta.dtype.is_floating_point or value.meta.dtype.is_complex
+            ):
+                value.meta = value.meta._replace(requires_grad=True)
+
+    def is_known_to(self, node: Node | None, graph: bool) -> bool:
+        """Whether what was seen is what a node reads (None: what is asked for
+        now). A node of before the last write reads something else; one that is
+        to be differentiated needs the graph."""
+        if self.seen is None or (graph and self.meta.requires_grad):
+            return False
+        write = self.group.last_write
+        if write is None or write.done:
+            return True
+        # In a run for good others see what is written.
+        return not graph and (node is None or node.seq > write.seq)
+
+    def show(self, tensor: torch.Tensor) -> None:
+        """It is known without a graph, for as long as the program holds it."""
+        if not self.is_held():
+            return
+        self.seen = tensor
+        mine = weakref.ref(self)
+
+        def forget(_: Any) -> None:
+            value = mine()
+            if value is not None and value.node is not None and not value.is_held():
+                value.seen = value.kept = None
+
+        holders = [held for reference in self.holders if (held := reference()) is not None]
+        self.holders = [weakref.ref(held, forget) for held in holders]
+
+    def settle(self, tensor: torch.Tensor) -> None:
+        """It has been computed for good."""
+        if self.lent and self.seen is not None:
+            tensor.data = self.seen
+            self.group.external = True
+        self.tensor, self.node, self.seen, self.kept = tensor, None, None, None
+
+    def free_graph(self) -> None:
+        """A backward pass has gone through its graph: of what was computed the
+        value is left."""
+        self.freed, self.kept = True, None
+        if self.node is not None:
+            seen = self.seen
+            self.node = None
+            if seen is not None:
+                self.tensor, self.seen = seen, None
+                self.group.external |= self.lent
+
+
+# What a tensor keeps when its memory is written to. Its hooks see the gradient of
+# what was there before.
+_LASTING = (
+    "alias",
+    "drawn",
+    "freed",
+    "graph_name",
+    "graphs",
+    "origin",
+    "source",
+    "tensor",
+    "version",
+    "views",
+)
+
+
+def is_open(value: Value) -> bool:
+    """Whether something has to run before the tensor is there."""
+    write = value.group.last_write
+    return value.tensor is None or (write is not None and not write.done)
+
+
+@dataclass(eq=False)
+class Call:
+    """A function with its constant arguments, and what is known of its results.
+
+    ``fill`` puts tensors and numbers in the place of the inputs. ``result`` is
+    the structure of what it returns, with a ``Slot`` for each tensor.
+    """
+
+    function: Callable[..., Any]
+    fill: Callable[[list[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+    result: Any
+    metas: tuple[Meta, ...]
+    same: tuple[int | None, ...]  # the input that an output is
+    shares: tuple[int | None, ...]  # the input whose storage an output has
+    writes: frozenset[int]
+    tracks: frozenset[int]  # of these, what requires a gradient from then on
+    random: bool
+    made: int  # bytes of all results inside of it, views too
+    grad: bool
+    autocast: tuple[Any, ...] | None
+    graph_names: tuple[str | None, ...] = ()  # of the outputs' grad_fn
+    differentiates: bool = False  # it runs autograd inside of it
+    kind: Any = None  # what calls have in common that differ in what data have decided
+
+    def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Calls the function in the modes that it was recorded in."""
+        if torch.is_grad_enabled() == self.grad and self.autocast is None:
+            return self.function(*args, **kwargs)
+        with self.modes():
+            return self.function(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def modes(self, grad: bool = True) -> Iterator[None]:
+        with torch.set_grad_enabled(self.grad and grad):
+            if self.autocast is None:
+                yield
+                return
+            device, dtype = self.autocast
+            with torch.autocast(device, dtype=dtype, cache_enabled=False):
+                yield
+
+    def flatten(self, result: Any) -> list[torch.Tensor]:
+        """The tensors of a result, in the order of ``metas``."""
+        found: list[torch.Tensor] = []
+        collect(result, found)
+        return found
+
+
+def collect(result: Any, found: list[torch.Tensor]) -> Any:
+    """Appends the tensors of nested lists, tuples and dicts to ``found``, and
+    returns the structure with a ``Slot`` in the place of each."""
+    if isinstance(result, torch.Tensor):
+        found.append(result)
+        return Slot(len(found) - 1)
+    if isinstance(result, (list, tuple)):
+        return rebuild(result, [collect(item, found) for item in result])
+    if isinstance(result, dict):
+        return {key: collect(item, found) for key, item in result.items()}
+    return result
+
+
+def rebuild(like: Any, items: list[Any]) -> Any:
+    """A list, tuple or named tuple of the type of ``like``."""
+    kind = type(like)
+    if hasattr(kind, "_fields"):
+        return kind(*items)
+    if kind is torch.Size:
+        return tuple(items)
+    return kind(items)
+
+
+class Slot(int):
+    """The place of a tensor in a result, or of an input in arguments."""
+
+
+_sequence = itertools.count()
+
+
+class Node:
+    """A call that was recorded. ``deps`` are writes that come before it."""
+
+    __slots__ = (
+        "__weakref__",
+        "call",
+        "deps",
+        "done",
+        "frames",
+        "inputs",
+        "outputs",
+        "seq",
+        "writes_outside",
+    )
+
+    def __init__(self, call: Call, inputs: tuple[Any, ...], frames: Frames) -> None:
+        self.call = call
+        self.inputs = inputs
+        self.frames = frames  # the innermost outside of PyTorch, the user's
+        self.outputs: list[weakref.ref[Value]] = []
+        self.deps: tuple[Node, ...] = ()
+        self.seq = next(_sequence)
+        self.done = False
+        # Whether others see what it writes.
+        self.writes_outside = any(inputs[index].group.external for index in call.writes)
+
+    def finish(self) -> None:
+        self.done = True
+        self.inputs = self.deps = ()
+        self.outputs = []
+
+
+def is_direct(tensor: torch.Tensor | None) -> TypeGuard[torch.nn.Parameter]:
+    """Whether it is a weight whose ``.grad`` a compiled program may add to.
+
+    Hooks see the gradient of the whole batch, so what tiles give to a weight
+    that has some is added up elsewhere and goes through autograd once.
+    """
+    return (
+        isinstance(tensor, torch.nn.Parameter)
+        and not tensor._backward_hooks
+        and not tensor._post_accumulate_grad_hooks
+    )
+
+
+def read_sizes(number: Any) -> Iterator[Value]:
+    """The values whose extents a number is made of."""
+    if isinstance(number, BatchInt):
+        function, left, right = number.expression
+        if function != "size":
+            yield from read_sizes(left)
+            yield from read_sizes(right)
+        elif (value := left()) is not None:
+            yield value
+
+
+def sources(node: Node) -> Iterator[Value]:
+    for entry in node.inputs:
+        if isinstance(entry, Value):
+            yield entry
+        elif isinstance(entry, BatchInt):
+            yield from read_sizes(entry)
