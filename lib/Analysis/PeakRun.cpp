@@ -5,6 +5,7 @@
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Support/DType.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include <algorithm>
@@ -452,6 +453,11 @@ std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(OpFoldResult value,
                                                           Run &run) const {
   if (auto attr = dyn_cast<Attribute>(value))
     return cast<IntegerAttr>(attr).getInt();
+  // They may have changed since the analysis was made.
+  APInt constant;
+  if (matchPattern(cast<Value>(value), m_ConstantInt(&constant)) &&
+      constant.getBitWidth() > 1 && constant.getSignificantBits() <= 64)
+    return constant.getSExtValue();
   return evaluate(dims.lookup(cast<Value>(value)).integer, run);
 }
 
@@ -490,7 +496,7 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     if (isa<TensorType>(argument.getType()))
       continue;
     std::string name = getSymbolName(dims.lookup(argument).integer);
-    auto init = evaluate(dims.lookup(loop.getInits()[index]).integer, run);
+    auto init = evaluate(OpFoldResult(loop.getInits()[index]), run);
     if (name.empty() || !init)
       continue;
     carried.push_back(

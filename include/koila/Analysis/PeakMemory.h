@@ -190,6 +190,9 @@ struct PeakReport {
 
 /// The analysis of one function. Construction derives storages and lifetimes;
 /// `evaluate` is cheap and may be called for many values of the symbols.
+/// Constants with which loops start and end are read anew each time: they may
+/// be changed as long as no loop starts or ceases to run once or not at all, of
+/// which shapes are known better.
 class PeakMemoryAnalysis {
 public:
   PeakMemoryAnalysis(mlir::Operation *function,

@@ -9,6 +9,7 @@
 
 #include "PassOptions.h"
 #include "Specialize.h"
+#include "TiledPeaks.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
@@ -178,13 +179,12 @@ private:
 /// to `batch`. Fails, after an error, where a peak is not known.
 static LogicalResult
 forEachTile(FunctionOpInterface function, TiledFunction &tiled,
-            const PeakMemoryOptions &options, StringRef symbol, int64_t batch,
+            TiledPeaks &peaks, StringRef symbol, int64_t batch,
             llvm::function_ref<void(int64_t tile, int64_t peak)> callback) {
   for (int64_t tile = batch > 0 ? llvm::bit_floor<uint64_t>(batch) : 1;
        tile >= tiled.getLeastTile(); tile /= 2) {
     tiled.setTile(tile);
-    PeakMemoryAnalysis analysis(function, options);
-    auto peak = getPeakUpTo(analysis, symbol, batch, tile);
+    auto peak = peaks.getPeakUpTo(symbol, batch);
     if (!peak)
       return function.emitError()
              << "the peak of the program at tile " << tile << " is not known";
@@ -214,9 +214,11 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
   FailureOr<TiledFunction> tiled = TiledFunction::create(
       function, symbol, RandomMode::Refuse, StatisticsMode::Refuse,
       /*isTrial=*/true);
+  if (failed(tiled))
+    return std::nullopt;
+  TiledPeaks peaks(function, *tiled, options);
   std::optional<int64_t> least;
-  if (failed(tiled) ||
-      failed(forEachTile(function, *tiled, options, symbol, batch,
+  if (failed(forEachTile(function, *tiled, peaks, symbol, batch,
                          [&](int64_t, int64_t peak) {
                            least = std::min(least.value_or(peak), peak);
                          })))
@@ -244,14 +246,14 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
       << remark::add("batch runs in tiles as asked")
       << remark::metric("Tile", options.tile);
   Result result(module, function, options);
-  PeakMemoryAnalysis analysis(function, options.analysis);
-  PeakReport report = analysis.report();
+  TiledPeaks peaks(function, *tiled, options.analysis);
+  PeakReport report = peaks.analyze().report();
   if (auto batch = report.peakBytes ? report.batchValue : std::nullopt) {
     auto consider = [&](int64_t, int64_t peak) {
       report.floorBytes = std::min(report.floorBytes.value_or(peak), peak);
     };
-    if (failed(forEachTile(function, *tiled, options.analysis, symbol, *batch,
-                           consider)))
+    if (failed(
+            forEachTile(function, *tiled, peaks, symbol, *batch, consider)))
       return failure();
     tiled->setTile(options.tile);
   }
@@ -265,8 +267,8 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
 /// with the most operations first. Looks at a few times as many programs as the
 /// search for the one tile did.
 static void growTiles(FunctionOpInterface function, TiledFunction &tiled,
-                      const PeakMemoryOptions &options, StringRef symbol,
-                      int64_t batch, int64_t budget) {
+                      TiledPeaks &peaks, StringRef symbol, int64_t batch,
+                      int64_t budget) {
   ArrayRef<PhaseLoops> phases = tiled.getPhases();
   if (phases.size() < 2)
     return;
@@ -283,8 +285,7 @@ static void growTiles(FunctionOpInterface function, TiledFunction &tiled,
     for (int64_t tile = largest; tile > common && trials > 0 && !fits;
          tile /= 2, --trials) {
       tiled.setTile(phase, tile);
-      PeakMemoryAnalysis analysis(function, options);
-      auto peak = getPeakUpTo(analysis, symbol, batch, tiled.getTiles());
+      auto peak = peaks.getPeakUpTo(symbol, batch);
       fits = peak && *peak <= budget;
     }
     if (!fits)
@@ -364,8 +365,8 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
     if (peak <= budget && !chosen)
       chosen = tile;
   };
-  if (failed(forEachTile(function, *tiled, options.analysis, symbol, batch,
-                         consider)))
+  TiledPeaks peaks(function, *tiled, options.analysis);
+  if (failed(forEachTile(function, *tiled, peaks, symbol, batch, consider)))
     return failure();
   if (!least)
     return function.emitError()
@@ -375,9 +376,8 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
            << tiled->getLeastTile() << " samples";
   tiled->setTile(chosen.value_or(leastTile));
   if (chosen)
-    growTiles(function, *tiled, options.analysis, symbol, batch, budget);
-  PeakMemoryAnalysis analysis(function, options.analysis);
-  PeakReport final = analysis.report();
+    growTiles(function, *tiled, peaks, symbol, batch, budget);
+  PeakReport final = peaks.analyze().report();
   final.floorBytes = least;
   if (!chosen) {
     InFlightDiagnostic error = function.emitError()
