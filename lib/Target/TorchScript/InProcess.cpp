@@ -17,9 +17,7 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
-#include "llvm/ADT/ScopeExit.h"
 #include <mutex>
-#include <torch/csrc/jit/runtime/profiling_graph_executor_impl.h>
 
 using namespace mlir;
 using namespace koila;
@@ -197,13 +195,13 @@ static void giveSources(const tj::Module &module, const std::string &name) {
   }
 }
 
-/// Figures hold for the executor without profiling. Each method chooses its own
-/// when that is made, so that other programs of the process keep theirs.
+/// Figures hold for the executor without profiling. Each method gets it when it
+/// first runs, most never, and other programs of the process keep theirs.
 static void chooseExecutors(const tj::Module &module) {
-  bool profiles = tj::getProfilingMode().exchange(false);
-  auto restore = llvm::scope_exit([&] { tj::getProfilingMode() = profiles; });
   for (const tj::Method &method : module.get_methods())
-    tj::toGraphFunction(method.function()).get_executor();
+    tj::toGraphFunction(method.function())
+        ._set_initial_executor_execution_mode(
+            tj::ExecutorExecutionMode::SIMPLE);
 }
 
 InProcessResult
