@@ -8,6 +8,8 @@ using namespace mlir;
 using namespace koila;
 
 Proof koila::proveAtMost(DimExpr lhs, DimExpr rhs) {
+  if (auto least = lhs.getConstant(), most = rhs.getConstant(); least && most)
+    return *least <= *most ? Proof::Yes : Proof::No;
   DimExpr difference = rhs - lhs;
   if (auto constant = difference.getConstant())
     return *constant >= 0 ? Proof::Yes : Proof::No;

@@ -65,6 +65,9 @@ public:
   }
   DimExprAttr build() {
     llvm::erase_if(terms, [](auto &term) { return term.second == 0; });
+    if (terms.size() == 1)
+      return DimExprAttr::get(context, terms.front().second,
+                              terms.front().first);
     llvm::SmallVector<std::pair<std::string, unsigned>> order;
     for (auto [index, term] : llvm::enumerate(terms))
       order.emplace_back(spell(term.first), index);
@@ -96,6 +99,8 @@ private:
 } // namespace
 
 static ArrayAttr multiplyMonomials(ArrayAttr lhs, ArrayAttr rhs) {
+  if (lhs.empty() || rhs.empty())
+    return lhs.empty() ? rhs : lhs;
   SmallVector<std::pair<std::string, Attribute>> factors;
   for (ArrayAttr side : {lhs, rhs})
     for (Attribute atom : side)
@@ -138,7 +143,12 @@ static DimExpr makeAtom(StringRef function, DimExpr lhs, DimExpr rhs) {
   return terms.build();
 }
 
+// Most extents are numbers, and many of those one or none: what is there
+// already need not be looked up among all expressions again.
+
 DimExpr DimExpr::operator+(DimExpr other) const {
+  if (isConstant(0) || other.isConstant(0))
+    return isConstant(0) ? other : *this;
   if (auto lhs = getConstant(), rhs = other.getConstant(); lhs && rhs)
     if (int64_t value; !llvm::AddOverflow(*lhs, *rhs, value))
       return constant(getContext(), value);
@@ -149,6 +159,8 @@ DimExpr DimExpr::operator+(DimExpr other) const {
 }
 
 DimExpr DimExpr::operator-(DimExpr other) const {
+  if (other.isConstant(0))
+    return *this;
   if (auto lhs = getConstant(), rhs = other.getConstant(); lhs && rhs)
     if (int64_t value; !llvm::SubOverflow(*lhs, *rhs, value))
       return constant(getContext(), value);
@@ -159,6 +171,8 @@ DimExpr DimExpr::operator-(DimExpr other) const {
 }
 
 DimExpr DimExpr::operator*(DimExpr other) const {
+  if (isConstant(1) || other.isConstant(1))
+    return isConstant(1) ? other : *this;
   if (auto lhs = getConstant(), rhs = other.getConstant(); lhs && rhs)
     if (int64_t value; !llvm::MulOverflow(*lhs, *rhs, value))
       return constant(getContext(), value);
@@ -414,6 +428,8 @@ std::string DimExpr::str() const {
 Proof koila::proveEqual(DimExpr lhs, DimExpr rhs) {
   if (lhs == rhs)
     return Proof::Yes;
+  if (lhs.getConstant() && rhs.getConstant())
+    return Proof::No;
   // `4*B + 1` is zero for no B: a sum of multiples of 4 is one, too.
   DimExprAttr difference = (lhs - rhs).getAttr();
   uint64_t divisor = 0, constant = 0;
