@@ -1,6 +1,7 @@
 //===- DimAnalysis.cpp - Symbolic shapes of every value -------------------===//
 
 #include "koila/Analysis/DimAnalysis.h"
+#include "../Dialect/Koila/IR/ParamShapes.h"
 #include "ContainerFlow.h"
 #include "koila/Analysis/Identity.h"
 #include "koila/Analysis/OpaqueShapes.h"
@@ -293,10 +294,10 @@ public:
   };
 
   DimPropagation(DataFlowSolver &solver, SymbolNames &symbols,
-                 const ContainerFlow &containers, const Start &start,
-                 const llvm::StringMap<int64_t> &fixed,
+                 SymbolTableCollection &params, const ContainerFlow &containers,
+                 const Start &start, const llvm::StringMap<int64_t> &fixed,
                  llvm::DenseSet<Value> &awaited)
-      : SparseForwardDataFlowAnalysis(solver), symbols(symbols),
+      : SparseForwardDataFlowAnalysis(solver), symbols(symbols), params(params),
         containers(containers), start(start), fixed(fixed), awaited(awaited) {}
 
   LogicalResult initialize(Operation *top) override {
@@ -354,7 +355,7 @@ public:
       inferIdentity(opaque, shapes);
     else if (opaque)
       inferOpaqueShapes(opaque, shapes, lists);
-    else if (failed(rule.inferShapes(shapes)))
+    else if (failed(koila::inferShapes(rule, shapes, params)))
       return success();
     for (auto [lattice, info, result] :
          llvm::zip_equal(results, shapes.getResults(), op->getResults())) {
@@ -542,6 +543,7 @@ private:
   }
 
   SymbolNames &symbols;
+  SymbolTableCollection &params;
   const ContainerFlow &containers;
   const Start &start;
   const llvm::StringMap<int64_t> &fixed;
@@ -691,12 +693,14 @@ void DimAnalysis::run(Operation *function,
   // known from the start, until nothing more is; each round adds a value.
   DimPropagation::Start start;
   ContainerFlow containers(function);
+  SymbolTableCollection params;
   while (true) {
     llvm::DenseSet<Value> awaited;
     DataFlowSolver solver;
     solver.load<dataflow::DeadCodeAnalysis>();
     solver.load<ConditionPropagation>();
-    solver.load<DimPropagation>(symbols, containers, start, fixed, awaited);
+    solver.load<DimPropagation>(symbols, params, containers, start, fixed,
+                                awaited);
     {
       MLIRContext *context = function->getContext();
       ScopedDiagnosticHandler silence(context,
@@ -755,7 +759,7 @@ void DimAnalysis::run(Operation *function,
       // A branch may be made for other shapes than these; if it is taken
       // nevertheless, PyTorch raises.
       if (!isInBranch(op)) {
-        valid &= succeeded(op.inferShapes(rule));
+        valid &= succeeded(koila::inferShapes(op, rule, params));
         return;
       }
     });

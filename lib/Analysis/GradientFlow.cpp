@@ -5,6 +5,7 @@
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/SymbolTable.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 
@@ -84,13 +85,6 @@ bool GradientFlow::mark(Operation &op, bool followWrites) {
     if (isDifferentiable(dims.lookup(value), value.getType()))
       isNew |= wanting.insert(value).second;
   };
-  if (auto read = dyn_cast<ParamGetOp>(op)) {
-    auto param =
-        SymbolTable::lookupNearestSymbolFrom<ParamOp>(&op, read.getParamAttr());
-    if (param && param.getRequiresGrad())
-      mark(read.getResult());
-    return isNew;
-  }
   if (auto leaf = dyn_cast<LeafOp>(op)) {
     mark(leaf.getResult());
     return isNew;
@@ -127,6 +121,15 @@ GradientFlow::GradientFlow(Operation *function, const DimAnalysis &dims,
                             KoilaDialect::kRequiresGradAttr) &&
           !isOnlyDetached(argument))
         wanting.insert(argument);
+  SymbolTableCollection params;
+  function->walk([&](ParamGetOp read) {
+    auto param =
+        params.lookupNearestSymbolFrom<ParamOp>(read, read.getParamAttr());
+    Value weight = read.getResult();
+    if (param && param.getRequiresGrad() &&
+        isDifferentiable(dims.lookup(weight), weight.getType()))
+      wanting.insert(weight);
+  });
   auto spread = [&](bool followWrites) {
     bool changed = true;
     while (changed) {
