@@ -24,7 +24,8 @@ TensorInfo TensorInfo::contiguous(ArrayRef<DimExpr> dims, Type type) {
   DimExpr stride = DimExpr::constant(dims.front().getContext(), 1);
   for (int64_t dim = static_cast<int64_t>(dims.size()) - 1; dim >= 0; --dim) {
     (*info.strides)[dim] = stride;
-    stride = stride * dims[dim];
+    if (dim > 0)
+      stride = stride * dims[dim];
   }
   return info;
 }

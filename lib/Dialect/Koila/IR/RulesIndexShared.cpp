@@ -1,6 +1,7 @@
 //===- RulesIndexShared.cpp - What rules of indexing have in common -------===//
 
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include "llvm/Support/MathExtras.h"
 #include <numeric>
 
 using namespace mlir;
@@ -58,6 +59,19 @@ static ArrayRef<int64_t> getChannelsLastOrder(int64_t rank) {
   return rank == 5 ? ArrayRef<int64_t>(volumes) : ArrayRef<int64_t>();
 }
 
+/// Whether a step over all of dim `inner` is at most one along dim `outer`.
+/// Most strides are numbers, of which no expression need be made.
+static Proof proveNested(const TensorInfo &info, int64_t inner, int64_t outer) {
+  DimExpr step = (*info.strides)[inner], extent = info.dim(inner),
+          next = (*info.strides)[outer];
+  auto size = step.getConstant(), times = extent.getConstant(),
+       most = next.getConstant();
+  if (int64_t whole;
+      size && times && most && !llvm::MulOverflow(*size, *times, whole))
+    return whole <= *most ? Proof::Yes : Proof::No;
+  return proveAtMost(step * extent, next);
+}
+
 // Source: is_channels_last_strides_2d_s4 in c10/core/MemoryFormat.h.
 Proof indexing::suggestsChannelsLast(const TensorInfo &info) {
   if (!info.hasRank())
@@ -71,16 +85,18 @@ Proof indexing::suggestsChannelsLast(const TensorInfo &info) {
   ArrayRef<DimExpr> strides = *info.strides;
   if (strides[1].isConstant(0))
     return Proof::No;
-  DimExpr least = DimExpr::constant(info.dim(0).getContext(), 0);
+  std::optional<int64_t> before;
   for (int64_t dim : order) {
-    Proof ordered = proveAtMost(least, strides[dim]);
+    Proof ordered =
+        before ? proveNested(info, *before, dim)
+               : proveAtMost(DimExpr::constant(strides[dim].getContext(), 0),
+                             strides[dim]);
     if (ordered != Proof::Yes)
       return ordered;
-    if (dim == 0 && proveEqual(least, strides[1]) == Proof::Yes)
+    if (dim == 0 && proveEqual(strides[*before] * info.dim(*before),
+                               strides[1]) == Proof::Yes)
       return Proof::No;
-    least = strides[dim];
-    if (!info.dim(dim).isConstant(1))
-      least = least * info.dim(dim);
+    before = dim;
   }
   return Proof::Yes;
 }

@@ -2,6 +2,7 @@
 
 #include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/KoilaIndexOps.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace koila;
@@ -94,6 +95,8 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
     return failure();
   SmallVector<DimExpr> dims = *first->dims;
   dims[joined] = rule.constant(0);
+  // The rows that are numbers: sums on the way need not be expressions.
+  int64_t rows = 0;
   Proof channelsLast = Proof::Yes;
   for (const TensorInfo &operand : operands) {
     Proof suggested = indexing::suggestsChannelsLast(operand);
@@ -118,7 +121,11 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
     for (int64_t at = 0; at < rank; ++at) {
       DimExpr extent = operand.dim(at);
       if (at == joined) {
-        dims[at] = dims[at] + extent;
+        auto number = extent.getConstant();
+        if (int64_t sum; number && !llvm::AddOverflow(rows, *number, sum))
+          rows = sum;
+        else
+          dims[at] = dims[at] + extent;
         continue;
       }
       if (proveEqual(dims[at], extent) == Proof::No)
@@ -128,6 +135,7 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
         dims[at] = extent;
     }
   }
+  dims[joined] = dims[joined] + rows;
   TensorInfo like = *first;
   if (channelsLast == Proof::No)
     result = TensorInfo::contiguous(dims, result.elementType);
