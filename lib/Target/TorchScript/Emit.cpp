@@ -509,12 +509,10 @@ static func::FuncOp getFunction(ModuleOp module) {
   return *module.getOps<func::FuncOp>().begin();
 }
 
-void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
-                                       const Archive &archive,
-                                       tj::Module &loaded,
-                                       const OperatorTable &operators,
-                                       bool isForFile,
-                                       FinishModule finish) {
+void koila::torchscript::rebuildMethod(
+    ModuleOp module, func::FuncOp function, const Archive &archive,
+    tj::Module &loaded, const OperatorTable &operators, bool isForFile,
+    FinishModule finish, std::optional<ImportedFunction> imported) {
   std::string name = function.getName().str();
   bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
   if (auto step = getTrainStep(module); step && !loaded.find_method(name))
@@ -526,16 +524,17 @@ void koila::torchscript::rebuildMethod(ModuleOp module, func::FuncOp function,
   GuardedMethods methods(name);
   bool wasTiled = archive.carries(name) && loaded.find_method(methods.untiled);
   std::string originalName = wasTiled ? methods.untiled : name;
-  ImportedFunction original =
-      importFunction(archive, loaded, originalName, operators, context,
-                     getAssumedAttributes(function));
+  std::vector<AssumedAttribute> assumed = getAssumedAttributes(function);
+  if (!imported || !assumed.empty())
+    imported = importFunction(archive, loaded, originalName, operators, context,
+                              assumed);
+  const ImportedFunction &original = *imported;
   std::string originalText =
       isForFile ? getCanonicalText(*original.module) : "";
   llvm::StringMap<std::vector<c10::IValue>> examples;
   for (const tj::Method &method : loaded.get_methods())
-    examples[method.name()] =
-        takeExamples(*tj::toGraphFunction(method.function()).graph(),
-                     isForFile);
+    examples[method.name()] = takeExamples(
+        *tj::toGraphFunction(method.function()).graph(), isForFile);
 
   auto write = [&](bool kept) {
     llvm::SmallPtrSet<Operation *, 4> copied;

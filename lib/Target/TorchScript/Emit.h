@@ -28,11 +28,14 @@ using FinishModule =
 /// `finish` that copy with what a file of it must read back as. If `finish`
 /// refuses a function that no pass changed, it gets one that keeps the method
 /// as it is. Only what is written to a file (`isForFile`) is read back, and
-/// records the examples that a method was traced with. Throws Refusal.
+/// records the examples that a method was traced with. `imported` is the method
+/// of `loaded` as importFunction() reads it without assumptions, if it was
+/// read. Throws Refusal.
 void rebuildMethod(mlir::ModuleOp module, mlir::func::FuncOp function,
                    const Archive &archive, torch::jit::Module &loaded,
                    const OperatorTable &operators, bool isForFile,
-                   FinishModule finish);
+                   FinishModule finish,
+                   std::optional<ImportedFunction> imported = std::nullopt);
 
 /// The value that a literal of an assumption stands for.
 c10::IValue getAssumed(mlir::Attribute expected);

@@ -229,22 +229,26 @@ koila::torchscript::runInProcess(const tj::Module &module,
       if (auto why = addTrainStep(copy, step))
         refuse(*why);
     OperatorTable operators(&session.context);
-    OwningOpRef<ModuleOp> program = std::move(
+    ImportedFunction imported =
         importFunction(origin, copy, options.loss ? kTrainStep : options.method,
-                       operators, &session.context)
-            .module);
+                       operators, &session.context);
+    OwningOpRef<ModuleOp> program =
+        emit ? OwningOpRef<ModuleOp>(imported.module->clone())
+             : std::move(imported.module);
     if (options.loss)
       setTrainStep(*program, step);
     process(*program, options, session, result);
     if (!emit)
       return;
-    rebuildMethod(*program, *program->getOps<func::FuncOp>().begin(), origin,
-                  copy, operators, /*isForFile=*/false,
-                  [&](const tj::Module &built, const Expectation &) {
-                    giveSources(built, origin.path);
-                    chooseExecutors(built);
-                    result.module = built;
-                  });
+    rebuildMethod(
+        *program, *program->getOps<func::FuncOp>().begin(), origin, copy,
+        operators, /*isForFile=*/false,
+        [&](const tj::Module &built, const Expectation &) {
+          giveSources(built, origin.path);
+          chooseExecutors(built);
+          result.module = built;
+        },
+        std::move(imported));
   });
 }
 
