@@ -562,11 +562,11 @@ public:
                                ArrayRef<ConstantLattice *> results) override {
     for (ConstantLattice *lattice : results) {
       Value value = lattice->getAnchor();
-      const auto *dims =
-          getOrCreateFor<DimLattice>(getProgramPointAfter(op), value);
       dataflow::ConstantValue known =
           dataflow::ConstantValue::getUnknownConstant();
       if (value.getType().isInteger(1)) {
+        const auto *dims =
+            getOrCreateFor<DimLattice>(getProgramPointAfter(op), value);
         // A condition that is still to come decides nothing yet, unless
         // nothing ever will.
         if (auto flag = dyn_cast_or_null<BoolAttr>(dims->getValue().literal))

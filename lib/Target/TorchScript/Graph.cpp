@@ -157,12 +157,43 @@ void koila::torchscript::clearGraph(tj::Graph &graph) {
     it.destroyCurrent();
 }
 
+static bool hasSideEffects(tj::Node *node) {
+  return node->hasSideEffects() ||
+         llvm::any_of(node->blocks(), [](tj::Block *block) {
+           return llvm::any_of(block->nodes(), hasSideEffects);
+         });
+}
+
+/// Whether LibTorch's elimination of dead code may find any in `block`. Of
+/// loops that is not looked at: what they carry may be read by itself alone.
+static bool mayHaveDeadCode(tj::Block *block) {
+  auto isRead = [](tj::Value *value) { return value->hasUses(); };
+  return llvm::any_of(block->nodes(), [&](tj::Node *node) {
+    if (node->kind() == prim::Loop || node->kind() == prim::fork)
+      return true;
+    if (llvm::none_of(node->outputs(), isRead) && !hasSideEffects(node))
+      return true;
+    // A branch need not give what nobody reads.
+    return !node->blocks().empty() &&
+           (!llvm::all_of(node->outputs(), isRead) ||
+            llvm::any_of(node->blocks(), mayHaveDeadCode));
+  });
+}
+
+/// LibTorch goes from each live node up through all blocks around it, and in a
+/// guard there is one for each fact.
+static void removeDeadCode(std::shared_ptr<tj::Graph> &graph) {
+  if (mayHaveDeadCode(graph->block()))
+    tj::EliminateDeadCode(graph);
+}
+
 void koila::torchscript::cleanUpGraph(std::shared_ptr<tj::Graph> &graph) {
   KeptWrites kept(*graph);
-  tj::LowerSimpleTuples(graph);
+  tj::LowerSimpleTuples(graph->block());
+  removeDeadCode(graph);
   tj::ConstantPropagationImmutableTypes(graph);
   tj::ConstantPooling(graph);
-  tj::EliminateDeadCode(graph);
+  removeDeadCode(graph);
   // What loops carry comes in the order of its first use, when a program is
   // read.
   tj::CanonicalizeOutputs(graph);
