@@ -29,7 +29,7 @@ FunctionImporter::FunctionImporter(const tj::Module &module,
                                    const OrderedValues &ordered)
     : module(module), result(result), operators(operators), context(context),
       builder(context), weightBuilder(context),
-      location(UnknownLoc::get(context)), ordered(ordered) {
+      location(UnknownLoc::get(context)), locations(context), ordered(ordered) {
   for (Node *node : result.graph.nodes)
     nodeIndices.emplace(node, nodeIndices.size());
 }
@@ -202,7 +202,7 @@ void FunctionImporter::run(const Archive &archive, const tj::Method &method) {
   builder.setInsertionPointToEnd(&function.getBody().front());
   addAssumptions(function);
   for (Node *node : result.graph.graph->nodes()) {
-    location = getLocation(node, context);
+    location = locations.read(node);
     importNode(node);
   }
   location = function.getLoc();

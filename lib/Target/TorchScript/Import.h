@@ -6,6 +6,7 @@
 #include "Aliases.h"
 #include "Archive.h"
 #include "Graph.h"
+#include "Locations.h"
 #include "Operators.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Target/TorchScript/TrainStep.h"
@@ -198,6 +199,7 @@ private:
   /// Before the function, where weights are declared.
   mlir::OpBuilder weightBuilder;
   mlir::Location location;
+  LocationReader locations;
 
   std::unordered_map<const TorchValue *, mlir::Value> values;
   std::unordered_map<const TorchValue *, ModuleAttribute> attributes;

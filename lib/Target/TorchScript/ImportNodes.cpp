@@ -683,7 +683,7 @@ void FunctionImporter::importNode(Node *node) {
   // Nodes without results have no place of their own in an archive.
   for (size_t i = node->inputs().size(); i > 0 && isa<UnknownLoc>(location);
        --i)
-    location = getLocation(node->inputs()[i - 1]->node(), context);
+    location = locations.read(node->inputs()[i - 1]->node());
   if (importRegion(node))
     return;
   checkSupported(node);

@@ -35,7 +35,7 @@ void FunctionImporter::importBlock(tj::Block *block, Block &body, size_t first,
   builder.setInsertionPointToEnd(&body);
   scopes.emplace_back();
   for (Node *node : block->nodes()) {
-    location = getLocation(node, context);
+    location = locations.read(node);
     if (isa<UnknownLoc>(location))
       location = outer;
     importNode(node);

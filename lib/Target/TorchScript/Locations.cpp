@@ -41,11 +41,9 @@ static std::optional<Frame> parseTracedFrame(llvm::StringRef text) {
   return frame;
 }
 
-/// The frames of one range, innermost first: all of a traced range, the one
-/// of a scripted range, none of a range without debug record.
-static llvm::SmallVector<Frame>
-getFrames(const torch::jit::SourceRange &range) {
-  llvm::SmallVector<Frame> frames;
+/// The range of what was written; none without debug record.
+static std::optional<torch::jit::SourceRange>
+findOriginal(const torch::jit::SourceRange &range) {
   std::optional<torch::jit::SourceRange> original =
       range.findSourceRangeThatGenerated();
   // A program that was not read from a file is itself what was written; of one
@@ -55,6 +53,17 @@ getFrames(const torch::jit::SourceRange &range) {
            .starts_with("code/"))
     original = range;
   if (!original || !original->source())
+    return std::nullopt;
+  return original;
+}
+
+/// The frames of one range, innermost first: all of a traced range, the one
+/// of a scripted range, none of a range without debug record.
+static llvm::SmallVector<Frame>
+getFrames(const torch::jit::SourceRange &range) {
+  llvm::SmallVector<Frame> frames;
+  std::optional<torch::jit::SourceRange> original = findOriginal(range);
+  if (!original)
     return frames;
   // Only the text of the range itself counts; a scripted range holds Python.
   std::string text = original->text().str();
@@ -82,10 +91,44 @@ getFrames(const torch::jit::SourceRange &range) {
   return frames;
 }
 
-Location koila::torchscript::getLocation(torch::jit::Node *node,
-                                         MLIRContext *context) {
-  llvm::SmallVector<Frame> frames = getFrames(node->sourceRange());
-  bool traced = frames.size() > 1;
+static Location getPlace(const Frame &frame, MLIRContext *context) {
+  Location place =
+      FileLineColLoc::get(context, frame.file, frame.line, frame.column);
+  if (frame.function.empty())
+    return place;
+  return NameLoc::get(StringAttr::get(context, frame.function), place);
+}
+
+LocationAttr LocationReader::readStack(const torch::jit::Node *node) {
+  auto original = findOriginal(node->sourceRange());
+  if (!original)
+    return {};
+  std::string text = original->text().str();
+  llvm::SmallVector<llvm::StringRef> lines;
+  llvm::StringRef(text).split(lines, '\n', -1, /*KeepEmpty=*/false);
+  if (lines.size() < 2)
+    return {};
+  LocationAttr location;
+  for (llvm::StringRef line : llvm::reverse(lines)) {
+    auto [entry, isNew] = places.try_emplace(line);
+    if (isNew)
+      if (std::optional<Frame> frame = parseTracedFrame(line))
+        entry->second = getPlace(*frame, context);
+    LocationAttr place = entry->second;
+    if (!place)
+      return {};
+    location = location ? LocationAttr(CallSiteLoc::get(Location(place),
+                                                        Location(location)))
+                        : place;
+  }
+  return location;
+}
+
+Location LocationReader::read(torch::jit::Node *node) {
+  LocationAttr traced = readStack(node);
+  llvm::SmallVector<Frame> frames;
+  if (!traced)
+    frames = getFrames(node->sourceRange());
   llvm::SmallVector<std::string> path;
   if (auto stack = node->callstack()) {
     // Outermost first; the ranges are those of the calls.
@@ -110,12 +153,10 @@ Location koila::torchscript::getLocation(torch::jit::Node *node,
     }
   }
 
-  Location location = UnknownLoc::get(context);
+  Location location =
+      traced ? Location(traced) : Location(UnknownLoc::get(context));
   for (const Frame &frame : llvm::reverse(frames)) {
-    Location place =
-        FileLineColLoc::get(context, frame.file, frame.line, frame.column);
-    if (!frame.function.empty())
-      place = NameLoc::get(StringAttr::get(context, frame.function), place);
+    Location place = getPlace(frame, context);
     location =
         isa<UnknownLoc>(location) ? place : CallSiteLoc::get(place, location);
   }
@@ -123,6 +164,11 @@ Location koila::torchscript::getLocation(torch::jit::Node *node,
     return location;
   return NameLoc::get(StringAttr::get(context, llvm::join(path, ".")),
                       location);
+}
+
+Location koila::torchscript::getLocation(torch::jit::Node *node,
+                                         MLIRContext *context) {
+  return LocationReader(context).read(node);
 }
 
 static void collectPlaces(Location location,

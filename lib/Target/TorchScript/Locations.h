@@ -4,6 +4,7 @@
 #define KOILA_LIB_TARGET_TORCHSCRIPT_LOCATIONS_H
 
 #include "mlir/IR/Location.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace torch::jit {
 struct Node;
@@ -11,9 +12,27 @@ struct Node;
 
 namespace koila::torchscript {
 
-/// `NameLoc(module path)` around the chain of Python frames, innermost first:
-/// a `CallSiteLoc` per caller, each frame a `NameLoc(function)` around its
-/// file and line. Unknown if the archive has no debug records.
+/// Reads where nodes come from: `NameLoc(module path)` around the chain of
+/// Python frames, innermost first: a `CallSiteLoc` per caller, each frame a
+/// `NameLoc(function)` around its file and line. Unknown if the archive has no
+/// debug records. Nodes of a traced program have the text of the whole stack
+/// each; a line that they have in common is read once.
+class LocationReader {
+public:
+  explicit LocationReader(mlir::MLIRContext *context) : context(context) {}
+
+  mlir::Location read(torch::jit::Node *node);
+
+private:
+  /// The stack of a node of a traced program; null of others.
+  mlir::LocationAttr readStack(const torch::jit::Node *node);
+
+  mlir::MLIRContext *context;
+  /// By the lines of stacks; null: such a line is no frame.
+  llvm::StringMap<mlir::LocationAttr> places;
+};
+
+/// The same of one node.
 mlir::Location getLocation(torch::jit::Node *node, mlir::MLIRContext *context);
 
 /// The frame to show: the innermost outside of site-packages and the standard
