@@ -318,6 +318,36 @@ TEST_F(PeakMemoryTest, TheBoundOfATiledProgramHoldsForEveryBatch) {
   }
 }
 
+// Tiles are constants that are read at each evaluation; only where a loop over
+// their sizes runs once, shapes are known better.
+TEST_F(PeakMemoryTest, AnAnalysisServesOtherTiles) {
+  func::FuncOp function = parse(R"(func.func @f(
+      %x: tensor<?x4xf32> {koila.dims = #koila.dims<[B, 4]>}) -> tensor<?x4xf32> {
+    %0 = koila.exp %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %1 = koila.softmax_int %0 {dim = 0 : i64} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    %2 = koila.exp %1 : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    return %2 : tensor<?x4xf32> })",
+                                37);
+  auto tiled = TiledFunction::create(function, "B");
+  ASSERT_TRUE(succeeded(tiled));
+  tiled->setTile(4);
+  PeakMemoryAnalysis shared(function);
+  for (int64_t first : {2, 8, 32})
+    for (int64_t second : {4, 16}) {
+      tiled->setTile(0, first);
+      tiled->setTile(1, second);
+      analysis = std::make_unique<PeakMemoryAnalysis>(function);
+      for (int64_t batch = 0; batch <= 37; ++batch) {
+        llvm::StringMap<int64_t> symbols;
+        symbols["B"] = batch;
+        EXPECT_EQ(shared.evaluate(symbols), at(batch))
+            << "tiles " << first << " and " << second << ", batch " << batch;
+      }
+      EXPECT_EQ(shared.report().timeline.size(),
+                analysis->report().timeline.size());
+    }
+}
+
 // Phases in tiles of different sizes: at each batch both may run a remainder.
 TEST_F(PeakMemoryTest, TheBoundHoldsForPhasesWithTilesOfTheirOwn) {
   func::FuncOp function = parse(R"(func.func @f(

@@ -252,8 +252,7 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
     auto consider = [&](int64_t, int64_t peak) {
       report.floorBytes = std::min(report.floorBytes.value_or(peak), peak);
     };
-    if (failed(
-            forEachTile(function, *tiled, peaks, symbol, *batch, consider)))
+    if (failed(forEachTile(function, *tiled, peaks, symbol, *batch, consider)))
       return failure();
     tiled->setTile(options.tile);
   }
