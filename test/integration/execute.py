@@ -89,7 +89,7 @@ def execute(
     moved the weights."""
     code = compile(script.read_text(), str(script), "exec", dont_inherit=True)
     variants.forget_plans()
-    _reset()
+    reset()
     gc.collect()
     run = Run()
     recorder = Recorder(memory)
@@ -105,7 +105,7 @@ def execute(
     with (
         _in_place(variants.wrap(call, mark), main, script),
         _heard(run, recorder),
-        recorder.watching(),
+        recorder.watching(variants.find_weights if call is variants.plain else None),
         variants.watch_tiles() as run.tiles,
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(io.StringIO()),
@@ -158,7 +158,7 @@ def _describe(error: BaseException, script: pathlib.Path) -> Raised:
     return Raised(name, str(error), line, isinstance(error, koila.KoilaError))
 
 
-def _reset() -> None:
+def reset() -> None:
     """What scripts may have changed, as it is in a new process."""
     torch.manual_seed(0)
     np.random.seed(0)

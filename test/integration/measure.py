@@ -17,10 +17,11 @@ import ctypes
 import os
 import pathlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -103,8 +104,18 @@ class Recorder:
         self.memory.reset()
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        """While the script runs: its optimizers are watched."""
+    def watching(self, find_weights: Callable[[], list[Any]] | None = None) -> Iterator[None]:
+        """While the script runs: its optimizers are watched and, if there is a way to
+        find its weights, its backward passes, since some step without an optimizer."""
+        before = torch.autograd.backward
+
+        def backward(*args: Any, **kwargs: Any) -> None:
+            before(*args, **kwargs)
+            assert find_weights is not None
+            self._note_gradients(find_weights())
+
+        if find_weights is not None:
+            torch.autograd.backward = backward  # type: ignore[assignment]
         hooks = [
             register_optimizer_step_pre_hook(self._begin_step),
             register_optimizer_step_post_hook(self._end_step),
@@ -112,8 +123,14 @@ class Recorder:
         try:
             yield
         finally:
+            torch.autograd.backward = before
             for hook in hooks:
                 hook.remove()
+
+    def _note_gradients(self, weights: list[Any]) -> None:
+        for weight in weights:
+            if weight.grad is not None:
+                self._gradients[id(weight)] = weakref.ref(weight), weight.grad.nbytes
 
     def _begin_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._steps += 1
@@ -121,9 +138,7 @@ class Recorder:
             return
         self._peak = max(self._peak, self.memory.read()[1])
         for group in optimizer.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._gradients[id(weight)] = weakref.ref(weight), weight.grad.nbytes
+            self._note_gradients(group["params"])
 
     def _end_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._steps -= 1

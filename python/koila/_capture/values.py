@@ -88,6 +88,25 @@ class Group:
         found = [reference() for reference in self.readers]
         return [node for node in found if node is not None and not node.done]
 
+    def has_graph(self) -> bool:
+        """Whether the program holds something of it that is computed again for its
+        graph, in which others see what is written to them."""
+        return any(
+            value.meta.requires_grad and value.tensor is None and value.is_held()
+            for value in self.list_members()
+        )
+
+    def list_members(self) -> list[Value]:
+        return [value for reference in self.members if (value := reference()) is not None]
+
+    def settle_seen(self) -> None:
+        """Without a graph to be computed, what was seen is what there is."""
+        if (self.last_write is not None and not self.last_write.done) or self.has_graph():
+            return
+        for value in self.list_members():
+            if value.node is not None and value.seen is not None and not value.meta.requires_grad:
+                value.settle(value.seen)
+
 
 _Kept = TypeVar("_Kept")
 
@@ -278,6 +297,7 @@ class Value:
             value = mine()
             if value is not None and value.node is not None and not value.is_held():
                 value.seen = value.kept = None
+                value.group.settle_seen()
 
         holders = [held for reference in self.holders if (held := reference()) is not None]
         self.holders = [weakref.ref(held, forget) for held in holders]

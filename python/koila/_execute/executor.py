@@ -41,7 +41,6 @@ __all__ = [
     "run_for_good",
     "run_nodes",
     "settle_results",
-    "shares_with_graph",
     "verify",
 ]
 
@@ -219,7 +218,6 @@ def release_input() -> None:
     """A batch has gone: what is left to compute of it without a graph need not
     keep it any longer. (What has a graph keeps it in plain PyTorch, too.)"""
     if not recording.busy:
-        _settle_seen()
         _compute_held([value for value in _list_unseen() if not value.meta.requires_grad])
 
 
@@ -228,18 +226,10 @@ def flush() -> None:
     nobody has asked for: the tensors that they are made of need not stay."""
     if recording.busy:
         return
-    _settle_seen()
     _compute_held(held_with([]))
     pending = recording.list_pending()
     if pending:
         run_nodes(pending)
-
-
-def _settle_seen() -> None:
-    """What shared memory with a graph that the program has let go is what was seen."""
-    for value in recording.list_held():
-        if value.seen is not None and not value.meta.requires_grad:
-            _settle(value, value.seen)
 
 
 def _compute_held(open_values: list[Value]) -> None:
@@ -459,15 +449,6 @@ def _is_written(value: Value) -> bool:
     return value.group.external or any(other is not None and other.is_held() for other in others)
 
 
-def shares_with_graph(value: Value) -> bool:
-    """Whether it shares its memory with what is computed again for its graph, which
-    writes to one of them change."""
-    others = (other for reference in value.group.members if (other := reference()) is not None)
-    return any(
-        other.meta.requires_grad and other.tensor is None and other.is_held() for other in others
-    )
-
-
 def settle_results(values: list[Value], results: list[Tensor]) -> None:
     """Keeps what was computed of values without their graphs, and the views of it
     that the program holds."""
@@ -477,7 +458,7 @@ def settle_results(values: list[Value], results: list[Tensor]) -> None:
 
 
 def _settle(value: Value, tensor: Tensor) -> None:
-    if value.meta.requires_grad or _is_written(value) or shares_with_graph(value):
+    if value.meta.requires_grad or _is_written(value) or value.group.has_graph():
         value.show(tensor)
         return
     write = value.group.last_write

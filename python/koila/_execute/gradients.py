@@ -388,7 +388,7 @@ def _backward(
         _run_whole(run)
         return False
     if hooked and inputs is None and not run.program.writes():
-        nodes, _ = gradient_closure(value)
+        nodes = gradient_closure(value)[0]
         made = [reference for node in nodes for reference in node.outputs]
         differentiate_at_hooks(
             value, hooked, frames, lambda loss, stays: _differentiate_part(loss, frames, stays)

@@ -187,7 +187,7 @@ def _index(func: Any, args: Any, kwargs: Any) -> Any:
         if (
             func is Tensor.__getitem__
             and _picks_one(value, args[1])
-            and not executor.shares_with_graph(value)
+            and not value.group.has_graph()
         ):
             return take_rows(func, args, kwargs)
     return call(func, args, kwargs)

@@ -52,7 +52,7 @@ def _unbind(func: Any, args: Any, kwargs: Any) -> Any:
         and isinstance(tensor, RecordedTensor)
         and not tensor.requires_grad
         and is_over_samples(current(tensor), given.get("dim", 0))
-        and not executor.shares_with_graph(current(tensor))
+        and not current(tensor).group.has_graph()
     ):
         return take_rows(func, args, kwargs)
     return call(func, args, kwargs)
