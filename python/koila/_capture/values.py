@@ -330,6 +330,7 @@ _LASTING = (
     "graph_name",
     "graphs",
     "origin",
+    "retained",
     "source",
     "tensor",
     "version",
