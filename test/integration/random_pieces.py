@@ -433,7 +433,7 @@ def sample_from_rows(w: Writer) -> None:
         read = w.pick("drawn.float().mean().item()", "drawn.squeeze(1).tolist()")
     elif choice == 1:
         w.line(f"drawn = torch.bernoulli({name}.detach().sigmoid())")
-        read = w.pick("drawn.mean().item()", "drawn.sum(0).tolist()")
+        read = w.pick("drawn.float().mean().item()", "drawn.sum(0).tolist()")
     else:
         w.line(f"drawn = F.gumbel_softmax({name}.detach(), tau=0.5)")
         read = "drawn.mean(0).tolist()"

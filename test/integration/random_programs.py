@@ -143,6 +143,9 @@ class _Maker:
         w.gap("end", 3)
         w.line('log("evaluated", evaluate(model, 0))')
         w.line('results["weights"] = model.state_dict()')
+        if any("write_into" in piece for piece in w.pieces):
+            # What a module with such a hook returns may not be written to.
+            w.lines[:] = [line for line in w.lines if "register_full_backward_hook" not in line]
         return Program(number, w.text(), [self.plan.kind, self.plan.net.family, *w.pieces])
 
     # In front of the loop.
