@@ -25,7 +25,7 @@ from koila._capture.values import (
     Slot,
     Value,
     append_weakly,
-    checksum_of,
+    checksum_of_tensor,
     detaching,
     is_open,
     rebuild,
@@ -109,17 +109,17 @@ def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
     leaf.tensor = tensor
     leaf.version = None if tensor.is_inference() else tensor._version
     if _is_borrowed(tensor):
-        leaf.checksum = checksum_of(tensor.detach().numpy())
+        leaf.checksum = checksum_of_tensor(tensor)
     return leaf
 
 
 def _is_borrowed(tensor: Tensor) -> bool:
     """Whether the memory is not PyTorch's, as a NumPy array's: writes to it have no
-    version."""
+    version. (Nor has that of weights in a file, which is not to be written to.)"""
     return (
         tensor.layout is torch.strided
         and tensor.device.type == "cpu"
-        and tensor.dtype is not torch.bfloat16
+        and not tensor.requires_grad
         and not tensor.untyped_storage().resizable()
     )
 

@@ -32,6 +32,7 @@ __all__ = [
     "Value",
     "append_weakly",
     "checksum_of",
+    "checksum_of_tensor",
     "collect",
     "detaching",
     "hash_of",
@@ -121,6 +122,11 @@ def append_weakly(found: list[weakref.ref[_Kept]], item: _Kept) -> None:
 def checksum_of(array: Any) -> int:
     """Of all that is in a NumPy array, in its order."""
     return zlib.crc32(numpy.ascontiguousarray(array).data.cast("B")) if array.size else 0
+
+
+def checksum_of_tensor(tensor: torch.Tensor) -> int:
+    """The same of a tensor on the CPU, of any type."""
+    return checksum_of(tensor.detach().reshape(-1).view(torch.uint8).numpy())
 
 
 def hash_of(tensor: torch.Tensor) -> torch.Tensor:
@@ -245,7 +251,7 @@ class Value:
         if self.tensor is None:
             return True
         if self.checksum is not None:
-            return checksum_of(self.tensor.detach().numpy()) == self.checksum
+            return checksum_of_tensor(self.tensor) == self.checksum
         return self.hash is None or bool(torch.equal(hash_of(self.tensor), self.hash))
 
     def renew(self, group: Group) -> Value:
