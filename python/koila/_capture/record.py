@@ -117,9 +117,9 @@ def _is_borrowed(tensor: Tensor) -> bool:
     """Whether the memory is not PyTorch's, as a NumPy array's: writes to it have no
     version. (Nor has that of weights in a file, which is not to be written to.)"""
     return (
-        tensor.layout is torch.strided
+        not tensor.requires_grad
+        and tensor.layout is torch.strided
         and tensor.device.type == "cpu"
-        and not tensor.requires_grad
         and not tensor.untyped_storage().resizable()
     )
 
@@ -137,7 +137,10 @@ def leaf_of(tensor: Tensor) -> Value:
         or not leaf.is_as_hashed()
     ):
         leaf = make_leaf(tensor)
-        with torch.inference_mode(False):
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                leaf.alias = tensor.detach()
+        else:
             leaf.alias = tensor.detach()
         _leaves[id(tensor)] = leaf
     return leaf

@@ -421,9 +421,10 @@ def _backward(
 def _drop_kept(value: Value) -> None:
     """Gradients of other losses that were read are of no use where this pass is to
     free their graphs, too."""
-    nodes = set(gradient_closure(value)[0])
-    for other in recording.list_held():
-        if other.kept is not None and not nodes.isdisjoint(gradient_closure(other)[0]):
+    kept = [other for other in recording.list_held() if other.kept is not None]
+    nodes = set(gradient_closure(value)[0]) if kept else set()
+    for other in kept:
+        if not nodes.isdisjoint(gradient_closure(other)[0]):
             other.kept = None
 
 
