@@ -301,9 +301,16 @@ class Value:
 
         def forget(_: Any) -> None:
             value = mine()
-            if value is not None and value.node is not None and not value.is_held():
-                value.seen = value.kept = None
-                value.group.settle_seen()
+            if value is None or value.node is None or value.is_held():
+                return
+            group, seen = value.group, value.seen
+            write = group.last_write
+            if seen is not None and not value.meta.requires_grad and (write is None or write.done):
+                # Nobody writes to it any more, and calls that read it take the number.
+                value.group = Group(False)
+                value.settle(seen)
+            value.seen = value.kept = None
+            group.settle_seen()
 
         holders = [held for reference in self.holders if (held := reference()) is not None]
         self.holders = [weakref.ref(held, forget) for held in holders]

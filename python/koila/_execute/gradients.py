@@ -19,7 +19,7 @@ from koila._capture.recording import recording
 from koila._capture.trace import is_weight, without_copies
 from koila._capture.values import Node, Value, hash_of, is_direct, is_open
 from koila._compiler import Compiled
-from koila._errors import BudgetError, CompileError
+from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.errors import as_eager
 from koila._execute.executor import (
     check_split,
@@ -101,8 +101,18 @@ def _held_with_graph(program: Program) -> list[Value]:
         if value.meta.requires_grad
         and value.seen is not None
         and value not in program.roots
-        and not nodes.isdisjoint(closure([value]))
+        and not nodes.isdisjoint(gradient_closure(value)[0])
+        and _is_as_recorded(value)
     ]
+
+
+def _is_as_recorded(value: Value) -> bool:
+    """Whether it can be computed again: a step may have changed its weights."""
+    try:
+        verify(closure([value]))
+    except KoilaError:
+        return False
+    return True
 
 
 class _Step:
