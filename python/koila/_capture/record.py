@@ -358,14 +358,12 @@ def _append(call: Call, inputs: list[Any]) -> Any:
 
 
 def _show_views(call: Call, inputs: list[Any], values: list[Value]) -> None:
-    """Views of what was seen, or is there, are seen, too."""
+    """Views of what was seen are seen, too."""
     places = set(call.shares)
     place = places.pop()
     if places or place is None or type(call.function) is FunctionType:
         return
     base = inputs[place].seen
-    if base is None and not is_open(inputs[place]) and not any(m.requires_grad for m in call.metas):
-        base = inputs[place].tensor
     if base is None or any(type(entry) is Value for i, entry in enumerate(inputs) if i != place):
         return
     entries = [int(entry) if type(entry) is BatchInt else entry for entry in inputs]

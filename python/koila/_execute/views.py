@@ -18,8 +18,8 @@ __all__ = ["has_base_in", "settle_views"]
 
 
 def has_base_in(value: Value, computed: set[Value]) -> bool:
-    """Whether it is a view of one of these."""
-    return any(base in computed for base in _bases_of(value))
+    """Whether it is a view of one of these, or of what is there."""
+    return any(base in computed or not is_open(base) for base in _bases_of(value))
 
 
 def settle_views(settle: Callable[[Value, Tensor], None]) -> None:
