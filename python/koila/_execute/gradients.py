@@ -349,6 +349,10 @@ def _free(value: Value, nodes: list[Node] | None = None) -> None:
                 output.free_graph()
         if not any(output.node is node for output in made):
             node.finish()
+    # What else was made of it cannot be differentiated any more, either.
+    for other in recording.list_held():
+        if other.seen is not None and any(leaf.freed for leaf in gradient_closure(other)[1]):
+            other.free_graph()
 
 
 @outside
