@@ -450,14 +450,23 @@ def _trace_module(recorded: _Recorded) -> Traced:
             )
         # Not the number and the samples that were traced, so that what is baked in shows.
         count = 2 if any(dim is not None for dim in recorded.dims) else _TRACED
-        seed(devices)
-        given = recorded.samples(count, _TRACED)
-        with torch.enable_grad():
-            wanted = module(*given)
+        first = _TRACED
+        try:
+            seed(devices)
+            given = recorded.samples(count, first)
+            with torch.enable_grad():
+                wanted = module(*given)
+        except Exception:
+            # Rows by their number, as of arange(), are only there from the first on.
+            first = 0
+            seed(devices)
+            given = recorded.samples(count, first)
+            with torch.enable_grad():
+                wanted = module(*given)
         seed(devices)
         # It runs once: to optimise it would take longer.
         with torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            found = script(*recorded.samples(count, _TRACED))
+            found = script(*recorded.samples(count, first))
         if problem := compare(found, wanted):
             raise CompileError(f"a trace of it is wrong for {count} samples: {problem}")
     taken = [index for index in range(len(program.leaves)) if index not in recorded.names]
