@@ -239,6 +239,8 @@ class Values(unittest.TestCase):
         array[:] = 0
         with self.assertRaisesRegex(koila.KoilaError, "written to after"):
             results[1].tolist()
+        column = torch.from_numpy(make().numpy())[:, 1]  # with gaps
+        self.same(koila.lazy(column, batch=0) * 2, make()[:, 1] * 2)
 
     def test_long_chains(self):
         x = y = koila.lazy(make(), batch=0)

@@ -126,7 +126,8 @@ def checksum_of(array: Any) -> int:
 
 def checksum_of_tensor(tensor: torch.Tensor) -> int:
     """The same of a tensor on the CPU, of any type."""
-    return checksum_of(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    return checksum_of(plain.reshape(-1).view(torch.uint8).numpy())
 
 
 def hash_of(tensor: torch.Tensor) -> torch.Tensor:
