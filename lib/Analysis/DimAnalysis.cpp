@@ -1,7 +1,6 @@
 //===- DimAnalysis.cpp - Symbolic shapes of every value -------------------===//
 
 #include "koila/Analysis/DimAnalysis.h"
-#include "../Dialect/Koila/IR/ParamShapes.h"
 #include "ContainerFlow.h"
 #include "koila/Analysis/Identity.h"
 #include "koila/Analysis/OpaqueShapes.h"
@@ -294,11 +293,12 @@ public:
   };
 
   DimPropagation(DataFlowSolver &solver, SymbolNames &symbols,
-                 SymbolTableCollection &params, const ContainerFlow &containers,
-                 const Start &start, const llvm::StringMap<int64_t> &fixed,
-                 llvm::DenseSet<Value> &awaited)
-      : SparseForwardDataFlowAnalysis(solver), symbols(symbols), params(params),
-        containers(containers), start(start), fixed(fixed), awaited(awaited) {}
+                 const ContainerFlow &containers, const Start &start,
+                 const llvm::StringMap<int64_t> &fixed,
+                 llvm::DenseSet<Value> &awaited, SymbolTableCollection &params)
+      : SparseForwardDataFlowAnalysis(solver), symbols(symbols),
+        containers(containers), start(start), fixed(fixed), awaited(awaited),
+        params(params) {}
 
   LogicalResult initialize(Operation *top) override {
     for (const auto &[value, state] : start.values) {
@@ -337,7 +337,7 @@ public:
           return toInfo(lattice->getValue(), value, symbols);
       return ValueInfo();
     };
-    ShapeRule shapes(op, lookup);
+    ShapeRule shapes(op, lookup, &params);
     // On the way to the fixed point facts can contradict each other that the
     // program does not: one operand may still be a constant that a loop is
     // about to lose. Errors are judged at the end.
@@ -355,7 +355,7 @@ public:
       inferIdentity(opaque, shapes);
     else if (opaque)
       inferOpaqueShapes(opaque, shapes, lists);
-    else if (failed(koila::inferShapes(rule, shapes, params)))
+    else if (failed(rule.inferShapes(shapes)))
       return success();
     for (auto [lattice, info, result] :
          llvm::zip_equal(results, shapes.getResults(), op->getResults())) {
@@ -543,12 +543,13 @@ private:
   }
 
   SymbolNames &symbols;
-  SymbolTableCollection &params;
   const ContainerFlow &containers;
   const Start &start;
   const llvm::StringMap<int64_t> &fixed;
   /// Containers that something was taken from before anything was put there.
   llvm::DenseSet<Value> &awaited;
+  /// Tables in which weights are found.
+  SymbolTableCollection &params;
 };
 
 /// What conditions are known to be, so that the branches not taken are dead.
@@ -699,8 +700,8 @@ void DimAnalysis::run(Operation *function,
     DataFlowSolver solver;
     solver.load<dataflow::DeadCodeAnalysis>();
     solver.load<ConditionPropagation>();
-    solver.load<DimPropagation>(symbols, params, containers, start, fixed,
-                                awaited);
+    solver.load<DimPropagation>(symbols, containers, start, fixed, awaited,
+                                params);
     {
       MLIRContext *context = function->getContext();
       ScopedDiagnosticHandler silence(context,
@@ -755,11 +756,11 @@ void DimAnalysis::run(Operation *function,
     function->walk<WalkOrder::PreOrder>([&](ShapeRuleInterface op) {
       if (isDead(op.getOperation()))
         return;
-      ShapeRule rule(op, facts);
+      ShapeRule rule(op, facts, &params);
       // A branch may be made for other shapes than these; if it is taken
       // nevertheless, PyTorch raises.
       if (!isInBranch(op)) {
-        valid &= succeeded(koila::inferShapes(op, rule, params));
+        valid &= succeeded(op.inferShapes(rule));
         return;
       }
     });

@@ -176,8 +176,14 @@ Value OperatorArguments::getDynamic(StringRef name, unsigned index) const {
   return position < group.size() ? group[position] : Value();
 }
 
-ShapeRule::ShapeRule(Operation *op, Lookup lookup)
-    : op(op), lookup(lookup), results(op->getNumResults()) {}
+ShapeRule::ShapeRule(Operation *op, Lookup lookup,
+                     SymbolTableCollection *symbols)
+    : op(op), lookup(lookup), symbols(symbols), results(op->getNumResults()) {}
+
+Operation *ShapeRule::lookupSymbol(SymbolRefAttr name) const {
+  return symbols ? symbols->lookupNearestSymbolFrom(op, name)
+                 : SymbolTable::lookupNearestSymbolFrom(op, name);
+}
 
 TensorInfo ShapeRule::tensor(Value value) const {
   if (!value)

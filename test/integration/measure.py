@@ -82,7 +82,7 @@ class Recorder:
         self.before = memory.read()[0]
         self.windows: list[Window] = []
         self._peak = 0  # before the last step of an optimizer
-        self._steps = 0  # that are going on
+        self._steps: list[Any] = []  # that are going on: the hooks, None with a closure
         self._gradients: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     @property
@@ -117,7 +117,7 @@ class Recorder:
         if find_weights is not None:
             torch.autograd.backward = backward  # type: ignore[assignment]
         hooks = [
-            register_optimizer_step_pre_hook(self._begin_step),
+            register_optimizer_step_pre_hook(self._meet_step),
             register_optimizer_step_post_hook(self._end_step),
         ]
         try:
@@ -132,17 +132,23 @@ class Recorder:
             if weight.grad is not None:
                 self._gradients[id(weight)] = weakref.ref(weight), weight.grad.nbytes
 
+    def _meet_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Hooks of the optimizer itself come after all others, as koila's."""
+        self._steps.append(
+            None
+            if _takes_closure(args, kwargs)
+            else optimizer.register_step_pre_hook(self._begin_step)
+        )
+
     def _begin_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._steps += 1
-        if _takes_closure(args, kwargs):
-            return
         self._peak = max(self._peak, self.memory.read()[1])
-        for group in optimizer.param_groups:
-            self._note_gradients(group["params"])
 
     def _end_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._steps -= 1
-        if not self._steps and not _takes_closure(args, kwargs):
+        for group in optimizer.param_groups:
+            self._note_gradients(group["params"])
+        handle = self._steps.pop()
+        if handle is not None:
+            handle.remove()
             self.memory.reset()
 
     def _gone(self) -> int:

@@ -18,7 +18,7 @@ import torch
 import report as texts
 import variants
 from execute import execute
-from measure import Memory
+from measure import Memory, Recorder
 from study import study
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -132,6 +132,45 @@ def test_a_budget_that_is_kept(script):
 
     found = judge(path, lambda value, batch: Rows(value), "quarter")
     assert (found.verdict, found.reasons) == ("right", [])
+
+
+class Greedy(torch.optim.SGD):
+    """Takes 4 MiB for a step."""
+
+    def step(self, closure=None):
+        torch.empty(1 << 20).fill_(1)
+        return super().step(closure)
+
+
+def measure_step(between=lambda: None, closure=None):
+    """What a step of the greedy optimizer adds to a window, in MiB."""
+    weight = torch.nn.Parameter(torch.ones(1 << 18))
+    optimizer = Greedy([weight], lr=1.0)
+    recorder = Recorder(MEMORY)
+    with recorder.watching():
+        recorder.mark()
+        weight.grad = torch.ones_like(weight)
+        between()
+        optimizer.step(closure)
+        optimizer.zero_grad()
+        recorder.mark()
+    window = recorder.windows[0]
+    assert window.gradients == weight.nbytes
+    return window.excess / (1 << 20)
+
+
+def test_what_an_optimizer_takes_is_its_own():
+    assert measure_step() < 1
+    # Not so what somebody computes before it, or the closure that it is given.
+    assert measure_step(closure=lambda: torch.ones(1 << 20).sum()) > 3
+    handles = []
+
+    def compute(*_):
+        torch.ones(1 << 20).sum()
+
+    register = torch.optim.optimizer.register_optimizer_step_pre_hook
+    assert measure_step(between=lambda: handles.append(register(compute))) > 3
+    handles.pop().remove()
 
 
 def test_a_sample_that_is_lost(script):

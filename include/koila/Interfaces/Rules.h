@@ -12,6 +12,7 @@
 #include "koila/Dialect/Koila/IR/DimExpr.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Operation.h"
+#include "mlir/IR/SymbolTable.h"
 #include "mlir/IR/Value.h"
 #include <memory>
 #include <optional>
@@ -95,7 +96,10 @@ private:
 class ShapeRule {
 public:
   using Lookup = llvm::function_ref<ValueInfo(mlir::Value)>;
-  ShapeRule(mlir::Operation *op, Lookup lookup);
+  /// With `symbols`, which have to outlive the rule, symbols are looked up in
+  /// tables; else by going through all operations of the module.
+  ShapeRule(mlir::Operation *op, Lookup lookup,
+            mlir::SymbolTableCollection *symbols = nullptr);
 
   mlir::Operation *getOp() const { return op; }
   mlir::MLIRContext *getContext() const { return op->getContext(); }
@@ -108,6 +112,8 @@ public:
   /// element may be null.
   std::optional<llvm::SmallVector<DimExpr>>
   integerList(llvm::StringRef name) const;
+  /// The nearest operation of this name; null if there is none.
+  mlir::Operation *lookupSymbol(mlir::SymbolRefAttr name) const;
   /// The type of a number: i64, f64 or i1; null if unknown.
   mlir::Type numberType(llvm::StringRef name) const;
   bool hasArgument(llvm::StringRef name) const {
@@ -139,6 +145,7 @@ public:
 private:
   mlir::Operation *op;
   Lookup lookup;
+  mlir::SymbolTableCollection *symbols;
   llvm::SmallVector<ValueInfo, 1> results;
 };
 

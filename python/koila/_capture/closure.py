@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from koila._capture.memory import find_given, find_written, is_whole, memory_of, written_by
+from koila._capture.memory import Aliases, written_by
 from koila._capture.values import Node, Value, detaching, sources
 
 __all__ = ["closure", "gradient_closure"]
-
-
-def _last_open_write(value: Value) -> int:
-    write = value.group.last_write
-    return -1 if write is None or write.done else write.seq
 
 
 def closure(
@@ -22,31 +17,44 @@ def closure(
     """The nodes that have to run for ``values``, in the order of recording;
     without their ``graph`` what was seen before need not run again."""
     values, nodes = list(values), [node for node in nodes if not node.done]
-    written: set[Any] = set()
+    aliases = Aliases()
+    written: dict[Any, Node] = {}  # the last write to memory
     refused: set[Any] = set()
-    found: dict[Node, None] = {}
     while True:
         given: dict[Any, Value] = {}
-        for memory in written - refused:
-            if not graph and (value := find_given(memory, found)) is not None:
-                given[memory] = value
-        close = _Closure(graph, written, given)
+        for memory in [] if graph else written.keys() - refused:
+            # Of tensors that are there nothing is given: they are written to.
+            seen = aliases.find_last_seen(written[memory], memory)
+            if seen is not None:
+                given[memory] = seen
+        close = _Closure(graph, aliases, set(written), given)
         found = close.run(values, nodes)
-        more = find_written(found) - written
+        writes = aliases.find_writes(found) if close.knows else {}
+        more = writes.keys() - written.keys()
         if not more and not close.refused:
             return sorted(found, key=lambda node: node.seq)
-        written |= more
+        for memory in more:
+            written[memory] = max(writes[memory], key=lambda node: node.seq)
         refused |= close.refused
+
+
+def _last_open_write(value: Value) -> int:
+    write = value.group.last_write
+    return -1 if write is None or write.done else write.seq
 
 
 class _Closure:
     """One search for the nodes of a program that writes to ``written`` and is
     ``given`` what was seen of some of this memory; ``refused`` is what it cannot
-    begin with, since something reads what was there before."""
+    begin with, since something reads what was there before. It ``knows`` something
+    if it has left out calls whose results were seen."""
 
-    def __init__(self, graph: bool, written: set[Any], given: dict[Any, Value]) -> None:
-        self.graph, self.written, self.given = graph, written, given
+    def __init__(
+        self, graph: bool, aliases: Aliases, written: set[Any], given: dict[Any, Value]
+    ) -> None:
+        self.graph, self.aliases, self.written, self.given = graph, aliases, written, given
         self.refused: set[Any] = set()
+        self.knows = False
         self._stack: list[Node] = []
 
     def run(self, values: list[Value], nodes: list[Node]) -> dict[Node, None]:
@@ -66,18 +74,20 @@ class _Closure:
         return found
 
     def _push(self, value: Value, reader: Node | None) -> None:
-        memory = memory_of(value) if self.written else None
-        if value.is_known_to(reader, self.graph) and memory not in self.written:
-            return
-        given = self.given.get(memory) if memory is not None else None
+        memory = self.aliases.of(value) if self.written else None
+        if value.is_known_to(reader, self.graph):
+            self.knows = True
+            if memory not in self.written:
+                return
+        given = self.given.get(memory)
         if (
             given is not None
             and reader is not None
             and reader.seq < _last_open_write(given)
-            and not any(shared is not None for shared in reader.call.shares)
+            and all(shared is None for shared in reader.call.shares)
         ):
             self.refused.add(memory)
-        is_given = given is not None and is_whole(value, memory)
+        is_given = given is not None and self.aliases.is_whole(value)
         if value.node is not None and not value.node.done and not is_given:
             self._stack.append(value.node)
         if reader is None and value.group.last_write is not None:
@@ -87,7 +97,7 @@ class _Closure:
         if write.done:
             return
         if self.given and write.call.writes:
-            given = [self.given.get(memory_of(value)) for value in written_by(write)]
+            given = [self.given.get(self.aliases.of(value)) for value in written_by(write)]
             if all(value is not None and write.seq <= _last_open_write(value) for value in given):
                 return  # it is in what was seen
         self._stack.append(write)

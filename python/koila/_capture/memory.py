@@ -11,74 +11,77 @@ from typing import Any
 
 from koila._capture.values import Group, Node, Value
 
-__all__ = [
-    "find_given",
-    "find_seen",
-    "find_written",
-    "group_before",
-    "is_whole",
-    "memory_of",
-    "written_by",
-]
+__all__ = ["Aliases", "written_by"]
 
 
 def written_by(node: Node) -> list[Value]:
     return [node.inputs[index] for index in node.call.writes] if node.call.writes else []
 
 
-def memory_of(value: Value) -> Any:
-    """What two values have in common that lie in the same memory."""
-    while (node := value.node) is not None and not node.done:
-        place = node.call.shares[value.index]
-        if place is None:
-            return node, value.index
-        value = node.inputs[place]
-    return id(value if value.tensor is None else value.tensor)
+class Aliases:
+    """Which values lie in the same memory, as long as nothing is recorded or run:
+    what was found is remembered, since each of many writes to one tensor leads to the
+    write before it.
 
+    Memory is known by the call that makes it and the place among its results, or by
+    the tensor that is there.
+    """
 
-def find_written(nodes: Iterable[Node]) -> set[Any]:
-    """The memory that these write to: what was seen of it are numbers, which
-    a write does not change."""
-    return {memory_of(value) for node in nodes for value in written_by(node)}
+    def __init__(self) -> None:
+        # Also whether it is the tensor that was made with the memory, and no view.
+        self._found: dict[Value, tuple[Any, bool]] = {}
 
+    def of(self, value: Value) -> Any:
+        return self._find(value)[0]
 
-def is_whole(value: Value, memory: Any) -> bool:
-    """Whether it is the tensor that was made with this memory, and no view of it."""
-    while (node := value.node) is not None and (node, value.index) != memory:
-        place = node.call.same[value.index]
-        if place is None:
-            return False
-        value = node.inputs[place]
-    return value.node is not None
+    def is_whole(self, value: Value) -> bool:
+        return self._find(value)[1]
 
+    def _find(self, value: Value) -> tuple[Any, bool]:
+        path: list[Value] = []
+        while value not in self._found:
+            node = value.node
+            if node is None or node.done:
+                self._found[value] = id(value if value.tensor is None else value.tensor), False
+            elif (place := node.call.shares[value.index]) is None:
+                self._found[value] = (node, value.index), True
+            else:
+                path.append(value)
+                value = node.inputs[place]
+        memory, whole = self._found[value]
+        for view in reversed(path):
+            whole = whole and view.node is not None and view.node.call.same[view.index] is not None
+            self._found[view] = memory, whole
+        return memory, whole
 
-def group_before(write: Node, memory: Any) -> Group | None:
-    """The memory as it was before a write."""
-    for value in written_by(write):
-        if memory_of(value) == memory:
-            return value.group
-    return None
+    def find_writes(self, nodes: Iterable[Node]) -> dict[Any, list[Node]]:
+        """The calls that write, by the memory that they write to."""
+        found: dict[Any, list[Node]] = {}
+        for node in nodes:
+            for value in written_by(node):
+                found.setdefault(self.of(value), []).append(node)
+        return found
 
+    def group_before(self, write: Node, memory: Any) -> Group | None:
+        """The memory as it was before a write."""
+        groups = (value.group for value in written_by(write) if self.of(value) == memory)
+        return next(groups, None)
 
-def find_seen(group: Group | None, memory: Any) -> Value | None:
-    """What was seen of memory between two writes."""
-    for reference in [] if group is None else group.members:
-        value = reference()
-        if value is not None and value.seen is not None and is_whole(value, memory):
-            return value
-    return None
-
-
-def find_given(memory: Any, nodes: Iterable[Node]) -> Value | None:
-    """What was seen last of memory that is written to: later writes may begin with a
-    copy of it, where no graph is asked for."""
-    if not isinstance(memory, tuple):
+    def find_seen(self, write: Node, memory: Any) -> Value | None:
+        """What was seen of memory between a write and the one before it."""
+        group = self.group_before(write, memory)
+        for value in [] if group is None else group.list_members():
+            if value.seen is not None and self.is_whole(value) and self.of(value) == memory:
+                return value
         return None
-    writes = [node for node in nodes if memory in find_written([node])]
-    write: Node | None = max(writes, key=lambda node: node.seq, default=None)
-    while write is not None and not write.done:
-        group = group_before(write, memory)
-        if (value := find_seen(group, memory)) is not None:
-            return value
-        write = None if group is None else group.last_write
-    return None
+
+    def find_last_seen(self, write: Node, memory: Any) -> Value | None:
+        """What was seen last of memory before a write: later writes may begin with a
+        copy of it, where no graph is asked for."""
+        before: Node | None = write
+        while before is not None and not before.done:
+            if (value := self.find_seen(before, memory)) is not None:
+                return value
+            group = self.group_before(before, memory)
+            before = None if group is None else group.last_write
+        return None

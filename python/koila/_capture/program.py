@@ -12,14 +12,7 @@ import torch
 from koila._capture.batch_int import BatchInt
 from koila._capture.frames import raise_at
 from koila._capture.graphs import Graph
-from koila._capture.memory import (
-    find_seen,
-    find_written,
-    group_before,
-    is_whole,
-    memory_of,
-    written_by,
-)
+from koila._capture.memory import Aliases, written_by
 from koila._capture.values import GradientHook, Node, Value
 
 __all__ = ["Program", "places_of"]
@@ -53,27 +46,26 @@ class Program:
                 count += 1
         places: dict[int, int] = {}
         reader: Node | None = None
-        written = find_written(self.nodes)
-        inside = set(self.nodes) if written else set()
+        aliases = Aliases()
+        writes = aliases.find_writes(self.nodes)
+        inside = set(self.nodes) if writes else set()
         # Memory whose maker need not run: the first write begins with what was seen.
         given: dict[Any, Value] = {}
-        for memory in [] if self.graph else written:
+        for memory, (first, *_) in () if self.graph else writes.items():
             if isinstance(memory, tuple) and memory[0] not in inside:
-                first = next(node for node in self.nodes if memory in find_written([node]))
-                seen = find_seen(group_before(first, memory), memory)
+                seen = aliases.find_seen(first, memory)
                 assert seen is not None  # or the maker would run
                 given[memory] = seen
 
         def is_known(value: Value) -> bool:
             if not value.is_known_to(reader, self.graph):
                 return False
-            return not (written and memory_of(value) in written)
+            return not (writes and aliases.of(value) in writes)
 
         def place(value: Value) -> int:
             node = value.node
-            memory = memory_of(value) if written and not self.graph else None
-            if memory in given and is_whole(value, memory):
-                before = given[memory]
+            if given and aliases.is_whole(value) and aliases.of(value) in given:
+                before = given[aliases.of(value)]
                 if id(before) not in places:
                     places[id(before)] = len(self.leaves)
                     self.copied.add(len(self.leaves))
@@ -134,17 +126,13 @@ class Program:
     def writes(self) -> bool:
         """Whether it writes to a tensor that is there at entry, so that it must
         run once."""
-        made = {node for node in self.nodes}
+        made, aliases = set(self.nodes), Aliases()
+        copied = {aliases.of(self.leaves[place]) for place in self.copied}
 
         def is_made(value: Value) -> bool:
             """Whether its memory is the program's own."""
-            while (node := value.node) is not None and node in made:
-                place = node.call.shares[value.index]
-                if place is None:
-                    return True
-                value = node.inputs[place]
-            memory = memory_of(value)
-            return any(memory_of(self.leaves[copied]) == memory for copied in self.copied)
+            memory = aliases.of(value)
+            return memory in copied or (isinstance(memory, tuple) and memory[0] in made)
 
         return any(
             node.writes_outside or not all(map(is_made, written_by(node))) for node in self.nodes

@@ -471,7 +471,7 @@ def _settle(value: Value, tensor: Tensor) -> None:
 def run_for_good(program: Program) -> None:
     """Runs the calls whole."""
     program.run()
-    settle_views(_settle)
+    settle_views(_settle, anew=True)
 
 
 def _lay_out(tensor: Tensor, meta: Meta) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from koila._capture.closure import closure, gradient_closure
 from koila._capture.frames import Frames
-from koila._capture.memory import find_written, memory_of
+from koila._capture.memory import Aliases
 from koila._capture.program import Program
 from koila._capture.record import current, known, wrap
 from koila._capture.recording import recording
@@ -392,8 +392,7 @@ def _backward(
         return False
 
     hooked = find_hooked(value)
-    written = find_written(closure([value]))
-    if any(memory_of(place) in written for place in hooked):
+    if hooked and _is_written(hooked, closure([value])):
         run.run_whole("a hook sees the gradient of a tensor that is written to in place")
         _run_whole(run)
         return False
@@ -430,6 +429,13 @@ def _backward(
     if not retain_graph:
         _free(value)
     return True
+
+
+def _is_written(values: list[Value], nodes: list[Node]) -> bool:
+    """Whether calls write to the memory of one of these values."""
+    aliases = Aliases()
+    writes = aliases.find_writes(nodes)
+    return any(aliases.of(value) in writes for value in values)
 
 
 def _drop_kept(value: Value) -> None:

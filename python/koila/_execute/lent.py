@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from koila._capture.frames import Frames, location_of
-from koila._capture.memory import memory_of
+from koila._capture.memory import Aliases
 from koila._capture.recording import recording
 from koila._capture.values import Node, Value, checksum_of, is_open
 from koila._errors import KoilaError
@@ -49,7 +49,7 @@ def lend(value: Value, tensor: Tensor, array: Any, frames: Frames) -> None:
     if not is_open(value):
         value.group.external = True  # writes to it are seen in the array
         return
-    memory = memory_of(value)
+    memory = Aliases().of(value)
     if isinstance(memory, tuple) and array.size and array.flags.writeable:
         for reference in memory[0].outputs:
             base = reference()

@@ -12,7 +12,7 @@ from torch import Tensor
 from koila._capture.batch_int import BatchInt
 from koila._capture.record import known
 from koila._capture.recording import recording
-from koila._capture.values import Value, is_open
+from koila._capture.values import Node, Value, is_open
 
 __all__ = ["has_base_in", "settle_views"]
 
@@ -22,16 +22,18 @@ def has_base_in(value: Value, computed: set[Value]) -> bool:
     return any(base in computed or not is_open(base) for base in _bases_of(value))
 
 
-def settle_views(settle: Callable[[Value, Tensor], None]) -> None:
-    """What the program holds of views of what is known now. What was made of a
+def settle_views(settle: Callable[[Value, Tensor], None], anew: bool = False) -> None:
+    """What the program holds of views of what is known now; if tensors were computed
+    ``anew``, with their graphs, also of those that were seen. What was made of a
     tensor that has been computed anew since, with its graph, is made again: it
     would keep the memory of before."""
     for view in list(recording.views):
         _renew(view)
+    made: dict[Node, list[Tensor]] = {}  # all rows by one call
     for value in recording.list_held():
-        if value.failed or (value.seen is not None and not _is_there(value)):
+        if value.failed or (value.seen is not None and not (anew and _is_there(value))):
             continue
-        tensor = _make_view(value)
+        tensor = _make_view(value, made)
         if tensor is not None:
             _remember(value, tensor)
             settle(value, tensor)
@@ -68,34 +70,37 @@ def _base_of(value: Value) -> Value | None:
     return base if base.group is value.group else None
 
 
-def _call_of(value: Value) -> Callable[[Tensor], Tensor]:
-    """What has made the view. It does not keep what it was made of."""
-    node = value.node
-    assert node is not None
-    call, index = node.call, value.index
+def _call_of(node: Node, index: int) -> Callable[[Tensor], list[Tensor]]:
+    """What has made a view and others with it. It does not keep what these were made
+    of."""
+    call = node.call
     place = call.shares[index]
     entries = [
         None if i == place else int(entry) if isinstance(entry, BatchInt) else entry
         for i, entry in enumerate(node.inputs)
     ]
 
-    def make(base: Tensor) -> Tensor:
+    def make(base: Tensor) -> list[Tensor]:
         args, kwargs = call.fill([base if i == place else e for i, e in enumerate(entries)])
         with call.modes(grad=False):
-            return call.flatten(call.function(*args, **kwargs))[index]
+            return call.flatten(call.function(*args, **kwargs))
 
     return make
 
 
-def _make_view(value: Value) -> Tensor | None:
+def _make_view(value: Value, made: dict[Node, list[Tensor]]) -> Tensor | None:
     """A view of what is known now; None of what is no such view."""
-    base = _base_of(value)
-    if base is None:
+    base, node = _base_of(value), value.node
+    if base is None or node is None:
         return None
-    tensor = known(base)
-    if tensor is None:
-        tensor = _make_view(base)
-    return None if tensor is None else _call_of(value)(tensor.detach())
+    if node not in made:
+        tensor = known(base)
+        if tensor is None:
+            tensor = _make_view(base, made)
+        if tensor is None:
+            return None
+        made[node] = _call_of(node, value.index)(tensor.detach())
+    return made[node][value.index]
 
 
 @dataclass(frozen=True)
@@ -105,14 +110,18 @@ class _Made:
     value: weakref.ref[Value]
     tensor: weakref.ref[Tensor]
     base: weakref.ref[Value]
-    calls: tuple[Callable[[Tensor], Tensor], ...]
+    calls: tuple[tuple[Callable[[Tensor], list[Tensor]], int], ...]
 
 
 def _remember(value: Value, tensor: Tensor) -> None:
     *between, base = [value, *_bases_of(value)]
     if value.meta.requires_grad or base.node is None:
         return
-    calls = tuple(_call_of(item) for item in reversed(between))
+    calls = tuple(
+        (_call_of(item.node, item.index), item.index)
+        for item in reversed(between)
+        if item.node is not None
+    )
     recording.views.append(_Made(weakref.ref(value), weakref.ref(tensor), weakref.ref(base), calls))
 
 
@@ -125,6 +134,6 @@ def _renew(view: _Made) -> None:
         return
     recording.views.remove(view)
     made = base.tensor.detach()
-    for call in view.calls:
-        made = call(made)
+    for call, index in view.calls:
+        made = call(made)[index]
     value.tensor = made

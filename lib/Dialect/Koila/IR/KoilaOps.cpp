@@ -1,6 +1,5 @@
 //===- KoilaOps.cpp - Operations that are no ATen operators ---------------===//
 
-#include "ParamShapes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -37,31 +36,14 @@ LogicalResult ParamGetOp::verifySymbolUses(SymbolTableCollection &symbols) {
 }
 
 LogicalResult ParamGetOp::inferShapes(ShapeRule &rule) {
-  inferParamShape(
-      *this,
-      SymbolTable::lookupNearestSymbolFrom<ParamOp>(*this, getParamAttr()),
-      rule);
-  return success();
-}
-
-void koila::inferParamShape(ParamGetOp get, ParamOp param, ShapeRule &rule) {
-  TensorInfo info = getTensorInfoFromType(get.getType(), "_r");
+  TensorInfo info = getTensorInfoFromType(getType(), "_r");
+  auto param = dyn_cast_or_null<ParamOp>(rule.lookupSymbol(getParamAttr()));
   if (param && info.hasRank()) {
     info.strides.emplace();
     for (int64_t stride : param.getStrides())
       info.strides->push_back(rule.constant(stride));
   }
   rule.setResult(0, info);
-}
-
-LogicalResult koila::inferShapes(ShapeRuleInterface op, ShapeRule &rule,
-                                 SymbolTableCollection &symbols) {
-  auto get = dyn_cast<ParamGetOp>(op.getOperation());
-  if (!get)
-    return op.inferShapes(rule);
-  inferParamShape(
-      get, symbols.lookupNearestSymbolFrom<ParamOp>(get, get.getParamAttr()),
-      rule);
   return success();
 }
 
