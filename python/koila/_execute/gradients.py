@@ -31,7 +31,7 @@ from koila._execute.executor import (
     settle_results,
     verify,
 )
-from koila._execute.hooks import differentiate_at_hooks, find_hooked
+from koila._execute.hooks import apply_hooks, differentiate_at_hooks, find_hooked
 from koila._plan.planner import Plan, Run, start
 
 __all__ = ["backward", "free_graphs", "gradients", "look"]
@@ -392,7 +392,7 @@ def _backward(
         return False
 
     hooked = find_hooked(value)
-    if hooked and _is_written(hooked, closure([value])):
+    if hooked and _are_written(hooked, closure([value])):
         run.run_whole("a hook sees the gradient of a tensor that is written to in place")
         _run_whole(run)
         return False
@@ -431,7 +431,7 @@ def _backward(
     return True
 
 
-def _is_written(values: list[Value], nodes: list[Node]) -> bool:
+def _are_written(values: list[Value], nodes: list[Node]) -> bool:
     """Whether calls write to the memory of one of these values."""
     aliases = Aliases()
     writes = aliases.find_writes(nodes)
@@ -594,13 +594,7 @@ def gradients(
         )
     if not retain_graph:
         _free(value)
-    return tuple(map(_call_hooks, inputs, result))
-
-
-def _call_hooks(tensor: Tensor, gradient: Tensor | None) -> Tensor | None:
-    """What the hooks of a leaf make of the gradient of it that is asked for."""
-    for hook in (tensor._backward_hooks or {}).values():
-        if gradient is not None:
-            replaced = hook(gradient)
-            gradient = gradient if replaced is None else replaced
-    return gradient
+    return tuple(
+        None if gradient is None else apply_hooks((item._backward_hooks or {}).values(), gradient)
+        for item, gradient in zip(inputs, result, strict=True)
+    )

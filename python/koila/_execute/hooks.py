@@ -7,7 +7,7 @@ with that gradient, in tiles of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from koila._capture.recording import recording
 from koila._capture.values import GradientHook, Node, Value
 from koila._execute.executor import read
 
-__all__ = ["differentiate_at_hooks", "find_hooked"]
+__all__ = ["apply_hooks", "differentiate_at_hooks", "find_hooked"]
 
 
 def find_hooked(value: Value) -> list[Value]:
@@ -101,13 +101,19 @@ def _nodes_before(cut: _Cut) -> list[Node]:
     return found
 
 
+def apply_hooks(functions: Iterable[Callable[[Tensor], Tensor | None]], gradient: Tensor) -> Tensor:
+    """What hooks, one after the other, make of a gradient."""
+    for function in functions:
+        replaced = function(gradient)
+        gradient = gradient if replaced is None else replaced
+    return gradient
+
+
 def _call_hooks(cut: _Cut, gradient: Tensor) -> Tensor:
-    for hook in cut.hooks:
-        if hook.function is not None:
-            replaced = hook.function(gradient)
-            gradient = gradient if replaced is None else replaced
+    functions = [hook.function for hook in cut.hooks if hook.function is not None]
+    gradient = apply_hooks(functions, gradient)
     # What is kept is what hooks have made of it.
-    if any(hook.function is None for hook in cut.hooks):
+    if len(functions) < len(cut.hooks):
         retained = cut.value.retained
         cut.value.retained = gradient if retained is None else retained + gradient
     return gradient
