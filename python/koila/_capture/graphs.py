@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
@@ -48,11 +49,17 @@ def measure_graphs(others: Iterable[Tensor], apart: Iterable[Tensor]) -> int:
         if (leaf := getattr(node, "variable", None)) is not None:
             counted.add(leaf.untyped_storage().data_ptr())
             continue
-        for name in dir(node):
-            if name.startswith("_saved_"):
-                for storage in _storages_of(node, name):
-                    kept[storage.data_ptr()] = storage.nbytes()
+        kind: Hashable = type(node)
+        for name in _list_saved(kind):
+            for storage in _storages_of(node, name):
+                kept[storage.data_ptr()] = storage.nbytes()
     return sum(size for place, size in kept.items() if place not in counted)
+
+
+@functools.cache
+def _list_saved(kind: Hashable) -> list[str]:
+    """What nodes of one type save for their backward pass."""
+    return [name for name in dir(kind) if name.startswith("_saved_")]
 
 
 def _storages_of(node: Any, name: str) -> list[torch.UntypedStorage]:
