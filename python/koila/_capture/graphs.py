@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -49,7 +49,7 @@ def measure_graphs(others: Iterable[Tensor], apart: Iterable[Tensor]) -> int:
         if (leaf := getattr(node, "variable", None)) is not None:
             counted.add(leaf.untyped_storage().data_ptr())
             continue
-        kind: Hashable = type(node)
+        kind: Any = type(node)
         for name in _list_saved(kind):
             for storage in _storages_of(node, name):
                 kept[storage.data_ptr()] = storage.nbytes()
@@ -57,7 +57,7 @@ def measure_graphs(others: Iterable[Tensor], apart: Iterable[Tensor]) -> int:
 
 
 @functools.cache
-def _list_saved(kind: Hashable) -> list[str]:
+def _list_saved(kind: Any) -> list[str]:
     """What nodes of one type save for their backward pass."""
     return [name for name in dir(kind) if name.startswith("_saved_")]
 
