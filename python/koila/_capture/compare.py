@@ -13,8 +13,9 @@ __all__ = ["compare", "put_aside"]
 _PART = 1 << 13
 
 
-def compare(found: Any, wanted: Any) -> str | None:
-    """How two results differ by more than rounding; None if they do not."""
+def compare(found: Any, wanted: Any, exact: bool = False) -> str | None:
+    """How two results differ, unless ``exact`` by more than rounding; None if they
+    do not."""
     if isinstance(wanted, torch.Tensor):
         if not isinstance(found, torch.Tensor):
             return f"{type(found).__name__} in place of a tensor"
@@ -23,7 +24,7 @@ def compare(found: Any, wanted: Any) -> str | None:
             return f"{found.dtype} {shapes[0]} in place of {wanted.dtype} {shapes[1]}"
         if not wanted.dtype.is_floating_point and not wanted.dtype.is_complex:
             return None if torch.equal(found, wanted) else "other integers"
-        return _compare_numbers(found.detach(), wanted.detach())
+        return _compare_numbers(found.detach(), wanted.detach(), exact)
     if isinstance(wanted, dict):
         if not isinstance(found, dict) or found.keys() != wanted.keys():
             return "other keys"
@@ -37,12 +38,12 @@ def compare(found: Any, wanted: Any) -> str | None:
     else:
         return None if found == wanted else f"{found!r} in place of {wanted!r}"
     for left, right in pairs:
-        if problem := compare(left, right):
+        if problem := compare(left, right, exact):
             return problem
     return None
 
 
-def _compare_numbers(found: torch.Tensor, wanted: torch.Tensor) -> str | None:
+def _compare_numbers(found: torch.Tensor, wanted: torch.Tensor, exact: bool) -> str | None:
     if torch.equal(found, wanted):
         return None  # without more memory
     wide = torch.complex128 if wanted.dtype.is_complex else torch.float64
@@ -57,7 +58,7 @@ def _compare_numbers(found: torch.Tensor, wanted: torch.Tensor) -> str | None:
         error += float((left - right)[finite].norm()) ** 2
         size += float(right[finite].norm()) ** 2
     # Other kernels round otherwise, and rounding adds up in depth.
-    if error > torch.finfo(wanted.dtype).eps * size:
+    if error > (0.0 if exact else torch.finfo(wanted.dtype).eps * size):
         return f"off by {error**0.5:.3g} in norm, of {size**0.5:.3g}"
     return None
 

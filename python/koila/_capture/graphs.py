@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Graph", "measure_graphs"]
+__all__ = ["Graph", "is_freed", "measure_graphs"]
 
 
 class Graph:
@@ -54,6 +54,26 @@ def measure_graphs(others: Iterable[Tensor], apart: Iterable[Tensor]) -> int:
             for storage in _storages_of(node, name):
                 kept[storage.data_ptr()] = storage.nbytes()
     return sum(size for place, size in kept.items() if place not in counted)
+
+
+def is_freed(tensor: Tensor) -> bool:
+    """Whether a backward pass has freed what the graph of a tensor saved, or a part
+    of it: autograd would raise."""
+    stack: list[Any] = [tensor.grad_fn]
+    seen = set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        kind: Any = type(node)
+        for name in _list_saved(kind):
+            try:
+                getattr(node, name)
+            except RuntimeError:
+                return True
+        stack.extend(edge for edge, _ in node.next_functions)
+    return False
 
 
 @functools.cache

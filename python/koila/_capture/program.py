@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from koila._capture.batch_int import BatchInt
+from koila._capture.casts import CastCache
 from koila._capture.frames import raise_at
 from koila._capture.graphs import Graph
 from koila._capture.memory import Aliases, written_by
@@ -168,6 +169,10 @@ class Program:
     def run(self) -> None:
         """Runs the calls on the tensors themselves, for good. Values that are
         asked for keep their tensors, the others free them where PyTorch would."""
+        with CastCache() as casts:
+            self._run(casts)
+
+    def _run(self, casts: CastCache) -> None:
         nodes = self.nodes[::-1]
         graph = Graph()
         graphs = frozenset([graph])
@@ -187,6 +192,7 @@ class Program:
             ]
             args, kwargs = node.call.fill(entries)
             entries.clear()
+            casts.before(node.call)
             try:
                 result = node.call.perform(args, kwargs)
             except Exception as error:

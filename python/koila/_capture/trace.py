@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from koila._capture.casts import CastCache
 from koila._capture.compare import compare
 from koila._capture.frames import location_of
 from koila._capture.module_snapshot import seed
@@ -255,6 +256,8 @@ class _Recorded:
     ) -> None:
         self.program, self.dims, self.trains, self.varying = program, dims, trains, varying
         self.size = size  # what is so long in shapes is as long as the batch
+        self.autocasts = any(node.call.autocast is not None for node in program.nodes)
+        self.casts = False  # what autocast casts inside of operators is cast before them
         self.module = _Module()
         self.names: dict[int, str] = {}
         self.weights: dict[int, nn.Parameter] = {}
@@ -356,7 +359,10 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
     def invoke(node: Node, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if samples is not None and _names_size(node.call, recorded.size or 0):
             args = (args[0], *(_resize(item, recorded.size or 0, samples) for item in args[1:]))
-        with node.call.modes():
+        if recorded.casts and torch._C._get_tracing_state() is not None:
+            args = _cast_as_inside(node.call, args)
+        casts.before(node.call)
+        with node.call.modes(casts=node.call.grad):
             # A trace takes what .data gives for a constant.
             function = torch.detach if node.call.function in detaching else node.call.function
             result = _at_line(position + 1)(function, args, kwargs)
@@ -365,7 +371,8 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
             return [tensor.detach() for tensor in node.call.flatten(result)]
         return result
 
-    results = program.replay(leaves, invoke, numbers)
+    with CastCache() as casts:
+        results = program.replay(leaves, invoke, numbers)
     if recorded.trains:
         # The loss, and what else the program still holds.
         loss, *further = results
@@ -375,6 +382,22 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
         only = results[0]
         return only.reshape(()) if only.dim() and only.numel() == 1 else only
     return tuple(results)
+
+
+def _cast_as_inside(call: Call, args: Any) -> Any:
+    """Arguments in the type in which autocast computes the result."""
+    dtype = None if call.autocast is None else call.autocast[1]
+    if all(meta.dtype != dtype for meta in call.metas):
+        return args
+
+    def cast(item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return type(item)(map(cast, item))
+        if isinstance(item, Tensor) and item.dtype == torch.float32 and item.dim():
+            return item.to(dtype)
+        return item
+
+    return cast(args)
 
 
 # Functions whose arguments behind the first are a shape.
@@ -444,10 +467,7 @@ def _trace_module(recorded: _Recorded) -> Traced:
     devices = {leaf.meta.device for leaf in program.leaves if leaf.meta.device.type == "cuda"}
     with torch.random.fork_rng(devices=sorted(devices, key=str)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with torch.enable_grad():
-            script = torch.jit.trace(  # type: ignore[no-untyped-call]
-                module, tuple(recorded.samples(_TRACED)), check_trace=False, _store_inputs=False
-            )
+        script = _script_of(recorded)
         # Not the number and the samples that were traced, so that what is baked in shows.
         count = 2 if any(dim is not None for dim in recorded.dims) else _TRACED
         first = _TRACED
@@ -464,10 +484,14 @@ def _trace_module(recorded: _Recorded) -> Traced:
             with torch.enable_grad():
                 wanted = module(*given)
         seed(devices)
-        # It runs once: to optimise it would take longer.
-        with torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            found = script(*recorded.samples(count, first))
-        if problem := compare(found, wanted):
+        problem = _find_problem(recorded, script, recorded.samples(count, first), wanted)
+        if problem and recorded.autocasts:
+            # What is cast inside of an operator, as of an LSTM, is not in a trace.
+            recorded.casts = True
+            script = _script_of(recorded)
+            seed(devices)
+            problem = _find_problem(recorded, script, recorded.samples(count, first), wanted)
+        if problem:
             raise CompileError(f"a trace of it is wrong for {count} samples: {problem}")
     taken = [index for index in range(len(program.leaves)) if index not in recorded.names]
     reached: tuple[int, ...] = ()
@@ -494,6 +518,36 @@ def _trace_module(recorded: _Recorded) -> Traced:
         tuple(index for index in reached if index in recorded.names),
         recorded.weights,
     )
+
+
+def _script_of(recorded: _Recorded) -> torch.jit.ScriptModule:
+    with torch.enable_grad():
+        return torch.jit.trace(  # type: ignore[no-any-return,no-untyped-call]
+            recorded.module,
+            tuple(recorded.samples(_TRACED)),
+            check_trace=False,
+            _store_inputs=False,
+        )
+
+
+_CASTS = "it has nothing of what autocast casts inside of an operator"
+
+
+def _find_problem(
+    recorded: _Recorded, script: torch.jit.ScriptModule, given: list[Tensor], wanted: Any
+) -> str | None:
+    """How a trace differs from the calls themselves."""
+    # It runs once: to optimise it would take longer.
+    with torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+        try:
+            found = script(*given)
+        except RuntimeError:
+            if not recorded.autocasts:
+                raise
+            return _CASTS  # between types that are others than those that were traced
+    # The same kernels round alike, and casts that are missing may not show in a loss.
+    problem = compare(found, wanted, exact=recorded.autocasts)
+    return f"{problem} ({_CASTS})" if problem and recorded.autocasts else problem
 
 
 def _find_reached(loss: Any, weights: dict[int, int]) -> tuple[int, ...]:

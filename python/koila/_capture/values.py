@@ -306,8 +306,14 @@ class Value:
                 return
             group, seen = value.group, value.seen
             write = group.last_write
-            if seen is not None and not value.meta.requires_grad and (write is None or write.done):
-                # Nobody writes to it any more, and calls that read it take the number.
+            written = write is not None and not write.done
+            if (
+                seen is not None
+                and not (value.meta.requires_grad or written)
+                and not group.has_graph()
+            ):
+                # Nobody writes to it any more, and calls that read it take the number;
+                # views of what is computed again are made of that.
                 value.group = Group(False)
                 value.settle(seen)
             value.seen = value.kept = None
@@ -386,17 +392,18 @@ class Call:
         """Calls the function in the modes that it was recorded in."""
         if torch.is_grad_enabled() == self.grad and self.autocast is None:
             return self.function(*args, **kwargs)
-        with self.modes():
+        with self.modes(casts=self.grad):
             return self.function(*args, **kwargs)
 
     @contextlib.contextmanager
-    def modes(self, grad: bool = True) -> Iterator[None]:
+    def modes(self, grad: bool = True, casts: bool = False) -> Iterator[None]:
+        """Those that it was recorded in; with ``casts`` inside of a CastCache."""
         with torch.set_grad_enabled(self.grad and grad):
             if self.autocast is None:
                 yield
                 return
             device, dtype = self.autocast
-            with torch.autocast(device, dtype=dtype, cache_enabled=False):
+            with torch.autocast(device, dtype=dtype, cache_enabled=casts):
                 yield
 
     def flatten(self, result: Any) -> list[torch.Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from koila._capture.closure import closure, gradient_closure
 from koila._capture.frames import Frames
+from koila._capture.graphs import is_freed
 from koila._capture.memory import Aliases
 from koila._capture.program import Program
 from koila._capture.record import current, known, wrap
@@ -351,8 +352,13 @@ def _free(value: Value, nodes: list[Node] | None = None) -> None:
             node.finish()
     # What else was made of it cannot be differentiated any more, either.
     for other in recording.list_held():
-        if other.seen is not None and any(leaf.freed for leaf in gradient_closure(other)[1]):
+        if other.seen is not None and any(map(_is_gone, gradient_closure(other)[1])):
             other.free_graph()
+
+
+def _is_gone(value: Value) -> bool:
+    """Whether a backward pass has freed its graph."""
+    return value.freed or (value.tensor is not None and is_freed(value.tensor))
 
 
 @outside

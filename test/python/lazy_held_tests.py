@@ -1,0 +1,75 @@
+"""What the program holds after a step through koila.lazy takes no more memory than
+in plain PyTorch."""
+
+import unittest
+import warnings
+import weakref
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import koila
+
+SAMPLES = 64
+
+
+def make():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32)), nn.Linear(32, 3)
+    return *model, torch.randn(SAMPLES, 16), torch.rand(SAMPLES, 3)
+
+
+class Held(unittest.TestCase):
+    def test_views_of_what_is_computed_again_share_its_memory(self):
+        """A view of the name that was read, too: a step with a graph computes it anew."""
+        body, head, x, y = make()
+        x, y = koila.lazy(x, y, batch=0, budget="1TiB")
+        h = body(x)
+        drawn = torch.bernoulli(h.detach().sigmoid())
+        self.assertGreater(drawn.mean().item(), 0)
+        column = h.detach()[:, 0]
+        F.mse_loss(head(h), y).backward()
+        self.assertEqual(column.data_ptr(), h.data_ptr())
+        torch.testing.assert_close(column, h.detach()[:, 0])
+
+    def test_what_was_made_of_a_graph_that_is_gone_keeps_nothing_else(self):
+        """A loss that koila cannot record leaves a graph, through which the next pass
+        goes. What else was made of it has a value, and no further use for noise."""
+        body, head, x, y = make()
+        noise = torch.randn(SAMPLES, 32)
+        gone = weakref.ref(noise)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x, y = koila.lazy(x, y, batch=0, budget=24 << 10)
+            h = body(x)
+            logits = head(h)
+            h = h + noise
+            del noise
+            main = F.gaussian_nll_loss(logits, y, torch.ones_like(logits))
+            (main + logits.square().mean()).backward()
+            self.assertIsNotNone(koila.last().tile)
+        self.assertIsNone(gone())
+        with self.assertRaisesRegex(RuntimeError, "second time"):
+            h.sum().backward()
+        self.assertGreater(h.norm().item(), 0)
+
+    def test_what_was_made_of_another_graph_can_be_differentiated(self):
+        """The control: the pass goes through a part of what was computed."""
+        body, head, x, y = make()
+        other = nn.Linear(16, 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x, y = koila.lazy(x, y, batch=0, budget=24 << 10)
+            logits, side = head(body(x)), other(x)
+            kept = side * 2
+            main = F.gaussian_nll_loss(logits, y, torch.ones_like(logits))
+            second = F.gaussian_nll_loss(side, y, torch.ones_like(side))
+            (main + logits.square().mean()).backward()
+        kept.sum().backward()
+        self.assertGreater(other.weight.grad.norm().item(), 0)
+        self.assertTrue(torch.isfinite(second.detach()))
+
+
+if __name__ == "__main__":
+    unittest.main()
