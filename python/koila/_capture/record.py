@@ -15,6 +15,7 @@ from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import find_call, meta_of
 from koila._capture.frames import find_frames
 from koila._capture.graphs import Graph
+from koila._capture.memory import Aliases
 from koila._capture.recording import recording
 from koila._capture.values import (
     Call,
@@ -300,11 +301,20 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         return made
     if any(inputs[index].group.external for index in call.writes) and not _may_defer(call):
         return Unrecorded(call, inputs)
+    if recording.lent and any(_is_lent(inputs[index]) for index in call.writes):
+        return Unrecorded(call, inputs)
     if call.writes:
         replaced = _write_anew(func, args, kwargs, call, inputs)
         if replaced is not None:
             return replaced
     return _append(call, inputs)
+
+
+def _is_lent(value: Value) -> bool:
+    """Whether the program has a NumPy array of this memory, in which it looks for
+    what is written."""
+    memory = Aliases().of(value)
+    return isinstance(memory, tuple) and any(lent.is_of(memory[0]) for lent in recording.lent)
 
 
 def _append(call: Call, inputs: list[Any]) -> Any:

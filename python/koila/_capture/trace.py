@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -23,7 +23,15 @@ from koila._capture.program import Program, places_of
 from koila._capture.values import Call, Meta, Node, Value, detaching
 from koila._errors import CompileError, Location
 
-__all__ = ["Traced", "explain", "is_weight", "trace", "whole_bytes", "without_copies"]
+__all__ = [
+    "Traced",
+    "explain",
+    "find_recorded",
+    "is_weight",
+    "trace",
+    "whole_bytes",
+    "without_copies",
+]
 
 _FILE = "koila-recording"
 _TRACED = 3  # samples
@@ -140,6 +148,12 @@ def _describe(error: Exception, program: Program) -> tuple[str, Location | None]
     node = _failed_node(error, program)
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[0], None if node is None else location_of(node.frames)
+
+
+def find_recorded(places: Iterable[dict[str, Any] | None], program: Program) -> list[Node]:
+    """The calls of the recording that a report names, each once."""
+    lines = {place["line"] for place in places if place and place["file"] == _FILE}
+    return [program.nodes[line - 1] for line in sorted(lines) if 0 < line <= len(program.nodes)]
 
 
 def explain(error: CompileError, program: Program) -> tuple[str, Location | None]:

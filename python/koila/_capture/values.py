@@ -310,10 +310,9 @@ class Value:
             if (
                 seen is not None
                 and not (value.meta.requires_grad or written)
-                and not group.has_graph()
+                and not value._is_base_of_seen()
             ):
-                # Nobody writes to it any more, and calls that read it take the number;
-                # views of what is computed again are made of that.
+                # Nobody writes to it any more, and calls that read it take the number.
                 value.group = Group(False)
                 value.settle(seen)
             value.seen = value.kept = None
@@ -321,6 +320,18 @@ class Value:
 
         holders = [held for reference in self.holders if (held := reference()) is not None]
         self.holders = [weakref.ref(held, forget) for held in holders]
+
+    def _is_base_of_seen(self) -> bool:
+        """Whether all that is made of it are views that were seen, of memory that is
+        computed again for its graph: they have to be in that memory then."""
+        readers = [node for node in self.group.open_readers() if self in node.inputs]
+        made = [value for node in readers for ref in node.outputs if (value := ref()) is not None]
+        return (
+            bool(made)
+            and not self.lent
+            and all(value.group is self.group and value.seen is not None for value in made)
+            and self.group.has_graph()
+        )
 
     def settle(self, tensor: torch.Tensor) -> None:
         """It has been computed for good."""

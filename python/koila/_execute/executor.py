@@ -40,6 +40,7 @@ __all__ = [
     "release_input",
     "run_for_good",
     "run_nodes",
+    "settle_lent",
     "settle_results",
     "verify",
 ]
@@ -285,6 +286,19 @@ def materialize(values: list[Value], frames: Frames, what: str) -> list[Tensor]:
             _expose(value)
     # What shares memory with a graph that is not there yet is a number until then.
     return [known(value) for value in values]  # type: ignore[misc]
+
+
+def settle_lent(value: Value) -> None:
+    """What an array has the memory of is written to: from now on that is the memory
+    of the tensor, which has no graph any more where its weights have changed."""
+    if not is_open(value):
+        return
+    try:
+        materialize([value], find_frames(), "a NumPy array has its memory, and a write")
+    except KoilaError:
+        if value.seen is None:
+            raise
+        value.free_graph()
 
 
 def _start_with_graph(program: Program, values: list[Value], frames: Frames) -> Run:

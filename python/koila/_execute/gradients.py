@@ -60,7 +60,12 @@ def _start_step(value: Value, frames: Frames) -> tuple[Run, int]:
     """The step of a loss, with what else the program holds as further results;
     and what their own graphs need beside it where all of it runs whole."""
     held = held_with([value])
-    program = prepare([value, *held])
+    try:
+        program = prepare([value, *held])
+    except KoilaError:
+        # Something else that is held may not be computed any more with its graph.
+        held = [other for other in held if _is_as_recorded(other)]
+        program = prepare([value, *held])
     run = start(program, "train", frames)
     inside = set(gradient_closure(value)[0])
     outside_values = [

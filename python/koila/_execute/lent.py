@@ -2,7 +2,8 @@
 
 Plain PyTorch gives the memory of the tensor itself, so that what is written to the
 array is in the tensor. Here the array has numbers that were read; a write to it is
-noticed when the tensor is computed again.
+noticed when the tensor is computed again. A write to the tensor is made at once, in
+the memory of the array.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class _Lent:
         self._checksum = checksum_of(array)
         self._was_written = False
         weakref.finalize(array, _Lent._close, self).atexit = False
+
+    def is_of(self, maker: Node) -> bool:
+        """Whether the array is there, and has the memory that a call makes."""
+        return self._memory is not None and self.maker() is maker
 
     def is_written(self) -> bool:
         if self._memory is not None and not self._was_written:

@@ -76,6 +76,7 @@ def call(func: Any, args: Any, kwargs: Any) -> Any:
         # Others see what it writes, so it is written now, after what was
         # recorded to read it.
         for index in made.call.writes:
+            executor.settle_lent(made.inputs[index])
             executor.run_nodes(made.inputs[index].group.open_readers())
     return compute(func, args, kwargs)
 

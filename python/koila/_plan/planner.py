@@ -23,7 +23,7 @@ from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import measure_graphs
 from koila._capture.program import Program
 from koila._capture.recording import recording
-from koila._capture.trace import Traced, explain, trace, whole_bytes
+from koila._capture.trace import Traced, explain, find_recorded, trace, whole_bytes
 from koila._capture.values import Call
 from koila._compiler import Compiled, analyze_script, compile_script
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
@@ -285,7 +285,7 @@ class Run:
         doubts = [entry for entry in report["inexact"] if not entry.get("bound")]
         if not report["exact"] and doubts and peak * _CLOSE > self.budget:
             return False
-        if not report["exact"] and doubts and peak * _DOUBT > self.budget:
+        if not report["exact"] and doubts and self._most(peak, doubts) > self.budget:
             self.announce(
                 f"this needs about {memory.format_bytes(peak)} of "
                 f"{memory.format_bytes(self.budget)}, but the figure is not exact: "
@@ -293,6 +293,12 @@ class Run:
                 None,
             )
         return True
+
+    def _most(self, peak: int, doubts: list[dict[str, Any]]) -> int:
+        """Bytes with what the calls of which the figures are not known take inside."""
+        nodes = find_recorded((entry.get("location") for entry in doubts), self.program)
+        inside = sum(node.call.made for node in nodes)
+        return max(_DOUBT * peak, peak + _INSIDE * inside)
 
     def _current_budget(self, peak: int) -> int:
         """The budget, asked for anew if ``peak`` is not far from it."""
