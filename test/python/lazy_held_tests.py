@@ -70,6 +70,47 @@ class Held(unittest.TestCase):
         self.assertGreater(other.weight.grad.norm().item(), 0)
         self.assertTrue(torch.isfinite(second.detach()))
 
+    def test_a_graph_that_is_to_stay_after_a_read_is_announced(self):
+        """The step fitted when its loss was read; nobody knew of retain_graph then."""
+        body, head, x, y = make()
+        parameters = [*body.parameters(), *head.parameters()]
+
+        def step(budget, **options):
+            for parameter in parameters:
+                parameter.grad = None
+            given = koila.lazy(x, y, batch=0, budget=budget)
+            loss = F.mse_loss(head(torch.tanh(body(given[0]))), given[1])
+            loss.item()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                loss.backward(**options)
+            return [str(entry.message) for entry in caught]
+
+        self.assertEqual(step("1TiB", retain_graph=True), [])
+        peak = koila.last().peak_bytes
+        self.assertEqual(step(peak * 3 // 2), [])
+        self.assertIsNone(koila.last().tile)
+        said = step(peak * 3 // 2, retain_graph=True)
+        self.assertIn("its graph is to stay", " ".join(said))
+
+    def test_arrays_see_what_is_written_to_their_tensor(self):
+        """Also where weights have changed since, and the tensor has no graph any more."""
+        for changes in (False, True):
+            body, head, x, y = make()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                x, y = koila.lazy(x, y, batch=0, budget=24 << 10)
+                logits = head(body(x))
+                array = logits.detach().numpy()
+                self.assertGreater(abs(array).sum(), 1)
+                F.mse_loss(logits, y).backward(retain_graph=True)
+                with torch.no_grad():
+                    if changes:
+                        head.weight.sub_(0.1 * head.weight.grad)
+                    logits.zero_()
+            self.assertEqual(abs(array).sum(), 0, changes)
+            self.assertEqual(logits.detach().abs().sum().item(), 0)
+
 
 if __name__ == "__main__":
     unittest.main()

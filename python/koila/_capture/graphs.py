@@ -15,10 +15,13 @@ __all__ = ["Graph", "is_freed", "measure_graphs"]
 
 
 class Graph:
-    """What a run has left for autograd, by the tensors in which it ends."""
+    """What a run has left for autograd, by the tensors in which it ends. ``step`` are
+    the bytes that the run needs with a backward pass that frees it, where they are
+    known, its budget, and what was announced of it."""
 
     def __init__(self) -> None:
         self.ends: list[weakref.ref[Tensor]] = []
+        self.step: tuple[int, int, set[str]] | None = None
         _graphs.add(self)
 
     def end_in(self, tensor: Tensor) -> None:

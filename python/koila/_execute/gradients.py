@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from koila import memory
 from koila._capture.closure import closure, gradient_closure
-from koila._capture.frames import Frames
+from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import is_freed
 from koila._capture.memory import Aliases
 from koila._capture.program import Program
@@ -33,6 +34,7 @@ from koila._execute.executor import (
     verify,
 )
 from koila._execute.hooks import apply_hooks, differentiate_at_hooks, find_hooked
+from koila._plan.announce import announce
 from koila._plan.planner import Plan, Run, start
 
 __all__ = ["backward", "free_graphs", "gradients", "look"]
@@ -93,8 +95,11 @@ def _run_whole(run: Run) -> None:
     for plan, made in recording.reads:
         plan.step_peak = peak if all(reference() in nodes for reference in made) else None
     recording.reads.clear()
-    beside = _held_with_graph(run.program)
-    run_for_good(prepare([*run.program.roots, *beside]) if beside else run.program)
+    beside, roots = _held_with_graph(run.program), run.program.roots
+    run_for_good(prepare([*roots, *beside]) if beside else run.program)
+    if peak is not None:
+        for graph in {graph for root in roots for graph in root.graphs}:
+            graph.step = peak, run.budget, run.plan.announced
 
 
 def _held_with_graph(program: Program) -> list[Value]:
@@ -318,6 +323,8 @@ def backward(
 ) -> None:
     """Adds the gradients of a loss to ``.grad``."""
     _refuse_second(value)
+    if retain_graph:
+        _announce_retained(value, frames)
     if not _backward(value, frames, retain_graph, create_graph, inputs):
         assert value.tensor is not None
         value.tensor.backward(  # type: ignore[no-untyped-call]
@@ -325,6 +332,21 @@ def backward(
         )
         if not retain_graph:
             free_graphs([value])
+
+
+def _announce_retained(value: Value, frames: Frames) -> None:
+    """Of a loss that was read, and ran whole with its graph then: that the graph is to
+    stay was not known."""
+    for graph in () if is_open(value) else value.graphs:
+        if graph.step is not None and 2 * graph.step[0] > graph.step[1]:
+            need, budget, announced = graph.step
+            announce(
+                f"a step that needs {memory.format_bytes(need)} of {memory.format_bytes(budget)} "
+                "ran whole when its loss was read, and now its graph is to stay, which may need as much again; "
+                "a backward() before the first read may be split",
+                location_of(frames),
+                announced,
+            )
 
 
 def free_graphs(values: list[Value]) -> None:
@@ -576,6 +598,8 @@ def gradients(
     """What ``torch.autograd.grad`` returns for a loss and leaves, in tiles; None
     if the program was run whole, for PyTorch to differentiate."""
     _refuse_second(value)
+    if retain_graph:
+        _announce_retained(value, frames)
     if not is_open(value) or not is_loss(value) or not value.meta.requires_grad:
         return None
     if not all(is_direct(item) or (item.is_leaf and item.requires_grad) for item in inputs):
