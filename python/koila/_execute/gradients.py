@@ -342,8 +342,8 @@ def _announce_retained(value: Value, frames: Frames) -> None:
             need, budget, announced = graph.step
             announce(
                 f"a step that needs {memory.format_bytes(need)} of {memory.format_bytes(budget)} "
-                "ran whole when its loss was read, and now its graph is to stay, which may need as much again; "
-                "a backward() before the first read may be split",
+                "ran whole when its loss was read, and now its graph is to stay, which may need "
+                "as much again; a backward() before the first read may be split",
                 location_of(frames),
                 announced,
             )
