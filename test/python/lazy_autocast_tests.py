@@ -118,6 +118,27 @@ class Autocast(unittest.TestCase):
             for left, right in zip(found, wanted, strict=True):
                 torch.testing.assert_close(left, right, rtol=0, atol=0)
 
+    def test_each_block_has_its_own_type(self):
+        """What was cast in one block is of no use in the next, though both run at once."""
+
+        def run(model, x, y):
+            loss = 0.0
+            for dtype in (torch.bfloat16, torch.float16):
+                with torch.autocast("cpu", dtype=dtype):
+                    out = model(x)
+                self.assertEqual(out.dtype, dtype)
+                loss = loss + F.cross_entropy(out.float().flatten(0, 1), y.flatten())
+            loss.backward()
+            return gradients(model)
+
+        model, x, y = make(nn.GRU)
+        wanted = run(model, x, y)
+        model, x, y = make(nn.GRU)
+        found = run(model, *koila.lazy(x, y, batch=0, budget="1TiB"))
+        for left, right in zip(found, wanted, strict=True):
+            self.assertGreater(right.norm(), 1e-4)
+            torch.testing.assert_close(left, right, rtol=0, atol=0)
+
     def test_what_was_cast_without_a_graph_has_no_gradient_and_is_cast_again(self):
         model, x, y = make(nn.RNN)
         x, y = koila.lazy(x, y, batch=0, budget="1TiB")

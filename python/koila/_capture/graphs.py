@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["Graph", "is_freed", "measure_graphs"]
+__all__ = ["FreedGraphs", "Graph", "measure_graphs"]
 
 
 class Graph:
@@ -41,14 +41,7 @@ def measure_graphs(others: Iterable[Tensor], apart: Iterable[Tensor]) -> int:
     kept: dict[int, int] = {}
     counted = {tensor.untyped_storage().data_ptr() for tensor in apart}
     ends = [tensor for graph in _graphs for end in graph.ends if (tensor := end()) is not None]
-    stack: list[Any] = [tensor.grad_fn for tensor in (*ends, *others)]
-    seen = set()
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        stack.extend(edge for edge, _ in node.next_functions)
+    for node in _walk((*ends, *others), set()):
         if (leaf := getattr(node, "variable", None)) is not None:
             counted.add(leaf.untyped_storage().data_ptr())
             continue
@@ -59,24 +52,45 @@ def measure_graphs(others: Iterable[Tensor], apart: Iterable[Tensor]) -> int:
     return sum(size for place, size in kept.items() if place not in counted)
 
 
-def is_freed(tensor: Tensor) -> bool:
-    """Whether a backward pass has freed what the graph of a tensor saved, or a part
-    of it: autograd would raise."""
-    stack: list[Any] = [tensor.grad_fn]
-    seen = set()
+class FreedGraphs:
+    """Whether a backward pass has freed what the graph of a tensor saved, or a part of
+    it: autograd would raise. Nodes from which nothing freed is reached are visited
+    once."""
+
+    def __init__(self) -> None:
+        self._visited: set[Any] = set()
+
+    def has(self, tensor: Tensor) -> bool:
+        visited = []
+        for node in _walk([tensor], self._visited):
+            visited.append(node)
+            if _is_freed(node):
+                self._visited.difference_update(visited)
+                return True
+        return False
+
+
+def _is_freed(node: Any) -> bool:
+    kind: Any = type(node)
+    for name in _list_saved(kind):
+        try:
+            getattr(node, name)
+        except RuntimeError as error:
+            # A tensor that was written to since raises, too.
+            if "already been freed" in str(error):
+                return True
+    return False
+
+
+def _walk(tensors: Iterable[Tensor], visited: set[Any]) -> Iterator[Any]:
+    """The nodes of the graphs of tensors but those that were visited, each once."""
+    stack: list[Any] = [tensor.grad_fn for tensor in tensors]
     while stack:
         node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        kind: Any = type(node)
-        for name in _list_saved(kind):
-            try:
-                getattr(node, name)
-            except RuntimeError:
-                return True
-        stack.extend(edge for edge, _ in node.next_functions)
-    return False
+        if node is not None and node not in visited:
+            visited.add(node)
+            stack.extend(edge for edge, _ in node.next_functions)
+            yield node
 
 
 @functools.cache

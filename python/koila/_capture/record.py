@@ -41,6 +41,7 @@ __all__ = [
     "current",
     "find_source",
     "find_values",
+    "is_lent",
     "known",
     "leaf_of",
     "make_leaf",
@@ -301,7 +302,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         return made
     if any(inputs[index].group.external for index in call.writes) and not _may_defer(call):
         return Unrecorded(call, inputs)
-    if recording.lent and any(_is_lent(inputs[index]) for index in call.writes):
+    if recording.lent and any(is_lent(inputs[index]) for index in call.writes):
         return Unrecorded(call, inputs)
     if call.writes:
         replaced = _write_anew(func, args, kwargs, call, inputs)
@@ -310,7 +311,7 @@ def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return _append(call, inputs)
 
 
-def _is_lent(value: Value) -> bool:
+def is_lent(value: Value) -> bool:
     """Whether the program has a NumPy array of this memory, in which it looks for
     what is written."""
     memory = Aliases().of(value)

@@ -20,7 +20,7 @@ from koila._capture.compare import compare
 from koila._capture.frames import location_of
 from koila._capture.module_snapshot import seed
 from koila._capture.program import Program, places_of
-from koila._capture.values import Call, Meta, Node, Value, detaching
+from koila._capture.values import Call, Meta, Node, Value, detaching, rebuild
 from koila._errors import CompileError, Location
 
 __all__ = [
@@ -406,7 +406,7 @@ def _cast_as_inside(call: Call, args: Any) -> Any:
 
     def cast(item: Any) -> Any:
         if isinstance(item, (list, tuple)):
-            return type(item)(map(cast, item))
+            return rebuild(item, [cast(part) for part in item])
         if isinstance(item, Tensor) and item.dtype == torch.float32 and item.dim():
             return item.to(dtype)
         return item

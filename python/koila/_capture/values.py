@@ -324,7 +324,11 @@ class Value:
     def _is_base_of_seen(self) -> bool:
         """Whether all that is made of it are views that were seen, of memory that is
         computed again for its graph: they have to be in that memory then."""
-        readers = [node for node in self.group.open_readers() if self in node.inputs]
+        readers = [
+            node
+            for node in self.group.open_readers()
+            if any(entry is self for entry in node.inputs)
+        ]
         made = [value for node in readers for ref in node.outputs if (value := ref()) is not None]
         return (
             bool(made)

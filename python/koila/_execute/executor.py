@@ -18,7 +18,7 @@ from torch import Tensor
 from koila._capture.closure import closure
 from koila._capture.frames import Frames, find_frames, location_of
 from koila._capture.program import Program
-from koila._capture.record import known, wrap
+from koila._capture.record import is_lent, known, wrap
 from koila._capture.recording import recording
 from koila._capture.values import Call, Group, Meta, Node, Value, is_open
 from koila._compiler import Compiled
@@ -32,6 +32,7 @@ __all__ = [
     "check_split",
     "flush",
     "held_with",
+    "is_as_recorded",
     "materialize",
     "ordinary",
     "outside",
@@ -179,6 +180,15 @@ def verify(nodes: list[Node]) -> None:
             )
 
 
+def is_as_recorded(value: Value) -> bool:
+    """Whether it can be computed again: a step may have changed its weights."""
+    try:
+        verify(closure([value]))
+    except KoilaError:
+        return False
+    return True
+
+
 def _as_recorded(leaf: Value) -> Value:
     """A tensor in the place of one whose ``requires_grad`` has changed. It
     takes the gradient that autograd, too, would not give to a frozen weight."""
@@ -291,14 +301,12 @@ def materialize(values: list[Value], frames: Frames, what: str) -> list[Tensor]:
 def settle_lent(value: Value) -> None:
     """What an array has the memory of is written to: from now on that is the memory
     of the tensor, which has no graph any more where its weights have changed."""
-    if not is_open(value):
+    if not (is_open(value) and is_lent(value)):
         return
-    try:
-        materialize([value], find_frames(), "a NumPy array has its memory, and a write")
-    except KoilaError:
-        if value.seen is None:
-            raise
+    if value.seen is not None and not is_as_recorded(value):
         value.free_graph()
+    else:
+        materialize([value], find_frames(), "a write that a NumPy array sees")
 
 
 def _start_with_graph(program: Program, values: list[Value], frames: Frames) -> Run:

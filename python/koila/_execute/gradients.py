@@ -13,7 +13,7 @@ from torch import Tensor
 from koila import memory
 from koila._capture.closure import closure, gradient_closure
 from koila._capture.frames import Frames, location_of
-from koila._capture.graphs import is_freed
+from koila._capture.graphs import FreedGraphs
 from koila._capture.memory import Aliases
 from koila._capture.program import Program
 from koila._capture.record import current, known, wrap
@@ -26,6 +26,7 @@ from koila._execute.errors import as_eager
 from koila._execute.executor import (
     check_split,
     held_with,
+    is_as_recorded,
     outside,
     prepare,
     read,
@@ -37,7 +38,7 @@ from koila._execute.hooks import apply_hooks, differentiate_at_hooks, find_hooke
 from koila._plan.announce import announce
 from koila._plan.planner import Plan, Run, start
 
-__all__ = ["backward", "free_graphs", "gradients", "look"]
+__all__ = ["announce_retained", "backward", "free_graphs", "gradients", "look"]
 
 _SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -66,7 +67,7 @@ def _start_step(value: Value, frames: Frames) -> tuple[Run, int]:
         program = prepare([value, *held])
     except KoilaError:
         # Something else that is held may not be computed any more with its graph.
-        held = [other for other in held if _is_as_recorded(other)]
+        held = [other for other in held if is_as_recorded(other)]
         program = prepare([value, *held])
     run = start(program, "train", frames)
     inside = set(gradient_closure(value)[0])
@@ -113,17 +114,8 @@ def _held_with_graph(program: Program) -> list[Value]:
         and value.seen is not None
         and value not in program.roots
         and not nodes.isdisjoint(gradient_closure(value)[0])
-        and _is_as_recorded(value)
+        and is_as_recorded(value)
     ]
-
-
-def _is_as_recorded(value: Value) -> bool:
-    """Whether it can be computed again: a step may have changed its weights."""
-    try:
-        verify(closure([value]))
-    except KoilaError:
-        return False
-    return True
 
 
 class _Step:
@@ -324,7 +316,7 @@ def backward(
     """Adds the gradients of a loss to ``.grad``."""
     _refuse_second(value)
     if retain_graph:
-        _announce_retained(value, frames)
+        announce_retained([value], frames)
     if not _backward(value, frames, retain_graph, create_graph, inputs):
         assert value.tensor is not None
         value.tensor.backward(  # type: ignore[no-untyped-call]
@@ -334,12 +326,12 @@ def backward(
             free_graphs([value])
 
 
-def _announce_retained(value: Value, frames: Frames) -> None:
-    """Of a loss that was read, and ran whole with its graph then: that the graph is to
-    stay was not known."""
-    for graph in () if is_open(value) else value.graphs:
-        if graph.step is not None and 2 * graph.step[0] > graph.step[1]:
-            need, budget, announced = graph.step
+def announce_retained(values: list[Value], frames: Frames) -> None:
+    """Of losses that were read, and ran whole with their graphs then: that a graph is to
+    stay was not known, and a pass that frees nothing may need as much again."""
+    for graph in {graph for value in values if not is_open(value) for graph in value.graphs}:
+        need, budget, announced = graph.step or (0, 0, set())
+        if 2 * need > budget:
             announce(
                 f"a step that needs {memory.format_bytes(need)} of {memory.format_bytes(budget)} "
                 "ran whole when its loss was read, and now its graph is to stay, which may need "
@@ -378,14 +370,13 @@ def _free(value: Value, nodes: list[Node] | None = None) -> None:
         if not any(output.node is node for output in made):
             node.finish()
     # What else was made of it cannot be differentiated any more, either.
+    freed = FreedGraphs()
     for other in recording.list_held():
-        if other.seen is not None and any(map(_is_gone, gradient_closure(other)[1])):
+        if other.seen is not None and any(
+            leaf.freed or (leaf.tensor is not None and freed.has(leaf.tensor))
+            for leaf in gradient_closure(other)[1]
+        ):
             other.free_graph()
-
-
-def _is_gone(value: Value) -> bool:
-    """Whether a backward pass has freed its graph."""
-    return value.freed or (value.tensor is not None and is_freed(value.tensor))
 
 
 @outside
@@ -598,8 +589,6 @@ def gradients(
     """What ``torch.autograd.grad`` returns for a loss and leaves, in tiles; None
     if the program was run whole, for PyTorch to differentiate."""
     _refuse_second(value)
-    if retain_graph:
-        _announce_retained(value, frames)
     if not is_open(value) or not is_loss(value) or not value.meta.requires_grad:
         return None
     if not all(is_direct(item) or (item.is_leaf and item.requires_grad) for item in inputs):

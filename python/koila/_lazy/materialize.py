@@ -459,6 +459,10 @@ def _autograd_grad(func: Any, args: Any, kwargs: Any) -> Any:
     inputs = _listed(given["inputs"])
     grad_outputs = given.get("grad_outputs")
     keeps = bool(given.get("retain_graph") or given.get("create_graph"))
+    if keeps:
+        read_before: list[Value] = []
+        find_values(outputs, read_before)
+        gradients.announce_retained(read_before, find_frames())
     plain = not (given.get("is_grads_batched") or given.get("materialize_grads"))
     lazy = [item for item in outputs if isinstance(item, RecordedTensor)]
     if plain and lazy and given.get("create_graph") and not given.get("allow_unused"):
