@@ -1,6 +1,7 @@
 """What the program holds after a step through koila.lazy takes no more memory than
 in plain PyTorch."""
 
+import gc
 import unittest
 import warnings
 import weakref
@@ -100,6 +101,41 @@ class Held(unittest.TestCase):
                 )
             with self.assertRaisesRegex(koila.KoilaError, "its graph is to stay"), koila.strict():
                 step(budget, call, retain_graph=True)
+
+    def test_parts_around_a_hook_leave_one_tensor_and_no_graph(self):
+        """Before the hook is a layer whose time is the batch: it runs whole, announced,
+        with a graph that is of other results, too."""
+        torch.manual_seed(0)
+        model, x = nn.GRU(6, 12), torch.randn(96, 6, 6)
+
+        def step(x):
+            out = model(x)[0]
+            out.register_hook(lambda gradient: 2 * gradient)
+            most = out.max()
+            out.mean().backward()
+            return out, most
+
+        def count(size):
+            tensors = [item for item in gc.get_objects() if type(item) is torch.Tensor]
+            storages = {t.untyped_storage().data_ptr(): t.untyped_storage() for t in tensors}
+            return sum(storage.nbytes() == size for storage in storages.values())
+
+        out, most = step(x)
+        wanted, size = model.weight_hh_l0.grad, out.nbytes
+        with self.assertRaisesRegex(RuntimeError, "second time"):
+            most.backward()
+        model.zero_grad()
+        del out, most
+        before = count(size)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            out, most = step(koila.lazy(x, batch=0, budget=64 << 10))
+        self.assertIsNone(koila.last().tile)
+        torch.testing.assert_close(model.weight_hh_l0.grad, wanted)
+        self.assertEqual(count(size) - before, 1)
+        self.assertGreater(most.item(), 0)
+        with self.assertRaisesRegex(RuntimeError, "second time"):
+            most.backward()
 
     def test_arrays_see_what_is_written_to_their_tensor(self):
         """Also where weights have changed since, and the tensor has no graph any more."""

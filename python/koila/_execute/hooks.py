@@ -62,7 +62,7 @@ def differentiate_at_hooks(
     recording.reads.clear()  # no step of the whole follows
     if any(place.node is None for place in hooked):
         # They fit with their graphs, and have their hooks.
-        differentiate(value, True)
+        differentiate(value, False)
         return
     cuts: list[_Cut] = []
     try:
@@ -71,13 +71,18 @@ def differentiate_at_hooks(
             leaf = tensor.detach().requires_grad_()
             cuts.append(_Cut(place, place.node, leaf, place.hooks))
             place.node, place.tensor, place.hooks = None, leaf, []
-        # What comes before a cut may be shared with what bypasses it.
-        before = {node for cut in cuts for node in _nodes_before(cut)}
-        differentiate(value, not before.isdisjoint(gradient_closure(value)[0]))
+        # What comes before a cut may be shared with what bypasses it, or with others.
+        parts = [gradient_closure(value)[0], *map(_nodes_before, cuts)]
+        later: set[Node] = set()
+        stays = []
+        for part in reversed(parts):
+            stays.append(not later.isdisjoint(part))
+            later.update(part)
+        differentiate(value, stays.pop())
         for cut, lazy in zip(list(cuts), held, strict=True):
             cuts.remove(cut)
             cut.restore()
-            gradient = cut.leaf.grad
+            is_shared, gradient = stays.pop(), cut.leaf.grad
             if gradient is None:
                 continue
             gradient = _call_hooks(cut, gradient)
@@ -85,12 +90,14 @@ def differentiate_at_hooks(
             own.drawn = True
             with torch.enable_grad():
                 loss: Any = (lazy * wrap(own)).sum()
-            differentiate(loss._value, True)
+            differentiate(loss._value, is_shared)
     finally:
         for cut in cuts:
             cut.restore()
     for place, tensor in zip(hooked, tensors, strict=True):
-        place.show(tensor)
+        # Parts that fitted have computed it with its graph.
+        if place.tensor is None:
+            place.show(tensor)
 
 
 def _nodes_before(cut: _Cut) -> list[Node]:
