@@ -19,7 +19,7 @@ from typing import Any
 
 import koila
 import torch
-from koila._capture import differentiation, dispatch_cache, record
+from koila._capture import differentiation, dispatch_cache
 from koila._capture.recording import recording
 from koila._plan import announce, planner
 
@@ -126,7 +126,7 @@ def forget_plans() -> None:
         dispatch_cache._calls,
         dispatch_cache._alike,
         differentiation._calls,
-        record._leaves,
+        recording.leaves,
         recording.pending,
         recording.reads,
         recording._held,

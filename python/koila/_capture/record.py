@@ -101,9 +101,6 @@ def assign(tensor: RecordedTensor, value: Value) -> None:
         recording.hold(tensor)
 
 
-_leaves: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
-
-
 def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
     leaf = Value(meta_of(tensor), Group(external=True))
     if like is not None:
@@ -128,7 +125,7 @@ def _is_borrowed(tensor: Tensor) -> bool:
 
 def leaf_of(tensor: Tensor) -> Value:
     """The value of a plain tensor, anew if it was written to in between."""
-    leaf = _leaves.get(id(tensor))
+    leaf = recording.leaves.get(id(tensor))
     if (
         leaf is None
         or leaf.tensor is not tensor
@@ -144,7 +141,7 @@ def leaf_of(tensor: Tensor) -> Value:
                 leaf.alias = tensor.detach()
         else:
             leaf.alias = tensor.detach()
-        _leaves[id(tensor)] = leaf
+        recording.leaves[id(tensor)] = leaf
     return leaf
 
 

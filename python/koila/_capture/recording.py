@@ -17,6 +17,9 @@ class Recording(threading.local):
 
     def __init__(self) -> None:
         self.busy = False
+        # The values of plain tensors: what a thread records of one orders its
+        # own reads and writes.
+        self.leaves: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
         self.pending: list[Node] = []
         # Plans of what was read and may be differentiated, with what made it.
         self.reads: list[tuple[Any, list[weakref.ref[Node]]]] = []

@@ -7,6 +7,7 @@ import copy
 import functools
 import os
 import sys
+import threading
 import time
 import warnings
 from collections import OrderedDict
@@ -19,6 +20,7 @@ from torch import nn
 
 from koila import memory
 from koila._capture.dispatch_cache import is_arithmetic
+from koila._capture.exclusive import tracing
 from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import measure_graphs
 from koila._capture.program import Program
@@ -49,6 +51,17 @@ class Plan:
     # What the step needs that followed, with the graph that it leaves.
     step_peak: int | None = None
     whole: int | None = None  # bytes of a trace that has few of what was named
+    # The thread whose programs run by it: its scripts hold their weights.
+    owner: threading.Thread = field(default_factory=threading.current_thread)
+
+    def adopt(self) -> bool:
+        """Whether it is this thread's, from now on where the owner has ended."""
+        thread = threading.current_thread()
+        if self.owner is not thread:
+            if self.owner.is_alive():
+                return False
+            self.owner = thread
+        return True
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,8 @@ class _Choice:
         return (peak is None or peak <= budget) and budget <= self.budget * _SLACK
 
 
-_plans: OrderedDict[Any, Plan] = OrderedDict()
+_plans: OrderedDict[Any, list[Plan]] = OrderedDict()  # one for each thread
+_finding = threading.Lock()
 # Those of long ago go.
 _MOST_PLANS = 64
 _MOST_VARIANTS = 8
@@ -103,7 +117,8 @@ def _remember(cache: dict[Any, _T | CompileError], key: Any, make: Callable[[], 
     """What ``make`` gave for this key, or the refusal that it raised."""
     if key not in cache:
         try:
-            cache[key] = make()
+            with tracing:
+                cache[key] = make()
         except CompileError as error:
             cache[key] = _bare(error)
         if len(cache) > _MOST_VARIANTS:
@@ -124,15 +139,18 @@ def _bare(error: _Error) -> _Error:
 
 def _find_plan(program: Program) -> Plan:
     key = program.key()
-    plan = _plans.get(key)
-    if plan is None:
-        calls = [node.call for node in program.nodes]
-        plan = _plans[key] = Plan(calls, list(program.numbers))
-        if len(_plans) > _MOST_PLANS:
-            _plans.popitem(last=False)
-    else:
+    with _finding:
+        plans = _plans.setdefault(key, [])
         _plans.move_to_end(key)
-        plan.varying |= _find_varying(plan, program)
+        plan = next((plan for plan in plans if plan.adopt()), None)
+        if plan is None:
+            calls = [node.call for node in program.nodes]
+            plan = Plan(calls, list(program.numbers))
+            plans.append(plan)
+            if len(_plans) > _MOST_PLANS:
+                _plans.popitem(last=False)
+            return plan
+    plan.varying |= _find_varying(plan, program)
     return plan
 
 
@@ -398,7 +416,7 @@ class Run:
 
     def _rewrite(self, grads: str, **size: Any) -> Compiled:
         traced = self.traced()
-        with self._compiler(traced):
+        with tracing, self._compiler(traced):
             return compile_script(
                 traced.script,
                 traced.specs,
