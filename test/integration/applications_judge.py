@@ -46,7 +46,7 @@ def judge(outcome: Outcome, plain: Outcome | None, script: pathlib.Path) -> Foun
         # A cell of a notebook is no file.
         if not file.startswith((str(script.parent), "<")):
             note("wrong", f"a warning names {file}:{line} and not the application: {text}")
-    if plain is not None and outcome.raised is None and plain.raised is None:
+    if plain is not None and outcome.leaves and plain.leaves:
         floor = _HALF_FLOOR if "bfloat16" in script.read_text() else _FLOOR
         for difference in compare(outcome.leaves, plain.leaves, [], floor):
             note("wrong", difference)

@@ -27,6 +27,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -277,8 +278,14 @@ def _run(app: App, stand_in: Any) -> None:
         if issubclass(category, koila.KoilaWarning):
             outcome.warned.append((str(message), file, line))
 
+    def hear_thread(told: Any) -> None:
+        raised = _describe(told.exc_value, app.script)
+        verdict = "refused" if raised.refusal else "crashed"
+        outcome.failures.append((verdict, f"a thread ended: {raised}"))
+
+    threading.excepthook = hear_thread
     warnings.simplefilter("ignore")
-    warnings.simplefilter("always", koila.KoilaWarning)
+    warnings.simplefilter("default", koila.KoilaWarning)
     warnings.showwarning = hear  # type: ignore[assignment]
     # When Python looks for cycles is chance.
     gc.collect()

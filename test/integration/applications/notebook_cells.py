@@ -43,9 +43,11 @@ def mix(x):
 """
 
 
+names = {"__name__": "__main__"}  # a notebook's stay until it is closed
+
+
 def application(koila, app):
-    names = {"__name__": "__main__", "koila": koila, "app": app}
-    names |= {"BUDGET": 512 << 10, "answers": []}
+    names.update(koila=koila, app=app, BUDGET=512 << 10, answers=[])
 
     def run(cell, count=[0]):  # noqa: B006 (counts)
         count[0] += 1

@@ -1,0 +1,30 @@
+"""A search over widths: many networks are analysed, and their largest batches found."""
+
+# points: 6
+# catches: wrong
+
+import torch
+from torch import nn
+
+MIB = 1 << 20
+
+
+def make_model(width):
+    return nn.Sequential(nn.Linear(32, width), nn.ReLU(), nn.Linear(width, 4)).eval()
+
+
+def application(koila, app):
+    torch.manual_seed(0)
+    x = torch.randn(64, 32)
+    widths, peaks, batches = iter(range(64, 4096)), [], []
+
+    def analyze():
+        peaks.append(koila.analyze(make_model(next(widths)), x).peak)
+
+    def find_batch():
+        batches.append(koila.max_batch(make_model(next(widths)), x, budget=MIB))
+
+    for call in (analyze, find_batch):
+        grown = app.grow(call, first=10, times=30)
+        app.check(grown < 2 * MIB, f"{call.__name__}: 30 times grow by {grown:,} bytes", "keeps")
+    return {"peaks": peaks, "batches": batches}
