@@ -4,7 +4,7 @@
 
 Nothing found is right. Else, the worst first:
 
-``crashed``   an exception that plain PyTorch does not raise, or the process ended
+``crashed``   an exception that the application does not expect, or its process ended
 ``wrong``     something that the user can see differs, or is not what was promised
 ``silent``    a part took more than its budget, and nobody was told
 ``refused``   koila raised an error of its own, or told that it is over the budget
@@ -40,7 +40,8 @@ def judge(outcome: Outcome, plain: Outcome | None, script: pathlib.Path) -> Foun
 
     for word, reason in outcome.failures:
         note(word, reason)
-    _judge_raised(outcome, plain, note)
+    if outcome.raised is not None:
+        note("refused" if outcome.raised.refusal else "crashed", str(outcome.raised))
     _judge_parts(outcome, note)
     for text, file, line in outcome.warned:
         # A cell of a notebook is no file.
@@ -52,15 +53,6 @@ def judge(outcome: Outcome, plain: Outcome | None, script: pathlib.Path) -> Foun
             note("wrong", difference)
         _judge_kept(outcome, plain, note)
     return {word: found[word] for word in WORDS if word in found}
-
-
-def _judge_raised(outcome: Outcome, plain: Outcome | None, note: Note) -> None:
-    wanted = plain.raised if plain is not None else None
-    if outcome.raised is None:
-        if wanted is not None:
-            note("wrong", f"does not raise; in plain PyTorch {wanted}")
-    elif wanted is None or wanted.type != outcome.raised.type:
-        note("refused" if outcome.raised.refusal else "crashed", str(outcome.raised))
 
 
 def _judge_parts(outcome: Outcome, note: Note) -> None:

@@ -11,6 +11,7 @@ application asks koila for, as the types of its errors, is the real one's.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Mapping
@@ -124,11 +125,14 @@ class Untouched:
                 return self.original(*inputs, **named)
             output = self.original(*inputs[:-1], **named)
             call = self._loss if "(" in self._loss else f"{self._loss}()"
-            names = {"output": output, "target": inputs[-1]}
+            names = {"output": output, "target": inputs[-1], "sum": "sum"}
             return eval(call.replace("(", "(output, target, ", 1), vars(functional), names)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.original, name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Untouched:
+        return Untouched(copy.deepcopy(self.original, memo), self._loss, self._treat)
 
     def __len__(self) -> int:
         return len(self.original)

@@ -136,25 +136,6 @@ class App:
         self.check("Traceback" not in done.stderr, f"{shown}: {done.stderr[-300:]}", "crashed")
         return done
 
-    @contextlib.contextmanager
-    def interrupted(self, seconds: float) -> Iterator[None]:
-        """Ctrl-C after so many seconds, unless what is done there has ended. Not from
-        a thread, which would wait for Python's lock."""
-        with contextlib.suppress(KeyboardInterrupt):
-            parent, child = os.getpid(), os.fork()
-            if not child:
-                time.sleep(seconds)
-                os.kill(parent, signal.SIGINT)
-                os._exit(0)
-            try:
-                yield
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
-                # What was sent arrives here at the latest.
-                time.sleep(0)
-
     def grow(self, call: Callable[[], Any], first: int, times: int) -> int:
         """Bytes of the process that calls after the first ones leave behind."""
         for _ in range(first):

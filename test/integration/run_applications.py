@@ -87,6 +87,7 @@ def study(script: pathlib.Path, options: argparse.Namespace) -> tuple[str, list[
     missed = []
     if plain is not None:
         missed += [f"plain PyTorch: {reason}" for _, reason in plain.failures]
+        missed += [f"plain PyTorch: {plain.raised}"] if plain.raised is not None else []
         controls = {"silent": Plain, "wrong": Perturbing, "keeps": Keeping}
         for word in catches if options.controls else []:
             fake = plain if controls[word] is Plain else run(controls[word])
@@ -98,6 +99,7 @@ def study(script: pathlib.Path, options: argparse.Namespace) -> tuple[str, list[
         reasons = [reason[:_MOST_LETTERS] for reason in reasons[:_MOST_REASONS]]
     else:
         reasons += [f"took {outcome.seconds:.1f} s"]
+        reasons += [outcome.raised.text] if outcome.raised is not None else []
         reasons += [f"line {line} warned: {text}" for text, _, line in outcome.warned]
         for index, part in enumerate(outcome.parts):
             whole = f", plain PyTorch {plain.parts[index].used:,}" if plain is not None else ""
