@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import gc
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -51,12 +52,14 @@ class Plain:
 
     def compile(
         self,
-        module: nn.Module,
+        module: nn.Module | os.PathLike[str],
         *inputs: Any,
         loss: str | None = None,
         mode: str | None = None,
         **options: Any,
     ) -> Any:
+        if not isinstance(module, nn.Module):
+            module = torch.jit.load(module)
         return Untouched(module, loss, self.treat)
 
     def lazy(self, *values: Any, batch: int = 0, budget: Any = "auto") -> Any:

@@ -1,6 +1,6 @@
 """A notebook: cells define a model and its function, compile it, change them and run again."""
 
-# points: 1, 10
+# points: 1
 # catches: silent, wrong, keeps
 
 import linecache
