@@ -14,6 +14,7 @@ process of its own, with a folder of its own for temporary files.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import importlib.util
@@ -22,7 +23,6 @@ import os
 import pathlib
 import pickle
 import re
-import resource
 import shutil
 import signal
 import sys
@@ -115,7 +115,8 @@ class App:
     def check(self, holds: Any, text: str, verdict: str = "wrong") -> None:
         """``text`` says what is wrong if it does not hold."""
         if not holds:
-            self.outcome.failures.append((verdict, f"line {_line_of(self.script)}: {text}"))
+            line = _line_of(self.script)
+            self.outcome.failures.append((verdict, f"line {line}: {text}" if line else text))
 
     def error(self, call: Callable[[], Any]) -> Exception | None:
         """What a call raises, without what its frames hold."""
@@ -133,32 +134,33 @@ class App:
             shown = " ".join(["koila", *map(str, arguments)])
             fine = done.code in (0, 1) or done.killed
             self.check(fine, f"{shown}: exit code {done.code}: {done.stderr[-300:]}", "crashed")
-            fine = "Traceback" not in done.stderr
+            fine = "Traceback" not in done.stderr and "LLVM ERROR" not in done.stderr
             self.check(fine, f"{shown}: {done.stderr[-300:]}", "crashed")
         return done
 
-    def grow(self, call: Callable[[], Any], first: int, times: int) -> int:
-        """Bytes of the process that calls after the first ones leave behind."""
+    def grow(self, call: Callable[[], Any], first: int, times: int) -> float:
+        """Bytes that each call leaves behind, after the first ones."""
         for _ in range(first):
             call()
-        before = resident_bytes()
+        before = used_bytes()
         for _ in range(times):
             call()
-        return resident_bytes() - before
+        return (used_bytes() - before) / times
 
 
-def resident_bytes() -> int:
+class _Mallinfo(ctypes.Structure):
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]  # noqa: RUF012
+
+
+def used_bytes() -> int:
+    """What malloc and Python have handed out, in all arenas. What is resident would
+    be that and chance."""
     gc.collect()
-    _trim()
-    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
-
-
-def _trim() -> None:
-    """Free memory goes back to the system, which would count it."""
-    import ctypes
-
-    ctypes.CDLL(None).malloc_trim(0)
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _Mallinfo
+    found = mallinfo()
+    return int(found.uordblks + found.hblkhd + 64 * sys.getallocatedblocks())
 
 
 def _gradient_bytes(weights: list[torch.Tensor]) -> int:

@@ -4,6 +4,7 @@
 
 import re
 import resource
+import tempfile
 
 import torch
 from torch import nn
@@ -26,7 +27,8 @@ def application(koila, app):
         about = f"a limit of {limit:,} bytes"
         app.check(done.code == 1, f"{about}: exit code {done.code}")
         app.check("error: " in done.stderr, f"{about}: no error: {done.stderr}")
-        says = str(app.folder) in done.stderr or "/tmp" in done.stderr
+        folders = str(app.folder), tempfile.gettempdir()
+        says = any(folder in done.stderr for folder in folders)
         says = says and re.search(r"\d (bytes|[KM]iB)", done.stderr)
         app.check(says, f"{about}: names no folder and bytes: {done.stderr}")
         app.check(target.read_bytes() == before, f"{about}: the target is another")
@@ -36,3 +38,8 @@ def application(koila, app):
     done = app.command("report", "model.pt", *INPUT[:2], limits={resource.RLIMIT_FSIZE: 4 << 10})
     app.check(done.code == 1 and "model.html" in done.stderr, f"report: {done.stderr}")
     app.check(not (app.folder / "model.html").exists(), "half a page is left over")
+    # A disk without room, which is a device here.
+    for command in (("compile", "model.pt", *INPUT), ("report", "model.pt", *INPUT[:2])):
+        done = app.command(*command, "-o", "/dev/full")
+        says = "/dev/full" in done.stderr and "No space left" in done.stderr
+        app.check(done.code == 1 and says, f"{command[0]} to a full disk: {done.stderr!r}")
