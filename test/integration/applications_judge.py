@@ -17,7 +17,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Callable
 
-from applications_run import Outcome
+from applications_app import Outcome
 from compare import compare
 from judge import KEPT_PART, SLACK, mib
 

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from applications_run import Outcome
+    from applications_app import Outcome
     from measure import Memory
 
 # Before PyTorch is loaded: what is measured must not depend on the machine.

@@ -25,7 +25,7 @@ def application(koila, app):
     y = torch.randn(32768, 4)
     with torch.no_grad():
         wanted = torch.cat([model(part) for part in x.split(4096)])
-    nn.functional.mse_loss(trained(x[:8192]), y[:8192]).backward()
+    nn.functional.mse_loss(trained(x[:16384]), y[:16384]).backward()
     gradient = trained[0].weight.grad.clone()
     trained.zero_grad(set_to_none=False)
     compiled = koila.compile(model, x[:64])
@@ -37,5 +37,5 @@ def application(koila, app):
             limit_to(free * MIB)
             torch.testing.assert_close(compiled(x), wanted, rtol=1e-4, atol=1e-5)
     limit_to(120 * MIB)
-    step.train_step(x[:8192], y[:8192])
+    step.train_step(x[:16384], y[:16384])
     torch.testing.assert_close(trained[0].weight.grad, gradient, rtol=1e-3, atol=1e-6)
