@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ __all__ = [
     "compile_file",
     "compile_script",
     "is_count",
+    "make_guards",
     "parse_size",
 ]
 
@@ -277,6 +278,20 @@ def analyze_script(
         with open(output, encoding="utf-8") as file:
             report: dict[str, Any] = json.load(file)
     return report
+
+
+def make_guards(guards: list[tuple[object, object]]) -> Callable[[], bool]:
+    """A quick question whether everything that is guarded is what it was, by
+    identity: pairs of a container and its items, and more (`python/src/Guards.h`)."""
+    from koila import _C
+
+    made = _C.Guards(guards)
+
+    def hold() -> bool:
+        # What is guarded lives as long as the question.
+        return bool(guards is not None and made.hold())
+
+    return hold
 
 
 def parse_size(text: str) -> int:

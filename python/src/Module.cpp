@@ -1,5 +1,6 @@
 //===- Module.cpp - koila._C: modules between Python and koila ------------===//
 
+#include "Guards.h"
 #include "koila/Device/HostMemory.h"
 #include "koila/Support/ByteSize.h"
 #include "koila/Target/TorchScript/InProcess.h"
@@ -83,6 +84,9 @@ PYBIND11_MODULE(_C, m) {
         return *bytes;
       },
       py::arg("text"));
+  py::class_<Guards>(m, "Guards")
+      .def(py::init<const py::list &>(), py::arg("guards"))
+      .def("hold", &Guards::hold);
   m.def("free_host_memory", []() {
     auto free = getFreeHostMemory();
     if (!free)

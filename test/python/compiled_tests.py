@@ -180,13 +180,11 @@ def test_a_trace_stands_for_its_shapes_only(options):
     # The control: this is what the trace makes of it.
     with torch.no_grad():
         assert not torch.allclose(compiled.source(longer), module(longer))
-        with pytest.warns(koila.KoilaWarning, match=r"float32\[16, 256\], and it was traced as"):
-            torch.testing.assert_close(compiled(longer), module(longer))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            torch.testing.assert_close(compiled(x[:5]), module(x[:5]))
-    with pytest.warns(koila.KoilaWarning, match="running the untiled program"):
-        loss, gradients = step.grads(longer, y)
+            for given in (longer, x[:5], longer[:7]):
+                torch.testing.assert_close(compiled(given), module(given))
+            loss, gradients = step.grads(longer, y)
     wanted = functional.cross_entropy(module(longer), y)
     torch.testing.assert_close(loss, wanted.detach())
     torch.testing.assert_close(gradients, list(plain_gradients(module, longer, y)))
@@ -228,7 +226,7 @@ def append_layer(module):
 
 
 def replace_forward(module):
-    module.forward = lambda x: x
+    module.forward = lambda x: module[2](module[0](x))
 
 
 def add_hook(module):
@@ -255,18 +253,29 @@ def replace_class(module):
         replace_class,
     ],
 )
-def test_another_module_is_refused(change):
+@pytest.mark.filterwarnings("ignore:.*of the forward hook of '1'")
+def test_another_module_is_compiled_anew(change, tmp_path):
     module = networks.mlp()
     x, y = networks.batch()
     compiled = koila.compile(module, x, tile=8)
     step = koila.compile(module, x, y, loss="cross_entropy", tile=8)
+    before = module(x).detach()
     change(module)
-    with torch.no_grad(), pytest.raises(koila.CompileError, match="compile it again"):
-        compiled(x)
     with pytest.raises(koila.CompileError, match="compile it again"):
-        step.train_step(x, y)
-    with pytest.raises(koila.CompileError, match="compile it again"):
-        compiled.save("never.pt")
+        compiled.save(tmp_path / "never.pt")
+    with torch.no_grad():
+        wanted = module(x)
+        assert wanted.shape != before.shape or not torch.allclose(wanted, before)
+        torch.testing.assert_close(compiled(x), wanted)
+        assert compiled.tile == 8
+        # What was compiled anew is what is called and saved from now on.
+        torch.testing.assert_close(compiled(x[:13]), module(x[:13]))
+    compiled.save(tmp_path / "small.pt")
+    loss, gradients = step.grads(x, y)
+    torch.testing.assert_close(loss, functional.cross_entropy(module(x), y).detach())
+    found = dict(zip(dict(module.named_parameters()), plain_gradients(module, x, y), strict=True))
+    wanted_gradients = [gradient for gradient in found.values() if gradient is not None]
+    torch.testing.assert_close([g for g in gradients if g.any()], wanted_gradients)
 
 
 class Settings(nn.Module):
@@ -298,15 +307,15 @@ def test_settings():
                 lambda: setattr(compiled, "scale", 1.0),
             ),
             (
-                lambda: setattr(module.convolution, "padding", (0,)),
-                lambda: setattr(module.convolution, "padding", (1,)),
+                lambda: setattr(module.convolution, "padding_mode", "circular"),
+                lambda: setattr(module.convolution, "padding_mode", "zeros"),
             ),
         ]:
-            change()
-            with pytest.raises(koila.CompileError, match="when the module was compiled"):
-                compiled(x)
-            back()
-            torch.testing.assert_close(compiled(x), module(x))
+            for step in (change, back):
+                before = module(x)
+                step()
+                assert not torch.allclose(module(x), before)
+                torch.testing.assert_close(compiled(x), module(x))
     assert module.scale == 1.0
 
 
@@ -327,16 +336,17 @@ def test_settings_that_are_objects():
         lambda module: setattr(module.config, "scale", 3.0),
         lambda module: module.nested["a"].__setitem__(0, 3.0),
         lambda module: setattr(module, "function", torch.sigmoid),
-        lambda module: module.first.register_forward_pre_hook(lambda *_: None),
+        lambda module: module.first.register_forward_pre_hook(lambda _, args: (args[0] * 2,)),
         lambda module: setattr(module, "added", True),
-        lambda module: delattr(module, "function"),
     ):
         module = Configured().eval()
         compiled = koila.compile(module, x, tile=8)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x), module(x))
             change(module)
-            with pytest.raises(koila.CompileError, match="when the module was compiled"):
+            torch.testing.assert_close(compiled(x), module(x))
+            delattr(module, "function")
+            with pytest.raises(AttributeError, match="'function'"):
                 compiled(x)
 
 
@@ -359,8 +369,11 @@ def test_ties():
         torch.testing.assert_close(compiled(i), module(i))
     state = {key: torch.randn(16, 16) for key in module.state_dict()}
     module.load_state_dict(state, assign=True)
-    with torch.no_grad(), pytest.raises(koila.CompileError, match="were one when"):
-        compiled(i)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(i), module(i))
+    module.head.weight = nn.Parameter(torch.randn(16, 16))
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(i), module(i))
 
 
 @pytest.mark.parametrize("make", [networks.mlp, Traced])
@@ -649,7 +662,7 @@ def test_guards_raise_with_the_fact():
     compiled = koila.compile(module, x, tile=8, guard="raise")
     with (
         torch.no_grad(),
-        pytest.raises(koila.CompileError, match="dtype is not float32"),
+        pytest.raises(koila.CompileError, match=r"argument 0 is float64\[64, 64\], and the example was float32"),
     ):
         compiled(x.double())
     with pytest.raises(koila.CompileError, match="grad mode is on"):
@@ -683,11 +696,10 @@ def test_containers():
     x, _ = networks.batch()
     compiled = koila.compile(Split(), x, tile=8)
     with torch.no_grad():
-        assert compiled(x)._fields == Pair._fields
+        assert type(compiled(x)) is Pair
         whole = koila.compile(Sum(), Pair(x, x))
         torch.testing.assert_close(whole(Pair(x, x)), x * 3)
-        with pytest.warns(koila.KoilaWarning, match="traced with 2"):
-            whole((x, x, x))
+        torch.testing.assert_close(whole((x, x, x)), x * 3)
 
 
 def test_compiled_modules_are_compiled_again():

@@ -6,9 +6,9 @@ import pathlib
 import koila
 
 PACKAGE = pathlib.Path(koila.__file__).parent
-# Each may import those before it. Entrances do not know each other, but for what
-# the command line and the compiled module show.
-ROOMS = [{"_capture"}, {"_plan"}, {"_execute"}, {"_report"}, {"_lazy", "_compile"}]
+# Each may import those before it: a compiled module hands calls that it has no
+# program for to koila.lazy.
+ROOMS = [{"_capture"}, {"_plan"}, {"_execute"}, {"_report"}, {"_lazy"}, {"_compile"}]
 DOOR = "_compiler"
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from koila._capture.structure import flatten, is_same, map_tensors
+
 __all__ = ["compare", "put_aside"]
 
 # Elements that are compared at once.
@@ -25,6 +27,8 @@ def compare(found: Any, wanted: Any, exact: bool = False) -> str | None:
         if not wanted.dtype.is_floating_point and not wanted.dtype.is_complex:
             return None if torch.equal(found, wanted) else "other integers"
         return _compare_numbers(found.detach(), wanted.detach(), exact)
+    if isinstance(found, torch.Tensor):
+        return f"a tensor in place of {wanted!r}"
     if isinstance(wanted, dict):
         if not isinstance(found, dict) or found.keys() != wanted.keys():
             return "other keys"
@@ -33,14 +37,23 @@ def compare(found: Any, wanted: Any, exact: bool = False) -> str | None:
         if not isinstance(found, (list, tuple)) or len(found) != len(wanted):
             return "another number of results"
         pairs = list(zip(found, wanted, strict=True))
-    elif isinstance(found, torch.Tensor):
-        return f"a tensor in place of {wanted!r}"
     else:
-        return None if found == wanted else f"{found!r} in place of {wanted!r}"
+        return _compare_objects(found, wanted, exact)
     for left, right in pairs:
         if problem := compare(left, right, exact):
             return problem
     return None
+
+
+def _compare_objects(found: Any, wanted: Any, exact: bool) -> str | None:
+    lefts: list[torch.Tensor] = []
+    rights: list[torch.Tensor] = []
+    nodes = flatten(found, lefts), flatten(wanted, rights)
+    if not rights:
+        return None if found == wanted else f"{found!r} in place of {wanted!r}"
+    if not is_same(*nodes):
+        return f"a {type(found).__name__} of other parts in place of a {type(wanted).__name__}"
+    return compare(lefts, rights, exact)
 
 
 def _compare_numbers(found: torch.Tensor, wanted: torch.Tensor, exact: bool) -> str | None:
@@ -73,9 +86,4 @@ def put_aside(result: Any, folder: str) -> Any:
         path = os.path.join(folder, str(len(os.listdir(folder))))
         kept = torch.from_file(path, shared=True, size=result.numel(), dtype=result.dtype)
         return kept.view(result.shape).copy_(result)
-    if isinstance(result, dict):
-        return {key: put_aside(value, folder) for key, value in result.items()}
-    if isinstance(result, (list, tuple)):
-        parts = [put_aside(value, folder) for value in result]
-        return parts if isinstance(result, list) else tuple(parts)
-    return result
+    return map_tensors(lambda tensor: put_aside(tensor, folder), result)

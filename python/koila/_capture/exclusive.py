@@ -13,8 +13,33 @@ from typing import ParamSpec, TypeVar
 
 __all__ = ["exclusive", "tracing"]
 
-# A program that is traced may record, or compile, another.
-tracing = threading.RLock()
+
+class _Tracing:
+    """A lock that its thread may take again: a program that is traced may record,
+    or compile, another."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._owner = threading.get_ident()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+        self._lock.release()
+
+    def is_mine(self) -> bool:
+        """Whether koila traces in this thread now."""
+        return self._owner == threading.get_ident()
+
+
+tracing = _Tracing()
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -14,9 +14,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from koila._capture.guards import PLAIN, Guarded, Reading, say_change
+
 __all__ = ["Changes", "Snapshot", "State", "seed", "tensors_of"]
 
-_PLAIN = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.device)
 # What says nothing of a call, or is followed apart.
 _APART = {
     "training",
@@ -29,10 +30,6 @@ _APART = {
     "_parameters",
     "_buffers",
 }
-# Longer lists, as vocabularies, are told apart by their length alone.
-_LONGEST = 64
-_DEEPEST = 3
-
 _HOOKS = {
     "_forward_hooks": "forward hooks",
     "_forward_pre_hooks": "forward pre-hooks",
@@ -53,7 +50,7 @@ class State:
         self._read()
 
     def _read(self) -> None:
-        self._parts = [
+        self.parts: list[Guarded] = [
             _PartState(path, part, {key for owner, key in self._skip if owner == id(part)})
             for path, part in self._module.named_modules(remove_duplicate=False)
             if not isinstance(part, torch.jit.ScriptModule)
@@ -61,10 +58,7 @@ class State:
 
     def find_change(self) -> str | None:
         """What is not as it was, in words."""
-        for part in self._parts:
-            if not part.is_untouched() and (change := part.find_change()):
-                return change
-        return None
+        return next((change for part in self.parts if (change := part.find_change())), None)
 
     def keep_changes_of(self, call: Callable[[], Any]) -> Any:
         """What ``call`` returns; what it changes itself is as it should be."""
@@ -75,112 +69,34 @@ class State:
         return result
 
 
-class _PartState:
+class _PartState(Guarded):
     """The same of one part."""
 
     def __init__(self, path: str, part: nn.Module, skip: set[str]) -> None:
         self._path, self._part, self._skip = path, part, skip | _APART
-        self._values, self._kept = self._read()
-        self._remember()
+        super().__init__()
 
-    def _read(self) -> tuple[dict[str, Any], dict[int, Any]]:
-        # What was frozen by its identity is kept, so that no other gets it.
-        known: dict[int, Any] = {}
-        values: dict[str, Any] = {"class": (type(self._part), type(self._part).forward)}
-        for key, value in vars(self._part).items():
+    def _read(self, reading: Reading) -> dict[str, Any]:
+        part = self._part
+        kind = type(part)
+        # Also what is not compared, as ``training``: whoever follows it is asked.
+        for container in (vars(part), part._parameters, part._buffers):
+            reading.watch(container)
+        reading.guards.append(((kind, "forward"), kind.forward))
+        values: dict[str, Any] = {"class": (kind, kind.forward)}
+        for key, value in vars(part).items():
             if key not in self._skip:
-                values[key] = _freeze(value, known, 0)
-        values["parameters"] = _present(self._part._parameters)
-        values["buffers"] = _present(self._part._buffers)
-        return values, known
+                values[key] = reading.freeze(value)
+        values["parameters"] = _present(part._parameters)
+        values["buffers"] = _present(part._buffers)
+        return values
 
-    def _remember(self) -> None:
-        # Comparisons of lists look for the same objects first, so that this is
-        # most of what a call costs.
-        self._class = type(self._part), type(self._part).forward
-        self._seen = list(vars(self._part).values())
-        self._containers = [
-            (value, value.copy()) for value in self._seen if isinstance(value, (list, dict, set))
-        ]
-        self._is_deep = any(
-            not _is_flat(item)
-            for _, copy in self._containers
-            for item in (copy.values() if isinstance(copy, dict) else copy)
-        ) or any(
-            not _is_flat(value) for value in self._seen if not isinstance(value, (list, dict, set))
-        )
-
-    def is_untouched(self) -> bool:
-        """Whether all objects are the same; False says nothing."""
-        try:
-            return (
-                not self._is_deep
-                and (type(self._part), type(self._part).forward) == self._class
-                and list(vars(self._part).values()) == self._seen
-                and all(value == copy for value, copy in self._containers)
-            )
-        except RuntimeError:
-            # Tensors that are not the same one are compared by their elements.
-            return False
-
-    def find_change(self) -> str | None:
-        now, kept = self._read()
-        if now == self._values:
-            self._kept = kept
-            self._remember()
-            return None
-        was = self._values
-        for key in dict.fromkeys([*was, *now]):
-            if (key in was) != (key in now) or was[key] != now[key]:
-                return _describe(self._path, key, was, now)
-        return None
+    def _describe(self, name: str, was: dict[str, Any], now: dict[str, Any]) -> str:
+        return _describe(self._path, name, was, now)
 
 
 def _present(tensors: dict[str, Any]) -> tuple[str, ...]:
     return tuple([name for name, tensor in tensors.items() if tensor is not None])
-
-
-def _freeze(value: Any, known: dict[int, Any], depth: int) -> Any:
-    """The same for what is equal; by identity what cannot be compared."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
-    if depth < _DEEPEST:
-        if isinstance(value, dict):
-            if not value:
-                return ()
-            if len(value) <= _LONGEST:
-                return tuple(
-                    [(key, _freeze(item, known, depth + 1)) for key, item in value.items()]
-                )
-            known[id(value)] = value
-            return id(value), len(value)
-        if isinstance(value, (list, tuple)):
-            if len(value) <= _LONGEST:
-                return kind, tuple([_freeze(item, known, depth + 1) for item in value])
-            known[id(value)] = value
-            return id(value), len(value)
-    known[id(value)] = value
-    if depth < _DEEPEST and _has_settings(value):
-        return id(value), _freeze(vars(value), known, depth + 1)
-    return (id(value),)
-
-
-def _is_flat(value: Any) -> bool:
-    """Whether it is as it was while it is the same object."""
-    if isinstance(value, tuple):
-        return all(map(_is_flat, value))
-    return not isinstance(value, (list, dict, set)) and not _has_settings(value)
-
-
-def _has_settings(value: Any) -> bool:
-    """Whether it is an object like a config."""
-    return (
-        hasattr(value, "__dict__")
-        and not callable(value)
-        and not isinstance(value, (torch.Tensor, nn.Module))
-        and not isinstance(value, (list, dict, set))
-    )
 
 
 def _describe(path: str, key: str, was: dict[str, Any], now: dict[str, Any]) -> str:
@@ -194,9 +110,8 @@ def _describe(path: str, key: str, was: dict[str, Any], now: dict[str, Any]) -> 
         return f"{owner} has another forward() than when the module was compiled"
     if key in ("parameters", "buffers"):
         return f"{owner} has other {key} than when the module was compiled"
-    before, after = was.get(key), now.get(key)
-    if key in was and key in now and type(before) in _PLAIN and type(after) in _PLAIN:
-        return f"'{name}' was {before!r} when the module was compiled, and is {after!r}"
+    if key in was and key in now:
+        return say_change(f"'{name}'", was[key], now[key])
     return f"'{name}' is not what it was when the module was compiled"
 
 
@@ -287,7 +202,7 @@ class _Part:
                 tensors.update(saved)
         for key in dict.fromkeys([*self.saved, *self.attributes]):
             was, now = self.saved.get(key, self), self.attributes.get(key, self)
-            is_plain = type(was) in _PLAIN and type(now) in _PLAIN
+            is_plain = type(was) in PLAIN and type(now) in PLAIN
             if was is not now and not (is_plain and was == now):
                 changes.attributes[self.prefix + key] = is_plain
         for key, value, copy in self.lists:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import tempfile
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +18,11 @@ from torch.overrides import TorchFunctionMode
 from koila import _compiler, memory
 from koila._capture.compare import compare, put_aside
 from koila._capture.frames import find_frames, warn_user
-from koila._capture.inputs import SYMBOL, Inputs
-from koila._capture.module_snapshot import Changes, Snapshot, tensors_of
+from koila._capture.inputs import SYMBOL, Arguments, Inputs
+from koila._capture.layout import Layout
+from koila._capture.module_snapshot import Changes, Snapshot
+from koila._capture.reads import CodeReads, watch_calls
+from koila._capture.structure import flatten
 from koila._errors import CompileError, KoilaError, Location, explain_torch
 
 __all__ = ["Captured", "NoTrace", "check_hooks", "trace_module", "warn_of_hooks"]
@@ -29,13 +34,18 @@ class NoTrace(CompileError):
 
 @dataclass(frozen=True)
 class Captured:
-    """A ScriptModule that does what a module does and shares its tensors.
+    """A ScriptModule that does what a module does and shares its tensors, with
+    specs of its arguments.
 
-    Of a trace: the attributes that only a call of the module assigns, and the
-    lines where Python decided by values of tensors.
+    ``reads`` is what the code of the module reads beside it, None if it has none.
+    Of a trace: how it is called, the attributes that only a call of the module
+    assigns, and the lines where Python decided by values of tensors.
     """
 
     script: torch.jit.ScriptModule
+    specs: tuple[str, ...]
+    reads: CodeReads | None = None
+    layout: Layout | None = None
     assigned: frozenset[str] = frozenset()
     decisions: tuple[Location, ...] = ()
 
@@ -51,26 +61,43 @@ def trace_module(module: nn.Module, snapshot: Snapshot, inputs: Inputs, trains: 
     try:
         # With grad mode on: under no_grad some modules take kernels that cannot
         # be differentiated.
-        with snapshot.preserved(watch=True) as changes, torch.enable_grad():
-            module(*inputs.resize(_SIZES[0]))
-        _check_changes(module, changes)
         arguments = inputs.resize(_SIZES[0])
+        with snapshot.preserved(watch=True) as changes, torch.enable_grad():
+            result, functions = watch_calls(lambda: arguments.call(module))
+            layout = Layout(arguments, result)
+            del result
+        _check_changes(module, changes)
+        reads = CodeReads(module, functions)
+        if not layout.has_results:
+            raise NoTrace("forward() returns no tensor")
+        arguments = inputs.resize(_SIZES[0])
+        tensors = layout.take(arguments) or []
         recorded = warnings.catch_warnings(record=True)
         with snapshot.preserved(), torch.enable_grad(), recorded as caught:
             warnings.simplefilter("always")
             traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
-                module, arguments, check_trace=False
+                layout.make_traceable(module), tuple(tensors), check_trace=False
             )
     except NoTrace:
         raise
     except Exception as error:
         raise NoTrace(f"it cannot be traced, either: {explain_torch(error)[0]}") from None
+    numbers, objects = reads.leave_out_changes()
+    if numbers:
+        raise NoTrace(f"forward() changes {numbers[0]}, which a trace takes for constant")
+    if objects and not _has_hooks(module):
+        warn_user(
+            f"{type(module).__name__} was traced: forward() changes {', '.join(objects[:5])}, "
+            "which compiled calls do not"
+        )
+    specs = tuple(inputs.list_specs(layout.take(inputs.resize(inputs.size or 0)) or []))
+    trace = Captured(traced, specs, reads, layout, frozenset(changes.attributes))
     for size in _SIZES:
-        _check_trace(traced, module, snapshot, inputs, size, trains)
+        _check_trace(trace, module, snapshot, inputs, size, trains)
     decisions = _find_decisions(caught)
-    if decisions and inputs.size and _has_memory(traced, inputs):
-        _check_trace(traced, module, snapshot, inputs, inputs.size, trains=False)
-    return Captured(traced, frozenset(changes.attributes), decisions)
+    if decisions and inputs.size and _has_memory(trace, inputs):
+        _check_trace(trace, module, snapshot, inputs, inputs.size, trains=False)
+    return dataclasses.replace(trace, decisions=decisions)
 
 
 def _find_decisions(caught: list[warnings.WarningMessage]) -> tuple[Location, ...]:
@@ -85,11 +112,11 @@ def _find_decisions(caught: list[warnings.WarningMessage]) -> tuple[Location, ..
     return tuple(dict.fromkeys(places))
 
 
-def _has_memory(traced: torch.jit.ScriptModule, inputs: Inputs) -> bool:
+def _has_memory(trace: Captured, inputs: Inputs) -> bool:
     """Whether twice the forward pass of the example is there."""
     try:
         report = _compiler.analyze_script(
-            traced, inputs.specs, batch={SYMBOL: inputs.size or 0}, floor=False, batches=0
+            trace.script, trace.specs, batch={SYMBOL: inputs.size or 0}, floor=False, batches=0
         )
         return (report["peak_bytes"] or math.inf) * 2 < memory.free(inputs.device)
     except KoilaError:
@@ -97,7 +124,7 @@ def _has_memory(traced: torch.jit.ScriptModule, inputs: Inputs) -> bool:
 
 
 def _check_trace(
-    traced: torch.jit.ScriptModule,
+    trace: Captured,
     module: nn.Module,
     snapshot: Snapshot,
     inputs: Inputs,
@@ -106,11 +133,13 @@ def _check_trace(
 ) -> None:
     compute = _gradients if trains else _results
     suspects = _Suspects()
+    layout = trace.layout
+    assert layout is not None
     with tempfile.TemporaryDirectory(prefix="koila-") as folder:
         arguments = inputs.resize(size)
         try:
             with snapshot.preserved(), suspects:
-                wanted = compute(module, module, arguments)
+                wanted = compute(lambda: arguments.call(module), module, arguments)
         except Exception as error:
             raise NoTrace(
                 f"a trace of it cannot be compared: the module raises for a batch of {size}: "
@@ -120,7 +149,7 @@ def _check_trace(
         arguments = inputs.resize(size)
         try:
             with snapshot.preserved():
-                found = compute(traced, module, arguments)
+                found = compute(lambda: layout.call(trace.script, arguments), module, arguments)
         except Exception as error:
             problem: str | None = explain_torch(error)[0]
         else:
@@ -152,27 +181,29 @@ class _Suspects(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _results(call: nn.Module, _: nn.Module, arguments: tuple[Any, ...]) -> Any:
+def _results(call: Callable[[], Any], _: nn.Module, arguments: Arguments) -> Any:
     with torch.no_grad():
-        return call(*arguments)
+        return call()
 
 
-def _gradients(call: nn.Module, module: nn.Module, arguments: tuple[Any, ...]) -> Any:
+def _gradients(call: Callable[[], Any], module: nn.Module, arguments: Arguments) -> Any:
     """Results, and the gradients that random gradients of them give."""
     with torch.enable_grad():
-        results = call(*arguments)
-    leaves = [leaf for leaf in tensors_of([results]) if leaf.requires_grad]
+        results = call()
+    found: list[torch.Tensor] = []
+    flatten(results, found)
+    leaves = [leaf for leaf in found if leaf.requires_grad]
     if not leaves:
         return results, []
     wanted: list[torch.Tensor] = [p for p in module.parameters() if p.requires_grad]
-    wanted += [leaf for leaf in tensors_of(arguments) if leaf.requires_grad]
+    wanted += [leaf for leaf in arguments.tensors() if leaf.requires_grad]
     # Some functions are flat: what is random tells them from zeros.
     generator = torch.Generator().manual_seed(0)
     outer = [
         torch.randn(leaf.shape, generator=generator).to(leaf.device, leaf.dtype) for leaf in leaves
     ]
-    found = torch.autograd.grad(leaves, wanted, outer, allow_unused=True)
-    return results, list(found)
+    gradients = torch.autograd.grad(leaves, wanted, outer, allow_unused=True)
+    return results, list(gradients)
 
 
 def _check_changes(module: nn.Module, changes: Changes) -> None:
@@ -199,6 +230,15 @@ def _check_changes(module: nn.Module, changes: Changes) -> None:
             f"{type(module).__name__} was traced: forward() assigns {names}, which compiled calls "
             "do not"
         )
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Which are warned of apart."""
+    return any(
+        not _is_of_torch(hook)
+        for part in module.modules()
+        for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+    )
 
 
 def warn_of_hooks(module: nn.Module) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from koila._capture.inputs import Inputs
 from koila._capture.module_snapshot import Snapshot
 from koila._capture.module_trace import Captured, check_hooks, trace_module, warn_of_hooks
+from koila._capture.reads import CodeReads
 from koila._errors import CompileError, KoilaWarning, Location, explain_torch
 
 __all__ = ["Captured", "ModuleCapture"]
@@ -27,11 +28,19 @@ class ModuleCapture:
 
     A trace needs example tensors, and has less in it than what is scripted: the
     branches that were taken. It is compared with the module at two batch sizes,
-    where it ``trains`` also by gradients.
+    where it ``trains`` also by gradients. What was ``told`` of is not said again.
     """
 
-    def __init__(self, module: nn.Module, inputs: Inputs, *, trains: bool = False) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        inputs: Inputs,
+        *,
+        trains: bool = False,
+        told: set[Location] | None = None,
+    ) -> None:
         self.module = module
+        self._told: set[Location] = set() if told is None else told
         self.is_script = isinstance(module, torch.jit.ScriptModule)
         self.can_trace = inputs.examples is not None and inputs.size is not None
         self._inputs = inputs
@@ -46,15 +55,18 @@ class ModuleCapture:
 
     def script(self) -> Captured:
         """Raises CompileError with the line that TorchScript cannot express."""
+        specs = tuple(self._inputs.specs)
         if isinstance(self.module, torch.jit.ScriptModule):
-            return Captured(self.module)
+            return Captured(self.module, specs)
         kind = type(self.module)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return Captured(torch.jit.script(self.module))
+                script = torch.jit.script(self.module)
         except Exception as error:  # torch raises of every type here
             why, place = explain_torch(error)
+        else:
+            return Captured(script, specs, CodeReads(self.module))
         # From the second time on PyTorch says only that there was a first.
         if why.startswith("Can't redefine method"):
             why, place = _failures.get(kind, (why, None))
@@ -67,8 +79,10 @@ class ModuleCapture:
 
     def warn_of(self, trace: Captured) -> None:
         """Says what a trace, which is about to be used, cannot follow."""
-        if trace.decisions:
-            _warn_of_decisions(type(self.module).__name__, trace.decisions)
+        decisions = [place for place in trace.decisions if place not in self._told]
+        self._told.update(decisions)
+        if decisions:
+            _warn_of_decisions(type(self.module).__name__, decisions)
         warn_of_hooks(self.module)
 
 

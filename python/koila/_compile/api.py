@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import warnings
@@ -13,11 +12,12 @@ import torch
 from torch import nn
 
 from koila import _compiler
-from koila._capture.inputs import Inputs, find_symbol
+from koila._capture.exclusive import exclusive
+from koila._capture.inputs import Inputs, Signature, find_symbol
 from koila._capture.script import Captured, ModuleCapture
-from koila._compile.check import check as run_check
 from koila._compile.choose import choose
-from koila._compile.compiled import CompiledModule
+from koila._compile.compiled import CompiledModule, make_module
+from koila._compile.specialize import Recipe, check_device, specialize
 from koila._errors import CompileError, KoilaWarning
 from koila._report.report import Report
 from koila.memory import budget_bytes
@@ -27,6 +27,7 @@ __all__ = ["CompiledModule", "analyze", "compile", "max_batch"]
 Program = nn.Module | str | os.PathLike[str]
 
 
+@exclusive
 def analyze(
     module: Program,
     *inputs: Any,
@@ -37,6 +38,7 @@ def analyze(
     optimizer: str | None = None,
     grads: str = "present",
     threads: int | None = None,
+    **named: Any,
 ) -> Report:
     """What a call of ``module``, as a TorchScript program, needs.
 
@@ -44,10 +46,10 @@ def analyze(
     function ends: without gradients an ``nn.Module`` may so need more.
 
     ``module`` is an ``nn.Module``, a ScriptModule, or the path of a TorchScript
-    file. ``inputs`` are example values, whose dim ``batch_dim`` is the batch
-    where it has the extent of the first tensor's, or specs such as
-    ``"float32[B,3,224,224]"``. ``batch`` asks for another batch than the
-    examples have.
+    file. ``inputs``, and those that are ``named`` as parameters of ``forward``, are
+    example values, whose dim ``batch_dim`` is the batch where it has the extent of
+    the first tensor's, or specs such as ``"float32[B,3,224,224]"``. ``batch`` asks
+    for another batch than the examples have.
 
     ``mode`` is ``inference``; ``forward-with-grad``, a call that autograd
     records; or ``train``, a step with its backward pass: then ``loss`` is a loss
@@ -59,21 +61,25 @@ def analyze(
     Raises CompileError, with the place, for what TorchScript cannot express,
     and for inputs that the module does not take.
     """
-    given = Inputs(inputs, batch, batch_dim)
     if isinstance(module, CompiledModule):
         module = module.original
-    _check_device(given)
+    has_target = mode == "train" and bool(loss)
+    given = _make_inputs(module, inputs, named, batch, batch_dim, has_target)
+    check_device(given)
     name = _name(module)
 
     def run(
-        script: torch.jit.ScriptModule | str, size: int | None, limit: int | None
+        script: torch.jit.ScriptModule | str,
+        specs: list[str],
+        size: int | None,
+        limit: int | None,
     ) -> dict[str, Any]:
         # What is asked for one batch, or of a budget, needs no curve.
         whole = size is None and limit is None
         return _compiler.analyze_script(
             script,
-            given.specs,
-            batch=given.batch if size is None else {find_symbol(given.specs): size},
+            specs,
+            batch=given.batch if size is None else {find_symbol(specs): size},
             mode=mode,
             loss=loss,
             budget=limit,
@@ -85,24 +91,22 @@ def analyze(
             name=name,
         )
 
-    def report(script: torch.jit.ScriptModule | str) -> Report:
-        return Report(run(script, None, None), functools.partial(run, script))
+    def report(script: torch.jit.ScriptModule | str, specs: list[str]) -> Report:
+        return Report(run(script, specs, None, None), functools.partial(run, script, specs))
 
     if not isinstance(module, nn.Module):
-        return report(os.fspath(module))
-    has_target = mode == "train" and bool(loss)
+        return report(os.fspath(module), [*given.specs, *given.target_specs])
 
-    def probe(captured: Captured) -> tuple[torch.jit.ScriptModule, bool]:
+    def probe(captured: Captured) -> tuple[Captured, bool]:
         size = next(iter(given.batch.values()), None)
-        script = captured.script
-        return script, size is None or bool(run(script, size, None)["exact"])
+        specs = [*captured.specs, *given.target_specs]
+        return captured, size is None or bool(run(captured.script, specs, size, None)["exact"])
 
     # A trace has less in it than what is scripted, and may be known exactly
     # where that is not.
-    without_target = given.without_last() if has_target else given
-    capture = ModuleCapture(module, without_target, trains=mode != "inference")
-    script, _ = choose(capture, probe, lambda found: found[1])
-    return report(script)
+    capture = ModuleCapture(module, given, trains=mode != "inference")
+    captured, _ = choose(capture, probe, lambda found: found[1])
+    return report(captured.script, [*captured.specs, *given.target_specs])
 
 
 def max_batch(
@@ -115,6 +119,7 @@ def max_batch(
     optimizer: str | None = None,
     grads: str = "present",
     threads: int | None = None,
+    **named: Any,
 ) -> int | None:
     """The largest batch that ``module``, as it is, runs within ``budget``.
 
@@ -124,7 +129,8 @@ def max_batch(
     parameters and inputs where they are. The other arguments, and errors, are
     those of ``analyze``.
     """
-    given = Inputs(inputs, None, batch_dim)
+    has_target = mode == "train" and bool(loss)
+    given = _make_inputs(module, inputs, named, None, batch_dim, has_target)
     limit = budget_bytes(budget, given.device)
     # One sample: the peak at the size of the examples may not be needed.
     report = analyze(
@@ -137,6 +143,7 @@ def max_batch(
         optimizer=optimizer,
         grads=grads,
         threads=threads,
+        **named,
     )
     found = report.max_batch(limit)
     doubts = [] if report.exact else [d for d in report.data["inexact"] if not d.get("bound")]
@@ -165,6 +172,7 @@ def compile(
     guard: str = "warn",
     threads: int | None = None,
     check: bool = True,
+    **named: Any,
 ) -> CompiledModule:
     """``module``, with its batch run in tiles that fit ``budget`` bytes.
 
@@ -195,23 +203,15 @@ def compile(
     trains = mode == "train" or loss is not None
     if trains and mode == "inference":
         raise CompileError('loss= belongs to mode="train"')
-    given = Inputs(inputs, batch, batch_dim)
     if isinstance(module, CompiledModule):
         module = module.original
     if tile is not None and budget not in ("auto", None):
         raise CompileError("give a budget or a tile, not both")
-    if tile is None:
-        _check_device(given)
-        if budget is None:
-            raise CompileError("give a budget or a tile")
-        limit: int | None = budget_bytes(budget, given.device)
-    else:
-        limit = None
-    name = _name(module)
+    if tile is None and budget is None:
+        raise CompileError("give a budget or a tile")
     options = _compiler.CompileOptions(
         mode="train" if trains else "inference",
         loss=loss,
-        budget=limit,
         tile=tile,
         grads=grads,
         optimizer=optimizer,
@@ -220,67 +220,29 @@ def compile(
         guard=guard,
         threads=threads,
     )
-
+    name = _name(module)
     source = module if isinstance(module, nn.Module) else _load(os.fspath(module))
-    has_target = bool(trains and loss) and source is module
-    own = given.without_last() if has_target else given
-    capture = ModuleCapture(source, own, trains=trains)
-
-    def rewrite(captured: Captured) -> CompiledModule:
-        chosen = options
-        if limit is not None and budget == "auto" and trains:
-            coming = _coming_bytes(source, captured.script, given, options)
-            chosen = dataclasses.replace(options, budget=max(limit - coming, 0))
-        # Where tiles are not made for a call, the original runs, not its script.
-        guarded = dataclasses.replace(chosen, guard="raise")
-        compiled = _compiler.compile_script(
-            captured.script,
-            given.specs,
-            batch=given.batch,
-            name=name,
-            **dataclasses.asdict(guarded),
-        )
-        result = CompiledModule(source, captured, compiled, given, chosen)
-        # What draws or normalises anew in each tile is not what the original does.
-        if check and "per-tile" not in (random, batchnorm) and given.examples is not None:
-            run_check(result, capture.snapshot, given, name)
-        return result
-
-    return choose(capture, rewrite)
+    given = _make_inputs(source, inputs, named, batch, batch_dim, trains and bool(loss))
+    recipe = Recipe(name, options, None if tile else budget, batch_dim, check)
+    return make_module(source, recipe, specialize(source, given, recipe))
 
 
-def _coming_bytes(
-    original: nn.Module, script: torch.jit.ScriptModule, inputs: Inputs, options: Any
-) -> int:
-    """What training makes once and keeps, and has not made yet, unless the
-    budget counts it: gradients, and the optimizer's state beside them."""
-    coming = [p for p in original.parameters() if p.requires_grad and p.grad is None]
-    if not coming:
-        return 0
-    count = 0
-    if options.grads == "present":
-        count += sum(p.numel() * p.element_size() for p in coming)
-    if options.optimizer is not None:
-        report = _compiler.analyze_script(
-            script,
-            inputs.specs,
-            batch={find_symbol(inputs.specs): 1},
-            mode=options.mode,
-            loss=options.loss,
-            optimizer=options.optimizer,
-            batches=0,
-            floor=False,
-        )
-        count += report["optimizer_bytes"]
-    return count
-
-
-def _check_device(inputs: Inputs) -> None:
-    if inputs.device.type != "cpu":
-        raise CompileError(
-            f"the inputs are on {inputs.device}, and koila knows what programs need on the CPU "
-            "only; give tile=N to split the batch without figures"
-        )
+def _make_inputs(
+    module: Program,
+    values: tuple[Any, ...],
+    named: dict[str, Any],
+    batch: int | None,
+    batch_dim: int,
+    has_target: bool,
+) -> Inputs:
+    """Raises TypeError for names that are neither options nor parameters."""
+    signature = Signature(module) if isinstance(module, nn.Module) else None
+    for key in named:
+        if signature is not None and not signature.takes(key):
+            raise TypeError(
+                f"{key!r} is no option, and forward() of {_name(module)} has no such parameter"
+            )
+    return Inputs(values, batch, batch_dim, named=named, signature=signature, has_target=has_target)
 
 
 def _name(module: Program) -> str:

@@ -12,9 +12,10 @@ import torch
 from koila import _compiler
 from koila._capture.compare import compare, put_aside
 from koila._capture.frames import warn_user
-from koila._capture.inputs import Inputs, find_symbol
+from koila._capture.inputs import Arguments, Inputs, find_symbol
 from koila._capture.module_snapshot import Changes, Snapshot
-from koila._compile.compiled import CompiledModule
+from koila._compile.recorded import step_loss
+from koila._compile.specialization import Refused, Specialization
 from koila._errors import CompileError, explain_torch
 
 __all__ = ["check"]
@@ -27,7 +28,7 @@ class _DoesNotRun(Exception):
     """The original raises for that many samples."""
 
 
-def check(compiled: CompiledModule, snapshot: Snapshot, inputs: Inputs, name: str) -> None:
+def check(compiled: Specialization, snapshot: Snapshot, inputs: Inputs, name: str) -> None:
     """Compares samples of the example with the original: two, with what they
     write to, then a full tile and a remainder, or fewer where that is more than
     the example or the budget. Warns where not even two samples are within it.
@@ -75,7 +76,7 @@ def _warn_unchecked(name: str, why: str) -> None:
     )
 
 
-def _most_samples(compiled: CompiledModule, inputs: Inputs, limit: int, size: int) -> int:
+def _most_samples(compiled: Specialization, inputs: Inputs, limit: int, size: int) -> int:
     """Samples whose untiled step, and one more set of gradients, which
     ``grads`` sums up, are within ``limit``."""
     options = compiled.options
@@ -90,8 +91,8 @@ def _most_samples(compiled: CompiledModule, inputs: Inputs, limit: int, size: in
         limit -= gradients
     report = _compiler.analyze_script(
         compiled.source,
-        inputs.specs,
-        batch={find_symbol(inputs.specs): size},
+        compiled.specs,
+        batch={find_symbol(compiled.specs): size},
         mode=options.mode,
         loss=options.loss,
         budget=max(limit, 0),
@@ -108,7 +109,7 @@ def _most_samples(compiled: CompiledModule, inputs: Inputs, limit: int, size: in
 class _Comparison:
     """A compiled module and its original, on samples of the example."""
 
-    compiled: CompiledModule
+    compiled: Specialization
     snapshot: Snapshot
     inputs: Inputs
     name: str
@@ -126,11 +127,8 @@ class _Comparison:
 
     def _compare(self, size: int, watch: bool) -> str | None:
         """How results and effects differ; None if they do not."""
-        with (
-            tempfile.TemporaryDirectory(prefix="koila-") as folder,
-            warnings.catch_warnings(record=True) as caught,
-        ):
-            warnings.simplefilter("always")
+        with tempfile.TemporaryDirectory(prefix="koila-") as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             # Each has arguments of its own, which it may write to.
             arguments = self.inputs.resize(size)
             try:
@@ -149,25 +147,28 @@ class _Comparison:
             except Exception as error:
                 if isinstance(error, RuntimeError) and _is_out_of_memory(error):
                     raise
+                if isinstance(error, Refused):
+                    return f"on the example it does not run in tiles: {error}"
                 return f"it raises: {explain_torch(error)[0]}"
             problem = _compare_changes(found_changes, changes)
             problem = problem or compare((found, arguments), wanted)
-        for warning in caught:
-            if "running the untiled program" in str(warning.message):
-                problem = f"on the example it does not run in tiles: {warning.message}"
         return problem
 
     def _find_cause(self, size: int) -> str:
         """Whose the difference is."""
         compiled = self.compiled
-        own = self.inputs.without_last() if compiled.options.loss else self.inputs
         results: list[Any] = []
         written: set[str] = set()
-        for module in (compiled.original, compiled.original, compiled.source):
-            keeping = self.snapshot.preserved(watch=module is not compiled.source, keep=written)
+        for runs_source in (False, False, True):
+            keeping = self.snapshot.preserved(watch=not runs_source, keep=written)
+            arguments = self.inputs.resize(size)
             try:
                 with keeping as changes, torch.no_grad():
-                    results.append(module(*own.resize(size)))
+                    results.append(
+                        compiled.run_source(arguments)
+                        if runs_source
+                        else arguments.call(compiled.original)
+                    )
             except Exception as error:
                 return f"without koila the program raises: {explain_torch(error)[0]}"
             written.update(changes.written)
@@ -181,18 +182,24 @@ class _Comparison:
         return "this is a defect of koila unless forward() does more than compute its result"
 
 
-def _run_original(compiled: CompiledModule, arguments: tuple[Any, ...]) -> Any:
+def _run_original(compiled: Specialization, arguments: Arguments) -> Any:
     if not compiled.trains:
         with torch.no_grad():
-            return compiled.original(*arguments)
-    return compiled._grads_of_original(arguments)
+            return arguments.call(compiled.original)
+    with torch.enable_grad():
+        loss = step_loss(compiled.original, compiled.options.loss, arguments)
+    weights = compiled.follower.weights
+    found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
+    return loss.detach(), list(found)
 
 
-def _run_compiled(compiled: CompiledModule, arguments: tuple[Any, ...]) -> Any:
+def _run_compiled(compiled: Specialization, arguments: Arguments) -> Any:
+    # Buffers are others since the last run was undone.
+    compiled.follower.update()
     if not compiled.trains:
         with torch.no_grad():
-            return compiled(*arguments)
-    return compiled.grads(*arguments)
+            return compiled.run("forward", arguments)
+    return compiled.run("grads", arguments)
 
 
 def _compare_changes(found: Changes, wanted: Changes) -> str | None:

@@ -19,11 +19,13 @@ def choose(
     capture: ModuleCapture,
     use: Callable[[Captured], T],
     is_enough: Callable[[T], bool] = lambda _: True,
+    *,
+    may_script: bool = True,
 ) -> T:
     """What ``use`` makes of the module as it was scripted; or where TorchScript
     cannot express it, ``use`` refuses it, or makes of it what is not enough
     while a trace gives what is, as it was traced. The code that a trace cannot
-    follow is warned of by its line.
+    follow is warned of by its line. Without ``may_script`` it is not scripted.
 
     Raises CompileError with the line that TorchScript cannot express, or that
     ``use`` refuses, or where the trace computes something else.
@@ -33,6 +35,8 @@ def choose(
     scripted: T | None = None
     refusal: CompileError | None = None
     try:
+        if not may_script:
+            raise CompileError("it is not scripted again")
         scripted = use(capture.script())
         if not capture.can_trace or is_enough(scripted):
             return scripted

@@ -2,88 +2,92 @@
 
 from __future__ import annotations
 
-import ast
 import copy
-import dataclasses
 import os
-import tempfile
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from koila import _compiler
+from koila._capture.exclusive import tracing
 from koila._capture.frames import warn_user
-from koila._capture.inputs import Inputs
-from koila._capture.module_snapshot import tensors_of
-from koila._capture.script import Captured
-from koila._compile.staleness import Expected, Follower
+from koila._capture.inputs import Arguments, Signature
+from koila._compile.expected import Call
+from koila._compile.hooks import calls_hooks, has_hooks
+from koila._compile.recorded import can_record, make_lazy, run_all, step_loss
+from koila._compile.selection import Selection
+from koila._compile.specialization import Refused, Specialization
+from koila._compile.specialize import Recipe
 from koila._errors import CompileError
 from koila._report.report import Report
 
-__all__ = ["CompiledModule", "step_loss"]
+__all__ = ["CompiledModule", "make_module"]
 
 
 class CompiledModule(nn.Module):
     """A module whose batch runs in tiles.
 
     Parameters, buffers, submodules and ``state_dict`` are those of the module
-    it was made of, which ``original`` is; attributes are read and set there.
-    Tensors that are replaced there are replaced here; after other changes calls
-    raise CompileError, and it is to be compiled again. Calls that tiles are not
-    made for run ``original``, after a KoilaWarning that says why. ``report``
-    says what it needs, ``tile`` how many samples a tile has (None: the batch is
-    not split), ``remarks`` what the compiler decided, and ``script`` is the
+    it was made of, which ``original`` is; attributes are read and set there. What
+    changes there changes here: tensors are handed on, and after other changes, as
+    in another mode, with other arguments, or with a larger batch than was promised,
+    a call compiles the module for calls like it. Where that is not possible the
+    calls of the original are recorded and run within the budget, as ``koila.lazy``
+    does it, or run as they are after a KoilaWarning.
+
+    ``report`` says what the program needs that was compiled last for the mode that
+    was asked for, ``tile`` how many samples a tile has (None: the batch is not
+    split), ``remarks`` what the compiler decided, and ``script`` is the
     ScriptModule, which needs no koila; ``source`` is the one that was compiled,
     ``options`` how, and ``trains`` whether for steps.
     """
 
-    # Set beside nn.Module, which would register them a second time.
+    # Set beside nn.Module, which would register it a second time.
     original: nn.Module
-    source: torch.jit.ScriptModule
-    script: torch.jit.ScriptModule
+    _recipe: Recipe
+    _signature: Signature
+    _selection: Selection
 
-    def __init__(
-        self,
-        original: nn.Module,
-        captured: Captured,
-        compiled: _compiler.Compiled,
-        inputs: Inputs,
-        options: _compiler.CompileOptions,
-    ) -> None:
+    def __init__(self, original: nn.Module, recipe: Recipe, first: Specialization) -> None:
         super().__init__()
-        source = captured.script
-        # What was a trace when it came is what it is.
-        is_trace = source is not original and isinstance(
-            source, torch.jit._trace.TopLevelTracedModule
-        )
         # Not through __setattr__, which sets what is the original's.
-        self.__dict__.update(
-            report=Report(compiled.report),
-            tile=compiled.tile,
-            remarks=compiled.remarks,
-            trains=options.mode == "train",
-            options=options,
-            _specs=inputs.specs,
-            _batch=inputs.batch,
-            _expected=Expected(inputs) if is_trace else None,
-            _warned={},
-            _assigned=captured.assigned,
-        )
-        self._share(original, source, compiled.module)
+        self.__dict__.update(trains=recipe.trains, _recipe=recipe, _warned={})
+        self._share(original, first)
 
-    def _share(
-        self, original: nn.Module, source: torch.jit.ScriptModule, script: torch.jit.ScriptModule
-    ) -> None:
+    def _share(self, original: nn.Module, first: Specialization) -> None:
         for name in ("_parameters", "_buffers", "_modules"):
             self.__dict__[name] = getattr(original, name)
-        self.__dict__.update(original=original, source=source, script=script)
-        self.__dict__["_follower"] = Follower(
-            original, source, script, self._expected is not None, self._assigned
+        self.__dict__.update(
+            original=original,
+            _signature=Signature(original),
+            _selection=Selection(original, self._recipe, first),
         )
+
+    @property
+    def report(self) -> Report:
+        return self._selection.main.report
+
+    @property
+    def tile(self) -> int | None:
+        return self._selection.main.tile
+
+    @property
+    def remarks(self) -> tuple[_compiler.Remark, ...]:
+        return self._selection.main.remarks
+
+    @property
+    def options(self) -> _compiler.CompileOptions:
+        return self._selection.main.options
+
+    @property
+    def source(self) -> torch.jit.ScriptModule:
+        return self._selection.main.source
+
+    @property
+    def script(self) -> torch.jit.ScriptModule:
+        return self._selection.main.script
 
     @property
     def training(self) -> bool:
@@ -99,130 +103,137 @@ class CompiledModule(nn.Module):
         self.original.train(mode)
         return self
 
-    def forward(self, *inputs: Any) -> Any:
-        if self.trains:
-            return self._run_original(inputs)
-        self._follower.update()
-        reason = self._find_reason(inputs)
-        if reason is None and self._needs_gradients(inputs):
-            # Scripts lack hooks, and traces grad mode; without tiles nothing is
-            # lost.
-            if self.tile is None:
-                return self._run_original(inputs)
-            reason = (
-                "grad mode is on and something requires a gradient, with which tiles would not "
-                "save memory; call it under torch.no_grad()"
-            )
-        if reason:
-            self._refuse(reason)
-            return self._run_original(inputs)
-        return self._call(self.script, inputs, lambda: self._run_original(inputs))
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if calls_hooks() and not has_hooks(self):
+            # PyTorch would call those of all modules for this one as well.
+            return self.forward(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
-    def train_step(self, *inputs: Any) -> torch.Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        call = self._bind(args, kwargs)
+        if call is None:
+            return self.original(*args, **kwargs)
+        if self._needs_gradients(call):
+            reason = "grad mode is on and something requires a gradient"
+            if not self.trains and self.tile is not None:
+                self._refuse(reason)
+            return self._run_original(call, lambda given: given.call(self.original), reason)
+        return self._run("forward", call, lambda given: run_all(given.call(self.original)))
+
+    # torch.compile leaves it as it is.
+    forward._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    def train_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One step over the batch: the loss, a tensor of no dims without
         gradient. Gradients are added to ``.grad``; where a tile raises, those
         before it have added theirs."""
-        return self._step("train_step", inputs, self._train_original)  # type: ignore[no-any-return]
+        return self._step("train_step", args, kwargs, self._train_original)  # type: ignore[no-any-return]
 
-    def grads(self, *inputs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    def grads(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """As ``train_step``, and leaves ``.grad`` alone: the loss and a gradient
         for each parameter that required one when this was compiled."""
-        return self._step("grads", inputs, self._grads_of_original)  # type: ignore[no-any-return]
+        return self._step("grads", args, kwargs, self._grads_of_original)  # type: ignore[no-any-return]
 
-    def _step(
-        self, name: str, inputs: tuple[Any, ...], untiled: Callable[[tuple[Any, ...]], Any]
-    ) -> Any:
+    def _step(self, name: str, args: Any, kwargs: Any, untiled: Callable[[Arguments], Any]) -> Any:
         if not self.trains:
             raise CompileError(f"{name}() needs a loss: koila.compile(module, x, y, loss=...)")
-        self._follower.update()
-        reason = self._find_reason(inputs)
+        cut = len(args) - 1 if self._recipe.options.loss else len(args)
+        call = self._bind(args[:cut], kwargs, args[cut:])
+        if call is None:
+            return untiled(Arguments(args[:cut], kwargs, args[cut:]))
         if self.tile is not None and any(map(_has_hooks, self.original.parameters())):
             reason = "a weight has hooks, which would see the gradients of each tile"
-        if reason:
             self._refuse(reason)
-            return untiled(inputs)
-        return self._call(getattr(self.script, name), inputs, lambda: untiled(inputs))
+            return self._run_original(call, untiled, reason)
+        return self._run(name, call, untiled)
 
-    def _call(
-        self, script: Callable[..., Any], inputs: tuple[Any, ...], untiled: Callable[[], Any]
-    ) -> Any:
+    def _bind(self, args: Any, kwargs: Any, target: tuple[Any, ...] = ()) -> Call | None:
+        """None for what ``forward`` does not take, which it says itself, and for a
+        part of a module that is traced."""
+        if torch._C._get_tracing_state() is not None or torch.compiler.is_exporting():
+            if tracing.is_mine():
+                return None
+            raise CompileError(_NO_PROGRAM)
         try:
-            result = script(*inputs)
-        except torch.jit.Error as error:
-            # Facts are looked at before anything else is done.
-            last = str(error).rstrip().rpartition("\n")[2]
-            if not last.startswith(_FACT):
-                raise
-            reason = last.removeprefix(_FACT)
-        else:
-            self._follower.read_back()
-            return result
-        self._refuse(reason)
-        return untiled()
+            arguments = self._signature.bind(args, kwargs, target)
+        except TypeError:
+            return None
+        return Call(arguments, self._recipe.batch_dim)
+
+    def _run(self, name: str, call: Call, untiled: Callable[[Arguments], Any]) -> Any:
+        if calls_hooks():
+            reason = "hooks of all modules are to be called"
+            self._refuse(reason)
+            return self._run_original(call, untiled, reason)
+        reason = ""
+        for _ in range(2):
+            found = self._selection.find(name, call)
+            if not isinstance(found, Specialization):
+                self._refuse(found)
+                return self._run_original(call, untiled, found)
+            try:
+                return found.run(name, call.arguments)
+            except Refused as refused:
+                # Another one may be made for it.
+                self._selection.drop(found)
+                reason = str(refused)
+                self._refuse(reason)
+            except torch.jit.Error:
+                # The module itself raises what PyTorch does, at its own line.
+                return self._run_original(call, untiled, "the program raises")
+        return self._run_original(call, untiled, reason)
 
     def _refuse(self, reason: str) -> None:
-        """Of a call that the tiles are not made for."""
-        if self.options.guard == "raise":
+        """Of a call that the program was not compiled for."""
+        if self._recipe.options.guard == "raise":
             raise CompileError(reason)
-        warn_user(f"{reason}; running the untiled program", self._warned)
 
-    def _find_reason(self, inputs: tuple[Any, ...]) -> str | None:
-        """Why a trace does not stand for the original in this call."""
-        if self._expected is None:
-            return None
-        reason: str | None = self._follower.find_mode()
-        return reason or self._expected.find_difference(inputs)
+    def _run_original(self, call: Call, untiled: Callable[[Arguments], Any], reason: str) -> Any:
+        """The call of the module itself: within the budget where it can be recorded,
+        else after a warning if more than that may be needed."""
+        budget, arguments = self._recipe.budget, call.arguments
+        if budget is not None and can_record(self.original, call):
+            arguments = make_lazy(call, budget)
+        elif self.tile is not None:
+            warn_user(f"{reason}; running the untiled program", self._warned)
+        return self._selection.call_original(lambda: untiled(arguments))
 
-    def _needs_gradients(self, inputs: tuple[Any, ...]) -> bool:
-        return torch.is_grad_enabled() and any(
-            tensor.requires_grad for tensor in (*tensors_of(inputs), *self.original.parameters())
+    def __prepare_scriptable__(self) -> nn.Module:
+        if not tracing.is_mine():
+            raise CompileError(_NO_PROGRAM)
+        return self.original
+
+    def _needs_gradients(self, call: Call) -> bool:
+        return torch.is_grad_enabled() and (
+            any(tensor.requires_grad for tensor in call.tensors)
+            or any(weight.requires_grad for weight in self.original.parameters())
         )
 
-    def _run_original(self, inputs: tuple[Any, ...]) -> Any:
-        return self._follower.call_original(lambda: self.original(*inputs))
-
-    def _loss_of_original(self, inputs: tuple[Any, ...]) -> torch.Tensor:
+    def _loss_of_original(self, arguments: Arguments) -> torch.Tensor:
         with torch.enable_grad():
-            return self._follower.call_original(  # type: ignore[no-any-return]
-                lambda: step_loss(self.original, self.options.loss, inputs)
-            )
+            return step_loss(self.original, self._recipe.options.loss, arguments)
 
-    def _train_original(self, inputs: tuple[Any, ...]) -> torch.Tensor:
-        loss = self._loss_of_original(inputs)
+    def _train_original(self, arguments: Arguments) -> torch.Tensor:
+        loss = self._loss_of_original(arguments)
         loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
+        return run_all(loss.detach())  # type: ignore[no-any-return]
 
-    def _grads_of_original(
-        self, inputs: tuple[Any, ...]
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        weights = self._follower.weights
-        loss = self._loss_of_original(inputs)
+    def _grads_of_original(self, arguments: Arguments) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        weights = self._selection.main.follower.weights
+        loss = self._loss_of_original(arguments)
         found = torch.autograd.grad(loss, weights, allow_unused=True, materialize_grads=True)
-        return loss.detach(), list(found)
+        return run_all((loss.detach(), list(found)))  # type: ignore[no-any-return]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a TorchScript file with the same methods and the report, which
         any PyTorch or LibTorch runs; it is read back and compared first.
 
-        Of a module that was traced the file raises where this runs the
-        original: a trace may be wrong there.
+        Of a module that was traced the file raises where this runs the original: a
+        trace may be wrong there. Where its arguments or results are more than
+        tensors, the file takes and gives these alone, in their order.
         """
-        self._follower.update()
-        options = self.options
-        if self._expected is not None:
-            options = dataclasses.replace(options, guard="raise")
-        with tempfile.TemporaryDirectory(prefix="koila-") as folder:
-            source = os.path.join(folder, "model.pt")
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                torch.jit.save(self.source, source)
-            _compiler.compile_file(
-                source,
-                os.fspath(path),
-                self._specs,
-                batch=self._batch,
-                options=options,
-            )
+        self._selection.renew()
+        self._selection.main.save(path)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -243,12 +254,9 @@ class CompiledModule(nn.Module):
         memo[id(self)] = new
         nn.Module.__init__(new)
         original = copy.deepcopy(self.original, memo)
-        source: Any = original if self.source is self.original else copy.deepcopy(self.source)
-        script: Any = copy.deepcopy(self.script)
-        for name in _OWN:
+        for name in ("trains", "_recipe", "_warned"):
             new.__dict__[name] = self.__dict__[name]
-        new._share(original, source, script)
-        new._follower.bind_all()
+        new._share(original, self._selection.main.copy_for(original, copy.deepcopy))
         return new
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
@@ -258,32 +266,34 @@ class CompiledModule(nn.Module):
         )
 
 
-# What a copy has as it is.
-_OWN = ["report", "tile", "remarks", "trains", "options"]
-_OWN += ["_specs", "_batch", "_expected", "_warned", "_assigned"]
-_FACT = "RuntimeError: koila: "
+class CompiledContainer(CompiledModule):
+    """Of a module that has parts by number or name, as nn.Sequential."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.original[key]  # type: ignore[index]
+
+    def __len__(self) -> int:
+        return len(self.original)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.original)  # type: ignore[call-overload, no-any-return]
+
+    def __contains__(self, item: Any) -> bool:
+        return item in self.original  # type: ignore[operator]
+
+
+def make_module(original: nn.Module, recipe: Recipe, first: Specialization) -> CompiledModule:
+    """The module of a program that was compiled."""
+    has_parts = hasattr(type(original), "__len__") and hasattr(type(original), "__getitem__")
+    kind = CompiledContainer if has_parts else CompiledModule
+    return kind(original, recipe, first)
 
 
 def _has_hooks(weight: torch.Tensor) -> bool:
     return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
-def step_loss(module: nn.Module, loss: str | None, inputs: tuple[Any, ...]) -> torch.Tensor:
-    """What a step differentiates: ``loss`` is one of ``torch.nn.functional``
-    with arguments, of the last input as its target; None: the module's own."""
-    if not loss:
-        return module(*inputs)  # type: ignore[no-any-return]
-    call = ast.parse(loss, mode="eval").body
-    options = {}
-    if isinstance(call, ast.Call):
-        options = {str(keyword.arg): _read_literal(keyword.value) for keyword in call.keywords}
-        call = call.func
-    function = getattr(functional, ast.unparse(call))
-    return function(module(*inputs[:-1]), inputs[-1], **options)  # type: ignore[no-any-return]
-
-
-def _read_literal(node: ast.expr) -> Any:
-    # Texts have no quotes there: reduction=sum.
-    if isinstance(node, ast.Name):
-        return {"true": True, "false": False, "none": None}.get(node.id.lower(), node.id)
-    return ast.literal_eval(node)
+_NO_PROGRAM = (
+    "a compiled module is no program that PyTorch can script, trace or export again: give it "
+    ".original, or write what was compiled by .save(path)"
+)

@@ -56,9 +56,11 @@ def _take_samples(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]
     origin = None if _latest.origin is None else _latest.origin()
     if origin is None or not torch.is_grad_enabled() or recording.busy:
         return None
+    if torch._C._get_tracing_state() or torch.compiler.is_compiling():
+        return None
     if any(type(item) is not Tensor for item in inputs) or not _has_samples(inputs, origin):
         return None
-    if torch._C._get_tracing_state() or torch.compiler.is_compiling() or _is_nested():
+    if _is_nested():
         return None
     if isinstance(module, torch.jit.ScriptModule) or type(module).__module__.startswith("koila."):
         return None
