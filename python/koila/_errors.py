@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+import sys
+import warnings
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,6 +17,7 @@ __all__ = [
     "KoilaWarning",
     "Location",
     "explain_torch",
+    "warn_at",
 ]
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
@@ -76,6 +79,20 @@ class BudgetError(CompileError, torch.OutOfMemoryError):
 
 class KoilaWarning(UserWarning):
     """Something differs from what was asked, or is not protected."""
+
+
+def warn_at(text: str, file: str, line: int, registry: dict[Any, int] | None = None) -> None:
+    """A KoilaWarning about a line, once for each in ``registry``. Filters by module
+    see the one that the line is in."""
+    name = next(
+        (
+            name
+            for name, module in list(sys.modules.items())
+            if getattr(module, "__file__", None) == file
+        ),
+        None,
+    )
+    warnings.warn_explicit(text, KoilaWarning, file, line, module=name, registry=registry)
 
 
 def _first_line(text: str) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
 
-from koila._errors import KoilaWarning, Location
+from koila._errors import Location, warn_at
 
 __all__ = ["Frame", "Frames", "find_frames", "location_of", "raise_at", "warn_user"]
 
@@ -91,4 +90,4 @@ def raise_at(error: BaseException, frames: Frames) -> None:
 def warn_user(text: str, registry: dict[Any, int] | None = None) -> None:
     """A KoilaWarning at the user's line, once for each in ``registry``."""
     place = find_frames()[1]
-    warnings.warn_explicit(text, KoilaWarning, place.file, place.line, registry=registry)
+    warn_at(text, place.file, place.line, registry)

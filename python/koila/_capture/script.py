@@ -14,7 +14,7 @@ from koila._capture.inputs import Inputs
 from koila._capture.module_snapshot import Snapshot
 from koila._capture.module_trace import Captured, check_hooks, trace_module, warn_of_hooks
 from koila._capture.reads import CodeReads
-from koila._errors import CompileError, KoilaWarning, Location, explain_torch
+from koila._errors import CompileError, Location, explain_torch, warn_at
 
 __all__ = ["Captured", "ModuleCapture"]
 
@@ -91,10 +91,9 @@ def _warn_of_decisions(name: str, places: Sequence[Location]) -> None:
     place = next((p for p in places if "site-packages" not in p.file), places[0])
     listed = ", ".join(f"{other.file}:{other.line}" for other in places[:5])
     more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-    warnings.warn_explicit(
+    warn_at(
         f"{name} was traced: what Python decides there, by values of tensors, stays as it was "
         f"for a batch of 3: {listed}{more}",
-        KoilaWarning,
         place.file,
         place.line,
     )

@@ -13,12 +13,13 @@ from torch import nn
 
 from koila import _compiler
 from koila._capture.exclusive import exclusive
+from koila._capture.frames import warn_user
 from koila._capture.inputs import Inputs, Signature, find_symbol
 from koila._capture.script import Captured, ModuleCapture
 from koila._compile.choose import choose
 from koila._compile.compiled import CompiledModule, make_module
 from koila._compile.specialize import Recipe, check_device, specialize
-from koila._errors import CompileError, KoilaWarning
+from koila._errors import CompileError
 from koila._report.report import Report
 from koila.memory import budget_bytes
 
@@ -152,7 +153,7 @@ def max_batch(
         if found is None:
             raise CompileError(f"the largest batch is not known: {reason}")
         text = f"{_name(module)}: a batch of {found} may not fit: {reason}"
-        warnings.warn(text, KoilaWarning, stacklevel=2)
+        warn_user(text)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 from koila._capture.module_trace import NoTrace
 from koila._capture.script import Captured, ModuleCapture
-from koila._errors import BudgetError, CompileError, KoilaWarning
+from koila._errors import BudgetError, CompileError, KoilaWarning, warn_at
 
 __all__ = ["choose"]
 
@@ -62,7 +62,7 @@ def choose(
         return cast(T, scripted)
     for warning in caught:
         if issubclass(warning.category, KoilaWarning):
-            warnings.warn_explicit(warning.message, KoilaWarning, warning.filename, warning.lineno)
+            warn_at(str(warning.message), warning.filename, warning.lineno)
     capture.warn_of(trace)
     return traced
 

@@ -44,7 +44,7 @@ class Selection:
         self._compiled = 0
         self._asked = 0.0
         self._free = 0
-        self._warned: dict[Any, int] = {}
+        self._is_warned = False
         self._lock = threading.RLock()
 
     def find(self, method: str, call: Call) -> Specialization | str:
@@ -133,11 +133,7 @@ class Selection:
         for the size of the batch, that is better than none."""
         if beyond is None:
             return why
-        warn_user(
-            f"{self._recipe.name}: a batch of {call.size} is more than the "
-            f"{beyond.budget or 0:,} bytes are promised for: {why}",
-            self._warned,
-        )
+        self._warn(f"a batch of {call.size} does not fit the budget: {why}")
         return beyond
 
     def _compile(
@@ -158,12 +154,17 @@ class Selection:
                 raise
         made = specialize(self._original, inputs, recipe, limit=limit, may_script=may_script)
         budget = memory.budget_bytes(recipe.budget or 0, inputs.device)
-        warn_user(
-            f"{recipe.name}: a batch of {call.size} needs {memory.format_bytes(limit)} in tiles of "
-            f"{made.tile}, and there are {memory.format_bytes(budget)}",
-            self._warned,
+        self._warn(
+            f"a batch of {call.size} needs {memory.format_bytes(limit)} in tiles of {made.tile}, "
+            f"and there are {memory.format_bytes(budget)}"
         )
         return made
+
+    def _warn(self, text: str) -> None:
+        """Once: a larger batch says nothing new."""
+        if not self._is_warned:
+            warn_user(f"{self._recipe.name}: {text}")
+            self._is_warned = True
 
     def renew(self) -> None:
         """Raises CompileError if the module has changed since it was compiled."""

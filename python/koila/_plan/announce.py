@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-import warnings
 from dataclasses import dataclass, replace
 
-from koila._errors import BudgetError, KoilaError, KoilaWarning, Location
+from koila._errors import BudgetError, KoilaError, Location, warn_at
 
 __all__ = ["Last", "announce", "is_strict", "last", "note", "restart", "strict"]
 
@@ -92,4 +91,4 @@ def announce(text: str, place: Location, known: set[str], error: BudgetError | N
     key = re.sub(r"[\d.,]+", "", text)
     if key not in known:
         known.add(key)
-        warnings.warn_explicit(text, KoilaWarning, place.file, place.line)
+        warn_at(text, place.file, place.line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import html
 import json
 from collections.abc import Callable
@@ -57,6 +58,16 @@ class Report:
         if missing:
             raise KoilaError(f"'{path}' is no whole report: '{missing[0]}' is not as it should be")
         return cls(data)
+
+    def __copy__(self) -> Report:
+        return Report(self.data, self._analyze)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Report:
+        return Report(copy.deepcopy(self.data, memo), self._analyze)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The program is not part of a pickle: what was loaded knows what is in data.
+        return {"data": self.data, "_analyze": None}
 
     @property
     def peak(self) -> int | None:
