@@ -5,6 +5,7 @@
 #include "Import.h"
 #include "Messages.h"
 #include "MetaKernels.h"
+#include "OwnUnit.h"
 #include "koila/Analysis/OpaqueShapes.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/InitAllDialects.h"
@@ -222,7 +223,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
              "', a name that koila needs for the step that it writes; compile "
              "the original program instead, or rename that method");
     // Other types than the caller's, and the same tensors.
-    tj::Module copy = module.clone(/*inplace=*/true);
+    tj::Module copy = cloneIntoOwnUnit(module);
     TrainStepSpec step{options.method, options.loss.value_or(""),
                        getGradientArguments(readInputs(options))};
     if (options.loss)

@@ -7,6 +7,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <mutex>
 #include <sstream>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 #include <torch/csrc/jit/runtime/operator.h>
@@ -27,16 +28,25 @@ koila::torchscript::getQualifiedName(const c10::FunctionSchema &schema) {
   return schema.name() + "." + schema.overload_name();
 }
 
+/// Parsed once in a process: LibTorch never frees the types that it parses.
+static std::shared_ptr<c10::FunctionSchema> parse(llvm::StringRef text) {
+  static std::mutex mutex;
+  static auto *known =
+      new llvm::StringMap<std::shared_ptr<c10::FunctionSchema>>();
+  std::lock_guard<std::mutex> lock(mutex);
+  std::shared_ptr<c10::FunctionSchema> &schema = (*known)[text];
+  if (!schema)
+    schema = std::make_shared<c10::FunctionSchema>(
+        torch::jit::parseSchema(text.str()));
+  return schema;
+}
+
 OperatorTable::OperatorTable(mlir::MLIRContext *context) {
   for (mlir::RegisteredOperationName name :
        context->getRegisteredOperations()) {
     auto *concept_ = name.getInterface<koila::TorchOperatorInterface>();
     if (!concept_)
       continue;
-    auto parse = [](llvm::StringRef text) {
-      return std::make_shared<c10::FunctionSchema>(
-          torch::jit::parseSchema(text.str()));
-    };
     auto info = std::make_unique<OperatorInfo>(
         OperatorInfo{name, parse(concept_->getTorchSchema()), nullptr});
     info->hasSegments = info->isAttribute("operandSegmentSizes");

@@ -1,0 +1,41 @@
+//===- OwnUnit.cpp - Copies of modules that are freed with them -----------===//
+
+#include "OwnUnit.h"
+#include <torch/csrc/jit/api/compilation_unit.h>
+
+using namespace koila;
+namespace tj = torch::jit;
+
+namespace {
+/// A unit whose functions may call those of another, which it keeps: pointers
+/// to functions own nothing.
+struct OwnUnit {
+  std::shared_ptr<tj::CompilationUnit> origin;
+  tj::CompilationUnit unit;
+};
+} // namespace
+
+/// The same tensors and types under objects that belong to `unit`.
+static c10::intrusive_ptr<c10::ivalue::Object>
+moveObjects(const c10::intrusive_ptr<c10::ivalue::Object> &object,
+            const std::shared_ptr<tj::CompilationUnit> &unit) {
+  size_t size = object->type()->numAttributes();
+  auto moved = c10::ivalue::Object::create(
+      c10::StrongTypePtr(unit, object->type()), size);
+  for (size_t index = 0; index < size; ++index) {
+    c10::IValue value = object->getSlot(index);
+    if (object->type()->getAttribute(index)->is_module())
+      value = moveObjects(value.toObject(), unit);
+    moved->setSlot(index, std::move(value));
+  }
+  return moved;
+}
+
+tj::Module torchscript::cloneIntoOwnUnit(const tj::Module &module) {
+  auto own = std::make_shared<OwnUnit>();
+  own->origin = module._ivalue()->compilation_unit();
+  std::shared_ptr<tj::CompilationUnit> unit(own, &own->unit);
+  // A clone's types are made in the unit of the object.
+  return tj::Module(moveObjects(module._ivalue(), unit))
+      .clone(/*inplace=*/true);
+}
