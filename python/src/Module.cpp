@@ -49,6 +49,25 @@ static py::dict runOnModule(const py::object &script,
   return toDict(runInProcess(*module, options, emit));
 }
 
+/// A module without methods. What Python itself makes belongs to a compilation
+/// unit that lives as long as the process.
+static py::object
+makeModule(const std::string &name,
+           const std::shared_ptr<torch::jit::CompilationUnit> &unit,
+           const std::vector<std::pair<std::string, at::Tensor>> &parameters,
+           const std::vector<std::pair<std::string, at::Tensor>> &buffers,
+           const std::vector<std::pair<std::string, torch::jit::Module>>
+               &modules) {
+  torch::jit::Module made(name, unit, /*shouldMangle=*/true);
+  for (const auto &[key, tensor] : parameters)
+    made.register_parameter(key, tensor, /*is_buffer=*/false);
+  for (const auto &[key, tensor] : buffers)
+    made.register_buffer(key, tensor);
+  for (const auto &[key, part] : modules)
+    made.register_module(key, part);
+  return py::cast(made);
+}
+
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Modules between Python and koila's compiler; private.";
   py::class_<InProcessOptions>(m, "Options")
@@ -57,6 +76,8 @@ PYBIND11_MODULE(_C, m) {
            py::arg("batch"), py::arg("batch_symbol"), py::arg("pipeline"));
   m.def("run_on_module", &runOnModule, py::arg("script"), py::arg("options"),
         py::arg("emit"));
+  m.def("make_module", &makeModule, py::arg("name"), py::arg("unit"),
+        py::arg("parameters"), py::arg("buffers"), py::arg("modules"));
   m.def(
       "run_on_archive",
       [](const std::string &path, const InProcessOptions &options,

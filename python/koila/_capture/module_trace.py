@@ -23,6 +23,7 @@ from koila._capture.layout import Layout
 from koila._capture.module_snapshot import Changes, Snapshot
 from koila._capture.reads import CodeReads, watch_calls
 from koila._capture.structure import flatten
+from koila._capture.tracing import trace
 from koila._errors import CompileError, KoilaError, Location, explain_torch
 
 __all__ = ["Captured", "NoTrace", "check_hooks", "trace_module", "warn_of_hooks"]
@@ -75,9 +76,7 @@ def trace_module(module: nn.Module, snapshot: Snapshot, inputs: Inputs, trains: 
         recorded = warnings.catch_warnings(record=True)
         with snapshot.preserved(), torch.enable_grad(), recorded as caught:
             warnings.simplefilter("always")
-            traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
-                layout.make_traceable(module), tuple(tensors), check_trace=False
-            )
+            traced = trace(layout.make_traceable(module), tuple(tensors))
     except NoTrace:
         raise
     except Exception as error:
