@@ -43,7 +43,8 @@ def choose(
     except BudgetError:
         raise
     except CompileError as error:
-        refusal = error
+        # Its traceback would keep all that was tried until a garbage collection.
+        refusal = error.with_traceback(None)
         if not capture.can_trace:
             note = "give example tensors in place of specs, so that it can be traced"
             raise _add_note(error, note) from None
