@@ -19,6 +19,7 @@ import torch
 from torch.nn import functional
 
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
+from koila._interrupt import let_through
 
 if TYPE_CHECKING:
     from koila import _C
@@ -33,6 +34,7 @@ __all__ = [
     "compile_script",
     "is_count",
     "make_guards",
+    "make_module",
     "parse_size",
 ]
 
@@ -369,12 +371,13 @@ def _run(
         batch_symbol="",
         pipeline=pipeline,
     )
-    if isinstance(script, str):
-        result = _C.run_on_archive(script, options, output or "")
-    elif isinstance(script, (torch.jit.ScriptModule, torch._C.ScriptModule)):
-        result = _C.run_on_module(script, options, emit)
-    else:
-        raise TypeError(f"expected a torch.jit.ScriptModule, not {type(script).__name__}")
+    with let_through():
+        if isinstance(script, str):
+            result = _C.run_on_archive(script, options, output or "")
+        elif isinstance(script, (torch.jit.ScriptModule, torch._C.ScriptModule)):
+            result = _C.run_on_module(script, options, emit)
+        else:
+            raise TypeError(f"expected a torch.jit.ScriptModule, not {type(script).__name__}")
     messages = _parse_messages(result["messages"])
     if not result["succeeded"]:
         raise _make_error(messages, name)
@@ -383,6 +386,21 @@ def _run(
             _warn(message, name)
     remarks = tuple(_make_remark(m, name) for m in messages if m["severity"] == "remark")
     return result, remarks
+
+
+def make_module(
+    name: str,
+    unit: torch._C.CompilationUnit,
+    parameters: Mapping[str, torch.Tensor],
+    buffers: Mapping[str, torch.Tensor],
+    modules: Mapping[str, torch._C.ScriptModule],
+) -> Any:
+    """A torch._C.ScriptModule without methods, whose class is freed with ``unit``."""
+    from koila import _C
+
+    return _C.make_module(
+        name, unit, list(parameters.items()), list(buffers.items()), list(modules.items())
+    )
 
 
 def check_archive(path: str) -> None:

@@ -6,6 +6,7 @@ A compiled program has taken all of this as it was when it was compiled.
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -156,6 +157,10 @@ class Snapshot:
         and is not for scripts. What is yielded says on exit what the block changed.
         """
         changes = Changes()
+        if watch:
+            # PyTorch imports it when a mode first sees an operation, and an import
+            # must not be interrupted.
+            importlib.import_module("torch._dynamo")
         writes = _Writes(self._module, keep)
         with torch.random.fork_rng(devices=self._devices):
             seed(self._devices)

@@ -25,6 +25,7 @@ from koila._capture.reads import CodeReads, watch_calls
 from koila._capture.structure import flatten
 from koila._capture.tracing import trace
 from koila._errors import CompileError, KoilaError, Location, explain_torch
+from koila._interrupt import let_through
 
 __all__ = ["Captured", "NoTrace", "check_hooks", "trace_module", "warn_of_hooks"]
 
@@ -63,7 +64,7 @@ def trace_module(module: nn.Module, snapshot: Snapshot, inputs: Inputs, trains: 
         # With grad mode on: under no_grad some modules take kernels that cannot
         # be differentiated.
         arguments = inputs.resize(_SIZES[0])
-        with snapshot.preserved(watch=True) as changes, torch.enable_grad():
+        with snapshot.preserved(watch=True) as changes, torch.enable_grad(), let_through():
             result, functions = watch_calls(lambda: arguments.call(module))
             layout = Layout(arguments, result)
             del result
@@ -137,7 +138,7 @@ def _check_trace(
     with tempfile.TemporaryDirectory(prefix="koila-") as folder:
         arguments = inputs.resize(size)
         try:
-            with snapshot.preserved(), suspects:
+            with snapshot.preserved(), suspects, let_through():
                 wanted = compute(lambda: arguments.call(module), module, arguments)
         except Exception as error:
             raise NoTrace(
@@ -147,7 +148,7 @@ def _check_trace(
         wanted = put_aside(wanted, folder)
         arguments = inputs.resize(size)
         try:
-            with snapshot.preserved():
+            with snapshot.preserved(), let_through():
                 found = compute(lambda: layout.call(trace.script, arguments), module, arguments)
         except Exception as error:
             problem: str | None = explain_torch(error)[0]

@@ -20,6 +20,7 @@ from koila._capture.compare import compare
 from koila._capture.frames import location_of
 from koila._capture.module_snapshot import seed
 from koila._capture.program import Program, places_of
+from koila._capture.tracing import trace as trace_module
 from koila._capture.values import Call, Meta, Node, Value, detaching, rebuild
 from koila._errors import CompileError, Location
 
@@ -536,12 +537,7 @@ def _trace_module(recorded: _Recorded) -> Traced:
 
 def _script_of(recorded: _Recorded) -> torch.jit.ScriptModule:
     with torch.enable_grad():
-        return torch.jit.trace(  # type: ignore[no-any-return,no-untyped-call]
-            recorded.module,
-            tuple(recorded.samples(_TRACED)),
-            check_trace=False,
-            _store_inputs=False,
-        )
+        return trace_module(recorded.module, tuple(recorded.samples(_TRACED)), keeps_shapes=False)
 
 
 _CASTS = "it has nothing of what autocast casts inside of an operator"

@@ -11,15 +11,22 @@ from typing import Any
 import torch
 from torch import nn
 
+from koila import _compiler
+
 __all__ = ["trace"]
 
 
-def trace(module: nn.Module, arguments: tuple[Any, ...]) -> torch.jit.ScriptModule:
-    """``torch.jit.trace``, unchecked."""
-    traced: torch.jit.ScriptModule = torch.jit.trace(  # type: ignore[no-untyped-call]
-        module, arguments, check_trace=False, _module_class=_Traced
+def trace(
+    module: nn.Module, arguments: tuple[Any, ...], *, keeps_shapes: bool = True
+) -> torch.jit.ScriptModule:
+    """``torch.jit.trace``, unchecked; with the shapes of ``arguments`` for files."""
+    return torch.jit.trace(  # type: ignore[no-any-return,no-untyped-call]
+        module,
+        arguments,
+        check_trace=False,
+        _module_class=_Traced,
+        _store_inputs=keeps_shapes,
     )
-    return traced
 
 
 class _Traced(torch.jit._trace.TopLevelTracedModule):
@@ -38,19 +45,17 @@ class _Traced(torch.jit._trace.TopLevelTracedModule):
 def _copy(module: nn.Module, unit: torch._C.CompilationUnit) -> Any:
     """The tensors and parts of a module as a torch._C.ScriptModule without
     methods."""
-    from koila import _C
-
     if isinstance(module, torch.jit.ScriptModule):
         return module._c
     if torch._jit_internal.module_has_exports(module):  # type: ignore[no-untyped-call]
         # Its methods are scripted, which knows no other unit.
         return torch.jit._trace.make_module(module, None, None)._c  # type: ignore[no-untyped-call]
-    copied: Any = _C.make_module(
+    copied = _compiler.make_module(
         torch._jit_internal._qualified_name(type(module)),
         unit,
-        [(name, tensor) for name, tensor in module._parameters.items() if tensor is not None],
-        [(name, tensor) for name, tensor in module._buffers.items() if tensor is not None],
-        [(name, _copy(part, unit)) for name, part in module._modules.items() if part is not None],
+        {name: tensor for name, tensor in module._parameters.items() if tensor is not None},
+        {name: tensor for name, tensor in module._buffers.items() if tensor is not None},
+        {name: _copy(part, unit) for name, part in module._modules.items() if part is not None},
     )
     for name, value in vars(module).items():
         if name == "training" or torch._C._jit_is_script_object(value):

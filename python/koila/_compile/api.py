@@ -20,6 +20,7 @@ from koila._compile.choose import choose
 from koila._compile.compiled import CompiledModule, make_module
 from koila._compile.specialize import Recipe, check_device, specialize
 from koila._errors import CompileError
+from koila._interrupt import uninterrupted
 from koila._report.report import Report
 from koila.memory import budget_bytes
 
@@ -29,6 +30,7 @@ Program = nn.Module | str | os.PathLike[str]
 
 
 @exclusive
+@uninterrupted
 def analyze(
     module: Program,
     *inputs: Any,
@@ -110,6 +112,7 @@ def analyze(
     return report(captured.script, [*captured.specs, *given.target_specs])
 
 
+@uninterrupted
 def max_batch(
     module: Program,
     *inputs: Any,
@@ -157,6 +160,7 @@ def max_batch(
     return found
 
 
+@uninterrupted
 def compile(
     module: Program,
     *inputs: Any,

@@ -17,6 +17,7 @@ from koila._capture.module_snapshot import Changes, Snapshot
 from koila._compile.recorded import step_loss
 from koila._compile.specialization import Refused, Specialization
 from koila._errors import CompileError, explain_torch
+from koila._interrupt import let_through
 
 __all__ = ["check"]
 
@@ -131,8 +132,9 @@ class _Comparison:
             warnings.simplefilter("ignore")
             # Each has arguments of its own, which it may write to.
             arguments = self.inputs.resize(size)
+            keeping = self.snapshot.preserved(watch=watch, keep=self.written)
             try:
-                with self.snapshot.preserved(watch=watch, keep=self.written) as changes:
+                with keeping as changes, let_through():
                     wanted = _run_original(self.compiled, arguments)
             except Exception as error:
                 if isinstance(error, RuntimeError) and _is_out_of_memory(error):
@@ -142,7 +144,7 @@ class _Comparison:
             self.written.update(changes.written)
             arguments = self.inputs.resize(size)
             try:
-                with self.snapshot.preserved(keep=self.written) as found_changes:
+                with self.snapshot.preserved(keep=self.written) as found_changes, let_through():
                     found = _run_compiled(self.compiled, arguments)
             except Exception as error:
                 if isinstance(error, RuntimeError) and _is_out_of_memory(error):
@@ -163,7 +165,7 @@ class _Comparison:
             keeping = self.snapshot.preserved(watch=not runs_source, keep=written)
             arguments = self.inputs.resize(size)
             try:
-                with keeping as changes, torch.no_grad():
+                with keeping as changes, torch.no_grad(), let_through():
                     results.append(
                         compiled.run_source(arguments)
                         if runs_source

@@ -19,6 +19,7 @@ from koila._capture.script import Captured
 from koila._compile.expected import Call, Expected
 from koila._compile.named_tuples import NamedTuples
 from koila._compile.staleness import Follower
+from koila._interrupt import held_back
 from koila._report.report import Report
 
 __all__ = ["Refused", "Specialization"]
@@ -69,6 +70,12 @@ class Specialization:
         self.follower = Follower(original, captured, script)
         self._tuples = None if captured.layout is not None else NamedTuples(original)
 
+    def _accept_changes(self) -> None:
+        """What the program itself has assigned, or written to, is as it should be."""
+        self.follower.read_back()
+        if not self.follower.is_unchanged():
+            self.follower.renew()
+
     @property
     def specs(self) -> list[str]:
         """Of the arguments of ``source``, and of a target."""
@@ -115,14 +122,15 @@ class Specialization:
         # A step differentiates, whoever asks for it.
         grad = torch.enable_grad() if self.trains else contextlib.nullcontext()
         try:
-            with grad:
+            # The whole of a step, or nothing: Ctrl-C waits.
+            with grad, held_back():
                 result = function(*tensors, *arguments.target, **kwargs)
+                self._accept_changes()
         except torch.jit.Error as error:
             last = str(error).rstrip().rpartition("\n")[2]
             if not last.startswith(_FACT):
                 raise
             raise Refused(last.removeprefix(_FACT)) from None
-        self.follower.read_back()
         if method != "forward":
             return result
         if layout is not None:

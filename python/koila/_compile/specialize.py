@@ -18,6 +18,7 @@ from koila._compile.choose import choose
 from koila._compile.expected import Call
 from koila._compile.specialization import Specialization
 from koila._errors import CompileError, Location
+from koila._interrupt import uninterrupted
 from koila.memory import budget_bytes
 
 __all__ = ["Recipe", "check_device", "specialize"]
@@ -49,6 +50,7 @@ class Recipe:
 
 
 @exclusive
+@uninterrupted
 def specialize(
     module: nn.Module,
     inputs: Inputs,

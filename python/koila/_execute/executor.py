@@ -26,6 +26,7 @@ from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.errors import as_eager
 from koila._execute.lent import check_lent
 from koila._execute.views import has_base_in, settle_views
+from koila._interrupt import held_back
 from koila._plan.planner import Run, start
 
 __all__ = [
@@ -102,7 +103,7 @@ def outside(function: Callable[_P, _R]) -> Callable[_P, _R]:
         devices = [device for device in ("cpu", "cuda") if torch.is_autocast_enabled(device)]
         was_busy, recording.busy = recording.busy, True
         try:
-            with contextlib.ExitStack() as stack:
+            with held_back(), contextlib.ExitStack() as stack:
                 stack.enter_context(_dispatching())
                 if torch.is_inference_mode_enabled():
                     stack.enter_context(torch.inference_mode(False))
