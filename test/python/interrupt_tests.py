@@ -21,6 +21,14 @@ POINTS = int(os.environ.get("POINTS", "8"))
 X, Y = torch.randn(48, 16), torch.randint(0, 4, (48,))
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c():
+    """As at a terminal: what runs tests may ignore it."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
 class Network(nn.Module):
     def __init__(self):
         super().__init__()
@@ -284,6 +292,7 @@ class Traced(nn.Module):
         return self.layer(inputs[0]).tanh()
 
 import koila
+signal.signal(signal.SIGINT, signal.default_int_handler)
 module, x = Traced(), torch.randn(8, 4)
 pid, after = os.getpid(), float(sys.argv[1])
 if not os.fork():
