@@ -70,12 +70,6 @@ class Specialization:
         self.follower = Follower(original, captured, script)
         self._tuples = None if captured.layout is not None else NamedTuples(original)
 
-    def _accept_changes(self) -> None:
-        """What the program itself has assigned, or written to, is as it should be."""
-        self.follower.read_back()
-        if not self.follower.is_unchanged():
-            self.follower.renew()
-
     @property
     def specs(self) -> list[str]:
         """Of the arguments of ``source``, and of a target."""
@@ -125,7 +119,7 @@ class Specialization:
             # The whole of a step, or nothing: Ctrl-C waits.
             with grad, held_back():
                 result = function(*tensors, *arguments.target, **kwargs)
-                self._accept_changes()
+                self.follower.read_back()
         except torch.jit.Error as error:
             last = str(error).rstrip().rpartition("\n")[2]
             if not last.startswith(_FACT):

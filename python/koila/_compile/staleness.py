@@ -98,13 +98,13 @@ class Follower:
         return change
 
     def read_back(self) -> None:
-        """What the script assigned in a call, the original gets."""
-        if not self._assigned:
-            return
+        """What the script assigned in a call, the original gets; that, and what else
+        a call writes to, is as it should be."""
         for binding in self._assigned:
             binding.read_back()
-        self.renew()
-        self.update()
+        if not self._is_script and not self._are_unchanged():
+            self.renew()
+            self.update()
 
     def call_original(self, call: Callable[[], Any]) -> Any:
         return self._state.keep_changes_of(call)
