@@ -91,13 +91,13 @@ def trace_module(module: nn.Module, snapshot: Snapshot, inputs: Inputs, trains: 
             "which compiled calls do not"
         )
     specs = tuple(inputs.list_specs(layout.take(inputs.resize(inputs.size or 0)) or []))
-    trace = Captured(traced, specs, reads, layout, frozenset(changes.attributes))
+    made = Captured(traced, specs, reads, layout, frozenset(changes.attributes))
     for size in _SIZES:
-        _check_trace(trace, module, snapshot, inputs, size, trains)
+        _check_trace(made, module, snapshot, inputs, size, trains)
     decisions = _find_decisions(caught)
-    if decisions and inputs.size and _has_memory(trace, inputs):
-        _check_trace(trace, module, snapshot, inputs, inputs.size, trains=False)
-    return dataclasses.replace(trace, decisions=decisions)
+    if decisions and inputs.size and _has_memory(made, inputs):
+        _check_trace(made, module, snapshot, inputs, inputs.size, trains=False)
+    return dataclasses.replace(made, decisions=decisions)
 
 
 def _find_decisions(caught: list[warnings.WarningMessage]) -> tuple[Location, ...]:

@@ -21,7 +21,6 @@ from koila._compile.selection import Selection
 from koila._compile.specialization import Refused, Specialization
 from koila._compile.specialize import Recipe
 from koila._errors import CompileError
-from koila._interrupt import held_back
 from koila._report.report import Report
 
 __all__ = ["CompiledModule", "make_module"]

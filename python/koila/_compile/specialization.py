@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import tempfile
@@ -19,6 +18,7 @@ from koila._capture.script import Captured
 from koila._compile.expected import Call, Expected
 from koila._compile.named_tuples import NamedTuples
 from koila._compile.staleness import Follower
+from koila._compile.undo import Undo
 from koila._interrupt import held_back
 from koila._report.report import Report
 
@@ -68,6 +68,7 @@ class Specialization:
         self, original: nn.Module, captured: Captured, script: torch.jit.ScriptModule
     ) -> None:
         self.follower = Follower(original, captured, script)
+        self._undo = Undo(original, self.follower, self.options.random != "refuse")
         self._tuples = None if captured.layout is not None else NamedTuples(original)
 
     @property
@@ -113,12 +114,11 @@ class Specialization:
             if taken is None:
                 raise Refused("the arguments are of other types than the example's")
             tensors, kwargs = tuple(taken), {}
-        # A step differentiates, whoever asks for it.
-        grad = torch.enable_grad() if self.trains else contextlib.nullcontext()
         try:
-            # The whole of a step, or nothing: Ctrl-C waits.
-            with grad, held_back():
-                result = function(*tensors, *arguments.target, **kwargs)
+            with self._undo.step() if self.trains else held_back():
+                # A step differentiates, whoever asks for it.
+                with torch.set_grad_enabled(self.trains or torch.is_grad_enabled()):
+                    result = function(*tensors, *arguments.target, **kwargs)
                 self.follower.read_back()
         except torch.jit.Error as error:
             last = str(error).rstrip().rpartition("\n")[2]

@@ -106,6 +106,19 @@ class Follower:
             self.renew()
             self.update()
 
+    def list_assigned(self) -> list[Any]:
+        """What the original has now of what calls assign."""
+        return [binding.value for binding in self._assigned]
+
+    def assign(self, values: list[Any]) -> None:
+        """Puts these back, in the original and in the script."""
+        for binding, value in zip(self._assigned, values, strict=True):
+            if binding.value is not value:
+                setattr(binding.owner, binding.name, value)
+                binding.update()
+        if self._assigned:
+            self.renew()
+
     def call_original(self, call: Callable[[], Any]) -> Any:
         return self._state.keep_changes_of(call)
 

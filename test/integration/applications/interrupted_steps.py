@@ -1,4 +1,5 @@
-"""Ctrl-C while a step runs: gradients, statistics of layers and draws are as before."""
+"""Ctrl-C while a step runs: gradients, statistics of layers and draws are as before;
+where gradients are added to those of an earlier step, as after it."""
 
 # points: 7
 
@@ -26,33 +27,47 @@ def application(koila, app):
 
     def copy_state():
         state = {name: value.clone() for name, value in model.state_dict().items()}
-        state |= {f"{name}.grad": value.grad.clone() for name, value in model.named_parameters()}
+        for name, weight in model.named_parameters():
+            state[f"{name}.grad"] = None if weight.grad is None else weight.grad.clone()
         return state | {"the generator": torch.get_rng_state()}
 
     def restore(state):
         model.load_state_dict({name: state[name] for name in model.state_dict()})
         for name, weight in model.named_parameters():
-            weight.grad.copy_(state[f"{name}.grad"])
+            gradient = state[f"{name}.grad"]
+            weight.grad = None if gradient is None else gradient.clone()
         torch.set_rng_state(state["the generator"])
 
-    before = copy_state()
-    step.train_step(x, y)
-    wanted = copy_state()
-    heard = 0
-    for point in range(POINTS):
-        restore(before)
-        done = False
-        with interrupted(seconds * (point + 0.5) / POINTS):
-            step.train_step(x, y)
-            done = True
-        if not done:
-            heard += 1
-            found = copy_state()
-            changed = [name for name in before if not torch.equal(before[name], found[name])]
-            app.check(not changed, f"after Ctrl-C {', '.join(changed)} are not as before")
-        restore(before)
-        step.train_step(x, y)
+    def find_changes(state):
         found = copy_state()
-        off = [name for name in wanted if not torch.equal(wanted[name], found[name])]
-        app.check(not off, f"the next step leaves other values in {', '.join(off)}")
-    app.check(heard >= POINTS // 2, f"Ctrl-C was heard {heard} times of {POINTS}")
+        return [
+            name
+            for name, value in state.items()
+            if (value is None) != (found[name] is None)
+            or (value is not None and not torch.equal(value, found[name]))
+        ]
+
+    for accumulates in (False, True):
+        if not accumulates:
+            model.zero_grad()
+        before = copy_state()
+        step.train_step(x, y)
+        after = copy_state()
+        heard = 0
+        for point in range(POINTS):
+            restore(before)
+            done = False
+            with interrupted(seconds * (point + 0.5) / POINTS):
+                step.train_step(x, y)
+                done = True
+            if not done:
+                heard += 1
+                changed = find_changes(before)
+                if accumulates and changed:
+                    changed = find_changes(after)
+                app.check(not changed, f"after Ctrl-C {', '.join(changed)} are not as before")
+            restore(before)
+            step.train_step(x, y)
+            off = find_changes(after)
+            app.check(not off, f"the next step leaves other values in {', '.join(off)}")
+        app.check(heard >= POINTS // 2, f"Ctrl-C was heard {heard} times of {POINTS}")
