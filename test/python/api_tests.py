@@ -1,6 +1,4 @@
-import ctypes
 import os
-import pathlib
 import subprocess
 import sys
 import warnings
@@ -9,6 +7,7 @@ import koila
 import networks
 import pytest
 import torch
+from memory_counter import peak_of
 from torch import nn
 from torch.nn import functional
 
@@ -211,19 +210,6 @@ def test_a_trace_is_taken_where_it_is_known_exactly():
     traced = torch.jit.trace(module, torch.randn(3, 4))
     with torch.no_grad(), torch.jit.optimized_execution(False):
         assert peak_of(lambda: traced(x))[0] == report.peak
-
-
-def peak_of(function):
-    """The most bytes that this thread's tensors took, beyond those before."""
-    library = pathlib.Path(koila.__file__).parents[2] / "lib" / "libkoila-counter.so"
-    counter = ctypes.CDLL(str(library))
-    peak, live = ctypes.c_int64(), ctypes.c_int64()
-    counter.koilaCounterStart()
-    try:
-        found = function()
-    finally:
-        counter.koilaCounterStop(ctypes.byref(peak), ctypes.byref(live))
-    return peak.value, found
 
 
 def wide_mlp():

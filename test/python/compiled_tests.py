@@ -662,7 +662,10 @@ def test_guards_raise_with_the_fact():
     compiled = koila.compile(module, x, tile=8, guard="raise")
     with (
         torch.no_grad(),
-        pytest.raises(koila.CompileError, match=r"argument 0 is float64\[64, 64\], and the example was float32"),
+        pytest.raises(
+            koila.CompileError,
+            match=r"argument 0 is float64\[64, 64\], and the example was float32",
+        ),
     ):
         compiled(x.double())
     with pytest.raises(koila.CompileError, match="grad mode is on"):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from koila._capture.casts import CastCache
 from koila._capture.compare import compare
 from koila._capture.frames import location_of
+from koila._capture.global_hooks import without_hooks
 from koila._capture.module_snapshot import seed
 from koila._capture.program import Program, places_of
 from koila._capture.tracing import trace as trace_module
@@ -470,7 +471,8 @@ def _trace(recorded: _Recorded) -> Traced:
         raise CompileError("it writes to a weight")
     _traced.append(recorded)
     try:
-        return _trace_module(recorded)
+        with without_hooks():
+            return _trace_module(recorded)
     finally:
         _traced.pop()
         # What a trace that failed leaves are cycles.

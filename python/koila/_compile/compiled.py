@@ -13,9 +13,9 @@ from torch import nn
 from koila import _compiler
 from koila._capture.exclusive import tracing
 from koila._capture.frames import warn_user
+from koila._capture.global_hooks import calls_hooks, has_hooks
 from koila._capture.inputs import Arguments, Signature
 from koila._compile.expected import Call
-from koila._compile.hooks import calls_hooks, has_hooks
 from koila._compile.recorded import can_record, make_lazy, run_all, step_loss
 from koila._compile.selection import Selection
 from koila._compile.specialization import Refused, Specialization
@@ -178,7 +178,9 @@ class CompiledModule(nn.Module):
                 self._selection.drop(found)
                 reason = str(refused)
                 self._refuse(reason)
-            except torch.jit.Error:
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:
                 # The module itself raises what PyTorch does, at its own line.
                 return self._run_original(call, untiled, "the program raises")
         return self._run_original(call, untiled, reason)

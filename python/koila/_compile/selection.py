@@ -148,15 +148,16 @@ class Selection:
         inputs = Inputs.of_call(call.arguments, call.batch_dim)
         try:
             return specialize(self._original, inputs, recipe, may_script=may_script)
-        except BudgetError as error:
-            limit = error.smallest_budget
+        except BudgetError as caught:
+            error, limit = caught, caught.smallest_budget
             if limit is None or beyond is None:
                 raise
         made = specialize(self._original, inputs, recipe, limit=limit, may_script=may_script)
         budget = memory.budget_bytes(recipe.budget or 0, inputs.device)
+        tiles = "whole" if made.tile is None else f"in tiles of {made.tile}"
         self._warn(
-            f"a batch of {call.size} needs {memory.format_bytes(limit)} in tiles of {made.tile}, "
-            f"and there are {memory.format_bytes(budget)}"
+            f"a batch of {call.size} needs {memory.format_bytes(limit)} {tiles}, and there are "
+            f"{memory.format_bytes(budget)}: {'; '.join([error.message, *error.notes[:1]])}"
         )
         return made
 

@@ -106,7 +106,7 @@ class Specialization:
     def run(self, method: str, arguments: Arguments) -> Any:
         """The result of a method of the script. Raises Refused where it finds that
         it is not for these arguments; then nothing was done."""
-        function = self.script if method == "forward" else getattr(self.script, method)
+        function = getattr(self.script, method)
         layout = self._captured.layout
         tensors, kwargs = arguments.args, arguments.kwargs
         if layout is not None:
@@ -120,7 +120,7 @@ class Specialization:
                 with torch.set_grad_enabled(self.trains or torch.is_grad_enabled()):
                     result = function(*tensors, *arguments.target, **kwargs)
                 self.follower.read_back()
-        except torch.jit.Error as error:
+        except RuntimeError as error:
             last = str(error).rstrip().rpartition("\n")[2]
             if not last.startswith(_FACT):
                 raise

@@ -11,6 +11,7 @@ from torch import nn
 
 from koila import _compiler
 from koila._capture.exclusive import exclusive
+from koila._capture.global_hooks import without_hooks
 from koila._capture.inputs import Inputs, find_symbol
 from koila._capture.script import Captured, ModuleCapture
 from koila._compile.check import check as run_check
@@ -103,7 +104,8 @@ def specialize(
             run_check(result, capture.snapshot, inputs, recipe.name)
         return result
 
-    return choose(capture, rewrite, may_script=may_script)
+    with without_hooks():
+        return choose(capture, rewrite, may_script=may_script)
 
 
 def _coming_bytes(

@@ -454,7 +454,7 @@ def _read_alone(values: list[Value], frames: Frames) -> None:
 
 def call_forward(run: Run, compiled: Compiled) -> list[Tensor]:
     with torch.no_grad():
-        result = as_eager(run, lambda: compiled.module(*run.take()))
+        result = as_eager(run, lambda: compiled.module.forward(*run.take()))
     run.traced().release()
     results = list(result) if isinstance(result, tuple) else [result]
     return [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as modules
 
-__all__ = ["calls_hooks", "has_hooks"]
+__all__ = ["calls_hooks", "has_hooks", "without_hooks"]
 
 _TABLES: tuple[dict[int, Any], ...] = (
     modules._global_forward_hooks,
@@ -34,3 +36,17 @@ def has_hooks(module: nn.Module) -> bool:
         or module._backward_hooks
         or module._backward_pre_hooks
     )
+
+
+@contextlib.contextmanager
+def without_hooks() -> Iterator[None]:
+    """What koila runs for itself is none of the calls that they are to see."""
+    saved = [dict(table) for table in _TABLES]
+    for table in _TABLES:
+        table.clear()
+    try:
+        yield
+    finally:
+        for table, items in zip(_TABLES, saved, strict=True):
+            for key, hook in items.items():
+                table.setdefault(key, hook)
