@@ -146,6 +146,34 @@ def test_forward_with_gradients(trains):
     )
 
 
+def test_autocast():
+    module, x = Wide().eval(), torch.randn(4096, 16)
+    compiled = koila.compile(module, x, budget=BUDGET)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        wanted = module(x)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = compiled(x)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found, wanted)
+
+
+def test_transforms_of_functions():
+    module, x = Wide().eval(), torch.randn(4096, 16)
+    compiled = koila.compile(module, x, budget=BUDGET)
+    with torch.no_grad(), pytest.warns(koila.KoilaWarning, match="torch.func"):
+        torch.testing.assert_close(torch.func.vmap(compiled)(x[:, None]), module(x[:, None]))
+
+
+def test_lazy_arguments():
+    """Nothing is said twice: they are recorded as they are."""
+    module, x = Wide().eval(), torch.randn(4096, 16)
+    compiled = koila.compile(module, x, budget=BUDGET)
+    with torch.no_grad():
+        found = run(lambda: koila.run(compiled(koila.lazy(x, batch=0, budget=BUDGET))))
+        torch.testing.assert_close(found, module(x))
+
+
 def test_dropout_in_a_call():
     """What tiles refuse is recorded: the masks are those of PyTorch."""
     module, x = Wide().eval(), torch.randn(4096, 16)

@@ -16,7 +16,7 @@ from koila._capture.frames import warn_user
 from koila._capture.global_hooks import calls_hooks, has_hooks
 from koila._capture.inputs import Arguments, Signature
 from koila._compile.expected import Call
-from koila._compile.recorded import can_record, make_lazy, run_all, step_loss
+from koila._compile.recorded import can_record, is_lazy, make_lazy, run_all, step_loss
 from koila._compile.selection import Selection
 from koila._compile.specialization import Refused, Specialization
 from koila._compile.specialize import Recipe
@@ -150,9 +150,9 @@ class CompiledModule(nn.Module):
     def _bind(self, args: Any, kwargs: Any, target: tuple[Any, ...] = ()) -> Call | None:
         """None for what ``forward`` does not take, which it says itself, and for a
         part of a module that is traced."""
+        if tracing.is_mine():
+            return None
         if torch._C._get_tracing_state() is not None or torch.compiler.is_exporting():
-            if tracing.is_mine():
-                return None
             raise CompileError(_NO_PROGRAM)
         try:
             arguments = self._signature.bind(args, kwargs, target)
@@ -161,8 +161,7 @@ class CompiledModule(nn.Module):
         return Call(arguments, self._recipe.batch_dim)
 
     def _run(self, name: str, call: Call, untiled: Callable[[Arguments], Any]) -> Any:
-        if calls_hooks():
-            reason = "hooks of all modules are to be called"
+        if reason := self._find_obstacle(call):
             self._refuse(reason)
             return self._run_original(call, untiled, reason)
         reason = ""
@@ -185,6 +184,18 @@ class CompiledModule(nn.Module):
                 return self._run_original(call, untiled, "the program raises")
         return self._run_original(call, untiled, reason)
 
+    def _find_obstacle(self, call: Call) -> str | None:
+        """Why no program stands for a call, whatever its shapes."""
+        if calls_hooks():
+            return "hooks of all modules are to be called"
+        if torch._C._is_any_autocast_enabled() and self._recipe.budget is not None:
+            return "autocast is on"
+        if any(type(tensor) not in _TENSORS for tensor in call.tensors):
+            return "an argument is a tensor of another class"
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return "torch.func transforms the call"
+        return None
+
     def _refuse(self, reason: str) -> None:
         """Of a call that the program was not compiled for."""
         if self._recipe.options.guard == "raise":
@@ -194,7 +205,9 @@ class CompiledModule(nn.Module):
         """The call of the module itself: within the budget where it can be recorded,
         else after a warning if more than that may be needed."""
         budget, arguments = self._recipe.budget, call.arguments
-        if budget is not None and can_record(self.original, call):
+        if is_lazy(call):
+            pass  # it is being recorded, with a budget of its own
+        elif budget is not None and can_record(self.original, call):
             arguments = make_lazy(call, budget)
         elif self.tile is not None:
             warn_user(f"{reason}; running the untiled program", self._warned)
@@ -295,6 +308,7 @@ def _has_hooks(weight: torch.Tensor) -> bool:
     return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
 
+_TENSORS = {torch.Tensor, nn.Parameter}
 _NO_PROGRAM = (
     "a compiled module is no program that PyTorch can script, trace or export again: give it "
     ".original, or write what was compiled by .save(path)"

@@ -14,16 +14,24 @@ from koila._capture.structure import flatten, map_tensors, rebuild
 from koila._compile.expected import Call
 from koila._lazy import LazyTensor, lazy, run
 
-__all__ = ["can_record", "make_lazy", "run_all", "step_loss"]
+__all__ = ["can_record", "is_lazy", "make_lazy", "run_all", "step_loss"]
 
 
 def can_record(module: nn.Module, call: Call) -> bool:
     """Whether koila.lazy sees what the module does, and there is a batch."""
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         return False
-    return call.size is not None and not any(
-        isinstance(tensor, LazyTensor) or tensor.layout != torch.strided for tensor in call.tensors
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return False  # torch.func has tensors of its own
+    return call.size is not None and all(
+        type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout == torch.strided
+        for tensor in call.tensors
     )
+
+
+def is_lazy(call: Call) -> bool:
+    """Whether it is recorded already."""
+    return any(isinstance(tensor, LazyTensor) for tensor in call.tensors)
 
 
 def make_lazy(call: Call, budget: int | str) -> Arguments:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import tempfile
@@ -71,6 +72,12 @@ class Specialization:
         self._undo = Undo(original, self.follower, self.options.random != "refuse")
         self._tuples = None if captured.layout is not None else NamedTuples(original)
 
+    def _as_a_whole(self) -> contextlib.AbstractContextManager[None]:
+        """Whatever is changed by a call is changed wholly, or not at all."""
+        if self.trains:
+            return self._undo.step()
+        return held_back() if self.follower.assigns else contextlib.nullcontext()
+
     @property
     def specs(self) -> list[str]:
         """Of the arguments of ``source``, and of a target."""
@@ -115,7 +122,7 @@ class Specialization:
                 raise Refused("the arguments are of other types than the example's")
             tensors, kwargs = tuple(taken), {}
         try:
-            with self._undo.step() if self.trains else held_back():
+            with self._as_a_whole():
                 # A step differentiates, whoever asks for it.
                 with torch.set_grad_enabled(self.trains or torch.is_grad_enabled()):
                     result = function(*tensors, *arguments.target, **kwargs)

@@ -106,6 +106,11 @@ class Follower:
             self.renew()
             self.update()
 
+    @property
+    def assigns(self) -> bool:
+        """Whether a call assigns attributes."""
+        return bool(self._assigned)
+
     def list_assigned(self) -> list[Any]:
         """What the original has now of what calls assign."""
         return [binding.value for binding in self._assigned]
