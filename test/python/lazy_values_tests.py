@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: F401  read by the expressions below
 
 import koila
+from koila._lazy import scripts as scripts_module
 
 
 def make():
@@ -385,6 +386,26 @@ class Values(unittest.TestCase):
         self.same(z, wanted)
         self.assertEqual(koila.last().budget_bytes, 12 * 1024)
         self.assertLess(koila.last().tile, 64)
+
+
+    def test_script_modules_run_whole(self):
+        torch.manual_seed(0)
+        plain = nn.Sequential(nn.Linear(16, 256), nn.ReLU(), nn.Linear(256, 4)).eval()
+        data = torch.randn(1024, 16)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            scripts = torch.jit.script(plain), torch.jit.trace(plain, data[:2])
+        for script in scripts:
+            for budget, fits in (("1MiB", False), ("1GiB", True)):
+                with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+                    warnings.simplefilter("always", koila.KoilaWarning)
+                    found = script(koila.lazy(data, batch=0, budget=budget)).run()
+                self.assertTrue(torch.equal(found, plain(data)))
+                texts = [str(item.message) for item in caught]
+                self.assertEqual(fits, not texts, texts)
+                if not fits:
+                    self.assertIn("runs whole, and needs 2.00 MiB of 1.00 MiB", texts[0])
+                scripts_module._announced.clear()
 
 
 class NothingRuns:

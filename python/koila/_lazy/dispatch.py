@@ -23,6 +23,7 @@ from koila._capture.record import (
 )
 from koila._capture.values import Value, rebuild
 from koila._execute import executor
+from koila._lazy.scripts import check_script
 
 __all__ = [
     "aliases",
@@ -66,6 +67,9 @@ def dispatch(func: Any, args: Any, kwargs: Any) -> Any:
 
 def call(func: Any, args: Any, kwargs: Any) -> Any:
     """Records a call, or makes it now."""
+    if type(func) is torch._C.ScriptMethod:
+        check_script(func, args, kwargs)
+        return compute(func, args, kwargs)
     adopt(func, args, kwargs)
     made = record(func, args, kwargs)
     if type(made) is not Unrecorded:

@@ -1,0 +1,77 @@
+"""Calls of ScriptModules, which run past what koila records: whole, and said if that
+is more than there is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from koila import memory
+from koila._capture.exclusive import tracing
+from koila._capture.frames import find_frames, location_of
+from koila._capture.record import find_values
+from koila._capture.values import Value
+from koila._compiler import analyze_script
+from koila._errors import KoilaError
+from koila._plan.announce import announce
+
+__all__ = ["check_script"]
+
+# What was found of programs, of those of late.
+_peaks: dict[Any, int | None] = {}
+_MOST_KNOWN = 64
+_announced: set[str] = set()
+
+
+def check_script(function: Any, args: Any, kwargs: Any) -> None:
+    """Announces a call of a method of a ScriptModule that does not fit the budget of
+    its lazy arguments."""
+    values: list[Value] = []
+    find_values((args, kwargs), values)
+    origins = [value.source for value in values if value.source is not None]
+    if not origins:
+        return
+    budget = min(memory.budget_bytes(origin.budget, values[0].meta.device) for origin in origins)
+    peak = _find_peak(function, args, kwargs)
+    if peak is not None and peak <= budget:
+        return
+    need = "an unknown number of bytes" if peak is None else memory.format_bytes(peak)
+    announce(
+        f"a ScriptModule is not recorded: it runs whole, and needs {need} of "
+        f"{memory.format_bytes(budget)}; koila.compile splits its batch",
+        location_of(find_frames()),
+        _announced,
+    )
+
+
+def _find_peak(function: Any, args: Any, kwargs: Any) -> int | None:
+    if kwargs or not all(isinstance(item, torch.Tensor) for item in args):
+        return None
+    grad = torch.is_grad_enabled()
+    specs = tuple(_spec(item) for item in args)
+    module = torch.jit._recursive.wrap_cpp_module(function.owner)  # type: ignore[no-untyped-call]
+    weights = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
+    key = hash(function.owner), str(function.owner._type()), weights, function.name, specs, grad
+    if key not in _peaks:
+        if len(_peaks) >= _MOST_KNOWN:
+            del _peaks[next(iter(_peaks))]
+        mode = "forward-with-grad" if grad and weights else "inference"
+        try:
+            with tracing:
+                report = analyze_script(
+                    module, specs, mode=mode, method=function.name, floor=False, batches=0
+                )
+            # What is not exact may take more.
+            factor = 1 if report["exact"] else 2
+            peak = report["peak_bytes"]
+            _peaks[key] = None if peak is None else math.ceil(peak * factor)
+        except KoilaError:
+            _peaks[key] = None
+    return _peaks[key]
+
+
+def _spec(tensor: torch.Tensor) -> str:
+    dims = ",".join(str(int(extent)) for extent in tensor.shape)
+    return f"{str(tensor.dtype).removeprefix('torch.')}[{dims}]"
