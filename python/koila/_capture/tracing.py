@@ -6,12 +6,14 @@ the process.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import nn
 
 from koila import _compiler
+from koila._capture.frames import find_frames
 
 __all__ = ["trace"]
 
@@ -20,13 +22,14 @@ def trace(
     module: nn.Module, arguments: tuple[Any, ...], *, keeps_shapes: bool = True
 ) -> torch.jit.ScriptModule:
     """``torch.jit.trace``, unchecked; with the shapes of ``arguments`` for files."""
-    return torch.jit.trace(  # type: ignore[no-any-return,no-untyped-call]
-        module,
-        arguments,
-        check_trace=False,
-        _module_class=_Traced,
-        _store_inputs=keeps_shapes,
-    )
+    options = {"check_trace": False, "_module_class": _Traced, "_store_inputs": keeps_shapes}
+    # PyTorch notes who called it, for the operations of modules of its own.
+    place = find_frames()[1]
+    code = _call.__code__.replace(co_filename=place.file, co_firstlineno=max(place.line, 1))
+    return FunctionType(code, {})(torch.jit.trace, module, arguments, options)  # type: ignore[no-any-return]
+
+
+_call = lambda function, module, arguments, options: function(module, arguments, **options)  # noqa: E731
 
 
 class _Traced(torch.jit._trace.TopLevelTracedModule):
