@@ -7,9 +7,7 @@ without a file, so that parameters stay the caller's own tensors.
 from __future__ import annotations
 
 import json
-import os
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -251,34 +249,25 @@ def analyze_script(
     of the report is the largest batch that fits; no error is raised where the
     peak does not. ``floor`` and ``batches`` are as in docs/Reports.md.
     """
-    with tempfile.TemporaryDirectory(prefix="koila-") as folder:
-        output = os.path.join(folder, "report.json")
-        options = {
-            **_analysis_options(mode, loss, grads, optimizer, threads),
-            "format": "json",
-            "output": output,
-            "budget": budget,
-            "floor": floor,
-            "batches": batches,
-        }
-        try:
-            _run(
-                script,
-                "koila-infer-shapes," + _make_pass("koila-peak-memory", options),
-                inputs=inputs,
-                batch=batch or {},
-                loss=_step_loss(mode, loss),
-                method=method,
-                name=name,
-                emit=False,
-                output=None,
-            )
-        except CompileError as error:
-            # The report was written before the comparison with the budget.
-            if "exceeds the budget" not in error.message or not os.path.exists(output):
-                raise
-        with open(output, encoding="utf-8") as file:
-            report: dict[str, Any] = json.load(file)
+    options = {
+        **_analysis_options(mode, loss, grads, optimizer, threads),
+        "format": "attribute",
+        "budget": budget,
+        "floor": floor,
+        "batches": batches,
+    }
+    result, _ = _run(
+        script,
+        "koila-infer-shapes," + _make_pass("koila-peak-memory", options),
+        inputs=inputs,
+        batch=batch or {},
+        loss=_step_loss(mode, loss),
+        method=method,
+        name=name,
+        emit=False,
+        output=None,
+    )
+    report: dict[str, Any] = json.loads(result["report"])
     return report
 
 
@@ -379,7 +368,8 @@ def _run(
         else:
             raise TypeError(f"expected a torch.jit.ScriptModule, not {type(script).__name__}")
     messages = _parse_messages(result["messages"])
-    if not result["succeeded"]:
+    # The peak was found where that it is above the budget is what failed.
+    if not result["succeeded"] and (emit or output or not result["report"]):
         raise _make_error(messages, name)
     for message in messages:
         if message["severity"] == "warning":

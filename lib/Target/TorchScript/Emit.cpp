@@ -414,7 +414,8 @@ static void writeArchive(const tj::Module &module,
   if (os.has_error()) {
     std::string what = os.error().message();
     os.clear_error();
-    refuse(Twine("cannot write '") + path + "': " + what);
+    refuse(Twine("cannot write the ") + Twine(os.tell()) + " bytes of '" +
+           path + "': " + what);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "llvm/ADT/ScopeExit.h"
 #include <mutex>
 
 using namespace mlir;
@@ -168,14 +169,17 @@ runGuarded(llvm::function_ref<void(Session &, InProcessResult &)> body) {
   return result;
 }
 
-/// Inputs, passes, and what they left on `module`.
+/// Inputs, passes, and what they left on `module`; the report, too, where its
+/// peak is above a budget.
 static void process(ModuleOp module, const InProcessOptions &options,
                     Session &session, InProcessResult &result) {
+  auto takeReport = llvm::scope_exit([&] {
+    if (auto report =
+            module->getAttrOfType<StringAttr>(KoilaDialect::kReportAttr))
+      result.report = report.str();
+  });
   applyInputs(module, options, session.messages);
   runPasses(module, options);
-  if (auto report =
-          module->getAttrOfType<StringAttr>(KoilaDialect::kReportAttr))
-    result.report = report.str();
   for (auto function : module.getOps<func::FuncOp>())
     if (auto tiled =
             function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from koila._capture.structure import flatten, is_same, map_tensors
+from koila._temporary import explain_write
 
 __all__ = ["compare", "put_aside"]
 
@@ -15,18 +19,31 @@ __all__ = ["compare", "put_aside"]
 _PART = 1 << 13
 
 
+@dataclass(frozen=True)
+class _Aside:
+    """A tensor in a file. It is read, not mapped: a disk that is full, or fails,
+    would end the process."""
+
+    path: str
+    shape: torch.Size
+    dtype: torch.dtype
+
+    def pieces(self) -> Iterator[torch.Tensor]:
+        with open(self.path, "rb") as file:
+            while data := file.read(_PART * self.dtype.itemsize):
+                yield torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self.dtype)
+
+
 def compare(found: Any, wanted: Any, exact: bool = False) -> str | None:
     """How two results differ, unless ``exact`` by more than rounding; None if they
     do not."""
-    if isinstance(wanted, torch.Tensor):
+    if isinstance(wanted, (torch.Tensor, _Aside)):
         if not isinstance(found, torch.Tensor):
             return f"{type(found).__name__} in place of a tensor"
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
             shapes = tuple(found.shape), tuple(wanted.shape)
             return f"{found.dtype} {shapes[0]} in place of {wanted.dtype} {shapes[1]}"
-        if not wanted.dtype.is_floating_point and not wanted.dtype.is_complex:
-            return None if torch.equal(found, wanted) else "other integers"
-        return _compare_numbers(found.detach(), wanted.detach(), exact)
+        return _compare_tensors(found.detach(), wanted, exact)
     if isinstance(found, torch.Tensor):
         return f"a tensor in place of {wanted!r}"
     if isinstance(wanted, dict):
@@ -48,7 +65,8 @@ def compare(found: Any, wanted: Any, exact: bool = False) -> str | None:
 def _compare_objects(found: Any, wanted: Any, exact: bool) -> str | None:
     lefts: list[torch.Tensor] = []
     rights: list[torch.Tensor] = []
-    nodes = flatten(found, lefts), flatten(wanted, rights)
+    kinds = (torch.Tensor, _Aside)
+    nodes = flatten(found, lefts, kinds), flatten(wanted, rights, kinds)
     if not rights:
         return None if found == wanted else f"{found!r} in place of {wanted!r}"
     if not is_same(*nodes):
@@ -56,34 +74,77 @@ def _compare_objects(found: Any, wanted: Any, exact: bool) -> str | None:
     return compare(lefts, rights, exact)
 
 
-def _compare_numbers(found: torch.Tensor, wanted: torch.Tensor, exact: bool) -> str | None:
-    if torch.equal(found, wanted):
-        return None  # without more memory
+def _compare_tensors(found: torch.Tensor, wanted: torch.Tensor | _Aside, exact: bool) -> str | None:
+    if isinstance(wanted, torch.Tensor):
+        wanted = wanted.detach()
+        if torch.equal(found, wanted):
+            return None
+    is_number = wanted.dtype.is_floating_point or wanted.dtype.is_complex
     wide = torch.complex128 if wanted.dtype.is_complex else torch.float64
     error = size = 0.0
-    lefts, rights = found.reshape(-1), wanted.reshape(-1)
-    # A part at a time: where this runs there may be little memory.
-    for start in range(0, rights.numel(), _PART):
-        left, right = (part[start : start + _PART].to("cpu", wide) for part in (lefts, rights))
+    # Where this runs there may be little memory.
+    for left, right in zip(_parts(found), _parts(wanted), strict=True):
+        if not is_number:
+            if not torch.equal(left, right):
+                return "other integers"
+            continue
+        left, right = left.to(wide), right.to(wide)
         finite = torch.isfinite(right)
         if not torch.equal(finite, torch.isfinite(left)):
             return "not finite at other places"
         error += float((left - right)[finite].norm()) ** 2
         size += float(right[finite].norm()) ** 2
     # Other kernels round otherwise, and rounding adds up in depth.
-    if error > (0.0 if exact else torch.finfo(wanted.dtype).eps * size):
+    if is_number and error > (0.0 if exact else torch.finfo(wanted.dtype).eps * size):
         return f"off by {error**0.5:.3g} in norm, of {size**0.5:.3g}"
     return None
 
 
+def _parts(value: torch.Tensor | _Aside) -> Iterator[torch.Tensor]:
+    """The elements in order, ``_PART`` at once, the last fewer."""
+    pieces = value.pieces() if isinstance(value, _Aside) else _pieces(value)
+    kept: list[torch.Tensor] = []
+    count = 0
+    for piece in pieces:
+        kept.append(piece)
+        count += piece.numel()
+        if count >= _PART:
+            whole = torch.cat(kept) if len(kept) > 1 else piece
+            yield whole[:_PART]
+            kept, count = [whole[_PART:]] if count > _PART else [], count - _PART
+    if count:
+        yield torch.cat(kept)
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The elements in order, at most ``_PART`` at once, on the host; without a
+    copy of the whole where it has gaps."""
+    if tensor.numel() <= _PART:
+        yield tensor.reshape(-1).cpu().resolve_conj().resolve_neg()
+        return
+    if tensor.is_contiguous():
+        tensor = tensor.view(-1)
+    rows = max(1, _PART // tensor[0].numel())
+    for start in range(0, tensor.shape[0], rows):
+        part = tensor[start : start + rows]
+        yield from _pieces(part if part.numel() <= _PART else part[0])
+
+
 def put_aside(result: Any, folder: str) -> Any:
-    """The same, its tensors in files of ``folder``: two sets of gradients may
-    not fit into memory."""
+    """The same, its tensors in files of ``folder``, for ``compare``: two sets of
+    gradients may not fit into memory. Raises KoilaError where the disk is full."""
     if isinstance(result, torch.Tensor):
         result = result.detach()
         if not result.numel() or result.layout != torch.strided:
             return result
         path = os.path.join(folder, str(len(os.listdir(folder))))
-        kept = torch.from_file(path, shared=True, size=result.numel(), dtype=result.dtype)
-        return kept.view(result.shape).copy_(result)
+        try:
+            with open(path, "wb") as file:
+                for part in _parts(result):
+                    part = part.contiguous()
+                    file.write((ctypes.c_char * part.nbytes).from_address(part.data_ptr()))
+        except OSError as error:
+            what = "a result that is compared"
+            raise explain_write(error, path, result.nbytes, what) from None
+        return _Aside(path, result.shape, result.dtype)
     return map_tensors(lambda tensor: put_aside(tensor, folder), result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from koila._capture.structure import flatten
 from koila._capture.tracing import trace
 from koila._errors import CompileError, KoilaError, Location, explain_torch
 from koila._interrupt import let_through
+from koila._temporary import temporary_folder
 
 __all__ = ["Captured", "NoTrace", "check_hooks", "trace_module", "warn_of_hooks"]
 
@@ -135,7 +135,7 @@ def _check_trace(
     suspects = _Suspects()
     layout = trace.layout
     assert layout is not None
-    with tempfile.TemporaryDirectory(prefix="koila-") as folder:
+    with temporary_folder() as folder:
         arguments = inputs.resize(size)
         try:
             with snapshot.preserved(), suspects, let_through():

@@ -63,13 +63,18 @@ _OPAQUE = (
 )
 
 
-def flatten(value: Any, leaves: list[torch.Tensor]) -> Node:
-    """What holds the tensors of ``value``, which are added to ``leaves``."""
-    return _flatten(value, leaves, {id(leaf): place for place, leaf in enumerate(leaves)}, 0)
+def flatten(
+    value: Any, leaves: list[Any], kinds: tuple[type, ...] = (torch.Tensor,)
+) -> Node:
+    """What holds the tensors of ``value``, or objects of other ``kinds``, which are
+    added to ``leaves``."""
+    return _flatten(value, leaves, {}, kinds, 0)
 
 
-def _flatten(value: Any, leaves: list[torch.Tensor], places: dict[int, int], depth: int) -> Node:
-    if isinstance(value, torch.Tensor):
+def _flatten(
+    value: Any, leaves: list[Any], places: dict[int, int], kinds: tuple[type, ...], depth: int
+) -> Node:
+    if isinstance(value, kinds):
         place = places.setdefault(id(value), len(leaves))
         if place == len(leaves):
             leaves.append(value)
@@ -83,16 +88,16 @@ def _flatten(value: Any, leaves: list[torch.Tensor], places: dict[int, int], dep
     is_container = isinstance(value, (list, tuple, dict))
     if isinstance(value, dict):
         keys = tuple(value)
-        parts = tuple([_flatten(item, leaves, places, depth + 1) for item in value.values()])
+        parts = tuple([_flatten(item, leaves, places, kinds, depth + 1) for item in value.values()])
     elif is_container:
-        parts = tuple([_flatten(item, leaves, places, depth + 1) for item in value])
+        parts = tuple([_flatten(item, leaves, places, kinds, depth + 1) for item in value])
     elif isinstance(value, _OPAQUE):
         return Constant(value)
     # What Python has of its own has no attributes.
     named = {} if type(value) in (list, tuple, dict) else _list_attributes(value)
     if named:
         attributes = tuple(
-            [(name, _flatten(item, leaves, places, depth + 1)) for name, item in named.items()]
+            [(name, _flatten(item, leaves, places, kinds, depth + 1)) for name, item in named.items()]
         )
     if not is_container and all(isinstance(node, Constant) for _, node in attributes):
         # Of an object that holds no tensor nothing is made anew.

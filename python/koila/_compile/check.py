@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,7 @@ from koila._compile.recorded import step_loss
 from koila._compile.specialization import Refused, Specialization
 from koila._errors import CompileError, explain_torch
 from koila._interrupt import let_through
+from koila._temporary import temporary_folder
 
 __all__ = ["check"]
 
@@ -128,7 +128,7 @@ class _Comparison:
 
     def _compare(self, size: int, watch: bool) -> str | None:
         """How results and effects differ; None if they do not."""
-        with tempfile.TemporaryDirectory(prefix="koila-") as folder, warnings.catch_warnings():
+        with temporary_folder() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             # Each has arguments of its own, which it may write to.
             arguments = self.inputs.resize(size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from koila._compile.staleness import Follower
 from koila._compile.undo import Undo
 from koila._interrupt import held_back
 from koila._report.report import Report
+from koila._temporary import temporary_folder
 
 __all__ = ["Refused", "Specialization"]
 
@@ -163,7 +163,7 @@ class Specialization:
         if self.is_trace:
             # A trace may be wrong where the original would have to run.
             options = dataclasses.replace(options, guard="raise")
-        with tempfile.TemporaryDirectory(prefix="koila-") as folder:
+        with temporary_folder() as folder:
             source = os.path.join(folder, "model.pt")
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)

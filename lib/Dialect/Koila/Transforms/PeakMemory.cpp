@@ -35,6 +35,13 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
       else
         report.print(os);
     };
+    if (format == "attribute") {
+      std::string text;
+      llvm::raw_string_ostream(text) << report.toJSON();
+      getOperation()->setAttr(KoilaDialect::kReportAttr,
+                              StringAttr::get(&getContext(), text));
+      return success();
+    }
     if (output.empty()) {
       print(llvm::errs());
       return success();
@@ -50,7 +57,9 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     auto options = getAnalysisOptions(
         *this, module, {"inference", "forward-with-grad", "train"}, {});
     if (failed(options) || failed(checkChoice(module, "format", format,
-                                              {"text", "json", "html"}, {})))
+                                              {"text", "json", "html",
+                                               "attribute"},
+                                              {})))
       return failure();
     auto limit = getBudget(budget, module);
     if (failed(limit))

@@ -133,7 +133,7 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
     stderr. With `budget`, a peak above it is an error.
   }];
   let options = analysisOptions # [
-    Option<"format", "format", "std::string", "\"text\"", "text, json or html">,
+    Option<"format", "format", "std::string", "\"text\"", "text, json or html; attribute: JSON as koila.report of the module">,
     Option<"output", "output", "std::string", "\"\"",
            "file for the report; empty: stderr">,
     Option<"budget", "budget", "std::string", "\"\"",

@@ -1,0 +1,52 @@
+"""Comparisons of results in memory and in files."""
+
+import itertools
+
+import pytest
+import torch
+from koila._capture.compare import compare, put_aside
+
+TYPES = (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool, torch.float64)
+SHAPES = ((), (3,), (1 << 13,), (5, 9000), (20000,), (3, 7, 1000), (0, 4), (30000, 2))
+
+
+def make(shape, dtype):
+    torch.manual_seed(0)
+    values = torch.randn(shape) * 3
+    return values > 0 if dtype is torch.bool else values.to(dtype)
+
+
+@pytest.mark.parametrize("dtype,shape", list(itertools.product(TYPES, SHAPES)))
+def test_what_is_put_aside_is_the_same(dtype, shape, tmp_path):
+    tensor = make(shape, dtype)
+    forms = [tensor, tensor.transpose(0, -1).contiguous().transpose(0, -1)] if shape else [tensor]
+    if shape:
+        forms.append(torch.stack([tensor, tensor], -1)[..., 0])
+    for found, form in itertools.product(forms, forms):
+        aside = put_aside([form], str(tmp_path))
+        assert compare([found], aside) is None
+        assert compare([found], [form]) is None
+        if not tensor.numel():
+            continue
+        other = found.clone()
+        last = other[(-1,) * other.dim()]
+        last.copy_(~last if dtype is torch.bool else last + 1000)
+        assert compare([other], aside) and compare([other], [form])
+        assert compare([other], aside) == compare([other], [form])
+
+
+def test_numbers_that_are_not_finite(tmp_path):
+    tensor = torch.randn(20000)
+    tensor[15000] = torch.nan
+    aside = put_aside(tensor, str(tmp_path))
+    assert compare(tensor.clone(), aside) is None
+    tensor[15000], tensor[14000] = 0, torch.inf
+    assert compare(tensor, aside) == "not finite at other places"
+
+
+def test_rounding_is_allowed_unless_exact(tmp_path):
+    tensor = torch.randn(20000)
+    aside = put_aside(tensor, str(tmp_path))
+    near = tensor * (1 + 1e-6)
+    assert compare(near, aside) is None and "off by" in compare(near, aside, exact=True)
+    assert compare(tensor, aside, exact=True) is None
