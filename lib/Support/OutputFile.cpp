@@ -2,32 +2,86 @@
 
 #include "koila/Support/OutputFile.h"
 #include "llvm/Support/Error.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/FileUtilities.h"
+#include "llvm/Support/Path.h"
+#include <csignal>
+
+using namespace koila;
+namespace fs = llvm::sys::fs;
+
+static bool isLastOutput = false;
+
+void koila::setLastOutput() { isLastOutput = true; }
+
+bool koila::isDeviceOrPipe(llvm::StringRef path) {
+  fs::file_status status;
+  return !fs::status(path, status) && fs::exists(status) &&
+         !fs::is_regular_file(status);
+}
+
+/// A link stays a link.
+static std::string resolveLink(llvm::StringRef path) {
+  llvm::SmallString<128> target;
+  return fs::real_path(path, target) ? path.str() : target.str().str();
+}
+
+llvm::Expected<fs::TempFile> koila::createOutputFile(llvm::StringRef path) {
+  std::string target = resolveLink(path);
+  llvm::SmallString<128> model(llvm::sys::path::parent_path(target));
+  llvm::sys::path::append(model, "." + llvm::sys::path::filename(target) +
+                                     ".koila-%%%%%%.tmp");
+  return fs::TempFile::create(model);
+}
+
+llvm::Error koila::keepOutputFile(fs::TempFile &file, llvm::StringRef path) {
+  // A program that a signal ends says that it failed, and its target must be
+  // as it was.
+  if (isLastOutput)
+    for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+      std::signal(number, SIG_IGN);
+  llvm::Error error = file.keep(resolveLink(path));
+  if (error)
+    fs::remove(file.TmpName);
+  return error;
+}
+
+static std::error_code
+writeTo(llvm::raw_fd_ostream &os,
+        llvm::function_ref<void(llvm::raw_ostream &)> write) {
+  write(os);
+  os.flush();
+  std::error_code code = os.error();
+  os.clear_error();
+  return code;
+}
+
+static llvm::Error
+tryToWrite(llvm::StringRef path,
+           llvm::function_ref<void(llvm::raw_ostream &)> write) {
+  if (path == "-")
+    return llvm::errorCodeToError(writeTo(llvm::outs(), write));
+  if (isDeviceOrPipe(path)) {
+    std::error_code code;
+    llvm::raw_fd_ostream os(path, code, fs::CD_OpenExisting);
+    return llvm::errorCodeToError(code ? code : writeTo(os, write));
+  }
+  auto file = createOutputFile(path);
+  if (!file)
+    return file.takeError();
+  std::error_code code;
+  {
+    llvm::raw_fd_ostream os(file->FD, /*shouldClose=*/false);
+    code = writeTo(os, write);
+  }
+  if (!code)
+    return keepOutputFile(*file, path);
+  llvm::consumeError(file->discard());
+  return llvm::errorCodeToError(code);
+}
 
 bool koila::writeOutputFile(llvm::StringRef path,
                             llvm::function_ref<void(llvm::raw_ostream &)> write,
                             std::string &error) {
-  llvm::sys::fs::file_status status;
-  if (path != "-" && !llvm::sys::fs::status(path, status) &&
-      llvm::sys::fs::exists(status) &&
-      !llvm::sys::fs::is_regular_file(status)) {
-    std::error_code code;
-    llvm::raw_fd_ostream os(path, code);
-    if (!code)
-      write(os);
-    os.flush();
-    if (!code)
-      code = os.error();
-    os.clear_error();
-    if (code)
-      error = "cannot write '" + path.str() + "': " + code.message();
-    return !code;
-  }
-  llvm::Error failure = llvm::writeToOutput(path, [&](llvm::raw_ostream &os) {
-    write(os);
-    return llvm::Error::success();
-  });
+  llvm::Error failure = tryToWrite(path, write);
   if (!failure)
     return true;
   error = "cannot write '" + path.str() +

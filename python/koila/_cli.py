@@ -11,6 +11,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if stop.code else 0
     # Not before: --help need not wait for PyTorch.
     from koila._errors import KoilaError
+    from koila._outputs import end_by_signals
 
     commands = {"report": _report, "compile": _compile, "run": _run, "bench": _bench}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.showwarning = lambda message, *_, **__: _say("warning", str(message))
         try:
+            end_by_signals()
             return commands[options.command](options)
         except KoilaError as error:
             _say("error", str(error))
@@ -213,44 +216,41 @@ def _mode(options: argparse.Namespace) -> str:
 def _report(options: argparse.Namespace) -> int:
     from koila._capture.inputs import find_symbol
     from koila._compiler import analyze_script
+    from koila._outputs import apart, replacing
     from koila._report.report import Report
     from koila.memory import budget_bytes
 
     _check_output(options)
-    _progress(f"analysing {options.model}")
     limit = None if options.budget is None else budget_bytes(options.budget)
-    report = Report(
-        analyze_script(
+
+    def analyze(batch: dict[str, int], **more: Any) -> dict[str, Any]:
+        return analyze_script(
             options.model,
             options.input,
-            batch=_sizes(options),
+            batch=batch,
             mode=_mode(options),
             loss=options.loss,
             optimizer=options.optimizer,
             threads=options.threads,
+            **more,
         )
-    )
-    if limit is not None:
-        # At one sample: the peak at the given batch may be above the budget.
-        at_one = analyze_script(
-            options.model,
-            options.input,
-            batch={find_symbol(options.input): 1},
-            mode=_mode(options),
-            loss=options.loss,
-            optimizer=options.optimizer,
-            threads=options.threads,
-            budget=limit,
-            floor=False,
-            batches=0,
-        )
-        report.data["max_batch"] = at_one["max_batch"]
+
+    def work() -> dict[str, Any]:
+        data = analyze(_sizes(options))
+        if limit is not None:
+            # At one sample: the peak at the given batch may be above the budget.
+            one = {find_symbol(options.input): 1}
+            data["max_batch"] = analyze(one, budget=limit, floor=False, batches=0)["max_batch"]
+        return data
+
+    _progress(f"analysing {options.model}")
     page = options.output or f"{Path(options.model).stem}.html"
-    Path(page).write_text(report.to_html(), encoding="utf-8")
+    with replacing(page) as path:
+        report = Report(apart(work))
+        Path(path).write_text(report.to_html(), encoding="utf-8")
+        print(report.to_json() if options.json else report, flush=True)
     if options.json:
-        print(report.to_json())
         return 0
-    print(report)
     if limit is not None:
         print(f"largest batch within {options.budget}: {report.data['max_batch']}")
     print(f"page: {page}")
@@ -259,31 +259,35 @@ def _report(options: argparse.Namespace) -> int:
 
 def _compile(options: argparse.Namespace) -> int:
     from koila._compiler import CompileOptions, compile_file
+    from koila._outputs import apart, replacing
     from koila._report.report import Report
     from koila.memory import budget_bytes
 
     batch = _needed_batch(options)
     _check_output(options)
-    _progress(f"compiling {options.model}")
-    data = compile_file(
-        options.model,
-        options.output,
-        options.input,
-        batch=batch,
-        options=CompileOptions(
-            mode=_mode(options),
-            loss=options.loss,
-            budget=None if options.tile else budget_bytes(options.budget),
-            tile=options.tile,
-            optimizer=options.optimizer,
-            random=options.random,
-            batchnorm=options.batchnorm,
-            guard=options.guard,
-            threads=options.threads,
-        ),
+    compile_options = CompileOptions(
+        mode=_mode(options),
+        loss=options.loss,
+        budget=None if options.tile else budget_bytes(options.budget),
+        tile=options.tile,
+        optimizer=options.optimizer,
+        random=options.random,
+        batchnorm=options.batchnorm,
+        guard=options.guard,
+        threads=options.threads,
     )
-    report = Report(data)
-    print(report.to_json() if options.json else f"{report}\nwritten: {options.output}")
+    _progress(f"compiling {options.model}")
+    with replacing(options.output) as path:
+        report = Report(
+            apart(
+                lambda: compile_file(
+                    options.model, path, options.input, batch=batch, options=compile_options
+                )
+            )
+        )
+        print(report.to_json() if options.json else report, flush=True)
+    if not options.json:
+        print(f"written: {options.output}")
     return 0
 
 
@@ -330,6 +334,7 @@ def _koila_run(
 
 def _bench(options: argparse.Namespace) -> int:
     from koila._compiler import CompileOptions, compile_file
+    from koila._outputs import apart
     from koila.memory import format_bytes
 
     batch = _needed_batch(options)
@@ -341,12 +346,11 @@ def _bench(options: argparse.Namespace) -> int:
         for _ in range(6):
             path = os.path.join(folder, f"tile-{tile}.pt")
             _progress(f"compiling for tiles of {tile}")
-            compile_file(
-                options.model,
-                path,
-                options.input,
-                batch=batch,
-                options=CompileOptions(tile=tile, threads=options.threads),
+            compiling = CompileOptions(tile=tile, threads=options.threads)
+            apart(
+                partial(
+                    compile_file, options.model, path, options.input, batch=batch, options=compiling
+                )
             )
             files.append((tile, path))
             tile //= 2

@@ -1,12 +1,17 @@
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 import warnings
 
 import networks
 import pytest
 import torch
+from koila import _cli, _outputs
 
 INPUT = ["--input", "float32[B,64]"]
 
@@ -135,3 +140,61 @@ def test_help(tmp_path):
         done = koila(command, "--help", folder=tmp_path)
         assert f"koila {command} model.pt" in done.stdout
         assert "float32[B,3,224,224]" in done.stdout
+
+
+def interrupt(arguments, delay, number, log):
+    """The command in a fork, which has imported torch; its exit code."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # Not before the command has set its handlers.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [number] if number else [])
+        handle = _outputs.end_by_signals
+
+        def handle_and_unblock():
+            handle()
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+        _outputs.end_by_signals = handle_and_unblock
+        os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
+        os.dup2(1, 2)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w") for number in (1, 2))
+        code = _cli.main([str(argument) for argument in arguments])
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    time.sleep(delay)
+    if number:
+        os.kill(child, number)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["compile", "report"])
+def test_interruption(model, tmp_path, command, number, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    folder = tmp_path / "output"
+    folder.mkdir()
+    output, log = folder / "output.pt", tmp_path / "log"
+    arguments = [command, model, "-o", output, *INPUT, "--batch", 64]
+    arguments += ["--tile", 8] if command == "compile" else []
+    start = time.monotonic()
+    assert interrupt(arguments, 0, None, log) == 0
+    whole = time.monotonic() - start
+    codes = []
+    points = 16
+    for point in range(points):
+        output.write_text("before")
+        codes.append(interrupt(arguments, whole * point / points, number, log))
+        said = log.read_text()
+        if codes[-1] == 0:
+            assert output.read_bytes() != b"before"
+        else:
+            assert codes[-1] == 1, said
+            assert said.endswith("error: interrupted\n")
+            assert output.read_bytes() == b"before"
+        assert os.listdir(folder) == ["output.pt"]
+        assert os.listdir(temporary) == []
+    assert 1 in codes

@@ -338,6 +338,7 @@ int main(int argc, char **argv) {
   llvm::raw_string_ostream os(result);
   if (failed(MlirOptMain(os, std::move(file), registry, config)))
     return EXIT_FAILURE;
+  setLastOutput();
   if (toArchive) {
     if (!openTorch())
       return EXIT_FAILURE;

@@ -167,6 +167,7 @@ void koila::run::calibrate(const Options &options, mlir::MLIRContext *context) {
   auto write = [&](llvm::raw_ostream &os) {
     os << llvm::formatv("{0:2}", table.toJSON()) << '\n';
   };
+  setLastOutput();
   if (!writeOutputFile(options.calibrate, write, error))
     throw UserError(error);
 }

@@ -5,6 +5,7 @@
 
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
 #include <string>
 
@@ -16,6 +17,20 @@ namespace koila {
 bool writeOutputFile(llvm::StringRef path,
                      llvm::function_ref<void(llvm::raw_ostream &)> write,
                      std::string &error);
+
+/// Whether `path` is there and no regular file.
+bool isDeviceOrPipe(llvm::StringRef path);
+
+/// A temporary file beside `path`, or beside what that links to, for
+/// keepOutputFile(). A signal that ends the process removes it.
+llvm::Expected<llvm::sys::fs::TempFile> createOutputFile(llvm::StringRef path);
+
+/// Gives a file of createOutputFile() the name `path`.
+llvm::Error keepOutputFile(llvm::sys::fs::TempFile &file, llvm::StringRef path);
+
+/// For a program that writes its last file next: once that has its name, no
+/// signal makes the program fail any more.
+void setLastOutput();
 
 } // namespace koila
 

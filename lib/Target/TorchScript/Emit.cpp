@@ -17,6 +17,7 @@
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
+#include "koila/Support/OutputFile.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/ScopeExit.h"
@@ -421,27 +422,20 @@ static void writeArchive(const tj::Module &module,
 
 /// Writes under a temporary name, compares, and only then takes the name.
 static void store(const tj::Module &module, const tj::ExtraFilesMap &extraFiles,
-                  std::string path, const Expectation &expectation,
+                  const std::string &path, const Expectation &expectation,
                   const OperatorTable &operators, MLIRContext *context) {
-  fs::file_status status;
-  bool exists = !fs::status(path, status) && fs::exists(status);
-  bool direct = exists && !fs::is_regular_file(status);
-  // A link stays a link.
-  llvm::SmallString<128> target;
-  if (exists && !direct && !fs::real_path(path, target))
-    path = target.str().str();
-
-  llvm::SmallString<128> model;
-  if (direct)
-    llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, model);
-  else
-    model = llvm::sys::path::parent_path(path);
-  llvm::sys::path::append(model, "." + llvm::sys::path::filename(path) +
-                                     ".koila-%%%%%%.tmp");
-  auto temporary = fs::TempFile::create(model);
+  auto fail = [&](const Twine &why) {
+    refuse(Twine("cannot write '") + path + "': " + why);
+  };
+  bool direct = isDeviceOrPipe(path);
+  llvm::SmallString<128> beside(path);
+  if (direct) {
+    llvm::sys::path::system_temp_directory(/*ErasedOnReboot=*/true, beside);
+    llvm::sys::path::append(beside, llvm::sys::path::filename(path));
+  }
+  auto temporary = createOutputFile(beside);
   if (!temporary)
-    refuse(Twine("cannot write '") + path +
-           "': " + llvm::toString(temporary.takeError()));
+    fail(llvm::toString(temporary.takeError()));
   auto discard =
       llvm::scope_exit([&] { llvm::consumeError(temporary->discard()); });
   {
@@ -454,16 +448,13 @@ static void store(const tj::Module &module, const tj::ExtraFilesMap &extraFiles,
     std::error_code error;
     llvm::raw_fd_ostream os(path, error, fs::CD_OpenExisting);
     if (error)
-      refuse(Twine("cannot write '") + path + "': " + error.message());
+      fail(error.message());
     writeArchive(module, extraFiles, os, path);
     return;
   }
   discard.release();
-  if (llvm::Error error = temporary->keep(path)) {
-    fs::remove(temporary->TmpName);
-    refuse(Twine("cannot write '") + path +
-           "': " + llvm::toString(std::move(error)));
-  }
+  if (llvm::Error error = keepOutputFile(*temporary, path))
+    fail(llvm::toString(std::move(error)));
 }
 
 /// The value that a literal of an assumption stands for.

@@ -1,7 +1,9 @@
 """Ends koila-opt by each signal while LibTorch does not come back: both of its
-processes must be gone, and the exit code must tell the signal.
+processes must be gone, and the exit code must tell the signal. Then at moments
+of a whole run: the output must be there whole if the exit code says so, and as
+it was before if not.
 
-Usage: interrupted.py KOILA_OPT ARCHIVE
+Usage: interrupted.py KOILA_OPT HANGING_ARCHIVE MODEL
 """
 
 import os
@@ -34,8 +36,38 @@ def wait_until(condition):
     return False
 
 
+def interrupt_anywhere(tool, model, suffix, number):
+    with tempfile.TemporaryDirectory() as folder:
+        output = pathlib.Path(folder, "out" + suffix)
+        arguments = [
+            tool, model, "--input=float32[B,64]", "--koila-compile=tile=8",
+            "-o", output
+        ]
+        start = time.monotonic()
+        subprocess.run(arguments, check=True)
+        whole = time.monotonic() - start
+        codes = set()
+        for point in range(POINTS):
+            output.write_bytes(b"before")
+            process = subprocess.Popen(
+                arguments,
+                preexec_fn=lambda: signal.signal(signal.SIGINT,
+                                                 signal.SIG_DFL))
+            time.sleep(whole * point / POINTS)
+            process.send_signal(number)
+            code = process.wait(20)
+            codes.add(code)
+            assert code in (0, -number), code
+            assert (output.read_bytes() == b"before") == (code != 0), code
+            assert os.listdir(folder) == [output.name], os.listdir(folder)
+        assert -number in codes
+
+
+POINTS = 20
+
+
 def main():
-    tool, archive = sys.argv[1:]
+    tool, archive, model = sys.argv[1:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         with tempfile.TemporaryDirectory() as folder:
             process = subprocess.Popen(
@@ -53,6 +85,9 @@ def main():
             assert code == -number, f"{number!r}: exit code {code}"
             assert wait_until(lambda: not is_alive(child)), f"{number!r}"
             assert not os.listdir(folder), os.listdir(folder)
+    for suffix in (".pt", ".mlir"):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            interrupt_anywhere(tool, model, suffix, number)
 
 
 if __name__ == "__main__":
