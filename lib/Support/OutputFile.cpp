@@ -12,6 +12,20 @@ static bool isLastOutput = false;
 
 void koila::setLastOutput() { isLastOutput = true; }
 
+std::optional<OutputKind> koila::getOutputKind(llvm::StringRef path,
+                                               std::string &error) {
+  llvm::StringRef suffix = llvm::sys::path::extension(path);
+  if (suffix == ".pt" || suffix == ".pth")
+    return OutputKind::TorchScript;
+  if (suffix == ".mlirbc")
+    return OutputKind::Bytecode;
+  if (suffix == ".mlir" || path == "-" || isDeviceOrPipe(path))
+    return OutputKind::Text;
+  error = "the name of the output '" + path.str() +
+          "' must end in .pt or .pth, for TorchScript, or in .mlir or .mlirbc";
+  return std::nullopt;
+}
+
 bool koila::isDeviceOrPipe(llvm::StringRef path) {
   fs::file_status status;
   return !fs::status(path, status) && fs::exists(status) &&

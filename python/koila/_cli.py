@@ -168,7 +168,8 @@ def _threads(text: str) -> int:
 
 
 def _check_output(options: argparse.Namespace) -> None:
-    """The output is a file of its own."""
+    """The output is a file of its own, with a name that says what it is."""
+    from koila import _C
     from koila._errors import KoilaError
 
     output = options.output
@@ -179,6 +180,14 @@ def _check_output(options: argparse.Namespace) -> None:
     paths = (output, options.model)
     if all(map(os.path.exists, paths)) and os.path.samefile(*paths):
         raise KoilaError(f"-o '{output}' is the model itself; give another name")
+    is_device = os.path.exists(output) and not os.path.isfile(output)
+    if options.command == "compile":
+        try:
+            _C.check_output(output)
+        except ValueError as error:
+            raise KoilaError(str(error)) from None
+    elif not is_device and not output.endswith((".html", ".htm")):
+        raise KoilaError(f"the name of the page '{output}' must end in .html; JSON has --json")
 
 
 def _say(kind: str, text: str) -> None:

@@ -3,6 +3,7 @@
 #include "Guards.h"
 #include "koila/Device/HostMemory.h"
 #include "koila/Support/ByteSize.h"
+#include "koila/Support/OutputFile.h"
 #include "koila/Target/TorchScript/InProcess.h"
 #include "koila/Target/TorchScript/TorchScript.h"
 #include <torch/csrc/jit/python/module_python.h>
@@ -108,6 +109,19 @@ PYBIND11_MODULE(_C, m) {
   py::class_<Guards>(m, "Guards")
       .def(py::init<const py::list &>(), py::arg("guards"))
       .def("hold", &Guards::hold);
+  m.def(
+      "check_output",
+      [](const std::string &path) {
+        std::string problem;
+        auto kind = getOutputKind(path, problem);
+        if (!kind)
+          throw py::value_error(problem);
+        if (*kind != OutputKind::TorchScript && !isDeviceOrPipe(path))
+          throw py::value_error("'" + path +
+                                "': MLIR is written by koila-opt; a TorchScript file "
+                                "ends in .pt or .pth");
+      },
+      py::arg("path"));
   m.def("free_host_memory", []() {
     auto free = getFreeHostMemory();
     if (!free)

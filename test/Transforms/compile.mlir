@@ -1,7 +1,7 @@
 // RUN: koila-opt %s --koila-compile=tile=8 | FileCheck %s
-// RUN: koila-opt %s --koila-infer-shapes --koila-tile-batch=tile=8 -o %t.steps
-// RUN: koila-opt %s --koila-compile=tile=8 -o %t.whole
-// RUN: diff %t.steps %t.whole
+// RUN: koila-opt %s --koila-infer-shapes --koila-tile-batch=tile=8 -o %t.steps.mlir
+// RUN: koila-opt %s --koila-compile=tile=8 -o %t.whole.mlir
+// RUN: diff %t.steps.mlir %t.whole.mlir
 
 // The whole pipeline is its steps.
 

@@ -1,6 +1,6 @@
-// RUN: koila-opt %s --koila-peak-memory=threads=1 -o %t.same 2>&1 | FileCheck %s --check-prefix=TEXT
-// RUN: koila-opt %s -o %t.plain
-// RUN: diff %t.plain %t.same
+// RUN: koila-opt %s --koila-peak-memory=threads=1 -o %t.same.mlir 2>&1 | FileCheck %s --check-prefix=TEXT
+// RUN: koila-opt %s -o %t.plain.mlir
+// RUN: diff %t.plain.mlir %t.same.mlir
 // RUN: koila-opt %s --koila-peak-memory="threads=1 format=json output=%t.json" -o /dev/null
 // RUN: FileCheck %s --check-prefix=JSON < %t.json
 // RUN: koila-opt %s --batch B=1000 --koila-peak-memory=threads=1 -o /dev/null 2>&1 | FileCheck %s --check-prefix=LARGE

@@ -121,6 +121,15 @@ def test_bench(model, tmp_path):
             ["compile", "model.pt", "-o", "o.pt", *INPUT, "--batch", "64", "--budget", "1KiB"],
             r"smallest budget that works is 4\.50 KiB",
         ),
+        (
+            ["compile", "model.pt", "-o", "o.onnx", *INPUT, "--batch", "64", "--tile", "8"],
+            r"'o\.onnx' must end in \.pt or \.pth, for TorchScript, or in \.mlir",
+        ),
+        (
+            ["compile", "model.pt", "-o", "o.mlir", *INPUT, "--batch", "64", "--tile", "8"],
+            "MLIR is written by koila-opt",
+        ),
+        (["report", "model.pt", *INPUT, "-o", "o.pt"], r"'o\.pt' must end in \.html"),
         (["run", "model.pt", *INPUT], "--batch 64"),
         (["run", "model.pt", "nope.pt", *INPUT, "--batch", "4"], "nope.pt"),
         (["bench", "model.pt", *INPUT], "--batch 64"),
@@ -132,7 +141,7 @@ def test_errors(model, tmp_path, arguments, why):
     done = koila(*arguments, folder=tmp_path, code=1)
     assert re.search(why, done.stderr), done.stderr
     assert "error: " in done.stderr
-    assert not (tmp_path / "o.pt").exists()
+    assert not list(tmp_path.glob("o.*"))
 
 
 def test_help(tmp_path):
@@ -177,7 +186,10 @@ def test_interruption(model, tmp_path, command, number, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     folder = tmp_path / "output"
     folder.mkdir()
-    output, log = folder / "output.pt", tmp_path / "log"
+    output, log = (
+        folder / ("output.pt" if command == "compile" else "output.html"),
+        tmp_path / "log",
+    )
     arguments = [command, model, "-o", output, *INPUT, "--batch", 64]
     arguments += ["--tile", 8] if command == "compile" else []
     start = time.monotonic()
@@ -195,6 +207,6 @@ def test_interruption(model, tmp_path, command, number, monkeypatch):
             assert codes[-1] == 1, said
             assert said.endswith("error: interrupted\n")
             assert output.read_bytes() == b"before"
-        assert os.listdir(folder) == ["output.pt"]
+        assert os.listdir(folder) == [output.name]
         assert os.listdir(temporary) == []
     assert 1 in codes

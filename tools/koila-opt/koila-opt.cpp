@@ -5,6 +5,7 @@
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/InitAllDialects.h"
 #include "koila/InitAllPasses.h"
+#include "koila/Support/FileKind.h"
 #include "koila/Support/InputSpec.h"
 #include "koila/Support/OutputFile.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
@@ -83,15 +84,10 @@ static int fail(const llvm::Twine &message) {
 /// An archive by content; an unreadable one still by its name, so that the
 /// error speaks of archives.
 static bool isArchive(llvm::StringRef path, llvm::StringRef content) {
-  if (content.starts_with("PK\x03\x04") || content.starts_with("PK\x05\x06") ||
-      content.starts_with("\x80\x02"))
+  if (content.starts_with("PK\x03\x04") || content.starts_with("PK\x05\x06"))
     return true;
   return path.ends_with(".pt") || path.ends_with(".pth") ||
          path.ends_with(".pt2");
-}
-
-static bool isArchiveName(llvm::StringRef path) {
-  return path.ends_with(".pt") || path.ends_with(".pth");
 }
 
 static std::string toBytecode(ModuleOp module) {
@@ -298,12 +294,18 @@ int main(int argc, char **argv) {
     return openTorch() && torch->checkSchemas() ? EXIT_SUCCESS : EXIT_FAILURE;
 
   std::string problem;
+  auto output = getOutputKind(outputPath, problem);
+  if (!output)
+    return fail(problem);
+  bool toArchive = output == OutputKind::TorchScript;
   // Without mapping: a file that changes while it is read must not crash.
   auto file = openInputFile(inputPath, &problem);
   if (!file)
     return fail(problem);
   bool fromArchive = isArchive(inputPath, file->getBuffer());
-  bool toArchive = isArchiveName(outputPath);
+  if (auto kind = fromArchive ? std::nullopt
+                              : describeForeignFile(file->getBuffer()))
+    return fail("'" + inputPath + "' " + *kind);
 
   std::string source;
   if (fromArchive) {
@@ -332,7 +334,7 @@ int main(int argc, char **argv) {
     file = llvm::MemoryBuffer::getMemBufferCopy(source, inputPath);
   }
 
-  if (toArchive || llvm::StringRef(outputPath).ends_with(".mlirbc"))
+  if (toArchive || output == OutputKind::Bytecode)
     config.emitBytecode(true);
   std::string result;
   llvm::raw_string_ostream os(result);

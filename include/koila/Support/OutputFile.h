@@ -7,6 +7,7 @@
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
+#include <optional>
 #include <string>
 
 namespace koila {
@@ -17,6 +18,13 @@ namespace koila {
 bool writeOutputFile(llvm::StringRef path,
                      llvm::function_ref<void(llvm::raw_ostream &)> write,
                      std::string &error);
+
+enum class OutputKind : uint8_t { TorchScript, Text, Bytecode };
+
+/// What to write to `path`, by its suffix; MLIR as text to `-` and to devices
+/// and pipes with another one. None, and `error` is set, for other suffixes.
+std::optional<OutputKind> getOutputKind(llvm::StringRef path,
+                                        std::string &error);
 
 /// Whether `path` is there and no regular file.
 bool isDeviceOrPipe(llvm::StringRef path);

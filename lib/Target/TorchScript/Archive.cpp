@@ -9,6 +9,7 @@
 #include "Contents.h"
 #include "Directory.h"
 #include "Messages.h"
+#include "koila/Support/FileKind.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
@@ -49,14 +50,17 @@ static constexpr const char *kSaveInstead =
     "; make a program of the model with torch.jit.trace or torch.jit.script "
     "and save it with torch.jit.save";
 
+void koila::torchscript::refuseWithoutProgram(StringRef path) {
+  refuseFile(path, Twine("is a zip archive without a TorchScript program") +
+                       kSaveInstead);
+}
+
 /// Refuses files that are no zip archive, with what they are instead.
 static void checkMagic(StringRef path, StringRef bytes) {
   if (bytes.empty())
     refuseFile(path, "is empty; copy or save it again");
-  if (bytes.starts_with("\x80\x02"))
-    refuseFile(path, Twine("is a pickle of the format before PyTorch 1.6, not "
-                           "a TorchScript archive") +
-                         kSaveInstead);
+  if (auto kind = koila::describeForeignFile(bytes))
+    refuseFile(path, *kind);
   if (!bytes.starts_with("PK\x03\x04"))
     refuseFile(path, Twine("is not a zip archive, which every TorchScript file "
                            "is") +
@@ -88,9 +92,7 @@ static void checkKind(const Archive &archive, const Directory &directory) {
                Twine("was written by torch.save: it holds a state_dict or a "
                      "pickled module, which is data without a program") +
                    kSaveInstead);
-  refuseFile(archive.path, Twine("is a zip archive without a TorchScript "
-                                 "program") +
-                               kSaveInstead);
+  refuseWithoutProgram(archive.path);
 }
 
 Archive koila::torchscript::inspectArchive(const std::string &path) {

@@ -58,6 +58,9 @@ torch::jit::Method getMethod(const torch::jit::Module &module,
 
 [[noreturn]] void refuseFile(llvm::StringRef path, const llvm::Twine &why);
 
+/// Refuses a zip archive of something else.
+[[noreturn]] void refuseWithoutProgram(llvm::StringRef path);
+
 /// One line of what LibTorch said, without its C++ call stack.
 std::string getFirstLine(const std::exception &error);
 

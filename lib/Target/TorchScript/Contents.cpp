@@ -10,6 +10,7 @@
 #include "Pickle.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/CRC.h"
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/custom_class.h>
@@ -103,6 +104,12 @@ static void checkCode(const Archive &archive, StringRef record,
                          "quantize_per_tensor_dynamic"})
     if (code.words.contains(name))
       refuseQuantised(archive, Twine("'") + record + "' calls " + name);
+  for (const auto &entry : code.operators)
+    if (entry.getKey().starts_with("prim::ConstantMKLDNNTensor"))
+      refuseFile(archive.path,
+                 "was saved after torch.jit.optimize_for_inference, whose "
+                 "weights PyTorch does not write, so that nothing loads it; "
+                 "save the model as it was before that");
   // Both are needed for either to run: __setstate__ at load, __getstate__ when
   // the program is saved.
   for (StringRef name : {"__setstate__", "__getstate__"})
@@ -173,18 +180,25 @@ void koila::torchscript::checkContents(const Archive &archive,
                                    "' is missing; copy or save it again");
   caffe2::serialize::PyTorchStreamReader reader(archive.path);
   for (const Record &record : directory.records) {
+    at::DataPtr unpacked;
+    StringRef text = getStored(record, bytes).value_or("");
+    if (record.compressed) {
+      unpacked = std::get<0>(reader.getRecord(record.name));
+      text = {static_cast<const char *>(unpacked.get()), record.size};
+    }
+    // LibTorch reads past it, and would write the damage with a right one.
+    if (llvm::crc32(llvm::arrayRefFromStringRef(text)) != record.checksum)
+      refuseFile(archive.path, Twine("is damaged: the checksum of record '") +
+                                   record.name +
+                                   "' is wrong; copy or save it again");
     std::string name = StringRef(record.name).lower();
     bool code = StringRef(name).starts_with("code/");
     bool pickle = name == "data.pkl" || name == "constants.pkl" ||
                   name == "traced_inputs.pkl" ||
                   (code && StringRef(name).ends_with(".debug_pkl"));
-    if (!pickle && !code)
-      continue;
-    auto [data, size] = reader.getRecord(record.name);
-    StringRef text(static_cast<const char *>(data.get()), size);
     if (pickle)
       checkPickle(archive, directory, name, text);
-    else
+    else if (code)
       checkCode(archive, record.name, text);
   }
 }

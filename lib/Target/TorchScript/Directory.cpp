@@ -48,6 +48,8 @@ private:
   [[noreturn]] void refuseDamaged(const Twine &why) {
     refuseFile(path, Twine("is damaged: ") + why + "; copy or save it again");
   }
+  /// Refuses zip archives that no PyTorch wrote, by the names in them.
+  void refuseForeignArchive();
   void findDirectory();
   void readEntry();
   void readWideFields(StringRef extra, Record &record);
@@ -85,6 +87,16 @@ void DirectoryReader::findDirectory() {
   if (count > kMaxRecords)
     refuseDamaged(Twine("its directory counts ") + Twine(count) + " records");
   offset = start;
+}
+
+void DirectoryReader::refuseForeignArchive() {
+  StringRef names = bytes.substr(start);
+  if (names.contains("MAR-INF/MANIFEST.json"))
+    refuseFile(path, "is an archive of TorchServe; unpack it (unzip) and give "
+                     "the model in it, which MAR-INF/MANIFEST.json names as "
+                     "serializedFile");
+  if (!names.contains("/data.pkl") && !names.contains("/constants.pkl"))
+    refuseWithoutProgram(path);
 }
 
 /// Takes sizes and place from the field that replaces them when they do not
@@ -149,6 +161,8 @@ void DirectoryReader::readEntry() {
     folder = first;
   // LibTorch reads from the first record's folder only, and looks names up
   // without regard to case: another record could stand for the one checked.
+  if (first != folder)
+    refuseForeignArchive();
   if (first != folder || name.contains('\0'))
     refuseDamaged("record '" + fullName + "' is outside of its folder");
   if (!lowerNames.insert(name.lower()).second)
@@ -159,6 +173,7 @@ void DirectoryReader::readEntry() {
   Record record;
   record.name = name.str();
   record.compressed = endian::read16le(entry + 10) != 0;
+  record.checksum = endian::read32le(entry + 16);
   record.packedSize = endian::read32le(entry + 20);
   record.size = endian::read32le(entry + 24);
   record.place = endian::read32le(entry + 42);

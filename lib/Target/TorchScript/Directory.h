@@ -16,6 +16,8 @@ struct Record {
   std::string name;
   uint64_t size = 0;
   uint64_t packedSize = 0;
+  /// CRC-32 of the unpacked contents.
+  uint32_t checksum = 0;
   bool compressed = false;
   /// Where its own header starts in the file.
   uint64_t place = 0;

@@ -587,6 +587,32 @@ void koila::torchscript::rebuildMethod(
   }
 }
 
+/// Names the records that no TorchScript program has, which are not written.
+static void warnOfDropped(const Archive &archive, MLIRContext *context) {
+  constexpr llvm::StringRef kFolders[] = {"code/", "data/", "constants/",
+                                          "traced_inputs/", "extra/", ".data/"};
+  constexpr llvm::StringRef kRecords[] = {
+      "data.pkl",          "constants.pkl",  "traced_inputs.pkl",
+      "version",           "byteorder",      ".format_version",
+      ".storage_alignment"};
+  llvm::SmallVector<std::string> dropped;
+  for (llvm::StringRef record : archive.records)
+    if (!llvm::is_contained(kRecords, record) &&
+        llvm::none_of(kFolders, [&](llvm::StringRef folder) {
+          return record.starts_with(folder);
+        }))
+      dropped.push_back("'" + record.str() + "'");
+  if (dropped.empty())
+    return;
+  bool lite = archive.hasRecord("bytecode.pkl");
+  emitWarning(UnknownLoc::get(context))
+      << "'" << archive.path << "' has records that the output has not: "
+      << llvm::join(dropped, ", ")
+      << (lite ? "; the lite interpreter needs its bytecode: load the output "
+                 "and save it with _save_for_lite_interpreter"
+               : "");
+}
+
 void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
                                     const OperatorTable &operators) {
   auto source = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
@@ -610,11 +636,12 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
            "' was changed since it was imported; "
            "import it again, or name the file with --weights=FILE.pt if only "
            "weights differ");
-  // What the archive carries of other methods stays.
+  // What the archive carries of other methods stays, and what the user put in.
   tj::ExtraFilesMap others;
   for (llvm::StringRef record : archive.records)
-    if (record.consume_front("extra/") && record.starts_with("koila/"))
+    if (record.consume_front("extra/"))
       others[record.str()] = "";
+  warnOfDropped(archive, module.getContext());
   tj::Module loaded = loadArchive(archive, others, /*restoreExamples=*/true);
   if (replaced)
     checkWeights(module, loaded, archive.path);

@@ -422,9 +422,13 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
       findFunction(module, options.analysis.function);
   if (!function)
     return failure();
-  if (function->hasAttr(KoilaDialect::kTiledAttr))
-    return function.emitError()
-           << "is tiled already; compile the original program instead";
+  if (function->hasAttr(KoilaDialect::kTiledAttr)) {
+    auto archive = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
+    InFlightDiagnostic error = function.emitError();
+    if (archive)
+      error << "'" << archive.getPath() << "' ";
+    return error << "is tiled already; compile the original program instead";
+  }
   if (failed(checkStep(function, options)))
     return failure();
   StringRef symbol = getBatchSymbol(module);
