@@ -99,12 +99,17 @@ void PeakMemoryAnalysis::Impl::fillLive(const llvm::StringMap<int64_t> &symbols,
   if (run.transientAtStop > 0 && run.event == event)
     report.liveAtPeak.push_back({report.peakOp, run.transientAtStop, "",
                                  "workspace", report.peakPlace});
-  llvm::sort(
-      report.liveAtPeak, [](const LiveTensor &lhs, const LiveTensor &rhs) {
-        if (lhs.bytes != rhs.bytes)
-          return lhs.bytes > rhs.bytes;
-        return std::tie(lhs.name, lhs.type) < std::tie(rhs.name, rhs.type);
-      });
+  // All that can differ: the same program gives the same report.
+  auto key = [](const LiveTensor &tensor) {
+    const SourcePlace &place = tensor.place;
+    return std::tie(tensor.name, tensor.type, tensor.kind, place.file,
+                    place.line, place.column, place.function, place.module);
+  };
+  llvm::sort(report.liveAtPeak,
+             [&](const LiveTensor &lhs, const LiveTensor &rhs) {
+               return lhs.bytes != rhs.bytes ? lhs.bytes > rhs.bytes
+                                             : key(lhs) < key(rhs);
+             });
 }
 
 void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {

@@ -118,8 +118,8 @@ PYBIND11_MODULE(_C, m) {
           throw py::value_error(problem);
         if (*kind != OutputKind::TorchScript && !isDeviceOrPipe(path))
           throw py::value_error("'" + path +
-                                "': MLIR is written by koila-opt; a TorchScript file "
-                                "ends in .pt or .pth");
+                                "': MLIR is written by koila-opt; a "
+                                "TorchScript file ends in .pt or .pth");
       },
       py::arg("path"));
   m.def("free_host_memory", []() {

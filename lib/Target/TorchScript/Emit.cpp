@@ -10,6 +10,7 @@
 #include "Graph.h"
 #include "Locations.h"
 #include "Messages.h"
+#include "Reproducible.h"
 #include "StepFences.h"
 #include "StepGradients.h"
 #include "Types.h"
@@ -551,6 +552,7 @@ void koila::torchscript::rebuildMethod(
     Expectation expectation;
     if (!isForFile)
       return finish(result, expectation);
+    giveCanonicalNames(result);
     expectation.normalForms.emplace_back(name,
                                          getMethodNormalForm(result, name));
     if (kept) {
@@ -647,12 +649,15 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
     checkWeights(module, loaded, archive.path);
 
   CarriedFiles carried(name);
+  std::string path = source ? source.getPath().str() : archive.path;
+  std::string bytecode = getPortableBytecode(module, path);
   auto finish = [&](const tj::Module &result, const Expectation &expectation) {
     tj::ExtraFilesMap extraFiles = others;
-    extraFiles[carried.module] = options.bytecode.str();
+    extraFiles[carried.module] = bytecode;
     extraFiles[carried.fingerprint] = getFunctionFingerprint(result, name);
     if (!options.reportJson.empty())
-      extraFiles[kReportFile] = extraFiles[carried.report] = options.reportJson;
+      extraFiles[kReportFile] = extraFiles[carried.report] =
+          getPortableReport(options.reportJson, path);
     store(result, extraFiles, options.outputPath, expectation, operators,
           module.getContext());
   };

@@ -9,8 +9,6 @@
 namespace koila::torchscript {
 
 struct EmitOptions {
-  /// The module as it came; stored in the archive.
-  llvm::StringRef bytecode;
   std::string weightsPath;
   std::string outputPath;
   std::string reportJson;

@@ -5,6 +5,7 @@
 #include "Import.h"
 #include "Messages.h"
 #include "MetaKernels.h"
+#include "Reproducible.h"
 #include "Verify.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Bytecode/BytecodeReader.h"
@@ -104,6 +105,7 @@ static OwningOpRef<ModuleOp> readCarriedModule(const Archive &archive,
            "' was changed after koila wrote it, so its tiling cannot be "
            "analysed; import the untiled program with --function=" +
            GuardedMethods(function).untiled);
+  setArchivePath(*carried, archive.path);
   (*carried)->setAttr(
       KoilaDialect::kArchiveAttr,
       ArchiveAttr::get(context, archive.path, archive.fingerprint, function));
@@ -185,7 +187,6 @@ int koilaTorchEmit(const KoilaTorchEmitOptions *options,
       refuse("the module to emit cannot be read");
     OperatorTable operators(&session.context);
     EmitOptions emitOptions;
-    emitOptions.bytecode = bytes;
     if (options->weightsPath)
       emitOptions.weightsPath = options->weightsPath;
     emitOptions.outputPath = options->outputPath;
