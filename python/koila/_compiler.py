@@ -7,6 +7,7 @@ without a file, so that parameters stay the caller's own tensors.
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from torch.nn import functional
 
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
 from koila._interrupt import let_through
+from koila._temporary import explain_write
 
 if TYPE_CHECKING:
     from koila import _C
@@ -34,6 +36,7 @@ __all__ = [
     "make_guards",
     "make_module",
     "parse_size",
+    "save_script",
 ]
 
 
@@ -391,6 +394,16 @@ def make_module(
     return _C.make_module(
         name, unit, list(parameters.items()), list(buffers.items()), list(modules.items())
     )
+
+
+def save_script(script: torch.jit.ScriptModule, path: str) -> None:
+    """As ``torch.jit.save``, to a temporary file; KoilaError where it has no room."""
+    from koila import _C
+
+    code, size = _C.save_module(script, path)
+    if code:
+        error = OSError(code, os.strerror(code))
+        raise explain_write(error, path, size, "the program that is compiled")
 
 
 def check_archive(path: str) -> None:

@@ -25,7 +25,7 @@ def temporary_folder() -> Iterator[str]:
 def explain_write(error: OSError, path: str, size: int, what: str) -> KoilaError:
     """Of a file of ``size`` bytes that cannot be written."""
     return KoilaError(
-        f"cannot write {size:,} bytes of {what} to '{path}': {error.strerror}",
+        f"cannot write '{path}' ({size:,} bytes of {what}): {error.strerror}",
         None,
         ("the environment variable TMPDIR names another folder for temporary files",),
     )

@@ -6,8 +6,10 @@
 #include "koila/Support/OutputFile.h"
 #include "koila/Target/TorchScript/InProcess.h"
 #include "koila/Target/TorchScript/TorchScript.h"
+#include "llvm/Support/raw_ostream.h"
 #include <torch/csrc/jit/python/module_python.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/jit/serialization/export.h>
 #include <torch/extension.h>
 
 namespace py = pybind11;
@@ -42,12 +44,16 @@ static py::dict toDict(const InProcessResult &result) {
   return dict;
 }
 
-static py::dict runOnModule(const py::object &script,
-                            const InProcessOptions &options, bool emit) {
+static torch::jit::Module getModule(const py::object &script) {
   auto module = torch::jit::as_module(script);
   if (!module)
     throw py::type_error("not a torch.jit.ScriptModule");
-  return toDict(runInProcess(*module, options, emit));
+  return *module;
+}
+
+static py::dict runOnModule(const py::object &script,
+                            const InProcessOptions &options, bool emit) {
+  return toDict(runInProcess(getModule(script), options, emit));
 }
 
 /// A module without methods. What Python itself makes belongs to a compilation
@@ -69,6 +75,25 @@ makeModule(const std::string &name,
   return py::cast(made);
 }
 
+/// Writes a module as torch.jit.save does, which ends the process where the disk
+/// is full. Returns errno, 0 if all is there, and the bytes.
+static std::pair<int, uint64_t> saveModule(const py::object &script,
+                                           const std::string &path) {
+  std::error_code code;
+  llvm::raw_fd_ostream os(path, code);
+  if (code)
+    return {code.value(), 0};
+  torch::jit::ExportModule(getModule(script),
+                           [&](const void *data, size_t size) {
+                             os.write(static_cast<const char *>(data), size);
+                             return size;
+                           });
+  os.close();
+  code = os.error();
+  os.clear_error();
+  return {code.value(), os.tell()};
+}
+
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Modules between Python and koila's compiler; private.";
   py::class_<InProcessOptions>(m, "Options")
@@ -79,6 +104,7 @@ PYBIND11_MODULE(_C, m) {
         py::arg("emit"));
   m.def("make_module", &makeModule, py::arg("name"), py::arg("unit"),
         py::arg("parameters"), py::arg("buffers"), py::arg("modules"));
+  m.def("save_module", &saveModule, py::arg("script"), py::arg("path"));
   m.def(
       "run_on_archive",
       [](const std::string &path, const InProcessOptions &options,

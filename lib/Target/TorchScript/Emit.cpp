@@ -416,8 +416,8 @@ static void writeArchive(const tj::Module &module,
   if (os.has_error()) {
     std::string what = os.error().message();
     os.clear_error();
-    refuse(Twine("cannot write the ") + Twine(os.tell()) + " bytes of '" +
-           path + "': " + what);
+    refuse(Twine("cannot write '") + path + "' (" + Twine(os.tell()) +
+           " bytes): " + what);
   }
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -165,9 +164,7 @@ class Specialization:
             options = dataclasses.replace(options, guard="raise")
         with temporary_folder() as folder:
             source = os.path.join(folder, "model.pt")
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)
-                torch.jit.save(self.source, source)
+            _compiler.save_script(self.source, source)
             _compiler.compile_file(
                 source, os.fspath(path), self._specs, batch=self._batch, options=options
             )
