@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-__all__ = ["held_back", "let_through", "uninterrupted"]
+__all__ = ["held_back", "import_whole", "let_through", "uninterrupted"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -120,6 +122,14 @@ def let_through() -> Iterator[None]:
         yield
     finally:
         hold.held = was_held
+
+
+def import_whole(name: str) -> None:
+    """Imports what PyTorch would import later: an import that was interrupted has
+    to fail from then on."""
+    if name not in sys.modules:
+        with held_back():
+            importlib.import_module(name)
 
 
 def uninterrupted(function: Callable[_P, _R]) -> Callable[_P, _R]:

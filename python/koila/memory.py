@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 
 import torch
 
 from koila._errors import KoilaError
 
-__all__ = ["budget_bytes", "free"]
+__all__ = ["budget_bytes", "free", "recent_budget_bytes"]
+
+# What Python, the compiler and gaps between blocks take beside tensors.
+_BESIDE = 16 << 20
 
 
 def free(device: torch.device | str = "cpu") -> int:
@@ -42,13 +46,16 @@ def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
     """Bytes of a budget: a number, a size as ``"64MiB"``, or ``"auto"``.
 
     ``"auto"`` is what the environment variable KOILA_BUDGET says, else what is
-    free on ``device`` now. Raises KoilaError for what is none of these.
+    free on ``device`` now; on the host a part of that, at least 16 MiB, stays
+    free for what is beside tensors. Raises KoilaError for what is none of these.
     """
     source = f"budget={budget!r}"
     if budget == "auto":
         value = os.environ.get("KOILA_BUDGET", "auto")
         if value == "auto":
-            return free(device)
+            found = free(device)
+            on_host = torch.device(device).type == "cpu"
+            return found - min(max(found >> 4, _BESIDE), found >> 1) if on_host else found
         budget, source = value, f"KOILA_BUDGET={value!r}"
     if isinstance(budget, str):
         from koila._compiler import parse_size
@@ -60,6 +67,22 @@ def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
     if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
         raise KoilaError(f"{source} is no number of bytes")
     return budget
+
+
+_recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}
+# Asking the system takes a quarter of a millisecond. Programs far from the limit
+# may go by an answer of this age, in seconds.
+_RECENT = 0.1
+
+
+def recent_budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
+    """As ``budget_bytes``, as of a moment ago: for each call of a program."""
+    key = (budget, torch.device(device), os.environ.get("KOILA_BUDGET"))
+    found = _recent.get(key)
+    now = time.monotonic()
+    if found is None or now - found[0] > _RECENT:
+        found = _recent[key] = now, budget_bytes(budget, device)
+    return found[1]
 
 
 def format_bytes(count: float) -> str:

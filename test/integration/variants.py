@@ -19,6 +19,7 @@ from typing import Any
 
 import koila
 import torch
+from koila import memory
 from koila._capture import differentiation, dispatch_cache
 from koila._capture.recording import recording
 from koila._plan import announce, planner
@@ -122,7 +123,7 @@ def forget_plans() -> None:
     of an earlier script waits."""
     planner.forget()
     for cache in (
-        planner._recent,
+        memory._recent,
         dispatch_cache._calls,
         dispatch_cache._alike,
         differentiation._calls,

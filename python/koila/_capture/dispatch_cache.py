@@ -19,11 +19,12 @@ from torch._subclasses.fake_tensor import (
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from koila._capture.batch_int import BatchInt
+from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.stand_ins import find_stand_in, is_selection
 from koila._capture.values import Call, Meta, Slot, collect, rebuild
+from koila._interrupt import import_whole
 
 __all__ = ["fakes", "find_call", "is_arithmetic", "make_fake", "meta_of", "modes"]
 
@@ -173,7 +174,7 @@ def _is_alike(call: Call | None, other: Call) -> bool:
     )
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(DispatchMode):
     """Notices operators that draw random numbers, and those that write to
     running statistics, which their schemas do not say; adds up the bytes of
     all results."""
@@ -364,6 +365,8 @@ def _observe(
 ) -> Call:
     """Calls the function on tensors without data."""
     device = torch.device("meta") if on_meta else None
+    if not on_meta:
+        import_whole("torch._dynamo")  # for the fakes
     mode = contextlib.nullcontext() if on_meta else fakes
     with mode:
         entries = [

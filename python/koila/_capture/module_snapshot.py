@@ -6,15 +6,14 @@ A compiled program has taken all of this as it was when it was compiled.
 from __future__ import annotations
 
 import contextlib
-import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
+from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.guards import PLAIN, Guarded, Reading, say_change
 
 __all__ = ["Changes", "Snapshot", "State", "seed", "tensors_of"]
@@ -157,10 +156,6 @@ class Snapshot:
         and is not for scripts. What is yielded says on exit what the block changed.
         """
         changes = Changes()
-        if watch:
-            # PyTorch imports it when a mode first sees an operation, and an import
-            # must not be interrupted.
-            importlib.import_module("torch._dynamo")
         writes = _Writes(self._module, keep)
         with torch.random.fork_rng(devices=self._devices):
             seed(self._devices)
@@ -221,7 +216,7 @@ class _Part:
         self.attributes.update(self.saved)
 
 
-class _Writes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Writes(DispatchMode):
     """Weights that are written to; while it is active, with a copy of each from
     before.
 

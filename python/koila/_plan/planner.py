@@ -8,7 +8,6 @@ import functools
 import os
 import sys
 import threading
-import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -508,7 +507,7 @@ def start(program: Program, mode: str, frames: Frames) -> Run:
         torch.device("cpu"),
     )
     budgets = {origin.budget for origin in origins} or {"auto"}
-    budget = min(_recent_budget(budget, device) for budget in budgets)
+    budget = min(memory.recent_budget_bytes(budget, device) for budget in budgets)
     # What the environment says in its place is no memory that is free now.
     named = os.environ.get("KOILA_BUDGET", "auto")
     budgets = {named if given == "auto" else given for given in budgets}
@@ -553,18 +552,3 @@ def _find_resident(program: Program) -> int:
             counted.add(storage)
     ends = (leaf.tensor for leaf in program.leaves if leaf.tensor is not None)
     return found + measure_graphs(ends, given)
-
-
-_recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}
-# Asking the system takes a quarter of a millisecond. Programs far from the limit
-# may go by an answer of this age, in seconds.
-_RECENT = 0.1
-
-
-def _recent_budget(budget: int | str, device: torch.device) -> int:
-    key = (budget, device, os.environ.get("KOILA_BUDGET"))
-    found = _recent.get(key)
-    now = time.monotonic()
-    if found is None or now - found[0] > _RECENT:
-        found = _recent[key] = now, memory.budget_bytes(budget, device)
-    return found[1]

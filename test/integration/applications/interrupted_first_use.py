@@ -24,6 +24,8 @@ try:
     koila.compile(model, x, budget="512KiB")
 except KeyboardInterrupt:
     print("interrupted")
+# What others import later is theirs.
+sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, Impatient)]
 small = koila.compile(model, x, budget="512KiB")
 with torch.no_grad():
     torch.testing.assert_close(small(x), model(x))

@@ -1,0 +1,83 @@
+"""What budget="auto" leaves, and what koila itself takes."""
+
+import subprocess
+import sys
+
+import koila
+import pytest
+from koila import memory
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "free,budget", [(1600 * MIB, 1500 * MIB), (64 * MIB, 48 * MIB), (20 * MIB, 10 * MIB), (0, 0)]
+)
+def test_a_part_stays_free(monkeypatch, free, budget):
+    monkeypatch.delenv("KOILA_BUDGET", raising=False)
+    monkeypatch.setattr(memory, "free", lambda device="cpu": free)
+    assert memory.budget_bytes("auto") == budget
+    # What was asked for is what there is.
+    assert memory.budget_bytes("64MiB") == 64 * MIB
+    monkeypatch.setenv("KOILA_BUDGET", "5MiB")
+    assert memory.budget_bytes("auto") == 5 * MIB
+
+
+def test_what_was_free_a_moment_ago(monkeypatch):
+    asked = []
+    monkeypatch.delenv("KOILA_BUDGET", raising=False)
+    monkeypatch.setattr(memory, "free", lambda device="cpu": asked.append(device) or 320 * MIB)
+    monkeypatch.setattr(memory, "_recent", {})
+    assert [memory.recent_budget_bytes("auto") for _ in range(100)] == [300 * MIB] * 100
+    assert len(asked) == 1
+    monkeypatch.setattr(memory, "_RECENT", -1.0)
+    assert memory.recent_budget_bytes("auto") == 300 * MIB and len(asked) == 2
+
+
+LIMITED = """
+import pathlib, resource, sys, warnings
+import torch
+from torch import nn
+import koila
+
+class Traced(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 2048), nn.ReLU(), nn.Linear(2048, 4))
+    def forward(self, *inputs):
+        return self.layers(inputs[0])
+
+warnings.simplefilter("error", koila.KoilaWarning)
+warnings.simplefilter("ignore", DeprecationWarning)
+torch.manual_seed(0)
+model = Traced().eval() if sys.argv[1] == "traced" else Traced().eval().layers
+x = torch.randn(65536, 16)
+with torch.no_grad():
+    wanted = torch.cat([model(part) for part in x.split(4096)])
+koila.memory.free()  # loads the compiler
+pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + (60 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+with torch.no_grad():
+    compiled = koila.compile(model, x)
+    assert torch.allclose(compiled(x), wanted, rtol=1e-4, atol=1e-5)
+    largest = koila.max_batch(model, x)
+    model(x[:largest])
+print(compiled.tile, largest, "torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("kind", ["scripted", "traced"])
+def test_a_limit_of_the_address_space(kind):
+    """60 MiB, of which the batch alone would take 1 GiB, and imports of all of
+    PyTorch 70 MiB: it is compiled, compared and run in what there is."""
+    run = subprocess.run(
+        [sys.executable, "-c", LIMITED, kind], capture_output=True, text=True, check=False
+    )
+    assert not run.returncode, run.stderr
+    tile, largest, imported = run.stdout.split()
+    assert 256 <= int(tile) <= 2048 and 256 < int(largest) < 4096 and imported == "False"
+
+
+def test_free_is_not_less_than_nothing():
+    assert koila.memory.free() > 0
