@@ -227,6 +227,7 @@ def _report(options: argparse.Namespace) -> int:
     from koila._compiler import analyze_script
     from koila._outputs import apart, replacing
     from koila._report.report import Report
+    from koila._temporary import write_text
     from koila.memory import budget_bytes
 
     _check_output(options)
@@ -256,7 +257,7 @@ def _report(options: argparse.Namespace) -> int:
     page = options.output or f"{Path(options.model).stem}.html"
     with replacing(page) as path:
         report = Report(apart(work))
-        Path(path).write_text(report.to_html(), encoding="utf-8")
+        write_text(path, report.to_html())
         print(report.to_json() if options.json else report, flush=True)
     if options.json:
         return 0

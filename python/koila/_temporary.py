@@ -1,14 +1,15 @@
-"""Files that are there while koila works."""
+"""Files that are there while koila works, and reports."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator
 
 from koila._errors import KoilaError
 
-__all__ = ["explain_write", "temporary_folder"]
+__all__ = ["explain_write", "temporary_folder", "write_text"]
 
 
 @contextlib.contextmanager
@@ -20,6 +21,28 @@ def temporary_folder() -> Iterator[str]:
         raise KoilaError(f"there is no folder for temporary files: {error}") from None
     with folder as path:
         yield path
+
+
+def write_text(path: str, text: str) -> None:
+    """A complete file, or the one that was there; KoilaError where the disk is
+    full. What is no regular file is written directly."""
+    data = text.encode("utf-8")
+    is_direct = os.path.exists(path) and not os.path.isfile(path)
+    # A link stays a link.
+    target = path if is_direct else os.path.realpath(path)
+    folder, name = os.path.split(target)
+    written = target if is_direct else os.path.join(folder, f".{name}.koila-{os.getpid()}.tmp")
+    try:
+        with open(written, "wb") as file:
+            file.write(data)
+        if not is_direct:
+            os.replace(written, target)
+    except OSError as error:
+        raise KoilaError(f"cannot write '{path}' ({len(data):,} bytes): {error.strerror}") from None
+    finally:
+        if not is_direct:
+            with contextlib.suppress(OSError):
+                os.unlink(written)
 
 
 def explain_write(error: OSError, path: str, size: int, what: str) -> KoilaError:

@@ -174,6 +174,24 @@ def test_a_full_disk(tmp_path):
     assert len(lines) == 8 and sum(line.endswith(" 0") for line in lines) == 1, lines
 
 
+@pytest.mark.parametrize("name", ["report.html", "report.json"])
+def test_reports(name, tmp_path):
+    report = koila.analyze(Network(), X)
+    path = tmp_path / name
+    path.write_text("before")
+    with limited(600), pytest.raises(koila.KoilaError, match=rf"'{path}' \([0-9,]+ bytes\)"):
+        report.save(path)
+    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
+    link = tmp_path / "link.html"
+    link.symlink_to(path)
+    report.save(link)
+    assert link.is_symlink() and len(path.read_text()) > 600
+    with pytest.raises(koila.KoilaError, match=r"'/dev/full' .* No space left"):
+        report.save("/dev/full")
+    with pytest.raises(koila.KoilaError, match="No such file or directory"):
+        report.save(tmp_path / "missing" / name)
+
+
 def test_no_folder_at_all(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises(koila.KoilaError, match=r"no folder for temporary files.*missing"):

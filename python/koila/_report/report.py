@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 import html
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from koila._errors import KoilaError
+from koila._temporary import write_text
 from koila.memory import budget_bytes, format_bytes
 
 __all__ = ["Report", "ReportDiff"]
@@ -165,13 +167,8 @@ class Report:
 
     def save(self, path: str | Path) -> None:
         """Writes the page (``.html``), or the JSON report under any other name."""
-        path = Path(path)
-        is_page = path.suffix in (".html", ".htm")
-        text = self.to_html() if is_page else self.to_json()
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise KoilaError(f"the report cannot be written: {error}") from None
+        is_page = Path(path).suffix in (".html", ".htm")
+        write_text(os.fspath(path), self.to_html() if is_page else self.to_json())
 
     def to_json(self) -> str:
         return json.dumps(self.data, indent=2)
