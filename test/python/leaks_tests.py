@@ -257,14 +257,40 @@ def test_a_trace_is_what_pytorch_makes():
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
-def test_the_original_outlives_its_copies():
-    """Code of a loaded file runs after all but what was compiled is gone."""
+@torch.jit.script
+class Doubled:
+    def __init__(self, value: torch.Tensor):
+        self.value = value
+
+    def get(self) -> torch.Tensor:
+        return self.value * 2
+
+
+class UsesClass(Network):
+    @torch.jit.export
+    def scaled(self, x: torch.Tensor):
+        return Doubled(x).get()
+
+
+@pytest.mark.parametrize("is_part", [False, True])
+def test_the_original_outlives_its_copies(is_part):
+    """Methods of a class of a loaded file run after all but what was compiled is
+    gone, also of a part from another file."""
+    module = UsesClass().eval()
     file = io.BytesIO()
-    torch.jit.save(torch.jit.script(SAME[Network]), file)
-    file.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        script = koila.compile(torch.jit.load(file), X, budget="60KiB").script
-    gc.collect()
+        torch.jit.save(torch.jit.script(module), file)
+        file.seek(0)
+        loaded = torch.jit.load(file)
+        if is_part:
+            loaded = torch.jit.script(nn.Sequential(loaded))
+        script = koila.compile(loaded, X, tile=8).script
+        del loaded
+        gc.collect()
+        kept = [torch.jit.script(Network()) for _ in range(20)]  # where the file's was
+    part = getattr(script, "0") if is_part else script
     with torch.no_grad():
-        torch.testing.assert_close(script(X), SAME[Network](X))
+        torch.testing.assert_close(script(X), module(X))
+        torch.testing.assert_close(part.scaled(X), 2 * X)
+    assert kept
