@@ -581,8 +581,16 @@ public:
   }
 
   void setToEntryState(ConstantLattice *lattice) override {
-    propagateIfChanged(
-        lattice, lattice->join(dataflow::ConstantValue::getUnknownConstant()));
+    auto known = dataflow::ConstantValue::getUnknownConstant();
+    // An argument may itself be a condition.
+    auto argument = dyn_cast<BlockArgument>(lattice->getAnchor());
+    Operation *parent = argument ? argument.getOwner()->getParentOp() : nullptr;
+    if (auto function = dyn_cast_or_null<FunctionOpInterface>(parent);
+        function && argument.getType().isInteger(1))
+      if (auto flag = dyn_cast_or_null<BoolAttr>(
+              getArgumentInfo(function, argument.getArgNumber()).literal))
+        known = dataflow::ConstantValue(flag, parent->getDialect());
+    propagateIfChanged(lattice, lattice->join(known));
   }
 };
 
@@ -624,14 +632,31 @@ static std::vector<ValueInfo> getElements(Attribute value) {
   return infos;
 }
 
+/// Whether the function is for one value of the argument.
+static bool isAssumed(FunctionOpInterface function, unsigned index) {
+  if (function.isExternal())
+    return false;
+  Block &entry = function.getFunctionBody().front();
+  return llvm::any_of(entry.getOps<AssumeOp>(), [&](AssumeOp op) {
+    return op.getFact() == Fact::Value &&
+           op.getValue() == entry.getArgument(index);
+  });
+}
+
 ValueInfo koila::getArgumentInfo(FunctionOpInterface function, unsigned index) {
   ValueInfo info;
   Type type = function.getArgumentTypes()[index];
   if (Attribute value = function.getArgAttr(index, KoilaDialect::kValueAttr)) {
     info.elements = getElements(value);
-    // None, a bool or a text decide branches, under an assumption.
-    if (isa<UnitAttr, BoolAttr, StringAttr>(value))
+    // None, a bool or a text decide branches, under an assumption; of numbers
+    // those do that are assumed.
+    if (isa<UnitAttr, BoolAttr, StringAttr>(value) ||
+        (isa<IntegerAttr>(value) && isAssumed(function, index)))
       info.literal = value;
+    if (auto number = dyn_cast_or_null<IntegerAttr>(info.literal);
+        number && !isa<BoolAttr>(number))
+      info.integer =
+          DimExpr::constant(function.getContext(), number.getInt());
   }
   if (!isa<TensorType>(type))
     return info;

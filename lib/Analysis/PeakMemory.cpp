@@ -20,7 +20,9 @@ using namespace koila;
 PeakMemoryAnalysis::Impl::Impl(Operation *function,
                                const PeakMemoryOptions &options)
     : function(function), options(options), dims(function),
-      storage(function, dims) {
+      ties(dims.hasDead() ? std::make_unique<StorageAnalysis>(function, dims)
+                          : nullptr),
+      storage(function, dims, ties.get()) {
   initialize();
 }
 
@@ -28,7 +30,8 @@ PeakMemoryAnalysis::Impl::Impl(const Impl &general,
                                const llvm::StringMap<int64_t> &fixed)
     : function(general.function), options(general.options),
       dims(function, fixed, general.dims), fixed(fixed),
-      storage(function, dims, &general.storage) {
+      storage(function, dims,
+              general.ties ? general.ties.get() : &general.storage) {
   initialize();
 }
 
@@ -149,28 +152,43 @@ void PeakMemoryAnalysis::Impl::collectUnmodelled() {
 }
 
 void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
-  if (entry.allocations.empty())
+  auto isTaken = [&](OpResult allocation) {
+    return !dims.isDead(allocation.getOwner());
+  };
+  SmallVector<OpResult, 1> allocations(
+      llvm::make_filter_range(entry.allocations, isTaken));
+  if (allocations.empty())
     return;
   if (entry.external)
-    for (OpResult allocation : entry.allocations)
+    for (OpResult allocation : allocations)
       unmodelled.try_emplace(allocation.getOwner(),
                              "a branch or loop hands on this tensor or one "
                              "of the caller");
-  Operation *first = entry.allocations.front().getOwner();
-  for (OpResult allocation : entry.allocations)
+  Operation *first = allocations.front().getOwner();
+  for (OpResult allocation : allocations)
     births[allocation.getOwner()].emplace_back(&entry, allocation);
-  // A storage that a loop or branch hands on lives in the function's block:
-  // which iteration's it is, only a run would tell.
   Block *block = first->getBlock();
   Block *functionBlock = &function->getRegion(0).front();
-  bool handedOn = entry.allocations.size() > 1;
-  for (Value value : entry.values)
-    forEachUser(value, [&](Operation *user) {
-      Operation *ancestor = block->findAncestorOpInBlock(*user);
-      if (!ancestor || (block != functionBlock &&
-                        ancestor->hasTrait<OpTrait::IsTerminator>()))
-        handedOn = true;
-    });
+  auto escapes = [&]() {
+    bool found = false;
+    for (Value value : entry.values)
+      forEachUser(value, [&](Operation *user) {
+        Operation *ancestor = block->findAncestorOpInBlock(*user);
+        found |= !ancestor || (block != functionBlock &&
+                               ancestor->hasTrait<OpTrait::IsTerminator>());
+      });
+    return found;
+  };
+  // A branch that every call takes is a part of the block around it. A storage
+  // that another branch or a loop hands on lives in the function's block: which
+  // iteration's it is, only a run would tell.
+  bool handedOn = allocations.size() > 1 || escapes();
+  while (handedOn && allocations.size() == 1 &&
+         getTaken(block->getParentOp()) == block->getParent()) {
+    first = block->getParentOp();
+    block = first->getBlock();
+    handedOn = escapes();
+  }
   if (handedOn && block != functionBlock) {
     block = functionBlock;
     first = block->findAncestorOpInBlock(*first);
@@ -178,7 +196,7 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
   if (handedOn)
     handedOnStorages.push_back(&entry);
   Operation *last = first;
-  for (OpResult allocation : entry.allocations)
+  for (OpResult allocation : allocations)
     if (Operation *ancestor =
             block->findAncestorOpInBlock(*allocation.getOwner()))
       if (last->isBeforeInBlock(ancestor))

@@ -180,6 +180,8 @@ struct PeakMemoryAnalysis::Impl {
   /// What the table says of the figure of `op`'s rule on this machine.
   void checkTable(TorchOperatorInterface op, WorkspaceRule &rule,
                   Run &run) const;
+  /// The only branch of `op` that a call gets to; null if that is not known.
+  mlir::Region *getTaken(mlir::Operation *op) const;
   /// Each branch from the same start; the larger peak counts.
   void runBranches(mlir::Operation &op, Run &run) const;
   /// The symbols on which sizes, and those on which inner bounds of a loop's
@@ -221,6 +223,8 @@ struct PeakMemoryAnalysis::Impl {
   DimAnalysis dims;
   /// Numbers of symbols for which `dims` holds.
   llvm::StringMap<int64_t> fixed;
+  /// Where operations reuse storage, if that is not `storage` itself.
+  std::unique_ptr<StorageAnalysis> ties;
   StorageAnalysis storage;
   SizeMap sizes;
   /// What holds in loops: where a tile is one sample, or none, strides, and

@@ -393,7 +393,28 @@ void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,
   }
 }
 
+Region *PeakMemoryAnalysis::Impl::getTaken(Operation *op) const {
+  if (!isa<RegionBranchOpInterface>(op) || isa<LoopLikeOpInterface>(op))
+    return nullptr;
+  Region *taken = nullptr;
+  bool isDecided = false;
+  for (Region &region : op->getRegions()) {
+    if (region.empty())
+      continue;
+    if (dims.isDead(&region.front()))
+      isDecided = true;
+    else if (std::exchange(taken, &region))
+      return nullptr;
+  }
+  return isDecided ? taken : nullptr;
+}
+
 void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
+  if (Region *taken = getTaken(&op)) {
+    for (Block &block : *taken)
+      runBlock(block, run);
+    return;
+  }
   for (Region &region : op.getRegions()) {
     // What the assumptions rule out does not run.
     if (region.empty() || dims.isDead(&region.front()))

@@ -114,7 +114,8 @@ private:
       for (Region &region : op->getRegions())
         for (Block &block : region)
           if (auto terminator = dyn_cast<RegionBranchTerminatorOpInterface>(
-                  block.getTerminator()))
+                  block.getTerminator());
+              terminator && !(ties && dims.isDead(&block)))
             unite(branch, terminator);
       return;
     }

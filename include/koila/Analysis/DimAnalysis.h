@@ -43,6 +43,7 @@ public:
   /// Whether no call that the assumptions hold for gets to `block`: it belongs
   /// to a branch whose condition is known.
   bool isDead(mlir::Block *block) const { return dead.contains(block); }
+  bool hasDead() const { return !dead.empty(); }
   /// As isDead of the block of `op` or of a block around it.
   bool isDead(mlir::Operation *op) const;
 

@@ -29,7 +29,8 @@ struct Storage {
 class StorageAnalysis {
 public:
   /// With `ties`, which know less of the sizes, operations reuse storage where
-  /// they do there.
+  /// they do there; what the assumptions rule out hands nothing on. A program
+  /// that is emitted without a guard runs that, too.
   StorageAnalysis(mlir::Operation *function, const DimAnalysis &dims,
                   const StorageAnalysis *ties = nullptr);
   ~StorageAnalysis();

@@ -157,12 +157,12 @@ void GuardEmitter::collectFacts() {
   // none, from the first multiple of it.
   llvm::StringMap<int64_t> best;
   for (AssumeOp fact : function.getBody().front().getOps<AssumeOp>()) {
-    // Shapes do not matter to an untiled program.
+    // Shapes do not matter to an untiled program, unless they decided branches.
     if (fact.getFact() == Fact::Attribute) {
       attributeFacts.push_back(fact);
       continue;
     }
-    if (!tiled)
+    if (!tiled && !function->hasAttr(KoilaDialect::kDecidedAttr))
       continue;
     // A frozen module has no mode any more.
     if (fact.getFact() == Fact::Training && !module.hasattr("training"))
@@ -247,7 +247,7 @@ std::string GuardEmitter::getArgumentName(BlockArgument argument) {
 
 bool GuardEmitter::isOptional(AssumeOp fact) {
   if (fact.getFact() == Fact::Training || fact.getFact() == Fact::Attribute ||
-      fact.getFact() == Fact::Value)
+      isa<UnitAttr>(fact.getExpected()))
     return false;
   BlockArgument argument = getArgument(fact);
   return !present.contains(argument) &&
@@ -298,7 +298,11 @@ std::string GuardEmitter::getMessage(AssumeOp fact) {
     os << "not on " << cast<StringAttr>(fact.getExpected()).getValue();
     break;
   case Fact::Value:
-    os << "is not " << fact.getExpected();
+    os << "is not ";
+    if (isa<UnitAttr>(fact.getExpected()))
+      os << "None";
+    else
+      fact.getExpected().print(os, /*elideType=*/true);
     break;
   case Fact::Training:
   case Fact::Attribute:
@@ -574,7 +578,8 @@ tj::Value *GuardEmitter::emitGradCondition() {
       any = any ? emitter.call("aten::__or__", {any, flag}) : flag;
     };
     for (BlockArgument argument : function.getArguments())
-      if (TorchValue *tensor = present.lookup(argument))
+      if (TorchValue *tensor = present.lookup(argument);
+          tensor && tensor->type()->kind() == c10::TypeKind::TensorType)
         add(tensor);
       else if (isa<TensorType>(argument.getType()))
         add(emitter.lookup(argument, function));

@@ -149,7 +149,8 @@ LogicalResult KoilaDialect::verifyOperationAttribute(Operation *op,
   if (attr.getName() == kReportAttr && !isa<StringAttr>(attr.getValue()))
     return op->emitOpError() << "'" << kReportAttr << "' is a string";
   if ((attr.getName() == kReadsAttr || attr.getName() == kWritesAttr ||
-       attr.getName() == kSpecializedAttr || attr.getName() == kPerTileAttr) &&
+       attr.getName() == kSpecializedAttr || attr.getName() == kDecidedAttr ||
+       attr.getName() == kPerTileAttr) &&
       !isa<UnitAttr>(attr.getValue()))
     return op->emitOpError()
            << "'" << attr.getName() << "' is a unit attribute";

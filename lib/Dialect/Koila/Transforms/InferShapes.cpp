@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/OperationSupport.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "llvm/ADT/SetVector.h"
 
 namespace koila {
 #define GEN_PASS_DEF_INFERSHAPESPASS
@@ -204,10 +205,71 @@ static void writeAssumptions(FunctionOpInterface function,
     assume(Fact::Training, {}, {}, training);
 }
 
+/// Whether control flow or the shape of a tensor follows from `number`.
+static bool decides(Value number, const DimAnalysis &dims) {
+  auto isOpen = [&](Value result) {
+    const std::optional<TensorInfo> &info = dims.lookup(result).tensor;
+    return !info || !info->hasRank() ||
+           llvm::any_of(*info->dims, [](DimExpr dim) {
+             bool local = false;
+             dim.forEachSymbol(
+                 [&](StringRef name) { local |= name.starts_with("_"); });
+             return local;
+           });
+  };
+  llvm::SetVector<Value> values;
+  values.insert(number);
+  for (size_t i = 0; i < values.size(); ++i)
+    for (Operation *user : values[i].getUsers()) {
+      if (isa<AssumeOp>(user))
+        continue;
+      if (isa<RegionBranchOpInterface>(user) ||
+          user->hasTrait<OpTrait::IsTerminator>())
+        return true;
+      for (Value result : user->getResults())
+        if (!isa<TensorType>(result.getType()))
+          values.insert(result);
+        else if (isOpen(result))
+          return true;
+    }
+  return false;
+}
+
+/// The numbers that arguments have in the call that was described hold for the
+/// program where it depends on them; with others it runs untiled.
+static void assumeNumbers(FunctionOpInterface function) {
+  SmallVector<std::pair<BlockArgument, IntegerAttr>> numbers;
+  for (BlockArgument argument : function.getFunctionBody().getArguments()) {
+    auto number = function.getArgAttrOfType<IntegerAttr>(
+        argument.getArgNumber(), KoilaDialect::kValueAttr);
+    if (number && !isa<BoolAttr>(number))
+      numbers.emplace_back(argument, number);
+  }
+  if (numbers.empty())
+    return;
+  Block &entry = function.getFunctionBody().front();
+  // What was assumed may be folded by now.
+  for (AssumeOp op : entry.getOps<AssumeOp>())
+    if (op.getFact() == Fact::Value)
+      llvm::erase_if(numbers,
+                     [&](auto &entry) { return entry.first == op.getValue(); });
+  if (numbers.empty())
+    return;
+  ScopedDiagnosticHandler quiet(function->getContext(),
+                                [](Diagnostic &) { return success(); });
+  DimAnalysis dims(function);
+  OpBuilder builder(&entry, entry.begin());
+  for (auto [argument, number] : numbers)
+    if (decides(argument, dims))
+      AssumeOp::create(builder, function.getLoc(), Fact::Value, argument,
+                       IntegerAttr(), number, /*path=*/StringAttr());
+}
+
 LogicalResult koila::inferShapes(ModuleOp module) {
   for (auto function : module.getOps<FunctionOpInterface>()) {
     if (function.isExternal())
       continue;
+    assumeNumbers(function);
     DimAnalysis dims(function);
     if (!dims.isValid())
       return failure();

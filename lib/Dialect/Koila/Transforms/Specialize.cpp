@@ -104,9 +104,23 @@ bool koila::inlineDecidedBranches(FunctionOpInterface function) {
     else if (isDead(thenRegion))
       decided.emplace_back(branch, &elseRegion);
   });
+  bool folded = false;
+  for (BlockArgument argument : function.getFunctionBody().getArguments()) {
+    auto number = dyn_cast_or_null<IntegerAttr>(dims.lookup(argument).literal);
+    auto isProgram = [](OpOperand &use) {
+      return !isa<AssumeOp>(use.getOwner());
+    };
+    if (!number || number.getType() != argument.getType() ||
+        llvm::none_of(argument.getUses(), isProgram))
+      continue;
+    OpBuilder builder = OpBuilder::atBlockBegin(argument.getOwner());
+    argument.replaceUsesWithIf(
+        arith::ConstantOp::create(builder, argument.getLoc(), number),
+        isProgram);
+    folded = true;
+  }
   // Arithmetic of the program where the assumptions say what comes out: no
   // batch rule speaks of `len(x.size())`, and one asks for a literal factor.
-  bool folded = false;
   function->walk([&](Operation *op) {
     if (op->getNumRegions() > 0 || isa<arith::ConstantOp>(op) ||
         !isMemoryEffectFree(op) || dims.isDead(op))

@@ -433,8 +433,14 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
     return failure();
   StringRef symbol = getBatchSymbol(module);
   foldNumbers(function);
-  if (inlineDecidedBranches(function) && failed(inferShapes(module)))
-    return failure();
+  if (inlineDecidedBranches(function)) {
+    // It means something else where the facts do not hold, tiled or not.
+    for (StringRef name :
+         {KoilaDialect::kSpecializedAttr, KoilaDialect::kDecidedAttr})
+      function->setAttr(name, UnitAttr::get(module.getContext()));
+    if (failed(inferShapes(module)))
+      return failure();
+  }
   if (options.budget)
     return tileByBudget(module, function, options, symbol);
   if (symbol.empty())

@@ -54,6 +54,8 @@ def Koila_Dialect : Dialect {
     /// On a function whose branches were decided under its assumptions.
     static constexpr ::llvm::StringLiteral kSpecializedAttr =
         "koila.specialized";
+    /// Beside it: facts about arguments decided some.
+    static constexpr ::llvm::StringLiteral kDecidedAttr = "koila.decided";
     /// Marks of operations on tensors that are written in place; see
     /// Interfaces/OrderedMemory.h.
     static constexpr ::llvm::StringLiteral kReadsAttr = "koila.reads";
