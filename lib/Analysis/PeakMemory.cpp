@@ -9,6 +9,7 @@
 
 #include "PeakMemoryImpl.h"
 #include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Analysis/KnownLoops.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Support/CpuIsa.h"
 #include "llvm/ADT/StringExtras.h"
@@ -335,7 +336,10 @@ koila::computePeakMemory(ModuleOp module, const PeakMemoryOptions &options) {
   FunctionOpInterface function = findFunction(module, options.function);
   if (!function)
     return failure();
-  PeakMemoryAnalysis analysis(function, options);
+  OwningOpRef<ModuleOp> unrolled = copyUnrolled(function);
+  PeakMemoryAnalysis analysis(
+      unrolled ? findFunction(*unrolled, function.getName()) : function,
+      options);
   if (!analysis.isValid())
     return failure();
   return analysis.report();

@@ -64,6 +64,23 @@ class Layers(nn.Module):
         return x
 
 
+class Turns(nn.Module):
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor, turns: int = 3):
+        last = torch.relu(x)
+        for turn in range(turns):
+            before = x
+            x = torch.tanh(self.layer(last))
+            if turn > 0:
+                x = x * 2
+            last = before + x
+        return x + last
+
+
 class Selected(nn.Module):
 
     def __init__(self):
@@ -121,6 +138,8 @@ def cases():
         x, True, "tanh"
     ], [[x], [x, False, "tanh"]]
     yield "layers", Layers(), [X], [x], [[x, 2], [x, 0]]
+    yield "turns", Turns(), [X], [x], [[x, 0], [x, 5]]
+    yield "turns_given", Turns(), [X, "turns=1"], [x, 1], [[x]]
     yield "selected", Selected(), [X], [x], [[x, "second"], [x, "none"]]
     yield "width", Width(), [X], [x], [[x, 7], [x, 7, 2.0]]
     yield "width_given", Width(), [X, "width=24", "scale=2.0"], [x, 24, 2.0], [

@@ -2,6 +2,7 @@
 
 #include "koila/Analysis/PeakMemory.h"
 #include "PassOptions.h"
+#include "koila/Analysis/KnownLoops.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
@@ -75,7 +76,10 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
              << "batches=" << static_cast<int64_t>(batches) << " is negative";
     options->batches = batches;
     options->budgetBytes = *limit;
-    PeakMemoryAnalysis analysis(function, *options);
+    OwningOpRef<ModuleOp> unrolled = copyUnrolled(function);
+    PeakMemoryAnalysis analysis(
+        unrolled ? findFunction(*unrolled, function.getName()) : function,
+        *options);
     if (!analysis.isValid())
       return failure();
     PeakReport report = analysis.report();

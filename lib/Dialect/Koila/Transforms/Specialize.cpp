@@ -2,6 +2,7 @@
 
 #include "Specialize.h"
 #include "koila/Analysis/DimAnalysis.h"
+#include "koila/Analysis/KnownLoops.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/KoilaCopyOps.h"
 #include "koila/Dialect/Koila/IR/KoilaViewOps.h"
@@ -148,4 +149,27 @@ bool koila::inlineDecidedBranches(FunctionOpInterface function) {
     return false;
   eraseDead(function);
   return true;
+}
+
+LogicalResult koila::decideControlFlow(ModuleOp module,
+                                       FunctionOpInterface function) {
+  foldNumbers(function);
+  bool changed = inlineDecidedBranches(function);
+  if (changed && failed(inferShapes(module)))
+    return failure();
+  if (unrollKnownLoops(function, /*keepsLifetimes=*/false)) {
+    changed = true;
+    if (failed(inferShapes(module)))
+      return failure();
+    // What each turn decides by its number.
+    if (inlineDecidedBranches(function) && failed(inferShapes(module)))
+      return failure();
+  }
+  if (!changed)
+    return success();
+  // It means something else where the facts do not hold, tiled or not.
+  for (StringRef name :
+       {KoilaDialect::kSpecializedAttr, KoilaDialect::kDecidedAttr})
+    function->setAttr(name, UnitAttr::get(module.getContext()));
+  return success();
 }

@@ -3,6 +3,7 @@
 #ifndef KOILA_LIB_DIALECT_KOILA_TRANSFORMS_SPECIALIZE_H
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_SPECIALIZE_H
 
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 
 namespace koila {
@@ -21,6 +22,11 @@ void countByArgument(mlir::FunctionOpInterface function,
 /// then holds under its assumptions only, which its emission must check. False
 /// if there was nothing to do.
 bool inlineDecidedBranches(mlir::FunctionOpInterface function);
+
+/// All of this, and loops of known turns: what the facts about arguments decide
+/// is gone afterwards, and the function says so.
+llvm::LogicalResult decideControlFlow(mlir::ModuleOp module,
+                                      mlir::FunctionOpInterface function);
 
 } // namespace koila
 

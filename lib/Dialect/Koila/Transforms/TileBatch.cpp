@@ -207,9 +207,7 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
   FunctionOpInterface function = findFunction(*copy, options.function);
   if (!function || function->hasAttr(KoilaDialect::kTiledAttr))
     return std::nullopt;
-  foldNumbers(function);
-  inlineDecidedBranches(function);
-  if (failed(inferShapes(*copy)))
+  if (failed(decideControlFlow(*copy, function)))
     return std::nullopt;
   FailureOr<TiledFunction> tiled = TiledFunction::create(
       function, symbol, RandomMode::Refuse, StatisticsMode::Refuse,
@@ -423,7 +421,8 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
   if (!function)
     return failure();
   if (function->hasAttr(KoilaDialect::kTiledAttr)) {
-    auto archive = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
+    auto archive =
+        module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
     InFlightDiagnostic error = function.emitError();
     if (archive)
       error << "'" << archive.getPath() << "' ";
@@ -432,15 +431,8 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
   if (failed(checkStep(function, options)))
     return failure();
   StringRef symbol = getBatchSymbol(module);
-  foldNumbers(function);
-  if (inlineDecidedBranches(function)) {
-    // It means something else where the facts do not hold, tiled or not.
-    for (StringRef name :
-         {KoilaDialect::kSpecializedAttr, KoilaDialect::kDecidedAttr})
-      function->setAttr(name, UnitAttr::get(module.getContext()));
-    if (failed(inferShapes(module)))
-      return failure();
-  }
+  if (failed(decideControlFlow(module, function)))
+    return failure();
   if (options.budget)
     return tileByBudget(module, function, options, symbol);
   if (symbol.empty())
