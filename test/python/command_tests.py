@@ -153,11 +153,11 @@ def test_help(tmp_path):
 
 def interrupt(arguments, delay, number, log):
     """The command in a fork, which has imported torch; its exit code."""
+    # Not before the command has set its handlers.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [number] if number else [])
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        # Not before the command has set its handlers.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [number] if number else [])
         handle = _outputs.end_by_signals
 
         def handle_and_unblock():
@@ -172,6 +172,7 @@ def interrupt(arguments, delay, number, log):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     time.sleep(delay)
     if number:
         os.kill(child, number)
