@@ -169,7 +169,7 @@ def _threads(text: str) -> int:
 
 def _check_output(options: argparse.Namespace) -> None:
     """The output is a file of its own, with a name that says what it is."""
-    from koila import _C
+    from koila import _compiler
     from koila._errors import KoilaError
 
     output = options.output
@@ -183,7 +183,7 @@ def _check_output(options: argparse.Namespace) -> None:
     is_device = os.path.exists(output) and not os.path.isfile(output)
     if options.command == "compile":
         try:
-            _C.check_output(output)
+            _compiler.check_output(output)
         except ValueError as error:
             raise KoilaError(str(error)) from None
     elif not is_device and not output.endswith((".html", ".htm")):

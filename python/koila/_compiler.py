@@ -30,6 +30,7 @@ __all__ = [
     "Remark",
     "analyze_script",
     "check_archive",
+    "check_output",
     "compile_file",
     "compile_script",
     "is_count",
@@ -286,6 +287,13 @@ def make_guards(guards: list[tuple[object, object]]) -> Callable[[], bool]:
         return bool(guards is not None and made.hold())
 
     return hold
+
+
+def check_output(path: str) -> None:
+    """ValueError for a name that no TorchScript file is written to."""
+    from koila import _C
+
+    _C.check_output(path)
 
 
 def parse_size(text: str) -> int:

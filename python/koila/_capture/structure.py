@@ -63,9 +63,7 @@ _OPAQUE = (
 )
 
 
-def flatten(
-    value: Any, leaves: list[Any], kinds: tuple[type, ...] = (torch.Tensor,)
-) -> Node:
+def flatten(value: Any, leaves: list[Any], kinds: tuple[type, ...] = (torch.Tensor,)) -> Node:
     """What holds the tensors of ``value``, or objects of other ``kinds``, which are
     added to ``leaves``."""
     return _flatten(value, leaves, {}, kinds, 0)
@@ -96,9 +94,8 @@ def _flatten(
     # What Python has of its own has no attributes.
     named = {} if type(value) in (list, tuple, dict) else _list_attributes(value)
     if named:
-        attributes = tuple(
-            [(name, _flatten(item, leaves, places, kinds, depth + 1)) for name, item in named.items()]
-        )
+        found = [_flatten(item, leaves, places, kinds, depth + 1) for item in named.values()]
+        attributes = tuple(zip(named, found, strict=True))
     if not is_container and all(isinstance(node, Constant) for _, node in attributes):
         # Of an object that holds no tensor nothing is made anew.
         return Constant(value)
