@@ -81,7 +81,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", default=["resnet18", "resnet50", "vit_b_16"])
+    parser.add_argument("--models", nargs="+", default=["resnet18", "resnet50", "mobilenet_v2"])
     parser.add_argument("--calls", type=int, default=300)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--write", metavar="FILE")
