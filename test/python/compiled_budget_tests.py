@@ -206,7 +206,7 @@ def test_what_cannot_be_split_is_said():
 def test_less_is_free(monkeypatch):
     free = [64 << 20]
     monkeypatch.setattr(koila.memory, "free", lambda device="cpu": free[0])
-    monkeypatch.setattr(selection, "_RECENT", 0)
+    monkeypatch.setattr(koila.memory, "_RECENT", 0)
     module, x = Wide().eval(), torch.randn(4096, 16)
     compiled = koila.compile(module, x)
     assert compiled.tile is None

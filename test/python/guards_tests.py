@@ -206,6 +206,36 @@ def test_what_code_reads(case, monkeypatch):
     assert found is not None and re.match(text, found), found
 
 
+def test_closures_of_one_name():
+    """Each has its own variable; a function that a part holds is followed, too."""
+
+    def make(gain):
+        def scale(x):
+            return x * gain
+
+        def change(value):
+            nonlocal gain
+            gain = value
+
+        return scale, change
+
+    (first, change_first), (second, change_second) = make(1.0), make(2.0)
+
+    class Both(Base):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = first, second
+
+        def forward(self, x):
+            return self.second(self.first(self.layer(x)))
+
+    for change in (change_first, change_second):
+        reads = CodeReads(Both())
+        assert reads.find_change() is None
+        change(5.0)
+        assert re.match("'gain' around scale.* is 5.0", reads.find_change())
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", [READS[0], *READS[2:9]], ids=lambda case: case[0].__name__)
 def test_calls_after_a_change(case, monkeypatch):

@@ -4,9 +4,8 @@
 #include "Inputs.h"
 #include "Load.h"
 #include "Report.h"
-#include "koila/Analysis/OpaqueShapes.h"
 #include "koila/InitAllDialects.h"
-#include "koila/Target/TorchScript/TorchScript.h"
+#include "koila/Target/TorchScript/InProcess.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/IR/Diagnostics.h"
 #include "support/Supervisor.h"
@@ -15,28 +14,6 @@
 
 using namespace koila;
 using namespace koila::run;
-
-namespace {
-/// Asks LibTorch for what operators without a rule give, so that predictions
-/// know as much as those of koila-opt.
-struct MetaKernels : OpaqueShapeSource {
-  using OpaqueShapeSource::OpaqueShapeSource;
-  std::optional<std::string> answer(llvm::StringRef request) const override {
-    KoilaTorchBuffer answer = {nullptr, 0};
-    int failed = koilaTorchRunMeta(request.str().c_str(), &answer);
-    std::string text(answer.data ? answer.data : "", answer.size);
-    koilaTorchFree(&answer);
-    return failed ? std::nullopt : std::optional(text);
-  }
-};
-
-struct MetaKernelsExtension
-    : mlir::DialectExtension<MetaKernelsExtension, KoilaDialect> {
-  void apply(mlir::MLIRContext *, KoilaDialect *dialect) const override {
-    dialect->addInterface<MetaKernels>();
-  }
-};
-} // namespace
 
 /// Prints each warning once, with the file it is from.
 static void reportWarnings(const std::string &path,
@@ -87,7 +64,7 @@ static int runTool(Options options) {
   WarningLog log;
   mlir::DialectRegistry registry;
   registerAllDialects(registry);
-  registry.addExtensions<MetaKernelsExtension>();
+  torchscript::registerMetaKernels(registry);
   mlir::MLIRContext context(registry, mlir::MLIRContext::Threading::DISABLED);
   mlir::ScopedDiagnosticHandler diagnostics(
       &context, [](mlir::Diagnostic &diagnostic) {

@@ -48,6 +48,13 @@ struct MetaKernelsExtension
   }
 };
 
+} // namespace
+
+void torchscript::registerMetaKernels(DialectRegistry &registry) {
+  registry.addExtensions<MetaKernelsExtension>();
+}
+
+namespace {
 /// Decisions of passes become messages.
 class RemarkCollector : public remark::detail::MLIRRemarkStreamerBase {
 public:
@@ -79,7 +86,7 @@ struct Session {
   Session() {
     DialectRegistry registry;
     registerAllDialects(registry);
-    registry.addExtensions<MetaKernelsExtension>();
+    registerMetaKernels(registry);
     context.appendDialectRegistry(registry);
     context.loadAllAvailableDialects();
     context.printOpOnDiagnostic(false);

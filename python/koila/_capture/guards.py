@@ -122,14 +122,14 @@ class Guarded(ABC):
         self._are_unchanged: Callable[[], bool] | None = None
 
     @abstractmethod
-    def _read(self, reading: Reading) -> dict[str, Any]:
-        """The values as they are now, by name."""
+    def _read(self, reading: Reading) -> dict[Any, Any]:
+        """The values as they are now, by name or number."""
 
     @abstractmethod
-    def _describe(self, name: str, was: dict[str, Any], now: dict[str, Any]) -> str:
+    def _describe(self, key: Any, was: dict[Any, Any], now: dict[Any, Any]) -> str:
         """What has changed, in words."""
 
-    def _read_all(self) -> tuple[dict[str, Any], Reading]:
+    def _read_all(self) -> tuple[dict[Any, Any], Reading]:
         reading = Reading()
         return self._read(reading), reading
 

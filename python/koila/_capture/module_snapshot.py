@@ -91,8 +91,8 @@ class _PartState(Guarded):
         values["buffers"] = _present(part._buffers)
         return values
 
-    def _describe(self, name: str, was: dict[str, Any], now: dict[str, Any]) -> str:
-        return _describe(self._path, name, was, now)
+    def _describe(self, key: Any, was: dict[Any, Any], now: dict[Any, Any]) -> str:
+        return _describe(self._path, key, was, now)
 
 
 def _present(tensors: dict[str, Any]) -> tuple[str, ...]:

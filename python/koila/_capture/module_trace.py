@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import warnings
 from collections.abc import Callable
@@ -56,10 +55,17 @@ class Captured:
 _SIZES = (3, 2)
 
 
-def trace_module(module: nn.Module, snapshot: Snapshot, inputs: Inputs, trains: bool) -> Captured:
+def trace_module(
+    module: nn.Module,
+    snapshot: Snapshot,
+    inputs: Inputs,
+    trains: bool,
+    limit: int | None = None,
+) -> Captured:
     """``module`` as a trace that computes the same for two batches, and where
-    Python decided anything, also for the example; if it ``trains``, the same
-    gradients. Raises NoTrace where there is none."""
+    Python decided anything, also for what of the example is within ``limit`` bytes;
+    if it ``trains``, the same gradients. Raises NoTrace where there is none."""
+    assert inputs.examples is not None
     try:
         # With grad mode on: under no_grad some modules take kernels that cannot
         # be differentiated.
@@ -85,19 +91,22 @@ def trace_module(module: nn.Module, snapshot: Snapshot, inputs: Inputs, trains: 
     numbers, objects = reads.leave_out_changes()
     if numbers:
         raise NoTrace(f"forward() changes {numbers[0]}, which a trace takes for constant")
-    if objects and not _has_hooks(module):
+    # Hooks are warned of apart.
+    if objects and _find_hook(module) is None:
         warn_user(
             f"{type(module).__name__} was traced: forward() changes {', '.join(objects[:5])}, "
             "which compiled calls do not"
         )
-    specs = tuple(inputs.list_specs(layout.take(inputs.resize(inputs.size or 0)) or []))
+    specs = tuple(inputs.list_specs(layout.take(inputs.examples) or []))
     made = Captured(traced, specs, reads, layout, frozenset(changes.attributes))
     # Of the batch that was traced, gradients say little, and take the most.
     for size, compute in zip(_SIZES, (_results_in_training, _gradients), strict=True):
         _check_trace(made, module, snapshot, inputs, size, compute if trains else _results)
     decisions = _find_decisions(caught)
-    if decisions and inputs.size and _has_memory(made, inputs):
-        _check_trace(made, module, snapshot, inputs, inputs.size, _results)
+    if decisions:
+        most = _most_samples(made, inputs, limit)
+        if most > max(_SIZES):
+            _check_trace(made, module, snapshot, inputs, most, _results)
     return dataclasses.replace(made, decisions=decisions)
 
 
@@ -113,15 +122,24 @@ def _find_decisions(caught: list[warnings.WarningMessage]) -> tuple[Location, ..
     return tuple(dict.fromkeys(places))
 
 
-def _has_memory(trace: Captured, inputs: Inputs) -> bool:
-    """Whether twice the forward pass of the example is there."""
+def _most_samples(trace: Captured, inputs: Inputs, limit: int | None) -> int:
+    """Of the example, those whose forward pass, and they themselves, are within the
+    limit, or half of what is free."""
+    size = inputs.size or 0
     try:
+        limit = memory.free(inputs.device) // 2 if limit is None else limit
         report = _compiler.analyze_script(
-            trace.script, trace.specs, batch={SYMBOL: inputs.size or 0}, floor=False, batches=0
+            trace.script,
+            trace.specs,
+            batch={SYMBOL: size},
+            budget=max(limit - inputs.resized_bytes(size), 0),
+            floor=False,
+            batches=0,
         )
-        return (report["peak_bytes"] or math.inf) * 2 < memory.free(inputs.device)
     except KoilaError:
-        return False
+        return 0
+    most = report["max_batch"]
+    return size if most == "unbounded" else min(most or 0, size)
 
 
 def _check_trace(
@@ -245,27 +263,24 @@ def _check_changes(module: nn.Module, changes: Changes) -> None:
         )
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    """Which are warned of apart."""
-    return any(
-        not _is_of_torch(hook)
-        for part in module.modules()
-        for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
-    )
-
-
 def warn_of_hooks(module: nn.Module) -> None:
     """Hooks of Python are in a trace as what they did to tensors."""
+    if (found := _find_hook(module)) is not None:
+        path, hook = found
+        warn_user(
+            f"{type(module).__name__} was traced: of the forward hook of '{path}' "
+            f"({getattr(hook, '__qualname__', type(hook).__name__)}) compiled calls keep "
+            "only what it does to tensors"
+        )
+
+
+def _find_hook(module: nn.Module) -> tuple[str, Any] | None:
+    """The first hook of the user, and the part that has it."""
     for path, part in module.named_modules():
-        hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
-        for hook in hooks:
+        for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values()):
             if not _is_of_torch(hook):
-                warn_user(
-                    f"{type(module).__name__} was traced: of the forward hook of '{path}' "
-                    f"({getattr(hook, '__qualname__', type(hook).__name__)}) compiled calls keep "
-                    "only what it does to tensors"
-                )
-                return
+                return path, hook
+    return None
 
 
 def _is_of_torch(hook: Any) -> bool:

@@ -59,35 +59,38 @@ class CodeReads(Guarded):
         self._places = _Search(own).run(module, functions)
         super().__init__()
 
-    def _read(self, reading: Reading) -> dict[str, Any]:
+    def _read(self, reading: Reading) -> dict[Any, Any]:
+        # By number: two closures may have variables of one name.
         values = {}
-        for place in self._places:
+        for number, place in enumerate(self._places):
             found = _look_up(place)
             if isinstance(place.owner, types.CellType):
                 reading.guards.append((place.owner, found))
             else:
                 reading.guards.append(((place.owner, place.name), found))
             if isinstance(found, (FunctionType, ModuleType, type)):
-                values[place.label] = id(found)
+                values[number] = id(found)
             else:
-                values[place.label] = reading.freeze(found)
+                values[number] = reading.freeze(found)
         return values
 
-    def _describe(self, name: str, was: dict[str, Any], now: dict[str, Any]) -> str:
-        return say_change(name, was.get(name), now.get(name))
+    def _describe(self, key: Any, was: dict[Any, Any], now: dict[Any, Any]) -> str:
+        return say_change(self._places[key].label, was.get(key), now.get(key))
 
     def leave_out_changes(self) -> tuple[list[str], list[str]]:
         """Names of numbers and texts that have changed, and of other objects, which
         are not guarded any more."""
         was, now = self._values, self._read_all()[0]
-        changed = [name for name in was if was[name] != now.get(name)]
-        numbers = [name for name in changed if is_plain(was[name])]
-        objects = [name for name in changed if not is_plain(was[name])]
+        changed = [key for key in was if was[key] != now.get(key)]
+        numbers = [self._places[key].label for key in changed if is_plain(was[key])]
+        objects = [self._places[key] for key in changed if not is_plain(was[key])]
         if objects:
-            self._places = [place for place in self._places if place.label not in objects]
+            self._places = [
+                place for place in self._places if all(place is not other for other in objects)
+            ]
             self._values, self._reading = self._read_all()
             self._are_unchanged = None
-        return numbers, objects
+        return numbers, [place.label for place in objects]
 
 
 def _look_up(place: _Place) -> Any:
@@ -111,7 +114,7 @@ class _Search:
 
     def __init__(self, own: Set[str]) -> None:
         self._own = own
-        self._seen: set[tuple[CodeType, type | None]] = set()
+        self._seen: set[Any] = set()
         self._waiting: list[Function] = []
 
     def run(self, module: nn.Module, functions: Iterable[Function]) -> list[_Place]:
@@ -138,12 +141,15 @@ class _Search:
 
     def _add_part(self, part: nn.Module) -> None:
         hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
-        for function in (vars(part).get("forward"), *hooks):
+        # Also functions that it holds, as an activation.
+        held = [value for value in vars(part).values() if isinstance(value, _FUNCTIONS)]
+        for function in (*held, *hooks):
             self._add_all(function, None)
         self._add_all(type(part).forward, type(part))
 
     def _add(self, function: Function) -> None:
-        key = function.code, function.owner
+        # Closures of one code have variables of their own.
+        key = function.code, function.owner, tuple(map(id, function.cells.values()))
         scope = str(function.scope.get("__name__", ""))
         if key in self._seen or scope.startswith("namedtuple_"):
             return
@@ -192,6 +198,7 @@ def _is_of_library(file: str, own: Set[str]) -> bool:
     return file.startswith(_STDLIB)
 
 
+_FUNCTIONS = (FunctionType, types.MethodType, functools.partial)
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME"}
 _CELLS = {"LOAD_DEREF", "LOAD_CLASSDEREF"}

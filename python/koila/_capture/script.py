@@ -28,7 +28,8 @@ class ModuleCapture:
 
     A trace needs example tensors, and has less in it than what is scripted: the
     branches that were taken. It is compared with the module at two batch sizes,
-    where it ``trains`` also by gradients. What was ``told`` of is not said again.
+    where it ``trains`` also by gradients, within ``limit`` bytes. What was ``told``
+    of is not said again.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class ModuleCapture:
         inputs: Inputs,
         *,
         trains: bool = False,
+        limit: int | None = None,
         told: set[Location] | None = None,
     ) -> None:
         self.module = module
+        self._limit = limit
         self._told: set[Location] = set() if told is None else told
         self.is_script = isinstance(module, torch.jit.ScriptModule)
         self.can_trace = inputs.examples is not None and inputs.size is not None
@@ -75,7 +78,7 @@ class ModuleCapture:
 
     def trace(self) -> Captured:
         """Raises NoTrace where a trace computes something else."""
-        return trace_module(self.module, self.snapshot, self._inputs, self._trains)
+        return trace_module(self.module, self.snapshot, self._inputs, self._trains, self._limit)
 
     def warn_of(self, trace: Captured) -> None:
         """Says what a trace, which is about to be used, cannot follow."""

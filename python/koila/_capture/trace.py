@@ -519,7 +519,7 @@ def _trace_module(recorded: _Recorded) -> Traced:
     specs, differentiated = [], []
     for index in taken:
         leaf, dim = program.leaves[index], recorded.dims[index]
-        spec = _spec(leaf.meta, dim, recorded.orders.get(index))
+        spec = spec_of(leaf.meta, dim, recorded.orders.get(index))
         if index in reached:
             spec += "@grad"
             differentiated.append(index)
@@ -619,7 +619,8 @@ def _find_order(meta: Meta) -> tuple[int, ...] | None:
     return None if order == tuple(range(len(order))) else order
 
 
-def _spec(meta: Meta, dim: int | None, order: tuple[int, ...] | None) -> str:
+def spec_of(meta: Meta, dim: int | None = None, order: tuple[int, ...] | None = None) -> str:
+    """The spec of a tensor with ``dim`` as the batch, its dims in an ``order``."""
     extents = [str(extent) for extent in meta.shape]
     if dim is not None:
         extents[dim] = "B"

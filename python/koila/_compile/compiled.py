@@ -10,6 +10,13 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
+# As torch.compiler.disable does it, without the import of all of torch.compile.
+from torch._C._dynamo.eval_frame import (
+    _FrameAction,
+    _FrameExecStrategy,
+    set_code_exec_strategy,
+)
+
 from koila import _compiler
 from koila._capture.exclusive import tracing
 from koila._capture.frames import warn_user
@@ -120,13 +127,14 @@ class CompiledModule(nn.Module):
             return self._run_original(call, lambda given: given.call(self.original), reason)
         return self._run("forward", call, lambda given: run_all(given.call(self.original)))
 
-    # torch.compile leaves it as it is.
+    # Inside of what torch.compile makes a program of it is a call to Python.
     forward._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def train_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One step over the batch: the loss, a tensor of no dims without
-        gradient. Gradients are added to ``.grad``; where a tile raises, those
-        before it have added theirs."""
+        gradient. Gradients are added to ``.grad``. What raises, also Ctrl-C, leaves
+        everything as before the step; where there were gradients, with what was
+        added until then."""
         return self._step("train_step", args, kwargs, self._train_original)  # type: ignore[no-any-return]
 
     def grads(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -307,6 +315,20 @@ def make_module(original: nn.Module, recipe: Recipe, first: Specialization) -> C
 def _has_hooks(weight: torch.Tensor) -> bool:
     return bool(weight._backward_hooks or weight._post_accumulate_grad_hooks)
 
+
+def _keep_from_dynamo() -> None:
+    """torch.compile of a compiled module runs it as it is, with all that it calls."""
+    skip = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
+    for function in (
+        CompiledModule.__call__,
+        CompiledModule.forward,
+        CompiledModule.train_step,
+        CompiledModule.grads,
+    ):
+        set_code_exec_strategy(function.__code__, skip)
+
+
+_keep_from_dynamo()
 
 _TENSORS = {torch.Tensor, nn.Parameter}
 _NO_PROGRAM = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -24,8 +23,6 @@ __all__ = ["Selection"]
 # changes with each call is not worth it.
 _MOST_KEPT = 8
 _MOST_COMPILED = 32
-# What is free is asked for again after so many seconds.
-_RECENT = 0.1
 
 
 class Selection:
@@ -42,8 +39,6 @@ class Selection:
         # Kinds of calls that nothing could be compiled for, with the reason.
         self._refused: list[tuple[Expected, tuple[bool, ...], str]] = []
         self._compiled = 0
-        self._asked = 0.0
-        self._free = 0
         self._is_warned = False
         self._lock = threading.RLock()
 
@@ -78,7 +73,7 @@ class Selection:
                 reason, is_changed = change, True
                 self.drop(item)
                 continue
-            if not item.holds(call) or not self._is_free(item):
+            if not item.holds(call) or not self._is_free(item, call):
                 beyond = beyond or item
                 continue
             if item is not self._kept[0]:
@@ -90,14 +85,11 @@ class Selection:
         """A program is not for the calls that it is chosen for."""
         self._kept = [other for other in self._kept if other is not item]
 
-    def _is_free(self, item: Specialization) -> bool:
+    def _is_free(self, item: Specialization, call: Call) -> bool:
         """Whether what a program needs is still free, where the budget is that."""
-        if self._recipe.budget != "auto" or item.peak is None:
+        if self._recipe.budget != "auto" or item.peak is None or not call.tensors:
             return True
-        now = time.monotonic()
-        if now - self._asked > _RECENT:
-            self._asked, self._free = now, memory.budget_bytes("auto")
-        return item.peak <= self._free
+        return item.peak <= memory.recent_budget_bytes("auto", call.tensors[0].device)
 
     def _make(
         self, trains: bool, call: Call, reason: str, beyond: Specialization | None, changed: bool

@@ -3,15 +3,16 @@ is more than there is."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
 from koila import memory
+from koila._capture.dispatch_cache import meta_of
 from koila._capture.exclusive import tracing
 from koila._capture.frames import find_frames, location_of
 from koila._capture.record import find_values
+from koila._capture.trace import spec_of
 from koila._capture.values import Value
 from koila._compiler import analyze_script
 from koila._errors import KoilaError
@@ -47,31 +48,31 @@ def check_script(function: Any, args: Any, kwargs: Any) -> None:
 
 
 def _find_peak(function: Any, args: Any, kwargs: Any) -> int | None:
+    """Bytes of the call, and of the backward pass that may follow; None if that is
+    not known."""
     if kwargs or not all(isinstance(item, torch.Tensor) for item in args):
         return None
-    grad = torch.is_grad_enabled()
-    specs = tuple(_spec(item) for item in args)
+    metas = [meta_of(item) if type(item) is torch.Tensor else item._value.meta for item in args]
+    specs = tuple(spec_of(meta) for meta in metas)
     module = torch.jit._recursive.wrap_cpp_module(function.owner)  # type: ignore[no-untyped-call]
-    weights = sum(weight.numel() for weight in module.parameters() if weight.requires_grad)
-    key = hash(function.owner), str(function.owner._type()), weights, function.name, specs, grad
+    weights = [weight for weight in module.parameters() if weight.requires_grad]
+    grad = torch.is_grad_enabled() and bool(weights or any(meta.requires_grad for meta in metas))
+    count = sum(weight.numel() for weight in weights)
+    key = hash(function.owner), str(function.owner._type()), count, function.name, specs, grad
     if key not in _peaks:
         if len(_peaks) >= _MOST_KNOWN:
             del _peaks[next(iter(_peaks))]
-        mode = "forward-with-grad" if grad and weights else "inference"
+        mode = "forward-with-grad" if grad else "inference"
         try:
             with tracing:
                 report = analyze_script(
                     module, specs, mode=mode, method=function.name, floor=False, batches=0
                 )
-            # What is not exact may take more.
-            factor = 1 if report["exact"] else 2
-            peak = report["peak_bytes"]
-            _peaks[key] = None if peak is None else math.ceil(peak * factor)
         except KoilaError:
             _peaks[key] = None
+        else:
+            # What is not exact may take more, and gradients as much as the graph.
+            factor = 1 if report["exact"] and not grad else 2
+            peak = report["peak_bytes"]
+            _peaks[key] = None if peak is None else peak * factor
     return _peaks[key]
-
-
-def _spec(tensor: torch.Tensor) -> str:
-    dims = ",".join(str(int(extent)) for extent in tensor.shape)
-    return f"{str(tensor.dtype).removeprefix('torch.')}[{dims}]"

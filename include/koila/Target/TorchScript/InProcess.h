@@ -15,7 +15,15 @@
 #include <torch/csrc/jit/api/module.h>
 #include <vector>
 
+namespace mlir {
+class DialectRegistry;
+} // namespace mlir
+
 namespace koila::torchscript {
+
+/// From now on contexts of `registry` ask LibTorch for the shapes of operators
+/// that koila has no rule for.
+void registerMetaKernels(mlir::DialectRegistry &registry);
 
 /// What to run on which method.
 struct InProcessOptions {
