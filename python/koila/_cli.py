@@ -65,12 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A mistake in the command is an error like any other.
         return 1 if stop.code else 0
     # Not before: --help need not wait for PyTorch.
-    from koila._errors import KoilaError
+    from koila._errors import KoilaError, KoilaWarning
     from koila._outputs import end_by_signals
 
     commands = {"report": _report, "compile": _compile, "run": _run, "bench": _bench}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
+        # What a command has to say does not depend on PYTHONWARNINGS.
+        warnings.simplefilter("always", KoilaWarning)
         warnings.showwarning = lambda message, *_, **__: _say("warning", str(message))
         try:
             end_by_signals()

@@ -70,6 +70,23 @@ def test_growing_batches_are_not_compiled_each_time(monkeypatch):
     assert 1 <= len(made) <= 4
 
 
+def test_compiling_keeps_the_budget_of_what_python_holds():
+    """Names keep what a program would let go: figures of the program say less."""
+
+    class Named(Wide):
+        def forward(self, x):
+            first = self.first(x)
+            second = first.tanh()
+            third = second * 2
+            fourth = third + 1
+            return self.second(fourth)
+
+    module, x = Named().eval(), torch.randn(4096, 16)
+    compiled = run(lambda: koila.compile(module, x, budget=BUDGET))
+    with torch.no_grad():
+        torch.testing.assert_close(run(compiled, x), module(x))
+
+
 def test_results_that_are_too_large():
     module = Wide(results=1024).eval()
     x = torch.randn(2048, 16)

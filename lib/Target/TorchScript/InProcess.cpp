@@ -6,6 +6,7 @@
 #include "Messages.h"
 #include "MetaKernels.h"
 #include "OwnUnit.h"
+#include "Reproducible.h"
 #include "koila/Analysis/OpaqueShapes.h"
 #include "koila/Dialect/Koila/IR/KoilaLossOps.h"
 #include "koila/InitAllDialects.h"
@@ -302,5 +303,7 @@ koila::torchscript::runOnArchive(const std::string &path,
     append(messages);
     if (failed)
       refuse(Twine("'") + output + "' cannot be written");
+    // As the output has it.
+    result.report = getPortableReport(result.report, path);
   });
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from koila import _compiler
 from koila._capture.compare import compare, put_aside
 from koila._capture.frames import warn_user
+from koila._capture.held_bytes import HeldBytes
 from koila._capture.inputs import Arguments, Inputs, find_symbol
 from koila._capture.module_snapshot import Changes, Snapshot
 from koila._compile.recorded import step_loss
@@ -38,8 +40,11 @@ def check(compiled: Specialization, snapshot: Snapshot, inputs: Inputs, name: st
     if inputs.size is None:
         return
     limit = compiled.options.budget
-    if isinstance(limit, int) and _most_samples(compiled, inputs, limit, LEAST) < LEAST:
-        return _warn_unchecked(name, f"two samples take more than {limit} bytes")
+    report: dict[str, Any] = {}
+    if isinstance(limit, int):
+        report = _analyze(compiled, inputs, limit, LEAST)
+        if _most_samples(report, LEAST) < LEAST:
+            return _warn_unchecked(name, f"two samples take more than {limit} bytes")
     comparison = _Comparison(compiled, snapshot, inputs, name)
     try:
         try:
@@ -54,7 +59,9 @@ def check(compiled: Specialization, snapshot: Snapshot, inputs: Inputs, name: st
         if compiled.tile is not None:
             size = min(compiled.tile + max(1, compiled.tile // 2), whole)
         if isinstance(limit, int):
-            size = min(size, _most_samples(compiled, inputs, limit, size))
+            # Python holds more than the program, which is what figures are of.
+            held = int(limit / _find_share(report, comparison.held))
+            size = min(size, _most_samples(_analyze(compiled, inputs, held, size), size))
         if size > LEAST or watch:
             comparison.check(size, watch)
     except _DoesNotRun as error:
@@ -77,9 +84,22 @@ def _warn_unchecked(name: str, why: str) -> None:
     )
 
 
-def _most_samples(compiled: Specialization, inputs: Inputs, limit: int, size: int) -> int:
-    """Samples whose untiled step, and one more set of gradients, which
-    ``grads`` sums up, are within ``limit``."""
+def _most_samples(report: dict[str, Any], size: int) -> int:
+    most = report["max_batch"]
+    return most if isinstance(most, int) else size
+
+
+def _find_share(report: dict[str, Any], held: int) -> float:
+    """How many times the peak of the report Python takes, which holds so much in
+    tensors: at least once."""
+    inside = max((entry["transient_bytes"] for entry in report["timeline"]), default=0)
+    return max(1.0, (held + inside) / max(report["peak_bytes"] or 0, 1))
+
+
+def _analyze(compiled: Specialization, inputs: Inputs, limit: int, size: int) -> dict[str, Any]:
+    """The report of ``size`` samples, with as the largest batch those whose untiled
+    step, and one more set of gradients, which ``grads`` sums up, are within
+    ``limit``."""
     options = compiled.options
     trains = compiled.trains
     limit -= inputs.resized_bytes(size)
@@ -90,7 +110,7 @@ def _most_samples(compiled: Specialization, inputs: Inputs, limit: int, size: in
             # They are not part of the budget, and not there yet.
             limit += gradients
         limit -= gradients
-    report = _compiler.analyze_script(
+    return _compiler.analyze_script(
         compiled.source,
         compiled.specs,
         batch={find_symbol(compiled.specs): size},
@@ -102,8 +122,6 @@ def _most_samples(compiled: Specialization, inputs: Inputs, limit: int, size: in
         batches=0,
         floor=False,
     )
-    most = report["max_batch"]
-    return most if isinstance(most, int) else size
 
 
 @dataclass
@@ -116,6 +134,8 @@ class _Comparison:
     name: str
     # Weights that the original writes to, as far as was seen.
     written: set[str] = field(default_factory=set)
+    # Bytes that it held in tensors, where that was watched.
+    held: int = 0
 
     def check(self, size: int, watch: bool) -> None:
         problem = self._compare(size, watch)
@@ -133,9 +153,11 @@ class _Comparison:
             # Each has arguments of its own, which it may write to.
             arguments = self.inputs.resize(size)
             keeping = self.snapshot.preserved(watch=watch, keep=self.written)
+            holding = HeldBytes() if watch else contextlib.nullcontext()
             try:
-                with keeping as changes, let_through():
+                with keeping as changes, holding as held, let_through():
                     wanted = _run_original(self.compiled, arguments)
+                self.held = self.held if held is None else held.peak
             except Exception as error:
                 if isinstance(error, RuntimeError) and _is_out_of_memory(error):
                     raise
