@@ -187,6 +187,12 @@ LogicalResult Applier::change(const Argument &argument) {
   const InputSpec &spec = *argument.spec;
   auto optional = dyn_cast<OptionalType>(argument.type);
   Type inner = optional ? optional.getValueType() : argument.type;
+  if (auto torch = dyn_cast<TorchType>(inner);
+      torch && torch.getSpelling() == "Device" &&
+      spec.kind == InputSpec::Kind::String && spec.stringValue != "cpu")
+    return errorAt(argument) << "figures are those of the CPU, and '"
+                             << spec.stringValue
+                             << "' is another device; give \"cpu\"";
   if (spec.kind == InputSpec::Kind::Tensor && isa<TensorType>(inner)) {
     if (failed(changeTensor(argument, change)))
       return failure();

@@ -263,6 +263,17 @@ static Attribute getArgumentAttr(c10::TypePtr type, Attribute literal,
   }
 }
 
+/// Whether `device` is that of a tensor, or an argument, which the guard
+/// compares with the call that was described. What a program computes may be
+/// any device.
+static bool hasKnownDevice(Value device) {
+  while (auto cast = device.getDefiningOp<UncheckedCastOp>())
+    device = cast->getOperand(0);
+  if (auto argument = dyn_cast<BlockArgument>(device))
+    return isa<FunctionOpInterface>(argument.getOwner()->getParentOp());
+  return isa_and_nonnull<DeviceOp>(device.getDefiningOp());
+}
+
 /// What stands in an attribute for a computed argument as a whole; null if no
 /// attribute of that type can.
 Attribute FunctionImporter::getMarker(c10::TypePtr type,
@@ -290,6 +301,9 @@ Attribute FunctionImporter::getMarker(c10::TypePtr type,
                ? Attribute(builder.getDenseI64ArrayAttr(ShapedType::kDynamic))
                : Attribute();
   }
+  case c10::TypeKind::DeviceObjType:
+    return hasKnownDevice(it->second) ? Attribute(DynamicAttr::get(context))
+                                      : Attribute();
   default:
     return {};
   }

@@ -127,6 +127,21 @@ class Cache(nn.Module):
         return torch.relu(y)
 
 
+class Placed(nn.Module):
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor, device: Optional[torch.device] = None):
+        places = torch.arange(x.size(1), device=x.device, dtype=x.dtype)
+        zeros = torch.zeros(x.size(0), 1, device=x.device)
+        if device is not None:
+            x = x.to(device)
+        y = torch.relu(self.layer(x + places))
+        return y + zeros.to(y.device).to(y.dtype)
+
+
 X = "float32[B,32]"
 
 
@@ -146,6 +161,9 @@ def cases():
         [x], [x, 8, 2.0]
     ]
     yield "cache", Cache(torch.rand(32)), [X], [x], [[x, False]]
+    cpu = torch.device("cpu")
+    yield "placed", Placed(), [X], [x], [[x, cpu]]
+    yield "placed_given", Placed(), [X, "device='cpu'"], [x, cpu], [[x]]
     yield "cache_empty", Cache(None), [X], [x], []
 
 

@@ -159,11 +159,15 @@ struct Cast {
   explicit Cast(const Rule &rule) {
     Operation *op = rule.getOp();
     self = rule.tensor(op->getOperand(0));
-    bool typed = op->hasAttr("dtype") || op->getNumOperands() > 1;
-    Type otherwise = rule.tensor(op->getOperands().back()).elementType;
+    bool hasOther = op->getNumOperands() > 1 &&
+                    isa<TensorType>(op->getOperand(1).getType());
+    bool typed = op->hasAttr("dtype") || hasOther;
+    Type otherwise = rule.tensor(op->getOperand(hasOther)).elementType;
     // The other rules ask about shapes only, not about numbers.
     if constexpr (std::is_same_v<Rule, ShapeRule>)
       type = rules::getDtype(rule, otherwise);
+    else if (OperatorArguments(op).getDynamic("dtype"))
+      type = rule.tensor(op->getResult(0)).elementType;
     else
       type = rules::getDtype(op, otherwise);
     format = rules::getMemoryFormat(op);

@@ -86,6 +86,39 @@ void koila::countByArgument(FunctionOpInterface function, StringRef symbol) {
   });
 }
 
+/// What says on which device `tensor` is: an argument that is there, or a
+/// device that the program moved it to. An operator computes on the device of
+/// its first tensor, unless it is told another.
+static Value findDevice(Value tensor) {
+  while (Operation *op = tensor.getDefiningOp()) {
+    if (!isa<TorchOperatorInterface, RefineOp>(op) || isa<CpuOp>(op))
+      return {};
+    if (op->hasAttr("device"))
+      return OperatorArguments(op).getDynamic("device");
+    auto operand = llvm::find_if(op->getOperands(), [](Value value) {
+      return isa<TensorType>(value.getType());
+    });
+    if (operand == op->getOperands().end())
+      return {};
+    tensor = *operand;
+  }
+  auto argument = cast<BlockArgument>(tensor);
+  bool isInput = isa<FunctionOpInterface>(argument.getOwner()->getParentOp());
+  return isInput ? tensor : Value();
+}
+
+void koila::readDevicesOfArguments(FunctionOpInterface function) {
+  function->walk([](DeviceOp read) {
+    Value found = findDevice(read.getSelf());
+    if (!found)
+      return;
+    if (isa<TensorType>(found.getType()))
+      read.getSelfMutable().assign(found);
+    else if (found.getType() == read.getType())
+      read.getResult().replaceAllUsesWith(found);
+  });
+}
+
 bool koila::inlineDecidedBranches(FunctionOpInterface function) {
   DimAnalysis dims(function);
   if (!dims.isValid())

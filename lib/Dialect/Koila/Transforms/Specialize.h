@@ -17,6 +17,10 @@ void foldNumbers(mlir::FunctionOpInterface function);
 void countByArgument(mlir::FunctionOpInterface function,
                      llvm::StringRef batchSymbol);
 
+/// Devices of what is computed from an argument are read of the argument, which
+/// is there before the tiles.
+void readDevicesOfArguments(mlir::FunctionOpInterface function);
+
 /// Replaces each branch whose condition follows from the assumptions by the
 /// side that runs, and drops what only the conditions needed. The function
 /// then holds under its assumptions only, which its emission must check. False

@@ -105,7 +105,7 @@ static Value convert(OpBuilder &builder, Location loc, Value tensor,
                            cast<RankedTensorType>(tensor.getType()).clone(type),
                            tensor, *getScalarTypeCode(getDTypeName(type)),
                            /*non_blocking=*/false,
-                           /*copy=*/false, /*memory_format=*/nullptr);
+                           /*copy=*/false, /*memory_format=*/nullptr, ValueRange());
 }
 
 Value Combiner::keep(OpBuilder &builder, Value carried, Value result) const {

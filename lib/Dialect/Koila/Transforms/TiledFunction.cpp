@@ -207,6 +207,7 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
     return failure();
   readRanked(function);
   countByArgument(function, batchSymbol);
+  readDevicesOfArguments(function);
   bool trains = runsBackward(function);
   if (trains)
     expandMeans(function);

@@ -21,6 +21,9 @@ class Koila_Op<string mnemonic, list<Trait> traits = []>
 def Koila_ScalarAttr : AnyAttrOf<[I64Attr, F64Attr, BoolAttr,
                                   Koila_DynamicAttr],
                                  "int, float, bool or computed">;
+/// A device by its name, or the mark of an operand in the group `dynamic`.
+def Koila_DeviceAttr : AnyAttrOf<[DictionaryAttr, Koila_DynamicAttr],
+                                 "a device or computed">;
 def Koila_OptionalTensor : Optional<AnyTensor>;
 
 /// Effects only by the marks `koila.reads` and `koila.writes`; see

@@ -11,7 +11,9 @@ include "koila/Dialect/Koila/IR/KoilaBase.td"
 
 /// The first operand itself, or a copy of another element type or layout. The
 /// arguments `dtype`, `copy` and `memory_format`, and the element type of a
-/// second operand, say what is wanted; the rules look for them by name.
+/// second operand, say what is wanted; the rules look for them by name. A
+/// computed device is that of a tensor or an argument, and koila's programs know
+/// one device.
 class Koila_CastOp<string mnemonic, string name, string parameters, dag args,
                    string returns = "Tensor(a)">
     : Koila_RuledOp<mnemonic,
@@ -35,6 +37,7 @@ class Koila_CastOp<string mnemonic, string name, string parameters, dag args,
 
 // `(a|b)` is what LibTorch spells `(b|a)`: the order of a set.
 defvar Koila_CopyFlagArgs = (ins BoolAttr:$non_blocking, BoolAttr:$copy);
+defvar Koila_Computed = (ins Variadic<AnyType>:$dynamic);
 defvar Koila_CopyFlags = "bool non_blocking=False, bool copy=False";
 defvar Koila_ToArgs = !con(Koila_CopyFlagArgs,
                            (ins OptionalAttr<I64Attr>:$memory_format));
@@ -43,11 +46,11 @@ defvar Koila_ToParameters = Koila_CopyFlags #
 
 def Koila_ToDtypeOp : Koila_CastOp<"to_dtype", "to.dtype",
   !strconcat("Tensor(a) self, ScalarType dtype, ", Koila_ToParameters),
-  !con((ins AnyTensor:$self, I64Attr:$dtype), Koila_ToArgs)>;
+  !con((ins AnyTensor:$self, I64Attr:$dtype), Koila_ToArgs, Koila_Computed)>;
 def Koila_ToDeviceOp : Koila_CastOp<"to_device", "to.device",
   !strconcat("Tensor(a) self, Device device, ScalarType dtype, ", Koila_ToParameters),
-  !con((ins AnyTensor:$self, DictionaryAttr:$device, I64Attr:$dtype),
-       Koila_ToArgs)>;
+  !con((ins AnyTensor:$self, Koila_DeviceAttr:$device, I64Attr:$dtype),
+       Koila_ToArgs, Koila_Computed)>;
 def Koila_ToOtherOp : Koila_CastOp<"to_other", "to.other",
   !strconcat("Tensor(a) self, Tensor other, ", Koila_ToParameters),
   !con((ins AnyTensor:$self, AnyTensor:$other), Koila_ToArgs)>;
@@ -55,17 +58,17 @@ def Koila_ToDtypeLayoutOp : Koila_CastOp<"to_dtype_layout", "to.dtype_layout",
   !strconcat("Tensor(a) self, *, ScalarType? dtype=None, Layout? layout=None, "
   "Device? device=None, bool? pin_memory=None, ", Koila_ToParameters),
   !con((ins AnyTensor:$self, OptionalAttr<I64Attr>:$dtype,
-            OptionalAttr<I64Attr>:$layout, OptionalAttr<DictionaryAttr>:$device,
-            OptionalAttr<BoolAttr>:$pin_memory), Koila_ToArgs)>;
+            OptionalAttr<I64Attr>:$layout, OptionalAttr<Koila_DeviceAttr>:$device,
+            OptionalAttr<BoolAttr>:$pin_memory), Koila_ToArgs, Koila_Computed)>;
 def Koila_ToPrimDeviceOp : Koila_CastOp<"to_prim_Device", "to.prim_Device",
   !strconcat("Tensor(a) self, Device? device, int? dtype=None, ", Koila_CopyFlags),
-  !con((ins AnyTensor:$self, OptionalAttr<DictionaryAttr>:$device,
-            OptionalAttr<I64Attr>:$dtype), Koila_CopyFlagArgs),
+  !con((ins AnyTensor:$self, OptionalAttr<Koila_DeviceAttr>:$device,
+            OptionalAttr<I64Attr>:$dtype), Koila_CopyFlagArgs, Koila_Computed),
   "Tensor(a|b)">;
 def Koila_ToPrimDtypeOp : Koila_CastOp<"to_prim_dtype", "to.prim_dtype",
   !strconcat("Tensor(a) self, int? dtype=None, ", Koila_CopyFlags),
   !con((ins AnyTensor:$self, OptionalAttr<I64Attr>:$dtype),
-       Koila_CopyFlagArgs), "Tensor(a|b)">;
+       Koila_CopyFlagArgs, Koila_Computed), "Tensor(a|b)">;
 def Koila_ToPrimOtherOp : Koila_CastOp<"to_prim_other", "to.prim_other",
   !strconcat("Tensor(a) self, ", Koila_CopyFlags),
   !con((ins AnyTensor:$self), Koila_CopyFlagArgs), "Tensor(a|b)">;
@@ -75,7 +78,8 @@ def Koila_TypeAsOp : Koila_CastOp<"type_as", "type_as",
 def Koila_AsTensorOp : Koila_CastOp<"as_tensor", "as_tensor",
   "Tensor(a) data, *, ScalarType? dtype=None, Device? device=None",
   (ins AnyTensor:$data, OptionalAttr<I64Attr>:$dtype,
-       OptionalAttr<DictionaryAttr>:$device), "Tensor(a|b)">;
+       OptionalAttr<Koila_DeviceAttr>:$device, Variadic<AnyType>:$dynamic),
+  "Tensor(a|b)">;
 def Koila_CpuOp : Koila_CastOp<"cpu", "cpu", "Tensor(a) self",
   (ins AnyTensor:$self), "Tensor(a|b)">;
 def Koila_LiftFreshOp : Koila_CastOp<"lift_fresh", "lift_fresh",
@@ -120,7 +124,7 @@ def Koila_ToCopyOp : Koila_CloneOp<"_to_copy", "_to_copy",
   "Device? device=None, bool? pin_memory=None, bool non_blocking=False, "
   "MemoryFormat? memory_format=None",
   (ins AnyTensor:$self, OptionalAttr<I64Attr>:$dtype,
-       OptionalAttr<I64Attr>:$layout, OptionalAttr<DictionaryAttr>:$device,
+       OptionalAttr<I64Attr>:$layout, OptionalAttr<Koila_DeviceAttr>:$device,
        OptionalAttr<BoolAttr>:$pin_memory, BoolAttr:$non_blocking,
        OptionalAttr<I64Attr>:$memory_format)>;
 def Koila_LiftFreshCopyOp : Koila_CloneOp<"lift_fresh_copy", "lift_fresh_copy",

@@ -16,7 +16,7 @@ defvar Koila_TensorOptions =
     "bool? pin_memory=None";
 defvar Koila_TensorOptionArgs =
     (ins OptionalAttr<I64Attr>:$dtype, OptionalAttr<I64Attr>:$layout,
-         OptionalAttr<DictionaryAttr>:$device,
+         OptionalAttr<Koila_DeviceAttr>:$device,
          OptionalAttr<BoolAttr>:$pin_memory);
 defvar Koila_LikeOptions = Koila_TensorOptions #
                            ", MemoryFormat? memory_format=None";
@@ -247,7 +247,7 @@ def Koila_ScalarTensorOp : Koila_NumbersOp<"scalar_tensor", "scalar_tensor",
 }
 
 defvar Koila_DataOptionArgs = (ins OptionalAttr<I64Attr>:$dtype,
-                                   OptionalAttr<DictionaryAttr>:$device);
+                                   OptionalAttr<Koila_DeviceAttr>:$device);
 
 /// torch.tensor and torch.as_tensor of one number.
 class Koila_NumberTensorOp<string mnemonic, string name, string kind, Attr attr,

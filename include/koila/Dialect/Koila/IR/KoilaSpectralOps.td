@@ -91,7 +91,7 @@ class Koila_FrequenciesOp<string mnemonic, string halved>
         "bool? pin_memory=None) -> Tensor"> {
   let arguments = (ins I64Attr:$n, F64Attr:$d, OptionalAttr<I64Attr>:$dtype,
                        OptionalAttr<I64Attr>:$layout,
-                       OptionalAttr<DictionaryAttr>:$device,
+                       OptionalAttr<Koila_DeviceAttr>:$device,
                        OptionalAttr<BoolAttr>:$pin_memory,
                        Variadic<AnyType>:$dynamic);
   let shapeRule = "return ::koila::rules::inferFrequencies(rule, " # halved #

@@ -517,17 +517,26 @@ def Koila_NumelOp : Koila_IntegerOp<"numel",
   }];
   let batchRule = "::koila::rules::inferNumelBatch(rule, getSelf());";
 }
-def Koila_DimOp : Koila_IntegerOp<"dim", "aten::dim(Tensor self) -> int"> {
+/// What a tensor is, whatever its extents are.
+class Koila_PropertyOp<string mnemonic, string schema>
+    : Koila_IntegerOp<mnemonic, schema> {
+  let batchRule = [{
+    (void)rule.fact(getSelf());
+    rule.setResult(0, ::koila::BatchFact::free());
+  }];
+}
+def Koila_DimOp : Koila_PropertyOp<"dim", "aten::dim(Tensor self) -> int"> {
   let summary = "the number of dims";
   let shapeRule = [{
     if (auto dims = rule.tensor(getSelf()).dims)
       rule.setInteger(0, rule.constant(dims->size()));
     return ::mlir::success();
   }];
-  let batchRule = [{
-    (void)rule.fact(getSelf());
-    rule.setResult(0, ::koila::BatchFact::free());
-  }];
+}
+def Koila_DeviceOp
+    : Koila_PropertyOp<"device", "prim::device(Tensor a) -> Device"> {
+  let summary = "the device of a tensor";
+  let results = (outs Koila_TorchType:$result);
 }
 
 def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
