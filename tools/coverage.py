@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes docs/Coverage.md, the table of operators, from ODS.
+"""Writes docs/reference/Coverage.md, the table of operators, from ODS.
 
 Usage: coverage.py OPERATIONS.json
 

@@ -6,7 +6,7 @@
 #
 # With KOILA_PYTHON=python3 that environment has the packages of your own Python,
 # which needs PyTorch 2.13; without it, PyTorch is installed there. To install
-# into another environment, see docs/Python.md.
+# into another environment, see docs/user/Python.md.
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 

@@ -142,7 +142,7 @@ with open(sysconfig.get_path("purelib") + "/koila_torch.pth", "w") as file:
   for tool in matplotlib mypy nbclient ipykernel pytest ruff scikit-build-core; do
     [[ -n "$(koila_python_has "$koila_python" "$tool")" ]] || wanted+=("$tool")
   done
-  # Networks of the corpus (docs/Corpus.md), and data to train on.
+  # Networks of the corpus (docs/results/Corpus.md), and data to train on.
   local library
   for library in timm==1.0.31 transformers==5.23.0 \
     segmentation_models_pytorch==0.6.0 torch_geometric==2.8.1 \

@@ -1,7 +1,7 @@
 //===- ConvContiguous.cpp - Workspace of contiguous convolutions ----------===//
 //
 // oneDNN convolves contiguous tensors in copies of a layout of its own.
-// docs/Workspaces.md says the same in prose.
+// docs/design/Workspaces.md says the same in prose.
 //
 //===----------------------------------------------------------------------===//
 

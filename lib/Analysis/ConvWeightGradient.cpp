@@ -2,7 +2,8 @@
 //
 // Which kernel serves, what it copies and books follow init_conf,
 // init_scratchpad and balance of each kernel in oneDNN (src/cpu/x64), asked in
-// the order of cpu_convolution_list.cpp; docs/Workspaces.md has the table.
+// the order of cpu_convolution_list.cpp; docs/design/Workspaces.md has the
+// table.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,7 +1,7 @@
 //===- ConvWorkspace.cpp - Hidden bytes of a CPU convolution --------------===//
 //
 // Which implementation serves a float32 convolution, and which buffers it
-// allocates. docs/Workspaces.md says the same in prose.
+// allocates. docs/design/Workspaces.md says the same in prose.
 //
 //===----------------------------------------------------------------------===//
 

@@ -139,8 +139,8 @@ def _make_parser() -> argparse.ArgumentParser:
         "--budget", default="auto", metavar="SIZE", help="as 6GiB; auto: what is free"
     )
     size.add_argument("--tile", type=_positive, metavar="N", help="samples, a power of two")
-    compile.add_argument("--random", default="refuse", help="see docs/Training.md")
-    compile.add_argument("--batchnorm", default="refuse", help="see docs/Training.md")
+    compile.add_argument("--random", default="refuse", help="see docs/user/Training.md")
+    compile.add_argument("--batchnorm", default="refuse", help="see docs/user/Training.md")
     compile.add_argument("--guard", default="warn", choices=["warn", "raise"])
 
     run = add("run", "run a file and measure it")

@@ -63,7 +63,7 @@ class Compiled:
     ``module`` shares every tensor with the module that it was made of and has
     its methods: ``forward``, which runs in tiles; ``forward_untiled``, if facts
     are checked at entry; in ``mode="train"`` ``train_step`` and ``grads``.
-    ``report`` is the report (docs/Reports.md); ``tile`` the samples per tile,
+    ``report`` is the report (docs/user/Reports.md); ``tile`` the samples per tile,
     None if the batch is not split.
     """
 
@@ -246,12 +246,12 @@ def analyze_script(
     method: str = "forward",
     name: str | None = None,
 ) -> dict[str, Any]:
-    """The report (docs/Reports.md) on a method of a module or of a file.
+    """The report (docs/user/Reports.md) on a method of a module or of a file.
 
     Arguments are those of ``compile_script``; ``batch`` may lack symbols, and
     then figures that need them are None. With ``budget``, bytes, ``max_batch``
     of the report is the largest batch that fits; no error is raised where the
-    peak does not. ``floor`` and ``batches`` are as in docs/Reports.md.
+    peak does not. ``floor`` and ``batches`` are as in docs/user/Reports.md.
     """
     options = {
         **_analysis_options(mode, loss, grads, optimizer, threads),

@@ -1,5 +1,5 @@
-"""Runs koila-opt on every program of the corpus and writes docs/Corpus.md;
-with --scripted, those that are scripted, and docs/CorpusScripted.md.
+"""Runs koila-opt on every program of the corpus and writes docs/results/Corpus.md;
+with --scripted, those that are scripted, and docs/results/CorpusScripted.md.
 
 For each program: does koila read it, which operators stay opaque, which
 tensors have no rank, extent or type, do all extents equal those that PyTorch
@@ -355,7 +355,7 @@ def parse_arguments():
     parser.add_argument("--folder", default=ROOT / "build/test/corpus",
                         type=pathlib.Path, help="for the program files")
     parser.add_argument("--document", type=pathlib.Path,
-                        help="default: docs/Corpus.md or CorpusScripted.md")
+                        help="default: docs/results/Corpus.md or CorpusScripted.md")
     parser.add_argument("--operators", type=pathlib.Path, metavar="FILE",
                         help="write the operators of the programs there")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
@@ -400,7 +400,7 @@ def main():
                   arguments.jobs, not arguments.processes)
     # A part of the programs is no document.
     if arguments.all and arguments.long >= arguments.scripted:
-        path = arguments.document or ROOT / "docs" / (
+        path = arguments.document or ROOT / "docs" / "results" / (
             "CorpusScripted.md" if arguments.scripted else "Corpus.md")
         path.write_text(document(
             reports, SCRIPTED_HEADER if arguments.scripted else HEADER))

@@ -5,7 +5,7 @@ Usage: hazards.py [--koila-opt PATH] [--koila-run PATH] [--folder FOLDER]
            [--every N] [--jobs N] [--document FILE]
 
 Every program says what koila must do (hazard_registry.py). A hazard is refused
-for the reason that it names, or is equal (docs/GettingStarted.md) at every
+for the reason that it names, or is equal (docs/user/Reports.md) at every
 batch and has the barrier that it names, or none if it says so; a safe program
 is equal and has no barrier. A comparison that proves nothing is a failure.
 Where the original raises, its tiles must raise; where it gives no number, or

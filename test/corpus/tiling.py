@@ -7,7 +7,7 @@ Usage: tiling.py [--koila-opt PATH] [--koila-run PATH] [--folder FOLDER]
 Each program is compiled with a tile, and is then
 
 refused    with a sentence and without a file, or
-equal      by koila-run's definition (docs/GettingStarted.md) at every batch:
+equal      by koila-run's definition (docs/user/Reports.md) at every batch:
            in float64 and in its own dtype, a vacuous comparison does not
            count; at batch 0 shapes and dtypes, or both raise; three calls in a fresh
            Python with PyTorch as it starts.

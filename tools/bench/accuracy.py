@@ -27,7 +27,7 @@ calls of each pair in a process of its own: profiling and what LibTorch makes of
 it, which koila does not model. --scripted takes the scripted programs, and loads
 the file anew for each pair, since a call may change it. --curve takes the
 figures from the polynomials over the batch of one report. --json keeps a run,
-and --write makes docs/Accuracy.md of several. A fifth of the programs is held
+and --write makes docs/results/Accuracy.md of several. A fifth of the programs is held
 out, as in the corpus, and counted apart.
 """
 
@@ -391,7 +391,7 @@ def document(runs):
     lines = ["# Predicted and measured peaks", "",
              "<!-- Written by tools/bench/accuracy.py --write; do not edit. "
              "-->", "",
-             "What counts as measured is in [Reports](Reports.md). A pair is a "
+             "What counts as measured is in [Reports](../user/Reports.md). A pair is a "
              "program, a batch and a number of threads. Errors are of all "
              "pairs with a figure, those that koila calls not exact included."]
     for run in runs:

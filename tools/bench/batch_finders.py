@@ -15,7 +15,7 @@ gradients over the batch that was asked for, and takes the mean. Gradients are
 those of the first step, next to plain PyTorch's without the limit. A failed
 trial is an allocation that was refused.
 
---json keeps a run, and --write makes docs/BatchFinders.md of several. Exits with
+--json keeps a run, and --write makes docs/results/BatchFinders.md of several. Exits with
 1 if koila had a failed trial or wrong gradients, or if plain PyTorch fits.
 """
 

@@ -6,7 +6,7 @@ Usage: lazy_models.py [--models NAME...] [--batch 8] [--write FILE] [--one NAME]
 Each model runs one training step plainly and one through `koila.lazy` with one
 byte less than the whole batch needs, in float32 and float64: in training mode,
 and with batch normalisation, dropout and stochastic depth in eval mode. Equal is
-what docs/Equality of koila-run says: float64 decides, and float32 is no further
+what docs/user/Reports.md says of koila-run: float64 decides, and float32 is no further
 from it than twice the plain step. Random layers draw from the same seed.
 
 Exits with 1 if gradients differ, if something ran whole without a warning that

@@ -16,7 +16,7 @@ those of PyTorch's allocator under a counter, after a warm-up.
 --free sweeps the batch over small models, by default programs of test/corpus,
 and prints from which batch on tiling costs no time: the ratio is at most 1.02
 there and at every larger batch. --json keeps a run, and --write makes
-docs/TilingSpeed.md of several. Exits with 1 if a peak is above the budget, or
+docs/results/TilingSpeed.md of several. Exits with 1 if a peak is above the budget, or
 if results differ by more than rounding explains; a model that koila refuses is
 a row with the reason.
 """

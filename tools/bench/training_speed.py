@@ -14,7 +14,7 @@ one again in turn, all weights with a gradient before. The ratio is of medians;
 the second untiled to the first says how much of it is noise. --tiles takes these
 tiles in place of the budget, and leaves the time of the second run out.
 
---json keeps a run, and --write makes docs/TrainingSpeed.md of several. Exits with
+--json keeps a run, and --write makes docs/results/TrainingSpeed.md of several. Exits with
 1 if a peak is above the budget, or if gradients differ by more than rounding
 explains.
 """

@@ -28,7 +28,7 @@ struct RunReport {
 
 /// For people.
 void printText(llvm::raw_ostream &os, const RunReport &report);
-/// Schema 1 of docs/Reports.md, koila-run.
+/// Schema 1 of docs/user/Reports.md, koila-run.
 void printJSON(llvm::raw_ostream &os, const RunReport &report);
 
 } // namespace koila::run

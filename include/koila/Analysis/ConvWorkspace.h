@@ -3,7 +3,7 @@
 // What `aten::convolution` allocates inside itself on CPU beyond its output:
 // copies in oneDNN's blocked layouts, scratchpads, im2col columns. The figure
 // follows from which implementation oneDNN (or PyTorch) picks for the shape;
-// docs/Workspaces.md states the rules and what they were measured on.
+// docs/design/Workspaces.md states the rules and what they were measured on.
 //
 //===----------------------------------------------------------------------===//
 

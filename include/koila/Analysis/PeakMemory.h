@@ -179,7 +179,7 @@ struct PeakReport {
   /// The first reason for which more than `peakBytes` may be needed.
   const Inexactness *getUnbounded() const;
 
-  /// The report of docs/Reports.md, schema 1.
+  /// The report of docs/user/Reports.md, schema 1.
   llvm::json::Value toJSON() const;
   /// A table, the live tensors at the peak, and a sparkline.
   void print(llvm::raw_ostream &os) const;

@@ -3,7 +3,7 @@
 // The rule of an operator says how many bytes it holds inside. On which
 // machines that figure was seen to be right is data: a table in JSON, whose
 // rows are keyed by operator, element type, memory format, instruction set,
-// threads and version of PyTorch. docs/Workspaces.md has the schema;
+// threads and version of PyTorch. docs/design/Workspaces.md has the schema;
 // `koila-run --calibrate` writes such a table for the machine at hand.
 //
 //===----------------------------------------------------------------------===//

@@ -191,7 +191,7 @@ def compile(
     free on the device of the inputs now; or give ``tile``, samples per tile, a
     power of two. Of ``"auto"``, gradients that are not there yet are set aside,
     and with ``optimizer`` its state. If memory suffices the batch is not split. ``random`` and
-    ``batchnorm`` allow what is refused otherwise (docs/Training.md); ``guard``
+    ``batchnorm`` allow what is refused otherwise (docs/user/Training.md); ``guard``
     says what a call does that the tiles are not made for: ``warn`` and run the
     original program, or ``raise``. Other arguments are those of ``analyze``.
 

@@ -39,7 +39,7 @@ _FIELDS: dict[str, Any] = {
 class Report:
     """What a call of a program needs, and where.
 
-    All sizes are bytes. ``data`` is the whole report as docs/Reports.md has it;
+    All sizes are bytes. ``data`` is the whole report as docs/user/Reports.md has it;
     a figure that depends on a symbol without value is None.
     """
 

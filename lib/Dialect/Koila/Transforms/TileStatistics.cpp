@@ -26,8 +26,8 @@ static Attribute getIdentity(ParamGetOp read) {
 
 /// Import takes arguments for tensors that may be those of the module which are
 /// written. Where all that is written are tensors of the module, arguments are
-/// taken not to be (docs/Training.md): what touches neither these nor a view of
-/// them need keep no order with the writes.
+/// taken not to be (docs/user/Training.md): what touches neither these nor a
+/// view of them need keep no order with the writes.
 static void releaseReaders(FunctionOpInterface function) {
   DimAnalysis dims(function);
   StorageAnalysis storages(function, dims);

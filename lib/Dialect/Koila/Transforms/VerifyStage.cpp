@@ -98,7 +98,7 @@ LogicalResult koila::verifyTiled(ModuleOp module) {
   return verifyInferred(module);
 }
 
-/// What emission can write back; the table of docs/Emission.md.
+/// What emission can write back.
 static bool isEmittable(Operation *op) {
   static const llvm::StringLiteral kUpstream[] = {"arith.constant",
                                                   "arith.addi",

@@ -2,8 +2,8 @@
 //
 // The workspace rules of the families, one for each Rules*Memory.cpp. A rule
 // says how many bytes an operator holds beyond its results at its worst moment,
-// on CPU and without a gradient being recorded. docs/Workspaces.md has the
-// figures; test/oracle/memory_oracle.py compares them with PyTorch.
+// on CPU and without a gradient being recorded. docs/design/Workspaces.md has
+// the figures; test/oracle/memory_oracle.py compares them with PyTorch.
 //
 //===----------------------------------------------------------------------===//
 
