@@ -68,7 +68,11 @@ def save(module, target):
 
 WORK = [compile_inference, compile_step, analyze, save]
 # Of a result of two samples, of weights and of programs.
-POINTS = (0, 100, 600, 4000, 40_000, 140_000, 270_000, 290_000)
+POINTS = [0, 100, 600, 4000, 40_000, 140_000, 270_000, 290_000]
+# More of them, evenly by their size, where time allows.
+if more := int(os.environ.get("POINTS", 0)):
+    first, last = POINTS[1], POINTS[-1]
+    POINTS = [0] + [round(first * (last / first) ** (i / (more - 2))) for i in range(more - 1)]
 
 
 @contextlib.contextmanager
