@@ -52,6 +52,10 @@ def run_lstm(layers=1, directions=1, first=True, result=0, biased=True):
         16, 4 * directions), (16,)
 
 
+def halve(*tensors):
+    return [tensor.bfloat16() for tensor in tensors]
+
+
 def ctc(x, targets, lengths, **options):
     """Of targets of one letter up to three."""
     return F.ctc_loss(x.log_softmax(2).transpose(0, 1), targets + 1,
@@ -244,6 +248,30 @@ CASES = {
     "addmm_of_columns": (
         lambda x: torch.addmm(torch.ones(5), F.gelu(x.t().contiguous()).t(),
                               torch.ones(6, 5)), (6,)),
+    # Large enough for oneDNN.
+    "linear_of_bfloat16": (
+        lambda x, w, b: F.linear(*halve(x, w[0], b[0])).float(), (40,),
+        (33, 40), (33,)),
+    "linear_of_bfloat16_rows": (
+        lambda x, w, b: F.linear(*halve(x, w[0], b[0])).float(), (7, 40),
+        (33, 40), (33,)),
+    "linear_of_bfloat16_columns": (
+        lambda x, w: F.linear(*halve(x.transpose(1, 2), w[0])).float(),
+        (40, 7), (33, 40)),
+    "linear_of_bfloat16_to_one": (
+        lambda x, w: F.linear(*halve(x, w[0])).float(), (17, 300), (1, 300)),
+    "bmm_of_bfloat16": (lambda x, y: torch.bmm(*halve(x, y)).float(), (17, 33),
+                        (33, 16)),
+    "matmul_of_bfloat16": (
+        lambda x, y: torch.matmul(*halve(x, y)).transpose(1, 2).float(),
+        (17, 33), (33, 16)),
+    "matmul_of_bfloat16_transposed": (
+        lambda x, y: torch.matmul(
+            *halve(x.transpose(1, 2), y.transpose(1, 2))).float(), (33, 17),
+        (16, 33)),
+    "addmm_of_bfloat16": (
+        lambda x, w, b: torch.addmm(*halve(b[0], x, w[0])).float(), (40,),
+        (40, 64), (64,)),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), (4, 6, 6)),
     "max_pool2d_ceil": (
         lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), (4, 6, 6)),

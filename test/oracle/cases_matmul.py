@@ -6,8 +6,8 @@ TYPES = FLOATS + ["int64", "int32", "uint8", "complex64", "complex128"]
 LAPACK = ["float32"] * 4 + ["float64", "complex64", "complex128"]
 
 
-def extent(g, low=1, high=6):
-    return 0 if g.chance(0.03) else g.rng.randint(low, high)
+def extent(g):
+    return 0 if g.chance(0.03) else g.rng.randint(1, g.most)
 
 
 def matrix(g, dims, dtype):
@@ -85,6 +85,8 @@ def linear(g):
     dtype = g.dtype(FLOATS)
     rank = g.rng.randint(1, 4)
     dims = g.dims(rank)
+    if g.most > 6 and not isinstance(dims[-1], Batch):
+        dims[-1] = extent(g)
     weight = [extent(g), dims[-1]] if g.chance(0.9) else [dims[-1]]
     if isinstance(dims[-1], Batch) and g.chance(0.7):
         dims[-1] = weight[-1] = 3

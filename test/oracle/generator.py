@@ -84,8 +84,11 @@ class Generator:
     where an argument can be made so.
     """
 
-    def __init__(self, op, rng, wrong=0.25):
+    def __init__(self, op, rng, wrong=0.25, only=None, most=6):
         self.op, self.rng = op, rng
+        #: The element type of all tensors, if there is one, and the largest
+        #: extent of a matrix.
+        self.only, self.most = only, most
         self.inputs, self.prepared = [], []
         self.wrong = rng.random() < wrong
         # A third of the legal sets have symbols; set by rule_oracle.
@@ -102,7 +105,7 @@ class Generator:
         return self.wrong and self.chance(probability)
 
     def dtype(self, among=ANY):
-        return self.rng.choice(among)
+        return self.only or self.rng.choice(among)
 
     # Tensors ---------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 
 Usage: memory_oracle.py --counter LIBRARY [--koila-opt PATH] [--legal N]
            [--batches B,...] [--threads T,...] [--only REGEX] [--seed S]
-           [--grad] [--survey] [--verbose]
+           [--dtype NAME] [--most EXTENT] [--grad] [--survey] [--verbose]
 
 The legal calls of rule_oracle.py run alone, once to warm up and twice under a
 counter of the allocator (tools/koila-run/CounterLibrary.cpp), as scripted
@@ -21,6 +21,9 @@ exact because a view may be a copy. WRONG and violated must be 0.
 --grad lets all floating-point operands want a gradient, and asks for
 mode=forward-with-grad: what the call keeps is then what it makes for the
 gradient, too.
+
+--dtype makes all operands of that type, and --most matrices of up to so many
+rows and columns: products of bfloat16 are other ones when they are large.
 
 --survey prints every inexact call with what was measured, to derive rules.
 """
@@ -157,6 +160,7 @@ class Oracle:
             argparse.Namespace(koila_opt=arguments.koila_opt, illegal=0,
                                legal=arguments.legal, seed=arguments.seed,
                                keep=None), self.generators, folder)
+        self.rules.drawing = {"only": arguments.dtype, "most": arguments.most}
         self.counts = collections.defaultdict(collections.Counter)
         self.problems, self.reasons = [], collections.Counter()
         self.unmeasured = collections.Counter()
@@ -334,6 +338,8 @@ def main():
     parser.add_argument("--group", type=int, default=400)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="schemas by regex")
+    parser.add_argument("--dtype")
+    parser.add_argument("--most", type=int, default=6)
     parser.add_argument("--grad", action="store_true")
     parser.add_argument("--survey", action="store_true")
     parser.add_argument("--verbose", action="store_true")

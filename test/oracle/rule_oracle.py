@@ -247,6 +247,8 @@ class Oracle:
     def __init__(self, arguments, generators, folder):
         self.arguments, self.generators = arguments, generators
         self.folder = folder
+        #: How a Generator draws, as its constructor takes it.
+        self.drawing = {}
         self.counts = collections.defaultdict(collections.Counter)
         self.problems, self.careful = [], collections.Counter()
         self.depends = []
@@ -267,7 +269,7 @@ class Oracle:
             if not missing:
                 break
             g = Generator(op, rng, {1: 0.03, 0: 0.95}[missing == [True]]
-                          if len(missing) == 1 else 0.3)
+                          if len(missing) == 1 else 0.3, **self.drawing)
             case = self.generators[op](g)
             if case is None or str(case) in seen:
                 continue

@@ -127,7 +127,7 @@ static CalibrationFamily makeProducts() {
   const std::vector<int> extents = {1, 5, 16, 33, 64, 100};
   return {{"aten::linear", "aten::mm", "aten::bmm", "aten::matmul",
            "aten::addmm", "aten::baddbmm", "aten::einsum"},
-          {"float32", "float64"},
+          {"float32", "float64", "bfloat16"},
           {"contiguous"},
           {{R"(def forward(self, x, w, b):
   return torch.linear(x, w, b)

@@ -1,7 +1,8 @@
 //===- ProductCopies.h - What a product copies first ------------*- C++ -*-===//
 //
 // Private to lib/Dialect/Koila/IR: the copies that products with matrices make
-// because BLAS cannot read the strides, as the operators over them need it.
+// because BLAS cannot read the strides, and the sums that oneDNN keeps of those
+// of bfloat16, as the operators over them need it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -45,13 +46,25 @@ llvm::SmallVector<int64_t> getLeadingDims(const Factor &lhs, const Factor &rhs);
 Factor flattenLeading(const Factor &factor, llvm::ArrayRef<int64_t> leading,
                       int64_t &bytes);
 
+/// The number that multiplies a product: `alpha` of addmm.
+enum class Scale { Zero, One, Other };
+Scale getScale(mlir::Attribute number);
+
+// What a product holds inside. Each says so where a kernel of oneDNN has
+// buffers that are not known.
+
 /// Two matrices.
-int64_t getMmBytes(const Factor &lhs, const Factor &rhs);
+int64_t getMmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
+                   Scale scale = Scale::One);
 /// Two tensors of as many matrices.
-int64_t getBmmBytes(const Factor &lhs, const Factor &rhs);
+int64_t getBmmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
+                    Scale scale = Scale::One);
 /// A matrix and a vector.
-int64_t getMvBytes(const Factor &matrix);
-/// What torch.matmul copies.
+int64_t getMvBytes(WorkspaceRule &rule, const Factor &matrix,
+                   const Factor &vector, Scale scale = Scale::One);
+/// Two vectors.
+int64_t getDotBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs);
+/// What torch.matmul copies and holds.
 struct MatmulCopies {
   /// At the worst moment.
   int64_t bytes = 0;
@@ -59,10 +72,11 @@ struct MatmulCopies {
   int64_t left = 0, right = 0;
 };
 /// Tensors of any ranks.
-MatmulCopies getMatmulCopies(const Factor &lhs, const Factor &rhs);
+MatmulCopies getMatmulCopies(WorkspaceRule &rule, const Factor &lhs,
+                             const Factor &rhs);
 
-/// Says why the figure is not exact where the factors are not known, or of a
-/// type whose library keeps buffers that are not.
+/// Says why the figure is not exact where the factors are not known, or of
+/// complex numbers.
 bool checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
                   const std::optional<Factor> &rhs);
 

@@ -93,7 +93,7 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
                   result->numBytes()};
   left->isTrained = rule.wantsGradient(op.getQuery());
   right->isTrained = rule.wantsGradient(op.getKey());
-  steps.first = blas::getMatmulCopies(*left, blas::transpose(*right));
+  steps.first = blas::getMatmulCopies(rule, *left, blas::transpose(*right));
   Factor scores{query->dims, {}, type};
   scores.dims.back() = keys;
   scores.strides.assign(scores.dims.size(), 1);
@@ -101,7 +101,7 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
     scores.strides[dim] = scores.strides[dim + 1] * scores.dims[dim + 1];
   scores.isTrained = rule.isRecording();
   Factor values{value->dims, *strides, type, rule.wantsGradient(op.getValue())};
-  steps.second = blas::getMatmulCopies(scores, values);
+  steps.second = blas::getMatmulCopies(rule, scores, values);
   if (op.getIsCausal())
     steps.mask = length * keys * size;
   else if (mask && mask->elementType.isInteger(1))

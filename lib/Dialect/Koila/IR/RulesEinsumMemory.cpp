@@ -90,7 +90,7 @@ static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule, Factor left,
   }
   Factor lhs = group(left, {both, onlyLeft, sums}, copies.left);
   Factor rhs = group(right, {both, sums, onlyRight}, copies.right);
-  copies.bytes = copies.left + copies.right + getBmmBytes(lhs, rhs);
+  copies.bytes = copies.left + copies.right + getBmmBytes(rule, lhs, rhs);
   if (isSwapped)
     std::swap(copies.left, copies.right);
   return copies;

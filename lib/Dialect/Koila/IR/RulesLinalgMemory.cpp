@@ -226,18 +226,19 @@ static Factor makeContiguous(Factor factor) {
 }
 
 /// Whether the matrices can be multiplied says checkFactors.
-static Factor multiply(Footprint &footprint, const Factor &lhs,
-                       const Factor &rhs) {
+static Factor multiply(WorkspaceRule &rule, Footprint &footprint,
+                       const Factor &lhs, const Factor &rhs) {
   footprint.allocate(lhs.numBytes());
-  footprint.pass(blas::getMatmulCopies(lhs, rhs).bytes);
+  footprint.pass(blas::getMatmulCopies(rule, lhs, rhs).bytes);
   return makeContiguous(lhs);
 }
 
 /// Source: matrix_power_impl.
-static void raise(Footprint &footprint, const Factor &base, int64_t exponent) {
-  Factor square = multiply(footprint, base, base);
+static void raise(WorkspaceRule &rule, Footprint &footprint,
+                  const Factor &base, int64_t exponent) {
+  Factor square = multiply(rule, footprint, base, base);
   if (exponent == 3) {
-    multiply(footprint, square, base);
+    multiply(rule, footprint, square, base);
     footprint.free(base.numBytes());
   }
 }
@@ -264,7 +265,7 @@ static void describePower(WorkspaceRule &rule, int64_t exponent) {
     // The columns of an inverse are dense.
     base = blas::transpose(makeContiguous(*base));
   }
-  raise(footprint, *base, std::abs(exponent));
+  raise(rule, footprint, *base, std::abs(exponent));
   footprint.free(exponent < 0 ? matrices->bytes : 0);
   rule.setTransient(footprint.getTransient());
 }

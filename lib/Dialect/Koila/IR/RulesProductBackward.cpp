@@ -84,7 +84,7 @@ void Product::runMm(unsigned first, unsigned second, bool isAdded) {
     return;
   auto multiply = [&](const Factor &left, const Factor &right,
                       const Factor &made, unsigned operand, bool isInColumns) {
-    steps.pass(blas::getMmBytes(left, right) + made.numBytes());
+    steps.pass(blas::getMmBytes(rule, left, right) + made.numBytes());
     give(operand, made, isInColumns);
   };
   auto runFirst = [&] {
@@ -116,7 +116,7 @@ void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
                       const Factor &made, unsigned operand) {
     if (!steps.wants(operand))
       return;
-    steps.pass(blas::getBmmBytes(left, right) + made.numBytes());
+    steps.pass(blas::getBmmBytes(rule, left, right) + made.numBytes());
     give(operand, made, false);
   };
   if (isAdded)
@@ -208,7 +208,9 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
     return product.steps.finish();
   }
   SmallVector<int64_t> leading = blas::getLeadingDims(*lhs, *rhs);
-  Product product = makeBatched(rule, *lhs, *rhs);
+  // Those of bmm are read as they are.
+  Product product = isa<BmmOp>(op) ? Product(rule, *lhs, *rhs)
+                                   : makeBatched(rule, *lhs, *rhs);
   // What was repeated is summed afterwards.
   auto isRepeated = [&](const Factor &factor) {
     return ArrayRef(factor.dims).drop_back(2) != ArrayRef(leading);
@@ -248,7 +250,7 @@ static void describeSum(BackwardRule &rule, bool isBatched) {
 }
 
 void rules::describeProductBackward(BackwardRule &rule) {
-  if (!rule.getGradient() || isHalf(rule.getGradient()->elementType))
+  if (!rule.getGradient() || rule.getGradient()->elementType.isF16())
     return koila::detail::describeUnknownBackward(rule);
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<LinearOp>([&](LinearOp op) { describeLinear(rule, op); })

@@ -38,22 +38,23 @@ void LinearOp::describeWorkspace(WorkspaceRule &rule) {
   }
   // Of the transposed weight; a bias is added in place.
   Factor right = weight->getRank() == 2 ? transpose(*weight) : *weight;
-  rule.setTransient(isMatrix ? getMmBytes(*input, right)
-                             : getMatmulCopies(*input, right).bytes);
+  rule.setTransient(isMatrix ? getMmBytes(rule, *input, right)
+                             : getMatmulCopies(rule, *input, right).bytes);
 }
 
 static void describePair(WorkspaceRule &rule, Value first, Value second) {
   auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
   if (!checkFactors(rule, lhs, rhs))
     return;
-  rule.setTransient(getMatmulCopies(*lhs, *rhs).bytes);
+  rule.setTransient(getMatmulCopies(rule, *lhs, *rhs).bytes);
 }
 
-static void describeBmm(WorkspaceRule &rule, Value first, Value second) {
+static void describeBmm(WorkspaceRule &rule, Value first, Value second,
+                        Scale scale) {
   auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
   if (!checkFactors(rule, lhs, rhs))
     return;
-  rule.setTransient(getBmmBytes(*lhs, *rhs));
+  rule.setTransient(getBmmBytes(rule, *lhs, *rhs, scale));
   if (isa<BaddbmmOp>(rule.getOp()) && lhs->dims[2] == 0)
     rule.setInexact("nothing is added to what a number scales");
 }
@@ -70,8 +71,9 @@ static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {
   // What is added becomes the result first.
   auto self = rule.tensor(op.getSelf());
   bool isCopied = self && self->dims == result->dims;
-  rule.setTransient(std::max(getMmBytes(*lhs, *rhs),
-                             isCopied ? footprint::getBlockBytes(*self) : 0));
+  rule.setTransient(
+      std::max(getMmBytes(rule, *lhs, *rhs, getScale(op.getAlphaAttr())),
+               isCopied ? footprint::getBlockBytes(*self) : 0));
 }
 
 /// Tensor::permute and reshape to a matrix of `rows` dims and all others; adds
@@ -131,7 +133,7 @@ static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
   // Of a dim of one element the stride is not what is read.
   if (llvm::is_contained(left.dims, 1) || llvm::is_contained(right.dims, 1))
     return rule.setInexact("tensordot of vectors");
-  rule.setTransient(bytes + getMmBytes(left, right));
+  rule.setTransient(bytes + getMmBytes(rule, left, right));
 }
 
 void rules::describeProductWorkspace(WorkspaceRule &rule) {
@@ -143,9 +145,13 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
       .Case<MvOp>(
           [&](auto op) { describePair(rule, op.getSelf(), op.getVec()); })
       .Case<BmmOp>(
-          [&](auto op) { describeBmm(rule, op.getSelf(), op.getMat2()); })
-      .Case<BaddbmmOp>(
-          [&](auto op) { describeBmm(rule, op.getBatch1(), op.getBatch2()); })
+          [&](auto op) {
+            describeBmm(rule, op.getSelf(), op.getMat2(), Scale::One);
+          })
+      .Case<BaddbmmOp>([&](auto op) {
+        describeBmm(rule, op.getBatch1(), op.getBatch2(),
+                    getScale(op.getAlphaAttr()));
+      })
       .Case<AddmmOp>([&](auto op) { describeAddmm(rule, op); })
       .Case<AddmvOp>([&](auto op) {
         auto result = rule.tensor(op.getResult());
@@ -153,9 +159,20 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
         if (!result || !vector || result->numElements() == 0 ||
             vector->numElements() == 0)
           return rule.setInexact("addmv of nothing");
-        describePair(rule, op.getMat(), op.getVec());
+        auto mat = getFactor(rule, op.getMat()),
+             vec = getFactor(rule, op.getVec());
+        if (checkFactors(rule, mat, vec))
+          rule.setTransient(
+              getMvBytes(rule, *mat, *vec, getScale(op.getAlphaAttr())));
       })
-      .Case<DotOp, VdotOp, OuterOp, GerOp, AddrOp, LinalgCrossOp, CrossOp>(
+      .Case<DotOp, VdotOp>([&](auto op) {
+        auto lhs = getFactor(rule, op->getOperand(0)),
+             rhs = getFactor(rule, op->getOperand(1));
+        // Of complex numbers both are dot products of BLAS.
+        if (lhs && rhs)
+          rule.setTransient(getDotBytes(rule, *lhs, *rhs));
+      })
+      .Case<OuterOp, GerOp, AddrOp, LinalgCrossOp, CrossOp>(
           [](auto) {})
       // The product of views that broadcast.
       .Case<KronOp>([&](auto kron) {
@@ -196,10 +213,10 @@ void rules::describeProductSaved(SavedRule &rule) {
     return;
   MatmulCopies copies;
   if (!isa<LinearOp>(op))
-    copies = getMatmulCopies(*lhs, *rhs);
+    copies = getMatmulCopies(rule, *lhs, *rhs);
   else if (lhs->getRank() != 2 || rhs->getRank() != 2)
-    copies =
-        getMatmulCopies(*lhs, rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
+    copies = getMatmulCopies(
+        rule, *lhs, rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
   saveFactors(rule, first, second, copies);
   // _flatten_nd_linear in aten/src/ATen/native/Linear.cpp returns a view of
   // what addmm makes of the rows.

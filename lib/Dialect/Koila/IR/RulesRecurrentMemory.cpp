@@ -142,7 +142,8 @@ void Replay::multiply(const Factor &input, Value weight, int64_t bytes) {
   auto factor = blas::getFactor(rule, weight);
   if (!factor || factor->getRank() != 2)
     return rule.setInexact("the strides of a weight are unknown");
-  footprint.pass(blas::getMatmulCopies(input, blas::transpose(*factor)).bytes);
+  footprint.pass(
+      blas::getMatmulCopies(rule, input, blas::transpose(*factor)).bytes);
 }
 
 /// One step after the state `last`. Its state is left, and the cell of an LSTM,
@@ -254,9 +255,9 @@ static void describeCell(WorkspaceRule &rule, int64_t gates, Value input,
   if (!isComputed(state->elementType))
     return rule.setInexact("a cell of a half type");
   int64_t inputCopies =
-      blas::getMatmulCopies(*x, blas::transpose(*xWeight)).bytes;
+      blas::getMatmulCopies(rule, *x, blas::transpose(*xWeight)).bytes;
   int64_t stateCopies =
-      blas::getMatmulCopies(*h, blas::transpose(*hWeight)).bytes;
+      blas::getMatmulCopies(rule, *h, blas::transpose(*hWeight)).bytes;
   int64_t bytes = state->numBytes();
   Footprint footprint;
   // A GRU starts with the input, the others with the state.

@@ -80,7 +80,7 @@ Term Recording::addProduct(const Term &input, const Factor &factor,
     rule.setInexact("the strides of a weight are unknown");
     return steps.allocate({dims, type});
   }
-  auto copies = blas::getMatmulCopies(factor, blas::transpose(*right));
+  auto copies = blas::getMatmulCopies(rule, factor, blas::transpose(*right));
   Term weights = steps.read(weight);
   if (factor.getRank() == 2) {
     Term result = steps.allocate({dims, type});
