@@ -8,6 +8,7 @@
 #   %pytest        runs the tests of a Python file
 #   %plugin        the plugin for the stock mlir-opt
 #   %koila-build   the build folder; %cmake, %cxx: what it was built with
+#   %clang-format  that of build/venv
 #   %koila-opt, %koila-run, %mlir-opt   with their paths
 # Features:
 #   torch          built with the TorchScript target
@@ -45,8 +46,11 @@ config.substitutions += [
     ("%models", models),
     ("%python", config.python),
     ("%pytest", f"{config.python} -m pytest -q -p no:cacheprovider"),
+    ("%llvm-include", os.path.join(os.path.dirname(config.llvm_tools), "include")),
     ("%cmake", config.cmake),
     ("%cxx", config.cxx),
+    ("%clang-format", os.path.join(os.path.dirname(config.python),
+                                   "clang-format")),
 ]
 
 config.environment["PATH"] = os.pathsep.join(

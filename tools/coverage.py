@@ -47,9 +47,17 @@ NO_RULE = "describeUnknownWorkspace"
 
 
 def schema(record, method):
-    match = re.search(method + r'\(\) \{ return "([^"]*)"',
-                      record["baseDeclaration"])
+    match = re.search(method + r'\(\) \{ return "([^"]*)"', record["baseDeclaration"])
     return match[1] if match else ""
+
+
+def join_some(found, entries):
+    """Those of the overloads `entries` that were found."""
+    if not found:
+        return ""
+    if len(found) == len(entries):
+        return "all" if len(found) > 1 else "yes"
+    return ", ".join(f"`{overload}`" for overload in found)
 
 
 def main():
@@ -58,18 +66,23 @@ def main():
     families = collections.defaultdict(lambda: collections.defaultdict(list))
     for name in records["!instanceof"]["Koila_TorchOp"]:
         record = records[name]
-        family = re.search(r"Koila(\w+)Ops\.td", record["!locs"][0])[1]
+        family = re.search(r"(\w+)Ops\.td", record["!locs"][0])[1]
         full = schema(record, "getTorchSchema").split("(")[0]
         base, _, overload = full.partition(".")
         unknown = NO_RULE in (record.get("workspaceRule") or "")
         families[family][base].append(
-            (overload or "default", bool(schema(record, "getInPlaceSchema")),
-             unknown))
-    members = [entry for bases in families.values()
-               for entries in bases.values() for entry in entries]
-    print(HEAD.format(
-        bases=len({base for bases in families.values() for base in bases}),
-        overloads=len(members), twins=sum(twin for _, twin, _ in members)))
+            (overload or "default", bool(schema(record, "getInPlaceSchema")), unknown)
+        )
+    members = [
+        entry for bases in families.values() for entries in bases.values() for entry in entries
+    ]
+    print(
+        HEAD.format(
+            bases=len({base for bases in families.values() for base in bases}),
+            overloads=len(members),
+            twins=sum(twin for _, twin, _ in members),
+        )
+    )
     for family in sorted(families):
         bases = families[family]
         print(f"## {FAMILIES.get(family, family)}\n")
@@ -80,14 +93,8 @@ def main():
             names = ", ".join(f"`{overload}`" for overload, _, _ in entries)
             twins = [overload for overload, twin, _ in entries if twin]
             missing = [overload for overload, _, gap in entries if gap]
-
-            def some(found):
-                if not found:
-                    return ""
-                if len(found) == len(entries):
-                    return "all" if len(found) > 1 else "yes"
-                return ", ".join(f"`{overload}`" for overload in found)
-            print(f"| `{base}` | {names} | {some(twins)} | {some(missing)} |")
+            cells = [f"`{base}`", names, join_some(twins, entries), join_some(missing, entries)]
+            print(f"| {' | '.join(cells)} |")
         print()
 
 

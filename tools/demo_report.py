@@ -42,23 +42,36 @@ def table(path, budget_text, model, spec, batch, tiled):
         run = json.load(file)
     limit = int(budget_text[:-3]) * UNITS[budget_text[-3:]]
     rows = [("", "predicted peak", "measured peak", "off", "tile", "time")]
-    for name, tile, program in zip(("untiled", "tiled"), ("-", tile_of(tiled)),
-                                   run["programs"]):
+    for name, tile, program in zip(
+        ("untiled", "tiled"), ("-", tile_of(tiled)), run["programs"], strict=False
+    ):
         predicted = program["predicted_peak_bytes"]
         measured = program["measured_peak_bytes"]
         off = "?" if predicted is None else f"{predicted - measured} B"
-        rows.append((name, "?" if predicted is None else size(predicted),
-                     size(measured), off, tile, f"{program['time_ms']:.0f} ms"))
+        rows.append(
+            (
+                name,
+                "?" if predicted is None else size(predicted),
+                size(measured),
+                off,
+                tile,
+                f"{program['time_ms']:.0f} ms",
+            )
+        )
     print(f"\n{model}, input {spec}, B = {batch}, CPU; budget {budget_text}\n")
-    widths = [max(map(len, column)) for column in zip(*rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=False)]
     for row in rows:
-        cells = [cell.ljust(width) if index == 0 else cell.rjust(width)
-                 for index, (cell, width) in enumerate(zip(row, widths))]
+        cells = [
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=False))
+        ]
         print("  " + "  ".join(cells))
     compare = run["compare"]
     kept = run["programs"][1]["measured_peak_bytes"] <= limit
-    print(f"\n  results: {'equal' if compare['equal'] else 'NOT EQUAL'} "
-          f"(largest difference {compare['max_abs']:.2g})")
+    print(
+        f"\n  results: {'equal' if compare['equal'] else 'NOT EQUAL'} "
+        f"(largest difference {compare['max_abs']:.2g})"
+    )
     print(f"  measured peak within the budget: {'yes' if kept else 'NO'}")
     return 0 if compare["equal"] and kept else 1
 

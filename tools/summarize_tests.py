@@ -2,7 +2,8 @@
 
 Usage: summarize_tests.py RESULTS.json LIT_EXIT_CODE
 
-Exits with 1 if a test failed, if none ran, or if lit itself failed.
+Before it, where the time went by test file, against what a default run may
+take. Exits with 1 if a test failed, if none ran, or if lit itself failed.
 """
 
 import json
@@ -11,6 +12,23 @@ import sys
 PASSED = {"PASS", "FLAKYPASS", "XFAIL"}
 SKIPPED = {"UNSUPPORTED", "SKIPPED"}
 NOT_SELECTED = {"EXCLUDED"}
+# Of all tests together on two cores, in minutes; what does not fit goes to --long.
+BUDGET = 14
+# Files that take less, in seconds, are added up.
+SHORT = 20
+
+
+def print_times(tests):
+    """Seconds of each file, longest first, and of the run as a whole."""
+    times = sorted(((test.get("elapsed") or 0, test["name"]) for test in tests), reverse=True)
+    print("seconds by test file:")
+    for seconds, name in times:
+        if seconds >= SHORT:
+            print(f"{seconds:8.1f}  {name.removeprefix('koila :: ')}")
+    short = [seconds for seconds, _ in times if seconds < SHORT]
+    print(f"{sum(short):8.1f}  {len(short)} files of less than {SHORT} s")
+    total = sum(seconds for seconds, _ in times)
+    print(f"{total:8.1f}  together; on two cores {total / 120:.1f} minutes of {BUDGET}")
 
 
 def main():
@@ -20,16 +38,18 @@ def main():
             tests = json.load(file)["tests"]
     except FileNotFoundError:
         tests = []
+    tests = [test for test in tests if test["code"] not in NOT_SELECTED]
     codes = [test["code"] for test in tests]
-    codes = [code for code in codes if code not in NOT_SELECTED]
     passed = sum(code in PASSED for code in codes)
     skipped = sum(code in SKIPPED for code in codes)
     failed = len(codes) - passed - skipped
+    if len(tests) > 1:
+        print_times(tests)
     if not passed and not failed:
         print("koila: error: no test ran", file=sys.stderr)
     elif lit_status and not failed:
-        print(f"koila: error: lit failed with exit code {lit_status}",
-              file=sys.stderr)
+        print(f"koila: error: lit failed with exit code {lit_status}", file=sys.stderr)
+    sys.stdout.flush()
     sys.stderr.flush()
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return int(failed > 0 or passed == 0 or lit_status != 0)

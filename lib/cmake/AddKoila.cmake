@@ -58,3 +58,35 @@ print(os.path.dirname(importlib.util.find_spec('torch').origin))"
   target_link_libraries(koila_libtorch_python INTERFACE
     "${root}/lib/${CMAKE_SHARED_LIBRARY_PREFIX}torch_python${CMAKE_SHARED_LIBRARY_SUFFIX}")
 endfunction()
+
+# koila_add_layer(NAME [DEPENDS LAYER...])
+# One layer of libKoila: the sources of this folder and those below it. Its
+# public headers are in the folder of the same name under include/koila.
+function(koila_add_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 layer "" "" "DEPENDS")
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
+  add_library(Koila${name} OBJECT ${sources})
+  koila_core_options(Koila${name})
+  add_dependencies(Koila${name} KoilaIncGen)
+  # What CMake writes for a layer, data as string literals.
+  target_include_directories(Koila${name} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
+  target_precompile_headers(Koila${name} REUSE_FROM KoilaPrecompiled)
+  target_sources(Koila PRIVATE $<TARGET_OBJECTS:Koila${name}>)
+  koila_declare_layer(${name} DEPENDS ${layer_DEPENDS})
+endfunction()
+
+# koila_declare_layer(NAME [DEPENDS LAYER...])
+# Says of the target Koila${NAME} that it is a layer of this folder.
+function(koila_declare_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 layer "" "" "DEPENDS")
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
+  set_property(GLOBAL APPEND_STRING PROPERTY KOILA_LAYERS
+    ",\n{\"name\": \"${name}\", \"folder\": \"${folder}\", \"depends\": \"${layer_DEPENDS}\", \"objects\": \"$<TARGET_OBJECTS:Koila${name}>\"}")
+endfunction()
+
+# Writes which layers there are, for tools/dev/check_layers.py.
+function(koila_write_layers file)
+  get_property(layers GLOBAL PROPERTY KOILA_LAYERS)
+  string(SUBSTRING "${layers}" 1 -1 layers)
+  file(GENERATE OUTPUT ${file} CONTENT "[${layers}]\n")
+endfunction()

@@ -1,7 +1,7 @@
 //===- Guards.cpp - whether what a program has read is unchanged ----------===//
 //
-// A call of a compiled module asks this of all its parts: a network of 150 parts
-// has 2,000 dicts. Pointers are compared, and nothing is allocated.
+// A call of a compiled module asks this of all its parts: a network of 150
+// parts has 2,000 dicts. Pointers are compared, and nothing is allocated.
 //
 //===----------------------------------------------------------------------===//
 
@@ -11,8 +11,8 @@
 namespace py = pybind11;
 using namespace koila;
 
-/// A number that is another after every change of a dict (PEP 509); 0 where this
-/// version of Python has none, and contents are compared.
+/// A number that is another after every change of a dict (PEP 509); 0 where
+/// this version of Python has none, and contents are compared.
 static uint64_t versionOf(PyObject *dict) {
 #if PY_VERSION_HEX < 0x030C0000
   return reinterpret_cast<PyDictObject *>(dict)->ma_version_tag;
@@ -82,8 +82,7 @@ Guards::Guards(const py::list &list) {
     } else if (PyTuple_Check(guarded)) {
       guard.guarded = PyTuple_GET_ITEM(guarded, 0);
       guard.name = PyTuple_GET_ITEM(guarded, 1);
-      guard.kind =
-          PyType_Check(guard.guarded) ? Kind::TypeEntry : Kind::Entry;
+      guard.kind = PyType_Check(guard.guarded) ? Kind::TypeEntry : Kind::Entry;
     } else if (!THPVariable_Check(guarded)) {
       throw py::type_error("what is guarded is of no kind that is known");
     }

@@ -11,10 +11,10 @@ namespace koila {
 
 /// What a program has read, and whether all of it is what it was, by identity.
 ///
-/// Made of a list of pairs: (dict, (key, value, key, value, ...)), all of it, in
-/// this order; (list, (item, ...)); (set, set), by equality; ((dict, key), value),
-/// None for no entry; ((type, name), value), as the type or a base has it; (cell,
-/// value), of a closure; (tensor, version), an int.
+/// Made of a list of pairs: (dict, (key, value, key, value, ...)), all of it,
+/// in this order; (list, (item, ...)); (set, set), by equality; ((dict, key),
+/// value), None for no entry; ((type, name), value), as the type or a base has
+/// it; (cell, value), of a closure; (tensor, version), an int.
 ///
 /// The list is the caller's to keep for as long as the guards: they hold no
 /// reference, so that Python sees every cycle.
@@ -22,8 +22,8 @@ class Guards {
 public:
   explicit Guards(const pybind11::list &guards);
 
-  /// True is exact; where False comes of equal values that are other objects, the
-  /// caller has to compare them.
+  /// True is exact; where False comes of equal values that are other objects,
+  /// the caller has to compare them.
   bool hold();
 
 private:

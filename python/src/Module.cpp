@@ -58,13 +58,12 @@ static py::dict runOnModule(const py::object &script,
 
 /// A module without methods. What Python itself makes belongs to a compilation
 /// unit that lives as long as the process.
-static py::object
-makeModule(const std::string &name,
-           const std::shared_ptr<torch::jit::CompilationUnit> &unit,
-           const std::vector<std::pair<std::string, at::Tensor>> &parameters,
-           const std::vector<std::pair<std::string, at::Tensor>> &buffers,
-           const std::vector<std::pair<std::string, torch::jit::Module>>
-               &modules) {
+static py::object makeModule(
+    const std::string &name,
+    const std::shared_ptr<torch::jit::CompilationUnit> &unit,
+    const std::vector<std::pair<std::string, at::Tensor>> &parameters,
+    const std::vector<std::pair<std::string, at::Tensor>> &buffers,
+    const std::vector<std::pair<std::string, torch::jit::Module>> &modules) {
   torch::jit::Module made(name, unit, /*shouldMangle=*/true);
   for (const auto &[key, tensor] : parameters)
     made.register_parameter(key, tensor, /*is_buffer=*/false);
@@ -75,8 +74,8 @@ makeModule(const std::string &name,
   return py::cast(made);
 }
 
-/// Writes a module as torch.jit.save does, which ends the process where the disk
-/// is full. Returns errno, 0 if all is there, and the bytes.
+/// Writes a module as torch.jit.save does, which ends the process where the
+/// disk is full. Returns errno, 0 if all is there, and the bytes.
 static std::pair<int, uint64_t> saveModule(const py::object &script,
                                            const std::string &path) {
   std::error_code code;

@@ -1,7 +1,7 @@
 //===- ApplyInputSpecsTest.cpp - Input specs against a program ------------===//
 
 #include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/Support/InputSpec.h"
+#include "koila/InputSpec/InputSpec.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"

@@ -4,7 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Analysis/ConvWorkspace.h"
+#include "koila/KernelModels/ConvWorkspace.h"
 #include "gtest/gtest.h"
 
 using namespace koila;

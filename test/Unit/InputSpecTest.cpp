@@ -1,6 +1,6 @@
 //===- InputSpecTest.cpp - What a user may write after --input ------------===//
 
-#include "koila/Support/InputSpec.h"
+#include "koila/InputSpec/InputSpec.h"
 #include "gtest/gtest.h"
 #include <limits>
 
@@ -109,10 +109,10 @@ TEST(InputSpecTest, NamesArgumentsWithGradients) {
   EXPECT_EQ(getGradientArguments({}), "");
   EXPECT_EQ(getGradientArguments({parse("float32[B]"), parse("3")}), "");
   // By position, and by name.
-  EXPECT_EQ(getGradientArguments({parse("int64[B]"), parse("float32[B]@grad"),
-                                  parse("w=float32[B]@grad"),
-                                  parse("x=float32[B]")}),
-            "1,w");
+  EXPECT_EQ(
+      getGradientArguments({parse("int64[B]"), parse("float32[B]@grad"),
+                            parse("w=float32[B]@grad"), parse("x=float32[B]")}),
+      "1,w");
 }
 
 TEST(InputSpecTest, ErrorsNameThePlace) {

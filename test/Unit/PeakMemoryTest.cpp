@@ -7,7 +7,7 @@
 #include "koila/Analysis/PeakMemory.h"
 #include "AnalysisFixture.h"
 #include "koila/Analysis/BatchAnalysis.h"
-#include "koila/Dialect/Koila/Transforms/Tiling.h"
+#include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "koila/Interfaces/BackwardRule.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Pass/Pass.h"

@@ -266,7 +266,8 @@ TEST_F(StorageTest, GuessesAreSaid) {
 // The size of a tile may be one. What is a copy for one sample and for more is
 // one; what is a view of one sample is a guess.
 TEST_F(StorageTest, TilesOfOneSampleAreThoughtOf) {
-  analyse(R"(func.func @f(%x: tensor<?x6x4xf32> {koila.dims = #koila.dims<[B, 6, 4]>}) {
+  analyse(
+      R"(func.func @f(%x: tensor<?x6x4xf32> {koila.dims = #koila.dims<[B, 6, 4]>}) {
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
     %c2 = arith.constant 2 : index

@@ -1,6 +1,6 @@
 //===- WorkspaceTableTest.cpp - Rows of the table of workspaces -----------===//
 
-#include "koila/Analysis/WorkspaceTable.h"
+#include "koila/KernelModels/WorkspaceTable.h"
 #include "gtest/gtest.h"
 
 using namespace koila;
@@ -28,8 +28,7 @@ TEST(WorkspaceTable, TheFirstRowThatMatchesWins) {
     {"op": ["aten::conv?d"], "figure": "bound", "why": "guess"},
     {"op": ["*"], "figure": "exact"})");
   EXPECT_EQ(table.find(makeKey("aten::conv2d"))->why, "guess");
-  EXPECT_EQ(table.find(makeKey("aten::convolution"))->trust,
-            WorkspaceTrust::Exact);
+  EXPECT_EQ(table.find(makeKey("aten::convolution"))->trust, Trust::Exact);
 }
 
 TEST(WorkspaceTable, EveryPartOfTheKeyCounts) {
@@ -61,15 +60,15 @@ TEST(WorkspaceTable, WhatIsShippedKnowsItsLimits) {
     const WorkspaceRow *row = table.find(makeKey(op, isa, threads));
     return row ? std::optional(row->trust) : std::nullopt;
   };
-  EXPECT_EQ(trust("aten::conv2d", "avx512_core_bf16", 2),
-            WorkspaceTrust::Exact);
-  EXPECT_EQ(trust("aten::conv2d", "avx512_core_bf16", 64),
-            WorkspaceTrust::Bound);
-  EXPECT_EQ(trust("aten::_convolution", "avx512_core_amx", 2),
-            WorkspaceTrust::Bound);
-  EXPECT_EQ(trust("aten::lstm", "avx512_core_amx", 2), WorkspaceTrust::Unknown);
-  EXPECT_EQ(trust("aten::relu", "avx512_core_amx", 64), WorkspaceTrust::Exact);
-  EXPECT_EQ(trust("aten::relu", "generic", 2), std::nullopt);
+  EXPECT_EQ(trust("aten::conv2d", "avx512_core_bf16", 2), Trust::Exact);
+  EXPECT_EQ(trust("aten::conv2d", "avx512_core_bf16", 64), Trust::UpperBound);
+  EXPECT_EQ(trust("aten::_convolution", "avx512_core_amx", 2), Trust::Exact);
+  EXPECT_EQ(trust("aten::_convolution", "avx2_vnni_2", 2), Trust::UpperBound);
+  EXPECT_EQ(trust("aten::lstm", "avx512_core_amx", 2), Trust::Exact);
+  EXPECT_EQ(trust("aten::lstm", "avx2_vnni_2", 2), Trust::Unknown);
+  EXPECT_EQ(trust("aten::relu", "avx512_core_amx", 64), Trust::Exact);
+  EXPECT_EQ(trust("aten::relu", "generic", 2), Trust::Unknown);
+  EXPECT_EQ(trust("aten::relu", "avx1024", 2), std::nullopt);
 }
 
 TEST(WorkspaceTable, IsWrittenAsItIsRead) {
@@ -86,7 +85,7 @@ TEST(WorkspaceTable, IsWrittenAsItIsRead) {
   EXPECT_EQ(row.isa, NamePatterns{"avx2"});
   EXPECT_EQ(row.leastThreads, 3);
   EXPECT_EQ(row.mostThreads, std::nullopt);
-  EXPECT_EQ(row.trust, WorkspaceTrust::Unknown);
+  EXPECT_EQ(row.trust, Trust::Unknown);
   EXPECT_EQ(row.why, "not measured");
   EXPECT_EQ(row.source, "here");
   EXPECT_EQ(row.calls, 12);

@@ -1,7 +1,7 @@
 """What PyTorch says about every value of a program.
 
 `prepare` makes the graph that koila imports, by the passes of
-lib/Target/TorchScript/Graph.cpp; the one without a Python binding is written
+lib/Target/TorchScript/Import/Graph.cpp; the one without a Python binding is written
 out here.
 """
 

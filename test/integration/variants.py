@@ -21,7 +21,7 @@ import koila
 import torch
 from koila import memory
 from koila._capture import differentiation, dispatch_cache
-from koila._capture.recording import recording
+from koila._capture.thread_recordings import recording
 from koila._plan import announce, planner
 
 _real = koila.lazy

@@ -13,6 +13,7 @@ figure is a bound must not take more.
 
 import argparse
 import collections
+import pathlib
 import sys
 import tempfile
 import warnings
@@ -557,6 +558,18 @@ def evaluate(name, options, folder, counter):
             yield ("WRONG" if problems else "right"), "; ".join(problems[:3])
 
 
+def check_floor(names, right):
+    """Whether other cases are without a figure than the list says."""
+    path = pathlib.Path(__file__).with_name("backward_without_figure.txt")
+    lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
+    known = set(filter(None, lines))
+    for name in sorted(set(names) - right - known):
+        print(f"no figure: {name}: no batch of it is right any more")
+    for name in sorted(known & right):
+        print(f"a figure: {name}: take it out of {path.name}")
+    return bool((set(names) - right - known) | (known & right))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--counter", required=True)
@@ -567,6 +580,11 @@ def main():
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--every", type=int, default=1,
                         help="only each Nth of the cases")
+    parser.add_argument("--floor", action="store_true",
+                        help="fail for a case without a right batch that is not "
+                        "in backward_without_figure.txt, or no longer belongs there")
+    parser.add_argument("--list-without", action="store_true",
+                        help="print the lines of backward_without_figure.txt")
     parser.add_argument("--verbose", action="store_true")
     parser.set_defaults(control=False)
     options = parser.parse_args()
@@ -576,17 +594,23 @@ def main():
     counter = Counter(options.counter)
     counts = collections.Counter()
     names = (options.only or list(CASES))[::options.every]
+    right = set()
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             for batch, (verdict, why) in zip(
                     options.batches, evaluate(name, options, folder, counter)):
                 counts[verdict] += 1
+                if verdict == "right":
+                    right.add(name)
                 if verdict != "right":
                     print(f"{name}, batch {batch}: {verdict}: {why}")
     print(f"{len(names)} cases: {counts['right']} right, "
           f"{counts['within']} within a bound, {counts['inexact']} inexact, "
           f"{counts['WRONG']} WRONG")
-    return 1 if counts["WRONG"] or not counts["right"] else 0
+    if options.list_without:
+        print("\n".join(sorted(set(names) - right)))
+    changed = check_floor(names, right) if options.floor else False
+    return 1 if counts["WRONG"] or not counts["right"] or changed else 0
 
 
 if __name__ == "__main__":

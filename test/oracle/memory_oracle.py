@@ -25,6 +25,8 @@ gradient, too.
 --dtype makes all operands of that type, and --most matrices of up to so many
 rows and columns: products of bfloat16 are other ones when they are large.
 
+--list-without prints the lines of without_figure.txt.
+
 --survey prints every inexact call with what was measured, to derive rules.
 """
 
@@ -46,7 +48,8 @@ import rule_oracle
 from counter import Counter
 from rule_oracle import BATCHES, make_inputs, results, run, write_program
 
-COLUMNS = ["calls", "right", "WRONG", "inexact", "bound", "violated"]
+COLUMNS = ["calls", "right", "WRONG", "inexact", "bound", "violated", "refused", "raises"]
+WITHOUT_FIGURE = os.path.join(os.path.dirname(__file__), "without_figure.txt")
 # What a call may take, so that a batch of thousands stays cheap.
 MOST_BYTES = 64 << 20
 
@@ -146,6 +149,11 @@ class Predicted:
         self.reasons, self.bound = [], True
 
 
+def has_whole_types(case):
+    """Whether no operand is of a half type, whose figures depend on the processor."""
+    return not any(tensor.dtype in ("float16", "bfloat16") for tensor in case.inputs)
+
+
 def get_line(entry):
     place = entry.get("location") or {}
     return place.get("line")
@@ -225,8 +233,10 @@ class Oracle:
                                 self.arguments.grad)
         except rule_oracle.ERRORS as error:
             self.unmeasured[f"{case.op}: {str(error).strip()[:60]!r}"] += 1
+            counts["raises"] += 1
             return
         counts["calls"] += 1
+        counts["whole types"] += has_whole_types(case)
         if said.reasons:
             counts["inexact"] += 1
             self.reasons[case.op, said.reasons[0]] += 1
@@ -241,6 +251,7 @@ class Oracle:
         elif (measured.transient == said.transient and
               measured.kept == said.kept):
             counts["right"] += 1
+            counts["right of whole types"] += has_whole_types(case)
             if self.arguments.survey and self.arguments.verbose:
                 self.show("right", case, batch, threads, said, measured)
         else:
@@ -283,6 +294,8 @@ class Oracle:
                     for index, case in enumerate(those):
                         if index in said:
                             self.compare(case, batch, threads, said[index])
+                        else:
+                            self.counts[case.op]["refused"] += 1
             print(f"{min(first + group, len(cases))} of {len(cases)} calls, "
                   f"{len(self.problems)} problems, "
                   f"{time.time() - start:.0f} s", file=sys.stderr)
@@ -296,6 +309,29 @@ class Oracle:
                 size *= extent
             total += size
         return total <= MOST_BYTES
+
+    def find_without_figure(self, ops):
+        """Names of operators of which calls were measured and none was right."""
+        return {
+            f"{self.get_kind()} {op}"
+            for op in ops
+            if self.counts[op]["whole types"] and not self.counts[op]["right of whole types"]
+        }
+
+    def get_kind(self):
+        return "gradient" if self.arguments.grad else "inference"
+
+    def check_floor(self, ops):
+        kind = self.get_kind()
+        with open(WITHOUT_FIGURE) as file:
+            lines = (line.split("#")[0].strip() for line in file)
+            known = {line for line in lines if line.startswith(kind)}
+        found = self.find_without_figure(ops)
+        for line in sorted(found - known):
+            self.problems.append(f"no figure: {line}: no call of it is right any more")
+        drawn = {f"{kind} {op}" for op in ops if self.counts[op]["whole types"]}
+        for line in sorted((known & drawn) - found):
+            self.problems.append(f"a figure: {line}: take it out of {WITHOUT_FIGURE}")
 
     def print(self, ops):
         families = collections.defaultdict(collections.Counter)
@@ -341,6 +377,8 @@ def main():
     parser.add_argument("--dtype")
     parser.add_argument("--most", type=int, default=6)
     parser.add_argument("--grad", action="store_true")
+    parser.add_argument("--floor", action="store_true")
+    parser.add_argument("--list-without", action="store_true")
     parser.add_argument("--survey", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     arguments = parser.parse_args()
@@ -357,6 +395,10 @@ def main():
         if not ops:
             sys.exit("no schema matches --only")
         oracle.run(ops)
+        if arguments.list_without:
+            print("\n".join(sorted(oracle.find_without_figure(ops))))
+        if arguments.floor:
+            oracle.check_floor(ops)
         oracle.print(ops)
     sys.exit(1 if oracle.problems else 0)
 

@@ -8,7 +8,7 @@ import koila
 import networks
 import pytest
 import torch
-from koila._compile import selection
+from koila._compile import program_selection
 from memory_counter import peak_of
 from torch import nn
 from torch.nn import functional
@@ -58,7 +58,7 @@ def test_batches_beyond_the_promise():
 
 def test_growing_batches_are_not_compiled_each_time(monkeypatch):
     made = []
-    specialize = selection.specialize
+    specialize = program_selection.specialize
     monkeypatch.setattr(
         selection, "specialize", lambda *a, **k: made.append(1) or specialize(*a, **k)
     )
@@ -234,7 +234,7 @@ def test_less_is_free(monkeypatch):
 
 
 def test_a_module_that_changes_with_each_call(monkeypatch):
-    monkeypatch.setattr(selection, "_MOST_COMPILED", 3)
+    monkeypatch.setattr(program_selection, "_MOST_COMPILED", 3)
 
     class Annealed(nn.Module):
         def __init__(self):

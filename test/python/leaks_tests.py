@@ -11,7 +11,7 @@ import warnings
 import koila
 import pytest
 import torch
-from koila._capture import tracing
+from koila._capture import owned_traces
 from torch import nn
 
 # 10 calls, and then as many; 1000 in the long run.
@@ -232,7 +232,7 @@ def test_a_trace_is_what_pytorch_makes():
     module.norm.train()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        own = tracing.trace(module, (X,))
+        own = owned_traces.trace(module, (X,))
         plain = torch.jit.trace(module, (X,), check_trace=False)
     for names in (
         lambda m: list(m.state_dict()),

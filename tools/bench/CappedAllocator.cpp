@@ -43,8 +43,9 @@ c10::DataPtr CappedAllocator::allocate(size_t bytes) {
   std::lock_guard lock(mutex);
   if (static_cast<int64_t>(bytes) > cap - live) {
     ++failures;
-    TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried "
-                       "to allocate ",
+    TORCH_CHECK(false,
+                "DefaultCPUAllocator: can't allocate memory: you tried "
+                "to allocate ",
                 bytes, " bytes. Error code 12 (Cannot allocate memory)");
   }
   void *data = c10::alloc_cpu(bytes);

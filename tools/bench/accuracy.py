@@ -34,6 +34,7 @@ out, as in the corpus, and counted apart.
 import argparse
 import collections
 import concurrent.futures
+import functools
 import json
 import multiprocessing
 import pathlib
@@ -108,8 +109,9 @@ def call_apart(function):
 
 
 def run_koila(tool, *arguments):
-    done = subprocess.run([tool, *map(str, arguments)], text=True,
-                          capture_output=True, timeout=TIMEOUT)
+    done = subprocess.run(
+        [tool, *map(str, arguments)], text=True, capture_output=True, timeout=TIMEOUT
+    )
     lines = [line for line in done.stderr.splitlines() if "error:" in line]
     return done.returncode == 0, lines[0] if lines else done.stderr[-200:]
 
@@ -122,11 +124,20 @@ class Predictor:
         self.mode = mode
         self.text = pathlib.Path(folder) / (file.stem + ".mlirbc")
         # The step is made where a pass of the pipeline trains.
-        trains = (["--koila-peak-memory=mode=train floor=false "
-                   "output=/dev/null"] if mode.startswith("train") else [])
+        trains = (
+            ["--koila-peak-memory=mode=train floor=false output=/dev/null"]
+            if mode.startswith("train")
+            else []
+        )
         good, self.problem = run_koila(
-            tool, file, *(f"--input={spec}" for spec in specs),
-            "--koila-infer-shapes", *trains, "-o", self.text)
+            tool,
+            file,
+            *(f"--input={spec}" for spec in specs),
+            "--koila-infer-shapes",
+            *trains,
+            "-o",
+            self.text,
+        )
         if good:
             self.problem = None
 
@@ -134,16 +145,18 @@ class Predictor:
         """The report, or a sentence."""
         if self.problem:
             return self.problem
-        return self.report(f"threads={threads} batches=0 mode={self.mode}",
-                           "--batch", f"B={batch}")
+        return self.report(f"threads={threads} batches=0 mode={self.mode}", "--batch", f"B={batch}")
 
     def report(self, options, *more):
         report = self.text.with_suffix(".json")
         good, problem = run_koila(
-            self.tool, self.text, *more,
-            f"--koila-peak-memory=format=json floor=false {options} "
-            f"output={report}",
-            "-o", "/dev/null")
+            self.tool,
+            self.text,
+            *more,
+            f"--koila-peak-memory=format=json floor=false {options} output={report}",
+            "-o",
+            "/dev/null",
+        )
         return json.loads(report.read_text()) if good else problem
 
 
@@ -160,26 +173,28 @@ class CurvePredictor(Predictor):
         if threads not in self.reports:
             self.reports[threads] = self.report(
                 f"threads={threads} batches={self.last} mode={self.mode}",
-                "--batch", f"B={self.last}")
+                "--batch",
+                f"B={self.last}",
+            )
         found = self.reports[threads]
         if isinstance(found, str):
             return found
         for piece in found["batch_pieces"]:
-            if piece["from"] <= batch and (piece["to"] is None or
-                                           batch <= piece["to"]):
-                peak = sum(int(factor) * batch ** power for power, factor
-                           in enumerate(piece["coefficients"]))
-                return {"peak_bytes": peak, "exact": found["exact"],
-                        "inexact": found["inexact"]}
+            if piece["from"] <= batch and (piece["to"] is None or batch <= piece["to"]):
+                peak = sum(
+                    int(factor) * batch**power for power, factor in enumerate(piece["coefficients"])
+                )
+                return {"peak_bytes": peak, "exact": found["exact"], "inexact": found["inexact"]}
         return "no piece of the curve is for this batch"
 
 
 def evaluate(task):
     name, options = task
-    import torch
     import inputs
     import make_programs
+    import torch
     from evaluate import without_machine
+
     make_programs.prepare_libraries()
     make_programs.load_programs()
     # It is on when PyTorch starts.
@@ -191,6 +206,7 @@ def evaluate(task):
     if options.train:
         mode = f"train grads={'absent' if options.first_step else 'present'}"
         import training
+
         program = file
         file = file.with_suffix(".loss.pt")
         if training.make_loss(program, file, specs):
@@ -209,16 +225,19 @@ def evaluate(task):
             loaded = torch.jit.load(str(file))
             if options.train:
                 loaded = Step(loaded, options.first_step)
-        return measure(loaded, inputs.make(specs, batch), counter,
-                       warm=not options.default_executor)
+        return measure(
+            loaded, inputs.make(specs, batch), counter, warm=not options.default_executor
+        )
 
-    with tempfile.TemporaryDirectory() as folder, \
-            torch.set_grad_enabled(options.grad or options.train):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        torch.set_grad_enabled(options.grad or options.train),
+    ):
         predictor = (
-            CurvePredictor(options.koila_opt, file, specs, folder,
-                           mode, max(options.batches))
-            if options.curve else
-            Predictor(options.koila_opt, file, specs, folder, mode))
+            CurvePredictor(options.koila_opt, file, specs, folder, mode, max(options.batches))
+            if options.curve
+            else Predictor(options.koila_opt, file, specs, folder, mode)
+        )
         for threads in options.threads:
             for batch in options.batches:
                 pair = {"program": name, "batch": batch, "threads": threads}
@@ -227,8 +246,10 @@ def evaluate(task):
                 pairs.append(pair)
                 try:
                     pair["measured"] = (
-                        call_apart(lambda: run(batch, threads))
-                        if options.default_executor else run(batch, threads))
+                        call_apart(functools.partial(run, batch, threads))
+                        if options.default_executor
+                        else run(batch, threads)
+                    )
                 except Exception as error:  # what a batch baked in raises
                     lines = str(error).strip().splitlines() or [repr(error)]
                     pair["fails"] = lines[-1]
@@ -239,9 +260,12 @@ def evaluate(task):
                     continue
                 pair["predicted"] = found["peak_bytes"]
                 pair["exact"] = found["exact"]
-                pair["reasons"] = sorted({
-                    f"{entry['op'].removeprefix('koila.')}: {entry['reason']}"
-                    for entry in found["inexact"]})
+                pair["reasons"] = sorted(
+                    {
+                        f"{entry['op'].removeprefix('koila.')}: {entry['reason']}"
+                        for entry in found["inexact"]
+                    }
+                )
     return name, pairs
 
 
@@ -274,17 +298,18 @@ VERDICTS = ["right", "WRONG", "differs", "inexact", "refused", "not run"]
 def summary(pairs):
     counts = collections.Counter(map(verdict, pairs))
     default = any(pair.get("default_executor") for pair in pairs)
-    kinds = [kind for kind in VERDICTS
-             if kind != ("WRONG" if default else "differs")]
+    kinds = [kind for kind in VERDICTS if kind != ("WRONG" if default else "differs")]
     ran = [pair for pair in pairs if verdict(pair) != "not run"]
     figures = [pair for pair in ran if off(pair) is not None]
     equal = sum(off(pair) == 0 for pair in figures)
     errors = [percent(pair) for pair in figures]
     return {
-        "pairs": len(pairs), **{kind: counts[kind] for kind in kinds},
+        "pairs": len(pairs),
+        **{kind: counts[kind] for kind in kinds},
         "0 bytes off": f"{equal} ({100 * equal / max(1, len(ran)):.1f} %)",
         "median": f"{statistics.median(errors):.2f} %" if errors else "",
-        "worst": f"{max(errors):.1f} %" if errors else ""}
+        "worst": f"{max(errors):.1f} %" if errors else "",
+    }
 
 
 def rows(pairs):
@@ -296,37 +321,44 @@ def rows(pairs):
         counts = collections.Counter(map(verdict, group))
         figures = [pair for pair in group if off(pair) is not None]
         worst = max(figures, key=percent, default=None)
-        reasons = sorted({reason for pair in group
-                          for reason in pair.get("reasons", [])} |
-                         {pair["problem"] for pair in group
-                          if "problem" in pair})
-        yield (f"`{name}`",
-               ", ".join(f"{counts[key]} {key}" for key in VERDICTS
-                         if counts[key]),
-               max((pair["measured"] for pair in figures), default=""),
-               off(worst) if worst else "",
-               f"{percent(worst):.2f} %" if worst else "", reasons)
+        reasons = sorted(
+            {reason for pair in group for reason in pair.get("reasons", [])}
+            | {pair["problem"] for pair in group if "problem" in pair}
+        )
+        yield (
+            f"`{name}`",
+            ", ".join(f"{counts[key]} {key}" for key in VERDICTS if counts[key]),
+            max((pair["measured"] for pair in figures), default=""),
+            off(worst) if worst else "",
+            f"{percent(worst):.2f} %" if worst else "",
+            reasons,
+        )
 
 
 def describe_run(run):
     """The heading of a run, and what it was."""
     batches = run["batches"]
-    text = ", ".join(map(str, batches)) if len(batches) < 9 else \
-        f"{batches[0]} to {batches[-1]}"
-    heading = ("A training step" if run["train"]
-               else "Forward, gradients recorded" if run["grad"]
-               else "Inference under `no_grad`")
-    mode = ("the mode that they were scripted in" if run["scripted"]
-            else "eval mode")
-    said = (f"{'Scripted' if run['scripted'] else 'Traced'} programs of "
-            f"`test/corpus` in {mode} at batches {text}, "
-            f"{' and '.join(map(str, run['threads']))} threads.")
+    text = ", ".join(map(str, batches)) if len(batches) < 9 else f"{batches[0]} to {batches[-1]}"
+    heading = (
+        "A training step"
+        if run["train"]
+        else "Forward, gradients recorded"
+        if run["grad"]
+        else "Inference under `no_grad`"
+    )
+    mode = "the mode that they were scripted in" if run["scripted"] else "eval mode"
+    said = (
+        f"{'Scripted' if run['scripted'] else 'Traced'} programs of "
+        f"`test/corpus` in {mode} at batches {text}, "
+        f"{' and '.join(map(str, run['threads']))} threads."
+    )
     if run["train"]:
-        heading += (", the first one" if run["first_step"]
-                    else ", all weights with a gradient")
-        said += (" Forward and backward; the loss is the mean of the squares of "
-                 "what the program returns. Programs without weights are left "
-                 "out.")
+        heading += ", the first one" if run["first_step"] else ", all weights with a gradient"
+        said += (
+            " Forward and backward; the loss is the mean of the squares of "
+            "what the program returns. Programs without weights are left "
+            "out."
+        )
     if run["scripted"]:
         heading += ", scripted"
     if run["curve"]:
@@ -334,26 +366,28 @@ def describe_run(run):
         said += " Predicted by the polynomials of one report."
     if run["default_executor"]:
         heading += ", PyTorch as it starts"
-        said += (" Profiling is on: the largest of the first three calls of a "
-                 "fresh process for each pair. koila's figure is for the "
-                 "executor without profiling. The second table has all "
-                 "programs in which the two differ, with koila's figure "
-                 "before the measured one, in bytes; one figure stands for "
-                 "both where they are equal.")
+        said += (
+            " Profiling is on: the largest of the first three calls of a "
+            "fresh process for each pair. koila's figure is for the "
+            "executor without profiling. The second table has all "
+            "programs in which the two differ, with koila's figure "
+            "before the measured one, in bytes; one figure stands for "
+            "both where they are equal."
+        )
     return heading, said
 
 
 def list_programs(pairs, hidden):
     """A table of programs; of held-out ones without the reasons."""
-    lines = ["| program | pairs | largest peak, B | worst, B | worst |" +
-             ("" if hidden else " why |"),
-             "|---" * (5 if hidden else 6) + "|"]
+    lines = [
+        "| program | pairs | largest peak, B | worst, B | worst |" + ("" if hidden else " why |"),
+        "|---" * (5 if hidden else 6) + "|",
+    ]
     for *cells, reasons in rows(pairs):
         if not hidden:
             text = "; ".join(reasons[:3])
             more = len(reasons) - 3
-            cells.append((text + (f"; {more} more" if more > 0 else ""))
-                         .replace("|", "\\|"))
+            cells.append((text + (f"; {more} more" if more > 0 else "")).replace("|", "\\|"))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
 
@@ -369,48 +403,64 @@ def list_differences(pairs, batches):
     for (name, threads), by_batch in sorted(found.items()):
         if not any(map(off, by_batch.values())):
             continue
-        cells = ["" if batch not in by_batch
-                 else f"{by_batch[batch]['predicted']}" +
-                 (f" / {by_batch[batch]['measured']}"
-                  if off(by_batch[batch]) else "")
-                 for batch in batches]
+        cells = [
+            ""
+            if batch not in by_batch
+            else f"{by_batch[batch]['predicted']}"
+            + (f" / {by_batch[batch]['measured']}" if off(by_batch[batch]) else "")
+            for batch in batches
+        ]
         exact = all(pair["exact"] for pair in by_batch.values())
-        rows[name, "" if exact else "not exact", *cells].append(threads)
-    lines = ["| program | threads | koila says | " +
-             " | ".join(f"B = {batch}" for batch in batches) + " |",
-             "|---" * (3 + len(batches)) + "|"]
+        rows[(name, "" if exact else "not exact", *cells)].append(threads)
+    lines = [
+        "| program | threads | koila says | "
+        + " | ".join(f"B = {batch}" for batch in batches)
+        + " |",
+        "|---" * (3 + len(batches)) + "|",
+    ]
     for (name, exact, *cells), threads in rows.items():
-        lines.append("| " + " | ".join([
-            f"`{name}`", ", ".join(map(str, threads)), exact or "exact",
-            *cells]) + " |")
+        lines.append(
+            "| "
+            + " | ".join([f"`{name}`", ", ".join(map(str, threads)), exact or "exact", *cells])
+            + " |"
+        )
     return lines
 
 
 def document(runs):
     from registry import is_held_out
-    lines = ["# Predicted and measured peaks", "",
-             "<!-- Written by tools/bench/accuracy.py --write; do not edit. "
-             "-->", "",
-             "What counts as measured is in [Reports](../user/Reports.md). A pair is a "
-             "program, a batch and a number of threads. Errors are of all "
-             "pairs with a figure, those that koila calls not exact included."]
+
+    lines = [
+        "# Predicted and measured peaks",
+        "",
+        "<!-- Written by tools/bench/accuracy.py --write; do not edit. -->",
+        "",
+        "What counts as measured is in [Reports](../user/Reports.md). A pair is a "
+        "program, a batch and a number of threads. Errors are of all "
+        "pairs with a figure, those that koila calls not exact included.",
+    ]
     for run in runs:
         heading, said = describe_run(run)
         pairs, batches = run["pairs"], run["batches"]
         parts = {
             "development": [p for p in pairs if not is_held_out(p["program"])],
-            "held out": [p for p in pairs if is_held_out(p["program"])]}
+            "held out": [p for p in pairs if is_held_out(p["program"])],
+        }
         heads = list(summary(pairs))
-        lines += ["", f"## {heading}", "", said, "",
-                  "| | " + " | ".join(heads) + " |",
-                  "|---" * (len(heads) + 1) + "|"]
+        lines += [
+            "",
+            f"## {heading}",
+            "",
+            said,
+            "",
+            "| | " + " | ".join(heads) + " |",
+            "|---" * (len(heads) + 1) + "|",
+        ]
         for title, part in {**parts, "all": pairs}.items():
             if part:
-                lines.append(f"| {title} | " +
-                             " | ".join(map(str, summary(part).values())) +
-                             " |")
+                lines.append(f"| {title} | " + " | ".join(map(str, summary(part).values())) + " |")
         if run["default_executor"]:
-            lines += [""] + list_differences(pairs, batches)
+            lines += ["", *list_differences(pairs, batches)]
             continue
         for title, part in parts.items():
             if part:
@@ -431,38 +481,40 @@ def numbers(text):
 def parse():
     build = ROOT / "build"
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--koila-opt", default=build / "bin" / "koila-opt")
-    parser.add_argument("--counter",
-                        default=build / "lib" / "libkoila-counter.so")
-    parser.add_argument("--programs",
-                        default=build / "test" / "corpus")
-    parser.add_argument("--only", nargs="+", metavar="NAME",
-                        help="these programs, or what their names begin with")
-    parser.add_argument("--scripted", action="store_true",
-                        help="the scripted programs, not the traced ones")
+    parser.add_argument("--counter", default=build / "lib" / "libkoila-counter.so")
+    parser.add_argument("--programs", default=build / "test" / "corpus")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="these programs, or what their names begin with"
+    )
+    parser.add_argument(
+        "--scripted", action="store_true", help="the scripted programs, not the traced ones"
+    )
     parser.add_argument("--batches", type=numbers, default=[1, 2, 7, 16])
     parser.add_argument("--threads", type=numbers, default=[1, 2])
-    parser.add_argument("--grad", action="store_true",
-                        help="record gradients")
-    parser.add_argument("--train", action="store_true",
-                        help="run forward and backward")
-    parser.add_argument("--first-step", action="store_true",
-                        help="of --train, without gradients before")
-    parser.add_argument("--curve", action="store_true",
-                        help="predict by the polynomials over the batch")
-    parser.add_argument("--default-executor", action="store_true",
-                        help="measure the first three calls of a new process")
+    parser.add_argument("--grad", action="store_true", help="record gradients")
+    parser.add_argument("--train", action="store_true", help="run forward and backward")
+    parser.add_argument(
+        "--first-step", action="store_true", help="of --train, without gradients before"
+    )
+    parser.add_argument(
+        "--curve", action="store_true", help="predict by the polynomials over the batch"
+    )
+    parser.add_argument(
+        "--default-executor",
+        action="store_true",
+        help="measure the first three calls of a new process",
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", help="keep the run")
-    parser.add_argument("--write", metavar="FILE",
-                        help="write the document of runs that were kept")
+    parser.add_argument("--write", metavar="FILE", help="write the document of runs that were kept")
     parser.add_argument("runs", nargs="*", metavar="JSON")
     options = parser.parse_args()
     if options.first_step and not options.train:
         parser.error("--first-step belongs to --train")
-    if options.train and (options.grad or options.scripted or
-                          options.default_executor):
+    if options.train and (options.grad or options.scripted or options.default_executor):
         parser.error("--train goes with --curve alone")
     return options
 
@@ -470,46 +522,59 @@ def parse():
 def main():
     options = parse()
     if options.write:
-        runs = [json.loads(pathlib.Path(run).read_text())
-                for run in options.runs]
+        runs = [json.loads(pathlib.Path(run).read_text()) for run in options.runs]
         import make_programs
+
         make_programs.load_programs()
         pathlib.Path(options.write).write_text(document(runs))
         return
     import corpus
     import make_programs
     from registry import PROGRAMS, SCRIPTED
+
     make_programs.load_programs()
-    names = [name for name in PROGRAMS
-             if (name in SCRIPTED) == options.scripted and
-             (not options.only or
-              any(name.startswith(part) for part in options.only))]
+    names = [
+        name
+        for name in PROGRAMS
+        if (name in SCRIPTED) == options.scripted
+        and (not options.only or any(name.startswith(part) for part in options.only))
+    ]
     if not names:
         sys.exit("accuracy.py: --only names no program of the corpus")
     corpus.make_programs(names, pathlib.Path(options.programs), options.jobs)
     pairs = []
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(
-            options.jobs, context,
-            max_tasks_per_child=1 if options.default_executor else None
+        options.jobs, context, max_tasks_per_child=1 if options.default_executor else None
     ) as pool:
         tasks = [(name, options) for name in names]
         for count, (name, found) in enumerate(pool.map(evaluate, tasks), 1):
             pairs += found
             counts = collections.Counter(map(verdict, found))
-            print(f"[{count}/{len(names)}] {name}: " +
-                  ", ".join(f"{counts[key]} {key}" for key in VERDICTS
-                            if counts[key]), file=sys.stderr, flush=True)
+            print(
+                f"[{count}/{len(names)}] {name}: "
+                + ", ".join(f"{counts[key]} {key}" for key in VERDICTS if counts[key]),
+                file=sys.stderr,
+                flush=True,
+            )
     if options.json:
-        run = {name: getattr(options, name)
-               for name in ("grad", "train", "first_step", "scripted", "curve", "default_executor",
-                            "batches", "threads")}
-        pathlib.Path(options.json).write_text(
-            json.dumps({**run, "pairs": pairs}, indent=1))
+        run = {
+            name: getattr(options, name)
+            for name in (
+                "grad",
+                "train",
+                "first_step",
+                "scripted",
+                "curve",
+                "default_executor",
+                "batches",
+                "threads",
+            )
+        }
+        pathlib.Path(options.json).write_text(json.dumps({**run, "pairs": pairs}, indent=1))
     for key, value in summary(pairs).items():
         print(f"{key}: {value}")
-    reasons = collections.Counter(
-        reason for pair in pairs for reason in pair.get("reasons", []))
+    reasons = collections.Counter(reason for pair in pairs for reason in pair.get("reasons", []))
     for reason, count in reasons.most_common(40):
         print(f"{count:6} {reason}")
     sys.exit(any(verdict(pair) == "WRONG" for pair in pairs))

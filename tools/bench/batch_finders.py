@@ -37,12 +37,11 @@ import warnings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / part) for part in ("corpus", "models")]
 
+import koila
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
-
-import koila
 
 EPOCHS = 2
 BATCH = 64
@@ -99,7 +98,8 @@ class LanguageModel(nn.Module):
         self.place = nn.Parameter(torch.randn(tokens, width) * 0.02)
         self.layers = nn.ModuleList(
             nn.TransformerEncoderLayer(width, 4, 4 * width, dropout=0.0, batch_first=True)
-            for _ in range(2))
+            for _ in range(2)
+        )
         self.head = nn.Linear(width, words)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(tokens))
 
@@ -127,8 +127,14 @@ def make_vit():
     import torchvision
 
     model = torchvision.models.VisionTransformer(
-        image_size=64, patch_size=8, num_layers=4, num_heads=4, hidden_dim=192, mlp_dim=768,
-        num_classes=10)
+        image_size=64,
+        patch_size=8,
+        num_layers=4,
+        num_heads=4,
+        hidden_dim=192,
+        mlp_dim=768,
+        num_classes=10,
+    )
     nn.init.normal_(model.heads.head.weight, std=0.1)
     return model, torch.randn(SAMPLES, 3, 64, 64), torch.randint(10, (SAMPLES,)), "cross_entropy"
 
@@ -301,8 +307,13 @@ def train_lightning(task):
         def on_train_epoch_end(self):
             ends.append(time.perf_counter())
 
-    quiet = dict(accelerator="cpu", logger=False, enable_checkpointing=False,
-                 enable_progress_bar=False, enable_model_summary=False)
+    quiet = dict(
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
     with tempfile.TemporaryDirectory() as folder:
         module = Module()
         trainer = pl.Trainer(max_epochs=1, default_root_dir=folder, **quiet)
@@ -315,8 +326,12 @@ def train_lightning(task):
         module = Module()
         module.batch_size = size
         ends.clear()
-        pl.Trainer(max_epochs=EPOCHS, default_root_dir=folder,
-                   accumulate_grad_batches=max(BATCH // size, 1), **quiet).fit(module)
+        pl.Trainer(
+            max_epochs=EPOCHS,
+            default_root_dir=folder,
+            accumulate_grad_batches=max(BATCH // size, 1),
+            **quiet,
+        ).fit(module)
     yield from ends
 
 
@@ -346,16 +361,21 @@ def run(task, train, limit):
             ends.append((end or time.perf_counter()) - start)
     except RuntimeError as error:
         failed = str(error).splitlines()[0]
-    found = {"ends": ends, "failed": failed, "trials": task.memory.failures(),
-             "peak": task.memory.peak(), "first": task.first}
+    found = {
+        "ends": ends,
+        "failed": failed,
+        "trials": task.memory.failures(),
+        "peak": task.memory.peak(),
+        "first": task.first,
+    }
     task.trained = task.optimizer = task.first = None
     task.memory.set_cap()
     return found
 
 
 def difference(found, wanted):
-    size = math.sqrt(sum((g ** 2).sum() for g in wanted))
-    return math.sqrt(sum(((f - g) ** 2).sum() for f, g in zip(found, wanted))) / size
+    size = math.sqrt(sum((g**2).sum() for g in wanted))
+    return math.sqrt(sum(((f - g) ** 2).sum() for f, g in zip(found, wanted, strict=False))) / size
 
 
 def measure(name, memory, options):
@@ -368,15 +388,22 @@ def measure(name, memory, options):
     rows["plain PyTorch, no limit"] = []
     for index in range(options.rounds):
         order = options.tools
-        order = order[index % len(order):] + order[:index % len(order)]
+        order = order[index % len(order) :] + order[: index % len(order)]
         for tool in ["plain PyTorch, no limit", *order]:
             found = run(task, TOOLS.get(tool, train_plain), limit if tool in TOOLS else None)
             first = found.pop("first")
             found["difference"] = None if first is None else difference(first, free["first"])
             rows[tool].append(found)
             print(f"{name}, {tool}: {found}", flush=True)
-    return {"model": name, "limit": limit, "rest": rest, "untiled": free["peak"],
-            "threads": torch.get_num_threads(), "percent": options.percent, "rows": rows}
+    return {
+        "model": name,
+        "limit": limit,
+        "rest": rest,
+        "untiled": free["peak"],
+        "threads": torch.get_num_threads(),
+        "percent": options.percent,
+        "rows": rows,
+    }
 
 
 def is_right(found):
@@ -399,8 +426,10 @@ def judge(result):
 
 def page(results):
     lines = [
-        "# koila next to tools that retry", "",
-        "<!-- Written by tools/bench/batch_finders.py --write; do not edit. -->", "",
+        "# koila next to tools that retry",
+        "",
+        "<!-- Written by tools/bench/batch_finders.py --write; do not edit. -->",
+        "",
         f"Each trains the same model on {SAMPLES} samples for {EPOCHS} epochs, SGD with momentum, "
         f"in batches of {BATCH} whose step does not fit: PyTorch's allocator refuses what goes "
         "over the limit. *First epoch* is the time from the start to the end of the first epoch "
@@ -411,17 +440,22 @@ def page(results):
         f"{BATCH}, as accelerate's documentation does. Medians. On a GPU, the checkpoint that "
         "Lightning's finder restores would not be in the memory that is short; "
         "`toma.chunked` repeats no sample, but what a chunk that failed has added to the "
-        "gradients stays there.", ""]
+        "gradients stays there.",
+        "",
+    ]
     for result in results:
         mib = 1 << 20
         lines += [
-            f"## {result['model']}", "",
+            f"## {result['model']}",
+            "",
             f"Limit {result['limit'] / mib:,.1f} MiB, of which weights, gradients and the "
             f"optimizer's state take {result['rest'] / mib:,.1f}; a whole step takes "
             f"{result['untiled'] / mib:,.1f}. {result['threads']} threads, "
-            f"{max(map(len, result['rows'].values()))} rounds.", "",
+            f"{max(map(len, result['rows'].values()))} rounds.",
+            "",
             "| | first epoch, s | next epoch, s | failed | peak, MiB | gradients |",
-            "|---|---:|---:|---:|---:|---|"]
+            "|---|---:|---:|---:|---:|---|",
+        ]
         for tool, rows in sorted(result["rows"].items(), key=lambda row: "no limit" not in row[0]):
             peak = max(found["peak"] for found in rows) / mib
             trials = statistics.median(found["trials"] for found in rows)
@@ -432,16 +466,22 @@ def page(results):
             later = statistics.median(found["ends"][1] - found["ends"][0] for found in rows)
             error = max(found["difference"] for found in rows)
             right = "right" if all(map(is_right, rows)) else "**wrong**"
-            lines.append(f"| {tool} | {first:.2f} | {later:.2f} | {trials:g} | {peak:,.1f} "
-                         f"| {right}, {error:.1e} |")
+            lines.append(
+                f"| {tool} | {first:.2f} | {later:.2f} | {trials:g} | {peak:,.1f} "
+                f"| {right}, {error:.1e} |"
+            )
         lines.append("")
     return "\n".join(lines)
 
 
 @contextlib.contextmanager
 def silence():
-    for name in ("lightning", "lightning.pytorch", "lightning.pytorch.utilities.rank_zero",
-                 "lightning.pytorch.accelerators.cuda"):
+    for name in (
+        "lightning",
+        "lightning.pytorch",
+        "lightning.pytorch.utilities.rank_zero",
+        "lightning.pytorch.accelerators.cuda",
+    ):
         logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -452,21 +492,26 @@ def silence():
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     parser.add_argument("--models", nargs="*", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--tools", nargs="*", default=list(TOOLS), choices=list(TOOLS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--percent", type=int, default=40)
-    parser.add_argument("--library", type=pathlib.Path,
-                        default=ROOT / "build" / "lib" / "libkoila-capped-allocator.so")
+    parser.add_argument(
+        "--library",
+        type=pathlib.Path,
+        default=ROOT / "build" / "lib" / "libkoila-capped-allocator.so",
+    )
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--write", type=pathlib.Path)
     options = parser.parse_args()
     if options.write:
-        options.write.write_text(page([
-            result for path in options.results for result in json.loads(path.read_text())]))
+        options.write.write_text(
+            page([result for path in options.results for result in json.loads(path.read_text())])
+        )
         return 0
     import make_programs
 

@@ -20,9 +20,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "models")]
 
-import torch
-
 import koila
+import torch
 from make_models import torchvision_model
 
 ROUNDS = 15

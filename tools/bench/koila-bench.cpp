@@ -9,7 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "koila/Analysis/BatchAnalysis.h"
-#include "koila/Dialect/Koila/Transforms/Tiling.h"
+#include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "koila/InitAllDialects.h"
 #include "koila/Support/ByteSize.h"
 #include "mlir/Parser/Parser.h"

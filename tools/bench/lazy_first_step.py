@@ -39,13 +39,12 @@ import warnings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "bench"), str(ROOT / "test" / "models")]
 
-import torch
-from torch.nn import functional as F
-
 import koila
+import torch
 from koila import _compiler
 from koila._plan import planner
 from lazy_models import CLASSES, MODELS, WHOLE, freeze, make_model, set_statistics
+from torch.nn import functional as F
 
 PARTS = ("record", "trace", "import", "analyse", "rewrite", "load", "first")
 KINDS = ("fits", "tiles")
@@ -144,7 +143,10 @@ def run_one(name, kind, batch, budget, threads, profile):
         p.grad = torch.zeros_like(p)
     step(model, images, labels)
     plain = min(step(model, images, labels)[1] for _ in range(3))
-    lazily = lambda: step(model, *koila.lazy(images, labels, batch=0, budget=budget))
+
+    def lazily():
+        return step(model, *koila.lazy(images, labels, batch=0, budget=budget))
+
     watch = Watch()
     watch.install()
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
@@ -161,8 +163,14 @@ def run_one(name, kind, batch, budget, threads, profile):
     parts = watch.split()
     parts["record"] = recorded - min(recording for recording, _ in later)
     parts["first"] = first - second - sum(parts.values())
-    return {"peak": how.peak_bytes, "tile": how.tile, "plain": plain, "first": first,
-            "second": second, "parts": parts}
+    return {
+        "peak": how.peak_bytes,
+        "tile": how.tile,
+        "plain": plain,
+        "first": first,
+        "second": second,
+        "parts": parts,
+    }
 
 
 def start(name, kind, options, budget):
@@ -179,23 +187,39 @@ def beside(row):
 
 def line(name, kind, row):
     parts = " | ".join(f"{row['parts'][part]:.2f}" for part in PARTS)
-    return (f"| {name} | {kind} | {row['plain']:.2f} | {row['second']:.2f} | {row['first']:.2f} | "
-            f"**{beside(row):.2f}** | {parts} |")
+    return (
+        f"| {name} | {kind} | {row['plain']:.2f} | {row['second']:.2f} | {row['first']:.2f} | "
+        f"**{beside(row):.2f}** | {parts} |"
+    )
 
 
 def page(lines, options):
     text = __doc__.split("\n\n")
-    kinds = "\n".join(f"* *{part.split()[0]}*: {' '.join(part.split()[1:])}"
-                      for part in text[3].splitlines())
-    return "\n".join([
-        "# The first step through `koila.lazy`", "",
-        "<!-- Written by tools/bench/lazy_first_step.py "
-        f"--threads {options.threads}{' --cpu' * options.cpu} --write; do not edit. -->", "",
-        f"Seconds{' of the CPU' * options.cpu} of training steps of {options.batch} images of "
-        "64 × 64 (inception_v3: 96 × 96) in float32 with torchvision's classification models, "
-        f"threads: {options.threads}, in processes of their own. *Fits*: with memory for the whole batch; *tiles*: with one byte "
-        "less than the whole needs. *Step* is the least of four later steps. *Beside* is what the "
-        "first step takes more, and then split:", "", kinds, "", *lines]) + "\n"
+    kinds = "\n".join(
+        f"* *{part.split()[0]}*: {' '.join(part.split()[1:])}" for part in text[3].splitlines()
+    )
+    return (
+        "\n".join(
+            [
+                "# The first step through `koila.lazy`",
+                "",
+                "<!-- Written by tools/bench/lazy_first_step.py "
+                f"--threads {options.threads}{' --cpu' * options.cpu} --write; do not edit. -->",
+                "",
+                f"Seconds{' of the CPU' * options.cpu} of training steps of {options.batch} "
+                "images of 64 × 64 (inception_v3: 96 × 96) in float32 with torchvision's "
+                f"classification models, threads: {options.threads}, in processes of their own. "
+                "*Fits*: with memory for the whole batch; *tiles*: with one byte less than the "
+                "whole needs. *Step* is the least of four later steps. *Beside* is what the "
+                "first step takes more, and then split:",
+                "",
+                kinds,
+                "",
+                *lines,
+            ]
+        )
+        + "\n"
+    )
 
 
 def main():
@@ -218,11 +242,14 @@ def main():
     if options.one:
         name, kind, budget = options.one
         budget = int(budget) if budget.isdigit() else budget
-        print(json.dumps(run_one(name, kind, options.batch, budget, options.threads,
-                                 options.profile)))
+        print(
+            json.dumps(run_one(name, kind, options.batch, budget, options.threads, options.profile))
+        )
         return 0
-    lines = [f"| model | memory | plain | step | first step | beside | {' | '.join(PARTS)} |",
-             "|---|---|" + "---:|" * (4 + len(PARTS))]
+    lines = [
+        f"| model | memory | plain | step | first step | beside | {' | '.join(PARTS)} |",
+        "|---|---|" + "---:|" * (4 + len(PARTS)),
+    ]
     print(*lines, sep="\n", flush=True)
     above = []
     for name in options.models:

@@ -24,20 +24,33 @@ import warnings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "models")]
 
+import koila
 import torch
+from make_models import torchvision_model
 from torch import nn
 from torch.nn import functional as F
 
-import koila
-from make_models import torchvision_model
-
 # Those of which koila 0.1.1 trained none.
 MODELS = {
-    "alexnet": 64, "vgg11": 64, "vgg11_bn": 64, "resnet18": 64, "resnet50": 64,
-    "resnext50_32x4d": 64, "densenet121": 64, "googlenet": 64, "inception_v3": 96,
-    "squeezenet1_0": 64, "mobilenet_v2": 64, "mobilenet_v3_large": 64,
-    "shufflenet_v2_x1_0": 64, "mnasnet1_0": 64, "regnet_y_400mf": 64,
-    "efficientnet_b0": 64, "convnext_tiny": 64, "vit_b_16": 64, "swin_t": 64,
+    "alexnet": 64,
+    "vgg11": 64,
+    "vgg11_bn": 64,
+    "resnet18": 64,
+    "resnet50": 64,
+    "resnext50_32x4d": 64,
+    "densenet121": 64,
+    "googlenet": 64,
+    "inception_v3": 96,
+    "squeezenet1_0": 64,
+    "mobilenet_v2": 64,
+    "mobilenet_v3_large": 64,
+    "shufflenet_v2_x1_0": 64,
+    "mnasnet1_0": 64,
+    "regnet_y_400mf": 64,
+    "efficientnet_b0": 64,
+    "convnext_tiny": 64,
+    "vit_b_16": 64,
+    "swin_t": 64,
 }
 OPTIONS = {
     "vit_b_16": {"image_size": 64},
@@ -137,31 +150,40 @@ def run_mode(name, mode, batch):
         wanted = step(model, images.to(dtype), labels)
         whole, how, said = lazy_step(model, images.to(dtype), labels, WHOLE)
         assert how.tile is None, how
-        if how.peak_bytes is None:
-            budget = 1 << 20
-        else:
-            budget = how.peak_bytes - 1
+        budget = 1 << 20 if how.peak_bytes is None else how.peak_bytes - 1
         found, how, said = lazy_step(model, images.to(dtype), labels, budget)
         result[dtype] = wanted, found, how, said, whole
     wide, narrow = result[torch.float64], result[torch.float32]
     vacuous = not any(value.norm() > 1e-6 for value in wide[0].values())
-    close = all(torch.allclose(wide[1][key], value, rtol=1e-7, atol=1e-7)
-                and torch.allclose(wide[4][key], value, rtol=1e-7, atol=1e-7)
-                for key, value in wide[0].items())
+    close = all(
+        torch.allclose(wide[1][key], value, rtol=1e-7, atol=1e-7)
+        and torch.allclose(wide[4][key], value, rtol=1e-7, atol=1e-7)
+        for key, value in wide[0].items()
+    )
     equal = close and not vacuous and is_equal(narrow[1], narrow[0], wide[0])
     # Biases before a norm have no gradient but rounding.
     largest = max(value.norm() for value in wide[0].values())
     error, plain = (
-        max(((found[key].double() - value).norm() / value.norm()).item()
-            for key, value in wide[0].items() if value.norm() > 1e-6 * largest)
-        for found in (narrow[1], narrow[0]))
+        max(
+            ((found[key].double() - value).norm() / value.norm()).item()
+            for key, value in wide[0].items()
+            if value.norm() > 1e-6 * largest
+        )
+        for found in (narrow[1], narrow[0])
+    )
     how = narrow[2]
-    said = [f"{pathlib.Path(entry.filename).name}:{entry.lineno}: {entry.message}"
-            for entry in narrow[3]]
+    said = [
+        f"{pathlib.Path(entry.filename).name}:{entry.lineno}: {entry.message}"
+        for entry in narrow[3]
+    ]
     return {
         "tiles": batch // how.tile if how.tile else 1,
-        "equal": equal, "error": error, "plain": plain, "said": said,
-        "peak": how.peak_bytes, "budget": how.budget_bytes,
+        "equal": equal,
+        "error": error,
+        "plain": plain,
+        "said": said,
+        "peak": how.peak_bytes,
+        "budget": how.budget_bytes,
     }
 
 
@@ -184,24 +206,35 @@ def table(rows, mode):
     for name, row in rows.items():
         part = row[mode]
         equal = "equal" if part["equal"] else "**differ**"
-        yield (f"| {name} | {part['tiles']} | {equal} | {part['error']:.1e} | "
-               f"{part['plain']:.1e} | {shorten(part['said'])} |")
+        yield (
+            f"| {name} | {part['tiles']} | {equal} | {part['error']:.1e} | "
+            f"{part['plain']:.1e} | {shorten(part['said'])} |"
+        )
 
 
 def page(rows, batch):
     lines = [
-        "# torchvision's classification models through `koila.lazy`", "",
-        "<!-- Written by tools/bench/lazy_models.py --write; do not edit. -->", "",
-        f"One training step of {batch} images of 64 × 64 (inception_v3: 96 × 96; vit_b_16 built for "
-        f"64 × 64; {CLASSES} classes) with one byte less than the whole batch needs. *Error* is the "
-        "largest relative difference of the gradient of a weight, in float32, from that of plain "
+        "# torchvision's classification models through `koila.lazy`",
+        "",
+        "<!-- Written by tools/bench/lazy_models.py --write; do not edit. -->",
+        "",
+        f"One training step of {batch} images of 64 × 64 (inception_v3: 96 × 96; vit_b_16 built "
+        f"for 64 × 64; {CLASSES} classes) with one byte less than the whole batch needs. *Error* "
+        "is the largest relative difference of the gradient of a weight, in float32, from that of "
+        "plain "
         "PyTorch in float64, and *plain* that of plain PyTorch in float32: deep networks with "
         "random weights have gradients that are mostly rounding. *Equal* is the definition of "
         "`koila-run`: in float64 both agree, and in float32 koila is no further off than twice "
-        "plain PyTorch. koila 0.1.1 trained none of these models.", "",
-        "With batch normalisation, dropout and stochastic depth in eval mode:", "",
-        *table(rows, "eval"), "",
-        "In training mode. One tile: ran whole, as announced.", "", *table(rows, "train")]
+        "plain PyTorch. koila 0.1.1 trained none of these models.",
+        "",
+        "With batch normalisation, dropout and stochastic depth in eval mode:",
+        "",
+        *table(rows, "eval"),
+        "",
+        "In training mode. One tile: ran whole, as announced.",
+        "",
+        *table(rows, "train"),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -229,16 +262,22 @@ def main():
     for name in options.models:
         done = subprocess.run(
             [sys.executable, __file__, "--one", name, "--batch", str(options.batch)],
-            stdout=subprocess.PIPE, text=True, timeout=TIMEOUT)
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=TIMEOUT,
+        )
         if done.returncode:
             wrong.append(f"{name}: failed")
             continue
         row = rows[name] = json.loads(done.stdout.splitlines()[-1])
         wrong += judge(name, row)
         for mode, part in row.items():
-            print(f"{name} {mode}: {part['tiles']} tiles, "
-                  f"{'equal' if part['equal'] else 'DIFFERENT'}, {part['error']:.1e} "
-                  f"{shorten(part['said'])}", flush=True)
+            print(
+                f"{name} {mode}: {part['tiles']} tiles, "
+                f"{'equal' if part['equal'] else 'DIFFERENT'}, {part['error']:.1e} "
+                f"{shorten(part['said'])}",
+                flush=True,
+            )
     for line in wrong:
         print("wrong:", line, file=sys.stderr)
     if options.write and not wrong:

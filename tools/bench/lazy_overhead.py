@@ -22,17 +22,22 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "models")]
 
+import koila
 import torch
+from make_models import torchvision_model
 from torch import nn
 from torch.nn import functional as F
 
-import koila
-from make_models import torchvision_model
-
 
 def make_mlp():
-    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512),
-                          nn.ReLU(), nn.Linear(512, 10))
+    model = nn.Sequential(
+        nn.Flatten(),
+        nn.Linear(784, 512),
+        nn.ReLU(),
+        nn.Linear(512, 512),
+        nn.ReLU(),
+        nn.Linear(512, 10),
+    )
     return model, torch.randn(64, 28, 28), torch.randint(10, (64,))
 
 
@@ -60,9 +65,15 @@ def measure(make, steps, turn):
     torch.manual_seed(0)
     model, inputs, labels = make()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    plain = lambda: step(model, optimizer, inputs, labels)
+
+    def plain():
+        return step(model, optimizer, inputs, labels)
+
     recording = []
-    lazy = lambda: step(model, optimizer, *koila.lazy(inputs, labels, batch=0), recording)
+
+    def lazy():
+        return step(model, optimizer, *koila.lazy(inputs, labels, batch=0), recording)
+
     kinds = {"plain": plain, "lazy": lazy, "again": plain}
     times = {name: [] for name in kinds}
     for run in kinds.values():
@@ -92,10 +103,13 @@ def main():
         make, steps, turn = MODELS[name]
         found = measure(make, options.steps or steps, turn)
         overhead, noise = (found[kind] - found["plain"] for kind in ("lazy", "again"))
-        print(f"{name}: plain {found['plain']:.3f} ms, lazy {overhead:+.3f} ms "
-              f"({overhead / found['plain']:+.2%}), "
-              f"recording {found['recording']:.3f} ms, plain again {noise:+.3f} ms "
-              f"({noise / found['plain']:+.2%})", flush=True)
+        print(
+            f"{name}: plain {found['plain']:.3f} ms, lazy {overhead:+.3f} ms "
+            f"({overhead / found['plain']:+.2%}), "
+            f"recording {found['recording']:.3f} ms, plain again {noise:+.3f} ms "
+            f"({noise / found['plain']:+.2%})",
+            flush=True,
+        )
         limit = 1 if name == "mlp" else 0.01 * found["plain"] + abs(noise)
         failed |= overhead > limit
     return options.check and failed

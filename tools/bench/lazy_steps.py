@@ -4,11 +4,11 @@
 Usage: lazy_steps.py [NAME...] [--rounds 5] [--threads 1] [--check] [--write FILE]
 
 NAME is a script of test/integration/scripts without its .py; without any all run
-that tiles can do (`# koila: tiles`). Each runs once with koila, which learns its programs, and then plain,
-with koila and plain again in turns. A *step* is what lies between two calls of
-koila.lazy: training, or a batch of an evaluation. Steps in which something is traced
-or compiled are left out, as first steps are; of each other the median of the rounds
-counts. *Noise* is the second plain run next to the first.
+that tiles can do (`# koila: tiles`). Each runs once with koila, which learns its
+programs, and then plain, with koila and plain again in turns. A *step* is what lies
+between two calls of koila.lazy: training, or a batch of an evaluation. Steps in which
+something is traced or compiled are left out, as first steps are; of each other the
+median of the rounds counts. *Noise* is the second plain run next to the first.
 
 With --check the exit code is 1 where steps of 5 ms and more take more than 1.1
 times as long, and the noise, or shorter ones more than 50 us longer for each recorded
@@ -33,9 +33,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "test" / "integration" / "scripts"
 sys.path[:0] = [str(ROOT / "test" / "integration")]
 
-import torch
+import itertools
 
 import koila
+import torch
 import variants
 from execute import reset
 from koila._capture import record as recorder
@@ -92,7 +93,7 @@ def run(script, lazy, watch):
         vars(main).clear()
     return [
         (right[0] - left[0], right[1] > left[1], right[2] - left[2])
-        for left, right in zip(marks, marks[1:])
+        for left, right in itertools.pairwise(marks)
     ]
 
 
@@ -108,9 +109,7 @@ def measure(script, rounds, watch):
     if len(counts) != 1:
         return None
     later = [
-        step
-        for step in range(counts.pop())
-        if not any(found[step][1] for found in runs["koila"])
+        step for step in range(counts.pop()) if not any(found[step][1] for found in runs["koila"])
     ]
     if not later:
         return None
@@ -143,15 +142,20 @@ HEAD = """# Steps through `koila.lazy` with enough memory
 
 <!-- Written by tools/bench/lazy_steps.py --write; do not edit. -->
 
-Scripts of `test/integration/scripts` with a budget in which nothing is split, threads: {threads}, rounds: {rounds}. *Step*: between two calls of `koila.lazy`, without those in which a program is seen for the first time; medians. *Noise*: plain PyTorch again. The bar is 1.1 for steps of 5 ms and more, and 50 µs a recorded call for others; what misses it by more than the noise is marked.
+Scripts of `test/integration/scripts` with a budget in which nothing is split, threads: \
+{threads}, rounds: {rounds}. *Step*: between two calls of `koila.lazy`, without those in which a \
+program is seen for the first time; medians. *Noise*: plain PyTorch again. The bar is 1.1 for \
+steps of 5 ms and more, and 50 µs a recorded call for others; what misses it by more than the \
+noise is marked.
 
 | script | steps | plain, ms | ratio | noise | calls a step | µs more a call | |
 |---|---:|---:|---:|---:|---:|---:|---|"""
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
@@ -175,7 +179,8 @@ def main():
         lines.append(
             f"| {row['name']} | {row['steps']} | {1e3 * row['plain']:.2f} | {row['ratio']:.2f} "
             f"| {row['noise']:.2f} | {row['calls']:.0f} | {1e6 * row['per_call']:.0f} "
-            f"| {'above the bar' if row['is_slow'] else ''} |")
+            f"| {'above the bar' if row['is_slow'] else ''} |"
+        )
         print(lines[-1], flush=True)
     print(f"{len(lines) - 1} scripts, {slow} above the bar")
     if options.write:

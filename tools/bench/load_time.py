@@ -23,7 +23,8 @@ def seconds_to_load(file):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("original")
     parser.add_argument("written")
     parser.add_argument("--repeat", type=int, default=9, metavar="N")
@@ -32,13 +33,13 @@ def main():
     order = [options.original, options.written, options.original]
     for file in order:
         seconds_to_load(file)
-    rounds = [[seconds_to_load(file) for file in order]
-              for _ in range(options.repeat)]
-    first, written, again = (statistics.median(column)
-                             for column in zip(*rounds))
-    print(f"original {first * 1e3:.1f} ms, written {written * 1e3:.1f} ms: "
-          f"ratio {written / first:.3f} "
-          f"(original again {again / first:.3f}, {options.repeat} rounds)")
+    rounds = [[seconds_to_load(file) for file in order] for _ in range(options.repeat)]
+    first, written, again = (statistics.median(column) for column in zip(*rounds, strict=False))
+    print(
+        f"original {first * 1e3:.1f} ms, written {written * 1e3:.1f} ms: "
+        f"ratio {written / first:.3f} "
+        f"(original again {again / first:.3f}, {options.repeat} rounds)"
+    )
 
 
 if __name__ == "__main__":

@@ -31,9 +31,18 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / part) for part in ("corpus", "oracle")]
 
-NAMES = ["tv_alexnet", "tv_vgg11_bn", "tv_resnet_basic", "tv_resnet_bottleneck",
-         "tv_densenet", "tv_mobilenet_v2", "tv_squeezenet", "tv_googlenet",
-         "tv_convnext", "tv_vit"]
+NAMES = [
+    "tv_alexnet",
+    "tv_vgg11_bn",
+    "tv_resnet_basic",
+    "tv_resnet_bottleneck",
+    "tv_densenet",
+    "tv_mobilenet_v2",
+    "tv_squeezenet",
+    "tv_googlenet",
+    "tv_convnext",
+    "tv_vit",
+]
 
 
 def sum_of(snapshot):
@@ -49,12 +58,13 @@ def run_program(module, arguments, trains):
 
 def track(name, specs, batch, rounds, trains, answer):
     """MemTracker's peak beyond what is there before the call, and seconds."""
-    import torch
     import inputs
     import make_programs
+    import torch
     from registry import PROGRAMS
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
+
     make_programs.prepare_libraries()
     make_programs.load_programs()
     torch.set_num_threads(1)
@@ -80,8 +90,9 @@ def track(name, specs, batch, rounds, trains, answer):
 def run_tracker(options, name, specs):
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
-    process = context.Process(target=track, args=(
-        name, specs, options.batch, options.rounds, options.train, answer))
+    process = context.Process(
+        target=track, args=(name, specs, options.batch, options.rounds, options.train, answer)
+    )
     process.start()
     found = answer.get(timeout=600)
     process.join()
@@ -95,28 +106,45 @@ def run_koila(options, file, specs, folder):
     report = pathlib.Path(folder) / "report.json"
     text = pathlib.Path(folder) / "program.mlirbc"
     subprocess.run(
-        [tools / "koila-opt", file, *(f"--input={spec}" for spec in specs),
-         "--batch", f"B={options.batch}",
-         # The step is made of the file for what trains.
-         *([f"--koila-peak-memory={mode}floor=false"] if mode else []),
-         "-o", text], check=True, capture_output=True)
+        [
+            tools / "koila-opt",
+            file,
+            *(f"--input={spec}" for spec in specs),
+            "--batch",
+            f"B={options.batch}",
+            # The step is made of the file for what trains.
+            *([f"--koila-peak-memory={mode}floor=false"] if mode else []),
+            "-o",
+            text,
+        ],
+        check=True,
+        capture_output=True,
+    )
     done = subprocess.run(
-        [tools / "koila-opt", text, "--mlir-timing",
-         f"--koila-peak-memory={mode}format=json floor=false threads=1 "
-         f"batches=0 output={report}", "-o", "/dev/null"],
-        check=True, capture_output=True, text=True)
-    first = sum(map(float, re.findall(
-        r"^\s+([0-9.]+) \(.*?\)\s+\S*PeakMemory\S*$",
-        done.stderr, re.M)))
+        [
+            tools / "koila-opt",
+            text,
+            "--mlir-timing",
+            f"--koila-peak-memory={mode}format=json floor=false threads=1 "
+            f"batches=0 output={report}",
+            "-o",
+            "/dev/null",
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    first = sum(
+        map(float, re.findall(r"^\s+([0-9.]+) \(.*?\)\s+\S*PeakMemory\S*$", done.stderr, re.M))
+    )
     if mode:
         return json.loads(report.read_text())["peak_bytes"], first, None
     later = None
-    with subprocess.Popen([tools / "koila-bench", text], text=True,
-                          stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL) as bench:
+    with subprocess.Popen(
+        [tools / "koila-bench", text], text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as bench:
         for line in bench.stdout:
-            if found := re.match(r"\s+peak memory, as imported\s+([0-9.]+) ms",
-                                 line):
+            if found := re.match(r"\s+peak memory, as imported\s+([0-9.]+) ms", line):
                 later = float(found[1]) / 1e3
                 break
         bench.kill()
@@ -126,17 +154,18 @@ def run_koila(options, file, specs, folder):
 
 
 def measure(options, file, specs):
-    import torch
     import inputs
+    import torch
     from counter import Counter
-    counter = Counter(
-        pathlib.Path(options.build) / "lib" / "libkoila-counter.so")
+
+    counter = Counter(pathlib.Path(options.build) / "lib" / "libkoila-counter.so")
     module = torch.jit.load(str(file))
     torch.manual_seed(0)
     arguments = inputs.make(specs, options.batch)
     with torch.set_grad_enabled(options.train):
         if options.train:
             from accuracy import Step
+
             module = Step(module, is_first=False)
         module(*arguments)
         return max(counter.measure(module, arguments)[0] for _ in range(3))
@@ -145,41 +174,44 @@ def measure(options, file, specs):
 def main():
     build = ROOT / "build"
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--build", default=build,
-                        help="folder with koila's bin and lib")
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--build", default=build, help="folder with koila's bin and lib")
     parser.add_argument("--programs", default=build / "test" / "corpus")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--train", action="store_true")
     parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME")
     options = parser.parse_args()
-    import torch
     import corpus
     import make_programs
+    import torch
+
     make_programs.prepare_libraries()
     make_programs.load_programs()
     torch._C._jit_set_profiling_mode(False)
     torch.set_num_threads(1)
     corpus.make_programs(options.names, pathlib.Path(options.programs), 2)
-    print(f"batch {options.batch}, 1 thread\n\n"
-          "| program | measured, B | MemTracker, B off | | koila, B off | | "
-          "MemTracker, ms: first | later | koila, ms: first | later | ratio: "
-          "first | later |\n" + "|---" * 12 + "|")
+    print(
+        f"batch {options.batch}, 1 thread\n\n"
+        "| program | measured, B | MemTracker, B off | | koila, B off | | "
+        "MemTracker, ms: first | later | koila, ms: first | later | ratio: "
+        "first | later |\n" + "|---" * 12 + "|"
+    )
     firsts, laters, worse = [], [], []
     for name in options.names:
         file = pathlib.Path(options.programs) / f"{name}.pt"
         specs = json.loads(file.with_suffix(".inputs").read_text())
         if options.train:
             import training
+
             program, file = file, file.with_suffix(".loss.pt")
             if problem := training.make_loss(program, file, specs):
                 sys.exit(f"memtracker.py: {name}: {problem}")
         measured = measure(options, file, specs)
         tracked, their_first, their_later = run_tracker(options, name, specs)
         with tempfile.TemporaryDirectory() as folder:
-            predicted, our_first, our_later = run_koila(options, file, specs,
-                                                        folder)
+            predicted, our_first, our_later = run_koila(options, file, specs, folder)
         firsts.append(their_first / our_first)
         if our_later:
             laters.append(their_later / our_later)
@@ -187,16 +219,19 @@ def main():
             worse.append(name)
         cells = [f"`{name}`", measured]
         for peak in (tracked, predicted):
-            cells += [peak - measured,
-                      f"{100 * (peak - measured) / measured:.2f} %"]
-        cells += [f"{1e3 * seconds:.1f}" if seconds else "" for seconds in (
-            their_first, their_later, our_first, our_later)]
+            cells += [peak - measured, f"{100 * (peak - measured) / measured:.2f} %"]
+        cells += [
+            f"{1e3 * seconds:.1f}" if seconds else ""
+            for seconds in (their_first, their_later, our_first, our_later)
+        ]
         cells += [f"{firsts[-1]:.0f}", f"{laters[-1]:.0f}" if our_later else ""]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     later = f", {statistics.median(laters):.0f} later" if laters else ""
-    print(f"\nmedian ratios of the times: {statistics.median(firsts):.0f} the "
-          f"first time{later}; koila is less "
-          f"exact on: {', '.join(worse) or 'none'}")
+    print(
+        f"\nmedian ratios of the times: {statistics.median(firsts):.0f} the "
+        f"first time{later}; koila is less "
+        f"exact on: {', '.join(worse) or 'none'}"
+    )
 
 
 if __name__ == "__main__":

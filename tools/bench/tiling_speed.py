@@ -38,8 +38,14 @@ import budgets
 from accuracy import call_apart, measure
 from tiling import Refused
 
-SMALL = ["hand_transformer_encoder", "hand_unet_attention", "hand_gru",
-         "tv_resnet_basic", "tv_mobilenet_v2", "tv_vit"]
+SMALL = [
+    "hand_transformer_encoder",
+    "hand_unet_attention",
+    "hand_gru",
+    "tv_resnet_basic",
+    "tv_mobilenet_v2",
+    "tv_vit",
+]
 SWEEP = [1, 2, 4, 8, 16, 32, 64]
 FREE = 1.02
 NOTHING = "nothing to save"
@@ -59,13 +65,17 @@ def model(name, batch=64):
     def register(function):
         MODELS[name] = batch, function
         return function
+
     return register
 
 
 def from_torchvision(name, options, **more):
     import torchvision
-    return (getattr(torchvision.models, name)(weights=None, **more),
-            [f"float32[B,3,{options.size},{options.size}]"])
+
+    return (
+        getattr(torchvision.models, name)(weights=None, **more),
+        [f"float32[B,3,{options.size},{options.size}]"],
+    )
 
 
 @model("ResNet-18")
@@ -96,17 +106,22 @@ def vit_b_16(options):
 @model("U-Net")
 def unet(options):
     import segmentation_models_pytorch as smp
-    return (smp.Unet("resnet18", encoder_weights=None),
-            [f"float32[B,3,{options.size},{options.size}]"])
+
+    return (
+        smp.Unet("resnet18", encoder_weights=None),
+        [f"float32[B,3,{options.size},{options.size}]"],
+    )
 
 
 def from_gpt2(options, **more):
     from programs_transformers import wrap
     from transformers import GPT2Config, GPT2LMHeadModel
+
     config = GPT2Config()
-    return (wrap(GPT2LMHeadModel(config), ["input_ids"], "logits",
-                 use_cache=False, **more),
-            [f"int64[B,{options.tokens}]{{0:{config.vocab_size}}}"])
+    return (
+        wrap(GPT2LMHeadModel(config), ["input_ids"], "logits", use_cache=False, **more),
+        [f"int64[B,{options.tokens}]{{0:{config.vocab_size}}}"],
+    )
 
 
 @model("GPT-2", batch=32)
@@ -123,17 +138,18 @@ def gpt2_last_token(options):
 
 def write_model(name, options):
     """The name of the file that is written to the folder."""
-    import torch
     import inputs
     import make_programs
+    import torch
+
     make_programs.prepare_libraries()
     torch.manual_seed(0)
     module, specs = MODELS[name][1](options)
     stem = re.sub(r"\W+", "-", name.lower())
     # With grad mode on: under no_grad attention records its fast path.
-    torch.jit.trace(module.eval(), inputs.make(specs, TRACED_BATCH),
-                    check_trace=False, strict=False).save(
-                        str(options.folder / f"{stem}.pt"))
+    torch.jit.trace(
+        module.eval(), inputs.make(specs, TRACED_BATCH), check_trace=False, strict=False
+    ).save(str(options.folder / f"{stem}.pt"))
     (options.folder / f"{stem}.inputs").write_text(json.dumps(specs))
     return stem
 
@@ -143,6 +159,7 @@ def make_file(name, options):
     if name in MODELS:
         return call_apart(lambda: write_model(name, options))
     import corpus
+
     corpus.make_programs([name], options.folder, 1)
     return name
 
@@ -166,6 +183,7 @@ def seconds_of(module, arguments, calls):
 
 def tensors_in(value):
     import torch
+
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, dict):
@@ -175,17 +193,19 @@ def tensors_in(value):
 
 def largest_difference(left, right):
     """Of two results, as a part of the norm."""
-    return max(((one.double() - other.double()).norm() /
-                one.double().norm().clamp(min=1e-30)).item()
-               for one, other in zip(tensors_in(left), tensors_in(right)))
+    return max(
+        ((one.double() - other.double()).norm() / one.double().norm().clamp(min=1e-30)).item()
+        for one, other in zip(tensors_in(left), tensors_in(right), strict=False)
+    )
 
 
 def run_both(original, tiled, specs, batch, options):
     """Times and peaks of the two files; in a process of its own."""
-    import torch
     import inputs
     import make_programs
+    import torch
     from counter import Counter
+
     make_programs.prepare_libraries()
     torch._C._jit_set_profiling_mode(False)
     torch.set_num_threads(options.threads)
@@ -194,23 +214,21 @@ def run_both(original, tiled, specs, batch, options):
     arguments = inputs.make(specs, batch)
     with torch.no_grad():
         peaks = [measure(module, arguments, counter) for module in modules]
-        difference = largest_difference(*(module(*arguments)
-                                          for module in modules))
+        difference = largest_difference(*(module(*arguments) for module in modules))
         once = seconds_of(modules[0], arguments, 1)
         calls = max(1, round(SECONDS / once))
         triples = []
         for _ in range(options.triples):
-            triples.append([seconds_of(modules[which], arguments, calls)
-                            for which in (0, 1, 0)])
-            say("   ", ", ".join(f"{1e3 * seconds:.1f}"
-                                 for seconds in triples[-1]), "ms")
+            triples.append([seconds_of(modules[which], arguments, calls) for which in (0, 1, 0)])
+            say("   ", ", ".join(f"{1e3 * seconds:.1f}" for seconds in triples[-1]), "ms")
     return {"peaks": peaks, "difference": difference, "triples": triples}
 
 
 def ratios(row):
     """Tiled to untiled, and untiled to itself."""
-    first, tiled, again = (statistics.median(column)
-                           for column in zip(*row["triples"]))
+    first, tiled, again = (
+        statistics.median(column) for column in zip(*row["triples"], strict=False)
+    )
     return tiled / first, again / first
 
 
@@ -236,20 +254,26 @@ def evaluate(stem, name, batch, options):
             budget = floor + (untiled - floor) * options.percent // 100
             start = time.perf_counter()
             report = program.compile(batch, budget)
-            row |= {"budget": budget, "tile": report["promise"]["tile"],
-                    "predicted": report["peak_bytes"],
-                    "exact": report["exact"], "isa": report["isa"],
-                    "compile_seconds": time.perf_counter() - start}
+            row |= {
+                "budget": budget,
+                "tile": report["promise"]["tile"],
+                "predicted": report["peak_bytes"],
+                "exact": report["exact"],
+                "isa": report["isa"],
+                "compile_seconds": time.perf_counter() - start,
+            }
         except (Refused, budgets.Wrong) as problem:
             return row | {"problem": str(problem)}
         except subprocess.TimeoutExpired:
             return row | {"problem": "koila-opt does not end"}
-        say(f"{name}, batch {batch}: {untiled} bytes untiled, floor {floor}, "
-            f"budget {budget}, tile {row['tile']}")
+        say(
+            f"{name}, batch {batch}: {untiled} bytes untiled, floor {floor}, "
+            f"budget {budget}, tile {row['tile']}"
+        )
         try:
             return row | call_apart(
-                lambda: run_both(program.file, program.output, program.specs,
-                                 batch, options))
+                lambda: run_both(program.file, program.output, program.specs, batch, options)
+            )
         except RuntimeError as problem:
             lines = str(problem).strip().splitlines() or ["failed"]
             return row | {"problem": lines[-1]}
@@ -272,12 +296,24 @@ def problem_of(row):
 
 
 def mebibytes(bytes):
-    return f"{bytes / 2 ** 20:.1f}"
+    return f"{bytes / 2**20:.1f}"
 
 
-HEAD = ["model", "batch", "tile", "untiled, ms", "tiled, ms", "ratio",
-        "untiled again", "untiled, MiB", "tiled, MiB", "floor, MiB",
-        "budget, MiB", "saved", "koila's peak"]
+HEAD = [
+    "model",
+    "batch",
+    "tile",
+    "untiled, ms",
+    "tiled, ms",
+    "ratio",
+    "untiled again",
+    "untiled, MiB",
+    "tiled, MiB",
+    "floor, MiB",
+    "budget, MiB",
+    "saved",
+    "koila's peak",
+]
 
 
 def cells(row):
@@ -285,28 +321,39 @@ def cells(row):
     first = [row["model"], str(row["batch"])]
     if "peaks" not in row:
         from evaluate import without_machine
+
         why = without_machine(row["problem"]).replace("|", "\\|")
         if why == NOTHING and row["floor"]:
-            why += (f": the floor of {mebibytes(row['floor'])} MiB is not "
-                    f"below the peak of {mebibytes(row['untiled'])} MiB")
+            why += (
+                f": the floor of {mebibytes(row['floor'])} MiB is not "
+                f"below the peak of {mebibytes(row['untiled'])} MiB"
+            )
         return first + [""] * (len(HEAD) - 3) + [why]
     untiled, tiled = row["peaks"]
-    times = [1e3 * statistics.median(column)
-             for column in list(zip(*row["triples"]))[:2]]
+    times = [
+        1e3 * statistics.median(column) for column in list(zip(*row["triples"], strict=False))[:2]
+    ]
     off = row["predicted"] - tiled
     said = f"{off:+} B" if off else "the same"
-    return first + [
-        str(row["tile"]), *(f"{value:.1f}" for value in times),
+    return [
+        *first,
+        str(row["tile"]),
+        *(f"{value:.1f}" for value in times),
         *(f"{value:.3f}" for value in ratios(row)),
         *map(mebibytes, (untiled, tiled, row["floor"], row["budget"])),
         f"{100 * (untiled - tiled) / (untiled - row['floor']):.0f} %",
-        "; ".join([said + ("" if row["exact"] else ", not exact"),
-                   *filter(None, [problem_of(row)])])]
+        "; ".join(
+            [said + ("" if row["exact"] else ", not exact"), *filter(None, [problem_of(row)])]
+        ),
+    ]
 
 
 def table(head, rows):
-    return ["| " + " | ".join(head) + " |", "|---" * len(head) + "|",
-            *("| " + " | ".join(row) + " |" for row in rows)]
+    return [
+        "| " + " | ".join(head) + " |",
+        "|---" * len(head) + "|",
+        *("| " + " | ".join(row) + " |" for row in rows),
+    ]
 
 
 def free_from(rows):
@@ -332,26 +379,29 @@ def free_table(run):
         line = [f"`{name}`"]
         for batch in batches:
             row = by_batch.get(batch, {})
-            line.append("{:.2f} ({:.2f})".format(*ratios(row))
-                        if "peaks" in row else row.get("problem", ""))
+            line.append(
+                "{:.2f} ({:.2f})".format(*ratios(row)) if "peaks" in row else row.get("problem", "")
+            )
         least = free_from(group)
-        rows.append(line + ["never" if least is None else str(least)])
-    return table(["program", *(f"B = {batch}" for batch in batches),
-                  "free from"], rows)
+        rows.append([*line, "never" if least is None else str(least)])
+    return table(["program", *(f"B = {batch}" for batch in batches), "free from"], rows)
 
 
 def describe(run):
     """How a run was made."""
-    return (f"{run['threads']} thread{'s' if run['threads'] > 1 else ''}, "
-            f"{run['triples']} triples, the floor and {run['percent']} % of "
-            f"what tiling can save as the budget, images of {run['size']}², "
-            f"{run['tokens']} tokens. PyTorch {run['torch']}, "
-            f"{run['processor']}, {run['isa']}.")
+    return (
+        f"{run['threads']} thread{'s' if run['threads'] > 1 else ''}, "
+        f"{run['triples']} triples, the floor and {run['percent']} % of "
+        f"what tiling can save as the budget, images of {run['size']}², "
+        f"{run['tokens']} tokens. PyTorch {run['torch']}, "
+        f"{run['processor']}, {run['isa']}."
+    )
 
 
 def document(runs):
     lines = [
-        "# The speed of tiled inference", "",
+        "# The speed of tiled inference",
+        "",
         "<!-- Written by tools/bench/tiling_speed.py --write; do not edit. -->",
         "",
         "Models with random weights under `no_grad`, TorchScript's executor "
@@ -361,25 +411,38 @@ def document(runs):
         "measured, the *floor* is the smallest budget that koila says works, "
         "and *saved* the part of what lies between the untiled peak and the "
         "floor that tiling saved. The last column compares koila's peak of "
-        "the tiled program with the measured one."]
+        "the tiled program with the measured one.",
+    ]
     for run in runs:
         if run["free"]:
-            lines += ["", "## From which batch on tiling is free", "",
-                      describe(run) + " A cell has the ratio, and in brackets "
-                      "that of the untiled program to itself. Free is a ratio "
-                      f"of at most {FREE}, there and at each larger batch. "
-                      "Where there is nothing to save, koila refuses or "
-                      "leaves the program as it is.", "", *free_table(run)]
+            lines += [
+                "",
+                "## From which batch on tiling is free",
+                "",
+                describe(run) + " A cell has the ratio, and in brackets "
+                "that of the untiled program to itself. Free is a ratio "
+                f"of at most {FREE}, there and at each larger batch. "
+                "Where there is nothing to save, koila refuses or "
+                "leaves the program as it is.",
+                "",
+                *free_table(run),
+            ]
         else:
-            lines += ["", f"## {run['percent']} % of what tiling can save", "",
-                      describe(run), "",
-                      *table(HEAD, map(cells, run["rows"]))]
+            lines += [
+                "",
+                f"## {run['percent']} % of what tiling can save",
+                "",
+                describe(run),
+                "",
+                *table(HEAD, map(cells, run["rows"])),
+            ]
     return "\n".join(lines) + "\n"
 
 
 def about_machine():
     def ask():
         import torch
+
         return torch.__version__, torch.backends.cpu.get_cpu_capability()
 
     version, capability = call_apart(ask)
@@ -396,28 +459,33 @@ def about_machine():
 
 def parse():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--models", nargs="+", metavar="NAME",
-                        help=f"of {', '.join(MODELS)}, or of test/corpus")
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--models", nargs="+", metavar="NAME", help=f"of {', '.join(MODELS)}, or of test/corpus"
+    )
     parser.add_argument("--triples", type=int, default=7, metavar="N")
-    parser.add_argument("--batch", type=int,
-                        help="default: 64, and 32 for GPT-2")
-    parser.add_argument("--size", type=int, default=224, metavar="N",
-                        help="height and width of images")
+    parser.add_argument("--batch", type=int, help="default: 64, and 32 for GPT-2")
+    parser.add_argument(
+        "--size", type=int, default=224, metavar="N", help="height and width of images"
+    )
     parser.add_argument("--tokens", type=int, default=128, metavar="N")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--percent", type=int, default=20)
-    parser.add_argument("--free", action="store_true",
-                        help="sweep the batch over small models")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build",
-                        help="folder with koila's bin and lib")
-    parser.add_argument("--folder", type=pathlib.Path,
-                        default=ROOT / "build" / "bench",
-                        help="for the model files")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
-                        help="keep the run")
-    parser.add_argument("--write", type=pathlib.Path, metavar="FILE",
-                        help="write the document of runs that were kept")
+    parser.add_argument("--free", action="store_true", help="sweep the batch over small models")
+    parser.add_argument(
+        "--build", type=pathlib.Path, default=ROOT / "build", help="folder with koila's bin and lib"
+    )
+    parser.add_argument(
+        "--folder", type=pathlib.Path, default=ROOT / "build" / "bench", help="for the model files"
+    )
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="keep the run")
+    parser.add_argument(
+        "--write",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="write the document of runs that were kept",
+    )
     parser.add_argument("runs", nargs="*", type=pathlib.Path, metavar="JSON")
     return parser.parse_args()
 
@@ -425,8 +493,7 @@ def parse():
 def main():
     options = parse()
     if options.write:
-        options.write.write_text(document(
-            [json.loads(run.read_text()) for run in options.runs]))
+        options.write.write_text(document([json.loads(run.read_text()) for run in options.runs]))
         return
     if options.runs:
         sys.exit("tiling_speed.py: a JSON file goes with --write")
@@ -435,20 +502,28 @@ def main():
     options.koila_opt = options.build / "bin" / "koila-opt"
     options.koila_run = options.build / "bin" / "koila-run"
     from make_programs import load_programs
+
     programs = load_programs()
     names = options.models or (SMALL if options.free else list(MODELS))
     for name in names:
         if name not in MODELS and name not in programs:
-            sys.exit(f"tiling_speed.py: no model '{name}'; there are "
-                     f"{', '.join(MODELS)} and the programs of test/corpus")
-    run = {"free": options.free, "rows": [], **about_machine(),
-           **{name: getattr(options, name) for name in
-              ("threads", "triples", "size", "tokens", "percent")}}
+            sys.exit(
+                f"tiling_speed.py: no model '{name}'; there are "
+                f"{', '.join(MODELS)} and the programs of test/corpus"
+            )
+    run = {
+        "free": options.free,
+        "rows": [],
+        **about_machine(),
+        **{
+            name: getattr(options, name)
+            for name in ("threads", "triples", "size", "tokens", "percent")
+        },
+    }
     for name in names:
         say(f"making {name}")
         stem = make_file(name, options)
-        batches = (SWEEP if options.free else
-                   [options.batch or MODELS.get(name, [64])[0]])
+        batches = SWEEP if options.free else [options.batch or MODELS.get(name, [64])[0]]
         for batch in batches:
             row = evaluate(stem, name, batch, options)
             run["rows"].append(row)
@@ -457,10 +532,12 @@ def main():
             # After each: a run of hours may be stopped.
             if options.json:
                 options.json.write_text(json.dumps(run, indent=1))
-    print("\n".join(free_table(run) if options.free
-                    else table(HEAD, map(cells, run["rows"]))))
-    problems = [f"{row['model']}, batch {row['batch']}: {problem}"
-                for row in run["rows"] if (problem := problem_of(row))]
+    print("\n".join(free_table(run) if options.free else table(HEAD, map(cells, run["rows"]))))
+    problems = [
+        f"{row['model']}, batch {row['batch']}: {problem}"
+        for row in run["rows"]
+        if (problem := problem_of(row))
+    ]
     for problem in problems:
         say(f"tiling_speed.py: {problem}")
     sys.exit(bool(problems))

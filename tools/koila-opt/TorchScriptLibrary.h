@@ -31,7 +31,7 @@ public:
                                     const std::string &gradients);
   bool emit(llvm::StringRef bytecode, llvm::StringRef weights,
             llvm::StringRef output, llvm::StringRef report);
-  /// Runs an operator on shapes (OpaqueShapeSource); none if it cannot.
+  /// Runs an operator on shapes (MetaKernelShapeSource); none if it cannot.
   std::optional<std::string> runMeta(llvm::StringRef request);
   /// Compares the schemas of all operations with LibTorch's.
   bool checkSchemas();

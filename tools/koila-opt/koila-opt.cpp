@@ -1,12 +1,12 @@
 //===- koila-opt.cpp - mlir-opt that reads and writes TorchScript ---------===//
 
 #include "TorchScriptLibrary.h"
-#include "koila/Analysis/OpaqueShapes.h"
+#include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/InitAllDialects.h"
 #include "koila/InitAllPasses.h"
+#include "koila/InputSpec/InputSpec.h"
 #include "koila/Support/FileKind.h"
-#include "koila/Support/InputSpec.h"
 #include "koila/Support/OutputFile.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/Parser/Parser.h"
@@ -227,11 +227,11 @@ static void setQuietDiagnostics() {
 namespace {
 /// Asks LibTorch, which is opened only when a program has an operator that
 /// koila has no rule for.
-class MetaKernels : public OpaqueShapeSource {
+class MetaKernels : public MetaKernelShapeSource {
 public:
   using Open = std::function<TorchScriptLibrary *()>;
   MetaKernels(Dialect *dialect, Open open)
-      : OpaqueShapeSource(dialect), open(std::move(open)) {}
+      : MetaKernelShapeSource(dialect), open(std::move(open)) {}
 
   std::optional<std::string> answer(llvm::StringRef request) const override {
     TorchScriptLibrary *library = open();
@@ -303,8 +303,8 @@ int main(int argc, char **argv) {
   if (!file)
     return fail(problem);
   bool fromArchive = isArchive(inputPath, file->getBuffer());
-  if (auto kind = fromArchive ? std::nullopt
-                              : describeForeignFile(file->getBuffer()))
+  if (auto kind =
+          fromArchive ? std::nullopt : describeForeignFile(file->getBuffer()))
     return fail("'" + inputPath + "' " + *kind);
 
   std::string source;

@@ -6,7 +6,7 @@
 #include "Load.h"
 #include "Measure.h"
 #include "Predict.h"
-#include "koila/Analysis/WorkspaceTable.h"
+#include "koila/KernelModels/WorkspaceTable.h"
 #include "koila/Support/OutputFile.h"
 #include "llvm/ADT/ScopeExit.h"
 #include "llvm/Support/FileSystem.h"
@@ -119,7 +119,7 @@ static WorkspaceRow makeRow(const CalibrationFamily &family, Tally tally) {
   int64_t different = tally.larger + tally.smaller;
   if (different == 0)
     return row;
-  row.trust = tally.larger ? WorkspaceTrust::Unknown : WorkspaceTrust::Bound;
+  row.trust = tally.larger ? Trust::Unknown : Trust::UpperBound;
   row.why = llvm::formatv("{0} of {1} calls on this machine differ: {2}",
                           different, tally.calls, tally.example);
   return row;

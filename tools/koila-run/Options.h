@@ -3,8 +3,8 @@
 #ifndef KOILA_TOOLS_KOILARUN_OPTIONS_H
 #define KOILA_TOOLS_KOILARUN_OPTIONS_H
 
-#include "koila/Analysis/WorkspaceTable.h"
-#include "koila/Support/InputSpec.h"
+#include "koila/InputSpec/InputSpec.h"
+#include "koila/KernelModels/WorkspaceTable.h"
 #include "support/Untrusted.h"
 #include <memory>
 #include <stdexcept>

@@ -49,11 +49,24 @@ def read_schemas(tblgen):
     """The ODS schemas, in-place twins included."""
     include = pathlib.Path(tblgen).resolve().parents[1] / "include"
     text = subprocess.run(
-        [tblgen, "-gen-op-decls", "-I", ROOT / "include", "-I", include,
-         ROOT / "include/koila/Dialect/Koila/IR/KoilaAllOps.td"],
-        check=True, text=True, capture_output=True).stdout
-    found = re.findall(r'get(?:Torch|InPlace)Schema\(\) '
-                       r'\{ return "aten::([^"]+)"', text)
+        [
+            tblgen,
+            "-gen-op-decls",
+            "-I",
+            ROOT / "include",
+            "-I",
+            include,
+            ROOT / "include/koila/Dialect/Koila/IR/KoilaAllOps.td",
+        ],
+        check=True,
+        text=True,
+        capture_output=True,
+    ).stdout
+    found = re.findall(
+        r"get(?:Torch|InPlace)Schema\(\) "
+        r'\{ return "aten::([^"]+)"',
+        text,
+    )
     return sorted({re.match(r"[\w.]+", schema)[0] for schema in found})
 
 
@@ -62,29 +75,32 @@ def get_condition(info, function, attribute, tensors):
     saved in any case. As guard_for."""
     if any(isinstance(argument.type, ListType) for argument in tensors):
         return None
-    wanted = list(dict.fromkeys(
-        name for derivative in info.derivatives
-        for name in derivative.var_names))
+    wanted = list(
+        dict.fromkeys(name for derivative in info.derivatives for name in derivative.var_names)
+    )
     if len(wanted) <= 1 or "backward" in info.name:
         return None
     if "Optional" in type(attribute.nctype.type).__name__:
         return None
-    used = [derivative for derivative in info.derivatives
-            if attribute in derivative.saved_inputs]
+    used = [derivative for derivative in info.derivatives if attribute in derivative.saved_inputs]
     if len(used) != 1:
         return None
     derivative = used[0]
     if len(derivative.var_names) == 1:
         return derivative.var_names[0]
-    found = re.search(rf"wrap_opt_if\({attribute.nctype.name}, "
-                      r"grad_input_mask\[(\d+)\]\)", derivative.formula)
+    found = re.search(
+        rf"wrap_opt_if\({attribute.nctype.name}, "
+        r"grad_input_mask\[(\d+)\]\)",
+        derivative.formula,
+    )
     return wanted[int(found[1])] if found else None
 
 
 def describe(function, info):
     """What is saved, as in the file."""
-    arguments = [argument for argument in function.func.arguments.flat_all
-                 if is_tensor(argument.type)]
+    arguments = [
+        argument for argument in function.func.arguments.flat_all if is_tensor(argument.type)
+    ]
     names = [argument.name for argument in arguments]
     if info is None:
         # Without a formula the gradient is refused by a record that keeps
@@ -92,12 +108,12 @@ def describe(function, info):
         base = function.func.name.name.base
         detached = not names or base in DONT_REQUIRE_DERIVATIVE
         return len(names), "-" if detached else ""
-    results = [result.name or ("result" if len(function.func.returns) == 1
-                               else f"result{index}")
-               for index, result in enumerate(function.func.returns)]
+    results = [
+        result.name or ("result" if len(function.func.returns) == 1 else f"result{index}")
+        for index, result in enumerate(function.func.returns)
+    ]
     # A twin that writes its first argument returns it.
-    results = ["result" if name == "self" and len(results) == 1 else name
-               for name in results]
+    results = ["result" if name == "self" and len(results) == 1 else name for name in results]
     saved = set()
     for derivative in info.derivatives:
         for attribute in derivative.saved_inputs:
@@ -105,8 +121,7 @@ def describe(function, info):
                 continue
             index = names.index(attribute.nctype.name)
             condition = get_condition(info, function, attribute, arguments)
-            saved.add(f"{index}" if condition is None
-                      else f"{index}<{names.index(condition)}")
+            saved.add(f"{index}" if condition is None else f"{index}<{names.index(condition)}")
         for attribute in derivative.saved_outputs:
             if attribute.nctype.name in results:
                 saved.add(f"r{results.index(attribute.nctype.name)}")
@@ -118,12 +133,13 @@ def make_table(schemas):
     folder = pathlib.Path(autograd.__file__).parent
     native = folder.parent / "ATen/native"
     functions, tags = native / "native_functions.yaml", native / "tags.yaml"
-    infos, _ = load_derivatives(
-        str(folder / "derivatives.yaml"), str(functions), str(tags))
-    matched = {str(entry.func.func.name): entry
-               for entry in match_differentiability_info(
-                   parse_native_yaml(str(functions), str(tags))
-                   .native_functions, infos)}
+    infos, _ = load_derivatives(str(folder / "derivatives.yaml"), str(functions), str(tags))
+    matched = {
+        str(entry.func.func.name): entry
+        for entry in match_differentiability_info(
+            parse_native_yaml(str(functions), str(tags)).native_functions, infos
+        )
+    }
     lines, composed = [], []
     for schema in schemas:
         entry = matched.get(schema)
@@ -138,10 +154,9 @@ def make_table(schemas):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mlir-tblgen",
-                        default="/usr/lib/llvm-22/bin/mlir-tblgen")
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mlir-tblgen", default="/usr/lib/llvm-22/bin/mlir-tblgen")
     parser.add_argument("--output", type=pathlib.Path, default=OUTPUT)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--composed", action="store_true")
@@ -156,8 +171,9 @@ def main():
         return
     held = options.output.read_text()
     if held != fresh:
-        sys.stdout.writelines(difflib.unified_diff(
-            held.splitlines(True), fresh.splitlines(True), "held", "fresh"))
+        sys.stdout.writelines(
+            difflib.unified_diff(held.splitlines(True), fresh.splitlines(True), "held", "fresh")
+        )
         sys.exit("SavedTensors.inc is stale: run tools/support/saved_tensors.py")
 
 

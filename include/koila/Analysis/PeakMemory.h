@@ -12,9 +12,9 @@
 #define KOILA_ANALYSIS_PEAKMEMORY_H
 
 #include "koila/Analysis/BatchCurve.h"
-#include "koila/Analysis/Optimizer.h"
 #include "koila/Analysis/Storage.h"
-#include "koila/Analysis/WorkspaceTable.h"
+#include "koila/KernelModels/Optimizer.h"
+#include "koila/KernelModels/WorkspaceTable.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/JSON.h"
@@ -142,7 +142,8 @@ struct PeakReport {
   int64_t threads = 1;
   std::string isa, torch;
   /// Whether the figures hold for LibTorch's profiling executor, too: of a step
-  /// that koila writes, which leaves that nothing to change (StepFences.h).
+  /// that koila writes, which leaves that nothing to change
+  /// (ExecutorBarriers.h).
   bool anyExecutor = false;
   std::string batchSymbol;
   std::optional<int64_t> batchValue;

@@ -10,6 +10,7 @@
 #define KOILA_INTERFACES_RULES_H
 
 #include "koila/Dialect/Koila/IR/DimExpr.h"
+#include "koila/Interfaces/Trust.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/IR/SymbolTable.h"
@@ -386,21 +387,22 @@ public:
     storageBytes.push_back({result, bytes});
   }
   /// The figure is a guess; `why` says why.
-  void setInexact(const llvm::Twine &why) { reason = why.str(); }
+  void setInexact(const llvm::Twine &why) { addDoubt(Trust::Unknown, why); }
   /// The figure is at least what is allocated; `why` says why it may be more.
-  void setBound(const llvm::Twine &why) {
-    reason = why.str();
-    bound = true;
+  void setBound(const llvm::Twine &why) { addDoubt(Trust::UpperBound, why); }
+  /// Joined with the doubts that there are: none is taken back.
+  void addDoubt(Trust trust, const llvm::Twine &why) {
+    doubts.add(trust, why.str());
   }
 
   int64_t getTransient() const { return transient; }
   /// What setStorageBytes() said; none if the storage is as large as its
   /// elements.
   std::optional<int64_t> getStorageBytes(mlir::Value result) const;
-  bool isExact() const { return reason.empty(); }
+  bool isExact() const { return doubts.getTrust() == Trust::Exact; }
   /// Exact, or an upper bound.
-  bool isBounded() const { return isExact() || bound; }
-  llvm::StringRef getReason() const { return reason; }
+  bool isBounded() const { return doubts.getTrust() <= Trust::UpperBound; }
+  const Doubts &getDoubts() const { return doubts; }
 
 private:
   mlir::Operation *op;
@@ -409,8 +411,7 @@ private:
   Wants wants;
   int64_t transient = 0;
   llvm::SmallVector<std::pair<mlir::Value, int64_t>, 1> storageBytes;
-  std::string reason;
-  bool bound = false;
+  Doubts doubts;
 };
 
 /// What autograd keeps of an operation that it records, until the last tensor

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.dispatch_cache import meta_of
-from koila._capture.record import RecordedTensor, append_made, current, leaf_of
+from koila._capture.recorder import RecordedTensor, append_made, current, leaf_of
 from koila._capture.values import Call, Meta, Slot, Value, is_open
 
 __all__ = ["record_gradient"]

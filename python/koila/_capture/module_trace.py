@@ -19,9 +19,9 @@ from koila._capture.frames import find_frames, warn_user
 from koila._capture.inputs import SYMBOL, Arguments, Inputs
 from koila._capture.layout import Layout
 from koila._capture.module_snapshot import Changes, Snapshot
+from koila._capture.owned_traces import trace
 from koila._capture.reads import CodeReads, watch_calls
 from koila._capture.structure import flatten
-from koila._capture.tracing import trace
 from koila._errors import CompileError, KoilaError, Location, explain_torch
 from koila._interrupt import let_through
 from koila._temporary import temporary_folder

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from koila import _compiler
-from koila._capture.exclusive import exclusive
 from koila._capture.frames import warn_user
 from koila._capture.inputs import Inputs, Signature, find_symbol
 from koila._capture.script import Captured, ModuleCapture
-from koila._compile.choose import choose
+from koila._capture.thread_locks import exclusive
+from koila._compile.choose_form import choose
 from koila._compile.compiled import CompiledModule, make_module
-from koila._compile.specialize import Recipe, check_device, specialize
+from koila._compile.specialize_call import Recipe, check_device, specialize
 from koila._errors import CompileError
 from koila._interrupt import uninterrupted
 from koila._report.report import Report

@@ -15,8 +15,8 @@ from koila._capture.frames import warn_user
 from koila._capture.held_bytes import HeldBytes
 from koila._capture.inputs import Arguments, Inputs, find_symbol
 from koila._capture.module_snapshot import Changes, Snapshot
-from koila._compile.recorded import step_loss
-from koila._compile.specialization import Refused, Specialization
+from koila._compile.recorded_calls import step_loss
+from koila._compile.specialized_module import Refused, Specialization
 from koila._errors import CompileError, explain_torch
 from koila._interrupt import let_through
 from koila._temporary import temporary_folder

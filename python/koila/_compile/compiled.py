@@ -18,15 +18,15 @@ from torch._C._dynamo.eval_frame import (
 )
 
 from koila import _compiler
-from koila._capture.exclusive import tracing
 from koila._capture.frames import warn_user
 from koila._capture.global_hooks import calls_hooks, has_hooks
 from koila._capture.inputs import Arguments, Signature
-from koila._compile.expected import Call
-from koila._compile.recorded import can_record, is_lazy, make_lazy, run_all, step_loss
-from koila._compile.selection import Selection
-from koila._compile.specialization import Refused, Specialization
-from koila._compile.specialize import Recipe
+from koila._capture.thread_locks import tracing
+from koila._compile.call_kind import Call
+from koila._compile.program_selection import Selection
+from koila._compile.recorded_calls import can_record, is_lazy, make_lazy, run_all, step_loss
+from koila._compile.specialize_call import Recipe
+from koila._compile.specialized_module import Refused, Specialization
 from koila._errors import CompileError
 from koila._report.report import Report
 

@@ -18,13 +18,13 @@ from torch import Tensor
 from koila._capture.closure import closure
 from koila._capture.frames import Frames, find_frames, location_of
 from koila._capture.program import Program
-from koila._capture.record import is_lent, known, wrap
-from koila._capture.recording import recording
+from koila._capture.recorder import is_lent, known, wrap
+from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Group, Meta, Node, Value, is_open
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError
 from koila._execute.errors import as_eager
-from koila._execute.lent import check_lent
+from koila._execute.numpy_memory import check_lent
 from koila._execute.views import has_base_in, settle_views
 from koila._interrupt import held_back
 from koila._plan.planner import Run, start

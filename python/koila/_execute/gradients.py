@@ -16,9 +16,9 @@ from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import FreedGraphs
 from koila._capture.memory import Aliases
 from koila._capture.program import Program
-from koila._capture.record import current, known, wrap
-from koila._capture.recording import recording
-from koila._capture.trace import is_weight, without_copies
+from koila._capture.program_trace import is_weight, without_copies
+from koila._capture.recorder import current, known, wrap
+from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Value, hash_of, is_direct, is_open
 from koila._compiler import Compiled
 from koila._errors import BudgetError, CompileError, KoilaError

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from koila._capture.closure import gradient_closure
 from koila._capture.frames import Frames
-from koila._capture.record import make_leaf, wrap
-from koila._capture.recording import recording
+from koila._capture.recorder import make_leaf, wrap
+from koila._capture.thread_recordings import recording
 from koila._capture.values import GradientHook, Node, Value
 from koila._execute.executor import read
 

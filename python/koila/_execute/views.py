@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from koila._capture.batch_int import BatchInt
-from koila._capture.record import known
-from koila._capture.recording import recording
+from koila._capture.recorder import known
+from koila._capture.thread_recordings import recording
 from koila._capture.values import Node, Value, is_open
 
 __all__ = ["has_base_in", "settle_views"]

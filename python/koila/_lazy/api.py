@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import find_frames, location_of
-from koila._capture.record import find_values
+from koila._capture.recorder import find_values
 from koila._capture.values import Value, rebuild
 from koila._errors import KoilaError
 from koila._execute import executor

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from koila._capture.adoption import adopt
 from koila._capture.batch_int import BatchInt
 from koila._capture.frames import find_frames
-from koila._capture.record import (
+from koila._capture.recorder import (
     RecordedTensor,
     Unrecorded,
     current,
@@ -22,6 +21,7 @@ from koila._capture.record import (
     rewrap,
 )
 from koila._capture.values import Value, rebuild
+from koila._capture.written_tensors import adopt
 from koila._execute import executor
 from koila._lazy.scripts import check_script
 

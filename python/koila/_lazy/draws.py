@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from koila._capture.record import (
+from koila._capture.recorder import (
     RecordedTensor,
     Unrecorded,
     assign,

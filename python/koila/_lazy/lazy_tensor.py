@@ -10,7 +10,7 @@ from torch import Tensor
 
 from koila._capture import inspection
 from koila._capture.frames import find_frames, location_of
-from koila._capture.record import RecordedTensor, make_leaf, set_face, wrap
+from koila._capture.recorder import RecordedTensor, make_leaf, set_face, wrap
 from koila._capture.values import Origin, Value
 from koila._errors import KoilaError
 from koila._execute import executor

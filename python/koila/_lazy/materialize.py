@@ -13,7 +13,7 @@ from torch import Tensor
 from koila._capture.batch_int import BatchInt
 from koila._capture.differentiation import record_gradient
 from koila._capture.frames import find_frames
-from koila._capture.record import (
+from koila._capture.recorder import (
     RecordedTensor,
     assign,
     current,
@@ -23,7 +23,7 @@ from koila._capture.record import (
 )
 from koila._capture.values import GradientHook, Value, append_weakly, is_open
 from koila._execute import executor, gradients
-from koila._execute.lent import lend
+from koila._execute.numpy_memory import lend
 from koila._lazy.dispatch import call, compute, handle, handlers, replace, unwrap
 from koila._lazy.rows import is_over_samples, take_rows
 from koila._lazy.selections import select

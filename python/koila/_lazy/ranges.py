@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from koila._capture.record import RecordedTensor, current, known
+from koila._capture.recorder import RecordedTensor, current, known
 from koila._lazy.dispatch import call, handle
 
 __all__: list[str] = []

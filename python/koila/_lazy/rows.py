@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import find_frames
-from koila._capture.record import RecordedTensor, current, make_leaf, wrap
+from koila._capture.recorder import RecordedTensor, current, make_leaf, wrap
 from koila._capture.values import Value, append_weakly
 from koila._execute import executor
 from koila._lazy.dispatch import call, handle

@@ -9,10 +9,10 @@ import torch
 
 from koila import memory
 from koila._capture.dispatch_cache import meta_of
-from koila._capture.exclusive import tracing
 from koila._capture.frames import find_frames, location_of
-from koila._capture.record import find_values
-from koila._capture.trace import spec_of
+from koila._capture.program_trace import spec_of
+from koila._capture.recorder import find_values
+from koila._capture.thread_locks import tracing
 from koila._capture.values import Value
 from koila._compiler import analyze_script
 from koila._errors import KoilaError

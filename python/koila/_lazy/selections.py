@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from koila._capture.frames import find_frames
-from koila._capture.record import RecordedTensor, Unrecorded, current, known, record, wrap
+from koila._capture.recorder import RecordedTensor, Unrecorded, current, known, record, wrap
 from koila._capture.stand_ins import make_selection
 from koila._capture.values import Value, append_weakly, is_open
 from koila._execute import executor

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from koila._capture.record import RecordedTensor, current, known
+from koila._capture.recorder import RecordedTensor, current, known
 from koila._execute import executor
 from koila._lazy.dispatch import call, handle
 

@@ -19,12 +19,12 @@ from torch import nn
 
 from koila import memory
 from koila._capture.dispatch_cache import is_arithmetic
-from koila._capture.exclusive import tracing
 from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import measure_graphs
 from koila._capture.program import Program
-from koila._capture.recording import recording
-from koila._capture.trace import Traced, explain, find_recorded, trace, whole_bytes
+from koila._capture.program_trace import Traced, explain, find_recorded, trace, whole_bytes
+from koila._capture.thread_locks import tracing
+from koila._capture.thread_recordings import recording
 from koila._capture.values import Call
 from koila._compiler import Compiled, analyze_script, compile_script
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location

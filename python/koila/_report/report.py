@@ -311,9 +311,8 @@ def _difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]
 
 def _title(data: dict[str, Any]) -> str:
     threads = f"{data['threads']} thread" + ("s" if data["threads"] != 1 else "")
-    return (
-        f"memory of '{data['function']}', {data['mode']}, {data['device']}, {threads}"
-        + ("" if data["exact"] else ", not exact")
+    return f"memory of '{data['function']}', {data['mode']}, {data['device']}, {threads}" + (
+        "" if data["exact"] else ", not exact"
     )
 
 

@@ -39,8 +39,8 @@ typedef struct KoilaTorchImportOptions {
       empty, the method returns the loss, or a tuple of it and further tensors.
    */
   const char *loss;
-  /** With `loss`: arguments whose gradients the step returns as well, by name or
-      position (from 0), with commas between; null: none. */
+  /** With `loss`: arguments whose gradients the step returns as well, by name
+     or position (from 0), with commas between; null: none. */
   const char *gradients;
 } KoilaTorchImportOptions;
 
@@ -83,7 +83,7 @@ KOILA_TORCH_EXPORT int koilaTorchEmit(const KoilaTorchEmitOptions *options,
 KOILA_TORCH_EXPORT int koilaTorchCheckSchemas(KoilaTorchBuffer *messages);
 
 /** Runs an operator on shapes by LibTorch's Meta kernels. `request` and
-    `answer` are JSON, as OpaqueShapeSource in koila/Analysis/OpaqueShapes.h
+    `answer` are JSON, as MetaKernelShapeSource in koila/Analysis/OpaqueShapes.h
     says. Returns 1, with an empty answer, if there is no such kernel or it
     refuses the arguments. */
 KOILA_TORCH_EXPORT int koilaTorchRunMeta(const char *request,

@@ -28,7 +28,7 @@ struct TrainStepSpec {
   /// the loss and further tensors.
   std::string loss;
   /// Arguments that get a gradient of their own, by name or position, with
-  /// commas between; see getGradientArguments in Support/InputSpec.h.
+  /// commas between; see getGradientArguments in InputSpec/InputSpec.h.
   std::string gradients;
 };
 

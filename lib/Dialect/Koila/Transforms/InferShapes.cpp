@@ -1,6 +1,6 @@
 //===- InferShapes.cpp - Refine types and dims ----------------------------===//
 
-#include "BakedBatch.h"
+#include "TraceSpecializedBatch.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"

@@ -8,7 +8,7 @@
 #define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_PASSOPTIONS_H
 
 #include "koila/Device/HostMemory.h"
-#include "koila/Dialect/Koila/Transforms/Tiling.h"
+#include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "koila/Support/ByteSize.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/Support/MathExtras.h"

@@ -8,9 +8,9 @@
 #ifndef KOILA_DIALECT_KOILA_IR_OPERATORRULES_H
 #define KOILA_DIALECT_KOILA_IR_OPERATORRULES_H
 
-#include "koila/Dialect/Koila/IR/BackwardRules.h"
-#include "koila/Dialect/Koila/IR/WorkspaceRules.h"
 #include "koila/Interfaces/Rules.h"
+#include "koila/KernelModels/BackwardRules.h"
+#include "koila/KernelModels/WorkspaceRules.h"
 #include "mlir/IR/ValueRange.h"
 
 namespace koila::rules {

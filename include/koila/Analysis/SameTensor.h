@@ -1,0 +1,24 @@
+//===- SameTensor.h - Whether two values are one tensor ---------*- C++ -*-===//
+
+#ifndef KOILA_ANALYSIS_SAMETENSOR_H
+#define KOILA_ANALYSIS_SAMETENSOR_H
+
+#include "koila/Interfaces/Rules.h"
+#include "mlir/IR/Block.h"
+
+namespace koila {
+
+/// Whether `lhs` and `rhs` are one tensor object, as `a is b` asks; each may be
+/// None as well. Looks through branches: `isLive` says which blocks a call may
+/// get to, `shapes` what is known of values.
+///
+/// Two tensors are different for certain where their storages are: a view of
+/// `x` is never a tensor that `x` has no part in. Of arguments and weights
+/// nobody knows, since a caller may give one tensor twice.
+Proof proveIdentical(mlir::Value lhs, mlir::Value rhs,
+                     llvm::function_ref<bool(mlir::Block *)> isLive,
+                     ShapeRule::Lookup shapes);
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_SAMETENSOR_H

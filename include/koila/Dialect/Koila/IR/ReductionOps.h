@@ -1,0 +1,16 @@
+//===- ReductionOps.h - Reductions ------------------------------*- C++ -*-===//
+//
+// The classes of one family. Only its rules need them: passes ask interfaces.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_IR_REDUCTIONOPS_H
+#define KOILA_DIALECT_KOILA_IR_REDUCTIONOPS_H
+
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/ReductionRules.h"
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/ReductionOps.h.inc"
+
+#endif // KOILA_DIALECT_KOILA_IR_REDUCTIONOPS_H

@@ -1,0 +1,138 @@
+//===- BatchTiling.h - Batch tiling as a library ----------------*- C++ -*-===//
+
+#ifndef KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_H
+#define KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_H
+
+#include "koila/Analysis/PeakMemory.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/STLExtras.h"
+
+namespace koila {
+
+/// What becomes of random operators.
+enum class RandomMode {
+  /// They are an error: tiles would draw other numbers.
+  Refuse,
+  /// They draw for the whole batch, what the untiled program draws.
+  FullBatch,
+  /// They draw in each tile, equal in distribution only.
+  PerTile
+};
+
+/// What becomes of normalisations by statistics of the batch.
+enum class StatisticsMode {
+  /// They are an error where nothing else is left to tile.
+  Refuse,
+  /// Each tile is normalised by itself: other results, and running statistics
+  /// are updated with each tile.
+  PerTile
+};
+
+struct TilingOptions {
+  /// Samples per tile, a power of two; 0: by budget.
+  int64_t tile = 0;
+  /// Bytes that the call may hold at its peak.
+  std::optional<int64_t> budget;
+  /// "warn" or "raise".
+  std::string guard = "warn";
+  RandomMode random = RandomMode::Refuse;
+  StatisticsMode statistics = StatisticsMode::Refuse;
+  /// In mode Train: the loss that the step was made with; see
+  /// KoilaTorchImportOptions.
+  std::string loss;
+  /// In mode Train the function has to be a training step.
+  PeakMemoryOptions analysis;
+};
+
+/// The loops of one phase: their tile and the number of its bits are constants
+/// of the program.
+struct PhaseLoops {
+  mlir::Operation *tile, *bits;
+  /// Operations in a tile.
+  size_t size;
+  /// The first of them.
+  mlir::Location loc;
+  /// The fewest samples of a tile, 1 or 2. With 2 the first tile of an odd
+  /// batch has one more than the others.
+  int64_t least = 1;
+};
+
+/// A function rewritten to run its batch in tiles, in one nest of loops for
+/// each phase between barriers. The tiles are constants of the program that can
+/// be changed, so that one rewrite serves the search.
+class TiledFunction {
+public:
+  /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
+  /// error at the operation where samples meet; random operators may then have
+  /// got storage of their own, and means in a training step be quotients, and
+  /// nothing else has changed. What was decided
+  /// is a remark each, unless `isTrial`.
+  static llvm::FailureOr<TiledFunction>
+  create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
+         RandomMode random = RandomMode::Refuse,
+         StatisticsMode statistics = StatisticsMode::Refuse,
+         bool isTrial = false);
+  llvm::ArrayRef<PhaseLoops> getPhases() const { return phases; }
+  /// Sets the samples per tile, a power of two, of all phases or of one.
+  void setTile(int64_t tile);
+  void setTile(size_t phase, int64_t tile);
+  /// Of each phase; there is at least one.
+  llvm::ArrayRef<int64_t> getTiles() const { return tiles; }
+  /// The smallest.
+  int64_t getTile() const { return *llvm::min_element(tiles); }
+  /// The least batch for which the program has the shapes that were tiled: a
+  /// squeeze() drops the dim of a batch of one. Smaller ones must run untiled.
+  /// Of no samples the original runs in any case.
+  int64_t getLeastBatch() const { return leastBatch; }
+  /// The smallest tile that all phases can have.
+  int64_t getLeastTile() const;
+  /// How random numbers are drawn; Refuse if there are none.
+  RandomMode getRandom() const { return random; }
+  /// Refuse if there are none.
+  StatisticsMode getStatistics() const { return statistics; }
+
+private:
+  TiledFunction(llvm::SmallVector<PhaseLoops> phases, int64_t leastBatch,
+                RandomMode random, StatisticsMode statistics)
+      : phases(std::move(phases)), tiles(this->phases.size(), 1),
+        leastBatch(leastBatch), random(random), statistics(statistics) {}
+
+  llvm::SmallVector<PhaseLoops> phases;
+  llvm::SmallVector<int64_t> tiles;
+  int64_t leastBatch = 1;
+  RandomMode random;
+  StatisticsMode statistics;
+};
+
+/// Whether `function` is a training step: it has a `koila.backward`.
+bool runsBackward(mlir::FunctionOpInterface function);
+
+/// Fails with an error unless `function` is a training step, made with the loss
+/// of that name; empty: any.
+llvm::LogicalResult checkTrainStep(mlir::FunctionOpInterface function,
+                                   llvm::StringRef loss);
+
+/// Tiles the function that `options.analysis` names, by tile or by budget;
+/// leaves it alone where the untiled program fits. The report of the result is
+/// left on `module` as `koila.report`. What `--koila-tile-batch` runs.
+llvm::LogicalResult tileBatch(mlir::ModuleOp module,
+                              const TilingOptions &options);
+
+/// The least peak in bytes that any tile has over all batches up to `batch`;
+/// none if the function that `options` name cannot be tiled or draws random
+/// numbers.
+std::optional<int64_t> computeFloor(mlir::ModuleOp module,
+                                    const PeakMemoryOptions &options,
+                                    int64_t batch);
+
+/// The most bytes the function holds for any batch from 1 to `batch`. A tiled
+/// program's peak grows with the batch while the same tiles run, so that one
+/// batch per tile size, the largest that runs it, bounds all others. `tiles`
+/// are those of the phases.
+std::optional<int64_t> getPeakUpTo(const PeakMemoryAnalysis &analysis,
+                                   llvm::StringRef batchSymbol, int64_t batch,
+                                   llvm::ArrayRef<int64_t> tiles);
+
+} // namespace koila
+
+#endif // KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_H

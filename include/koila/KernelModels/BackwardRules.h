@@ -1,0 +1,36 @@
+//===- BackwardRules.h - What gradients of operators take -------*- C++ -*-===//
+//
+// The backward rules of the families: each is in a file *Backward.cpp of
+// lib/KernelModels. Source: PyTorch's derivatives and what its backward
+// operators allocate; test/oracle/backward_oracle.py compares them.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_BACKWARDRULES_H
+#define KOILA_KERNELMODELS_BACKWARDRULES_H
+
+namespace koila {
+class BackwardRule;
+} // namespace koila
+
+namespace koila::rules {
+
+/// By the name of the schema: elementwise operators and those that only move
+/// elements.
+void describeBackward(BackwardRule &rule);
+/// Views of `operand`, and copies of it into rows.
+void describeViewBackward(BackwardRule &rule);
+void describeAttentionBackward(BackwardRule &rule);
+void describeIndexBackward(BackwardRule &rule);
+void describeJoinBackward(BackwardRule &rule);
+void describeLossBackward(BackwardRule &rule);
+void describeNormBackward(BackwardRule &rule);
+void describePoolBackward(BackwardRule &rule);
+void describeProductBackward(BackwardRule &rule);
+void describeRecurrentBackward(BackwardRule &rule);
+void describeReductionBackward(BackwardRule &rule);
+void describeResampleBackward(BackwardRule &rule);
+
+} // namespace koila::rules
+
+#endif // KOILA_KERNELMODELS_BACKWARDRULES_H

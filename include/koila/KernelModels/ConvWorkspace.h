@@ -1,0 +1,75 @@
+//===- ConvWorkspace.h - Hidden bytes of a CPU convolution ------*- C++ -*-===//
+//
+// What `aten::convolution` allocates inside itself on CPU beyond its output:
+// copies in oneDNN's blocked layouts, scratchpads, im2col columns. The figure
+// follows from which implementation oneDNN (or PyTorch) picks for the shape;
+// docs/design/Workspaces.md states the rules and what they were measured on.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_CONVWORKSPACE_H
+#define KOILA_KERNELMODELS_CONVWORKSPACE_H
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace koila {
+
+/// What the strides of a tensor are. One of one channel or one pixel may be
+/// both contiguous and channels-last.
+struct TensorLayout {
+  /// Whether `Tensor::suggest_memory_format()` answers ChannelsLast.
+  bool suggestsChannelsLast = false;
+  /// Whether `Tensor::contiguous()` copies nothing, to either layout.
+  bool isChannelsLast = false, isContiguous = true;
+};
+
+/// One convolution, concrete extents. `input` is [N, C, spatial...]; `weight`
+/// is [out, in/groups, kernel...], of a transposed one [in, out/groups,
+/// kernel...]. `outputPadding` is of those alone.
+struct ConvolutionShape {
+  std::vector<int64_t> input, weight, stride, padding, dilation, outputPadding;
+  int64_t groups = 1;
+  bool transposed = false, hasBias = false;
+  TensorLayout inputLayout, weightLayout;
+  int64_t elementBytes = 4; // float32
+
+  /// Whether PyTorch computes it, and its gradients, on channels-last tensors.
+  bool isChannelsLast() const {
+    return inputLayout.suggestsChannelsLast ||
+           weightLayout.suggestsChannelsLast;
+  }
+};
+
+/// The library build and machine the figure is for.
+struct CpuTarget {
+  /// at::get_num_threads().
+  int64_t threads;
+  /// oneDNN's name: "avx512_core", "avx512_core_bf16", "avx2", ...
+  std::string isa;
+  /// The data caches of one core in bytes, 0 if unknown. oneDNN's blocking
+  /// looks at them; few shapes need them for an exact figure.
+  int64_t l1Bytes = 0, l2Bytes = 0;
+};
+
+/// The bytes beyond the output at the worst moment of the call. If not
+/// `exact`, an upper bound.
+struct Workspace {
+  int64_t bytes;
+  bool exact;
+};
+
+/// The hidden bytes of `shape` without gradients, torch 2.13 / oneDNN 3.12.
+Workspace convolutionWorkspace(const ConvolutionShape &shape,
+                               const CpuTarget &target);
+
+/// The most bytes of the gradients of `shape`, these included, of a gradient
+/// in the layout that the operands suggest. If not `exact`, an upper bound.
+Workspace convolutionBackwardWorkspace(const ConvolutionShape &shape,
+                                       const CpuTarget &target, bool wantsInput,
+                                       bool wantsWeight);
+
+} // namespace koila
+
+#endif // KOILA_KERNELMODELS_CONVWORKSPACE_H

@@ -1,0 +1,73 @@
+//===- WorkspaceRules.h - What operators hold inside ------------*- C++ -*-===//
+//
+// The workspace rules of the families, in lib/KernelModels. A rule says how
+// many bytes an operator holds beyond its results at its worst moment, on CPU
+// and without a gradient being recorded. docs/design/Workspaces.md has the
+// figures; test/oracle/memory_oracle.py compares them with PyTorch.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_WORKSPACERULES_H
+#define KOILA_KERNELMODELS_WORKSPACERULES_H
+
+#include "koila/Interfaces/Rules.h"
+
+namespace koila::rules {
+
+void describeAttentionWorkspace(WorkspaceRule &rule);
+/// Elementwise operators that PyTorch composes of others.
+void describeComposedWorkspace(WorkspaceRule &rule);
+/// Distances of vectors and of their pairs.
+void describeDistanceWorkspace(WorkspaceRule &rule);
+/// A conjugate that PyTorch leaves to those who read it.
+void describeConjugateWorkspace(WorkspaceRule &rule);
+void describeEinsumWorkspace(WorkspaceRule &rule);
+/// Reads, writes and searches by indices and masks.
+void describeIndexWorkspace(WorkspaceRule &rule);
+void describeJoinWorkspace(WorkspaceRule &rule);
+void describeLossWorkspace(WorkspaceRule &rule);
+/// Inverses, determinants, solutions and powers of matrices.
+void describeMatrixFunctionWorkspace(WorkspaceRule &rule);
+void describeNormWorkspace(WorkspaceRule &rule);
+/// torch.tensor and torch.as_tensor.
+void describeNumberTensorWorkspace(WorkspaceRule &rule);
+void describePadWorkspace(WorkspaceRule &rule);
+void describePoolWorkspace(WorkspaceRule &rule);
+/// Products with matrices.
+void describeProductWorkspace(WorkspaceRule &rule);
+/// Draws that read tensors.
+void describeRandomWorkspace(WorkspaceRule &rule);
+/// The same elements in other places.
+void describeRearrangeWorkspace(WorkspaceRule &rule);
+void describeRecurrentWorkspace(WorkspaceRule &rule);
+void describeReductionWorkspace(WorkspaceRule &rule);
+/// A copy into rows, where the strides do not allow a view.
+void describeReshapeWorkspace(WorkspaceRule &rule, mlir::Value self);
+void describeResampleWorkspace(WorkspaceRule &rule);
+void describeSortWorkspace(WorkspaceRule &rule);
+/// Fourier transforms and their frequencies.
+void describeSpectralWorkspace(WorkspaceRule &rule);
+void describeStftWorkspace(WorkspaceRule &rule);
+
+/// What autograd keeps, as PyTorch's table of derivatives says.
+void describeSaved(SavedRule &rule);
+/// As `describeSaved`, of the operator with this schema name and the same
+/// tensors first.
+void describeSavedAs(SavedRule &rule, llvm::StringRef schemaName);
+
+/// Nothing is kept, and the gradient flows from `source` alone.
+void passFrom(SavedRule &rule, mlir::Value source);
+void describeAttentionSaved(SavedRule &rule);
+void describeConvolutionSaved(SavedRule &rule);
+void describeDistanceSaved(SavedRule &rule);
+void describeEinsumSaved(SavedRule &rule);
+void describeEmbeddingBagSaved(SavedRule &rule);
+void describeLossSaved(SavedRule &rule);
+void describeNormSaved(SavedRule &rule);
+void describePoolSaved(SavedRule &rule);
+void describeProductSaved(SavedRule &rule);
+void describeRecurrentSaved(SavedRule &rule);
+
+} // namespace koila::rules
+
+#endif // KOILA_KERNELMODELS_WORKSPACERULES_H

@@ -1,0 +1,164 @@
+//===- AutogradGraph.cpp - What autograd keeps alive ----------------------===//
+//
+// Every operation through which a gradient flows leaves a record (PyTorch's
+// Node). It keeps tensors that the gradient needs, and the records of its
+// operands; tensors keep the record they come from. So what is saved lives
+// until the last tensor that was made of it is gone. Values are tensors of the
+// interpreter: a handle ends with the last use of the value, a storage with
+// that of its last view.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../PeakMemory/PeakMemoryImpl.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+StringRef koila::getModeName(PeakMemoryMode mode) {
+  switch (mode) {
+  case PeakMemoryMode::Inference:
+    return "inference";
+  case PeakMemoryMode::ForwardWithGrad:
+    return "forward-with-grad";
+  case PeakMemoryMode::Train:
+    return "train";
+  }
+  llvm_unreachable("no other mode");
+}
+
+bool PeakMemoryAnalysis::Impl::ownsRecords(Block &block) {
+  auto [entry, isNew] = ownRecords.try_emplace(&block, false);
+  if (!isNew)
+    return entry->second;
+  if (options.mode != PeakMemoryMode::Train ||
+      !isa<LoopLikeOpInterface>(block.getParentOp()))
+    return false;
+  auto wants = [&](Value value) { return gradients->wants(value); };
+  if (llvm::any_of(block.getArguments(), wants) ||
+      llvm::any_of(block.getTerminator()->getOperands(), wants))
+    return false;
+  return entry->second = llvm::all_of(block, [&](Operation &op) {
+           // What detaches leaves no record.
+           bool isDetached =
+               op.getNumResults() > 0 && llvm::none_of(op.getResults(), wants);
+           return llvm::all_of(op.getOperands(), [&](Value operand) {
+             Operation *maker = operand.getDefiningOp();
+             return !wants(operand) || isDetached ||
+                    isa_and_nonnull<ParamGetOp, LeafOp>(maker) ||
+                    operand.getParentBlock() == &block;
+           });
+         });
+}
+
+void PeakMemoryAnalysis::Impl::collectGradients() {
+  Block &body = function->getRegion(0).front();
+  gradients.emplace(function, dims, storage);
+  auto wants = [&](Value value) { return gradients->wants(value); };
+  function->walk([&](Operation *op) {
+    // What only a later write makes wanting is made without a record.
+    if (llvm::none_of(op->getResults(), wants) || isa<ParamGetOp, LeafOp>(op) ||
+        (op->getNumRegions() == 0 && llvm::none_of(op->getOperands(), wants)))
+      return;
+    if ((op->getBlock() != &body && !ownsRecords(*op->getBlock())) ||
+        op->getNumRegions() > 0)
+      unmodelled.try_emplace(
+          op, "what autograd keeps of a branch or loop is not modelled");
+    else if (isOrderedWrite(op) && !writesUntracked(*op) &&
+             !isModelledWrite(*op))
+      unmodelled.try_emplace(
+          op, "what autograd keeps where others see a write is not modelled");
+    auto entry = std::make_unique<Storage>();
+    entry->allocations.push_back(op->getResult(0));
+    kept[op] = std::move(entry);
+  });
+  function->walk([&](Operation *op) {
+    Block &block = *op->getBlock();
+    if (&block != &body && !ownsRecords(block))
+      return;
+    for (Value result : op->getResults()) {
+      if (!wants(result))
+        continue;
+      Operation *last = op;
+      forEachUser(result, [&](Operation *user) {
+        Operation *ancestor = block.findAncestorOpInBlock(*user);
+        if (ancestor && last->isBeforeInBlock(ancestor))
+          last = ancestor;
+      });
+      if (!last->hasTrait<OpTrait::IsTerminator>())
+        handles[last].push_back(result);
+      noteRewrites(result, *last);
+    }
+  });
+}
+
+void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
+                                         Run &run) const {
+  size_t number = run.records.size();
+  Run::Record &record = run.records.emplace_back();
+  record.op = &op;
+  record.isViewed = rule.isViewed();
+  int64_t keptBytes = rule.getKept();
+  for (Value value : rule.getSaved()) {
+    const Storage *entry = storage.lookup(value);
+    if (!entry || entry->external || llvm::is_contained(record.saved, entry))
+      continue;
+    record.saved.push_back(entry);
+    ++run.savedBy[entry];
+  }
+  if (keptBytes > 0) {
+    record.kept = kept.find(&op)->second.get();
+    run.live[record.kept] = keptBytes;
+    run.liveBytes += keptBytes;
+    if (run.detailed && !run.timeline.empty())
+      run.spans[record.kept] = {run.timeline.size() - 1, 0, keptBytes, nullptr};
+  }
+  for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
+    if (!gradients->wants(operand))
+      continue;
+    auto made = run.recordOf.find(operand);
+    bool isMade = made != run.recordOf.end();
+    record.edges.push_back(
+        {static_cast<unsigned>(index), operand,
+         isMade ? std::optional(made->second) : std::nullopt});
+    if (!isMade)
+      continue;
+    record.operands.push_back(made->second);
+    ++run.records[made->second].holders;
+    // What is written in place stays a view.
+    auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+    if (index == 0 && torchOp && torchOp.isTied())
+      record.isViewed |= run.records[made->second].isViewed;
+  }
+  for (Value result : op.getResults())
+    if (gradients->wants(result)) {
+      run.recordOf[result] = number;
+      ++record.holders;
+    }
+  replaceRecords(op, number, run);
+}
+
+void PeakMemoryAnalysis::Impl::release(Run::Record &record, Operation &op,
+                                       Run &run) const {
+  for (const Storage *entry : std::exchange(record.saved, {}))
+    if (--run.savedBy[entry] == 0 && run.onlySaved.erase(entry))
+      freeStorage(entry, op, run);
+  if (const Storage *kept = std::exchange(record.kept, nullptr))
+    freeStorage(kept, op, run);
+}
+
+void PeakMemoryAnalysis::Impl::dropHandle(Value value, Operation &op,
+                                          Run &run) const {
+  auto made = run.recordOf.find(value);
+  if (made == run.recordOf.end())
+    return;
+  SmallVector<size_t> dropped{made->second};
+  run.recordOf.erase(made);
+  while (!dropped.empty()) {
+    Run::Record &record = run.records[dropped.pop_back_val()];
+    if (--record.holders > 0)
+      continue;
+    release(record, op, run);
+    dropped.append(record.operands);
+  }
+}

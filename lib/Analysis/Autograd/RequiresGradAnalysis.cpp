@@ -1,0 +1,147 @@
+//===- RequiresGradAnalysis.cpp - Values to which a gradient flows --------===//
+
+#include "koila/Analysis/RequiresGradAnalysis.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+using namespace mlir;
+using namespace koila;
+
+static bool isTied(Operation *op) {
+  auto torchOp = dyn_cast_or_null<TorchOperatorInterface>(op);
+  return torchOp && torchOp.isTied();
+}
+
+bool koila::writesUntracked(Operation &op) {
+  if (!isTied(&op))
+    return false;
+  Value written = op.getOperand(0);
+  while (isTied(written.getDefiningOp()))
+    written = written.getDefiningOp()->getOperand(0);
+  auto made = dyn_cast_or_null<TorchOperatorInterface>(written.getDefiningOp());
+  return made && made.getTorchSchema().starts_with("aten::unsafe_");
+}
+
+bool koila::isOnlyDetached(Value value) {
+  auto isInteger = [](Type type) {
+    return getElementTypeOrSelf(type).isIntOrIndex();
+  };
+  return llvm::all_of(value.getUsers(), [&](Operation *user) {
+    if (isa<LeafOp, DetachOp>(user) ||
+        llvm::all_of(user->getResultTypes(), isInteger))
+      return true;
+    return isa<RefineOp, tensor::CastOp, tensor::ExtractSliceOp>(user) &&
+           isOnlyDetached(user->getResult(0));
+  });
+}
+
+/// Whether a value can carry a gradient: integers and bools cannot.
+static bool isDifferentiable(const ValueInfo &info, Type type) {
+  if (!isa<TensorType>(type))
+    return !type.isIntOrIndexOrFloat() && !isa<NoneType>(type);
+  Type element = info.tensor ? info.tensor->elementType : Type();
+  return !element || isa<FloatType, ComplexType>(element);
+}
+
+/// Whether no gradient passes `op`, whose operands want one as `wants` says.
+static bool isDetached(Operation &op, WorkspaceRule::Wants wants) {
+  auto rule = dyn_cast<MemoryRuleInterface>(op);
+  if (!rule || llvm::none_of(op.getResultTypes(), llvm::IsaPred<TensorType>))
+    return false;
+  // It does not depend on sizes, nor on the machine.
+  auto unknown = [](Value) -> std::optional<ConcreteTensor> {
+    return std::nullopt;
+  };
+  WorkspaceTarget target;
+  SavedRule saved(&op, target, unknown, wants);
+  rule.describeSaved(saved);
+  return saved.isDetached();
+}
+
+/// Whether `value`, of a storage, is a view of what was detached.
+bool RequiresGradAnalysis::comesDetached(Value value,
+                                         const Storage &entry) const {
+  auto all = [](Value) { return true; };
+  while (Operation *maker = value.getDefiningOp()) {
+    if (maker->getNumOperands() == 0 ||
+        storage.lookup(maker->getOperand(0)) != &entry)
+      return false;
+    if (isDetached(*maker, all))
+      return true;
+    value = maker->getOperand(0);
+  }
+  return false;
+}
+
+/// Marks results of `op`; true if that was news. With `followWrites` also what
+/// shares a storage with them.
+bool RequiresGradAnalysis::mark(Operation &op, bool followWrites) {
+  bool isNew = false;
+  auto mark = [&](Value value) {
+    if (isDifferentiable(dims.lookup(value), value.getType()))
+      isNew |= wanting.insert(value).second;
+  };
+  if (auto leaf = dyn_cast<LeafOp>(op)) {
+    mark(leaf.getResult());
+    return isNew;
+  }
+  bool wantsAny =
+      llvm::any_of(op.getOperands(), [&](Value value) { return wants(value); });
+  // Which branch hands on what is not looked at.
+  for (Region &region : op.getRegions())
+    for (Block &block : region)
+      for (Value operand : block.getTerminator()->getOperands())
+        wantsAny |= wants(operand);
+  if (!wantsAny || isDetached(op, [&](Value value) { return wants(value); }))
+    return isNew;
+  llvm::for_each(op.getResults(), mark);
+  for (Region &region : op.getRegions())
+    llvm::for_each(region.getArguments(), mark);
+  // What is written into a tensor flows to all its views, which what is
+  // detached is not.
+  if (followWrites && isOrderedWrite(&op) && !writesUntracked(op))
+    for (Value result : op.getResults())
+      if (const Storage *entry = storage.lookup(result))
+        for (Value value : entry->values)
+          if (!comesDetached(value, *entry))
+            mark(value);
+  return isNew;
+}
+
+RequiresGradAnalysis::RequiresGradAnalysis(Operation *function,
+                                           const DimAnalysis &dims,
+                                           const StorageAnalysis &storage)
+    : dims(dims), storage(storage) {
+  if (auto callee = dyn_cast<FunctionOpInterface>(function))
+    for (BlockArgument argument : callee.getArguments())
+      if (callee.getArgAttr(argument.getArgNumber(),
+                            KoilaDialect::kRequiresGradAttr) &&
+          !isOnlyDetached(argument))
+        wanting.insert(argument);
+  SymbolTableCollection params;
+  function->walk([&](ParamGetOp read) {
+    auto param =
+        params.lookupNearestSymbolFrom<ParamOp>(read, read.getParamAttr());
+    Value weight = read.getResult();
+    if (param && param.getRequiresGrad() &&
+        isDifferentiable(dims.lookup(weight), weight.getType()))
+      wanting.insert(weight);
+  });
+  auto spread = [&](bool followWrites) {
+    bool changed = true;
+    while (changed) {
+      changed = false;
+      function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+        changed |= op != function && mark(*op, followWrites);
+      });
+    }
+  };
+  spread(/*followWrites=*/false);
+  unwritten = wanting;
+  spread(/*followWrites=*/true);
+}

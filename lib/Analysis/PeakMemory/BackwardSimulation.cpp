@@ -1,0 +1,488 @@
+//===- BackwardSimulation.cpp - A backward pass run over byte counts ------===//
+
+#include "BackwardSimulation.h"
+#include "../../KernelModels/ATen/BackwardReplay.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+using namespace mlir;
+using namespace koila;
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+const Storage *
+PeakMemoryAnalysis::Impl::BackwardSimulation::getEntry(Operation &op,
+                                                       unsigned operand) {
+  // One for each that is alive at the same time: a weight's gradient outlives
+  // the tile that made it.
+  auto &entries = impl.gradientEntries[{&op, operand}];
+  for (const std::unique_ptr<Storage> &entry : entries)
+    if (!run.live.contains(entry.get()))
+      return entry.get();
+  auto entry = std::make_unique<Storage>();
+  Value value = op.getOperand(operand);
+  auto result = dyn_cast<OpResult>(value);
+  if (!result && op.getNumResults() > 0)
+    result = op.getResult(0);
+  if (result)
+    entry->allocations.push_back(result);
+  impl.ofGradients.insert(entry.get());
+  entries.push_back(std::move(entry));
+  return entries.back().get();
+}
+
+PeakMemoryAnalysis::Impl::BackwardSimulation::Gradient
+PeakMemoryAnalysis::Impl::BackwardSimulation::make(ConcreteTensor shape,
+                                                   Operation &op,
+                                                   unsigned operand) {
+  if (run.stopped) {
+    bytes.push_back({nullptr, 1});
+    tensors.push_back({bytes.size() - 1, 1, std::nullopt});
+    return {tensors.size() - 1, std::move(shape)};
+  }
+  const Storage *entry = getEntry(op, operand);
+  int64_t size = shape.numBytes();
+  run.live[entry] = size;
+  run.liveBytes += size;
+  if (run.detailed && !run.timeline.empty())
+    run.spans[entry] = {run.timeline.size() - 1, 0, size, nullptr};
+  bytes.push_back({entry, 1});
+  tensors.push_back({bytes.size() - 1, 1, std::nullopt});
+  return {tensors.size() - 1, std::move(shape)};
+}
+
+PeakMemoryAnalysis::Impl::BackwardSimulation::Gradient
+PeakMemoryAnalysis::Impl::BackwardSimulation::view(const Gradient &gradient,
+                                                   ConcreteTensor shape) {
+  size_t of = tensors[gradient.tensor].bytes;
+  size_t base = tensors[gradient.tensor].base.value_or(gradient.tensor);
+  ++bytes[of].tensors;
+  ++tensors[base].holders;
+  tensors.push_back({of, 1, base});
+  return {tensors.size() - 1, std::move(shape)};
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::drop(
+    const Gradient &gradient, Operation &op) {
+  std::optional<size_t> dropped = gradient.tensor;
+  while (dropped && !run.stopped) {
+    Tensor &tensor = tensors[*dropped];
+    if (--tensor.holders > 0)
+      return;
+    Bytes &of = bytes[tensor.bytes];
+    if (--of.tensors == 0 && of.entry)
+      impl.freeStorage(of.entry, op, run);
+    dropped = tensor.base;
+  }
+}
+
+bool PeakMemoryAnalysis::Impl::BackwardSimulation::isAlone(
+    const Gradient &gradient) const {
+  const Tensor &tensor = tensors[gradient.tensor];
+  return tensor.holders == 1 && bytes[tensor.bytes].tensors == 1;
+}
+
+bool PeakMemoryAnalysis::Impl::BackwardSimulation::isLast(
+    const Gradient &gradient) const {
+  const Tensor &tensor = tensors[gradient.tensor];
+  if (!tensor.base)
+    return isAlone(gradient);
+  return tensor.holders == 1 && tensors[*tensor.base].holders == 1 &&
+         bytes[tensor.bytes].tensors == 2;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::note(Operation &op,
+                                                        int64_t held) {
+  if (run.stopped || !impl.reach(&op, Run::Phase::Backward, held, run))
+    return;
+  int64_t total = saturate(run.liveBytes + held);
+  TimelineEntry &entry = run.timeline[Run::Moment(&op, true)];
+  if (entry.op.empty() || total > entry.getTotalBytes()) {
+    entry.op = getOperatorName(op) + " (backward)";
+    entry.place = getSourcePlace(op.getLoc());
+    entry.liveBytes = saturate(before);
+    entry.transientBytes = total - entry.liveBytes;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Delivery
+//===----------------------------------------------------------------------===//
+
+PeakMemoryAnalysis::Impl::BackwardSimulation::Leaf
+PeakMemoryAnalysis::Impl::BackwardSimulation::getLeaf(
+    const Run::Edge &edge) const {
+  if (edge.record)
+    return nullptr;
+  if (auto get = edge.value.getDefiningOp<ParamGetOp>())
+    return get.getParamAttr().getAsOpaquePointer();
+  return edge.value.getAsOpaquePointer();
+}
+
+PeakMemoryAnalysis::Impl::BackwardSimulation::Gradient
+PeakMemoryAnalysis::Impl::BackwardSimulation::add(Gradient first,
+                                                  Gradient second,
+                                                  Operation &op,
+                                                  unsigned operand) {
+  if (isAlone(first) && kernels::isDense(first.shape)) {
+    drop(second, op);
+    return first;
+  }
+  ConcreteTensor shape = kernels::addStrides(first.shape, second.shape);
+  Gradient sum = make(std::move(shape), op, operand);
+  note(op, 0);
+  drop(first, op);
+  drop(second, op);
+  return sum;
+}
+
+/// Source: obeys_layout_contract in autograd/utils/grad_layout_contract.h.
+static bool obeysLayout(const ConcreteTensor &gradient,
+                        const ConcreteTensor &weight) {
+  auto own = gradient.getStrides(), wanted = weight.getStrides();
+  if (!own || !wanted)
+    return true;
+  if (!kernels::isDense(weight))
+    return gradient.contiguous;
+  for (auto [dim, extent] : llvm::enumerate(gradient.dims))
+    if (extent != 1 && (*own)[dim] != (*wanted)[dim])
+      return false;
+  return true;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::accumulate(
+    Leaf leaf, const Run::Edge &edge, Gradient gradient, Operation &op) {
+  if (hasGradient(leaf, edge))
+    return drop(gradient, op);
+  auto weight = impl.getConcrete(edge.value, run);
+  if (!weight || !weight->getStrides() || !gradient.shape.getStrides())
+    impl.markInexact(op, "the strides of a gradient are unknown", run);
+  bool isStolen = tensors[gradient.tensor].holders == 1 &&
+                  (!weight || obeysLayout(gradient.shape, *weight));
+  Gradient kept = gradient;
+  if (!isStolen) {
+    kept = make(weight.value_or(gradient.shape), op, edge.operand);
+    note(op, 0);
+    drop(gradient, op);
+  }
+  run.leaves[leaf] = bytes[tensors[kept.tensor].bytes].entry;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::skip(const Run::Edge &edge) {
+  Leaf leaf = getLeaf(edge);
+  if (leaf && --leaves[leaf].missing == 0 && leaves[leaf].sum)
+    ready.emplace_back(leaf, &edge);
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::deliver(
+    const Run::Edge &edge, Gradient gradient, Operation &op) {
+  if (Leaf leaf = getLeaf(edge)) {
+    Pending &pending = leaves[leaf];
+    std::optional<Gradient> before = std::exchange(pending.sum, std::nullopt);
+    pending.sum = before ? add(*before, gradient, op, edge.operand) : gradient;
+    if (--pending.missing == 0)
+      ready.emplace_back(leaf, &edge);
+    return;
+  }
+  unsigned result = 0;
+  Operation *maker = run.records[*edge.record].op;
+  if (auto made = dyn_cast<OpResult>(edge.value); made.getOwner() == maker)
+    result = made.getResultNumber();
+  auto [place, isFirst] = waiting.try_emplace({*edge.record, result}, gradient);
+  if (!isFirst)
+    place->second = add(place->second, gradient, op, edge.operand);
+}
+
+//===----------------------------------------------------------------------===//
+// Nodes
+//===----------------------------------------------------------------------===//
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::fit(Gradient &gradient,
+                                                       const Run::Edge &edge,
+                                                       Operation &op) {
+  auto wanted = impl.getConcrete(edge.value, run);
+  if (!wanted)
+    return;
+  if (gradient.shape.dims != wanted->dims) {
+    ConcreteTensor sum{wanted->dims, gradient.shape.elementType};
+    auto unknown = [](Value) -> std::optional<ConcreteTensor> {
+      return std::nullopt;
+    };
+    WorkspaceRule rule(&op, impl.target, unknown);
+    int64_t partial = kernels::getPartialBytes(rule, gradient.shape, sum);
+    Gradient reduced = make(std::move(sum), op, edge.operand);
+    note(op, partial);
+    // Leading dims go by a view.
+    if (!wanted->dims.empty() &&
+        gradient.shape.dims.size() > wanted->dims.size()) {
+      Gradient seen = view(reduced, reduced.shape);
+      drop(reduced, op);
+      reduced = seen;
+    }
+    drop(gradient, op);
+    gradient = reduced;
+  }
+  if (gradient.shape.elementType != wanted->elementType) {
+    ConcreteTensor cast = gradient.shape;
+    cast.elementType = wanted->elementType;
+    if (!kernels::isDense(cast)) {
+      cast.contiguous = true;
+      cast.strides.reset();
+    }
+    Gradient narrow = make(std::move(cast), op, edge.operand);
+    note(op, 0);
+    drop(gradient, op);
+    gradient = narrow;
+  }
+}
+
+SmallVector<std::pair<const PeakMemoryAnalysis::Impl::Run::Edge *,
+                      PeakMemoryAnalysis::Impl::BackwardSimulation::Gradient>>
+PeakMemoryAnalysis::Impl::BackwardSimulation::makeOutputs(
+    const Run::Record &record, const BackwardRule &rule,
+    ArrayRef<std::optional<Gradient>> arrived) {
+  Operation &op = *record.op;
+  SmallVector<std::pair<const Run::Edge *, Gradient>> outputs;
+  llvm::SmallDenseSet<unsigned> made;
+  for (const BackwardRule::Output &output : rule.getOutputs()) {
+    // Edges are in the order of operands.
+    const auto *edge = llvm::lower_bound(
+        record.edges, output.operand,
+        [](const Run::Edge &edge, unsigned at) { return edge.operand < at; });
+    if (edge == record.edges.end() || edge->operand != output.operand ||
+        !made.insert(output.operand).second)
+      continue;
+    if (!impl.getConcrete(edge->value, run)) {
+      impl.markInexact(op, "the shape of an operand is unknown", run);
+      skip(*edge);
+      continue;
+    }
+    if (!output.of) {
+      Gradient made = make(output.tensor, op, output.operand);
+      if (output.isViewed) {
+        Gradient seen = view(made, output.tensor);
+        drop(made, op);
+        made = seen;
+      }
+      outputs.emplace_back(edge, made);
+    } else if (const auto &from = arrived[*output.of]; output.isSame) {
+      ++tensors[from->tensor].holders;
+      outputs.emplace_back(edge, Gradient{from->tensor, output.tensor});
+    } else {
+      outputs.emplace_back(edge, view(*from, output.tensor));
+    }
+  }
+  // Edges follow each other as the operands do, whatever is computed first.
+  llvm::stable_sort(outputs, [&](const auto &lhs, const auto &rhs) {
+    return rule.getPlace(lhs.first->operand) <
+           rule.getPlace(rhs.first->operand);
+  });
+  for (const Run::Edge &edge : record.edges) {
+    if (made.contains(edge.operand))
+      continue;
+    if (rule.isUnread(edge.operand)) {
+      skip(edge);
+      continue;
+    }
+    impl.markInexact(op, "a gradient that its backward rule does not name",
+                     run);
+    auto tensor = impl.getConcrete(edge.value, run);
+    if (!tensor) {
+      skip(edge);
+      continue;
+    }
+    tensor->contiguous = true;
+    tensor->strides.reset();
+    outputs.emplace_back(&edge, make(*tensor, op, edge.operand));
+  }
+  return outputs;
+}
+
+SmallVector<int64_t>
+PeakMemoryAnalysis::Impl::BackwardSimulation::getSavedBytes(
+    const Run::Record &record) const {
+  return llvm::map_to_vector(
+      record.op->getOperands(), [&](Value operand) -> int64_t {
+        const Storage *entry = impl.storage.lookup(operand);
+        bool isOnlyHere = entry && llvm::is_contained(record.saved, entry) &&
+                          run.savedBy.lookup(entry) == 1 &&
+                          run.onlySaved.contains(entry);
+        return isOnlyHere ? run.live.lookup(entry) : 0;
+      });
+}
+
+std::optional<PeakMemoryAnalysis::Impl::BackwardSimulation::CopiedSlices>
+PeakMemoryAnalysis::Impl::BackwardSimulation::copySlices(
+    const Run::Record &record, Gradient &arrived) {
+  Operation &op = *record.op;
+  auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+  if (!torchOp || !torchOp.isTied() || record.edges.empty())
+    return std::nullopt;
+  const Run::Edge &edge = record.edges.front();
+  if (edge.operand != 0 || !edge.record || !run.records[*edge.record].isViewed)
+    return std::nullopt;
+  auto base = impl.getConcrete(edge.value, run);
+  if (!base)
+    return std::nullopt;
+  base->contiguous = true;
+  base->strides.reset();
+  // The written tensor comes of the other one by as_strided, whose gradient is
+  // a new tensor (as_strided_backward in FunctionsManual.cpp).
+  Gradient whole = make(*base, op, edge.operand);
+  note(op, 0);
+  drop(arrived, op);
+  // A copy of it, in which the gradient of what was written is replaced by that
+  // of what was there before (CopySlices in autograd/functions/tensor.cpp).
+  Gradient copied = make(*base, op, edge.operand);
+  arrived = make(*base, op, edge.operand);
+  return CopiedSlices{whole, copied};
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
+  Operation &op = *run.records[index].op;
+  SmallVector<std::optional<Gradient>> arrived(op.getNumResults());
+  SmallVector<std::optional<ConcreteTensor>> shapes(op.getNumResults());
+  bool isAsked = false;
+  for (OpResult result : op.getResults()) {
+    unsigned number = result.getResultNumber();
+    auto found = waiting.find({index, number});
+    if (found == waiting.end())
+      continue;
+    isAsked = true;
+    arrived[number] = found->second;
+    shapes[number] = found->second.shape;
+    waiting.erase(found);
+    auto own = impl.getConcrete(result, run);
+    if (own && own->dims != shapes[number]->dims) {
+      impl.markInexact(op, "its result has been written in place", run);
+      shapes[number] = own;
+    }
+  }
+  if (!isAsked) {
+    impl.release(run.records[index], op, run);
+    for (const Run::Edge &edge : run.records[index].edges)
+      skip(edge);
+    return finishLeaves(op);
+  }
+  before = run.liveBytes;
+  std::optional<CopiedSlices> slices;
+  if (arrived.front())
+    slices = copySlices(run.records[index], *arrived.front());
+  if (slices)
+    shapes.front() = arrived.front()->shape;
+  auto lookup = [&](Value value) { return impl.getConcrete(value, run); };
+  auto wants = [&](Value value) { return impl.gradients->wants(value); };
+  BackwardRule rule(&op, impl.target, lookup, wants, shapes);
+  if (arrived.front() && isLast(*arrived.front()))
+    rule.setReleasableBytes(
+        run.live.lookup(bytes[tensors[arrived.front()->tensor].bytes].entry));
+  rule.setSavedBytes(getSavedBytes(run.records[index]));
+  for (const Run::Edge &edge : run.records[index].edges)
+    if (Leaf leaf = getLeaf(edge);
+        leaf && hasGradient(leaf, edge) && leaves[leaf].missing == 1)
+      rule.setAccumulated(edge.operand);
+  if (auto memory = dyn_cast<MemoryRuleInterface>(op))
+    memory.describeBackward(rule);
+  else
+    rule.setInexact("koila has no memory rule for its gradient");
+  if (!rule.isAbsent() && (impl.rewrites.contains(&op) ||
+                           (impl.writesView(op) && !writesUntracked(op))))
+    impl.markInexact(op, "the backward pass of a write into views", run);
+  bool allocates = rule.getPeak() > 0 ||
+                   llvm::any_of(rule.getOutputs(),
+                                [](const auto &output) { return !output.of; });
+  if (auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+      torchOp && run.detailed && allocates && rule.isBounded())
+    impl.checkTable(torchOp, rule, run);
+  impl.addDoubts(op, rule, run);
+  note(op, rule.getPeak());
+  if (run.stopped)
+    return;
+  auto outputs = makeOutputs(run.records[index], rule, arrived);
+  for (auto &[edge, gradient] : outputs) {
+    fit(gradient, *edge, op);
+    if (run.stopped)
+      return;
+  }
+  for (const std::optional<Gradient> &gradient : arrived)
+    if (gradient)
+      drop(*gradient, op);
+  if (slices) {
+    for (auto &[edge, gradient] : outputs)
+      if (edge->operand == 0)
+        drop(std::exchange(gradient, slices->copied), op);
+    drop(slices->arrived, op);
+  }
+  impl.release(run.records[index], op, run);
+  for (auto &[edge, gradient] : outputs) {
+    if (rule.isApart(edge->operand))
+      finishLeaves(op);
+    deliver(*edge, gradient, op);
+  }
+  finishLeaves(op);
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::finishLeaves(Operation &op) {
+  for (auto [leaf, edge] : std::exchange(ready, {})) {
+    Gradient sum = *leaves[leaf].sum;
+    leaves[leaf].sum.reset();
+    accumulate(leaf, *edge, sum, op);
+  }
+}
+
+std::vector<size_t>
+PeakMemoryAnalysis::Impl::BackwardSimulation::findReachable(size_t last) {
+  std::vector<size_t> found{last};
+  llvm::DenseSet<size_t> seen{last};
+  for (size_t next = 0; next < found.size(); ++next)
+    for (const Run::Edge &edge : run.records[found[next]].edges) {
+      if (edge.record && seen.insert(*edge.record).second)
+        found.push_back(*edge.record);
+      if (Leaf leaf = getLeaf(edge))
+        ++leaves[leaf].missing;
+    }
+  llvm::sort(found, std::greater<>());
+  return found;
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::execute(Value loss,
+                                                           Value gradient) {
+  for (StringRef name : {"retain_graph", "create_graph"})
+    if (auto keeps = root.getAttrOfType<BoolAttr>(name);
+        keeps && keeps.getValue())
+      impl.markInexact(root, "a backward pass that keeps its graph", run);
+  for (Operation *parent = root.getParentOp(); parent != impl.function;
+       parent = parent->getParentOp())
+    if (!isa<LoopLikeOpInterface>(parent)) {
+      impl.markInexact(root, "a backward pass in a branch", run);
+      break;
+    }
+  auto made = run.recordOf.find(loss);
+  auto shape = impl.getConcrete(loss, run);
+  if (made == run.recordOf.end() || !shape)
+    return impl.markInexact(root, "the record of the loss is not known", run);
+  // It stays until backward() returns.
+  Gradient first;
+  if (gradient) {
+    bytes.push_back({nullptr, 1});
+    tensors.push_back({0, 1, std::nullopt});
+    first = {0, impl.getConcrete(gradient, run).value_or(*shape)};
+  } else {
+    first = make(*shape, root, 0);
+  }
+  ++tensors[first.tensor].holders;
+  size_t last = made->second;
+  auto result = dyn_cast<OpResult>(loss);
+  unsigned number = result && result.getOwner() == run.records[last].op
+                        ? result.getResultNumber()
+                        : 0;
+  std::vector<size_t> order = findReachable(last);
+  waiting.try_emplace({last, number}, first);
+  for (size_t index : order) {
+    runNode(index);
+    if (run.stopped)
+      return;
+  }
+  drop(first, root);
+}

@@ -1,0 +1,113 @@
+//===- BackwardSimulation.h - A backward pass over byte counts --*- C++ -*-===//
+
+#ifndef KOILA_ANALYSIS_PEAKMEMORY_BACKWARDSIMULATION_H
+#define KOILA_ANALYSIS_PEAKMEMORY_BACKWARDSIMULATION_H
+
+#include "PeakMemoryImpl.h"
+#include "koila/Interfaces/BackwardRule.h"
+#include <map>
+
+namespace koila {
+
+/// What PyTorch's engine does from one call of backward() to its end. Nodes run
+/// from the last record to the first: of those that are ready the one that was
+/// made last. Source: autograd/engine.cpp, input_buffer.cpp,
+/// functions/accumulate_grad.h.
+class PeakMemoryAnalysis::Impl::BackwardSimulation {
+public:
+  BackwardSimulation(const Impl &impl, mlir::Operation &root, Run &run)
+      : impl(impl), root(root), run(run) {}
+
+  /// From the loss, with a gradient of ones unless `gradient` is given.
+  void execute(mlir::Value loss, mlir::Value gradient);
+
+private:
+  /// The bytes of a gradient: gone with the last tensor that has them.
+  struct Bytes {
+    const Storage *entry = nullptr;
+    unsigned tensors = 0;
+  };
+  /// A tensor, which several nodes may hold.
+  struct Tensor {
+    size_t bytes = 0;
+    unsigned holders = 0;
+    /// A view holds the tensor that it is of.
+    std::optional<size_t> base;
+  };
+  /// What waits for a node, or leaves one.
+  struct Gradient {
+    size_t tensor = 0;
+    ConcreteTensor shape;
+  };
+  using Leaf = const void *;
+
+  std::vector<size_t> findReachable(size_t last);
+  /// For each operand the bytes that only this record keeps.
+  llvm::SmallVector<int64_t> getSavedBytes(const Run::Record &record) const;
+  void runNode(size_t index);
+  /// What CopySlices holds while a write into a view is differentiated.
+  struct CopiedSlices {
+    Gradient arrived, copied;
+  };
+  /// Of a write into the whole of what autograd takes for a view: what stands
+  /// for the gradient that has arrived, and what CopySlices holds beside it.
+  std::optional<CopiedSlices> copySlices(const Run::Record &record,
+                                         Gradient &arrived);
+  /// What `rule` says of the gradients of the operands, complete.
+  llvm::SmallVector<std::pair<const Run::Edge *, Gradient>>
+  makeOutputs(const Run::Record &record, const BackwardRule &rule,
+              llvm::ArrayRef<std::optional<Gradient>> arrived);
+  /// The engine's sum over dims that the operand does not have, and its cast.
+  void fit(Gradient &gradient, const Run::Edge &edge, mlir::Operation &op);
+  /// No gradient comes by this edge.
+  void skip(const Run::Edge &edge);
+  void deliver(const Run::Edge &edge, Gradient gradient, mlir::Operation &op);
+  /// A second gradient for the same tensor.
+  Gradient add(Gradient first, Gradient second, mlir::Operation &op,
+               unsigned operand);
+  /// A weight got its whole gradient.
+  void accumulate(Leaf leaf, const Run::Edge &edge, Gradient gradient,
+                  mlir::Operation &op);
+
+  Gradient make(ConcreteTensor shape, mlir::Operation &op, unsigned operand);
+  Gradient view(const Gradient &gradient, ConcreteTensor shape);
+  void drop(const Gradient &gradient, mlir::Operation &op);
+  /// Whether nothing else has the tensor, or its bytes.
+  bool isAlone(const Gradient &gradient) const;
+  /// Whether its bytes go with it.
+  bool isLast(const Gradient &gradient) const;
+  Leaf getLeaf(const Run::Edge &edge) const;
+  /// Those that are there before are of weights.
+  bool hasGradient(Leaf leaf, const Run::Edge &edge) const {
+    return (impl.options.hasGradients &&
+            edge.value.getDefiningOp<ParamGetOp>()) ||
+           run.leaves.contains(leaf);
+  }
+  /// Hands on the gradients that are complete.
+  void finishLeaves(mlir::Operation &op);
+  /// A moment at which `op` holds `bytes` beside what is live.
+  void note(mlir::Operation &op, int64_t bytes);
+  /// The place for what the gradient of an operand takes.
+  const Storage *getEntry(mlir::Operation &op, unsigned operand);
+
+  const Impl &impl;
+  mlir::Operation &root;
+  Run &run;
+  /// What was live when the node began.
+  __int128 before = 0;
+  std::vector<Bytes> bytes;
+  std::vector<Tensor> tensors;
+  /// By record and result.
+  std::map<std::pair<size_t, unsigned>, Gradient> waiting;
+  struct Pending {
+    unsigned missing = 0;
+    std::optional<Gradient> sum;
+  };
+  llvm::DenseMap<Leaf, Pending> leaves;
+  /// Weights whose gradient is complete, in order.
+  llvm::SmallVector<std::pair<Leaf, const Run::Edge *>> ready;
+};
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_PEAKMEMORY_BACKWARDSIMULATION_H

@@ -1,0 +1,663 @@
+//===- MemorySimulation.cpp - A program run over byte counts --------------===//
+
+#include "../../KernelModels/ATen/AllocationTrace.h"
+#include "BackwardSimulation.h"
+#include "koila/Dialect/Koila/IR/DType.h"
+#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include <algorithm>
+#include <limits>
+
+using namespace mlir;
+using namespace koila;
+
+/// The name of an expression that is just a symbol; empty otherwise.
+static std::string getSymbolName(DimExpr expr) {
+  if (!expr)
+    return {};
+  std::string name;
+  expr.forEachSymbol([&](StringRef symbol) { name = symbol.str(); });
+  if (name.empty() || expr.getMultipleOf(name) != 1)
+    return {};
+  return name;
+}
+
+int64_t koila::saturate(__int128 value) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max(),
+                    kLeast = std::numeric_limits<int64_t>::min();
+  return static_cast<int64_t>(std::clamp<__int128>(value, kLeast, kMost));
+}
+
+int64_t TimelineEntry::getTotalBytes() const {
+  return saturate(__int128(liveBytes) + transientBytes);
+}
+
+std::string koila::getOperatorName(Operation &op) {
+  if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
+    return opaque.getCallee().str();
+  return op.getName().getStringRef().str();
+}
+
+std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(DimExpr expr,
+                                                          Run &run) const {
+  if (!expr)
+    return std::nullopt;
+  std::string missing;
+  auto value = expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
+    auto found = run.symbols.find(name);
+    if (found != run.symbols.end())
+      return found->second;
+    missing = name.str();
+    return std::nullopt;
+  });
+  // A symbol of the program can be given a value; a local one (data decides
+  // it) cannot.
+  if (!missing.empty() && missing.front() != '_' && run.missing.empty())
+    run.missing = missing;
+  return value;
+}
+
+std::optional<ConcreteTensor>
+PeakMemoryAnalysis::Impl::getConcrete(Value value, Run &run) const {
+  const SizeMap &current = run.fixedSizes ? *run.fixedSizes : sizes;
+  auto found = current.find(value);
+  if (found == current.end() || !found->second.known)
+    return std::nullopt;
+  ConcreteTensor tensor;
+  tensor.elementType = found->second.elementType;
+  for (DimExpr dim : found->second.dims) {
+    auto extent = evaluate(dim, run);
+    if (!extent)
+      return std::nullopt;
+    // Empty batches can make an intermediate expression negative.
+    tensor.dims.push_back(std::max<int64_t>(*extent, 0));
+  }
+  if (!found->second.alwaysContiguous)
+    setLayout(tensor, found->second, run);
+  return tensor;
+}
+
+void PeakMemoryAnalysis::Impl::setLayout(ConcreteTensor &tensor,
+                                         const SizeFacts &facts,
+                                         Run &run) const {
+  tensor.contiguous = false;
+  if (!facts.strides)
+    return;
+  SmallVector<int64_t> strides;
+  for (DimExpr stride : *facts.strides) {
+    auto value = evaluate(stride, run);
+    if (!value)
+      return;
+    strides.push_back(*value);
+  }
+  tensor.strides = strides;
+  tensor.contiguous = true;
+  int64_t expected = 1;
+  for (int64_t dim = static_cast<int64_t>(strides.size()) - 1; dim >= 0;
+       --dim) {
+    if (tensor.dims[dim] != 1 && strides[dim] != expected)
+      tensor.contiguous = false;
+    expected *= std::max<int64_t>(tensor.dims[dim], 1);
+  }
+}
+
+void PeakMemoryAnalysis::Impl::runBlock(Block &block, Run &run) const {
+  for (Operation &op : block) {
+    if (run.stopped)
+      return;
+    if (auto found = unmodelled.find(&op);
+        found != unmodelled.end() && op.getNumRegions() > 0)
+      markInexact(op, found->second, run);
+    if (isa<LoopLikeOpInterface>(op))
+      runLoop(cast<LoopLikeOpInterface>(op), run);
+    else if (op.getNumRegions() > 0)
+      runBranches(op, run);
+    else
+      runOperation(op, run);
+    if (run.stopped)
+      return;
+    auto dying = deaths.find(&op);
+    if (dying != deaths.end())
+      for (const Storage *entry : dying->second) {
+        if (run.savedBy.lookup(entry) > 0)
+          run.onlySaved.insert(entry);
+        else
+          freeStorage(entry, op, run);
+      }
+    auto dropped = handles.find(&op);
+    if (dropped != handles.end())
+      for (Value value : dropped->second)
+        dropHandle(value, op, run);
+  }
+}
+
+void PeakMemoryAnalysis::Impl::freeStorage(const Storage *entry, Operation &op,
+                                           Run &run) const {
+  auto found = run.live.find(entry);
+  if (found == run.live.end())
+    return;
+  run.liveBytes -= found->second;
+  run.live.erase(found);
+  endSpan(entry, op, run);
+}
+
+void PeakMemoryAnalysis::Impl::endSpan(const Storage *entry, Operation &op,
+                                       Run &run) const {
+  auto span = run.spans.find(entry);
+  if (span == run.spans.end() || run.timeline.empty())
+    return;
+  span->second.to = std::max(span->second.to, run.timeline.size() - 1);
+  span->second.freedBy = &op;
+}
+
+void PeakMemoryAnalysis::Impl::markInexact(Operation &op, const Twine &reason,
+                                           Run &run, bool isBound) const {
+  if (run.detailed)
+    run.doubts[&op].add(isBound ? Trust::UpperBound : Trust::Unknown,
+                        reason.str());
+}
+
+void PeakMemoryAnalysis::Impl::addDoubts(Operation &op,
+                                         const WorkspaceRule &rule,
+                                         Run &run) const {
+  // A number that is missing says so itself.
+  if (!run.detailed || !run.missing.empty())
+    return;
+  for (const Doubt &doubt : rule.getDoubts().getAll())
+    run.doubts[&op].add(doubt.trust, doubt.reason);
+}
+
+void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
+  auto rule = dyn_cast<MemoryRuleInterface>(op);
+  bool small = llvm::any_of(
+      run.symbols, [](const auto &symbol) { return symbol.getValue() < 2; });
+  if (!rule || !small || !run.detailed)
+    return;
+  auto symbolic = [&](Value value) { return dims.lookup(value); };
+  auto concrete = [&](Value value) {
+    ValueInfo info = dims.lookup(value);
+    auto fix = [&](SmallVector<DimExpr> &exprs) {
+      for (DimExpr &expr : exprs)
+        if (auto number = evaluate(expr, run))
+          expr = DimExpr::constant(op.getContext(), *number);
+    };
+    if (info.tensor && info.tensor->dims)
+      fix(*info.tensor->dims);
+    if (info.tensor && info.tensor->strides)
+      fix(*info.tensor->strides);
+    return info;
+  };
+  StorageRule decided(&op, symbolic), here(&op, concrete);
+  rule.describeStorage(decided);
+  rule.describeStorage(here);
+  for (auto [lhs, rhs] :
+       llvm::zip_equal(decided.getResults(), here.getResults()))
+    if (lhs.kind != rhs.kind)
+      markInexact(op,
+                  "at this batch PyTorch takes a view where it copies at "
+                  "larger ones, or the reverse",
+                  run);
+}
+
+void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
+                                               const WorkspaceRule &rule,
+                                               Run &run) const {
+  auto born = births.find(&op);
+  if (born == births.end())
+    return;
+  for (auto [entry, value] : born->second) {
+    auto tensor = getConcrete(value, run);
+    auto storage = rule.getStorageBytes(value);
+    if (!tensor && !storage && run.missing.empty())
+      markInexact(op,
+                  "the size of a result is not known; it is counted "
+                  "as 0 bytes",
+                  run);
+    int64_t bytes = storage.value_or(tensor ? tensor->numBytes() : 0);
+    int64_t &live = run.live[entry];
+    run.liveBytes -= live;
+    live = saturate(__int128(live) + bytes);
+    run.liveBytes += live;
+  }
+}
+
+static StringRef getMemoryFormat(const ConcreteTensor &tensor) {
+  return tensor.contiguous                       ? "contiguous"
+         : kernels::suggestsChannelsLast(tensor) ? "channels_last"
+                                                 : "strided";
+}
+
+void PeakMemoryAnalysis::Impl::checkTable(TorchOperatorInterface op,
+                                          WorkspaceRule &rule, Run &run) const {
+  WorkspaceKey key;
+  Type type;
+  auto first = llvm::find_if(op->getOperands(), [](Value operand) {
+    return isa<TensorType>(operand.getType());
+  });
+  if (first != op->operand_end())
+    if (auto tensor = getConcrete(*first, run)) {
+      type = tensor->elementType;
+      key.memoryFormat = getMemoryFormat(*tensor);
+    }
+  const WorkspaceTable &table =
+      options.workspaces ? *options.workspaces : WorkspaceTable::getShipped();
+  key.op = op.getTorchSchema().take_until(
+      [](char c) { return c == '.' || c == '('; });
+  key.dtype = type ? getDTypeName(type) : StringRef();
+  key.isa = target.isa;
+  key.threads = target.threads;
+  key.torch = options.torch;
+  auto [entry, isNew] = rows.try_emplace(
+      RowKey{op->getName().getAsOpaquePointer(), type, key.memoryFormat});
+  if (isNew)
+    entry->second = table.find(key);
+  const WorkspaceRow *row = entry->second;
+  if (!row)
+    rule.setInexact("the table of workspaces has no row for " + key.op +
+                    " of " + key.dtype + ", " + key.memoryFormat + ", on '" +
+                    key.isa + "' with " + Twine(key.threads) +
+                    " threads and torch " + key.torch +
+                    "; koila-run --calibrate measures one");
+  else if (row->trust == Trust::UpperBound)
+    rule.setBound(row->why);
+  else if (row->trust == Trust::Unknown)
+    rule.setInexact(row->why);
+}
+
+bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
+  auto found = run.leaves.find(op.getLeaf().getAsOpaquePointer());
+  auto born = births.find(op);
+  if (found == run.leaves.end() || !found->second || born == births.end()) {
+    markInexact(*op, "no backward pass that is known has left it", run);
+    return false;
+  }
+  auto isLater = [&](Operation *user) {
+    Operation *ancestor = op->getBlock()->findAncestorOpInBlock(*user);
+    return !ancestor || op->isBeforeInBlock(ancestor);
+  };
+  if (llvm::any_of(op.getLeaf().getUsers(), isLater))
+    markInexact(*op, "the leaf, which has the gradient, too, lives on", run);
+  int64_t size = run.live.lookup(found->second);
+  freeStorage(found->second, *op, run);
+  run.leaves.erase(found);
+  run.live[born->second.front().first] = size;
+  run.liveBytes += size;
+  return true;
+}
+
+void PeakMemoryAnalysis::Impl::boundSelection(Operation &op, Run &run) const {
+  Value mask = indexing::getSelectingMask(&op);
+  const std::optional<TensorInfo> &info =
+      dims.lookup(mask ? op.getResult(0) : Value()).tensor;
+  auto given = mask ? getConcrete(mask, run) : std::nullopt;
+  if (!given || !info || !info->hasRank())
+    return;
+  for (DimExpr dim : *info->dims)
+    if (std::string name = getSymbolName(dim); StringRef(name).starts_with("_"))
+      run.symbols[name] = given->numElements();
+}
+
+void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
+  boundSelection(op, run);
+  auto lookup = [&](Value value) { return getConcrete(value, run); };
+  auto wants = [&](Value value) { return gradients->wants(value); };
+  SavedRule workspace(&op, target, lookup,
+                      records() ? WorkspaceRule::Wants(wants)
+                                : WorkspaceRule::Wants());
+  auto rule = dyn_cast<MemoryRuleInterface>(op);
+  bool isRecorded = kept.contains(&op);
+  if (rule)
+    rule.describeWorkspace(workspace);
+  // Containers hold what others made.
+  if (rule && isRecorded &&
+      llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>))
+    rule.describeSaved(workspace);
+  auto gradient = dyn_cast<LeafGradOp>(op);
+  if (!gradient || !takeGradient(gradient, run))
+    allocateResults(op, workspace, run);
+  if (auto found = unmodelled.find(&op); found != unmodelled.end())
+    markInexact(op, found->second, run);
+  if (auto found = guesses.find(&op); found != guesses.end())
+    markInexact(op, found->second, run);
+  // Without it, what it reads lives on; with it, its result as well.
+  if (op.hasAttr(kIdleAttr))
+    markInexact(op,
+                "LibTorch drops an operation that adds zero or multiplies by "
+                "one where it can",
+                run, /*isBound=*/true);
+  checkStorage(op, run);
+  if (auto backward = dyn_cast<BackwardOp>(op)) {
+    if (options.mode == PeakMemoryMode::Train)
+      return BackwardSimulation(*this, op, run)
+          .execute(backward.getSelf(), backward.getGradient());
+    markInexact(op, "a backward pass; mode=train has its memory", run);
+  }
+  int64_t transient = workspace.getTransient();
+  if (isRecorded)
+    transient = std::max(transient, workspace.getKept());
+  if (auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+      torchOp && run.detailed && workspace.isBounded() &&
+      (transient > 0 || births.contains(&op) || torchOp.isTied()))
+    checkTable(torchOp, workspace, run);
+  if (rule) {
+    addDoubts(op, workspace, run);
+  } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
+    markInexact(
+        op, "koila has no memory rule for '" + getOperatorName(op) + "'", run);
+  }
+  bool isNoted = reach(&op, Run::Phase::Forward, transient, run);
+  if (run.stopped)
+    return;
+  bool moves = births.contains(&op) || transient > 0 || deaths.contains(&op);
+  if (isNoted && moves)
+    record(op, transient, run);
+  if (isRecorded)
+    addRecord(op, workspace, run);
+}
+
+bool PeakMemoryAnalysis::Impl::reach(Operation *op, Run::Phase phase,
+                                     int64_t held, Run &run) const {
+  ++run.event;
+  int64_t total = saturate(run.liveBytes + held);
+  if (total > run.peakBytes) {
+    run.peakBytes = total;
+    run.peakEvent = run.event;
+    run.peakOp = op;
+    run.peakPhase = phase;
+  }
+  if (run.stopAt && run.event == *run.stopAt) {
+    run.stopped = true;
+    run.transientAtStop = held;
+  }
+  return run.detailed && !run.stopAt;
+}
+
+void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,
+                                      Run &run) const {
+  auto found = run.timeline.try_emplace(Run::Moment(&op, false)).first;
+  TimelineEntry &entry = found->second;
+  int64_t total = saturate(run.liveBytes + transient);
+  if (entry.op.empty() || total > entry.getTotalBytes()) {
+    entry.op = getOperatorName(op);
+    entry.place = getSourcePlace(op.getLoc());
+    entry.liveBytes = saturate(run.liveBytes);
+    entry.transientBytes = transient;
+  }
+  auto born = births.find(&op);
+  if (born == births.end())
+    return;
+  size_t index = found - run.timeline.begin();
+  for (const Storage *storage : llvm::make_first_range(born->second)) {
+    Run::Span &span =
+        run.spans.try_emplace(storage, Run::Span{index, index, 0, nullptr})
+            .first->second;
+    span.bytes = std::max(span.bytes, run.live.lookup(storage));
+  }
+}
+
+Region *PeakMemoryAnalysis::Impl::getTaken(Operation *op) const {
+  if (!isa<RegionBranchOpInterface>(op) || isa<LoopLikeOpInterface>(op))
+    return nullptr;
+  Region *taken = nullptr;
+  bool isDecided = false;
+  for (Region &region : op->getRegions()) {
+    if (region.empty())
+      continue;
+    if (dims.isDead(&region.front()))
+      isDecided = true;
+    else if (std::exchange(taken, &region))
+      return nullptr;
+  }
+  return isDecided ? taken : nullptr;
+}
+
+void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
+  if (Region *taken = getTaken(&op)) {
+    for (Block &block : *taken)
+      runBlock(block, run);
+    return;
+  }
+  for (Region &region : op.getRegions()) {
+    // What the assumptions rule out does not run.
+    if (region.empty() || dims.isDead(&region.front()))
+      continue;
+    auto live = run.live;
+    __int128 liveBytes = run.liveBytes;
+    for (Block &block : region)
+      runBlock(block, run);
+    if (run.stopped)
+      return;
+    // What the branch hands on stays, at the size of the last branch.
+    for (const Storage *entry : handedOnStorages)
+      if (auto found = run.live.find(entry);
+          found != run.live.end() && !live.contains(entry)) {
+        live[entry] = found->second;
+        liveBytes += found->second;
+      }
+    run.live = std::move(live);
+    run.liveBytes = liveBytes;
+  }
+  // What makes results of its own is an operation like any other.
+  if (!isa<RegionBranchOpInterface>(op))
+    runOperation(op, run);
+}
+
+const PeakMemoryAnalysis::Impl::BodySymbols &
+PeakMemoryAnalysis::Impl::getBodySymbols(Operation *loop) const {
+  auto [entry, isNew] = bodySymbols.try_emplace(loop);
+  if (!isNew)
+    return entry->second;
+  BodySymbols symbols;
+  auto add = [](DimExpr expr, llvm::StringSet<> &names) {
+    if (expr)
+      expr.forEachSymbol([&](StringRef name) { names.insert(name); });
+  };
+  llvm::SmallPtrSet<const Storage *, 8> handedOn(handedOnStorages.begin(),
+                                                 handedOnStorages.end());
+  loop->walk([&](Operation *op) {
+    symbols.guesses |= guesses.contains(op);
+    if (auto born = births.find(op); born != births.end())
+      symbols.handsOn |= llvm::any_of(
+          llvm::make_first_range(born->second),
+          [&](const Storage *entry) { return handedOn.contains(entry); });
+    for (Value result : op->getResults())
+      if (auto found = sizes.find(result); found != sizes.end())
+        for (DimExpr dim : found->second.dims)
+          add(dim, symbols.ofSizes);
+    if (op != loop && isa<LoopLikeOpInterface>(op))
+      for (Value operand : op->getOperands())
+        if (!isa<TensorType>(operand.getType()))
+          add(dims.lookup(operand).integer, symbols.ofBounds);
+  });
+  return bodySymbols[loop] = std::move(symbols);
+}
+
+std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(OpFoldResult value,
+                                                          Run &run) const {
+  if (auto attr = dyn_cast<Attribute>(value))
+    return cast<IntegerAttr>(attr).getInt();
+  // They may have changed since the analysis was made.
+  APInt constant;
+  if (matchPattern(cast<Value>(value), m_ConstantInt(&constant)) &&
+      constant.getBitWidth() > 1 && constant.getSignificantBits() <= 64)
+    return constant.getSExtValue();
+  return evaluate(dims.lookup(cast<Value>(value)).integer, run);
+}
+
+void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
+                                       Run &run) const {
+  auto lower = loop.getLoopLowerBounds(), upper = loop.getLoopUpperBounds(),
+       steps = loop.getLoopSteps();
+  std::optional<int64_t> from, to, step;
+  if (lower && upper && steps && lower->size() == 1) {
+    from = evaluate(lower->front(), run);
+    to = evaluate(upper->front(), run);
+    step = evaluate(steps->front(), run);
+  }
+  Region &body = *loop.getLoopRegions().front();
+  if (!from || !to || !step || *step <= 0) {
+    if (run.missing.empty())
+      markInexact(*loop, "the trip count of a loop is not known", run);
+    for (Region *region : loop.getLoopRegions())
+      for (Block &block : *region)
+        runBlock(block, run);
+    return;
+  }
+  // The integers that change from iteration to iteration.
+  std::string counter;
+  if (auto variables = loop.getLoopInductionVars())
+    counter = getSymbolName(dims.lookup(variables->front()).integer);
+  struct Carried {
+    std::string name;
+    DimExpr next;
+    int64_t value;
+    std::string result;
+  };
+  SmallVector<Carried> carried;
+  auto results = loop.getLoopResults();
+  for (auto [index, argument] : llvm::enumerate(loop.getRegionIterArgs())) {
+    if (isa<TensorType>(argument.getType()))
+      continue;
+    std::string name = getSymbolName(dims.lookup(argument).integer);
+    auto init = evaluate(OpFoldResult(loop.getInits()[index]), run);
+    if (name.empty() || !init)
+      continue;
+    carried.push_back(
+        {name, dims.lookup(loop.getYieldedValues()[index]).integer, *init,
+         results ? getSymbolName(dims.lookup((*results)[index]).integer)
+                 : std::string()});
+  }
+  __int128 distance = __int128(*to) - *from;
+  int64_t trips = distance > 0 ? saturate((distance + *step - 1) / *step) : 0;
+  const BodySymbols &used = getBodySymbols(loop);
+  bool varies = used.contains(counter);
+  for (const Carried &entry : carried)
+    varies |= used.contains(entry.name);
+  // A loop without end, or nearly, must not hang the analysis.
+  constexpr int64_t kMostTrips = 1 << 16;
+  // The first tile makes the gradients of weights, to which others add.
+  bool isNew = true;
+  for (int64_t trip = 0; trip < trips && !run.stopped; ++trip) {
+    if (run.iterations++ >= kMostTrips) {
+      markInexact(*loop,
+                  "a loop has too many different iterations; not all "
+                  "were looked at",
+                  run);
+      break;
+    }
+    if (!counter.empty())
+      run.symbols[counter] = saturate(*from + __int128(trip) * *step);
+    for (const Carried &entry : carried)
+      run.symbols[entry.name] = entry.value;
+    if (varies || isNew) {
+      size_t leaves = run.leaves.size();
+      auto outerSizes = run.fixedSizes;
+      auto outerSymbols = run.fixedSymbols;
+      const Impl *here = this;
+      bool isFixed = false;
+      for (const Carried &entry : carried)
+        if ((used.guesses || entry.value < 2) &&
+            used.ofSizes.contains(entry.name)) {
+          run.fixedSymbols[entry.name] = entry.value;
+          isFixed = true;
+        }
+      if (isFixed) {
+        const Impl &there = getFixed(run);
+        run.fixedSizes = &there.sizes;
+        // What autograd keeps may outlive an iteration as well.
+        if (!records() && !there.getBodySymbols(loop).handsOn)
+          here = &there;
+      }
+      for (Block &block : body)
+        here->runBlock(block, run);
+      run.fixedSizes = outerSizes;
+      run.fixedSymbols = std::move(outerSymbols);
+      isNew = run.leaves.size() != leaves;
+    }
+    if (run.stopped)
+      return;
+    int64_t repeats = varies || isNew ? 1 : trips - trip;
+    bool jumped = repeats > 1;
+    SmallVector<int64_t> next;
+    for (const Carried &entry : carried) {
+      auto value = evaluate(entry.next, run);
+      next.push_back(value.value_or(entry.value));
+      // All remaining iterations at once where the step is constant.
+      if (jumped && entry.next &&
+          !(entry.next - DimExpr::symbol(entry.next.getContext(), entry.name))
+               .getConstant()) {
+        DimExpr delta =
+            entry.next - DimExpr::symbol(entry.next.getContext(), entry.name);
+        bool invariant = !delta.dependsOn(counter);
+        for (const Carried &other : carried)
+          invariant &= !delta.dependsOn(other.name);
+        jumped &= invariant;
+      }
+    }
+    for (auto [entry, value] : llvm::zip_equal(carried, next))
+      entry.value = saturate(entry.value + (__int128(value) - entry.value) *
+                                               (jumped ? repeats : 1));
+    if (jumped)
+      break;
+  }
+  for (const Carried &entry : carried)
+    if (!entry.result.empty())
+      run.symbols[entry.result] = entry.value;
+}
+
+void PeakMemoryAnalysis::Impl::execute(Run &run) const {
+  for (Block &block : function->getRegion(0))
+    runBlock(block, run);
+  if (options.optimizer && !run.stopped)
+    runOptimizer(run);
+}
+
+SmallVector<TrainedWeight>
+PeakMemoryAnalysis::Impl::getTrainedWeights(Run &run) const {
+  llvm::DenseMap<Attribute, TrainedWeight> weights;
+  function->walk([&](ParamGetOp get) {
+    auto weight = getConcrete(get.getResult(), run);
+    if (weight && gradients->wants(get.getResult()))
+      weights[get.getParamAttr().getAttr()] = {weight->dims,
+                                               weight->numBytes()};
+  });
+  SmallVector<TrainedWeight> ordered;
+  if (module)
+    for (auto param : ModuleOp(module).getOps<ParamOp>())
+      if (auto found = weights.find(param.getSymNameAttr());
+          found != weights.end())
+        ordered.push_back(found->second);
+  return ordered;
+}
+
+void PeakMemoryAnalysis::Impl::runOptimizer(Run &run) const {
+  const Optimizer &optimizer = *options.optimizer;
+  SmallVector<TrainedWeight> weights = getTrainedWeights(run);
+  function->walk([&](ParamGetOp get) {
+    if (gradients->wants(get.getResult()) &&
+        !getElementTypeOrSelf(get.getResult()).isF32())
+      markInexact(*get, "an optimizer of weights that are not float32", run);
+  });
+  int64_t held = options.hasGradients
+                     ? optimizer.getStepBytes(weights, target.threads)
+                     : optimizer.getFirstStepBytes(weights, target.threads);
+  if (!reach(nullptr, Run::Phase::Optimizer, held, run))
+    return;
+  TimelineEntry &entry = run.timeline[Run::Moment(function, false)];
+  entry.op = (optimizer.getName() + ".step()").str();
+  entry.liveBytes = saturate(run.liveBytes);
+  entry.transientBytes = held;
+}
+
+PeakMemoryAnalysis::Impl::Run
+PeakMemoryAnalysis::Impl::start(const llvm::StringMap<int64_t> &symbols) const {
+  Run run;
+  for (const auto &entry : given)
+    run.symbols[entry.getKey()] = entry.getValue();
+  for (const auto &entry : symbols)
+    run.symbols[entry.getKey()] = entry.getValue();
+  return run;
+}

@@ -1,0 +1,346 @@
+//===- PeakMemory.cpp - Peak of live memory of a call ---------------------===//
+//
+// Lifetimes are derived once from uses. For given values of the symbols the
+// program is then run over byte counts instead of tensors: loops with known
+// bounds run, so that every tile size is met, but a body whose sizes do not
+// change between iterations is run once.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PeakMemoryImpl.h"
+#include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Analysis/KnownLoops.h"
+#include "koila/Device/CpuIsa.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "llvm/ADT/StringExtras.h"
+#include <unistd.h>
+
+using namespace mlir;
+using namespace koila;
+
+PeakMemoryAnalysis::Impl::Impl(Operation *function,
+                               const PeakMemoryOptions &options)
+    : function(function), options(options), dims(function),
+      ties(dims.hasDead() ? std::make_unique<StorageAnalysis>(function, dims)
+                          : nullptr),
+      storage(function, dims, ties.get()) {
+  initialize();
+}
+
+PeakMemoryAnalysis::Impl::Impl(const Impl &general,
+                               const llvm::StringMap<int64_t> &fixed)
+    : function(general.function), options(general.options),
+      dims(function, fixed, general.dims), fixed(fixed),
+      storage(function, dims,
+              general.ties ? general.ties.get() : &general.storage) {
+  initialize();
+}
+
+void PeakMemoryAnalysis::Impl::initialize() {
+  target.threads = options.threads > 0 ? options.threads : getDefaultThreads();
+  target.isa = options.isa.empty() ? getCpuIsa() : options.isa;
+  if (options.torch.empty())
+    options.torch = kTorchVersion.str();
+  // A machine that is only named has caches of unknown size.
+  if (options.isa.empty()) {
+    target.l1Bytes = std::max<long>(sysconf(_SC_LEVEL1_DCACHE_SIZE), 0);
+    target.l2Bytes = std::max<long>(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
+  }
+  if (!dims.isValid())
+    return;
+  sizes = collectSizes(dims);
+  collectUnmodelled();
+  for (const auto &[op, reason] : storage.getGuesses())
+    guesses.try_emplace(op, reason);
+  for (const std::unique_ptr<Storage> &entry : storage.getStorages())
+    addLifetime(*entry);
+  if (records())
+    collectGradients();
+  module = function->getParentOfType<ModuleOp>();
+  if (module)
+    batchSymbol = getBatchSymbol(module).str();
+  if (auto symbols =
+          module ? module->getAttrOfType<ArrayAttr>(KoilaDialect::kSymbolsAttr)
+                 : ArrayAttr())
+    for (auto symbol : symbols.getAsRange<SymbolAttr>())
+      if (symbol.getValue() >= 0)
+        given[symbol.getName()] = symbol.getValue();
+}
+
+PeakMemoryAnalysis::Impl::SizeMap
+PeakMemoryAnalysis::Impl::collectSizes(const DimAnalysis &dims) const {
+  SizeMap sizes;
+  auto add = [&](Value value) {
+    const ValueInfo &info = dims.lookup(value);
+    if (!info.tensor)
+      return;
+    SizeFacts &facts = sizes[value];
+    facts.elementType = info.tensor->elementType;
+    facts.known = info.tensor->hasRank() && facts.elementType;
+    if (!info.tensor->hasRank())
+      return;
+    facts.dims = *info.tensor->dims;
+    facts.strides = info.tensor->strides;
+    facts.alwaysContiguous =
+        facts.strides &&
+        facts.strides ==
+            TensorInfo::contiguous(facts.dims, facts.elementType).strides;
+  };
+  function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        llvm::for_each(block.getArguments(), add);
+    llvm::for_each(op->getResults(), add);
+  });
+  return sizes;
+}
+
+/// One name for the same numbers, in whatever order they came.
+static std::string spell(const llvm::StringMap<int64_t> &symbols) {
+  SmallVector<std::string> names;
+  for (const auto &entry : symbols)
+    names.push_back((entry.getKey() + "=" + Twine(entry.getValue())).str());
+  llvm::sort(names);
+  return llvm::join(names, ",");
+}
+
+const PeakMemoryAnalysis::Impl &
+PeakMemoryAnalysis::Impl::getFixed(const Run &run) const {
+  std::unique_ptr<Impl> &entry = ofFixed[spell(run.fixedSymbols)];
+  if (!entry) {
+    llvm::StringMap<int64_t> all = fixed;
+    for (const auto &symbol : run.fixedSymbols)
+      all[symbol.getKey()] = symbol.getValue();
+    // The program need not run at this size; then all that is known is what
+    // holds for larger ones.
+    ScopedDiagnosticHandler quiet(function->getContext(),
+                                  [](Diagnostic &) { return success(); });
+    entry = std::make_unique<Impl>(*this, all);
+  }
+  return entry->dims.isValid() ? *entry : *this;
+}
+
+void PeakMemoryAnalysis::Impl::forEachUser(
+    Value value, llvm::function_ref<void(Operation *)> callback) {
+  SmallVector<Value> values{value};
+  for (size_t index = 0; index < values.size(); ++index)
+    for (Operation *user : values[index].getUsers()) {
+      callback(user);
+      for (Value result : user->getResults())
+        if (!isa<TensorType>(result.getType()) &&
+            !result.getType().isIntOrIndexOrFloat() &&
+            !llvm::is_contained(values, result))
+          values.push_back(result);
+    }
+}
+
+static bool holdsTensors(Type type) {
+  return isa<TensorType>(type) || isMutable(type);
+}
+
+void PeakMemoryAnalysis::Impl::collectUnmodelled() {
+  function->walk([&](Operation *op) {
+    auto opaque = dyn_cast<TorchOpaqueOp>(op);
+    bool changes = isOrderedWrite(op) && op->getNumOperands() > 0 &&
+                   !isa<TensorType>(op->getOperand(0).getType());
+    // Objects may keep what they are given.
+    bool mayKeep = opaque && opaque.getEffects() == Effects::Unknown &&
+                   llvm::any_of(op->getOperandTypes(), holdsTensors);
+    if (changes || mayKeep)
+      unmodelled.try_emplace(
+          op, "what a list or object that changes keeps alive is not known");
+  });
+}
+
+void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
+  auto isTaken = [&](OpResult allocation) {
+    return !dims.isDead(allocation.getOwner());
+  };
+  SmallVector<OpResult, 1> allocations(
+      llvm::make_filter_range(entry.allocations, isTaken));
+  if (allocations.empty())
+    return;
+  if (entry.external)
+    for (OpResult allocation : allocations)
+      unmodelled.try_emplace(allocation.getOwner(),
+                             "a branch or loop hands on this tensor or one "
+                             "of the caller");
+  Operation *first = allocations.front().getOwner();
+  for (OpResult allocation : allocations)
+    births[allocation.getOwner()].emplace_back(&entry, allocation);
+  Block *block = first->getBlock();
+  Block *functionBlock = &function->getRegion(0).front();
+  auto escapes = [&]() {
+    bool found = false;
+    for (Value value : entry.values)
+      forEachUser(value, [&](Operation *user) {
+        Operation *ancestor = block->findAncestorOpInBlock(*user);
+        found |= !ancestor || (block != functionBlock &&
+                               ancestor->hasTrait<OpTrait::IsTerminator>());
+      });
+    return found;
+  };
+  // A branch that every call takes is a part of the block around it. A storage
+  // that another branch or a loop hands on lives in the function's block: which
+  // iteration's it is, only a run would tell.
+  bool handedOn = allocations.size() > 1 || escapes();
+  while (handedOn && allocations.size() == 1 &&
+         getTaken(block->getParentOp()) == block->getParent()) {
+    first = block->getParentOp();
+    block = first->getBlock();
+    handedOn = escapes();
+  }
+  if (handedOn && block != functionBlock) {
+    block = functionBlock;
+    first = block->findAncestorOpInBlock(*first);
+  }
+  if (handedOn)
+    handedOnStorages.push_back(&entry);
+  Operation *last = first;
+  for (OpResult allocation : allocations)
+    if (Operation *ancestor =
+            block->findAncestorOpInBlock(*allocation.getOwner()))
+      if (last->isBeforeInBlock(ancestor))
+        last = ancestor;
+  for (Value value : entry.values)
+    forEachUser(value, [&](Operation *user) {
+      Operation *ancestor = block->findAncestorOpInBlock(*user);
+      if (ancestor && last->isBeforeInBlock(ancestor))
+        last = ancestor;
+    });
+  if (last->hasTrait<OpTrait::IsTerminator>() && block == functionBlock)
+    returned.insert(&entry);
+  else
+    deaths[last].push_back(&entry);
+}
+
+PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
+                                       const PeakMemoryOptions &options)
+    : impl(std::make_unique<Impl>(function, options)) {}
+
+PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
+
+bool PeakMemoryAnalysis::isValid() const { return impl->dims.isValid(); }
+
+PeakMemoryAnalysis::Impl &
+PeakMemoryAnalysis::select(const llvm::StringMap<int64_t> &symbols) const {
+  llvm::StringMap<int64_t> fixed;
+  for (const auto &entry : impl->start(symbols).symbols)
+    if (entry.getValue() < 2)
+      fixed[entry.getKey()] = entry.getValue();
+  if (fixed.empty() || !isValid())
+    return *impl;
+  std::unique_ptr<Impl> &made = small[spell(fixed)];
+  if (!made) {
+    // The program need not run at this size; then all that is known is what
+    // holds for larger ones.
+    ScopedDiagnosticHandler quiet(impl->function->getContext(),
+                                  [](Diagnostic &) { return success(); });
+    made = std::make_unique<Impl>(*impl, fixed);
+  }
+  return made->dims.isValid() ? *made : *impl;
+}
+
+std::optional<int64_t>
+PeakMemoryAnalysis::evaluate(const llvm::StringMap<int64_t> &symbols) const {
+  const Impl &at = select(symbols);
+  Impl::Run run = at.start(symbols);
+  at.execute(run);
+  if (!run.missing.empty())
+    return std::nullopt;
+  return run.peakBytes;
+}
+
+/// The peak as a function of the batch, and the largest batch that fits.
+void PeakMemoryAnalysis::fillCurve(const llvm::StringMap<int64_t> &symbols,
+                                   PeakReport &report) const {
+  if (report.batchSymbol.empty())
+    return;
+  llvm::StringMap<int64_t> values = symbols;
+  uint64_t events = 0;
+  auto peak = [&](int64_t batch) -> std::optional<int64_t> {
+    values[report.batchSymbol] = batch;
+    const Impl &at = select(values);
+    Impl::Run run = at.start(values);
+    at.execute(run);
+    events += run.event;
+    if (!run.missing.empty())
+      return std::nullopt;
+    return run.peakBytes;
+  };
+  if (impl->options.batches > 0) {
+    // Large programs get a shorter curve; its last piece says how far it goes.
+    constexpr uint64_t kMostEvents = 1 << 19;
+    auto bounded = [&](int64_t batch) {
+      return events > kMostEvents ? std::nullopt : peak(batch);
+    };
+    // A figure that holds for larger batches is no part of an exact curve.
+    values[report.batchSymbol] = 1;
+    int64_t first = &select(values) == impl.get() ? 2 : 1;
+    report.batchPieces =
+        computeBatchPieces(bounded, first, impl->options.batches);
+  }
+  if (impl->options.budgetBytes)
+    report.maxBatch = findMaxBatch(peak, *impl->options.budgetBytes);
+}
+
+PeakReport
+PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
+  PeakReport report;
+  Impl &at = select(symbols);
+  if (auto function = dyn_cast<FunctionOpInterface>(at.function))
+    report.function = function.getName().str();
+  report.mode = impl->options.mode;
+  report.threads = at.target.threads;
+  report.isa = at.target.isa;
+  report.torch = at.options.torch;
+  Impl::Run run = at.start(symbols);
+  run.detailed = true;
+  if (at.module) {
+    report.anyExecutor = at.module->hasAttr(kTrainStepAttr);
+    report.batchSymbol = at.batchSymbol;
+    auto value = run.symbols.find(report.batchSymbol);
+    if (value != run.symbols.end())
+      report.batchValue = value->second;
+  }
+  at.execute(run);
+  report.missing = run.missing;
+  at.fillBytes(run, report);
+  fillCurve(symbols, report);
+  if (!run.missing.empty())
+    return report;
+  report.peakBytes = run.peakBytes;
+  if (auto why = at.function->getAttrOfType<StringAttr>(kLifetimesAttr))
+    report.inexact.push_back({at.function->getName().getStringRef().str(),
+                              getSourcePlace(at.function->getLoc()), why.str(),
+                              false});
+  auto tiled =
+      at.function->getAttrOfType<DictionaryAttr>(KoilaDialect::kTiledAttr);
+  auto record = tiled ? tiled.getAs<IntegerAttr>("least_batch") : IntegerAttr();
+  int64_t least = record ? record.getInt() : 1;
+  if (tiled && report.batchValue && *report.batchValue < least)
+    report.inexact.push_back(
+        {at.function->getName().getStringRef().str(),
+         getSourcePlace(at.function->getLoc()),
+         "a batch below " + std::to_string(least) +
+             " runs the untiled program; this is the peak of the tiled one",
+         false});
+  at.fillPlaces(run, report);
+  at.fillSpans(run, report);
+  at.fillLive(symbols, run.peakEvent, report);
+  return report;
+}
+
+FailureOr<PeakReport>
+koila::computePeakMemory(ModuleOp module, const PeakMemoryOptions &options) {
+  FunctionOpInterface function = findFunction(module, options.function);
+  if (!function)
+    return failure();
+  OwningOpRef<ModuleOp> unrolled = copyUnrolled(function);
+  PeakMemoryAnalysis analysis(
+      unrolled ? findFunction(*unrolled, function.getName()) : function,
+      options);
+  if (!analysis.isValid())
+    return failure();
+  return analysis.report();
+}

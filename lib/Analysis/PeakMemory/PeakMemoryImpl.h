@@ -1,0 +1,281 @@
+//===- PeakMemoryImpl.h - What the peak analysis is made of -----*- C++ -*-===//
+
+#ifndef KOILA_ANALYSIS_PEAKMEMORY_PEAKMEMORYIMPL_H
+#define KOILA_ANALYSIS_PEAKMEMORY_PEAKMEMORYIMPL_H
+
+#include "koila/Analysis/DimAnalysis.h"
+#include "koila/Analysis/PeakMemory.h"
+#include "koila/Analysis/RequiresGradAnalysis.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/PointerIntPair.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/StringSet.h"
+
+namespace koila {
+
+class LeafGradOp;
+
+struct PeakMemoryAnalysis::Impl {
+  /// A tensor's size as the analysis needs it many times over.
+  struct SizeFacts {
+    llvm::SmallVector<DimExpr> dims;
+    std::optional<llvm::SmallVector<DimExpr>> strides;
+    mlir::Type elementType;
+    bool known = false;
+    /// Contiguous for every value of the symbols and nothing else.
+    bool alwaysContiguous = false;
+  };
+
+  using SizeMap = llvm::DenseMap<mlir::Value, SizeFacts>;
+
+  /// One run over byte counts.
+  struct Run {
+    /// What holds in the loops that run just now; null: `sizes`.
+    const SizeMap *fixedSizes = nullptr;
+    /// The numbers of those loops' symbols for which it holds.
+    llvm::StringMap<int64_t> fixedSymbols;
+    llvm::StringMap<int64_t> symbols;
+    llvm::DenseMap<const Storage *, int64_t> live;
+    /// Wide: a sum of extents that each fit may not.
+    __int128 liveBytes = 0;
+    int64_t peakBytes = 0;
+    /// Counts operations that ran; the peak is the first event that reached it.
+    uint64_t event = 0, peakEvent = 0;
+    /// Iterations of all loops that ran.
+    int64_t iterations = 0;
+    /// A part of a training step; all else is Forward.
+    enum class Phase { Forward, Backward, Optimizer };
+    /// Null in the optimizer's step.
+    mlir::Operation *peakOp = nullptr;
+    Phase peakPhase = Phase::Forward;
+    /// A symbol that had no value where a size needed one.
+    std::string missing;
+
+    /// Whether the run notes the timeline and what is not exact.
+    bool detailed = false;
+    /// Stop here and keep what is live.
+    std::optional<uint64_t> stopAt;
+    bool stopped = false;
+    int64_t transientAtStop = 0;
+    /// By operation, and whether it is its backward pass.
+    using Moment = llvm::PointerIntPair<mlir::Operation *, 1, bool>;
+    llvm::MapVector<Moment, TimelineEntry> timeline;
+    llvm::MapVector<mlir::Operation *, Doubts> doubts;
+    /// Entries of `timeline` from and to which a storage lives.
+    struct Span {
+      size_t from, to;
+      int64_t bytes;
+      mlir::Operation *freedBy;
+    };
+    llvm::MapVector<const Storage *, Span> spans;
+
+    /// Where the gradient of an operand goes.
+    struct Edge {
+      unsigned operand;
+      mlir::Value value;
+      /// None: a weight or an argument.
+      std::optional<size_t> record;
+    };
+    /// What autograd recorded of an operation: lives as long as a tensor or a
+    /// later record holds it.
+    struct Record {
+      mlir::Operation *op = nullptr;
+      llvm::SmallVector<Edge, 2> edges;
+      llvm::SmallVector<const Storage *, 3> saved;
+      /// What the operation made for its gradient; null if nothing.
+      const Storage *kept = nullptr;
+      llvm::SmallVector<size_t, 2> operands;
+      unsigned holders = 0;
+      /// Whether to autograd its result is a view of the whole of another.
+      bool isViewed = false;
+    };
+    std::vector<Record> records;
+    llvm::DenseMap<mlir::Value, size_t> recordOf;
+    /// How many records keep a storage; and those that only records keep.
+    llvm::DenseMap<const Storage *, unsigned> savedBy;
+    llvm::SmallPtrSet<const Storage *, 8> onlySaved;
+    /// Weights and arguments that got their gradient in this run, and what
+    /// stands for it.
+    llvm::DenseMap<const void *, const Storage *> leaves;
+  };
+
+  Impl(mlir::Operation *function, const PeakMemoryOptions &options);
+  /// The same where symbols have these numbers. What is emitted does not depend
+  /// on them: operations reuse storage where they do in `general`.
+  Impl(const Impl &general, const llvm::StringMap<int64_t> &fixed);
+  /// What both have in common, after `dims` and `storage` are there.
+  void initialize();
+
+  // Once: sizes and lifetimes.
+  SizeMap collectSizes(const DimAnalysis &dims) const;
+  /// What holds where symbols of loops have the numbers that they have in
+  /// `run`.
+  const Impl &getFixed(const Run &run) const;
+  /// Calls `callback` with everything that uses `value`, through containers.
+  void forEachUser(mlir::Value value,
+                   llvm::function_ref<void(mlir::Operation *)> callback);
+  /// What keeps tensors alive in a way that lifetimes do not show.
+  void collectUnmodelled();
+  void addLifetime(const Storage &entry);
+
+  // Autograd (AutogradGraph.cpp).
+  bool records() const { return options.mode != PeakMemoryMode::Inference; }
+  /// Whether all records of `block` end in it.
+  bool ownsRecords(mlir::Block &block);
+  /// Finds the values to which a gradient flows, and where their lives end.
+  void collectGradients();
+  /// Notes what `op`, which is recorded, saves and keeps.
+  void addRecord(mlir::Operation &op, const SavedRule &rule, Run &run) const;
+  // Writes that others see (CopySlices.cpp).
+  /// Whether the record of a write is known to be that of all that share the
+  /// storage.
+  bool isModelledWrite(mlir::Operation &op);
+  /// Whether `op` writes into a view in place, or into what has views.
+  bool writesView(mlir::Operation &op) const;
+  /// Notes the writes between which and `last` a tensor is alive.
+  void noteRewrites(mlir::Value value, mlir::Operation &last);
+  /// What shares the storage that `op` writes comes of its record from now on.
+  void replaceRecords(mlir::Operation &op, size_t index, Run &run) const;
+  /// The last use of `value` was in `op`.
+  void dropHandle(mlir::Value value, mlir::Operation &op, Run &run) const;
+  /// Frees what only `record` keeps.
+  void release(Run::Record &record, mlir::Operation &op, Run &run) const;
+  void freeStorage(const Storage *entry, mlir::Operation &op, Run &run) const;
+
+  // A run over byte counts.
+  std::optional<int64_t> evaluate(DimExpr expr, Run &run) const;
+  std::optional<ConcreteTensor> getConcrete(mlir::Value value, Run &run) const;
+  /// Strides, and whether they are those of a contiguous tensor.
+  void setLayout(ConcreteTensor &tensor, const SizeFacts &facts,
+                 Run &run) const;
+  void runBlock(mlir::Block &block, Run &run) const;
+  /// The operation's entry in the timeline, and the storages it makes.
+  void record(mlir::Operation &op, int64_t transient, Run &run) const;
+  void endSpan(const Storage *entry, mlir::Operation &op, Run &run) const;
+  void markInexact(mlir::Operation &op, const llvm::Twine &reason, Run &run,
+                   bool isBound = false) const;
+  /// Those of a rule that was asked about `op`.
+  void addDoubts(mlir::Operation &op, const WorkspaceRule &rule,
+                 Run &run) const;
+  /// Storages are decided for symbols of two or more, unless they are fixed. At
+  /// one or none a view may be possible where a copy was needed, or the
+  /// reverse: then the figure is not exact.
+  void checkStorage(mlir::Operation &op, Run &run) const;
+  /// The storages that `op` makes; `rule` may know better how large they are.
+  void allocateResults(mlir::Operation &op, const WorkspaceRule &rule,
+                       Run &run) const;
+  /// Counts all that a mask can select, of which data decide how many it does.
+  void boundSelection(mlir::Operation &op, Run &run) const;
+  void runOperation(mlir::Operation &op, Run &run) const;
+  /// The result of `op`, which is the gradient of a leaf, is what stood for it.
+  /// False if that is not known.
+  bool takeGradient(LeafGradOp op, Run &run) const;
+  /// A moment at which `held` bytes are there beside what is live. Whether the
+  /// run notes its timeline.
+  bool reach(mlir::Operation *op, Run::Phase phase, int64_t held,
+             Run &run) const;
+  /// What the table says of the figure of `op`'s rule on this machine.
+  void checkTable(TorchOperatorInterface op, WorkspaceRule &rule,
+                  Run &run) const;
+  /// The only branch of `op` that a call gets to; null if that is not known.
+  mlir::Region *getTaken(mlir::Operation *op) const;
+  /// Each branch from the same start; the larger peak counts.
+  void runBranches(mlir::Operation &op, Run &run) const;
+  /// The symbols on which sizes, and those on which inner bounds of a loop's
+  /// body depend.
+  struct BodySymbols {
+    llvm::StringSet<> ofSizes, ofBounds;
+    /// Whether views and copies are told apart in the body only where the
+    /// numbers of its symbols are known.
+    bool guesses = false;
+    /// Whether a storage that is made in the body may outlive an iteration.
+    bool handsOn = false;
+    bool contains(llvm::StringRef name) const {
+      return ofSizes.contains(name) || ofBounds.contains(name);
+    }
+  };
+  const BodySymbols &getBodySymbols(mlir::Operation *loop) const;
+  std::optional<int64_t> evaluate(mlir::OpFoldResult value, Run &run) const;
+  void runLoop(mlir::LoopLikeOpInterface loop, Run &run) const;
+  void execute(Run &run) const;
+  /// The step of the optimizer, after the program.
+  void runOptimizer(Run &run) const;
+  /// The weights that are trained, in the order of the module.
+  llvm::SmallVector<TrainedWeight> getTrainedWeights(Run &run) const;
+  Run start(const llvm::StringMap<int64_t> &symbols) const;
+
+  // Of a report.
+  LiveTensor describe(const Storage &entry, int64_t bytes, Run &run) const;
+  void fillPlaces(Run &run, PeakReport &report) const;
+  void fillLive(const llvm::StringMap<int64_t> &symbols, uint64_t event,
+                PeakReport &report) const;
+  void fillSpans(Run &run, PeakReport &report) const;
+  void fillBytes(Run &run, PeakReport &report) const;
+
+  mlir::Operation *function;
+  PeakMemoryOptions options;
+  mlir::ModuleOp module;
+  std::string batchSymbol;
+  WorkspaceTarget target;
+  DimAnalysis dims;
+  /// Numbers of symbols for which `dims` holds.
+  llvm::StringMap<int64_t> fixed;
+  /// Where operations reuse storage, if that is not `storage` itself.
+  std::unique_ptr<StorageAnalysis> ties;
+  StorageAnalysis storage;
+  SizeMap sizes;
+  /// What holds in loops: where a tile is one sample, or none, strides, and
+  /// with them views and what operations hold, differ. By symbols; made when
+  /// needed.
+  mutable llvm::StringMap<std::unique_ptr<Impl>> ofFixed;
+  /// Operations of which `storage` does not know whether they make views.
+  llvm::DenseMap<mlir::Operation *, llvm::StringRef> guesses;
+  llvm::DenseMap<
+      mlir::Operation *,
+      llvm::SmallVector<std::pair<const Storage *, mlir::OpResult>, 1>>
+      births;
+  llvm::DenseMap<mlir::Operation *, llvm::StringRef> unmodelled;
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<const Storage *, 2>>
+      deaths;
+  llvm::SmallPtrSet<const Storage *, 4> returned;
+  /// None unless the mode records.
+  std::optional<RequiresGradAnalysis> gradients;
+  /// Of values to which a gradient flows, the ones whose last use is in an
+  /// operation.
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> handles;
+  /// Of a write: what shares the storage and is alive then.
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> rewrites;
+  /// Those writes, by what they write.
+  llvm::DenseMap<const Storage *, llvm::SmallVector<mlir::Operation *, 2>>
+      writesOf;
+  /// What ownsRecords() said.
+  llvm::DenseMap<mlir::Block *, bool> ownRecords;
+  // The backward pass (BackwardSimulation.h).
+  class BackwardSimulation;
+  /// Stand for the gradients of operands.
+  mutable llvm::DenseMap<std::pair<mlir::Operation *, unsigned>,
+                         llvm::SmallVector<std::unique_ptr<Storage>, 1>>
+      gradientEntries;
+  mutable llvm::SmallPtrSet<const Storage *, 8> ofGradients;
+  /// Stands for what an operation makes for its gradient.
+  llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
+  llvm::SmallVector<const Storage *> handedOnStorages;
+  llvm::StringMap<int64_t> given;
+  mutable llvm::DenseMap<mlir::Operation *, BodySymbols> bodySymbols;
+  /// Rows that were found, by what differs within a program: name, element type
+  /// and memory format.
+  using RowKey = std::tuple<const void *, mlir::Type, llvm::StringRef>;
+  mutable llvm::DenseMap<RowKey, const WorkspaceRow *> rows;
+};
+
+/// The nearest number of 64 bits: sums of extents that each fit may not.
+int64_t saturate(__int128 value);
+
+/// What PyTorch calls the operator, as far as that is known.
+std::string getOperatorName(mlir::Operation &op);
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_PEAKMEMORY_PEAKMEMORYIMPL_H

@@ -1,0 +1,27 @@
+//===- GenericListInference.h - Operators on lists of anything --*- C++ -*-===//
+
+#ifndef KOILA_ANALYSIS_SHAPE_GENERICLISTINFERENCE_H
+#define KOILA_ANALYSIS_SHAPE_GENERICLISTINFERENCE_H
+
+#include "koila/Analysis/MetaKernelShapes.h"
+#include "mlir/IR/Attributes.h"
+#include "llvm/Support/JSON.h"
+
+namespace koila::detail {
+
+/// An argument of a request to MetaKernelShapeSource; none if `literal` cannot
+/// be one.
+std::optional<llvm::json::Value> encodeLiteral(mlir::Attribute literal);
+
+/// What `source` answers to `question`; none if it has no answer.
+std::optional<llvm::json::Value> ask(const MetaKernelShapeSource &source,
+                                     llvm::json::Object question);
+
+/// If `op` is an operator on lists of anything whose elements and numbers are
+/// known, sets what its results hold and returns true.
+bool inferMovedElements(TorchOpaqueOp op, ShapeRule &rule,
+                        const MetaKernelShapeSource &source);
+
+} // namespace koila::detail
+
+#endif // KOILA_ANALYSIS_SHAPE_GENERICLISTINFERENCE_H

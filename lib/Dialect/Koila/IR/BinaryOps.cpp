@@ -1,0 +1,17 @@
+//===- BinaryOps.cpp - Generated parts of one family ----------------------===//
+
+#include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/BinaryOps.cpp.inc"
+
+void KoilaDialect::registerBinaryOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/BinaryOps.cpp.inc"
+      >();
+}

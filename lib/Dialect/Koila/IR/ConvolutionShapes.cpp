@@ -1,0 +1,365 @@
+//===- ConvolutionShapes.cpp - Rules of convolutions ----------------------===//
+
+#include "Utils/Windows.h"
+#include "koila/Dialect/Koila/IR/ConvolutionOps.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::spatial;
+
+namespace {
+/// The arguments of whichever schema, with one entry per spatial dim.
+struct Arguments {
+  TensorInfo input, weight, bias;
+  /// The input is lifted: it has a batch.
+  bool unbatched = false;
+  bool transposed, same;
+  int64_t rank, groups;
+  SmallVector<DimExpr> stride, padding, dilation, outputPadding;
+
+  /// Nothing is computed for an input without samples or channels, and little
+  /// is refused.
+  bool isEmpty() const {
+    return input.dim(0).isConstant(0) || input.dim(1).isConstant(0);
+  }
+};
+} // namespace
+
+static Value getInput(Operation *op) { return op->getOperand(0); }
+static Value getWeight(Operation *op) { return op->getOperand(1); }
+static Value getBias(Operation *op) {
+  return op->getNumOperands() > 2 ? op->getOperand(2) : Value();
+}
+
+static int64_t getGroups(Operation *op) {
+  auto attr = op->getAttrOfType<IntegerAttr>("groups");
+  return attr ? attr.getInt() : 1;
+}
+
+static bool isTransposed(Operation *op, rules::ConvolutionKind kind) {
+  auto attr = op->getAttrOfType<BoolAttr>("transposed");
+  return attr ? attr.getValue() : kind.transposed;
+}
+
+/// Whether padding `same` was asked for; none for another word.
+static std::optional<bool> isSame(Operation *op) {
+  auto mode = op->getAttrOfType<StringAttr>("padding");
+  if (mode && mode.getValue() != "same" && mode.getValue() != "valid")
+    return std::nullopt;
+  return mode && mode.getValue() == "same";
+}
+
+//===----------------------------------------------------------------------===//
+// Arguments
+//===----------------------------------------------------------------------===//
+
+static LogicalResult readLists(ShapeRule &rule, Arguments &arguments) {
+  int64_t rank = arguments.rank;
+  auto read = [&](StringRef name, int64_t least, SmallVector<DimExpr> &list) {
+    auto entries = readEntries(rule, name, rank, least);
+    if (succeeded(entries))
+      list = *entries;
+    return entries;
+  };
+  if (failed(read("stride", 1, arguments.stride)) ||
+      failed(read("dilation", 1, arguments.dilation)))
+    return failure();
+  arguments.padding.assign(rank, rule.constant(0));
+  arguments.outputPadding = arguments.padding;
+  auto same = isSame(rule.getOp());
+  if (!same)
+    return rule.emitError() << "padding is neither 'same' nor 'valid'";
+  arguments.same = *same;
+  if (*same && llvm::any_of(arguments.stride, [](DimExpr stride) {
+        return !stride.isConstant(1);
+      }))
+    return rule.emitError() << "padding 'same' needs a stride of 1";
+  if (isa_and_nonnull<DenseI64ArrayAttr>(rule.getOp()->getAttr("padding"))) {
+    if (failed(read("padding", 0, arguments.padding)))
+      return failure();
+  }
+  if (rule.hasArgument("output_padding"))
+    return read("output_padding", 0, arguments.outputPadding);
+  return success();
+}
+
+static LogicalResult checkTypes(ShapeRule &rule, const Arguments &arguments) {
+  Type type = arguments.input.elementType;
+  for (auto [other, name] : {std::pair(arguments.weight.elementType, "weight"),
+                             std::pair(arguments.bias.elementType, "bias")})
+    if (type && other && type != other)
+      return rule.emitError()
+             << "input is " << type << ", the " << name << " is " << other;
+  return success();
+}
+
+/// Ranks and channels. Source: check_shape_forward in
+/// aten/src/ATen/native/Convolution.cpp.
+static LogicalResult checkChannels(ShapeRule &rule,
+                                   const Arguments &arguments) {
+  const TensorInfo &weight = arguments.weight;
+  int64_t groups = arguments.groups;
+  // Transposed, the weight is [in, out / groups, ...].
+  if (auto rows = weight.dim(0).getConstant()) {
+    if (*rows < groups)
+      return rule.emitError() << "the weight has " << *rows
+                              << " filters, fewer than " << groups << " groups";
+    if (*rows % groups != 0)
+      return rule.emitError() << *rows << " output channels do not divide into "
+                              << groups << " groups";
+  }
+  DimExpr scaled = weight.dim(1) * groups;
+  DimExpr takes = arguments.transposed ? weight.dim(0) : scaled;
+  DimExpr makes = arguments.transposed ? scaled : weight.dim(0);
+  DimExpr channels = arguments.input.dim(1);
+  if (proveEqual(channels, takes) == Proof::No)
+    return rule.emitError() << "the weight takes " << takes.str()
+                            << " channels, the input has " << channels.str();
+  const TensorInfo &bias = arguments.bias;
+  if (bias.hasRank() &&
+      (bias.getRank() != 1 || proveEqual(bias.dim(0), makes) == Proof::No))
+    return rule.emitError() << "the bias does not have one element for each "
+                            << "of " << makes.str() << " output channels";
+  if (arguments.isEmpty() && !arguments.input.dim(0).isConstant(0))
+    return success();
+  for (DimExpr dim : *weight.dims)
+    if (dim.isConstant(0))
+      return rule.emitError() << "the weight is empty";
+  if (!arguments.isEmpty())
+    for (DimExpr dim : ArrayRef(*arguments.input.dims).drop_front(2))
+      if (dim.isConstant(0))
+        return rule.emitError() << "a spatial dim of the input is empty";
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Extents and layout
+//===----------------------------------------------------------------------===//
+
+static FailureOr<DimExpr> getExtent(ShapeRule &rule, const Arguments &arguments,
+                                    int64_t index) {
+  DimExpr in = arguments.input.dim(index + 2);
+  if (arguments.same)
+    return in;
+  DimExpr stride = arguments.stride[index], padding = arguments.padding[index];
+  DimExpr reach =
+      (arguments.weight.dim(index + 2) - 1) * arguments.dilation[index];
+  if (!arguments.transposed) {
+    DimExpr span = in + padding * 2 - reach - 1;
+    if (auto extent = span.getConstant(); extent && *extent < 0)
+      return rule.emitError() << "the kernel is larger than the padded input "
+                              << "in spatial dim " << index;
+    return span.floorDiv(stride) + 1;
+  }
+  DimExpr extra = arguments.outputPadding[index];
+  if (!arguments.isEmpty() && proveAtMost(stride, extra) == Proof::Yes &&
+      proveAtMost(arguments.dilation[index], extra) == Proof::Yes)
+    return rule.emitError() << "output_padding " << extra.str()
+                            << " is not smaller than stride or dilation in "
+                            << "spatial dim " << index;
+  DimExpr out = (in - 1) * stride - padding * 2 + reach + extra + 1;
+  // oneDNN makes empty results, PyTorch's own kernels refuse them.
+  Type type = arguments.input.elementType;
+  bool empty = !type || type.isF32() || isa<Float16Type, BFloat16Type>(type);
+  if (auto extent = out.getConstant(); extent && *extent < (empty ? 0 : 1))
+    return rule.emitError() << "the result has extent " << *extent
+                            << " in spatial dim " << index;
+  return out;
+}
+
+/// Channels-last if either tensor is. Source:
+/// determine_backend_memory_format in aten/src/ATen/native/Convolution.cpp.
+static Proof isResultChannelsLast(TensorInfo input, TensorInfo weight) {
+  if (input.getRank() == 3) {
+    // Computed as an image of height one of a contiguous row, of which only a
+    // single channel can have strides of either layout.
+    if (input.isContiguous() != Proof::Yes) {
+      auto channels = input.dim(1).getConstant();
+      if (input.isContiguous() == Proof::No || (channels && *channels > 1))
+        input = TensorInfo::contiguous(*input.dims, input.elementType);
+      else
+        input.strides.reset();
+    }
+    input = unsqueeze(input, 2);
+    weight = unsqueeze(weight, 2);
+  }
+  Proof lhs = suggestsChannelsLast(input), rhs = suggestsChannelsLast(weight);
+  if (lhs == Proof::No && rhs == Proof::No)
+    return Proof::No;
+  // Only oneDNN keeps volumes channels-last, and float32 is its choice by
+  // size. A complex convolution is made of real ones.
+  if (input.getRank() == 5) {
+    Type type = input.elementType;
+    if (auto complex = dyn_cast_or_null<ComplexType>(type))
+      type = complex.getElementType();
+    bool reduced = type && isa<Float16Type, BFloat16Type>(type);
+    return !type || type.isF32() || reduced ? Proof::Unknown : Proof::No;
+  }
+  return lhs == Proof::Yes || rhs == Proof::Yes ? Proof::Yes : Proof::Unknown;
+}
+
+LogicalResult rules::inferConvolution(ShapeRule &rule, ConvolutionKind kind) {
+  Operation *op = rule.getOp();
+  Arguments arguments;
+  arguments.input = rule.tensor(getInput(op));
+  arguments.weight = rule.tensor(getWeight(op));
+  arguments.bias = rule.tensor(getBias(op));
+  arguments.transposed = isTransposed(op, kind);
+  arguments.groups = getGroups(op);
+  TensorInfo result;
+  result.elementType = arguments.input.elementType;
+  rule.setResult(0, result);
+  if (failed(checkTypes(rule, arguments)))
+    return failure();
+  if (arguments.groups < 1 || arguments.groups > MostEntry)
+    return rule.emitError()
+           << "groups " << arguments.groups << " is "
+           << (arguments.groups < 1 ? "below 1"
+                                    : "more than there are channels");
+  TensorInfo &input = arguments.input;
+  const TensorInfo &weight = arguments.weight;
+  arguments.rank = kind.spatialRank;
+  if (!kind.spatialRank) {
+    if (!weight.hasRank())
+      return success();
+    arguments.rank = weight.getRank() - 2;
+    if (arguments.rank < 1 || arguments.rank > 3)
+      return rule.emitError() << "convolves over 1, 2 or 3 spatial dims, the "
+                              << "weight has rank " << weight.getRank();
+  }
+  int64_t rank = arguments.rank;
+  if (failed(readLists(rule, arguments)))
+    return failure();
+  if (input.hasRank() && input.getRank() != rank + 2) {
+    if (input.getRank() != rank + 1 || !kind.spatialRank) {
+      InFlightDiagnostic error = rule.emitError();
+      error << "expects an input of rank " << rank + 2;
+      if (kind.spatialRank)
+        error << " (or " << rank + 1 << " without batch)";
+      return error << ", got " << input.getRank();
+    }
+    arguments.unbatched = true;
+    input = unsqueeze(input, 0);
+  }
+  if (weight.hasRank() && weight.getRank() != rank + 2)
+    return rule.emitError() << "expects a weight of rank " << rank + 2
+                            << ", got " << weight.getRank();
+  if (!input.hasRank() || !weight.hasRank())
+    return success();
+  if (failed(checkChannels(rule, arguments)))
+    return failure();
+  // Without input channels there are no output channels
+  // (conv_output_size in Convolution.cpp).
+  DimExpr channels = input.dim(1).isConstant(0) ? input.dim(1)
+                     : arguments.transposed ? weight.dim(1) * arguments.groups
+                                            : weight.dim(0);
+  SmallVector<DimExpr> dims = {input.dim(0), channels};
+  if (rank == 1)
+    dims.push_back(rule.constant(1)); // The height.
+  for (int64_t index = 0; index < rank; ++index) {
+    auto extent = getExtent(rule, arguments, index);
+    if (failed(extent))
+      return failure();
+    dims.push_back(*extent);
+  }
+  result =
+      makeImage(dims, input.elementType, isResultChannelsLast(input, weight));
+  if (rank == 1)
+    result = squeeze(result, 2);
+  if (arguments.unbatched)
+    result = squeeze(result, 0);
+  rule.setResult(0, result);
+  return success();
+}
+
+void rules::inferConvolutionBatch(BatchRule &rule, ConvolutionKind kind) {
+  Operation *op = rule.getOp();
+  BatchFact fact = rule.fact(getInput(op));
+  if (!rule.fact(getWeight(op)).isFree() || !rule.fact(getBias(op)).isFree())
+    return rule.mix("the weight of a convolution depends on the batch");
+  TensorInfo input = rule.tensor(getInput(op));
+  TensorInfo weight = rule.tensor(getWeight(op));
+  int64_t rank = kind.spatialRank   ? kind.spatialRank + 2
+                 : weight.hasRank() ? weight.getRank()
+                                    : -1;
+  if (!input.hasRank() || input.getRank() != rank)
+    return rule.mix("the batch is not dim 0 of a batched input");
+  if (fact.dim != 0)
+    return rule.mix("the batch is a channel or spatial dim of a convolution");
+  TensorInfo result = rule.tensor(op->getResult(0));
+  if (isTransposed(op, kind) && result.hasRank() &&
+      llvm::any_of(*result.dims, [](DimExpr dim) { return dim.isConstant(0); }))
+    return rule.mix("how many samples there are decides whether an empty "
+                    "transposed convolution is refused");
+  rule.setResult(0, fact);
+}
+
+//===----------------------------------------------------------------------===//
+// Over time
+//===----------------------------------------------------------------------===//
+
+LogicalResult rules::inferConvolutionOverTime(ShapeRule &rule) {
+  Operation *op = rule.getOp();
+  TensorInfo input = rule.tensor(getInput(op));
+  TensorInfo weight = rule.tensor(getWeight(op));
+  TensorInfo bias = rule.tensor(getBias(op));
+  TensorInfo result;
+  result.elementType = input.elementType;
+  rule.setResult(0, result);
+  if (input.elementType && weight.elementType &&
+      input.elementType != weight.elementType)
+    return rule.emitError() << "input is " << input.elementType
+                            << ", the weight is " << weight.elementType;
+  for (auto &[info, rank] :
+       {std::pair(input, 3), std::pair(weight, 3), std::pair(bias, 1)})
+    if (failed(checkRank(rule, info, rank, rank)))
+      return failure();
+  if (!input.hasRank() || !weight.hasRank())
+    return success();
+  if (proveEqual(input.dim(2), weight.dim(1)) == Proof::No)
+    return rule.emitError()
+           << "the weight takes " << weight.dim(1).str()
+           << " channels, the input has " << input.dim(2).str();
+  if (bias.hasRank() && proveEqual(bias.dim(0), weight.dim(2)) == Proof::No)
+    return rule.emitError()
+           << "the bias does not have one element for each "
+           << "of " << weight.dim(2).str() << " output channels";
+  DimExpr padding = rule.integerArgument("pad");
+  DimExpr time;
+  if (padding)
+    time = input.dim(0) + padding * 2 - weight.dim(0) + 1;
+  if (auto extent = time ? time.getConstant() : std::nullopt;
+      extent && *extent < 0)
+    return rule.emitError() << "the kernel is larger than the padded input";
+  // Steps are views of [time * batch, channels]
+  // (aten/src/ATen/native/ConvolutionTBC.cpp).
+  auto padded = padding ? padding.getConstant() : std::nullopt;
+  auto kernel = weight.dim(0).getConstant();
+  if (padded && kernel && *padded < *kernel && input.strides &&
+      proveAtMost(input.dim(0).min(time), rule.constant(1)) == Proof::No &&
+      !input.dim(1).isConstant(1)) {
+    DimExpr step = (*input.strides)[0];
+    DimExpr row = input.dim(1) * (*input.strides)[1];
+    if (proveAtMost(step, row) == Proof::No ||
+        proveAtMost(row, step) == Proof::No)
+      return rule.emitError() << "the strides of the input do not allow to "
+                              << "see time and batch as one dim";
+  }
+  rule.setResult(0, makeImage({time, input.dim(1), weight.dim(2)},
+                              input.elementType, Proof::No));
+  return success();
+}
+
+void rules::inferConvolutionOverTimeBatch(BatchRule &rule) {
+  Operation *op = rule.getOp();
+  BatchFact fact = rule.fact(getInput(op));
+  if (!rule.fact(getWeight(op)).isFree() || !rule.fact(getBias(op)).isFree())
+    return rule.mix("the weight of a convolution depends on the batch");
+  if (argumentsFollowBatch(rule))
+    return rule.mix("the padding depends on the number of samples");
+  if (fact.dim != 1)
+    return rule.mix("the batch of conv_tbc is dim 1, not dim " +
+                    Twine(fact.dim));
+  // A part of the batch does not lie like that.
+  rule.mix("conv_tbc sees time and batch as one dim");
+}

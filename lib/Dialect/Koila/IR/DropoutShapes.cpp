@@ -1,0 +1,165 @@
+//===- DropoutShapes.cpp - Rules of dropout in training -------------------===//
+//
+// Source: aten/src/ATen/native/Dropout.cpp, _dropout_impl: noise of zeros and
+// ones, scaled, and a product with it. The fused kernel is not for the CPU.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../../KernelModels/ATen/BackwardReplay.h"
+#include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/Dropout.h"
+#include "koila/Dialect/Koila/IR/FactoryOps.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace koila;
+using rules::Dropout;
+
+LogicalResult Dropout::inferShapes(ShapeRule &rule) const {
+  Value input = rule.getOp()->getOperand(0);
+  TensorInfo info = rule.tensor(input);
+  if (feature && info.hasRank() && info.getRank() < 2)
+    return rule.emitError() << "drops channels, and there is no dim of them";
+  return inferElementwise(rule, {input}, Elementwise());
+}
+
+void Dropout::inferBatch(BatchRule &rule) const {
+  BatchFact fact = rule.fact(rule.getOp()->getOperand(0));
+  if (feature && fact.isAt() && fact.dim > 1)
+    return rule.mix("samples of one channel share a draw");
+  rule.setResult(0, fact);
+}
+
+void Dropout::describeWorkspace(WorkspaceRule &rule) const {
+  using kernels::OpReplay;
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  if (input->numElements() == 0)
+    return;
+  OpReplay steps(rule);
+  ConcreteTensor noise = *input;
+  if (p == 1)
+    noise = {{}, input->elementType};
+  else if (feature)
+    for (int64_t &extent : llvm::drop_begin(noise.dims, 2))
+      extent = 1;
+  noise = steps.allocate(noise);
+  ConcreteTensor shift = noise;
+  if (p != 1 && alpha)
+    shift = steps.compute(noise, OpReplay::Result::Common,
+                          OpReplay::Number::Integer);
+  if (p != 1)
+    steps.write(noise, OpReplay::Number::Float);
+  bool isInPlace = rules::isInPlace(op);
+  if (isInPlace)
+    steps.write({*input, noise});
+  else
+    steps.compute({*input, noise});
+  steps.finish(isInPlace ? 0 : result->numBytes());
+}
+
+std::optional<ConcreteTensor>
+Dropout::getNoise(const ConcreteTensor &input) const {
+  if (alpha || p == 1 || !isa<FloatType>(input.elementType) ||
+      input.numElements() == 0)
+    return std::nullopt;
+  if (!feature)
+    return input;
+  SmallVector<int64_t> dims(input.dims);
+  for (int64_t &extent : llvm::drop_begin(dims, 2))
+    extent = 1;
+  return ConcreteTensor{std::move(dims), input.elementType};
+}
+
+// The product saves the noise, which wants no gradient, and not the input.
+void Dropout::describeSaved(SavedRule &rule) const {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto noise = input ? getNoise(*input) : std::nullopt;
+  if (!noise)
+    return rule.setInexact("what autograd keeps of this dropout is not known");
+  rule.keep(noise->numBytes());
+}
+
+void Dropout::describeBackward(BackwardRule &rule) const {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  auto noise = input ? getNoise(*input) : std::nullopt;
+  if (!rule.getGradient() || !noise)
+    return rule.setInexact("the gradient of this dropout is not known");
+  kernels::BackwardReplay steps(rule);
+  steps.give(0, steps.compute({steps.getGradient(), *noise}));
+  steps.finish();
+}
+
+TensorInfo Dropout::getNoise(const TensorInfo &input) const {
+  // Of integers there is no quotient in place.
+  if (!input.hasRank() || !input.elementType ||
+      isa<IntegerType>(input.elementType))
+    return {};
+  if (!feature)
+    return input;
+  SmallVector<DimExpr> dims(*input.dims);
+  for (DimExpr &dim : llvm::drop_begin(dims, 2))
+    dim = DimExpr::constant(dim.getContext(), 1);
+  return TensorInfo::contiguous(dims, input.elementType);
+}
+
+namespace {
+/// Makes operations at one place.
+struct Maker {
+  OpBuilder &builder;
+  Location loc;
+
+  template <typename OpT>
+  Value make(ValueRange operands, Type type,
+             ArrayRef<std::pair<StringRef, Attribute>> numbers,
+             bool tied) const {
+    OperationState state(loc, OpT::getOperationName());
+    state.addOperands(operands);
+    state.addTypes(type);
+    for (auto [name, number] : numbers)
+      state.addAttribute(name, number);
+    Operation *op = builder.create(state);
+    cast<TorchOperatorInterface>(op).permitTie(tied);
+    return op->getResult(0);
+  }
+  template <typename OpT>
+  Value scale(Value value, double number, bool tied) const {
+    return make<OpT>(value, value.getType(),
+                     {{"other", builder.getF64FloatAttr(number)}}, tied);
+  }
+  Value add(Value value, Attribute number, bool tied) const {
+    return make<AddScalarOp>(
+        value, value.getType(),
+        {{"other", number}, {"alpha", builder.getI64IntegerAttr(1)}}, tied);
+  }
+};
+} // namespace
+
+Value Dropout::build(OpBuilder &builder, Operation *op, Value storage) const {
+  Maker maker{builder, op->getLoc()};
+  Value input = op->getOperand(0);
+  Type type = op->getResult(0).getType();
+  bool tied = cast<TorchOperatorInterface>(op).isTied();
+  Value noise = maker.make<BernoulliPOp>(
+      storage, storage.getType(), {{"p", builder.getF64FloatAttr(1 - p)}},
+      /*tied=*/true);
+  if (!alpha) {
+    noise = maker.scale<DivScalarOp>(noise, 1 - p, /*tied=*/false);
+    return maker.make<MulTensorOp>({input, noise}, type, {}, tied);
+  }
+  // In the order of the source: rounding depends on it.
+  constexpr double kAlpha = 1.7580993408473766;
+  double scale = 1. / std::sqrt((kAlpha * kAlpha * p + 1) * (1 - p));
+  Value shift = maker.add(noise, builder.getI64IntegerAttr(-1), /*tied=*/false);
+  shift = maker.scale<MulScalarOp>(shift, kAlpha * scale, /*tied=*/true);
+  shift = maker.add(shift, builder.getF64FloatAttr(kAlpha * scale * p),
+                    /*tied=*/true);
+  noise = maker.scale<MulScalarOp>(noise, scale, /*tied=*/false);
+  Value product = maker.make<MulTensorOp>({input, noise}, type, {}, tied);
+  return maker.make<AddTensorOp>({product, shift}, type,
+                                 {{"alpha", builder.getI64IntegerAttr(1)}},
+                                 /*tied=*/true);
+}

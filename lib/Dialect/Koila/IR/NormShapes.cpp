@@ -1,0 +1,141 @@
+//===- NormShapes.cpp - Rules of batch_norm, layer_norm, softmax ----------===//
+
+#include "koila/Dialect/Koila/IR/NormOps.h"
+
+using namespace mlir;
+using namespace koila;
+
+//===----------------------------------------------------------------------===//
+// batch_norm
+//===----------------------------------------------------------------------===//
+
+/// The layout that batch_norm gives its result; extents of one do not matter.
+/// Source: batch_norm_cpu in aten/src/ATen/native/Normalization.cpp.
+static TensorInfo getNormalized(const TensorInfo &input) {
+  if (!input.hasRank() || !input.strides || input.getRank() != 4 ||
+      input.isContiguous() != Proof::No)
+    return rules::inSuggestedFormat(input);
+  TensorInfo wanted = TensorInfo::channelsLast(*input.dims, input.elementType);
+  for (int64_t dim = 0; dim < 4; ++dim) {
+    if (input.dim(dim).isConstant(1))
+      continue;
+    switch (proveEqual((*input.strides)[dim], (*wanted.strides)[dim])) {
+    case Proof::No:
+      return rules::inSuggestedFormat(input);
+    case Proof::Unknown:
+      wanted.strides.reset();
+      return wanted;
+    case Proof::Yes:
+      break;
+    }
+  }
+  return wanted;
+}
+
+LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
+  TensorInfo input = rule.tensor(getInput());
+  if (rules::isEmpty(input) && input.getRank() > 1) {
+    if (failed(rules::checkFirstElements(rule, {getWeight(), getBias()})))
+      return failure();
+    rule.setResult(0, rules::inSuggestedFormat(input));
+    return success();
+  }
+  if (!getTraining() && (!getRunningMean() || !getRunningVar()))
+    return rule.emitError()
+           << "needs running_mean and running_var outside training";
+  SmallVector<Value> vectors{getWeight(), getBias(), getRunningMean(),
+                             getRunningVar()};
+  if (input.hasRank()) {
+    if (input.getRank() < 2)
+      return rule.emitError()
+             << "expects rank 2 or more, got " << input.getRank();
+    if (failed(rules::checkChannels(rule, input.dim(1), vectors)))
+      return failure();
+  }
+  if (failed(rules::checkParameterTypes(rule, input, vectors)))
+    return failure();
+  rule.setResult(0, getNormalized(input));
+  return success();
+}
+
+SmallVector<OpOperand *> BatchNormOp::getUpdated() {
+  SmallVector<OpOperand *> updated;
+  if (getTraining())
+    for (MutableOperandRange statistic :
+         {getRunningMeanMutable(), getRunningVarMutable()})
+      for (OpOperand &operand : statistic)
+        updated.push_back(&operand);
+  return updated;
+}
+
+void BatchNormOp::inferBatch(BatchRule &rule) {
+  if (getTraining() && !(*this)->hasAttr(KoilaDialect::kPerTileAttr))
+    return rule.mix("batch_norm in training mode normalises over the batch");
+  for (Value vector :
+       {getWeight(), getBias(), getRunningMean(), getRunningVar()})
+    if (!rule.fact(vector).isFree())
+      return rule.mix("the statistics of batch_norm depend on the batch");
+  BatchFact fact = rule.fact(getInput());
+  if (fact.dim == 1)
+    return rule.mix("the batch is the channel dim of batch_norm");
+  rule.setResult(0, fact);
+}
+
+void BatchNormOp::describeStorage(StorageRule &) {}
+
+//===----------------------------------------------------------------------===//
+// layer_norm
+//===----------------------------------------------------------------------===//
+
+LogicalResult LayerNormOp::inferShapes(ShapeRule &rule) {
+  TensorInfo input = rule.tensor(getInput());
+  SmallVector<Value> parameters{getWeight(), getBias()};
+  if (failed(rules::inferTrailingNorm(rule, getInput(), parameters)) ||
+      failed(rules::checkParameterTypes(rule, input, parameters)))
+    return failure();
+  if (input.hasRank())
+    input = TensorInfo::contiguous(*input.dims, input.elementType);
+  rule.setResult(0, input);
+  return success();
+}
+
+void LayerNormOp::inferBatch(BatchRule &rule) {
+  rules::inferTrailingNormBatch(rule, getInput(), {getWeight(), getBias()});
+}
+
+void LayerNormOp::describeStorage(StorageRule &) {}
+
+//===----------------------------------------------------------------------===//
+// softmax
+//===----------------------------------------------------------------------===//
+
+LogicalResult rules::inferSoftmax(ShapeRule &rule, Value self, int64_t dim,
+                                  std::optional<int64_t> dtype) {
+  TensorInfo info = rule.tensor(self);
+  if (dtype) {
+    info.elementType = getTypeForScalarTypeCode(rule.getContext(), *dtype);
+    if (!info.elementType)
+      return rule.emitError() << "dtype code " << *dtype << " is unknown";
+  }
+  if (info.hasRank()) {
+    if (!normalizeDim(dim, info.getRank()))
+      return rule.emitError()
+             << "dim " << dim << " is out of range for rank " << info.getRank();
+    info = TensorInfo::contiguous(*info.dims, info.elementType);
+  }
+  rule.setResult(0, info);
+  return success();
+}
+
+void rules::inferAlongDimBatch(BatchRule &rule, Value self, int64_t dim,
+                               StringRef what) {
+  rule.takeAnyRows();
+  TensorInfo info = rule.tensor(self);
+  BatchFact fact = rule.fact(self);
+  if (!info.hasRank())
+    return rule.mix("the rank of the operand is unknown");
+  auto along = normalizeDim(dim, info.getRank());
+  if (!along || *along == fact.dim)
+    return rule.mix(what + " over dim " + Twine(dim) + " mixes samples");
+  rule.setResult(0, fact);
+}

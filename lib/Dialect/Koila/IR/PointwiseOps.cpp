@@ -1,0 +1,17 @@
+//===- PointwiseOps.cpp - Generated parts of one family -------------------===//
+
+#include "koila/Dialect/Koila/IR/PointwiseOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/PointwiseOps.cpp.inc"
+
+void KoilaDialect::registerPointwiseOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/PointwiseOps.cpp.inc"
+      >();
+}

@@ -1,0 +1,17 @@
+//===- PoolOps.cpp - Generated parts of one family ------------------------===//
+
+#include "koila/Dialect/Koila/IR/PoolOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/PoolOps.cpp.inc"
+
+void KoilaDialect::registerPoolOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/PoolOps.cpp.inc"
+      >();
+}

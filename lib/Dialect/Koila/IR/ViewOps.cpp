@@ -1,0 +1,17 @@
+//===- ViewOps.cpp - Generated parts of one family ------------------------===//
+
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+
+using namespace mlir;
+using namespace koila;
+
+#define GET_OP_CLASSES
+#include "koila/Dialect/Koila/IR/ViewOps.cpp.inc"
+
+void KoilaDialect::registerViewOps() {
+  addOperations<
+#define GET_OP_LIST
+#include "koila/Dialect/Koila/IR/ViewOps.cpp.inc"
+      >();
+}

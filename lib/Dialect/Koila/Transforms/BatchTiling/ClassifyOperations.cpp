@@ -1,0 +1,459 @@
+//===- ClassifyOperations.cpp - What each operation is to a tiling --------===//
+//
+// Whether it runs in tiles, adds up over them, runs whole, or not at all.
+//
+//===----------------------------------------------------------------------===//
+
+#include "PhasePlan.h"
+#include "Reductions.h"
+#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Interfaces/Draws.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+using namespace mlir;
+using namespace koila;
+
+/// Runs after everything that tiles: the return, or a container for it.
+static bool isLast(Operation *op) {
+  return op->hasTrait<OpTrait::IsTerminator>() ||
+         (isa<ConstructOp>(op) && llvm::all_of(op->getUsers(), isLast));
+}
+
+StringRef koila::getCallee(Operation &op) {
+  auto opaque = dyn_cast<TorchOpaqueOp>(op);
+  return opaque ? opaque.getCallee() : op.getName().getStringRef();
+}
+
+/// Whether the results of `op` are views of operands, or no tensors at all.
+static bool makesNoTensor(Operation &op, const DimAnalysis &dims) {
+  auto isTensor = [](Type type) { return isa<TensorType>(type); };
+  if (llvm::none_of(op.getResultTypes(), isTensor))
+    return true;
+  auto interface = dyn_cast<MemoryRuleInterface>(op);
+  if (!interface)
+    return false;
+  StorageRule rule(&op, [&](Value value) { return dims.lookup(value); });
+  interface.describeStorage(rule);
+  return llvm::all_of(rule.getResults(), [](const StorageFact &fact) {
+    return fact.kind == StorageFact::Kind::Alias && fact.exact;
+  });
+}
+
+/// Whether `op` may write to any storage, beyond what its marks say.
+static bool writesAnything(Operation *op) {
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
+    interface.getEffects(effects);
+  return llvm::any_of(
+      effects, [&](const MemoryEffects::EffectInstance &effect) {
+        bool isMark =
+            isOrderedWrite(op) &&
+            effect.getResource() == SideEffects::DefaultResource::get();
+        return isa<MemoryEffects::Write>(effect.getEffect()) && !isMark &&
+               !effect.getValue() &&
+               effect.getResource() != RandomResource::get() &&
+               effect.getResource() != GradientResource::get() &&
+               effect.getResource() != AssumptionResource::get();
+      });
+}
+
+void PhasePlan::collectWrites() {
+  collectParamUses();
+  function->walk([&](Operation *op) {
+    // Nested ones count where the whole of what they stand in does.
+    Operation *outer =
+        function.getFunctionBody().front().findAncestorOpInBlock(*op);
+    if (!outer)
+      return;
+    if (writesAnything(op))
+      lastUnknownWrite = outer;
+    auto note = [&](Value written) {
+      const Storage *entry = storage.lookup(written);
+      lastWrites[entry && !entry->external ? entry : nullptr] = outer;
+    };
+    if (isOrderedWrite(op))
+      note(op->getOperand(0));
+    if (!mayUpdateInTiles(*op))
+      for (OpOperand *updated : getUpdates(op))
+        note(updated->get());
+  });
+}
+
+/// What comes after `op` and may write to the storage of `value`, a tensor;
+/// null if nothing does.
+Operation *PhasePlan::findWriteAfter(Value value, Operation &op) const {
+  const Storage *entry = storage.lookup(value);
+  Operation *known =
+      lastWrites.lookup(entry && !entry->external ? entry : nullptr);
+  for (Operation *write : {known, lastUnknownWrite})
+    if (write && !write->isBeforeInBlock(&op))
+      return write;
+  return nullptr;
+}
+
+/// Whether something after `op` may write to the storage of `value`.
+bool PhasePlan::isWrittenAfter(Value value, Operation &op) const {
+  return isa<TensorType>(value.getType()) ? findWriteAfter(value, op) != nullptr
+                                          : isMutable(value.getType());
+}
+
+/// Whether `op` has no effect but that it reads storage which is written before
+/// and never after it: that is an order among operations that run whole.
+bool PhasePlan::isSettled(Operation &op) const {
+  if (!isOrdered(&op) || isOrderedWrite(&op) || op.getNumRegions() > 0 ||
+      (lastUnknownWrite && !lastUnknownWrite->isBeforeInBlock(&op)))
+    return false;
+  SmallVector<MemoryEffects::EffectInstance> effects;
+  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op))
+    interface.getEffects(effects);
+  // Reading, and making a tensor that is another one than its equals.
+  if (effects.empty() ||
+      llvm::any_of(effects, [](const MemoryEffects::EffectInstance &effect) {
+        return isa<MemoryEffects::Write>(effect.getEffect());
+      }))
+    return false;
+  auto isOver = [&](Value value) { return !isWrittenAfter(value, op); };
+  return llvm::all_of(op.getOperands(), isOver) &&
+         llvm::all_of(op.getResults(), isOver);
+}
+
+bool PhasePlan::isPure(Operation &op) const {
+  return isMemoryEffectFree(&op) || isSettled(op);
+}
+
+/// Whether `value` is a tensor with the batch, and its other extents are known
+/// before it is there.
+bool PhasePlan::isSizedByBatch(Value value) const {
+  const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
+  const BatchFact &fact = batch.lookup(value);
+  if (!info || !info->hasRank() || !fact.isAt() ||
+      !isa<RankedTensorType>(value.getType()))
+    return false;
+  return llvm::all_of(llvm::enumerate(*info->dims), [&](auto dim) {
+    return static_cast<int64_t>(dim.index()) == fact.dim ||
+           canMaterialize(dim.value());
+  });
+}
+
+SmallVector<Value> koila::getReads(Operation *op) {
+  SetVector<Value> reads;
+  reads.insert_range(op->getOperands());
+  getUsedValuesDefinedAbove(op->getRegions(), reads);
+  return reads.takeVector();
+}
+
+/// Why tiles cannot each run the control flow of `op`; empty if they can: what
+/// decides it is the same for all tiles, and samples stay apart in all of it.
+std::string PhasePlan::findReasonInside(Operation &op) const {
+  if (!isa<RegionBranchOpInterface>(op) || !isMemoryEffectFree(&op))
+    return "control flow around effects runs for the whole batch";
+  // What is written anywhere would need an order with the loops.
+  Operation &first = op.getBlock()->front();
+  std::string reason;
+  auto check = [&](Value value, const BatchFact &fact) {
+    bool isTensor = isa<TensorType>(value.getType());
+    if (!reason.empty())
+      return;
+    if (fact.isMixed())
+      reason = fact.reason;
+    else if (!fact.isFree() && !(fact.isAt() && (isTensor || fact.dim < 0)))
+      reason = "the batch is interleaved inside of control flow";
+    else if (isWrittenAfter(value, first))
+      reason = "control flow touches a tensor that is written in place";
+  };
+  for (Value value : getReads(&op))
+    check(value, batch.lookupRead(value));
+  op.walk<WalkOrder::PreOrder>([&](Operation *inner) {
+    for (Region &region : inner->getRegions())
+      for (Value argument : region.getArguments())
+        check(argument, batch.lookup(argument));
+    for (Value result : inner->getResults())
+      check(result, batch.lookup(result));
+    if (inner->getNumRegions() == 0 &&
+        !inner->hasTrait<OpTrait::IsTerminator>())
+      return;
+    for (Value operand : inner->getOperands())
+      if (reason.empty() && !isa<TensorType>(operand.getType()) &&
+          !batch.lookupRead(operand).isFree())
+        reason = "the number of samples decides this control flow; a tile has "
+                 "another one";
+  });
+  for (Value result : op.getResults()) {
+    if (!result.use_empty() && !isSizedByBatch(result) && reason.empty())
+      reason = "a result of this control flow is no tensor with the batch, or "
+               "its extents are not known before it";
+  }
+  return reason;
+}
+
+bool PhasePlan::ignores(Value value, Value operand) const {
+  return batch.lookup(value).isFree() && isTiled(operand) &&
+         isSizedByBatch(operand);
+}
+
+bool PhasePlan::isUnread(Operation *op, Value value) const {
+  return isTiled(value) && isSizedByBatch(value) && isOrdered(op) &&
+         !isOrderedWrite(op) && op->getNumRegions() == 0 &&
+         llvm::all_of(op->getResults(), [&](Value result) {
+           return isa<TensorType>(result.getType()) &&
+                  batch.lookup(result).isFree();
+         });
+}
+
+bool koila::keepsOrder(Operation &op) {
+  return isOrdered(&op) && !isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op) &&
+         !onlyDraws(&op) && getUpdates(&op).empty();
+}
+
+static std::string describeEffect(Operation &op) {
+  if (onlyDraws(&op))
+    return "draws random numbers for the whole batch";
+  if (keepsOrder(op))
+    return "touches a tensor that is written in place elsewhere";
+  if (isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op))
+    return "writes in place, for the whole batch, what others see";
+  // Running statistics, for one.
+  auto isOfModule = [](Value value) {
+    return !!value.getDefiningOp<ParamGetOp>();
+  };
+  SmallVector<Value> written;
+  if (isOrderedWrite(&op))
+    llvm::append_range(written, op.getOperands());
+  for (OpOperand *updated : getUpdates(&op))
+    written.push_back(updated->get());
+  if (llvm::any_of(written, isOfModule)) {
+    std::string why =
+        "updates tensors of the module from the whole batch, as layers do in "
+        "training mode; after eval() it would use the ones that are there";
+    if (isa<BatchStatisticsInterface>(op))
+      why += ", and batchnorm=per-tile lets each tile be normalised by itself, "
+             "which gives other results";
+    return why;
+  }
+  return "has effects whose order tiling would change";
+}
+
+void PhasePlan::addBarrier(Operation &op) {
+  if (!isPure(op)) {
+    // Of control flow, what is inside is the reason, and writes before reads.
+    Operation *cause = &op;
+    op.walk([&](Operation *inner) {
+      if (inner->getNumRegions() == 0 && !isMemoryEffectFree(inner) &&
+          (cause == &op || (keepsOrder(*cause) && !keepsOrder(*inner))))
+        cause = inner;
+    });
+    barriers.push_back(
+        {&op, ("'" + getCallee(*cause) + "' " + describeEffect(*cause) +
+               (cause == &op ? "" : ", inside of this control flow"))
+                  .str()});
+    return;
+  }
+  if (op.getNumRegions() > 0) {
+    barriers.push_back({&op, findReasonInside(op)});
+    return;
+  }
+  for (Value result : op.getResults()) {
+    const BatchFact &fact = batch.lookup(result);
+    // Of what follows from a barrier, the barrier is the reason.
+    if (fact.isMixed() && (!fact.origin || fact.origin == &op)) {
+      barriers.push_back({&op, fact.reason});
+      return;
+    }
+  }
+}
+
+/// A reduction over the batch of what tiles make; what is there as a whole is
+/// reduced as a whole.
+Combine PhasePlan::findCombine(Operation &op) const {
+  auto interface = dyn_cast<BatchRuleInterface>(op);
+  bool isMade = llvm::any_of(op.getOperands(), [&](Value operand) {
+    while (isRepeated(operand))
+      operand = operand.getDefiningOp()->getOperand(0);
+    return isTiled(operand) && isa<TensorType>(operand.getType());
+  });
+  auto type = op.getNumResults() > 0
+                  ? dyn_cast<RankedTensorType>(op.getResult(0).getType())
+                  : nullptr;
+  if (!interface || !isMade || !type)
+    return Combine::None;
+  BatchRule rule(
+      &op, [&](Value value) { return batch.lookupRead(value); },
+      [&](Value value) { return dims.lookup(value); });
+  interface.inferBatch(rule);
+  const BatchFact fact = rule.takeResults()[0];
+  const ValueInfo &info = dims.lookup(op.getResult(0));
+  bool isReadInTiles = llvm::none_of(op.getOperands(), [&](Value operand) {
+    return batch.lookupRead(operand).isMixed();
+  });
+  bool isSized = info.tensor && info.tensor->hasRank() &&
+                 llvm::all_of(*info.tensor->dims, [&](DimExpr dim) {
+                   return !dim.dependsOn(symbol) && canMaterialize(dim);
+                 });
+  // What is divided by the number of elements.
+  const ValueInfo &self = dims.lookup(op.getOperand(0));
+  bool isCounted = Combiner(&op, fact.combine).runsInTiles() ||
+                   (self.tensor && self.tensor->hasRank() &&
+                    llvm::all_of(*self.tensor->dims, [&](DimExpr dim) {
+                      return canMaterialize(dim);
+                    }));
+  return fact.isMixed() && isReadInTiles && isSized && isCounted &&
+                 (makesGradient(&op)
+                      ? canAddLosses(fact.combine, type.getElementType())
+                      : canCombine(fact.combine, type.getElementType())) &&
+                 givesResults(fact.combine, &op)
+             ? fact.combine
+             : Combine::None;
+}
+
+LogicalResult PhasePlan::classify(Operation &op) {
+  if (isa<AssumeOp>(op) || op.hasTrait<OpTrait::IsTerminator>()) {
+    skipped.insert(&op);
+    return success();
+  }
+  if (isa<ConstructOp>(op) && llvm::all_of(op.getUsers(), isLast)) {
+    skipped.insert(&op);
+    containers.push_back(&op);
+    return success();
+  }
+  if (failed(checkDraws(op)))
+    return failure();
+  if (backward.backward) {
+    if (auto leaf = dyn_cast<LeafOp>(op))
+      return classifyLeaf(leaf);
+    if (auto gradient = dyn_cast<LeafGradOp>(op))
+      return classifyGradient(gradient);
+  }
+  if (isStorageOfDraws(op) || &op == backward.backward) {
+    whole.push_back(&op);
+    return success();
+  }
+  auto isMixed = [&](Value result) { return batch.lookup(result).isMixed(); };
+  bool batched = llvm::any_of(op.getResults(), [&](Value result) {
+    return !batch.lookup(result).isFree();
+  });
+  // The size of another dim is known before the tensor is there.
+  bool reads = llvm::any_of(op.getOperands(),
+                            [&](Value operand) { return isTiled(operand); });
+  if (reads && !batched && isMemoryEffectFree(&op) && op.getNumRegions() == 0 &&
+      llvm::all_of(op.getResults(),
+                   [&](Value result) { return !!getNumber(result); })) {
+    skipped.insert(&op);
+    numbers.insert(&op);
+    return success();
+  }
+  // Of what is there as a whole, so is the detached tensor.
+  if (isa<DetachOp>(op) && isPure(op) && !isTiled(op.getOperand(0))) {
+    whole.push_back(&op);
+    return success();
+  }
+  // A view without marks shows what is written later, too.
+  bool isView = makesNoTensor(op, dims);
+  bool isShown =
+      isView && llvm::any_of(op.getResults(), [&](Value result) {
+        return isa<TensorType>(result.getType()) && isWrittenAfter(result, op);
+      });
+  bool isMovable = op.getNumRegions() > 0 ? findReasonInside(op).empty()
+                                          : isPure(op) || mayDrawInTiles(op) ||
+                                                mayUpdateInTiles(op);
+  // A tensor that each tile would make again.
+  bool isSplit = !isView && llvm::any_of(op.getResults(), [&](Value result) {
+    return isa<TensorType>(result.getType()) && batch.lookup(result).isFree() &&
+           !result.use_empty();
+  });
+  bool isApart = isMovable && batched && !isShown &&
+                 llvm::none_of(op.getResults(), isMixed);
+  if (isApart && !isSplit) {
+    tiled.push_back(&op);
+    tiledSet.insert(&op);
+    // What counts within a tile means nothing outside of it.
+    bool isOffsets = llvm::all_of(op.getResults(), indexing::isReadAsOffsets);
+    // What a mask selects is no range of rows, which could cross; where no
+    // gradient flows each phase selects it again.
+    bool isSelected = llvm::any_of(op.getResults(), [&](Value result) {
+      return batch.lookup(result).isSelected();
+    });
+    if (isView || isOffsets ||
+        (isSelected && isMemoryEffectFree(&op) && !makesGradient(&op)))
+      repeated.insert(&op);
+    return success();
+  }
+  if (isMovable && op.getNumRegions() == 0)
+    if (Combine combine = findCombine(op); combine != Combine::None) {
+      tiled.push_back(&op);
+      combined[&op] = combine;
+      return success();
+    }
+  // What reads no batch cuts nothing.
+  op.walk([&](Operation *inner) {
+    for (Value operand : inner->getOperands())
+      batched |= !batch.lookup(operand).isFree() && !isUnread(inner, operand);
+  });
+  if (isApart)
+    barriers.push_back({&op, "makes a tensor without the batch beside one with "
+                             "it"});
+  else if (batched && !drawsEarly(op))
+    addBarrier(op);
+  whole.push_back(&op);
+  return success();
+}
+
+LogicalResult PhasePlan::classifyLeaf(LeafOp op) {
+  const BatchFact &fact = batch.lookup(op.getResult());
+  std::string name = describeLeaf(op);
+  if (Operation *write = findWriteAfter(op.getResult(), *op);
+      write && isOrdered(op))
+    return refuseStep(write, name + " requires a gradient, and '" +
+                                 getCallee(*write) + "' " +
+                                 describeEffect(*write));
+  // All tiles add to its gradient.
+  if (fact.isFree()) {
+    Type type = getElementTypeOrSelf(op.getType());
+    if (type.isF16() || type.isBF16())
+      return refuseStep(op, "the gradient of " + name +
+                                ", which has no batch, would be rounded to its "
+                                "half type with each tile; give it in float32");
+    whole.push_back(op);
+    return success();
+  }
+  if (!fact.isAt())
+    return refuseStep(op, "the batch is interleaved in " + name +
+                              ", which requires a gradient");
+  tiled.push_back(op);
+  tiledSet.insert(op);
+  return success();
+}
+
+LogicalResult PhasePlan::classifyGradient(LeafGradOp op) {
+  if (!backward.backward->isBeforeInBlock(op))
+    return refuseStep(op, "the gradient of " + describeLeaf(op.getLeafOp()) +
+                              " is read before the backward pass");
+  if (!isTiled(op.getLeaf())) {
+    whole.push_back(op);
+    return success();
+  }
+  if (!llvm::all_of(op->getUsers(), isLast))
+    return refuseStep(op, "the gradient of " + describeLeaf(op.getLeafOp()) +
+                              ", which tiles make, is read in the step; "
+                              "return it alone");
+  tiledSet.insert(op);
+  backward.gradients.push_back(op);
+  return success();
+}
+
+LogicalResult PhasePlan::refuseBarriers() const {
+  // What only has to keep the order is not the cause, nor what counts.
+  auto isCause = [&](const auto &barrier) {
+    return !keepsOrder(*barrier.first) &&
+           llvm::any_of(barrier.first->getOperandTypes(),
+                        [](Type type) { return isa<TensorType>(type); });
+  };
+  auto *found = llvm::find_if(barriers, isCause);
+  auto &[op, reason] = found == barriers.end() ? barriers.front() : *found;
+  return op->emitError() << "cannot tile the batch '" << symbol
+                         << "': " << reason << describePlace(op);
+}

@@ -1,0 +1,288 @@
+//===- Driver.cpp - A function whose batch runs in tiles ------------------===//
+//
+// Plans, and plans again while what makes rows lie apart has to run whole; says
+// what was decided; and finds the least batch for which all of it holds.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../Specialize.h"
+#include "PhasePlan.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/Transforms/BatchTiling.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Remarks.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace koila;
+
+/// Whether the shapes of `function` are those of `dims` where the batch is
+/// `samples`, too.
+static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
+                        StringRef symbol, int64_t samples) {
+  // What is illegal there is illegal in the original as well.
+  ScopedDiagnosticHandler quiet(function.getContext(),
+                                [](Diagnostic &) { return success(); });
+  llvm::StringMap<int64_t> fixed;
+  fixed[symbol] = samples;
+  DimAnalysis there(function, fixed);
+  if (!there.isValid())
+    return false;
+  auto isSame = [&](Value value) {
+    const ValueInfo &expected = dims.lookup(value),
+                    &found = there.lookup(value);
+    if (!expected.tensor || !expected.tensor->hasRank())
+      return true;
+    if (!found.tensor || !found.tensor->hasRank() ||
+        found.tensor->getRank() != expected.tensor->getRank())
+      return false;
+    auto lookup = [&](StringRef name) -> std::optional<int64_t> {
+      return name == symbol ? std::optional(samples) : std::nullopt;
+    };
+    return llvm::all_of(
+        llvm::zip_equal(*expected.tensor->dims, *found.tensor->dims),
+        [&](auto pair) {
+          auto [lhs, rhs] = pair;
+          auto size = lhs ? lhs.evaluate(lookup) : std::nullopt;
+          auto number = rhs ? rhs.getConstant() : std::nullopt;
+          return !size || !number || size == number;
+        });
+  };
+  bool same = true;
+  function->walk(
+      [&](Operation *op) { same &= llvm::all_of(op->getResults(), isSame); });
+  return same;
+}
+
+bool koila::runsBackward(FunctionOpInterface function) {
+  return function->walk([](BackwardOp) { return WalkResult::interrupt(); })
+      .wasInterrupted();
+}
+
+/// Values of which the loss is made in a way that has a gradient.
+static llvm::DenseSet<Value> findOfLoss(FunctionOpInterface function,
+                                        const RequiresGradAnalysis &gradients,
+                                        const StorageAnalysis &storage) {
+  llvm::DenseSet<Value> found;
+  SmallVector<Value> work;
+  SmallVector<Operation *> writes;
+  function->walk([&](Operation *op) {
+    if (auto backward = dyn_cast<BackwardOp>(op))
+      work.push_back(backward.getSelf());
+    if (isOrderedWrite(op) && op->getNumResults() > 0)
+      writes.push_back(op);
+  });
+  auto pushOperands = [&](Operation *op) {
+    op->walk([&](Operation *inner) {
+      llvm::append_range(work, inner->getOperands());
+    });
+  };
+  while (!work.empty()) {
+    Value value = work.pop_back_val();
+    if (!gradients.wants(value) || !found.insert(value).second)
+      continue;
+    Operation *maker = value.getDefiningOp();
+    pushOperands(maker ? maker : value.getParentBlock()->getParentOp());
+    const Storage *entry = storage.lookup(value);
+    for (Operation *write : writes)
+      if (entry && storage.lookup(write->getResult(0)) == entry)
+        pushOperands(write);
+  }
+  return found;
+}
+
+/// Fails with an error where no gradient comes to a leaf.
+static LogicalResult checkLeaves(FunctionOpInterface function) {
+  SmallVector<LeafGradOp> reads;
+  function->walk([&](LeafGradOp op) { reads.push_back(op); });
+  if (reads.empty())
+    return success();
+  DimAnalysis dims(function);
+  if (!dims.isValid())
+    return failure();
+  StorageAnalysis storage(function, dims);
+  RequiresGradAnalysis gradients(function, dims, storage);
+  llvm::DenseSet<Value> ofLoss = findOfLoss(function, gradients, storage);
+  for (LeafGradOp read : reads) {
+    if (ofLoss.contains(read.getLeaf()))
+      continue;
+    return read.getLeafOp().emitError()
+           << describeLeaf(read.getLeafOp())
+           << " requires a gradient (@grad), and the loss does not depend on "
+              "it, or not in a way that has one";
+  }
+  return success();
+}
+
+LogicalResult koila::checkTrainStep(FunctionOpInterface function,
+                                    StringRef loss) {
+  if (!runsBackward(function))
+    return function.emitError()
+           << "mode=train needs a training step, and there is no "
+              "koila.backward; of an archive koila-opt makes one";
+  auto module = function->getParentOfType<ModuleOp>();
+  auto step = module->getAttrOfType<DictionaryAttr>(kTrainStepAttr);
+  auto made = step ? step.getAs<StringAttr>("loss") : StringAttr();
+  StringRef name = made ? made.getValue() : "";
+  if (!loss.empty() && loss != name)
+    return function.emitError()
+           << "loss=" << loss << ": the training step was made with '" << name
+           << "'";
+  return checkLeaves(function);
+}
+
+/// Makes quotients of sums of the means whose tiles do not add up.
+static void expandMeans(FunctionOpInterface function) {
+  SmallVector<WeightedMeanInterface> means;
+  function->walk([&](WeightedMeanInterface op) { means.push_back(op); });
+  for (WeightedMeanInterface op : means) {
+    OpBuilder builder(op);
+    Value quotient = op.expandMean(builder);
+    if (!quotient)
+      continue;
+    op->getResult(0).replaceAllUsesWith(quotient);
+    op->erase();
+  }
+}
+
+/// Remarks of what runs whole, what tiles add up to, and what is drawn.
+static void reportPlan(FunctionOpInterface function, const PhasePlan &plan) {
+  for (auto &[op, reason] : plan.getBarriers())
+    remark::missed(op->getLoc(), remark::RemarkOpts::name("Barrier")
+                                     .category("koila-tile-batch")
+                                     .function(function.getName()))
+        << remark::reason("{0}", reason)
+        << remark::add("runs on the whole batch, outside of the loops");
+  for (const TilePhase &phase : plan.getPhases())
+    for (Operation *op : phase.combined)
+      remark::passed(op->getLoc(), remark::RemarkOpts::name("Combined")
+                                       .category("koila-tile-batch")
+                                       .function(function.getName()))
+          << remark::reason("{0}",
+                            plan.getBatch().lookup(op->getResult(0)).reason)
+          << remark::add("runs in the tiles, whose results are combined");
+  reportDraws(function, plan);
+  reportStatistics(plan);
+}
+
+/// Lets operations read tensors of known rank where import hid the rank from
+/// them: loops hand on rows of ranked tensors.
+static void readRanked(FunctionOpInterface function) {
+  function->walk([](RefineOp refine) {
+    Value source = refine.getSource();
+    if (isa<RankedTensorType>(source.getType()) &&
+        !isa<RankedTensorType>(refine.getType()))
+      refine.getResult().replaceUsesWithIf(source, [](OpOperand &use) {
+        return isa<ShapeRuleInterface>(use.getOwner()) &&
+               !isa<RefineOp>(use.getOwner());
+      });
+  });
+}
+
+/// Lets operations without a gradient read what a leaf is made of: it is there
+/// in every phase, and the leaf in that of the backward pass alone.
+static void readSources(FunctionOpInterface function,
+                        const RequiresGradAnalysis &gradients) {
+  auto needsLeaf = [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    return isa<LeafGradOp>(user) || user->getNumResults() == 0 ||
+           user->getNumRegions() > 0 ||
+           llvm::any_of(user->getResults(),
+                        [&](Value result) { return gradients.wants(result); });
+  };
+  function->walk([&](LeafOp leaf) {
+    leaf.getResult().replaceUsesWithIf(
+        leaf.getSource(), [&](OpOperand &use) { return !needsLeaf(use); });
+  });
+}
+
+FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
+                                               StringRef batchSymbol,
+                                               RandomMode random,
+                                               StatisticsMode statistics,
+                                               bool isTrial) {
+  if (statistics == StatisticsMode::PerTile)
+    markStatistics(function);
+  if (random == RandomMode::FullBatch && failed(separateDraws(function)))
+    return failure();
+  readRanked(function);
+  countByArgument(function, batchSymbol);
+  readDevicesOfArguments(function);
+  bool trains = runsBackward(function);
+  if (trains)
+    expandMeans(function);
+  expandSelectedMeans(function);
+  DimAnalysis dims(function);
+  StorageAnalysis storage(function, dims);
+  std::optional<RequiresGradAnalysis> gradients;
+  if (trains) {
+    gradients.emplace(function, dims, storage);
+    readSources(function, *gradients);
+  }
+  std::optional<PhasePlan> found;
+  BatchAnalysis::Operations whole;
+  do {
+    size_t known = whole.size();
+    if (found)
+      whole.insert_range(found->getTorn());
+    // Control flow hands rows on as they are.
+    if (found && whole.size() == known)
+      return (*found->getTorn().begin())->emitError()
+             << "cannot tile the batch: the rows of the samples lie apart here";
+    found.emplace(function, batchSymbol, random, dims, storage,
+                  gradients ? &*gradients : nullptr, whole);
+    if (failed(found->compute()))
+      return failure();
+  } while (!found->getTorn().empty());
+  const PhasePlan &plan = *found;
+  if (!isTrial)
+    reportPlan(function, plan);
+  RandomMode drawn = RandomMode::Refuse;
+  for (Operation *op : plan.getDraws())
+    if (drawn != RandomMode::PerTile)
+      drawn =
+          plan.drawsInTiles(*op) ? RandomMode::PerTile : RandomMode::FullBatch;
+  // Of no samples the untiled program runs.
+  int64_t least = keepsShapes(function, dims, batchSymbol, 1) &&
+                          llvm::none_of(plan.getPhases(),
+                                        [&](const TilePhase &phase) {
+                                          return plan.needsPairs(phase);
+                                        })
+                      ? 1
+                      : 2;
+  StatisticsMode taken = plan.getStatistics().empty() ? StatisticsMode::Refuse
+                                                      : StatisticsMode::PerTile;
+  TiledFunction result(rewriteInTiles(function, plan), least, drawn, taken);
+  // What is written is this function, with its own lives of tensors.
+  function->removeAttr(kLifetimesAttr);
+  result.setTile(1);
+  auto module = function->getParentOfType<ModuleOp>();
+  if (failed(inferShapes(module)))
+    return failure();
+  return result;
+}
+
+void TiledFunction::setTile(int64_t tile) {
+  for (size_t phase = 0; phase < phases.size(); ++phase)
+    setTile(phase, tile);
+}
+
+int64_t TiledFunction::getLeastTile() const {
+  int64_t least = 1;
+  for (const PhaseLoops &phase : phases)
+    least = std::max(least, phase.least);
+  return least;
+}
+
+void TiledFunction::setTile(size_t phase, int64_t tile) {
+  int64_t least = phases[phase].least;
+  tile = std::max(tile, least);
+  tiles[phase] = tile;
+  auto set = [](Operation *constant, int64_t number) {
+    cast<arith::ConstantOp>(constant).setValueAttr(
+        IntegerAttr::get(IndexType::get(constant->getContext()), number));
+  };
+  set(phases[phase].tile, tile);
+  set(phases[phase].bits,
+      static_cast<int64_t>(llvm::Log2_64(tile) - llvm::Log2_64(least)) + 1);
+}

@@ -1,0 +1,281 @@
+//===- Reductions.cpp - Results that tiles add up to ----------------------===//
+
+#include "Reductions.h"
+#include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "koila/Dialect/Koila/IR/DType.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/PointwiseOps.h"
+#include "koila/Dialect/Koila/IR/ReductionOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace koila;
+
+bool koila::canCombine(Combine combine, Type type) {
+  switch (combine) {
+  case Combine::None:
+    return false;
+  case Combine::Sum:
+    return type.isF32() || type.isInteger(64);
+  case Combine::Mean:
+  case Combine::LogSumExp:
+  case Combine::Norm:
+  case Combine::Variance:
+  case Combine::Deviation:
+    return type.isF32();
+  case Combine::Max:
+    // The least int64 has no literal in TorchScript.
+    if (type.isInteger(64))
+      return false;
+    [[fallthrough]];
+  case Combine::Min:
+    // Nothing is rounded.
+    return isa<FloatType>(type) || type.isInteger(64);
+  case Combine::Any:
+  case Combine::All:
+    return type.isInteger(1);
+  }
+  return false;
+}
+
+bool koila::canAddLosses(Combine combine, Type type) {
+  return (combine == Combine::Sum || combine == Combine::Mean) &&
+         (type.isF32() || type.isF64());
+}
+
+bool koila::givesResults(Combine combine, Operation *op) {
+  bool hasPlaces = combine == Combine::Max || combine == Combine::Min;
+  return op->getNumResults() == 1 || (op->getNumResults() == 2 && hasPlaces);
+}
+
+bool Combiner::hasPlaces() const { return op->getNumResults() == 2; }
+
+bool Combiner::isMoment() const {
+  return combine == Combine::Variance || combine == Combine::Deviation;
+}
+
+unsigned Combiner::getNumCarried() const {
+  return hasPlaces() || isMoment() ? 2 : 1;
+}
+
+bool Combiner::runsInTiles() const { return !isMoment(); }
+
+static Type getElementType(Value tensor) {
+  return cast<RankedTensorType>(tensor.getType()).getElementType();
+}
+
+Type Combiner::getCarriedType(unsigned index) const {
+  if (hasPlaces())
+    return getElementType(op->getResult(index));
+  Type type = getElementType(op->getResult(0));
+  bool rounds = combine != Combine::Max && combine != Combine::Min;
+  return rounds && type.isF32() ? Float64Type::get(type.getContext()) : type;
+}
+
+/// What combining starts from, in elements of `type`.
+static Attribute getStart(Builder &builder, Combine combine, Type type) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  bool isLeast = combine == Combine::Max || combine == Combine::LogSumExp;
+  if (!isLeast && combine != Combine::Min)
+    return builder.getI64IntegerAttr(combine == Combine::All);
+  if (isa<FloatType>(type))
+    return builder.getF64FloatAttr(isLeast ? -kInfinity : kInfinity);
+  using Limits = std::numeric_limits<int64_t>;
+  return builder.getI64IntegerAttr(isLeast ? Limits::min() : Limits::max());
+}
+
+Value Combiner::start(OpBuilder &builder, unsigned index, Value buffer) const {
+  // Where all are as small as can be, the first is the place.
+  Attribute value = hasPlaces() && index == 1
+                        ? builder.getI64IntegerAttr(0)
+                        : getStart(builder, combine, getElementType(buffer));
+  return FillScalarOp::create(builder, op->getLoc(), buffer.getType(), buffer,
+                              value, /*tied=*/true, ValueRange());
+}
+
+/// The index as a number of PyTorch.
+static Value makeNumber(OpBuilder &builder, Location loc, Value index) {
+  return arith::IndexCastOp::create(builder, loc, builder.getI64Type(), index);
+}
+
+static Value convert(OpBuilder &builder, Location loc, Value tensor,
+                     Type type) {
+  return ToDtypeOp::create(
+      builder, loc, cast<RankedTensorType>(tensor.getType()).clone(type),
+      tensor, *getScalarTypeCode(getDTypeName(type)),
+      /*non_blocking=*/false,
+      /*copy=*/false, /*memory_format=*/nullptr, ValueRange());
+}
+
+Value Combiner::keep(OpBuilder &builder, Value carried, Value result) const {
+  return CopyOp::create(builder, op->getLoc(), carried.getType(), carried,
+                        result, builder.getBoolAttr(false),
+                        builder.getUnitAttr());
+}
+
+Value Combiner::addPart(OpBuilder &builder, Value sum, Value part,
+                        Value size) const {
+  Location loc = op->getLoc();
+  Type type = sum.getType();
+  Attribute one = builder.getI64IntegerAttr(1);
+  switch (combine) {
+  case Combine::Sum:
+    return AddTensorOp::create(builder, loc, type, sum, part, one,
+                               /*tied=*/true, ValueRange());
+  case Combine::Mean:
+    return AddTensorOp::create(builder, loc, type, sum, part,
+                               DynamicAttr::get(builder.getContext()),
+                               /*tied=*/true, makeNumber(builder, loc, size));
+  case Combine::LogSumExp:
+    return keep(builder, sum,
+                LogaddexpOp::create(builder, loc, type, sum, part));
+  case Combine::Norm:
+    return AddcmulOp::create(builder, loc, type, sum, part, part, one,
+                             /*tied=*/true, ValueRange());
+  case Combine::Max:
+    return keep(builder, sum, MaximumOp::create(builder, loc, type, sum, part));
+  case Combine::Min:
+    return keep(builder, sum, MinimumOp::create(builder, loc, type, sum, part));
+  case Combine::Any:
+    return LogicalOrOp::create(builder, loc, type, sum, part, /*tied=*/true);
+  case Combine::All:
+    return LogicalAndOp::create(builder, loc, type, sum, part, /*tied=*/true);
+  case Combine::None:
+  case Combine::Variance:
+  case Combine::Deviation:
+    break;
+  }
+  llvm_unreachable("nothing to combine");
+}
+
+/// The first of the largest, or of the NaN, as PyTorch compares. Source:
+/// max_kernel_impl in aten/src/ATen/native/cpu/TensorCompareKernel.cpp.
+SmallVector<Value> Combiner::addPlaces(OpBuilder &builder, ValueRange carried,
+                                       ValueRange parts,
+                                       const TileRange &tile) const {
+  Location loc = op->getLoc();
+  Value best = carried[0], places = carried[1];
+  auto truth =
+      cast<RankedTensorType>(best.getType()).clone(builder.getI1Type());
+  Value isKept =
+      combine == Combine::Max
+          ? LeTensorOp::create(builder, loc, truth, parts[0], best, nullptr)
+                .getResult()
+          : GeTensorOp::create(builder, loc, truth, parts[0], best, nullptr)
+                .getResult();
+  isKept = LogicalOrOp::create(builder, loc, truth, isKept,
+                               IsnanOp::create(builder, loc, truth, best),
+                               /*tied=*/true);
+  Value offset = tile.start;
+  if (tile.factor != 1)
+    offset = arith::MulIOp::create(
+        builder, loc, offset,
+        arith::ConstantIndexOp::create(builder, loc, tile.factor));
+  Value moved = AddScalarOp::create(
+      builder, loc, parts[1].getType(), parts[1],
+      DynamicAttr::get(builder.getContext()), builder.getI64IntegerAttr(1),
+      builder.getUnitAttr(), makeNumber(builder, loc, offset));
+  auto select = [&](Value old, Value part) {
+    return keep(
+        builder, old,
+        WhereSelfOp::create(builder, loc, old.getType(), isKept, old, part));
+  };
+  Value nextPlaces = select(places, moved);
+  return {select(best, parts[0]), nextPlaces};
+}
+
+/// The mean so far, and the sum of squared deviations from it, in samples: of
+/// two parts, their own and what the distance of their means adds. Source:
+/// T. Chan, G. Golub, R. LeVeque, Updating formulae and a pairwise algorithm
+/// for computing sample variances, 1979.
+SmallVector<Value> Combiner::addMoments(OpBuilder &builder, ValueRange carried,
+                                        Value self,
+                                        const TileRange &tile) const {
+  Location loc = op->getLoc();
+  Attribute dynamic = DynamicAttr::get(builder.getContext());
+  int64_t rank = cast<RankedTensorType>(self.getType()).getRank();
+  SmallVector<int64_t> dims;
+  for (auto [dim, isReduced] :
+       llvm::enumerate(*rules::getReducedDims(op, rank)))
+    if (isReduced)
+      dims.push_back(dim);
+  auto dimsAttr = builder.getDenseI64ArrayAttr(dims);
+  auto keepdim = op->getAttrOfType<BoolAttr>("keepdim");
+  if (!keepdim)
+    keepdim = builder.getBoolAttr(false);
+  Value mean = carried[0], squares = carried[1];
+  Type wide = mean.getType();
+  // As PyTorch does within its kernel, which rounds only the result: a mean in
+  // float32 is as far off as the deviations are large where those are small
+  // beside it, and a variance may be out of its range. Source: WelfordOps in
+  // aten/src/ATen/native/SharedReduceOps.h.
+  Value exact = convert(builder, loc, self, getElementType(mean));
+  Value partMean =
+      MeanDimOp::create(builder, loc, wide, exact, dimsAttr, keepdim, nullptr);
+  Value partVariance =
+      VarCorrectionOp::create(builder, loc, wide, exact, dimsAttr,
+                              builder.getI64IntegerAttr(0), keepdim);
+  Value size = makeNumber(builder, loc, tile.size);
+  Value end = makeNumber(
+      builder, loc, arith::AddIOp::create(builder, loc, tile.start, tile.size));
+  Value distance =
+      SubTensorOp::create(builder, loc, wide, partMean, mean,
+                          builder.getI64IntegerAttr(1), nullptr, ValueRange());
+  Value step =
+      MulScalarOp::create(builder, loc, wide, distance, dynamic, nullptr, size);
+  step = DivScalarOp::create(builder, loc, wide, step, dynamic,
+                             builder.getUnitAttr(), end);
+  Value nextMean = AddTensorOp::create(builder, loc, wide, mean, step,
+                                       builder.getI64IntegerAttr(1),
+                                       /*tied=*/true, ValueRange());
+  Value nextSquares = AddTensorOp::create(
+      builder, loc, wide, squares, partVariance, dynamic, /*tied=*/true, size);
+  nextSquares = AddcmulOp::create(builder, loc, wide, nextSquares, distance,
+                                  step, dynamic, /*tied=*/true,
+                                  makeNumber(builder, loc, tile.start));
+  return {nextMean, nextSquares};
+}
+
+SmallVector<Value> Combiner::add(OpBuilder &builder, ValueRange carried,
+                                 const IRMapping &mapping,
+                                 const TileRange &tile) const {
+  if (isMoment())
+    return addMoments(builder, carried, mapping.lookup(op->getOperand(0)),
+                      tile);
+  Value part = mapping.lookup(op->getResult(0));
+  if (hasPlaces())
+    return addPlaces(builder, carried, {part, mapping.lookup(op->getResult(1))},
+                     tile);
+  return {addPart(builder, carried[0], part, tile.size)};
+}
+
+SmallVector<Value> Combiner::finish(OpBuilder &builder, ValueRange carried,
+                                    Value samples, Value count) const {
+  if (hasPlaces())
+    return SmallVector<Value>(carried);
+  Location loc = op->getLoc();
+  Attribute dynamic = DynamicAttr::get(builder.getContext());
+  Value sum = carried.back();
+  auto divide = [&](Value index) {
+    sum = DivScalarOp::create(builder, loc, sum.getType(), sum, dynamic,
+                              /*tied=*/true, makeNumber(builder, loc, index));
+  };
+  if (combine == Combine::Mean)
+    divide(samples);
+  if (isMoment()) {
+    sum = MulScalarOp::create(builder, loc, sum.getType(), sum, dynamic,
+                              /*tied=*/true, makeNumber(builder, loc, count));
+    divide(samples);
+    if (rules::getCorrection(op) != 0)
+      count = arith::SubIOp::create(
+          builder, loc, count, arith::ConstantIndexOp::create(builder, loc, 1));
+    divide(count);
+  }
+  if (combine == Combine::Norm || combine == Combine::Deviation)
+    sum = SqrtOp::create(builder, loc, sum.getType(), sum, /*tied=*/true);
+  Type type = getElementType(op->getResult(0));
+  if (getElementType(sum) == type)
+    return {sum};
+  return {convert(builder, loc, sum, type)};
+}

@@ -1,0 +1,17 @@
+//===- TilePeaks.cpp - Peaks of a program at several tiles ----------------===//
+
+#include "TilePeaks.h"
+
+using namespace mlir;
+using namespace koila;
+
+const PeakMemoryAnalysis &TiledPeaks::analyze() {
+  std::vector<bool> areSingle;
+  for (auto [phase, tile] :
+       llvm::zip_equal(tiled.getPhases(), tiled.getTiles()))
+    areSingle.push_back(tile == phase.least);
+  std::unique_ptr<PeakMemoryAnalysis> &entry = analyses[areSingle];
+  if (!entry)
+    entry = std::make_unique<PeakMemoryAnalysis>(function, options);
+  return *entry;
+}

@@ -1,0 +1,461 @@
+//===- TileSizeSearch.cpp - Choose a tile and keep the promise ------------===//
+//
+// The tile is the largest power of two whose re-analysed program fits the
+// budget: what is proved is what is emitted. Peaks are not monotone in the
+// tile, since a constant workspace can vanish at one sample, so every power of
+// two is analysed.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../PassOptions.h"
+#include "../Specialize.h"
+#include "TilePeaks.h"
+#include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Analysis/DimAnalysis.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/Transforms/BatchTiling.h"
+#include "koila/Dialect/Koila/Transforms/Passes.h"
+#include "koila/Support/ByteSize.h"
+#include "mlir/IR/Remarks.h"
+#include "llvm/Support/MathExtras.h"
+
+namespace koila {
+#define GEN_PASS_DEF_TILEBATCHPASS
+#include "koila/Dialect/Koila/Transforms/Passes.h.inc"
+} // namespace koila
+
+using namespace mlir;
+using namespace koila;
+
+static remark::RemarkOpts remarkOptions(FunctionOpInterface function) {
+  return remark::RemarkOpts::name("BatchTiling")
+      .category("koila-tile-batch")
+      .function(function.getName());
+}
+
+std::optional<int64_t> koila::getPeakUpTo(const PeakMemoryAnalysis &analysis,
+                                          StringRef batchSymbol, int64_t batch,
+                                          ArrayRef<int64_t> tiles) {
+  llvm::SmallSetVector<int64_t, 16> samplesOf;
+  samplesOf.insert(batch);
+  for (int64_t tile : tiles)
+    for (int64_t size = tile; size >= 1; size /= 2) {
+      // The largest batch up to `batch` that runs a tile of this size: the
+      // batch itself if it has full tiles or this bit, else the next lower one
+      // with all lower bits set.
+      bool runs = size == tile ? batch >= size : (batch & size) != 0;
+      int64_t samples = runs ? batch : batch / (2 * size) * (2 * size) - 1;
+      if (samples >= 1)
+        samplesOf.insert(samples);
+    }
+  int64_t most = 0;
+  for (int64_t samples : samplesOf) {
+    llvm::StringMap<int64_t> symbols;
+    symbols[batchSymbol] = samples;
+    auto peak = analysis.evaluate(symbols);
+    if (!peak)
+      return std::nullopt;
+    most = std::max(most, *peak);
+  }
+  return most;
+}
+
+/// The lowest batch from which on the untiled program is within `budget` up to
+/// `batch`. Its peak need not grow with the batch (oneDNN may take a larger
+/// workspace for a single sample), so that each is looked at, down to a limit.
+static int64_t getUntiledStart(const PeakMemoryAnalysis &analysis,
+                               StringRef symbol, int64_t batch,
+                               int64_t budget) {
+  constexpr int64_t kMostBatches = 4096;
+  int64_t start = batch;
+  llvm::StringMap<int64_t> symbols;
+  while (!symbol.empty() && start > 0 && batch - start < kMostBatches) {
+    symbols[symbol] = start - 1;
+    auto peak = analysis.evaluate(symbols);
+    if (!peak || *peak > budget)
+      break;
+    --start;
+  }
+  return start;
+}
+
+/// The live tensors at the peak, largest first, as notes of an error.
+static void attachLiveTensors(InFlightDiagnostic &error,
+                              const PeakReport &report) {
+  constexpr size_t kMost = 10;
+  for (size_t index = 0; index < std::min(kMost, report.liveAtPeak.size());
+       ++index) {
+    const LiveTensor &tensor = report.liveAtPeak[index];
+    Diagnostic &note = error.attachNote();
+    note << "live at the peak: " << formatBytes(tensor.bytes) << ", "
+         << tensor.kind << " of " << tensor.name;
+    if (!tensor.type.empty())
+      note << ", " << tensor.type;
+    if (tensor.place.isKnown())
+      note << ", at " << tensor.place.file << ":" << tensor.place.line;
+  }
+  if (report.liveAtPeak.size() > kMost)
+    error.attachNote() << "and " << report.liveAtPeak.size() - kMost << " more";
+}
+
+/// A figure that misses bytes cannot carry a promise.
+static LogicalResult checkBounded(FunctionOpInterface function,
+                                  const PeakReport &report) {
+  const Inexactness *entry = report.getUnbounded();
+  if (!entry)
+    return success();
+  InFlightDiagnostic error = function.emitError()
+                             << "a budget cannot be promised: memory of '"
+                             << entry->op << "' is not known exactly ("
+                             << entry->reason << ")";
+  if (entry->place.isKnown())
+    error << " at " << entry->place.file << ":" << entry->place.line;
+  return error << "; give tile=N instead";
+}
+
+namespace {
+/// The record that emission needs, and the report that travels along.
+class Result {
+public:
+  Result(ModuleOp module, FunctionOpInterface function,
+         const TilingOptions &options)
+      : module(module), function(function), options(options) {}
+
+  void writeRecord(const TiledFunction &tiled, StringRef symbol,
+                   std::optional<int64_t> holdsTo) {
+    Builder builder(module.getContext());
+    SmallVector<NamedAttribute> entries{
+        builder.getNamedAttr("tile",
+                             builder.getI64IntegerAttr(tiled.getTile())),
+        builder.getNamedAttr("guard", builder.getStringAttr(options.guard)),
+        builder.getNamedAttr("batch_symbol", builder.getStringAttr(symbol))};
+    if (tiled.getLeastBatch() > 1)
+      entries.push_back(builder.getNamedAttr(
+          "least_batch", builder.getI64IntegerAttr(tiled.getLeastBatch())));
+    for (auto [key, name] : getChoices(&tiled))
+      entries.push_back(builder.getNamedAttr(key, builder.getStringAttr(name)));
+    if (holdsTo)
+      entries.push_back(builder.getNamedAttr(
+          "holds_to", builder.getI64IntegerAttr(*holdsTo)));
+    function->setAttr(KoilaDialect::kTiledAttr,
+                      builder.getDictionaryAttr(entries));
+  }
+
+  /// Of the untiled program if `tiled` is null.
+  void writeReport(const PeakReport &report,
+                   const TiledFunction *tiled = nullptr) {
+    llvm::json::Value json = report.toJSON();
+    for (auto [key, name] : getChoices(tiled))
+      (*json.getAsObject())[key] = name;
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    os << json;
+    module->setAttr(KoilaDialect::kReportAttr,
+                    StringAttr::get(module.getContext(), text));
+  }
+
+private:
+  /// Options and what was chosen, where the program has something to choose.
+  static SmallVector<std::pair<StringRef, StringRef>>
+  getChoices(const TiledFunction *tiled) {
+    SmallVector<std::pair<StringRef, StringRef>> choices;
+    if (tiled && tiled->getRandom() != RandomMode::Refuse)
+      choices.emplace_back("random", tiled->getRandom() == RandomMode::PerTile
+                                         ? "per-tile"
+                                         : "full-batch-masks");
+    if (tiled && tiled->getStatistics() == StatisticsMode::PerTile)
+      choices.emplace_back("batchnorm", "per-tile");
+    return choices;
+  }
+
+  ModuleOp module;
+  FunctionOpInterface function;
+  const TilingOptions &options;
+};
+} // namespace
+
+/// Calls `callback` with each power of two up to `batch` that can be a tile,
+/// from the largest, and the peak of `function` with that tile at any batch up
+/// to `batch`. Fails, after an error, where a peak is not known.
+static LogicalResult
+forEachTile(FunctionOpInterface function, TiledFunction &tiled,
+            TiledPeaks &peaks, StringRef symbol, int64_t batch,
+            llvm::function_ref<void(int64_t tile, int64_t peak)> callback) {
+  for (int64_t tile = batch > 0 ? llvm::bit_floor<uint64_t>(batch) : 1;
+       tile >= tiled.getLeastTile(); tile /= 2) {
+    tiled.setTile(tile);
+    auto peak = peaks.getPeakUpTo(symbol, batch);
+    if (!peak)
+      return function.emitError()
+             << "the peak of the program at tile " << tile << " is not known";
+    callback(tile, *peak);
+  }
+  return success();
+}
+
+std::optional<int64_t> koila::computeFloor(ModuleOp module,
+                                           const PeakMemoryOptions &options,
+                                           int64_t batch) {
+  StringRef symbol = getBatchSymbol(module);
+  if (symbol.empty() || batch < 1 ||
+      options.mode == PeakMemoryMode::ForwardWithGrad)
+    return std::nullopt;
+  // Why it cannot be tiled, only who wants to tile asks for.
+  ScopedDiagnosticHandler quiet(module.getContext(),
+                                [](Diagnostic &) { return success(); });
+  OwningOpRef<ModuleOp> copy(module.clone());
+  FunctionOpInterface function = findFunction(*copy, options.function);
+  if (!function || function->hasAttr(KoilaDialect::kTiledAttr))
+    return std::nullopt;
+  if (failed(decideControlFlow(*copy, function)))
+    return std::nullopt;
+  FailureOr<TiledFunction> tiled = TiledFunction::create(
+      function, symbol, RandomMode::Refuse, StatisticsMode::Refuse,
+      /*isTrial=*/true);
+  if (failed(tiled))
+    return std::nullopt;
+  TiledPeaks peaks(function, *tiled, options);
+  std::optional<int64_t> least;
+  if (failed(forEachTile(function, *tiled, peaks, symbol, batch,
+                         [&](int64_t, int64_t peak) {
+                           least = std::min(least.value_or(peak), peak);
+                         })))
+    return std::nullopt;
+  return least;
+}
+
+static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
+                                const TilingOptions &options,
+                                StringRef symbol) {
+  FailureOr<TiledFunction> tiled = TiledFunction::create(
+      function, symbol, options.random, options.statistics);
+  if (failed(tiled))
+    return failure();
+  if (options.tile < tiled->getLeastTile())
+    return function.emitError()
+           << "tile=" << options.tile << ": "
+           << (tiled->getStatistics() == StatisticsMode::PerTile
+                   ? "a single sample may have no variance to normalise by"
+                   : "PyTorch may give wrong gradients of a normalisation for "
+                     "a single sample")
+           << "; use tile=" << tiled->getLeastTile() << " or more";
+  tiled->setTile(options.tile);
+  remark::passed(function.getLoc(), remarkOptions(function))
+      << remark::add("batch runs in tiles as asked")
+      << remark::metric("Tile", options.tile);
+  Result result(module, function, options);
+  TiledPeaks peaks(function, *tiled, options.analysis);
+  PeakReport report = peaks.analyze().report();
+  if (auto batch = report.peakBytes ? report.batchValue : std::nullopt) {
+    auto consider = [&](int64_t, int64_t peak) {
+      report.floorBytes = std::min(report.floorBytes.value_or(peak), peak);
+    };
+    if (failed(forEachTile(function, *tiled, peaks, symbol, *batch, consider)))
+      return failure();
+    tiled->setTile(options.tile);
+  }
+  result.writeRecord(*tiled, symbol, std::nullopt);
+  result.writeReport(report, &*tiled);
+  return success();
+}
+
+/// Phases that do not hold the peak need not run in tiles as small as the one
+/// that does: each takes the largest with which all stay within `budget`, those
+/// with the most operations first. Looks at a few times as many programs as the
+/// search for the one tile did.
+static void growTiles(FunctionOpInterface function, TiledFunction &tiled,
+                      TiledPeaks &peaks, StringRef symbol, int64_t batch,
+                      int64_t budget) {
+  ArrayRef<PhaseLoops> phases = tiled.getPhases();
+  if (phases.size() < 2)
+    return;
+  int64_t common = tiled.getTile();
+  int64_t largest = llvm::bit_floor<uint64_t>(std::max<int64_t>(batch, 1));
+  constexpr int kTrialsPerTile = 4;
+  int trials = kTrialsPerTile * (llvm::Log2_64(largest) + 1);
+  auto order = llvm::to_vector(llvm::seq<size_t>(0, phases.size()));
+  llvm::stable_sort(order, [&](size_t lhs, size_t rhs) {
+    return phases[lhs].size > phases[rhs].size;
+  });
+  for (size_t phase : order) {
+    bool fits = false;
+    for (int64_t tile = largest; tile > common && trials > 0 && !fits;
+         tile /= 2, --trials) {
+      tiled.setTile(phase, tile);
+      auto peak = peaks.getPeakUpTo(symbol, batch);
+      fits = peak && *peak <= budget;
+    }
+    if (!fits)
+      tiled.setTile(phase, common);
+    else
+      remark::passed(phases[phase].loc, remarkOptions(function))
+          << remark::add("a phase that needs less runs in larger tiles")
+          << remark::metric("Tile", tiled.getTiles()[phase])
+          << remark::metric("Phase", phase);
+  }
+}
+
+static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
+                                  const TilingOptions &options,
+                                  StringRef symbol) {
+  int64_t budget = *options.budget;
+  PeakMemoryAnalysis untiled(function, options.analysis);
+  PeakReport report = untiled.report();
+  if (!report.peakBytes)
+    return function.emitError()
+           << "budget needs a value for symbol '" << report.missing
+           << "' (--batch " << report.missing << "=N)";
+  // The original may hold more than the function that was made of it: then only
+  // what is rewritten can be promised.
+  bool isOriginal = !function->hasAttr(kLifetimesAttr);
+  if (isOriginal && failed(checkBounded(function, report)))
+    return failure();
+  Result result(module, function, options);
+  int64_t batch = report.batchValue.value_or(0);
+  if (isOriginal && *report.peakBytes <= budget) {
+    report.promise = Promise{
+        budget, batch, getUntiledStart(untiled, symbol, batch, budget), batch};
+    report.floorBytes = computeFloor(module, options.analysis, batch);
+    result.writeReport(report);
+    remark::passed(function.getLoc(), remarkOptions(function))
+        << remark::add("enough memory: the batch is not split")
+        << remark::metric("PeakBytes", *report.peakBytes)
+        << remark::metric("BudgetBytes", budget);
+    function.emitRemark() << "enough memory: the untiled peak of "
+                          << formatBytes(*report.peakBytes)
+                          << " is within the budget of " << formatBytes(budget)
+                          << "; the batch is not split";
+    return success();
+  }
+  if (symbol.empty() && !isOriginal)
+    return function.emitError()
+           << "a budget cannot be promised: "
+           << function->getAttrOfType<StringAttr>(kLifetimesAttr).getValue()
+           << ", and no symbol is the batch, so that the program cannot be "
+              "rewritten: give one by --input";
+  if (symbol.empty())
+    return function.emitError()
+           << "the peak of " << formatBytes(*report.peakBytes)
+           << " exceeds the budget of " << formatBytes(budget)
+           << ", and no symbol is the batch: give one by --input";
+  // Of no samples it is the untiled program that runs.
+  llvm::StringMap<int64_t> none;
+  none[symbol] = 0;
+  auto peakOfNone = untiled.evaluate(none);
+  int64_t holdsFrom = peakOfNone && *peakOfNone <= budget ? 0 : 1;
+  FailureOr<TiledFunction> tiled = TiledFunction::create(
+      function, symbol, options.random, options.statistics);
+  if (failed(tiled))
+    return failure();
+  if (tiled->getLeastBatch() > 1)
+    holdsFrom = tiled->getLeastBatch();
+  std::optional<int64_t> chosen, least;
+  int64_t leastTile = tiled->getLeastTile();
+  auto consider = [&](int64_t tile, int64_t peak) {
+    remark::analysis(function.getLoc(), remarkOptions(function))
+        << remark::metric("Tile", tile) << remark::metric("PeakBytes", peak)
+        << remark::metric("BudgetBytes", budget);
+    if (!least || peak < *least) {
+      least = peak;
+      leastTile = tile;
+    }
+    if (peak <= budget && !chosen)
+      chosen = tile;
+  };
+  TiledPeaks peaks(function, *tiled, options.analysis);
+  if (failed(forEachTile(function, *tiled, peaks, symbol, batch, consider)))
+    return failure();
+  if (!least)
+    return function.emitError()
+           << "the peak of " << formatBytes(*report.peakBytes)
+           << " exceeds the budget of " << formatBytes(budget) << ", and "
+           << symbol << " = " << batch << " is too small for tiles of "
+           << tiled->getLeastTile() << " samples";
+  tiled->setTile(chosen.value_or(leastTile));
+  if (chosen)
+    growTiles(function, *tiled, peaks, symbol, batch, budget);
+  PeakReport final = peaks.analyze().report();
+  final.floorBytes = least;
+  if (!chosen) {
+    InFlightDiagnostic error = function.emitError()
+                               << "no tile fits the budget of "
+                               << formatBytes(budget)
+                               << ": the smallest budget that works is ";
+    // Buffers and tiles of small outputs may take more than they save.
+    bool isUntiled = isOriginal && *report.peakBytes <= *least;
+    if (isUntiled)
+      error << formatBytes(*report.peakBytes) << ", untiled,";
+    else
+      error << formatBytes(*least) << ", with tile " << leastTile;
+    error << " for " << symbol << " = " << batch;
+    attachLiveTensors(error, isUntiled ? report : final);
+    return failure();
+  }
+  if (failed(checkBounded(function, final)))
+    return failure();
+  final.promise = Promise{budget, tiled->getTile(), holdsFrom, batch};
+  result.writeRecord(*tiled, symbol, batch);
+  result.writeReport(final, &*tiled);
+  remark::passed(function.getLoc(), remarkOptions(function))
+      << remark::add("the largest tile that fits the budget")
+      << remark::metric("Tile", tiled->getTile())
+      << remark::metric("PeakBytes", *final.peakBytes)
+      << remark::metric("UntiledPeakBytes", *report.peakBytes)
+      << remark::metric("BudgetBytes", budget);
+  return success();
+}
+
+/// Whether `function` is what the mode is for.
+static LogicalResult checkStep(FunctionOpInterface function,
+                               const TilingOptions &options) {
+  bool trains = options.analysis.mode == PeakMemoryMode::Train;
+  if (!trains && runsBackward(function))
+    return function.emitError()
+           << "runs a backward pass: tile it with mode=train";
+  return trains ? checkTrainStep(function, options.loss) : success();
+}
+
+LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
+  FunctionOpInterface function =
+      findFunction(module, options.analysis.function);
+  if (!function)
+    return failure();
+  if (function->hasAttr(KoilaDialect::kTiledAttr)) {
+    auto archive =
+        module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
+    InFlightDiagnostic error = function.emitError();
+    if (archive)
+      error << "'" << archive.getPath() << "' ";
+    return error << "is tiled already; compile the original program instead";
+  }
+  if (failed(checkStep(function, options)))
+    return failure();
+  StringRef symbol = getBatchSymbol(module);
+  if (failed(decideControlFlow(module, function)))
+    return failure();
+  if (options.budget)
+    return tileByBudget(module, function, options, symbol);
+  if (symbol.empty())
+    return function.emitError()
+           << "no symbol is the batch: give one by --input, for example "
+           << "--input='float32[B,3,224,224]'";
+  return tileBySize(module, function, options, symbol);
+}
+
+namespace {
+struct TileBatchPass : public koila::impl::TileBatchPassBase<TileBatchPass> {
+  using Base::Base;
+  // Read by PassOptions.h.
+  using Base::allocator, Base::device, Base::function, Base::grads, Base::isa,
+      Base::loss, Base::mode, Base::optimizer, Base::threads, Base::torch,
+      Base::workspaces;
+  using Base::batchnorm, Base::budget, Base::grad, Base::guard, Base::random,
+      Base::tile;
+  void runOnOperation() override {
+    FailureOr<TilingOptions> options = getTilingOptions(*this, getOperation());
+    if (failed(options) || failed(verifyInferred(getOperation())) ||
+        failed(tileBatch(getOperation(), *options)))
+      signalPassFailure();
+  }
+};
+} // namespace

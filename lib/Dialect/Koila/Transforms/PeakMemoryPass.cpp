@@ -1,0 +1,113 @@
+//===- PeakMemoryPass.cpp - Report the peak of live memory ----------------===//
+
+#include "PassOptions.h"
+#include "koila/Analysis/KnownLoops.h"
+#include "koila/Analysis/PeakMemory.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/Transforms/BatchTiling.h"
+#include "koila/Dialect/Koila/Transforms/Passes.h"
+#include "koila/Support/OutputFile.h"
+#include "mlir/IR/Remarks.h"
+#include "llvm/Support/FormatVariadic.h"
+
+namespace koila {
+#define GEN_PASS_DEF_PEAKMEMORYPASS
+#include "koila/Dialect/Koila/Transforms/Passes.h.inc"
+} // namespace koila
+
+using namespace mlir;
+using namespace koila;
+
+namespace {
+struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
+  using Base::Base;
+  // Read by PassOptions.h.
+  using Base::allocator, Base::device, Base::function, Base::grads, Base::isa,
+      Base::loss, Base::mode, Base::optimizer, Base::threads, Base::torch,
+      Base::workspaces;
+
+  LogicalResult write(const PeakReport &report) {
+    auto print = [&](llvm::raw_ostream &os) {
+      if (format == "json")
+        os << llvm::formatv("{0:2}", report.toJSON()) << "\n";
+      else if (format == "html")
+        report.printPage(os);
+      else
+        report.print(os);
+    };
+    if (format == "attribute") {
+      std::string text;
+      llvm::raw_string_ostream(text) << report.toJSON();
+      getOperation()->setAttr(KoilaDialect::kReportAttr,
+                              StringAttr::get(&getContext(), text));
+      return success();
+    }
+    if (output.empty()) {
+      print(llvm::errs());
+      return success();
+    }
+    std::string problem;
+    if (!writeOutputFile(output, print, problem))
+      return getOperation().emitError() << problem;
+    return success();
+  }
+
+  LogicalResult run() {
+    ModuleOp module = getOperation();
+    auto options = getAnalysisOptions(
+        *this, module, {"inference", "forward-with-grad", "train"}, {});
+    if (failed(options) ||
+        failed(checkChoice(module, "format", format,
+                           {"text", "json", "html", "attribute"}, {})))
+      return failure();
+    auto limit = getBudget(budget, module);
+    if (failed(limit))
+      return failure();
+    FunctionOpInterface function = findFunction(module, options->function);
+    if (!function)
+      return failure();
+    if (options->mode == PeakMemoryMode::Train &&
+        failed(checkTrainStep(function, loss)))
+      return failure();
+    if (batches < 0)
+      return module.emitError()
+             << "batches=" << static_cast<int64_t>(batches) << " is negative";
+    options->batches = batches;
+    options->budgetBytes = *limit;
+    OwningOpRef<ModuleOp> unrolled = copyUnrolled(function);
+    PeakMemoryAnalysis analysis(
+        unrolled ? findFunction(*unrolled, function.getName()) : function,
+        *options);
+    if (!analysis.isValid())
+      return failure();
+    PeakReport report = analysis.report();
+    if (*limit && !report.peakBytes)
+      return function.emitError()
+             << "budget needs a value for symbol '" << report.missing
+             << "' (--batch " << report.missing << "=N)";
+    if (floor && report.peakBytes)
+      report.floorBytes =
+          computeFloor(module, *options, report.batchValue.value_or(0));
+    if (failed(write(report)))
+      return failure();
+    if (report.peakBytes)
+      remark::analysis(function.getLoc(), remark::RemarkOpts::name("PeakMemory")
+                                              .category("koila-peak-memory")
+                                              .function(function.getName()))
+          << remark::metric("PeakBytes", *report.peakBytes)
+          << remark::metric("Exact", report.exact());
+    if (*limit && *report.peakBytes > **limit)
+      return function.emitError()
+             << "the peak of " << formatBytes(*report.peakBytes)
+             << " exceeds the budget of " << formatBytes(**limit);
+    return success();
+  }
+
+  void runOnOperation() override {
+    if (failed(run()))
+      signalPassFailure();
+    markAllAnalysesPreserved();
+  }
+};
+} // namespace

@@ -1,0 +1,202 @@
+//===- AllocationTrace.cpp - What an operator allocates on its way --------===//
+
+#include "AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace koila;
+
+std::optional<StorageFact> kernels::getStorageFact(Value value) {
+  Operation *op = value.getDefiningOp();
+  auto memory = dyn_cast_if_present<MemoryRuleInterface>(op);
+  if (!memory)
+    return std::nullopt;
+  StorageRule rule(op, [](Value) { return ValueInfo(); });
+  memory.describeStorage(rule);
+  return rule.getResults()[cast<OpResult>(value).getResultNumber()];
+}
+
+bool kernels::isHalf(Type type) { return isa<Float16Type, BFloat16Type>(type); }
+
+bool kernels::isPlain(Type type) {
+  return type.isF32() || type.isF64() || isa<IntegerType>(type);
+}
+
+int64_t kernels::countBytes(const ConcreteTensor &tensor, Type type) {
+  int64_t bytes;
+  if (llvm::MulOverflow(tensor.numElements(), getElementBytes(type), bytes))
+    return std::numeric_limits<int64_t>::max();
+  return bytes;
+}
+
+int64_t kernels::getCastBytes(const ConcreteTensor &tensor, Type type) {
+  return tensor.elementType == type ? 0 : countBytes(tensor, type);
+}
+
+int64_t kernels::getCopyBytes(const ConcreteTensor &tensor) {
+  return tensor.contiguous ? 0 : tensor.numBytes();
+}
+
+int64_t kernels::getBlockBytes(const ConcreteTensor &tensor) {
+  // Source: copy_transpose_valid in native/Copy.cpp.
+  constexpr int64_t kLeast = 60 * 60;
+  auto strides = tensor.getStrides();
+  if (tensor.contiguous || tensor.dims.size() != 2 ||
+      tensor.numElements() < kLeast || !strides || (*strides)[0] != 1 ||
+      (*strides)[1] != tensor.dims[0])
+    return 0;
+  int64_t side = tensor.elementType.isUnsignedInteger(8) ? 120 : 60;
+  return side * side * getElementBytes(tensor.elementType);
+}
+
+void kernels::AllocationTrace::makeContiguous(const ConcreteTensor &tensor) {
+  allocate(getCopyBytes(tensor));
+  allocateTemporary(getBlockBytes(tensor));
+}
+
+//===----------------------------------------------------------------------===//
+// Layouts
+//===----------------------------------------------------------------------===//
+
+/// The dims of a channels-last tensor from the fastest in memory.
+static SmallVector<int64_t> getChannelsLastOrder(size_t rank) {
+  SmallVector<int64_t> order{1};
+  for (int64_t dim = static_cast<int64_t>(rank) - 1; dim > 1; --dim)
+    order.push_back(dim);
+  order.push_back(0);
+  return order;
+}
+
+bool kernels::suggestsChannelsLast(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  if (!strides || strides->size() < 4 || strides->size() > 5 ||
+      (*strides)[1] == 0)
+    return false;
+  // Source: is_channels_last_strides_2d_s4 and _3d_s5 in
+  // c10/core/MemoryFormat.h.
+  int64_t least = 0;
+  for (int64_t dim : getChannelsLastOrder(strides->size())) {
+    if (tensor.dims[dim] == 0 || (*strides)[dim] < least ||
+        (dim == 0 && least == (*strides)[1]))
+      return false;
+    least = (*strides)[dim] * std::max<int64_t>(tensor.dims[dim], 1);
+  }
+  return true;
+}
+
+bool kernels::isDense(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  if (!strides)
+    return false;
+  SmallVector<int64_t> order;
+  for (auto [dim, extent] : llvm::enumerate(tensor.dims))
+    if (extent != 1)
+      order.push_back(dim);
+  llvm::sort(order, [&](int64_t lhs, int64_t rhs) {
+    return (*strides)[lhs] < (*strides)[rhs];
+  });
+  int64_t expected = 1;
+  for (int64_t dim : order) {
+    if ((*strides)[dim] != expected)
+      return false;
+    expected *= tensor.dims[dim];
+  }
+  return true;
+}
+
+bool kernels::isChannelsLast(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  if (!strides || strides->size() < 4 || strides->size() > 5)
+    return false;
+  int64_t expected = 1;
+  for (int64_t dim : getChannelsLastOrder(strides->size())) {
+    if (tensor.dims[dim] != 1 && (*strides)[dim] != expected)
+      return false;
+    expected *= tensor.dims[dim];
+  }
+  return true;
+}
+
+int64_t kernels::getChannelsLastCopyBytes(const ConcreteTensor &tensor) {
+  return isChannelsLast(tensor) ? 0 : tensor.numBytes();
+}
+
+int64_t kernels::getSuggestedCopyBytes(const ConcreteTensor &tensor) {
+  return suggestsChannelsLast(tensor) ? getChannelsLastCopyBytes(tensor)
+                                      : getCopyBytes(tensor);
+}
+
+int64_t kernels::getFlatCopyBytes(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  if (tensor.contiguous || tensor.numElements() == 0 || !strides)
+    return getCopyBytes(tensor);
+  // A view if every dim steps over the whole of the next one.
+  std::optional<int64_t> expected;
+  for (size_t dim = tensor.dims.size(); dim-- > 0;) {
+    if (tensor.dims[dim] == 1)
+      continue;
+    if (expected && (*strides)[dim] != *expected)
+      return tensor.numBytes();
+    expected = (*strides)[dim] * tensor.dims[dim];
+  }
+  return 0;
+}
+
+ConcreteTensor kernels::unsqueeze(ConcreteTensor tensor, int64_t dim) {
+  auto strides = tensor.getStrides();
+  int64_t rank = tensor.dims.size();
+  if (strides)
+    strides->insert(strides->begin() + dim,
+                    dim < rank ? tensor.dims[dim] * (*strides)[dim] : 1);
+  tensor.dims.insert(tensor.dims.begin() + dim, 1);
+  tensor.strides = strides;
+  return tensor;
+}
+
+//===----------------------------------------------------------------------===//
+// Numbers and reductions
+//===----------------------------------------------------------------------===//
+
+/// Of a Python number as a 0-dim tensor: int64 or float64.
+static constexpr int64_t kNumberBytes = 8;
+
+int64_t kernels::getIntegerBytes(Type computed) {
+  return kNumberBytes +
+         (computed.isInteger(64) ? 0 : getElementBytes(computed));
+}
+
+int64_t kernels::getFloatBytes(Type computed) {
+  return kNumberBytes + (computed.isF64() ? 0 : getElementBytes(computed));
+}
+
+int64_t kernels::getRepeatBytes(int64_t rank) {
+  constexpr int64_t kNumbersPerDim = 4;
+  return rank == 0 ? kNumberBytes : kNumbersPerDim * kNumberBytes * rank;
+}
+
+int64_t kernels::getPartialBytes(const WorkspaceRule &rule,
+                                 const ConcreteTensor &input,
+                                 const ConcreteTensor &result) {
+  // at::internal::GRAIN_SIZE.
+  constexpr int64_t kGrain = 32768;
+  int64_t threads = rule.getTarget().threads;
+  if (result.numElements() != 1 || threads == 1 || input.numElements() < kGrain)
+    return 0;
+  return threads * getElementBytes(result.elementType);
+}
+
+int64_t kernels::getMeanBytes(const WorkspaceRule &rule,
+                              const ConcreteTensor &input,
+                              const ConcreteTensor &result) {
+  // Half types are summed in float32, and only the quotient is narrowed.
+  ConcreteTensor sum = result;
+  if (isHalf(result.elementType))
+    sum.elementType = Float32Type::get(result.elementType.getContext());
+  int64_t inside = std::max(getCastBytes(input, sum.elementType) +
+                                getPartialBytes(rule, input, sum),
+                            getIntegerBytes(sum.elementType));
+  return isHalf(result.elementType) ? sum.numBytes() + inside : inside;
+}

@@ -1,0 +1,24 @@
+//===- AttentionLayers.h - Layers that are one operator ---------*- C++ -*-===//
+//
+// Private to lib/KernelModels.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_ATEN_ATTENTIONLAYERS_H
+#define KOILA_KERNELMODELS_ATEN_ATTENTIONLAYERS_H
+
+#include "koila/Dialect/Koila/IR/AttentionOps.h"
+#include "koila/Interfaces/Rules.h"
+
+namespace koila::attention {
+
+/// The bytes that a fused attention or encoder layer holds inside.
+void describeLayer(WorkspaceRule &rule);
+/// The bytes of attention by way of matmul and softmax, and what of them
+/// autograd keeps.
+void describeMath(WorkspaceRule &rule, ScaledDotProductAttentionOp op);
+void saveMath(SavedRule &rule, ScaledDotProductAttentionOp op);
+
+} // namespace koila::attention
+
+#endif // KOILA_KERNELMODELS_ATEN_ATTENTIONLAYERS_H

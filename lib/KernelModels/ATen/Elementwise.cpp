@@ -1,0 +1,139 @@
+//===- Elementwise.cpp - Composed elementwise operators -------------------===//
+//
+// What elementwise operators hold inside that call others. Sources:
+// native/TensorCompare.cpp (where, isinf, isfinite), native/UnaryOps.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "OpReplay.h"
+#include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/PointwiseOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using rules::Elementwise;
+
+/// Each number becomes a 0-dim tensor of the result's type, and the tensor is
+/// cast to that type.
+static void describeWhere(WorkspaceRule &rule, int64_t numbers, Value tensor) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  auto operand = rule.tensor(tensor);
+  if (!result || (tensor && !operand))
+    return rule.setInexact("a shape of the operator is unknown");
+  int64_t bytes = numbers * getElementBytes(result->elementType);
+  if (operand)
+    bytes += getCastBytes(*operand, result->elementType);
+  rule.setTransient(bytes);
+}
+
+/// isinf is abs(self) == inf; isfinite is that and self == self.
+static void describeQuery(WorkspaceRule &rule, const ConcreteTensor &input,
+                          bool finite) {
+  int64_t answer = input.numElements();
+  // Integers are not asked.
+  if (isa<IntegerType>(input.elementType))
+    return;
+  if (!isa<FloatType>(input.elementType))
+    return rule.setInexact("a query of complex numbers");
+  AllocationTrace trace;
+  int64_t temporary = input.numBytes();
+  trace.allocate(temporary);
+  trace.allocate(answer);
+  trace.allocateTemporary(getFloatBytes(input.elementType));
+  if (finite) {
+    temporary += 2 * answer;
+    trace.allocate(answer);
+    trace.allocate(answer);
+  }
+  trace.free(temporary);
+  rule.setTransient(trace.getTransient());
+}
+
+/// A tensor for the noise, which is not drawn; the slope is computed of two
+/// 0-dim tensors. Source: rrelu_with_noise_out_cpu in native/Activation.cpp.
+static void describeRrelu(WorkspaceRule &rule, const ConcreteTensor &input) {
+  Operation *op = rule.getOp();
+  auto lower = dyn_cast_or_null<TypedAttr>(op->getAttr("lower"));
+  auto upper = dyn_cast_or_null<TypedAttr>(op->getAttr("upper"));
+  if (!lower || !upper || lower.getType().isInteger(1) ||
+      upper.getType().isInteger(1))
+    return rule.setInexact("the slopes of rrelu are computed");
+  OpReplay steps(rule);
+  steps.allocate(input.numBytes());
+  ConcreteTensor least = steps.allocate({{}, lower.getType()});
+  ConcreteTensor most = steps.allocate({{}, upper.getType()});
+  ConcreteTensor sum = steps.compute({least, most});
+  steps.compute(sum, Elementwise::Float, OpReplay::Number::Integer);
+  steps.finish(0);
+}
+
+/// |self - other| <= atol + |rtol * other|, where that is finite, or equal.
+static void describeIsclose(WorkspaceRule &rule, IscloseOp op) {
+  if (llvm::any_of(op->getOperands(),
+                   [&](Value value) { return rule.wantsGradient(value); }))
+    return rule.setInexact("what autograd keeps between the steps of isclose");
+  auto tensors = getRealTensors(rule, {op.getSelf(), op.getOther()});
+  if (!tensors)
+    return;
+  const ConcreteTensor &self = (*tensors)[0], &other = (*tensors)[1];
+  if (!isa<FloatType>(self.elementType) ||
+      (op.getRtol().isZero() && op.getAtol().isZero()) || op.getEqualNan())
+    return rule.setInexact("isclose of integers, of no tolerance or of NaN");
+  using Number = OpReplay::Number;
+  OpReplay steps(rule);
+  ConcreteTensor close = steps.compute(*tensors, Elementwise::Bool);
+  ConcreteTensor scaled =
+      steps.compute(other, Elementwise::Common, Number::Float);
+  ConcreteTensor size = steps.compute(scaled);
+  steps.compute(size, Elementwise::Common, Number::Float);
+  steps.free({scaled, size});
+  ConcreteTensor difference = steps.compute({self, other});
+  ConcreteTensor actual = steps.compute(difference);
+  steps.free(difference);
+  // isfinite
+  steps.compute(actual);
+  steps.compute(actual, Elementwise::Bool, Number::Float);
+  steps.allocate(close);
+  steps.allocate(close);
+  steps.finish(close.numBytes());
+}
+
+void rules::describeComposedWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  if (!input)
+    return rule.setInexact("a shape of the operator is unknown");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<WhereScalarOtherOp>(
+          [&](auto where) { describeWhere(rule, 1, where.getSelf()); })
+      .Case<WhereScalarSelfOp>(
+          [&](auto where) { describeWhere(rule, 1, where.getOther()); })
+      .Case<WhereScalarOp>([&](auto) { describeWhere(rule, 2, {}); })
+      // A copy in rows is filled.
+      .Case<MaskedFillScalarOp, MaskedFillTensorOp>([&](auto fill) {
+        auto result = rule.tensor(fill.getResult());
+        if (!fill.getTied() && result && result->dims == input->dims)
+          rule.setTransient(getBlockBytes(*input));
+      })
+      // A buffer as large as the result, and rows.
+      .Case<LogSigmoidOp>([&](auto) {
+        rule.setTransient(input->numBytes() + getCopyBytes(*input) +
+                          getBlockBytes(*input));
+      })
+      .Case<RreluOp>([&](auto) { describeRrelu(rule, *input); })
+      .Case<IscloseOp>([&](auto isclose) { describeIsclose(rule, isclose); })
+      // A product with a number.
+      .Case<Deg2radOp, Rad2degOp>([&](auto) {
+        auto result = rule.tensor(op->getResult(0));
+        if (!result)
+          return rule.setInexact("a shape of the operator is unknown");
+        rule.setTransient(getCastBytes(*input, result->elementType) +
+                          getFloatBytes(result->elementType));
+      })
+      .Case<IsinfOp>([&](auto) { describeQuery(rule, *input, false); })
+      .Case<IsfiniteOp>([&](auto) { describeQuery(rule, *input, true); })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

@@ -1,0 +1,104 @@
+//===- Factory.cpp - What making a tensor holds inside --------------------===//
+//
+// Sources: torch/csrc/jit/runtime/register_special_ops.cpp (torch.tensor),
+// native/TensorFactories.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "OpReplay.h"
+#include "koila/Dialect/Koila/IR/FactoryOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// The element type of torch.tensor without `dtype`; null: unknown.
+static Type getOwnType(Operation *op) {
+  MLIRContext *context = op->getContext();
+  Type integer = IntegerType::get(context, 64);
+  Type floating = Float32Type::get(context),
+       boolean = IntegerType::get(context, 1);
+  Attribute data = op->getAttr("data");
+  if (isa_and_nonnull<DenseI64ArrayAttr>(data))
+    return integer;
+  if (isa_and_nonnull<DenseF64ArrayAttr>(data))
+    return floating;
+  if (isa_and_nonnull<DenseBoolArrayAttr>(data))
+    return boolean;
+  Type type;
+  if (auto number = dyn_cast_or_null<TypedAttr>(op->getAttr("t")))
+    type = number.getType();
+  if (!type)
+    return {};
+  return isa<FloatType>(type) ? floating
+         : type.isInteger(1)  ? boolean
+                              : integer;
+}
+
+/// A tensor of the numbers' own type, cast to `dtype`.
+void rules::describeNumberTensorWorkspace(WorkspaceRule &rule) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  Type own = getOwnType(rule.getOp());
+  if (!result || !own)
+    return rule.setInexact("the type of the numbers is unknown");
+  if (own != result->elementType)
+    rule.setTransient(countBytes(*result, own));
+}
+
+/// Weights are checked by their extremes and sums, which stay; then each is
+/// divided by a draw. With replacement they are added up.
+/// Source: multinomial_out in native/Distributions.cpp.
+static void describeMultinomial(WorkspaceRule &rule, MultinomialOp op) {
+  using Number = OpReplay::Number;
+  auto weights = rule.tensor(op.getSelf());
+  auto result = rule.tensor(op.getResult());
+  if (!weights || !result || weights->dims.empty() || !weights->getStrides())
+    return rule.setInexact("a shape of the operator is unknown");
+  Type type = weights->elementType;
+  int64_t draws = result->dims.back();
+  OpReplay steps(rule);
+  steps.allocate(*result);
+  if (op.getReplacement() && draws != 1) {
+    Type sum = isHalf(type) ? Float32Type::get(type.getContext()) : type;
+    steps.allocate({{weights->dims.back()}, sum});
+    return steps.finish(result->numBytes());
+  }
+  ConcreteTensor extreme{{}, type};
+  steps.allocate(extreme);
+  steps.allocate(extreme);
+  steps.allocateTemporary(getCopyBytes(*weights) + getBlockBytes(*weights));
+  using rules::Elementwise;
+  ConcreteTensor least =
+      steps.compute(extreme, Elementwise::Bool, Number::Integer);
+  ConcreteTensor most =
+      steps.compute(extreme, Elementwise::Bool, Number::Float);
+  steps.compute({most, least});
+  steps.free({most, least});
+  bool isMatrix = weights->dims.size() == 2;
+  ConcreteTensor sum = isMatrix ? steps.sum(*weights, 1) : steps.sum(*weights);
+  ConcreteTensor zero = steps.compute(sum, Elementwise::Bool, Number::Integer);
+  if (isMatrix) {
+    steps.allocate(least);
+    steps.allocateTemporary(getPartialBytes(rule, zero, least));
+    steps.free(zero);
+  }
+  steps.free(sum);
+  steps.allocate(*weights);
+  if (draws != 1)
+    steps.allocate(countBytes(*result, type));
+  steps.finish(result->numBytes());
+}
+
+void rules::describeRandomWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto result = rule.tensor(op->getResult(0));
+  if (auto multinomial = dyn_cast<MultinomialOp>(op))
+    return describeMultinomial(rule, multinomial);
+  if (isa<NormalTensorFloatOp, NormalFloatTensorOp, NormalTensorTensorOp>(op) ||
+      !result)
+    return describeUnknownWorkspace(rule);
+  // Whether the type can count so far is asked of a 0-dim tensor.
+  if (isa<RandpermOp>(op))
+    rule.setTransient(getElementBytes(result->elementType));
+}

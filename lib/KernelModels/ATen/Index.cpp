@@ -1,0 +1,193 @@
+//===- Index.cpp - What indexing holds inside -----------------------------===//
+//
+// Sources: native/TensorAdvancedIndexing.cpp, native/Embedding.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllocationTrace.h"
+#include "Embedding.h"
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+static const char kUnknown[] = "a shape of the operator is unknown";
+
+/// Indices of another type are first cast to int64.
+static int64_t getIndexBytes(const ConcreteTensor &index) {
+  return getCastBytes(index,
+                      IntegerType::get(index.elementType.getContext(), 64));
+}
+
+/// Rows are read by a contiguous vector of indices.
+static void describeRows(WorkspaceRule &rule, Value indices) {
+  auto index = rule.tensor(indices);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!index || !result)
+    return rule.setInexact(kUnknown);
+  AllocationTrace trace;
+  trace.makeContiguous(*index);
+  trace.allocate(result->numBytes());
+  rule.setTransient(trace.getPeak() - result->numBytes());
+}
+
+/// Half types are read and written as float32: `computed` is cast.
+static void describeAlongDim(WorkspaceRule &rule, Value indices,
+                             Value computed) {
+  auto index = rule.tensor(indices), tensor = rule.tensor(computed);
+  if (!index || !tensor)
+    return rule.setInexact(kUnknown);
+  // What is written is first copied into the result.
+  int64_t block = isa<GatherOp>(rule.getOp()) || rules::isInPlace(rule.getOp())
+                      ? 0
+                      : getBlockBytes(*tensor);
+  if (index->numElements() == 0)
+    return rule.setTransient(block);
+  int64_t bytes = getIndexBytes(*index);
+  if (isHalf(tensor->elementType))
+    bytes +=
+        countBytes(*tensor, Float32Type::get(tensor->elementType.getContext()));
+  rule.setTransient(std::max(block, bytes));
+}
+
+/// gather by the indices modulo the extent. Without a dim, of all elements.
+/// Source: take_along_dim in native/TensorAdvancedIndexing.cpp.
+static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
+  auto result = rule.tensor(op.getResult());
+  auto index = rule.tensor(op.getIndices());
+  if (!result || !index || !index->elementType.isInteger(64))
+    return rule.setInexact(kUnknown);
+  if (isHalf(result->elementType) && rule.wantsGradient(op.getSelf()))
+    return rule.setInexact("how gradients of a half type are gathered");
+  int64_t inside = 0;
+  if (isHalf(result->elementType))
+    inside =
+        countBytes(*result, Float32Type::get(result->elementType.getContext()));
+  AllocationTrace trace;
+  if (op.getDim()) {
+    trace.allocate(countBytes(*result, index->elementType));
+    trace.allocateTemporary(getIntegerBytes(index->elementType));
+  }
+  trace.allocate(result->numBytes());
+  trace.allocateTemporary(inside);
+  rule.setTransient(trace.getPeak() - result->numBytes());
+}
+
+/// The bytes of casts to int64, of indices that broadcast first. Refuses masks,
+/// which become indices whose number data decides.
+static bool sumIndexBytes(WorkspaceRule &rule, ValueRange indices,
+                          int64_t &bytes) {
+  SmallVector<int64_t> dims;
+  int64_t casts = 0;
+  for (Value value : indices) {
+    auto index = rule.tensor(value);
+    if (!index) {
+      rule.setInexact(kUnknown);
+      return false;
+    }
+    if (index->elementType.getIntOrFloatBitWidth() <= 8) {
+      rule.setInexact("how many elements a mask selects is decided by data");
+      return false;
+    }
+    casts += !index->elementType.isInteger(64);
+    if (dims.size() < index->dims.size())
+      dims.insert(dims.begin(), index->dims.size() - dims.size(), 1);
+    for (auto [mine, other] :
+         llvm::zip(llvm::reverse(dims), llvm::reverse(index->dims)))
+      mine = mine == 1 ? other : mine;
+  }
+  bytes = casts * 8;
+  for (int64_t extent : dims)
+    bytes *= extent;
+  return true;
+}
+
+bool indexing::describeSelection(WorkspaceRule &rule, int64_t &bytes) {
+  Value mask = getSelectingMask(rule.getOp());
+  auto given = mask ? rule.tensor(mask) : std::nullopt;
+  if (!given)
+    return false;
+  bytes = given->numElements() * static_cast<int64_t>(given->dims.size()) *
+          int64_t(sizeof(int64_t));
+  rule.setBound("how many elements a mask selects is decided by data");
+  return true;
+}
+
+static void describeIndex(WorkspaceRule &rule, ValueRange indices) {
+  int64_t bytes;
+  if (indexing::describeSelection(rule, bytes))
+    return rule.setTransient(bytes);
+  if (sumIndexBytes(rule, indices, bytes))
+    rule.setTransient(bytes);
+}
+
+/// One number under one mask is masked_fill_.
+static void describeIndexPut(WorkspaceRule &rule, ValueRange indices,
+                             Value values, bool accumulate) {
+  auto written = rule.tensor(values);
+  if (!written)
+    return rule.setInexact(kUnknown);
+  auto first = indices.empty() ? std::nullopt : rule.tensor(indices.front());
+  if (!accumulate && indices.size() == 1 && first &&
+      first->elementType.isInteger(1) && written->numElements() == 1)
+    return;
+  int64_t bytes;
+  if (!sumIndexBytes(rule, indices, bytes))
+    return;
+  rule.setTransient(bytes);
+  if (bytes > 0)
+    rule.setInexact("index_put by indices of another type than int64");
+}
+
+void rules::describeIndexWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<EmbeddingOp>(
+          [&](auto rows) { describeRows(rule, rows.getIndices()); })
+      .Case<IndexSelectOp>([&](auto rows) {
+        describeRows(rule, rows.getIndex());
+        auto self = rule.tensor(rows.getSelf());
+        auto index = rule.tensor(rows.getIndex());
+        if (self && index && !self->contiguous &&
+            (!index->elementType.isInteger(64) ||
+             isa<ComplexType>(self->elementType)))
+          rule.setInexact("strided rows by indices that are not int64");
+      })
+      .Case<GatherOp>([&](auto gather) {
+        describeAlongDim(rule, gather.getIndex(), gather.getResult());
+      })
+      .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(
+          [&](auto) { indexing::describeBagMemory(rule); })
+      .Case<TakeAlongDimOp>([&](auto take) { describeTakeAlong(rule, take); })
+      .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp, ScatterValueReduceOp,
+            ScatterAddOp>([&](auto scatter) {
+        describeAlongDim(rule, scatter.getIndex(), scatter.getSelf());
+      })
+      .Case<ScatterReduceTwoOp>([&](auto scatter) {
+        if (scatter.getReduce() == "mean")
+          return rule.setInexact("scatter_reduce divides by a count");
+        describeAlongDim(rule, scatter.getIndex(), scatter.getSelf());
+      })
+      .Case<IndexTensorOp, IndexHackedTwinOp>(
+          [&](auto index) { describeIndex(rule, index.getIndices()); })
+      .Case<IndexPutOp, IndexPutHackedTwinOp>([&](auto put) {
+        describeIndexPut(rule, put.getIndices(), put.getValues(),
+                         put.getAccumulate());
+      })
+      .Case<IndexAddOp>([&](auto add) {
+        auto self = rule.tensor(add.getSelf());
+        auto index = rule.tensor(add.getIndex());
+        if (!self || !index)
+          return rule.setInexact("a shape of the operator is unknown");
+        if (isHalf(self->elementType))
+          return rule.setInexact("index_add of a half type");
+        rule.setTransient(getCopyBytes(*index));
+      })
+      .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp, OneHotOp,
+            DiagOp, NonzeroOp, ArgwhereOp>([](auto) {})
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

@@ -1,0 +1,33 @@
+//===- Join.cpp - What joining tensors holds inside -----------------------===//
+
+#include "AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// An operand of another type than the result is copied into its slice by way
+/// of a temporary of its own type, one operand after the other.
+/// Source: cat_out_cpu in native/TensorShape.cpp.
+void rules::describeJoinWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  if (isa<CartesianProdOp>(op))
+    return describeUnknownWorkspace(rule);
+  // Copied into places of a matrix of zeros.
+  if (isa<BlockDiagOp>(op))
+    return;
+  auto result = rule.tensor(op->getResult(0));
+  if (!result)
+    return rule.setInexact("the shape of the result is unknown");
+  int64_t most = 0;
+  for (Value value : op->getOperands()) {
+    auto operand = rule.tensor(value);
+    if (!operand)
+      return rule.setInexact("the shape of an operand is unknown");
+    if (operand->elementType != result->elementType)
+      most = std::max(most, operand->numBytes());
+  }
+  rule.setTransient(most);
+}

@@ -1,0 +1,359 @@
+//===- Norm.cpp - What a normalisation holds inside -----------------------===//
+//
+// Sources: native/Normalization.cpp, native/layer_norm.cpp,
+// native/group_norm.cpp, native/cpu/group_norm_kernel.cpp, native/SoftMax.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AutogradReplay.h"
+#include "koila/Dialect/Koila/IR/NormOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// Of a type in which half types are summed.
+static int64_t getSumBytes(Type type) {
+  return std::max<int64_t>(getElementBytes(type), 4);
+}
+
+/// Of a statistic: as the parameters are, which may be float32 for half types.
+static int64_t getStatisticBytes(const WorkspaceRule &rule,
+                                 const ConcreteTensor &input,
+                                 ValueRange parameters) {
+  int64_t bytes = getElementBytes(input.elementType);
+  for (Value parameter : parameters)
+    if (auto tensor = rule.tensor(parameter))
+      bytes = std::max(bytes, getElementBytes(tensor->elementType));
+  return bytes;
+}
+
+static int64_t getProduct(ArrayRef<int64_t> extents) {
+  int64_t product = 1;
+  for (int64_t extent : extents)
+    product *= extent;
+  return product;
+}
+
+/// Whether the channels of a contiguous tensor are more than single elements.
+static bool hasManyPixels(const ConcreteTensor &input) {
+  return getProduct(ArrayRef(input.dims).drop_front(2)) > 1;
+}
+
+bool rules::normalisesRows(const ConcreteTensor &input) {
+  return !input.contiguous || !hasManyPixels(input);
+}
+
+//===----------------------------------------------------------------------===//
+// batch_norm, instance_norm
+//===----------------------------------------------------------------------===//
+
+void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
+  auto input = rule.tensor(getInput());
+  if (!input || input->dims.size() < 2)
+    return rule.setInexact("the shape of the input is unknown");
+  int64_t channels = input->dims[1];
+  int64_t statistic =
+      getStatisticBytes(rule, *input, {getWeight(), getRunningMean()});
+  if (isHalf(input->elementType) && !getWeight())
+    return rule.setInexact("batch_norm of a half type without a weight");
+  if (channels == 1 && !input->contiguous)
+    return rule.setInexact("batch_norm of one channel that is not contiguous");
+  // An empty batch takes another path with four vectors (measured).
+  if (input->numElements() == 0) {
+    if (isHalf(input->elementType) || getTraining())
+      rule.setInexact("batch_norm of an empty batch");
+    return rule.setTransient((isHalf(input->elementType) ? 4 : 8) * 2 *
+                             channels);
+  }
+  // Scale and shift of each channel; with other strides three vectors.
+  bool isDense = input->contiguous || isChannelsLast(*input);
+  int64_t vectors = isDense ? 2 * channels * getSumBytes(input->elementType)
+                            : 3 * channels * statistic;
+  if (!getTraining())
+    return rule.setTransient(vectors);
+  // Mean and reciprocal deviation stay to the end.
+  int64_t results = 2 * channels * statistic;
+  if (!isDense)
+    return rule.setInexact("statistics of a batch that is not dense");
+  // Mean and sum of squares; where channels lie innermost, also each thread's.
+  int64_t sums = results;
+  if (rules::normalisesRows(*input)) {
+    if (isHalf(input->elementType))
+      return rule.setInexact("statistics of rows of a half type");
+    int64_t threads = rule.getTarget().threads;
+    if (input->numElements() / channels > threads)
+      sums += threads * channels * statistic;
+  }
+  rule.setTransient(results + std::max(vectors, sums));
+}
+
+/// batch_norm of all channels of all samples, with repeated parameters.
+static void describeInstanceNorm(WorkspaceRule &rule, InstanceNormOp op) {
+  auto input = rule.tensor(op.getInput());
+  if (!input || input->dims.size() < 3)
+    return rule.setInexact("the shape of the input is unknown");
+  if (!hasManyPixels(*input))
+    return rule.setInexact("instance_norm of single elements");
+  if (isHalf(input->elementType) && !op.getUseInputStats())
+    return rule.setInexact("instance_norm of a half type by given statistics");
+  if (isHalf(input->elementType) && (op.getBias() && !op.getWeight()))
+    return rule.setInexact("instance_norm of a half type with a bias alone");
+  int64_t channels = input->dims[0] * input->dims[1];
+  AllocationTrace trace;
+  for (Value parameter :
+       {op.getWeight(), op.getBias(), op.getRunningMean(), op.getRunningVar()})
+    if (auto tensor = rule.tensor(parameter)) {
+      trace.allocate(channels * getElementBytes(tensor->elementType));
+      trace.allocateTemporary(getRepeatBytes(/*rank=*/1));
+    }
+  trace.allocate(getCopyBytes(*input) + input->numBytes());
+  if (op.getUseInputStats())
+    trace.allocate(2 * channels *
+                   getStatisticBytes(rule, *input, {op.getWeight()}));
+  trace.allocate(2 * channels * getSumBytes(input->elementType));
+  rule.setTransient(trace.getPeak() - input->numBytes());
+}
+
+//===----------------------------------------------------------------------===//
+// layer_norm, rms_norm, group_norm
+//===----------------------------------------------------------------------===//
+
+void LayerNormOp::describeWorkspace(WorkspaceRule &rule) {
+  auto input = rule.tensor(getInput());
+  if (!input)
+    return rule.setInexact("the shape of the input is unknown");
+  int64_t rows =
+      getProduct(ArrayRef(input->dims).drop_back(getNormalizedShape().size()));
+  AllocationTrace trace;
+  trace.makeContiguous(*input);
+  for (Value parameter : {getWeight(), getBias()})
+    if (auto tensor = rule.tensor(parameter))
+      trace.makeContiguous(*tensor);
+  // Mean and reciprocal deviation of each row.
+  trace.allocate(2 * rows *
+                 getStatisticBytes(rule, *input, {getWeight(), getBias()}));
+  trace.allocate(input->numBytes());
+  rule.setTransient(trace.getPeak() - input->numBytes());
+}
+
+/// rsqrt(mean(x^2) + eps), times x, times the weight; half types are computed
+/// in float32. Source: rms_norm_composite.
+static void describeRmsNorm(WorkspaceRule &rule, RmsNormOp op) {
+  auto input = rule.tensor(op.getInput());
+  auto weight = rule.tensor(op.getWeight());
+  if (!input || (op.getWeight() && !weight))
+    return rule.setInexact("a shape of rms_norm is unknown");
+  if (isa<ComplexType>(input->elementType) ||
+      (weight && weight->elementType != input->elementType))
+    return rule.setInexact("rms_norm of several types");
+  Type type = input->elementType;
+  if (!input->contiguous && (isHalf(type) || !weight))
+    return rule.setInexact("rms_norm of strided rows may copy its result");
+  if (isHalf(type))
+    type = Float32Type::get(type.getContext());
+  ConcreteTensor mean = *input;
+  mean.elementType = type;
+  for (int64_t &extent :
+       MutableArrayRef(mean.dims).take_back(op.getNormalizedShape().size()))
+    extent = 1;
+  ConcreteTensor squares = *input;
+  squares.elementType = type;
+  int64_t upcast = getCastBytes(*input, type), elements = squares.numBytes();
+  AllocationTrace trace;
+  trace.allocate(upcast);
+  trace.allocate(elements);
+  trace.allocate(mean.numBytes());
+  trace.allocateTemporary(getMeanBytes(rule, squares, mean));
+  trace.allocateTemporary(getFloatBytes(type));
+  // The reciprocal root, after which squares and mean go.
+  trace.allocate(mean.numBytes());
+  trace.free(elements + mean.numBytes());
+  trace.allocate(elements);
+  if (weight) {
+    trace.allocate(getCastBytes(*weight, type) + elements);
+    trace.free(getCastBytes(*weight, type) + elements);
+  }
+  trace.free(upcast);
+  if (upcast > 0) {
+    trace.allocate(input->numBytes());
+    trace.free(elements);
+  }
+  trace.free(mean.numBytes());
+  rule.setTransient(trace.getTransient());
+}
+
+static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
+  auto input = rule.tensor(op.getInput());
+  if (!input || input->dims.size() < 2)
+    return rule.setInexact("the shape of the input is unknown");
+  int64_t samples = input->dims[0], channels = input->dims[1];
+  int64_t groups = op.getNumGroups();
+  int64_t sum = getSumBytes(input->elementType), inside = 0;
+  if (suggestsChannelsLast(*input) && !input->contiguous) {
+    // Scale and shift of each channel of each sample; of large images each
+    // thread has its own, and the groups have sums.
+    constexpr int64_t kLarge = 1024;
+    bool isLarge = getProduct(ArrayRef(input->dims).drop_front(2)) >= kLarge;
+    inside = 2 * samples * channels * sum;
+    if (isLarge)
+      inside = inside * rule.getTarget().threads + 2 * samples * groups * sum;
+  }
+  int64_t statistic =
+      getStatisticBytes(rule, *input, {op.getWeight(), op.getBias()});
+  rule.setTransient(getSuggestedCopyBytes(*input) + inside +
+                    2 * samples * groups * statistic);
+}
+
+/// Source: _weight_norm in native/WeightNorm.cpp. Along the first or last dim
+/// one kernel leaves the norms; else the norms and their quotient are tensors.
+static void describeWeightNorm(WorkspaceRule &rule, SavedRule *saved,
+                               WeightNormOp op) {
+  AutogradReplay steps(rule, saved);
+  auto terms = readReals(steps, rule, {op.getV(), op.getG()},
+                         /*needsStrides=*/true);
+  if (!terms || terms->front().dims.empty())
+    return rule.setInexact("a shape of the operator is unknown");
+  Term v = terms->front(), g = terms->back();
+  if (v.elementType != g.elementType ||
+      (!v.elementType.isF32() && !v.elementType.isF64()))
+    return rule.setInexact("_weight_norm of these element types");
+  int64_t rank = v.dims.size(), dim = op.getDim();
+  if (dim < -1 || g.numElements() != (dim == -1 ? 1 : v.dims[dim]))
+    return rule.setInexact("_weight_norm of norms of another shape");
+  v = steps.makeRows(v);
+  g = steps.makeRows(g);
+  if (dim == 0 || dim == rank - 1) {
+    Term result = steps.allocate(v), norms = steps.allocate(g);
+    // Sums of each thread. Source: native/cpu/WeightNormKernel.cpp.
+    if (dim > 0)
+      steps.allocateTemporary(rule.getTarget().threads * g.numBytes());
+    steps.follow({v, g}, result);
+    if (steps.wants(result))
+      for (const Term &term : {v, g, norms})
+        steps.save(term);
+    return steps.finish(result);
+  }
+  // norm_except_dim brings the dim to the front.
+  Term read = dim == -1 ? v : steps.allocate(v);
+  steps.follow(v, read);
+  Term norms = steps.allocate(g);
+  steps.record("norm.ScalarOpt_dim", read, norms);
+  if (dim != -1)
+    steps.free(read);
+  Term quotient = steps.compute("div.Tensor", {g, norms});
+  steps.finish(steps.compute("mul.Tensor", {v, quotient}));
+}
+
+void rules::describeNormWorkspace(WorkspaceRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<RmsNormOp>([&](auto op) { describeRmsNorm(rule, op); })
+      .Case<WeightNormOp>(
+          [&](auto op) { describeWeightNorm(rule, nullptr, op); })
+      .Case<GroupNormOp>([&](auto op) { describeGroupNorm(rule, op); })
+      .Case<InstanceNormOp>([&](auto op) { describeInstanceNorm(rule, op); })
+      .Case<NativeLayerNormOp>([&](auto op) {
+        auto input = rule.tensor(op.getInput());
+        if (!input)
+          return rule.setInexact("the shape of the input is unknown");
+        rule.setTransient(getCopyBytes(*input));
+      })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}
+
+//===----------------------------------------------------------------------===//
+// What autograd keeps
+//===----------------------------------------------------------------------===//
+
+/// Operands, and mean and reciprocal deviation of `count` rows or groups.
+static void saveNorm(SavedRule &rule, const ConcreteTensor &input,
+                     int64_t count, Value weight, Value bias) {
+  rule.save(weight);
+  rule.keep(2 * count * getStatisticBytes(rule, input, {weight, bias}));
+}
+
+/// `input`, or the copy that is made of it.
+static void saveCopied(SavedRule &rule, Value input, int64_t copy) {
+  if (copy > 0)
+    rule.keep(copy);
+  else
+    rule.save(input);
+}
+
+void rules::describeNormSaved(SavedRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  if (!input || input->dims.empty())
+    return rule.setInexact("the shape of the input is unknown");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<WeightNormOp>(
+          [&](auto norm) { describeWeightNorm(rule, &rule, norm); })
+      .Case<BatchNormOp>([&](BatchNormOp norm) {
+        rule.save(norm.getInput());
+        rule.save(norm.getWeight());
+        rule.save(norm.getRunningMean());
+        rule.save(norm.getRunningVar());
+        if (norm.getTraining())
+          rule.keep(
+              2 * input->dims[1] *
+              getStatisticBytes(rule, *input,
+                                {norm.getWeight(), norm.getRunningMean()}));
+      })
+      .Case<LayerNormOp>([&](LayerNormOp norm) {
+        rule.save(norm.getInput());
+        rule.save(norm.getBias());
+        saveNorm(rule, *input,
+                 getProduct(ArrayRef(input->dims)
+                                .drop_back(norm.getNormalizedShape().size())),
+                 norm.getWeight(), norm.getBias());
+      })
+      .Case<GroupNormOp>([&](GroupNormOp norm) {
+        saveCopied(rule, norm.getInput(), getSuggestedCopyBytes(*input));
+        saveNorm(rule, *input,
+                 input->dims[0] * static_cast<int64_t>(norm.getNumGroups()),
+                 norm.getWeight(), norm.getBias());
+      })
+      // The repeated parameters, but for the bias, are those of batch_norm.
+      .Case<InstanceNormOp>([&](InstanceNormOp norm) {
+        if (input->dims.size() < 3)
+          return rule.setInexact("the shape of the input is unknown");
+        saveCopied(rule, norm.getInput(), getCopyBytes(*input));
+        int64_t channels = input->dims[0] * input->dims[1];
+        for (Value parameter :
+             {norm.getWeight(), norm.getRunningMean(), norm.getRunningVar()})
+          if (auto tensor = rule.tensor(parameter))
+            rule.keep(channels * getElementBytes(tensor->elementType));
+        if (norm.getUseInputStats())
+          rule.keep(2 * channels *
+                    getStatisticBytes(rule, *input, {norm.getWeight()}));
+      })
+      .Default([&](Operation *) {
+        rule.setInexact("what autograd keeps of it is not known");
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// softmax
+//===----------------------------------------------------------------------===//
+
+void rules::describeSoftmaxWorkspace(WorkspaceRule &rule, Value self,
+                                     Value result) {
+  auto input = rule.tensor(self), output = rule.tensor(result);
+  if (!input || !output)
+    return rule.setInexact("a shape of softmax is unknown");
+  // A cast first, then a copy of what is not contiguous.
+  int64_t bytes = getCastBytes(*input, output->elementType);
+  if (!input->contiguous) {
+    auto strides = input->getStrides();
+    if (bytes > 0 && !strides)
+      return rule.setInexact("strides that a cast may keep are unknown");
+    // A cast keeps the strides of dense dims, any others it orders.
+    if (bytes > 0 && !isDense(*input))
+      return rule.setTransient(bytes);
+    input->elementType = output->elementType;
+    bytes += input->numBytes() + getBlockBytes(*input);
+  }
+  rule.setTransient(bytes);
+}

@@ -1,0 +1,131 @@
+//===- NormBackward.cpp - Gradients of normalisations ---------------------===//
+//
+// Sources: native/Normalization.cpp, native/layer_norm.cpp and its kernel,
+// native/group_norm.cpp, native/SoftMax.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BackwardReplay.h"
+#include "koila/Dialect/Koila/IR/NormOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "koila/KernelModels/BackwardRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// One vector for each parameter that wants a gradient.
+static void giveParameters(BackwardRule &rule, BackwardReplay &steps,
+                           ValueRange parameters) {
+  for (Value parameter : parameters)
+    for (OpOperand &operand : rule.getOp()->getOpOperands())
+      if (parameter && operand.get() == parameter &&
+          steps.wants(operand.getOperandNumber()))
+        steps.giveRows(operand.getOperandNumber());
+}
+
+static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
+                              BatchNormOp norm) {
+  ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
+  if (steps.wants(0))
+    steps.give(0, steps.makeLike(input));
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  // One kernel where both have the same dense layout; else the reciprocal
+  // deviations are computed first (measured, as what the kernel holds).
+  bool isDense = (input.contiguous && gradient.contiguous) ||
+                 (isChannelsLast(input) && isChannelsLast(gradient));
+  if (!isDense) {
+    if (norm.getTraining() && !steps.wants(0))
+      rule.setInexact("the statistics' gradient of a batch that is not dense");
+    return steps.allocateTemporary(input.dims[1] *
+                                   getElementBytes(input.elementType));
+  }
+  // Two sums of each thread, where channels lie innermost; and a vector more
+  // without parameters (measured).
+  if (norm.getTraining() && rules::normalisesRows(input)) {
+    Value weight = norm.getWeight(), bias = norm.getBias();
+    bool isTrained = weight && bias && rule.wantsGradient(weight) &&
+                     rule.wantsGradient(bias);
+    if (!isTrained && (weight || bias))
+      rule.setInexact("the gradient of rows in batch_norm with frozen "
+                      "parameters in training mode");
+    steps.allocateTemporary((2 * rule.getTarget().threads + !isTrained) *
+                            input.dims[1] * getElementBytes(input.elementType));
+  }
+  if (steps.wants(0))
+    steps.allocateTemporary(input.numBytes());
+}
+
+/// Rows of the input and of the gradient; sums of each thread for the
+/// parameters.
+static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps,
+                              LayerNormOp norm) {
+  ConcreteTensor input = steps.read(0);
+  ConcreteTensor gradient = steps.getGradient();
+  steps.makeRows(gradient);
+  steps.makeRows(input);
+  if (steps.wants(0))
+    steps.giveRows(0);
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  int64_t columns = 1;
+  for (int64_t extent :
+       ArrayRef(input.dims).take_back(norm.getNormalizedShape().size()))
+    columns *= extent;
+  bool hasSums = (norm.getWeight() && rule.wantsGradient(norm.getWeight())) ||
+                 (norm.getBias() && rule.wantsGradient(norm.getBias()));
+  if (hasSums)
+    steps.allocateTemporary(2 * rule.getTarget().threads * columns *
+                            getElementBytes(input.elementType));
+  steps.freeRows(input);
+  steps.freeRows(gradient);
+}
+
+/// Rows of the gradient, and two sums of each channel of each sample.
+static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps,
+                              GroupNormOp norm) {
+  ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
+  if (suggestsChannelsLast(input) && !input.contiguous)
+    return rule.setInexact(
+        "the gradient of group_norm of channels-last images");
+  steps.makeRows(gradient);
+  if (steps.wants(0))
+    steps.giveRows(0);
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  steps.allocateTemporary(
+      2 * input.dims[0] * input.dims[1] *
+      std::max<int64_t>(4, getElementBytes(input.elementType)));
+  steps.freeRows(gradient);
+}
+
+/// Rows of the gradient and of the result.
+static void describeSoftmax(BackwardRule &rule, BackwardReplay &steps) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || result->elementType != steps.read(0).elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor gradient = steps.getGradient();
+  steps.giveRows(0);
+  steps.makeRows(gradient);
+  steps.makeRows(*result);
+  steps.freeRows(gradient);
+  steps.freeRows(*result);
+}
+
+void rules::describeNormBackward(BackwardRule &rule) {
+  if (!rule.getGradient() || !rule.tensor(rule.getOp()->getOperand(0)) ||
+      isHalf(rule.getGradient()->elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<BatchNormOp>(
+          [&](BatchNormOp norm) { describeBatchNorm(rule, steps, norm); })
+      .Case<LayerNormOp>(
+          [&](LayerNormOp norm) { describeLayerNorm(rule, steps, norm); })
+      .Case<GroupNormOp>(
+          [&](GroupNormOp norm) { describeGroupNorm(rule, steps, norm); })
+      .Case<SoftmaxIntOp, LogSoftmaxIntOp, RawSoftmaxOp, RawLogSoftmaxOp>(
+          [&](auto) { describeSoftmax(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}

@@ -1,0 +1,117 @@
+//===- PermuteRepeat.cpp - What moving elements takes ---------------------===//
+//
+// Sources: native/TensorTransformations.cpp, native/TensorShape.cpp (repeat),
+// native/PixelShuffle.cpp, native/TriangularOps.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "koila/Dialect/Koila/IR/SpectralOps.h"
+#include "koila/Interfaces/Layout.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// An operator on all elements as a vector, of which `copy` bytes are copied.
+static void describeRows(WorkspaceRule &rule, const ConcreteTensor &input,
+                         int64_t result, int64_t copy) {
+  AllocationTrace trace;
+  trace.allocate(copy);
+  if (copy > 0)
+    trace.allocateTemporary(getBlockBytes(input));
+  trace.allocate(result);
+  rule.setTransient(trace.getPeak() - result);
+}
+
+/// A roll of several dims is one of the first, rolled in the others: each is a
+/// tensor that lives until the last is done.
+static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
+                         size_t dims) {
+  // Without dims all elements are rolled as a vector.
+  if (dims == 0)
+    return describeRows(rule, input, input.numBytes(), getCopyBytes(input));
+  AllocationTrace trace;
+  for (size_t index = 0; index < dims; ++index)
+    trace.allocate(input.numBytes());
+  trace.free(static_cast<int64_t>(dims - 1) * input.numBytes());
+  rule.setTransient(trace.getTransient());
+}
+
+/// Matrices are read in place if each is one after the other.
+/// Source: checkTrilTriuBatchContiguous in native/TriangularOpsUtils.h.
+static void describeTriangle(WorkspaceRule &rule, const ConcreteTensor &input) {
+  auto strides = input.getStrides();
+  int64_t rank = input.dims.size();
+  if (!strides)
+    return rule.setInexact("the strides of the matrices are unknown");
+  if (input.contiguous || rank < 3)
+    return;
+  int64_t expected = input.dims[rank - 1] * input.dims[rank - 2];
+  for (int64_t dim = rank - 3; dim >= 0; --dim) {
+    if ((*strides)[dim] != expected)
+      return rule.setTransient(input.numBytes());
+    expected *= input.dims[dim];
+  }
+}
+
+void rules::describeReshapeWorkspace(WorkspaceRule &rule, Value self) {
+  auto input = rule.tensor(self);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!input || !result)
+    return;
+  int64_t block = getBlockBytes(*input);
+  if (block == 0 || input->dims == result->dims)
+    return;
+  MLIRContext *context = rule.getOp()->getContext();
+  auto fix = [&](ArrayRef<int64_t> numbers) {
+    return llvm::map_to_vector(numbers, [&](int64_t number) {
+      return DimExpr::constant(context, number);
+    });
+  };
+  TensorInfo info{fix(input->dims), input->elementType,
+                  fix(*input->getStrides())};
+  if (computeViewStrides(info, fix(result->dims)).possible != Proof::Yes)
+    rule.setTransient(block);
+}
+
+void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<FlipOp, FliplrOp, FlipudOp, Rot90Op, DiagEmbedOp>([](auto) {})
+      // Without a dim, of all elements as a vector.
+      .Case<RepeatInterleaveIntOp>([&](auto repeat) {
+        if (!repeat.getDim())
+          describeRows(rule, *input, result->numBytes(),
+                       getFlatCopyBytes(*input));
+      })
+      .Case<RollOp>(
+          [&](auto roll) { describeRoll(rule, *input, roll.getDims().size()); })
+      .Case<FftFftshiftOp, FftIfftshiftOp>([&](auto shift) {
+        auto dims = shift.getDim();
+        describeRoll(rule, *input, dims ? dims->size() : input->dims.size());
+      })
+      .Case<RepeatOp, TileOp>([&](auto) {
+        if (result->numElements() != 0)
+          return rule.setTransient(getRepeatBytes(result->dims.size()));
+        // Repeated no times, it is not looked at.
+        if (input->numElements() == 0)
+          rule.setInexact("a repetition of nothing");
+      })
+      .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp,
+            NativeChannelShuffleOp>(
+          [&](auto) { rule.setTransient(getSuggestedCopyBytes(*input)); })
+      .Case<TrilOp, TriuOp>([&](auto triangle) {
+        if (triangle.getTied())
+          return describeUnknownWorkspace(rule);
+        describeTriangle(rule, *input);
+      })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

@@ -1,0 +1,123 @@
+//===- Pool.cpp - What a pool holds inside --------------------------------===//
+//
+// Sources: native/Pooling.cpp, native/AdaptiveAveragePooling.cpp and the
+// kernels in native/cpu.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Dialect/Koila/IR/PoolOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// As an image of height one, `[N, C, L]` as `[N, C, 1, L]`.
+static ConcreteTensor asImage(const ConcreteTensor &line) {
+  return unsqueeze(line, static_cast<int64_t>(line.dims.size()) - 1);
+}
+
+/// max_pool calls max_pool_with_indices, and drops the int64 indices.
+static int64_t getIndexBytes(const ConcreteTensor &result) {
+  return countBytes(result,
+                    IntegerType::get(result.elementType.getContext(), 64));
+}
+
+/// A mean over the trailing `rank` dims where one element of each is left.
+static void describeAdaptiveMean(WorkspaceRule &rule,
+                                 const ConcreteTensor &input,
+                                 const ConcreteTensor &result, size_t rank,
+                                 int64_t otherwise) {
+  if (!llvm::all_of(ArrayRef(result.dims).take_back(rank),
+                    [](int64_t extent) { return extent == 1; }))
+    return rule.setTransient(otherwise);
+  if (isa<ComplexType>(result.elementType))
+    return rule.setInexact("a mean of complex numbers");
+  rule.setTransient(getMeanBytes(rule, input, result));
+}
+
+void rules::describePoolWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the pool is unknown");
+  // An adaptive average of nothing reads nothing.
+  if (isa<AdaptiveAvgPool1dOp, AdaptiveAvgPool2dOp, PlainAdaptiveAvgPool2dOp>(
+          op) &&
+      result->numElements() == 0 && input->numElements() != 0)
+    return;
+  int64_t copy = getSuggestedCopyBytes(*input);
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MaxPool1dOp>([&](auto) {
+        rule.setTransient(getCopyBytes(*input) + getBlockBytes(*input));
+      })
+      .Case<MaxPool2dOp, MaxPool3dOp>(
+          [&](auto) { rule.setTransient(copy + getIndexBytes(*result)); })
+      .Case<MaxPool1dWithIndicesOp, AvgPool1dOp, AdaptiveMaxPool1dOp>(
+          [&](auto) {
+            rule.setTransient(getSuggestedCopyBytes(asImage(*input)));
+          })
+      .Case<MaxPool2dWithIndicesOp, MaxPool3dWithIndicesOp, AvgPool2dOp,
+            AdaptiveMaxPool2dOp, PlainAdaptiveAvgPool2dOp>(
+          [&](auto) { rule.setTransient(copy); })
+      // Without a batch, four dims are no image in channels-last.
+      .Case<AvgPool3dOp>([&](auto) {
+        rule.setTransient(input->dims.size() == 4 ? getCopyBytes(*input)
+                                                  : copy);
+      })
+      .Case<AdaptiveAvgPool1dOp>([&](auto) {
+        describeAdaptiveMean(rule, *input, *result, 1,
+                             getSuggestedCopyBytes(asImage(*input)));
+      })
+      .Case<AdaptiveAvgPool2dOp>(
+          [&](auto) { describeAdaptiveMean(rule, *input, *result, 2, copy); })
+      // Its kernel reads any strides.
+      .Case<AdaptiveAvgPool3dOp>(
+          [&](auto) { describeAdaptiveMean(rule, *input, *result, 3, 0); })
+      .Case<PlainAdaptiveAvgPool3dOp, AdaptiveMaxPool3dOp>([](auto) {})
+      .Case<MaxUnpool2dOp, MaxUnpool3dOp>([&](auto) {
+        auto indices = rule.tensor(op->getOperand(1));
+        if (!indices)
+          return rule.setInexact("the shape of the indices is unknown");
+        rule.setTransient(copy + getSuggestedCopyBytes(*indices));
+      })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}
+
+void rules::describePoolSaved(SavedRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the pool is unknown");
+  auto saveUnlessMean = [&](size_t rank) {
+    if (!llvm::all_of(ArrayRef(result->dims).take_back(rank),
+                      [](int64_t extent) { return extent == 1; }))
+      rule.save(op->getOperand(0));
+  };
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MaxPool2dOp, MaxPool3dOp>([&](auto pool) {
+        rule.save(pool.getSelf());
+        rule.keep(getIndexBytes(*result));
+      })
+      // By way of two dims, which without a gradient it is not.
+      .Case<MaxPool1dOp>([&](auto pool) {
+        rule.save(pool.getSelf());
+        rule.setTransient(getSuggestedCopyBytes(asImage(*input)) +
+                          getIndexBytes(*result));
+        rule.keep(getIndexBytes(*result));
+      })
+      .Case<MaxPool1dWithIndicesOp, AdaptiveMaxPool1dOp>([&](auto pool) {
+        rule.save(pool.getSelf());
+        rule.save(op->getResult(1));
+      })
+      .Case<AvgPool1dOp>([&](auto pool) { rule.save(pool.getSelf()); })
+      .Case<AdaptiveAvgPool1dOp>([&](auto) { saveUnlessMean(1); })
+      .Case<AdaptiveAvgPool2dOp>([&](auto) { saveUnlessMean(2); })
+      .Case<AdaptiveAvgPool3dOp>([&](auto) { saveUnlessMean(3); })
+      .Default([&](Operation *) { describeSaved(rule); });
+}

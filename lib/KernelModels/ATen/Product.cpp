@@ -1,0 +1,225 @@
+//===- Product.cpp - What a product holds inside --------------------------===//
+//
+// Sources: native/LinearAlgebra.cpp, native/Linear.cpp, native/Blas.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../ATenCPU/GemmOperandCopies.h"
+#include "AllocationTrace.h"
+#include "OpReplay.h"
+#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::blas;
+
+/// An empty inner dim: what is added is scaled by a 0-dim tensor (measured).
+static int64_t getScaleBytes(Type type, const ConcreteTensor &result) {
+  if (isa<FloatType>(type))
+    return 8 + getElementBytes(type);
+  return result.numElements() == 0 ? 0 : 8;
+}
+
+void LinearOp::describeWorkspace(WorkspaceRule &rule) {
+  auto input = getFactor(rule, getInput()),
+       weight = getFactor(rule, getWeight());
+  auto result = rule.tensor(getResult());
+  if (!checkFactors(rule, input, weight) || !result)
+    return;
+  bool isMatrix = input->getRank() == 2 && weight->getRank() == 2;
+  // With a bias, what is a matrix or three dims goes to addmm.
+  if (getBias() && input->getRank() > 1 && input->dims.back() == 0) {
+    if (input->getRank() <= 3)
+      rule.setTransient(getScaleBytes(input->type, *result));
+    return;
+  }
+  // Of the transposed weight; a bias is added in place.
+  Factor right = weight->getRank() == 2 ? transpose(*weight) : *weight;
+  rule.setTransient(isMatrix ? getMmBytes(rule, *input, right)
+                             : getMatmulCopies(rule, *input, right).bytes);
+}
+
+static void describePair(WorkspaceRule &rule, Value first, Value second) {
+  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  rule.setTransient(getMatmulCopies(rule, *lhs, *rhs).bytes);
+}
+
+static void describeBmm(WorkspaceRule &rule, Value first, Value second,
+                        Scale scale) {
+  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  rule.setTransient(getBmmBytes(rule, *lhs, *rhs, scale));
+  if (isa<BaddbmmOp>(rule.getOp()) && lhs->dims[2] == 0)
+    rule.setInexact("nothing is added to what a number scales");
+}
+
+static void describeAddmm(WorkspaceRule &rule, AddmmOp op) {
+  auto lhs = getFactor(rule, op.getMat1()), rhs = getFactor(rule, op.getMat2());
+  auto result = rule.tensor(op.getResult());
+  if (!checkFactors(rule, lhs, rhs) || !result)
+    return;
+  if (lhs->dims[1] == 0 && !isa<FloatType>(lhs->type))
+    return rule.setInexact("integers to which nothing is added");
+  if (lhs->dims[1] == 0)
+    return rule.setTransient(getScaleBytes(lhs->type, *result));
+  // What is added becomes the result first.
+  auto self = rule.tensor(op.getSelf());
+  bool isCopied = self && self->dims == result->dims;
+  rule.setTransient(
+      std::max(getMmBytes(rule, *lhs, *rhs, getScale(op.getAlphaAttr())),
+               isCopied ? kernels::getBlockBytes(*self) : 0));
+}
+
+/// Tensor::permute and reshape to a matrix of `rows` dims and all others; adds
+/// the bytes where that copies.
+static Factor makeMatrix(const Factor &factor, ArrayRef<int64_t> rows,
+                         ArrayRef<int64_t> columns, int64_t &bytes) {
+  Factor matrix{{}, {}, factor.type};
+  bool isView = true;
+  for (ArrayRef<int64_t> group : {rows, columns}) {
+    SmallVector<int64_t> extents, strides;
+    int64_t extent = 1, stride = 1;
+    for (int64_t dim : group) {
+      extents.push_back(factor.dims[dim]);
+      strides.push_back(factor.strides[dim]);
+      extent *= factor.dims[dim];
+      if (factor.dims[dim] != 1)
+        stride = factor.strides[dim];
+    }
+    isView &= isOneDim(extents, strides);
+    matrix.dims.push_back(extent);
+    matrix.strides.push_back(stride);
+  }
+  if (!isView) {
+    matrix.strides = {matrix.dims[1], 1};
+    bytes += factor.numBytes();
+  }
+  return matrix;
+}
+
+/// Source: tensordot in native/Linear.cpp.
+static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
+  auto lhs = getFactor(rule, op.getSelf()),
+       rhs = getFactor(rule, op.getOther());
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  int64_t bytes = 0;
+  auto split = [](const Factor &factor, ArrayRef<int64_t> dims,
+                  SmallVectorImpl<int64_t> &summed,
+                  SmallVectorImpl<int64_t> &free) {
+    int64_t rank = factor.getRank();
+    for (int64_t dim : dims)
+      summed.push_back(dim < 0 ? dim + rank : dim);
+    for (int64_t dim = 0; dim < rank; ++dim)
+      if (!llvm::is_contained(summed, dim))
+        free.push_back(dim);
+  };
+  SmallVector<int64_t> leftSummed, leftFree, rightSummed, rightFree;
+  split(*lhs, op.getDimsSelf(), leftSummed, leftFree);
+  split(*rhs, op.getDimsOther(), rightSummed, rightFree);
+  for (auto [left, right] : llvm::zip(leftSummed, rightSummed))
+    if (lhs->dims[left] == 1 || rhs->dims[right] == 1)
+      return rule.setInexact("tensordot over a dim of one element");
+  if (lhs->numBytes() == 0 || rhs->numBytes() == 0)
+    return rule.setInexact("tensordot of nothing");
+  Factor left = makeMatrix(*lhs, leftFree, leftSummed, bytes);
+  Factor right = makeMatrix(*rhs, rightSummed, rightFree, bytes);
+  // Of a dim of one element the stride is not what is read.
+  if (llvm::is_contained(left.dims, 1) || llvm::is_contained(right.dims, 1))
+    return rule.setInexact("tensordot of vectors");
+  rule.setTransient(bytes + getMmBytes(rule, left, right));
+}
+
+void rules::describeProductWorkspace(WorkspaceRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<MmOp>(
+          [&](auto op) { describePair(rule, op.getSelf(), op.getMat2()); })
+      .Case<MatmulOp, LinalgMatmulOp>(
+          [&](auto op) { describePair(rule, op.getSelf(), op.getOther()); })
+      .Case<MvOp>(
+          [&](auto op) { describePair(rule, op.getSelf(), op.getVec()); })
+      .Case<BmmOp>([&](auto op) {
+        describeBmm(rule, op.getSelf(), op.getMat2(), Scale::One);
+      })
+      .Case<BaddbmmOp>([&](auto op) {
+        describeBmm(rule, op.getBatch1(), op.getBatch2(),
+                    getScale(op.getAlphaAttr()));
+      })
+      .Case<AddmmOp>([&](auto op) { describeAddmm(rule, op); })
+      .Case<AddmvOp>([&](auto op) {
+        auto result = rule.tensor(op.getResult());
+        auto vector = rule.tensor(op.getVec());
+        if (!result || !vector || result->numElements() == 0 ||
+            vector->numElements() == 0)
+          return rule.setInexact("addmv of nothing");
+        auto mat = getFactor(rule, op.getMat()),
+             vec = getFactor(rule, op.getVec());
+        if (checkFactors(rule, mat, vec))
+          rule.setTransient(
+              getMvBytes(rule, *mat, *vec, getScale(op.getAlphaAttr())));
+      })
+      .Case<DotOp, VdotOp>([&](auto op) {
+        auto lhs = getFactor(rule, op->getOperand(0)),
+             rhs = getFactor(rule, op->getOperand(1));
+        // Of complex numbers both are dot products of BLAS.
+        if (lhs && rhs)
+          rule.setTransient(getDotBytes(rule, *lhs, *rhs));
+      })
+      .Case<OuterOp, GerOp, AddrOp, LinalgCrossOp, CrossOp>([](auto) {})
+      // The product of views that broadcast.
+      .Case<KronOp>([&](auto kron) {
+        auto factors =
+            kernels::getRealTensors(rule, {kron.getSelf(), kron.getOther()});
+        auto result = rule.tensor(kron.getResult());
+        if (!factors || !result)
+          return rule.setInexact("a factor of kron is unknown or complex");
+        int64_t casts = 0;
+        for (const ConcreteTensor &factor : *factors)
+          casts += kernels::getCastBytes(factor, result->elementType);
+        rule.setTransient(casts);
+      })
+      .Case<TensordotOp>([&](auto op) { describeTensordot(rule, op); })
+      .Case<EinsumOp>([&](auto) { describeEinsumWorkspace(rule); })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}
+
+void blas::saveFactors(SavedRule &rule, Value first, Value second,
+                       const MatmulCopies &copies) {
+  auto saveOne = [&](Value other, Value factor, int64_t copy) {
+    if (!rule.wantsGradient(other))
+      return;
+    if (copy > 0)
+      rule.keep(copy);
+    else
+      rule.save(factor);
+  };
+  saveOne(second, first, copies.left);
+  saveOne(first, second, copies.right);
+}
+
+void rules::describeProductSaved(SavedRule &rule) {
+  Operation *op = rule.getOp();
+  Value first = op->getOperand(0), second = op->getOperand(1);
+  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+  if (!checkFactors(rule, lhs, rhs))
+    return;
+  MatmulCopies copies;
+  if (!isa<LinearOp>(op))
+    copies = getMatmulCopies(rule, *lhs, *rhs);
+  else if (lhs->getRank() != 2 || rhs->getRank() != 2)
+    copies = getMatmulCopies(rule, *lhs,
+                             rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
+  saveFactors(rule, first, second, copies);
+  // _flatten_nd_linear in aten/src/ATen/native/Linear.cpp returns a view of
+  // what addmm makes of the rows.
+  if (auto linear = dyn_cast<LinearOp>(op))
+    if (auto input = rule.tensor(first))
+      if (linear.getBias() && lhs->getRank() != 2 && input->contiguous)
+        rule.setViewed();
+}

@@ -1,0 +1,206 @@
+//===- Reduction.cpp - What a reduction holds inside ----------------------===//
+//
+// Sources: native/ReduceOps.cpp, native/LinearAlgebra.cpp (norms),
+// native/Sorting.cpp (medians), native/SummaryOps and TensorCompare.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Reduction.h"
+#include "AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/ReductionOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+namespace {
+/// A reduction with numbers for its shapes.
+struct Reduced {
+  WorkspaceRule &rule;
+  ConcreteTensor input, result;
+
+  int64_t getPartial() const { return getPartialBytes(rule, input, result); }
+  /// The input in the type of the result, then the reduction.
+  int64_t getCastAndPartial() const {
+    return getCastBytes(input, result.elementType) + getPartial();
+  }
+  bool isEmpty() const { return input.numElements() == 0; }
+};
+} // namespace
+
+/// exp(self - max) is as large as the operand.
+static void describeLogSumExp(const Reduced &reduced) {
+  Type type = reduced.result.elementType;
+  AllocationTrace trace;
+  trace.allocate(getCastBytes(reduced.input, type));
+  int64_t maxima = reduced.result.numBytes();
+  if (!reduced.isEmpty()) {
+    trace.allocate(maxima);
+    trace.allocateTemporary(reduced.getPartial());
+    // maxes.masked_fill_(maxes.abs() == INFINITY, 0)
+    trace.allocateTemporary(maxima + reduced.result.numElements() +
+                            getFloatBytes(type));
+  }
+  int64_t exponentials = countBytes(reduced.input, type);
+  trace.allocate(exponentials);
+  trace.allocate(reduced.result.numBytes());
+  trace.allocateTemporary(reduced.getPartial());
+  trace.free(exponentials);
+  if (!reduced.isEmpty())
+    trace.free(maxima);
+  trace.free(getCastBytes(reduced.input, type));
+  reduced.rule.setTransient(trace.getTransient());
+}
+
+/// (self != 0).sum(dim); bool is summed as it is.
+static void describeCount(const Reduced &reduced) {
+  int64_t elements = reduced.input.numElements();
+  bool isBool = reduced.input.elementType.isInteger(1);
+  int64_t mask = isBool ? 0 : elements;
+  AllocationTrace trace;
+  trace.allocate(mask);
+  if (!isBool)
+    trace.allocateTemporary(getIntegerBytes(reduced.input.elementType));
+  trace.allocate(reduced.result.numBytes());
+  trace.allocateTemporary(
+      countBytes(reduced.input, reduced.result.elementType) +
+      reduced.getPartial());
+  trace.free(mask);
+  reduced.rule.setTransient(trace.getTransient());
+}
+
+/// All elements of float32 or float64 at once: by way of the mean.
+static void describeDeviation(const Reduced &reduced) {
+  Type type = reduced.result.elementType;
+  if (isHalf(type) || reduced.isEmpty() || reduced.result.numElements() != 1)
+    return;
+  reduced.rule.setTransient(
+      reduced.result.numBytes() +
+      getMeanBytes(reduced.rule, reduced.input, reduced.result));
+}
+
+static void describeNorm(const Reduced &reduced, Attribute order) {
+  // Reductions of one element are computed otherwise.
+  if (auto number = rules::getLiteralNumber(
+          reduced.rule.getOp(),
+          reduced.rule.getOp()->hasAttr("ord") ? "ord" : "p");
+      order && (!number || *number == 0))
+    return reduced.rule.setInexact("a norm that counts elements");
+  reduced.rule.setTransient(
+      getCastBytes(reduced.input, reduced.result.elementType));
+}
+
+/// Of all elements, which are read in rows.
+static void describeVector(const Reduced &reduced) {
+  reduced.rule.setTransient(getCopyBytes(reduced.input) +
+                            getBlockBytes(reduced.input));
+}
+
+/// The dim is made the last, and its elements neighbours.
+/// Source: median_with_indices_impl in native/Sorting.cpp.
+static void describeMedian(const Reduced &reduced, int64_t dim) {
+  ConcreteTensor rows = reduced.input;
+  auto strides = rows.getStrides();
+  int64_t rank = rows.dims.size();
+  if (!strides)
+    return reduced.rule.setInexact("the strides of the input are unknown");
+  dim += dim < 0 ? rank : 0;
+  if (rank == 0 || (*strides)[dim] <= 1)
+    return;
+  std::rotate(rows.dims.begin() + dim, rows.dims.begin() + dim + 1,
+              rows.dims.end());
+  std::rotate(strides->begin() + dim, strides->begin() + dim + 1,
+              strides->end());
+  rows.strides = strides;
+  rows.contiguous = true;
+  int64_t expected = 1;
+  for (int64_t place = rank - 1; place >= 0; --place) {
+    rows.contiguous &= rows.dims[place] == 1 || (*strides)[place] == expected;
+    expected *= std::max<int64_t>(rows.dims[place], 1);
+  }
+  reduced.rule.setTransient(getCopyBytes(rows) + getBlockBytes(rows));
+}
+
+/// Half types are summed by way of float32 copies where two dims that do not
+/// make one are reduced innermost, as of transposed and expanded tensors.
+/// Source: should_use_acc_buffer in native/ReduceOps.cpp.
+static bool mayCopyToSum(const Reduced &reduced) {
+  auto dims = reduced.rule.getOp()->getAttrOfType<DenseI64ArrayAttr>("dim");
+  return isHalf(reduced.result.elementType) && !reduced.input.contiguous &&
+         !(dims && dims.size() == 1);
+}
+
+void rules::describeReductionWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the reduction is unknown");
+  Reduced reduced{rule, *input, *result};
+  if (isa<ComplexType>(input->elementType))
+    return rule.setInexact("a reduction of complex numbers");
+  if (isa<SumOp, SumDimOp, NansumOp>(op) && mayCopyToSum(reduced))
+    return rule.setInexact("a sum of half types over dims that lie apart");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<NansumOp>([&](auto) {
+        if (isa<FloatType>(input->elementType) &&
+            !isa<FloatType>(result->elementType))
+          return rule.setInexact("nansum of numbers as integers");
+        rule.setTransient(reduced.getCastAndPartial());
+      })
+      .Case<SumOp, SumDimOp, ProdOp, ProdDimOp>(
+          [&](auto) { rule.setTransient(reduced.getCastAndPartial()); })
+      .Case<AllOp, AllDimOp, AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>([&](auto) {
+        // A single element is cast to bool, even where that stays uint8.
+        bool isOne =
+            input->numElements() == 1 && !input->elementType.isInteger(1);
+        rule.setTransient(isOne ? 1 : reduced.getCastAndPartial());
+      })
+      .Case<MeanOp, MeanDimOp>(
+          [&](auto) { rule.setTransient(getMeanBytes(rule, *input, *result)); })
+      .Case<LogsumexpOp>([&](auto) { describeLogSumExp(reduced); })
+      // No dims are all of them, by another kernel.
+      .Case<CountNonzeroDimOp>([&](auto count) {
+        if (!count.getDim().empty())
+          describeCount(reduced);
+      })
+      .Case<CountNonzeroOp>([&](auto count) {
+        if (count.getDim())
+          describeCount(reduced);
+      })
+      .Case<StdOp, StdDimOp, StdCorrectionOp, VarOp, VarDimOp, VarCorrectionOp>(
+          [&](auto) { describeDeviation(reduced); })
+      .Case<NormScalarOp, NormDimOp, NormDimDtypeOp>(
+          [&](auto norm) { describeNorm(reduced, norm.getPAttr()); })
+      .Case<LinalgVectorNormOp>(
+          [&](auto norm) { describeNorm(reduced, norm.getOrdAttr()); })
+      .Case<AmaxOp, AminOp>(
+          [&](auto) { rule.setTransient(reduced.getPartial()); })
+      // Over all elements as a vector.
+      .Case<MaxOp, MinOp>([&](auto) { describeVector(reduced); })
+      .Case<ArgmaxOp, ArgminOp>([&](auto arg) {
+        if (int64_t copy = getFlatCopyBytes(*input); copy && !arg.getDim())
+          rule.setTransient(copy + getBlockBytes(*input));
+      })
+      .Case<AminmaxOp>([&](auto both) {
+        if (!both.getDim())
+          describeVector(reduced);
+      })
+      .Case<QuantileOp, QuantileScalarOp, NanquantileOp, NanquantileScalarOp>(
+          [&](auto) { reduction::describeQuantile(rule); })
+      .Case<ModeOp, MaxDimOp, MinDimOp, TraceOp, StdMeanOp, StdMeanDimOp,
+            StdMeanCorrectionOp, VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp>(
+          [](auto) {})
+      // The elements are put in order in a copy.
+      .Case<MedianOp, NanmedianOp>([&](auto) {
+        if (reduced.isEmpty())
+          return rule.setInexact("a median of nothing");
+        rule.setTransient(input->numBytes());
+      })
+      .Case<MedianDimOp, NanmedianDimOp>(
+          [&](auto median) { describeMedian(reduced, median.getDim()); })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

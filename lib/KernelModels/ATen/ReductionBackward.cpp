@@ -1,0 +1,118 @@
+//===- ReductionBackward.cpp - Gradients of reductions --------------------===//
+//
+// Source: sum_backward, mean_backward, var_backward, scale_grad_by_count and
+// norm_backward in FunctionsManual.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BackwardReplay.h"
+#include "koila/Dialect/Koila/IR/ReductionOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "koila/KernelModels/BackwardRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using Number = OpReplay::Number;
+
+/// The gradient with the dims that were reduced, each of one element.
+static ConcreteTensor restoreDims(Operation *op, const ConcreteTensor &gradient,
+                                  const ConcreteTensor &self) {
+  int64_t rank = self.dims.size();
+  if (gradient.dims.size() == self.dims.size())
+    return gradient;
+  SmallVector<int64_t> dims;
+  for (StringRef name : {"dim", "dims"})
+    if (Attribute attr = op->getAttr(name)) {
+      if (auto one = dyn_cast<IntegerAttr>(attr))
+        dims.push_back(one.getInt());
+      else if (auto list = dyn_cast<DenseI64ArrayAttr>(attr))
+        dims.append(list.asArrayRef().begin(), list.asArrayRef().end());
+    }
+  for (int64_t &dim : dims)
+    dim += dim < 0 ? rank : 0;
+  llvm::sort(dims);
+  if (gradient.dims.size() + dims.size() != self.dims.size())
+    return gradient;
+  ConcreteTensor whole = gradient;
+  for (int64_t dim : dims)
+    whole = unsqueeze(std::move(whole), dim);
+  return withStrides(whole, whole.strides);
+}
+
+/// A cast by `dtype=` comes back by the engine.
+static ConcreteTensor expandBack(Operation *op, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  return expandTo(restoreDims(op, steps.getGradient(), self), self.dims);
+}
+
+/// grad * (self == result), divided by how many there are.
+static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
+  Operation *op = rule.getOp();
+  ConcreteTensor self = steps.read(0);
+  ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
+  auto result = rule.tensor(op->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor mask = steps.compute({restoreDims(op, *result, self), self},
+                                      Number::None, OpReplay::Result::Bool);
+  ConcreteTensor masked = steps.compute({gradient, mask});
+  ConcreteTensor count = gradient;
+  count.elementType = IntegerType::get(op->getContext(), 64);
+  count = steps.allocate(count);
+  steps.give(0, steps.compute({masked, count}));
+  steps.free({mask, masked, count});
+}
+
+/// grad * (self - result).exp()
+static void runLogsumexp(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  ConcreteTensor difference = steps.compute(self);
+  ConcreteTensor power = steps.compute(difference);
+  steps.give(0, steps.compute(power));
+  steps.free({difference, power});
+}
+
+/// grad * (self / norm), which is filled with zeros where the norm is zero.
+static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
+  Operation *op = rule.getOp();
+  Attribute order = op->getAttr(isa<NormDimOp>(op) ? "p" : "ord");
+  auto isTwo = [&] {
+    if (!order)
+      return isa<NormDimOp>(op);
+    if (auto number = dyn_cast<FloatAttr>(order))
+      return number.getValueAsDouble() == 2;
+    auto number = dyn_cast<IntegerAttr>(order);
+    return number && number.getInt() == 2;
+  };
+  auto norm = rule.tensor(op->getResult(0));
+  ConcreteTensor self = steps.read(0);
+  if (!isTwo() || !norm || norm->elementType != self.elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor quotient = steps.compute(self);
+  ConcreteTensor isZero =
+      steps.compute(*norm, Number::Integer, OpReplay::Result::Bool);
+  steps.give(0, steps.compute(quotient));
+  steps.free({quotient, isZero});
+}
+
+void rules::describeReductionBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  if (!rule.getGradient() || isa<ComplexType>(rule.getGradient()->elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<SumOp, SumDimOp>(
+          [&](auto) { rule.setView(0, expandBack(op, steps)); })
+      .Case<MeanOp, MeanDimOp>([&](auto) {
+        steps.give(0, steps.compute(expandBack(op, steps), Number::Integer));
+      })
+      .Case<MaxDimOp, MinDimOp>([&](auto) { steps.giveRows(0); })
+      .Case<LogsumexpOp>([&](auto) { runLogsumexp(rule, steps); })
+      .Case<LinalgVectorNormOp, NormDimOp>([&](auto) { runNorm(rule, steps); })
+      .Case<AmaxOp, AminOp>([&](auto) { runExtremum(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}

@@ -1,0 +1,107 @@
+//===- Resample.cpp - What interpolation holds inside ---------------------===//
+//
+// Sources: native/cpu/UpSampleKernel.cpp, native/GridSampler.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/ResampleOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// Every row and column of the result has its `points` places in the input,
+/// as int64, and their weights.
+static int64_t getTableBytes(const ConcreteTensor &result, int64_t points) {
+  int64_t extents = 0;
+  for (int64_t extent : ArrayRef(result.dims).drop_front(2))
+    extents += extent;
+  return extents * points * (8 + getElementBytes(result.elementType));
+}
+
+/// A channels-last kernel, on copies where the tensors are not.
+static int64_t getChannelsLastBytes(const ConcreteTensor &input,
+                                    const ConcreteTensor &result) {
+  return getChannelsLastCopyBytes(input) + getChannelsLastCopyBytes(result);
+}
+
+/// nearest (one point) and linear (two points) interpolation of images.
+/// Source: _use_vectorized_kernel_cond_2d.
+static void describeImage(WorkspaceRule &rule, const ConcreteTensor &input,
+                          const ConcreteTensor &result, int64_t points) {
+  constexpr int64_t kMostSmall = 128, kFewChannels = 3;
+  int64_t channels = input.dims[1];
+  // One thread takes that kernel also for the three channels of colours
+  // (measured).
+  bool isColor =
+      points == 2 && channels == kFewChannels && rule.getTarget().threads == 1;
+  bool vectorized = (isChannelsLast(input) && channels > kFewChannels) ||
+                    result.dims[2] + result.dims[3] <= kMostSmall || isColor;
+  rule.setTransient(vectorized ? getChannelsLastBytes(input, result)
+                               : getTableBytes(result, points));
+}
+
+static void describeVolume(WorkspaceRule &rule, const ConcreteTensor &input,
+                           const ConcreteTensor &result, int64_t points) {
+  if (isChannelsLast(input) && input.dims[1] > 3)
+    return rule.setTransient(getChannelsLastBytes(input, result));
+  rule.setTransient(getTableBytes(result, points));
+}
+
+/// The places of all points with a one, into which a line for each dim is
+/// copied; then a product with the matrices.
+/// Source: native/AffineGridGenerator.cpp.
+static void describeAffineGrid(WorkspaceRule &rule,
+                               const ConcreteTensor &grid) {
+  if (!grid.elementType.isF32() && !grid.elementType.isF64())
+    return rule.setInexact("a grid of another type than float32 or float64");
+  Value theta = rule.getOp()->getOperand(0);
+  if (auto matrices = rule.tensor(theta); !matrices || !matrices->contiguous)
+    return rule.setInexact("a grid of strided matrices");
+  bool aligned =
+      rule.getOp()->getAttrOfType<BoolAttr>("align_corners").getValue();
+  int64_t size = getElementBytes(grid.elementType);
+  int64_t rank = grid.dims.back();
+  AllocationTrace trace;
+  trace.allocate(rank == 0 ? 0 : grid.numBytes() / rank * (rank + 1));
+  for (int64_t extent : ArrayRef(grid.dims).drop_front().drop_back()) {
+    // The line is scaled by two numbers.
+    bool isScaled = !aligned && extent > 1;
+    trace.allocateTemporary((isScaled ? 3 : 1) * std::max<int64_t>(extent, 1) *
+                                size +
+                            (isScaled ? getIntegerBytes(grid.elementType) : 0));
+  }
+  trace.allocate(grid.numBytes());
+  rule.setTransient(trace.getPeak() - grid.numBytes());
+}
+
+void rules::describeResampleWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto input = rule.tensor(op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  if (!input || !result)
+    return rule.setInexact("a shape of the operator is unknown");
+  if (isa<AffineGridOp>(op))
+    return describeAffineGrid(rule, *result);
+  if (result->numElements() == 0)
+    return;
+  bool isFloat = isa<FloatType>(result->elementType);
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<GridSamplerAnyOp, GridSampler2dOp, GridSampler3dOp>([](auto) {})
+      .Default([&](Operation *) {
+        StringRef name = op->getName().stripDialect();
+        if (!isFloat || name.contains("_aa"))
+          return describeUnknownWorkspace(rule);
+        int64_t points = name.contains("cubic")    ? 4
+                         : name.contains("linear") ? 2
+                                                   : 1;
+        if (result->dims.size() == 4 && points < 4)
+          return describeImage(rule, *input, *result, points);
+        if (result->dims.size() == 5)
+          return describeVolume(rule, *input, *result, points);
+        rule.setTransient(getTableBytes(*result, points));
+      });
+}

@@ -1,0 +1,182 @@
+//===- Sort.cpp - What sorting and sums hold inside -----------------------===//
+//
+// Sources: native/Sorting.cpp, native/TensorTopk.cpp, native/ReduceOps.cpp
+// (cumulative operators).
+//
+//===----------------------------------------------------------------------===//
+
+#include "AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/SortOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// One row of int64 places is moved at a time, on each thread; one of the two
+/// results may be dropped. Source: sort_stable_kernel.
+enum class Dropped { Nothing, Values, Places };
+static void describeOrder(WorkspaceRule &rule, int64_t dim,
+                          Dropped dropped = Dropped::Nothing) {
+  constexpr int64_t kPlace = 8, kGrain = 32768;
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  if (!input)
+    return rule.setInexact("the shape of what is sorted is unknown");
+  int64_t rank = input->dims.size(), elements = input->numElements();
+  if (isa<IntegerType>(input->elementType) && rank < 2)
+    return rule.setInexact("a vector of integers may be sorted by digits");
+  int64_t row = rank == 0 ? 1 : input->dims[dim < 0 ? dim + rank : dim];
+  int64_t inside = dropped == Dropped::Nothing  ? 0
+                   : dropped == Dropped::Values ? input->numBytes()
+                                                : elements * kPlace;
+  bool isParallel = rule.getTarget().threads > 1 && elements >= kGrain;
+  int64_t rows = isParallel ? rule.getTarget().threads : 1;
+  if (rank > 0)
+    inside += rows * row * kPlace;
+  rule.setTransient(inside);
+  if (isParallel)
+    rule.setBound("threads that sort may not do so at once");
+}
+
+/// Values and places are moved about in copies. Source:
+/// kthvalue_out_impl_cpu in native/Sorting.cpp.
+static void describeSelection(WorkspaceRule &rule) {
+  auto input = rule.tensor(rule.getOp()->getOperand(0));
+  if (!input)
+    return rule.setInexact("a shape of the operator is unknown");
+  constexpr int64_t kPlace = 8;
+  if (!input->dims.empty())
+    rule.setTransient(input->numBytes() + input->numElements() * kPlace);
+}
+
+/// The type of the number that is searched for; null if it is computed.
+static Type getSearchedType(Operation *op) {
+  auto number = dyn_cast_or_null<TypedAttr>(op->getAttr("self"));
+  return number && !number.getType().isInteger(1) ? number.getType() : Type();
+}
+
+/// Where a number of type `number` meets elements of type `elements`.
+static Type getComparedType(Type elements, Type number) {
+  TensorInfo info;
+  info.elementType = elements;
+  info.dims.emplace(1, DimExpr::constant(elements.getContext(), 1));
+  return rules::getCommonType(info, number);
+}
+
+/// Rows of one type. A number becomes a 0-dim tensor.
+/// Source: native/BucketizationUtils.h.
+static void describeSearch(WorkspaceRule &rule, Value boundaries, Value values,
+                           Value sorter) {
+  auto among = rule.tensor(boundaries), order = rule.tensor(sorter);
+  auto searched = rule.tensor(values);
+  if (!values)
+    if (Type type = getSearchedType(rule.getOp()))
+      searched = ConcreteTensor{{}, type};
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || !among || !searched || (sorter && !order) ||
+      !among->getStrides() || !searched->getStrides())
+    return rule.setInexact("what is searched is unknown");
+  AllocationTrace trace;
+  if (!values)
+    trace.allocate(searched->numBytes());
+  // The least and the greatest place are looked at.
+  if (order && order->numElements() > 0)
+    trace.allocateTemporary(2 * getElementBytes(order->elementType) +
+                            getCopyBytes(*order) + getBlockBytes(*order));
+  trace.allocate(result->numBytes());
+  if (searched->numElements() == 0)
+    return rule.setTransient(trace.getPeak() - result->numBytes());
+  trace.makeContiguous(*searched);
+  trace.makeContiguous(*among);
+  if (order)
+    trace.makeContiguous(*order);
+  Type common = searched->elementType;
+  if (values && common != among->elementType)
+    common = rules::promoteTypes(common, !searched->dims.empty(),
+                                 among->elementType, !among->dims.empty());
+  else if (!values)
+    common = getComparedType(among->elementType, common);
+  for (const ConcreteTensor &tensor : {*searched, *among}) {
+    if (tensor.elementType == common)
+      continue;
+    trace.allocate(countBytes(tensor, common));
+    trace.free(getCopyBytes(tensor));
+  }
+  rule.setTransient(trace.getPeak() - result->numBytes());
+}
+
+/// Each difference is a tensor of its own; the one before it goes when the next
+/// is there. Source: diff_helper in native/ReduceOps.cpp.
+static void describeDiff(WorkspaceRule &rule, DiffOp op) {
+  auto self = rule.tensor(op.getSelf());
+  auto result = rule.tensor(op.getResult());
+  if (!self || !result || self->dims.empty())
+    return rule.setInexact("a shape of the operator is unknown");
+  int64_t rank = self->dims.size(), dim = op.getDim(), times = op.getN();
+  if (times <= 0)
+    return;
+  dim += dim < 0 ? rank : 0;
+  int64_t length = self->dims[dim];
+  bool joins = false;
+  for (Value more : {op.getPrepend(), op.getAppend()}) {
+    if (!more)
+      continue;
+    auto tensor = rule.tensor(more);
+    if (!tensor || tensor->dims.size() != self->dims.size())
+      return rule.setInexact("a shape of the operator is unknown");
+    length += tensor->dims[dim];
+    joins = true;
+  }
+  int64_t row = getElementBytes(result->elementType);
+  for (int64_t other = 0; other < rank; ++other)
+    row *= other == dim ? 1 : result->dims[other];
+  // Nothing is left after `length` steps. The second one holds the most: what
+  // the first made, and its own.
+  times = std::min(times, length);
+  int64_t most = std::max<int64_t>(times > 1 ? 2 * length - 3 : length - 1, 0);
+  rule.setTransient(row * ((joins ? length : 0) + most - (length - times)));
+}
+
+void rules::describeSortWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<SortOp, SortStableOp>(
+          [&](auto sort) { describeOrder(rule, sort.getDim()); })
+      .Case<ArgsortOp, ArgsortStableOp>([&](auto sort) {
+        describeOrder(rule, sort.getDim(), Dropped::Values);
+      })
+      .Case<MsortOp>([&](auto) { describeOrder(rule, 0, Dropped::Places); })
+      .Case<KthvalueOp>([&](auto) { describeSelection(rule); })
+      .Case<SearchsortedTensorOp>([&](auto search) {
+        describeSearch(rule, search.getSortedSequence(), search.getSelf(),
+                       search.getSorter());
+      })
+      .Case<SearchsortedScalarOp>([&](auto search) {
+        describeSearch(rule, search.getSortedSequence(), {},
+                       search.getSorter());
+      })
+      .Case<BucketizeTensorOp>([&](auto search) {
+        describeSearch(rule, search.getBoundaries(), search.getSelf(), {});
+      })
+      .Case<BucketizeScalarOp>([&](auto search) {
+        describeSearch(rule, search.getBoundaries(), {}, {});
+      })
+      .Case<DiffOp>([&](auto diff) { describeDiff(rule, diff); })
+      .Case<TopkOp, CummaxOp, CumminOp, LogcumsumexpOp>([](auto) {})
+      .Case<CumsumOp, CumprodOp>([&](auto) {
+        auto input = rule.tensor(op->getOperand(0));
+        auto result = rule.tensor(op->getResult(0));
+        if (!input || !result)
+          return rule.setInexact("a shape of the operator is unknown");
+        if (isa<ComplexType>(result->elementType))
+          return rule.setInexact("a cumulative operator of complex numbers");
+        // A single number is just copied.
+        if (input->dims.empty() && isInPlace(op))
+          return rule.setInexact("a cumulative operator writes one number");
+        if (!input->dims.empty())
+          rule.setTransient(getCastBytes(*input, result->elementType));
+      })
+      .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}

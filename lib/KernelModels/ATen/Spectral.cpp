@@ -1,0 +1,194 @@
+//===- Spectral.cpp - What Fourier transforms hold inside -----------------===//
+//
+// Source: native/SpectralOps.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "StftOperands.h"
+#include "koila/Dialect/Koila/IR/SpectralOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using rules::Fourier;
+using namespace koila::spectral;
+
+//===----------------------------------------------------------------------===//
+// Arguments
+//===----------------------------------------------------------------------===//
+
+static Fourier getKind(Operation *op) {
+  return llvm::TypeSwitch<Operation *, Fourier>(op)
+      .Case<FftRfftOp, FftIhfftOp, FftRfft2Op, FftRfftnOp>(
+          [](auto) { return Fourier::RealToHalf; })
+      .Case<FftIhfft2Op, FftIhfftnOp>(
+          [](auto) { return Fourier::RealToHalfLastFirst; })
+      .Case<FftIrfftOp, FftHfftOp, FftIrfft2Op, FftHfft2Op, FftIrfftnOp,
+            FftHfftnOp>([](auto) { return Fourier::HalfToReal; })
+      .Default([](Operation *) { return Fourier::Complex; });
+}
+
+/// Whether the last size was left out or is that of the operand; none if it is
+/// computed.
+static std::optional<bool> isDefaultSize(Operation *op) {
+  int64_t size = -1;
+  if (auto n = op->getAttrOfType<IntegerAttr>("n"))
+    size = n.getInt();
+  else if (auto s = op->getAttrOfType<DenseI64ArrayAttr>("s"); s && !s.empty())
+    size = s.asArrayRef().back();
+  if (size == ShapedType::kDynamic)
+    return std::nullopt;
+  return size == -1;
+}
+
+/// The sizes to which the dims are cut or filled up; none if one is not known.
+static std::optional<SmallVector<int64_t>> getSizes(Operation *op, Fourier kind,
+                                                    ArrayRef<int64_t> dims,
+                                                    ArrayRef<int64_t> before,
+                                                    ArrayRef<int64_t> after) {
+  SmallVector<int64_t> sizes;
+  for (int64_t dim : dims)
+    sizes.push_back(after[dim]);
+  if (dims.empty() || kind == Fourier::Complex)
+    return sizes;
+  if (kind == Fourier::HalfToReal) {
+    sizes.back() = sizes.back() / 2 + 1;
+    return sizes;
+  }
+  // Half a spectrum does not tell an even size from an odd one.
+  auto isDefault = isDefaultSize(op);
+  if (!isDefault)
+    return std::nullopt;
+  if (*isDefault)
+    sizes.back() = before[dims.back()];
+  else if (auto n = op->getAttrOfType<IntegerAttr>("n"))
+    sizes.back() = n.getInt();
+  else
+    sizes.back() = op->getAttrOfType<DenseI64ArrayAttr>("s")[sizes.size() - 1];
+  return sizes;
+}
+
+//===----------------------------------------------------------------------===//
+// Transforms
+//===----------------------------------------------------------------------===//
+
+/// hfft: the conjugate is a tensor of its own.
+static void transformConjugate(WorkspaceRule &rule, AllocationTrace &trace,
+                               Signal signal, ArrayRef<int64_t> dims,
+                               int64_t extent) {
+  int64_t between = 0;
+  if (dims.size() > 1) {
+    signal = transformComplex(trace, signal, dims.drop_back());
+    between = signal.numBytes();
+  }
+  auto conjugate = spectral::clone(signal);
+  if (!conjugate)
+    return rule.setInexact("the conjugate of a signal that overlaps");
+  trace.allocate(conjugate->numBytes());
+  transformToReal(trace, *conjugate, dims.take_back(), extent);
+  trace.free(conjugate->numBytes() + between);
+}
+
+/// ihfft of several dims: the last one, whose conjugate is transformed.
+static void transformInverseHalf(AllocationTrace &trace, const Signal &signal,
+                                 ArrayRef<int64_t> dims) {
+  Signal half = transformReal(trace, signal, dims.take_back(),
+                              /*onesided=*/true);
+  trace.allocateTemporary(half.numBytes());
+  transformComplex(trace, half, dims.drop_back());
+  trace.free(half.numBytes());
+}
+
+static void transform(WorkspaceRule &rule, AllocationTrace &trace,
+                      const Signal &signal, ArrayRef<int64_t> dims,
+                      ArrayRef<int64_t> after) {
+  Operation *op = rule.getOp();
+  bool isReal = !isa<ComplexType>(signal.elementType);
+  switch (getKind(op)) {
+  case Fourier::Complex:
+    if (dims.empty())
+      return trace.allocate(signal.numBytes());
+    if (isReal)
+      transformReal(trace, signal, dims, /*onesided=*/false);
+    else
+      transformComplex(trace, signal, dims);
+    return;
+  case Fourier::RealToHalf:
+    transformReal(trace, signal, dims, /*onesided=*/true);
+    return;
+  case Fourier::RealToHalfLastFirst:
+    return transformInverseHalf(trace, signal, dims);
+  case Fourier::HalfToReal:
+    int64_t extent = after[dims.back()];
+    if (isa<FftHfftOp, FftHfft2Op, FftHfftnOp>(op))
+      return transformConjugate(rule, trace, signal, dims, extent);
+    transformToReal(trace, signal, dims, extent);
+    return;
+  }
+}
+
+/// Whether the result is a view that is conjugated by who reads it.
+static bool leavesConjugate(Operation *op, bool isReal, size_t dims) {
+  return isa<FftIhfftOp>(op) || (isa<FftIfftOp>(op) && isReal) ||
+         (isa<FftIhfft2Op, FftIhfftnOp>(op) && dims == 1);
+}
+
+static void describeTransform(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto signal = spectral::getSignal(rule, op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  auto dims =
+      signal ? rules::getFourierDims(op, signal->dims.size()) : std::nullopt;
+  if (!signal || !result || !dims)
+    return rule.setInexact("the strides of a signal are unknown");
+  Fourier kind = getKind(op);
+  auto sizes = getSizes(op, kind, *dims, signal->dims, result->dims);
+  if (!sizes)
+    return rule.setInexact("half a spectrum of a computed size");
+  if (result->numElements() == 0 || signal->numElements() == 0)
+    return rule.setInexact("a transform of nothing");
+  bool isOne = op->hasAttrOfType<IntegerAttr>("dim");
+  bool isReal = !isa_and_present<ComplexType>(signal->elementType);
+  if (leavesConjugate(op, isReal, dims->size()))
+    return rule.setInexact("the next operator resolves the conjugate");
+  // Real numbers stay so in one dim, and where half a spectrum is wanted.
+  Type type = spectral::getRealType(signal->elementType);
+  if (kind == Fourier::HalfToReal ||
+      (kind == Fourier::Complex && !(isOne && isReal)))
+    type = ComplexType::get(type);
+  AllocationTrace trace;
+  int64_t converted = getCastBytes(*signal, type), filled = 0;
+  if (converted > 0) {
+    signal = spectral::convert(*signal, type);
+    trace.allocate(converted);
+  }
+  if (spectral::resize(*signal, *dims, *sizes)) {
+    filled = signal->numBytes();
+    trace.allocate(filled);
+    // In one dim what was converted goes then.
+    if (isOne) {
+      trace.free(converted);
+      converted = 0;
+    }
+  }
+  for (auto [extent, stride] : llvm::zip_equal(signal->dims, *signal->strides))
+    if (extent > 1 && stride == 0)
+      return rule.setInexact("a transform of repeated elements");
+  transform(rule, trace, *signal, *dims, result->dims);
+  trace.free(converted + filled);
+  rule.setTransient(trace.getTransient());
+}
+
+void rules::describeSpectralWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  if (!isa<FftFftfreqOp, FftRfftfreqOp>(op))
+    return describeTransform(rule);
+  // Whole numbers times a step.
+  auto result = rule.tensor(op->getResult(0));
+  if (!result || !(result->elementType.isF32() || result->elementType.isF64()))
+    return rule.setInexact("frequencies of another type than float32 or "
+                           "float64");
+  rule.setTransient(getFloatBytes(result->elementType));
+}

@@ -1,0 +1,208 @@
+//===- Stft.cpp - What short-time transforms hold inside ------------------===//
+//
+// Source: stft and istft in native/SpectralOps.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "StftOperands.h"
+#include "koila/Dialect/Koila/IR/SpectralOps.h"
+#include "koila/KernelModels/WorkspaceRules.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using namespace koila::spectral;
+
+//===----------------------------------------------------------------------===//
+// stft
+//===----------------------------------------------------------------------===//
+
+/// Half a window on both sides of `signal`, which is a row for each sample.
+static void pad(WorkspaceRule &rule, AllocationTrace &trace, Signal &signal,
+                int64_t points, StringRef mode) {
+  if (mode != "reflect" && mode != "constant")
+    return rule.setInexact("padding of stft in another mode");
+  Signal padded = spectral::makeContiguous(
+      {signal.dims[0], signal.dims[1] + points / 2 * 2}, signal.elementType);
+  trace.allocate(padded.numBytes());
+  if (mode == "reflect")
+    trace.allocateTemporary(getCopyBytes(signal));
+  signal = padded;
+}
+
+/// What is left of the signal is freed at the end.
+static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
+                    int64_t padded, int64_t points, int64_t hop, int64_t window,
+                    bool onesided) {
+  int64_t samples = signal.dims[0];
+  int64_t frames = (signal.dims[1] - points) / hop + 1;
+  auto strides = *signal.strides;
+  Signal windows = signal;
+  windows.dims = {samples, frames, points};
+  windows.strides = {strides[0], hop * strides[1], strides[1]};
+  int64_t held = padded;
+  if (window >= 0) {
+    // Products with the window. Frames that start one element after the other
+    // are as fast as elements, and then the shorter dim is the slower one.
+    bool swaps = hop == 1 && points > frames;
+    windows =
+        swaps ? spectral::makeDense(windows.dims, signal.elementType, {0, 2, 1})
+              : spectral::makeContiguous(windows.dims, signal.elementType);
+    trace.allocate(window + windows.numBytes());
+    trace.free(padded);
+    held = window + windows.numBytes();
+  }
+  transformReal(trace, windows, {2}, onesided);
+  trace.free(held);
+  rule.setTransient(trace.getTransient());
+}
+
+template <typename OpT>
+static void describeStft(WorkspaceRule &rule, OpT op, bool center,
+                         StringRef mode) {
+  auto signal = spectral::getSignal(rule, op.getSelf());
+  auto frame = rule.tensor(op.getWindow());
+  if (!signal || (op.getWindow() && !frame))
+    return rule.setInexact("the strides of a signal are unknown");
+  if (op.getAlignToWindow().value_or(false))
+    return rule.setInexact("frames that are aligned to their windows");
+  Type type = signal->elementType;
+  if ((!type.isF32() && !type.isF64()) || (frame && frame->elementType != type))
+    return rule.setInexact("stft of these element types");
+  int64_t points = op.getNFft(), hop = op.getHopLength().value_or(points / 4);
+  int64_t width = op.getWinLength().value_or(points);
+  if (hop < 1 || signal->numElements() == 0)
+    return rule.setInexact("stft of nothing");
+  if (signal->dims.size() == 1) {
+    signal->dims.insert(signal->dims.begin(), 1);
+    signal->strides->insert(signal->strides->begin(),
+                            signal->dims[1] * (*signal->strides)[0]);
+  }
+  AllocationTrace trace;
+  int64_t padded = 0;
+  if (center) {
+    pad(rule, trace, *signal, points, mode);
+    padded = signal->numBytes();
+  } else if (!signal->contiguous) {
+    return rule.setInexact("frames of a strided signal");
+  }
+  // A window that is shorter than a frame is filled up; none is no product.
+  int64_t window = width < points ? points * getElementBytes(type)
+                   : frame        ? 0
+                                  : -1;
+  if (rule.isExact())
+    runStft(rule, trace, *signal, padded, points, hop, window,
+            op.getOnesided().value_or(true));
+}
+
+//===----------------------------------------------------------------------===//
+// istft
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Of istft; lengths in elements, and bytes of one.
+struct Synthesis {
+  int64_t samples, frames, points, hop, size;
+  /// Of the signal with what was padded, and the part that is wanted.
+  int64_t total, start, end;
+
+  int64_t getFrameBytes() const { return samples * frames * points * size; }
+  int64_t getKept() const { return std::min(end, total) - start; }
+};
+} // namespace
+
+/// torch.unfold_backward: the sums, and while frames overlap, their places.
+static void addFrames(AllocationTrace &trace, const Synthesis &s,
+                      int64_t rows) {
+  constexpr int64_t kIndexBytes = 8;
+  trace.allocate(rows * s.total * s.size);
+  if (s.hop < s.points)
+    trace.allocateTemporary(s.total * kIndexBytes);
+}
+
+/// Frames by the window, added up, over the added squares of the window.
+static void runIstft(WorkspaceRule &rule, AllocationTrace &trace,
+                     const Synthesis &s, Type type, int64_t window) {
+  trace.allocate(s.getFrameBytes());
+  addFrames(trace, s, s.samples);
+  trace.allocate(s.points * s.size);
+  trace.free(window);
+  addFrames(trace, s, 1);
+  // Whether the least of the squares is near zero; the bool lives on.
+  trace.allocate(s.getKept() * s.size + s.size);
+  trace.allocateTemporary(getFloatBytes(type) + 1);
+  trace.free(s.getKept() * s.size + s.size);
+  trace.allocate(1);
+  trace.allocateTemporary(1);
+  int64_t kept = s.samples * s.getKept() * s.size;
+  trace.allocate(kept);
+  trace.free(s.samples * s.total * s.size);
+  if (s.end > s.total) {
+    trace.allocate(s.samples * (s.end - s.start) * s.size);
+    trace.free(kept);
+  }
+  trace.free(1 + s.total * s.size + s.points * s.size + 2 * s.getFrameBytes());
+  rule.setTransient(trace.getTransient());
+}
+
+/// The spectra of all frames, as [samples, frames, frequencies].
+static std::optional<Signal> getSpectra(const WorkspaceRule &rule, IstftOp op) {
+  auto signal = getSignal(rule, op.getSelf());
+  if (!signal || !isa<ComplexType>(signal->elementType))
+    return std::nullopt;
+  if (signal->dims.size() == 2) {
+    signal->dims.insert(signal->dims.begin(), 1);
+    signal->strides->insert(signal->strides->begin(), 0);
+  }
+  std::swap(signal->dims[1], signal->dims[2]);
+  std::swap((*signal->strides)[1], (*signal->strides)[2]);
+  // Of both sides one is read.
+  signal->dims[2] = std::min<int64_t>(signal->dims[2], op.getNFft() / 2 + 1);
+  return signal;
+}
+
+static void describeIstft(WorkspaceRule &rule, IstftOp op) {
+  auto spectra = getSpectra(rule, op);
+  auto frame = rule.tensor(op.getWindow());
+  auto result = rule.tensor(op.getResult());
+  if (!spectra || !result || (op.getWindow() && !frame))
+    return rule.setInexact("the strides of the spectra are unknown");
+  Type type = getRealType(spectra->elementType);
+  if (op.getReturnComplex() || (frame && frame->elementType != type))
+    return rule.setInexact("istft of these element types");
+  Synthesis s;
+  s.samples = spectra->dims[0];
+  s.frames = spectra->dims[1];
+  s.points = op.getNFft();
+  s.hop = op.getHopLength().value_or(s.points / 4);
+  s.size = getElementBytes(type);
+  s.total = s.points + s.hop * (s.frames - 1);
+  s.start = op.getCenter() ? s.points / 2 : 0;
+  s.end = s.total - s.start;
+  if (op.getLength())
+    s.end = s.start + result->dims.back();
+  int64_t width = op.getWinLength().value_or(s.points);
+  if (s.points < 2 || spectra->numElements() == 0 || s.getKept() < 1)
+    return rule.setInexact("istft of no signal");
+  AllocationTrace trace;
+  // Ones where no window is given, which is filled up to a frame.
+  int64_t window = frame ? 0 : width * s.size;
+  trace.allocate(window);
+  if (width != s.points) {
+    trace.allocate(s.points * s.size);
+    trace.free(window);
+    window = s.points * s.size;
+  }
+  transformToReal(trace, *spectra, {2}, s.points);
+  runIstft(rule, trace, s, type, window);
+}
+
+void rules::describeStftWorkspace(WorkspaceRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<StftOp>([&](auto op) { describeStft(rule, op, false, ""); })
+      .Case<StftCenterOp>([&](auto op) {
+        describeStft(rule, op, op.getCenter(), op.getPadMode());
+      })
+      .Case<IstftOp>([&](auto op) { describeIstft(rule, op); });
+}

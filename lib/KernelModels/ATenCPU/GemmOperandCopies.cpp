@@ -1,0 +1,481 @@
+//===- GemmOperandCopies.cpp - What a product copies first ----------------===//
+//
+// Sources: native/LinearAlgebra.cpp (mm, bmm, matmul), native/Blas.cpp,
+// native/CPUBlas.cpp, native/mkldnn/Matmul.cpp; of oneDNN 3.12
+// cpu/matmul/gemm_bf16_matmul.cpp and gemm_based_common.hpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "GemmOperandCopies.h"
+#include "../ATen/AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace koila;
+using koila::blas::Factor;
+using koila::blas::isOneDim;
+
+int64_t Factor::numBytes() const {
+  ConcreteTensor tensor;
+  tensor.dims = dims;
+  tensor.elementType = type;
+  return tensor.numBytes();
+}
+
+/// Whether it is a weight that can be trained, or a view of one: such products
+/// are folded also where that copies, for the sake of a backward pass.
+/// Source: should_fold.
+static bool isTrainedWeight(Value value) {
+  while (Operation *op = value ? value.getDefiningOp() : nullptr) {
+    if (auto read = dyn_cast<ParamGetOp>(op)) {
+      auto param = SymbolTable::lookupNearestSymbolFrom<ParamOp>(
+          op, read.getParamAttr());
+      return param && param.getRequiresGrad();
+    }
+    auto fact = kernels::getStorageFact(value);
+    if (!fact || fact->kind != StorageFact::Kind::Alias || isa<DetachOp>(op))
+      return false;
+    value = fact->operand;
+  }
+  return false;
+}
+
+std::optional<Factor> blas::getFactor(const WorkspaceRule &rule, Value value) {
+  auto tensor = rule.tensor(value);
+  auto strides = tensor ? tensor->getStrides() : std::nullopt;
+  if (!strides)
+    return std::nullopt;
+  return Factor{tensor->dims, *strides, tensor->elementType,
+                rule.isRecording() ? rule.wantsGradient(value)
+                                   : isTrainedWeight(value)};
+}
+
+Factor blas::transpose(Factor factor) {
+  std::swap(factor.dims.end()[-1], factor.dims.end()[-2]);
+  std::swap(factor.strides.end()[-1], factor.strides.end()[-2]);
+  return factor;
+}
+
+/// One of the matrices that a factor of three dims holds.
+static Factor getMatrix(const Factor &factor) {
+  return {{factor.dims.end()[-2], factor.dims.end()[-1]},
+          {factor.strides.end()[-2], factor.strides.end()[-1]},
+          factor.type};
+}
+
+/// Whether BLAS can read the matrices: rows or columns are dense.
+static bool isReadable(const Factor &factor) {
+  int64_t rows = factor.dims.end()[-2], columns = factor.dims.end()[-1];
+  int64_t row = factor.strides.end()[-2], column = factor.strides.end()[-1];
+  return (column == 1 && row >= std::max<int64_t>(columns, 1)) ||
+         (row == 1 && column >= std::max<int64_t>(rows, 1));
+}
+
+static int64_t getReadableBytes(const Factor &matrix) {
+  return isReadable(matrix) ? 0 : matrix.numBytes();
+}
+
+/// Tensor::is_contiguous, for which dims of one do not matter.
+static bool isContiguous(const Factor &factor) {
+  int64_t expected = 1;
+  for (size_t dim = factor.dims.size(); dim-- > 0;) {
+    if (factor.dims[dim] != 1 && factor.strides[dim] != expected)
+      return false;
+    expected *= factor.dims[dim];
+  }
+  return true;
+}
+
+/// Whether the matrices lie in columns, one after the other.
+static bool isInColumns(const Factor &factor) {
+  int64_t rows = factor.dims.end()[-2], columns = factor.dims.end()[-1];
+  return factor.strides.end()[-2] == 1 && factor.strides.end()[-1] == rows &&
+         (factor.getRank() == 2 || factor.strides[0] == rows * columns);
+}
+
+//===----------------------------------------------------------------------===//
+// Half types in oneDNN
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Who computes a product of half types.
+enum class Library {
+  /// PyTorch itself, which holds nothing.
+  ATen,
+  /// oneDNN's gemm_bf16_matmul_t, which sums up in float32.
+  Gemm,
+  /// oneDNN's brgemm_matmul_t, whose buffers follow from its blocks.
+  Brgemm
+};
+} // namespace
+
+/// Products of more elements than this go to oneDNN. Source: checksize.
+static constexpr int64_t kMostOfATen = 16 * 16 * 16;
+
+/// Of products large enough for oneDNN. Sources: mkldnn_bf16_device_check and
+/// mkldnn_fp16_device_check; brgemm_matmul_t takes bfloat16 on the instruction
+/// sets that have it.
+static Library getLibrary(StringRef isa, Type type) {
+  bool hasHalves = isa == "avx2_vnni_2" || isa == "avx512_core_fp16" ||
+                   isa.starts_with("avx512_core_amx");
+  if (type.isF16())
+    return hasHalves ? Library::Brgemm : Library::ATen;
+  if (!type.isBF16() || (!hasHalves && !isa.starts_with("avx512_core")))
+    return Library::ATen;
+  return hasHalves || isa == "avx512_core_bf16" ? Library::Brgemm
+                                                : Library::Gemm;
+}
+
+/// Whether that many multiplications are too many for PyTorch itself.
+static bool isLarge(ArrayRef<int64_t> extents) {
+  int64_t work = 1;
+  for (int64_t extent : extents)
+    if (llvm::MulOverflow(work, extent, work))
+      return !llvm::is_contained(extents, 0);
+  return work > kMostOfATen;
+}
+
+/// What oneDNN holds to multiply `batch` times a result of `rows` and
+/// `columns`.
+static int64_t getOneDnnBytes(WorkspaceRule &rule, Type type, int64_t batch,
+                              int64_t rows, int64_t columns,
+                              blas::Scale scale) {
+  const WorkspaceTarget &target = rule.getTarget();
+  if (getLibrary(target.isa, type) == Library::Brgemm) {
+    rule.setInexact(Twine("a product of ") +
+                    (type.isBF16() ? "bfloat16" : "float16") +
+                    " in oneDNN on '" + target.isa + "'");
+    return 0;
+  }
+  // Far from the end of 64 bits also for all threads.
+  constexpr int64_t kMostElements = int64_t(1) << 48;
+  int64_t elements;
+  if (llvm::MulOverflow(batch, rows, elements) ||
+      llvm::MulOverflow(elements, columns, elements) ||
+      elements > kMostElements || target.threads > 1 << 12) {
+    rule.setInexact("a product of bfloat16 in oneDNN of too many elements");
+    return 0;
+  }
+  // Each thread sums whole rows of a matrix, or a part of one. Source:
+  // get_scratchpad_num_elements.
+  auto getSums = [&](int64_t threads) -> int64_t {
+    int64_t share = llvm::divideCeil(elements, threads);
+    if (share >= columns)
+      share = std::min(rows * columns, share / columns * columns);
+    return threads * llvm::alignTo(share, 64);
+  };
+  // A scratchpad can be moved to where it is aligned. Source: registry_t::book.
+  constexpr int64_t kAlignment = 128;
+  int64_t bytes =
+      std::max(getSums(1), getSums(target.threads)) * sizeof(float) +
+      kAlignment;
+  // The scale is a tensor of one number. Source: ideep's matmul_forward.
+  return scale == blas::Scale::Other ? bytes + sizeof(float) : bytes;
+}
+
+/// What mkldnn_matmul copies: it reads what is dense.
+static int64_t getDenseBytes(const Factor &factor) {
+  return isContiguous(factor) || isInColumns(factor) ? 0 : factor.numBytes();
+}
+
+/// Whether a processor without instructions for bfloat16 multiplies by a vector
+/// as a loop of dot products: one factor is a vector with a stride of one, the
+/// rows of the other are dense. Source: use_bf16_gemv_trans in cpublas::gemm,
+/// which asks the processor: ONEDNN_MAX_CPU_ISA does not hide its instructions.
+static bool isDotProducts(const Factor &lhs, const Factor &rhs) {
+  int64_t rows = lhs.dims[0], sums = lhs.dims[1], columns = rhs.dims[1];
+  auto isDense = [](int64_t stride, int64_t next, int64_t extent) {
+    return stride == 1 && next >= std::max<int64_t>(extent, 1);
+  };
+  // BLAS takes columns: those of a result of rows are its rows.
+  if (columns == 1)
+    return !isDense(lhs.strides[0], lhs.strides[1], rows) &&
+           isDense(rhs.strides[0], rhs.strides[1], sums);
+  if (rows != 1 || isDense(rhs.strides[1], rhs.strides[0], columns) ||
+      !isDense(rhs.strides[0], rhs.strides[1], sums))
+    return false;
+  // A single row that is strided is copied.
+  return isDense(lhs.strides[1], lhs.strides[0], sums) ||
+         !isDense(lhs.strides[0], lhs.strides[1], 1);
+}
+
+blas::Scale blas::getScale(Attribute number) {
+  if (auto integer = dyn_cast<IntegerAttr>(number))
+    return integer.getValue().isZero()  ? Scale::Zero
+           : integer.getValue().isOne() ? Scale::One
+                                        : Scale::Other;
+  if (auto real = dyn_cast<FloatAttr>(number))
+    return real.getValue().isZero()       ? Scale::Zero
+           : real.getValueAsDouble() == 1 ? Scale::One
+                                          : Scale::Other;
+  return Scale::Other;
+}
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+/// Sources: addmm_impl_cpu_; cpublas::gemm and mkldnn_gemm.
+int64_t blas::getMmBytes(WorkspaceRule &rule, const Factor &lhs,
+                         const Factor &rhs, Scale scale) {
+  int64_t rows = lhs.dims[0], sums = lhs.dims[1], columns = rhs.dims[1];
+  Factor result{{rows, columns}, {}, lhs.type};
+  if (result.numBytes() == 0 || sums == 0)
+    return 0;
+  int64_t copies = getReadableBytes(lhs) + getReadableBytes(rhs);
+  Library library = getLibrary(rule.getTarget().isa, lhs.type);
+  if (library == Library::ATen || scale == Scale::Zero ||
+      !isLarge({rows, sums, columns}) ||
+      (library == Library::Gemm && scale == Scale::One &&
+       isDotProducts(lhs, rhs)))
+    return copies;
+  return copies + getOneDnnBytes(rule, lhs.type, 1, rows, columns, scale);
+}
+
+/// Source: bmm_out_or_baddbmm_. Small products and readable matrices need
+/// nothing; else the matrices are multiplied one after the other.
+int64_t blas::getBmmBytes(WorkspaceRule &rule, const Factor &lhs,
+                          const Factor &rhs, Scale scale) {
+  constexpr int64_t kSmall = 400;
+  int64_t batch = lhs.dims[0], rows = lhs.dims[1], columns = rhs.dims[2];
+  if (batch == 0)
+    return 0;
+  if (getLibrary(rule.getTarget().isa, lhs.type) != Library::ATen &&
+      isLarge({batch, rows, lhs.dims[2], columns}))
+    return scale == Scale::Zero ? 0
+                                : getDenseBytes(lhs) + getDenseBytes(rhs) +
+                                      getOneDnnBytes(rule, lhs.type, batch,
+                                                     rows, columns, scale);
+  int64_t work = rows * lhs.dims[2] * columns;
+  if (work < kSmall || (isReadable(lhs) && isReadable(rhs)))
+    return 0;
+  return getMmBytes(rule, getMatrix(lhs), getMatrix(rhs), scale);
+}
+
+/// Source: addmv_out in native/Blas.cpp.
+int64_t blas::getMvBytes(WorkspaceRule &rule, const Factor &matrix,
+                         const Factor &vector, Scale scale) {
+  if (matrix.numBytes() == 0)
+    return 0;
+  if (getLibrary(rule.getTarget().isa, matrix.type) != Library::ATen &&
+      isLarge(matrix.dims)) {
+    Factor column{{vector.dims[0], 1}, {vector.strides[0], 1}, vector.type};
+    return scale == Scale::Zero
+               ? 0
+               : getDenseBytes(matrix) + getDenseBytes(column) +
+                     getOneDnnBytes(rule, matrix.type, 1, matrix.dims[0], 1,
+                                    scale);
+  }
+  return isContiguous(matrix) ? 0 : getReadableBytes(matrix);
+}
+
+/// Source: dot in native/Blas.cpp.
+int64_t blas::getDotBytes(WorkspaceRule &rule, const Factor &lhs,
+                          const Factor &rhs) {
+  if (getLibrary(rule.getTarget().isa, lhs.type) == Library::ATen ||
+      !isLarge(lhs.dims))
+    return 0;
+  int64_t copies = 0;
+  for (const Factor *factor : {&lhs, &rhs})
+    copies += isContiguous(*factor) ? 0 : factor->numBytes();
+  return copies + getOneDnnBytes(rule, lhs.type, 1, 1, 1, Scale::One);
+}
+
+//===----------------------------------------------------------------------===//
+// matmul
+//===----------------------------------------------------------------------===//
+
+/// The stride of the last dim that has one.
+static int64_t getLastStride(ArrayRef<int64_t> extents,
+                             ArrayRef<int64_t> strides) {
+  for (size_t dim = extents.size(); dim-- > 0;)
+    if (extents[dim] != 1)
+      return strides[dim];
+  return 0;
+}
+
+bool blas::isOneDim(ArrayRef<int64_t> extents, ArrayRef<int64_t> strides) {
+  // Each dim steps over the whole of the next one of more than one.
+  std::optional<int64_t> expected;
+  for (size_t dim = extents.size(); dim-- > 0;) {
+    if (extents[dim] == 1)
+      continue;
+    if (expected && strides[dim] != *expected)
+      return false;
+    expected = strides[dim] * extents[dim];
+  }
+  return true;
+}
+
+/// The stride that Tensor::view gives a dim of one in front of a matrix.
+/// Source: computeStride_impl in aten/src/ATen/TensorUtils.cpp.
+static int64_t getStrideInFront(const Factor &factor) {
+  int64_t rows = factor.dims.end()[-2], columns = factor.dims.end()[-1];
+  int64_t row = factor.strides.end()[-2], column = factor.strides.end()[-1];
+  return rows == 1 || row == columns * column ? rows * columns * column
+                                              : rows * row;
+}
+
+Factor blas::flattenLeading(const Factor &factor, ArrayRef<int64_t> leading,
+                            int64_t &bytes) {
+  int64_t own = factor.getRank() - 2, missing = leading.size() - own;
+  SmallVector<int64_t> strides;
+  int64_t count = 1;
+  for (auto [index, extent] : llvm::enumerate(leading)) {
+    int64_t dim = static_cast<int64_t>(index) - missing;
+    bool repeats = dim < 0 || factor.dims[dim] != extent;
+    strides.push_back(repeats ? 0 : factor.strides[dim]);
+    count *= extent;
+  }
+  Factor flat = getMatrix(factor);
+  flat.dims.insert(flat.dims.begin(), count);
+  flat.strides.insert(flat.strides.begin(),
+                      count == 1 ? getStrideInFront(flat)
+                                 : getLastStride(leading, strides));
+  if (isOneDim(leading, strides) || flat.numBytes() == 0)
+    return flat;
+  flat.strides = {flat.dims[1] * flat.dims[2], flat.dims[2], 1};
+  bytes += flat.numBytes();
+  return flat;
+}
+
+/// Whether the leading dims and the rows of `factor` are one dim.
+/// Source: should_fold.
+static bool isFolded(const Factor &factor) {
+  if (llvm::is_contained(factor.dims, 0))
+    return true;
+  for (int64_t dim = 0; dim + 2 < factor.getRank(); ++dim)
+    if (factor.strides[dim] != factor.strides[dim + 1] * factor.dims[dim + 1])
+      return false;
+  return true;
+}
+
+bool blas::isMatrixProduct(const Factor &lhs, const Factor &rhs) {
+  return isFolded(lhs) || rhs.isTrained;
+}
+
+/// All but the last dim as one.
+static Factor fold(const Factor &factor) {
+  int64_t rows = 1;
+  for (int64_t extent : ArrayRef(factor.dims).drop_back())
+    rows *= extent;
+  return {{rows, factor.dims.back()},
+          {factor.strides.end()[-2], factor.strides.back()},
+          factor.type};
+}
+
+Factor blas::foldRows(const Factor &factor, int64_t &bytes) {
+  auto extents = ArrayRef(factor.dims).drop_back();
+  auto strides = ArrayRef(factor.strides).drop_back();
+  int64_t rows = 1, columns = factor.dims.back();
+  for (int64_t extent : extents)
+    rows *= extent;
+  // A single row is as far from the next one as reshape() says.
+  int64_t step = rows == 1 ? columns * factor.strides.back()
+                           : getLastStride(extents, strides);
+  if (factor.getRank() == 2)
+    return factor;
+  if (factor.numBytes() == 0 || isOneDim(extents, strides))
+    return {{rows, columns}, {step, factor.strides.back()}, factor.type};
+  bytes += factor.numBytes();
+  return {{rows, columns}, {columns, 1}, factor.type};
+}
+
+SmallVector<int64_t> blas::getLeadingDims(const Factor &lhs,
+                                          const Factor &rhs) {
+  SmallVector<int64_t> leading;
+  int64_t rank = std::max(lhs.getRank(), rhs.getRank());
+  for (int64_t dim = 0; dim < rank - 2; ++dim) {
+    int64_t extent = 1;
+    for (const Factor *factor : {&lhs, &rhs})
+      if (int64_t own = dim - (rank - factor->getRank()); own >= 0)
+        extent = extent == 1 ? factor->dims[own] : extent;
+    leading.push_back(extent);
+  }
+  return leading;
+}
+
+/// A product in which a factor has three dims or more, and is not folded.
+static blas::MatmulCopies getBatchedCopies(WorkspaceRule &rule, Factor lhs,
+                                           Factor rhs) {
+  auto addRows = [](Factor &factor, bool front) {
+    if (factor.getRank() > 1)
+      return;
+    int64_t stride = front ? factor.dims[0] * factor.strides[0] : 1;
+    factor.dims.insert(front ? factor.dims.begin() : factor.dims.end(), 1);
+    factor.strides.insert(front ? factor.strides.begin() : factor.strides.end(),
+                          stride);
+  };
+  addRows(lhs, true);
+  addRows(rhs, false);
+  SmallVector<int64_t> leading = blas::getLeadingDims(lhs, rhs);
+  blas::MatmulCopies copies;
+  Factor left = flattenLeading(lhs, leading, copies.left);
+  Factor right = flattenLeading(rhs, leading, copies.right);
+  copies.bytes = copies.left + copies.right + getBmmBytes(rule, left, right);
+  return copies;
+}
+
+/// Source: _matmul_impl.
+blas::MatmulCopies blas::getMatmulCopies(WorkspaceRule &rule, const Factor &lhs,
+                                         const Factor &rhs) {
+  int64_t left = lhs.getRank(), right = rhs.getRank();
+  if (left == 1 && right == 1)
+    return {getDotBytes(rule, lhs, rhs)};
+  if (left == 2 && right == 1)
+    return {getMvBytes(rule, lhs, rhs)};
+  if (left == 1 && right == 2)
+    return {getMmBytes(rule,
+                       {{1, lhs.dims[0]},
+                        {lhs.dims[0] * lhs.strides[0], lhs.strides[0]},
+                        lhs.type},
+                       rhs)};
+  if (left == 2 && right == 2)
+    return {getMmBytes(rule, lhs, rhs)};
+  auto multiplyFolded = [&](const Factor &folded, const Factor &other) {
+    return MatmulCopies{other.getRank() == 1
+                            ? getMvBytes(rule, fold(folded), other)
+                            : getMmBytes(rule, fold(folded), other)};
+  };
+  if (left >= 3 && right <= 2 && isFolded(lhs))
+    return multiplyFolded(lhs, rhs);
+  if (right >= 3 && left == 1 && isFolded(transpose(rhs)))
+    return multiplyFolded(transpose(rhs), lhs);
+  bool leftIsLarge = left >= 3 && right <= 2;
+  bool rightIsLarge = right >= 3 && left <= 2;
+  const Factor &small = leftIsLarge ? rhs : lhs;
+  if ((!leftIsLarge && !rightIsLarge) || !small.isTrained)
+    return getBatchedCopies(rule, lhs, rhs);
+  int64_t bytes = 0;
+  Factor matrix = foldRows(leftIsLarge ? lhs : transpose(rhs), bytes);
+  MatmulCopies copies;
+  (leftIsLarge ? copies.left : copies.right) = bytes;
+  if (small.getRank() == 1) {
+    copies.bytes = bytes + getMvBytes(rule, matrix, small);
+    return copies;
+  }
+  Factor other = leftIsLarge ? small : transpose(small);
+  int64_t inside = getMmBytes(rule, matrix, other);
+  // The transposed result is copied into rows, unless each is one element or
+  // there is one of each.
+  if (rightIsLarge && rhs.dims.back() != 1 && lhs.dims[0] != 1)
+    inside = std::max(
+        inside,
+        Factor{{matrix.dims[0], other.dims[1]}, {}, lhs.type}.numBytes());
+  copies.bytes = bytes + inside;
+  return copies;
+}
+
+bool blas::checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
+                        const std::optional<Factor> &rhs) {
+  if (!lhs || !rhs)
+    rule.setInexact("the strides of a factor are unknown");
+  else if (isa<ComplexType>(lhs->type))
+    rule.setInexact("a product of complex numbers");
+  return rule.isExact();
+}

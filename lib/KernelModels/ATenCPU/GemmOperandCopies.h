@@ -1,0 +1,90 @@
+//===- GemmOperandCopies.h - What a product copies first --------*- C++ -*-===//
+//
+// Private to lib/KernelModels: the copies that products with matrices make
+// because BLAS cannot read the strides, and the sums that oneDNN keeps of those
+// of bfloat16, as the operators over them need it.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_ATENCPU_GEMMOPERANDCOPIES_H
+#define KOILA_KERNELMODELS_ATENCPU_GEMMOPERANDCOPIES_H
+
+#include "koila/Interfaces/Rules.h"
+
+namespace koila::blas {
+
+/// A tensor of which only what decides about copies counts.
+struct Factor {
+  llvm::SmallVector<int64_t> dims, strides;
+  mlir::Type type;
+  /// Whether it is, or is a transposition of, a weight that can be trained, or
+  /// where autograd records, whether a gradient flows to it.
+  bool isTrained = false;
+
+  int64_t getRank() const { return dims.size(); }
+  int64_t numBytes() const;
+};
+
+/// None if the extents or strides are unknown.
+std::optional<Factor> getFactor(const WorkspaceRule &rule, mlir::Value value);
+/// The last two dims exchanged.
+Factor transpose(Factor factor);
+
+/// Whether a dim of these extents and strides is a view of them all.
+bool isOneDim(llvm::ArrayRef<int64_t> extents, llvm::ArrayRef<int64_t> strides);
+
+/// Whether torch.matmul multiplies `lhs`, of three dims or more, by the matrix
+/// `rhs` as one matrix, not as a batch of them.
+bool isMatrixProduct(const Factor &lhs, const Factor &rhs);
+/// All but the last dim as one, by reshape: where that is no view, a copy,
+/// whose bytes are added.
+Factor foldRows(const Factor &factor, int64_t &bytes);
+/// The leading dims that both factors of a batched product are repeated to.
+llvm::SmallVector<int64_t> getLeadingDims(const Factor &lhs, const Factor &rhs);
+/// The leading dims of `factor` repeated to `leading`, all but the last two in
+/// one: a view where the strides allow it, else a copy, whose bytes are added.
+Factor flattenLeading(const Factor &factor, llvm::ArrayRef<int64_t> leading,
+                      int64_t &bytes);
+
+/// The number that multiplies a product: `alpha` of addmm.
+enum class Scale { Zero, One, Other };
+Scale getScale(mlir::Attribute number);
+
+// What a product holds inside. Each says so where a kernel of oneDNN has
+// buffers that are not known.
+
+/// Two matrices.
+int64_t getMmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
+                   Scale scale = Scale::One);
+/// Two tensors of as many matrices.
+int64_t getBmmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
+                    Scale scale = Scale::One);
+/// A matrix and a vector.
+int64_t getMvBytes(WorkspaceRule &rule, const Factor &matrix,
+                   const Factor &vector, Scale scale = Scale::One);
+/// Two vectors.
+int64_t getDotBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs);
+/// What torch.matmul copies and holds.
+struct MatmulCopies {
+  /// At the worst moment.
+  int64_t bytes = 0;
+  /// Of these, what is multiplied in the place of a factor.
+  int64_t left = 0, right = 0;
+};
+/// Tensors of any ranks.
+MatmulCopies getMatmulCopies(WorkspaceRule &rule, const Factor &lhs,
+                             const Factor &rhs);
+
+/// Says why the figure is not exact where the factors are not known, or of
+/// complex numbers.
+bool checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
+                  const std::optional<Factor> &rhs);
+
+/// Autograd keeps the factors, or what was multiplied in their place; each only
+/// if a gradient flows to the other one.
+void saveFactors(SavedRule &rule, mlir::Value first, mlir::Value second,
+                 const MatmulCopies &copies);
+
+} // namespace koila::blas
+
+#endif // KOILA_KERNELMODELS_ATENCPU_GEMMOPERANDCOPIES_H

@@ -1,0 +1,29 @@
+//===- ConvolutionCall.h - A convolution with its numbers -------*- C++ -*-===//
+//
+// Private to lib/KernelModels.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_ONEDNN_CONVOLUTIONCALL_H
+#define KOILA_KERNELMODELS_ONEDNN_CONVOLUTIONCALL_H
+
+#include "koila/Dialect/Koila/IR/ConvolutionOps.h"
+#include "koila/KernelModels/ConvWorkspace.h"
+
+namespace koila::conv {
+
+struct Call {
+  ConvolutionShape shape;
+  CpuTarget target;
+  /// Of the input, made before the convolution.
+  int64_t copyBytes = 0;
+  /// Whether the input is padded first, as `padding="same"` may need it.
+  bool isPadded = false;
+};
+
+/// What `rule` knows; none, after the rule says why, if that is too little.
+std::optional<Call> readCall(WorkspaceRule &rule, rules::ConvolutionKind kind);
+
+} // namespace koila::conv
+
+#endif // KOILA_KERNELMODELS_ONEDNN_CONVOLUTIONCALL_H

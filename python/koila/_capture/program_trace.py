@@ -1,0 +1,641 @@
+"""From a recorded program to TorchScript, whose parameters are the user's own."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from koila._capture.casts import CastCache
+from koila._capture.compare import compare
+from koila._capture.frames import location_of
+from koila._capture.global_hooks import without_hooks
+from koila._capture.module_snapshot import seed
+from koila._capture.owned_traces import trace as trace_module
+from koila._capture.program import Program, places_of
+from koila._capture.values import Call, Meta, Node, Value, detaching, rebuild
+from koila._errors import CompileError, Location
+
+__all__ = [
+    "Traced",
+    "explain",
+    "find_recorded",
+    "is_weight",
+    "trace",
+    "whole_bytes",
+    "without_copies",
+]
+
+_FILE = "koila-recording"
+_TRACED = 3  # samples
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A recorded program as TorchScript.
+
+    ``arguments`` are the leaves that it takes, ``specs`` their types with the
+    batch as ``B``, ``orders`` the dims of those that are given as they lie in
+    memory, from the outermost on; ``numbers`` the places of numbers that it takes behind them.
+    ``differentiated`` are the arguments whose gradients a step returns.
+    ``weights`` stand for the leaves that are weights: they have their data while
+    the program runs, so that no plan keeps a model. ``reached`` are the weights
+    that the loss depends on in a way that has a gradient, in the order in which
+    they get it.
+    """
+
+    script: torch.jit.ScriptModule
+    specs: tuple[str, ...]
+    arguments: tuple[int, ...]
+    orders: dict[int, tuple[int, ...]]
+    numbers: tuple[int, ...]
+    differentiated: tuple[int, ...]
+    reached: tuple[int, ...]
+    weights: dict[int, nn.Parameter]
+
+    def take(self, program: Program) -> list[Tensor]:
+        """The arguments of a program of the same key; its weights are there until
+        they are released."""
+        self.lend(program)
+        found = []
+        for tensor, spec in self._find_arguments(program):
+            if "@channels_last" not in spec:
+                tensor = tensor.contiguous()
+            found.append(tensor.requires_grad_() if "@grad" in spec else tensor)
+        for place in self.numbers:
+            found.append(torch.tensor(program.numbers[place], dtype=torch.float64))
+        return found
+
+    def _find_arguments(self, program: Program) -> Iterator[tuple[Tensor, str]]:
+        """The leaves that are no weights, as they lie in memory, and their specs."""
+        for index, spec in zip(self.arguments, self.specs, strict=False):
+            tensor = program.tensor_of(program.leaves[index]).detach()
+            if index in program.copied:
+                tensor = tensor.clone()
+            yield tensor.permute(self.orders[index]) if index in self.orders else tensor, spec
+
+    def copied_bytes(self, program: Program) -> int:
+        """Of arguments that are given as copies, since they have gaps."""
+        return sum(
+            tensor.numel() * tensor.itemsize
+            for tensor, spec in self._find_arguments(program)
+            if "@channels_last" not in spec and not tensor.is_contiguous()
+        )
+
+    def lend(self, program: Program) -> None:
+        """Puts the weights of a program of the same key in their places."""
+        for index, weight in self.weights.items():
+            weight.data = without_copies(program.leaves[index]).detach()
+
+    def release(self) -> None:
+        """Lets the tensors of the last run go."""
+        _release(self.weights)
+
+
+def _release(weights: dict[int, nn.Parameter]) -> None:
+    for weight in weights.values():
+        weight.grad = None
+        weight.data = weight.data.new_empty(0)
+
+
+def trace(
+    program: Program,
+    batch: int | None,
+    trains: bool,
+    varying: frozenset[int] = frozenset(),
+    may_be_whole: bool = True,
+) -> Traced:
+    """Traces the program on a few samples and compares it on another number.
+
+    If it ``trains``, the first root is the loss. Numbers at ``varying`` are
+    arguments. Where no few samples will do, all of what nobody named a batch is run,
+    if there is memory for it (``may_be_whole``). Raises CompileError, with the
+    recorded line, where PyTorch cannot trace it or where it depends on the number of
+    samples in a way that no trace follows.
+    """
+    problem: tuple[str, Location | None] | None = None
+    written = batch is not None and any(_names_size(node.call, batch) for node in program.nodes)
+    # What has as many rows as the batch is tried as part of it. This is never
+    # wrong: the program is the one that was recorded whatever is called B,
+    # and the compiler proves that tiles of what it calls so do not meet.
+    guesses = (2, 1, 0) if may_be_whole else (2, 1)
+    for guess in guesses if batch else (0,):
+        dims = [_batch_dim(leaf, batch, guess) for leaf in program.leaves]
+        # As is a size that was written as a number, as of len(x).
+        for size in (None, batch) if written and guess else (None,):
+            recorded = _Recorded(program, dims, trains, tuple(sorted(varying)), size)
+            try:
+                return _trace(recorded)
+            except Exception as caught:  # torch raises of every type here
+                problem = problem or _describe(caught, program)
+    assert problem is not None
+    raise CompileError(
+        f"it cannot be traced for another number of samples: {problem[0]}", problem[1]
+    )
+
+
+def _describe(error: Exception, program: Program) -> tuple[str, Location | None]:
+    """What was raised, in a line, and the user's line. The error itself is not
+    kept: its traceback holds tensors."""
+    node = _failed_node(error, program)
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0], None if node is None else location_of(node.frames)
+
+
+def find_recorded(places: Iterable[dict[str, Any] | None], program: Program) -> list[Node]:
+    """The calls of the recording that a report names, each once."""
+    lines = {place["line"] for place in places if place and place["file"] == _FILE}
+    return [program.nodes[line - 1] for line in sorted(lines) if 0 < line <= len(program.nodes)]
+
+
+def explain(error: CompileError, program: Program) -> tuple[str, Location | None]:
+    """The message of the compiler with the recorded lines, and the user's line."""
+
+    def name(match: re.Match[str]) -> str:
+        index = int(match[1]) - 1
+        if not 0 <= index < len(program.nodes):
+            return match[0]
+        inner = program.nodes[index].frames[0]
+        return f"{inner.file}:{inner.line}"
+
+    pattern = re.compile(re.escape(_FILE) + r":(\d+)(?::\d+)?")
+    notes = [pattern.sub(name, note) for note in error.notes]
+    text = "; ".join([pattern.sub(name, error.message), *notes])
+    place = error.location
+    if place is not None and place.file == _FILE:
+        if 0 < place.line <= len(program.nodes):
+            frames = program.nodes[place.line - 1].frames
+            if frames[0] != frames[1]:
+                text += f" (recorded at {frames[0].file}:{frames[0].line})"
+            return text, location_of(frames)
+        place = None
+    if place is not None and place.file.startswith(_PACKAGE):
+        place = None
+    return text, place
+
+
+def _batch_dim(leaf: Value, batch: int | None, guess: int) -> int | None:
+    shape = leaf.meta.shape
+    if batch is None or isinstance(leaf.tensor, nn.Parameter):
+        return None
+    if leaf.origin is not None and leaf.origin.batch is not None:
+        return leaf.origin.batch if leaf.origin.size == batch else None
+    if leaf.meta.requires_grad and (_is_expanded(leaf) or _is_of_weight(leaf)):
+        return None  # one row, made longer, or part of a weight
+    if leaf.drawn:
+        return shape.index(batch) if batch in shape else None
+    if guess == 2 and batch in shape:
+        return shape.index(batch)
+    return 0 if guess == 1 and shape and shape[0] == batch else None
+
+
+def whole_bytes(program: Program, batch: int | None) -> int:
+    """Bytes of a trace, in both directions, in which the batches that were named
+    have a few samples and all else is whole."""
+    cut: set[int] = set()
+    total = 0
+    for index, leaf in enumerate(program.leaves):
+        if _batch_dim(leaf, batch, 0) is not None or _other_batch(leaf) is not None:
+            cut.add(index)
+        elif leaf.tensor is not None:
+            total += leaf.tensor.nbytes
+    count = 0
+    for node, step in zip(program.nodes, program.steps, strict=True):
+        few = any(place in cut for entry in step for place in places_of(entry))
+        total += 0 if few else node.call.made
+        for meta in node.call.metas:
+            count += 1
+            if not few:
+                continue
+            if any(_is_multiple(extent, batch or 0) for extent in meta.shape):
+                cut.add(-count)
+            else:
+                total += torch.Size(meta.shape).numel() * meta.dtype.itemsize
+    return 2 * total
+
+
+def _is_of_weight(leaf: Value) -> bool:
+    return leaf.tensor is not None and isinstance(leaf.tensor._base, nn.Parameter)
+
+
+def is_weight(leaf: Value, dim: int | None = None) -> bool:
+    """Whether a leaf is a weight to the compiler: one, or what was computed of
+    weights outside of the program, without the batch (``dim``)."""
+    return isinstance(leaf.tensor, nn.Parameter) or (
+        leaf.origin is None and leaf.meta.requires_grad and not leaf.freed and dim is None
+    )
+
+
+def without_copies(leaf: Value) -> Tensor:
+    """The tensor, with one row where ``expand`` made the first dim longer.
+
+    The gradient of the whole is given to this row: what made the others out of
+    it are views, which add up.
+    """
+    tensor = leaf.tensor
+    assert tensor is not None
+    return tensor.select(0, 0).unsqueeze(0) if _is_expanded(leaf) else tensor
+
+
+def _is_expanded(leaf: Value) -> bool:
+    shape, stride = leaf.meta.shape, leaf.meta.stride
+    if not shape or shape[0] < 2 or stride[0] != 0:
+        return False
+    return leaf.tensor is not None and leaf.tensor._is_view()
+
+
+class _Recorded:
+    """A program that is traced: as a module whose ``forward`` takes the leaves
+    that are no weights, and the numbers at ``varying``.
+
+    The module itself has nothing but its weights: TorchScript keeps whatever
+    else it finds in one, and here that would be a batch.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        dims: list[int | None],
+        trains: bool,
+        varying: tuple[int, ...],
+        size: int | None,
+    ) -> None:
+        self.program, self.dims, self.trains, self.varying = program, dims, trains, varying
+        self.size = size  # what is so long in shapes is as long as the batch
+        self.autocasts = any(node.call.autocast is not None for node in program.nodes)
+        self.casts = False  # what autocast casts inside of operators is cast before them
+        self.module = _Module()
+        self.names: dict[int, str] = {}
+        self.weights: dict[int, nn.Parameter] = {}
+        # Of tensors that are dense in another order, as a transposed batch.
+        self.orders: dict[int, tuple[int, ...]] = {}
+        # Asked for now: a trace would take the tensors for constants.
+        self.expanded: list[int] = []
+        # The leaf that has the batch, in which dim, and how many samples.
+        self.batch: tuple[int, int, int] | None = None
+        for index, (leaf, dim) in enumerate(zip(program.leaves, dims, strict=True)):
+            origin = leaf.origin
+            if self.batch is None and origin is not None and origin.batch is not None:
+                self.batch = index, origin.batch, origin.size or 0
+            if isinstance(leaf.tensor, nn.Parameter) or (trains and is_weight(leaf, dim)):
+                weight = nn.Parameter(without_copies(leaf).detach(), leaf.meta.requires_grad)
+                self.weights[index] = weight
+                if _is_expanded(leaf):
+                    self.expanded.append(index)
+                self.names[index] = f"weight{len(self.names)}"
+                self.module.register_parameter(self.names[index], weight)
+            elif (order := _find_order(leaf.meta)) is not None:
+                self.orders[index] = order
+
+    def samples(self, count: int, first: int = 0) -> list[Tensor]:
+        """Arguments with ``count`` of the samples, from ``first`` on."""
+        arguments = []
+        grads = self.trains or any(node.call.differentiates for node in self.program.nodes)
+        for index, (leaf, dim) in enumerate(zip(self.program.leaves, self.dims, strict=True)):
+            if index in self.names:
+                continue
+            tensor = self.program.tensor_of(leaf).detach()
+            if dim is None:
+                dim = _other_batch(leaf)
+            if dim is not None:
+                rows = torch.arange(first, first + count, device=tensor.device) % tensor.shape[dim]
+                dense = tensor.index_select(dim, rows)
+                if _is_channels_last(leaf.meta):
+                    dense = dense.contiguous(memory_format=torch.channels_last)
+                tensor = dense
+            else:
+                tensor = tensor.clone()  # it may be written to
+            if index in self.orders:
+                tensor = tensor.permute(self.orders[index]).contiguous()
+            if grads and _is_differentiated(leaf):
+                tensor.requires_grad_()
+            arguments.append(tensor)
+        for place in self.varying:
+            arguments.append(torch.tensor(self.program.numbers[place], dtype=torch.float64))
+        return arguments
+
+
+def _other_batch(leaf: Value) -> int | None:
+    """The dim with the samples of a batch of another size, which is whole in each
+    tile; a trace need not run all of it."""
+    origin = leaf.origin
+    if origin is None or origin.batch is None or (origin.size or 0) < 2:
+        return None
+    return origin.batch
+
+
+def _is_differentiated(leaf: Value) -> bool:
+    return leaf.meta.requires_grad and not leaf.freed
+
+
+# What is traced now; a program that is traced may record another.
+_traced: list[_Recorded] = []
+
+
+class _Module(nn.Module):
+    def forward(self, *arguments: Tensor) -> Any:
+        return _replay(self, _traced[-1], arguments)
+
+
+def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...]) -> Any:
+    program = recorded.program
+    rest = iter(arguments)
+    leaves = [
+        getattr(module, recorded.names[index]) if index in recorded.names else next(rest)
+        for index in range(len(program.leaves))
+    ]
+    numbers = list(program.numbers)
+    for place in recorded.varying:
+        numbers[place] = next(rest).to(program.readers[place].call.metas[0].dtype)
+    for index, order in recorded.orders.items():
+        back = sorted(range(len(order)), key=order.__getitem__)
+        leaves[index] = leaves[index].permute(back)
+    for index in recorded.expanded:
+        rows = program.leaves[index].meta.shape[0]
+        if recorded.batch is not None:
+            place, dim, size = recorded.batch
+            rows = leaves[place].size(dim) if rows == size else rows
+        leaves[index] = leaves[index].expand(rows, *program.leaves[index].meta.shape[1:])
+    graph = any(node.call.grad for node in program.nodes)
+
+    samples: Any = None
+    if recorded.size is not None and recorded.batch is not None:
+        samples = leaves[recorded.batch[0]].size(recorded.batch[1])
+
+    def invoke(node: Node, position: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if samples is not None and _names_size(node.call, recorded.size or 0):
+            args = (args[0], *(_resize(item, recorded.size or 0, samples) for item in args[1:]))
+        if recorded.casts and torch._C._get_tracing_state() is not None:
+            args = _cast_as_inside(node.call, args)
+        casts.before(node.call)
+        with node.call.modes(casts=node.call.grad):
+            # A trace takes what .data gives for a constant.
+            function = torch.detach if node.call.function in detaching else node.call.function
+            result = _at_line(position + 1)(function, args, kwargs)
+        if graph and not node.call.grad:
+            # A trace does not hold in which mode it was made.
+            return [tensor.detach() for tensor in node.call.flatten(result)]
+        return result
+
+    with CastCache() as casts:
+        results = program.replay(leaves, invoke, numbers)
+    if recorded.trains:
+        # The loss, and what else the program still holds.
+        loss, *further = results
+        loss = loss.reshape(()) if loss.dim() else loss
+        return (loss, *(result.detach() for result in further)) if further else loss
+    if len(results) == 1:
+        only = results[0]
+        return only.reshape(()) if only.dim() and only.numel() == 1 else only
+    return tuple(results)
+
+
+def _cast_as_inside(call: Call, args: Any) -> Any:
+    """Arguments in the type in which autocast computes the result."""
+    dtype = None if call.autocast is None else call.autocast[1]
+    if all(meta.dtype != dtype for meta in call.metas):
+        return args
+
+    def cast(item: Any) -> Any:
+        if isinstance(item, (list, tuple)):
+            return rebuild(item, [cast(part) for part in item])
+        if isinstance(item, Tensor) and item.dtype == torch.float32 and item.dim():
+            return item.to(dtype)
+        return item
+
+    return cast(args)
+
+
+# Functions whose arguments behind the first are a shape.
+_SHAPED = frozenset(
+    getattr(owner, name)
+    for owner in (torch, Tensor)
+    for name in ("view", "reshape", "expand", "new_zeros", "new_ones", "broadcast_to")
+    if hasattr(owner, name)
+)
+
+
+def _names_size(call: Call, size: int) -> bool:
+    """Whether a multiple of ``size`` was written as a number in a shape."""
+    if call.function not in _SHAPED:
+        return False
+    args, _ = call.fill([None] * _MOST_INPUTS)
+    return any(_is_multiple(item, size) for item in _flat(args[1:]))
+
+
+_MOST_INPUTS = 16
+
+
+def _flat(items: Any) -> list[Any]:
+    found = []
+    for item in items:
+        found += _flat(item) if isinstance(item, (list, tuple)) else [item]
+    return found
+
+
+def _is_multiple(item: Any, size: int) -> bool:
+    return type(item) is int and size > 1 and item >= size and item % size == 0
+
+
+def _resize(item: Any, size: int, samples: Any) -> Any:
+    if isinstance(item, (list, tuple)):
+        return [_resize(part, size, samples) for part in item]
+    return samples * (item // size) if _is_multiple(item, size) else item
+
+
+def _at_line(line: int) -> Callable[..., Any]:
+    """A call that PyTorch takes as one of line ``line`` of the recording."""
+    return FunctionType(_caller.__code__.replace(co_firstlineno=line, co_filename=_FILE), {})
+
+
+_caller = lambda function, args, kwargs: function(*args, **kwargs)  # noqa: E731
+
+
+def _trace(recorded: _Recorded) -> Traced:
+    if any(
+        isinstance(entry, Value) and isinstance(entry.tensor, nn.Parameter)
+        for node in recorded.program.nodes
+        for index, entry in enumerate(node.inputs)
+        if index in node.call.writes
+    ):
+        raise CompileError("it writes to a weight")
+    _traced.append(recorded)
+    try:
+        with without_hooks():
+            return _trace_module(recorded)
+    finally:
+        _traced.pop()
+        # What a trace that failed leaves are cycles.
+        _release(recorded.weights)
+
+
+def _trace_module(recorded: _Recorded) -> Traced:
+    program, module = recorded.program, recorded.module
+    devices = {leaf.meta.device for leaf in program.leaves if leaf.meta.device.type == "cuda"}
+    with torch.random.fork_rng(devices=sorted(devices, key=str)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        script = _script_of(recorded)
+        # Not the number and the samples that were traced, so that what is baked in shows.
+        count = 2 if any(dim is not None for dim in recorded.dims) else _TRACED
+        first = _TRACED
+        try:
+            seed(devices)
+            given = recorded.samples(count, first)
+            with torch.enable_grad():
+                wanted = module(*given)
+        except Exception:
+            # Rows by their number, as of arange(), are only there from the first on.
+            first = 0
+            seed(devices)
+            given = recorded.samples(count, first)
+            with torch.enable_grad():
+                wanted = module(*given)
+        seed(devices)
+        problem = _find_problem(recorded, script, recorded.samples(count, first), wanted)
+        if problem and recorded.autocasts:
+            # What is cast inside of an operator, as of an LSTM, is not in a trace.
+            recorded.casts = True
+            script = _script_of(recorded)
+            seed(devices)
+            problem = _find_problem(recorded, script, recorded.samples(count, first), wanted)
+        if problem:
+            raise CompileError(f"a trace of it is wrong for {count} samples: {problem}")
+    taken = [index for index in range(len(program.leaves)) if index not in recorded.names]
+    reached: tuple[int, ...] = ()
+    if recorded.trains:
+        ends = {id(getattr(module, name)): index for index, name in recorded.names.items()}
+        ends |= {id(tensor): index for tensor, index in zip(given, taken, strict=False)}
+        reached = _find_reached(wanted[0] if isinstance(wanted, tuple) else wanted, ends)
+    specs, differentiated = [], []
+    for index in taken:
+        leaf, dim = program.leaves[index], recorded.dims[index]
+        spec = spec_of(leaf.meta, dim, recorded.orders.get(index))
+        if index in reached:
+            spec += "@grad"
+            differentiated.append(index)
+        specs.append(spec)
+    specs += ["float64[]"] * len(recorded.varying)
+    return Traced(
+        script,
+        tuple(specs),
+        tuple(taken),
+        recorded.orders,
+        recorded.varying,
+        tuple(differentiated),
+        tuple(index for index in reached if index in recorded.names),
+        recorded.weights,
+    )
+
+
+def _script_of(recorded: _Recorded) -> torch.jit.ScriptModule:
+    with torch.enable_grad():
+        return trace_module(recorded.module, tuple(recorded.samples(_TRACED)), keeps_shapes=False)
+
+
+_CASTS = "it has nothing of what autocast casts inside of an operator"
+
+
+def _find_problem(
+    recorded: _Recorded, script: torch.jit.ScriptModule, given: list[Tensor], wanted: Any
+) -> str | None:
+    """How a trace differs from the calls themselves."""
+    # It runs once: to optimise it would take longer.
+    with torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
+        try:
+            found = script(*given)
+        except RuntimeError:
+            if not recorded.autocasts:
+                raise
+            return _CASTS  # between types that are others than those that were traced
+    # The same kernels round alike, and casts that are missing may not show in a loss.
+    problem = compare(found, wanted, exact=recorded.autocasts)
+    return f"{problem} ({_CASTS})" if problem and recorded.autocasts else problem
+
+
+def _find_reached(loss: Any, weights: dict[int, int]) -> tuple[int, ...]:
+    """The weights at the ends of the graph, in the order in which autograd gives
+    them their gradients: of nodes that are ready the one that was made last runs
+    first, and what accumulates at once (torch/csrc/autograd/engine.cpp)."""
+    root = getattr(loss, "grad_fn", None)
+    if root is None:
+        return ()
+    waiting: dict[Any, int] = {root: 0}
+    stack = [root]
+    while stack:
+        for edge, _ in stack.pop().next_functions:
+            if edge is None:
+                continue
+            if edge not in waiting:
+                waiting[edge] = 0
+                stack.append(edge)
+            waiting[edge] += 1
+    found: dict[int, None] = {}
+    count = itertools.count()
+    ready: list[tuple[int, int, Any]] = [(0, 0, root)]
+    while ready:
+        node = heapq.heappop(ready)[2]
+        variable = getattr(node, "variable", None)
+        if variable is not None and id(variable) in weights:
+            found[weights[id(variable)]] = None
+        for edge, _ in node.next_functions:
+            if edge is None:
+                continue
+            waiting[edge] -= 1
+            if not waiting[edge]:
+                is_end = hasattr(edge, "variable")
+                first = -(1 << 63) if is_end else -edge._sequence_nr()
+                heapq.heappush(ready, (first, next(count), edge))
+    return tuple(found)
+
+
+def _is_channels_last(meta: Meta) -> bool:
+    if len(meta.shape) != 4:
+        return False
+    fake = torch.empty(0, device="meta").as_strided(meta.shape, meta.stride)
+    return bool(fake.is_contiguous(memory_format=torch.channels_last) and not fake.is_contiguous())
+
+
+def _find_order(meta: Meta) -> tuple[int, ...] | None:
+    """The dims from the outermost in memory on; None of a tensor that is
+    contiguous, channels-last, or not dense."""
+    if len(meta.shape) < 2 or 0 in meta.shape or _is_channels_last(meta):
+        return None
+    order = tuple(sorted(range(len(meta.shape)), key=lambda dim: -meta.stride[dim]))
+    extent = 1
+    for dim in reversed(order):
+        if meta.shape[dim] > 1 and meta.stride[dim] != extent:
+            return None
+        extent *= meta.shape[dim]
+    return None if order == tuple(range(len(order))) else order
+
+
+def spec_of(meta: Meta, dim: int | None = None, order: tuple[int, ...] | None = None) -> str:
+    """The spec of a tensor with ``dim`` as the batch, its dims in an ``order``."""
+    extents = [str(extent) for extent in meta.shape]
+    if dim is not None:
+        extents[dim] = "B"
+    if order is not None:
+        extents = [extents[place] for place in order]
+    layout = "@channels_last" if _is_channels_last(meta) else ""
+    return f"{str(meta.dtype).removeprefix('torch.')}[{','.join(extents)}]{layout}"
+
+
+def _failed_node(error: Exception, program: Program) -> Node | None:
+    """The node whose replay raised."""
+    frame = error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == _FILE:
+            line = frame.tb_lineno
+            return program.nodes[line - 1] if line <= len(program.nodes) else None
+        frame = frame.tb_next
+    return None

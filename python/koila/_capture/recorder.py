@@ -1,0 +1,527 @@
+"""Records calls: arguments are taken apart, and what is returned is known
+without running anything."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from koila._capture.batch_int import BatchInt
+from koila._capture.dispatch_cache import find_call, meta_of
+from koila._capture.frames import find_frames
+from koila._capture.graphs import Graph
+from koila._capture.memory import Aliases
+from koila._capture.thread_recordings import recording
+from koila._capture.values import (
+    Call,
+    Group,
+    Meta,
+    Node,
+    Origin,
+    Slot,
+    Value,
+    append_weakly,
+    checksum_of_tensor,
+    detaching,
+    is_open,
+    rebuild,
+)
+
+__all__ = [
+    "RecordedTensor",
+    "Unrecorded",
+    "append_made",
+    "assign",
+    "become_lazy",
+    "current",
+    "find_source",
+    "find_values",
+    "is_lent",
+    "known",
+    "leaf_of",
+    "make_leaf",
+    "record",
+    "rewrap",
+    "wrap",
+    "wrap_results",
+]
+
+
+class RecordedTensor(Tensor):
+    """A tensor whose value is one of a recorded program; ``LazyTensor`` is its
+    face to the user."""
+
+    _value: Value
+
+
+class Unrecorded(NamedTuple):
+    """Why a call was not recorded: nothing is known of what it returns (``call``
+    is None), it draws random numbers, or others see what it writes."""
+
+    call: Call | None
+    inputs: list[Any]
+
+
+_face: type[RecordedTensor] = RecordedTensor
+
+
+def set_face(face: type[RecordedTensor]) -> None:
+    """From now on recorded values come as tensors of this class."""
+    global _face
+    _face = face
+
+
+def wrap(value: Value) -> Any:
+    meta = value.meta
+    # The wrapper requires no gradient itself: what passed koila by would
+    # otherwise differentiate the wrapper, silently.
+    made: RecordedTensor = Tensor._make_wrapper_subclass(
+        _face, meta.shape, strides=meta.stride, dtype=meta.dtype, device=meta.device
+    )
+    assign(made, value)
+    return made
+
+
+def become_lazy(tensor: Tensor) -> RecordedTensor:
+    """The same object, with a value to come."""
+    tensor.__class__ = _face
+    return tensor  # type: ignore[return-value]
+
+
+def assign(tensor: RecordedTensor, value: Value) -> None:
+    """From now on the tensor has this value."""
+    tensor._value = value
+    append_weakly(value.holders, tensor)
+    if value.node is not None:
+        recording.hold(tensor)
+
+
+def make_leaf(tensor: Tensor, like: Value | None = None) -> Value:
+    leaf = Value(meta_of(tensor), Group(external=True))
+    if like is not None:
+        leaf.origin, leaf.source, leaf.graphs = like.origin, like.source, like.graphs
+    leaf.tensor = tensor
+    leaf.version = None if tensor.is_inference() else tensor._version
+    if _is_borrowed(tensor):
+        leaf.checksum = checksum_of_tensor(tensor)
+    return leaf
+
+
+def _is_borrowed(tensor: Tensor) -> bool:
+    """Whether the memory is not PyTorch's, as a NumPy array's: writes to it have no
+    version. (Nor has that of weights in a file, which is not to be written to.)"""
+    return (
+        not tensor.requires_grad
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and not tensor.untyped_storage().resizable()
+    )
+
+
+def leaf_of(tensor: Tensor) -> Value:
+    """The value of a plain tensor, anew if it was written to in between."""
+    leaf = recording.leaves.get(id(tensor))
+    if (
+        leaf is None
+        or leaf.tensor is not tensor
+        or leaf.is_replaced()
+        or leaf.version != (None if tensor.is_inference() else tensor._version)
+        or leaf.meta.requires_grad != tensor.requires_grad
+        or leaf.meta.shape != tensor.shape
+        or not leaf.is_as_hashed()
+    ):
+        leaf = make_leaf(tensor)
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):
+                leaf.alias = tensor.detach()
+        else:
+            leaf.alias = tensor.detach()
+        recording.leaves[id(tensor)] = leaf
+    return leaf
+
+
+def current(tensor: RecordedTensor) -> Value:
+    """The value of a lazy tensor, anew if the tensor below was written to."""
+    value = tensor._value
+    if value.version is not None and not value.freed:
+        plain = value.tensor
+        assert plain is not None
+        if plain._version != value.version or plain.requires_grad != value.meta.requires_grad:
+            assign(tensor, make_leaf(plain, value))
+    return tensor._value
+
+
+def known(value: Value) -> Tensor | None:
+    """The value without its graph, if it was computed."""
+    if not is_open(value):
+        assert value.tensor is not None
+        return value.tensor
+    return value.seen
+
+
+def _as_number(value: Value) -> Value:
+    """A leaf with what was seen of a value, for calls that need no graph of it."""
+    seen = value.seen
+    assert seen is not None
+    leaf = leaf_of(seen)
+    leaf.source = value.source
+    return leaf
+
+
+class _Arguments:
+    """Arguments taken apart into constants and inputs."""
+
+    __slots__ = ("hashable", "inputs", "metas", "numbers", "used")
+
+    def __init__(self, numbers: bool) -> None:
+        self.inputs: list[Any] = []
+        self.metas: list[Meta | None] = []
+        self.hashable = True
+        self.numbers, self.used = numbers, False
+
+    def take(self, item: Any) -> Any:
+        """The key of an argument."""
+        kind = type(item)
+        if kind is _face:
+            value = current(item)
+            if self.numbers and value.node is not None and value.seen is not None:
+                value, self.used = _as_number(value), True
+            self.inputs.append(value)
+            self.metas.append(value.meta)
+            return Tensor
+        if kind is int or kind is str or kind is bool or item is None:
+            return kind, item
+        if kind is float or kind is BatchInt:
+            self.inputs.append(item)
+            self.metas.append(None)
+            # Shapes depend on sizes, and on no float that is not told apart.
+            return (kind, int(item)) if kind is BatchInt else float
+        if kind is tuple or kind is list or kind is torch.Size:
+            return kind, tuple([self.take(part) for part in item])
+        if isinstance(item, torch.Generator):
+            raise _Unrecordable  # it must be drawn from once, and in order
+        if isinstance(item, Tensor):
+            if item.layout != torch.strided or isinstance(item, torch._subclasses.FakeTensor):
+                raise _Unrecordable
+            value = leaf_of(item)
+            self.inputs.append(value)
+            self.metas.append(value.meta)
+            return Tensor
+        if kind is dict:
+            return kind, tuple([(name, self.take(part)) for name, part in item.items()])
+        if kind is slice:
+            return kind, self.take(item.start), self.take(item.stop), self.take(item.step)
+        if isinstance(item, (list, tuple)):
+            return kind, tuple([self.take(part) for part in item])
+        try:
+            hash(item)
+        except TypeError:
+            self.hashable = False
+            return None
+        return kind, item
+
+
+class _Unrecordable(Exception):
+    pass
+
+
+def _template(item: Any, count: list[int]) -> Any:
+    """The arguments with a Slot for each input, in the order of ``take``."""
+    kind = type(item)
+    if kind is float or kind is BatchInt or isinstance(item, Tensor):
+        count[0] += 1
+        return Slot(count[0] - 1)
+    if isinstance(item, (list, tuple)):
+        return rebuild(item, [_template(part, count) for part in item])
+    if kind is dict:
+        return {name: _template(part, count) for name, part in item.items()}
+    if kind is slice:
+        return slice(
+            _template(item.start, count), _template(item.stop, count), _template(item.step, count)
+        )
+    return item
+
+
+def _find(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], numbers: bool
+) -> tuple[Call | None, list[Any], bool]:
+    """What is known of a call, its inputs, and whether some of them are ``numbers``
+    in the place of values that have a graph."""
+    flat = _Arguments(numbers)
+    key = flat.take(args), flat.take(kwargs)
+    count = [0]
+    call = find_call(
+        func,
+        lambda: (_template(args, count), _template(kwargs, count)),
+        key,
+        flat.inputs,
+        flat.metas,
+        flat.hashable,
+    )
+    return call, flat.inputs, flat.used
+
+
+def record(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a call returns, recorded; or Unrecorded. Raises what PyTorch raises
+    of arguments of these shapes and types."""
+    numbers = not torch.is_grad_enabled()
+    try:
+        call, inputs, used = _find(func, args, kwargs, numbers)
+        if used and call is not None and (call.writes or any(s is not None for s in call.shares)):
+            # A number that was seen is not the memory that others look at.
+            call, inputs, _ = _find(func, args, kwargs, False)
+    except _Unrecordable:
+        return Unrecorded(None, [])
+    if call is None or call.random:
+        return Unrecorded(call, inputs)
+    if not call.metas and not call.writes:
+        # What is no number may be of the tensor without data that was tried,
+        # and what returns nothing has done something to it.
+        return call.result if _is_number(call.result) else Unrecorded(None, inputs)
+    if call.metas and all(map(_is_scalar, inputs)) and not any(meta.shape for meta in call.metas):
+        # A total over many steps is no program of as many calls.
+        entries = [
+            entry.tensor
+            if type(entry) is Value
+            else int(entry)
+            if type(entry) is BatchInt
+            else entry
+            for entry in inputs
+        ]
+        made = rewrap(call.perform(*call.fill(entries)), find_source(inputs))
+        if any(meta.requires_grad for meta in call.metas):
+            _free_graphs(made)
+        return made
+    if any(inputs[index].group.external for index in call.writes) and not _may_defer(call):
+        return Unrecorded(call, inputs)
+    if recording.lent and any(is_lent(inputs[index]) for index in call.writes):
+        return Unrecorded(call, inputs)
+    if call.writes:
+        replaced = _write_anew(func, args, kwargs, call, inputs)
+        if replaced is not None:
+            return replaced
+    return _append(call, inputs)
+
+
+def is_lent(value: Value) -> bool:
+    """Whether the program has a NumPy array of this memory, in which it looks for
+    what is written."""
+    memory = Aliases().of(value)
+    return isinstance(memory, tuple) and any(lent.is_of(memory[0]) for lent in recording.lent)
+
+
+def _append(call: Call, inputs: list[Any]) -> Any:
+    node = Node(call, tuple(inputs), find_frames())
+    deps: list[Node] = []
+    for index, entry in enumerate(inputs):
+        if type(entry) is not Value:
+            continue
+        group = entry.group
+        if group.last_write is not None and not group.last_write.done:
+            deps.append(group.last_write)
+        if index in call.writes:
+            deps += group.open_readers()
+            group.readers.clear()
+        else:
+            append_weakly(group.readers, node)
+    if deps:
+        node.deps = tuple(dep for dep in deps if dep is not node)
+    source = find_source(inputs)
+    written = {
+        group: group if group.external else Group(False, node)
+        for group in (inputs[index].group for index in call.writes)
+    }
+    values = []
+    for index, meta in enumerate(call.metas):
+        shared = call.shares[index]
+        group = Group(False) if shared is None else inputs[shared].group
+        value = Value(meta, written.get(group, group), node, index)
+        value.source = source
+        value.graph_name = call.graph_names[index]
+        if shared is not None and call.function not in detaching:
+            value.become_view(inputs[shared])
+        values.append(value)
+    for index in call.tracks:
+        inputs[index].track()
+    node.outputs = [weakref.ref(value) for value in values]
+    if node.writes_outside:
+        recording.pending.append(node)
+    made = [wrap(value) for value in values]
+    if any(shared is not None for shared in call.shares) and not call.writes:
+        _show_views(call, inputs, values)
+    for index, same in enumerate(call.same):
+        if same in call.writes:
+            _rebind(inputs[same], values[index], made, index)
+    for group, new in written.items():
+        if group is new:
+            group.last_write = node
+        else:
+            _renew_held(group, new)
+    return wrap_results(call.result, made)
+
+
+def _show_views(call: Call, inputs: list[Any], values: list[Value]) -> None:
+    """Views of what was seen are seen, too."""
+    places = set(call.shares)
+    place = places.pop()
+    if places or place is None or type(call.function) is FunctionType:
+        return
+    base = inputs[place].seen
+    if base is None or any(type(entry) is Value for i, entry in enumerate(inputs) if i != place):
+        return
+    entries = [int(entry) if type(entry) is BatchInt else entry for entry in inputs]
+    entries[place] = base
+    args, kwargs = call.fill(entries)
+    with torch.no_grad():
+        tensors = call.flatten(call.function(*args, **kwargs))
+    for value, tensor in zip(values, tensors, strict=True):
+        value.show(tensor)
+
+
+def append_made(call: Call, inputs: list[Any]) -> Any:
+    """Records a call that is known without trying it."""
+    return _append(call, inputs)
+
+
+def _may_defer(call: Call) -> bool:
+    """Whether a write to a tensor of the user may wait: running statistics of
+    layers in training, whose results do not depend on them."""
+    name = getattr(call.function, "__name__", "")
+    return call.grad and name in ("batch_norm", "instance_norm")
+
+
+def _write_anew(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call, inputs: list[Any]
+) -> Any:
+    """Of a tensor that is there, as a total over batches, what is written in
+    place is a new value under its name: so what is added to it can be computed
+    again, and in tiles."""
+    target = args[0] if args else None
+    if type(target) is not _face or call.writes != {0} or call.same != (0,):
+        return None
+    old = target._value
+    if old is not inputs[0] or old.node is not None or old.views is not None or is_open(old):
+        return None
+    if old.meta.requires_grad and not torch.is_grad_enabled():
+        return None  # it keeps its graph
+    name = getattr(func, "__name__", "")
+    if name.startswith("__i") and name.endswith("__"):
+        plain = getattr(Tensor, f"__{name[3:]}", None)
+    elif name.endswith("_") and not name.endswith("__"):
+        plain = getattr(Tensor, name[:-1], None)
+    else:
+        plain = None
+    if plain is None:
+        return None
+    made = record(plain, args, kwargs)
+    if type(made) is not _face:
+        return None
+    new = made._value
+    if new.meta.shape != old.meta.shape or new.meta.dtype != old.meta.dtype:
+        return None
+    assign(target, new)
+    return target
+
+
+def _is_scalar(entry: Any) -> bool:
+    """Whether it is a number, or a tensor of one that is there."""
+    if type(entry) is not Value:
+        return True
+    has_graph = entry.meta.requires_grad and not entry.freed
+    return not (entry.meta.shape or has_graph or is_open(entry))
+
+
+def _free_graphs(made: Any) -> None:
+    """Of what was made of numbers whose graph is gone the graph is gone, too."""
+    found: list[Value] = []
+    find_values(made, found)
+    for value in found:
+        value.meta = value.meta._replace(requires_grad=True)
+        value.freed = True
+
+
+_NUMBERS = (int, float, complex, str, torch.dtype, torch.device, torch.memory_format)
+
+
+def _is_number(result: Any) -> bool:
+    if isinstance(result, (list, tuple)):
+        return all(map(_is_number, result))
+    return isinstance(result, _NUMBERS)
+
+
+def find_source(inputs: list[Any]) -> Origin | None:
+    for entry in inputs:
+        if type(entry) is Value and entry.source is not None:
+            return entry.source
+    return None
+
+
+def _rebind(old: Value, new: Value, made: list[Any], index: int) -> None:
+    """Tensors that were written to in place have the new value, and the gradient that
+    they have kept."""
+    new.retained = old.retained
+    for tensor in _holders_of(old):
+        assign(tensor, new)
+        made[index] = tensor
+
+
+def _renew_held(group: Group, new: Group) -> None:
+    """Whoever holds memory that was written to holds another value from now on.
+    What was there before is read by calls that were recorded before; they need
+    not lead to the write, which leads back to them: that would be a cycle."""
+    for reference in group.members:
+        value = reference()
+        if value is None or value.group is not group:
+            continue
+        if holders := _holders_of(value):
+            renewed = value.renew(new)
+            for tensor in holders:
+                assign(tensor, renewed)
+
+
+def _holders_of(value: Value) -> list[RecordedTensor]:
+    found = [reference() for reference in value.holders]
+    return [tensor for tensor in found if tensor is not None and tensor._value is value]
+
+
+def wrap_results(result: Any, made: list[Any]) -> Any:
+    if type(result) is Slot:
+        return made[result]
+    if isinstance(result, (list, tuple)):
+        return rebuild(result, [wrap_results(item, made) for item in result])
+    if isinstance(result, dict):
+        return {name: wrap_results(item, made) for name, item in result.items()}
+    return result
+
+
+def find_values(item: Any, found: list[Value]) -> None:
+    if isinstance(item, RecordedTensor):
+        found.append(current(item))
+    elif isinstance(item, (list, tuple)):
+        for part in item:
+            find_values(part, found)
+    elif isinstance(item, dict):
+        for part in item.values():
+            find_values(part, found)
+    elif isinstance(item, slice):
+        find_values((item.start, item.stop, item.step), found)
+
+
+def rewrap(item: Any, source: Origin | None, graphs: frozenset[Graph] = frozenset()) -> Any:
+    """Tensors that were computed outside of a program, as lazy ones."""
+    if isinstance(item, Tensor) and item.layout == torch.strided:
+        leaf = make_leaf(item)
+        leaf.source = source
+        if item.requires_grad:
+            leaf.graphs = graphs
+            for graph in graphs:
+                graph.end_in(item)
+        return wrap(leaf)
+    if type(item) in (list, tuple) or hasattr(item, "_fields"):
+        return rebuild(item, [rewrap(part, source, graphs) for part in item])
+    return item

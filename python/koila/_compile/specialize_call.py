@@ -1,0 +1,143 @@
+"""From a module and example arguments to a program for calls like these."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from koila import _compiler
+from koila._capture.global_hooks import without_hooks
+from koila._capture.inputs import Inputs, find_symbol
+from koila._capture.script import Captured, ModuleCapture
+from koila._capture.thread_locks import exclusive
+from koila._compile.call_kind import Call
+from koila._compile.check import check as run_check
+from koila._compile.choose_form import choose
+from koila._compile.specialized_module import Specialization
+from koila._errors import CompileError, Location
+from koila._interrupt import uninterrupted
+from koila.memory import budget_bytes
+
+__all__ = ["Recipe", "check_device", "specialize"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a module is to be compiled. ``budget`` is what the user gave, None with
+    a tile; the options have none of it yet."""
+
+    name: str
+    options: _compiler.CompileOptions
+    budget: int | str | None
+    batch_dim: int
+    check: bool
+    # The lines that were warned of.
+    told: set[Location] = field(default_factory=set)
+
+    @property
+    def trains(self) -> bool:
+        return self.options.mode == "train"
+
+    def for_calls(self) -> Recipe:
+        """The same for calls without gradients of what is compiled for steps."""
+        options = dataclasses.replace(
+            self.options, mode="inference", loss=None, optimizer=None, grads="present"
+        )
+        return dataclasses.replace(self, options=options)
+
+
+@exclusive
+@uninterrupted
+def specialize(
+    module: nn.Module,
+    inputs: Inputs,
+    recipe: Recipe,
+    *,
+    limit: int | None = None,
+    may_script: bool = True,
+) -> Specialization:
+    """Compiles the module; within ``limit`` bytes in place of the recipe's budget.
+
+    Raises BudgetError where no tile fits, CompileError where it cannot be
+    compiled. Without ``may_script`` it is traced: TorchScript keeps programs of
+    classes whose constants have changed since.
+    """
+    options = recipe.options
+    is_auto = limit is None and recipe.budget == "auto"
+    if options.tile is None:
+        check_device(inputs)
+        if limit is None:
+            assert recipe.budget is not None
+            limit = budget_bytes(recipe.budget, inputs.device)
+    capture = ModuleCapture(module, inputs, trains=recipe.trains, limit=limit, told=recipe.told)
+    if not may_script and not capture.can_trace:
+        raise CompileError("TorchScript would give the program of before")
+    example = None
+    if inputs.examples is not None:
+        example = Call(inputs.examples, inputs.batch_dim)
+
+    def rewrite(captured: Captured) -> Specialization:
+        chosen = dataclasses.replace(options, budget=limit)
+        specs = [*captured.specs, *inputs.target_specs]
+        if limit is not None and is_auto and recipe.trains:
+            coming = _coming_bytes(module, captured.script, specs, options)
+            chosen = dataclasses.replace(options, budget=max(limit - coming, 0))
+        # Where tiles are not made for a call, the original runs, not its script.
+        guarded = dataclasses.replace(chosen, guard="raise")
+        compiled = _compiler.compile_script(
+            captured.script,
+            specs,
+            batch=inputs.batch,
+            name=recipe.name,
+            **dataclasses.asdict(guarded),
+        )
+        result = Specialization(
+            module, captured, compiled, inputs.target_specs, example, inputs.batch, chosen
+        )
+        # What draws or normalises anew in each tile is not what the original does.
+        per_tile = "per-tile" in (options.random, options.batchnorm)
+        if recipe.check and not per_tile and inputs.examples is not None:
+            run_check(result, capture.snapshot, inputs, recipe.name)
+        return result
+
+    with without_hooks():
+        return choose(capture, rewrite, may_script=may_script)
+
+
+def _coming_bytes(
+    original: nn.Module, script: torch.jit.ScriptModule, specs: list[str], options: Any
+) -> int:
+    """What training makes once and keeps, and has not made yet, unless the
+    budget counts it: gradients, and the optimizer's state beside them."""
+    coming = [p for p in original.parameters() if p.requires_grad and p.grad is None]
+    if not coming:
+        return 0
+    count = 0
+    if options.grads == "present":
+        count += sum(p.numel() * p.element_size() for p in coming)
+    if options.optimizer is not None:
+        report = _compiler.analyze_script(
+            script,
+            specs,
+            batch={find_symbol(specs): 1},
+            mode=options.mode,
+            loss=options.loss,
+            optimizer=options.optimizer,
+            batches=0,
+            floor=False,
+        )
+        count += report["optimizer_bytes"]
+    return count
+
+
+def check_device(inputs: Inputs) -> None:
+    """Raises CompileError where figures are not known."""
+    if inputs.device.type != "cpu":
+        raise CompileError(
+            f"the inputs are on {inputs.device}, and koila knows what programs need on the CPU "
+            "only; give tile=N to split the batch without figures"
+        )

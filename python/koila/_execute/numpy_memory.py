@@ -1,0 +1,81 @@
+"""Memory that the program has as NumPy arrays, of tensors that may be computed again.
+
+Plain PyTorch gives the memory of the tensor itself, so that what is written to the
+array is in the tensor. Here the array has numbers that were read; a write to it is
+noticed when the tensor is computed again. A write to the tensor is made at once, in
+the memory of the array.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from koila._capture.frames import Frames, location_of
+from koila._capture.memory import Aliases
+from koila._capture.thread_recordings import recording
+from koila._capture.values import Node, Value, checksum_of, is_open
+from koila._errors import KoilaError
+
+__all__ = ["check_lent", "lend"]
+
+
+class _Lent:
+    """An array, its bits when it was given, and the call that makes its memory
+    again. What was written is also known once the array has gone."""
+
+    def __init__(self, maker: Node, tensor: Tensor, array: Any, frames: Frames) -> None:
+        self.maker, self.frames, self.shape = weakref.ref(maker), frames, array.shape
+        # As long as the array lives: it has the memory, too.
+        self._memory: Tensor | None = tensor.detach()
+        self._checksum = checksum_of(array)
+        self._was_written = False
+        weakref.finalize(array, _Lent._close, self).atexit = False
+
+    def is_of(self, maker: Node) -> bool:
+        """Whether the array is there, and has the memory that a call makes."""
+        return self._memory is not None and self.maker() is maker
+
+    def is_written(self) -> bool:
+        if self._memory is not None and not self._was_written:
+            self._was_written = checksum_of(self._memory.numpy()) != self._checksum
+        return self._was_written
+
+    def _close(self) -> None:
+        self.is_written()
+        self._memory = None
+
+
+def lend(value: Value, tensor: Tensor, array: Any, frames: Frames) -> None:
+    """The program gets an array with the memory of ``tensor``, which a value is."""
+    if not is_open(value):
+        value.group.external = True  # writes to it are seen in the array
+        return
+    memory = Aliases().of(value)
+    if isinstance(memory, tuple) and array.size and array.flags.writeable:
+        for reference in memory[0].outputs:
+            base = reference()
+            if base is not None and base.index == memory[1]:
+                base.lent = True  # it will be computed into the same memory
+        recording.lent.append(_Lent(memory[0], tensor, array, frames))
+
+
+def check_lent(nodes: Iterable[Node]) -> None:
+    """Raises if an array was written to whose tensor one of the nodes makes again."""
+    if not recording.lent:
+        return
+    again = set(nodes)
+    for lent in list(recording.lent):
+        maker = lent.maker()
+        if maker is None or maker.done:
+            recording.lent.remove(lent)
+        elif maker in again and lent.is_written():
+            raise KoilaError(
+                f"a NumPy array of shape {lent.shape} was written to, and its tensor is needed "
+                "again",
+                location_of(lent.frames),
+                ("take the array of a copy, as of .clone(), or of what run() returns",),
+            )
