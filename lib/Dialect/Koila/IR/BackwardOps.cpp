@@ -1,4 +1,4 @@
-//===- DefaultBackward.cpp - Rules of the backward pass -------------------===//
+//===- BackwardOps.cpp - Rules of the backward pass -----------------------===//
 
 #include "koila/Dialect/Koila/IR/LossOps.h"
 
