@@ -462,10 +462,8 @@ def _make_error(messages: Sequence[Mapping[str, Any]], name: str) -> CompileErro
         where = f"{place.file}:{place.line}: " if place else ""
         notes.append(f"{where}{message['message']}")
     text = first["message"]
-    if text.startswith("no tile fits the budget of "):
-        found = re.search(r"the smallest budget that works is [^:]*?([\d,]+) bytes", text)
-        smallest = int(found[1].replace(",", "")) if found else None
-        return BudgetError(text, _place(first, name), tuple(notes), smallest)
+    if (smallest := first.get("smallest_budget")) is not None:
+        return BudgetError(text, _place(first, name), tuple(notes), int(smallest))
     return CompileError(text, _place(first, name), tuple(notes))
 
 

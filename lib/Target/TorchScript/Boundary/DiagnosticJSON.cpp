@@ -2,6 +2,7 @@
 
 #include "DiagnosticJSON.h"
 #include "Locations.h"
+#include "mlir/IR/BuiltinAttributes.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -58,7 +59,23 @@ void Messages::addDiagnostic(mlir::Diagnostic &diagnostic) {
     severity = "warning";
   else if (diagnostic.getSeverity() == mlir::DiagnosticSeverity::Remark)
     severity = "remark";
-  add(severity, diagnostic.str(), diagnostic.getLocation());
+  anyError |= severity == "error";
+  llvm::json::Object object{{"severity", severity},
+                            {"message", llvm::json::fixUTF8(diagnostic.str())}};
+  // Numbers that a pass gives with its text.
+  for (const mlir::DiagnosticArgument &argument : diagnostic.getMetadata()) {
+    if (argument.getKind() !=
+        mlir::DiagnosticArgument::DiagnosticArgumentKind::Attribute)
+      continue;
+    auto fields =
+        llvm::dyn_cast<mlir::DictionaryAttr>(argument.getAsAttribute());
+    if (!fields)
+      continue;
+    for (mlir::NamedAttribute field : fields)
+      if (auto number = llvm::dyn_cast<mlir::IntegerAttr>(field.getValue()))
+        object[field.getName().strref()] = number.getInt();
+  }
+  add(std::move(object), diagnostic.getLocation());
   for (mlir::Diagnostic &note : diagnostic.getNotes())
     addDiagnostic(note);
 }

@@ -28,6 +28,10 @@ enum class StatisticsMode {
   PerTile
 };
 
+/// Of the error that no tile fits the budget: an attribute of its metadata, in
+/// bytes, in a dictionary.
+inline constexpr llvm::StringLiteral kSmallestBudget = "smallest_budget";
+
 struct TilingOptions {
   /// Samples per tile, a power of two; 0: by budget.
   int64_t tile = 0;

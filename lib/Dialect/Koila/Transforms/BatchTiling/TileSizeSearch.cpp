@@ -383,11 +383,18 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
                                << ": the smallest budget that works is ";
     // Buffers and tiles of small outputs may take more than they save.
     bool isUntiled = isOriginal && *report.peakBytes <= *least;
+    int64_t smallest = isUntiled ? *report.peakBytes : *least;
+    error << formatBytes(smallest);
     if (isUntiled)
-      error << formatBytes(*report.peakBytes) << ", untiled,";
+      error << ", untiled,";
     else
-      error << formatBytes(*least) << ", with tile " << leastTile;
+      error << ", with tile " << leastTile;
     error << " for " << symbol << " = " << batch;
+    // For who handles the diagnostic: the text is for people.
+    Builder builder(function.getContext());
+    error.getUnderlyingDiagnostic()->getMetadata().push_back(
+        DiagnosticArgument(builder.getDictionaryAttr(builder.getNamedAttr(
+            kSmallestBudget, builder.getI64IntegerAttr(smallest)))));
     attachLiveTensors(error, isUntiled ? report : final);
     return failure();
   }
