@@ -86,21 +86,39 @@ void koila::countByArgument(FunctionOpInterface function, StringRef symbol) {
   });
 }
 
+/// Where `value` got the type that says more.
+static Value skipRefinements(Value value) {
+  while (auto refine = value.getDefiningOp<RefineOp>())
+    value = refine->getOperand(0);
+  return value;
+}
+
 /// What says on which device `tensor` is: an argument that is there, or a
 /// device that the program moved it to. An operator computes on the device of
-/// its first tensor, unless it is told another.
+/// its first tensor that is more than a number, unless it is told another.
 static Value findDevice(Value tensor) {
+  tensor = skipRefinements(tensor);
   while (Operation *op = tensor.getDefiningOp()) {
-    if (!isa<TorchOperatorInterface, RefineOp>(op) || isa<CpuOp>(op))
+    if (!isa<TorchOperatorInterface>(op) || isa<CpuOp>(op))
       return {};
     if (op->hasAttr("device"))
       return OperatorArguments(op).getDynamic("device");
-    auto operand = llvm::find_if(op->getOperands(), [](Value value) {
-      return isa<TensorType>(value.getType());
-    });
-    if (operand == op->getOperands().end())
+    tensor = {};
+    for (Value operand : op->getOperands()) {
+      operand = skipRefinements(operand);
+      auto type = dyn_cast<TensorType>(operand.getType());
+      if (!type)
+        continue;
+      // A number on the CPU goes with tensors of any device.
+      if (!type.hasRank())
+        return {};
+      if (type.getRank() == 0)
+        continue;
+      tensor = operand;
+      break;
+    }
+    if (!tensor)
       return {};
-    tensor = *operand;
   }
   auto argument = cast<BlockArgument>(tensor);
   bool isInput = isa<FunctionOpInterface>(argument.getOwner()->getParentOp());
