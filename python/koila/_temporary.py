@@ -8,19 +8,27 @@ import tempfile
 from collections.abc import Iterator
 
 from koila._errors import KoilaError
+from koila._interrupt import held_back
 
 __all__ = ["explain_write", "temporary_folder", "write_text"]
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """A folder that is removed at the end, where TMPDIR says."""
+    """A folder that is removed at the end, where TMPDIR says. Ctrl-C comes before or
+    after it is made or removed."""
+    folder = None
     try:
-        folder = tempfile.TemporaryDirectory(prefix="koila-")
-    except OSError as error:
-        raise KoilaError(f"there is no folder for temporary files: {error}") from None
-    with folder as path:
-        yield path
+        with held_back():
+            try:
+                folder = tempfile.TemporaryDirectory(prefix="koila-")
+            except OSError as error:
+                raise KoilaError(f"there is no folder for temporary files: {error}") from None
+        yield folder.name
+    finally:
+        if folder is not None:
+            with held_back():
+                folder.cleanup()
 
 
 def write_text(path: str, text: str) -> None:

@@ -60,7 +60,7 @@ def test_growing_batches_are_not_compiled_each_time(monkeypatch):
     made = []
     specialize = program_selection.specialize
     monkeypatch.setattr(
-        selection, "specialize", lambda *a, **k: made.append(1) or specialize(*a, **k)
+        program_selection, "specialize", lambda *a, **k: made.append(1) or specialize(*a, **k)
     )
     module = Wide().eval()
     compiled = koila.compile(module, torch.randn(100, 16), budget=BUDGET)

@@ -60,14 +60,14 @@ def main():
     program = prefix + ".mlir"
     pathlib.Path(program).write_text(PROGRAM)
     for row in rows:
-        row["isa"] = ["avx512_core_amx"]
-    table = prefix + ".amx.json"
+        row["isa"] = ["avx2_vnni_2"]
+    table = prefix + ".vnni.json"
     pathlib.Path(table).write_text(json.dumps({"schema": 1, "rows": rows}))
-    machine = "threads=2 isa=avx512_core_amx"
+    machine = "threads=2 isa=avx2_vnni_2"
     assert not is_exact(opt, program, machine)
     assert is_exact(opt, program, f"{machine} workspaces={table}")
     assert not is_exact(opt, program,
-                        f"threads=3 isa=avx512_core_amx workspaces={table}")
+                        f"threads=3 isa=avx2_vnni_2 workspaces={table}")
 
 
 if __name__ == "__main__":
