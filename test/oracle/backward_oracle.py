@@ -563,6 +563,8 @@ def check_floor(names, right):
     path = pathlib.Path(__file__).with_name("backward_without_figure.txt")
     lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
     known = set(filter(None, lines))
+    # What products of half types hold depends on the processor.
+    names = [name for name in names if "bfloat16" not in name]
     for name in sorted(set(names) - right - known):
         print(f"no figure: {name}: no batch of it is right any more")
     for name in sorted(known & right):
