@@ -46,7 +46,7 @@ import torch
 
 import rule_oracle
 from counter import Counter
-from rule_oracle import BATCHES, make_inputs, results, run, write_program
+from rule_oracle import BATCHES, make_inputs, write_program
 
 COLUMNS = ["calls", "right", "WRONG", "inexact", "bound", "violated", "refused", "raises"]
 WITHOUT_FIGURE = os.path.join(os.path.dirname(__file__), "without_figure.txt")
