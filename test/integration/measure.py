@@ -55,7 +55,7 @@ class Window:
 
 
 class Memory:
-    """PyTorch's allocator for the CPU, counted (tools/bench/CappedAllocator.cpp)."""
+    """PyTorch's allocator for the CPU, counted (tools/koila-run/CappedAllocator.cpp)."""
 
     def __init__(self) -> None:
         if not _LIBRARY.exists():

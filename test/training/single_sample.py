@@ -4,7 +4,7 @@ The gradient of a single image that comes back through `flatten(2)` and
 `transpose(1, 2)` has strides of channels_last but for the dim of the sample,
 whose stride does not matter; the gradients of weight and bias are then not the
 sums that they are for two samples. Once this is mended, the trait
-WrongGradientAlone has no reason left.
+SingleSampleGradientUnreliable has no reason left.
 """
 
 import torch

@@ -78,7 +78,7 @@ using ListLookup = llvm::function_ref<std::optional<ListFact>(mlir::Value)>;
 
 /// Sets the results of `op` that a source knows; the others stay unknown.
 /// `lists` knows of lists that change.
-void inferOpaqueShapes(TorchOpaqueOp op, ShapeRule &rule, ListLookup lists);
+void inferMetaKernelShapes(TorchOpaqueOp op, ShapeRule &rule, ListLookup lists);
 
 } // namespace koila
 

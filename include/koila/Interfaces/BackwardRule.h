@@ -80,7 +80,7 @@ public:
   void deliverFirst(unsigned operand) { first = operand; }
   /// The gradient of this operand comes from a node of its own: after the
   /// others and those named before, when what they complete has been handed on.
-  void deliverApart(unsigned operand) { apart.push_back(operand); }
+  void splitIntoOwnNode(unsigned operand) { apart.push_back(operand); }
   bool isApart(unsigned operand) const {
     return llvm::is_contained(apart, operand);
   }

@@ -354,7 +354,7 @@ public:
     if (opaque && getCompared(opaque))
       inferIdentity(opaque, shapes);
     else if (opaque)
-      inferOpaqueShapes(opaque, shapes, lists);
+      inferMetaKernelShapes(opaque, shapes, lists);
     else if (failed(rule.inferShapes(shapes)))
       return success();
     for (auto [lattice, info, result] :

@@ -510,8 +510,8 @@ void Inference::run() {
   }
 }
 
-void koila::inferOpaqueShapes(TorchOpaqueOp op, ShapeRule &rule,
-                              ListLookup lists) {
+void koila::inferMetaKernelShapes(TorchOpaqueOp op, ShapeRule &rule,
+                                  ListLookup lists) {
   const auto *source =
       op->getDialect()->getRegisteredInterface<MetaKernelShapeSource>();
   // Text without an archive speaks of no library. What writes or has unknown

@@ -170,10 +170,10 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
   rule.deliverFirst(2);
   bool isFolded = input->getRank() > 2;
   if (isFolded && !(isJoined && op.getBias()))
-    rule.deliverApart(0);
-  rule.deliverApart(1);
+    rule.splitIntoOwnNode(0);
+  rule.splitIntoOwnNode(1);
   if (isFolded && isJoined && op.getBias())
-    rule.deliverApart(0);
+    rule.splitIntoOwnNode(0);
   BackwardReplay &steps = product.steps;
   auto addBias = [&] {
     steps.give(2, steps.sum({{1, bias->dims.front()}, bias->elementType}, 0));
@@ -205,7 +205,7 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
     Product product = makeMatrix(rule, *lhs, *rhs);
     // The fold has a node of its own.
     if (left > 2)
-      rule.deliverApart(first);
+      rule.splitIntoOwnNode(first);
     product.runMm(first, second, /*isAdded=*/false);
     return product.steps.finish();
   }
@@ -222,8 +222,8 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
     return rule.setInexact("the gradient of a product that broadcasts");
   // matmul expands and folds both, the second one later.
   if (!isa<BmmOp>(op)) {
-    rule.deliverApart(second);
-    rule.deliverApart(first);
+    rule.splitIntoOwnNode(second);
+    rule.splitIntoOwnNode(first);
   }
   product.runBmm(first, second, /*isAdded=*/false);
   product.steps.finish();

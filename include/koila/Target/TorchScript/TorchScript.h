@@ -83,9 +83,9 @@ KOILA_TORCH_EXPORT int koilaTorchEmit(const KoilaTorchEmitOptions *options,
 KOILA_TORCH_EXPORT int koilaTorchCheckSchemas(KoilaTorchBuffer *messages);
 
 /** Runs an operator on shapes by LibTorch's Meta kernels. `request` and
-    `answer` are JSON, as MetaKernelShapeSource in koila/Analysis/OpaqueShapes.h
-    says. Returns 1, with an empty answer, if there is no such kernel or it
-    refuses the arguments. */
+    `answer` are JSON, as MetaKernelShapeSource in
+   koila/Analysis/MetaKernelShapes.h says. Returns 1, with an empty answer, if
+   there is no such kernel or it refuses the arguments. */
 KOILA_TORCH_EXPORT int koilaTorchRunMeta(const char *request,
                                          KoilaTorchBuffer *answer);
 

@@ -7,13 +7,13 @@ include "koila/Dialect/Koila/IR/KoilaBase.td"
 include "koila/Interfaces/Draws.td"
 
 /// See NormOps.h.
-def Koila_WrongGradientAlone : NativeOpTrait<"SingleSampleGradientUnreliable"> {
+def Koila_SingleSampleGradientUnreliable : NativeOpTrait<"SingleSampleGradientUnreliable"> {
   let cppNamespace = "::koila";
 }
 
 def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
   "aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor",
-  "", [AttrSizedOperandSegments, Koila_WrongGradientAlone,
+  "", [AttrSizedOperandSegments, Koila_SingleSampleGradientUnreliable,
        Koila_BatchStatisticsInterface], "true", Koila_Updates> {
   let summary = "batch normalisation";
   let description = [{
@@ -173,7 +173,7 @@ def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
 
 def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
   "aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor",
-  "", [AttrSizedOperandSegments, Koila_WrongGradientAlone],
+  "", [AttrSizedOperandSegments, Koila_SingleSampleGradientUnreliable],
   "!getUseInputStats() || !getRunningMean()"> {
   let description = [{
     Normalises each channel of each sample. With `use_input_stats` and running

@@ -224,16 +224,16 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   do {
     size_t known = whole.size();
     if (found)
-      whole.insert_range(found->getTorn());
+      whole.insert_range(found->getInterleaved());
     // Control flow hands rows on as they are.
     if (found && whole.size() == known)
-      return (*found->getTorn().begin())->emitError()
+      return (*found->getInterleaved().begin())->emitError()
              << "cannot tile the batch: the rows of the samples lie apart here";
     found.emplace(function, batchSymbol, random, dims, storage,
                   gradients ? &*gradients : nullptr, whole);
     if (failed(found->compute()))
       return failure();
-  } while (!found->getTorn().empty());
+  } while (!found->getInterleaved().empty());
   const PhasePlan &plan = *found;
   if (!isTrial)
     reportPlan(function, plan);

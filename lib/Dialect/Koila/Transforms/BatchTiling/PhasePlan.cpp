@@ -133,11 +133,11 @@ unsigned PhasePlan::getTime(Operation *op, bool isTiledReader) const {
 
 /// Only one range of rows can be cut out of a tensor, or put into it: what made
 /// the samples lie apart has to run whole.
-void PhasePlan::tear(Value value) {
+void PhasePlan::markInterleaved(Value value) {
   SmallVector<Value> work{value};
   while (!work.empty()) {
     Operation *op = work.pop_back_val().getDefiningOp();
-    if (!op || torn.contains(op))
+    if (!op || interleaved.contains(op))
       continue;
     bool merges = true;
     for (Value operand : op->getOperands())
@@ -146,7 +146,7 @@ void PhasePlan::tear(Value value) {
         merges = false;
       }
     if (merges)
-      torn.insert(op);
+      interleaved.insert(op);
   }
 }
 
@@ -167,7 +167,7 @@ void PhasePlan::checkRows(Operation *op) {
     while (isRepeated(operand))
       operand = operand.getDefiningOp()->getOperand(0);
     if (!isTiled(operand) || crossing.contains(operand))
-      torn.insert(op);
+      interleaved.insert(op);
   }
 }
 
@@ -175,7 +175,7 @@ void PhasePlan::require(Value value, unsigned phase) {
   Operation *op = value.getDefiningOp();
   bool isTensor = isa<TensorType>(value.getType());
   if (!isTiled(value) && isTensor && batch.lookupRead(value).isInner())
-    return tear(value);
+    return markInterleaved(value);
   if (!isTiled(value)) {
     if (isTensor && batch.lookupRead(value).isAt())
       phases[phase].inputs.insert(value);
@@ -196,7 +196,7 @@ void PhasePlan::require(Value value, unsigned phase) {
     return;
   }
   if (batch.lookup(value).isInner())
-    return tear(value);
+    return markInterleaved(value);
   phases[phase].inputs.insert(value);
   phases[phaseOf.lookup(op)].outputs.insert(value);
   crossing.insert(value);
@@ -228,7 +228,7 @@ void PhasePlan::requireWhole(Value value) {
     return;
   }
   if (batch.lookup(value).isInner())
-    return tear(value);
+    return markInterleaved(value);
   phase.outputs.insert(value);
   crossing.insert(value);
 }
@@ -413,7 +413,7 @@ LogicalResult PhasePlan::schedule() {
         unsigned phase = phaseOf.lookup(operand.getDefiningOp());
         require(operand, phase);
         if (batch.lookup(operand).isInner())
-          tear(operand);
+          markInterleaved(operand);
         phases[phase].outputs.insert(operand);
       }
   };
@@ -553,7 +553,7 @@ LogicalResult PhasePlan::compute() {
   dropNeedless();
   if (failed(planBackward()) || failed(schedule()))
     return failure();
-  if (!torn.empty())
+  if (!interleaved.empty())
     return success();
   if (failed(checkGradients()))
     return failure();

@@ -82,7 +82,9 @@ public:
   llvm::LogicalResult compute();
   /// What makes rows that would have to cross to another phase with the samples
   /// apart. If there is any, the plan is none: those have to run whole.
-  const BatchAnalysis::Operations &getTorn() const { return torn; }
+  const BatchAnalysis::Operations &getInterleaved() const {
+    return interleaved;
+  }
 
   const DimAnalysis &getDims() const { return dims; }
   const BatchAnalysis &getBatch() const { return batch; }
@@ -232,7 +234,7 @@ private:
   /// Moves what only later phases read to the first of them, where no more is
   /// kept whole for it.
   void sink();
-  void tear(mlir::Value value);
+  void markInterleaved(mlir::Value value);
   void checkRows(mlir::Operation *op);
   void require(mlir::Value value, unsigned phase);
   bool isReturnedWhole(mlir::Value value) const;
@@ -254,7 +256,7 @@ private:
   std::vector<TilePhase> phases;
   llvm::SmallVector<mlir::Operation *> rest, containers, draws;
   llvm::SmallVector<std::pair<mlir::Operation *, std::string>> barriers;
-  BatchAnalysis::Operations torn;
+  BatchAnalysis::Operations interleaved;
   /// The last write to a storage of the function; null: to all others.
   llvm::DenseMap<const Storage *, mlir::Operation *> lastWrites;
   /// The last operation that may write to any of them.

@@ -1,6 +1,6 @@
 //===- PoolShapes.cpp - Rules of pools ------------------------------------===//
 
-#include "Utils/Windows.h"
+#include "../Utils/Windows.h"
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
 #include "koila/Dialect/Koila/IR/PoolOps.h"
 

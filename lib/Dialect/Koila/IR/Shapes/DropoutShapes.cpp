@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../../KernelModels/ATen/BackwardReplay.h"
+#include "../../../../KernelModels/ATen/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"

@@ -1,6 +1,6 @@
 //===- ConvolutionShapes.cpp - Rules of convolutions ----------------------===//
 
-#include "Utils/Windows.h"
+#include "../Utils/Windows.h"
 #include "koila/Dialect/Koila/IR/ConvolutionOps.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 //===- ResampleShapes.cpp - Rules of resizing and of grids ----------------===//
 
-#include "Utils/Windows.h"
+#include "../Utils/Windows.h"
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
 #include <cmath>

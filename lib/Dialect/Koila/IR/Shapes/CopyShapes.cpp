@@ -4,7 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../../KernelModels/ATen/AllocationTrace.h"
+#include "../../../../KernelModels/ATen/AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Interfaces/Layout.h"
 
