@@ -49,23 +49,21 @@ config.substitutions += [
     ("%llvm-include", os.path.join(os.path.dirname(config.llvm_tools), "include")),
     ("%cmake", config.cmake),
     ("%cxx", config.cxx),
-    ("%clang-format", os.path.join(os.path.dirname(config.python),
-                                   "clang-format")),
+    ("%clang-format", os.path.join(os.path.dirname(config.python), "clang-format")),
 ]
 
 config.environment["PATH"] = os.pathsep.join(
-    [bin_folder, config.llvm_tools, config.environment.get("PATH", "")])
+    [bin_folder, config.llvm_tools, config.environment.get("PATH", "")]
+)
 config.environment["PYTHONDONTWRITEBYTECODE"] = "1"
 config.environment["PYTHONPATH"] = os.pathsep.join(
-    [os.path.join(config.test_source_root, "models"),
-     os.path.join(config.koila_build, "python")])
+    [os.path.join(config.test_source_root, "models"), os.path.join(config.koila_build, "python")]
+)
 # Part of what a figure depends on.
 config.environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
 # The newest instruction set whose workspaces were measured; older processors
 # use their own. Some virtual machines name AMX, and fault where it is used.
-config.environment["ONEDNN_MAX_CPU_ISA"] = os.environ.get(
-    "ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
-
+config.environment["ONEDNN_MAX_CPU_ISA"] = os.environ.get("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 def is_on(option):
@@ -77,9 +75,13 @@ if is_on(config.koila_enable_python):
 if is_on(config.koila_enable_torch):
     config.available_features.add("torch")
     for package in ("torchvision", "scikit-learn"):
-        if subprocess.run([config.python, "-c", "import importlib.metadata as "
-                           f"m; m.version('{package}')"],
-                          stderr=subprocess.DEVNULL).returncode == 0:
+        if (
+            subprocess.run(
+                [config.python, "-c", f"import importlib.metadata as m; m.version('{package}')"],
+                stderr=subprocess.DEVNULL,
+            ).returncode
+            == 0
+        ):
             config.available_features.add(package)
 for browser in ("chromium", "chromium-browser", "google-chrome"):
     if shutil.which(browser):

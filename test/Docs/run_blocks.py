@@ -1,6 +1,6 @@
 """Runs the fenced blocks of a page in order, in an empty folder.
 
-    run_blocks.py PAGE.md
+run_blocks.py PAGE.md
 """
 
 import pathlib
@@ -19,8 +19,7 @@ def main():
         raise SystemExit("the page has no blocks")
     with tempfile.TemporaryDirectory() as folder:
         for language, code in blocks:
-            subprocess.run(RUNNERS[language], input=code, text=True,
-                           cwd=folder, check=True)
+            subprocess.run(RUNNERS[language], input=code, text=True, cwd=folder, check=True)
     print(f"{len(blocks)} blocks ran")
 
 

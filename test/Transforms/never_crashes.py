@@ -12,12 +12,21 @@ import tempfile
 PIPELINES = [
     ["--verify-roundtrip"],
     ["--koila-peak-memory"],
-    ["--koila-infer-shapes", "--koila-verify-stage=stage=inferred",
-     "--koila-peak-memory=format=json"],
+    [
+        "--koila-infer-shapes",
+        "--koila-verify-stage=stage=inferred",
+        "--koila-peak-memory=format=json",
+    ],
     ["--koila-compile=tile=4"],
     ["--koila-infer-shapes", "--koila-tile-batch=budget=20KiB"],
-    ["--koila-infer-shapes", "--koila-tile-batch=tile=4", "--canonicalize",
-     "--cse", "--loop-invariant-code-motion", "--koila-peak-memory"],
+    [
+        "--koila-infer-shapes",
+        "--koila-tile-batch=tile=4",
+        "--canonicalize",
+        "--cse",
+        "--loop-invariant-code-motion",
+        "--koila-peak-memory",
+    ],
 ]
 # What the verifier says after a pass, and never the parser or a pass.
 INVALID = ["does not dominate", "type mismatch at", "along control flow edge"]
@@ -33,9 +42,12 @@ def run(tool, text, pipeline, timeout):
         file.flush()
         try:
             result = subprocess.run(
-                [tool, "--allow-unregistered-dialect", "--split-input-file",
-                 file.name, *pipeline], stdin=subprocess.DEVNULL,
-                capture_output=True, text=True, timeout=timeout)
+                [tool, "--allow-unregistered-dialect", "--split-input-file", file.name, *pipeline],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+            )
         except subprocess.TimeoutExpired:
             return f"no end within {timeout} s", ""
     if result.returncode not in (0, 1):
@@ -62,11 +74,11 @@ def main():
             if problem_alone:
                 alone[number] = problem_alone
         for number, found in alone.items():
-            print(f"{programs[number].splitlines()[0]}\n  "
-                  f"{' '.join(pipeline)}: {found}")
+            print(f"{programs[number].splitlines()[0]}\n  {' '.join(pipeline)}: {found}")
         if not alone:
-            print(f"all programs in one run\n  {' '.join(pipeline)}: "
-                  f"{problem or 'nothing was said'}")
+            print(
+                f"all programs in one run\n  {' '.join(pipeline)}: {problem or 'nothing was said'}"
+            )
         failures |= alone.keys() or {-1}
     print(f"{len(programs)} programs, {len(failures)} fail")
     sys.exit(bool(failures))

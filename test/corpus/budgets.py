@@ -57,8 +57,15 @@ from archive import read_report
 
 NOT_PROMISED = "a budget cannot be promised"
 NO_TILE = "no tile fits the budget"
-VERDICTS = ["kept", "refused rightly", "WRONG", "not promised",
-            "nothing to save", "not tiled", "not run"]
+VERDICTS = [
+    "kept",
+    "refused rightly",
+    "WRONG",
+    "not promised",
+    "nothing to save",
+    "not tiled",
+    "not run",
+]
 
 
 class Wrong(RuntimeError):
@@ -107,9 +114,11 @@ class Program:
     def run_opt(self, batch, *arguments):
         """Raises Refused with koila's sentence."""
         done = subprocess.run(
-            [self.options.koila_opt, self.file, *self.inputs, "--batch",
-             f"B={batch}", *arguments],
-            capture_output=True, text=True, timeout=tiling.TIMEOUT)
+            [self.options.koila_opt, self.file, *self.inputs, "--batch", f"B={batch}", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=tiling.TIMEOUT,
+        )
         if done.returncode not in (0, 1):
             raise Wrong(f"exit {done.returncode}: {done.stderr[-300:]}")
         if done.returncode:
@@ -121,9 +130,12 @@ class Program:
     def get_untiled(self, batch):
         """The report of the program as it is."""
         report = self.output.with_suffix(".json")
-        self.run_opt(batch, "--koila-peak-memory=format=json batches=0 "
-                     f"threads={self.threads} output={report}",
-                     "-o", "/dev/null")
+        self.run_opt(
+            batch,
+            f"--koila-peak-memory=format=json batches=0 threads={self.threads} output={report}",
+            "-o",
+            "/dev/null",
+        )
         return json.loads(report.read_text())
 
     def get_floor(self, batch):
@@ -133,21 +145,26 @@ class Program:
         try:
             self.compile(batch, 1)
         except tiling.Refused as refusal:
-            found = re.search(r"the smallest budget that works is [^,]*?"
-                              r"(?:\(([\d,]+) bytes\)|([\d,]+) bytes?)",
-                              str(refusal))
+            found = re.search(
+                r"the smallest budget that works is [^,]*?"
+                r"(?:\(([\d,]+) bytes\)|([\d,]+) bytes?)",
+                str(refusal),
+            )
             if not found:
                 raise
-            return (int((found[1] or found[2]).replace(",", "")),
-                    ", untiled, for" not in str(refusal))
+            return (
+                int((found[1] or found[2]).replace(",", "")),
+                ", untiled, for" not in str(refusal),
+            )
         return None, False
 
     def compile(self, batch, budget):
         """The report that travels in the file."""
         self.output.unlink(missing_ok=True)
         try:
-            self.run_opt(batch, f"--koila-compile=budget={budget} "
-                         f"threads={self.threads}", "-o", self.output)
+            self.run_opt(
+                batch, f"--koila-compile=budget={budget} threads={self.threads}", "-o", self.output
+            )
         except tiling.Refused:
             if self.output.exists():
                 raise Wrong("an error, and a file nevertheless") from None
@@ -164,10 +181,20 @@ class Program:
 
     def run(self, batch, *files):
         done = subprocess.run(
-            [self.options.koila_run, *files, "--json", "--repeat=1",
-             f"--threads={self.threads}", *self.inputs,
-             "--batch", f"B={batch}"],
-            capture_output=True, text=True, timeout=tiling.TIMEOUT)
+            [
+                self.options.koila_run,
+                *files,
+                "--json",
+                "--repeat=1",
+                f"--threads={self.threads}",
+                *self.inputs,
+                "--batch",
+                f"B={batch}",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=tiling.TIMEOUT,
+        )
         try:
             return json.loads(done.stdout)
         except json.JSONDecodeError:
@@ -177,16 +204,13 @@ class Program:
                 alone = [self.run(batch, file) for file in files]
                 if None in alone:
                     return None
-                return {"programs": [figures["programs"][0]
-                                     for figures in alone], "compare": None}
+                return {"programs": [figures["programs"][0] for figures in alone], "compare": None}
             # The program itself, before any tile.
-            if errors and str(self.file) in errors[0] and "failed" in \
-                    errors[0]:
+            if errors and str(self.file) in errors[0] and "failed" in errors[0]:
                 return None
             if files == (self.output,) and not self.run(batch, self.file):
                 return None
-            raise Wrong(f"B={batch}: "
-                        f"{errors[0] if errors else done.stderr[-200:]}")
+            raise Wrong(f"B={batch}: {errors[0] if errors else done.stderr[-200:]}")
 
 
 def most_needed(figures_at, batch, budget):
@@ -225,26 +249,29 @@ def check_kept(program, batch, budget, report):
             raise Wrong(f"B={size}: results differ: {compared['reason']}")
         measured = tiled["measured_peak_bytes"]
         if measured > budget:
-            raise Wrong(f"B={size}: {measured} bytes measured, "
-                        f"{measured - budget} above the budget of {budget}")
-        predicted = {tiled["predicted_peak_bytes"]
-                     if tiled["predicted_exact"] else measured,
-                     report["peak_bytes"]
-                     if report["exact"] and size == batch else measured}
+            raise Wrong(
+                f"B={size}: {measured} bytes measured, "
+                f"{measured - budget} above the budget of {budget}"
+            )
+        predicted = {
+            tiled["predicted_peak_bytes"] if tiled["predicted_exact"] else measured,
+            report["peak_bytes"] if report["exact"] and size == batch else measured,
+        }
         if predicted - {measured}:
-            raise Wrong(f"B={size}: {max(predicted - {measured})} bytes "
-                        f"predicted, {measured} measured")
+            raise Wrong(
+                f"B={size}: {max(predicted - {measured})} bytes predicted, {measured} measured"
+            )
     return at_batch
 
 
 def check_refused(program, batch, budget):
     """Raises Wrong if a tile, or the program as it is, stays within the budget
     at all batches. True if a tile was measured: the program may not run."""
+
     def check(what, figures_at):
         most = most_needed(figures_at, batch, budget)
         if most is not None and most <= budget:
-            raise Wrong(f"a budget of {budget} was refused, and {what} needs "
-                        f"{most} bytes at most")
+            raise Wrong(f"a budget of {budget} was refused, and {what} needs {most} bytes at most")
         return most is not None
 
     originals = functools.cache(lambda size: program.run(size, program.file))
@@ -256,9 +283,13 @@ def check_refused(program, batch, budget):
         program.output.unlink(missing_ok=True)
         try:
             tiling.compile_program(
-                argparse.Namespace(koila_opt=program.options.koila_opt,
-                                   tile=tile, random="full-batch-masks"),
-                program.file, program.specs, program.output)
+                argparse.Namespace(
+                    koila_opt=program.options.koila_opt, tile=tile, random="full-batch-masks"
+                ),
+                program.file,
+                program.specs,
+                program.output,
+            )
         except tiling.Refused:
             continue
         measured |= check(f"tile {tile}", program.measure)
@@ -276,8 +307,9 @@ def judge(program, batch, budget, floor):
             if control == "refuse":
                 raise tiling.Refused(f"{NO_TILE}: so says the control")
             if budget < floor:
-                raise Wrong(f"a budget of {budget} was taken, below the "
-                            f"smallest that works, {floor}")
+                raise Wrong(
+                    f"a budget of {budget} was taken, below the smallest that works, {floor}"
+                )
         except tiling.Refused as refusal:
             found["why"] = str(refusal)
             if NOT_PROMISED in str(refusal):
@@ -285,15 +317,15 @@ def judge(program, batch, budget, floor):
             if NO_TILE not in str(refusal):
                 return {**found, "verdict": "not tiled"}
             shown = check_refused(program, batch, budget)
-            return {**found,
-                    "verdict": "refused rightly" if shown else "not run"}
+            return {**found, "verdict": "refused rightly" if shown else "not run"}
         if control == "accept":
             shutil.copy(program.file, program.output)
         figures = check_kept(program, batch, budget, report)
         if figures is None:
             return {**found, "verdict": "not run"}
         found["untiled"], found["tiled"] = (
-            entry["measured_peak_bytes"] for entry in figures["programs"])
+            entry["measured_peak_bytes"] for entry in figures["programs"]
+        )
         return {**found, "verdict": "kept"}
     except RuntimeError as wrong:
         return {**found, "verdict": "WRONG", "why": str(wrong)}
@@ -303,8 +335,7 @@ def judge(program, batch, budget, floor):
 
 def names_of(options):
     """What the budgets are called."""
-    return ([f"{part} %" for part in options.percent] +
-            ["below"] * options.below)
+    return [f"{part} %" for part in options.percent] + ["below"] * options.below
 
 
 def evaluate(program, batch):
@@ -314,8 +345,7 @@ def evaluate(program, batch):
     names = names_of(options)
 
     def all_are(verdict, why=""):
-        row["budgets"] = {name: {"verdict": verdict, "why": why}
-                          for name in names}
+        row["budgets"] = {name: {"verdict": verdict, "why": why} for name in names}
         return row
 
     try:
@@ -324,8 +354,9 @@ def evaluate(program, batch):
         floor, is_tiled = program.get_floor(batch)
         row["floor"] = floor
     except tiling.Refused as refusal:
-        return all_are("not promised" if NOT_PROMISED in str(refusal)
-                       else "not tiled", str(refusal))
+        return all_are(
+            "not promised" if NOT_PROMISED in str(refusal) else "not tiled", str(refusal)
+        )
     except Wrong as wrong:
         return all_are("WRONG", str(wrong))
     except subprocess.TimeoutExpired:
@@ -333,10 +364,10 @@ def evaluate(program, batch):
     # The report's floor is that of tiles. Where these need more than no tile,
     # koila names the peak of the program that compiling made.
     reported = untiled["floor_bytes"]
-    if None not in (floor, reported) and (
-            reported != floor if is_tiled else reported < floor):
-        return all_are("WRONG", "the report of the untiled program says that "
-                       f"{reported} bytes are the floor")
+    if None not in (floor, reported) and (reported != floor if is_tiled else reported < floor):
+        return all_are(
+            "WRONG", f"the report of the untiled program says that {reported} bytes are the floor"
+        )
     if not is_tiled or row["untiled"] <= floor:
         return all_are("nothing to save")
     for name in names:
@@ -367,10 +398,11 @@ def pick(rows, options):
     there."""
     try:
         by_batch = {row["batch"]: row for row in rows}
-        return [by_batch[batch] |
-                {"budgets": {name: by_batch[batch]["budgets"][name]
-                             for name in names_of(options)}}
-                for batch in options.batches]
+        return [
+            by_batch[batch]
+            | {"budgets": {name: by_batch[batch]["budgets"][name] for name in names_of(options)}}
+            for batch in options.batches
+        ]
     except KeyError:
         return None
 
@@ -380,19 +412,18 @@ def saved(row, name):
     found = row["budgets"].get(name, {})
     if found.get("verdict") != "kept":
         return None
-    return ((found["untiled"] - found["tiled"]) /
-            (found["untiled"] - row["floor"]))
+    return (found["untiled"] - found["tiled"]) / (found["untiled"] - row["floor"])
 
 
 def count(rows):
-    return collections.Counter(entry["verdict"] for row in rows
-                               for entry in row["budgets"].values())
+    return collections.Counter(
+        entry["verdict"] for row in rows for entry in row["budgets"].values()
+    )
 
 
 def summary(rows):
     counts = count(rows)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS
-                     if counts[verdict])
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if counts[verdict])
 
 
 def cell(entry):
@@ -404,6 +435,7 @@ def cell(entry):
 def reason(text):
     """A sentence without the place, so that equal ones can be counted."""
     from evaluate import without_machine
+
     text = without_machine(text)
     text = re.sub(r" at [\w./-]+\.py:\d+(?=$|;)", "", text)
     return re.sub(r"'/?[\w.-]+\.(?:pt|tmp)'", "the file", text)
@@ -425,79 +457,104 @@ def document(results, options, programs):
     rows = [row for rows in results.values() for row in rows]
     names = names_of(options)
     lines = [
-        "# Memory budgets", "",
+        "# Memory budgets",
+        "",
         "<!-- Written by test/corpus/budgets.py --document; do not edit. -->",
-        "", (f"The {programs} traced programs of the corpus"
-             if len(results) == programs else
-             f"{len(results)} of the {programs} traced programs of the corpus")
+        "",
+        (
+            f"The {programs} traced programs of the corpus"
+            if len(results) == programs
+            else f"{len(results)} of the {programs} traced programs of the corpus"
+        )
         + ", compiled for a budget on one thread. The *floor* is the smallest "
         "budget that koila says works; a budget of 20 % is the floor and a "
-        "fifth of what lies between it and the untiled peak." +
-        (" *Below* is one byte less than the floor." if options.below else "")
+        "fifth of what lies between it and the untiled peak."
+        + (" *Below* is one byte less than the floor." if options.below else "")
         + " A budget is *kept* if the measured peak is within it at the batch "
         "that it was given for and at "
         + "; ".join(
             f"{', '.join(map(str, batches_up_to(batch)[1:]))} for {batch}"
-            for batch in options.batches)
+            for batch in options.batches
+        )
         + ", with equal results, and the predicted peak to the byte where "
         "koila calls it exact. It is *refused rightly* if, measured, no "
-        "power of two as the tile stays within it at all batches.", "",
+        "power of two as the tile stays within it at all batches.",
+        "",
         "| batch | " + " | ".join(VERDICTS) + " | median saved at 20 % |",
-        "|---" * (2 + len(VERDICTS)) + "|"]
+        "|---" * (2 + len(VERDICTS)) + "|",
+    ]
     for batch in options.batches:
         part = [row for row in rows if row["batch"] == batch]
-        parts = [share for row in part
-                 if (share := saved(row, "20 %")) is not None]
+        parts = [share for row in part if (share := saved(row, "20 %")) is not None]
         lines.append(
-            f"| {batch} | " +
-            " | ".join(str(count(part)[verdict]) for verdict in VERDICTS) +
-            f" | {100 * statistics.median(parts):.0f} % |" if parts else
-            f"| {batch} | " + " | ".join(str(count(part)[verdict])
-                                         for verdict in VERDICTS) + " | |")
+            f"| {batch} | "
+            + " | ".join(str(count(part)[verdict]) for verdict in VERDICTS)
+            + f" | {100 * statistics.median(parts):.0f} % |"
+            if parts
+            else f"| {batch} | "
+            + " | ".join(str(count(part)[verdict]) for verdict in VERDICTS)
+            + " | |"
+        )
     for verdict in ("not promised", "not tiled"):
         reasons = count_reasons(results, verdict)
         if reasons:
-            lines += ["", f"## {verdict.capitalize()}", "",
-                      "| programs | why |", "|---|---|"]
-            lines += [f"| {len(found)} | " + why.replace("|", "\\|") + " |"
-                      for why, found in reasons]
-    lines += ["", "## Programs", "",
-              "Bytes as koila predicts them. *Saved* is the part of what "
-              "tiling can save that the budget of 20 % saved, from measured "
-              "peaks: a tile that is the largest within a budget may need "
-              "far less.", "",
-              "| program | batch | untiled, B | floor, B | " +
-              " | ".join(names) + " | saved at 20 % | why |",
-              "|---" * (6 + len(names)) + "|"]
+            lines += ["", f"## {verdict.capitalize()}", "", "| programs | why |", "|---|---|"]
+            lines += [
+                f"| {len(found)} | " + why.replace("|", "\\|") + " |" for why, found in reasons
+            ]
+    lines += [
+        "",
+        "## Programs",
+        "",
+        "Bytes as koila predicts them. *Saved* is the part of what "
+        "tiling can save that the budget of 20 % saved, from measured "
+        "peaks: a tile that is the largest within a budget may need "
+        "far less.",
+        "",
+        "| program | batch | untiled, B | floor, B | "
+        + " | ".join(names)
+        + " | saved at 20 % | why |",
+        "|---" * (6 + len(names)) + "|",
+    ]
     for name, rows in results.items():
         for row in rows:
             entries = row["budgets"]
             share = saved(row, "20 %")
-            texts = sorted({entry["why"] for entry in entries.values()
-                            if entry.get("why") and
-                            entry["verdict"] == "WRONG"})
+            texts = sorted(
+                {
+                    entry["why"]
+                    for entry in entries.values()
+                    if entry.get("why") and entry["verdict"] == "WRONG"
+                }
+            )
             lines.append(
                 f"| `{name}` | {row['batch']} | {row['untiled'] or ''} | "
-                f"{row['floor'] or ''} | " +
-                " | ".join(cell(entries[part]) for part in names) +
-                f" | {'' if share is None else f'{100 * share:.0f} %'} | " +
-                "; ".join(texts).replace("|", "\\|") + " |")
+                f"{row['floor'] or ''} | "
+                + " | ".join(cell(entries[part]) for part in names)
+                + f" | {'' if share is None else f'{100 * share:.0f} %'} | "
+                + "; ".join(texts).replace("|", "\\|")
+                + " |"
+            )
     return "\n".join(lines) + "\n"
 
 
 def parse():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     tiling.add_common_options(parser)
     parser.set_defaults(batches=[16, 13])
     parser.add_argument("--percent", default="50,20,10", type=tiling.numbers)
-    parser.add_argument("--below", action="store_true",
-                        help="also one byte less than the floor")
-    parser.add_argument("--control", choices=["accept", "refuse"],
-                        help="lie about the budget: all must be WRONG")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
-                        help="keep the results there, and go on from them")
+    parser.add_argument("--below", action="store_true", help="also one byte less than the floor")
+    parser.add_argument(
+        "--control", choices=["accept", "refuse"], help="lie about the budget: all must be WRONG"
+    )
+    parser.add_argument(
+        "--json",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="keep the results there, and go on from them",
+    )
     return parser.parse_args()
 
 
@@ -508,34 +565,39 @@ def main():
     import corpus
     from make_programs import load_programs
     from registry import SCRIPTED
+
     traced = [name for name in load_programs() if name not in SCRIPTED]
-    names = [name for name in traced
-             if not options.only or any(name.startswith(part)
-                                        for part in options.only)]
+    names = [
+        name
+        for name in traced
+        if not options.only or any(name.startswith(part) for part in options.only)
+    ]
     corpus.make_programs(names, options.folder, options.jobs)
     results = {}
     if options.json and options.json.exists():
         results = json.loads(options.json.read_text())
-    missing = [name for name in names
-               if not pick(results.get(name, []), options)]
+    missing = [name for name in names if not pick(results.get(name, []), options)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         tasks = [(name, options) for name in missing]
         for place, (name, rows) in enumerate(pool.map(evaluate_all, tasks), 1):
             results[name] = rows
-            print(f"[{place}/{len(missing)}] {name}: " +
-                  (summary(rows) or "not traced") +
-                  "".join(f"\n    batch {row['batch']}, {part}: "
-                          f"{entry['why']}"
-                          for row in rows
-                          for part, entry in row["budgets"].items()
-                          if entry["verdict"] == "WRONG"),
-                  file=sys.stderr, flush=True)
+            print(
+                f"[{place}/{len(missing)}] {name}: "
+                + (summary(rows) or "not traced")
+                + "".join(
+                    f"\n    batch {row['batch']}, {part}: {entry['why']}"
+                    for row in rows
+                    for part, entry in row["budgets"].items()
+                    if entry["verdict"] == "WRONG"
+                ),
+                file=sys.stderr,
+                flush=True,
+            )
             if options.json:
                 options.json.write_text(json.dumps(results, indent=1))
     results = {name: pick(results[name], options) or [] for name in names}
     if options.document:
-        options.document.write_text(document(results, options,
-                                             len(traced)))
+        options.document.write_text(document(results, options, len(traced)))
     rows = [row for rows in results.values() for row in rows]
     print(summary(rows))
     counts = count(rows)

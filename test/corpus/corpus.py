@@ -29,12 +29,10 @@ ROOT = HERE.parent.parent
 
 # Programs that are not whole, and why that is right or not mended yet.
 EXPECTED_GAPS = {
-    "hand_custom_operator":
-        "LibTorch reads no file with an operator that no library declares",
+    "hand_custom_operator": "LibTorch reads no file with an operator that no library declares",
     "hand_dlrm": "embedding_bag: one extent depends on the kernel it takes",
     "hf_mixtral": "extents that follow from data-dependent ones",
-    "hand_dynamic_filters":
-        "literal groups of a batch that is folded into the channels",
+    "hand_dynamic_filters": "literal groups of a batch that is folded into the channels",
 }
 # How many of the programs held out may have a gap; traced and scripted ones.
 ALL_GAPS = EXPECTED_GAPS | SCRIPTED_GAPS
@@ -45,12 +43,16 @@ LONG_HELD_OUT_GAPS = 14
 
 def is_whole(report):
     """Nothing is missing: a literal batch must have been reported."""
-    return (report["imported"] and report.get("round_trip", False)
-            and "compared" in report and not report["why"]
-            and (report.get("scripted") or not report["opaque"])
-            and not report["unknown"] and not report["wrong"]
-            and (not report.get("baked")
-                 or report["baked_reported"] is not None))
+    return (
+        report["imported"]
+        and report.get("round_trip", False)
+        and "compared" in report
+        and not report["why"]
+        and (report.get("scripted") or not report["opaque"])
+        and not report["unknown"]
+        and not report["wrong"]
+        and (not report.get("baked") or report["baked_reported"] is not None)
+    )
 
 
 def evaluate_one(arguments):
@@ -60,6 +62,7 @@ def evaluate_one(arguments):
     import evaluate_scripted
     import make_programs
     from registry import SCRIPTED
+
     make_programs.prepare_libraries()
     make_programs.load_programs()
     try:
@@ -69,22 +72,25 @@ def evaluate_one(arguments):
         return how.evaluate(name, tool, folder)
     except Exception as error:
         import traceback
+
         traceback.print_exc()
-        return {"name": name, "imported": False,
-                "why": [f"the corpus runner failed: {error}"]}
+        return {"name": name, "imported": False, "why": [f"the corpus runner failed: {error}"]}
 
 
 def make_programs(names, folder, jobs):
     """Traces or scripts what is missing, the sources side by side."""
     from registry import source_of
+
     sources = collections.defaultdict(list)
     for name in names:
         sources[source_of(name)].append(name)
 
     def make(group):
         return subprocess.run(
-            [sys.executable, str(HERE / "make_programs.py"), "--output",
-             str(folder), *group], stderr=subprocess.PIPE, text=True)
+            [sys.executable, str(HERE / "make_programs.py"), "--output", str(folder), *group],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for done in pool.map(make, sources.values()):
@@ -102,8 +108,11 @@ def run(names, tool, folder, jobs, in_process):
         for report in all_reports(pool, tasks):
             reports.append(report)
             state = "whole" if is_whole(report) else "gap"
-            print(f"[{len(reports)}/{len(names)}] {report['name']}: {state}",
-                  file=sys.stderr, flush=True)
+            print(
+                f"[{len(reports)}/{len(names)}] {report['name']}: {state}",
+                file=sys.stderr,
+                flush=True,
+            )
     return reports
 
 
@@ -111,8 +120,7 @@ def all_reports(pool, tasks):
     try:
         yield from pool.map(evaluate_one, tasks)
     except concurrent.futures.process.BrokenProcessPool:
-        sys.exit("corpus.py: a program crashed koila or PyTorch; --processes "
-                 "says which")
+        sys.exit("corpus.py: a program crashed koila or PyTorch; --processes says which")
 
 
 # ---------------------------------------------------------------------------
@@ -125,8 +133,10 @@ def yes(condition):
 
 def counted(counts, most=4):
     """`aten::sort 2, aten::topk`, the rest as a number."""
-    parts = [name.removeprefix("aten::") + (f" {count}" if count > 1 else "")
-             for name, count in counts.items()]
+    parts = [
+        name.removeprefix("aten::") + (f" {count}" if count > 1 else "")
+        for name, count in counts.items()
+    ]
     more = [f"{len(parts) - most} more"] if len(parts) > most else []
     return ", ".join(parts[:most] + more)
 
@@ -136,8 +146,9 @@ def inferred_cell(report):
         return "no"
     unknown = sum(report["unknown"].values())
     left_open = sum(report.get("left_open", {}).values())
-    text = (f"{report['tensors'] - unknown - left_open} of "
-            if unknown or left_open else "all ") + str(report["tensors"])
+    text = (
+        f"{report['tensors'] - unknown - left_open} of " if unknown or left_open else "all "
+    ) + str(report["tensors"])
     return text + (f", {left_open} open" if left_open else "")
 
 
@@ -150,8 +161,7 @@ def extents_cell(report):
         return "in part"
     text = "exact"
     if report.get("baked"):
-        text += " at B=3; " + ("reported" if report["baked_reported"]
-                               else "not reported")
+        text += " at B=3; " + ("reported" if report["baked_reported"] else "not reported")
     return text
 
 
@@ -159,37 +169,46 @@ def reasons_cell(report):
     parts = list(report["why"])
     if report.get("opaque"):
         parts.append("opaque: " + counted(report["opaque"]))
-    unknown = {name: count for name, count in report.get("unknown",
-                                                         {}).items()
-               if name not in report["opaque"]}
+    unknown = {
+        name: count
+        for name, count in report.get("unknown", {}).items()
+        if name not in report["opaque"]
+    }
     if unknown:
         parts.append("not inferred: " + counted(unknown))
     parts += report.get("wrong", [])[:2]
     if report.get("baked"):
         where = report["baked_reported"]
-        parts.append(f"batch baked in: {where}" if where else
-                     "batch baked in, and koila does not say so; PyTorch: "
-                     + report["baked"])
+        parts.append(
+            f"batch baked in: {where}"
+            if where
+            else "batch baked in, and koila does not say so; PyTorch: " + report["baked"]
+        )
     if report.get("symbols"):
-        parts.append("decided by data: " + ", ".join(
-            f"{symbol} ({schema})"
-            for symbol, schema in report["symbols"].items()))
+        parts.append(
+            "decided by data: "
+            + ", ".join(f"{symbol} ({schema})" for symbol, schema in report["symbols"].items())
+        )
     if expected := ALL_GAPS.get(report["name"]):
         parts.append(f"expected: {expected}")
     return "; ".join(parts).replace("|", "\\|").replace("\n", " ")
 
 
 def table(reports, with_reasons):
-    head = ["program", "imported", "nodes", "opaque", "inferred", "extents",
-            "round trip"] + ["why not"] * with_reasons
+    head = ["program", "imported", "nodes", "opaque", "inferred", "extents", "round trip"] + [
+        "why not"
+    ] * with_reasons
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for report in reports:
         cells = [
-            f"`{report['name']}`", yes(report["imported"]),
+            f"`{report['name']}`",
+            yes(report["imported"]),
             str(report.get("nodes", "")),
             str(sum(report["opaque"].values())) if "opaque" in report else "",
-            inferred_cell(report), extents_cell(report),
-            yes(report.get("round_trip"))]
+            inferred_cell(report),
+            extents_cell(report),
+            yes(report.get("round_trip")),
+        ]
         if with_reasons:
             cells.append(reasons_cell(report))
         lines.append("| " + " | ".join(cells) + " |")
@@ -201,8 +220,7 @@ TOTALS = {
     "imported": lambda r: r["imported"],
     "none opaque": lambda r: "opaque" in r and not r["opaque"],
     "all inferred": lambda r: "unknown" in r and not r["unknown"],
-    "extents exact": lambda r: ("compared" in r and not r["wrong"]
-                                and not r["unknown"]),
+    "extents exact": lambda r: "compared" in r and not r["wrong"] and not r["unknown"],
     "batch baked in": lambda r: r.get("baked"),
     "round trip": lambda r: r.get("round_trip"),
     "whole": is_whole,
@@ -210,8 +228,10 @@ TOTALS = {
 
 
 def totals(title, reports, columns):
-    return [title, *(str(sum(bool(TOTALS[column](report))
-                             for report in reports)) for column in columns)]
+    return [
+        title,
+        *(str(sum(bool(TOTALS[column](report)) for report in reports)) for column in columns),
+    ]
 
 
 HEADER = """# The corpus
@@ -267,12 +287,11 @@ mend koila; their reasons are not shown.
 
 def document(reports, header):
     from registry import is_held_out
+
     development = [r for r in reports if not is_held_out(r["name"])]
     held_out = [r for r in reports if is_held_out(r["name"])]
-    columns = [column for column in TOTALS
-               if header is HEADER or column != "batch baked in"]
-    lines = [header, "| | " + " | ".join(columns) + " |",
-             "|---" * (len(columns) + 1) + "|"]
+    columns = [column for column in TOTALS if header is HEADER or column != "batch baked in"]
+    lines = [header, "| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for title, part in (("development", development), ("held out", held_out)):
         lines.append("| " + " | ".join(totals(title, part, columns)) + " |")
     lines += ["", "## Development", ""] + table(development, True)
@@ -284,6 +303,7 @@ def write_operators(path, reports):
     """Every operator with the number of programs and of those where it is
     opaque; of programs that are not held out."""
     from registry import is_held_out
+
     used, opaque = collections.Counter(), collections.Counter()
     where = collections.defaultdict(list)
     for report in reports:
@@ -294,19 +314,21 @@ def write_operators(path, reports):
             where[operator].append(report["name"])
         opaque.update(report.get("opaque", {}).keys())
     with open(path, "w") as file:
-        print("# operator, programs, programs where it is opaque, some of "
-              "them", file=file)
+        print("# operator, programs, programs where it is opaque, some of them", file=file)
         for name, count in sorted(used.items(), key=lambda p: (-p[1], p[0])):
             mark = f"OPAQUE {opaque[name]}" if opaque[name] else "-"
-            print(f"{name:55} {count:4} {mark:12} "
-                  + " ".join(where[name][:4]), file=file)
+            print(f"{name:55} {count:4} {mark:12} " + " ".join(where[name][:4]), file=file)
 
 
 def check_expectations(reports, everything, held_out_gaps):
     """Sentences about what is not as expected."""
     from registry import PROGRAMS, is_held_out
-    problems = [f"EXPECTED_GAPS names '{name}', which is no program"
-                for name in EXPECTED_GAPS if name not in PROGRAMS]
+
+    problems = [
+        f"EXPECTED_GAPS names '{name}', which is no program"
+        for name in EXPECTED_GAPS
+        if name not in PROGRAMS
+    ]
     for report in reports:
         name = report["name"]
         if is_held_out(name):
@@ -314,52 +336,65 @@ def check_expectations(reports, everything, held_out_gaps):
         if not is_whole(report) and name not in ALL_GAPS:
             problems.append(f"{name}: {reasons_cell(report)}")
         if is_whole(report) and name in ALL_GAPS:
-            problems.append(f"{name} has no gap any more: take it out of "
-                            "EXPECTED_GAPS")
-    gaps = sum(is_held_out(report["name"]) and not is_whole(report)
-               for report in reports)
+            problems.append(f"{name} has no gap any more: take it out of EXPECTED_GAPS")
+    gaps = sum(is_held_out(report["name"]) and not is_whole(report) for report in reports)
     if gaps > held_out_gaps:
-        problems.append(f"{gaps} of the programs held out have a gap; "
-                        f"expected at most {held_out_gaps}")
+        problems.append(
+            f"{gaps} of the programs held out have a gap; expected at most {held_out_gaps}"
+        )
     elif everything and gaps < held_out_gaps:
-        problems.append(f"only {gaps} of the programs held out have a gap: "
-                        "lower the number that is expected")
+        problems.append(
+            f"only {gaps} of the programs held out have a gap: lower the number that is expected"
+        )
     return problems
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--all", action="store_true",
-                       help="all programs; writes the document")
-    which.add_argument("--held-out", action="store_true",
-                       help="only the programs held out")
-    which.add_argument("--only", nargs="+", metavar="NAME",
-                       help="these programs (or what their names begin with)")
-    parser.add_argument("--scripted", action="store_true",
-                        help="the scripted programs instead of the traced")
-    parser.add_argument("--long", action="store_true",
-                        help="also scripted programs that take seconds each")
-    parser.add_argument("--processes", action="store_true",
-                        help="koila-opt for each step, as a user runs it; "
-                        "otherwise archives are read and written by koila's "
-                        "C boundary")
-    parser.add_argument("--list", action="store_true",
-                        help="print the names and stop")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(),
-                        help="programs at a time (default: cores)")
-    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt",
-                        type=pathlib.Path)
-    parser.add_argument("--folder", default=ROOT / "build/test/corpus",
-                        type=pathlib.Path, help="for the program files")
-    parser.add_argument("--document", type=pathlib.Path,
-                        help="default: docs/results/Corpus.md or CorpusScripted.md")
-    parser.add_argument("--operators", type=pathlib.Path, metavar="FILE",
-                        help="write the operators of the programs there")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE",
-                        help="write all that was found there")
+    which.add_argument("--all", action="store_true", help="all programs; writes the document")
+    which.add_argument("--held-out", action="store_true", help="only the programs held out")
+    which.add_argument(
+        "--only", nargs="+", metavar="NAME", help="these programs (or what their names begin with)"
+    )
+    parser.add_argument(
+        "--scripted", action="store_true", help="the scripted programs instead of the traced"
+    )
+    parser.add_argument(
+        "--long", action="store_true", help="also scripted programs that take seconds each"
+    )
+    parser.add_argument(
+        "--processes",
+        action="store_true",
+        help="koila-opt for each step, as a user runs it; "
+        "otherwise archives are read and written by koila's "
+        "C boundary",
+    )
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="programs at a time (default: cores)"
+    )
+    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt", type=pathlib.Path)
+    parser.add_argument(
+        "--folder",
+        default=ROOT / "build/test/corpus",
+        type=pathlib.Path,
+        help="for the program files",
+    )
+    parser.add_argument(
+        "--document", type=pathlib.Path, help="default: docs/results/Corpus.md or CorpusScripted.md"
+    )
+    parser.add_argument(
+        "--operators",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="write the operators of the programs there",
+    )
+    parser.add_argument(
+        "--json", type=pathlib.Path, metavar="FILE", help="write all that was found there"
+    )
     return parser.parse_args()
 
 
@@ -370,24 +405,21 @@ def main():
     sys.path.insert(0, str(HERE))
     from make_programs import load_programs
     from registry import SCRIPTED, is_held_out
-    names = [name for name in load_programs()
-             if (name in SCRIPTED) == arguments.scripted]
+
+    names = [name for name in load_programs() if (name in SCRIPTED) == arguments.scripted]
     if not (arguments.long or arguments.only):
-        names = [name for name in names
-                 if name not in SCRIPTED or not SCRIPTED[name].long]
+        names = [name for name in names if name not in SCRIPTED or not SCRIPTED[name].long]
     if arguments.only:
-        unknown = [part for part in arguments.only
-                   if not any(name.startswith(part) for name in names)]
+        unknown = [
+            part for part in arguments.only if not any(name.startswith(part) for name in names)
+        ]
         if unknown:
             sys.exit(f"corpus.py: no program '{unknown[0]}' (see --list)")
-        names = [name for name in names
-                 if any(name.startswith(part) for part in arguments.only)]
+        names = [name for name in names if any(name.startswith(part) for part in arguments.only)]
         # A prefix must not bring in what nobody may look at.
-        names = [name for name in names
-                 if not is_held_out(name) or name in arguments.only]
+        names = [name for name in names if not is_held_out(name) or name in arguments.only]
     elif not arguments.all:
-        names = [name for name in names
-                 if is_held_out(name) == arguments.held_out]
+        names = [name for name in names if is_held_out(name) == arguments.held_out]
     if arguments.list:
         print("\n".join(names))
         return
@@ -396,24 +428,29 @@ def main():
 
     arguments.folder = arguments.folder.resolve()
     make_programs(names, arguments.folder, arguments.jobs)
-    reports = run(names, arguments.koila_opt, arguments.folder,
-                  arguments.jobs, not arguments.processes)
+    reports = run(
+        names, arguments.koila_opt, arguments.folder, arguments.jobs, not arguments.processes
+    )
     # A part of the programs is no document.
     if arguments.all and arguments.long >= arguments.scripted:
         path = arguments.document or ROOT / "docs" / "results" / (
-            "CorpusScripted.md" if arguments.scripted else "Corpus.md")
-        path.write_text(document(
-            reports, SCRIPTED_HEADER if arguments.scripted else HEADER))
+            "CorpusScripted.md" if arguments.scripted else "Corpus.md"
+        )
+        path.write_text(document(reports, SCRIPTED_HEADER if arguments.scripted else HEADER))
     if arguments.operators:
         write_operators(arguments.operators, reports)
     if arguments.json:
         arguments.json.write_text(json.dumps(reports, indent=1))
-    held_out_gaps = (HELD_OUT_GAPS if not arguments.scripted
-                     else LONG_HELD_OUT_GAPS if arguments.long
-                     else SCRIPTED_HELD_OUT_GAPS)
+    held_out_gaps = (
+        HELD_OUT_GAPS
+        if not arguments.scripted
+        else LONG_HELD_OUT_GAPS
+        if arguments.long
+        else SCRIPTED_HELD_OUT_GAPS
+    )
     problems = check_expectations(
-        reports, arguments.all and arguments.long >= arguments.scripted,
-        held_out_gaps)
+        reports, arguments.all and arguments.long >= arguments.scripted, held_out_gaps
+    )
     for problem in problems:
         print(f"corpus.py: {problem}", file=sys.stderr)
     whole = sum(map(is_whole, reports))

@@ -29,26 +29,44 @@ ROUND_TRIP_BATCHES = (2, 5)
 TIMEOUT = 120
 
 ELEMENTS = {
-    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
-    torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
-    torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8",
-    torch.bool: "i1", torch.complex64: "complex<f32>",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "ui8",
+    torch.bool: "i1",
+    torch.complex64: "complex<f32>",
     torch.complex128: "complex<f64>",
 }
 SIGNED = re.compile(r"^si(?=\d)")
 
 # What extents are made of beside symbols.
 FUNCTIONS = {
-    "floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
-    "min": min, "max": max,
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
     "broadcast": lambda a, b: b if a == 1 else a,
 }
 # Where symbols other than the batch may come from: data decide.
 DECIDED_BY_DATA = {
-    "aten::nonzero", "aten::nonzero_numpy", "aten::masked_select",
-    "aten::index", "aten::_unique2", "aten::unique_dim",
-    "aten::unique_consecutive", "aten::repeat_interleave", "aten::bincount",
-    "aten::item", "aten::Int", "aten::IntImplicit", "aten::ScalarImplicit",
+    "aten::nonzero",
+    "aten::nonzero_numpy",
+    "aten::masked_select",
+    "aten::index",
+    "aten::_unique2",
+    "aten::unique_dim",
+    "aten::unique_consecutive",
+    "aten::repeat_interleave",
+    "aten::bincount",
+    "aten::item",
+    "aten::Int",
+    "aten::IntImplicit",
+    "aten::ScalarImplicit",
     "aten::where",
 }
 SYMBOL = re.compile(r"[A-Za-z_][\w.]*")
@@ -60,8 +78,7 @@ class Gap(Exception):
 
 def without_machine(text):
     """Places without the folders of this machine."""
-    text = re.sub(r"(?<![\w.])/[^\s\"':()]*?/(?:site-packages|test/corpus)/",
-                  "", text)
+    text = re.sub(r"(?<![\w.])/[^\s\"':()]*?/(?:site-packages|test/corpus)/", "", text)
     return re.sub(r"/[^\s\"':()]*/([\w.-]+\.(?:pt|py|mlir))", r"\1", text)
 
 
@@ -82,8 +99,9 @@ def first_line(text, kinds=("error",)):
 def koila_opt(program, *arguments):
     """(whether it went well, stderr)"""
     try:
-        done = subprocess.run([program, *map(str, arguments)], text=True,
-                              capture_output=True, timeout=TIMEOUT)
+        done = subprocess.run(
+            [program, *map(str, arguments)], text=True, capture_output=True, timeout=TIMEOUT
+        )
     except subprocess.TimeoutExpired:
         return False, f"error: koila-opt took more than {TIMEOUT} seconds"
     if done.returncode < 0:
@@ -110,8 +128,7 @@ class Tool:
                 return *koila_opt(self.path, code, "-o", text), code
             except (Broken, Refused):
                 code.unlink(missing_ok=True)
-        return *koila_opt(self.path, file, f"--function={method}", "-o",
-                          text), file
+        return *koila_opt(self.path, file, f"--function={method}", "-o", text), file
 
     def write(self, program, written, method="forward"):
         """Writes what `read` gave as an archive."""
@@ -121,8 +138,7 @@ class Tool:
                 return True, ""
             except (Broken, Refused) as error:
                 return False, f"error: {error}"
-        return koila_opt(self.path, program, f"--function={method}", "-o",
-                         written)
+        return koila_opt(self.path, program, f"--function={method}", "-o", written)
 
     def clean_up(self, text):
         for code in text.parent.glob(f"{text.stem}.*mlirbc"):
@@ -135,8 +151,10 @@ def is_container(fact):
 
 def opaque_operators(facts):
     return collections.Counter(
-        fact["schema"] for fact in facts
-        if fact["op"] == "koila.torch_op" and not is_container(fact))
+        fact["schema"]
+        for fact in facts
+        if fact["op"] == "koila.torch_op" and not is_container(fact)
+    )
 
 
 def unknown_results(facts):
@@ -155,8 +173,7 @@ def unknown_results(facts):
 
 
 # What import makes of nodes that hold blocks.
-REGIONS = {"scf.if": "prim::If", "scf.for": "prim::Loop",
-           "scf.while": "prim::Loop"}
+REGIONS = {"scf.if": "prim::If", "scf.for": "prim::Loop", "scf.while": "prim::Loop"}
 
 
 def base_name(schema):
@@ -185,8 +202,9 @@ class Extents:
             self.symbols[expression] = found
         integer = place[-1] == "integer"
         for symbol in SYMBOL.findall(expression):
-            if symbol in FUNCTIONS or (symbol in self.symbols and (
-                    integer or symbol not in self.unknown)):
+            if symbol in FUNCTIONS or (
+                symbol in self.symbols and (integer or symbol not in self.unknown)
+            ):
                 continue
             self.unknown.discard(symbol)
             if base_name(what) in DECIDED_BY_DATA or self.open:
@@ -194,23 +212,21 @@ class Extents:
             elif integer and self.counters:
                 self.unknown.add(symbol)
             else:
-                self.wrong.append(f"{what}: an extent that data do not decide "
-                                  "has a symbol of its own")
+                self.wrong.append(
+                    f"{what}: an extent that data do not decide has a symbol of its own"
+                )
             if symbol != expression:
                 return None
             self.symbols[symbol], self.places[symbol] = found, place
-        return eval(expression, {"__builtins__": {}},
-                    FUNCTIONS | self.symbols)
+        return eval(expression, {"__builtins__": {}}, FUNCTIONS | self.symbols)
 
     def check(self, what, result, value, place):
         if not isinstance(value, torch.Tensor):
             if result.get("integer"):
                 self.compared += 1
-                known = self.evaluate(result["integer"], value, what,
-                                      (*place, "integer"))
+                known = self.evaluate(result["integer"], value, what, (*place, "integer"))
                 if known is not None and known != value:
-                    self.wrong.append(f"{what}: {result['integer']} is "
-                                      f"{value} at B={self.batch}")
+                    self.wrong.append(f"{what}: {result['integer']} is {value} at B={self.batch}")
             return
         if "dims" not in result:
             return
@@ -223,27 +239,28 @@ class Extents:
         self.compared += 1
         spelled = f"[{', '.join(str(dim) for dim in result['dims'])}]"
         if len(result["dims"]) != value.dim():
-            self.wrong.append(f"{what}: {spelled} is {list(value.shape)} at "
-                              f"B={self.batch}")
+            self.wrong.append(f"{what}: {spelled} is {list(value.shape)} at B={self.batch}")
             return
-        for axis, (dim, extent) in enumerate(zip(result["dims"],
-                                                 value.shape)):
+        for axis, (dim, extent) in enumerate(zip(result["dims"], value.shape)):
             if dim is None:
                 continue
             known = self.evaluate(dim, extent, what, (*place, axis))
             if known is not None and known != extent:
-                self.wrong.append(f"{what}: {spelled} is {list(value.shape)} "
-                                  f"at B={self.batch}")
+                self.wrong.append(f"{what}: {spelled} is {list(value.shape)} at B={self.batch}")
                 return
 
     def is_integer(self, index):
         """Integers of traces are 0-dim tensors; both become arithmetic, of
         which there is no fact with a schema."""
         values = [value for node, _, value in self.trace if node == index]
-        return all(not isinstance(value, list) and (
-            not isinstance(value, torch.Tensor)
-            or (value.dim() == 0 and value.dtype == torch.int64))
-            for value in values)
+        return all(
+            not isinstance(value, list)
+            and (
+                not isinstance(value, torch.Tensor)
+                or (value.dim() == 0 and value.dtype == torch.int64)
+            )
+            for value in values
+        )
 
     def align(self, facts):
         """The facts of every node, whose number import left in their
@@ -258,15 +275,18 @@ class Extents:
                 continue
             name = names[index] if index < len(names) else "nothing"
             if base_name(name) != base_name(schema):
-                raise Gap(f"node {index} is {name} in PyTorch and {schema} in "
-                          "koila: the graphs do not match")
+                raise Gap(
+                    f"node {index} is {name} in PyTorch and {schema} in "
+                    "koila: the graphs do not match"
+                )
             found[index].append(fact)
         for index in sorted({index for index, _, _ in self.trace}):
-            if (index not in found
-                    and names[index].split(".")[0] not in CONTAINERS
-                    and not self.is_integer(index)):
-                raise Gap(f"node {index}, {names[index]}, is not in koila's "
-                          "program")
+            if (
+                index not in found
+                and names[index].split(".")[0] not in CONTAINERS
+                and not self.is_integer(index)
+            ):
+                raise Gap(f"node {index}, {names[index]}, is not in koila's program")
         return found
 
     def run(self, facts):
@@ -279,34 +299,39 @@ class Extents:
                     values = dict(enumerate(value))
                 for number, value in values.items():
                     if number < len(fact["results"]):
-                        self.check(self.truth.names[index],
-                                   fact["results"][number], value,
-                                   (index, number))
+                        self.check(
+                            self.truth.names[index], fact["results"][number], value, (index, number)
+                        )
 
 
 def parse_facts(text):
-    return [json.loads(line) for line in text.splitlines()
-            if line.startswith("{")]
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
 def static_spec(spec, batch):
     """The batch as a number: `float32[B=3,8]`."""
-    return re.sub(r"\[[^\]\[]*\]", lambda match: re.sub(
-        r"\bB\b", f"B={batch}", match.group(0)), spec)
+    return re.sub(
+        r"\[[^\]\[]*\]", lambda match: re.sub(r"\bB\b", f"B={batch}", match.group(0)), spec
+    )
 
 
 def infer(tool, file, specs, method="forward"):
     """(facts, stderr) of an archive or of what `Tool.read` gave; no facts if
     koila-opt refuses."""
     good, errors = koila_opt(
-        tool.path, file, f"--function={method}",
-        *(f"--input={spec}" for spec in specs), "--koila-infer-shapes",
-        "--koila-print-facts", "-o", "/dev/null")
+        tool.path,
+        file,
+        f"--function={method}",
+        *(f"--input={spec}" for spec in specs),
+        "--koila-infer-shapes",
+        "--koila-print-facts",
+        "-o",
+        "/dev/null",
+    )
     return (parse_facts(errors) if good else None), errors
 
 
-def check_extents(report, facts, truth, make_inputs, batches,
-                  extents_class=Extents):
+def check_extents(report, facts, truth, make_inputs, batches, extents_class=Extents):
     """Fills in the columns on extents."""
     wrong, symbols, compared = [], {}, None
     for batch in batches:
@@ -339,19 +364,17 @@ def check_inference(report, tool, file, truth, specs):
     if baked:
         report["baked"] = without_machine(baked)
         # What koila has to say of such a file.
-        report["baked_reported"] = first_line(
-            errors, ("error", "warning", "remark")) if (
-                "re-trace" in errors) else None
+        report["baked_reported"] = (
+            first_line(errors, ("error", "warning", "remark")) if ("re-trace" in errors) else None
+        )
         batches = (make_programs.TRACED_BATCH,)
-        facts, errors = infer(tool, file, [
-            static_spec(spec, batches[0]) for spec in specs])
+        facts, errors = infer(tool, file, [static_spec(spec, batches[0]) for spec in specs])
     if facts is None:
         raise Gap(first_line(errors))
     report["opaque"] = dict(sorted(opaque_operators(facts).items()))
     report["tensors"], unknown = unknown_results(facts)
     report["unknown"] = dict(sorted(unknown.items()))
-    check_extents(report, facts, truth,
-                  lambda batch: inputs.make(specs, batch), batches)
+    check_extents(report, facts, truth, lambda batch: inputs.make(specs, batch), batches)
 
 
 def same_results(one, other, path="result"):
@@ -387,9 +410,10 @@ def call(module, specs, batch):
 
 def method_lines(module):
     """Names and signatures, in the order of the archive."""
-    return [check_roundtrip.MANGLED.sub(
-        "", str(module._c._get_method(name).schema))
-            for name in module._c._method_names()]
+    return [
+        check_roundtrip.MANGLED.sub("", str(module._c._get_method(name).schema))
+        for name in module._c._method_names()
+    ]
 
 
 def compare_contents(file, written):
@@ -397,14 +421,15 @@ def compare_contents(file, written):
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             check_roundtrip.compare_lines(
-                "archives", check_roundtrip.archive_lines(file),
-                check_roundtrip.archive_lines(written))
+                "archives",
+                check_roundtrip.archive_lines(file),
+                check_roundtrip.archive_lines(written),
+            )
             one, other = torch.jit.load(file), torch.jit.load(written)
             check_roundtrip.compare_lines(
-                "modules", check_roundtrip.module_lines(one),
-                check_roundtrip.module_lines(other))
-            check_roundtrip.compare_lines("methods", method_lines(one),
-                                          method_lines(other))
+                "modules", check_roundtrip.module_lines(one), check_roundtrip.module_lines(other)
+            )
+            check_roundtrip.compare_lines("methods", method_lines(one), method_lines(other))
     except SystemExit as difference:
         return " ".join(str(difference).split())[:150]
     return None
@@ -455,8 +480,7 @@ def evaluate(name, tool, folder):
     file = folder / f"{name}.pt"
     error = folder / f"{name}.error"
     if error.exists():
-        report["why"].append("not traced: " + without_machine(
-            error.read_text().splitlines()[0]))
+        report["why"].append("not traced: " + without_machine(error.read_text().splitlines()[0]))
         return report
     specs = json.loads((folder / f"{name}.inputs").read_text())
     text = folder / "written" / f"{name}.mlir"
@@ -468,8 +492,8 @@ def evaluate(name, tool, folder):
     truth = Truth(torch.jit.load(file))
     report["nodes"] = len(truth.nodes)
     report["operators"] = sorted(
-        {name for name in truth.names
-         if name not in ("prim::Constant", "prim::GetAttr")})
+        {name for name in truth.names if name not in ("prim::Constant", "prim::GetAttr")}
+    )
     try:
         if good:
             check_inference(report, tool, program, truth, specs)
@@ -487,4 +511,3 @@ def evaluate(name, tool, folder):
             text.unlink()
     tool.clean_up(text)
     return report
-

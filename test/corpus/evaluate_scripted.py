@@ -12,11 +12,25 @@ import warnings
 import torch
 
 import inputs
-from evaluate import (BATCHES, REGIONS, Extents, Gap, base_name, check_extents,
-                      check_roundtrip, compare_contents, first_line, infer,
-                      is_container, opaque_operators, same_ir,
-                      same_results, tensors_of, unknown_results,
-                      without_machine)
+from evaluate import (
+    BATCHES,
+    REGIONS,
+    Extents,
+    Gap,
+    base_name,
+    check_extents,
+    check_roundtrip,
+    compare_contents,
+    first_line,
+    infer,
+    is_container,
+    opaque_operators,
+    same_ir,
+    same_results,
+    tensors_of,
+    unknown_results,
+    without_machine,
+)
 from registry import SCRIPTED
 from truth import CONTAINERS, Truth
 
@@ -41,9 +55,13 @@ def last_line(error):
 def sharing(*values):
     """A number per tensor, the same one for those that share memory."""
     numbers = {}
-    return [numbers.setdefault(tensor.untyped_storage().data_ptr(),
-                               len(numbers)) if tensor.numel() else None
-            for value in values for tensor in tensors_of(value)]
+    return [
+        numbers.setdefault(tensor.untyped_storage().data_ptr(), len(numbers))
+        if tensor.numel()
+        else None
+        for value in values
+        for tensor in tensors_of(value)
+    ]
 
 
 def call(module, method, arguments, grad):
@@ -51,22 +69,26 @@ def call(module, method, arguments, grad):
     torch.manual_seed(0)
     results, error = None, None
     printed = io.StringIO()
-    with (contextlib.redirect_stdout(printed),
-          warnings.catch_warnings(record=True) as warned,
-          torch.set_grad_enabled(grad)):
+    with (
+        contextlib.redirect_stdout(printed),
+        warnings.catch_warnings(record=True) as warned,
+        torch.set_grad_enabled(grad),
+    ):
         warnings.simplefilter("always")
         try:
             results = getattr(module, method)(*arguments)
         except Exception as raised:
             error = [type(raised).__name__, last_line(raised)]
     return {
-        "results": results, "error": error, "arguments": arguments,
+        "results": results,
+        "error": error,
+        "arguments": arguments,
         "printed": printed.getvalue(),
         "warnings": [(w.category.__name__, str(w.message)) for w in warned],
         "gradients": [t.requires_grad for t in tensors_of(results)],
-        "memory": sharing(results, arguments, list(module.parameters()),
-                          list(module.buffers())),
-        "random": torch.get_rng_state()}
+        "memory": sharing(results, arguments, list(module.parameters()), list(module.buffers())),
+        "random": torch.get_rng_state(),
+    }
 
 
 def detached(value):
@@ -76,8 +98,11 @@ def detached(value):
     if isinstance(value, dict):
         return {key: detached(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(map(detached, value)) if not hasattr(
-            value, "_fields") else tuple(map(detached, value))
+        return (
+            type(value)(map(detached, value))
+            if not hasattr(value, "_fields")
+            else tuple(map(detached, value))
+        )
     return value
 
 
@@ -110,22 +135,26 @@ def session(path, options, methods):
 
 def differ(results, batch):
     """Whether samples have results of their own."""
+
     def distinct(tensor, dim):
         parts = tensor.unbind(dim)
         return not any(torch.equal(parts[0], part) for part in parts[1:])
 
-    return any(distinct(tensor, dim) for tensor in tensors_of(results)
-               for dim in range(tensor.dim()) if tensor.size(dim) == batch)
+    return any(
+        distinct(tensor, dim)
+        for tensor in tensors_of(results)
+        for dim in range(tensor.dim())
+        if tensor.size(dim) == batch
+    )
 
 
 def check_session(calls, options, methods):
     """The program itself is what the corpus wants."""
-    good = calls[:-1 - len(options.raises)] + calls[-1:]
+    good = calls[: -1 - len(options.raises)] + calls[-1:]
     for made in good:
         if made["error"]:
             raise Gap(f"PyTorch raises {made['error'][1]}")
-    if not any(differ(made["results"], batch) for made in calls
-               for batch in ROUND_TRIP_BATCHES):
+    if not any(differ(made["results"], batch) for made in calls for batch in ROUND_TRIP_BATCHES):
         raise Gap("vacuous: no result differs between samples")
 
 
@@ -165,8 +194,7 @@ def spelled(schema, place):
     """What a node and its fact have in common."""
     found = PLACE.search(place)
     overload = schema.partition(".")[2]
-    return (f"{base_name(schema)}.{overload}",
-            *(found.groups() if found else ()))
+    return (f"{base_name(schema)}.{overload}", *(found.groups() if found else ()))
 
 
 def is_builtin_number(text, tensor):
@@ -178,10 +206,18 @@ def is_builtin_number(text, tensor):
 def match(mine, theirs):
     """Pairs of places with the same operator, in order: as many as there can
     be, and rather those with the same line."""
+
     def encode(entries):
-        return torch.tensor([[numbers.setdefault(entry[:1], len(numbers)),
-                              numbers.setdefault(entry, len(numbers))]
-                             for entry in entries], dtype=torch.int64)
+        return torch.tensor(
+            [
+                [
+                    numbers.setdefault(entry[:1], len(numbers)),
+                    numbers.setdefault(entry, len(numbers)),
+                ]
+                for entry in entries
+            ],
+            dtype=torch.int64,
+        )
 
     if not mine or not theirs:
         return []
@@ -208,41 +244,49 @@ def match(mine, theirs):
 class ScriptedExtents(Extents):
     """Import decides branches on attributes, so that its nodes have other
     numbers than PyTorch's. They are matched by operator and line, in order."""
+
     counters = True
 
     def align(self, facts):
         names, nodes = self.truth.names, self.truth.nodes
-        ran = sorted({index for index, _, _ in self.trace
-                      if names[index].split(".")[0] not in CONTAINERS})
+        ran = sorted(
+            {index for index, _, _ in self.trace if names[index].split(".")[0] not in CONTAINERS}
+        )
         values = {index: value for index, _, value in self.trace}
         theirs = collections.defaultdict(list)
         for fact in facts:
             schema = REGIONS.get(fact["op"], fact.get("schema"))
             if schema and fact["node"] is not None and not is_container(fact):
-                theirs[fact["node"]].append(
-                    fact | {"text": spelled(schema, fact["location"])})
-        theirs = [part for _, part in sorted(theirs.items())
-                  if not is_builtin_number(part[0]["text"],
-                                           "dims" in part[0]["results"][0])]
-        texts = {index: spelled(names[index], nodes[index].sourceRange())
-                 for index in ran}
-        ran = [index for index in ran if not is_builtin_number(
-            texts[index], isinstance(values[index], (torch.Tensor, list)))]
+                theirs[fact["node"]].append(fact | {"text": spelled(schema, fact["location"])})
+        theirs = [
+            part
+            for _, part in sorted(theirs.items())
+            if not is_builtin_number(part[0]["text"], "dims" in part[0]["results"][0])
+        ]
+        texts = {index: spelled(names[index], nodes[index].sourceRange()) for index in ran}
+        ran = [
+            index
+            for index in ran
+            if not is_builtin_number(texts[index], isinstance(values[index], (torch.Tensor, list)))
+        ]
         mine = [texts[index] for index in ran]
         pairs = match(mine, [part[0]["text"] for part in theirs])
         found = {ran[a]: theirs[b] for a, b in pairs}
         matched = {b for _, b in pairs}
         # Branches that never ran leave facts over, what import folds leaves
         # nodes over. Both at once is a mistake of this comparison.
-        nodes_left = [names[index] for index in ran if index not in found
-                      and isinstance(values[index], torch.Tensor)]
-        facts_left = [base_name(part[0]["schema"])
-                      for i, part in enumerate(theirs)
-                      if i not in matched and "schema" in part[0]
-                      and "dims" in part[0]["results"][0]]
+        nodes_left = [
+            names[index]
+            for index in ran
+            if index not in found and isinstance(values[index], torch.Tensor)
+        ]
+        facts_left = [
+            base_name(part[0]["schema"])
+            for i, part in enumerate(theirs)
+            if i not in matched and "schema" in part[0] and "dims" in part[0]["results"][0]
+        ]
         if common := {base_name(n) for n in nodes_left} & set(facts_left):
-            raise Gap(f"{min(common)} is not found in koila's program: the "
-                      "graphs do not match")
+            raise Gap(f"{min(common)} is not found in koila's program: the graphs do not match")
         return found
 
 
@@ -254,30 +298,36 @@ def infer_method(report, tool, file, program, method, specs, options):
     """Adds what inference finds in one method to the report."""
     truth = Truth(torch.jit.load(file), method)
     report["nodes"] += len(truth.nodes)
-    report["operators"] = sorted({*report["operators"], *truth.names}
-                                 - {"prim::Constant", "prim::GetAttr"})
+    report["operators"] = sorted(
+        {*report["operators"], *truth.names} - {"prim::Constant", "prim::GetAttr"}
+    )
     if not report["imported"]:
         return
     facts, errors = infer(tool, program, specs, method)
     if facts is None:
         raise Gap(first_line(errors))
     # Their results are no values.
-    facts = [fact for fact in facts
-             if fact.get("schema") not in ("prim::Enter", "prim::Exit")]
+    facts = [fact for fact in facts if fact.get("schema") not in ("prim::Enter", "prim::Exit")]
     # Only what gives tensors: numbers and containers are carried through.
-    report["opaque"].update(opaque_operators(
-        fact for fact in facts if any("dims" in result
-                                      for result in fact["results"])))
+    report["opaque"].update(
+        opaque_operators(
+            fact for fact in facts if any("dims" in result for result in fact["results"])
+        )
+    )
     tensors, unknown = unknown_results(facts)
     report["tensors"] += tensors
     # What data decide need not have an extent, or even a rank.
     report["left_open" if options.decided else "unknown"].update(unknown)
     found = {"wrong": [], "symbols": {}}
     with contextlib.redirect_stdout(io.StringIO()):
-        check_extents(found, facts, truth,
-                      lambda batch: make_inputs(options, specs, batch),
-                      BATCHES,
-                      OpenExtents if options.decided else ScriptedExtents)
+        check_extents(
+            found,
+            facts,
+            truth,
+            lambda batch: make_inputs(options, specs, batch),
+            BATCHES,
+            OpenExtents if options.decided else ScriptedExtents,
+        )
     report["wrong"] += found["wrong"]
     report["symbols"] |= found["symbols"]
     report["compared"] = report.get("compared", 0) + found["compared"]
@@ -288,17 +338,24 @@ def evaluate(name, tool, folder):
     torch.set_num_threads(1)
     torch._C._jit_set_profiling_executor(False)
     options = SCRIPTED[name]
-    report = {"name": name, "scripted": True, "imported": False, "why": [],
-              "nodes": 0, "operators": [], "opaque": collections.Counter(),
-              "tensors": 0,
-              "unknown": collections.Counter(),
-              "left_open": collections.Counter(), "wrong": [],
-              "symbols": {}}
+    report = {
+        "name": name,
+        "scripted": True,
+        "imported": False,
+        "why": [],
+        "nodes": 0,
+        "operators": [],
+        "opaque": collections.Counter(),
+        "tensors": 0,
+        "unknown": collections.Counter(),
+        "left_open": collections.Counter(),
+        "wrong": [],
+        "symbols": {},
+    }
     file = folder / f"{name}.pt"
     error = folder / f"{name}.error"
     if error.exists():
-        report["why"].append("not scripted: " + without_machine(
-            error.read_text().splitlines()[0]))
+        report["why"].append("not scripted: " + without_machine(error.read_text().splitlines()[0]))
         return report
     specs = json.loads((folder / f"{name}.inputs").read_text())
     methods = {"forward": specs, **options.methods}
@@ -318,7 +375,8 @@ def evaluate(name, tool, folder):
         except Gap as gap:
             report["why"].append(f"{place}inference: {gap}")
         difference = not good or round_trip(
-            tool, file, program, method, text, options, methods, expected)
+            tool, file, program, method, text, options, methods, expected
+        )
         report["round_trip"] &= difference is None
         if good and difference:
             report["why"].append(f"{place}round trip: {difference}")

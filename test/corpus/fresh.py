@@ -26,8 +26,7 @@ def leaves(value):
 
 def copies_of(arguments):
     """A program may write to what it gets."""
-    return [value.clone() if isinstance(value, torch.Tensor) else value
-            for value in arguments]
+    return [value.clone() if isinstance(value, torch.Tensor) else value for value in arguments]
 
 
 def call(module, arguments):
@@ -37,20 +36,17 @@ def call(module, arguments):
         result = leaves(module(*arguments))
     except Exception as error:
         return error
-    return {"result": result, "buffer": list(module.buffers()),
-            "argument": arguments}
+    return {"result": result, "buffer": list(module.buffers()), "argument": arguments}
 
 
 def difference(left, right):
     if not isinstance(left, torch.Tensor):
         return None if left == right else f"{right} instead of {left}"
     if (left.shape, left.dtype) != (right.shape, right.dtype):
-        return (f"{right.dtype}{list(right.shape)} instead of "
-                f"{left.dtype}{list(left.shape)}")
+        return f"{right.dtype}{list(right.shape)} instead of {left.dtype}{list(left.shape)}"
     if left.is_floating_point() or left.is_complex():
         try:
-            torch.testing.assert_close(right, left, rtol=1e-3, atol=1e-4,
-                                       equal_nan=True)
+            torch.testing.assert_close(right, left, rtol=1e-3, atol=1e-4, equal_nan=True)
         except AssertionError as error:
             return " ".join(str(error).split())
     return None

@@ -18,16 +18,17 @@ def batch_dims(spec):
     """[(dim, rows per sample)] of an argument; none if it has no batch."""
     match = inputs.TENSOR.fullmatch(spec)
     dims = inputs.split(match.group(2)) if match else []
-    return [(place, int(dim.rpartition("*")[0] or 1))
-            for place, dim in enumerate(dims)
-            if dim.rpartition("*")[2].strip() == "B"]
+    return [
+        (place, int(dim.rpartition("*")[0] or 1))
+        for place, dim in enumerate(dims)
+        if dim.rpartition("*")[2].strip() == "B"
+    ]
 
 
 def followed_dim(small, large):
     """The first dim whose extent is so many rows per sample, or None."""
     for dim, (left, right) in enumerate(zip(small.shape, large.shape)):
-        if left % PROBES[0] == 0 and left > 0 and (
-                left // PROBES[0] * PROBES[1] == right):
+        if left % PROBES[0] == 0 and left > 0 and (left // PROBES[0] * PROBES[1] == right):
             return dim
     return None
 
@@ -41,20 +42,24 @@ class Results:
 
     def describe(self, small, large, path="result"):
         def parts(keys):
-            return ", ".join(self.describe(small[key], large[key],
-                                           f"{path}[{key!r}]")
-                             for key in keys)
+            return ", ".join(
+                self.describe(small[key], large[key], f"{path}[{key!r}]") for key in keys
+            )
+
         if isinstance(small, dict):
-            return "{" + ", ".join(
-                f'"{key}": ' + self.describe(small[key], large[key],
-                                             f'{path}["{key}"]')
-                for key in small) + "}"
+            return (
+                "{"
+                + ", ".join(
+                    f'"{key}": ' + self.describe(small[key], large[key], f'{path}["{key}"]')
+                    for key in small
+                )
+                + "}"
+            )
         if isinstance(small, list):
             return f"[{parts(range(len(small)))}]"
         if isinstance(small, tuple):
             return f"({parts(range(len(small)))},)"
-        dim = (followed_dim(small, large)
-               if isinstance(small, torch.Tensor) else None)
+        dim = followed_dim(small, large) if isinstance(small, torch.Tensor) else None
         if dim is None:
             return path
         self.leaves.append((path, dim))
@@ -63,15 +68,17 @@ class Results:
 
 def elements(name, spec):
     """[(expression, spec)] of a list of arguments, as its parts."""
-    return [(f"{name}[{place}]", part)
-            for place, part in enumerate(inputs.split(spec[1:-1]))]
+    return [(f"{name}[{place}]", part) for place, part in enumerate(inputs.split(spec[1:-1]))]
 
 
 def slice_of(name, spec, start, rows):
     """An argument with the samples from `start` on."""
     if spec.startswith("["):
-        return "[" + ", ".join(slice_of(*element, start, rows)
-                               for element in elements(name, spec)) + "]"
+        return (
+            "["
+            + ", ".join(slice_of(*element, start, rows) for element in elements(name, spec))
+            + "]"
+        )
     for dim, factor in batch_dims(spec):
         name += f".narrow({dim}, {start} * {factor}, ({rows}) * {factor})"
     return name
@@ -79,8 +86,9 @@ def slice_of(name, spec, start, rows):
 
 def call_of(arguments, start, rows):
     """The call of the program with these samples."""
-    return "self.inner(" + ", ".join(
-        slice_of(*argument, start, rows) for argument in arguments) + ")"
+    return (
+        "self.inner(" + ", ".join(slice_of(*argument, start, rows) for argument in arguments) + ")"
+    )
 
 
 def find_batch(arguments):
@@ -94,28 +102,30 @@ def find_batch(arguments):
 
 def code_of(module, specs, small, large, tile):
     schema = module.forward.schema
-    formal = schema.arguments[1:1 + len(specs)]
-    arguments = [(argument.name, spec)
-                 for argument, spec in zip(formal, specs)]
+    formal = schema.arguments[1 : 1 + len(specs)]
+    arguments = [(argument.name, spec) for argument, spec in zip(formal, specs)]
     name, dim, factor = find_batch(arguments)
     results = Results()
     returned = results.describe(small, large)
-    lists = [(f"leaf{index}", path)
-             for index, (path, _) in enumerate(results.leaves)]
-    return "\n".join([
-        "def forward(self, " + ", ".join(
-            f"{argument.name}: {argument.type.annotation_str}"
-            for argument in formal) + "):",
-        f"    count = {name}.size({dim}) // {factor}",
-        f"    stop = min(count, {tile})",
-        f"    result = {call_of(arguments, '0', 'stop')}",
-        *(f"    {leaf} = [{path}]" for leaf, path in lists),
-        "    while stop < count:",
-        "        start = stop",
-        f"        stop = min(start + {tile}, count)",
-        "        result = " + call_of(arguments, "start", "stop - start"),
-        *(f"        {leaf}.append({path})" for leaf, path in lists),
-        f"    return {returned}", ""])
+    lists = [(f"leaf{index}", path) for index, (path, _) in enumerate(results.leaves)]
+    return "\n".join(
+        [
+            "def forward(self, "
+            + ", ".join(f"{argument.name}: {argument.type.annotation_str}" for argument in formal)
+            + "):",
+            f"    count = {name}.size({dim}) // {factor}",
+            f"    stop = min(count, {tile})",
+            f"    result = {call_of(arguments, '0', 'stop')}",
+            *(f"    {leaf} = [{path}]" for leaf, path in lists),
+            "    while stop < count:",
+            "        start = stop",
+            f"        stop = min(start + {tile}, count)",
+            "        result = " + call_of(arguments, "start", "stop - start"),
+            *(f"        {leaf}.append({path})" for leaf, path in lists),
+            f"    return {returned}",
+            "",
+        ]
+    )
 
 
 def write_control(file, specs, tile, whole, control):

@@ -59,21 +59,19 @@ class Program:
     def expected(self):
         if self.careful:
             return "careful"
-        return " or ".join(["refused"] * bool(self.refused)
-                           + ["equal"] * (not self.refused
-                                          or bool(self.barrier)))
+        return " or ".join(
+            ["refused"] * bool(self.refused) + ["equal"] * (not self.refused or bool(self.barrier))
+        )
 
     def build(self):
         """The module; the same one in every run."""
         import torch
+
         torch.manual_seed(zlib.crc32(self.name.encode()))
-        module = type("Network", (torch.nn.Module,),
-                      {"forward": self.forward})()
-        module.encode = torch.nn.Sequential(torch.nn.Linear(8, 6),
-                                            torch.nn.Tanh())
+        module = type("Network", (torch.nn.Module,), {"forward": self.forward})()
+        module.encode = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Tanh())
         for name, part in self.parts().items():
-            if isinstance(part, torch.Tensor) and not isinstance(
-                    part, torch.nn.Parameter):
+            if isinstance(part, torch.Tensor) and not isinstance(part, torch.nn.Parameter):
                 module.register_buffer(name, part)
             else:
                 setattr(module, name, part)
@@ -86,6 +84,7 @@ def register(kind, inputs, options):
         assert program.name not in PROGRAMS, f"a second {program.name}"
         PROGRAMS[program.name] = program
         return forward
+
     return add
 
 

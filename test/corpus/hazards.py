@@ -57,6 +57,7 @@ def load_hazards():
 @dataclasses.dataclass
 class Files:
     """Where the files of a program are."""
+
     folder: pathlib.Path
     name: str
 
@@ -78,18 +79,17 @@ def make_files(program, files, tile):
     import hazard_control
     import inputs
     import make_programs
+
     module = program.build()
     if program.scripted:
         module = torch.jit.script(module)
     else:
         example = inputs.make(program.inputs, make_programs.TRACED_BATCH)
-        module = torch.jit.trace(module, example, check_trace=False,
-                                 strict=False)
+        module = torch.jit.trace(module, example, check_trace=False, strict=False)
         # Tracing called it: a buffer may have changed.
         module.load_state_dict(program.build().state_dict())
     module.save(str(files.original))
-    hazard_control.write_control(files.original, program.inputs, tile,
-                                 files.whole, files.control)
+    hazard_control.write_control(files.original, program.inputs, tile, files.whole, files.control)
 
 
 def make_all(names, folder, tile):
@@ -116,10 +116,21 @@ def make_all(names, folder, tile):
 
 def make_side_by_side(names, options):
     """In other processes: this one needs no PyTorch."""
-    running = [subprocess.Popen(
-        [sys.executable, __file__, "--folder", options.folder, "--tile",
-         str(options.tile), "--make", *names[part::options.jobs]])
-        for part in range(min(options.jobs, len(names)))]
+    running = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                __file__,
+                "--folder",
+                options.folder,
+                "--tile",
+                str(options.tile),
+                "--make",
+                *names[part :: options.jobs],
+            ]
+        )
+        for part in range(min(options.jobs, len(names)))
+    ]
     if any([process.wait() for process in running]):
         sys.exit(1)
 
@@ -178,10 +189,11 @@ class Finding:
             found.append("not refused")
         elif not program.barrier:
             found.append(f"a barrier: {self.barriers[0]}")
-        elif not any(re.search(program.barrier, barrier)
-                     for barrier in self.barriers):
-            found.append(f"no barrier '{program.barrier}': "
-                         + ("; ".join(sorted(set(self.barriers))) or "none"))
+        elif not any(re.search(program.barrier, barrier) for barrier in self.barriers):
+            found.append(
+                f"no barrier '{program.barrier}': "
+                + ("; ".join(sorted(set(self.barriers))) or "none")
+            )
         return found
 
     @property
@@ -194,9 +206,8 @@ class Finding:
 
 
 def check_control(options, files, specs):
-    """"equal", "caught: " and how, or why it proves nothing."""
-    errors, _ = tiling.run_both(options, files.whole, files.control, specs,
-                                CONTROL_BATCH)
+    """ "equal", "caught: " and how, or why it proves nothing."""
+    errors, _ = tiling.run_both(options, files.whole, files.control, specs, CONTROL_BATCH)
     if not errors:
         return "equal"
     error = errors[0]
@@ -204,26 +215,31 @@ def check_control(options, files, specs):
         return error
     if "failed" in error:
         return "caught: raises"
-    return "caught: " + ("another shape" if "in the first program" in error
-                         else "differs")
+    return "caught: " + ("another shape" if "in the first program" in error else "differs")
 
 
 def compare(options, files, specs, batch, finding):
-    errors, report = tiling.run_both(options, files.original, files.tiled,
-                                     specs, batch)
+    errors, report = tiling.run_both(options, files.original, files.tiled, specs, batch)
     finding.batches.append(batch)
     if not errors:
         problem = tiling.check_figure(report)
-        if not problem and batch > 1 and any(
-                "tiled path" in note for note in report["compare"]["notes"]):
+        if (
+            not problem
+            and batch > 1
+            and any("tiled path" in note for note in report["compare"]["notes"])
+        ):
             problem = "runs untiled"
         if problem:
             finding.problems.append(f"B={batch}: {problem}")
-    elif (f"{files.original}" in errors[0] and "failed" in errors[0]
-          or "first program's result contains NaN" in errors[0]
-          # What a sample shares with itself is often constant, and what two
-          # share the same for both; larger batches tell.
-          or batch <= 2 and "the comparison is vacuous" in errors[0]):
+    elif (
+        f"{files.original}" in errors[0]
+        and "failed" in errors[0]
+        or "first program's result contains NaN" in errors[0]
+        # What a sample shares with itself is often constant, and what two
+        # share the same for both; larger batches tell.
+        or batch <= 2
+        and "the comparison is vacuous" in errors[0]
+    ):
         finding.fresh.append(batch)
     else:
         finding.problems.append(f"B={batch}: {errors[0]}")
@@ -236,8 +252,7 @@ def evaluate(task):
     files.tiled.unlink(missing_ok=True)
     finding = Finding(name, control=check_control(options, files, specs))
     try:
-        finding.barriers = tiling.compile_program(options, files.original,
-                                                  specs, files.tiled)
+        finding.barriers = tiling.compile_program(options, files.original, specs, files.tiled)
     except tiling.Refused as refusal:
         finding.refused = str(refusal)
         return finding
@@ -266,15 +281,16 @@ def call_fresh(tasks):
     answers = []
     while len(answers) < len(tasks):
         done = subprocess.run(
-            [sys.executable, str(HERE / "fresh.py")], text=True,
-            capture_output=True, timeout=tiling.TIMEOUT,
-            input="".join(json.dumps(task) + "\n"
-                          for task in tasks[len(answers):]))
+            [sys.executable, str(HERE / "fresh.py")],
+            text=True,
+            capture_output=True,
+            timeout=tiling.TIMEOUT,
+            input="".join(json.dumps(task) + "\n" for task in tasks[len(answers) :]),
+        )
         answers += map(json.loads, done.stdout.splitlines())
         if len(answers) < len(tasks):
             lines = done.stderr.strip().splitlines()
-            answers.append(f"exit {done.returncode}: "
-                           + (lines[-1] if lines else "no message"))
+            answers.append(f"exit {done.returncode}: " + (lines[-1] if lines else "no message"))
     return answers
 
 
@@ -283,12 +299,15 @@ def compare_fresh(findings, options, pool):
     for finding in findings:
         files = Files(options.folder, finding.name)
         for batch in sorted(set(finding.fresh)):
-            tasks.append((finding, batch, [str(files.original),
-                                           str(files.tiled), batch,
-                                           finding.program.inputs]))
-    groups = [tasks[part::options.jobs] for part in range(options.jobs)]
-    answers = pool.map(call_fresh, [[task for *_, task in group]
-                                    for group in groups])
+            tasks.append(
+                (
+                    finding,
+                    batch,
+                    [str(files.original), str(files.tiled), batch, finding.program.inputs],
+                )
+            )
+    groups = [tasks[part :: options.jobs] for part in range(options.jobs)]
+    answers = pool.map(call_fresh, [[task for *_, task in group] for group in groups])
     for group, answered in zip(groups, answers):
         for (finding, batch, _), answer in zip(group, answered):
             if answer and answer not in ("both raise", "no such inputs"):
@@ -310,7 +329,8 @@ def reasons_of(finding):
     counts = collections.Counter(finding.barriers)
     text = finding.refused or "; ".join(
         reason + (f" ({count} times)" if count > 1 else "")
-        for reason, count in counts.most_common(3))
+        for reason, count in counts.most_common(3)
+    )
     if finding.program.careful:
         text += f" (known: {finding.program.careful})"
     return text
@@ -321,48 +341,62 @@ def count_verdicts(findings):
     parts = []
     for kind, label in (("hazard", "hazards"), ("safe", "safe programs")):
         counts = collections.Counter(
-            finding.verdict for finding in findings
-            if finding.program.kind == kind)
-        parts.append(f"{sum(counts.values())} {label}: " + (", ".join(
-            f"{count} {verdict}" for verdict, count in counts.most_common())
-            or "none"))
+            finding.verdict for finding in findings if finding.program.kind == kind
+        )
+        parts.append(
+            f"{sum(counts.values())} {label}: "
+            + (", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) or "none")
+        )
     return "; ".join(parts)
 
 
 def document(findings, options):
     lines = [
-        "# Hazards", "",
+        "# Hazards",
+        "",
         "Written by `test/corpus/hazards.py`: programs that tiles can break, "
         f"and safe look-alikes of them, at tile {options.tile}; compared at "
         f"batches {', '.join(map(str, options.batches))} by the definition of "
-        "`koila-run`" + (
+        "`koila-run`"
+        + (
             ", and three times in a fresh Python with PyTorch as it starts, "
-            f"at batch {options.fresh}" if options.fresh else "") + ".", "",
+            f"at batch {options.fresh}"
+            if options.fresh
+            else ""
+        )
+        + ".",
+        "",
         "The control is a tiler that knows nothing of batches. It must be "
         "caught at each hazard, and be equal at each safe program, at batch "
         f"{CONTROL_BATCH}. `careful`: koila has a barrier, or refuses, where "
-        "it need not.", "",
-        count_verdicts(findings) + ".", "",
-        "| program | kind | expected | seen | batches | barriers or reason | "
-        "control |", "|---|---|---|---|---|---|---|"]
+        "it need not.",
+        "",
+        count_verdicts(findings) + ".",
+        "",
+        "| program | kind | expected | seen | batches | barriers or reason | control |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for finding in findings:
         program = finding.program
         lines.append(
             f"| `{program.name}` | {program.kind} | {program.expected} | "
             f"{finding.verdict} | {', '.join(map(str, finding.batches))} | "
-            f"{cell(reasons_of(finding))} | {cell(finding.control)} |")
+            f"{cell(reasons_of(finding))} | {cell(finding.control)} |"
+        )
     return "\n".join(lines) + "\n"
 
 
 def parse():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     tiling.add_options(parser)
-    parser.add_argument("--every", type=int, default=1, metavar="N",
-                        help="only each N-th of the programs")
-    parser.add_argument("--make", nargs="+", metavar="NAME",
-                        help="only make the files of these programs")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="only each N-th of the programs"
+    )
+    parser.add_argument(
+        "--make", nargs="+", metavar="NAME", help="only make the files of these programs"
+    )
     return parser.parse_args()
 
 
@@ -372,8 +406,11 @@ def main():
     load_hazards()
     if options.make:
         make_all(options.make, options.folder, options.tile)
-    names = [name for name in PROGRAMS if not options.only or any(
-        name.startswith(part) for part in options.only)][::options.every]
+    names = [
+        name
+        for name in PROGRAMS
+        if not options.only or any(name.startswith(part) for part in options.only)
+    ][:: options.every]
     if not names:
         sys.exit("hazards.py: no such program")
     make_side_by_side(names, options)
@@ -381,8 +418,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for finding in pool.map(evaluate, [(name, options) for name in names]):
             findings.append(finding)
-            print(f"[{len(findings)}/{len(names)}] {finding.name}",
-                  file=sys.stderr, flush=True)
+            print(f"[{len(findings)}/{len(names)}] {finding.name}", file=sys.stderr, flush=True)
         compare_fresh(findings, options, pool)
     for finding in findings:
         for complaint in finding.complaints():

@@ -23,14 +23,23 @@ def dropouts(self, x):
     return F.dropout(h.sin() + 1, 0.3, self.training)
 
 
-@hazard(ROWS, refused="random", training=True, scripted=True,
-        parts=lambda: {"first": nn.Dropout(0.5), "second": nn.Dropout(0.3)})
+@hazard(
+    ROWS,
+    refused="random",
+    training=True,
+    scripted=True,
+    parts=lambda: {"first": nn.Dropout(0.5), "second": nn.Dropout(0.3)},
+)
 def dropouts_scripted(self, x):
     return self.second(self.first(self.encode(x)) + 1)
 
 
-@hazard("float32[B,8,4,5]", refused="random", training=True,
-        parts=lambda: {"first": nn.Dropout2d(0.5), "second": nn.Dropout2d()})
+@hazard(
+    "float32[B,8,4,5]",
+    refused="random",
+    training=True,
+    parts=lambda: {"first": nn.Dropout2d(0.5), "second": nn.Dropout2d()},
+)
 def dropouts_of_channels(self, x):
     return self.second(self.first(x).cos())
 
@@ -72,14 +81,22 @@ def drawn_classes(self, x):
     return torch.multinomial(p, 2), F.gumbel_softmax(p)
 
 
-@hazard(ROWS, refused="random", training=True,
-        parts=lambda: {"first": nn.RReLU(), "second": nn.AlphaDropout()})
+@hazard(
+    ROWS,
+    refused="random",
+    training=True,
+    parts=lambda: {"first": nn.RReLU(), "second": nn.AlphaDropout()},
+)
 def random_activations(self, x):
     return self.second(self.first(self.encode(x)))
 
 
-@hazard(SERIES, refused="random", training=True, parts=lambda: {
-        "lstm": nn.LSTM(8, 6, 3, batch_first=True, dropout=0.5)})
+@hazard(
+    SERIES,
+    refused="random",
+    training=True,
+    parts=lambda: {"lstm": nn.LSTM(8, 6, 3, batch_first=True, dropout=0.5)},
+)
 def lstm_dropout(self, x):
     return self.lstm(x)[0]
 
@@ -108,11 +125,12 @@ def scaled_by_item(self, x):
     return h / float(h.abs().max())
 
 
-@hazard(SERIES, "int64[B]{1:6}", barrier="max",
-        refused="not known before it is computed", scripted=True)
+@hazard(
+    SERIES, "int64[B]{1:6}", barrier="max", refused="not known before it is computed", scripted=True
+)
 def cut_to_longest(self, x, lengths):
     """The longest sample decides how long the others are."""
-    return self.encode(x)[:, :int(lengths.max())]
+    return self.encode(x)[:, : int(lengths.max())]
 
 
 @hazard_that_adds_up(ROWS, scripted=True)
@@ -152,8 +170,7 @@ def routed(self, x):
     return h.index_add(0, place, h[place].sin() * place.size(0))
 
 
-@hazard_that_adds_up(ROWS, barrier="sum|mean|item|control flow|effects",
-                     scripted=True)
+@hazard_that_adds_up(ROWS, barrier="sum|mean|item|control flow|effects", scripted=True)
 def raises_on_mean(self, x):
     """Raises for the batch of some samples, not for those of others."""
     h = self.encode(x)
@@ -173,15 +190,18 @@ def calls_counted(self, x):
     return self.encode(x) * self.calls
 
 
-@hazard(ROWS, barrier="attribute|effects|number of samples", scripted=True,
-        parts=lambda: {"seen": torch.zeros((), dtype=torch.int64)})
+@hazard(
+    ROWS,
+    barrier="attribute|effects|number of samples",
+    scripted=True,
+    parts=lambda: {"seen": torch.zeros((), dtype=torch.int64)},
+)
 def samples_counted(self, x):
     self.seen += x.size(0)
     return self.encode(x) / self.seen
 
 
-@hazard_that_adds_up(ROWS, barrier="mean|in place",
-                     parts=lambda: {"average": torch.zeros(6)})
+@hazard_that_adds_up(ROWS, barrier="mean|in place", parts=lambda: {"average": torch.zeros(6)})
 def running_average(self, x):
     """Once for the batch: a second time is another average."""
     h = self.encode(x)
@@ -189,8 +209,7 @@ def running_average(self, x):
     return h - self.average
 
 
-@hazard_that_adds_up(ROWS, barrier="mean", scripted=True,
-        parts=lambda: {"average": torch.zeros(6)})
+@hazard_that_adds_up(ROWS, barrier="mean", scripted=True, parts=lambda: {"average": torch.zeros(6)})
 def running_average_set(self, x):
     """By another tensor in place of the buffer."""
     h = self.encode(x)
@@ -198,16 +217,24 @@ def running_average_set(self, x):
     return h
 
 
-@hazard(ROWS, barrier="attribute|effects|SetAttr", scripted=True,
-        parts=lambda: {"last": torch.zeros(1, 6)})
+@hazard(
+    ROWS,
+    barrier="attribute|effects|SetAttr",
+    scripted=True,
+    parts=lambda: {"last": torch.zeros(1, 6)},
+)
 def last_batch_kept(self, x):
     h = self.encode(x)
     self.last = h
     return h * 2
 
 
-@hazard(ROWS, barrier="effects|number of samples|order", scripted=True,
-        parts=lambda: {"queue": torch.zeros(8, 6), "place": 0})
+@hazard(
+    ROWS,
+    barrier="effects|number of samples|order",
+    scripted=True,
+    parts=lambda: {"queue": torch.zeros(8, 6), "place": 0},
+)
 def queue_written(self, x):
     """A queue of keys: the batch is put in, and the next call goes on."""
     h = self.encode(x)
@@ -217,8 +244,7 @@ def queue_written(self, x):
     return h @ self.queue.t()
 
 
-@hazard_that_adds_up(ROWS, barrier="effects|order",
-        parts=lambda: {"scale": torch.ones(6)})
+@hazard_that_adds_up(ROWS, barrier="effects|order", parts=lambda: {"scale": torch.ones(6)})
 def buffer_written(self, x):
     """What is written does not depend on the batch, but how often does."""
     self.scale.mul_(0.5)
@@ -268,8 +294,12 @@ def first_sample_written_traced(self, x):
     return h
 
 
-@hazard(ROWS, barrier="effects|select|list|control flow",
-        refused="list|control flow|loop", scripted=True)
+@hazard(
+    ROWS,
+    barrier="effects|select|list|control flow",
+    refused="list|control flow|loop",
+    scripted=True,
+)
 def states_collected(self, x):
     """A list of what was so far, over the batch."""
     h = self.encode(x)

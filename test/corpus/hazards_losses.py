@@ -21,8 +21,7 @@ def cross_entropy_sum(self, x, labels):
     return F.cross_entropy(self.encode(x), labels, reduction="sum")
 
 
-@loss(ROWS, LABELS, barrier="cross_entropy",
-        parts=lambda: {"weight": torch.rand(6) + 0.1})
+@loss(ROWS, LABELS, barrier="cross_entropy", parts=lambda: {"weight": torch.rand(6) + 0.1})
 def cross_entropy_weighted(self, x, labels):
     return F.cross_entropy(self.encode(x), labels, self.weight)
 
@@ -37,11 +36,9 @@ def cross_entropy_smoothed(self, x, labels):
     return F.cross_entropy(self.encode(x), labels, label_smoothing=0.1)
 
 
-@loss(ROWS, LABELS, barrier="cross_entropy",
-        parts=lambda: {"weight": torch.rand(6) + 0.1})
+@loss(ROWS, LABELS, barrier="cross_entropy", parts=lambda: {"weight": torch.rand(6) + 0.1})
 def cross_entropy_of_all_kinds(self, x, labels):
-    return F.cross_entropy(self.encode(x), labels, self.weight,
-                           ignore_index=2, label_smoothing=0.1)
+    return F.cross_entropy(self.encode(x), labels, self.weight, ignore_index=2, label_smoothing=0.1)
 
 
 @loss(ROWS, PROBABILITIES, barrier="cross_entropy")
@@ -52,8 +49,7 @@ def cross_entropy_soft(self, x, target):
 @loss(SERIES, "int64[B,5]{0:6}", barrier="cross_entropy|nll")
 def cross_entropy_of_tokens(self, x, labels):
     """All positions of all samples in one dim, as language models do it."""
-    return F.cross_entropy(self.encode(x).reshape(-1, 6), labels.reshape(-1),
-                           ignore_index=0)
+    return F.cross_entropy(self.encode(x).reshape(-1, 6), labels.reshape(-1), ignore_index=0)
 
 
 @loss("float32[B,8,4]", "int64[B,4]{0:8}", barrier="cross_entropy|nll")
@@ -102,50 +98,45 @@ def bce_mean(self, x, target):
     return F.binary_cross_entropy(self.encode(x).sigmoid(), target)
 
 
-@loss(ROWS, PROBABILITIES, "float32[B,6]{0:2}",
-        barrier="binary_cross_entropy")
+@loss(ROWS, PROBABILITIES, "float32[B,6]{0:2}", barrier="binary_cross_entropy")
 def bce_weighted(self, x, target, weight):
     """The weights do not change what is divided by."""
     return F.binary_cross_entropy(self.encode(x).sigmoid(), target, weight)
 
 
-@loss(ROWS, PROBABILITIES, barrier="binary_cross_entropy",
-        parts=lambda: {"weight": torch.rand(6) * 3})
+@loss(
+    ROWS, PROBABILITIES, barrier="binary_cross_entropy", parts=lambda: {"weight": torch.rand(6) * 3}
+)
 def bce_with_logits(self, x, target):
-    return F.binary_cross_entropy_with_logits(self.encode(x), target,
-                                              pos_weight=self.weight)
+    return F.binary_cross_entropy_with_logits(self.encode(x), target, pos_weight=self.weight)
 
 
 @loss(ROWS, PROBABILITIES, barrier="kl_div|sum|number of samples")
 def kl_div_batchmean(self, x, target):
-    return F.kl_div(self.encode(x).log_softmax(1), target,
-                    reduction="batchmean")
+    return F.kl_div(self.encode(x).log_softmax(1), target, reduction="batchmean")
 
 
 @loss(ROWS, TARGETS, barrier="kl_div")
 def kl_div_of_logs(self, x, target):
-    return F.kl_div(self.encode(x).log_softmax(1), target.log_softmax(1),
-                    reduction="mean", log_target=True)
+    return F.kl_div(
+        self.encode(x).log_softmax(1), target.log_softmax(1), reduction="mean", log_target=True
+    )
 
 
-@loss("float32[12,B,8]", "int64[B,4]{1:6}", "int64[B]{10:13}",
-        "int64[B]{1:5}", barrier="ctc_loss")
+@loss("float32[12,B,8]", "int64[B,4]{1:6}", "int64[B]{10:13}", "int64[B]{1:5}", barrier="ctc_loss")
 def ctc_mean(self, x, targets, lengths, target_lengths):
     """Each sample by its length, then a mean."""
-    return F.ctc_loss(self.encode(x).log_softmax(2), targets, lengths,
-                      target_lengths)
+    return F.ctc_loss(self.encode(x).log_softmax(2), targets, lengths, target_lengths)
 
 
 @loss(ROWS, ROWS, ROWS, barrier="triplet|mean")
 def triplet_mean(self, anchor, positive, negative):
-    return F.triplet_margin_loss(self.encode(anchor), self.encode(positive),
-                                 self.encode(negative))
+    return F.triplet_margin_loss(self.encode(anchor), self.encode(positive), self.encode(negative))
 
 
 @loss(ROWS, ROWS, "int64[B]{0:2}", barrier="cosine_embedding|mean")
 def cosine_embedding_mean(self, left, right, same):
-    return F.cosine_embedding_loss(self.encode(left), self.encode(right),
-                                   2 * same - 1)
+    return F.cosine_embedding_loss(self.encode(left), self.encode(right), 2 * same - 1)
 
 
 @loss(ROWS, "int64[B,6]{0:2}", barrier="soft_margin|mean")

@@ -5,28 +5,41 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hazard_registry import (
-    ROWS, SERIES, hazard, hazard_that_adds_up)
+from hazard_registry import ROWS, SERIES, hazard, hazard_that_adds_up
 
 # ---------------------------------------------------------------------------
 # Normalisations
 
 
-@hazard(ROWS, barrier="batch_norm", refused="batch_norm", training=True,
-        parts=lambda: {"norm": nn.BatchNorm1d(6)})
+@hazard(
+    ROWS,
+    barrier="batch_norm",
+    refused="batch_norm",
+    training=True,
+    parts=lambda: {"norm": nn.BatchNorm1d(6)},
+)
 def batch_norm_training(self, x):
     """Also its buffers: they change once, by all samples."""
     return self.norm(self.encode(x))
 
 
-@hazard(ROWS, barrier="batch_norm", refused="batch_norm", training=True,
-        scripted=True, parts=lambda: {"norm": nn.BatchNorm1d(6)})
+@hazard(
+    ROWS,
+    barrier="batch_norm",
+    refused="batch_norm",
+    training=True,
+    scripted=True,
+    parts=lambda: {"norm": nn.BatchNorm1d(6)},
+)
 def batch_norm_training_scripted(self, x):
     return self.norm(self.encode(x))
 
 
-@hazard("float32[B,8,4,5]", barrier="batch_norm", parts=lambda: {
-        "norm": nn.BatchNorm2d(8, track_running_stats=False)})
+@hazard(
+    "float32[B,8,4,5]",
+    barrier="batch_norm",
+    parts=lambda: {"norm": nn.BatchNorm2d(8, track_running_stats=False)},
+)
 def batch_norm_without_statistics(self, x):
     """In eval mode, too, it has no other statistics than the batch's."""
     return self.norm(x.sin()).relu()
@@ -37,9 +50,13 @@ def batch_norm_function(self, x):
     return F.batch_norm(self.encode(x), None, None, training=True)
 
 
-@hazard("float32[B,8,7]", barrier="norm", refused="norm", training=True,
-        parts=lambda: {
-            "norm": nn.InstanceNorm1d(8, track_running_stats=True)})
+@hazard(
+    "float32[B,8,7]",
+    barrier="norm",
+    refused="norm",
+    training=True,
+    parts=lambda: {"norm": nn.InstanceNorm1d(8, track_running_stats=True)},
+)
 def instance_norm_statistics(self, x):
     """Results are of each sample, running statistics of all."""
     return self.norm(x.sin() + 1)
@@ -245,16 +262,14 @@ def clip_loss(self, image, text):
     right = F.normalize(self.encode(text), dim=-1)
     logits = left @ right.t() / 0.1
     labels = torch.arange(logits.size(0))
-    return (F.cross_entropy(logits, labels)
-            + F.cross_entropy(logits.t(), labels)) / 2
+    return (F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)) / 2
 
 
 @hazard_that_adds_up(ROWS, ROWS, barrier="join|cat")
 def simclr_loss(self, first, second):
     h = F.normalize(torch.cat([self.encode(first), self.encode(second)]), dim=1)
     n = first.size(0)
-    logits = (h @ h.t() / 0.5).masked_fill(
-        torch.eye(2 * n, dtype=torch.bool), -1e9)
+    logits = (h @ h.t() / 0.5).masked_fill(torch.eye(2 * n, dtype=torch.bool), -1e9)
     labels = torch.arange(2 * n).roll(n)
     return F.cross_entropy(logits, labels)
 
@@ -268,15 +283,17 @@ def barlow_twins_loss(self, first, second):
     return (product - torch.eye(6)).square().sum()
 
 
-@hazard(SERIES, barrier="attention.*samples? meets",
-        parts=lambda: {"attention": nn.MultiheadAttention(8, 2)})
+@hazard(
+    SERIES,
+    barrier="attention.*samples? meets",
+    parts=lambda: {"attention": nn.MultiheadAttention(8, 2)},
+)
 def attention_of_wrong_dim(self, x):
     """Without batch_first, the samples are the sequence."""
     return self.attention(x, x, x, need_weights=False)[0]
 
 
-@hazard(SERIES, barrier="lstm|recurrent",
-        parts=lambda: {"lstm": nn.LSTM(8, 6)})
+@hazard(SERIES, barrier="lstm|recurrent", parts=lambda: {"lstm": nn.LSTM(8, 6)})
 def lstm_of_wrong_dim(self, x):
     """Without batch_first, the state passes from sample to sample."""
     return self.lstm(x.sin())[0]
@@ -287,8 +304,7 @@ def adjacency(self, weights, x):
     return weights.softmax(1) @ self.encode(x)
 
 
-@hazard(ROWS, barrier="attention", parts=lambda: {
-        "ask": torch.randn(4, 6)})
+@hazard(ROWS, barrier="attention", parts=lambda: {"ask": torch.randn(4, 6)})
 def attention_over_samples(self, x):
     """Keys and values are the samples: their weights sum to one."""
     h = self.encode(x).unsqueeze(0)

@@ -52,8 +52,7 @@ def unique_labels(self, x, labels):
 @hazard_that_adds_up(ROWS, "int64[B]{0:5}", barrier="bincount")
 def counted_labels(self, x, labels):
     """How many samples share a sample's label."""
-    return self.encode(x) * torch.bincount(
-        labels, minlength=5)[labels].unsqueeze(1)
+    return self.encode(x) * torch.bincount(labels, minlength=5)[labels].unsqueeze(1)
 
 
 @hazard_that_adds_up(ROWS, barrier="cumsum")
@@ -145,16 +144,14 @@ def embedded_in_batch(self, x, index):
     return F.embedding(index, self.encode(x))
 
 
-@hazard_that_adds_up(ROWS, "int64[B]{0:5}",
-                     barrier="index_add|rows of all samples")
+@hazard_that_adds_up(ROWS, "int64[B]{0:5}", barrier="index_add|rows of all samples")
 def added_by_label(self, x, labels):
     """Sums of the samples of each class."""
     h = self.encode(x)
     return h.new_zeros(5, 6).index_add(0, labels, h)
 
 
-@hazard_that_adds_up(ROWS, "int64[B,6]{0:4}",
-        barrier="scatter|rows of all samples")
+@hazard_that_adds_up(ROWS, "int64[B,6]{0:4}", barrier="scatter|rows of all samples")
 def scattered(self, x, index):
     h = self.encode(x)
     return h.new_zeros(4, 6).scatter_add(0, index, h)
@@ -223,8 +220,7 @@ def memory_bank_joined(self, x):
     return torch.cat([self.encode(x), self.bank], 0)
 
 
-@hazard_that_adds_up(ROWS, barrier="join|cat",
-                     parts=lambda: {"bank": torch.randn(5, 6)})
+@hazard_that_adds_up(ROWS, barrier="join|cat", parts=lambda: {"bank": torch.randn(5, 6)})
 def memory_bank_keys(self, x):
     """Keys of the batch and the bank: each query meets all of them."""
     h = self.encode(x)

@@ -178,15 +178,20 @@ def softmax_of_features(self, x):
 @safe(ROWS)
 def order_of_features(self, x):
     h = self.encode(x)
-    return (h.sort(1)[0], h.topk(2, 1)[0], h.kthvalue(2, 1)[0],
-            h.median(1).values, h.cumsum(1), h.argsort(1))
+    return (
+        h.sort(1)[0],
+        h.topk(2, 1)[0],
+        h.kthvalue(2, 1)[0],
+        h.median(1).values,
+        h.cumsum(1),
+        h.argsort(1),
+    )
 
 
 @safe(ROWS, "int64[B,3]{0:6}")
 def gathered_features(self, x, index):
     h = self.encode(x)
-    return h.gather(1, index), torch.zeros_like(h).scatter(
-        1, index, h[:, :3])
+    return h.gather(1, index), torch.zeros_like(h).scatter(1, index, h[:, :3])
 
 
 @safe(ROWS, parts=lambda: {"index": torch.tensor([3, 0, 5])})
@@ -195,18 +200,23 @@ def indexed_features(self, x):
     return h[:, self.index], h.index_select(1, self.index)
 
 
-@safe(IMAGES, parts=lambda: {
-    "norm": nn.BatchNorm2d(8), "conv": nn.Conv2d(8, 4, 3, padding=1),
-    "group": nn.GroupNorm(2, 4), "instance": nn.InstanceNorm2d(4),
-    "layer": nn.LayerNorm([6, 4])})
+@safe(
+    IMAGES,
+    parts=lambda: {
+        "norm": nn.BatchNorm2d(8),
+        "conv": nn.Conv2d(8, 4, 3, padding=1),
+        "group": nn.GroupNorm(2, 4),
+        "instance": nn.InstanceNorm2d(4),
+        "layer": nn.LayerNorm([6, 4]),
+    },
+)
 def normalised(self, x):
     """Statistics that are there already, or of a sample each."""
     h = self.conv(self.norm(x))
     return self.group(h), self.instance(h), self.layer(h)
 
 
-@safe(IMAGES, parts=lambda: {
-    "norm": nn.InstanceNorm2d(8, track_running_stats=True)})
+@safe(IMAGES, parts=lambda: {"norm": nn.InstanceNorm2d(8, track_running_stats=True)})
 def instance_norm_eval(self, x):
     return self.norm(x.sin() + 1)
 
@@ -215,19 +225,21 @@ def instance_norm_eval(self, x):
 def compared_pairs(self, x, y):
     """Each sample with its own partner."""
     left, right = self.encode(x), self.encode(y)
-    return (F.cosine_similarity(left, right), F.pairwise_distance(left, right),
-            (left * right).sum(1), torch.einsum("bi,bj->bij", left, right))
+    return (
+        F.cosine_similarity(left, right),
+        F.pairwise_distance(left, right),
+        (left * right).sum(1),
+        torch.einsum("bi,bj->bij", left, right),
+    )
 
 
 @safe(SERIES)
 def gram_of_each(self, x):
     h = self.encode(x)
-    return h @ h.transpose(1, 2), torch.cdist(h, h), torch.einsum(
-        "bti,btj->bij", h, h)
+    return h @ h.transpose(1, 2), torch.cdist(h, h), torch.einsum("bti,btj->bij", h, h)
 
 
-@safe(SERIES, parts=lambda: {
-    "attention": nn.MultiheadAttention(8, 2, batch_first=True)})
+@safe(SERIES, parts=lambda: {"attention": nn.MultiheadAttention(8, 2, batch_first=True)})
 def attention_of_time(self, x):
     return self.attention(x, x, x)[0]
 
@@ -237,8 +249,7 @@ def masked_series(self, x, mask):
     """A mask of its own for each sample."""
     h = self.encode(x).masked_fill(mask.unsqueeze(2), 0.5)
     score = h.sum(2).masked_fill(mask, -1e9).softmax(1)
-    return torch.where(mask.unsqueeze(2), h, -h), (
-        h * score.unsqueeze(2)).sum(1)
+    return torch.where(mask.unsqueeze(2), h, -h), (h * score.unsqueeze(2)).sum(1)
 
 
 @safe(SERIES, "int64[B]{1:6}")
@@ -248,8 +259,7 @@ def masked_by_length(self, x, lengths):
     return h.sum(1) / lengths.unsqueeze(1), h
 
 
-@safe("int64[B,5]{0:9}", parts=lambda: {
-    "table": nn.Embedding(9, 8), "places": nn.Embedding(5, 8)})
+@safe("int64[B,5]{0:9}", parts=lambda: {"table": nn.Embedding(9, 8), "places": nn.Embedding(5, 8)})
 def positions_of_time(self, ids):
     places = torch.arange(ids.size(1))
     return self.encode(self.table(ids) + self.places(places))
@@ -258,6 +268,8 @@ def positions_of_time(self, ids):
 @safe(ROWS, "int64[B]{0:6}")
 def losses_of_each(self, x, labels):
     h = self.encode(x)
-    return (F.cross_entropy(h, labels, reduction="none"),
-            F.mse_loss(h, x[:, :6], reduction="none").mean(1),
-            F.one_hot(labels, 6) * h)
+    return (
+        F.cross_entropy(h, labels, reduction="none"),
+        F.mse_loss(h, x[:, :6], reduction="none").mean(1),
+        F.one_hot(labels, 6) * h,
+    )

@@ -25,7 +25,7 @@ def divided_by_steps(self, x):
 
 @safe(SERIES, parts=lambda: {"places": torch.randn(9, 6)})
 def cut_to_steps(self, x):
-    return self.encode(x) + self.places[:x.size(1)]
+    return self.encode(x) + self.places[: x.size(1)]
 
 
 @safe(SERIES)
@@ -40,8 +40,12 @@ def causal_mask(self, x):
 def fresh_tensors(self, x):
     """The number of samples as an extent, and nothing else."""
     h = self.encode(x)
-    return (h + torch.zeros(x.size(0), 6), h * torch.ones(x.size(0), 1),
-            h + h.new_full((h.size(0), 6), 2.0), torch.ones_like(h) - h)
+    return (
+        h + torch.zeros(x.size(0), 6),
+        h * torch.ones(x.size(0), 1),
+        h + h.new_full((h.size(0), 6), 2.0),
+        torch.ones_like(h) - h,
+    )
 
 
 @safe(ROWS, scripted=True)
@@ -137,8 +141,7 @@ def shared_row(self, x, row):
     return self.encode(x) + row, row.expand(x.size(0), 6) * 2
 
 
-@safe(ROWS, "float32[B]", "int64[B]{0:4}", "bool[B,6]",
-      parts=lambda: {"table": nn.Embedding(4, 6)})
+@safe(ROWS, "float32[B]", "int64[B]{0:4}", "bool[B,6]", parts=lambda: {"table": nn.Embedding(4, 6)})
 def several_arguments(self, x, weight, label, mask):
     h = self.encode(x) * weight.unsqueeze(1) + self.table(label)
     return h * mask
@@ -154,7 +157,7 @@ def batch_in_other_dims(self, series, x):
 def numbers_passed(self, x, power: int, scale: float, flag: bool):
     h = self.encode(x)
     if flag:
-        h = h ** power
+        h = h**power
     return h * scale
 
 
@@ -166,8 +169,9 @@ def absent_argument(self, x, mask: Optional[Tensor]):
     return h
 
 
-@safe("[float32[B,8], float32[B,8]]", scripted=True,
-      careful="the batch comes inside of a container")
+@safe(
+    "[float32[B,8], float32[B,8]]", scripted=True, careful="the batch comes inside of a container"
+)
 def list_of_arguments(self, inputs: List[Tensor]):
     return self.encode(inputs[0]) + self.encode(inputs[1])
 
@@ -302,8 +306,12 @@ def steps_kept_and_last(self, x):
     return steps, h
 
 
-@safe(SERIES, scripted=True, careful="it may warn, and raise",
-      parts=lambda: {"norm": nn.InstanceNorm1d(5)})
+@safe(
+    SERIES,
+    scripted=True,
+    careful="it may warn, and raise",
+    parts=lambda: {"norm": nn.InstanceNorm1d(5)},
+)
 def instance_norm_scripted(self, x):
     """Checks the shape of its input first."""
     return self.norm(x) + 1

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hazard_registry import (
-    ROWS, SERIES, hazard, hazard_that_adds_up)
+from hazard_registry import ROWS, SERIES, hazard, hazard_that_adds_up
 
 # ---------------------------------------------------------------------------
 # The batch dim taken apart, merged and moved
@@ -67,8 +66,7 @@ def expanded_to_pairs(self, x):
     """Each sample beside each other."""
     h = self.encode(x)
     n = h.size(0)
-    return (h.unsqueeze(1).expand(n, n, 6)
-            - h.unsqueeze(0).expand(n, n, 6)).abs().sum(1)
+    return (h.unsqueeze(1).expand(n, n, 6) - h.unsqueeze(0).expand(n, n, 6)).abs().sum(1)
 
 
 @hazard(ROWS, barrier="repeat")
@@ -180,8 +178,7 @@ def squeezed_then_reduced(self, x):
     return h, h.unsqueeze(1).squeeze().sum(0)
 
 
-@hazard(ROWS, barrier="conv",
-        parts=lambda: {"kernel": torch.randn(6, 6, 3)})
+@hazard(ROWS, barrier="conv", parts=lambda: {"kernel": torch.randn(6, 6, 3)})
 def convolved_over_batch(self, x):
     """[1, C, B]: the samples are a signal."""
     h = self.encode(x).t().unsqueeze(0)
@@ -218,7 +215,7 @@ def baked_split(self, x):
 @hazard(ROWS, barrier="slice|baked")
 def baked_slice(self, x):
     """The first samples, as many as the example had."""
-    return self.encode(x)[:int(x.shape[0])].exp()
+    return self.encode(x)[: int(x.shape[0])].exp()
 
 
 @hazard_that_adds_up(ROWS, barrier="sum")
@@ -250,8 +247,7 @@ def scaled_by_root(self, x):
     return self.encode(x) * float(x.size(0)) ** -0.5
 
 
-@hazard(ROWS, barrier="number of samples",
-        parts=lambda: {"table": torch.randn(16, 6)})
+@hazard(ROWS, barrier="number of samples", parts=lambda: {"table": torch.randn(16, 6)})
 def positions_of_samples(self, x):
     """Position ids over the batch, as in a model for [T, C]."""
     return self.encode(x) + self.table[torch.arange(x.size(0)) % 16]
@@ -290,7 +286,7 @@ def tensor_of_size(self, x):
 @hazard(ROWS, barrier="number of samples|batch rule")
 def first_half(self, x):
     h = self.encode(x)
-    return h[h.size(0) // 2:] + 1
+    return h[h.size(0) // 2 :] + 1
 
 
 @hazard(ROWS, exact=True, scripted=True)

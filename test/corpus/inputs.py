@@ -30,6 +30,7 @@ def extent(text, batch):
 
 def make_tensor(match, batch, generator):
     import torch
+
     name, dims, low, high = match.groups()
     dtype = getattr(torch, name)
     shape = [extent(dim, batch) for dim in split(dims)]
@@ -41,21 +42,22 @@ def make_tensor(match, batch, generator):
     if dtype.is_floating_point:
         data = torch.rand(shape, generator=generator, dtype=torch.float64)
         return (float(low) + data * (float(high) - float(low))).to(dtype)
-    return torch.randint(extent(low or "0", batch), extent(high or "2", batch),
-                         shape, generator=generator).to(dtype)
+    return torch.randint(
+        extent(low or "0", batch), extent(high or "2", batch), shape, generator=generator
+    ).to(dtype)
 
 
 def make_value(text, batch, generator):
     if match := TENSOR.fullmatch(text):
         return make_tensor(match, batch, generator)
     if text[0] in "[(":
-        parts = [make_value(part, batch, generator)
-                 for part in split(text[1:-1])]
+        parts = [make_value(part, batch, generator) for part in split(text[1:-1])]
         return parts if text[0] == "[" else tuple(parts)
     if text[0] == "{":
         pairs = [part.split(":", 1) for part in split(text[1:-1])]
-        return {key.strip("'\" "): make_value(value.strip(), batch, generator)
-                for key, value in pairs}
+        return {
+            key.strip("'\" "): make_value(value.strip(), batch, generator) for key, value in pairs
+        }
     words = {"true": True, "false": False, "none": None}
     if text in words:
         return words[text]
@@ -65,5 +67,6 @@ def make_value(text, batch, generator):
 def make(specs, batch):
     """One value per specification; the same ones in every run."""
     import torch
+
     generator = torch.Generator().manual_seed(batch)
     return tuple(make_value(spec, batch, generator) for spec in specs)

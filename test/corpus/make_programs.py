@@ -45,16 +45,19 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 def load_programs():
     from registry import PROGRAMS
+
     for file in sorted(HERE.glob("programs_*.py")):
         importlib.import_module(file.stem)
-    assert {PROGRAMS[name].__module__.removeprefix("programs_")
-            for name in PROGRAMS} == set(LIBRARIES)
+    assert {PROGRAMS[name].__module__.removeprefix("programs_") for name in PROGRAMS} == set(
+        LIBRARIES
+    )
     return PROGRAMS
 
 
 def key_of(name):
     """What a file is made from: this text and these libraries."""
     from registry import file_of, source_of
+
     key = hashlib.sha256()
     for path in [file_of(name), *(HERE / shared for shared in SHARED)]:
         key.update(pathlib.Path(path).read_bytes())
@@ -68,11 +71,12 @@ def prepare_libraries():
     """torchvision's compiled operators do not load beside a PyTorch without
     CUDA; its models need their schemas only."""
     import torch
+
     warnings.simplefilter("ignore")
     for name in ("nms", "qnms"):
         torch.library.define(
-            f"torchvision::{name}",
-            "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        )
 
 
 def compile_module(name, module, specs):
@@ -80,6 +84,7 @@ def compile_module(name, module, specs):
     import torch
     from inputs import make
     from registry import SCRIPTED
+
     if isinstance(module, torch.jit.ScriptModule):
         return module
     if name in SCRIPTED:
@@ -87,13 +92,15 @@ def compile_module(name, module, specs):
     # With grad mode on: under no_grad some modules record a fast path that
     # has no derivative.
     # Not strict: a dict is a legal result.
-    return torch.jit.trace(module.eval(), make(specs, TRACED_BATCH),
-                           check_trace=False, strict=False)
+    return torch.jit.trace(
+        module.eval(), make(specs, TRACED_BATCH), check_trace=False, strict=False
+    )
 
 
 def fill_zeros(module):
     """Heads that start as zero would make every result zero."""
     import torch
+
     with torch.no_grad():
         for parameter in module.parameters():
             if not parameter.any():
@@ -103,6 +110,7 @@ def fill_zeros(module):
 def write_program(name, path):
     import torch
     from registry import PROGRAMS
+
     torch.manual_seed(0)
     module, specs = PROGRAMS[name]()
     fill_zeros(module)
@@ -141,8 +149,8 @@ def make_all(names, folder):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=pathlib.Path, required=True)
     parser.add_argument("names", nargs="*", help="default: all")
     arguments = parser.parse_args()

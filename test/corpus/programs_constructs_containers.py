@@ -19,10 +19,11 @@ ROWS = "float32[B,8]"
 @scripted()
 def script_list_stack():
     """A list that grows in a loop becomes a dim."""
+
     def forward(self, x):
         out: List[Tensor] = []
         for i in range(5):
-            out.append(self.fc(x) * i + x[:, i:i + 1])
+            out.append(self.fc(x) * i + x[:, i : i + 1])
         return torch.stack(out, 1)
 
     return network(forward, fc=nn.Linear(8, 6)), [ROWS]
@@ -42,10 +43,11 @@ def script_list_cat():
 @scripted()
 def script_list_of_batch():
     """One entry per sample, joined again."""
+
     def forward(self, x):
         out = torch.jit.annotate(List[Tensor], [])
         for i in range(x.size(0)):
-            out.append(x[i:i + 1] * (i + 1))
+            out.append(x[i : i + 1] * (i + 1))
         return torch.cat(out), len(out)
 
     return network(forward), [ROWS]
@@ -54,6 +56,7 @@ def script_list_of_batch():
 @scripted()
 def script_list_methods():
     """What a list of integers can do; the sum of it enters the result."""
+
     def forward(self, x):
         n = x.size(0)
         a = [3, n, 1]
@@ -84,6 +87,7 @@ def script_list_methods():
 @scripted()
 def script_list_slices():
     """Parts of a list of tensors, and writes to places."""
+
     def forward(self, x):
         columns = list(x.unbind(1))
         head, tail = columns[:3], columns[-2:]
@@ -125,6 +129,7 @@ def script_list_of_lists():
 @scripted()
 def script_list_shared():
     """Two names of one list, in a list, and through a call."""
+
     def forward(self, x):
         a = [x]
         b = a
@@ -145,6 +150,7 @@ def fill(parts: List[Tensor], x: Tensor):
 @scripted()
 def script_list_input():
     """A list of arguments, changed by the callee."""
+
     class Listed(nn.Module):
         def forward(self, parts: List[Tensor], scales: List[float]):
             total = parts[0] * scales[0]
@@ -175,6 +181,7 @@ def script_list_strings():
 @scripted()
 def script_tolist():
     """Data become a list, and a list becomes data."""
+
     def forward(self, x):
         row: List[float] = x[0].tolist()
         grid: List[List[int]] = (x * 3).long().tolist()
@@ -189,10 +196,11 @@ def script_tolist():
 @scripted()
 def script_item():
     """Numbers read from tensors decide factors, not extents."""
+
     def forward(self, x, i):
         factor = x.max().item() + float(x[0, 0])
         place = int(i[0])
-        return x * factor + x[:, place:place + 1] * place, bool(i[0] > 3)
+        return x * factor + x[:, place : place + 1] * place, bool(i[0] > 3)
 
     return network(forward), [ROWS, "int64[B]{0:8}"]
 
@@ -204,6 +212,7 @@ def script_item():
 @scripted()
 def script_tuples():
     """Made, taken apart, compared, sliced, nested."""
+
     class Tupled(nn.Module):
         def forward(self, pair: Tuple[Tensor, Tuple[Tensor, int]]):
             x, (y, n) = pair
@@ -219,6 +228,7 @@ def script_tuples():
 @scripted()
 def script_tuple_carried():
     """A tuple as the state of a loop and the result of a branch."""
+
     def forward(self, x):
         state = (x, torch.zeros_like(x), 0)
         for i in range(3):
@@ -241,9 +251,12 @@ class Statistics(NamedTuple):
 @scripted()
 def script_named_tuple():
     """By name and by place, with a default, as a result and in a list."""
+
     def forward(self, x):
-        parts = [Statistics(x.mean(1), x.std(1), x.size(1)),
-                 Statistics(spread=x.amin(1), mean=x.amax(1))]
+        parts = [
+            Statistics(x.mean(1), x.std(1), x.size(1)),
+            Statistics(spread=x.amin(1), mean=x.amax(1)),
+        ]
         total = x
         for part in parts:
             total = total + part.mean.unsqueeze(1) * part[2]
@@ -290,6 +303,7 @@ def script_dict_methods():
 @scripted()
 def script_dict_numbers():
     """Integer and float keys, and a table that a loop fills."""
+
     def forward(self, x):
         squares = {i: x[:, i] * i for i in range(4)}
         table: Dict[int, List[int]] = {}
@@ -300,8 +314,7 @@ def script_dict_numbers():
             else:
                 table[key].append(i + x.size(0))
         factors: Dict[float, int] = {0.5: 2, 1.5: 3}
-        return (torch.stack([squares[3], squares[1], squares[2]], 1),
-                table, x * factors[1.5])
+        return (torch.stack([squares[3], squares[1], squares[2]], 1), table, x * factors[1.5])
 
     return network(forward), [ROWS]
 
@@ -343,6 +356,7 @@ def script_dict_of_lists():
 @scripted()
 def script_optional_refined():
     """A value that is None until a turn of the loop sets it."""
+
     def forward(self, x):
         best: Optional[Tensor] = None
         for i in range(4):
@@ -360,8 +374,10 @@ def script_optional_refined():
 @scripted()
 def script_optional_results():
     """Results, lists and dicts that hold None."""
-    def forward(self, x) -> Tuple[Optional[Tensor], Optional[Tensor],
-                                  List[Optional[Tensor]], Optional[int]]:
+
+    def forward(
+        self, x
+    ) -> Tuple[Optional[Tensor], Optional[Tensor], List[Optional[Tensor]], Optional[int]]:
         one: Optional[Tensor] = None
         two: Optional[Tensor] = x + 1
         number: Optional[int] = None
@@ -376,8 +392,13 @@ def script_optional_results():
 @scripted()
 def script_optional_numbers():
     class Scaled(nn.Module):
-        def forward(self, x: Tensor, scale: Optional[float] = None,
-                    dims: Optional[List[int]] = None, name: str = "sum"):
+        def forward(
+            self,
+            x: Tensor,
+            scale: Optional[float] = None,
+            dims: Optional[List[int]] = None,
+            name: str = "sum",
+        ):
             if scale is None:
                 scale = 0.25
             if dims is None:
@@ -453,6 +474,7 @@ def script_enum():
 @scripted()
 def script_strings():
     """Strings that the batch enters; they decide branches."""
+
     def forward(self, x):
         mode = self.mode
         name = f"{mode}-{x.size(0)}"
@@ -473,6 +495,7 @@ def script_strings():
 @scripted()
 def script_string_loop():
     """Over the letters of a string, as a parser of a small language."""
+
     def forward(self, x):
         for letter in "s+c*":
             if letter == "s":
@@ -491,6 +514,7 @@ def script_string_loop():
 @scripted()
 def script_devices():
     """Devices, element types and layouts as values."""
+
     def forward(self, x):
         device, dtype = x.device, x.dtype
         y = torch.arange(x.size(1), device=device, dtype=dtype)
@@ -517,6 +541,7 @@ def script_complex_numbers():
 @scripted()
 def script_scalar_types():
     """Numbers whose type is known only when it runs."""
+
     class Scaled(nn.Module):
         def forward(self, x: Tensor, i: Tensor, a: Union[int, float]):
             first = x[0, 0].item()

@@ -20,6 +20,7 @@ ROWS = "float32[B,8]"
 @scripted()
 def script_if_extent():
     """Decided by an extent that is a number."""
+
     def forward(self, x):
         if x.size(1) == 8:
             y = self.one(x)
@@ -33,6 +34,7 @@ def script_if_extent():
 @scripted()
 def script_if_batch():
     """Decided by the batch; one extent either way."""
+
     def forward(self, x):
         if x.size(0) % 2 == 0:
             y = x.sin() + 1
@@ -46,6 +48,7 @@ def script_if_batch():
 @scripted(decided="the batch decides in more ways than an expression")
 def script_if_batch_extents():
     """Decided by the batch, with an extent of its own in each branch."""
+
     def forward(self, x):
         if x.size(0) > 4:
             y = x[:, :4]
@@ -72,6 +75,7 @@ def script_if_rank():
 @scripted()
 def script_if_training():
     """Not taken: the module is in eval mode."""
+
     def forward(self, x):
         y = self.fc(x)
         if self.training:
@@ -85,6 +89,7 @@ def script_if_training():
 def script_if_training_on():
     """The same question to a module in training mode, and a submodule that
     asks it too."""
+
     def forward(self, x):
         y = self.drop(self.fc(x))
         if self.training:
@@ -136,6 +141,7 @@ def script_if_dtype():
 @scripted()
 def script_if_data():
     """Decided by data; one type and shape either way."""
+
     def forward(self, x):
         if bool(x.sum() > 0):
             y = self.fc(x)
@@ -185,6 +191,7 @@ def script_if_data_element():
 @scripted()
 def script_if_per_sample():
     """Each sample takes a branch of its own."""
+
     def forward(self, x):
         rows: List[Tensor] = []
         for i in range(x.size(0)):
@@ -203,6 +210,7 @@ def script_if_per_sample():
 def script_if_nested():
     """Values that only some of the branches define, and branches in
     branches."""
+
     def forward(self, x):
         scale = 1.0
         y = x
@@ -223,6 +231,7 @@ def script_if_nested():
 @scripted()
 def script_if_without_results():
     """Branches that only write."""
+
     def forward(self, x):
         seen: List[int] = []
         y = x * 2
@@ -239,6 +248,7 @@ def script_if_without_results():
 @scripted()
 def script_if_type():
     """A type decides when it is scripted, a Union when it runs."""
+
     class Typed(nn.Module):
         def forward(self, x: Tensor, scale: Union[int, float, None] = 2.5):
             if isinstance(scale, int):
@@ -268,6 +278,7 @@ def script_conditional_expressions():
 @scripted()
 def script_short_circuit():
     """The right side of `and` and `or` must not be asked."""
+
     def forward(self, x, mask: Optional[Tensor]):
         if mask is not None and mask.size(1) == 8:
             x = x * mask
@@ -297,10 +308,11 @@ def script_for_range():
 @scripted()
 def script_for_steps():
     """Ranges with a start, a step, a negative step, and none at all."""
+
     def forward(self, x):
         y = x
         for i in range(1, 8, 2):
-            y = y + x[:, i:i + 1]
+            y = y + x[:, i : i + 1]
         for i in range(6, 0, -3):
             y = y * (i + 1)
         for i in range(5, 5):
@@ -313,6 +325,7 @@ def script_for_steps():
 @scripted()
 def script_for_batch():
     """As many turns as samples."""
+
     def forward(self, x):
         state = torch.zeros(8)
         rows: List[Tensor] = []
@@ -327,6 +340,7 @@ def script_for_batch():
 @scripted()
 def script_for_tensor():
     """Over the rows of a tensor."""
+
     def forward(self, x):
         total = torch.zeros(8)
         out: List[Tensor] = []
@@ -355,6 +369,7 @@ def script_for_zip_enumerate():
 @scripted()
 def script_for_extent_carried():
     """Integers, floats and bools are carried from turn to turn."""
+
     def forward(self, x):
         count, scale, odd = 0, 1.0, False
         for i in range(x.size(1)):
@@ -384,6 +399,7 @@ def script_while_counter():
 @scripted(decided="the number of turns")
 def script_while_extent():
     """Halves an extent until it is small."""
+
     def forward(self, x):
         while x.size(1) > 3:
             x = x[:, ::2] + x[:, 1::2]
@@ -395,6 +411,7 @@ def script_while_extent():
 @scripted()
 def script_while_data():
     """Data decide how often; the shape is a fixed point."""
+
     def forward(self, x):
         turns = 0
         while bool(x.norm() > 1.0) and turns < 50:
@@ -428,7 +445,7 @@ def script_break_continue():
                 continue
             if i > 5:
                 break
-            y = y + x[:, i:i + 1] * i
+            y = y + x[:, i : i + 1] * i
         return y
 
     return network(forward), [ROWS]
@@ -437,6 +454,7 @@ def script_break_continue():
 @scripted()
 def script_break_on_data():
     """The loop stops where the data say so."""
+
     def forward(self, x):
         last = x[:, 0]
         for i in range(x.size(1)):
@@ -465,6 +483,7 @@ def script_early_return():
 @scripted()
 def script_return_in_loop():
     """Leaves two loops at once."""
+
     def forward(self, x) -> Tuple[Tensor, int]:
         for i in range(4):
             for j in range(4):
@@ -479,6 +498,7 @@ def script_return_in_loop():
 @scripted()
 def script_nested_loops():
     """All pairs, triangle only; the inner bound is the outer counter."""
+
     def forward(self, x):
         total = torch.zeros(x.size(0))
         for i in range(x.size(1)):
@@ -492,6 +512,7 @@ def script_nested_loops():
 @scripted(decided="the number of turns")
 def script_loop_grows():
     """A tensor that gets longer with every turn."""
+
     def forward(self, x):
         y = x
         for i in range(3):
@@ -515,6 +536,7 @@ def script_loop_changes_rank():
 def script_loop_second_turn():
     """The extent of the first turn is not that of the others, which is a fixed
     point."""
+
     def forward(self, x):
         state = x[:, :1]
         for i in range(3):
@@ -527,6 +549,7 @@ def script_loop_second_turn():
 @scripted()
 def script_fixed_point():
     """Power iteration: vectors of one shape, normed in every turn."""
+
     def forward(self, x):
         matrix = x.unsqueeze(2) * x.unsqueeze(1) + torch.eye(8)
         vector = torch.ones(x.size(0), 8, 1)
@@ -541,6 +564,7 @@ def script_fixed_point():
 @scripted()
 def script_convergence():
     """Newton's method for square roots, until nothing moves any more."""
+
     def forward(self, x):
         a = x.abs() + 0.5
         root, steps = a, 0
@@ -559,6 +583,7 @@ def script_convergence():
 @scripted()
 def script_greedy_decoding():
     """Each token follows from the last; a fixed number of steps."""
+
     def forward(self, tokens, steps: int):
         out = [tokens]
         hidden = torch.zeros(tokens.size(0), 16)
@@ -568,8 +593,9 @@ def script_greedy_decoding():
             out.append(tokens)
         return torch.stack(out, 1), hidden
 
-    return network(forward, table=nn.Embedding(500, 16), mix=nn.Linear(16, 16),
-                   head=nn.Linear(16, 500)), ["int64[B]{0:500}", "4"]
+    return network(
+        forward, table=nn.Embedding(500, 16), mix=nn.Linear(16, 16), head=nn.Linear(16, 500)
+    ), ["int64[B]{0:500}", "4"]
 
 
 @scripted(decided="when all samples have ended")
@@ -584,13 +610,15 @@ def script_decode_until_end():
             out = torch.cat([out, token.unsqueeze(1)], 1)
         return out
 
-    return network(forward, table=nn.Embedding(100, 16),
-                   head=nn.Linear(16, 100)), ["int64[B]{20:100}"]
+    return network(forward, table=nn.Embedding(100, 16), head=nn.Linear(16, 100)), [
+        "int64[B]{20:100}"
+    ]
 
 
 @scripted()
 def script_beam_search():
     """Four beams per sample; places are gathered along the beams."""
+
     def forward(self, start):
         batch = start.size(0)
         tokens = start.unsqueeze(1).repeat(1, 4)
@@ -606,8 +634,9 @@ def script_beam_search():
             history.append(tokens)
         return torch.stack(history, 2), scores
 
-    return network(forward, table=nn.Embedding(200, 16),
-                   head=nn.Linear(16, 200)), ["int64[B]{0:200}"]
+    return network(forward, table=nn.Embedding(200, 16), head=nn.Linear(16, 200)), [
+        "int64[B]{0:200}"
+    ]
 
 
 # ---------------------------------------------------------------------------
@@ -627,6 +656,7 @@ def script_raise():
 @scripted(raises=("float32[B,8]{-2:-1}",))
 def script_raise_on_data():
     """In a branch that gives no value, from a formatted message."""
+
     def forward(self, x):
         if bool(x.max() > 0):
             y = x.log1p()
@@ -663,6 +693,7 @@ def script_assert():
 @scripted()
 def script_print():
     """Order and text of what is printed."""
+
     def forward(self, x):
         print("rows", x.size(0), 1.5, True, None)
         for i in range(2):
@@ -689,6 +720,7 @@ def script_warn():
 @scripted()
 def script_no_grad():
     """With grad mode on, the second result needs no gradient."""
+
     def forward(self, x):
         y = self.fc(x)
         with torch.no_grad():
@@ -702,6 +734,7 @@ def script_no_grad():
 @scripted()
 def script_grad_mode():
     """Asks for grad mode, and sets it by hand."""
+
     def forward(self, x):
         before = torch.is_grad_enabled()
         torch.set_grad_enabled(False)
@@ -713,13 +746,13 @@ def script_grad_mode():
             z = z + 1
         return y, z, z.detach() * 2
 
-    return network(forward, fc=nn.Linear(8, 6),
-                   back=torch.randn(6, 8)), [ROWS]
+    return network(forward, fc=nn.Linear(8, 6), back=torch.randn(6, 8)), [ROWS]
 
 
 @scripted()
 def script_gradient():
     """A gradient inside of the program."""
+
     def forward(self, x):
         before = torch.is_grad_enabled()
         torch.set_grad_enabled(True)
@@ -736,13 +769,14 @@ def script_gradient():
 @scripted()
 def script_numbers():
     """Arithmetic of Python numbers, decided by the batch."""
+
     def forward(self, x):
         n = x.size(0)
         a = n // 2 + n % 3 - -n * 2
         b = math.sqrt(float(n)) + math.floor(n / 2) + math.pi
         c = max(n, 4) + min(n, 4) + abs(-n) + int(b) + round(b)
         d = (n << 2) | (n & 1) ^ 3
-        e = 2 ** n + divmod(n, 4)[1]
+        e = 2**n + divmod(n, 4)[1]
         return x * b + a, a, b, c, d, e, float(n) / 3, n > 3
 
     return network(forward), [ROWS]
@@ -751,6 +785,7 @@ def script_numbers():
 @scripted()
 def script_extent_arithmetic():
     """Extents made of extents, in tensors and lists."""
+
     def forward(self, x):
         b, c = x.shape
         half = c // 2

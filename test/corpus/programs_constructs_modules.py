@@ -51,6 +51,7 @@ def script_class():
 @scripted()
 def script_class_in_loop():
     """One object under two names, changed turn by turn."""
+
     def forward(self, x):
         box = Box(x, 0.5)
         same = box
@@ -100,6 +101,7 @@ def script_class_operators():
 @scripted()
 def script_class_list():
     """Objects in a list and in a dict, handed to a function."""
+
     def forward(self, x):
         boxes = [Box(x[:, :4]), Box(x[:, 4:], 3.0)]
         named: Dict[str, Box] = {"last": boxes[1]}
@@ -133,6 +135,7 @@ class Scaler:
 @scripted()
 def script_class_attribute():
     """Its state outlives the call."""
+
     class Holding(nn.Module):
         scaler: Scaler
 
@@ -180,6 +183,7 @@ def script_with():
 @scripted()
 def script_attributes():
     """Every kind of attribute that is no tensor."""
+
     class Attributes(nn.Module):
         maybe: Optional[int]
         nothing: Optional[Tensor]
@@ -223,6 +227,7 @@ def script_attributes():
 def script_attribute_tensors():
     """Tensors that are no buffers: alone, optional, in a list, in a dict; two
     of them are one tensor."""
+
     class Tensors(nn.Module):
         parts: List[Tensor]
         named: Dict[str, Tensor]
@@ -258,6 +263,7 @@ def script_attribute_tensors():
 def script_buffers():
     """Buffers that are none, not persistent, of integers, and views of one
     storage; a parameter that is none."""
+
     class Buffers(nn.Module):
         def __init__(self):
             super().__init__()
@@ -283,6 +289,7 @@ def script_buffers():
 @scripted()
 def script_constants():
     """Constants of the class and of the file, and tensors made of literals."""
+
     class Constants(nn.Module):
         __constants__ = ["steps"]
 
@@ -303,8 +310,7 @@ def script_parameter_list():
     class Listed(nn.Module):
         def __init__(self):
             super().__init__()
-            self.weights = nn.ParameterList(
-                [nn.Parameter(torch.randn(8, 8)) for _ in range(3)])
+            self.weights = nn.ParameterList([nn.Parameter(torch.randn(8, 8)) for _ in range(3)])
             self.named = nn.ParameterDict({"b": torch.randn(8)})
 
         def forward(self, x):
@@ -318,6 +324,7 @@ def script_parameter_list():
 @scripted()
 def script_tied_weights():
     """One parameter under two names, and one module in two places."""
+
     class Tied(nn.Module):
         def __init__(self):
             super().__init__()
@@ -341,6 +348,7 @@ def script_tied_weights():
 @scripted()
 def script_module_list():
     """Over all, by place, in reverse, zipped, and a part of it."""
+
     class Listed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -362,8 +370,7 @@ def script_module_dict():
     class Keyed(nn.Module):
         def __init__(self):
             super().__init__()
-            self.parts = nn.ModuleDict({
-                "first": nn.Linear(8, 6), "second": nn.Linear(8, 6)})
+            self.parts = nn.ModuleDict({"first": nn.Linear(8, 6), "second": nn.Linear(8, 6)})
 
         def forward(self, x):
             out: Dict[str, Tensor] = {}
@@ -438,6 +445,7 @@ def script_interface_index():
 @scripted()
 def script_interface_attribute():
     """The attribute has the type of an interface."""
+
     class Holder(nn.Module):
         layer: Layer
 
@@ -454,6 +462,7 @@ def script_interface_attribute():
 @scripted()
 def script_submodule_methods():
     """Methods of submodules other than forward, and their attributes."""
+
     class Codec(nn.Module):
         def __init__(self):
             super().__init__()
@@ -477,8 +486,7 @@ def script_submodule_methods():
         def forward(self, x):
             code = self.codec.encode(x)
             near = self.codec.decode(code * self.codec.scale, bias=0.5)
-            return near + self.codec(x) + F.linear(code,
-                                                   self.codec.fc.weight.t())
+            return near + self.codec(x) + F.linear(code, self.codec.fc.weight.t())
 
     return Outer(), [ROWS]
 
@@ -486,6 +494,7 @@ def script_submodule_methods():
 @scripted()
 def script_hooks():
     """What runs before and after forward."""
+
     class Hooked(nn.Module):
         def __init__(self):
             super().__init__()
@@ -520,6 +529,7 @@ def script_hooks():
 @scripted(methods={"encode": [ROWS], "decode": ["float32[B,6]", "2"]})
 def script_export():
     """Methods that forward calls and does not call."""
+
     class Exported(nn.Module):
         def __init__(self):
             super().__init__()
@@ -546,6 +556,7 @@ def script_export():
 @scripted(methods={"reset": ["1.5"], "step": [ROWS], "state": []})
 def script_export_state():
     """Methods that share state; only they change it."""
+
     class Stepper(nn.Module):
         def __init__(self):
             super().__init__()
@@ -576,6 +587,7 @@ def script_export_state():
 @scripted()
 def script_unused():
     """Python that is not compiled: it raises, where it is not guarded."""
+
     class Part(nn.Module):
         def __init__(self):
             super().__init__()
@@ -584,11 +596,13 @@ def script_unused():
         @torch.jit.unused
         def report(self, x: Tensor) -> Tensor:
             import this
+
             return this.x
 
         @torch.jit.ignore
         def draw(self):
             import this
+
             return this
 
         def forward(self, x):
@@ -604,6 +618,7 @@ def script_unused():
 @scripted()
 def script_property():
     """Properties of the module, with a setter."""
+
     class Proper(nn.Module):
         def __init__(self):
             super().__init__()
@@ -649,6 +664,7 @@ def twice(x: Tensor, times: int = 2) -> Tensor:
 @scripted()
 def script_functions():
     """Defaults, keywords, several results, and calls in calls."""
+
     def forward(self, x):
         y, n, nothing = many(softplus(x, shift=2))
         if nothing is not None:
@@ -661,6 +677,7 @@ def script_functions():
 @scripted()
 def script_same_call():
     """One function, called often: each call has its own values."""
+
     def forward(self, x):
         a = twice(x, 1)
         b = twice(a, 1)
@@ -673,11 +690,11 @@ def script_same_call():
 @scripted()
 def script_traced_part():
     """A traced module and a traced function, called in a loop."""
+
     def traced_function(x, y):
         return x * 2 + y.sin()
 
-    traced = torch.jit.trace(nn.Sequential(nn.Linear(8, 8), nn.Tanh()),
-                             torch.randn(3, 8))
+    traced = torch.jit.trace(nn.Sequential(nn.Linear(8, 8), nn.Tanh()), torch.randn(3, 8))
     function = torch.jit.trace(traced_function, (torch.randn(3, 8),) * 2)
 
     class Mixed(nn.Module):
@@ -696,6 +713,7 @@ def script_traced_part():
 @scripted()
 def script_in_trace():
     """A traced module that calls scripted ones: only they have branches."""
+
     class Gate(nn.Module):
         def forward(self, x, n: int):
             if x.size(0) > 3:
@@ -715,13 +733,13 @@ def script_in_trace():
         def forward(self, x):
             return self.gate(self.fc(x), 2) + twice(x)
 
-    return torch.jit.trace(Outer().eval(), torch.randn(3, 8),
-                           check_trace=False), [ROWS]
+    return torch.jit.trace(Outer().eval(), torch.randn(3, 8), check_trace=False), [ROWS]
 
 
 @scripted()
 def script_fork():
     """Two parts at the same time, waited for later."""
+
     def forward(self, x):
         one = torch.jit.fork(twice, x, 1)
         two = torch.jit.fork(twice, x.sin(), 2)
@@ -734,6 +752,7 @@ def script_fork():
 @scripted()
 def script_set_state():
     """What is saved and loaded is not what is used."""
+
     class Packed(nn.Module):
         def __init__(self):
             super().__init__()
@@ -762,6 +781,7 @@ def script_set_state():
 @scripted()
 def script_rnn_cell():
     """A cell of one's own in a loop over time."""
+
     class Cell(nn.Module):
         def __init__(self):
             super().__init__()
@@ -790,11 +810,11 @@ def script_rnn_cell():
 @scripted()
 def script_lstm_cells():
     """Two layers of PyTorch's cells, with a tuple as the state."""
+
     class Recurrent(nn.Module):
         def __init__(self):
             super().__init__()
-            self.cells = nn.ModuleList([nn.LSTMCell(8, 10),
-                                        nn.LSTMCell(10, 10)])
+            self.cells = nn.ModuleList([nn.LSTMCell(8, 10), nn.LSTMCell(10, 10)])
 
         def forward(self, x):
             zeros = torch.zeros(x.size(0), 10)
@@ -829,6 +849,7 @@ def script_lstm():
 @scripted()
 def script_packed_sequence():
     """Sequences with a length each, stopped one after the other."""
+
     def forward(self, x, lengths):
         h = torch.zeros(x.size(0), 8)
         for t in range(x.size(1)):
@@ -836,5 +857,4 @@ def script_packed_sequence():
             h = torch.where(alive, torch.tanh(self.fc(x[:, t]) + h), h)
         return h
 
-    return network(forward, fc=nn.Linear(8, 8)), ["float32[B,6,8]",
-                                                  "int64[B]{1:7}"]
+    return network(forward, fc=nn.Linear(8, 8)), ["float32[B,6,8]", "int64[B]{1:7}"]

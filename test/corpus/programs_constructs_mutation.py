@@ -32,6 +32,7 @@ def script_write_column():
 @scripted()
 def script_write_slices():
     """With steps, with a tensor of fewer dims, and with `...`."""
+
     def forward(self, x):
         y = x.clone()
         y[:, 1:6:2] = torch.tensor([10.0, 20.0, 30.0])
@@ -47,13 +48,17 @@ def script_write_slices():
 @scripted()
 def script_write_index():
     """At places that tensors name, and where a mask is set."""
+
     def forward(self, x, i, mask):
         y = x.exp()
         y[:, i] = -1.0
         y[mask] = 7.0
         y[torch.arange(x.size(0)), i[0]] += 100
-        y.index_put_([torch.tensor([0, 0, 1]), torch.tensor([2, 2, 3])],
-                     torch.tensor([1.0, 2.0, 4.0]), accumulate=True)
+        y.index_put_(
+            [torch.tensor([0, 0, 1]), torch.tensor([2, 2, 3])],
+            torch.tensor([1.0, 2.0, 4.0]),
+            accumulate=True,
+        )
         return y
 
     return network(forward), [ROWS, "int64[3]{0:8}", "bool[B,8]"]
@@ -62,6 +67,7 @@ def script_write_index():
 @scripted()
 def script_write_chain():
     """Through a view of a view, transposed and cut."""
+
     def forward(self, x):
         y = x.sin()
         view = y.t()[2:6].unsqueeze(0)
@@ -76,6 +82,7 @@ def script_write_chain():
 @scripted()
 def script_write_parts():
     """Through what split, unbind and chunk return."""
+
     def forward(self, x):
         y = x * 1
         a, b = y.split(4, 1)
@@ -93,6 +100,7 @@ def script_write_parts():
 @scripted()
 def script_write_base():
     """The base is written, the view is read."""
+
     def forward(self, x):
         y = x + 1
         rows = y.view(-1)
@@ -109,6 +117,7 @@ def script_write_base():
 def script_view_or_copy():
     """`reshape` is a view here and a copy there; `contiguous` and `to` may
     return their argument."""
+
     def forward(self, x):
         y = x * 2
         view = y.reshape(-1)
@@ -123,6 +132,7 @@ def script_view_or_copy():
 @scripted()
 def script_view_in_branch():
     """A branch decides whose memory is written."""
+
     def forward(self, x):
         a, b = x.sin(), x.cos()
         if bool(x.sum() > 0):
@@ -138,6 +148,7 @@ def script_view_in_branch():
 @scripted()
 def script_write_in_loop():
     """A loop fills a tensor column by column, each from the last."""
+
     def forward(self, x):
         out = x.new_zeros(x.size(0), 6)
         out[:, 0] = x[:, 0]
@@ -151,12 +162,13 @@ def script_write_in_loop():
 @scripted()
 def script_view_carried():
     """A loop carries a view of what it writes."""
+
     def forward(self, x):
         base = x.clone()
         window = base[:, :2]
         for i in range(3):
             window.add_(i + 1)
-            window = base[:, 2 * i + 2:2 * i + 4]
+            window = base[:, 2 * i + 2 : 2 * i + 4]
             window.add_(base[:, :2])
         return base, window
 
@@ -181,6 +193,7 @@ def script_copy_broadcast():
 @scripted()
 def script_overlapping_write():
     """From a part of a tensor to another part of it."""
+
     def forward(self, x):
         y = x.clone()
         y[:, 1:5] = y[:, :4].clone() * 2
@@ -222,6 +235,7 @@ def script_scatter():
 @scripted()
 def script_shape_in_place():
     """The shape of a tensor changes under two names of it."""
+
     def forward(self, x):
         y = x * 3
         same = y
@@ -238,6 +252,7 @@ def script_shape_in_place():
 @scripted()
 def script_in_place_chain():
     """What an in-place operator returns is its argument."""
+
     def forward(self, x):
         y = x * 0.5
         z = y.add_(1).mul_(x).clamp_(min=-0.5)
@@ -254,6 +269,7 @@ def script_in_place_chain():
 @scripted()
 def script_used_later():
     """The values of before and after a write both matter."""
+
     def forward(self, x):
         y = self.fc(x)
         before = y * 2
@@ -269,6 +285,7 @@ def script_used_later():
 @scripted()
 def script_out():
     """Results written to tensors that are there already."""
+
     def forward(self, x):
         y = torch.empty(x.size(0), 8)
         torch.add(x, 1, out=y)
@@ -291,6 +308,7 @@ def script_out():
 @scripted()
 def script_write_argument():
     """The caller sees it."""
+
     def forward(self, x):
         y = x * 2
         x[:, 0] = -1
@@ -303,6 +321,7 @@ def script_write_argument():
 @scripted(same_argument=True)
 def script_same_argument():
     """Both arguments are one tensor: a write to one is seen in the other."""
+
     def forward(self, a, b):
         a.mul_(2)
         c = b + 1
@@ -315,6 +334,7 @@ def script_same_argument():
 @scripted()
 def script_returned_argument():
     """Results that are arguments, and one that is returned twice."""
+
     def forward(self, x, y):
         z = x.sin()
         x.add_(1)
@@ -364,6 +384,7 @@ def script_write_tuple_element():
 @scripted()
 def script_write_parameter():
     """Under no_grad, as an optimiser does."""
+
     def forward(self, x):
         before = self.fc(x)
         with torch.no_grad():
@@ -378,6 +399,7 @@ def script_write_parameter():
 @scripted()
 def script_write_buffer():
     """A moving average, in place and through a view."""
+
     def forward(self, x):
         with torch.no_grad():
             self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
@@ -386,41 +408,49 @@ def script_write_buffer():
             self.count += x.size(0)
         return x - self.mean, self.history * 2, self.count.float() + x[:, 0]
 
-    return network(forward, mean=torch.zeros(8), history=torch.randn(4, 8),
-                   count=torch.tensor(0)), [ROWS]
+    return network(
+        forward, mean=torch.zeros(8), history=torch.randn(4, 8), count=torch.tensor(0)
+    ), [ROWS]
 
 
 @scripted(training=True)
 def script_batch_norm_training():
     """Running statistics, written by the operator itself."""
+
     def forward(self, x):
         y = self.norm(self.fc(x))
         return y, self.norm.running_mean * 2, self.norm.num_batches_tracked
 
-    return network(forward, fc=nn.Linear(8, 6),
-                   norm=nn.BatchNorm1d(6)), [ROWS]
+    return network(forward, fc=nn.Linear(8, 6), norm=nn.BatchNorm1d(6)), [ROWS]
 
 
 @scripted()
 def script_batch_norm():
     """The branch of training mode is there, and not taken."""
-    return nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(),
-                         nn.InstanceNorm2d(6, affine=True,
-                                           track_running_stats=True)), [
-        "float32[B,3,10,10]"]
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.InstanceNorm2d(6, affine=True, track_running_stats=True),
+    ), ["float32[B,3,10,10]"]
 
 
 @scripted(training=True)
 def script_dropout_training():
     """Random numbers in the order of the program."""
-    return nn.Sequential(nn.Linear(8, 12), nn.Dropout(0.5), nn.ReLU(),
-                         nn.Linear(12, 6), nn.Dropout(0.25, inplace=True)), [
-        ROWS]
+    return nn.Sequential(
+        nn.Linear(8, 12),
+        nn.Dropout(0.5),
+        nn.ReLU(),
+        nn.Linear(12, 6),
+        nn.Dropout(0.25, inplace=True),
+    ), [ROWS]
 
 
 @scripted()
 def script_counter():
     """Attributes of every kind of number are written."""
+
     class Counting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -444,6 +474,7 @@ def script_counter():
 @scripted()
 def script_order_of_effects():
     """Reads between the writes of one attribute; prints in between."""
+
     class Ordered(nn.Module):
         def __init__(self):
             super().__init__()
@@ -472,6 +503,7 @@ def script_order_of_effects():
 @scripted()
 def script_set_tensor():
     """A tensor attribute and a buffer are replaced, not written."""
+
     class Replacing(nn.Module):
         def __init__(self):
             super().__init__()
@@ -492,6 +524,7 @@ def script_set_tensor():
 @scripted(decided="how often it was called")
 def script_cache():
     """None at first; grows with every call."""
+
     class Cached(nn.Module):
         cache: Optional[Tensor]
 
@@ -517,6 +550,7 @@ def script_cache():
 @scripted()
 def script_state_containers():
     """Lists, dicts and tuples that the module holds are changed."""
+
     class Holding(nn.Module):
         queue: List[Tensor]
         named: Dict[str, Tensor]
@@ -547,6 +581,7 @@ def script_state_containers():
 @scripted()
 def script_submodule_state():
     """A submodule's state, written from outside and by its own method."""
+
     class Inner(nn.Module):
         def __init__(self):
             super().__init__()
@@ -576,6 +611,7 @@ def script_submodule_state():
 @scripted()
 def script_returned_state():
     """Results that are buffers, or views of them."""
+
     def forward(self, x):
         self.table[0] = x.mean(0)
         return x @ self.table.t(), self.table, self.table[1]
@@ -587,6 +623,7 @@ def script_returned_state():
 def script_state_in_branch():
     """Data decide whether state changes; the write ends in the other mode of
     the next call."""
+
     class Switching(nn.Module):
         def __init__(self):
             super().__init__()
@@ -607,6 +644,7 @@ def script_state_in_branch():
 @scripted(raises=("float32[B,8]{-2:-1}",))
 def script_state_before_raise():
     """What was written before the error stays written."""
+
     class Guarded(nn.Module):
         def __init__(self):
             super().__init__()

@@ -9,6 +9,7 @@ GRAPH = ["float32[4*B,16]", "int64[2,3*B]{0:B}"]
 
 def network(kind, **options):
     from torch_geometric.nn import models
+
     return getattr(models, kind)(16, 32, 2, 8, **options), GRAPH
 
 
@@ -61,8 +62,7 @@ def pyg_pooled():
             x = torch.relu(self.second(x, edges))
             graphs = x.size(0) // 4
             owner = torch.arange(x.size(0)) // 4
-            x = torch.cat([global_add_pool(x, owner, graphs),
-                           global_max_pool(x, owner, graphs)], 1)
+            x = torch.cat([global_add_pool(x, owner, graphs), global_max_pool(x, owner, graphs)], 1)
             return self.head(x)
 
     return Pooled(), GRAPH

@@ -24,8 +24,7 @@ def hand_half():
         y = self.mlp(self.norm(x))
         return y.softmax(-1), y.float().mean(1), y.sum(-1)
 
-    return network(forward, norm=nn.LayerNorm(16),
-                   mlp=mlp()).half(), ["float16[B,16]"]
+    return network(forward, norm=nn.LayerNorm(16), mlp=mlp()).half(), ["float16[B,16]"]
 
 
 @program
@@ -53,18 +52,29 @@ def hand_complex():
         z = torch.polar(y.abs(), y.angle())
         return torch.view_as_real(z), z.real, (z @ z.mH).imag
 
-    return network(forward, pairs=torch.randn(6, 2)), ["complex64[B,5,6]",
-                                                       "float32[B,5,6]"]
+    return network(forward, pairs=torch.randn(6, 2)), ["complex64[B,5,6]", "float32[B,5,6]"]
 
 
 @program
 def hand_promotion():
     """Integers, numbers, 0-dim tensors and floats meet."""
+
     def forward(self, i, x, flag):
         mean = i.float().mean()
-        return (i / 2, i * 2.5, i + x.half(), i // 3, i % 5, i * flag,
-                x * mean.double(), torch.where(flag, i, 0.5), i ** 2,
-                torch.true_divide(i, i + 1), -i, i.to(torch.uint8) + i)
+        return (
+            i / 2,
+            i * 2.5,
+            i + x.half(),
+            i // 3,
+            i % 5,
+            i * flag,
+            x * mean.double(),
+            torch.where(flag, i, 0.5),
+            i**2,
+            torch.true_divide(i, i + 1),
+            -i,
+            i.to(torch.uint8) + i,
+        )
 
     return network(forward), ["int32[B,4]{0:9}", "float32[B,4]", "bool[B,4]"]
 
@@ -72,6 +82,7 @@ def hand_promotion():
 @program
 def hand_bits():
     """A program without numbers: bool and integers."""
+
     def forward(self, a, b):
         both = (a & b) | (a ^ b)
         shifted = (a << 2) + (b >> 1)
@@ -90,12 +101,12 @@ def hand_bits():
 @program
 def hand_several_inputs():
     """A batch in different places, and an input without batch."""
+
     def forward(self, x, y, table):
         picked = self.mlp(x) + y.transpose(0, 1)[:, :8]
         return picked @ table, picked.unsqueeze(0).repeat(2, 1, 1)
 
-    return network(forward, mlp=mlp()), ["float32[B,16]", "float32[10,B]",
-                                         "float32[8,4]"]
+    return network(forward, mlp=mlp()), ["float32[B,16]", "float32[10,B]", "float32[8,4]"]
 
 
 @program
@@ -111,8 +122,7 @@ def hand_dict_input():
     def forward(self, batch):
         return self.mlp(batch["x"]) * batch["weight"].unsqueeze(-1)
 
-    return network(forward, mlp=mlp()), [
-        "{'x': float32[B,16], 'weight': float32[B]}"]
+    return network(forward, mlp=mlp()), ["{'x': float32[B,16], 'weight': float32[B]}"]
 
 
 @program
@@ -136,6 +146,7 @@ def hand_nested_output():
 @program
 def hand_none_output():
     """Scripted, since a trace cannot return None."""
+
     class WithNone(nn.Module):
         def __init__(self):
             super().__init__()
@@ -150,6 +161,7 @@ def hand_none_output():
 @program
 def hand_unbatched():
     """No batch anywhere."""
+
     def forward(self, x):
         return self.conv(x).flatten(1).mean(1)
 
@@ -159,13 +171,18 @@ def hand_unbatched():
 @program
 def hand_multiple_extents():
     """Extents 2*B and 3*B, halved, joined and counted."""
+
     def forward(self, x, y):
         b = x.size(0) // 2
         pairs = x.view(b, 2, -1)
         both = torch.cat([x, y], dim=0)
         count = both.size(0) + b - 1
-        return (pairs.sum(1), both, torch.arange(count) * 2,
-                y.reshape(-1, 3, 8).mean(1) + pairs[:, 0])
+        return (
+            pairs.sum(1),
+            both,
+            torch.arange(count) * 2,
+            y.reshape(-1, 3, 8).mean(1) + pairs[:, 0],
+        )
 
     return network(forward), ["float32[2*B,8]", "float32[3*B,8]"]
 
@@ -173,6 +190,7 @@ def hand_multiple_extents():
 @program
 def hand_sizes():
     """Extents that arithmetic on sizes decides."""
+
     def forward(self, x):
         b, c, h, w = x.shape
         n = b * h
@@ -188,6 +206,7 @@ def hand_sizes():
 @program
 def hand_baked_view():
     """The batch as a literal: a person's mistake that tracing records."""
+
     def forward(self, x):
         return self.mlp(x.view(3, -1))
 
@@ -197,6 +216,7 @@ def hand_baked_view():
 @program
 def hand_baked_length():
     """`len` gives a number that tracing takes for a constant."""
+
     def forward(self, x):
         return self.mlp(x) + torch.zeros(len(x), 8), torch.ones(int(x.shape[0]))
 
@@ -219,7 +239,10 @@ def hand_classification_losses():
         return each, smooth + nll + divergence + margin
 
     return network(forward, mlp=mlp(), weight=torch.rand(8)), [
-        "float32[B,16]", "int64[B]{0:8}", "float32[B,8]{0:1}"]
+        "float32[B,16]",
+        "int64[B]{0:8}",
+        "float32[B,8]{0:1}",
+    ]
 
 
 @program
@@ -227,27 +250,31 @@ def hand_regression_losses():
     def forward(self, x, target):
         y = self.mlp(x)
         probability = y.sigmoid()
-        return (F.mse_loss(y, target), F.l1_loss(y, target, reduction="sum"),
-                F.smooth_l1_loss(y, target, reduction="none"),
-                F.huber_loss(y, target), F.binary_cross_entropy(
-                    probability, target),
-                F.binary_cross_entropy_with_logits(y, target,
-                                                   reduction="none"),
-                F.soft_margin_loss(y, target), F.poisson_nll_loss(y, target))
+        return (
+            F.mse_loss(y, target),
+            F.l1_loss(y, target, reduction="sum"),
+            F.smooth_l1_loss(y, target, reduction="none"),
+            F.huber_loss(y, target),
+            F.binary_cross_entropy(probability, target),
+            F.binary_cross_entropy_with_logits(y, target, reduction="none"),
+            F.soft_margin_loss(y, target),
+            F.poisson_nll_loss(y, target),
+        )
 
-    return network(forward, mlp=mlp()), ["float32[B,16]",
-                                         "float32[B,8]{0:1}"]
+    return network(forward, mlp=mlp()), ["float32[B,16]", "float32[B,8]{0:1}"]
 
 
 @program
 def hand_contrastive_loss():
     """Every sample with every other one: the batch times the batch."""
+
     def forward(self, x, y):
         x, y = F.normalize(self.mlp(x)), F.normalize(self.mlp(y))
         logits = x @ y.t() / 0.07
         labels = torch.arange(logits.size(0))
-        return (F.cross_entropy(logits, labels)
-                + F.cross_entropy(logits.t(), labels)) / 2, logits.diag()
+        return (
+            F.cross_entropy(logits, labels) + F.cross_entropy(logits.t(), labels)
+        ) / 2, logits.diag()
 
     return network(forward, mlp=mlp()), ["float32[B,16]", "float32[B,16]"]
 
@@ -259,11 +286,11 @@ def hand_contrastive_loss():
 @program
 def hand_detection_head():
     """Anchors by arange and meshgrid, boxes decoded, the best ones picked."""
+
     def forward(self, x):
         features = self.features(x)
         h, w = features.shape[-2:]
-        rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w),
-                                       indexing="ij")
+        rows, columns = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
         centres = torch.stack((columns, rows), -1).reshape(-1, 2) * 8.0 + 4
         scores = self.scores(features).flatten(2).transpose(1, 2).sigmoid()
         deltas = self.boxes(features).flatten(2).transpose(1, 2)
@@ -275,14 +302,18 @@ def hand_detection_head():
         boxes = boxes.gather(1, index.unsqueeze(-1).expand(-1, -1, 4))
         return boxes.clamp_(0, 64), best, classes.gather(1, index)
 
-    return network(forward, features=nn.Conv2d(3, 8, 8, stride=8),
-                   scores=nn.Conv2d(8, 3, 1),
-                   boxes=nn.Conv2d(8, 4, 1)), ["float32[B,3,64,48]"]
+    return network(
+        forward,
+        features=nn.Conv2d(3, 8, 8, stride=8),
+        scores=nn.Conv2d(8, 3, 1),
+        boxes=nn.Conv2d(8, 4, 1),
+    ), ["float32[B,3,64,48]"]
 
 
 @program
 def hand_data_dependent():
     """Extents that only data decide."""
+
     def forward(self, x, ids):
         positive = x[x > 0]
         places = torch.nonzero(ids == 2)
@@ -295,6 +326,7 @@ def hand_data_dependent():
 @program
 def hand_indexing():
     """Every form of an index."""
+
     def forward(self, x, ids):
         rows = torch.arange(x.size(0))
         y = x.clone()
@@ -304,10 +336,18 @@ def hand_indexing():
         z[rows, ids] = 0.0
         z.index_put_((rows, ids), x[:, 0], accumulate=True)
         z[x < -1] = -1
-        return (y, z, x[rows, ids], x[:, [0, 2, 4]], x[..., None, -1],
-                x[:, 1:-1:2], x[:, ids % 3], x[ids.remainder(2)],
-                x.flip(1).narrow(2, 1, 3), torch.take_along_dim(
-                    x, ids.view(-1, 1, 1), dim=1))
+        return (
+            y,
+            z,
+            x[rows, ids],
+            x[:, [0, 2, 4]],
+            x[..., None, -1],
+            x[:, 1:-1:2],
+            x[:, ids % 3],
+            x[ids.remainder(2)],
+            x.flip(1).narrow(2, 1, 3),
+            torch.take_along_dim(x, ids.view(-1, 1, 1), dim=1),
+        )
 
     return network(forward), ["float32[B,6,5]", "int64[B]{0:6}"]
 
@@ -319,10 +359,19 @@ def hand_ordering():
         rank = order.argsort(-1)
         low = torch.kthvalue(x, 2, dim=1).values
         middle = x.median(dim=1)
-        return (values, rank, low, middle[0], middle[1], x.argmin(1),
-                x.mode(1)[0], torch.searchsorted(self.edges, x),
-                torch.bucketize(x, self.edges), x.quantile(0.5, dim=1),
-                x.unfold(1, 3, 2))
+        return (
+            values,
+            rank,
+            low,
+            middle[0],
+            middle[1],
+            x.argmin(1),
+            x.mode(1)[0],
+            torch.searchsorted(self.edges, x),
+            torch.bucketize(x, self.edges),
+            x.quantile(0.5, dim=1),
+            x.unfold(1, 3, 2),
+        )
 
     return network(forward, edges=torch.arange(-2.0, 3.0)), ["float32[B,9]"]
 
@@ -335,10 +384,22 @@ def hand_cumulative():
         high, where = torch.cummax(x, dim=1)
         low = x.cummin(dim=1).values
         positions = mask.long().cumsum(1) * mask
-        return (total, product, high, where, low, positions,
-                torch.logcumsumexp(x, 1), x.diff(dim=1), x.flip(-1),
-                torch.var_mean(x, dim=1)[0], x.std(dim=1, keepdim=True),
-                x.norm(dim=1), x.prod(1), torch.aminmax(x, dim=1)[1])
+        return (
+            total,
+            product,
+            high,
+            where,
+            low,
+            positions,
+            torch.logcumsumexp(x, 1),
+            x.diff(dim=1),
+            x.flip(-1),
+            torch.var_mean(x, dim=1)[0],
+            x.std(dim=1, keepdim=True),
+            x.norm(dim=1),
+            x.prod(1),
+            torch.aminmax(x, dim=1)[1],
+        )
 
     return network(forward), ["float32[B,7]", "bool[B,7]"]
 
@@ -346,6 +407,7 @@ def hand_cumulative():
 @program
 def hand_masked_pooling():
     """A mask from lengths; sums, means and maxima over what it leaves."""
+
     def forward(self, ids, lengths):
         x = self.embedding(ids)
         mask = torch.arange(ids.size(1)).unsqueeze(0) < lengths.unsqueeze(1)
@@ -357,21 +419,19 @@ def hand_masked_pooling():
         last = x.gather(1, (lengths - 1).view(-1, 1, 1).expand(-1, 1, 12))
         return torch.cat([mean, high, (weights * x).sum(1), last[:, 0]], -1)
 
-    return network(forward, embedding=nn.Embedding(40, 12)), [
-        "int64[B,9]{0:40}", "int64[B]{1:10}"]
+    return network(forward, embedding=nn.Embedding(40, 12)), ["int64[B,9]{0:40}", "int64[B]{1:10}"]
 
 
 @program
 def hand_ranking():
     """Scores of all pairs of two lists, and how often one beats another."""
+
     def forward(self, query, items):
         scores = torch.einsum("bd,bnd->bn", self.query(query), items)
         differences = scores.unsqueeze(2) - scores.unsqueeze(1)
         wins = (differences > 0).sum(-1)
         upper = differences.triu(1).abs().sigmoid()
         order = scores.argsort(dim=1, descending=True)
-        return wins, upper.sum((1, 2)), items.gather(
-            1, order.unsqueeze(-1).expand_as(items))[:, :3]
+        return wins, upper.sum((1, 2)), items.gather(1, order.unsqueeze(-1).expand_as(items))[:, :3]
 
-    return network(forward, query=nn.Linear(16, 8)), ["float32[B,16]",
-                                                      "float32[B,11,8]"]
+    return network(forward, query=nn.Linear(16, 8)), ["float32[B,16]", "float32[B,11,8]"]

@@ -18,8 +18,10 @@ IMAGE = "float32[B,3,64,64]"
 
 def scripted_form(name, **options):
     """The traced program of this name, to be scripted."""
+
     def make():
         return PROGRAMS[name]()
+
     make.__name__ = make.__qualname__ = "script_" + name
     make.__module__ = __name__
     scripted(**options)(make)
@@ -33,19 +35,58 @@ QUICK = {"resnet_basic", "convnext", "mixer"}
 # What these have in common with the traced ones is their definition only:
 # every branch of it is compiled, with train mode, checks and options.
 for model in (
-        "alexnet", "vgg11_bn", "resnet_basic", "resnet_bottleneck", "resnext",
-        "densenet", "googlenet", "inception_v3",
-        "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large",
-        "shufflenet", "squeezenet", "mnasnet", "efficientnet_b0",
-        "efficientnet_v2", "regnet_x", "regnet_y", "convnext", "vit", "swin",
-        "swin_padded", "swin_v2", "maxvit", "fcn", "deeplabv3", "lraspp"):
+    "alexnet",
+    "vgg11_bn",
+    "resnet_basic",
+    "resnet_bottleneck",
+    "resnext",
+    "densenet",
+    "googlenet",
+    "inception_v3",
+    "mobilenet_v2",
+    "mobilenet_v3_small",
+    "mobilenet_v3_large",
+    "shufflenet",
+    "squeezenet",
+    "mnasnet",
+    "efficientnet_b0",
+    "efficientnet_v2",
+    "regnet_x",
+    "regnet_y",
+    "convnext",
+    "vit",
+    "swin",
+    "swin_padded",
+    "swin_v2",
+    "maxvit",
+    "fcn",
+    "deeplabv3",
+    "lraspp",
+):
     scripted_form("tv_" + model, long=model not in QUICK)
 
 for model in (
-        "convmixer", "mixer", "gmlp", "deit_distilled", "beit", "xcit", "cait",
-        "levit", "nfnet", "resnest", "ghostnet", "res2net", "pit", "repvgg",
-        "poolformer", "mobilevit", "edgenext", "efficientformer", "twins",
-        "coat"):
+    "convmixer",
+    "mixer",
+    "gmlp",
+    "deit_distilled",
+    "beit",
+    "xcit",
+    "cait",
+    "levit",
+    "nfnet",
+    "resnest",
+    "ghostnet",
+    "res2net",
+    "pit",
+    "repvgg",
+    "poolformer",
+    "mobilevit",
+    "edgenext",
+    "efficientformer",
+    "twins",
+    "coat",
+):
     scripted_form("timm_" + model, long=model not in QUICK)
 
 
@@ -59,8 +100,8 @@ def script_tv_resnet_training():
 def script_tv_googlenet_training():
     """In training mode the result holds those of two more heads."""
     from torchvision import models
-    return models.GoogLeNet(10, aux_logits=True, init_weights=False,
-                            dropout=0.0), [IMAGE]
+
+    return models.GoogLeNet(10, aux_logits=True, init_weights=False, dropout=0.0), [IMAGE]
 
 
 @scripted(long=True)
@@ -68,9 +109,10 @@ def script_tv_fcn_auxiliary():
     """A second head; the results are a dict."""
     from torchvision.models import _utils, resnet
     from torchvision.models.segmentation import fcn
+
     body = _utils.IntermediateLayerGetter(
-        resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1]),
-        {"layer3": "aux", "layer4": "out"})
+        resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1]), {"layer3": "aux", "layer4": "out"}
+    )
     return fcn.FCN(body, fcn.FCNHead(512, 5), fcn.FCNHead(256, 5)), [IMAGE]
 
 
@@ -91,9 +133,9 @@ class Attention(nn.Module):
         b, n, c = x.shape
         return x.view(b, n, self.heads, c // self.heads).transpose(1, 2)
 
-    def forward(self, x: Tensor, mask: Optional[Tensor] = None,
-                past: Optional[Tuple[Tensor, Tensor]] = None
-                ) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
+    def forward(
+        self, x: Tensor, mask: Optional[Tensor] = None, past: Optional[Tuple[Tensor, Tensor]] = None
+    ) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
         q, k, v = self.project(x).chunk(3, -1)
         q, k, v = self.split(q), self.split(k), self.split(v)
         if past is not None:
@@ -111,13 +153,14 @@ class Block(nn.Module):
         super().__init__()
         self.attention = Attention(width, heads)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(),
-                                 nn.Linear(2 * width, width))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width)
+        )
         self.drop = drop
 
-    def forward(self, x: Tensor, mask: Optional[Tensor] = None,
-                past: Optional[Tuple[Tensor, Tensor]] = None
-                ) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
+    def forward(
+        self, x: Tensor, mask: Optional[Tensor] = None, past: Optional[Tuple[Tensor, Tensor]] = None
+    ) -> Tuple[Tensor, Tuple[Tensor, Tensor]]:
         y, present = self.attention(self.norm1(x), mask, past)
         if self.training and self.drop > 0:
             keep = torch.rand(x.size(0), 1, 1) >= self.drop
@@ -138,7 +181,7 @@ class Encoder(nn.Module):
 
     def forward(self, tokens: Tensor) -> List[Tensor]:
         pads = tokens == 0
-        x = self.table(tokens) + self.places[:tokens.size(1)]
+        x = self.table(tokens) + self.places[: tokens.size(1)]
         layers: List[Tensor] = []
         for block in self.blocks:
             x = block(x, pads[:, None, None, :])[0]
@@ -177,9 +220,9 @@ class Decoder(nn.Module):
         self.head = nn.Linear(16, 30, bias=False)
         self.head.weight = self.table.weight
 
-    def run(self, tokens: Tensor,
-            past: Optional[List[Tuple[Tensor, Tensor]]] = None
-            ) -> Tuple[Tensor, List[Tuple[Tensor, Tensor]]]:
+    def run(
+        self, tokens: Tensor, past: Optional[List[Tuple[Tensor, Tensor]]] = None
+    ) -> Tuple[Tensor, List[Tuple[Tensor, Tensor]]]:
         begin = 0
         if past is not None:
             begin = past[0][0].size(2)
@@ -212,8 +255,11 @@ def script_decoder():
     return Decoder(), ["int64[B,12]{0:30}"]
 
 
-@scripted(methods={"generate": ["int64[B,6]{0:30}", "4"]},
-          decided="the number of tokens that a loop has appended", long=True)
+@scripted(
+    methods={"generate": ["int64[B,6]{0:30}", "4"]},
+    decided="the number of tokens that a loop has appended",
+    long=True,
+)
 def script_decoder_generate():
     return Decoder(), ["int64[B,12]{0:30}"]
 
@@ -222,20 +268,18 @@ def script_decoder_generate():
 def script_seq2seq():
     """Cross attention of PyTorch's own layers; scripting takes their fast
     paths along as branches."""
+
     class Translator(nn.Module):
         def __init__(self):
             super().__init__()
-            self.source, self.target = (nn.Embedding(30, 16),
-                                        nn.Embedding(30, 16))
-            self.transformer = nn.Transformer(
-                16, 4, 1, 2, 32, batch_first=True, norm_first=True)
+            self.source, self.target = (nn.Embedding(30, 16), nn.Embedding(30, 16))
+            self.transformer = nn.Transformer(16, 4, 1, 2, 32, batch_first=True, norm_first=True)
             self.head = nn.Linear(16, 30)
 
         def forward(self, source: Tensor, target: Tensor) -> Tensor:
             n = target.size(1)
             mask = torch.full([n, n], float("-inf")).triu(1)
-            x = self.transformer(self.source(source), self.target(target),
-                                 tgt_mask=mask)
+            x = self.transformer(self.source(source), self.target(target), tgt_mask=mask)
             return self.head(x)
 
     return Translator(), ["int64[B,12]{0:30}", "int64[B,9]{0:30}"]
@@ -244,11 +288,11 @@ def script_seq2seq():
 @scripted(long=True)
 def script_encoder_layer():
     """nn.TransformerEncoderLayer as it comes, with padding."""
+
     class Wrapped(nn.Module):
         def __init__(self):
             super().__init__()
-            self.layer = nn.TransformerEncoderLayer(16, 4, 32,
-                                                    batch_first=True)
+            self.layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
 
         def forward(self, x: Tensor, pads: Tensor) -> Tensor:
             return self.layer(x, src_key_padding_mask=pads)
@@ -274,8 +318,7 @@ class Vision(nn.Module):
         x = self.patches(image)
         places = self.places
         if x.size(2) != places.size(2) or x.size(3) != places.size(3):
-            places = F.interpolate(places, [x.size(2), x.size(3)],
-                                   mode="bilinear")
+            places = F.interpolate(places, [x.size(2), x.size(3)], mode="bilinear")
         x = (x + places).flatten(2).transpose(1, 2)
         x = torch.cat([self.token.expand(x.size(0), -1, -1), x], 1)
         for i, block in enumerate(self.blocks):
@@ -310,6 +353,7 @@ def script_vision_training():
 @scripted(training=True, raises=("float32[B,3,48,48]",), long=True)
 def script_vision_unknown():
     """A mode that only raises is compiled, too: here for one size."""
+
     class Guarded(nn.Module):
         def __init__(self):
             super().__init__()

@@ -5,8 +5,8 @@ from registry import program
 
 def create(architecture, encoder="mobilenet_v2", image=64, **options):
     import segmentation_models_pytorch as smp
-    model = getattr(smp, architecture)(encoder, encoder_weights=None,
-                                       classes=3, **options)
+
+    model = getattr(smp, architecture)(encoder, encoder_weights=None, classes=3, **options)
     return model, [f"float32[B,3,{image},{image}]"]
 
 
@@ -17,14 +17,18 @@ def smp_unet():
 
 @program
 def smp_unet_attention():
-    return create("Unet", encoder_depth=3, decoder_channels=(64, 48, 32),
-                  decoder_attention_type="scse", activation="sigmoid")
+    return create(
+        "Unet",
+        encoder_depth=3,
+        decoder_channels=(64, 48, 32),
+        decoder_attention_type="scse",
+        activation="sigmoid",
+    )
 
 
 @program
 def smp_fpn():
-    return create("FPN", decoder_pyramid_channels=32,
-                  decoder_segmentation_channels=32)
+    return create("FPN", decoder_pyramid_channels=32, decoder_segmentation_channels=32)
 
 
 @program

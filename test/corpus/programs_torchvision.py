@@ -8,14 +8,16 @@ IMAGE = "float32[B,3,64,64]"
 
 
 def small_head(nn, features):
-    return nn.Sequential(nn.Dropout(), nn.Linear(features, 32),
-                         nn.ReLU(inplace=True), nn.Linear(32, 10))
+    return nn.Sequential(
+        nn.Dropout(), nn.Linear(features, 32), nn.ReLU(inplace=True), nn.Linear(32, 10)
+    )
 
 
 @program
 def tv_alexnet():
     import torch.nn as nn
     from torchvision import models
+
     model = models.AlexNet(num_classes=10)
     model.classifier = small_head(nn, 256 * 6 * 6)
     return model, [IMAGE]
@@ -25,6 +27,7 @@ def tv_alexnet():
 def tv_vgg11_bn():
     import torch.nn as nn
     from torchvision.models import vgg
+
     layers = vgg.make_layers([16, "M", 32, "M", 64, 64, "M"], batch_norm=True)
     model = vgg.VGG(nn.Identity(), num_classes=1, init_weights=False)
     model.features, model.classifier = layers, small_head(nn, 64 * 7 * 7)
@@ -34,26 +37,28 @@ def tv_vgg11_bn():
 @program
 def tv_resnet_basic():
     from torchvision.models import resnet
+
     return resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1], 10), [IMAGE]
 
 
 @program
 def tv_resnet_bottleneck():
     from torchvision.models import resnet
-    return resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], 10,
-                         width_per_group=16), [IMAGE]
+
+    return resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], 10, width_per_group=16), [IMAGE]
 
 
 @program
 def tv_resnext():
     from torchvision.models import resnet
-    return resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], 10, groups=4,
-                         width_per_group=4), [IMAGE]
+
+    return resnet.ResNet(resnet.Bottleneck, [1, 1, 1, 1], 10, groups=4, width_per_group=4), [IMAGE]
 
 
 @program
 def tv_densenet():
     from torchvision import models
+
     return models.DenseNet(8, (2, 2, 2, 2), 16, num_classes=10), [IMAGE]
 
 
@@ -61,64 +66,70 @@ def tv_densenet():
 def tv_densenet_checkpointed():
     """Blocks that concatenate inside of the checkpointed function."""
     from torchvision import models
-    return models.DenseNet(8, (2, 2), 16, num_classes=10,
-                           memory_efficient=True), [IMAGE]
+
+    return models.DenseNet(8, (2, 2), 16, num_classes=10, memory_efficient=True), [IMAGE]
 
 
 @program
 def tv_googlenet():
     from torchvision import models
-    return models.GoogLeNet(10, aux_logits=False, init_weights=False,
-                            transform_input=True), [IMAGE]
+
+    return models.GoogLeNet(10, aux_logits=False, init_weights=False, transform_input=True), [IMAGE]
 
 
 @program
 def tv_inception_v3():
     from torchvision import models
-    return models.Inception3(10, aux_logits=False,
-                             init_weights=False), ["float32[B,3,80,80]"]
+
+    return models.Inception3(10, aux_logits=False, init_weights=False), ["float32[B,3,80,80]"]
 
 
 @program
 def tv_mobilenet_v2():
     from torchvision import models
+
     return models.mobilenet_v2(width_mult=0.35, num_classes=10), [IMAGE]
 
 
 @program
 def tv_mobilenet_v3_small():
     from torchvision import models
+
     return models.mobilenet_v3_small(num_classes=10), [IMAGE]
 
 
 @program
 def tv_mobilenet_v3_large():
     from torchvision import models
-    return models.mobilenet_v3_large(reduced_tail=True,
-                                     num_classes=10), [IMAGE]
+
+    return models.mobilenet_v3_large(reduced_tail=True, num_classes=10), [IMAGE]
 
 
 @program
 def tv_shufflenet():
     from torchvision import models
+
     return models.ShuffleNetV2([2, 2, 2], [16, 24, 48, 96, 128], 10), [IMAGE]
 
 
 @program
 def tv_squeezenet():
     from torchvision import models
+
     return models.squeezenet1_1(num_classes=10), [IMAGE]
 
 
 @program
 def tv_mnasnet():
     from torchvision import models
+
     return models.mnasnet0_5(num_classes=10), [IMAGE]
 
 
 @program
 def tv_efficientnet_b0():
     from torchvision import models
+
     return models.efficientnet_b0(num_classes=10), [IMAGE]
 
 
@@ -126,79 +137,91 @@ def tv_efficientnet_b0():
 def tv_efficientnet_v2():
     """One fused block and one with squeeze and excitation."""
     from torchvision.models import efficientnet as e
-    settings = [e.FusedMBConvConfig(4, 3, 2, 16, 24, 2),
-                e.MBConvConfig(4, 3, 2, 24, 32, 2)]
-    return e.EfficientNet(settings, 0.2, num_classes=10,
-                          last_channel=64), [IMAGE]
+
+    settings = [e.FusedMBConvConfig(4, 3, 2, 16, 24, 2), e.MBConvConfig(4, 3, 2, 24, 32, 2)]
+    return e.EfficientNet(settings, 0.2, num_classes=10, last_channel=64), [IMAGE]
 
 
 @program
 def tv_regnet_x():
     from torchvision.models import regnet
+
     parameters = regnet.BlockParams.from_init_params(
-        depth=4, w_0=16, w_a=16.0, w_m=2.0, group_width=8)
+        depth=4, w_0=16, w_a=16.0, w_m=2.0, group_width=8
+    )
     return regnet.RegNet(parameters, 10), [IMAGE]
 
 
 @program
 def tv_regnet_y():
     from torchvision.models import regnet
+
     parameters = regnet.BlockParams.from_init_params(
-        depth=4, w_0=16, w_a=16.0, w_m=2.0, group_width=8, se_ratio=0.25)
+        depth=4, w_0=16, w_a=16.0, w_m=2.0, group_width=8, se_ratio=0.25
+    )
     return regnet.RegNet(parameters, 10), [IMAGE]
 
 
 @program
 def tv_convnext():
     from torchvision.models import convnext
-    settings = [convnext.CNBlockConfig(16, 32, 1),
-                convnext.CNBlockConfig(32, None, 2)]
+
+    settings = [convnext.CNBlockConfig(16, 32, 1), convnext.CNBlockConfig(32, None, 2)]
     return convnext.ConvNeXt(settings, num_classes=10), [IMAGE]
 
 
 @program
 def tv_vit():
     from torchvision import models
-    return models.VisionTransformer(32, 8, 2, 4, 32, 64,
-                                    num_classes=10), ["float32[B,3,32,32]"]
+
+    return models.VisionTransformer(32, 8, 2, 4, 32, 64, num_classes=10), ["float32[B,3,32,32]"]
 
 
 @program
 def tv_swin():
     from torchvision import models
-    return models.SwinTransformer([4, 4], 16, [2, 2], [2, 4], [4, 4],
-                                  num_classes=10), [IMAGE]
+
+    return models.SwinTransformer([4, 4], 16, [2, 2], [2, 4], [4, 4], num_classes=10), [IMAGE]
 
 
 @program
 def tv_swin_padded():
     """Images that the windows do not divide: padded, shifted and cut."""
     from torchvision import models
-    return models.SwinTransformer(
-        [4, 4], 16, [2, 2], [2, 4], [7, 7],
-        num_classes=10), ["float32[B,3,60,52]"]
+
+    return models.SwinTransformer([4, 4], 16, [2, 2], [2, 4], [7, 7], num_classes=10), [
+        "float32[B,3,60,52]"
+    ]
 
 
 @program
 def tv_swin_v2():
     from torchvision import models
     from torchvision.models import swin_transformer as swin
+
     return models.SwinTransformer(
-        [4, 4], 16, [2, 2], [2, 4], [4, 4], num_classes=10,
+        [4, 4],
+        16,
+        [2, 2],
+        [2, 4],
+        [4, 4],
+        num_classes=10,
         block=swin.SwinTransformerBlockV2,
-        downsample_layer=swin.PatchMergingV2), [IMAGE]
+        downsample_layer=swin.PatchMergingV2,
+    ), [IMAGE]
 
 
 @program
 def tv_maxvit():
     from torchvision import models
-    return models.MaxVit((64, 64), 16, 4, [16, 32], [1, 2], 8, 0.0,
-                         num_classes=10), [IMAGE]
+
+    return models.MaxVit((64, 64), 16, 4, [16, 32], [1, 2], 8, 0.0, num_classes=10), [IMAGE]
 
 
 def backbone():
     """All four stages of a small ResNet."""
     from torchvision.models import _utils, resnet
+
     layers = resnet.ResNet(resnet.BasicBlock, [1, 1, 1, 1])
     return _utils.IntermediateLayerGetter(layers, {"layer4": "out"})
 
@@ -206,12 +229,14 @@ def backbone():
 @program
 def tv_fcn():
     from torchvision.models.segmentation import fcn
+
     return fcn.FCN(backbone(), fcn.FCNHead(512, 5)), [IMAGE]
 
 
 @program
 def tv_deeplabv3():
     from torchvision.models.segmentation import deeplabv3
+
     head = deeplabv3.DeepLabHead(512, 5, (6, 12))
     return deeplabv3.DeepLabV3(backbone(), head), [IMAGE]
 
@@ -219,16 +244,23 @@ def tv_deeplabv3():
 @program
 def tv_lraspp():
     from torchvision.models import segmentation
+
     return segmentation.lraspp_mobilenet_v3_large(
-        weights=None, weights_backbone=None, num_classes=5), [IMAGE]
+        weights=None, weights_backbone=None, num_classes=5
+    ), [IMAGE]
 
 
 @program
 def tv_video_r2plus1d():
     from torchvision.models.video import resnet
+
     model = resnet.VideoResNet(
-        resnet.BasicBlock, [resnet.Conv2Plus1D] * 4, [1, 1, 1, 1],
-        resnet.R2Plus1dStem, num_classes=10)
+        resnet.BasicBlock,
+        [resnet.Conv2Plus1D] * 4,
+        [1, 1, 1, 1],
+        resnet.R2Plus1dStem,
+        num_classes=10,
+    )
     # The last two stages hold nearly all of the parameters.
     model.layer3 = model.layer4 = model.layer2[0].relu
     model.fc = type(model.fc)(128, 10)
@@ -238,9 +270,10 @@ def tv_video_r2plus1d():
 @program
 def tv_video_swin():
     from torchvision.models.video import swin_transformer as swin
-    return swin.SwinTransformer3d(
-        [2, 4, 4], 16, [2, 2], [2, 4], [2, 4, 4],
-        num_classes=10), ["float32[B,3,8,32,32]"]
+
+    return swin.SwinTransformer3d([2, 4, 4], 16, [2, 2], [2, 4], [2, 4, 4], num_classes=10), [
+        "float32[B,3,8,32,32]"
+    ]
 
 
 @program

@@ -20,6 +20,7 @@ SCRIPTED = {}
 @dataclasses.dataclass
 class Scripted:
     """What there is to know about a scripted program."""
+
     # Methods beside forward: name -> input specifications.
     methods: dict = dataclasses.field(default_factory=dict)
     # Input specifications with which forward raises.
@@ -44,9 +45,11 @@ def program(function):
 
 def scripted(**options):
     """As `program`, for one that is scripted; `options` are of Scripted."""
+
     def register(function):
         SCRIPTED[function.__name__] = Scripted(**options)
         return program(function)
+
     return register
 
 
@@ -69,6 +72,7 @@ def network(forward, **parts):
     """A module with these parts (modules; tensors become buffers) and this
     `forward(self, ...)`."""
     import torch
+
     module = type("Network", (torch.nn.Module,), {"forward": forward})()
     for name, part in parts.items():
         if isinstance(part, torch.nn.Module):

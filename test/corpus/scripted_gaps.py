@@ -42,8 +42,7 @@ SCRIPTED_GAPS = {
     "script_fork": "torch.jit.fork",
     "script_lstm_cells": ELEMENT,
     "script_lstm": ELEMENT,
-    "script_shape_in_place":
-        "an argument loses a dim in place, also for the caller",
+    "script_shape_in_place": "an argument loses a dim in place, also for the caller",
     "script_out": "out= gives tensors new extents",
     "script_write_list_element": LIST,
     "script_write_buffer": WRITTEN,

@@ -39,11 +39,20 @@ def compile_program(options, file, specs, output, passes=None):
     """The barriers that koila names; raises Refused. By default inference."""
     passes = passes or f"tile={options.tile} random={options.random}"
     done = subprocess.run(
-        [options.koila_opt, file, *(f"--input={spec}" for spec in specs),
-         f"--koila-compile={passes}",
-         "-o", output,
-         "--remark-format=emitRemark", "--remarks-filter=koila-tile-batch"],
-        capture_output=True, text=True, timeout=TIMEOUT)
+        [
+            options.koila_opt,
+            file,
+            *(f"--input={spec}" for spec in specs),
+            f"--koila-compile={passes}",
+            "-o",
+            output,
+            "--remark-format=emitRemark",
+            "--remarks-filter=koila-tile-batch",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
     if done.returncode not in (0, 1):
         raise RuntimeError(f"exit {done.returncode}: {done.stderr[-300:]}")
     if done.returncode:
@@ -59,9 +68,12 @@ def compile_program(options, file, specs, output, passes=None):
 def run_fresh(options, file, output, specs, batch):
     """Calls both as a user does (fresh.py); a sentence, None or "not run"."""
     done = subprocess.run(
-        [sys.executable, str(HERE / "fresh.py")], capture_output=True,
+        [sys.executable, str(HERE / "fresh.py")],
+        capture_output=True,
         input=json.dumps([str(file), str(output), batch, specs]) + "\n",
-        text=True, timeout=TIMEOUT)
+        text=True,
+        timeout=TIMEOUT,
+    )
     if done.returncode:
         lines = done.stderr.strip().splitlines()
         return f"B={batch}, a fresh Python: {lines[-1] if lines else 'failed'}"
@@ -76,9 +88,20 @@ def run_fresh(options, file, output, specs, batch):
 def run_both(options, file, output, specs, batch):
     """koila-run's errors, and its report or None."""
     done = subprocess.run(
-        [options.koila_run, file, output, "--json", "--repeat=1",
-         *(f"--input={spec}" for spec in specs), "--batch", f"B={batch}"],
-        capture_output=True, text=True, timeout=TIMEOUT)
+        [
+            options.koila_run,
+            file,
+            output,
+            "--json",
+            "--repeat=1",
+            *(f"--input={spec}" for spec in specs),
+            "--batch",
+            f"B={batch}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
     report = None if done.returncode else json.loads(done.stdout)
     errors = re.findall(r"error: (.*)", done.stderr)
     if done.returncode and not errors:
@@ -89,10 +112,11 @@ def run_both(options, file, output, specs, batch):
 def check_figure(report):
     """A sentence if koila's exact figure for the tiled program is not."""
     tiled = report["programs"][1]
-    if (tiled["predicted_exact"] and
-            tiled["predicted_peak_bytes"] != tiled["measured_peak_bytes"]):
-        return (f"{tiled['predicted_peak_bytes']} bytes predicted, "
-                f"{tiled['measured_peak_bytes']} measured")
+    if tiled["predicted_exact"] and tiled["predicted_peak_bytes"] != tiled["measured_peak_bytes"]:
+        return (
+            f"{tiled['predicted_peak_bytes']} bytes predicted, "
+            f"{tiled['measured_peak_bytes']} measured"
+        )
     return None
 
 
@@ -130,8 +154,11 @@ def evaluate(task):
     problems, ran = [], []
     for batch in options.batches:
         try:
-            problem = (compare(options, file, output, specs, batch) if batch
-                       else run_fresh(options, file, output, specs, 0))
+            problem = (
+                compare(options, file, output, specs, batch)
+                if batch
+                else run_fresh(options, file, output, specs, 0)
+            )
         except subprocess.TimeoutExpired:
             problem = f"B={batch}: no end"
         if problem == "not run":
@@ -150,29 +177,41 @@ def evaluate(task):
 def document(results, options):
     counts = collections.Counter(verdict for _, verdict, *_ in results)
     lines = [
-        "# Tiled programs", "",
+        "# Tiled programs",
+        "",
         "Written by `test/corpus/tiling.py`: the traced programs of the corpus "
         f"at tile {options.tile} with `random=full-batch-masks`, "
         "compared at batches "
         f"{', '.join(map(str, options.batches))} by the definition of "
-        "`koila-run`" + (
+        "`koila-run`"
+        + (
             ", and three times in a fresh Python with PyTorch as it starts "
-            f"at batch {options.fresh}" if options.fresh else "") + ".", "",
-        ", ".join(f"{count} {verdict}" for verdict, count in
-                  counts.most_common()) + ".", "",
+            f"at batch {options.fresh}"
+            if options.fresh
+            else ""
+        )
+        + ".",
+        "",
+        ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) + ".",
+        "",
         "| program | verdict | batches | barriers, or why not |",
-        "|---|---|---|---|"]
+        "|---|---|---|---|",
+    ]
     for name, verdict, barriers, problems, ran in results:
         found = collections.Counter(barriers)
         text = "; ".join(
-            problems[:3] or
-            [reason + (f" ({count} times)" if count > 1 else "")
-             for reason, count in found.most_common(3)])
+            problems[:3]
+            or [
+                reason + (f" ({count} times)" if count > 1 else "")
+                for reason, count in found.most_common(3)
+            ]
+        )
         text = re.sub(r"\.([\w-]+\.pt)\.koila-\w+\.tmp", r"\1", text)
         text = re.sub(r"/[^\s\"':()]*/(?=[\w.-]+\.(?:pt|py))", "", text)
-        lines.append(f"| `{name}` | {verdict} | "
-                     f"{', '.join(map(str, ran))} | "
-                     + text.replace("|", "\\|") + " |")
+        lines.append(
+            f"| `{name}` | {verdict} | "
+            f"{', '.join(map(str, ran))} | " + text.replace("|", "\\|") + " |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -183,10 +222,15 @@ def numbers(text):
 def add_common_options(parser):
     parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt")
     parser.add_argument("--koila-run", default=ROOT / "build/bin/koila-run")
-    parser.add_argument("--folder", default=ROOT / "build/test/corpus",
-                        type=pathlib.Path, help="for the program files")
-    parser.add_argument("--only", nargs="+", metavar="NAME",
-                        help="only programs whose names start so")
+    parser.add_argument(
+        "--folder",
+        default=ROOT / "build/test/corpus",
+        type=pathlib.Path,
+        help="for the program files",
+    )
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="only programs whose names start so"
+    )
     parser.add_argument("--batches", default="0,1,2,7,13", type=numbers)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--document", type=pathlib.Path, metavar="FILE")
@@ -195,15 +239,20 @@ def add_common_options(parser):
 def add_options(parser):
     add_common_options(parser)
     parser.add_argument("--tile", type=int, default=4)
-    parser.add_argument("--fresh", type=int, default=0, metavar="BATCH",
-                        help="also in a fresh Python, at this batch")
+    parser.add_argument(
+        "--fresh",
+        type=int,
+        default=0,
+        metavar="BATCH",
+        help="also in a fresh Python, at this batch",
+    )
     parser.add_argument("--random", default="refuse")
 
 
 def parse():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser)
     parser.set_defaults(random="full-batch-masks")
     return parser.parse_args()
@@ -216,24 +265,30 @@ def main():
     import corpus
     from make_programs import load_programs
     from registry import SCRIPTED
-    names = [name for name in load_programs() if name not in SCRIPTED and
-             (not options.only or any(name.startswith(part)
-                                      for part in options.only))]
+
+    names = [
+        name
+        for name in load_programs()
+        if name not in SCRIPTED
+        and (not options.only or any(name.startswith(part) for part in options.only))
+    ]
     corpus.make_programs(names, options.folder, options.jobs)
     results = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for result in pool.map(evaluate, [(name, options) for name in names]):
             results.append(result)
             name, verdict, barriers, problems, ran = result
-            print(f"[{len(results)}/{len(names)}] {name}: {verdict}" +
-                  (f", {len(barriers)} barriers" if barriers else "") +
-                  "".join("\n    " + problem for problem in problems),
-                  file=sys.stderr, flush=True)
+            print(
+                f"[{len(results)}/{len(names)}] {name}: {verdict}"
+                + (f", {len(barriers)} barriers" if barriers else "")
+                + "".join("\n    " + problem for problem in problems),
+                file=sys.stderr,
+                flush=True,
+            )
     if options.document:
         options.document.write_text(document(results, options))
     counts = collections.Counter(verdict for _, verdict, *_ in results)
-    print(", ".join(f"{count} {verdict}" for verdict, count in
-                    counts.most_common()))
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
     sys.exit(bool(counts["WRONG"]) or not counts["equal"])
 
 

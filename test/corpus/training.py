@@ -73,7 +73,10 @@ def make_loss(file, output, specs):
     """Why there is no loss; None if OUTPUT has it."""
     done = subprocess.run(
         [sys.executable, "-c", MAKE, file, output, json.dumps(specs), HERE],
-        capture_output=True, text=True, timeout=tiling.TIMEOUT)
+        capture_output=True,
+        text=True,
+        timeout=tiling.TIMEOUT,
+    )
     lines = done.stderr.strip().splitlines()
     return (lines[-1] if lines else "failed") if done.returncode else None
 
@@ -84,12 +87,18 @@ def judge_peaks(report, batch):
     for kind, program in zip(("untiled", "tiled"), report["programs"]):
         predicted, measured = program["predicted_peak_bytes"], program["measured_peak_bytes"]
         if program["predicted_exact"] and predicted != measured:
-            problems.append(f"B={batch}: the {kind} step took {measured} bytes, and exactly "
-                            f"{predicted} were predicted")
+            problems.append(
+                f"B={batch}: the {kind} step took {measured} bytes, and exactly "
+                f"{predicted} were predicted"
+            )
     tiled = report["programs"][1]
-    known = ("to the byte" if tiled["predicted_exact"] else
-             "not exact, equal" if tiled["predicted_peak_bytes"] == tiled["measured_peak_bytes"]
-             else "not exact")
+    known = (
+        "to the byte"
+        if tiled["predicted_exact"]
+        else "not exact, equal"
+        if tiled["predicted_peak_bytes"] == tiled["measured_peak_bytes"]
+        else "not exact"
+    )
     return known, problems
 
 
@@ -97,14 +106,26 @@ def run_steps(options, file, output, specs, batch, peaks):
     """A sentence if something is wrong, "not run", or None. Adds to `peaks` how
     the peak is known."""
     done = subprocess.run(
-        [options.koila_run, file, output, "--json", "--repeat=1",
-         "--mode=train", *(f"--input={spec}" for spec in specs),
-         "--batch", f"B={batch}"],
-        capture_output=True, text=True, timeout=tiling.TIMEOUT)
+        [
+            options.koila_run,
+            file,
+            output,
+            "--json",
+            "--repeat=1",
+            "--mode=train",
+            *(f"--input={spec}" for spec in specs),
+            "--batch",
+            f"B={batch}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=tiling.TIMEOUT,
+    )
     if not done.returncode:
         report = json.loads(done.stdout)
-        warned = [warning for warning in report["programs"][1]["warnings"]
-                  if "untiled program" in warning]
+        warned = [
+            warning for warning in report["programs"][1]["warnings"] if "untiled program" in warning
+        ]
         if warned:
             return f"B={batch}: {warned[0]}"
         known, problems = judge_peaks(report, batch)
@@ -113,8 +134,7 @@ def run_steps(options, file, output, specs, batch, peaks):
     errors = re.findall(r"error: (.*)", done.stderr)
     if not errors:
         return f"B={batch}: {done.stderr[-200:]}"
-    if (str(file) in errors[0] and "failed" in errors[0]) or (
-            "vacuous" in errors[0]):
+    if (str(file) in errors[0] and "failed" in errors[0]) or ("vacuous" in errors[0]):
         return "not run"
     return f"B={batch}: {errors[0]}"
 
@@ -138,8 +158,12 @@ def evaluate(task):
         # In the order of the arguments, which lose their names.
         plain = [re.sub(r"^\w+=", "", spec) for spec in specs]
         tiling.compile_program(
-            options, source, plain, output,
-            f"mode=train tile={options.tile} random=full-batch-masks")
+            options,
+            source,
+            plain,
+            output,
+            f"mode=train tile={options.tile} random=full-batch-masks",
+        )
     except tiling.Refused as refusal:
         return name, "refused", [str(refusal)], peaks
     except Exception as error:
@@ -161,30 +185,35 @@ def document(results, options):
     counts = collections.Counter(verdict for _, verdict, *_ in results)
     known = collections.Counter(peak for *_, peaks in results for peak in peaks)
     lines = [
-        "# Training steps of the corpus", "",
+        "# Training steps of the corpus",
+        "",
         "Written by `test/corpus/training.py`: the traced programs of the "
         "corpus with the mean of the squares of what they return as their "
         f"loss, one step in tiles of {options.tile} at batches "
         f"{', '.join(map(str, options.batches))}; loss and gradients compared "
-        "by the definition of `koila-run`.", "",
-        ", ".join(f"{count} {verdict}" for verdict, count in
-                  counts.most_common()) + ".", "",
+        "by the definition of `koila-run`.",
+        "",
+        ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()) + ".",
+        "",
         "Peaks of the tiled steps, predicted and measured: "
-        + ", ".join(f"{count} {peak}" for peak, count in known.most_common()) + ".", "",
-        "| program | verdict | peak | why not |", "|---|---|---|---|"]
+        + ", ".join(f"{count} {peak}" for peak, count in known.most_common())
+        + ".",
+        "",
+        "| program | verdict | peak | why not |",
+        "|---|---|---|---|",
+    ]
     for name, verdict, problems, peaks in results:
         text = "; ".join(problems)
         text = re.sub(r"/[^\s\"':()]*/(?=[\w.-]+\.(?:pt|py))", "", text)
         peak = ", ".join(dict.fromkeys(peaks))
-        lines.append(f"| `{name}` | {verdict} | {peak} | "
-                     + text.replace("|", "\\|") + " |")
+        lines.append(f"| `{name}` | {verdict} | {peak} | " + text.replace("|", "\\|") + " |")
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     tiling.add_common_options(parser)
     parser.add_argument("--tile", type=int, default=2)
     parser.set_defaults(batches=[5])
@@ -194,23 +223,29 @@ def main():
     import corpus
     from make_programs import load_programs
     from registry import SCRIPTED
-    names = [name for name in load_programs() if name not in SCRIPTED and
-             (not options.only or any(name.startswith(part)
-                                      for part in options.only))]
+
+    names = [
+        name
+        for name in load_programs()
+        if name not in SCRIPTED
+        and (not options.only or any(name.startswith(part) for part in options.only))
+    ]
     corpus.make_programs(names, options.folder, options.jobs)
     results = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for result in pool.map(evaluate, [(name, options) for name in names]):
             results.append(result)
             name, verdict, problems, peaks = result
-            print(f"[{len(results)}/{len(names)}] {name}: {verdict} {', '.join(peaks)}" +
-                  "".join("\n    " + problem for problem in problems),
-                  file=sys.stderr, flush=True)
+            print(
+                f"[{len(results)}/{len(names)}] {name}: {verdict} {', '.join(peaks)}"
+                + "".join("\n    " + problem for problem in problems),
+                file=sys.stderr,
+                flush=True,
+            )
     if options.document:
         options.document.write_text(document(results, options))
     counts = collections.Counter(verdict for _, verdict, *_ in results)
-    print(", ".join(f"{count} {verdict}" for verdict, count in
-                    counts.most_common()))
+    print(", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
     sys.exit(bool(counts["WRONG"]) or not counts["equal"])
 
 

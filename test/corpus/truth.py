@@ -23,8 +23,7 @@ def lower_simple_tuples(graph):
     """Reads the parts of a tuple where it is taken apart from where it was
     put together. As LowerSimpleTuples; programs have no tuple constants."""
     for node in collect_nodes(graph):
-        if node.kind() not in ("prim::TupleUnpack", "prim::TupleIndex",
-                               "prim::TupleSlice"):
+        if node.kind() not in ("prim::TupleUnpack", "prim::TupleIndex", "prim::TupleSlice"):
             continue
         tuple_node = node.inputsAt(0).node()
         if tuple_node.kind() != "prim::TupleConstruct":
@@ -39,8 +38,7 @@ def lower_simple_tuples(graph):
                 continue
             node.outputsAt(0).replaceAllUsesWith(parts[index])
         else:
-            made = graph.create("prim::TupleConstruct",
-                                parts[node.i("beg"):node.i("end")], 1)
+            made = graph.create("prim::TupleConstruct", parts[node.i("beg") : node.i("end")], 1)
             made.output().setType(node.output().type())
             made.insertBefore(node)
             node.output().replaceAllUsesWith(made.output())
@@ -66,10 +64,17 @@ def schema_name(node):
 
 # Nodes whose results are no values of their own in koila's program.
 CONTAINERS = {
-    "prim::Constant", "prim::GetAttr", "prim::ListConstruct",
-    "prim::TupleConstruct", "prim::DictConstruct", "prim::ListUnpack",
-    "prim::TupleUnpack", "prim::TupleIndex", "prim::TupleSlice",
-    "prim::unchecked_cast", "aten::__getitem__",
+    "prim::Constant",
+    "prim::GetAttr",
+    "prim::ListConstruct",
+    "prim::TupleConstruct",
+    "prim::DictConstruct",
+    "prim::ListUnpack",
+    "prim::TupleUnpack",
+    "prim::TupleIndex",
+    "prim::TupleSlice",
+    "prim::unchecked_cast",
+    "aten::__getitem__",
 }
 
 
@@ -83,20 +88,18 @@ def never_assigned(graph):
                 spread(inner)
                 # The first that a loop returns is its condition.
                 for output, value in zip(
-                        node.outputs(),
-                        list(inner.outputs())[node.kind() == "prim::Loop":]):
+                    node.outputs(), list(inner.outputs())[node.kind() == "prim::Loop" :]
+                ):
                     if value.debugName() in found:
                         found.add(output.debugName())
             if node.kind() == "prim::Uninitialized":
                 found.add(node.output().debugName())
             if node.kind() == "prim::Loop":
                 for value, parameter, output in zip(
-                        list(node.inputs())[2:],
-                        list(next(node.blocks()).inputs())[1:],
-                        node.outputs()):
+                    list(node.inputs())[2:], list(next(node.blocks()).inputs())[1:], node.outputs()
+                ):
                     if {value.debugName(), output.debugName()} & found:
-                        found.update((parameter.debugName(),
-                                      output.debugName()))
+                        found.update((parameter.debugName(), output.debugName()))
 
     while len(found) != before:
         before = len(found)
@@ -108,22 +111,41 @@ class Recorder:
     """Adds to a graph what puts down every tensor, list of tensors and integer
     when it is computed. Lists are copied, and where an operator changes shapes
     in place, tensors are taken as views."""
+
     KINDS = {"Tensor": "aten::alias", "Tensor[]": "aten::list", "int": None}
-    RESHAPING = {f"aten::{name}_" for name in (
-        "unsqueeze", "squeeze", "transpose", "t", "swapaxes", "swapdims",
-        "resize", "resize_as", "set", "as_strided")}
+    RESHAPING = {
+        f"aten::{name}_"
+        for name in (
+            "unsqueeze",
+            "squeeze",
+            "transpose",
+            "t",
+            "swapaxes",
+            "swapdims",
+            "resize",
+            "resize_as",
+            "set",
+            "as_strided",
+        )
+    }
     # Known without a run, or no value of the type that they say.
-    NOTHING = {"prim::Constant", "prim::GetAttr", "prim::Uninitialized",
-               "prim::Enter", "prim::Exit"}
+    NOTHING = {
+        "prim::Constant",
+        "prim::GetAttr",
+        "prim::Uninitialized",
+        "prim::Enter",
+        "prim::Exit",
+    }
 
     def __init__(self, graph):
         self.graph, self.places, self.lists = graph, [], {}
         unknown = never_assigned(graph)
         nodes = collect_nodes(graph)
         # Not always: a tensor may be undefined, which has no view.
-        self.view = any(node.kind() in self.RESHAPING
-                        or "(a!)" in node.schema().partition(", *, ")[2]
-                        for node in nodes)
+        self.view = any(
+            node.kind() in self.RESHAPING or "(a!)" in node.schema().partition(", *, ")[2]
+            for node in nodes
+        )
         for name in (*self.KINDS, "order"):
             made = graph.create("prim::ListConstruct", [], 1)
             made.output().setType(torch._C.ListType(self.type_of(name)))
@@ -146,8 +168,7 @@ class Recorder:
     def type_of(name):
         if name == "Tensor[]":
             return torch._C.ListType(torch._C.TensorType.get())
-        return (torch._C.TensorType.get() if name == "Tensor"
-                else torch._C.IntType.get())
+        return torch._C.TensorType.get() if name == "Tensor" else torch._C.IntType.get()
 
     def record(self, index, node, number, output, kind):
         last = node
@@ -162,13 +183,11 @@ class Recorder:
 
         value = output
         if self.KINDS[kind] and (self.view or kind != "Tensor"):
-            value = add(self.KINDS[kind], [output],
-                        self.type_of(kind)).output()
+            value = add(self.KINDS[kind], [output], self.type_of(kind)).output()
         place = add("prim::Constant", [], torch._C.IntType.get())
         place.i_("value", len(self.places))
         for name, what in ((kind, value), ("order", place.output())):
-            add("aten::append", [self.lists[name], what],
-                self.lists[name].type())
+            add("aten::append", [self.lists[name], what], self.lists[name].type())
         self.places.append((index, number, kind))
 
     def read(self, results):
@@ -195,12 +214,11 @@ class Truth:
         self.function = torch._C._create_function_from_graph(method, graph)
         # Which this function does not have.
         schema = module._c._get_method(method).schema
-        self.defaults = [argument.default_value
-                         for argument in schema.arguments[1:]]
+        self.defaults = [argument.default_value for argument in schema.arguments[1:]]
 
     def run(self, inputs):
         torch.manual_seed(0)
-        inputs = [*inputs, *self.defaults[len(inputs):]]
+        inputs = [*inputs, *self.defaults[len(inputs) :]]
         try:
             # The next run starts from the same state.
             module = copy.deepcopy(self.module._c)

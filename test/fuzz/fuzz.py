@@ -34,30 +34,48 @@ TIMEOUT = 120
 
 ARCHIVE_PIPELINES = [
     (["-o", "{out}.mlir"], "mlir"),
-    (["--koila-infer-shapes", "--koila-peak-memory", "-o", "{out}.mlir"],
-     "mlir"),
+    (["--koila-infer-shapes", "--koila-peak-memory", "-o", "{out}.mlir"], "mlir"),
     (["-o", "{out}.pt"], "pt"),
-    (["--input={input}", "--batch", "B=8", "--koila-compile=tile=2", "-o",
-      "{out}.pt"], "pt"),
-    (["--input={input}", "--batch", "B=8", "--koila-infer-shapes",
-      "--koila-peak-memory=format=json", "-o", "{out}.mlir"], "mlir"),
+    (["--input={input}", "--batch", "B=8", "--koila-compile=tile=2", "-o", "{out}.pt"], "pt"),
+    (
+        [
+            "--input={input}",
+            "--batch",
+            "B=8",
+            "--koila-infer-shapes",
+            "--koila-peak-memory=format=json",
+            "-o",
+            "{out}.mlir",
+        ],
+        "mlir",
+    ),
 ]
 TEXT_PIPELINES = [
     ["--verify-roundtrip"],
     ["--koila-infer-shapes", "--koila-peak-memory=format=json"],
     ["--koila-compile=tile=4"],
     ["--koila-infer-shapes", "--koila-tile-batch=budget=20KiB"],
-    ["--koila-infer-shapes", "--koila-tile-batch=tile=4", "--canonicalize",
-     "--cse", "--koila-peak-memory"],
+    [
+        "--koila-infer-shapes",
+        "--koila-tile-batch=tile=4",
+        "--canonicalize",
+        "--cse",
+        "--koila-peak-memory",
+    ],
     ["--canonicalize", "--cse", "--koila-peak-memory"],
 ]
 # What is small and different enough; with the shape of its first input.
 MODELS = {
-    "mlp": "float32[B,64]", "scripted_mlp": "float32[B,64]",
-    "mlp_view": "float32[B,64]", "mlp_inplace": "float32[B,64]",
-    "mlp_flatten": "float32[B,8,8]", "tuple_out": "float32[B,64]",
-    "two_inputs": "float32[B,64]", "tied": "float32[B,64]",
-    "mlp_dropout": "float32[B,64]", "unknown_op": "float32[B,64]",
+    "mlp": "float32[B,64]",
+    "scripted_mlp": "float32[B,64]",
+    "mlp_view": "float32[B,64]",
+    "mlp_inplace": "float32[B,64]",
+    "mlp_flatten": "float32[B,8,8]",
+    "tuple_out": "float32[B,64]",
+    "two_inputs": "float32[B,64]",
+    "tied": "float32[B,64]",
+    "mlp_dropout": "float32[B,64]",
+    "unknown_op": "float32[B,64]",
 }
 SANITIZER = re.compile(r"AddressSanitizer|UndefinedBehavior|runtime error:")
 # Where a stack ends says nothing there.
@@ -78,19 +96,26 @@ class Fuzzer:
             # is memory that LLVM's headers poison in one half of the process
             # and use in the other.
             ASAN_OPTIONS="exitcode=77:handle_segv=0:handle_abort=0:"
-                         "detect_leaks=0:allocator_may_return_null=1:"
-                         "allow_user_poisoning=0:alloc_dealloc_mismatch=0:"
-                         "detect_odr_violation=0",
+            "detect_leaks=0:allocator_may_return_null=1:"
+            "allow_user_poisoning=0:alloc_dealloc_mismatch=0:"
+            "detect_odr_violation=0",
             UBSAN_OPTIONS="halt_on_error=1:exitcode=77:print_stacktrace=1",
-            OMP_NUM_THREADS="1")
+            OMP_NUM_THREADS="1",
+        )
 
     def run(self, command, single=False):
         environment = dict(self.environment)
         if single:
             environment["KOILA_SINGLE_PROCESS"] = "1"
         return subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            errors="replace", timeout=TIMEOUT, env=environment)
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT,
+            env=environment,
+        )
 
     def crashes_in_koila(self, command):
         """Whether koila's code, and no other, is where the stack ends."""
@@ -112,8 +137,8 @@ class Fuzzer:
             (folder / "out").mkdir()
             self.environment["TMPDIR"] = str(folder / "tmp")
             command = [self.options.tool, str(source)] + [
-                part.replace("{out}", str(folder / "out" / "x"))
-                for part in arguments]
+                part.replace("{out}", str(folder / "out" / "x")) for part in arguments
+            ]
             try:
                 result = self.run(command)
             except subprocess.TimeoutExpired:
@@ -122,8 +147,7 @@ class Fuzzer:
             written = any("{out}" in part for part in arguments)
             self.counts[f"{kind}, exit code {result.returncode}"] += 1
             if result.returncode not in (0, 1):
-                return (f"exit code {result.returncode}: "
-                        f"{result.stderr[-2000:]}"), command
+                return (f"exit code {result.returncode}: {result.stderr[-2000:]}"), command
             if SANITIZER.search(result.stderr):
                 return "sanitizer: " + result.stderr[-2000:], command
             if result.returncode == 1 and "error:" not in result.stderr:
@@ -144,8 +168,10 @@ class Fuzzer:
 
     def report(self, kind, number, problem, command, source):
         self.failures.append(f"{kind}:{number}")
-        print(f"{kind}:{number} (seed {self.options.seed}): {problem}\n  "
-              + " ".join(command), flush=True)
+        print(
+            f"{kind}:{number} (seed {self.options.seed}): {problem}\n  " + " ".join(command),
+            flush=True,
+        )
         if self.options.keep:
             keep = pathlib.Path(self.options.keep)
             keep.mkdir(parents=True, exist_ok=True)
@@ -154,10 +180,10 @@ class Fuzzer:
     def do_archive(self, number):
         rng = random.Random(f"{self.options.seed}/archive/{number}")
         name = rng.choice(sorted(MODELS))
-        data, valid = mutate_archive.mutate(
-            pathlib.Path(self.options.models) / f"{name}.pt", rng)
-        arguments = [part.replace("{input}", MODELS[name])
-                     for part in rng.choice(ARCHIVE_PIPELINES)[0]]
+        data, valid = mutate_archive.mutate(pathlib.Path(self.options.models) / f"{name}.pt", rng)
+        arguments = [
+            part.replace("{input}", MODELS[name]) for part in rng.choice(ARCHIVE_PIPELINES)[0]
+        ]
         with tempfile.NamedTemporaryFile(suffix=".pt") as file:
             file.write(data)
             file.flush()
@@ -172,8 +198,7 @@ class Fuzzer:
     def do_text(self, number):
         rng = random.Random(f"{self.options.seed}/text/{number}")
         text = mutate_text.mutate(self.programs, rng)
-        pipelines = (TEXT_PIPELINES if self.options.all_pipelines
-                     else rng.sample(TEXT_PIPELINES, 2))
+        pipelines = TEXT_PIPELINES if self.options.all_pipelines else rng.sample(TEXT_PIPELINES, 2)
         with tempfile.NamedTemporaryFile("w", suffix=".mlir") as file:
             file.write(text)
             file.flush()
@@ -181,21 +206,21 @@ class Fuzzer:
             self.counts["texts"] += 1
             for pipeline in pipelines:
                 problem, command = self.check(
-                    "text", number, source,
-                    ["--allow-unregistered-dialect"] + pipeline +
-                    ["-o", "{out}.mlir"])
+                    "text",
+                    number,
+                    source,
+                    ["--allow-unregistered-dialect"] + pipeline + ["-o", "{out}.mlir"],
+                )
                 if problem:
                     self.report("text", number, problem, command, source)
                     break
 
     def fuzz(self):
         options = self.options
-        self.programs = mutate_text.load(
-            pathlib.Path(__file__).resolve().parent.parent)
+        self.programs = mutate_text.load(pathlib.Path(__file__).resolve().parent.parent)
         if options.only:
             kind, number = options.only.split(":")
-            return (self.do_archive if kind == "archive" else self.do_text)(
-                int(number))
+            return (self.do_archive if kind == "archive" else self.do_text)(int(number))
         end = time.monotonic() + options.seconds if options.seconds else None
         number = 0
         while number < max(options.archives, options.texts) or end:
@@ -240,8 +265,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--long", action="store_true")
-    parser.add_argument("--all-pipelines", action="store_true",
-                        help="each text through every pipeline, not two")
+    parser.add_argument(
+        "--all-pipelines", action="store_true", help="each text through every pipeline, not two"
+    )
     parser.add_argument("--keep", help="folder for inputs that fail")
     parser.add_argument("--only", help="one input: archive:17 or text:17")
     options = parser.parse_args()
@@ -253,6 +279,7 @@ def main():
         global torch
         import torch
         import warnings
+
         warnings.simplefilter("ignore")
     fuzzer = Fuzzer(options)
     fuzzer.fuzz()

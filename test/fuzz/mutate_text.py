@@ -2,13 +2,40 @@
 
 import re
 
-NUMBERS = ["0", "1", "-1", "2", "3", "7", "64", "4294967296",
-           "9223372036854775807", "-9223372036854775808",
-           "99999999999999999999999", "0x7FF", "1.5", "1.0e+400"]
-TYPES = ["tensor<?x?xf32>", "tensor<*xf32>", "tensor<0xf32>", "tensor<f64>",
-         "tensor<4x64xf32>", "tensor<9223372036854775807x2xf32>", "index",
-         "i64", "f32", "tensor<2x3xi1>", "!koila.any", "none", "()",
-         "tuple<tensor<2xf32>>", "memref<2xf32>", "tensor<4xcomplex<f32>>"]
+NUMBERS = [
+    "0",
+    "1",
+    "-1",
+    "2",
+    "3",
+    "7",
+    "64",
+    "4294967296",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "99999999999999999999999",
+    "0x7FF",
+    "1.5",
+    "1.0e+400",
+]
+TYPES = [
+    "tensor<?x?xf32>",
+    "tensor<*xf32>",
+    "tensor<0xf32>",
+    "tensor<f64>",
+    "tensor<4x64xf32>",
+    "tensor<9223372036854775807x2xf32>",
+    "index",
+    "i64",
+    "f32",
+    "tensor<2x3xi1>",
+    "!koila.any",
+    "none",
+    "()",
+    "tuple<tensor<2xf32>>",
+    "memref<2xf32>",
+    "tensor<4xcomplex<f32>>",
+]
 TOKEN = re.compile(r'"[^"\n]*"|[%@#!^]?[A-Za-z_][\w.$]*|-?\d[\w.]*|\s+|.', re.S)
 
 
@@ -21,8 +48,9 @@ def load(folder):
     programs = []
     for path in sorted(folder.rglob("*.mlir")):
         for text in path.read_text(errors="replace").split("// -----"):
-            text = "\n".join(line for line in text.splitlines()
-                             if not line.strip().startswith("//"))
+            text = "\n".join(
+                line for line in text.splitlines() if not line.strip().startswith("//")
+            )
             if text.strip() and len(text) < 20000:
                 programs.append(text)
     return programs
@@ -51,8 +79,7 @@ def change_extent(tokens, rng, _):
     place = pick(tokens, rng, lambda token: re.fullmatch(r"\d+x\w+", token))
     if place is not None:
         rest = tokens[place].split("x", 1)[1]
-        tokens[place] = rng.choice(["0", "1", "?", "9223372036854775807", "13",
-                                    "-1"]) + "x" + rest
+        tokens[place] = rng.choice(["0", "1", "?", "9223372036854775807", "13", "-1"]) + "x" + rest
 
 
 def change_type(tokens, rng, _):
@@ -60,20 +87,25 @@ def change_type(tokens, rng, _):
     found = list(re.finditer(r"tensor<[^<>]*>", text))
     if found:
         match = rng.choice(found)
-        tokens[:] = [text[:match.start()], rng.choice(TYPES),
-                     text[match.end():]]
+        tokens[:] = [text[: match.start()], rng.choice(TYPES), text[match.end() :]]
 
 
 def change_everywhere(tokens, rng, _):
     """A type, an extent or a number, wherever it is: more often valid."""
     text = "".join(tokens)
-    found = (re.findall(r"tensor<[^<>]*>", text) if rng.random() < 0.5 else
-             re.findall(r"\b\d+(?=x)", text))
+    found = (
+        re.findall(r"tensor<[^<>]*>", text)
+        if rng.random() < 0.5
+        else re.findall(r"\b\d+(?=x)", text)
+    )
     if not found:
         return
     old = rng.choice(found)
-    new = rng.choice(TYPES if old.startswith("tensor") else
-                     ["0", "1", "2", "7", "64", "1000000", "4611686018427387904"])
+    new = rng.choice(
+        TYPES
+        if old.startswith("tensor")
+        else ["0", "1", "2", "7", "64", "1000000", "4611686018427387904"]
+    )
     tokens[:] = [new.join(re.split(r"(?<!\d)" + re.escape(old), text))]
 
 
@@ -100,19 +132,17 @@ def borrow(tokens, rng, others):
     other = split(rng.choice(others))
     start = rng.randrange(len(other))
     place = rng.randrange(len(tokens))
-    tokens[place:place + rng.randrange(3)] = (
-        other[start:start + rng.choice([1, 2, 5, 20])])
+    tokens[place : place + rng.randrange(3)] = other[start : start + rng.choice([1, 2, 5, 20])]
 
 
 def drop(tokens, rng, _):
     place = rng.randrange(len(tokens))
-    del tokens[place:place + rng.choice([1, 1, 2, 10])]
+    del tokens[place : place + rng.choice([1, 1, 2, 10])]
 
 
 def repeat(tokens, rng, _):
     place = rng.randrange(len(tokens))
-    tokens[place:place] = tokens[place:place + rng.choice([1, 3, 20])] * (
-        rng.choice([1, 2, 50]))
+    tokens[place:place] = tokens[place : place + rng.choice([1, 3, 20])] * (rng.choice([1, 2, 50]))
 
 
 def change_lines(tokens, rng, others):
@@ -133,15 +163,37 @@ def change_lines(tokens, rng, others):
 def change_characters(tokens, rng, _):
     text = "".join(tokens)
     place = rng.randrange(len(text) + 1)
-    tokens[:] = [text[:place] + rng.choice(
-        ["<", ">", "{", "}", "[", "\"", "\0", "é", "%", "#", "((((", "tensor<",
-         "<" * 200, "\\"]) + text[place + rng.randrange(3):]]
+    tokens[:] = [
+        text[:place]
+        + rng.choice(
+            ["<", ">", "{", "}", "[", '"', "\0", "é", "%", "#", "((((", "tensor<", "<" * 200, "\\"]
+        )
+        + text[place + rng.randrange(3) :]
+    ]
 
 
-KINDS = [change_number, change_number, change_number, change_extent,
-         change_type, change_everywhere, change_everywhere, change_everywhere,
-         change_everywhere, change_operation, swap, change_value, change_value, change_value, borrow, drop, repeat,
-         change_lines, change_lines, change_characters]
+KINDS = [
+    change_number,
+    change_number,
+    change_number,
+    change_extent,
+    change_type,
+    change_everywhere,
+    change_everywhere,
+    change_everywhere,
+    change_everywhere,
+    change_operation,
+    swap,
+    change_value,
+    change_value,
+    change_value,
+    borrow,
+    drop,
+    repeat,
+    change_lines,
+    change_lines,
+    change_characters,
+]
 
 
 def mutate(programs, rng):

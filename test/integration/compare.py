@@ -34,9 +34,7 @@ def floor_of(text: str) -> float:
     return HALF_FLOOR if "bfloat16" in text else FLOOR
 
 
-def compare(
-    found: Leaves, plain: Leaves, rounded: list[Leaves], floor: float = FLOOR
-) -> list[str]:
+def compare(found: Leaves, plain: Leaves, rounded: list[Leaves], floor: float = FLOOR) -> list[str]:
     """Where found values are not right, a line each."""
     if "stdout" in found and found["stdout"].about != plain["stdout"].about:
         # Then the numbers in it are not the same ones.

@@ -29,9 +29,11 @@ def model(function):
 
 def bad_file(name):
     """Registers a function which writes a file that koila must refuse."""
+
     def register(function):
         BAD_FILES[name] = function
         return function
+
     return register
 
 
@@ -51,12 +53,14 @@ def trace(module, *inputs):
     # With grad mode on: under no_grad some modules record a fast path that has
     # no derivative.
     import torch
+
     return torch.jit.trace(module, inputs, check_trace=False)
 
 
 @model
 def mlp():
     import torch
+
     return trace(mlp_layers(torch.nn), torch.randn(8, 64))
 
 
@@ -76,6 +80,7 @@ def taken_name():
         @torch.jit.export
         def forward_untiled(self, x):
             return x
+
     return torch.jit.script(TakenName())
 
 
@@ -83,14 +88,15 @@ def taken_name():
 def mlp_f64():
     """The float64 copy of mlp, to compare roundings with."""
     import torch
-    return trace(mlp_layers(torch.nn).double(),
-                 torch.randn(8, 64, dtype=torch.float64))
+
+    return trace(mlp_layers(torch.nn).double(), torch.randn(8, 64, dtype=torch.float64))
 
 
 @model
 def mlp_changed():
     """mlp with one weight changed: a comparison with it must fail."""
     import torch
+
     layers = mlp_layers(torch.nn)
     with torch.no_grad():
         layers[0].weight[3, 5] += 0.25
@@ -100,18 +106,21 @@ def mlp_changed():
 @model
 def mlp_inplace():
     import torch
+
     return trace(mlp_layers(torch.nn, inplace=True), torch.randn(8, 64))
 
 
 @model
 def mlp_dropout():
     import torch
+
     return trace(mlp_layers(torch.nn, dropout=0.5), torch.randn(8, 64))
 
 
 @model
 def mlp_flatten():
     import torch
+
     module = torch.nn.Sequential(torch.nn.Flatten(), *mlp_layers(torch.nn))
     return trace(module.eval(), torch.randn(8, 8, 8))
 
@@ -134,6 +143,7 @@ def mlp_view():
 @model
 def frozen_params():
     import torch
+
     layers = mlp_layers(torch.nn)
     layers[0].weight.requires_grad_(False)
     layers[2].bias.requires_grad_(False)
@@ -143,6 +153,7 @@ def frozen_params():
 @model
 def scripted_mlp():
     import torch
+
     return torch.jit.script(mlp_layers(torch.nn))
 
 
@@ -284,7 +295,7 @@ def unpacked():
         def forward(self, x):
             h = torch.sigmoid(self.fc(x))
             sums = h.cumsum(0)
-            places, = torch.ops.aten.nonzero_numpy(h.sum(1))
+            (places,) = torch.ops.aten.nonzero_numpy(h.sum(1))
             return sums, places + 1
 
     return trace(Unpacked().eval(), torch.randn(8, 64))
@@ -460,8 +471,10 @@ def torchvision_model(name):
         for operator in ("nms", "qnms"):
             torch.library.define(
                 "torchvision::" + operator,
-                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+            )
     import torchvision
+
     torch.manual_seed(0)
     return getattr(torchvision.models, name)(weights=None)
 
@@ -471,8 +484,8 @@ def make_sensitive(module, *inputs):
     new module the outputs shrink to almost nothing, and any comparison
     passes."""
     import torch
-    norms = [m for m in module.modules()
-             if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+
+    norms = [m for m in module.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
     momentum = [norm.momentum for norm in norms]
     for norm in norms:
         norm.momentum = None  # the plain mean of what it sees
@@ -486,27 +499,29 @@ def make_sensitive(module, *inputs):
 
 def sensitive_resnet18():
     import torch
-    return make_sensitive(torchvision_model("resnet18"),
-                          torch.randn(8, 3, 224, 224))
+
+    return make_sensitive(torchvision_model("resnet18"), torch.randn(8, 3, 224, 224))
 
 
 @model
 def resnet18():
     import torch
+
     return trace(sensitive_resnet18(), torch.randn(2, 3, 224, 224))
 
 
 @model
 def resnet18_train():
     import torch
+
     return trace(sensitive_resnet18().train(), torch.randn(2, 3, 64, 64))
 
 
 @model
 def resnet18_f64():
     import torch
-    return trace(sensitive_resnet18().double(),
-                 torch.randn(2, 3, 224, 224, dtype=torch.float64))
+
+    return trace(sensitive_resnet18().double(), torch.randn(2, 3, 224, 224, dtype=torch.float64))
 
 
 # ----------------------------------------------------------------------------
@@ -516,6 +531,7 @@ def resnet18_f64():
 def rewrite_archive(source, target, edit):
     """Copies an archive; edit(name, data) gives the new data of a record."""
     import torch
+
     reader = torch._C.PyTorchFileReader(str(source))
     writer = torch._C.PyTorchFileWriter(str(target))
     for name in reader.get_all_records():
@@ -545,46 +561,52 @@ def other_archive(path, folder):
 @bad_file("truncated.pt")
 def truncated(path, folder):
     data = (folder / "mlp.pt").read_bytes()
-    path.write_bytes(data[:len(data) // 2])
+    path.write_bytes(data[: len(data) // 2])
 
 
 @bad_file("state_dict.pt")
 def state_dict(path, folder):
     import torch
+
     torch.save(mlp_layers(torch.nn).state_dict(), path)
 
 
 @bad_file("state_dict_legacy.pt")
 def state_dict_legacy(path, folder):
     import torch
-    torch.save(mlp_layers(torch.nn).state_dict(), path,
-               _use_new_zipfile_serialization=False)
+
+    torch.save(mlp_layers(torch.nn).state_dict(), path, _use_new_zipfile_serialization=False)
 
 
 @bad_file("pickled_module.pt")
 def pickled_module(path, folder):
     import torch
+
     torch.save(mlp_layers(torch.nn), path)
 
 
 @bad_file("exported.pt2")
 def exported(path, folder):
     import torch
+
     batch = torch.export.Dim("B", min=2)
-    program = torch.export.export(mlp_layers(torch.nn), (torch.randn(8, 64),),
-                                  dynamic_shapes=({0: batch},))
+    program = torch.export.export(
+        mlp_layers(torch.nn), (torch.randn(8, 64),), dynamic_shapes=({0: batch},)
+    )
     torch.export.save(program, path)
 
 
 @bad_file("cuda_weights.pt")
 def cuda_weights(path, folder):
     """mlp as if its weights had been saved on a GPU."""
+
     def edit(name, data):
         if not name.endswith("data.pkl"):
             return data
         cpu, cuda = b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0"
         assert cpu in data
         return data.replace(cpu, cuda)
+
     rewrite_archive(folder / "mlp.pt", path, edit)
 
 
@@ -611,6 +633,7 @@ def cuda_baked(path, folder):
         if new != data:
             edited.append(name)
         return new
+
     rewrite_archive(source, path, edit)
     assert edited
     source.unlink()
@@ -622,6 +645,7 @@ NEEDS = {"truncated.pt": "mlp", "cuda_weights.pt": "mlp"}
 
 def make(name, folder):
     import torch
+
     torch.manual_seed(0)
     # Under its own name in another folder: the archive records the name.
     temporary = folder / ".new" / (name + ".pt" if name in MODELS else name)

@@ -85,19 +85,33 @@ def measure(program, values, counter):
 
 def predict(options, file, specs):
     done = subprocess.run(
-        [options.koila_opt, file, *(f"--input={spec}" for spec in specs),
-         "--batch", f"B={options.batch + options.control}", "--koila-infer-shapes",
-         "--koila-peak-memory=mode=train format=json "
-         f"threads={options.threads}", "-o", "/dev/null"],
-        capture_output=True, text=True)
+        [
+            options.koila_opt,
+            file,
+            *(f"--input={spec}" for spec in specs),
+            "--batch",
+            f"B={options.batch + options.control}",
+            "--koila-infer-shapes",
+            f"--koila-peak-memory=mode=train format=json threads={options.threads}",
+            "-o",
+            "/dev/null",
+        ],
+        capture_output=True,
+        text=True,
+    )
     if done.returncode:
         raise SystemExit(f"{file}: {done.stderr}")
-    report = json.loads(done.stderr[done.stderr.index("{"):])
+    report = json.loads(done.stderr[done.stderr.index("{") :])
     suffix = " (backward)"
     return report, [
-        (entry["op"].removesuffix(suffix), entry["live_bytes"],
-         entry["live_bytes"] + entry["transient_bytes"])
-        for entry in report["timeline"] if entry["op"].endswith(suffix)]
+        (
+            entry["op"].removesuffix(suffix),
+            entry["live_bytes"],
+            entry["live_bytes"] + entry["transient_bytes"],
+        )
+        for entry in report["timeline"]
+        if entry["op"].endswith(suffix)
+    ]
 
 
 def find(log, place, live, peak):
@@ -106,8 +120,7 @@ def find(log, place, live, peak):
     for start in range(place, len(log.names)):
         if log.live[start] != live:
             continue
-        for end in range(start + 1, min(start + MOST_NODES,
-                                        len(log.names)) + 1):
+        for end in range(start + 1, min(start + MOST_NODES, len(log.names)) + 1):
             most = max(log.peaks[start:end])
             if most == peak:
                 return start, end
@@ -125,20 +138,19 @@ def compare(log, predicted, verbose):
         for node in range(place, end):
             held = log.peaks[node] - log.live[node]
             if held and log.peaks[node] > before:
-                problems.append(f"{log.names[node]}: {held} B on top of "
-                                f"{log.live[node]} B are not predicted")
+                problems.append(
+                    f"{log.names[node]}: {held} B on top of {log.live[node]} B are not predicted"
+                )
 
     for op, live, peak in predicted:
         if live == peak:
             continue
         span = find(log, place, live, peak)
         if not span:
-            problems.append(f"{op}: {peak - live} B on top of {live} B are not "
-                            f"measured")
+            problems.append(f"{op}: {peak - live} B on top of {live} B are not measured")
             continue
         if verbose:
-            print(f"  {op}: {live} B, most {peak} B, "
-                  f"{log.names[slice(*span)]}")
+            print(f"  {op}: {live} B, most {peak} B, {log.names[slice(*span)]}")
         skip(span[0])
         place, before = span[1], peak
     skip(len(log.names))
@@ -160,8 +172,9 @@ def main():
     torch._C._jit_set_profiling_mode(False)
     counter = Counter(options.counter)
     folder = options.folder.resolve()
-    names = [name for name in load_programs()
-             if any(name.startswith(part) for part in options.names)]
+    names = [
+        name for name in load_programs() if any(name.startswith(part) for part in options.names)
+    ]
     corpus.make_programs(names, folder, 2)
     failed = False
     for name in names:
@@ -181,16 +194,19 @@ def main():
             # A batch that was baked in, or an argument that is no tensor.
             text = str(error)
             if isinstance(error, SystemExit) and not (
-                    "cannot be loaded" in text or "--batch" in text):
+                "cannot be loaded" in text or "--batch" in text
+            ):
                 raise
             print(f"{name}: not run: {text.splitlines()[0]}")
             continue
         problems = compare(log, predicted, options.verbose)
         exact = report["exact"]
-        print(f"{name}: {len(log.names)} nodes, {len(predicted)} "
-              f"operations, {'exact' if exact else 'not exact'}, "
-              f"{len(problems)} differ")
-        for problem in problems[:None if options.verbose else 8]:
+        print(
+            f"{name}: {len(log.names)} nodes, {len(predicted)} "
+            f"operations, {'exact' if exact else 'not exact'}, "
+            f"{len(problems)} differ"
+        )
+        for problem in problems[: None if options.verbose else 8]:
             print(f"  {problem}")
         failed |= exact and bool(problems)
     return 1 if failed else 0

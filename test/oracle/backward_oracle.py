@@ -24,19 +24,23 @@ import torch.nn.functional as F
 import backward_nodes
 from counter import Counter
 
+
 def run_cell(cell, width, states=1):
     """Two steps of a cell, whose weights are operands."""
+
     def run(x, h, w, u):
         w, u = w[0].repeat(width, 1), u[0].repeat(width, 1)
         state = (h, h) if states == 2 else h
         for step in range(2):
             state = cell(x[:, step], state, w, u)
         return torch.cat(state, 1) if states == 2 else state
+
     return run
 
 
 def run_lstm(layers=1, directions=1, first=True, result=0, biased=True):
     """Of several layers all weights are the same."""
+
     def run(x, h, w, u, v, b):
         state = h.transpose(0, 1).contiguous()
         weights = []
@@ -45,12 +49,16 @@ def run_lstm(layers=1, directions=1, first=True, result=0, biased=True):
             weights += [b[0], b[0] * 2] if biased else []
         if not first:
             x = x.transpose(0, 1)
-        made = torch.lstm(x, [state, state * 2], weights, biased, layers, 0.0,
-                          True, directions == 2, first)
-        return made[result] if result is not None else torch.cat(
-            [made[0].flatten(), made[1].flatten()])
-    return run, (6, 5), (layers * directions, 4), (16, 5), (16, 4), (
-        16, 4 * directions), (16,)
+        made = torch.lstm(
+            x, [state, state * 2], weights, biased, layers, 0.0, True, directions == 2, first
+        )
+        return (
+            made[result]
+            if result is not None
+            else torch.cat([made[0].flatten(), made[1].flatten()])
+        )
+
+    return run, (6, 5), (layers * directions, 4), (16, 5), (16, 4), (16, 4 * directions), (16,)
 
 
 def halve(*tensors):
@@ -59,9 +67,13 @@ def halve(*tensors):
 
 def ctc(x, targets, lengths, **options):
     """Of targets of one letter up to three."""
-    return F.ctc_loss(x.log_softmax(2).transpose(0, 1), targets + 1,
-                      torch.full_like(lengths, x.shape[1]), lengths + 1,
-                      **options)
+    return F.ctc_loss(
+        x.log_softmax(2).transpose(0, 1),
+        targets + 1,
+        torch.full_like(lengths, x.shape[1]),
+        lengths + 1,
+        **options,
+    )
 
 
 # Name: the function, and the extents of its operands after the batch. Of an
@@ -70,14 +82,14 @@ CASES = {
     "relu": (torch.relu, (4, 6)),
     "relu_channels_last": (
         lambda x: torch.relu(x.to(memory_format=torch.channels_last)),
-        (4, 6, 6)),
+        (4, 6, 6),
+    ),
     "gelu": (F.gelu, (4, 6)),
     "gelu_permuted": (lambda x: F.gelu(x).transpose(1, 2) * 2, (4, 6)),
     "gelu_of_permuted": (lambda x: F.gelu(x.transpose(1, 2)), (4, 6)),
     "gelu_expanded": (lambda x: F.gelu(x).sum(2, keepdim=True), (4, 6)),
     "gelu_strided": (lambda x: F.gelu(x)[..., ::2].cumsum(2), (4, 6)),
-    "gelu_tanh_permuted": (
-        lambda x: F.gelu(x, approximate="tanh").transpose(1, 2) * 2, (4, 6)),
+    "gelu_tanh_permuted": (lambda x: F.gelu(x, approximate="tanh").transpose(1, 2) * 2, (4, 6)),
     "silu": (F.silu, (4, 6)),
     "sigmoid": (torch.sigmoid, (4, 6)),
     "tanh_transposed": (lambda x: torch.tanh(x.transpose(1, 2)), (4, 6)),
@@ -126,14 +138,15 @@ CASES = {
     "div": (lambda x, y: x / (y.abs() + 1), (4, 6), (4, 6)),
     "div_broadcast": (lambda x, y: x / (y.abs() + 1), (4, 6), (1, 6)),
     "div_number": (lambda x: x / 3, (4, 6)),
-    "div_floor": (lambda x, y: torch.div(x, y.abs() + 1,
-                                         rounding_mode="floor") + x,
-                  (4, 6), (4, 6)),
+    "div_floor": (
+        lambda x, y: torch.div(x, y.abs() + 1, rounding_mode="floor") + x,
+        (4, 6),
+        (4, 6),
+    ),
     "maximum": (torch.maximum, (4, 6), (4, 6)),
     "minimum_broadcast": (torch.minimum, (4, 6), (4, 1)),
     "lerp": (lambda x, y: torch.lerp(x, y, 0.3), (4, 6), (4, 6)),
-    "addcmul": (lambda x, y, z: torch.addcmul(x, y, z, value=0.5),
-                (4, 6), (4, 6), (4, 6)),
+    "addcmul": (lambda x, y, z: torch.addcmul(x, y, z, value=0.5), (4, 6), (4, 6), (4, 6)),
     "where": (lambda x, y: torch.where(x > 0, x, y), (4, 6), (4, 6)),
     "where_broadcast": (lambda x, y: torch.where(x > 0, x, y), (4, 6), (4, 1)),
     "where_number": (lambda x: torch.where(x > 0, x, 0.1), (4, 6)),
@@ -141,8 +154,7 @@ CASES = {
     "cumsum": (lambda x: x.cumsum(1), (4, 6)),
     "view": (lambda x: x.reshape(-1, 24), (4, 6)),
     "reshape_copy": (lambda x: x.transpose(1, 2).reshape(-1, 24), (4, 6)),
-    "permute": (lambda x: torch.relu(x.permute(0, 2, 1)).permute(0, 2, 1),
-                (4, 6)),
+    "permute": (lambda x: torch.relu(x.permute(0, 2, 1)).permute(0, 2, 1), (4, 6)),
     "contiguous": (lambda x: x.transpose(1, 2).contiguous(), (4, 6)),
     "expand": (lambda x: x.expand(-1, 4, 6), (1, 6)),
     "squeeze": (lambda x: x.unsqueeze(1).squeeze(1), (4, 6)),
@@ -168,12 +180,10 @@ CASES = {
     "pad_reflect": (lambda x: F.pad(x, (1, 2), mode="reflect"), (4, 6)),
     "pixel_shuffle": (lambda x: F.pixel_shuffle(x, 2), (8, 3, 3)),
     "pixel_unshuffle": (lambda x: F.pixel_unshuffle(x, 2), (2, 6, 6)),
-    "index_select": (
-        lambda x: x.index_select(1, torch.tensor([0, 2, 2])), (4, 6)),
+    "index_select": (lambda x: x.index_select(1, torch.tensor([0, 2, 2])), (4, 6)),
     "gather": (lambda x, i: x.gather(1, i), (6,), ("int 6", 3)),
     "index": (lambda x: x[:, torch.tensor([1, 0, 1])], (4, 6)),
-    "scatter_add": (lambda x, i, y: x.scatter_add(1, i, y), (6,),
-                    ("int 6", 3), (3,)),
+    "scatter_add": (lambda x, i, y: x.scatter_add(1, i, y), (6,), ("int 6", 3), (3,)),
     "sum": (torch.sum, (4, 6)),
     "sum_dim": (lambda x: x.sum(1), (4, 6)),
     "sum_keepdim": (lambda x: x.sum((1, 2), keepdim=True) * x, (4, 6)),
@@ -192,93 +202,126 @@ CASES = {
     "log_softmax": (lambda x: x.log_softmax(-1), (4, 6)),
     "softmax_transposed": (lambda x: x.transpose(1, 2).softmax(-1), (4, 6)),
     "layer_norm": (lambda x: F.layer_norm(x, (6,)), (4, 6)),
-    "layer_norm_transposed": (
-        lambda x: F.layer_norm(x.transpose(1, 2), (4,)), (4, 6)),
+    "layer_norm_transposed": (lambda x: F.layer_norm(x.transpose(1, 2), (4,)), (4, 6)),
     "group_norm": (lambda x: F.group_norm(x, 2), (4, 6, 6)),
     "bmm": (torch.matmul, (4, 6), (6, 5)),
     "bmm_transposed": (lambda x, y: x @ y.transpose(1, 2), (30, 6), (25, 6)),
     "matmul_heads": (lambda x, y: x @ y, (3, 40, 20), (3, 20, 30)),
     "matmul_heads_transposed": (
         lambda x, y: x.transpose(1, 2) @ y.permute(0, 2, 3, 1),
-        (40, 3, 20), (30, 3, 20)),
-    "attention": (F.scaled_dot_product_attention, (2, 9, 8), (2, 7, 8),
-                  (2, 7, 8)),
+        (40, 3, 20),
+        (30, 3, 20),
+    ),
+    "attention": (F.scaled_dot_product_attention, (2, 9, 8), (2, 7, 8), (2, 7, 8)),
     "attention_rows": (
-        lambda q, k, v: F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-        ).transpose(1, 2).reshape(-1, 9, 16),
-        (9, 2, 8), (7, 2, 8), (7, 2, 8)),
+        lambda q, k, v: (
+            F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+            .transpose(1, 2)
+            .reshape(-1, 9, 16)
+        ),
+        (9, 2, 8),
+        (7, 2, 8),
+        (7, 2, 8),
+    ),
     # Matrices in columns have gradients in columns.
     "linear_of_columns": (
         lambda x: F.linear(F.gelu(x.t().contiguous()).t(), torch.ones(5, 6)),
-        (6,)),
+        (6,),
+    ),
     "linear_of_columns_biased": (
-        lambda x: F.linear(F.gelu(x.t().contiguous()).t(), torch.ones(5, 6),
-                           torch.ones(5)), (6,)),
+        lambda x: F.linear(F.gelu(x.t().contiguous()).t(), torch.ones(5, 6), torch.ones(5)),
+        (6,),
+    ),
     "linear_of_places": (
-        lambda x: F.linear(F.gelu(x).flatten(2).transpose(1, 2),
-                           torch.ones(5, 4), torch.ones(5)), (4, 3, 3)),
+        lambda x: F.linear(F.gelu(x).flatten(2).transpose(1, 2), torch.ones(5, 4), torch.ones(5)),
+        (4, 3, 3),
+    ),
     "linear_of_places_unbiased": (
-        lambda x: F.linear(F.gelu(x).flatten(2).transpose(1, 2),
-                           torch.ones(5, 4)), (4, 3, 3)),
+        lambda x: F.linear(F.gelu(x).flatten(2).transpose(1, 2), torch.ones(5, 4)),
+        (4, 3, 3),
+    ),
     # Of rows of rows the result is a view, which a write replaces the gradient of.
     "linear_of_rows_in_place": (
         lambda x, w: F.relu(F.linear(F.gelu(x), w[0], torch.ones(5)), True),
-        (3, 6), (5, 6)),
+        (3, 6),
+        (5, 6),
+    ),
     "linear_of_rows_twice_in_place": (
-        lambda x: F.linear(F.gelu(x), torch.ones(5, 6),
-                           torch.ones(5)).neg_().sigmoid_(), (3, 6)),
+        lambda x: F.linear(F.gelu(x), torch.ones(5, 6), torch.ones(5)).neg_().sigmoid_(),
+        (3, 6),
+    ),
     "linear_of_rows_times_rows": (
-        lambda x, y: F.linear(F.gelu(x), torch.ones(5, 6),
-                              torch.ones(5)).mul_(y), (3, 6), (3, 5)),
+        lambda x, y: F.linear(F.gelu(x), torch.ones(5, 6), torch.ones(5)).mul_(y),
+        (3, 6),
+        (3, 5),
+    ),
     "linear_by_weight_of_places": (
         lambda x, w: F.linear(F.gelu(x).flatten(2).transpose(1, 2), w[0]),
-        (4, 3, 3), (5, 4)),
+        (4, 3, 3),
+        (5, 4),
+    ),
     "linear_by_weight_of_columns": (
         lambda x, w: F.linear(F.gelu(x.t().contiguous()).t(), w[0]),
-        (6,), (5, 6)),
+        (6,),
+        (5, 6),
+    ),
     "matmul_of_places": (
         lambda x: F.gelu(x).flatten(2).transpose(1, 2) @ torch.ones(4, 5),
-        (4, 3, 3)),
-    "matmul_of_columns": (
-        lambda x: F.gelu(x.t().contiguous()).t() @ torch.ones(6, 5), (6,)),
-    "matmul_by_columns": (
-        lambda x: torch.ones(5, 6) @ F.gelu(x).t(), (6,)),
-    "linear_by_square": (
-        lambda x: F.linear(torch.ones(9, 6), F.gelu(x)), (6,)),
+        (4, 3, 3),
+    ),
+    "matmul_of_columns": (lambda x: F.gelu(x.t().contiguous()).t() @ torch.ones(6, 5), (6,)),
+    "matmul_by_columns": (lambda x: torch.ones(5, 6) @ F.gelu(x).t(), (6,)),
+    "linear_by_square": (lambda x: F.linear(torch.ones(9, 6), F.gelu(x)), (6,)),
     "addmm_of_columns": (
-        lambda x: torch.addmm(torch.ones(5), F.gelu(x.t().contiguous()).t(),
-                              torch.ones(6, 5)), (6,)),
+        lambda x: torch.addmm(torch.ones(5), F.gelu(x.t().contiguous()).t(), torch.ones(6, 5)),
+        (6,),
+    ),
     # Large enough for oneDNN.
     "linear_of_bfloat16": (
-        lambda x, w, b: F.linear(*halve(x, w[0], b[0])).float(), (40,),
-        (33, 40), (33,)),
+        lambda x, w, b: F.linear(*halve(x, w[0], b[0])).float(),
+        (40,),
+        (33, 40),
+        (33,),
+    ),
     "linear_of_bfloat16_rows": (
-        lambda x, w, b: F.linear(*halve(x, w[0], b[0])).float(), (7, 40),
-        (33, 40), (33,)),
+        lambda x, w, b: F.linear(*halve(x, w[0], b[0])).float(),
+        (7, 40),
+        (33, 40),
+        (33,),
+    ),
     "linear_of_bfloat16_columns": (
         lambda x, w: F.linear(*halve(x.transpose(1, 2), w[0])).float(),
-        (40, 7), (33, 40)),
+        (40, 7),
+        (33, 40),
+    ),
     "linear_of_bfloat16_to_one": (
-        lambda x, w: F.linear(*halve(x, w[0])).float(), (17, 300), (1, 300)),
-    "bmm_of_bfloat16": (lambda x, y: torch.bmm(*halve(x, y)).float(), (17, 33),
-                        (33, 16)),
+        lambda x, w: F.linear(*halve(x, w[0])).float(),
+        (17, 300),
+        (1, 300),
+    ),
+    "bmm_of_bfloat16": (lambda x, y: torch.bmm(*halve(x, y)).float(), (17, 33), (33, 16)),
     "matmul_of_bfloat16": (
         lambda x, y: torch.matmul(*halve(x, y)).transpose(1, 2).float(),
-        (17, 33), (33, 16)),
+        (17, 33),
+        (33, 16),
+    ),
     "matmul_of_bfloat16_transposed": (
-        lambda x, y: torch.matmul(
-            *halve(x.transpose(1, 2), y.transpose(1, 2))).float(), (33, 17),
-        (16, 33)),
+        lambda x, y: torch.matmul(*halve(x.transpose(1, 2), y.transpose(1, 2))).float(),
+        (33, 17),
+        (16, 33),
+    ),
     "addmm_of_bfloat16": (
-        lambda x, w, b: torch.addmm(*halve(b[0], x, w[0])).float(), (40,),
-        (40, 64), (64,)),
+        lambda x, w, b: torch.addmm(*halve(b[0], x, w[0])).float(),
+        (40,),
+        (40, 64),
+        (64,),
+    ),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), (4, 6, 6)),
-    "max_pool2d_ceil": (
-        lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), (4, 6, 6)),
+    "max_pool2d_ceil": (lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), (4, 6, 6)),
     "max_pool2d_channels_last": (
         lambda x: F.max_pool2d(x.to(memory_format=torch.channels_last), 2),
-        (4, 6, 6)),
+        (4, 6, 6),
+    ),
     "avg_pool2d": (lambda x: F.avg_pool2d(x, 2), (4, 6, 6)),
     "max_pool1d": (lambda x: F.max_pool1d(x, 2), (4, 6)),
     "avg_pool1d": (lambda x: F.avg_pool1d(x, 2), (4, 6)),
@@ -286,135 +329,146 @@ CASES = {
     "adaptive_2": (lambda x: F.adaptive_avg_pool2d(x, 2), (4, 6, 6)),
     "adaptive_1d": (lambda x: F.adaptive_avg_pool1d(x, 2), (4, 6)),
     "adaptive_3d": (lambda x: F.adaptive_avg_pool3d(x, 2), (2, 4, 4, 4)),
-    "upsample_nearest": (
-        lambda x: F.interpolate(x, scale_factor=2.0), (4, 5, 5)),
-    "upsample_bilinear": (
-        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
-        (4, 5, 5)),
-    "upsample_bicubic": (
-        lambda x: F.interpolate(x, size=(9, 7), mode="bicubic"), (4, 5, 5)),
+    "upsample_nearest": (lambda x: F.interpolate(x, scale_factor=2.0), (4, 5, 5)),
+    "upsample_bilinear": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), (4, 5, 5)),
+    "upsample_bicubic": (lambda x: F.interpolate(x, size=(9, 7), mode="bicubic"), (4, 5, 5)),
     "upsample_channels_last": (
-        lambda x: F.interpolate(x.to(memory_format=torch.channels_last),
-                                scale_factor=2.0, mode="bilinear"),
-        (4, 5, 5)),
+        lambda x: F.interpolate(
+            x.to(memory_format=torch.channels_last), scale_factor=2.0, mode="bilinear"
+        ),
+        (4, 5, 5),
+    ),
     "mse": (F.mse_loss, (4, 6), (4, 6)),
-    "mse_none": (lambda x, y: F.mse_loss(x, y, reduction="none"), (4, 6),
-                 (4, 6)),
+    "mse_none": (lambda x, y: F.mse_loss(x, y, reduction="none"), (4, 6), (4, 6)),
     "l1": (F.l1_loss, (4, 6), (4, 6)),
     "smooth_l1": (F.smooth_l1_loss, (4, 6), (4, 6)),
-    "huber": (lambda x, y: F.huber_loss(x, y, reduction="sum"), (4, 6),
-              (4, 6)),
-    "bce": (lambda x, y: F.binary_cross_entropy(x.sigmoid(),
-                                                y.sigmoid().detach()),
-            (4, 6), (4, 6)),
-    "bce_logits": (
-        lambda x, y: F.binary_cross_entropy_with_logits(x, y.detach()),
-        (4, 6), (4, 6)),
+    "huber": (lambda x, y: F.huber_loss(x, y, reduction="sum"), (4, 6), (4, 6)),
+    "bce": (lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid().detach()), (4, 6), (4, 6)),
+    "bce_logits": (lambda x, y: F.binary_cross_entropy_with_logits(x, y.detach()), (4, 6), (4, 6)),
     "bce_logits_sum": (
-        lambda x, y: F.binary_cross_entropy_with_logits(
-            x, y.detach(), reduction="sum"), (4, 6), (4, 6)),
+        lambda x, y: F.binary_cross_entropy_with_logits(x, y.detach(), reduction="sum"),
+        (4, 6),
+        (4, 6),
+    ),
     "l1_detached": (lambda x, y: F.l1_loss(x, y.detach()), (4, 6), (4, 6)),
-    "l1_sum": (lambda x, y: F.l1_loss(x, y.detach(), reduction="sum"),
-               (4, 6), (4, 6)),
+    "l1_sum": (lambda x, y: F.l1_loss(x, y.detach(), reduction="sum"), (4, 6), (4, 6)),
     "cross_entropy": (F.cross_entropy, (7,), ("int 7",)),
-    "cross_entropy_sum": (
-        lambda x, t: F.cross_entropy(x, t, reduction="sum"), (7,),
-        ("int 7",)),
-    "cross_entropy_none": (
-        lambda x, t: F.cross_entropy(x, t, reduction="none"), (7,),
-        ("int 7",)),
-    "cross_entropy_weights": (
-        lambda x, t: F.cross_entropy(x, t, torch.ones(7)), (7,), ("int 7",)),
-    "cross_entropy_made_target": (
-        lambda x, t: F.cross_entropy(x, t + 0), (7,), ("int 7",)),
+    "cross_entropy_sum": (lambda x, t: F.cross_entropy(x, t, reduction="sum"), (7,), ("int 7",)),
+    "cross_entropy_none": (lambda x, t: F.cross_entropy(x, t, reduction="none"), (7,), ("int 7",)),
+    "cross_entropy_weights": (lambda x, t: F.cross_entropy(x, t, torch.ones(7)), (7,), ("int 7",)),
+    "cross_entropy_made_target": (lambda x, t: F.cross_entropy(x, t + 0), (7,), ("int 7",)),
     "cross_entropy_made_pixels": (
         lambda x, t: F.cross_entropy(x, t + 0, torch.arange(7) / 7.0),
-        (7, 4, 4), ("int 7", 4, 4)),
-    "nll_made_target": (
-        lambda x, t: F.nll_loss(x.log_softmax(1), t + 0), (7,), ("int 7",)),
+        (7, 4, 4),
+        ("int 7", 4, 4),
+    ),
+    "nll_made_target": (lambda x, t: F.nll_loss(x.log_softmax(1), t + 0), (7,), ("int 7",)),
     "cross_entropy_smooth": (
-        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (7,),
-        ("int 7",)),
-    **{f"cross_entropy_smooth_{name}": (
-        lambda x, t, options=options: F.cross_entropy(
-            x, t, label_smoothing=0.1, **options), (7,), ("int 7",))
-       for name, options in {
-           "sum": {"reduction": "sum"},
-           "none": {"reduction": "none"},
-           "weights": {"weight": torch.arange(7) / 7.0},
-           "weights_sum": {"weight": torch.arange(7) / 7.0,
-                           "reduction": "sum"},
-           "weights_none": {"weight": torch.arange(7) / 7.0,
-                            "reduction": "none"},
-           "ignoring": {"ignore_index": 2},
-       }.items()},
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1),
+        (7,),
+        ("int 7",),
+    ),
+    **{
+        f"cross_entropy_smooth_{name}": (
+            lambda x, t, options=options: F.cross_entropy(x, t, label_smoothing=0.1, **options),
+            (7,),
+            ("int 7",),
+        )
+        for name, options in {
+            "sum": {"reduction": "sum"},
+            "none": {"reduction": "none"},
+            "weights": {"weight": torch.arange(7) / 7.0},
+            "weights_sum": {"weight": torch.arange(7) / 7.0, "reduction": "sum"},
+            "weights_none": {"weight": torch.arange(7) / 7.0, "reduction": "none"},
+            "ignoring": {"ignore_index": 2},
+        }.items()
+    },
     "cross_entropy_smooth_pixels": (
-        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1), (7, 4, 4),
-        ("int 7", 4, 4)),
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1),
+        (7, 4, 4),
+        ("int 7", 4, 4),
+    ),
     "cross_entropy_smooth_line": (
-        lambda x, t: F.cross_entropy(x, t + 0, label_smoothing=0.1,
-                                     reduction="sum"), (7, 4),
-        ("int 7", 4)),
+        lambda x, t: F.cross_entropy(x, t + 0, label_smoothing=0.1, reduction="sum"),
+        (7, 4),
+        ("int 7", 4),
+    ),
     "cross_entropy_smooth_times_two": (
-        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1) * 2, (7,),
-        ("int 7",)),
+        lambda x, t: F.cross_entropy(x, t, label_smoothing=0.1) * 2,
+        (7,),
+        ("int 7",),
+    ),
     "cross_entropy_smooth_made_pixels": (
-        lambda x, t: F.cross_entropy(x, t + 0, torch.arange(7) / 7.0,
-                                     label_smoothing=0.1, reduction="none"),
-        (7, 4, 4), ("int 7", 4, 4)),
-    **{f"cross_entropy_probabilities_{name}": (
-        lambda x, t, options=options: F.cross_entropy(
-            x, t.detach().softmax(1), **options), (7,), (7,))
-       for name, options in {
-           "mean": {},
-           "sum": {"reduction": "sum"},
-           "none": {"reduction": "none"},
-           "smooth": {"label_smoothing": 0.1},
-           "weights": {"weight": torch.arange(7) / 7.0},
-           "weights_none": {"weight": torch.arange(7) / 7.0,
-                            "reduction": "none", "label_smoothing": 0.2},
-       }.items()},
+        lambda x, t: F.cross_entropy(
+            x, t + 0, torch.arange(7) / 7.0, label_smoothing=0.1, reduction="none"
+        ),
+        (7, 4, 4),
+        ("int 7", 4, 4),
+    ),
+    **{
+        f"cross_entropy_probabilities_{name}": (
+            lambda x, t, options=options: F.cross_entropy(x, t.detach().softmax(1), **options),
+            (7,),
+            (7,),
+        )
+        for name, options in {
+            "mean": {},
+            "sum": {"reduction": "sum"},
+            "none": {"reduction": "none"},
+            "smooth": {"label_smoothing": 0.1},
+            "weights": {"weight": torch.arange(7) / 7.0},
+            "weights_none": {
+                "weight": torch.arange(7) / 7.0,
+                "reduction": "none",
+                "label_smoothing": 0.2,
+            },
+        }.items()
+    },
     "cross_entropy_probabilities_pixels": (
-        lambda x, t: F.cross_entropy(x, t.detach()), (7, 4, 4), (7, 4, 4)),
+        lambda x, t: F.cross_entropy(x, t.detach()),
+        (7, 4, 4),
+        (7, 4, 4),
+    ),
     "ctc": (lambda x, t, n: ctc(x, t, n), (6, 5), ("int 4", 3), ("int 3",)),
-    "ctc_sum": (lambda x, t, n: ctc(x, t, n, reduction="sum"), (6, 5),
-                ("int 4", 3), ("int 3",)),
-    "ctc_none": (lambda x, t, n: ctc(x, t, n, reduction="none"), (6, 5),
-                 ("int 4", 3), ("int 3",)),
-    "ctc_finite": (lambda x, t, n: ctc(x, t, n, zero_infinity=True), (6, 5),
-                   ("int 4", 3), ("int 3",)),
-    "ctc_longest": (lambda x, t, n: ctc(x, t, n * 0 + 2), (16, 5),
-                    ("int 4", 3), ("int 3",)),
+    "ctc_sum": (lambda x, t, n: ctc(x, t, n, reduction="sum"), (6, 5), ("int 4", 3), ("int 3",)),
+    "ctc_none": (lambda x, t, n: ctc(x, t, n, reduction="none"), (6, 5), ("int 4", 3), ("int 3",)),
+    "ctc_finite": (
+        lambda x, t, n: ctc(x, t, n, zero_infinity=True),
+        (6, 5),
+        ("int 4", 3),
+        ("int 3",),
+    ),
+    "ctc_longest": (lambda x, t, n: ctc(x, t, n * 0 + 2), (16, 5), ("int 4", 3), ("int 3",)),
     "cross_entropy_pixels": (F.cross_entropy, (7, 4, 4), ("int 7", 4, 4)),
     "cross_entropy_line": (F.cross_entropy, (7, 4), ("int 7", 4)),
     "nll": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7,), ("int 7",)),
-    "nll_pixels": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4, 4),
-                   ("int 7", 4, 4)),
-    "nll_line": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4),
-                 ("int 7", 4)),
+    "nll_pixels": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4, 4), ("int 7", 4, 4)),
+    "nll_line": (lambda x, t: F.nll_loss(x.log_softmax(1), t), (7, 4), ("int 7", 4)),
     "embedding": (lambda x, i: F.embedding(i, x[0]), (9, 4), ("int 9", 3)),
-    "lstm_cell": (run_cell(torch.lstm_cell, 4, 2), (2, 5), (3,), (3, 5),
-                  (3, 3)),
+    "lstm_cell": (run_cell(torch.lstm_cell, 4, 2), (2, 5), (3,), (3, 5), (3, 3)),
     "gru_cell": (run_cell(torch.gru_cell, 3), (2, 5), (3,), (3, 5), (3, 3)),
-    "rnn_tanh_cell": (run_cell(torch.rnn_tanh_cell, 1), (2, 5), (3,), (3, 5),
-                      (3, 3)),
-    "rnn_relu_cell": (run_cell(torch.rnn_relu_cell, 1), (2, 5), (3,), (3, 5),
-                      (3, 3)),
-    "gates": (lambda x: torch.cat([
-        gate.sigmoid_() * 2 for gate in (x * 2).unsafe_chunk(2, 1)], 1),
-              (4, 6)),
-    **{f"embedding_bag_{name}": (
-        lambda x, i, w, options=options: F.embedding_bag(
-            i, x[0], **options(w)), (9, 4), ("int 9", 3), (3,))
-       for name, options in {
-           "sum": lambda w: {"mode": "sum"},
-           "mean": lambda w: {"mode": "mean"},
-           "max": lambda w: {"mode": "max"},
-           "padded": lambda w: {"mode": "mean", "padding_idx": 2},
-           "sum_padded": lambda w: {"mode": "sum", "padding_idx": 2},
-           "weights": lambda w: {"mode": "sum",
-                                 "per_sample_weights": w.detach()},
-       }.items()},
+    "rnn_tanh_cell": (run_cell(torch.rnn_tanh_cell, 1), (2, 5), (3,), (3, 5), (3, 3)),
+    "rnn_relu_cell": (run_cell(torch.rnn_relu_cell, 1), (2, 5), (3,), (3, 5), (3, 3)),
+    "gates": (
+        lambda x: torch.cat([gate.sigmoid_() * 2 for gate in (x * 2).unsafe_chunk(2, 1)], 1),
+        (4, 6),
+    ),
+    **{
+        f"embedding_bag_{name}": (
+            lambda x, i, w, options=options: F.embedding_bag(i, x[0], **options(w)),
+            (9, 4),
+            ("int 9", 3),
+            (3,),
+        )
+        for name, options in {
+            "sum": lambda w: {"mode": "sum"},
+            "mean": lambda w: {"mode": "mean"},
+            "max": lambda w: {"mode": "max"},
+            "padded": lambda w: {"mode": "mean", "padding_idx": 2},
+            "sum_padded": lambda w: {"mode": "sum", "padding_idx": 2},
+            "weights": lambda w: {"mode": "sum", "per_sample_weights": w.detach()},
+        }.items()
+    },
     "lstm": run_lstm(),
     "lstm_time_first": run_lstm(first=False),
     "lstm_unbiased": run_lstm(biased=False),
@@ -426,57 +480,63 @@ CASES = {
     "lstm_layers_bidirectional": run_lstm(layers=2, directions=2),
     "index_mask": (lambda x, i: x[i > 1], (4, 6), ("int 4", 4)),
     "index_mask_of_all": (lambda x, i: x[i >= 0], (4, 6), ("int 4", 4)),
-    "index_mask_of_elements": (lambda x, i: x[i >= 0], (4, 6),
-                               ("int 4", 4, 6)),
+    "index_mask_of_elements": (lambda x, i: x[i >= 0], (4, 6), ("int 4", 4, 6)),
     "index_mask_of_samples": (lambda x, i: x[i >= 0], (4, 6), ("int 4",)),
-    "index_mask_of_places": (lambda x, i: x.transpose(1, 2)[i >= 0], (6, 4),
-                             ("int 4", 4)),
+    "index_mask_of_places": (lambda x, i: x.transpose(1, 2)[i >= 0], (6, 4), ("int 4", 4)),
     "index_mask_loss": (
-        lambda x, y, i: F.smooth_l1_loss(x[i > 0], y[i > 0].detach()), (4, 6),
-        (4, 6), ("int 4", 4)),
+        lambda x, y, i: F.smooth_l1_loss(x[i > 0], y[i > 0].detach()),
+        (4, 6),
+        (4, 6),
+        ("int 4", 4),
+    ),
     "index_mask_classes": (
-        lambda x, t, i: F.cross_entropy(x[i > 0], t[i > 0]), (4, 6),
-        ("int 6", 4), ("int 4", 4)),
-    "broadcast_tensors": (
-        lambda x, y: torch.mul(*torch.broadcast_tensors(x, y)), (4, 6),
-        (1, 6)),
+        lambda x, t, i: F.cross_entropy(x[i > 0], t[i > 0]),
+        (4, 6),
+        ("int 6", 4),
+        ("int 4", 4),
+    ),
+    "broadcast_tensors": (lambda x, y: torch.mul(*torch.broadcast_tensors(x, y)), (4, 6), (1, 6)),
     "dropout_eval": (lambda x: F.dropout(x, 0.5, False), (4, 6)),
     "dropout_train": (lambda x: F.dropout(x, 0.5, True), (4, 6)),
-    "dropout_transposed": (
-        lambda x: F.dropout(x.transpose(1, 2), 0.3, True), (4, 6)),
-    "dropout_in_place": (
-        lambda x: F.dropout(F.gelu(x), 0.3, True, True), (4, 6)),
-    "dropout_flattened": (
-        lambda x: F.dropout(torch.relu(x).flatten(1), 0.3, True), (4, 6)),
+    "dropout_transposed": (lambda x: F.dropout(x.transpose(1, 2), 0.3, True), (4, 6)),
+    "dropout_in_place": (lambda x: F.dropout(F.gelu(x), 0.3, True, True), (4, 6)),
+    "dropout_flattened": (lambda x: F.dropout(torch.relu(x).flatten(1), 0.3, True), (4, 6)),
     "dropout_channels": (lambda x: F.dropout2d(x, 0.3, True), (4, 6, 6)),
-    "batch_norm_train": (
-        lambda x: F.batch_norm(x, None, None, training=True), (4, 6, 6)),
+    "batch_norm_train": (lambda x: F.batch_norm(x, None, None, training=True), (4, 6, 6)),
     "batch_norm_train_statistics": (
-        lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4),
-                               training=True), (4, 6, 6)),
+        lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True),
+        (4, 6, 6),
+    ),
     "batch_norm_train_rows": (
         lambda x: F.batch_norm(x.flatten(1), None, None, training=True),
-        (4, 6)),
+        (4, 6),
+    ),
     "batch_norm_train_channels_last": (
         lambda x: F.batch_norm(
-            x.contiguous(memory_format=torch.channels_last), None, None,
-            training=True), (4, 6, 6)),
+            x.contiguous(memory_format=torch.channels_last), None, None, training=True
+        ),
+        (4, 6, 6),
+    ),
     "batch_norm_train_mixed": (
         lambda x: F.batch_norm(
-            x.contiguous(memory_format=torch.channels_last), None, None,
-            training=True).contiguous(), (4, 6, 6)),
+            x.contiguous(memory_format=torch.channels_last), None, None, training=True
+        ).contiguous(),
+        (4, 6, 6),
+    ),
 }
 
 
 def relayout(function, columns):
     """The function of operands in rows or columns, whose gradient arrives in
     the other. Views around the operands copy a gradient that is in columns."""
+
     def run(*operands):
         operands = [x.reshape(-1, 24).reshape(-1, 4, 6) for x in operands]
         if columns:
             operands = [x.transpose(1, 2) for x in operands]
         y = function(*operands)
         return y.contiguous() if columns else y.transpose(1, 2).contiguous()
+
     return run
 
 
@@ -493,27 +553,28 @@ CASES |= {
     for name, (function, *extents) in list(CASES.items())
     if set(extents) == {(4, 6)}
     for layout, shape in {"rows": (2, 4, 6), "columns": (2, 6, 4)}.items()
-    if is_of_three_dims(function, *(torch.randn(shape) for _ in extents))}
+    if is_of_three_dims(function, *(torch.randn(shape) for _ in extents))
+}
 
 
 class Program(torch.nn.Module):
     def __init__(self, function, extents):
         super().__init__()
         self.function = function
-        self.scales = torch.nn.ParameterList(
-            torch.nn.Parameter(torch.ones(1)) for _ in extents)
+        self.scales = torch.nn.ParameterList(torch.nn.Parameter(torch.ones(1)) for _ in extents)
 
     def forward(self, *operands):
-        scaled = [operand * scale if operand.is_floating_point() else operand
-                  for operand, scale in zip(operands, self.scales)]
+        scaled = [
+            operand * scale if operand.is_floating_point() else operand
+            for operand, scale in zip(operands, self.scales)
+        ]
         return self.function(*scaled).square().mean().float()
 
 
 def make_inputs(extents, batch):
     for shape in extents:
         if shape and isinstance(shape[0], str):
-            yield torch.randint(int(shape[0].split()[1]),
-                                (batch, *shape[1:]))
+            yield torch.randint(int(shape[0].split()[1]), (batch, *shape[1:]))
         else:
             yield torch.randn(batch, *shape)
 
@@ -532,16 +593,15 @@ def evaluate(name, options, folder, counter):
     function, *extents = CASES[name]
     torch.manual_seed(0)
     file = f"{folder}/{name}.pt"
-    torch.jit.trace(Program(function, extents),
-                    tuple(make_inputs(extents, 3)),
-                    check_trace=False).save(file)
+    torch.jit.trace(
+        Program(function, extents), tuple(make_inputs(extents, 3)), check_trace=False
+    ).save(file)
     program = torch.jit.load(file)
     for batch in options.batches:
         values = tuple(make_inputs(extents, batch))
         log = backward_nodes.measure(program, values, counter)
         options.batch = batch
-        report, predicted = backward_nodes.predict(options, file,
-                                                   list(make_specs(extents)))
+        report, predicted = backward_nodes.predict(options, file, list(make_specs(extents)))
         problems = backward_nodes.compare(log, predicted, options.verbose)
         if not report["exact"]:
             bound = all(entry["bound"] for entry in report["inexact"])
@@ -576,17 +636,21 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--counter", required=True)
     parser.add_argument("--koila-opt", default="koila-opt")
-    parser.add_argument("--batches", default="1,2,5",
-                        type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument(
+        "--batches", default="1,2,5", type=lambda text: [int(n) for n in text.split(",")]
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+")
-    parser.add_argument("--every", type=int, default=1,
-                        help="only each Nth of the cases")
-    parser.add_argument("--floor", action="store_true",
-                        help="fail for a case without a right batch that is not "
-                        "in backward_without_figure.txt, or no longer belongs there")
-    parser.add_argument("--list-without", action="store_true",
-                        help="print the lines of backward_without_figure.txt")
+    parser.add_argument("--every", type=int, default=1, help="only each Nth of the cases")
+    parser.add_argument(
+        "--floor",
+        action="store_true",
+        help="fail for a case without a right batch that is not "
+        "in backward_without_figure.txt, or no longer belongs there",
+    )
+    parser.add_argument(
+        "--list-without", action="store_true", help="print the lines of backward_without_figure.txt"
+    )
     parser.add_argument("--verbose", action="store_true")
     parser.set_defaults(control=False)
     options = parser.parse_args()
@@ -595,20 +659,23 @@ def main():
     torch._C._jit_set_profiling_mode(False)
     counter = Counter(options.counter)
     counts = collections.Counter()
-    names = (options.only or list(CASES))[::options.every]
+    names = (options.only or list(CASES))[:: options.every]
     right = set()
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             for batch, (verdict, why) in zip(
-                    options.batches, evaluate(name, options, folder, counter)):
+                options.batches, evaluate(name, options, folder, counter)
+            ):
                 counts[verdict] += 1
                 if verdict == "right":
                     right.add(name)
                 if verdict != "right":
                     print(f"{name}, batch {batch}: {verdict}: {why}")
-    print(f"{len(names)} cases: {counts['right']} right, "
-          f"{counts['within']} within a bound, {counts['inexact']} inexact, "
-          f"{counts['WRONG']} WRONG")
+    print(
+        f"{len(names)} cases: {counts['right']} right, "
+        f"{counts['within']} within a bound, {counts['inexact']} inexact, "
+        f"{counts['WRONG']} WRONG"
+    )
     if options.list_without:
         print("\n".join(sorted(set(names) - right)))
     changed = check_floor(names, right) if options.floor else False

@@ -21,12 +21,12 @@ def spoiled(g, dims, dtype, strided=False):
 
 # Attention -------------------------------------------------------------------
 
+
 def transposed(g, dims, dtype, dense=False):
     """Heads and steps exchanged, as networks have them. The flash kernel wants
     the last dim dense, but does not look."""
     if len(dims) == 4 and g.chance(0.5):
-        x = g.tensor([dims[0], dims[2], dims[1], dims[3]], dtype,
-                     channels_last=False)
+        x = g.tensor([dims[0], dims[2], dims[1], dims[3]], dtype, channels_last=False)
         name = f"t{len(g.prepared)}"
         g.prepare(f"{name} = torch.ops.aten.permute({x}, [0, 2, 1, 3])")
         return name
@@ -74,8 +74,9 @@ def attention(name, results="r"):
             own = own[-1:]
         q = transposed(g, own, dtype, flash)
         k = transposed(g, list(key_lead) + [keys, depth], dtype, flash)
-        v = transposed(g, list(value_lead) + [keys, values],
-                       dtype if not g.spoil(0.2) else "float64", flash)
+        v = transposed(
+            g, list(value_lead) + [keys, values], dtype if not g.spoil(0.2) else "float64", flash
+        )
         mask, causal = "None", g.chance(0.25)
         if not causal and g.chance(0.5):
             dims = list(lead) + [queries, keys]
@@ -107,18 +108,15 @@ def attention(name, results="r"):
 def layer_weights(g, width, dtype):
     """With a projection of another width, sequences of that width come out;
     no network has one."""
-    checked = [spoiled(g, dims, dtype)
-               for dims in ([3 * width, width], [3 * width])]
-    return ", ".join(checked + [g.tensor(dims, dtype)
-                                for dims in ([width, width], [width])])
+    checked = [spoiled(g, dims, dtype) for dims in ([3 * width, width], [3 * width])]
+    return ", ".join(checked + [g.tensor(dims, dtype) for dims in ([width, width], [width])])
 
 
 def mask_of(g, batch, heads, steps, allowed=(0, 1, 2)):
     kind = g.pick(None, None, *allowed)
     if kind is None:
         return "None", None
-    dims = {0: [steps, steps], 1: [batch, steps],
-            2: [batch, heads, steps, steps]}[kind]
+    dims = {0: [steps, steps], 1: [batch, steps], 2: [batch, heads, steps, steps]}[kind]
     return g.tensor(dims, "bool", 0, 1, channels_last=False), kind
 
 
@@ -134,9 +132,11 @@ def multi_head(g):
         heads = width + 1
     weights = layer_weights(g, width, dtype)
     mask, kind = mask_of(g, batch, heads, steps)
-    text = (f"r, w = torch.ops.aten._native_multi_head_attention({x}, {x}, "
-            f"{x}, {width}, {heads}, {weights}, {mask}, True, "
-            f"{g.chance(0.5)}, {kind})")
+    text = (
+        f"r, w = torch.ops.aten._native_multi_head_attention({x}, {x}, "
+        f"{x}, {width}, {heads}, {weights}, {mask}, True, "
+        f"{g.chance(0.5)}, {kind})"
+    )
     return g.call(text)
 
 
@@ -150,19 +150,22 @@ def encoder_layer(g):
         heads = width + 1
     weights = layer_weights(g, width, dtype)
     norms = ", ".join(g.tensor([width], dtype) for _ in range(4))
-    feed = ", ".join(g.tensor(dims, dtype) for dims in (
-        [inner, width], [inner], [width, inner], [width]))
+    feed = ", ".join(
+        g.tensor(dims, dtype) for dims in ([inner, width], [inner], [width, inner], [width])
+    )
     mask, kind = mask_of(g, batch, heads, steps)
-    text = (f"r = torch.ops.aten._transformer_encoder_layer_fwd({x}, {width}, "
-            f"{heads}, {weights}, {g.chance(0.5)}, {g.chance(0.5)}, 1e-05, "
-            f"{norms}, {feed}, {mask}, {kind})")
+    text = (
+        f"r = torch.ops.aten._transformer_encoder_layer_fwd({x}, {width}, "
+        f"{heads}, {weights}, {g.chance(0.5)}, {g.chance(0.5)}, 1e-05, "
+        f"{norms}, {feed}, {mask}, {kind})"
+    )
     return g.call(text)
 
 
 # Recurrent layers ------------------------------------------------------------
 
-def cell_weights(g, gates, inputs, hidden, biases, dtype, projected=0,
-                 checked=True):
+
+def cell_weights(g, gates, inputs, hidden, biases, dtype, projected=0, checked=True):
     """Not every kernel of a whole LSTM checks its weights."""
     state = projected or hidden
     dims = [[gates * hidden, inputs], [gates * hidden, state]]
@@ -170,15 +173,15 @@ def cell_weights(g, gates, inputs, hidden, biases, dtype, projected=0,
         dims += [[gates * hidden]] * 2
     if projected:
         dims += [[projected, hidden]]
-    return [spoiled(g, d, dtype)
-            if len(d) == 2 and checked and g.chance(0.5)
-            else g.tensor(d, dtype) for d in dims]
+    return [
+        spoiled(g, d, dtype) if len(d) == 2 and checked and g.chance(0.5) else g.tensor(d, dtype)
+        for d in dims
+    ]
 
 
 def width(g, most):
     """Seldom one that is more than a line of a cache, or a block of columns."""
-    return g.pick(16, 33, 64, 100, 256) if g.chance(0.1) else \
-        g.rng.randint(1, most)
+    return g.pick(16, 33, 64, 100, 256) if g.chance(0.1) else g.rng.randint(1, most)
 
 
 def layer(name, gates, packed=False):
@@ -197,8 +200,9 @@ def layer(name, gates, packed=False):
         for index in range(layers):
             for _ in range(directions):
                 own = (projected or hidden) * directions if index else inputs
-                params += cell_weights(g, gates, own, hidden, biases, dtype,
-                                       projected, checked=gates != 4)
+                params += cell_weights(
+                    g, gates, own, hidden, biases, dtype, projected, checked=gates != 4
+                )
         if g.spoil(0.3):
             params = params[:-1] if g.chance(0.5) else params[1:]
         cells = layers * directions
@@ -219,7 +223,8 @@ def layer(name, gates, packed=False):
             return g.call(
                 f"{results} = torch.ops.aten.{name}({data}, {sizes}, {hx}, "
                 f"[{', '.join(params)}], {biases}, {layers}, 0.0, False, "
-                f"{both})")
+                f"{both})"
+            )
         dims = [batch, steps, inputs] if first else [steps, batch, inputs]
         if gates != 4 and g.spoil(0.2):
             dims[-1] += 1
@@ -227,7 +232,8 @@ def layer(name, gates, packed=False):
         return g.call(
             f"{results} = torch.ops.aten.{name}({x}, {hx}, "
             f"[{', '.join(params)}], {biases}, {layers}, 0.0, False, {both}, "
-            f"{first})")
+            f"{first})"
+        )
 
     return make
 
@@ -238,18 +244,19 @@ def cell(name, gates):
         inputs, hidden = g.rng.randint(1, 5), g.rng.randint(1, 5)
         batch = g.batch()
         x = spoiled(g, [batch, inputs], dtype, strided=True)
-        states = [spoiled(g, [batch, hidden], dtype, strided=True)
-                  for _ in range(2 if gates == 4 else 1)]
+        states = [
+            spoiled(g, [batch, hidden], dtype, strided=True) for _ in range(2 if gates == 4 else 1)
+        ]
         hx = states[0] if gates != 4 else f"[{', '.join(states)}]"
         weights = cell_weights(g, gates, inputs, hidden, g.chance(0.6), dtype)
         results = "r, c" if gates == 4 else "r"
-        return g.call(f"{results} = torch.ops.aten.{name}({x}, {hx}, "
-                      f"{', '.join(weights)})")
+        return g.call(f"{results} = torch.ops.aten.{name}({x}, {hx}, {', '.join(weights)})")
 
     return make
 
 
 # Packed sequences ------------------------------------------------------------
+
 
 def pack(g):
     first = g.chance(0.5)
@@ -260,10 +267,8 @@ def pack(g):
         dims = dims[:1]
     x = g.strided(dims)
     length = g.rng.randint(1, steps)
-    lengths = g.tensor([batch] if not g.spoil() else [batch, 1], "int64",
-                       length, length + 1)
-    return g.call(f"r, s = torch.ops.aten._pack_padded_sequence({x}, "
-                  f"{lengths}, {first})")
+    lengths = g.tensor([batch] if not g.spoil() else [batch, 1], "int64", length, length + 1)
+    return g.call(f"r, s = torch.ops.aten._pack_padded_sequence({x}, {lengths}, {first})")
 
 
 def pad(g):
@@ -274,26 +279,28 @@ def pad(g):
     total = g.pick(-1, 0, steps, steps + 2)
     if g.spoil(0.9):
         total = max(steps - 1, 1)
-    return g.call(f"r, s = torch.ops.aten._pad_packed_sequence({data}, "
-                  f"{sizes}, {g.chance(0.5)}, 0.0, {total})")
+    return g.call(
+        f"r, s = torch.ops.aten._pad_packed_sequence({data}, "
+        f"{sizes}, {g.chance(0.5)}, 0.0, {total})"
+    )
 
 
 pack.data = pad.data = True
 
 GENERATORS = {
-    "aten::scaled_dot_product_attention": attention(
-        "scaled_dot_product_attention"),
+    "aten::scaled_dot_product_attention": attention("scaled_dot_product_attention"),
     "aten::_scaled_dot_product_attention_math": attention(
-        "_scaled_dot_product_attention_math", "r, s"),
+        "_scaled_dot_product_attention_math", "r, s"
+    ),
     "aten::_scaled_dot_product_flash_attention_for_cpu": attention(
-        "_scaled_dot_product_flash_attention_for_cpu", "r, s"),
+        "_scaled_dot_product_flash_attention_for_cpu", "r, s"
+    ),
     "aten::_native_multi_head_attention": multi_head,
     "aten::_transformer_encoder_layer_fwd": encoder_layer,
     "aten::_pack_padded_sequence": pack,
     "aten::_pad_packed_sequence": pad,
 }
-for _name, _gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1),
-                      ("rnn_relu", 1)):
+for _name, _gates in (("lstm", 4), ("gru", 3), ("rnn_tanh", 1), ("rnn_relu", 1)):
     GENERATORS[f"aten::{_name}.input"] = layer(_name, _gates)
     GENERATORS[f"aten::{_name}.data"] = layer(_name, _gates, packed=True)
     GENERATORS[f"aten::{_name}_cell"] = cell(f"{_name}_cell", _gates)

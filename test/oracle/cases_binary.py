@@ -1,7 +1,16 @@
 """Calls of elementwise operators on several operands that broadcast."""
 
-from cases_pointwise import (ALL, FLOATS, INTEGERS, broadcast, callee, dtype,
-                             is_in_place, number, tensor)
+from cases_pointwise import (
+    ALL,
+    FLOATS,
+    INTEGERS,
+    broadcast,
+    callee,
+    dtype,
+    is_in_place,
+    number,
+    tensor,
+)
 
 
 def kinds(g, count, refused, same=False):
@@ -27,14 +36,17 @@ def pair(refused="", text="(%s, %s)", same=False):
             x = tensor(g, dims, first)
             y = g.strided(broadcast(g, dims), second)
         return g.call(f"r = {callee(g)}{text}", x, y)
+
     return make
 
 
 def with_number(refused="", text="(%s, %s)", values=()):
     """A tensor and a number."""
+
     def make(g):
         x = tensor(g, g.dims(g.rng.randint(0, 4)), kinds(g, 1, refused)[0])
         return g.call(f"r = {callee(g)}{text}", x, number(g, *values))
+
     make.takes_all = not refused
     return make
 
@@ -43,6 +55,7 @@ def number_first(refused="", values=(2, 0.5, 3.0)):
     def make(g):
         x = g.strided(g.dims(g.rng.randint(0, 4)), kinds(g, 1, refused)[0])
         return g.call(f"r = {callee(g)}(%s, %s)", number(g, *values), x)
+
     make.takes_all = not refused
     return make
 
@@ -55,6 +68,7 @@ def scaled(refused=""):
         if g.spoil(0.3):
             text = "(%s, %s, alpha=0.5)"
         return pair(refused, text)(g)
+
     return make
 
 
@@ -64,6 +78,7 @@ def scaled_number(refused=""):
         if g.chance(0.4):
             text = "(%s, %s, " + repr(g.pick(1, 2, 1.0, 0.5)) + ")"
         return with_number(refused, text)(g)
+
     return make
 
 
@@ -72,8 +87,8 @@ def mode(make_with):
         name = g.pick(None, "trunc", "floor")
         if g.spoil(0.5):
             name = "round"
-        return make_with("bc" if name else "",
-                         f"(%s, %s, rounding_mode={name!r})")(g)
+        return make_with("bc" if name else "", f"(%s, %s, rounding_mode={name!r})")(g)
+
     return make
 
 
@@ -92,6 +107,7 @@ def three(refused, text, same=False):
         x = tensor(g, dims, first)
         others = [g.strided(broadcast(g, dims), kind) for kind in others]
         return g.call(f"r = {callee(g)}{text}", x, *others)
+
     return make
 
 
@@ -99,8 +115,7 @@ def lerp_number(g):
     dims = g.dims(g.rng.randint(0, 4))
     first, second = kinds(g, 2, "bi", True)
     x, y = tensor(g, dims, first), g.strided(broadcast(g, dims), second)
-    return g.call(f"r = {callee(g)}(%s, %s, %s)", x, y,
-                  number(g, 0.5, 0.25, 1))
+    return g.call(f"r = {callee(g)}(%s, %s, %s)", x, y, number(g, 0.5, 0.25, 1))
 
 
 def condition(g, dims):
@@ -120,10 +135,12 @@ def where_number(left, right):
     def make(g):
         dims = g.dims(g.rng.randint(0, 4))
         c = condition(g, dims)
-        operands = [number(g, 0, 1.5, 2, -1) if is_number
-                    else g.strided(dims, kinds(g, 1, "")[0])
-                    for is_number in (left, right)]
+        operands = [
+            number(g, 0, 1.5, 2, -1) if is_number else g.strided(dims, kinds(g, 1, "")[0])
+            for is_number in (left, right)
+        ]
         return g.call("r = torch.ops.aten.where(%s, %s, %s)", c, *operands)
+
     return make
 
 
@@ -136,9 +153,13 @@ def masked_fill(by_number):
         if by_number:
             value = number(g, 0, 1, 0.5)
         else:
-            value = g.tensor([1] if g.spoil(0.3) else [], g.pick(
-                kind, "int64", "float32"), **{"low": 0, "high": 1})
+            value = g.tensor(
+                [1] if g.spoil(0.3) else [],
+                g.pick(kind, "int64", "float32"),
+                **{"low": 0, "high": 1},
+            )
         return g.call(f"r = {callee(g)}(%s, %s, %s)", x, mask, value)
+
     return make
 
 
@@ -151,9 +172,11 @@ def add(names, make, twins=True):
         end = "." + overload if overload else ""
         GENERATORS[f"aten::{base}{end}"] = make
         if twins:
-            twin = ("__i" + base[2:] if base.startswith("__") else base + "_")
+            twin = "__i" + base[2:] if base.startswith("__") else base + "_"
+
             def in_place(g, make=make):
                 return make(g)
+
             GENERATORS[f"aten::{twin}{end}"] = in_place
 
 
@@ -166,8 +189,7 @@ add("rsub.Scalar", scaled_number("b"), twins=False)
 add("mul.Tensor div.Tensor true_divide.Tensor", pair())
 add("mul.Scalar div.Scalar true_divide.Scalar", with_number())
 add("div.Tensor_mode", mode(pair))
-add("div.Scalar_mode", mode(
-    lambda refused, text: with_number(refused, text, (2, 3, 0.5, 2.0))))
+add("div.Scalar_mode", mode(lambda refused, text: with_number(refused, text, (2, 3, 0.5, 2.0))))
 add("remainder.Tensor fmod.Tensor", pair("bc"))
 add("remainder.Scalar fmod.Scalar", with_number("bc", values=(2, 3, 0.5, 2.0)))
 GENERATORS["aten::floor_divide"] = pair("bc")
@@ -194,10 +216,16 @@ add("lt.Tensor le.Tensor gt.Tensor ge.Tensor", pair("c"))
 add("lt.Scalar le.Scalar gt.Scalar ge.Scalar", with_number("c"))
 add("isclose", pair("", same=True), twins=False)
 add("logical_and logical_or logical_xor", pair())
-add("bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor __and__.Tensor "
-    "__or__.Tensor __xor__.Tensor", pair("fc"))
-add("bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __and__.Scalar "
-    "__or__.Scalar __xor__.Scalar", with_number("fc", values=(1, 2, 6)))
+add(
+    "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor __and__.Tensor "
+    "__or__.Tensor __xor__.Tensor",
+    pair("fc"),
+)
+add(
+    "bitwise_and.Scalar bitwise_or.Scalar bitwise_xor.Scalar __and__.Scalar "
+    "__or__.Scalar __xor__.Scalar",
+    with_number("fc", values=(1, 2, 6)),
+)
 add("__lshift__.Tensor __rshift__.Tensor", pair("bfc"))
 add("__lshift__.Scalar __rshift__.Scalar", with_number("bfc", values=(1, 2)))
 add("lerp.Scalar", lerp_number)

@@ -34,15 +34,22 @@ def entries(g, rank, values, wrong):
 def empties(dims, kernel, stride, padding, dilation, extra):
     """Whether a transposed convolution has an empty result, which the number
     of threads and of samples decide to refuse."""
+
     def at(values, index):
         return values[index if len(values) > 1 else 0]
 
     return any(
-        not isinstance(size, Batch) and index < len(kernel) and
-        all(len(v) in (1, len(dims)) for v in (stride, padding, dilation)) and
-        (size - 1) * at(stride, index) - 2 * at(padding, index) +
-        at(dilation, index) * (kernel[index] - 1) + at(extra, index) + 1 == 0
-        for index, size in enumerate(dims))
+        not isinstance(size, Batch)
+        and index < len(kernel)
+        and all(len(v) in (1, len(dims)) for v in (stride, padding, dilation))
+        and (size - 1) * at(stride, index)
+        - 2 * at(padding, index)
+        + at(dilation, index) * (kernel[index] - 1)
+        + at(extra, index)
+        + 1
+        == 0
+        for index, size in enumerate(dims)
+    )
 
 
 def convolution(g):
@@ -50,8 +57,7 @@ def convolution(g):
     digit = re.search(r"(\d)d", name)
     rank = int(digit[1]) if digit else g.pick(1, 2, 2, 3)
     mode = g.op.endswith((".padding", "_mode"))
-    transposed = "transpose" in name or (not digit and not mode and
-                                         g.chance(0.4))
+    transposed = "transpose" in name or (not digit and not mode and g.chance(0.4))
     groups = g.pick(1, 1, 1, 2, 3)
     inputs = groups * g.pick(1, 1, 2, 3)
     outputs = groups * g.pick(1, 2, 3)
@@ -60,8 +66,7 @@ def convolution(g):
         outputs = inputs * g.pick(1, 2)
     if g.chance(0.3):  # Whole vectors, and more.
         groups = g.pick(1, 1, 1, 2, 4)
-        inputs, outputs = (groups * g.pick(3, 8, 12, 16, 24, 32, 40, 64)
-                           for _ in range(2))
+        inputs, outputs = (groups * g.pick(3, 8, 12, 16, 24, 32, 40, 64) for _ in range(2))
     if g.chance(0.02):
         inputs = 0
     kernel = [g.pick(1, 1, 2, 3, 3, 4) for _ in range(rank)]
@@ -104,21 +109,30 @@ def convolution(g):
         if g.spoil(0.1):
             padding = "full"
         padding = repr(padding)
-    if transposed and empties(dims[-rank:], kernel, stride, padding, dilation,
-                              extra):
+    if transposed and empties(dims[-rank:], kernel, stride, padding, dilation, extra):
         return None
     call = f"r = torch.ops.aten.{name}(%s, %s, %s, %s, %s, "
     if digit and transposed:
-        return g.call(call + "%s, %s, %s)", x, w, b, stride, padding, extra,
-                      groups, dilation)
+        return g.call(call + "%s, %s, %s)", x, w, b, stride, padding, extra, groups, dilation)
     if digit or mode:
-        return g.call(call + "%s, %s)", x, w, b, stride, padding, dilation,
-                      groups)
-    flags = {"aten::convolution": "", "aten::_convolution": ", False, "
-             "False, False, False", "aten::_convolution.deprecated":
-             ", False, False, False"}[g.op]
-    return g.call(call + "%s, %s, %s, %s" + flags + ")", x, w, b, stride,
-                  padding, dilation, transposed, extra, groups)
+        return g.call(call + "%s, %s)", x, w, b, stride, padding, dilation, groups)
+    flags = {
+        "aten::convolution": "",
+        "aten::_convolution": ", False, False, False, False",
+        "aten::_convolution.deprecated": ", False, False, False",
+    }[g.op]
+    return g.call(
+        call + "%s, %s, %s, %s" + flags + ")",
+        x,
+        w,
+        b,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        extra,
+        groups,
+    )
 
 
 def conv_tbc(g):
@@ -130,16 +144,27 @@ def conv_tbc(g):
     if g.spoil(0.2):
         kernel = 14
     x = g.tensor(dims, dtype)  # PyTorch takes no other layout everywhere.
-    w = g.strided([kernel, channels, outputs],
-                  "float64" if g.spoil(0.1) else dtype)
+    w = g.strided([kernel, channels, outputs], "float64" if g.spoil(0.1) else dtype)
     b = g.tensor([outputs + g.spoil(0.2)] + [1] * g.spoil(0.2), dtype)
-    return g.call("r = torch.ops.aten.conv_tbc(%s, %s, %s, %s)", x, w, b,
-                  g.pick(0, 1, 2))
+    return g.call("r = torch.ops.aten.conv_tbc(%s, %s, %s, %s)", x, w, b, g.pick(0, 1, 2))
 
 
-GENERATORS = {f"aten::{name}": convolution for name in (
-    "_convolution", "_convolution.deprecated", "convolution",
-    "conv1d", "conv2d", "conv3d", "conv1d.padding", "conv2d.padding",
-    "conv3d.padding", "_convolution_mode", "conv_transpose1d", "conv_transpose2d.input",
-    "conv_transpose3d.input")}
+GENERATORS = {
+    f"aten::{name}": convolution
+    for name in (
+        "_convolution",
+        "_convolution.deprecated",
+        "convolution",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv1d.padding",
+        "conv2d.padding",
+        "conv3d.padding",
+        "_convolution_mode",
+        "conv_transpose1d",
+        "conv_transpose2d.input",
+        "conv_transpose3d.input",
+    )
+}
 GENERATORS["aten::conv_tbc"] = conv_tbc

@@ -14,6 +14,7 @@ def of_any(g, among=DTYPES):
 
 # Casts ----------------------------------------------------------------------
 
+
 def flags(g):
     text = g.pick("", "", ", copy=True", ", copy=False")
     return text + g.pick("", "", ", non_blocking=True")
@@ -26,6 +27,7 @@ def same_often(g, x):
 
 def to(*leading, formats=True, keywords=False):
     """`leading`: which arguments stand before the flags."""
+
     def make(g):
         x, rank = of_any(g)
         arguments = [x]
@@ -49,6 +51,7 @@ def to(*leading, formats=True, keywords=False):
             # Python would take a number in a tensor for a `dtype`.
             return g.call(f"r = {x}.to({arguments[1]}{text})")
         return g.call(f"r = torch.ops.aten.to({', '.join(arguments)}{text})")
+
     if not formats:
         make.takes_all = True
     return make
@@ -76,6 +79,7 @@ def copied(name, keywords=False):
             text = f", dtype=torch.{same_often(g, x)}"
         text += layout(g, rank, 0.9 if g.wrong else 0.5)
         return g.call(f"r = torch.ops.aten.{name}({x}{text})")
+
     return make
 
 
@@ -84,10 +88,12 @@ def plain(name):
     def make(g):
         x, _ = of_any(g)
         return g.call(f"r = torch.ops.aten.{name}({x})")
+
     return make
 
 
 # Overwritten tensors --------------------------------------------------------
+
 
 def overwritten(g, dims, dtype):
     """A tensor of the program's own, which may be written."""
@@ -110,31 +116,30 @@ def copy(g):
 
 @takes_all
 def fill_scalar(g):
-    x, twin = overwritten(g, g.dims(g.rng.randint(0, 5), high=4),
-                             g.dtype(["float32", "float64", "float16", "int64",
-                                      "int32", "complex64"]))
+    x, twin = overwritten(
+        g,
+        g.dims(g.rng.randint(0, 5), high=4),
+        g.dtype(["float32", "float64", "float16", "int64", "int32", "complex64"]),
+    )
     number_ = number(g) if g.chance(0.3) else value(g)
     return g.call(f"r = torch.ops.aten.fill{twin}({x}, {number_})")
 
 
 def fill_tensor(g):
-    x, twin = overwritten(g, g.dims(g.rng.randint(0, 5), high=4),
-                             g.dtype(ANY))
+    x, twin = overwritten(g, g.dims(g.rng.randint(0, 5), high=4), g.dtype(ANY))
     y = g.tensor([g.rng.randint(1, 3)] * g.spoil(0.9), g.dtype(ANY))
     return g.call(f"r = torch.ops.aten.fill{twin}({x}, {y})")
 
 
 @takes_all
 def zero(g):
-    x, twin = overwritten(g, g.dims(g.rng.randint(0, 5), high=4),
-                             g.dtype(DTYPES))
+    x, twin = overwritten(g, g.dims(g.rng.randint(0, 5), high=4), g.dtype(DTYPES))
     return g.call(f"r = torch.ops.aten.zero{twin}({x})")
 
 
 @takes_all
 def conj_physical(g):
-    x, twin = overwritten(g, g.dims(g.rng.randint(0, 5), high=4),
-                             g.dtype(DTYPES + COMPLEX * 3))
+    x, twin = overwritten(g, g.dims(g.rng.randint(0, 5), high=4), g.dtype(DTYPES + COMPLEX * 3))
     return g.call(f"r = torch.ops.aten.conj_physical{twin}({x})")
 
 
@@ -146,19 +151,21 @@ def conjugate(name):
             g.prepare(f"c = torch.ops.aten.conj({x})")
             x = "c"
         return g.call(f"r = torch.ops.aten.{name}({x})")
+
     return make
 
 
 # Numbers and flags ----------------------------------------------------------
 # Only tensors are compared, so the case is what is made of the number.
 
+
 def flag(name):
     @takes_all
     def make(g):
         x, _ = of_any(g)
         g.prepare(f"b = torch.ops.aten.{name}({x})")
-        return g.call(f"r = torch.ops.aten.full([{g.rng.randint(0, 9)}], b, "
-                      "dtype=torch.bool)")
+        return g.call(f"r = torch.ops.aten.full([{g.rng.randint(0, 9)}], b, dtype=torch.bool)")
+
     return make
 
 
@@ -170,6 +177,7 @@ def read(text, use, types=ANY, dims_too=True):
         x = g.tensor(dims, g.dtype(types), low=1, high=4)
         g.prepare(f"n = {text}({x})")
         return g.call(f"r = torch.ops.aten.{use % g.rng.randint(0, 9)}")
+
     make.data = True
     return make
 

@@ -17,14 +17,17 @@ def data(make):
 
 def random(make):
     """Values cannot be compared: they are drawn, or not set at all."""
+
     def made(g):
         g.random = True
         return make(g)
+
     vars(made).update(vars(make))
     return made
 
 
 # Pieces ---------------------------------------------------------------------
+
 
 def option(g, among=DTYPES, probability=0.5):
     """`, dtype=...` or nothing."""
@@ -48,8 +51,7 @@ def layout(g, rank, probability=0.3):
 def number(g, dims=None):
     """The extent of a tensor, as a name, and how often it counts the batch."""
     name = f"n{len(g.prepared)}"
-    x = g.tensor(dims or [g.batch(), g.rng.randint(1, 4)],
-                 channels_last=False)
+    x = g.tensor(dims or [g.batch(), g.rng.randint(1, 4)], channels_last=False)
     g.prepare(f"{name} = {x}.size(0)")
     return name
 
@@ -84,13 +86,13 @@ def of_any(g):
 
 # Of given extents -----------------------------------------------------------
 
-def sized(name, random_values=False, own=None, after=lambda g: "",
-          among=DTYPES):
+
+def sized(name, random_values=False, own=None, after=lambda g: "", among=DTYPES):
     def make(g):
         g.random = random_values
         first = of_any(g) + ", " if own else ""
-        return g.call(f"r = torch.ops.aten.{name}({first}{extents(g)}"
-                      f"{after(g)}{option(g, among)})")
+        return g.call(f"r = torch.ops.aten.{name}({first}{extents(g)}{after(g)}{option(g, among)})")
+
     return make
 
 
@@ -106,8 +108,7 @@ def empty(g):
     text = layout(g, rank).replace("preserve", "contiguous")
     if g.spoil(0.2):
         text = ", memory_format=torch.preserve_format"
-    return g.call(f"r = torch.ops.aten.empty({extents(g, rank)}"
-                  f"{option(g)}{text})")
+    return g.call(f"r = torch.ops.aten.empty({extents(g, rank)}{option(g)}{text})")
 
 
 def empty_strided(own):
@@ -121,8 +122,10 @@ def empty_strided(own):
             strides[0] = -1
         first = of_any(g) + ", " if own else ""
         name = "new_empty_strided" if own else "empty_strided"
-        return g.call(f"r = torch.ops.aten.{name}({first}"
-                      f"{extents(g, rank, low=1)}, {strides}{option(g)})")
+        return g.call(
+            f"r = torch.ops.aten.{name}({first}{extents(g, rank, low=1)}, {strides}{option(g)})"
+        )
+
     return make
 
 
@@ -137,8 +140,9 @@ def empty_permuted(g):
         order[0] = order[1]
     elif rank and g.spoil(0.5):
         order[0] = rank
-    return g.call(f"r = torch.ops.aten.empty_permuted("
-                  f"{extents(g, rank, low=1)}, {order}{option(g)})")
+    return g.call(
+        f"r = torch.ops.aten.empty_permuted({extents(g, rank, low=1)}, {order}{option(g)})"
+    )
 
 
 def like(name, after=lambda g: "", random_values=False, among=DTYPES):
@@ -146,12 +150,15 @@ def like(name, after=lambda g: "", random_values=False, among=DTYPES):
         g.random = random_values
         rank = g.rng.randint(0, 5)
         x = g.strided(g.dims(rank, high=4), g.dtype(among))
-        return g.call(f"r = torch.ops.aten.{name}({x}{after(g)}"
-                      f"{option(g, among)}{layout(g, rank, 0.5)})")
+        return g.call(
+            f"r = torch.ops.aten.{name}({x}{after(g)}{option(g, among)}{layout(g, rank, 0.5)})"
+        )
+
     return make
 
 
 # Of given numbers -----------------------------------------------------------
+
 
 def bound(g, low=-3, high=9):
     if g.chance(0.35):
@@ -182,8 +189,8 @@ def arange(count):
             if g.spoil():
                 start, end = end, start
             arguments = f"{start}, {end}{step}"
-        return g.call(f"r = torch.ops.aten.arange({arguments}"
-                      f"{option(g, ANY[:-1], 0.3)})")
+        return g.call(f"r = torch.ops.aten.arange({arguments}{option(g, ANY[:-1], 0.3)})")
+
     return make
 
 
@@ -194,8 +201,10 @@ def spaced(name):
             steps = "-1"
         base = ", 3.0" if name == "logspace" and g.chance(0.5) else ""
         bounds = ", ".join(g.pick("0", "1", "2.5", "-0.5") for _ in range(2))
-        return g.call(f"r = torch.ops.aten.{name}({bounds}, {steps}{base}"
-                      f"{option(g, FLOATS + ['int64'])})")
+        return g.call(
+            f"r = torch.ops.aten.{name}({bounds}, {steps}{base}{option(g, FLOATS + ['int64'])})"
+        )
+
     return make
 
 
@@ -207,9 +216,15 @@ def window(name, more=()):
         among = FLOATS + ["int64"] if g.wrong else FLOATS
         if g.wrong and length != "-1":
             among = ["int64", "int32"]
-        return g.call("r = torch.ops.aten.%s_window(%s)" % (name, ", ".join(
-            [length, *(g.pick(*choices) for choices in more)]) +
-            option(g, among, 1.0 if g.wrong else 0.5)))
+        return g.call(
+            "r = torch.ops.aten.%s_window(%s)"
+            % (
+                name,
+                ", ".join([length, *(g.pick(*choices) for choices in more)])
+                + option(g, among, 1.0 if g.wrong else 0.5),
+            )
+        )
+
     return make
 
 
@@ -219,6 +234,7 @@ def eye(count):
         if g.spoil(0.7):
             sizes[g.rng.randrange(count)] = "-1"
         return g.call(f"r = torch.ops.aten.eye({', '.join(sizes)}{option(g)})")
+
     return make
 
 
@@ -232,12 +248,16 @@ def triangle(name):
             offset = g.rng.randint(-7, 7)
         if g.spoil(0.7):
             rows = "-1"
-        return g.call(f"r = torch.ops.aten.{name}({rows}, {columns}, {offset}"
-                      f"{option(g, ['int64', 'int32'], 0.3)})")
+        return g.call(
+            f"r = torch.ops.aten.{name}({rows}, {columns}, {offset}"
+            f"{option(g, ['int64', 'int32'], 0.3)})"
+        )
+
     return make
 
 
 # Numbers and lists ----------------------------------------------------------
+
 
 @takes_all
 def scalar_tensor(g):
@@ -248,13 +268,17 @@ def scalar_tensor(g):
 def number_tensor(name, kind):
     @takes_all
     def make(g):
-        t = {"int": str(g.rng.randint(-3, 9)), "bool": g.pick("True", "False"),
-             "float": g.pick("0.5", "2.0")}[kind]
+        t = {
+            "int": str(g.rng.randint(-3, 9)),
+            "bool": g.pick("True", "False"),
+            "float": g.pick("0.5", "2.0"),
+        }[kind]
         if kind != "int":
             number(g)  # Beside it, so that there are enough different cases.
         elif g.chance(0.5):
             t = number(g)
         return g.call(f"r = torch.{name}({t}{option(g)})")
+
     return make
 
 
@@ -265,10 +289,12 @@ def list_tensor(name):
         elements = [str(g.rng.randint(-3, 9)) for _ in range(g.rng.randint(0, 3))]
         elements.insert(g.rng.randint(0, len(elements)), number(g))
         return g.call(f"r = torch.{name}([{', '.join(elements)}]{option(g)})")
+
     return make
 
 
 # Random tensors -------------------------------------------------------------
+
 
 def ordered(g, count):
     """`, low, high` in front of the sizes."""
@@ -276,7 +302,7 @@ def ordered(g, count):
     low = g.rng.randint(-5, 1) if count == 2 else 0
     if g.spoil():
         high = low - g.rng.randint(0, 2)
-    return [low, high][2 - count:]
+    return [low, high][2 - count :]
 
 
 def randint(count):
@@ -284,8 +310,8 @@ def randint(count):
     def make(g):
         bounds = ", ".join(map(str, ordered(g, count)))
         among = ["int64", "int32", "int16", "float32", "float64"]
-        return g.call(f"r = torch.ops.aten.randint({bounds}, {extents(g)}"
-                      f"{option(g, among)})")
+        return g.call(f"r = torch.ops.aten.randint({bounds}, {extents(g)}{option(g, among)})")
+
     return make
 
 
@@ -296,8 +322,11 @@ def randint_like(count):
         x = g.strided(g.dims(rank, high=4), g.dtype(["float32", "int64"]))
         bounds = ", ".join(map(str, ordered(g, count)))
         among = ["int64", "int32", "int16", "float32", "float64"]
-        return g.call(f"r = torch.ops.aten.randint_like({x}, {bounds}"
-                      f"{option(g, among)}{layout(g, rank, 0.5)})")
+        return g.call(
+            f"r = torch.ops.aten.randint_like({x}, {bounds}"
+            f"{option(g, among)}{layout(g, rank, 0.5)})"
+        )
+
     return make
 
 
@@ -306,12 +335,14 @@ def randperm(g):
     n = g.pick("0", "1", "5", "8", number(g), number(g))
     if g.spoil(0.8):
         n = str(-g.rng.randint(1, 40))
-    return g.call(f"r = torch.ops.aten.randperm({n}"
-                  f"{option(g, ['int64', 'int32', 'float32'], 0.3)})")
+    return g.call(
+        f"r = torch.ops.aten.randperm({n}{option(g, ['int64', 'int32', 'float32'], 0.3)})"
+    )
 
 
 def draw(name, *choices, among=FLOATS, illegal=None):
     """`name(self, ...)`, also in place; `illegal` are wrong arguments."""
+
     def make(g):
         g.random = True
         types = ["int64", "int32", "bool"] if g.spoil(0.4) else among
@@ -322,8 +353,7 @@ def draw(name, *choices, among=FLOATS, illegal=None):
         if illegal and g.spoil(0.7):
             values = list(g.pick(*illegal))
         arguments = ", ".join([x, *map(str, values)])
-        if g.chance(0.3) and name != "poisson" and (choices or
-                                                    name != "bernoulli"):
+        if g.chance(0.3) and name != "poisson" and (choices or name != "bernoulli"):
             # In place, on a tensor of the program's own.
             inside = name.replace("normal_functional", "normal")
             fresh = f"f{len(g.prepared)}"
@@ -331,6 +361,7 @@ def draw(name, *choices, among=FLOATS, illegal=None):
             arguments = ", ".join([fresh, *map(str, values)])
             return g.call(f"r = torch.ops.aten.{inside}_({arguments})")
         return g.call(f"r = torch.ops.aten.{name}({arguments})")
+
     return make
 
 
@@ -392,22 +423,24 @@ def normal(mean, std):
         if not mean and not std:
             arguments.append(extents(g))
         return g.call("r = torch.ops.aten.normal(%s)" % ", ".join(arguments))
+
     return make
 
 
 def multinomial(g):
     g.random = True
     rank = g.rank(1, 2)
-    dims = [g.batch() if dim == 0 and (rank == 2 or g.chance(0.2)) else
-            g.rng.randint(2, 6) for dim in range(rank)]
+    dims = [
+        g.batch() if dim == 0 and (rank == 2 or g.chance(0.2)) else g.rng.randint(2, 6)
+        for dim in range(rank)
+    ]
     types = ["int64"] if g.spoil(0.2) else FLOATS
     x = g.strided(dims, g.dtype(types))
     g.prepare(f"q = torch.ops.aten.abs({x})")
     count = g.pick(1, 2, 2, 3)
     if g.spoil():
         count = g.pick(0, -1, 9)
-    return g.call(f"r = torch.ops.aten.multinomial(q, {count}, "
-                  f"{g.pick(True, False)})")
+    return g.call(f"r = torch.ops.aten.multinomial(q, {count}, {g.pick(True, False)})")
 
 
 PERIODIC = ["True", "False"]
@@ -415,13 +448,16 @@ NUMBERS = ["0.25", "0.5", "2.0"]
 WINDOWS = {
     f"aten::{name}_window{overload}": window(name, more)
     for name, overload, more in [
-        *((n, "", []) for n in ("hann", "hamming", "blackman", "bartlett",
-                                "kaiser")),
-        *((n, ".periodic", [PERIODIC]) for n in (
-            "hann", "hamming", "blackman", "bartlett", "kaiser")),
+        *((n, "", []) for n in ("hann", "hamming", "blackman", "bartlett", "kaiser")),
+        *(
+            (n, ".periodic", [PERIODIC])
+            for n in ("hann", "hamming", "blackman", "bartlett", "kaiser")
+        ),
         ("hamming", ".periodic_alpha", [PERIODIC, NUMBERS]),
         ("hamming", ".periodic_alpha_beta", [PERIODIC, NUMBERS, NUMBERS]),
-        ("kaiser", ".beta", [PERIODIC, NUMBERS])]}
+        ("kaiser", ".beta", [PERIODIC, NUMBERS]),
+    ]
+}
 
 GENERATORS = {
     "aten::zeros": sized("zeros"),
@@ -467,27 +503,27 @@ GENERATORS = {
     "aten::randn_like": like("randn_like", random_values=True, among=FLOATS),
     "aten::randint_like": randint_like(1),
     "aten::randint_like.low_dtype": randint_like(2),
-    "aten::uniform": draw("uniform", [-1.0, 0.0], [0.0, 2.0],
-                          illegal=[(1.0, 0.0)]),
-    "aten::normal_functional": draw("normal_functional", [0.0, 1.0],
-                                    [0.0, 2.0], illegal=[(0.0, -1.0)]),
-    "aten::exponential": draw("exponential", [0.5, 2.0],
-                              illegal=[(-1.0,), (0.0,)]),
-    "aten::cauchy": draw("cauchy", [0.5, 2.0], [0.5, 2.0],
-                         illegal=[(0.0, -1.0), (0.0, 0.0)]),
-    "aten::log_normal": draw("log_normal", [0.5, 2.0], [0.5, 2.0],
-                             illegal=[(0.0, -1.0), (0.0, 0.0)]),
-    "aten::geometric": draw("geometric", [0.25, 0.5], among=INTEGRAL,
-                            illegal=[(0.0,), (1.5,), (1.0,)]),
+    "aten::uniform": draw("uniform", [-1.0, 0.0], [0.0, 2.0], illegal=[(1.0, 0.0)]),
+    "aten::normal_functional": draw(
+        "normal_functional", [0.0, 1.0], [0.0, 2.0], illegal=[(0.0, -1.0)]
+    ),
+    "aten::exponential": draw("exponential", [0.5, 2.0], illegal=[(-1.0,), (0.0,)]),
+    "aten::cauchy": draw("cauchy", [0.5, 2.0], [0.5, 2.0], illegal=[(0.0, -1.0), (0.0, 0.0)]),
+    "aten::log_normal": draw(
+        "log_normal", [0.5, 2.0], [0.5, 2.0], illegal=[(0.0, -1.0), (0.0, 0.0)]
+    ),
+    "aten::geometric": draw(
+        "geometric", [0.25, 0.5], among=INTEGRAL, illegal=[(0.0,), (1.5,), (1.0,)]
+    ),
     "aten::random": takes_all(draw("random", among=INTEGRAL + ["bool"])),
-    "aten::random.to": draw("random", [2, 5, 100], among=INTEGRAL,
-                            illegal=[(0,), (-2,), (300,)]),
-    "aten::random.from": draw("random", [1, 0], [2, 5, 100], among=INTEGRAL,
-                              illegal=[(3, 3), (4, 1), (-300, 5), (2, 300)]),
+    "aten::random.to": draw("random", [2, 5, 100], among=INTEGRAL, illegal=[(0,), (-2,), (300,)]),
+    "aten::random.from": draw(
+        "random", [1, 0], [2, 5, 100], among=INTEGRAL, illegal=[(3, 3), (4, 1), (-300, 5), (2, 300)]
+    ),
     "aten::bernoulli": bernoulli,
-    "aten::bernoulli.p": draw("bernoulli", [0.0, 0.25, 1.0],
-                              among=INTEGRAL + ["bool"],
-                              illegal=[(-0.5,), (1.5,)]),
+    "aten::bernoulli.p": draw(
+        "bernoulli", [0.0, 0.25, 1.0], among=INTEGRAL + ["bool"], illegal=[(-0.5,), (1.5,)]
+    ),
     "aten::bernoulli.Tensor": bernoulli_tensor,
     "aten::poisson": poisson,
     "aten::normal.Tensor_float": normal(True, False),

@@ -52,8 +52,7 @@ def index_select(g):
     if g.spoil(0.3):
         where = g.dims(2)
     x = g.strided(dims, g.dtype(TYPES))
-    return g.call(f"r = {callee(g)}(%s, %s, %s)", x, dim,
-                  indices(g, where, at(dims, dim)))
+    return g.call(f"r = {callee(g)}(%s, %s, %s)", x, dim, indices(g, where, at(dims, dim)))
 
 
 def gather(g):
@@ -66,8 +65,12 @@ def gather(g):
         mine[dim % rank] = g.batch()
     else:
         mine = smaller(g, dims, dim)
-    return g.call(f"r = {callee(g)}(%s, %s, %s)", g.strided(dims, g.dtype(TYPES)),
-                  dim, indices(g, mine, at(dims, dim)))
+    return g.call(
+        f"r = {callee(g)}(%s, %s, %s)",
+        g.strided(dims, g.dtype(TYPES)),
+        dim,
+        indices(g, mine, at(dims, dim)),
+    )
 
 
 def take_along_dim(g):
@@ -79,18 +82,21 @@ def take_along_dim(g):
         where[dim % rank] = g.rng.randint(0, 4)
     x = g.strided(dims, g.dtype(TYPES))
     if g.chance(0.15):
-        return g.call(f"r = {callee(g)}(%s, %s)", x,
-                      indices(g, where, 1, wide=False))
-    return g.call(f"r = {callee(g)}(%s, %s, %s)", x,
-                  indices(g, where, at(dims, dim), wide=False), dim)
+        return g.call(f"r = {callee(g)}(%s, %s)", x, indices(g, where, 1, wide=False))
+    return g.call(
+        f"r = {callee(g)}(%s, %s, %s)", x, indices(g, where, at(dims, dim), wide=False), dim
+    )
 
 
 def take(g):
     dims = g.dims(g.rng.randint(0, 3))
     if g.chance(0.5):
         dims = [g.rng.randint(0 if g.spoil() else 1, 4) for _ in dims]
-    return g.call(f"r = {callee(g)}(%s, %s)", g.strided(dims, g.dtype(TYPES)),
-                  indices(g, g.dims(g.rng.randint(0, 3)), 1, wide=False))
+    return g.call(
+        f"r = {callee(g)}(%s, %s)",
+        g.strided(dims, g.dtype(TYPES)),
+        indices(g, g.dims(g.rng.randint(0, 3)), 1, wide=False),
+    )
 
 
 def number(g, dtype):
@@ -106,25 +112,30 @@ def scatter(source, modes=None, more=""):
         x = tensor(g, dims, dtype)
         where = indices(g, mine, at(dims, dim))
         if source:
-            theirs = [extent if isinstance(extent, Batch) or g.chance(0.7)
-                      else extent + g.rng.randint(-1 if g.wrong else 0, 2)
-                      for extent in mine]
-            value = g.strided([max(e, 0) if isinstance(e, int) else e
-                               for e in theirs],
-                              g.dtype() if g.spoil(0.3) else dtype)
+            theirs = [
+                extent
+                if isinstance(extent, Batch) or g.chance(0.7)
+                else extent + g.rng.randint(-1 if g.wrong else 0, 2)
+                for extent in mine
+            ]
+            value = g.strided(
+                [max(e, 0) if isinstance(e, int) else e for e in theirs],
+                g.dtype() if g.spoil(0.3) else dtype,
+            )
         else:
             value = number(g, dtype)
         keywords = more
         if modes:
             mode = "most" if g.spoil(0.3) else g.pick(*modes)
-            keywords = (f", '{mode}'" if "scatter_reduce" in g.op
-                        else f", reduce='{mode}'") + more
+            keywords = (f", '{mode}'" if "scatter_reduce" in g.op else f", reduce='{mode}'") + more
         return g.call(f"r = {callee(g)}({x}, {dim}, {where}, {value}{keywords})")
+
     return make
 
 
 def index_write(value, wide=True):
     """index_add, index_copy, index_fill."""
+
     def make(g):
         rank = g.rng.randint(0, 4)
         dims, dim = g.dims(rank), g.dim(rank)
@@ -151,15 +162,18 @@ def index_write(value, wide=True):
         if value == "tensor":
             last = g.strided(theirs, kind)
         elif value == "zero":
-            last = g.tensor([] if not g.spoil(0.3) else [1],
-                            g.dtype() if dtype[0] != "c" else dtype)
+            last = g.tensor(
+                [] if not g.spoil(0.3) else [1], g.dtype() if dtype[0] != "c" else dtype
+            )
         else:
             last = number(g, dtype)
         return g.call(f"r = {callee(g)}({x}, {dim}, {index}, {last})")
+
     return make
 
 
 # Several indices ------------------------------------------------------------
+
 
 def advanced(g, dims, optional):
     """Indices for a tensor of these dims, and the dims of what they read; no
@@ -177,7 +191,7 @@ def advanced(g, dims, optional):
             break
         wide = g.rng.randint(1, 2)
         if masked and place + wide <= rank and "mask" not in read:
-            mask = list(dims[place:place + wide])
+            mask = list(dims[place : place + wide])
             plain = [d for d, e in enumerate(mask) if not isinstance(e, Batch)]
             if plain and g.spoil(0.4):
                 mask[g.rng.choice(plain)] += 9
@@ -227,7 +241,7 @@ def index_put(g):
     x = tensor(g, dims, dtype)
     if g.chance(0.2):
         # One number where a mask of some leading dims is true.
-        mask = g.tensor(dims[:g.rng.randint(1, rank)], "bool")
+        mask = g.tensor(dims[: g.rng.randint(1, rank)], "bool")
         names, read = [mask], None
     else:
         names, read = advanced(g, dims, optional)
@@ -237,11 +251,11 @@ def index_put(g):
     value = g.strided(values, g.dtype() if g.spoil(0.3) else dtype)
     more = "" if dtype == "bool" else g.pick("", "", ", True")
     twin = "_" * is_in_place(g)
-    return g.call(f"r = torch.ops.aten.index_put{twin}({x}, "
-                  f"[{', '.join(names)}], {value}{more})")
+    return g.call(f"r = torch.ops.aten.index_put{twin}({x}, [{', '.join(names)}], {value}{more})")
 
 
 # Masks ----------------------------------------------------------------------
+
 
 def masked_select(g):
     dims = g.dims(g.rng.randint(0, 4))
@@ -260,8 +274,7 @@ def masked_scatter(g):
 
 
 def nonzero(g):
-    return g.call(f"r = {callee(g)}(%s)",
-                  g.strided(g.dims(g.rng.randint(0, 4)), g.dtype(TYPES)))
+    return g.call(f"r = {callee(g)}(%s)", g.strided(g.dims(g.rng.randint(0, 4)), g.dtype(TYPES)))
 
 
 def nonzero_numpy(g):
@@ -269,20 +282,21 @@ def nonzero_numpy(g):
     rank = g.rng.randint(0, 4)
     count = max(rank, 1)
     names = ", ".join(f"r{i}" for i in range(count)) + "," * (count == 1)
-    return g.call(f"{names} = {callee(g)}(%s)",
-                  g.strided(g.dims(rank), g.dtype()))
+    return g.call(f"{names} = {callee(g)}(%s)", g.strided(g.dims(rank), g.dtype()))
 
 
 def bincount(g):
     dims = g.dims(2 if g.spoil(0.3) else 1)
-    x = g.strided(dims, "float32" if g.spoil(0.3) else
-                  g.dtype(["int64", "int32", "uint8", "int16"]), 0, 6)
+    x = g.strided(
+        dims, "float32" if g.spoil(0.3) else g.dtype(["int64", "int32", "uint8", "int16"]), 0, 6
+    )
     weights = "None"
     if g.chance(0.4):
         # Of an empty vector the weights do not matter, not even their type.
         g.prepare(f"n = torch.ops.aten.max({x})")
-        weights = g.strided([3, 2] if g.spoil(0.3) else dims,
-                            g.dtype(["float32", "float64", "int64"]))
+        weights = g.strided(
+            [3, 2] if g.spoil(0.3) else dims, g.dtype(["float32", "float64", "int64"])
+        )
     least_count = -1 if g.spoil(0.3) else g.rng.randint(0, 9)
     return g.call(f"r = {callee(g)}({x}, {weights}, {least_count})")
 
@@ -295,6 +309,7 @@ for function in (nonzero, nonzero_numpy):
 
 # Tables ---------------------------------------------------------------------
 
+
 def embedding(g):
     rows = 0 if g.spoil(0.2) else g.rng.randint(1, 6)
     table = [rows, g.rng.randint(0, 5)]
@@ -302,16 +317,14 @@ def embedding(g):
         table = g.pick([rows], [rows, 2, 2])
     weight = g.strided(table, g.dtype(FLOATS))
     where = indices(g, g.dims(g.rng.randint(0, 3)), rows)
-    return g.call(f"r = {callee(g)}({weight}, {where}"
-                  f"{g.pick('', ', 0', ', -1, False, False')})")
+    return g.call(f"r = {callee(g)}({weight}, {where}{g.pick('', ', 0', ', -1, False, False')})")
 
 
 def one_hot(g):
     classes = g.pick(-1, 6, 8)
     if g.spoil():
         classes = g.pick(0, -2)
-    x = g.strided(g.dims(g.rng.randint(0, 3)),
-                  "int32" if g.spoil(0.3) else "int64", 0, 6)
+    x = g.strided(g.dims(g.rng.randint(0, 3)), "int32" if g.spoil(0.3) else "int64", 0, 6)
     return g.call(f"r = {callee(g)}({x}, {classes})")
 
 
@@ -328,18 +341,22 @@ def embedding_bag(g):
     last = g.chance(0.3)
     count = [0] if last else g.dims(1)
     where = indices(g, count, rows)
-    offsets = g.tensor([] if g.spoil(0.3) else
-                       [g.rng.randint(2, 4)] if g.chance(0.7) else g.dims(1),
-                       g.pick("int64", "int64", "int32"), 0, 1)
+    offsets = g.tensor(
+        [] if g.spoil(0.3) else [g.rng.randint(2, 4)] if g.chance(0.7) else g.dims(1),
+        g.pick("int64", "int64", "int32"),
+        0,
+        1,
+    )
     mode, scale = g.rng.randint(0, 2), "None"
     if mode == 0 and g.chance(0.3) or g.spoil(0.3):
         scale = g.tensor([13] if g.spoil(0.3) else count, dtype)
     more = ""
     if g.op.endswith("padding_idx"):
-        more = ", " + str(rows + 2 if g.spoil(0.3)
-                          else g.pick(None, 0, rows - 1, -1))
-    return g.call(f"r, s, t, u = {callee(g)}({weight}, {where}, {offsets}, "
-                  f"False, {mode}, False, {scale}, {last}{more})")
+        more = ", " + str(rows + 2 if g.spoil(0.3) else g.pick(None, 0, rows - 1, -1))
+    return g.call(
+        f"r, s, t, u = {callee(g)}({weight}, {where}, {offsets}, "
+        f"False, {mode}, False, {scale}, {last}{more})"
+    )
 
 
 embedding_bag.data = True

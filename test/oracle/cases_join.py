@@ -34,8 +34,7 @@ def cat(g):
     dims, dim = g.dims(rank), g.dim(rank)
     tensors = operands(g, dims, dim if -rank <= dim < rank else 0)
     if g.chance(0.15):
-        tensors.insert(g.rng.randint(0, len(tensors)),
-                       g.tensor([0], g.dtype(ANY)))
+        tensors.insert(g.rng.randint(0, len(tensors)), g.tensor([0], g.dtype(ANY)))
     if rank == 4 and g.chance(0.4):
         # All of one memory format.
         kind = g.chance(0.7)
@@ -57,6 +56,7 @@ def joined_at(dim, low=0, high=4):
         at = dim(rank)
         tensors = operands(g, dims, at if at is not None and at < rank else None)
         return g.call(f"r = {callee(g)}({listed(tensors)})")
+
     return make
 
 
@@ -91,9 +91,13 @@ def cartesian_prod(g):
 def block_diag(g):
     kinds = ANY + COMPLEX
     dtype = g.dtype(kinds)
-    names = [g.strided(g.dims(g.pick(0, 1, 2, 2) if not g.spoil() else 3),
-                       dtype if g.chance(0.7) else g.dtype(kinds))
-             for _ in range(g.pick(1, 2, 2, 3))]
+    names = [
+        g.strided(
+            g.dims(g.pick(0, 1, 2, 2) if not g.spoil() else 3),
+            dtype if g.chance(0.7) else g.dtype(kinds),
+        )
+        for _ in range(g.pick(1, 2, 2, 3))
+    ]
     return g.call(f"r = {callee(g)}({listed(names)})")
 
 

@@ -10,8 +10,10 @@ def fitting(g, dims):
     only is left out."""
     other = g.broadcast(dims)
     first = len(dims) - len(other)
-    return [1 if isinstance(dims[first + place], Batch) and extent != dims[
-        first + place] else extent for place, extent in enumerate(other)]
+    return [
+        1 if isinstance(dims[first + place], Batch) and extent != dims[first + place] else extent
+        for place, extent in enumerate(other)
+    ]
 
 
 def reduction(g):
@@ -25,8 +27,7 @@ def unit(g, name, index):
     return f"u{index}"
 
 
-def elementwise(name, dtypes=FLOATS, other=None, bad=(), into=None,
-                options=lambda g: ("", "")):
+def elementwise(name, dtypes=FLOATS, other=None, bad=(), into=None, options=lambda g: ("", "")):
     """`into` is the operand that the loss is computed in, whose shape the
     other must not exceed. `options` stand before and after `reduction`."""
 
@@ -42,8 +43,8 @@ def elementwise(name, dtypes=FLOATS, other=None, bad=(), into=None,
         x = g.strided(shapes[0], g.dtype(wrong or dtypes))
         y = g.strided(shapes[1], g.dtype(wrong or other or dtypes))
         before, after = options(g)
-        return g.call(f"r = torch.ops.aten.{name}({x}, {y}, {before}"
-                      f"{reduction(g)}{after})")
+        return g.call(f"r = torch.ops.aten.{name}({x}, {y}, {before}{reduction(g)}{after})")
+
     return generate
 
 
@@ -60,12 +61,13 @@ def binary(g):
         target[-1] += 2
         if dims[-1] == 1:
             dims[-1] = 2
-    x, y = g.strided(dims, kind), g.strided(
-        target, "float64" if kind == "float32" and g.spoil(0.4) else kind)
+    x, y = (
+        g.strided(dims, kind),
+        g.strided(target, "float64" if kind == "float32" and g.spoil(0.4) else kind),
+    )
     weight = g.strided(fitting(g, dims), kind) if g.chance(0.4) else "None"
     x, y = unit(g, x, 0), unit(g, y, 1)
-    return g.call(f"r = torch.ops.aten.binary_cross_entropy({x}, {y}, "
-                  f"{weight}, {reduction(g)})")
+    return g.call(f"r = torch.ops.aten.binary_cross_entropy({x}, {y}, {weight}, {reduction(g)})")
 
 
 def binary_logits(g):
@@ -75,21 +77,23 @@ def binary_logits(g):
     if g.spoil(0.4):
         shapes.reverse()
     x = g.strided(shapes[0], kind)
-    y = g.strided(shapes[1], "bool" if g.spoil(0.2) else
-                  g.dtype(FLOATS) if g.chance(0.3) else kind)
-    weight, positive = (g.strided(fitting(g, dims), kind)
-                        if g.chance(0.3) else "None" for _ in range(2))
-    return g.call("r = torch.ops.aten.binary_cross_entropy_with_logits("
-                  f"{x}, {y}, {weight}, {positive}, {reduction(g)})")
+    y = g.strided(shapes[1], "bool" if g.spoil(0.2) else g.dtype(FLOATS) if g.chance(0.3) else kind)
+    weight, positive = (
+        g.strided(fitting(g, dims), kind) if g.chance(0.3) else "None" for _ in range(2)
+    )
+    return g.call(
+        "r = torch.ops.aten.binary_cross_entropy_with_logits("
+        f"{x}, {y}, {weight}, {positive}, {reduction(g)})"
+    )
 
 
 def margin_ranking(g):
     dims = g.dims(g.rng.randint(0, 4))
     kinds = FLOATS + INTS if g.chance(0.3) else FLOATS
-    x, y, z = (g.strided(shape, g.dtype(kinds)) for shape in
-               (dims, fitting(g, dims), fitting(g, dims)))
-    return g.call(f"r = torch.ops.aten.margin_ranking_loss({x}, {y}, {z}, 0.5, "
-                  f"{reduction(g)})")
+    x, y, z = (
+        g.strided(shape, g.dtype(kinds)) for shape in (dims, fitting(g, dims), fitting(g, dims))
+    )
+    return g.call(f"r = torch.ops.aten.margin_ranking_loss({x}, {y}, {z}, 0.5, {reduction(g)})")
 
 
 def poisson(g):
@@ -97,16 +101,17 @@ def poisson(g):
     kinds = FLOATS + INTS if g.chance(0.4) else FLOATS
     x = g.strided(dims, g.dtype(kinds))
     y = g.strided(fitting(g, dims), g.dtype(kinds))
-    return g.call(f"r = torch.ops.aten.poisson_nll_loss({x}, {y}, "
-                  f"{g.chance(0.5)}, {g.chance(0.4)}, 1e-08, {reduction(g)})")
+    return g.call(
+        f"r = torch.ops.aten.poisson_nll_loss({x}, {y}, "
+        f"{g.chance(0.5)}, {g.chance(0.4)}, 1e-08, {reduction(g)})"
+    )
 
 
 def classes(name, ranks):
     """Targets are classes."""
 
     def generate(g):
-        rank = g.rank(*ranks) if g.wrong else g.pick(*range(ranks[0],
-                                                            ranks[1] + 1))
+        rank = g.rank(*ranks) if g.wrong else g.pick(*range(ranks[0], ranks[1] + 1))
         dims = g.dims(rank)
         count = 4
         if rank:
@@ -129,21 +134,25 @@ def classes(name, ranks):
         x = g.strided(dims, kind)
         probabilities = name == "cross_entropy_loss" and rank and g.chance(0.4)
         if probabilities:
-            y = g.strided(dims, "int64" if g.spoil(0.5) else
-                          g.dtype(FLOATS) if g.chance(0.3) else kind)
+            y = g.strided(
+                dims, "int64" if g.spoil(0.5) else g.dtype(FLOATS) if g.chance(0.3) else kind
+            )
         else:
-            y = g.strided(labels, "float32" if g.spoil(0.2) else "int64", 0,
-                          count)
+            y = g.strided(labels, "float32" if g.spoil(0.2) else "int64", 0, count)
         weight = "None"
         if g.chance(0.3):
-            weight = g.tensor([count + 1 if g.spoil(0.5) else count],
-                              "float64" if kind == "float32" and
-                              g.spoil(0.3) else kind)
+            weight = g.tensor(
+                [count + 1 if g.spoil(0.5) else count],
+                "float64" if kind == "float32" and g.spoil(0.3) else kind,
+            )
         rest = ""
         if name == "cross_entropy_loss":
             rest = f", {1.5 if g.spoil(0.2) else g.pick(0.0, 0.0, 0.1)}"
-        return g.call(f"r = torch.ops.aten.{name}({x}, {y}, {weight}, "
-                      f"{reduction(g)}, {g.pick(-100, -100, 1)}{rest})")
+        return g.call(
+            f"r = torch.ops.aten.{name}({x}, {y}, {weight}, "
+            f"{reduction(g)}, {g.pick(-100, -100, 1)}{rest})"
+        )
+
     return generate
 
 
@@ -159,11 +168,12 @@ def multi_margin(g):
         labels = labels + [2]
     x = g.strided(dims, kind)
     y = g.strided(labels, "int32" if g.spoil(0.2) else "int64", 0, count)
-    weight = g.tensor([count + 1 if g.spoil(0.4) else count],
-                      kind) if g.chance(0.4) else "None"
+    weight = g.tensor([count + 1 if g.spoil(0.4) else count], kind) if g.chance(0.4) else "None"
     p = 3 if g.spoil(0.2) else g.pick(1, 2)
-    return g.call(f"r = torch.ops.aten.multi_margin_loss({x}, {y}, {p}, "
-                  f"{g.pick(1, 0.5)}, {weight}, {reduction(g)})")
+    return g.call(
+        f"r = torch.ops.aten.multi_margin_loss({x}, {y}, {p}, "
+        f"{g.pick(1, 0.5)}, {weight}, {reduction(g)})"
+    )
 
 
 def multilabel_margin(g):
@@ -175,10 +185,8 @@ def multilabel_margin(g):
     if labels and g.spoil(0.5):
         labels[-1] = 3
     x = g.strided(dims, g.pick("float32", "float32", "float64"))
-    y = g.strided(labels, "int32" if g.spoil(0.2) else "int64", 0,
-                  4 if rank else 1)
-    return g.call(f"r = torch.ops.aten.multilabel_margin_loss({x}, {y}, "
-                  f"{reduction(g)})")
+    y = g.strided(labels, "int32" if g.spoil(0.2) else "int64", 0, 4 if rank else 1)
+    return g.call(f"r = torch.ops.aten.multilabel_margin_loss({x}, {y}, {reduction(g)})")
 
 
 def cosine_embedding(g):
@@ -193,61 +201,58 @@ def cosine_embedding(g):
     kinds = FLOATS if g.chance(0.7) else FLOATS + ["int64"]
     x, y = g.strided(dims, g.dtype(kinds)), g.strided(other, g.dtype(kinds))
     z = g.tensor(labels, g.pick("float32", "int64"))
-    return g.call(f"r = torch.ops.aten.cosine_embedding_loss({x}, {y}, {z}, "
-                  f"0.1, {reduction(g)})")
+    return g.call(f"r = torch.ops.aten.cosine_embedding_loss({x}, {y}, {z}, 0.1, {reduction(g)})")
 
 
 def triplet(g):
     dims = g.dims(g.rng.randint(0, 4))
-    kinds = ["bool"] if g.spoil(0.2) else FLOATS + (
-        ["int64"] if g.chance(0.2) else [])
-    shapes = [dims] + [[1 if g.chance(0.1) else d for d in dims]
-                       for _ in range(2)]
+    kinds = ["bool"] if g.spoil(0.2) else FLOATS + (["int64"] if g.chance(0.2) else [])
+    shapes = [dims] + [[1 if g.chance(0.1) else d for d in dims] for _ in range(2)]
     if dims and g.spoil(0.5):
         shapes[2] = dims[1:]
     x, y, z = (g.strided(shape, g.dtype(kinds)) for shape in shapes)
-    return g.call(f"r = torch.ops.aten.triplet_margin_loss({x}, {y}, {z}, 1.0, "
-                  f"2.0, 1e-06, {g.chance(0.4)}, {reduction(g)})")
+    return g.call(
+        f"r = torch.ops.aten.triplet_margin_loss({x}, {y}, {z}, 1.0, "
+        f"2.0, 1e-06, {g.chance(0.4)}, {reduction(g)})"
+    )
 
 
 def ctc(g):
     batch = g.batch()
     steps, labels, count = g.rng.randint(4, 7), g.rng.randint(1, 2), 5
     single = g.chance(0.15)
-    x = g.strided([steps, count] if single else [steps, batch, count],
-                  g.pick("float32", "float64"))
+    x = g.strided([steps, count] if single else [steps, batch, count], g.pick("float32", "float64"))
     g.prepare(f"x = torch.ops.aten.log_softmax({x}, -1)")
     rows = [] if single else [batch]
     y = g.tensor(rows + [labels], "int64", 1, count)
     # Lengths that are wrong whatever the batch.
     plain = not isinstance(batch, Batch)
-    lengths = g.tensor([2] + rows if plain and g.spoil(0.4) else rows, "int64",
-                       steps, steps + 1)
-    targets = g.tensor([3, 4] if plain and g.spoil(0.3) else rows, "int64",
-                       labels, labels + 1)
+    lengths = g.tensor([2] + rows if plain and g.spoil(0.4) else rows, "int64", steps, steps + 1)
+    targets = g.tensor([3, 4] if plain and g.spoil(0.3) else rows, "int64", labels, labels + 1)
     blank = g.pick(-1, 5) if g.spoil(0.5) else 0
-    return g.call(f"r = torch.ops.aten.ctc_loss(x, {y}, {lengths}, {targets}, "
-                  f"{blank}, {reduction(g)}, {g.chance(0.3)})")
+    return g.call(
+        f"r = torch.ops.aten.ctc_loss(x, {y}, {lengths}, {targets}, "
+        f"{blank}, {reduction(g)}, {g.chance(0.3)})"
+    )
 
 
 MIXED = FLOATS * 3 + INTS
 GENERATORS = {
     "aten::mse_loss": elementwise("mse_loss", other=MIXED),
     "aten::l1_loss": elementwise("l1_loss", MIXED + COMPLEX, bad=["bool"]),
-    "aten::smooth_l1_loss": elementwise("smooth_l1_loss", other=MIXED,
-                                        options=signed(0.0)),
-    "aten::huber_loss": elementwise("huber_loss", other=MIXED,
-                                    options=signed(0.1)),
+    "aten::smooth_l1_loss": elementwise("smooth_l1_loss", other=MIXED, options=signed(0.0)),
+    "aten::huber_loss": elementwise("huber_loss", other=MIXED, options=signed(0.1)),
     "aten::binary_cross_entropy": binary,
     "aten::binary_cross_entropy_with_logits": binary_logits,
     "aten::kl_div": elementwise(
-        "kl_div", bad=["int64", "bool", "complex64"],
-        options=lambda g: ("", f", log_target={g.chance(0.5)}")),
-    "aten::soft_margin_loss": elementwise("soft_margin_loss", other=MIXED,
-                                          bad=INTS, into=0),
+        "kl_div",
+        bad=["int64", "bool", "complex64"],
+        options=lambda g: ("", f", log_target={g.chance(0.5)}"),
+    ),
+    "aten::soft_margin_loss": elementwise("soft_margin_loss", other=MIXED, bad=INTS, into=0),
     "aten::hinge_embedding_loss": elementwise(
-        "hinge_embedding_loss", MIXED, bad=["bool"],
-        options=lambda g: ("0.7, ", "")),
+        "hinge_embedding_loss", MIXED, bad=["bool"], options=lambda g: ("0.7, ", "")
+    ),
     "aten::margin_ranking_loss": margin_ranking,
     "aten::poisson_nll_loss": poisson,
     "aten::nll_loss": classes("nll_loss", (1, 2)),

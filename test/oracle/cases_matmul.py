@@ -66,13 +66,11 @@ def added(name, equation, in_place=False):
             if g.spoil() and not isinstance(whole[-1], Batch):
                 whole[-1] += 1
             own = g.tensor(whole, dtype, channels_last=False)
-            g.prepare(f"own = torch.ops.aten.neg({own})"
-                      if dtype != "bool" else f"own = {own}")
+            g.prepare(f"own = torch.ops.aten.neg({own})" if dtype != "bool" else f"own = {own}")
             own = "own"
         else:
             # Of an empty vector addmv takes the shape of what it adds.
-            own = g.strided(whole if name == "addmv" and not g.wrong
-                            else g.broadcast(whole), dtype)
+            own = g.strided(whole if name == "addmv" and not g.wrong else g.broadcast(whole), dtype)
         text = f"r = torch.ops.aten.{name}({own}, {', '.join(values)}"
         if g.chance(0.5):
             text += f", beta={number(g, dtype)}, alpha={number(g, dtype)}"
@@ -126,8 +124,9 @@ def matmul(name):
                     dims[place] = 1
         a = (a + [n, k])[-left:] if left > 1 else [k][:left]
         b = (b + [k, m])[-right:] if right > 1 else [k][:right]
-        return g.call(f"r = torch.ops.aten.{name}(%s, %s)",
-                      matrix(g, a, dtype), matrix(g, b, dtype))
+        return g.call(
+            f"r = torch.ops.aten.{name}(%s, %s)", matrix(g, a, dtype), matrix(g, b, dtype)
+        )
 
     return make
 
@@ -141,8 +140,9 @@ def inner(g):
         left = []
     elif g.chance(0.15):
         right = []
-    return g.call("r = torch.ops.aten.inner(%s, %s)", matrix(g, left, dtype),
-                  matrix(g, right, dtype))
+    return g.call(
+        "r = torch.ops.aten.inner(%s, %s)", matrix(g, left, dtype), matrix(g, right, dtype)
+    )
 
 
 def tensordot(g):
@@ -165,8 +165,12 @@ def tensordot(g):
         places[0] = places[0] + [g.pick(0, 4)]
     if pairs and g.chance(0.1):
         right[places[1][0]] = 1
-    return g.call("r = torch.ops.aten.tensordot(%s, %s, %s, %s)",
-                  matrix(g, left, dtype), matrix(g, right, dtype), *places)
+    return g.call(
+        "r = torch.ops.aten.tensordot(%s, %s, %s, %s)",
+        matrix(g, left, dtype),
+        matrix(g, right, dtype),
+        *places,
+    )
 
 
 def kron(g):
@@ -174,8 +178,11 @@ def kron(g):
     if g.chance(0.3):
         a, b = b, a
     types = ["float32", "float64", "int64", "int32", "complex64"]
-    return g.call("r = torch.ops.aten.kron(%s, %s)",
-                  g.strided(a, g.dtype(types)), g.strided(b, g.dtype(types)))
+    return g.call(
+        "r = torch.ops.aten.kron(%s, %s)",
+        g.strided(a, g.dtype(types)),
+        g.strided(b, g.dtype(types)),
+    )
 
 
 def multi_dot(g):
@@ -198,36 +205,74 @@ def cross(name):
         if isinstance(dims[dim], Batch) and len(dims) > 1 and g.chance(0.9):
             dim = (dim + 1) % len(dims)
         dims[dim] = 3 if not g.spoil() else 4
-        other = [1 if i != dim and g.chance(0.2) else d
-                 for i, d in enumerate(dims)]
+        other = [1 if i != dim and g.chance(0.2) else d for i, d in enumerate(dims)]
         if name == "cross" and g.chance(0.4):
-            return g.call("r = torch.ops.aten.cross(%s, %s)",
-                          g.strided(dims, dtype), matrix(g, dims, dtype))
+            return g.call(
+                "r = torch.ops.aten.cross(%s, %s)", g.strided(dims, dtype), matrix(g, dims, dtype)
+            )
         place = dim - len(dims) if g.chance(0.5) else dim
         if g.spoil(0.2):
             place = 5
-        return g.call(f"r = torch.ops.aten.{name}(%s, %s, dim=%s)",
-                      g.strided(dims, dtype), matrix(g, other, dtype), place)
+        return g.call(
+            f"r = torch.ops.aten.{name}(%s, %s, dim=%s)",
+            g.strided(dims, dtype),
+            matrix(g, other, dtype),
+            place,
+        )
 
     return make
 
 
 EQUATIONS = [
-    "ij->ji", "ij->", "ij->i", "ij", "ba", "ii->i", "ii", "iij->ji",
-    "...ij->...ji", "...i->...", "bhwc->bchw", "ij,jk->ik", "bij,bjk->bik",
-    "bij,jk->bik", "ij,jk->ki", "bij,jk->kbi",
-    "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "i,j->ij", "bi,bj->bij", "bi,bi->b",
-    "bi,bi->", "bi,bj->ij", "bhwc,hkc->bhwk", "...ij,...jk->...ik", "ij,ij->ij",
-    "bn,anm,bm->ba", "ij,jk,kl->il", "bi,bi,bi->b", "nkctv,kvw->nctw",
-    "bcij,bcjk->bcki", "i,i->", "ij,kl->ijkl", "...,...->...", "ij , jk",
-    "bld,dk->blk", "btd,hdk->bhtk", "bij,bkj->bik", "i...,i...->...",
-    "bij,bkl->ik", "ab,bc,cd,de->ae", "bi,oij,bj->bo", "xy,xz->yz"]
+    "ij->ji",
+    "ij->",
+    "ij->i",
+    "ij",
+    "ba",
+    "ii->i",
+    "ii",
+    "iij->ji",
+    "...ij->...ji",
+    "...i->...",
+    "bhwc->bchw",
+    "ij,jk->ik",
+    "bij,bjk->bik",
+    "bij,jk->bik",
+    "ij,jk->ki",
+    "bij,jk->kbi",
+    "bqhd,bkhd->bhqk",
+    "bhqk,bkhd->bqhd",
+    "i,j->ij",
+    "bi,bj->bij",
+    "bi,bi->b",
+    "bi,bi->",
+    "bi,bj->ij",
+    "bhwc,hkc->bhwk",
+    "...ij,...jk->...ik",
+    "ij,ij->ij",
+    "bn,anm,bm->ba",
+    "ij,jk,kl->il",
+    "bi,bi,bi->b",
+    "nkctv,kvw->nctw",
+    "bcij,bcjk->bcki",
+    "i,i->",
+    "ij,kl->ijkl",
+    "...,...->...",
+    "ij , jk",
+    "bld,dk->blk",
+    "btd,hdk->bhtk",
+    "bij,bkj->bik",
+    "i...,i...->...",
+    "bij,bkl->ik",
+    "ab,bc,cd,de->ae",
+    "bi,oij,bj->bo",
+    "xy,xz->yz",
+]
 
 
 def einsum(g):
     equation = g.pick(*EQUATIONS)
-    dtype = g.dtype(["float32"] * 5 + ["float64", "int64", "int32", "complex64",
-                                       "float16"])
+    dtype = g.dtype(["float32"] * 5 + ["float64", "int64", "int32", "complex64", "float16"])
     terms = equation.split("->")[0].replace(" ", "").split(",")
     letters = []
     for letter in "".join(terms):
@@ -258,30 +303,28 @@ def einsum(g):
         if g.spoil():
             steps = steps + [0]
         path = f", path={steps}" if steps else ""
-    return g.call(f"r = torch.ops.aten.einsum('{equation}', "
-                  f"[{', '.join(values)}]{path})")
+    return g.call(f"r = torch.ops.aten.einsum('{equation}', [{', '.join(values)}]{path})")
 
 
 # Functions of matrices -------------------------------------------------------
 
-def matrix_function(name, results="r", square=True, options=("",),
-                    types=tuple(LAPACK)):
+
+def matrix_function(name, results="r", square=True, options=("",), types=tuple(LAPACK)):
     def make(g):
         lead = g.dims(g.rng.randint(0, 2))
         n = extent(g)
         m = n if square else extent(g)
-        if lead and not isinstance(lead[0], Batch) and g.chance(0.1) \
-                and not square:
+        if lead and not isinstance(lead[0], Batch) and g.chance(0.1) and not square:
             n = g.batch()
         x = matrix(g, lead + [n, m], g.dtype(types))
-        return g.call(f"{results} = torch.ops.aten.{name}({x}"
-                      f"{g.pick(*options)})")
+        return g.call(f"{results} = torch.ops.aten.{name}({x}{g.pick(*options)})")
 
     return make
 
 
 def positive(name, results="r", options=("",)):
     """Functions of positive definite matrices."""
+
     def make(g):
         lead, n = g.dims(g.rng.randint(0, 2)), extent(g)
         dtype = g.dtype(["float32", "float32", "float64"])
@@ -298,8 +341,7 @@ def positive(name, results="r", options=("",)):
             g.prepare(f"i = torch.ops.aten.linalg_matrix_power({eye}, 0)")
             g.prepare("s = torch.ops.aten.add(t, i)")
             x = "s"
-        return g.call(f"{results} = torch.ops.aten.{name}({x}"
-                      f"{g.pick(*options)})")
+        return g.call(f"{results} = torch.ops.aten.{name}({x}{g.pick(*options)})")
 
     return make
 
@@ -309,8 +351,7 @@ def power(name):
         lead, n = g.dims(g.rng.randint(0, 2)), extent(g)
         exponent = g.pick(0, 1, 2, 3, -1, -2)
         types = ["float32", "float64"]
-        x = matrix(g, lead + [n, n],
-                   g.dtype(types + ["int64"] * (exponent >= 0)))
+        x = matrix(g, lead + [n, n], g.dtype(types + ["int64"] * (exponent >= 0)))
         return g.call(f"r = torch.ops.aten.{name}({x}, {exponent})")
 
     return make
@@ -346,14 +387,14 @@ def solve(name, results="r"):
         if len(own) < len(lead) and k == n and left and kind >= 0.2:
             tail = [n, k + 1]  # Else these may be vectors.
         b = matrix(g, own + tail, dtype)
-        return g.call(f"{results} = torch.ops.aten.{name}({a}, {b}, "
-                      f"left={left})")
+        return g.call(f"{results} = torch.ops.aten.{name}({a}, {b}, left={left})")
 
     return make
 
 
 def sure(make):
     """An extent that is wrong in a call with a symbol may be the right one."""
+
     def generate(g):
         g.symbolic = g.symbolic and not g.wrong
         return make(g)
@@ -401,13 +442,12 @@ GENERATORS = {
     "aten::linalg_cholesky": positive("linalg_cholesky"),
     "aten::cholesky": positive("cholesky"),
     "aten::linalg_cholesky_ex": positive("linalg_cholesky_ex", "r, i1"),
-    "aten::linalg_eigh": positive("linalg_eigh", "r, i1",
-                                  ("", ", 'U'")),
+    "aten::linalg_eigh": positive("linalg_eigh", "r, i1", ("", ", 'U'")),
     "aten::linalg_eigvalsh": positive("linalg_eigvalsh"),
     "aten::linalg_qr": matrix_function(
-        "linalg_qr", "q1, r1", False, ("", ", 'complete'", ", 'reduced'")),
-    "aten::linalg_svd": matrix_function(
-        "linalg_svd", "u1, s1, v1", False, ("", ", False")),
+        "linalg_qr", "q1, r1", False, ("", ", 'complete'", ", 'reduced'")
+    ),
+    "aten::linalg_svd": matrix_function("linalg_svd", "u1, s1, v1", False, ("", ", False")),
     "aten::linalg_svdvals": matrix_function("linalg_svdvals", "r", False),
     "aten::pinverse": matrix_function("pinverse", "r", False),
     "aten::linalg_matrix_power": power("linalg_matrix_power"),

@@ -11,14 +11,13 @@ def softmax(name):
         kind = g.pick("float32", "float64", "float16")
         if name.startswith("_"):
             x = g.strided(dims, g.dtype(FLOATS))
-            return g.call(f"r = torch.ops.aten.{name}({x}, {g.dim(len(dims))}, "
-                          "False)")
+            return g.call(f"r = torch.ops.aten.{name}({x}, {g.dim(len(dims))}, False)")
         if g.chance(0.4):
             x = g.strided(dims, g.dtype(ANY))
-            return g.call(f"r = torch.ops.aten.{name}({x}, "
-                          f"{g.dim(len(dims))}, torch.{kind})")
+            return g.call(f"r = torch.ops.aten.{name}({x}, {g.dim(len(dims))}, torch.{kind})")
         x = g.strided(dims, "int64" if g.spoil(0.2) else g.dtype(FLOATS))
         return g.call(f"r = torch.ops.aten.{name}({x}, {g.dim(len(dims))})")
+
     return generate
 
 
@@ -67,8 +66,10 @@ def batch_norm(g):
     if g.spoil(0.15):
         names[2] = "None"
     names[3] = positive(g, names[3])
-    return g.call(f"r = torch.ops.aten.batch_norm({x}, {', '.join(names)}, "
-                  f"{g.pick(False, True)}, 0.1, 1e-05, True)")
+    return g.call(
+        f"r = torch.ops.aten.batch_norm({x}, {', '.join(names)}, "
+        f"{g.pick(False, True)}, 0.1, 1e-05, True)"
+    )
 
 
 def group_norm(g):
@@ -80,8 +81,7 @@ def group_norm(g):
         groups = g.pick(0, -1)
     x = g.strided(dims, kind)
     weight, bias = vectors(g, channels(g, dims), kind, (0.6, 0.6))
-    return g.call(f"r = torch.ops.aten.group_norm({x}, {groups}, {weight}, "
-                  f"{bias}, 1e-05, True)")
+    return g.call(f"r = torch.ops.aten.group_norm({x}, {groups}, {weight}, {bias}, 1e-05, True)")
 
 
 def instance_norm(g):
@@ -93,8 +93,9 @@ def instance_norm(g):
     if not stats and g.spoil(0.2):
         names[2] = "None"
     names[3] = positive(g, names[3])
-    return g.call(f"r = torch.ops.aten.instance_norm({x}, {', '.join(names)}, "
-                  f"{stats}, 0.1, 1e-05, True)")
+    return g.call(
+        f"r = torch.ops.aten.instance_norm({x}, {', '.join(names)}, {stats}, 0.1, 1e-05, True)"
+    )
 
 
 def trailing(name):
@@ -103,12 +104,11 @@ def trailing(name):
         count = g.rng.randint(1, min(rank, 3))
         dims, kind = g.dims(rank), g.dtype(FLOATS)
         x = g.strided(dims, kind)
-        shape = dims[rank - count:]
+        shape = dims[rank - count :]
         sizes = []
         for place, extent in enumerate(shape):
             if isinstance(extent, Batch) or g.chance(0.15):
-                g.prepare(f"n{place} = torch.ops.aten.size({x}, "
-                          f"{rank - count + place})")
+                g.prepare(f"n{place} = torch.ops.aten.size({x}, {rank - count + place})")
                 sizes.append(f"n{place}")
             else:
                 sizes.append(str(extent + 1 if g.spoil(0.3) else extent))
@@ -116,7 +116,7 @@ def trailing(name):
             sizes = []
         sizes = f"[{', '.join(sizes)}]"
         if name == "rms_norm":
-            weight, = vectors(g, shape, kind, (0.6,))
+            (weight,) = vectors(g, shape, kind, (0.6,))
             if weight != "None" and g.chance(0.2):
                 g.inputs[-1].dtype = g.pick("float32", "float64")
             text = f"{x}, {sizes}, {weight}, {g.pick(None, 1e-5)}"
@@ -125,6 +125,7 @@ def trailing(name):
             text = f"{x}, {sizes}, {weight}, {bias}, 1e-05"
         left = "r, s, t" if name.startswith("native") else "r"
         return g.call(f"{left} = torch.ops.aten.{name}({text})")
+
     return generate
 
 
@@ -134,13 +135,17 @@ def dropout(name, inplace=False):
         train = g.random = g.chance(0.5)
         channels = 2 if train and "feature" in name else 0
         dims = g.dims(g.rng.randint(channels, 5))
-        x = g.tensor(dims, "float32") if inplace else g.strided(
-            dims, g.dtype(FLOATS if train else ANY + COMPLEX))
+        x = (
+            g.tensor(dims, "float32")
+            if inplace
+            else g.strided(dims, g.dtype(FLOATS if train else ANY + COMPLEX))
+        )
         if inplace:
             g.prepare(f"y = torch.ops.aten.neg({x})")
             x = "y"
         p = g.pick(-0.5, 1.5) if g.spoil(0.8) else g.pick(0.0, 0.5, 1.0)
         return g.call(f"r = torch.ops.aten.{name}({x}, {p}, {train})")
+
     return generate
 
 
@@ -149,15 +154,14 @@ def renorm(name):
         rank = g.rank(2, 4)
         dims = g.dims(rank)
         kind = "int64" if g.spoil(0.2) else g.dtype(FLOATS)
-        x = g.tensor(dims, kind) if name.endswith("_") else g.strided(dims,
-                                                                       kind)
+        x = g.tensor(dims, kind) if name.endswith("_") else g.strided(dims, kind)
         if name.endswith("_"):
             g.prepare(f"y = torch.ops.aten.neg({x})")
             x = "y"
         p = g.pick(0, -1) if g.spoil(0.2) else g.pick(1, 2, 3.5)
         top = -1 if g.spoil(0.2) else g.pick(1, 0.5, 0)
-        return g.call(f"r = torch.ops.aten.{name}({x}, {p}, {g.dim(rank)}, "
-                      f"{top})")
+        return g.call(f"r = torch.ops.aten.{name}({x}, {p}, {g.dim(rank)}, {top})")
+
     return generate
 
 
@@ -165,39 +169,38 @@ def weight_norm(g):
     rank = g.rng.randint(1, 4)
     dims = [g.rng.randint(1, 5) for _ in range(rank)]
     dim = g.dim(rank)
-    sizes = [extent if place == dim % rank and dim != -1 else 1
-             for place, extent in enumerate(dims)]
+    sizes = [
+        extent if place == dim % rank and dim != -1 else 1 for place, extent in enumerate(dims)
+    ]
     kind = g.dtype(FLOATS)
     v = g.strided(dims, kind)
     other = g.dtype(FLOATS) if g.chance(0.2) or g.spoil(0.4) else kind
-    return g.call(f"r = torch.ops.aten._weight_norm({v}, "
-                  f"{g.tensor(sizes, other)}, {dim})")
+    return g.call(f"r = torch.ops.aten._weight_norm({v}, {g.tensor(sizes, other)}, {dim})")
 
 
 def pair(g, dims, kinds):
     """Operands that broadcast, whatever the batch."""
     other = g.broadcast(dims)
     first = len(dims) - len(other)
-    other = [1 if isinstance(dims[first + place], Batch) and extent != dims[
-        first + place] else extent for place, extent in enumerate(other)]
+    other = [
+        1 if isinstance(dims[first + place], Batch) and extent != dims[first + place] else extent
+        for place, extent in enumerate(other)
+    ]
     return g.strided(dims, g.dtype(kinds)), g.strided(other, g.dtype(kinds))
 
 
 def cosine_similarity(g):
     dims = g.dims(g.rng.randint(0, 4))
     x, y = pair(g, dims, ["int64", "bool"] if g.spoil(0.2) else FLOATS)
-    return g.call(f"r = torch.ops.aten.cosine_similarity({x}, {y}, "
-                  f"{g.dim(len(dims))}, 1e-08)")
+    return g.call(f"r = torch.ops.aten.cosine_similarity({x}, {y}, {g.dim(len(dims))}, 1e-08)")
 
 
 def pairwise_distance(g):
     dims = g.dims(g.rng.randint(0, 4))
-    kinds = ["bool", "float32"] if g.spoil(0.3) else FLOATS + COMPLEX + [
-        "int64", "int32"]
+    kinds = ["bool", "float32"] if g.spoil(0.3) else FLOATS + COMPLEX + ["int64", "int32"]
     x, y = pair(g, dims, kinds)
     p = g.pick(1.0, 2.0, 3.5, 0.0)
-    return g.call(f"r = torch.ops.aten.pairwise_distance({x}, {y}, {p}, 1e-06, "
-                  f"{g.chance(0.4)})")
+    return g.call(f"r = torch.ops.aten.pairwise_distance({x}, {y}, {p}, 1e-06, {g.chance(0.4)})")
 
 
 def cdist(name):
@@ -223,12 +226,12 @@ def cdist(name):
         p = -1.0 if g.spoil(0.2) else g.pick(2.0, 1.0, 0.0, 3.0)
         mode = g.pick(3, -1) if g.spoil(0.2) else g.pick(None, 0, 1, 2)
         return g.call(f"r = torch.ops.aten.{name}({x}, {y}, {p}, {mode})")
+
     return generate
 
 
 def pdist(g):
-    x = g.strided(g.dims(g.rank(2, 2)), "int64" if g.spoil(0.2) else
-                  g.pick("float32", "float64"))
+    x = g.strided(g.dims(g.rank(2, 2)), "int64" if g.spoil(0.2) else g.pick("float32", "float64"))
     p = -1.0 if g.spoil(0.3) else g.pick(2.0, 1.0, 0.0)
     return g.call(f"r = torch.ops.aten.pdist({x}, {p})")
 
@@ -253,7 +256,6 @@ GENERATORS = {
     "aten::_cdist_forward": cdist("_cdist_forward"),
     "aten::pdist": pdist,
 }
-for name in ("dropout", "feature_dropout", "alpha_dropout",
-             "feature_alpha_dropout"):
+for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"):
     GENERATORS[f"aten::{name}"] = dropout(name)
     GENERATORS[f"aten::{name}_"] = dropout(name + "_", True)

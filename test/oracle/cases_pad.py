@@ -32,6 +32,7 @@ def unary(low, dtypes=TYPES):
             g.prepare(f"p0 = torch.ops.aten.select({row}, 0, 0)")
             return g.call(f"r = {callee(g)}(p0)")
         return g.call(f"r = {callee(g)}(%s)", g.strided(dims, g.dtype(dtypes)))
+
     return make
 
 
@@ -39,8 +40,7 @@ def roll(g):
     dims = g.dims(g.rng.randint(0, 5))
     x = g.strided(dims, g.dtype(TYPES))
     if g.chance(0.15):
-        return g.call(f"r = {callee(g)}({x}, "
-                      f"[{'1, 2' if g.spoil() else g.rng.randint(-4, 4)}])")
+        return g.call(f"r = {callee(g)}({x}, [{'1, 2' if g.spoil() else g.rng.randint(-4, 4)}])")
     found = some(g, dims)
     shifts = [g.rng.randint(-7, 7) for _ in found]
     if not found and not g.wrong:
@@ -58,8 +58,9 @@ def rot90(g):
         found = g.pick([0, 0], [0], [0, 1, 2], [0, rank], [0, -rank])
     elif g.chance(0.3):
         found = [d - rank for d in found]
-    return g.call(f"r = {callee(g)}(%s, {g.rng.randint(-5, 5)}, {found})",
-                  g.strided(dims, g.dtype(TYPES)))
+    return g.call(
+        f"r = {callee(g)}(%s, {g.rng.randint(-5, 5)}, {found})", g.strided(dims, g.dtype(TYPES))
+    )
 
 
 def repeat(short):
@@ -70,8 +71,7 @@ def repeat(short):
             dims = [g.rng.randint(1, 3) for _ in dims]
         x = g.strided(dims, g.dtype(TYPES))
         low = max(rank - 2, 0) if short or g.spoil(0.4) else rank
-        repeats = [g.pick(1, 1, 1, 2, 3, 0) for _ in range(
-            g.rng.randint(low, rank + 2))]
+        repeats = [g.pick(1, 1, 1, 2, 3, 0) for _ in range(g.rng.randint(low, rank + 2))]
         if repeats and g.spoil(0.4):
             repeats[g.rng.randrange(len(repeats))] = -2
         words = [str(times) for times in repeats]
@@ -80,6 +80,7 @@ def repeat(short):
             g.prepare(f"n = torch.ops.aten.size({sized}, 0)")
             words[0 if g.chance(0.7) else g.rng.randrange(len(words))] = "n"
         return g.call(f"r = {callee(g)}({x}, [{', '.join(words)}])")
+
     return make
 
 
@@ -96,8 +97,14 @@ def repeat_interleave(g):
         g.prepare(f"n = torch.ops.aten.size({sized}, 0)")
         times = "n"
     more = ""
-    if g.chance(0.1) and along != "None" and times.isdigit() and dims and \
-            -rank <= dim < rank and isinstance(dims[dim], int):
+    if (
+        g.chance(0.1)
+        and along != "None"
+        and times.isdigit()
+        and dims
+        and -rank <= dim < rank
+        and isinstance(dims[dim], int)
+    ):
         size = dims[dim] * int(times) + (1 if g.spoil(0.6) else 0)
         more = f", output_size={size}"
     return g.call(f"r = {callee(g)}({x}, {times}, {along}{more})")
@@ -117,9 +124,9 @@ def repeat_rows(g):
     if g.spoil(0.4):
         where = g.pick([13] if isinstance(rows, int) else [2, 2], [2, 2])
     fixed = isinstance(rows, int) and g.chance(0.3)
-    times = g.tensor(where, "float32" if g.spoil(0.2)
-                     else g.pick("int64", "int32"),
-                     2 if fixed else 0, 3)
+    times = g.tensor(
+        where, "float32" if g.spoil(0.2) else g.pick("int64", "int32"), 2 if fixed else 0, 3
+    )
     more = f", output_size={2 * rows}" if fixed else ""
     return g.call(f"r = {callee(g)}({x}, {times}, {along}{more})")
 
@@ -138,11 +145,12 @@ repeat_rows.data = repeat_positions.data = True
 
 # Padding --------------------------------------------------------------------
 
+
 def amounts(g, dims, count, low, high):
     """Begin and end of the last `count` dims; those of the batch stay 0 most
     often."""
     found = []
-    for extent in reversed(dims[len(dims) - count:] if count else []):
+    for extent in reversed(dims[len(dims) - count :] if count else []):
         size = 2 if isinstance(extent, Batch) else extent
         if isinstance(extent, Batch) and g.chance(0.8):
             found += [0, 0]
@@ -162,8 +170,7 @@ def constant_pad(g):
     dims = g.dims(g.rng.randint(0, 5))
     x = g.strided(dims, g.dtype(TYPES))
     count = g.rng.randint(0, len(dims))
-    return g.call(f"r = {callee(g)}({x}, {amounts(g, dims, count, 2, 9)}, "
-                  f"{g.pick('0', '1')})")
+    return g.call(f"r = {callee(g)}({x}, {amounts(g, dims, count, 2, 9)}, {g.pick('0', '1')})")
 
 
 def spatial(g, count):
@@ -186,8 +193,13 @@ def pad(g):
         dims, low = spatial(g, count), g.pick(0, 0, 1)
         value = "2.0" if g.spoil(0.2) else g.pick("None", "0.0")
     x = g.strided(dims, g.dtype(FLOATS))
-    found = amounts(g, dims, min(count, len(dims)), low, 9 if count > len(dims)
-                    or mode in ("constant", "replicate") else 3)
+    found = amounts(
+        g,
+        dims,
+        min(count, len(dims)),
+        low,
+        9 if count > len(dims) or mode in ("constant", "replicate") else 3,
+    )
     return g.call(f"r = {callee(g)}({x}, {found}, '{mode}', {value})")
 
 
@@ -196,8 +208,9 @@ def window_pad(count, high):
         dims = spatial(g, count)
         x = g.strided(dims, g.dtype(FLOATS + ["complex64", "int64"]))
         found = amounts(g, dims, min(count, len(dims)), g.pick(0, 0, 1), high)
-        found = found[:2 * count + (1 if g.spoil(0.1) else 0)]
+        found = found[: 2 * count + (1 if g.spoil(0.1) else 0)]
         return g.call(f"r = {callee(g)}({x}, {found})")
+
     return make
 
 
@@ -206,6 +219,7 @@ def circular_pad(g):
 
 
 # Blocks and bands -----------------------------------------------------------
+
 
 def pixel_shuffle(g):
     factor = g.rng.randint(1, 3)
@@ -216,8 +230,7 @@ def pixel_shuffle(g):
         factor = 1
     elif len(dims) > 2 and g.spoil(0.5):
         dims[-3], factor = dims[-3] + 1, g.pick(factor, 0, -1, 2)
-    return g.call(f"r = {callee(g)}(%s, {factor})",
-                  g.strided(dims, g.dtype(ANY)))
+    return g.call(f"r = {callee(g)}(%s, {factor})", g.strided(dims, g.dtype(ANY)))
 
 
 def pixel_unshuffle(g):
@@ -246,15 +259,17 @@ def channel_shuffle(g):
         dims[1] = groups * g.rng.randint(1, 3)
         if g.spoil(0.5):
             dims[1], groups = dims[1] + 1, g.pick(0, -1, 2, 3)
-    return g.call(f"r = {callee(g)}(%s, {groups})",
-                  g.strided(dims, g.dtype(FLOATS)))
+    return g.call(f"r = {callee(g)}(%s, {groups})", g.strided(dims, g.dtype(FLOATS)))
 
 
 def block_lists(g):
     kernel = [g.rng.randint(1, 3) for _ in range(2)]
-    lists = [kernel, [g.rng.randint(1, 2) for _ in range(2)],
-             [g.rng.randint(0, 2) for _ in range(2)],
-             [g.rng.randint(1, 3) for _ in range(2)]]
+    lists = [
+        kernel,
+        [g.rng.randint(1, 2) for _ in range(2)],
+        [g.rng.randint(0, 2) for _ in range(2)],
+        [g.rng.randint(1, 3) for _ in range(2)],
+    ]
     if g.spoil(0.4):
         wrong = g.pick(*lists)
         wrong[g.rng.randrange(2)] = -1
@@ -268,8 +283,9 @@ def im2col(g):
     dims = g.dims(g.pick(3, 4, 4), high=8)
     if g.spoil(0.2):
         dims = dims[1:]
-    return g.call(f"r = {callee(g)}(%s, {', '.join(map(str, lists))})",
-                  g.strided(dims, g.dtype(FLOATS)))
+    return g.call(
+        f"r = {callee(g)}(%s, {', '.join(map(str, lists))})", g.strided(dims, g.dtype(FLOATS))
+    )
 
 
 def col2im(g):
@@ -279,8 +295,7 @@ def col2im(g):
     count = 1
     for at in range(2):
         span = dilation[at] * (kernel[at] - 1) + 1
-        count *= max((size[at] + 2 * padding[at] - span) // max(stride[at], 1)
-                     + 1, 0)
+        count *= max((size[at] + 2 * padding[at] - span) // max(stride[at], 1) + 1, 0)
     rows = g.rng.randint(1, 3) * max(kernel[0] * kernel[1], 1)
     dims = [rows, count]
     if g.chance(0.7):
@@ -289,8 +304,10 @@ def col2im(g):
         dims[-1 if g.chance(0.5) else -2] += 1
     if g.spoil(0.2):
         size.append(2)
-    return g.call(f"r = {callee(g)}(%s, {size}, {', '.join(map(str, lists))})",
-                  g.strided(dims, g.dtype(FLOATS)))
+    return g.call(
+        f"r = {callee(g)}(%s, {size}, {', '.join(map(str, lists))})",
+        g.strided(dims, g.dtype(FLOATS)),
+    )
 
 
 def triangle(g):
@@ -307,16 +324,17 @@ def diag_embed(g):
         second = g.pick(first, rank, rank + 1)
     if g.chance(0.3):
         first -= rank
-    return g.call(f"r = {callee(g)}(%s, {g.rng.randint(-3, 3)}, {first}, "
-                  f"{second})", g.strided(dims, g.dtype(TYPES)))
+    return g.call(
+        f"r = {callee(g)}(%s, {g.rng.randint(-3, 3)}, {first}, {second})",
+        g.strided(dims, g.dtype(TYPES)),
+    )
 
 
 def diag(g):
     dims = g.dims(g.rank(1, 2))
     if g.spoil(0.4):
         dims = g.dims(g.pick(0, 3))
-    return g.call(f"r = {callee(g)}(%s, {g.rng.randint(-4, 4)})",
-                  g.strided(dims, g.dtype(TYPES)))
+    return g.call(f"r = {callee(g)}(%s, {g.rng.randint(-4, 4)})", g.strided(dims, g.dtype(TYPES)))
 
 
 GENERATORS = {

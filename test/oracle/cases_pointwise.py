@@ -8,8 +8,7 @@ CATEGORIES = {"b": ["bool"], "i": INTEGERS, "f": FLOATS, "c": COMPLEX}
 
 
 def types(refused):
-    return [name for name in ALL
-            if not any(name in CATEGORIES[letter] for letter in refused)]
+    return [name for name in ALL if not any(name in CATEGORIES[letter] for letter in refused)]
 
 
 def refused_types(refused):
@@ -23,8 +22,7 @@ def callee(g):
 
 def is_in_place(g):
     name = g.op.split("::")[1].split(".")[0]
-    return name.endswith("_") and (not name.endswith("__") or
-                                   name.startswith("__i"))
+    return name.endswith("_") and (not name.endswith("__") or name.startswith("__i"))
 
 
 def dtype(g, refused, wanted=None):
@@ -41,14 +39,12 @@ def fresh(g, dims, kind="float32"):
     if plain and g.spoil(0.3):
         x = g.tensor([*dims[:-1], 1], kind, channels_last=False)
         g.prepare(f"{name} = torch.ops.aten.clone({x})")
-        g.prepare(f"{name}e = torch.ops.aten.expand({name}, "
-                  f"{[-1] * (len(dims) - 1) + [dims[-1]]})")
+        g.prepare(f"{name}e = torch.ops.aten.expand({name}, {[-1] * (len(dims) - 1) + [dims[-1]]})")
         return name + "e"
     if plain and g.chance(0.2):
         x = g.tensor([*dims[:-1], 2 * dims[-1]], kind, channels_last=False)
         g.prepare(f"{name} = torch.ops.aten.clone({x})")
-        g.prepare(f"{name}s = torch.ops.aten.slice({name}, -1, 0, "
-                  f"{2 * dims[-1]}, 2)")
+        g.prepare(f"{name}s = torch.ops.aten.slice({name}, -1, 0, {2 * dims[-1]}, 2)")
         return name + "s"
     x = g.strided(dims, kind)
     g.prepare(f"{name} = torch.ops.aten.clone({x})")
@@ -80,6 +76,7 @@ def number(g, *values):
 
 def unary(refused="", arguments="", *choices, wanted=None, wrong=()):
     """`choices` has the values of each argument; `wrong` bad tuples of them."""
+
     def make(g):
         kind = dtype(g, refused, wanted)
         if is_in_place(g) and g.chance(0.6):
@@ -88,8 +85,8 @@ def unary(refused="", arguments="", *choices, wanted=None, wrong=()):
         values = [repr(g.pick(*values)) for values in choices]
         if wrong and g.spoil(0.7):
             values = [repr(value) for value in g.pick(*wrong)]
-        return g.call(f"r = {callee(g)}({x}{arguments})" %
-                      tuple(values))
+        return g.call(f"r = {callee(g)}({x}{arguments})" % tuple(values))
+
     make.takes_all = not refused and not wrong
     return make
 
@@ -99,8 +96,7 @@ def glu(g):
     dim = g.dim(len(dims))
     if -len(dims) <= dim < len(dims) and not g.spoil(0.6):
         size = dims[dim]
-        dims[dim] = (Batch(2 * size.factor) if isinstance(size, Batch)
-                     else 2 * size)
+        dims[dim] = Batch(2 * size.factor) if isinstance(size, Batch) else 2 * size
     x = g.strided(dims, dtype(g, "bic"))
     return g.call("r = torch.ops.aten.glu(%s, %s)", x, dim)
 
@@ -149,8 +145,7 @@ def clamp_tensors(g):
 def limit_tensor(g):
     dims = g.dims(g.rng.randint(0, 4))
     x = tensor(g, dims, dtype(g, "c"))
-    return g.call(f"r = {callee(g)}(%s, %s)", x,
-                  g.strided(broadcast(g, dims), dtype(g, "c")))
+    return g.call(f"r = {callee(g)}(%s, %s)", x, g.strided(broadcast(g, dims), dtype(g, "c")))
 
 
 def rrelu(g):
@@ -170,15 +165,19 @@ def add(names, make, twins=True):
         end = "." + overload if overload else ""
         GENERATORS[f"aten::{base}{end}"] = make
         if twins:
+
             def in_place(g, make=make):
                 return make(g)
+
             GENERATORS[f"aten::{base}_{end}"] = in_place
 
 
 # Element types that are refused, as PyTorch does by category.
-add("exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan "
+add(
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan "
     "sinh cosh asinh acosh atanh sinc reciprocal sigmoid tanh square sgn",
-    unary())
+    unary(),
+)
 add("erf erfc erfinv lgamma digamma deg2rad rad2deg sign", unary("c"))
 add("neg", unary("b"))
 add("abs", unary("b"))
@@ -192,13 +191,11 @@ add("signbit", unary("c"), twins=False)
 add("log_sigmoid", unary("bic"), twins=False)
 add("softplus", unary("bic", ", %s, %s", (1, 2, 0.5), (20, 10.0)), twins=False)
 add("hardshrink", unary("bic", ", %s", (0.5, 1)), twins=False)
-add("softshrink", unary("bic", ", %s", (0.5, 1), wrong=((-1,), (-0.5,))),
-    twins=False)
+add("softshrink", unary("bic", ", %s", (0.5, 1), wrong=((-1,), (-0.5,))), twins=False)
 add("round.decimals", unary("bic", ", decimals=%s", (0, 1, 2, -1)))
 add("nan_to_num", unary("", ", %s, %s", (None, 0.0, 1.5), (None, 2.0)))
 add("logit", unary("c", ", %s", (None, 0.1)))
-add("gelu", unary("bic", ", approximate=%s", ("none", "tanh"),
-                  wrong=(("foo",),)))
+add("gelu", unary("bic", ", approximate=%s", ("none", "tanh"), wrong=(("foo",),)))
 add("celu", unary("bic", ", %s", (1, 0.5), wrong=((0,), (0.0,))))
 add("elu", unary("bic", ", %s, %s, %s", (1, 0.5), (1, 1.5), (1, 2)))
 add("leaky_relu", unary("bic", ", %s", (0.01, 2)))

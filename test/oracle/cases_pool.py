@@ -13,8 +13,7 @@ def image(g, rank, low=3, high=9):
     if g.spoil(0.2):
         lead = g.pick(0, 3)
     dims = [0 if g.chance(0.02) else g.rng.randint(1, 4) for _ in range(lead)]
-    dims += [0 if g.chance(0.01) else g.rng.randint(low, high)
-             for _ in range(rank)]
+    dims += [0 if g.chance(0.01) else g.rng.randint(low, high) for _ in range(rank)]
     if dims:
         place = 0 if g.chance(0.75) else g.rng.randrange(len(dims))
         dims[place] = g.batch()
@@ -47,8 +46,7 @@ def window(g):
         if g.spoil(0.2):
             padding[0] = kernel[0] // 2 + 1
     last = len(dims) - 1
-    if (g.chance(0.15) and len(dims) > rank and
-            not isinstance(dims[last], Batch) and dims[last]):
+    if g.chance(0.15) and len(dims) > rank and not isinstance(dims[last], Batch) and dims[last]:
         # Global pooling as it is written with sizes.
         g.prepare(f"n = torch.ops.aten.size({x}, {last})")
         kernel = f"[{', '.join(['2'] * (rank - 1) + ['n'])}]"
@@ -58,15 +56,14 @@ def window(g):
     if name.startswith("max"):
         if "indices" in name:
             call = "r, s" + call[1:]
-        return g.call(call + "%s, %s)", x, kernel, stride, padding,
-                      entries(g, rank, (1, 1, 1, 2), 0), ceil)
+        return g.call(
+            call + "%s, %s)", x, kernel, stride, padding, entries(g, rank, (1, 1, 1, 2), 0), ceil
+        )
     count = g.chance(0.5)
     if rank == 1:
-        return g.call(call + "%s, %s)", x, kernel, stride, padding, ceil,
-                      count)
+        return g.call(call + "%s, %s)", x, kernel, stride, padding, ceil, count)
     divisor = 0 if g.spoil(0.1) else g.pick("None", "None", 3)
-    return g.call(call + "%s, %s, %s)", x, kernel, stride, padding, ceil,
-                  count, divisor)
+    return g.call(call + "%s, %s, %s)", x, kernel, stride, padding, ceil, count, divisor)
 
 
 def adaptive(g):
@@ -93,8 +90,7 @@ def unpool(g):
     dims = image(g, rank, 2, 6)
     x = g.strided(dims, g.dtype(FLOATS))
     kernel = [2] * rank
-    g.prepare(f"v, i = torch.ops.aten.max_pool{rank}d_with_indices({x}, "
-              f"{kernel})")
+    g.prepare(f"v, i = torch.ops.aten.max_pool{rank}d_with_indices({x}, {kernel})")
     indices, size = "i", [g.rng.randint(6, 9) for _ in range(rank)]
     if g.spoil(0.2):
         size = g.pick(size[1:], size[1:] + [-1])
@@ -103,11 +99,11 @@ def unpool(g):
     if g.spoil(0.2):
         indices = "v"
     if rank == 2:
-        return g.call("r = torch.ops.aten.max_unpool2d(v, %s, %s)", indices,
-                      size)
+        return g.call("r = torch.ops.aten.max_unpool2d(v, %s, %s)", indices, size)
     stride = [0 if g.spoil(0.2) else 2] * 3
-    return g.call("r = torch.ops.aten.max_unpool3d(v, %s, %s, %s, %s)",
-                  indices, size, stride, [0, 0, 0])
+    return g.call(
+        "r = torch.ops.aten.max_unpool3d(v, %s, %s, %s, %s)", indices, size, stride, [0, 0, 0]
+    )
 
 
 GENERATORS = {}

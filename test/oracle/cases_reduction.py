@@ -10,8 +10,7 @@ ORDERED = [t for t in ANY if t != "bool"]
 def dims_list(g, rank):
     """Distinct dims, sometimes none."""
     count = g.rng.randint(0 if g.chance(0.2) else min(rank, 1), min(rank, 3))
-    dims = [d - rank if g.chance(0.4) else d
-            for d in g.rng.sample(range(rank), count)]
+    dims = [d - rank if g.chance(0.4) else d for d in g.rng.sample(range(rank), count)]
     if not rank and g.chance(0.3):
         dims = [g.pick(0, -1)]
     if g.spoil():
@@ -28,8 +27,20 @@ def empty_some(g, dims, among):
         dims[g.pick(*plain)] = 0
 
 
-def make(name, kind, dtypes=ALL, bad=(), results=1, dtype=(), nonempty=False,
-         before="", keywords=None, keepdim=True, rank=(0, 5), easy=False):
+def make(
+    name,
+    kind,
+    dtypes=ALL,
+    bad=(),
+    results=1,
+    dtype=(),
+    nonempty=False,
+    before="",
+    keywords=None,
+    keepdim=True,
+    rank=(0, 5),
+    easy=False,
+):
     """A function for one schema. `kind` is what `dim` is: full, dim, dims, or
     with `?` None as well; `before` stands before it."""
 
@@ -41,8 +52,7 @@ def make(name, kind, dtypes=ALL, bad=(), results=1, dtype=(), nonempty=False,
         named = []
         reduced = range(r)
         if kind.startswith("dims"):
-            value = None if kind.endswith("?") and g.chance(0.2) else dims_list(
-                g, r)
+            value = None if kind.endswith("?") and g.chance(0.2) else dims_list(g, r)
             if value:
                 reduced = [d % r for d in value if r and -r <= d < r]
             arguments.append(repr(value))
@@ -50,12 +60,10 @@ def make(name, kind, dtypes=ALL, bad=(), results=1, dtype=(), nonempty=False,
             value = None if kind.endswith("?") and g.chance(0.3) else g.dim(r)
             if value is not None and r and -r <= value < r:
                 reduced = [value % r]
-            arguments.append(("dim=" if name == "aminmax" else "") +
-                             repr(value))
+            arguments.append(("dim=" if name == "aminmax" else "") + repr(value))
         if keepdim and kind != "full":
             where = named if name == "aminmax" else arguments
-            where.append(("keepdim=" if name == "aminmax" else "") +
-                         repr(g.chance(0.4)))
+            where.append(("keepdim=" if name == "aminmax" else "") + repr(g.chance(0.4)))
         if nonempty and (callable(nonempty) is False or nonempty(arguments)):
             empty_some(g, dims, list(reduced))
         if dtype and (dtype[0] == "!" or g.chance(0.4)):
@@ -77,8 +85,7 @@ def make(name, kind, dtypes=ALL, bad=(), results=1, dtype=(), nonempty=False,
 
 
 def p(g):
-    return repr(g.pick(2, 1, 0, 3.0, -1, float("inf"), 2.0, 0.5)
-                ).replace("inf", "float('inf')")
+    return repr(g.pick(2, 1, 0, 3.0, -1, float("inf"), 2.0, 0.5)).replace("inf", "float('inf')")
 
 
 def correction(g):
@@ -90,16 +97,19 @@ def unbiased(g):
 
 
 def moment(name, results=1):
-    after = lambda g: [f"unbiased={g.chance(0.5)}",
-                       f"keepdim={g.chance(0.4)}"]
+    after = lambda g: [f"unbiased={g.chance(0.5)}", f"keepdim={g.chance(0.4)}"]
     common = dict(dtypes=PARTS, bad=ANY[-4:], results=results)
     return {
         f"aten::{name}": make(name, "full", before=unbiased, **common),
-        f"aten::{name}.dim": make(name, "dims?", keywords=after,
-                                  keepdim=False, **common),
+        f"aten::{name}.dim": make(name, "dims?", keywords=after, keepdim=False, **common),
         f"aten::{name}.correction": make(
-            name, "dims?", keepdim=False, **common,
-            keywords=lambda g: correction(g) + [f"keepdim={g.chance(0.4)}"])}
+            name,
+            "dims?",
+            keepdim=False,
+            **common,
+            keywords=lambda g: correction(g) + [f"keepdim={g.chance(0.4)}"],
+        ),
+    }
 
 
 def quantile(name, scalar):
@@ -109,20 +119,19 @@ def quantile(name, scalar):
         if r and g.spoil(0.3):
             empty_some(g, dims, list(range(r)))
         kind = g.pick("float32", "float32", "float64")
-        x = g.strided(dims, g.pick("float16", "int64") if g.spoil(0.3)
-                      else kind)
+        x = g.strided(dims, g.pick("float16", "int64") if g.spoil(0.3) else kind)
         if scalar:
-            q = repr(g.pick(1.5, -0.1) if g.spoil(0.4)
-                     else g.pick(0.0, 0.25, 0.5, 0.9, 1.0))
+            q = repr(g.pick(1.5, -0.1) if g.spoil(0.4) else g.pick(0.0, 0.25, 0.5, 0.9, 1.0))
         else:
             q = g.tensor([g.rng.randint(1, 4)] if g.chance(0.7) else [], kind)
             g.prepare(f"q = torch.ops.aten.sigmoid({q})")
             q = "q"
         dim = None if g.chance(0.3) else g.dim(r)
-        how = "bad" if g.spoil(0.2) else g.pick(
-            "linear", "lower", "higher", "midpoint", "nearest")
-        return g.call(f"r = torch.ops.aten.{name}({x}, {q}, {dim}, "
-                      f"{g.chance(0.4)}, interpolation='{how}')")
+        how = "bad" if g.spoil(0.2) else g.pick("linear", "lower", "higher", "midpoint", "nearest")
+        return g.call(
+            f"r = torch.ops.aten.{name}({x}, {q}, {dim}, {g.chance(0.4)}, interpolation='{how}')"
+        )
+
     return generate
 
 
@@ -136,52 +145,63 @@ def norm_empty(arguments):
 
 
 def vector_dtype(g):
-    return [f"dtype=torch.{g.pick('float64', 'float32', 'complex128')}"
-            ] if g.chance(0.3) else []
+    return [f"dtype=torch.{g.pick('float64', 'float32', 'complex128')}"] if g.chance(0.3) else []
 
 
 SUMS = ("float32", "float64", "int64", "int32", "float16", "complex64")
 GENERATORS = {
     "aten::sum": make("sum", "full", dtype=SUMS, easy=True),
     "aten::sum.dim_IntList": make("sum", "dims?", dtype=SUMS),
-    "aten::nansum": make("nansum", "dims?", dtypes=ANY, bad=COMPLEX,
-                         dtype=SUMS[:5]),
-    "aten::mean": make("mean", "full", dtypes=PARTS, bad=ANY[-4:],
-                       dtype=("float32", "float64", "int64")),
-    "aten::mean.dim": make("mean", "dims?", dtypes=PARTS, bad=ANY[-4:],
-                           dtype=("float32", "float64", "int64")),
-    "aten::nanmean": make("nanmean", "dims?", dtypes=FLOATS, bad=ANY[-4:],
-                          dtype=("float32", "float64")),
+    "aten::nansum": make("nansum", "dims?", dtypes=ANY, bad=COMPLEX, dtype=SUMS[:5]),
+    "aten::mean": make(
+        "mean", "full", dtypes=PARTS, bad=ANY[-4:], dtype=("float32", "float64", "int64")
+    ),
+    "aten::mean.dim": make(
+        "mean", "dims?", dtypes=PARTS, bad=ANY[-4:], dtype=("float32", "float64", "int64")
+    ),
+    "aten::nanmean": make(
+        "nanmean", "dims?", dtypes=FLOATS, bad=ANY[-4:], dtype=("float32", "float64")
+    ),
     "aten::prod": make("prod", "full", dtype=SUMS, easy=True),
     "aten::prod.dim_int": make("prod", "dim", dtype=SUMS),
     "aten::count_nonzero": make("count_nonzero", "dim?", keepdim=False),
-    "aten::count_nonzero.dim_IntList": make("count_nonzero", "dims",
-                                            keepdim=False),
+    "aten::count_nonzero.dim_IntList": make("count_nonzero", "dims", keepdim=False),
     "aten::logsumexp": logsumexp,
-    "aten::trace": make("trace", "full", rank=(2, 2),
-                        dtypes=ORDERED + COMPLEX),
-    "aten::aminmax": make("aminmax", "dim?", dtypes=ANY, bad=COMPLEX,
-                          results=2, nonempty=True),
-    "aten::norm.Scalar": make("norm", "full", dtypes=PARTS, bad=ANY[-4:],
-                              before=p, nonempty=norm_empty),
-    "aten::norm.ScalarOpt_dim": make("norm", "dims", dtypes=PARTS,
-                                     bad=ANY[-4:], before=p,
-                                     nonempty=norm_empty),
+    "aten::trace": make("trace", "full", rank=(2, 2), dtypes=ORDERED + COMPLEX),
+    "aten::aminmax": make("aminmax", "dim?", dtypes=ANY, bad=COMPLEX, results=2, nonempty=True),
+    "aten::norm.Scalar": make(
+        "norm", "full", dtypes=PARTS, bad=ANY[-4:], before=p, nonempty=norm_empty
+    ),
+    "aten::norm.ScalarOpt_dim": make(
+        "norm", "dims", dtypes=PARTS, bad=ANY[-4:], before=p, nonempty=norm_empty
+    ),
     "aten::norm.ScalarOpt_dim_dtype": make(
-        "norm", "dims", dtypes=["float32", "float16", "float64"],
-        bad=ANY[-4:] + COMPLEX, before=p, nonempty=norm_empty,
-        dtype=("!", "float32", "float64")),
+        "norm",
+        "dims",
+        dtypes=["float32", "float16", "float64"],
+        bad=ANY[-4:] + COMPLEX,
+        before=p,
+        nonempty=norm_empty,
+        dtype=("!", "float32", "float64"),
+    ),
     "aten::linalg_vector_norm": make(
-        "linalg_vector_norm", "dims?", dtypes=PARTS, bad=ANY[-4:], before=p,
-        nonempty=norm_empty, keywords=vector_dtype),
-    "aten::mode": make("mode", "dim", dtypes=ANY, bad=COMPLEX, results=2,
-                       nonempty=True),
+        "linalg_vector_norm",
+        "dims?",
+        dtypes=PARTS,
+        bad=ANY[-4:],
+        before=p,
+        nonempty=norm_empty,
+        keywords=vector_dtype,
+    ),
+    "aten::mode": make("mode", "dim", dtypes=ANY, bad=COMPLEX, results=2, nonempty=True),
     "aten::quantile": quantile("quantile", False),
     "aten::quantile.scalar": quantile("quantile", True),
     "aten::nanquantile": quantile("nanquantile", False),
     "aten::nanquantile.scalar": quantile("nanquantile", True),
-    **moment("std"), **moment("var"),
-    **moment("std_mean", 2), **moment("var_mean", 2),
+    **moment("std"),
+    **moment("var"),
+    **moment("std_mean", 2),
+    **moment("var_mean", 2),
 }
 for name in ("max", "min"):
     common = dict(dtypes=ANY, bad=COMPLEX, nonempty=True)
@@ -189,15 +209,18 @@ for name in ("max", "min"):
         f"aten::{name}": make(name, "full", **common),
         f"aten::{name}.dim": make(name, "dim", results=2, **common),
         f"aten::a{name}": make("a" + name, "dims", **common),
-        f"aten::arg{name}": make("arg" + name, "dim?", **common |
-                                 dict(dtypes=ORDERED))}
+        f"aten::arg{name}": make("arg" + name, "dim?", **common | dict(dtypes=ORDERED)),
+    }
 for name in ("all", "any"):
     GENERATORS |= {
         f"aten::{name}": make(name, "full", easy=True),
         f"aten::{name}.dim": make(name, "dim"),
-        f"aten::{name}.dims": make(name, "dims?")}
+        f"aten::{name}.dims": make(name, "dims?"),
+    }
 for name in ("median", "nanmedian"):
     GENERATORS |= {
         f"aten::{name}": make(name, "full", dtypes=ORDERED, bad=COMPLEX),
-        f"aten::{name}.dim": make(name, "dim", dtypes=ORDERED, bad=COMPLEX,
-                                  results=2, nonempty=True)}
+        f"aten::{name}.dim": make(
+            name, "dim", dtypes=ORDERED, bad=COMPLEX, results=2, nonempty=True
+        ),
+    }

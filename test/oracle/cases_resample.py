@@ -12,8 +12,7 @@ def image(g, rank):
     dims += [g.rng.randint(2, 7) for _ in range(rank)]
     if g.spoil(0.3):
         place = g.rng.randrange(1, len(dims))
-        dims = g.pick(dims[:place] + [0] + dims[place + 1:], dims[1:],
-                      dims + [2])
+        dims = g.pick(dims[:place] + [0] + dims[place + 1 :], dims[1:], dims + [2])
     elif g.symbolic and g.chance(0.15):
         dims[0] = 2
         dims[g.rng.randrange(1, len(dims))] = g.batch()
@@ -27,7 +26,7 @@ def sizes(g, x, dims, rank):
         size = g.pick(size + [2], size[1:], size[1:] + [0], size[1:] + [-2])
     if g.chance(0.25) and len(dims) == rank + 2:
         g.prepare(f"n = torch.ops.aten.size({x}, {len(dims) - 1})")
-        return f"[{', '.join(map(str, size[:rank - 1] + ['n']))}]"
+        return f"[{', '.join(map(str, size[: rank - 1] + ['n']))}]"
     return size
 
 
@@ -41,14 +40,13 @@ def resize(g):
     if not g.op.endswith(".vec"):
         size = sizes(g, x, dims, rank)
         scales = ", ".join(
-            str(g.pick("None", 2.0, 0.5)) if g.chance(0.3) else "None"
-            for _ in range(rank))
+            str(g.pick("None", 2.0, 0.5)) if g.chance(0.3) else "None" for _ in range(rank)
+        )
         if "_aa" in name:
             # Beside a size that says otherwise it reads past the tensor: zero
             # times what is there, NaN now and then.
             scales = ", ".join(["None"] * rank)
-        return g.call(f"r = torch.ops.aten.{name}(%s, %s{align}, {scales})",
-                      x, size)
+        return g.call(f"r = torch.ops.aten.{name}(%s, %s{align}, {scales})", x, size)
     align = align and ", align_corners=" + align[2:]
     size = scales = "None"
     if g.chance(0.4):
@@ -56,16 +54,22 @@ def resize(g):
     else:
         # Of a batch only exact multiples are known.
         exact = any(isinstance(dim, Batch) for dim in dims[2:])
-        scales = [g.pick(1.0, 2.0, 3.0, 1.5) if exact else
-                  g.pick(2.0, 2.0, 0.5, 1.5, 1 / 3, 0.7, 2.2, 0.5)
-                  for _ in range(rank)]
+        scales = [
+            g.pick(1.0, 2.0, 3.0, 1.5)
+            if exact
+            else g.pick(2.0, 2.0, 0.5, 1.5, 1 / 3, 0.7, 2.2, 0.5)
+            for _ in range(rank)
+        ]
         if g.spoil(0.3):
-            scales = g.pick(scales + [2.0], scales[1:], [-1.0] * rank,
-                            [0.01] * rank)
+            scales = g.pick(scales + [2.0], scales[1:], [-1.0] * rank, [0.01] * rank)
     if g.spoil(0.15):
         size, scales = g.pick(("None", "None"), ([3] * rank, [2.0] * rank))
-    return g.call(f"r = torch.ops.aten.{name}(input=%s, output_size=%s"
-                  f"{align}, scale_factors=%s)", x, size, scales)
+    return g.call(
+        f"r = torch.ops.aten.{name}(input=%s, output_size=%s{align}, scale_factors=%s)",
+        x,
+        size,
+        scales,
+    )
 
 
 def grid_sampler(g):
@@ -84,15 +88,16 @@ def grid_sampler(g):
     if g.spoil(0.4):
         # Whether a batch is 5 cannot be known.
         place = len(out) - 1 if g.symbolic else g.pick(0, len(out) - 1)
-        out = out[:place] + [5] + out[place + 1:]
+        out = out[:place] + [5] + out[place + 1 :]
     if g.spoil(0.1):
         out = out[1:]
     dtype = g.dtype(FLOATS)
     x = g.strided(dims, dtype)
     y = g.strided(out, "float64" if g.spoil(0.2) else dtype)
     mode = g.pick(0, 1, 2 if rank == 2 or g.wrong else 0)
-    return g.call(f"r = torch.ops.aten.{name}(%s, %s, %s, %s, %s)", x, y, mode,
-                  g.pick(0, 1, 2), g.chance(0.5))
+    return g.call(
+        f"r = torch.ops.aten.{name}(%s, %s, %s, %s, %s)", x, y, mode, g.pick(0, 1, 2), g.chance(0.5)
+    )
 
 
 def affine_grid(g):
@@ -111,17 +116,28 @@ def affine_grid(g):
         size[0] = 5
     if g.spoil(0.2):
         size = g.pick(size + [2, 3], size[1:3], size[:-1] + [-1])
-    return g.call("r = torch.ops.aten.affine_grid_generator(%s, "
-                  f"[{', '.join(map(str, size))}], %s)", x, g.chance(0.5))
+    return g.call(
+        f"r = torch.ops.aten.affine_grid_generator(%s, [{', '.join(map(str, size))}], %s)",
+        x,
+        g.chance(0.5),
+    )
 
 
 GENERATORS = {}
-for kind in ("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
-             "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
-             "_upsample_nearest_exact3d", "upsample_linear1d",
-             "upsample_bilinear2d", "upsample_trilinear3d",
-             "upsample_bicubic2d", "_upsample_bilinear2d_aa",
-             "_upsample_bicubic2d_aa"):
+for kind in (
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_trilinear3d",
+    "upsample_bicubic2d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+):
     GENERATORS["aten::" + kind] = resize
     GENERATORS[f"aten::{kind}.vec"] = resize
 for kind in ("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"):

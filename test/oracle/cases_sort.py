@@ -22,10 +22,10 @@ def along(name, results=1, dtypes=ANY, bad=COMPLEX, form="%s, %d", inplace=False
             x = "y"
         else:
             x, dims = tensor(g, dtypes, bad)
-        text = form(g, x, g.dim(len(dims))) if callable(form) else form % (
-            x, g.dim(len(dims)))
+        text = form(g, x, g.dim(len(dims))) if callable(form) else form % (x, g.dim(len(dims)))
         left = "r" if results == 1 else "r, s"
         return g.call(f"{left} = torch.ops.aten.{name}({text})")
+
     return generate
 
 
@@ -58,15 +58,18 @@ def selection(name, least):
         many = isinstance(extent, Batch)
         if many:
             extent = 1
-        k = (g.pick(-1 if many else extent + 1, -1, least - 1)
-             if g.spoil(0.5) else g.rng.randint(least, max(extent, least)))
-        rest = (f"{g.chance(0.7)}, {g.chance(0.8)}" if name == "topk"
-                else f"{g.chance(0.4)}")
+        k = (
+            g.pick(-1 if many else extent + 1, -1, least - 1)
+            if g.spoil(0.5)
+            else g.rng.randint(least, max(extent, least))
+        )
+        rest = f"{g.chance(0.7)}, {g.chance(0.8)}" if name == "topk" else f"{g.chance(0.4)}"
         if rank and g.chance(0.15) and not g.wrong:
             # A computed k: an extent.
             g.prepare(f"k = torch.ops.aten.size({x}, {dim})")
             k = "k"
         return g.call(f"r, s = torch.ops.aten.{name}({x}, {k}, {dim}, {rest})")
+
     return generate
 
 
@@ -89,11 +92,9 @@ def diff(g):
             place = (dim + 1) % rank
             if not isinstance(other[place], Batch):
                 other[place] += 1
-        parts.append(g.strided(other, g.inputs[0].dtype if g.chance(0.7)
-                               else g.dtype(ANY)))
+        parts.append(g.strided(other, g.inputs[0].dtype if g.chance(0.7) else g.dtype(ANY)))
     n = -1 if g.spoil(0.3) else g.pick(1, 1, 1, 2, 0, 3, 7)
-    return g.call(f"r = torch.ops.aten.diff({x}, {n}, {dim}, {parts[0]}, "
-                  f"{parts[1]})")
+    return g.call(f"r = torch.ops.aten.diff({x}, {n}, {dim}, {parts[0]}, {parts[1]})")
 
 
 def search(g):
@@ -102,8 +103,7 @@ def search(g):
     if g.chance(0.5) or not dims:
         rows = [g.rng.randint(0, 5)]
     else:
-        rows = dims[:-1] + [dims[-1] if isinstance(dims[-1], Batch)
-                            else g.rng.randint(1, 5)]
+        rows = dims[:-1] + [dims[-1] if isinstance(dims[-1], Batch) else g.rng.randint(1, 5)]
         if g.spoil(0.5) and len(rows) > 1:
             if isinstance(rows[-2], Batch):
                 rows = rows[1:] if len(rows) > 2 else rows + [2]
@@ -126,55 +126,68 @@ def search(g):
             extra += ", right=True"
     elif g.chance(0.3):
         extra += ", right=True"
-    return g.call(f"r = torch.ops.aten.searchsorted({sequence}, {x}, "
-                  f"out_int32={g.chance(0.3)}{extra})")
+    return g.call(
+        f"r = torch.ops.aten.searchsorted({sequence}, {x}, out_int32={g.chance(0.3)}{extra})"
+    )
 
 
 def search_number(g):
     rank = 2 if g.spoil(0.7) else 1
     sequence = g.strided(g.dims(rank), g.dtype(ORDERED))
     side = "middle" if g.spoil(0.5) else g.pick("left", "right")
-    return g.call(f"r = torch.ops.aten.searchsorted({sequence}, "
-                  f"{g.pick(1, 2.5)}, out_int32={g.chance(0.3)}, "
-                  f"side='{side}')")
+    return g.call(
+        f"r = torch.ops.aten.searchsorted({sequence}, "
+        f"{g.pick(1, 2.5)}, out_int32={g.chance(0.3)}, "
+        f"side='{side}')"
+    )
 
 
 def bucketize(g):
     kind = g.dtype(ORDERED)
     x = g.strided(g.dims(g.rng.randint(0, 4)), kind)
-    edges = g.strided([2, 3] if g.spoil(0.5) else [] if g.spoil(0.4)
-                      else [g.rng.randint(0, 5)], kind)
-    return g.call(f"r = torch.ops.aten.bucketize({x}, {edges}, "
-                  f"out_int32={g.chance(0.3)}, right={g.chance(0.3)})")
+    edges = g.strided(
+        [2, 3] if g.spoil(0.5) else [] if g.spoil(0.4) else [g.rng.randint(0, 5)], kind
+    )
+    return g.call(
+        f"r = torch.ops.aten.bucketize({x}, {edges}, "
+        f"out_int32={g.chance(0.3)}, right={g.chance(0.3)})"
+    )
 
 
 def bucketize_number(g):
-    edges = g.strided([2, g.rng.randint(1, 4)] if g.spoil(0.5)
-                      else [] if g.spoil(0.4) else g.dims(1),
-                      g.dtype(ORDERED))
-    return g.call(f"r = torch.ops.aten.bucketize({g.pick(1, 2.5)}, {edges}, "
-                  f"out_int32={g.chance(0.3)}, right={g.chance(0.3)})")
+    edges = g.strided(
+        [2, g.rng.randint(1, 4)] if g.spoil(0.5) else [] if g.spoil(0.4) else g.dims(1),
+        g.dtype(ORDERED),
+    )
+    return g.call(
+        f"r = torch.ops.aten.bucketize({g.pick(1, 2.5)}, {edges}, "
+        f"out_int32={g.chance(0.3)}, right={g.chance(0.3)})"
+    )
 
 
 def unique_dim(g):
     rank = g.rank(1, 4)
     dims = g.dims(rank)
     x = g.strided(dims, g.dtype(ANY))
-    return g.call(f"r, s, t = torch.ops.aten.unique_dim({x}, {g.dim(rank)}, "
-                  f"True, {g.chance(0.5)}, {g.chance(0.5)})")
+    return g.call(
+        f"r, s, t = torch.ops.aten.unique_dim({x}, {g.dim(rank)}, "
+        f"True, {g.chance(0.5)}, {g.chance(0.5)})"
+    )
 
 
 def unique2(g):
     x, _ = tensor(g, ANY, bad=COMPLEX)
-    return g.call(f"r, s, t = torch.ops.aten._unique2({x}, {g.chance(0.5)}, "
-                  f"{g.chance(0.5)}, {g.chance(0.5)})")
+    return g.call(
+        f"r, s, t = torch.ops.aten._unique2({x}, {g.chance(0.5)}, {g.chance(0.5)}, {g.chance(0.5)})"
+    )
 
 
 def unique_consecutive(g):
     x, dims = tensor(g, ANY, bad=COMPLEX)
     dim = g.dim(len(dims)) if dims and g.chance(0.4) else None
-    return g.call(f"r, s, t = torch.ops.aten.unique_consecutive({x}, "
-                  f"{g.chance(0.5)}, {g.chance(0.5)}, {dim})")
+    return g.call(
+        f"r, s, t = torch.ops.aten.unique_consecutive({x}, {g.chance(0.5)}, {g.chance(0.5)}, {dim})"
+    )
 
 
 def histc(g):
@@ -202,8 +215,7 @@ GENERATORS = {
     "aten::cumprod_": along("cumprod_", dtypes=ALL, form=scan, inplace=True),
     "aten::cummax": along("cummax", 2),
     "aten::cummin": along("cummin", 2),
-    "aten::logcumsumexp": along("logcumsumexp", dtypes=FLOATS + COMPLEX,
-                                bad=["int64", "bool"]),
+    "aten::logcumsumexp": along("logcumsumexp", dtypes=FLOATS + COMPLEX, bad=["int64", "bool"]),
     "aten::diff": diff,
     "aten::searchsorted.Tensor": search,
     "aten::searchsorted.Scalar": search_number,

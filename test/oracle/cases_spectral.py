@@ -32,8 +32,7 @@ def extents(g, rank):
 
 
 def norm(g):
-    return f", norm='{g.pick('ortho', 'forward', 'backward')}'" \
-        if g.chance(0.3) else ""
+    return f", norm='{g.pick('ortho', 'forward', 'backward')}'" if g.chance(0.3) else ""
 
 
 def one(name, types):
@@ -106,8 +105,7 @@ def frequencies(name):
         if g.chance(0.3):
             dtype = f", dtype={g.pick(6, 7)}"
         if n > 0 and g.chance(0.3):
-            x = g.tensor([g.batch() if g.chance(0.5) else n, 2],
-                         channels_last=False)
+            x = g.tensor([g.batch() if g.chance(0.5) else n, 2], channels_last=False)
             g.prepare(f"n = torch.ops.aten.size({x}, 0)")
             n = "n"
         return g.call(f"r = torch.ops.aten.{name}({n}, {spacing}{dtype})")
@@ -147,8 +145,10 @@ def stft(center):
         if center:
             mode = g.pick("reflect", "constant")
             middle = f"{g.chance(0.7)}, '{mode}', "
-        return g.call(f"r = torch.ops.aten.stft({x}, {points}, {hop}, {width}, "
-                      f"{window}, {middle}{g.chance(0.3)}, {one}, {given})")
+        return g.call(
+            f"r = torch.ops.aten.stft({x}, {points}, {hop}, {width}, "
+            f"{window}, {middle}{g.chance(0.3)}, {one}, {given})"
+        )
 
     return make
 
@@ -167,20 +167,31 @@ def istft(g):
         dims = dims[-1:]
     x = g.strided(dims, dtype)
     length = g.rng.randint(1, points * 2) if g.chance(0.3) else None
-    window = "None" if g.chance(0.5) else g.tensor(
-        [points], "float32" if dtype == "complex64" else "float64")
-    return g.call(f"r = torch.ops.aten.istft({x}, {points}, {hop}, None, "
-                  f"{window}, True, {g.chance(0.3)}, {one}, {length})")
+    window = (
+        "None"
+        if g.chance(0.5)
+        else g.tensor([points], "float32" if dtype == "complex64" else "float64")
+    )
+    return g.call(
+        f"r = torch.ops.aten.istft({x}, {points}, {hop}, None, "
+        f"{window}, True, {g.chance(0.3)}, {one}, {length})"
+    )
 
 
-GENERATORS = {"aten::stft": stft(False), "aten::stft.center": stft(True),
-              "aten::istft": istft}
-for _name, _types in (("fft", TYPES), ("ifft", TYPES), ("rfft", REAL),
-                      ("ihfft", REAL), ("irfft", TYPES), ("hfft", TYPES)):
+GENERATORS = {"aten::stft": stft(False), "aten::stft.center": stft(True), "aten::istft": istft}
+for _name, _types in (
+    ("fft", TYPES),
+    ("ifft", TYPES),
+    ("rfft", REAL),
+    ("ihfft", REAL),
+    ("irfft", TYPES),
+    ("hfft", TYPES),
+):
     GENERATORS[f"aten::fft_{_name}"] = one(f"fft_{_name}", _types)
     for _suffix in ("2", "n"):
         GENERATORS[f"aten::fft_{_name}{_suffix}"] = many(
-            f"fft_{_name}{_suffix}", _types, _suffix == "2")
+            f"fft_{_name}{_suffix}", _types, _suffix == "2"
+        )
 for _name in ("fft_fftshift", "fft_ifftshift"):
     GENERATORS[f"aten::{_name}"] = shift(_name)
 for _name in ("fft_fftfreq", "fft_rfftfreq"):

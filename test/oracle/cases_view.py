@@ -20,14 +20,14 @@ def call(g, op, *arguments):
 
 # Dims in another order, more or fewer of them --------------------------------
 
+
 def permute(g):
     x, dims = source(g)
     order = list(range(len(dims)))
     g.rng.shuffle(order)
     order = [d - len(dims) if g.chance(0.3) else d for d in order]
     if g.spoil(0.8):
-        order = (order + [0] if not order or g.chance(0.4)
-                 else [g.pick(order[-1], 9)] + order[1:])
+        order = order + [0] if not order or g.chance(0.4) else [g.pick(order[-1], 9)] + order[1:]
     return call(g, "permute", x, order)
 
 
@@ -43,8 +43,7 @@ def matrix_transpose(g):
 
 def matrices_transposed(g, op):
     kinds = COMPLEX + FLOATS if op == "mH" else ANY
-    x, _ = (source(g, 2, 5, kinds) if not g.spoil(0.9)
-            else source(g, 1, 1, kinds))
+    x, _ = source(g, 2, 5, kinds) if not g.spoil(0.9) else source(g, 1, 1, kinds)
     if op == "mH" and g.chance(0.1):
         x = g.tensor([], g.dtype(kinds))
     return call(g, op, x)
@@ -76,12 +75,10 @@ def move_lists(g, op):
     x, dims = source(g)
     count = g.rng.randint(0, len(dims))
     lists = [g.rng.sample(range(len(dims)), count) for _ in range(2)]
-    lists = [[d - len(dims) if g.chance(0.3) else d for d in dims_]
-             for dims_ in lists]
+    lists = [[d - len(dims) if g.chance(0.3) else d for d in dims_] for dims_ in lists]
     if g.spoil(0.8):
         which = g.pick(0, 1)
-        lists[which] = (lists[which] + [0] if g.chance(0.5) else
-                        [g.pick(9, -8)] + lists[which][1:])
+        lists[which] = lists[which] + [0] if g.chance(0.5) else [g.pick(9, -8)] + lists[which][1:]
     return call(g, op, x, *lists)
 
 
@@ -93,8 +90,10 @@ def unsqueeze(g):
 def with_ones(g, low=0, high=5, keep=()):
     """A tensor of which many extents are one. The batch has two rows: one that
     may be squeezed is not there at a batch of one."""
-    dims = [1 if g.chance(0.4) and not isinstance(d, Batch) else d
-            for d in g.dims(g.rng.randint(low, high))]
+    dims = [
+        1 if g.chance(0.4) and not isinstance(d, Batch) else d
+        for d in g.dims(g.rng.randint(low, high))
+    ]
     dims = [Batch(2) if isinstance(d, Batch) else d for d in dims]
     return g.strided(dims, g.dtype()), dims
 
@@ -123,6 +122,7 @@ def squeeze_dims(g):
 
 
 # Parts of a dim --------------------------------------------------------------
+
 
 def position(g):
     """Where a slice begins or ends."""
@@ -166,8 +166,7 @@ def select(g):
             index = g.pick(size, -size - 1, size + 4)
     if g.spoil(0.2):
         dim = len(dims) + 1
-    return call(g, "select", x, dim - len(dims) if g.chance(0.3) else dim,
-                index)
+    return call(g, "select", x, dim - len(dims) if g.chance(0.3) else dim, index)
 
 
 def narrow(g):
@@ -182,8 +181,7 @@ def narrow(g):
     start = g.rng.randint(0, size)
     length = g.rng.randint(0, size - start)
     if g.spoil(0.9):
-        start, length = g.pick((size + 1, 0), (0, size + 1), (start, -1),
-                               (-size - 1, 0))
+        start, length = g.pick((size + 1, 0), (0, size + 1), (start, -1), (-size - 1, 0))
     elif g.chance(0.2) and start < size:
         start -= size
     return call(g, "narrow", x, dim, start, length)
@@ -215,8 +213,7 @@ def split(g, op):
         return listed(g, op, 1, x, g.pick(20, 30), dim)
     part = g.rng.randint(1, 4) if not g.spoil() else g.pick(0, -1)
     count = max(-(-dims[dim] // max(part, 1)), 1)
-    return listed(g, op, count, x, part, dim - len(dims) * g.pick(0, 1)
-                  if not g.spoil(0.1) else 7)
+    return listed(g, op, count, x, part, dim - len(dims) * g.pick(0, 1) if not g.spoil(0.1) else 7)
 
 
 def split_sizes(g, op):
@@ -253,12 +250,18 @@ def tensor_split(g):
     x, dims = source(g, 1, 4)
     dim = g.rng.randrange(len(dims))
     count = g.rng.randint(1, 5)
-    return listed(g, "tensor_split", count, x,
-                  g.pick(0, -1) if g.spoil() else count,
-                  dim - len(dims) * g.pick(0, 1) if not g.spoil() else 8)
+    return listed(
+        g,
+        "tensor_split",
+        count,
+        x,
+        g.pick(0, -1) if g.spoil() else count,
+        dim - len(dims) * g.pick(0, 1) if not g.spoil() else 8,
+    )
 
 
 # Views with strides of their own ---------------------------------------------
+
 
 def unfold(g):
     x, dims = source(g, 0, 4)
@@ -271,14 +274,13 @@ def unfold(g):
     if g.spoil(0.9):
         # Some batch has 99 samples.
         far = (99, step, dim) if not dims or dims[dim] == size else (-2, 1, dim)
-        window, step, dim = g.pick((window, 0, dim), (-1, step, dim), far,
-                                   (window, step, 6))
+        window, step, dim = g.pick((window, 0, dim), (-1, step, dim), far, (window, step, 6))
     return call(g, "unfold", x, dim, window, step)
 
 
 def diagonal(g):
     x, dims = source(g, 2, 4) if not g.spoil(0.2) else source(g, 0, 1)
-    one, two = (g.rng.sample(range(len(dims)), 2) if len(dims) > 1 else (0, 1))
+    one, two = g.rng.sample(range(len(dims)), 2) if len(dims) > 1 else (0, 1)
     if g.spoil(0.5):
         two = g.pick(one, one - len(dims), 9)
     return call(g, "diagonal", x, g.rng.randint(-4, 4), one, two)
@@ -318,13 +320,14 @@ def reshape_alias(g):
         g.prepare(f"m = n // {flat}")
         return call(g, "_reshape_alias", x, f"[m, {flat}]", f"[{flat}, 1]")
     sizes = [1, flat] if g.chance(0.5) else [flat]
-    strides = [flat, 1][-len(sizes):]
+    strides = [flat, 1][-len(sizes) :]
     if g.spoil(0.9):
         strides = strides + [1]
     return call(g, "_reshape_alias", x, sizes, strides)
 
 
 # Repetition ------------------------------------------------------------------
+
 
 def expandable(g):
     dims = [1 if g.chance(0.4) else d for d in g.dims(g.rng.randint(0, 4))]
@@ -350,7 +353,7 @@ def expand(g, op):
         if sizes and g.chance(0.7):
             sizes[g.rng.randrange(len(sizes))] = g.pick(7, -2, 9)
         elif dims:
-            sizes = sizes[:len(dims) - 1]
+            sizes = sizes[: len(dims) - 1]
         else:
             sizes = [-1] + sizes
     return call(g, op, x, sizes)
@@ -365,20 +368,18 @@ def expand_as(g):
 
 def broadcast_tensors(g):
     dims = g.dims(g.rng.randint(0, 4))
-    tensors = [g.strided(g.broadcast(dims), g.dtype())
-               for _ in range(g.rng.randint(1, 3))]
-    return listed(g, "broadcast_tensors", len(tensors),
-                  "[" + ", ".join(tensors) + "]")
+    tensors = [g.strided(g.broadcast(dims), g.dtype()) for _ in range(g.rng.randint(1, 3))]
+    return listed(g, "broadcast_tensors", len(tensors), "[" + ", ".join(tensors) + "]")
 
 
 # Other extents ---------------------------------------------------------------
+
 
 def factors(g, number):
     """A few numbers whose product is `number`."""
     found = []
     while g.chance(0.6) and number > 1:
-        part = g.rng.choice([d for d in range(1, number + 1)
-                             if number % d == 0])
+        part = g.rng.choice([d for d in range(1, number + 1) if number % d == 0])
         found.append(part)
         number //= part
     found.append(number)
@@ -403,7 +404,7 @@ def reshaped(g):
                 sizes = [-1, -1] + sizes
         return x, sizes
     place = batch[0]
-    before, after = dims[:place], dims[place + 1:]
+    before, after = dims[:place], dims[place + 1 :]
     if g.chance(0.3):
         # Merged with what is before or after.
         sizes = factors(g, math.prod(before)) if g.chance(0.5) else []
@@ -444,10 +445,12 @@ def reshape(g, op):
 def reshape_as(g, op):
     dims = g.dims(g.rng.randint(0, 4))
     x = g.strided(dims, g.dtype())
-    others = [Batch(2), *dims[1:]] if dims[:1] == [Batch()] and g.spoil() else [
-        *dims] + [1] * g.pick(0, 1)
-    if g.chance(0.5) and len(dims) > 2 and not any(
-            isinstance(d, Batch) for d in dims[1:]):
+    others = (
+        [Batch(2), *dims[1:]]
+        if dims[:1] == [Batch()] and g.spoil()
+        else [*dims] + [1] * g.pick(0, 1)
+    )
+    if g.chance(0.5) and len(dims) > 2 and not any(isinstance(d, Batch) for d in dims[1:]):
         others = [dims[0], math.prod(dims[1:])]
     if others and g.spoil() and not isinstance(others[-1], Batch):
         others[-1] += 1
@@ -482,6 +485,7 @@ def unflatten(g):
 # aten::view.dtype cannot be called from TorchScript, which knows no overload of
 # aten::view but that with sizes.
 
+
 def view_as_real(g):
     x, _ = source(g, 0, 4, COMPLEX if not g.spoil(0.9) else FLOATS)
     return call(g, "view_as_real", x)
@@ -492,8 +496,7 @@ def view_as_complex(g):
     if g.spoil(0.7):
         dims[-1] = 3
     dtype = g.pick("float32", "float64") if not g.spoil(0.3) else "int64"
-    return call(g, "view_as_complex", g.tensor(dims, dtype,
-                                               channels_last=False))
+    return call(g, "view_as_complex", g.tensor(dims, dtype, channels_last=False))
 
 
 def real(g):
@@ -510,6 +513,7 @@ def imag(g):
 
 
 # Integers: what they say is seen in the sizes of a view ---------------------
+
 
 def size_list(g):
     x, dims = source(g, 0, 4)
@@ -566,19 +570,22 @@ def each(make, names, **options):
 
 GENERATORS = {
     "aten::permute": permute,
-    **each(two_dims, ["aten::transpose.int", "aten::swapdims",
-                      "aten::swapaxes", "aten::movedim.int",
-                      "aten::moveaxis.int"]),
+    **each(
+        two_dims,
+        [
+            "aten::transpose.int",
+            "aten::swapdims",
+            "aten::swapaxes",
+            "aten::movedim.int",
+            "aten::moveaxis.int",
+        ],
+    ),
     "aten::t": matrix_transpose,
     **each(matrices_transposed, ["aten::mT", "aten::mH"]),
     "aten::_conj": lazy_conj,
-    **each(at_least, [f"aten::atleast_{n}d" for n in (1, 2, 3)],
-           takes_all=True),
-    **each(at_least_sequence,
-           [f"aten::atleast_{n}d.Sequence" for n in (1, 2, 3)],
-           takes_all=True),
-    **each(plain, ["aten::numpy_T", "aten::detach", "aten::alias",
-                   "aten::ravel"], takes_all=True),
+    **each(at_least, [f"aten::atleast_{n}d" for n in (1, 2, 3)], takes_all=True),
+    **each(at_least_sequence, [f"aten::atleast_{n}d.Sequence" for n in (1, 2, 3)], takes_all=True),
+    **each(plain, ["aten::numpy_T", "aten::detach", "aten::alias", "aten::ravel"], takes_all=True),
     **each(move_lists, ["aten::movedim.intlist", "aten::moveaxis.intlist"]),
     "aten::unsqueeze": unsqueeze,
     "aten::squeeze": squeeze,
@@ -589,9 +596,15 @@ GENERATORS = {
     "aten::narrow": narrow,
     "aten::unbind.int": unbind,
     **each(split, ["aten::split.Tensor", "aten::unsafe_split.Tensor"]),
-    **each(split_sizes, ["aten::split", "aten::split.sizes",
-                         "aten::split_with_sizes",
-                         "aten::unsafe_split_with_sizes"]),
+    **each(
+        split_sizes,
+        [
+            "aten::split",
+            "aten::split.sizes",
+            "aten::split_with_sizes",
+            "aten::unsafe_split_with_sizes",
+        ],
+    ),
     **each(chunk, ["aten::chunk", "aten::unsafe_chunk"]),
     "aten::tensor_split.sections": tensor_split,
     "aten::unfold": unfold,

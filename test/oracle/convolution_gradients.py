@@ -25,11 +25,15 @@ from counter import Counter
 CHANNELS = [4, 5, 6, 8, 10, 12, 16, 16, 20, 24, 32, 32, 40, 48, 64, 96, 128]
 KERNELS = [1, 2, 3, 3, 3, 4, 5, 7, 9, 15]
 # Of one sample.
-MOST_PRODUCTS = 10 ** 6
-CLASSES = {(1, False): torch.nn.Conv1d, (2, False): torch.nn.Conv2d,
-           (3, False): torch.nn.Conv3d, (1, True): torch.nn.ConvTranspose1d,
-           (2, True): torch.nn.ConvTranspose2d,
-           (3, True): torch.nn.ConvTranspose3d}
+MOST_PRODUCTS = 10**6
+CLASSES = {
+    (1, False): torch.nn.Conv1d,
+    (2, False): torch.nn.Conv2d,
+    (3, False): torch.nn.Conv3d,
+    (1, True): torch.nn.ConvTranspose1d,
+    (2, True): torch.nn.ConvTranspose2d,
+    (3, True): torch.nn.ConvTranspose3d,
+}
 
 
 class Module(torch.nn.Module):
@@ -40,7 +44,8 @@ class Module(torch.nn.Module):
         super().__init__()
         self.convolution = convolution
         self.scale = torch.nn.Parameter(
-            torch.ones(1, channels, *[1] * rank), requires_grad=wants_input)
+            torch.ones(1, channels, *[1] * rank), requires_grad=wants_input
+        )
         self.last = last
 
     def forward(self, x):
@@ -57,8 +62,11 @@ def make_channels(rng):
         return inputs, inputs, inputs
     if kind == "groups":
         groups = rng.choice([2, 3, 4, 8])
-        return (groups * rng.choice([2, 3, 4, 8, 16, 16, 32]),
-                groups * rng.choice([1, 2, 4, 8, 16, 16, 24]), groups)
+        return (
+            groups * rng.choice([2, 3, 4, 8, 16, 16, 32]),
+            groups * rng.choice([1, 2, 4, 8, 16, 16, 24]),
+            groups,
+        )
     return rng.choice([1, 2, 3]) if kind == "first" else inputs, outputs, 1
 
 
@@ -76,10 +84,19 @@ def make_case(rng):
     stride = rng.choice([1, 1, 1, 2, 2, 3, 4])
     dilation = rng.choice([2, 3]) if rng.random() < 0.15 else 1
     padding = [rng.choice([extent // 2, extent // 2, 0]) for extent in kernel]
+
     def make(device):
         return CLASSES[rank, transposed](
-            inputs, outputs, kernel, stride, padding, dilation=dilation,
-            groups=groups, bias=has_bias, device=device)
+            inputs,
+            outputs,
+            kernel,
+            stride,
+            padding,
+            dilation=dilation,
+            groups=groups,
+            bias=has_bias,
+            device=device,
+        )
 
     has_bias = rng.random() < 0.5
     sample = torch.empty(1, inputs, *image, device="meta")
@@ -113,8 +130,7 @@ def run_case(module, image, batch, threads, options, folder, counter):
         return "WRONG" if problems else "right", problems
     # Each operation that is a bound holds no less than was measured.
     if report["peak_bytes"] < log_peak(log):
-        return "EXCEEDED", [f"{report['peak_bytes']} B predicted, "
-                            f"{log_peak(log)} B measured"]
+        return "EXCEEDED", [f"{report['peak_bytes']} B predicted, {log_peak(log)} B measured"]
     return "bounds", []
 
 
@@ -147,27 +163,33 @@ def main():
             number = threads[done % len(threads)]
             kernel = module.convolution.weight[0][0].numel()
             # There oneDNN writes past its scratchpad on several threads.
-            if number > 1 and module.last and kernel == 1 and (
-                    module.scale.shape[1] % 16
-                    and module.convolution.stride[0] > 1):
+            if (
+                number > 1
+                and module.last
+                and kernel == 1
+                and (module.scale.shape[1] % 16 and module.convolution.stride[0] > 1)
+            ):
                 continue
             torch.set_num_threads(number)
             batch = rng.choice([1, 2, 3, 5, 8, 16, 17])
-            verdict, problems = run_case(module, image, batch, number, options,
-                                         folder, counter)
+            verdict, problems = run_case(module, image, batch, number, options, folder, counter)
             verdicts[verdict] += 1
             done += 1
             if verdict.isupper():
-                print(f"{verdict}: {module.convolution}, batch {batch}, image "
-                      f"{image}, {number} threads"
-                      f"{', channels-last' if module.last else ''}")
+                print(
+                    f"{verdict}: {module.convolution}, batch {batch}, image "
+                    f"{image}, {number} threads"
+                    f"{', channels-last' if module.last else ''}"
+                )
                 for problem in problems:
                     print(f"  {problem}")
             if done % 500 == 0:
                 print(f"{done} of {options.count}", file=sys.stderr)
-    print(f"{done} convolutions: {verdicts['right']} right, "
-          f"{verdicts['bounds']} bounds, {verdicts['WRONG']} WRONG, "
-          f"{verdicts['EXCEEDED']} EXCEEDED")
+    print(
+        f"{done} convolutions: {verdicts['right']} right, "
+        f"{verdicts['bounds']} bounds, {verdicts['WRONG']} WRONG, "
+        f"{verdicts['EXCEEDED']} EXCEEDED"
+    )
     return 1 if verdicts["WRONG"] or verdicts["EXCEEDED"] else 0
 
 

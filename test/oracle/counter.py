@@ -17,6 +17,5 @@ class Counter:
         try:
             found = function(*arguments)
         finally:
-            self.library.koilaCounterStop(ctypes.byref(peak),
-                                          ctypes.byref(live))
+            self.library.koilaCounterStop(ctypes.byref(peak), ctypes.byref(live))
         return peak.value, live.value, found

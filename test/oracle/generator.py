@@ -21,6 +21,7 @@ import dataclasses
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """An extent of `factor` times the batch."""
+
     factor: int = 1
 
     def __str__(self):
@@ -34,6 +35,7 @@ def extent(dim, batch):
 @dataclasses.dataclass
 class Input:
     """An argument. `low` and `high` bound the values of integers: indices."""
+
     dims: list
     dtype: str = "float32"
     channels_last: bool = False
@@ -53,6 +55,7 @@ class Input:
 @dataclasses.dataclass
 class Case:
     """`body` reads x0, x1, ... and assigns the names in `results`."""
+
     op: str
     body: list
     inputs: list
@@ -61,8 +64,7 @@ class Case:
     random: bool = False
 
     def follows_batch(self):
-        return any(isinstance(dim, Batch)
-                   for tensor in self.inputs for dim in tensor.dims)
+        return any(isinstance(dim, Batch) for tensor in self.inputs for dim in tensor.dims)
 
     def __str__(self):
         specs = " ".join(tensor.spec() for tensor in self.inputs)
@@ -72,8 +74,7 @@ class Case:
 
 FLOATS = ["float32"] * 7 + ["float64", "float64", "float16", "bfloat16"]
 INTEGERS = ["int64"] * 4 + ["int32", "int16", "int8", "uint8"]
-ANY = (["float32"] * 6 + ["float64", "float16", "bfloat16", "int64", "int32",
-                          "uint8", "bool"])
+ANY = ["float32"] * 6 + ["float64", "float16", "bfloat16", "int64", "int32", "uint8", "bool"]
 COMPLEX = ["complex64", "complex128"]
 
 
@@ -109,13 +110,11 @@ class Generator:
 
     # Tensors ---------------------------------------------------------------
 
-    def tensor(self, dims, dtype="float32", low=None, high=None,
-               channels_last=None):
+    def tensor(self, dims, dtype="float32", low=None, high=None, channels_last=None):
         """An argument as it comes: contiguous, or channels last if 4-D."""
         if channels_last is None:
             channels_last = len(dims) == 4 and self.chance(0.25)
-        self.inputs.append(Input(list(dims), dtype,
-                                 channels_last and len(dims) == 4, low, high))
+        self.inputs.append(Input(list(dims), dtype, channels_last and len(dims) == 4, low, high))
         return f"x{len(self.inputs) - 1}"
 
     def strided(self, dims, dtype="float32", low=None, high=None):
@@ -143,8 +142,7 @@ class Generator:
             source[dim] = dims[dim] * step + self.pick(0, 1)
             x = self.tensor(source, dtype, low, high, channels_last=False)
             stop = dims[dim] * step
-            self.prepare(f"{name} = torch.ops.aten.slice({x}, {dim}, 0, "
-                         f"{stop}, {step})")
+            self.prepare(f"{name} = torch.ops.aten.slice({x}, {dim}, 0, {stop}, {step})")
             return name
         if dims[dim] == 0:
             return self.tensor(dims, dtype, low, high)
@@ -168,8 +166,7 @@ class Generator:
 
     def dims(self, rank, low=1, high=6):
         """Extents of which few are zero; the batch most often leads."""
-        dims = [0 if self.chance(0.03) else self.rng.randint(low, high)
-                for _ in range(rank)]
+        dims = [0 if self.chance(0.03) else self.rng.randint(low, high) for _ in range(rank)]
         if dims:
             place = 0 if self.chance(0.85) else self.rng.randrange(rank)
             dims[place] = self.batch()
@@ -192,7 +189,7 @@ class Generator:
         if 0.35 < pick < 0.6:
             other = [1 if self.chance(0.5) else dim for dim in other]
         elif 0.6 < pick:
-            other = other[self.rng.randint(0, len(other)):]
+            other = other[self.rng.randint(0, len(other)) :]
             if pick > 0.85:
                 other = [1 if self.chance(0.3) else dim for dim in other]
         if other and self.spoil(0.7):
@@ -206,9 +203,13 @@ class Generator:
     def call(self, text, *arguments):
         """The case whose last statement is `text % arguments`."""
         statement = text % tuple(
-            argument if isinstance(argument, str) else repr(argument)
-            for argument in arguments)
-        results = [name.strip()
-                   for name in statement.split(" = ")[0].split(",")]
-        return Case(self.op, self.prepared + [statement], self.inputs,
-                    [name for name in results if name], self.random)
+            argument if isinstance(argument, str) else repr(argument) for argument in arguments
+        )
+        results = [name.strip() for name in statement.split(" = ")[0].split(",")]
+        return Case(
+            self.op,
+            self.prepared + [statement],
+            self.inputs,
+            [name for name in results if name],
+            self.random,
+        )

@@ -58,6 +58,7 @@ MOST_BYTES = 64 << 20
 # PyTorch
 # ----------------------------------------------------------------------------
 
+
 def script_type(value):
     if isinstance(value, torch.Tensor):
         return "Tensor"
@@ -69,12 +70,13 @@ def script_type(value):
 def script_call(case, scope):
     """The call under test as a function of the names it reads."""
     call = case.body[-1]
-    names = [name for name in dict.fromkeys(re.findall(r"\b[a-z]\w*", call))
-             if name in scope and name not in case.results and
-             name not in ("torch", "annotate")]
+    names = [
+        name
+        for name in dict.fromkeys(re.findall(r"\b[a-z]\w*", call))
+        if name in scope and name not in case.results and name not in ("torch", "annotate")
+    ]
     arguments = ", ".join(f"{n}: {script_type(scope[n])}" for n in names)
-    source = (f"def call({arguments}):\n    {call}\n"
-              f"    return ({', '.join(case.results)},)\n")
+    source = f"def call({arguments}):\n    {call}\n    return ({', '.join(case.results)},)\n"
     return torch.jit.CompilationUnit(source).call, names
 
 
@@ -105,13 +107,11 @@ class Measured:
 
     def __init__(self, counter, case, batch, grad):
         # The scripted call reads what the statements before it prepared.
-        scope = {f"x{i}": tensor
-                 for i, tensor in enumerate(make_inputs(case, batch))}
+        scope = {f"x{i}": tensor for i, tensor in enumerate(make_inputs(case, batch))}
         if grad:
             for tensor in scope.values():
                 tensor.requires_grad_(can_want(tensor.dtype))
-        scope.update(torch=torch, annotate=lambda kind, value: value,
-                     List=list)
+        scope.update(torch=torch, annotate=lambda kind, value: value, List=list)
         exec("\n".join(case.body[:-1]), scope)
         function, names = script_call(case, scope)
         arguments = [scope[name] for name in names]
@@ -127,19 +127,26 @@ class Measured:
     def describe(self):
         def text(tensor):
             if not isinstance(tensor, torch.Tensor):
-                return "[" + " ".join(map(text, tensor)) + "]" if isinstance(
-                    tensor, (list, tuple)) else str(tensor)
+                return (
+                    "[" + " ".join(map(text, tensor)) + "]"
+                    if isinstance(tensor, (list, tuple))
+                    else str(tensor)
+                )
             dims = "x".join(map(str, tensor.shape))
-            strides = "" if tensor.is_contiguous() else \
-                "/" + ",".join(map(str, tensor.stride()))
+            strides = "" if tensor.is_contiguous() else "/" + ",".join(map(str, tensor.stride()))
             return f"{str(tensor.dtype)[6:]}[{dims}{strides}]"
-        return (", ".join(f"{n}={text(t)}" for n, t in self.operands) +
-                " -> " + ", ".join(map(text, self.found)))
+
+        return (
+            ", ".join(f"{n}={text(t)}" for n, t in self.operands)
+            + " -> "
+            + ", ".join(map(text, self.found))
+        )
 
 
 # ----------------------------------------------------------------------------
 # koila
 # ----------------------------------------------------------------------------
+
 
 class Predicted:
     """What koila says of the operation at one line."""
@@ -168,9 +175,16 @@ class Oracle:
         self.counter = Counter(arguments.counter)
         self.generators = rule_oracle.load_generators()
         self.rules = rule_oracle.Oracle(
-            argparse.Namespace(koila_opt=arguments.koila_opt, illegal=0,
-                               legal=arguments.legal, seed=arguments.seed,
-                               keep=None), self.generators, folder)
+            argparse.Namespace(
+                koila_opt=arguments.koila_opt,
+                illegal=0,
+                legal=arguments.legal,
+                seed=arguments.seed,
+                keep=None,
+            ),
+            self.generators,
+            folder,
+        )
         self.rules.drawing = {"only": arguments.dtype, "most": arguments.most}
         self.counts = collections.defaultdict(collections.Counter)
         self.problems, self.reasons = [], collections.Counter()
@@ -183,27 +197,38 @@ class Oracle:
         while alive:
             path = os.path.join(self.folder, "cases.pt")
             report = path + ".json"
-            where, lines = write_program([cases[i] for i in alive], path,
-                                         hidden=False)
+            where, lines = write_program([cases[i] for i in alive], path, hidden=False)
             grad = self.arguments.grad
-            specs = [f"--input={tensor.spec()}" +
-                     ("@grad" if grad and can_want(getattr(torch, tensor.dtype))
-                      else "")
-                     for i in alive for tensor in cases[i].inputs]
+            specs = [
+                f"--input={tensor.spec()}"
+                + ("@grad" if grad and can_want(getattr(torch, tensor.dtype)) else "")
+                for i in alive
+                for tensor in cases[i].inputs
+            ]
             mode = "forward-with-grad" if grad else "inference"
             if any(cases[i].follows_batch() for i in alive):
                 specs.append(f"--batch=B={batch}")
             done = subprocess.run(
-                [self.arguments.koila_opt, path, *specs,
-                 f"--koila-peak-memory=format=json floor=false output={report} "
-                 f"threads={threads} mode={mode}", "-o", os.devnull],
-                capture_output=True, text=True)
+                [
+                    self.arguments.koila_opt,
+                    path,
+                    *specs,
+                    f"--koila-peak-memory=format=json floor=false output={report} "
+                    f"threads={threads} mode={mode}",
+                    "-o",
+                    os.devnull,
+                ],
+                capture_output=True,
+                text=True,
+            )
             if done.returncode == 0:
                 with open(report) as file:
                     return self.read_report(json.load(file), alive, lines)
-            wrong = {where[int(line)] for line in re.findall(
-                r"^<string>:(\d+):\d+: error: ", done.stderr, re.MULTILINE)
-                if int(line) in where}
+            wrong = {
+                where[int(line)]
+                for line in re.findall(r"^<string>:(\d+):\d+: error: ", done.stderr, re.MULTILINE)
+                if int(line) in where
+            }
             if not wrong:
                 sys.exit(f"koila-opt failed: {done.stderr.strip()[-1500:]}")
             alive = [i for place, i in enumerate(alive) if place not in wrong]
@@ -232,8 +257,7 @@ class Oracle:
     def compare(self, case, batch, threads, said):
         counts = self.counts[case.op]
         try:
-            measured = Measured(self.counter, case, batch,
-                                self.arguments.grad)
+            measured = Measured(self.counter, case, batch, self.arguments.grad)
         except rule_oracle.ERRORS as error:
             self.unmeasured[f"{case.op}: {str(error).strip()[:60]!r}"] += 1
             counts["raises"] += 1
@@ -247,12 +271,10 @@ class Oracle:
                 counts["bound"] += 1
                 if measured.transient > said.transient:
                     counts["violated"] += 1
-                    self.problem(case, batch, threads, said, measured,
-                                 "bound violated")
+                    self.problem(case, batch, threads, said, measured, "bound violated")
             if self.arguments.survey:
                 self.show("survey", case, batch, threads, said, measured)
-        elif (measured.transient == said.transient and
-              measured.kept == said.kept):
+        elif measured.transient == said.transient and measured.kept == said.kept:
             counts["right"] += 1
             counts["right on every processor"] += is_of_every_processor(case)
             if self.arguments.survey and self.arguments.verbose:
@@ -263,17 +285,20 @@ class Oracle:
 
     @staticmethod
     def describe(case, batch, threads, said, measured):
-        kept = ("" if said.kept == measured.kept == measured.results else
-                f", keeps {measured.kept} (said {said.kept}) for results of "
-                f"{measured.results}")
-        return (f"{case.op}: B={batch} T={threads}: said {said.transient}, "
-                f"measured {measured.transient}{kept}: "
-                f"{case.body[-1].replace('torch.ops.aten.', '')} with "
-                f"{measured.describe()}")
+        kept = (
+            ""
+            if said.kept == measured.kept == measured.results
+            else f", keeps {measured.kept} (said {said.kept}) for results of {measured.results}"
+        )
+        return (
+            f"{case.op}: B={batch} T={threads}: said {said.transient}, "
+            f"measured {measured.transient}{kept}: "
+            f"{case.body[-1].replace('torch.ops.aten.', '')} with "
+            f"{measured.describe()}"
+        )
 
     def problem(self, case, batch, threads, said, measured, kind):
-        self.problems.append(
-            f"{kind}: " + self.describe(case, batch, threads, said, measured))
+        self.problems.append(f"{kind}: " + self.describe(case, batch, threads, said, measured))
 
     def show(self, kind, case, batch, threads, said, measured):
         print(f"{kind}: " + self.describe(case, batch, threads, said, measured))
@@ -284,11 +309,13 @@ class Oracle:
             cases += self.rules.draw(op)[0]
         group = self.arguments.group
         for first in range(0, len(cases), group):
-            some = cases[first:first + group]
+            some = cases[first : first + group]
             for batch in self.arguments.batches:
-                those = [case for case in some
-                         if case.follows_batch() or
-                         batch == self.arguments.batches[0]]
+                those = [
+                    case
+                    for case in some
+                    if case.follows_batch() or batch == self.arguments.batches[0]
+                ]
                 if batch > max(BATCHES):
                     those = [c for c in those if self.fits(c, batch)]
                 for threads in self.arguments.threads if those else ():
@@ -299,9 +326,12 @@ class Oracle:
                             self.compare(case, batch, threads, said[index])
                         else:
                             self.counts[case.op]["refused"] += 1
-            print(f"{min(first + group, len(cases))} of {len(cases)} calls, "
-                  f"{len(self.problems)} problems, "
-                  f"{time.time() - start:.0f} s", file=sys.stderr)
+            print(
+                f"{min(first + group, len(cases))} of {len(cases)} calls, "
+                f"{len(self.problems)} problems, "
+                f"{time.time() - start:.0f} s",
+                file=sys.stderr,
+            )
 
     @staticmethod
     def fits(case, batch):
@@ -318,7 +348,8 @@ class Oracle:
         return {
             f"{self.get_kind()} {op}"
             for op in ops
-            if self.counts[op]["of every processor"] and not self.counts[op]["right on every processor"]
+            if self.counts[op]["of every processor"]
+            and not self.counts[op]["right on every processor"]
         }
 
     def get_kind(self):
@@ -343,8 +374,7 @@ class Oracle:
             families[family].update(self.counts[op])
             families[family]["schemas"] += 1
             if self.arguments.verbose:
-                print(f"{op:50}" + "".join(f"{self.counts[op][name]:9}"
-                                           for name in COLUMNS))
+                print(f"{op:50}" + "".join(f"{self.counts[op][name]:9}" for name in COLUMNS))
         columns = ["schemas"] + COLUMNS
         print(f"{'family':12}" + "".join(f"{n:>9}" for n in columns))
         for family, counts in sorted(families.items()):
@@ -368,7 +398,8 @@ def numbers(text):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--counter", required=True)
     parser.add_argument("--koila-opt", default="koila-opt")
     parser.add_argument("--legal", type=int, default=8)
@@ -390,11 +421,9 @@ def main():
     torch._C._jit_set_profiling_mode(False)
     # A tensor that is collected while the next call is measured would count.
     gc.disable()
-    with tempfile.TemporaryDirectory() as folder, \
-            torch.set_grad_enabled(arguments.grad):
+    with tempfile.TemporaryDirectory() as folder, torch.set_grad_enabled(arguments.grad):
         oracle = Oracle(arguments, folder)
-        ops = [op for op in oracle.generators
-               if re.search(arguments.only, op)]
+        ops = [op for op in oracle.generators if re.search(arguments.only, op)]
         if not ops:
             sys.exit("no schema matches --only")
         oracle.run(ops)

@@ -59,20 +59,28 @@ BATCHES = (7, 2, 1, 0)
 OTHER_BATCHES = range(1, 257)
 TILE = 2
 MLIR_TYPES = {
-    torch.float32: "f32", torch.float64: "f64", torch.float16: "f16",
-    torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
-    torch.int16: "i16", torch.int8: "i8", torch.uint8: "ui8",
-    torch.bool: "i1", torch.complex64: "complex<f32>",
-    torch.complex128: "complex<f64>"}
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "ui8",
+    torch.bool: "i1",
+    torch.complex64: "complex<f32>",
+    torch.complex128: "complex<f64>",
+}
 # A type that an operator has no code for is no matter of shapes.
 NO_KERNEL = re.compile(
     "not[ ]implemented for|not supported|should be of float|only supports? |"
     "must not be a floating point|only implemented for|NotImplementedError|"
     "could not infer output dtype|expected scalar type|not yet supported|"
     "Unsupported dtype|does not support|is not supported|unsupported|"
-    "must be Float|expected .* dtype")
-ERRORS = (RuntimeError, IndexError, ValueError, ZeroDivisionError, TypeError,
-          NotImplementedError)
+    "must be Float|expected .* dtype"
+)
+ERRORS = (RuntimeError, IndexError, ValueError, ZeroDivisionError, TypeError, NotImplementedError)
 
 
 def load_generators():
@@ -89,6 +97,7 @@ def load_generators():
 # PyTorch
 # ----------------------------------------------------------------------------
 
+
 def make_input(tensor, batch, generator):
     shape, dtype = tensor.shape(batch), getattr(torch, tensor.dtype)
     if dtype.is_floating_point or dtype.is_complex:
@@ -101,10 +110,8 @@ def make_input(tensor, batch, generator):
         if tensor.low is not None:
             low, high = tensor.low, max(tensor.high, tensor.low + 1)
         data = torch.randint(low, high, shape, generator=generator)
-    layout = (torch.channels_last if tensor.channels_last
-              else torch.contiguous_format)
-    return torch.empty(shape, dtype=dtype,
-                       memory_format=layout).copy_(data.to(dtype))
+    layout = torch.channels_last if tensor.channels_last else torch.contiguous_format
+    return torch.empty(shape, dtype=dtype, memory_format=layout).copy_(data.to(dtype))
 
 
 def make_inputs(case, batch, seed=1):
@@ -151,10 +158,12 @@ def compile_case(case):
 def close(a, b):
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
-    loose = {torch.float32: dict(rtol=1e-3, atol=1e-4),
-             torch.complex64: dict(rtol=1e-3, atol=1e-4),
-             torch.float16: dict(rtol=3e-2, atol=3e-2),
-             torch.bfloat16: dict(rtol=6e-2, atol=6e-2)}
+    loose = {
+        torch.float32: dict(rtol=1e-3, atol=1e-4),
+        torch.complex64: dict(rtol=1e-3, atol=1e-4),
+        torch.float16: dict(rtol=3e-2, atol=3e-2),
+        torch.bfloat16: dict(rtol=6e-2, atol=6e-2),
+    }
     limits = loose.get(a.dtype, dict(rtol=None, atol=None))
     try:
         torch.testing.assert_close(a, b, equal_nan=True, **limits)
@@ -171,12 +180,9 @@ def pieces(case, inputs, batch):
         for tensor, data in zip(case.inputs, inputs):
             for dim, size in enumerate(tensor.dims):
                 if isinstance(size, Batch):
-                    data = data.narrow(dim, start * size.factor,
-                                       count * size.factor)
-            layout = (torch.channels_last if tensor.channels_last
-                      else torch.contiguous_format)
-            part.append(torch.empty(data.shape, dtype=data.dtype,
-                                    memory_format=layout).copy_(data))
+                    data = data.narrow(dim, start * size.factor, count * size.factor)
+            layout = torch.channels_last if tensor.channels_last else torch.contiguous_format
+            part.append(torch.empty(data.shape, dtype=data.dtype, memory_format=layout).copy_(data))
         scope = run(case, part)
         if isinstance(scope, Exception):
             return None
@@ -186,9 +192,8 @@ def pieces(case, inputs, batch):
 
 def joins_along(parts, whole, dim):
     """Whether the parts, one after the other along `dim`, are the whole."""
-    rest = whole.shape[:dim] + whole.shape[dim + 1:]
-    if any(p.dim() != whole.dim() or
-           p.shape[:dim] + p.shape[dim + 1:] != rest for p in parts):
+    rest = whole.shape[:dim] + whole.shape[dim + 1 :]
+    if any(p.dim() != whole.dim() or p.shape[:dim] + p.shape[dim + 1 :] != rest for p in parts):
         return False
     return close(torch.cat([p.contiguous() for p in parts], dim), whole)
 
@@ -196,6 +201,7 @@ def joins_along(parts, whole, dim):
 # ----------------------------------------------------------------------------
 # koila
 # ----------------------------------------------------------------------------
+
 
 def write_program(cases, path, hidden):
     """A file whose forward runs all cases; returns the case by source line
@@ -210,11 +216,9 @@ def write_program(cases, path, hidden):
         names.discard("")
         pattern = re.compile(r"\b(%s)\b" % "|".join(sorted(names)))
         suffix = "_given" * hidden
-        arguments += [f"x{i}_{index}{suffix}: Tensor"
-                      for i in range(len(case.inputs))]
+        arguments += [f"x{i}_{index}{suffix}: Tensor" for i in range(len(case.inputs))]
         for i in range(len(case.inputs)) if hidden else ():
-            text.append(f"    x{i}_{index} = torch.ops.aten.alias("
-                        f"x{i}_{index}{suffix})")
+            text.append(f"    x{i}_{index} = torch.ops.aten.alias(x{i}_{index}{suffix})")
             where[len(text) + 1] = index
         for line in case.body:
             text.append("    " + pattern.sub(rf"\1_{index}", line))
@@ -223,16 +227,23 @@ def write_program(cases, path, hidden):
         returned += [f"{name}_{index}" for name in case.results]
     # A class of its own: methods of a class cannot be defined again.
     module = type(f"Program{next(COUNTER)}", (torch.jit.ScriptModule,), {})()
-    module.define(f"def forward(self, {', '.join(arguments)}):\n" +
-                  "\n".join(text) + f"\n    return ({', '.join(returned)},)\n")
+    module.define(
+        f"def forward(self, {', '.join(arguments)}):\n"
+        + "\n".join(text)
+        + f"\n    return ({', '.join(returned)},)\n"
+    )
     module.eval().save(path)
     return where, lines
 
 
-FUNCTIONS = {"floordiv": lambda a, b: a // b, "mod": lambda a, b: a % b,
-             "min": min, "max": max,
-             "broadcast": lambda a, b: b if a == 1 else a,
-             "__builtins__": {}}
+FUNCTIONS = {
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "min": min,
+    "max": max,
+    "broadcast": lambda a, b: b if a == 1 else a,
+    "__builtins__": {},
+}
 
 
 def evaluate(expr, batch):
@@ -268,8 +279,12 @@ class Oracle:
             missing = [k for k in goals if len(found[k]) < goals[k]]
             if not missing:
                 break
-            g = Generator(op, rng, {1: 0.03, 0: 0.95}[missing == [True]]
-                          if len(missing) == 1 else 0.3, **self.drawing)
+            g = Generator(
+                op,
+                rng,
+                {1: 0.03, 0: 0.95}[missing == [True]] if len(missing) == 1 else 0.3,
+                **self.drawing,
+            )
             case = self.generators[op](g)
             if case is None or str(case) in seen:
                 continue
@@ -278,8 +293,7 @@ class Oracle:
                 compile_case(case)
             except SyntaxError as error:
                 sys.exit(f"{op}: {error}: {case}")
-            answers = [run(case, make_inputs(case, batch))
-                       for batch in BATCHES[:2]]
+            answers = [run(case, make_inputs(case, batch)) for batch in BATCHES[:2]]
             refused = [isinstance(answer, Exception) for answer in answers]
             if all(refused) or not any(refused):
                 kind = not refused[0]
@@ -297,26 +311,33 @@ class Oracle:
         path = os.path.join(self.folder, f"cases{next(COUNTER)}.pt")
         where, lines = write_program(cases, path, hidden)
         facts = path + ".json"
-        specs = [f"--input={tensor.spec()}"
-                 for case in cases for tensor in case.inputs]
+        specs = [f"--input={tensor.spec()}" for case in cases for tensor in case.inputs]
         if not any(case.follows_batch() for case in cases):
             specs.append("--batch-symbol=B")
             specs = [s for s in specs if s != "--batch-symbol=B"]
         done = subprocess.run(
-            [self.arguments.koila_opt, path, *specs,
-             f"--koila-print-facts=output={facts}", "-o", os.devnull],
-            capture_output=True, text=True)
+            [
+                self.arguments.koila_opt,
+                path,
+                *specs,
+                f"--koila-print-facts=output={facts}",
+                "-o",
+                os.devnull,
+            ],
+            capture_output=True,
+            text=True,
+        )
         errors, other = {}, []
-        for match in re.finditer(r"^(?:<string>:(\d+):\d+: )?error: (.*)$",
-                                 done.stderr, re.MULTILINE):
+        for match in re.finditer(
+            r"^(?:<string>:(\d+):\d+: )?error: (.*)$", done.stderr, re.MULTILINE
+        ):
             index = where.get(int(match[1] or 0))
             if index is None:
                 other.append(match[2])
             else:
                 errors.setdefault(index, match[2])
         if done.returncode and not errors:
-            sys.exit(f"koila-opt failed on {path}: "
-                     f"{done.stderr.strip()[-1500:]}")
+            sys.exit(f"koila-opt failed on {path}: {done.stderr.strip()[-1500:]}")
         found = {}
         if not done.returncode:
             calls = {line: index for index, line in enumerate(lines)}
@@ -366,12 +387,12 @@ class Oracle:
                 self.counts[case.op]["kernel"] += 1
             elif not self.depends_on_values(case):
                 error = case.error.strip().splitlines() or [""]
-                self.problem(case, "accepted, while PyTorch says "
-                             f"'{error[0][:100]}'")
+                self.problem(case, f"accepted, while PyTorch says '{error[0][:100]}'")
 
     def depends_on_values(self, case):
         """Whether the call is illegal for its data or its batch alone, which
         no rule can know."""
+
         def is_legal(inputs):
             return not isinstance(run(case, inputs), Exception)
 
@@ -409,36 +430,33 @@ class Oracle:
         counts = self.counts[case.op]
         whole = results(case, scope)
         if len(fact["results"]) != len(whole):
-            self.problem(case, f"has {len(fact['results'])} results, PyTorch "
-                         f"{len(whole)}")
+            self.problem(case, f"has {len(fact['results'])} results, PyTorch {len(whole)}")
             return False
         for name, said, tensor in zip(case.results, fact["results"], whole):
             at = f"{name} at batch {batch}"
             if said.get("element") != MLIR_TYPES[tensor.dtype]:
-                self.problem(case, f"{at} is {said.get('element')}, PyTorch "
-                             f"has {tensor.dtype}")
+                self.problem(case, f"{at} is {said.get('element')}, PyTorch has {tensor.dtype}")
                 return False
             if said["dims"] is None:
                 self.problem(case, f"{at} has unknown rank")
                 return False
             dims = [evaluate(dim, batch) for dim in said["dims"]]
             if len(dims) != tensor.dim() or any(
-                    d is not None and d != e
-                    for d, e in zip(dims, tensor.shape)):
-                self.problem(case, f"{at} is {said['dims']} = {dims}, PyTorch "
-                             f"has {list(tensor.shape)}")
+                d is not None and d != e for d, e in zip(dims, tensor.shape)
+            ):
+                self.problem(
+                    case, f"{at} is {said['dims']} = {dims}, PyTorch has {list(tensor.shape)}"
+                )
                 return False
             if None in dims:
                 counts["data"] += 1
                 if not getattr(self.generators[case.op], "data", False):
-                    self.problem(case, f"{at} has an unknown extent: "
-                                 f"{said['dims']}")
+                    self.problem(case, f"{at} has an unknown extent: {said['dims']}")
                     return False
                 continue
             if not self.check_strides(case, said, at, batch, tensor):
                 return False
-            if not self.check_storage(case, fact, said, at, batch, scope,
-                                      name, tensor):
+            if not self.check_storage(case, fact, said, at, batch, scope, name, tensor):
                 return False
         return True
 
@@ -449,11 +467,13 @@ class Oracle:
         strides = [evaluate(s, batch) for s in said["strides"]]
         if tensor.numel() == 0:
             return True
-        if any(size > 1 and a != b for size, a, b in
-               zip(tensor.shape, strides, tensor.stride())):
-            self.problem(case, f"{at} has strides {said['strides']} = "
-                         f"{strides}, PyTorch {list(tensor.stride())}, "
-                         f"dims {list(tensor.shape)}")
+        if any(size > 1 and a != b for size, a, b in zip(tensor.shape, strides, tensor.stride())):
+            self.problem(
+                case,
+                f"{at} has strides {said['strides']} = "
+                f"{strides}, PyTorch {list(tensor.stride())}, "
+                f"dims {list(tensor.shape)}",
+            )
             return False
         return True
 
@@ -464,16 +484,22 @@ class Oracle:
             self.counts[case.op]["views"] += 1
             return True
         storage = tensor.untyped_storage()._cdata
-        shared = any(isinstance(other, torch.Tensor) and key != name and
-                     key not in case.results and
-                     other.untyped_storage()._cdata == storage
-                     for key, other in scope.items())
+        shared = any(
+            isinstance(other, torch.Tensor)
+            and key != name
+            and key not in case.results
+            and other.untyped_storage()._cdata == storage
+            for key, other in scope.items()
+        )
         if shared != (said.get("storage") != "new"):
             if batch < 2 or tensor.numel() == 0:
                 self.counts[case.op]["edge"] += 1
                 return True
-            self.problem(case, f"{at} has {said.get('storage')} storage, "
-                         f"PyTorch {'shares' if shared else 'allocates'} it")
+            self.problem(
+                case,
+                f"{at} has {said.get('storage')} storage, "
+                f"PyTorch {'shares' if shared else 'allocates'} it",
+            )
             return False
         return True
 
@@ -488,23 +514,33 @@ class Oracle:
             kind = said["batch"]
             if match := re.match(r"at\((-?\d+), (\d+)\)", kind):
                 counts["at"] += 1
-                if mine is None or not joins_along(mine, tensor,
-                                                   int(match[1])):
-                    self.problem(case, f"the batch of {case.results[position]}"
-                                 f" is said to be {kind}, but the pieces do "
-                                 "not give the whole")
+                if mine is None or not joins_along(mine, tensor, int(match[1])):
+                    self.problem(
+                        case,
+                        f"the batch of {case.results[position]}"
+                        f" is said to be {kind}, but the pieces do "
+                        "not give the whole",
+                    )
                     return
             elif kind == "free":
                 counts["free"] += 1
                 if mine is None or not all(close(p, tensor) for p in mine):
-                    self.problem(case, f"{case.results[position]} is said to "
-                                 "be free of the batch, but the pieces differ")
+                    self.problem(
+                        case,
+                        f"{case.results[position]} is said to "
+                        "be free of the batch, but the pieces differ",
+                    )
                     return
             else:
                 counts["mixed"] += 1
-                if mine and tensor.numel() and any(
+                if (
+                    mine
+                    and tensor.numel()
+                    and any(
                         tensor.shape[d] > 1 and joins_along(mine, tensor, d)
-                        for d in range(tensor.dim())):
+                        for d in range(tensor.dim())
+                    )
+                ):
                     counts["careful"] += 1
                     self.careful[f"{case.op}: {kind[7:]}"] += 1
 
@@ -519,48 +555,73 @@ class Oracle:
             legal += some
             illegal += others
             if sys.stderr.isatty() or number % 20 == 19:
-                print(f"drawn: {number + 1} of {len(ops)} schemas, "
-                      f"{time.time() - start:.0f} s", file=sys.stderr)
+                print(
+                    f"drawn: {number + 1} of {len(ops)} schemas, {time.time() - start:.0f} s",
+                    file=sys.stderr,
+                )
         for kind, cases in (("legal", legal), ("illegal", illegal)):
             check = getattr(self, "check_" + kind)
             for first in range(0, len(cases), self.arguments.group):
-                check(cases[first:first + self.arguments.group])
-                print(f"{kind}: {min(first + self.arguments.group, len(cases))}"
-                      f" of {len(cases)}, {len(self.problems)} disagreements, "
-                      f"{time.time() - start:.0f} s", file=sys.stderr)
+                check(cases[first : first + self.arguments.group])
+                print(
+                    f"{kind}: {min(first + self.arguments.group, len(cases))}"
+                    f" of {len(cases)}, {len(self.problems)} disagreements, "
+                    f"{time.time() - start:.0f} s",
+                    file=sys.stderr,
+                )
         for op in ops:
             # Some operators take everything.
             takes_all = getattr(self.generators[op], "takes_all", False)
-            for name, wanted in (("legal", self.arguments.legal),
-                                 ("illegal", self.arguments.illegal)):
-                if self.counts[op][name] < wanted and not (
-                        name == "illegal" and takes_all):
-                    self.problems.append(f"{op}: only {self.counts[op][name]} "
-                                         f"{name} sets of {wanted}")
+            for name, wanted in (
+                ("legal", self.arguments.legal),
+                ("illegal", self.arguments.illegal),
+            ):
+                if self.counts[op][name] < wanted and not (name == "illegal" and takes_all):
+                    self.problems.append(
+                        f"{op}: only {self.counts[op][name]} {name} sets of {wanted}"
+                    )
 
     def print(self, ops):
-        columns = ["legal", "illegal", "symbolic", "refused", "opaque",
-                   "kernel", "values", "batches", "strides", "views", "data",
-                   "at", "free", "mixed", "careful", "edge", "problems"]
+        columns = [
+            "legal",
+            "illegal",
+            "symbolic",
+            "refused",
+            "opaque",
+            "kernel",
+            "values",
+            "batches",
+            "strides",
+            "views",
+            "data",
+            "at",
+            "free",
+            "mixed",
+            "careful",
+            "edge",
+            "problems",
+        ]
         width = max(map(len, ops), default=10) + 1
         print(" " * width + "".join(f"{name:>9}" for name in columns))
         for op in ops:
-            print(f"{op:{width}}" +
-                  "".join(f"{self.counts[op][name]:9}" for name in columns))
+            print(f"{op:{width}}" + "".join(f"{self.counts[op][name]:9}" for name in columns))
         total = sum(self.counts.values(), collections.Counter())
         least = {n: min(self.counts[op][n] for op in ops) for n in columns}
-        print(f"{'minimum':{width}}" +
-              "".join(f"{least[name]:9}" for name in columns))
-        print(f"{'total':{width}}" +
-              "".join(f"{total[name]:9}" for name in columns))
+        print(f"{'minimum':{width}}" + "".join(f"{least[name]:9}" for name in columns))
+        print(f"{'total':{width}}" + "".join(f"{total[name]:9}" for name in columns))
         for reason, count in sorted(self.careful.items()):
             print(f"careful: {reason}: {count}")
         for text in self.depends:
             print(text)
-        shown = self.problems if self.arguments.verbose else [
-            p for _, group in itertools.groupby(
-                self.problems, lambda p: p.split(":")[:3])
-            for p in list(group)[:3]]
+        shown = (
+            self.problems
+            if self.arguments.verbose
+            else [
+                p
+                for _, group in itertools.groupby(self.problems, lambda p: p.split(":")[:3])
+                for p in list(group)[:3]
+            ]
+        )
         for problem in shown:
             print(problem)
         print(f"{len(ops)} schemas, {len(self.problems)} disagreements")
@@ -568,7 +629,8 @@ class Oracle:
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--koila-opt", default="koila-opt")
     parser.add_argument("--legal", type=int, default=60)
     parser.add_argument("--illegal", type=int, default=15)
@@ -577,8 +639,9 @@ def main():
     parser.add_argument("--only", default="", help="schemas by regex")
     parser.add_argument("--keep", help="folder for the programs")
     parser.add_argument("--list", action="store_true")
-    parser.add_argument("--verbose", action="store_true",
-                        help="every disagreement, not three of a kind")
+    parser.add_argument(
+        "--verbose", action="store_true", help="every disagreement, not three of a kind"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)

@@ -42,20 +42,41 @@ class Pipeline:
 PIPELINES = (
     Pipeline("plain"),
     # Out of loops, into branches, constants across both; by text.
-    Pipeline("upstream", ("--canonicalize", "--cse",
-                          "--loop-invariant-code-motion",
-                          "--control-flow-sink", "--sccp", "--cse",
-                          "--canonicalize"), suffix=".mlir"),
-    Pipeline("inferred", ("--cse", "--loop-invariant-code-motion",
-                          "--koila-infer-shapes", "--canonicalize", "--cse",
-                          "--loop-invariant-code-motion"),
-             described=True),
+    Pipeline(
+        "upstream",
+        (
+            "--canonicalize",
+            "--cse",
+            "--loop-invariant-code-motion",
+            "--control-flow-sink",
+            "--sccp",
+            "--cse",
+            "--canonicalize",
+        ),
+        suffix=".mlir",
+    ),
+    Pipeline(
+        "inferred",
+        (
+            "--cse",
+            "--loop-invariant-code-motion",
+            "--koila-infer-shapes",
+            "--canonicalize",
+            "--cse",
+            "--loop-invariant-code-motion",
+        ),
+        described=True,
+    ),
 )
 # Phases of loops over two samples and one, around what has effects or mixes
 # samples.
 TILED = (
-    Pipeline("tiled", ("--koila-infer-shapes", "--koila-tile-batch=tile=2"),
-             described=True, tolerance=1e-5),
+    Pipeline(
+        "tiled",
+        ("--koila-infer-shapes", "--koila-tile-batch=tile=2"),
+        described=True,
+        tolerance=1e-5,
+    ),
 )
 # What is enough to go wrong without the marks of order.
 UPSTREAM = ("--canonicalize", "--cse", "--loop-invariant-code-motion")
@@ -75,8 +96,7 @@ class Verdict:
 
 
 def input_flags(arguments):
-    return [f"--input={argument.name}={argument.spec}"
-            for argument in arguments]
+    return [f"--input={argument.name}={argument.spec}" for argument in arguments]
 
 
 # -- Calls --------------------------------------------------------------------
@@ -105,10 +125,12 @@ def make_call(arguments, batch, seed, described, aliased=False):
 
 def make_calls(arguments, described, salt=0):
     """Two batches, twice in a row, and one call with shared arguments."""
-    return [make_call(arguments, 3, 10 + salt, described),
-            make_call(arguments, 3, 20 + salt, described),
-            make_call(arguments, 5, 30 + salt, described),
-            make_call(arguments, 2, 40 + salt, described, aliased=True)]
+    return [
+        make_call(arguments, 3, 10 + salt, described),
+        make_call(arguments, 3, 20 + salt, described),
+        make_call(arguments, 5, 30 + salt, described),
+        make_call(arguments, 2, 40 + salt, described, aliased=True),
+    ]
 
 
 def snapshot(value):
@@ -135,9 +157,13 @@ def observe(module, program, calls):
         for values in calls:
             result = module(*values)
             kept.append(result)
-            seen.append({"result": snapshot(result),
-                         "arguments": snapshot(values),
-                         "state": state_of(module, names)})
+            seen.append(
+                {
+                    "result": snapshot(result),
+                    "arguments": snapshot(values),
+                    "state": state_of(module, names),
+                }
+            )
     seen.append({"results in the end": snapshot(kept)})
     return seen
 
@@ -146,8 +172,7 @@ def difference(one, other, path="", tolerance=0.0):
     """None, or where two things differ by a bit, or more, or in kind."""
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         if one.dtype != other.dtype or one.shape != other.shape:
-            return (f"{path}: {other.dtype} {list(other.shape)} for "
-                    f"{one.dtype} {list(one.shape)}")
+            return f"{path}: {other.dtype} {list(other.shape)} for {one.dtype} {list(one.shape)}"
         same = (one == other) | ((one != one) & (other != other))
         if tolerance and one.is_floating_point():
             same |= torch.isclose(one, other, rtol=tolerance, atol=tolerance)
@@ -163,10 +188,14 @@ def difference(one, other, path="", tolerance=0.0):
             return f"{path}: {len(other)} elements for {len(one)}"
         pairs = [(i, *pair) for i, pair in enumerate(zip(one, other))]
     else:
-        near = (isinstance(one, float) and tolerance
-                and abs(one - other) <= tolerance * (1 + abs(one)))
-        return (None if one == other or one != one and other != other or near
-                else f"{path}: {other} for {one}")
+        near = (
+            isinstance(one, float) and tolerance and abs(one - other) <= tolerance * (1 + abs(one))
+        )
+        return (
+            None
+            if one == other or one != one and other != other or near
+            else f"{path}: {other} for {one}"
+        )
     for key, left, right in pairs:
         if found := difference(left, right, f"{path}[{key}]", tolerance):
             return found
@@ -213,19 +242,19 @@ def run_reference(program, folder):
     try:
         for described in (False, True):
             calls = make_calls(program.arguments, described)
-            reference[described] = observe(
-                torch.jit.load(folder / "in.pt"), program, calls)
-        other = observe(torch.jit.load(folder / "in.pt"), program,
-                        make_calls(program.arguments, False, salt=1))
-        again = observe(module, program,
-                        make_calls(program.arguments, False))
+            reference[described] = observe(torch.jit.load(folder / "in.pt"), program, calls)
+        other = observe(
+            torch.jit.load(folder / "in.pt"), program, make_calls(program.arguments, False, salt=1)
+        )
+        again = observe(module, program, make_calls(program.arguments, False))
     except Exception as error:
         last = str(error).strip().splitlines()[-1]
         raise Discarded(f"run: {last}") from None
     if difference(reference[False], again):
         raise Discarded("PyTorch's own archive differs")
-    if not difference([seen.get("result") for seen in reference[False]],
-                      [seen.get("result") for seen in other]):
+    if not difference(
+        [seen.get("result") for seen in reference[False]], [seen.get("result") for seen in other]
+    ):
         raise Discarded("results do not depend on inputs")
     return reference
 
@@ -234,8 +263,7 @@ def run_emitted(path, program, described):
     interpreted()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        seen = observe(torch.jit.load(path), program,
-                       make_calls(program.arguments, described))
+        seen = observe(torch.jit.load(path), program, make_calls(program.arguments, described))
     for warning in caught:
         if "koila" in str(warning.message):
             raise RuntimeError(f"fell back: {warning.message}")
@@ -245,9 +273,8 @@ def run_emitted(path, program, described):
 def through(koila, pipeline, code, program, folder):
     """The archive that comes out."""
     if pipeline.passes:
-        flags = (input_flags(program.arguments) if pipeline.described else [])
-        code = koila.passes(code, folder, [*flags, *pipeline.passes],
-                            pipeline.suffix)
+        flags = input_flags(program.arguments) if pipeline.described else []
+        code = koila.passes(code, folder, [*flags, *pipeline.passes], pipeline.suffix)
     path = folder / f"{pipeline.name}.pt"
     koila.write(code, path)
     return path
@@ -265,8 +292,7 @@ def check_pipeline(koila, pipeline, code, program, reference, folder):
         seen = run_emitted(path, program, pipeline.described)
     except Exception as error:
         return Verdict("failed", pipeline.name, "raises", str(error))
-    found = difference(reference[pipeline.described], seen,
-                       tolerance=pipeline.tolerance)
+    found = difference(reference[pipeline.described], seen, tolerance=pipeline.tolerance)
     if found:
         return Verdict("failed", pipeline.name, "differs", found)
     return Verdict("ok", pipeline.name)
@@ -285,8 +311,9 @@ def evaluate(koila, program, folder, pipelines):
         return [Verdict("refused", "import", detail=str(refusal))]
     except Broken as error:
         return [Verdict("failed", "import", "broken", str(error))]
-    return [check_pipeline(koila, pipeline, code, program, reference, folder)
-            for pipeline in pipelines]
+    return [
+        check_pipeline(koila, pipeline, code, program, reference, folder) for pipeline in pipelines
+    ]
 
 
 # -- Apart --------------------------------------------------------------------
@@ -316,8 +343,7 @@ def in_child(function, timeout=TIMEOUT):
     data, late = b"", time.monotonic() + timeout
     with os.fdopen(reader, "rb") as pipe:
         while True:
-            ready, _, _ = select.select(
-                [pipe], [], [], max(0, late - time.monotonic()))
+            ready, _, _ = select.select([pipe], [], [], max(0, late - time.monotonic()))
             if not ready:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
@@ -339,11 +365,11 @@ def in_child(function, timeout=TIMEOUT):
 
 def evaluate_apart(koila, program, pipelines=PIPELINES):
     with tempfile.TemporaryDirectory() as folder:
-        kind, answer = in_child(lambda: evaluate(
-            koila, program, pathlib.Path(folder), pipelines))
+        kind, answer = in_child(lambda: evaluate(koila, program, pathlib.Path(folder), pipelines))
     if kind == "endless":
         return [Verdict("discarded", detail=answer)]
     if kind == "died":
-        return [Verdict("failed", "all" if len(pipelines) > 1
-                        else pipelines[0].name, "crash", answer)]
+        return [
+            Verdict("failed", "all" if len(pipelines) > 1 else pipelines[0].name, "crash", answer)
+        ]
     return answer

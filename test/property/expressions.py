@@ -11,8 +11,21 @@ import random
 import re
 
 # What a program may have besides operators and views. Each program takes some.
-FEATURES = ("writes", "if", "for", "while", "list", "tuple", "dict", "ints",
-            "state", "optional", "calls", "exits", "foreign_writes")
+FEATURES = (
+    "writes",
+    "if",
+    "for",
+    "while",
+    "list",
+    "tuple",
+    "dict",
+    "ints",
+    "state",
+    "optional",
+    "calls",
+    "exits",
+    "foreign_writes",
+)
 ALWAYS = {"writes"}
 
 BASE = re.compile(r"[a-z]+\d*$")
@@ -46,8 +59,7 @@ class Var:
 
 
 def extent_text(extent):
-    return (str(extent) if isinstance(extent, int)
-            else extent.replace("B", "x.size(0)"))
+    return str(extent) if isinstance(extent, int) else extent.replace("B", "x.size(0)")
 
 
 def shape_text(shape):
@@ -57,8 +69,7 @@ def shape_text(shape):
 def broadcast(one, other):
     """The common shape, or None."""
     rank = max(len(one), len(other))
-    pair = zip((1,) * (rank - len(one)) + one,
-               (1,) * (rank - len(other)) + other)
+    pair = zip((1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other)
     result = []
     for a, b in pair:
         if a != b and a != 1 and b != 1:
@@ -75,8 +86,9 @@ class Expressions:
     def __init__(self, seed, allowed=FEATURES):
         self.random = random.Random(seed)
         wanted = self.random.choice((0.3, 0.6, 1.0))
-        self.features = {name for name in allowed if name in ALWAYS
-                         or self.random.random() < wanted}
+        self.features = {
+            name for name in allowed if name in ALWAYS or self.random.random() < wanted
+        }
         self.frames = [[]]
         self.counts = {}
         self.pure = []
@@ -100,8 +112,7 @@ class Expressions:
         return f"{prefix}{self.counts[prefix]}"
 
     def vars(self, kind=None):
-        return [var for frame in self.frames for var in frame
-                if kind is None or var.kind == kind]
+        return [var for frame in self.frames for var in frame if kind is None or var.kind == kind]
 
     def define(self, var):
         var.depth = len(self.frames)
@@ -127,23 +138,28 @@ class Expressions:
                 found.append((f"{var.name}[0]", var.info, var.foreign))
                 found.append((f"{var.name}[-1]", var.info, var.foreign))
             elif var.kind == "tuple":
-                found += [(f"{var.name}[{i}]", info, var.foreign)
-                          for i, info in enumerate(var.parts)]
+                found += [
+                    (f"{var.name}[{i}]", info, var.foreign) for i, info in enumerate(var.parts)
+                ]
             elif var.kind == "dict":
-                found += [(f"{var.name}['{key}']", var.info, var.foreign)
-                          for key in var.keys]
+                found += [(f"{var.name}['{key}']", var.info, var.foreign) for key in var.keys]
         if self.has("state"):
-            found += [("self.buf", Info((4, 6)), True),
-                      ("self.row", Info((6,)), True),
-                      ("self.weight", Info((4, 6)), True),
-                      ("self.sub.mem", Info((6,)), True)]
+            found += [
+                ("self.buf", Info((4, 6)), True),
+                ("self.row", Info((6,)), True),
+                ("self.weight", Info((4, 6)), True),
+                ("self.sub.mem", Info((6,)), True),
+            ]
         if write:
-            found = [place for place in found if place[1].dense
-                     and place[1].dtype == "f"
-                     and (self.has("foreign_writes") or not place[2])]
+            found = [
+                place
+                for place in found
+                if place[1].dense
+                and place[1].dtype == "f"
+                and (self.has("foreign_writes") or not place[2])
+            ]
             # What was made last has been written least.
-            return found + [place for place in found
-                            if BASE.match(place[0])][-3:] * 2
+            return found + [place for place in found if BASE.match(place[0])][-3:] * 2
         return found
 
     def place(self, test=lambda info: True, write=False):
@@ -172,10 +188,26 @@ class Expressions:
         """(text, Info) of a view, or None."""
         text, info = place[0], place[1]
         shape, rank = info.shape, len(info.shape)
-        kind = self.pick(["slice", "slice", "select", "select", "transpose",
-                          "reshape", "unsqueeze", "expand", "narrow",
-                          "permute", "diagonal", "step", "chunk", "same",
-                          "flatten", "alias"])
+        kind = self.pick(
+            [
+                "slice",
+                "slice",
+                "select",
+                "select",
+                "transpose",
+                "reshape",
+                "unsqueeze",
+                "expand",
+                "narrow",
+                "permute",
+                "diagonal",
+                "step",
+                "chunk",
+                "same",
+                "flatten",
+                "alias",
+            ]
+        )
 
         def made(suffix, shape, dense=info.dense):
             return text + suffix, Info(tuple(shape), info.dtype, dense)
@@ -183,9 +215,16 @@ class Expressions:
         if kind == "alias":
             # These return the tensor itself when there is nothing to do.
             suffix = self.pick(
-                [".contiguous()", f".reshape({shape_text(shape)})",
-                 f".expand({shape_text(shape)})", f".expand_as({text})",
-                 f".view_as({text})", ".detach()", f".type_as({text})"])
+                [
+                    ".contiguous()",
+                    f".reshape({shape_text(shape)})",
+                    f".expand({shape_text(shape)})",
+                    f".expand_as({text})",
+                    f".view_as({text})",
+                    ".detach()",
+                    f".type_as({text})",
+                ]
+            )
             return made(suffix, shape)
         if kind == "same":
             return made(self.pick(["[:]", "[..., :]"]), shape) if rank else None
@@ -195,58 +234,52 @@ class Expressions:
         extent = shape[dim]
 
         def with_extent(value):
-            return shape[:dim] + (value,) + shape[dim + 1:]
+            return shape[:dim] + (value,) + shape[dim + 1 :]
 
         if kind == "unsqueeze":
             dim = self.random.randrange(rank + 1)
-            return made(f".unsqueeze({dim})",
-                        shape[:dim] + (1,) + shape[dim:])
+            return made(f".unsqueeze({dim})", shape[:dim] + (1,) + shape[dim:])
         if kind == "select":
             if rank < 2 and self.chance(0.7):
                 return None
-            return made(f"[{index_text(rank, dim, self.index(extent))}]",
-                        shape[:dim] + shape[dim + 1:])
+            return made(
+                f"[{index_text(rank, dim, self.index(extent))}]", shape[:dim] + shape[dim + 1 :]
+            )
         if kind in ("slice", "narrow"):
             if not isinstance(extent, int):
-                cut = self.pick([(":1", 1), (":2", 2), ("1:2", 1),
-                                 ("1:", f"({extent} - 1)")])
-                return made(f"[{index_text(rank, dim, cut[0])}]",
-                            with_extent(cut[1]))
+                cut = self.pick([(":1", 1), (":2", 2), ("1:2", 1), ("1:", f"({extent} - 1)")])
+                return made(f"[{index_text(rank, dim, cut[0])}]", with_extent(cut[1]))
             if extent < 2:
                 return None
             start = self.random.randrange(extent)
             end = self.random.randrange(start + 1, extent + 1)
             if kind == "narrow":
-                return made(f".narrow({dim}, {start}, {end - start})",
-                            with_extent(end - start))
-            return made(f"[{index_text(rank, dim, f'{start}:{end}')}]",
-                        with_extent(end - start))
+                return made(f".narrow({dim}, {start}, {end - start})", with_extent(end - start))
+            return made(f"[{index_text(rank, dim, f'{start}:{end}')}]", with_extent(end - start))
         if kind == "step":
             if not isinstance(extent, int) or extent < 2:
                 return None
-            return made(f"[{index_text(rank, dim, '::2')}]",
-                        with_extent((extent + 1) // 2))
+            return made(f"[{index_text(rank, dim, '::2')}]", with_extent((extent + 1) // 2))
         if kind == "expand":
             if extent == 1:
-                return made(f".expand({shape_text(with_extent(3))})",
-                            with_extent(3), dense=False)
-            return made(f".unsqueeze({dim}).expand("
-                        f"{shape_text(shape[:dim] + (2,) + shape[dim:])})",
-                        shape[:dim] + (2,) + shape[dim:], dense=False)
+                return made(f".expand({shape_text(with_extent(3))})", with_extent(3), dense=False)
+            return made(
+                f".unsqueeze({dim}).expand({shape_text(shape[:dim] + (2,) + shape[dim:])})",
+                shape[:dim] + (2,) + shape[dim:],
+                dense=False,
+            )
         if kind == "chunk":
             if not isinstance(extent, int) or extent % 2:
                 return None
             part = self.random.randrange(2)
-            form = self.pick([f".chunk(2, {dim})[{part}]",
-                              f".split({extent // 2}, {dim})[{part}]"])
+            form = self.pick([f".chunk(2, {dim})[{part}]", f".split({extent // 2}, {dim})[{part}]"])
             return made(form, with_extent(extent // 2))
         if kind == "reshape":
             if not isinstance(extent, int) or extent not in (4, 6):
                 return None
             parts = {4: (2, 2), 6: self.pick([(2, 3), (3, 2)])}[extent]
-            new = shape[:dim] + parts + shape[dim + 1:]
-            return made(f".{self.pick(['reshape', 'view'])}"
-                        f"({shape_text(new)})", new)
+            new = shape[:dim] + parts + shape[dim + 1 :]
+            return made(f".{self.pick(['reshape', 'view'])}({shape_text(new)})", new)
         if rank < 2:
             return None
         other = self.pick([d for d in range(rank) if d != dim])
@@ -257,21 +290,19 @@ class Expressions:
         if kind == "permute":
             order = list(range(rank))
             self.random.shuffle(order)
-            return made(f".permute({', '.join(map(str, order))})",
-                        [shape[d] for d in order])
+            return made(f".permute({', '.join(map(str, order))})", [shape[d] for d in order])
         if kind == "diagonal":
             if not (isinstance(extent, int) and isinstance(shape[other], int)):
                 return None
             left = [shape[d] for d in range(rank) if d not in (dim, other)]
-            return made(f".diagonal(0, {dim}, {other})",
-                        left + [min(extent, shape[other])])
+            return made(f".diagonal(0, {dim}, {other})", left + [min(extent, shape[other])])
         if kind == "flatten":
-            if dim + 1 >= rank or not all(
-                    isinstance(e, int) for e in shape[dim:dim + 2]):
+            if dim + 1 >= rank or not all(isinstance(e, int) for e in shape[dim : dim + 2]):
                 return None
-            return made(f".flatten({dim}, {dim + 1})",
-                        shape[:dim] + (extent * shape[dim + 1],)
-                        + shape[dim + 2:])
+            return made(
+                f".flatten({dim}, {dim + 1})",
+                shape[:dim] + (extent * shape[dim + 1],) + shape[dim + 2 :],
+            )
         return None
 
     def viewed(self, place, most=2):
@@ -297,32 +328,69 @@ class Expressions:
         return self.number()
 
     def unary(self, text):
-        return self.pick([
-            "{}.relu()", "torch.relu({})", "-{}", "{}.abs()", "{} * {n}",
-            "{} + {n}", "{}.clamp(-4., 4.)", "{}.clone()", "{}.contiguous()",
-            "{} * {s}", "{} + {s}", "torch.add({}, {n}, alpha=2)",
-            "{} - {s}", "{}.floor()", "torch.sigmoid({})", "{}.neg()",
-            "torch.nn.functional.relu({})", "{n} - {}", "{}.masked_fill({} > "
-            "{n}, {n2})", "{}.flip(0)", "{}.cumsum(0)"]).replace(
-                "{n}", self.number()).replace("{n2}", self.number()).replace(
-                    "{s}", self.scalar()).replace("{}", text)
+        return (
+            self.pick(
+                [
+                    "{}.relu()",
+                    "torch.relu({})",
+                    "-{}",
+                    "{}.abs()",
+                    "{} * {n}",
+                    "{} + {n}",
+                    "{}.clamp(-4., 4.)",
+                    "{}.clone()",
+                    "{}.contiguous()",
+                    "{} * {s}",
+                    "{} + {s}",
+                    "torch.add({}, {n}, alpha=2)",
+                    "{} - {s}",
+                    "{}.floor()",
+                    "torch.sigmoid({})",
+                    "{}.neg()",
+                    "torch.nn.functional.relu({})",
+                    "{n} - {}",
+                    "{}.masked_fill({} > {n}, {n2})",
+                    "{}.flip(0)",
+                    "{}.cumsum(0)",
+                ]
+            )
+            .replace("{n}", self.number())
+            .replace("{n2}", self.number())
+            .replace("{s}", self.scalar())
+            .replace("{}", text)
+        )
 
     def binary(self, one, other):
-        return self.pick([
-            "{0} + {1}", "{0} - {1}", "torch.minimum({0}, {1})",
-            "torch.maximum({0}, {1})", "({0} * {1}).clamp(-8., 8.)",
-            "torch.where({0} > {1}, {0}, {1})", "torch.add({0}, {1}, "
-            "alpha=0.5)", "torch.lerp({0}, {1}, 0.5)", "{0}.sub({1})",
-            "torch.where({1} > 0., {0}, {1} + 1.)"]).format(one, other)
+        return self.pick(
+            [
+                "{0} + {1}",
+                "{0} - {1}",
+                "torch.minimum({0}, {1})",
+                "torch.maximum({0}, {1})",
+                "({0} * {1}).clamp(-8., 8.)",
+                "torch.where({0} > {1}, {0}, {1})",
+                "torch.add({0}, {1}, alpha=0.5)",
+                "torch.lerp({0}, {1}, 0.5)",
+                "{0}.sub({1})",
+                "torch.where({1} > 0., {0}, {1} + 1.)",
+            ]
+        ).format(one, other)
 
     def fresh_tensor(self, shape):
         made = shape_text(shape)
-        return self.pick([f"torch.zeros({made})", f"torch.ones({made})",
-                          f"torch.full({made}, {self.number()})",
-                          f"x.new_zeros({made})", f"x.new_full({made}, 0.5)"])
+        return self.pick(
+            [
+                f"torch.zeros({made})",
+                f"torch.ones({made})",
+                f"torch.full({made}, {self.number()})",
+                f"x.new_zeros({made})",
+                f"x.new_full({made}, 0.5)",
+            ]
+        )
 
     def value(self, shape, depth=2):
         """(text, Info) of a float tensor of this shape."""
+
         def named(place):
             return place[0], place[1]
 
@@ -347,39 +415,39 @@ class Expressions:
         if depth == 0 or (not same and roll < 0.7):
             if same:
                 return named(same)
-            found = self.place(lambda info: info.dtype == "f" and broadcast(
-                info.shape, shape) == shape)
+            found = self.place(
+                lambda info: info.dtype == "f" and broadcast(info.shape, shape) == shape
+            )
             if found:
-                return (f"({found[0]} + {self.fresh_tensor(shape)})",
-                        Info(shape))
+                return (f"({found[0]} + {self.fresh_tensor(shape)})", Info(shape))
             found = self.place(lambda info: info.dtype == "f")
-            return (f"({self.fresh_tensor(shape)} + {found[0]}.sum() * 0.25)"
-                    if found else self.fresh_tensor(shape)), Info(shape)
+            return (
+                f"({self.fresh_tensor(shape)} + {found[0]}.sum() * 0.25)"
+                if found
+                else self.fresh_tensor(shape)
+            ), Info(shape)
         one = self.value(shape, depth - 1)[0]
         if roll < 0.75:
             return f"({self.unary(one)})", Info(shape)
-        found = self.place(lambda info: info.dtype == "f" and broadcast(
-            info.shape, shape) == shape)
-        other = (found[0] if found and self.chance(0.5)
-                 else self.value(shape, depth - 1)[0])
+        found = self.place(lambda info: info.dtype == "f" and broadcast(info.shape, shape) == shape)
+        other = found[0] if found and self.chance(0.5) else self.value(shape, depth - 1)[0]
         return f"({self.binary(one, other)})", Info(shape)
 
     def reduction(self, shape):
         options = []
         for text, info, _ in self.places():
             for dim in range(len(info.shape)):
-                if (info.dtype == "f" and info.shape[:dim]
-                        + info.shape[dim + 1:] == shape):
+                if info.dtype == "f" and info.shape[:dim] + info.shape[dim + 1 :] == shape:
                     options.append((text, dim))
         if not options:
             return None
         text, dim = self.pick(options)
-        return self.pick(["{}.sum({})", "{}.amax({})", "{}.amin({})",
-                          "torch.mean({}, {})"]).format(text, dim)
+        return self.pick(["{}.sum({})", "{}.amax({})", "{}.amin({})", "torch.mean({}, {})"]).format(
+            text, dim
+        )
 
     def pick_shape(self):
-        shapes = [info.shape for _, info, _ in self.places()
-                  if info.dtype == "f"]
+        shapes = [info.shape for _, info, _ in self.places() if info.dtype == "f"]
         return self.pick(shapes)
 
     def condition(self):
@@ -397,9 +465,11 @@ class Expressions:
             options += ["self.counter % 2 == 0", "self.flag"]
         found = self.place(lambda info: info.dtype == "f")
         if found:
-            options += [f"bool({found[0]}.sum() > {self.number()})",
-                        f"{found[0]}.amax() > {self.number()}",
-                        f"float({found[0]}.sum()) > {self.number()}"]
+            options += [
+                f"bool({found[0]}.sum() > {self.number()})",
+                f"{found[0]}.amax() > {self.number()}",
+                f"float({found[0]}.sum()) > {self.number()}",
+            ]
         one = self.pick(options)
         if self.chance(0.15):
             return f"{one} {self.pick(['and', 'or'])} {self.pick(options)}"

@@ -23,7 +23,8 @@ TIMEOUT = 60
 INTERNAL = re.compile(
     r"^'[\w.]+' op (?!has a result of unknown type)|reads back as another"
     r"|is not valid; see|cannot be read|dominate|LibTorch failed|out of memory|INTERNAL ASSERT"
-    r"|use of value|redefinition|custom op|expected ['\w]")
+    r"|use of value|redefinition|custom op|expected ['\w]"
+)
 
 
 class Refused(Exception):
@@ -35,19 +36,26 @@ class Broken(Exception):
 
 
 class Buffer(ctypes.Structure):
-    _fields_ = [("data", ctypes.POINTER(ctypes.c_char)),
-                ("size", ctypes.c_size_t)]
+    _fields_ = [("data", ctypes.POINTER(ctypes.c_char)), ("size", ctypes.c_size_t)]
 
 
 class ImportOptions(ctypes.Structure):
-    _fields_ = [("path", ctypes.c_char_p), ("function", ctypes.c_char_p),
-                ("loss", ctypes.c_char_p), ("gradients", ctypes.c_char_p)]
+    _fields_ = [
+        ("path", ctypes.c_char_p),
+        ("function", ctypes.c_char_p),
+        ("loss", ctypes.c_char_p),
+        ("gradients", ctypes.c_char_p),
+    ]
 
 
 class EmitOptions(ctypes.Structure):
-    _fields_ = [("bytecode", ctypes.c_char_p), ("size", ctypes.c_size_t),
-                ("weights", ctypes.c_char_p), ("output", ctypes.c_char_p),
-                ("report", ctypes.c_char_p)]
+    _fields_ = [
+        ("bytecode", ctypes.c_char_p),
+        ("size", ctypes.c_size_t),
+        ("weights", ctypes.c_char_p),
+        ("output", ctypes.c_char_p),
+        ("report", ctypes.c_char_p),
+    ]
 
 
 def complain(text):
@@ -69,8 +77,10 @@ class Koila:
         ctypes.CDLL(str(folder / "libKoila.so"), ctypes.RTLD_GLOBAL)
         self.library = ctypes.CDLL(str(folder / "libKoilaTorchScript.so"))
         if self.library.koilaTorchAbiVersion() != ABI_VERSION:
-            raise SystemExit("koila_opt.py: the C boundary has another version; "
-                             "compare with Target/TorchScript/TorchScript.h")
+            raise SystemExit(
+                "koila_opt.py: the C boundary has another version; "
+                "compare with Target/TorchScript/TorchScript.h"
+            )
 
     def take(self, buffer):
         data = ctypes.string_at(buffer.data, buffer.size)
@@ -80,26 +90,27 @@ class Koila:
     def check(self, failed, messages):
         text = self.take(messages).decode()
         if failed:
-            complain("\n".join(
-                f"{message['severity']}: {message['message']}"
-                for message in map(json.loads, text.splitlines())))
+            complain(
+                "\n".join(
+                    f"{message['severity']}: {message['message']}"
+                    for message in map(json.loads, text.splitlines())
+                )
+            )
 
     def read(self, path, function="forward"):
         """The program of an archive, as bytecode."""
-        options = ImportOptions(str(path).encode(), function.encode(), None,
-                                None)
+        options = ImportOptions(str(path).encode(), function.encode(), None, None)
         bytecode, messages = Buffer(), Buffer()
         failed = self.library.koilaTorchImport(
-            ctypes.byref(options), ctypes.byref(bytecode),
-            ctypes.byref(messages))
+            ctypes.byref(options), ctypes.byref(bytecode), ctypes.byref(messages)
+        )
         self.check(failed, messages)
         return self.take(bytecode)
 
     def write(self, code, path):
         options = EmitOptions(code, len(code), None, str(path).encode(), None)
         messages = Buffer()
-        failed = self.library.koilaTorchEmit(
-            ctypes.byref(options), ctypes.byref(messages))
+        failed = self.library.koilaTorchEmit(ctypes.byref(options), ctypes.byref(messages))
         self.check(failed, messages)
 
     def passes(self, code, folder, arguments, suffix):
@@ -109,13 +120,15 @@ class Koila:
         try:
             done = subprocess.run(
                 [self.tool, before, *arguments, "-o", after],
-                capture_output=True, text=True, timeout=TIMEOUT,
-                env=self.environment)
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
+                env=self.environment,
+            )
         except subprocess.TimeoutExpired:
             raise Broken("koila-opt takes too long") from None
         if done.returncode == 1:
             complain(done.stderr)
         if done.returncode:
-            raise Broken(f"koila-opt ends with {done.returncode}: "
-                         + done.stderr[-300:])
+            raise Broken(f"koila-opt ends with {done.returncode}: " + done.stderr[-300:])
         return after.read_bytes()

@@ -26,8 +26,14 @@ DOUBLE = 0.35
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 COUNTER = itertools.count()
 
-ELEMENTWISE = ["torch.sin({})", "{} * 1.5 + 0.1", "torch.tanh({})",
-               "torch.clone({})", "torch.abs({}) + 0.25", "{} - 0.5"]
+ELEMENTWISE = [
+    "torch.sin({})",
+    "{} * 1.5 + 0.1",
+    "torch.tanh({})",
+    "torch.clone({})",
+    "torch.abs({}) + 0.25",
+    "{} - 0.5",
+]
 LITERAL = re.compile(r"torch\.(float32|float16|bfloat16|complex64)\b")
 
 
@@ -49,20 +55,24 @@ class Program:
 
     def without(self, index):
         """The program without a call, and without what only that one read."""
-        parts = self.parts[:index] + self.parts[index + 1:]
+        parts = self.parts[:index] + self.parts[index + 1 :]
         text = "\n".join(line for part in parts for line in part.lines)
-        used = [(name, tensor) for name, tensor in self.arguments
-                if re.search(rf"\b{name}\b", text)]
+        used = [
+            (name, tensor) for name, tensor in self.arguments if re.search(rf"\b{name}\b", text)
+        ]
         return Program(used, parts, self.double)
 
     def source(self):
         arguments = "".join(f", {name}: Tensor" for name, _ in self.arguments)
         lines = [line for part in self.parts for line in part.lines]
-        returned = ", ".join(name for part in self.parts
-                             for name in part.results)
-        return "".join([f"def forward(self{arguments}):\n",
-                        *(f"    {line}\n" for line in lines),
-                        f"    return ({returned},)\n"])
+        returned = ", ".join(name for part in self.parts for name in part.results)
+        return "".join(
+            [
+                f"def forward(self{arguments}):\n",
+                *(f"    {line}\n" for line in lines),
+                f"    return ({returned},)\n",
+            ]
+        )
 
     def ops(self):
         return [part.op for part in self.parts]
@@ -87,13 +97,11 @@ class Program:
         return any("B" in spec for spec in self.specs())
 
     def writes(self):
-        return any(is_in_place(line) for part in self.parts
-                   for line in part.lines)
+        return any(is_in_place(line) for part in self.parts for line in part.lines)
 
     def inputs(self, batch, seed):
         generator = torch.Generator().manual_seed(seed)
-        return [rule_oracle.make_input(tensor, batch, generator)
-                for _, tensor in self.arguments]
+        return [rule_oracle.make_input(tensor, batch, generator) for _, tensor in self.arguments]
 
     def compile(self):
         return compile_source(self.source())
@@ -104,8 +112,9 @@ class Program:
 
 
 def widen_text(text):
-    return LITERAL.sub(lambda match: "torch.complex128" if match[1] ==
-                       "complex64" else "torch.float64", text)
+    return LITERAL.sub(
+        lambda match: "torch.complex128" if match[1] == "complex64" else "torch.float64", text
+    )
 
 
 def compile_source(source):
@@ -145,11 +154,20 @@ def run_case(case):
 def to_double(case):
     """The case with float64 for float32, if that is legal; else as it is."""
     wide = Case(
-        case.op, [re.sub(r"torch\.float32\b", "torch.float64", line)
-                  for line in case.body],
-        [Input(x.dims, "float64" if x.dtype == "float32" else x.dtype,
-               x.channels_last, x.low, x.high) for x in case.inputs],
-        case.results)
+        case.op,
+        [re.sub(r"torch\.float32\b", "torch.float64", line) for line in case.body],
+        [
+            Input(
+                x.dims,
+                "float64" if x.dtype == "float32" else x.dtype,
+                x.channels_last,
+                x.low,
+                x.high,
+            )
+            for x in case.inputs
+        ],
+        case.results,
+    )
     made = run_case(wide)
     return (wide, made) if made else None
 
@@ -165,8 +183,7 @@ def draw(op, make, rng, double):
         if case is None or case.random:
             continue
         # koila tiles no program with an argument that is always empty.
-        if any(0 in tensor.dims for tensor in case.inputs) and \
-                rng.random() < 0.95:
+        if any(0 in tensor.dims for tensor in case.inputs) and rng.random() < 0.95:
             continue
         made = run_case(case)
         if made is None:
@@ -181,9 +198,11 @@ def draw(op, make, rng, double):
 def batch_dim(left, right):
     """(dim, rows per sample) of what has the batch in one dim; else None."""
     small, large = PROBES
-    found = [(dim, size // small) for dim, size in enumerate(left.shape)
-             if size and size % small == 0 and
-             size // small * large == right.shape[dim]]
+    found = [
+        (dim, size // small)
+        for dim, size in enumerate(left.shape)
+        if size and size % small == 0 and size // small * large == right.shape[dim]
+    ]
     same = sum(a == b for a, b in zip(left.shape, right.shape))
     return found[0] if len(found) == 1 and same == left.dim() - 1 else None
 
@@ -204,8 +223,7 @@ class Glue:
         return self.rng.random() < probability
 
     def argument(self, tensor):
-        same = [name for name, other in self.arguments
-                if other.spec() == tensor.spec()]
+        same = [name for name, other in self.arguments if other.spec() == tensor.spec()]
         if same and self.chance(0.2):
             return self.rng.choice(same)
         self.arguments.append((f"a{len(self.arguments)}", tensor))
@@ -214,18 +232,17 @@ class Glue:
     def from_sample(self, tensor):
         """A number per sample of an earlier result, shaped for the tensor; or
         None."""
-        symbolic = [(dim, size.factor) for dim, size in enumerate(tensor.dims)
-                    if not isinstance(size, int)]
+        symbolic = [
+            (dim, size.factor) for dim, size in enumerate(tensor.dims) if not isinstance(size, int)
+        ]
         if len(symbolic) != 1:
             return None
-        (place, factor), = symbolic
-        fitting = [made for made in self.made if made[3] and
-                   made[3][1] == factor]
+        ((place, factor),) = symbolic
+        fitting = [made for made in self.made if made[3] and made[3][1] == factor]
         if not fitting:
             return None
         name, dtype, rank, (dim, _) = self.rng.choice(fitting)
-        text = name if dtype == tensor.dtype else \
-            f"{name}.to(torch.{tensor.dtype})"
+        text = name if dtype == tensor.dtype else f"{name}.to(torch.{tensor.dtype})"
         others = [d for d in range(rank) if d != dim]
         if others:
             text += f".mean({others})"
@@ -239,8 +256,7 @@ class Glue:
         if not self.made:
             return None
         name, dtype, _, _ = self.rng.choice(self.made)
-        text = name if dtype == tensor.dtype else \
-            f"{name}.to(torch.{tensor.dtype})"
+        text = name if dtype == tensor.dtype else f"{name}.to(torch.{tensor.dtype})"
         return text + ".mean()"
 
     def prepare(self, name, tensor, lines, fresh):
@@ -262,29 +278,25 @@ class Glue:
             return given
         lines.append(f"{name} = {text}")
         if more:
-            lines.append(f"{name} = {name} + 0.1 * torch.tanh("
-                         f"torch.nan_to_num({more}))")
+            lines.append(f"{name} = {name} + 0.1 * torch.tanh(torch.nan_to_num({more}))")
         return name
 
     def add(self, case, made):
         number, lines, names = len(self.parts), [], {}
         fresh = is_in_place(case.body[-1]) and self.chance(0.85)
         for index, tensor in enumerate(case.inputs):
-            names[f"x{index}"] = self.prepare(f"x{index}_{number}", tensor,
-                                              lines, fresh)
+            names[f"x{index}"] = self.prepare(f"x{index}_{number}", tensor, lines, fresh)
         for line in case.body:
             for name in line.split(" = ")[0].split(","):
                 if name.strip():
                     names[name.strip()] = f"{name.strip()}_{number}"
         pattern = re.compile(r"\b(%s)\b" % "|".join(sorted(names)))
-        lines += [pattern.sub(lambda match: names[match[1]], line)
-                  for line in case.body]
+        lines += [pattern.sub(lambda match: names[match[1]], line) for line in case.body]
         results = [names[name] for name in case.results]
         self.parts.append(Part(case.op, lines, results))
         for name, left, right in zip(results, *made):
             if not left.is_complex():
-                self.made.append((name, str(left.dtype)[6:], left.dim(),
-                                  batch_dim(left, right)))
+                self.made.append((name, str(left.dtype)[6:], left.dim(), batch_dim(left, right)))
 
 
 def is_legal(program):
@@ -347,5 +359,4 @@ class Dealer:
 def usable(generators):
     """Schemas that have calls without random numbers."""
     rng = random.Random(0)
-    return {op: make for op, make in generators.items()
-            if draw(op, make, rng, False)}
+    return {op: make for op, make in generators.items() if draw(op, make, rng, False)}

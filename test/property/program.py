@@ -36,13 +36,11 @@ class Block:
     parts: list
 
     def copy(self):
-        return Block([(header, copy_items(items))
-                      for header, items in self.parts])
+        return Block([(header, copy_items(items)) for header, items in self.parts])
 
 
 def copy_items(items):
-    return [item.copy() if isinstance(item, Block) else item
-            for item in items]
+    return [item.copy() if isinstance(item, Block) else item for item in items]
 
 
 def lines_of(items, depth):
@@ -80,9 +78,14 @@ class Program:
     features: tuple = ()
 
     def copy(self):
-        return Program(list(self.arguments), list(self.state),
-                       list(self.methods), copy_items(self.body),
-                       list(self.declared), self.features)
+        return Program(
+            list(self.arguments),
+            list(self.state),
+            list(self.methods),
+            copy_items(self.body),
+            list(self.declared),
+            self.features,
+        )
 
     def source(self):
         """The module as Python text, with what it needs beside it."""
@@ -90,18 +93,19 @@ class Program:
         return SUBMODULE + text if "Sub()" in text else text
 
     def module_source(self):
-        parameters = "".join(f", {argument.name}: {argument.type}"
-                             for argument in self.arguments)
-        return "\n".join(
-            ["class M(torch.nn.Module):"]
-            + [INDENT + line for line in self.declared]
-            + [INDENT + "def __init__(self):",
-               INDENT * 2 + "super().__init__()"]
-            + [INDENT * 2 + line for line in self.state]
-            + ["\n" + textwrap.indent(method, INDENT)
-               for method in self.methods]
-            + ["", INDENT + f"def forward(self{parameters}):"]
-            + lines_of(self.body, 2)) + "\n"
+        parameters = "".join(f", {argument.name}: {argument.type}" for argument in self.arguments)
+        return (
+            "\n".join(
+                ["class M(torch.nn.Module):"]
+                + [INDENT + line for line in self.declared]
+                + [INDENT + "def __init__(self):", INDENT * 2 + "super().__init__()"]
+                + [INDENT * 2 + line for line in self.state]
+                + ["\n" + textwrap.indent(method, INDENT) for method in self.methods]
+                + ["", INDENT + f"def forward(self{parameters}):"]
+                + lines_of(self.body, 2)
+            )
+            + "\n"
+        )
 
     def size(self):
         """What a reducer makes smaller: lines first, then characters."""
@@ -119,9 +123,15 @@ def compile_program(source):
     COUNT += 1
     name = f"program{COUNT}.py"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    names = {"torch": torch, "Tensor": torch.Tensor, "List": typing.List,
-             "Dict": typing.Dict, "Tuple": typing.Tuple,
-             "Optional": typing.Optional, "__name__": "program"}
+    names = {
+        "torch": torch,
+        "Tensor": torch.Tensor,
+        "List": typing.List,
+        "Dict": typing.Dict,
+        "Tuple": typing.Tuple,
+        "Optional": typing.Optional,
+        "__name__": "program",
+    }
     exec(compile(source, name, "exec"), names)
     torch.manual_seed(0)
     return torch.jit.script(names["M"]().eval())

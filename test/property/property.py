@@ -69,18 +69,22 @@ def prepare(tool):
     global KOILA
     warnings.simplefilter("ignore")
     import torch
+
     torch.set_num_threads(1)
     from koila_opt import Koila
+
     KOILA = Koila(tool)
 
 
 def make_program(seed, number, features, attempt=0):
     from generator import generate
+
     return generate(f"{seed}:{number}:{attempt}", features)
 
 
 def run_one(task):
     from evaluate import PIPELINES, TILED, evaluate_apart
+
     seed, number, features, tiled = task
     discarded = []
     for attempt in range(ATTEMPTS):
@@ -97,10 +101,10 @@ def run_one(task):
 
 def command_line(pipeline, program):
     from evaluate import input_flags
+
     flags = input_flags(program.arguments) if pipeline.described else []
     quoted = [f"'{flag}'" for flag in flags]
-    return " ".join(["koila-opt in.pt", *quoted, *pipeline.passes,
-                     "-o out.pt"])
+    return " ".join(["koila-opt in.pt", *quoted, *pipeline.passes, "-o out.pt"])
 
 
 def imported_text(program):
@@ -112,9 +116,9 @@ def imported_text(program):
             folder = pathlib.Path(name)
             evaluate.get_reference(program, folder)
             evaluate.compiled()
-            text = KOILA.passes(KOILA.read(folder / "in.pt"), folder, [],
-                                ".mlir").decode()
+            text = KOILA.passes(KOILA.read(folder / "in.pt"), folder, [], ".mlir").decode()
             return text.replace(str(folder / "in.pt"), "in.pt")
+
     return evaluate.in_child(run)[1]
 
 
@@ -122,42 +126,45 @@ def report_failure(arguments, outcome):
     """Makes the program smaller and prints it."""
     import evaluate
     from reducer import reduce_program
+
     verdict = next(v for v in outcome.verdicts if v.kind == "failed")
-    original = make_program(arguments.seed, outcome.number,
-                            arguments.features, outcome.attempt)
+    original = make_program(arguments.seed, outcome.number, arguments.features, outcome.attempt)
     every = evaluate.TILED if arguments.tiled else evaluate.PIPELINES
     pipelines = [p for p in every if p.name == verdict.pipeline]
     pipelines = pipelines or list(every)
 
     def fails(program):
         found = evaluate.evaluate_apart(KOILA, program, pipelines)
-        return any(v.kind == "failed" and v.what == verdict.what
-                   for v in found)
+        return any(v.kind == "failed" and v.what == verdict.what for v in found)
 
     # Passes that are not needed go too.
     program, pipeline = original, pipelines[0]
     if fails(program):
         program = reduce_program(program, fails, arguments.seconds)
         for index in reversed(range(len(pipeline.passes))):
-            passes = (pipeline.passes[:index] + pipeline.passes[index + 1:])
+            passes = pipeline.passes[:index] + pipeline.passes[index + 1 :]
             pipelines = [dataclasses.replace(pipeline, passes=passes)]
             pipeline = pipelines[0] if fails(program) else pipeline
         pipelines = [pipeline]
         found = evaluate.evaluate_apart(KOILA, program, pipelines)
-        detail = next((v.detail for v in found if v.kind == "failed"),
-                      verdict.detail)
+        detail = next((v.detail for v in found if v.kind == "failed"), verdict.detail)
     else:
         detail = verdict.detail + " (not when it is run again)"
-    text = (f"{program.source()}\n"
-            f"{detail}\n\n"
-            f"{command_line(pipeline, program)}\n\n"
-            f"{imported_text(program)}\n")
-    again = (f"property.py --seed {arguments.seed} --only {outcome.number}"
-             + " --tiled" * arguments.tiled
-             + (f" --features {','.join(arguments.features)}"
-                if arguments.given_features else ""))
-    print(f"\n== program {outcome.number}: {verdict.pipeline} {verdict.what}\n"
-          f"   {again}\n\n{text}", flush=True)
+    text = (
+        f"{program.source()}\n"
+        f"{detail}\n\n"
+        f"{command_line(pipeline, program)}\n\n"
+        f"{imported_text(program)}\n"
+    )
+    again = (
+        f"property.py --seed {arguments.seed} --only {outcome.number}"
+        + " --tiled" * arguments.tiled
+        + (f" --features {','.join(arguments.features)}" if arguments.given_features else "")
+    )
+    print(
+        f"\n== program {outcome.number}: {verdict.pipeline} {verdict.what}\n   {again}\n\n{text}",
+        flush=True,
+    )
     if arguments.keep:
         arguments.keep.mkdir(parents=True, exist_ok=True)
         (arguments.keep / f"{outcome.number}.txt").write_text(text)
@@ -169,6 +176,7 @@ def report_failure(arguments, outcome):
 def write_places(items, path=()):
     """Where lines that write are in the tree."""
     from program import Block
+
     for index, item in enumerate(items):
         if isinstance(item, Block):
             for part, (_, inner) in enumerate(item.parts):
@@ -192,6 +200,7 @@ def drop_a_write(task):
     import random
 
     import evaluate
+
     seed, number, features = task
     program = make_program(seed, number, features)
     places = list(write_places(program.body))
@@ -207,11 +216,11 @@ def drop_a_write(task):
                 evaluate.compiled()
                 module = evaluate.compile_program(wrong.source())
                 module.save(folder / "wrong.pt")
-                seen = evaluate.run_emitted(folder / "wrong.pt", program,
-                                            False)
+                seen = evaluate.run_emitted(folder / "wrong.pt", program, False)
             except Exception:
                 return None
             return bool(evaluate.difference(reference[False], seen))
+
     kind, answer = evaluate.in_child(run)
     return answer if kind == "value" else None
 
@@ -222,6 +231,7 @@ def drop_the_marks(task):
     comparison. None if there were no marks, or koila refuses the text."""
     import evaluate
     from koila_opt import Broken, Refused
+
     seed, number, features = task
     program = make_program(seed, number, features)
 
@@ -236,8 +246,7 @@ def drop_the_marks(task):
                 if not MARK.search(text):
                     return None
                 text = re.sub(r",\s*\}", "}", MARK.sub("", text))
-                code = KOILA.passes(text.encode(), folder,
-                                    evaluate.UPSTREAM, ".mlir")
+                code = KOILA.passes(text.encode(), folder, evaluate.UPSTREAM, ".mlir")
                 KOILA.write(code, folder / "out.pt")
             except (Broken, Refused):
                 return None
@@ -246,6 +255,7 @@ def drop_the_marks(task):
             except Exception:
                 return True
             return bool(evaluate.difference(reference[False], seen))
+
     kind, answer = evaluate.in_child(run)
     return answer if kind == "value" else None
 
@@ -256,25 +266,26 @@ def run_controls(pool, arguments):
     seed = f"{arguments.seed}control"
     tasks = [(seed, number, arguments.features) for number in range(CONTROLS)]
     answers = [a for a in pool.map(drop_a_write, tasks) if a is not None]
-    print(f"control: {sum(answers)} of {len(answers)} programs with a write "
-          "taken out are seen to differ")
+    print(
+        f"control: {sum(answers)} of {len(answers)} programs with a write "
+        "taken out are seen to differ"
+    )
     if len(answers) < CONTROLS / 4 or sum(answers) < NOTICED * len(answers):
         problems.append("the comparison does not notice lost writes")
     tasks = [(seed, number, arguments.features) for number in range(UNMARKED)]
     marked, noticed = 0, 0
     for start in range(0, UNMARKED, 30):
-        answers = [a for a in pool.map(drop_the_marks,
-                                       tasks[start:start + 30])
-                   if a is not None]
+        answers = [a for a in pool.map(drop_the_marks, tasks[start : start + 30]) if a is not None]
         marked += len(answers)
         noticed += sum(answers)
         if noticed >= UNMARKED_NOTICED:
             break
-    print(f"control: {noticed} of {marked} programs without marks of order "
-          "are seen to differ")
+    print(f"control: {noticed} of {marked} programs without marks of order are seen to differ")
     if noticed < UNMARKED_NOTICED:
-        problems.append("the comparison does not notice what MLIR's passes do "
-                        "to programs without marks of order")
+        problems.append(
+            "the comparison does not notice what MLIR's passes do "
+            "to programs without marks of order"
+        )
     return problems
 
 
@@ -294,53 +305,55 @@ def print_counts(title, counts):
 
 def parse_arguments():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt",
-                        type=pathlib.Path)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt", type=pathlib.Path)
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--only", type=int, nargs="+", metavar="K",
-                        help="these programs; no controls")
-    parser.add_argument("--features", metavar="A,B",
-                        help="what programs may have (default: all)")
-    parser.add_argument("--tiled", action="store_true",
-                        help="tile; no controls")
-    parser.add_argument("--max-refused", type=float, default=1.0,
-                        metavar="SHARE", help="fail if koila refuses more")
+    parser.add_argument(
+        "--only", type=int, nargs="+", metavar="K", help="these programs; no controls"
+    )
+    parser.add_argument("--features", metavar="A,B", help="what programs may have (default: all)")
+    parser.add_argument("--tiled", action="store_true", help="tile; no controls")
+    parser.add_argument(
+        "--max-refused", type=float, default=1.0, metavar="SHARE", help="fail if koila refuses more"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--seconds", type=int, default=60, metavar="N",
-                        help="time to make a failure smaller")
-    parser.add_argument("--reduce", type=int, default=3, metavar="N",
-                        help="how many failures are made smaller")
-    parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER",
-                        help="for reduced failures")
-    parser.add_argument("--print", action="store_true",
-                        help="print the programs of --only and their verdicts")
+    parser.add_argument(
+        "--seconds", type=int, default=60, metavar="N", help="time to make a failure smaller"
+    )
+    parser.add_argument(
+        "--reduce", type=int, default=3, metavar="N", help="how many failures are made smaller"
+    )
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="for reduced failures")
+    parser.add_argument(
+        "--print", action="store_true", help="print the programs of --only and their verdicts"
+    )
     arguments = parser.parse_args()
     from expressions import FEATURES
+
     arguments.given_features = arguments.features is not None
-    arguments.features = (tuple(arguments.features.split(","))
-                          if arguments.features else FEATURES)
+    arguments.features = tuple(arguments.features.split(",")) if arguments.features else FEATURES
     if unknown := set(arguments.features) - set(FEATURES):
-        parser.error(f"no feature '{unknown.pop()}'; there are "
-                     + ", ".join(FEATURES))
+        parser.error(f"no feature '{unknown.pop()}'; there are " + ", ".join(FEATURES))
     return arguments
 
 
 def run(pool, arguments):
     """Sentences about what is wrong."""
     numbers = arguments.only or range(arguments.count)
-    tasks = [(arguments.seed, number, arguments.features, arguments.tiled)
-             for number in numbers]
-    discarded, refusals, failures = (collections.Counter(),
-                                     collections.Counter(), [])
+    tasks = [(arguments.seed, number, arguments.features, arguments.tiled) for number in numbers]
+    discarded, refusals, failures = (collections.Counter(), collections.Counter(), [])
     passed, refused, unreadable, empty = collections.Counter(), 0, 0, []
     for outcome in pool.map(run_one, tasks, chunksize=1):
         if arguments.print:
-            print(make_program(arguments.seed, outcome.number,
-                               arguments.features, outcome.attempt).source(),
-                  *outcome.verdicts, sep="\n")
+            print(
+                make_program(
+                    arguments.seed, outcome.number, arguments.features, outcome.attempt
+                ).source(),
+                *outcome.verdicts,
+                sep="\n",
+            )
         discarded.update(map(sentence, outcome.discarded))
         verdicts = outcome.verdicts
         if verdicts[0].kind == "discarded":
@@ -351,29 +364,30 @@ def run(pool, arguments):
         refused += any(verdict.kind == "refused" for verdict in verdicts)
         for verdict in verdicts:
             if verdict.kind == "refused":
-                refusals[f"{verdict.pipeline}: {sentence(verdict.detail)}"
-                         ] += 1
+                refusals[f"{verdict.pipeline}: {sentence(verdict.detail)}"] += 1
             elif verdict.kind == "ok":
                 passed[verdict.pipeline] += 1
     print_counts("discarded", discarded)
     print_counts("refused  ", refusals)
     print_counts("equal    ", passed)
-    problems = [f"no program that runs for number {number}"
-                for number in empty]
+    problems = [f"no program that runs for number {number}" for number in empty]
     count = len(numbers) - len(empty)
     print(f"{count} programs: {refused} refused, {len(failures)} failed")
     if refused > arguments.max_refused * count:
-        problems.append(f"koila refuses {refused} of {count} programs, more "
-                        f"than {arguments.max_refused:.0%}")
+        problems.append(
+            f"koila refuses {refused} of {count} programs, more than {arguments.max_refused:.0%}"
+        )
     kinds = collections.defaultdict(list)
     for outcome in failures:
         verdict = next(v for v in outcome.verdicts if v.kind == "failed")
-        kinds[verdict.what, sentence(verdict.detail)
-              if verdict.what != "differs" else ""].append(outcome)
+        kinds[verdict.what, sentence(verdict.detail) if verdict.what != "differs" else ""].append(
+            outcome
+        )
     for (what, detail), outcomes in kinds.items():
         problems.append(
             f"{len(outcomes)} programs: {what} {detail} "
-            f"({', '.join(str(o.number) for o in outcomes[:12])})")
+            f"({', '.join(str(o.number) for o in outcomes[:12])})"
+        )
     return problems, list(kinds.values())
 
 
@@ -384,17 +398,21 @@ def main():
     context = multiprocessing.get_context("spawn")
     problems = []
     with concurrent.futures.ProcessPoolExecutor(
-            arguments.jobs, context, prepare,
-            (arguments.koila_opt,)) as pool:
+        arguments.jobs, context, prepare, (arguments.koila_opt,)
+    ) as pool:
         if not arguments.only and not arguments.tiled:
             problems += run_controls(pool, arguments)
         found, kinds = run(pool, arguments)
         problems += found
     prepare(arguments.koila_opt)
     # One of each kind first.
-    rows = [outcomes[index] for index in range(arguments.reduce)
-            for outcomes in kinds if index < len(outcomes)]
-    for outcome in rows[:arguments.reduce]:
+    rows = [
+        outcomes[index]
+        for index in range(arguments.reduce)
+        for outcomes in kinds
+        if index < len(outcomes)
+    ]
+    for outcome in rows[: arguments.reduce]:
         report_failure(arguments, outcome)
     conclude("property.py", start, problems)
 

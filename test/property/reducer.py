@@ -16,7 +16,7 @@ ASSIGNED = re.compile(r"([\w.]+) = (.+)$")
 
 
 def without(items, index, instead=()):
-    return items[:index] + list(instead) + items[index + 1:]
+    return items[:index] + list(instead) + items[index + 1 :]
 
 
 def smaller_blocks(block):
@@ -25,14 +25,15 @@ def smaller_blocks(block):
         yield items
     if len(block.parts) > 1:
         for index in range(1, len(block.parts)):
-            yield [Block(block.parts[:index] + block.parts[index + 1:])]
+            yield [Block(block.parts[:index] + block.parts[index + 1 :])]
     for index, (header, items) in enumerate(block.parts):
         for smaller in smaller_items(items):
             parts = list(block.parts)
             parts[index] = (header, smaller)
             yield [Block(parts)]
-        simple = {"if": "if x.size(0) > 1:", "fo": "for i9 in range(2):",
-                  "el": "else:"}.get(header[:2])
+        simple = {"if": "if x.size(0) > 1:", "fo": "for i9 in range(2):", "el": "else:"}.get(
+            header[:2]
+        )
         if simple and simple != header and not header.startswith("else"):
             parts = list(block.parts)
             parts[index] = (simple, items)
@@ -57,15 +58,14 @@ def smaller_lines(line):
         candidates = [name for name in NAME.findall(inner)] + ["1."]
         for name in dict.fromkeys(candidates):
             if name != inner and len(name) < len(inner):
-                yield (line[:found.start()] + f"({name})"
-                       + line[found.end():])
-        if "." in line[:found.start()]:
+                yield (line[: found.start()] + f"({name})" + line[found.end() :])
+        if "." in line[: found.start()]:
             # A call of a method.
-            head = re.sub(r"\.\w+$", "", line[:found.start()])
-            if head != line[:found.start()]:
-                yield head + line[found.end():]
+            head = re.sub(r"\.\w+$", "", line[: found.start()])
+            if head != line[: found.start()]:
+                yield head + line[found.end() :]
     for found in re.finditer(r"\[[^][]*\]", line):
-        yield line[:found.start()] + line[found.end():]
+        yield line[: found.start()] + line[found.end() :]
 
 
 def smaller_items(items):
@@ -74,14 +74,16 @@ def smaller_items(items):
     if half > 1:
         yield items[half:]
         yield items[:half]
-        yield items[:half // 2] + items[half:]
+        yield items[: half // 2] + items[half:]
     for index in reversed(range(len(items))):
-        if not (isinstance(items[index], str)
-                and RETURN.match(items[index])):
+        if not (isinstance(items[index], str) and RETURN.match(items[index])):
             yield without(items, index)
     for index, item in enumerate(items):
-        made = (smaller_blocks(item) if isinstance(item, Block)
-                else ([line] for line in smaller_lines(item)))
+        made = (
+            smaller_blocks(item)
+            if isinstance(item, Block)
+            else ([line] for line in smaller_lines(item))
+        )
         for instead in made:
             yield without(items, index, instead)
 
@@ -106,8 +108,10 @@ def smaller_programs(program):
         names = [n for n in name.groups() if n] if name else []
         yield changed(
             state=without(program.state, index),
-            declared=[declared for declared in program.declared
-                      if declared.split(":")[0] not in names])
+            declared=[
+                declared for declared in program.declared if declared.split(":")[0] not in names
+            ],
+        )
 
 
 def reduce_program(program, fails, seconds):
@@ -116,8 +120,7 @@ def reduce_program(program, fails, seconds):
     tried, index, improved = set(), 0, False
     while time.monotonic() < late:
         # The rest of the steps, in the program as it is now.
-        for candidate in itertools.islice(smaller_programs(program), index,
-                                          None):
+        for candidate in itertools.islice(smaller_programs(program), index, None):
             text = candidate.source()
             index += 1
             if candidate.size() < program.size() and text not in tried:

@@ -27,8 +27,10 @@ SECOND_FIGURE = 0.3
 ASK_BUDGET = 0.9
 NO_TILE = "no tile fits the budget"
 NOT_PROMISED = "a budget cannot be promised"
-SMALLEST = re.compile(r"the smallest budget that works is [^,]*?"
-                      r"(?:\(([\d,]+) bytes\)|([\d,]+) bytes?)")
+SMALLEST = re.compile(
+    r"the smallest budget that works is [^,]*?"
+    r"(?:\(([\d,]+) bytes\)|([\d,]+) bytes?)"
+)
 # Why the emitted file may run the untiled program for inputs that it was
 # compiled for: tiles mean something else for few samples.
 BELOW = "means something else for a batch below"
@@ -73,21 +75,32 @@ class Check:
 
     def compile(self, option, batch):
         """The report in the emitted file; raises Refused or Failed."""
-        arguments = [*self.specs, *([f"--batch=B={batch}"] if batch else []),
-                     f"--koila-compile={option} threads=1"]
+        arguments = [
+            *self.specs,
+            *([f"--batch=B={batch}"] if batch else []),
+            f"--koila-compile={option} threads=1",
+        ]
         self.command = self.shown(arguments)
         try:
             done = subprocess.run(
-                [self.koila.tool, self.file, *arguments, "-o", self.output,
-                 "--remark-format=emitRemark",
-                 "--remarks-filter=koila-tile-batch"],
-                capture_output=True, text=True, timeout=TIMEOUT,
-                env=self.koila.environment)
+                [
+                    self.koila.tool,
+                    self.file,
+                    *arguments,
+                    "-o",
+                    self.output,
+                    "--remark-format=emitRemark",
+                    "--remarks-filter=koila-tile-batch",
+                ],
+                capture_output=True,
+                text=True,
+                timeout=TIMEOUT,
+                env=self.koila.environment,
+            )
         except subprocess.TimeoutExpired:
             raise Failed("koila-opt takes too long") from None
         if done.returncode not in (0, 1):
-            raise Failed(f"koila-opt ends with {done.returncode}: "
-                         f"{done.stderr.strip()[-600:]}")
+            raise Failed(f"koila-opt ends with {done.returncode}: {done.stderr.strip()[-600:]}")
         if done.returncode:
             lines = re.findall(r"error: (.*)", done.stderr)
             if not lines:
@@ -103,17 +116,23 @@ class Check:
     def ask(self, file, arguments):
         """Runs passes only to hear what they say; raises Refused."""
         try:
-            self.koila.passes(self.koila.read(file), self.folder,
-                              [*self.specs, *arguments], ".mlirbc")
+            self.koila.passes(
+                self.koila.read(file), self.folder, [*self.specs, *arguments], ".mlirbc"
+            )
         except Broken as error:
             raise Failed(f"{self.shown(arguments)}: {error}") from None
 
     def peak(self, batch, *arguments, file):
         """koila's report on a file; `arguments`: passes after it."""
         report = self.folder / "report.json"
-        self.ask(file, [f"--batch=B={batch}", "--koila-peak-memory="
-                        "format=json batches=0 threads=1 "
-                        f"output={report}", *arguments])
+        self.ask(
+            file,
+            [
+                f"--batch=B={batch}",
+                f"--koila-peak-memory=format=json batches=0 threads=1 output={report}",
+                *arguments,
+            ],
+        )
         return json.loads(report.read_text())
 
     def plan(self):
@@ -134,13 +153,12 @@ class Check:
         """Between the floor and the untiled peak; None if koila names none."""
         report = self.folder / "report.json"
         try:
-            self.peak(batch, "--koila-compile=budget=1 threads=1",
-                      file=self.file)
+            self.peak(batch, "--koila-compile=budget=1 threads=1", file=self.file)
         except Refused as refusal:
             if not (found := SMALLEST.search(str(refusal))):
-                self.notes.append("no budget: " + (
-                    "not promised" if NOT_PROMISED in str(refusal)
-                    else "refused"))
+                self.notes.append(
+                    "no budget: " + ("not promised" if NOT_PROMISED in str(refusal) else "refused")
+                )
                 return None
         else:
             self.notes.append("no budget: nothing is needed")
@@ -178,16 +196,14 @@ class Check:
         except Exception:
             self.reference = None
         self.module.save(str(self.file))
-        self.names = [name for part in self.program.parts
-                      for name in part.results]
+        self.names = [name for part in self.program.parts for name in part.results]
 
     def see_reference(self, inputs):
         """The call in float64; None where the program does not run so, because
         it mixes types."""
         if self.reference is None:
             return None
-        wide = [widen(tensor) if is_inexact(tensor) else tensor
-                for tensor in inputs]
+        wide = [widen(tensor) if is_inexact(tensor) else tensor for tensor in inputs]
         # What is made of integers alone would be float32 else.
         torch.set_default_dtype(torch.float64)
         try:
@@ -202,20 +218,17 @@ class Check:
         found = call(tiled, inputs)
         reference = self.see_reference(inputs)
         unset = () if batch else self.program.spread(UNSET_IF_EMPTY)
-        if problem := compare(self.names, found, untiled, reference,
-                              self.program.double, unset):
+        if problem := compare(self.names, found, untiled, reference, self.program.double, unset):
             raise Failed(f"B={batch}: {problem}")
         promise = report["promise"] or {"holds_to": batch}
         for warning in found.warnings:
             if not (BELOW in warning or batch > promise["holds_to"]):
                 raise Failed(f"B={batch}: it warns '{warning}'")
-            self.notes.append("ran untiled" if BELOW in warning else
-                              "above its promise")
+            self.notes.append("ran untiled" if BELOW in warning else "above its promise")
         if untiled.error:
             self.notes.append("both raise")
         else:
-            self.notes.append("compared" if reference else
-                              "compared without float64")
+            self.notes.append("compared" if reference else "compared without float64")
         return not untiled.error
 
     def check_peak(self, tiled, batch, report, figure):
@@ -226,20 +239,24 @@ class Check:
         if promise and promise["holds_from"] <= batch <= promise["holds_to"]:
             self.notes.append("within its budget")
             if measured > promise["budget_bytes"]:
-                raise Failed(f"B={batch}: {measured} bytes measured, "
-                             f"{promise['budget_bytes']} promised")
+                raise Failed(
+                    f"B={batch}: {measured} bytes measured, {promise['budget_bytes']} promised"
+                )
         if figure and figure["exact"]:
             self.notes.append("peak as predicted")
             if measured != figure["peak_bytes"]:
-                raise Failed(f"B={batch}: {figure['peak_bytes']} bytes "
-                             f"predicted exactly, {measured} measured")
+                raise Failed(
+                    f"B={batch}: {figure['peak_bytes']} bytes "
+                    f"predicted exactly, {measured} measured"
+                )
 
     def check_untiled(self):
         batch, predicted, exact = self.untiled
         measured = self.measure(self.module, batch)
         if exact and measured not in (None, predicted):
-            raise Failed(f"untiled, B={batch}: {predicted} bytes predicted "
-                         f"exactly, {measured} measured")
+            raise Failed(
+                f"untiled, B={batch}: {predicted} bytes predicted exactly, {measured} measured"
+            )
 
     def run(self):
         self.load()
@@ -251,8 +268,7 @@ class Check:
             if NO_TILE in str(refusal) and kind == "budget":
                 raise Failed(f"koila named a smaller budget: {refusal}")
             return Verdict("refused", str(refusal))
-        self.notes += [kind, *sorted({kind_of(text) for text in self.remarks}
-                                     - {None})]
+        self.notes += [kind, *sorted({kind_of(text) for text in self.remarks} - {None})]
         if kind == "budget":
             self.check_promise(report, option, batch)
         tiled = torch.jit.load(str(self.output))
@@ -264,8 +280,7 @@ class Check:
                 continue
             ran += 1
             promise = report["promise"] or {"holds_to": size}
-            if size and second and not figure and (
-                    size <= promise["holds_to"]):
+            if size and second and not figure and (size <= promise["holds_to"]):
                 figure, second = self.peak(size, file=self.output), False
             self.check_peak(tiled, size, report, figure)
         if kind == "budget":
@@ -275,12 +290,10 @@ class Check:
     def check_promise(self, report, option, batch):
         promise = report["promise"]
         budget = int(option.split("=")[1])
-        if not promise or (promise["budget_bytes"],
-                           promise["holds_to"]) != (budget, batch):
+        if not promise or (promise["budget_bytes"], promise["holds_to"]) != (budget, batch):
             raise Failed(f"another promise: {promise}")
         if report["exact"] and report["peak_bytes"] > budget:
-            raise Failed(f"{report['peak_bytes']} bytes predicted, {budget} "
-                         "promised")
+            raise Failed(f"{report['peak_bytes']} bytes predicted, {budget} promised")
 
 
 def kind_of(remark):
@@ -294,6 +307,7 @@ def kind_of(remark):
 
 def check(koila, counter, program, seed):
     """The Verdict on a program, found in a process of its own."""
+
     def run():
         with tempfile.TemporaryDirectory() as name, torch.no_grad():
             mine = Check(koila, counter, program, seed, pathlib.Path(name))
@@ -304,5 +318,6 @@ def check(koila, counter, program, seed):
             verdict.command, verdict.notes = mine.command, mine.notes
             verdict.detail = verdict.detail.replace(name + os.sep, "")
             return verdict
+
     kind, answer = in_child(run, TIMEOUT * 2)
     return answer if kind == "value" else Verdict("failed", answer)

@@ -30,19 +30,17 @@ def slices(program, inputs, batch, tile):
             for dim, size in enumerate(tensor.dims):
                 if not isinstance(size, int):
                     data = data.narrow(
-                        dim, start * size.factor,
-                        min(tile, batch - start) * size.factor)
+                        dim, start * size.factor, min(tile, batch - start) * size.factor
+                    )
             part.append(data.clone())
         yield part
 
 
 def tile_wrongly(program, module, batch, tile, reverse):
     """What a tiler makes that knows nothing of batches."""
-    probes = [call(module, program.inputs(size, 1)).results
-              for size in PROBES]
+    probes = [call(module, program.inputs(size, 1)).results for size in PROBES]
     inputs = program.inputs(batch, 1)
-    tiles = [call(module, part)
-             for part in slices(program, inputs, batch, tile)]
+    tiles = [call(module, part) for part in slices(program, inputs, batch, tile)]
     for seen in tiles:
         if seen.error:
             return seen
@@ -52,8 +50,7 @@ def tile_wrongly(program, module, batch, tile, reverse):
         found = batch_dim(*pair)
         parts = [seen.results[index] for seen in order]
         try:
-            joined.append(torch.cat(parts, found[0]) if found else
-                          tiles[-1].results[index])
+            joined.append(torch.cat(parts, found[0]) if found else tiles[-1].results[index])
         except RuntimeError as error:
             return Seen(error=str(error))
     return Seen(tuple(joined))
@@ -72,12 +69,13 @@ def control(koila, program, seed, batch=7, tile=2):
             untiled = call(mine.module, program.inputs(batch, 1))
             reference = mine.see_reference(program.inputs(batch, 1))
             for kind in ("naive", "reverse"):
-                wrong = tile_wrongly(program, mine.module, batch, tile,
-                                     kind == "reverse")
+                wrong = tile_wrongly(program, mine.module, batch, tile, kind == "reverse")
                 # Only results: it writes to slices.
                 wrong.arguments = untiled.arguments
-                setattr(seen, kind, bool(compare(
-                    mine.names, wrong, untiled, reference, program.double)))
+                setattr(
+                    seen, kind, bool(compare(mine.names, wrong, untiled, reference, program.double))
+                )
             return seen
+
     kind, answer = in_child(run, TIMEOUT)
     return answer if kind == "value" else None

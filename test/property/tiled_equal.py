@@ -15,8 +15,7 @@ ERRORS = rule_oracle.ERRORS
 
 
 def widen(tensor):
-    return tensor.to(torch.complex128 if tensor.is_complex()
-                     else torch.float64)
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
 def is_inexact(tensor):
@@ -34,9 +33,11 @@ def describe(tensor):
 def largest_difference(tiled, untiled):
     gap = (widen(tiled) - widen(untiled)).abs().nan_to_num(0, 0, 0).flatten()
     place = int(gap.argmax())
-    return (f"{tiled.flatten()[place].item()} for "
-            f"{untiled.flatten()[place].item()} at element {place} of "
-            f"{describe(untiled)}")
+    return (
+        f"{tiled.flatten()[place].item()} for "
+        f"{untiled.flatten()[place].item()} at element {place} of "
+        f"{describe(untiled)}"
+    )
 
 
 def difference(tiled, untiled, reference, strict):
@@ -49,22 +50,22 @@ def difference(tiled, untiled, reference, strict):
         return None
     if not is_inexact(tiled):
         wrong = int((tiled != untiled).sum())
-        return wrong and (f"{wrong} of {tiled.numel()} differ: "
-                          + largest_difference(tiled, untiled)) or None
+        return (
+            wrong
+            and (f"{wrong} of {tiled.numel()} differ: " + largest_difference(tiled, untiled))
+            or None
+        )
     finite = torch.isfinite(untiled)
     if not torch.equal(finite, torch.isfinite(tiled)):
-        return ("infinities or NaN in other places, or no more: "
-                f"{describe(untiled)}")
+        return f"infinities or NaN in other places, or no more: {describe(untiled)}"
     there, rest = untiled[~finite], tiled[~finite]
-    if not (there.is_complex() or
-            torch.equal(there.nan_to_num(0.5), rest.nan_to_num(0.5))):
+    if not (there.is_complex() or torch.equal(there.nan_to_num(0.5), rest.nan_to_num(0.5))):
         return "NaN for infinity, or another infinity"
     eps = torch.finfo(tiled.dtype).eps
     if strict and eps < 1e-10:
         if not torch.allclose(tiled[finite], untiled[finite], 1e-7, 1e-7):
-            return ("in float64: " + largest_difference(tiled, untiled))
-    usable = (reference is not None and reference.shape == tiled.shape and
-              is_inexact(reference))
+            return "in float64: " + largest_difference(tiled, untiled)
+    usable = reference is not None and reference.shape == tiled.shape and is_inexact(reference)
     if usable:
         reference = widen(reference)
         finite &= torch.isfinite(reference)
@@ -75,13 +76,13 @@ def difference(tiled, untiled, reference, strict):
         reference, allowance = widen(untiled), 64
     reference = reference[finite]
     distance = norm(widen(tiled)[finite] - reference)
-    allowed = (2 * norm(widen(untiled)[finite] - reference) +
-               allowance * eps * norm(reference))
+    allowed = 2 * norm(widen(untiled)[finite] - reference) + allowance * eps * norm(reference)
     if distance <= allowed:
         return None
-    return (f"its distance from the {'float64' if usable else 'untiled'} "
-            f"result is {distance:.3g}, allowed is {allowed:.3g}: "
-            + largest_difference(tiled, untiled))
+    return (
+        f"its distance from the {'float64' if usable else 'untiled'} "
+        f"result is {distance:.3g}, allowed is {allowed:.3g}: " + largest_difference(tiled, untiled)
+    )
 
 
 @dataclasses.dataclass
@@ -103,9 +104,12 @@ def call(module, inputs):
             found = module(*inputs)
         except ERRORS as error:
             return Seen(error=str(error).strip().splitlines()[-1])
-    return Seen(tuple(found), inputs, "",
-                [str(entry.message) for entry in log
-                 if str(entry.message).startswith("koila:")])
+    return Seen(
+        tuple(found),
+        inputs,
+        "",
+        [str(entry.message) for entry in log if str(entry.message).startswith("koila:")],
+    )
 
 
 def compare(names, tiled, untiled, reference, strict, unset=()):
@@ -115,9 +119,11 @@ def compare(names, tiled, untiled, reference, strict, unset=()):
     if "INTERNAL ASSERT" in untiled.error and not tiled.error:
         return None
     if bool(tiled.error) != bool(untiled.error):
-        return (f"the tiled program raises '{tiled.error}'" if tiled.error else
-                f"the untiled program raises '{untiled.error}', the tiled one "
-                "does not")
+        return (
+            f"the tiled program raises '{tiled.error}'"
+            if tiled.error
+            else f"the untiled program raises '{untiled.error}', the tiled one does not"
+        )
     if untiled.error:
         return None
     for kind, words in (("results", ""), ("arguments", "after the call, ")):
@@ -130,7 +136,8 @@ def compare(names, tiled, untiled, reference, strict, unset=()):
             name = names[index] if kind == "results" else f"a{index}"
             if name in unset:
                 problem = describe(pair[0]) != describe(pair[1]) and (
-                    f"{describe(pair[0])} for {describe(pair[1])}")
+                    f"{describe(pair[0])} for {describe(pair[1])}"
+                )
             else:
                 problem = difference(*pair, other, strict)
             if problem:

@@ -62,6 +62,7 @@ def prepare(arguments):
     from counter import Counter
     from koila_opt import Koila
     from operator_programs import Dealer, usable
+
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     # As koila-run does: memory does not depend on the number of the run.
@@ -82,6 +83,7 @@ def seed_of(number):
 def run_one(number):
     """Number, schemas, Verdict and how many attempts were no program."""
     import tiled_check
+
     program, objections = DEALER.make(number)
     if program is None:
         verdict = tiled_check.Verdict("not run", objections[-1])
@@ -92,9 +94,9 @@ def run_one(number):
 
 def control_one(number):
     import tiled_control
+
     program, _ = DEALER.make(number)
-    return number, program and tiled_control.control(KOILA, program,
-                                                     seed_of(number))
+    return number, program and tiled_control.control(KOILA, program, seed_of(number))
 
 
 def count_schemas():
@@ -108,14 +110,14 @@ def sentence(text):
     """A message without what is particular to the program."""
     lines = text.strip().splitlines() or [""]
     text = re.sub(r" at <string>:\d+", "", lines[0])
-    return re.sub(r"'[^']*'|\b[a-z]+\d*_\d+\b|-?\b\d[\d.,e+-]*\b", "_",
-                  text)[:160]
+    return re.sub(r"'[^']*'|\b[a-z]+\d*_\d+\b|-?\b\d[\d.,e+-]*\b", "_", text)[:160]
 
 
 def reduce_program(program, number, verdict):
     """Takes calls out while what is left fails alike."""
     import tiled_check
     from operator_programs import is_legal
+
     index = len(program.parts)
     while index and len(program.parts) > 1:
         index -= 1
@@ -123,8 +125,7 @@ def reduce_program(program, number, verdict):
         if is_legal(smaller) is not None:
             continue
         found = tiled_check.check(KOILA, COUNTER, smaller, seed_of(number))
-        if found.kind == "failed" and (sentence(found.detail) ==
-                                       sentence(verdict.detail)):
+        if found.kind == "failed" and (sentence(found.detail) == sentence(verdict.detail)):
             program, verdict = smaller, found
     return program, verdict
 
@@ -132,9 +133,11 @@ def reduce_program(program, number, verdict):
 def report_failure(arguments, number, verdict):
     program, _ = DEALER.make(number)
     program, verdict = reduce_program(program, number, verdict)
-    text = (f"\n== program {number}: tiled_operators.py --seed "
-            f"{arguments.seed} --only {number}\n\n{program.source()}\n"
-            f"{verdict.command}\n{verdict.detail}\n")
+    text = (
+        f"\n== program {number}: tiled_operators.py --seed "
+        f"{arguments.seed} --only {number}\n\n{program.source()}\n"
+        f"{verdict.command}\n{verdict.detail}\n"
+    )
     print(text, flush=True)
     if arguments.keep:
         arguments.keep.mkdir(parents=True, exist_ok=True)
@@ -152,8 +155,11 @@ def print_counts(title, counts):
 
 
 def progress(done, total, start, words):
-    print(f"{done} of {total} programs, {words}, "
-          f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+    print(
+        f"{done} of {total} programs, {words}, {time.monotonic() - start:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def run(pool, arguments, numbers):
@@ -161,14 +167,15 @@ def run(pool, arguments, numbers):
     start, verdicts = time.monotonic(), collections.Counter()
     refusals, notes, schemas = (collections.Counter() for _ in range(3))
     failures, replaced, silent = [], 0, collections.Counter()
-    for done, (number, ops, verdict, objections) in enumerate(
-            pool.map(run_one, numbers), 1):
+    for done, (number, ops, verdict, objections) in enumerate(pool.map(run_one, numbers), 1):
         verdicts[verdict.kind] += 1
         notes.update(set(verdict.notes))
         replaced += len(objections)
         if arguments.print:
-            print(f"{number}: {verdict.kind} {verdict.detail}\n"
-                  f"    {verdict.command}\n    {', '.join(verdict.notes)}")
+            print(
+                f"{number}: {verdict.kind} {verdict.detail}\n"
+                f"    {verdict.command}\n    {', '.join(verdict.notes)}"
+            )
         if verdict.kind == "equal":
             schemas.update(set(ops))
         elif verdict.kind == "refused":
@@ -184,21 +191,29 @@ def run(pool, arguments, numbers):
     print_counts("not run ", silent)
     print_counts("programs", notes)
     total = pool.submit(count_schemas).result()
-    print(f"{len(schemas)} of {total} schemas in programs that are equal; "
-          f"{replaced} attempts that PyTorch does not run were replaced")
-    print(f"{len(numbers)} programs: " + ", ".join(
-        f"{verdicts[kind]} {kind}" for kind in
-        ("equal", "refused", "not run", "failed")))
+    print(
+        f"{len(schemas)} of {total} schemas in programs that are equal; "
+        f"{replaced} attempts that PyTorch does not run were replaced"
+    )
+    print(
+        f"{len(numbers)} programs: "
+        + ", ".join(
+            f"{verdicts[kind]} {kind}" for kind in ("equal", "refused", "not run", "failed")
+        )
+    )
     problems = []
     if verdicts["refused"] > arguments.max_refused * len(numbers):
-        problems.append(f"koila refuses {verdicts['refused']} of "
-                        f"{len(numbers)} programs, more than "
-                        f"{arguments.max_refused:.0%}")
+        problems.append(
+            f"koila refuses {verdicts['refused']} of "
+            f"{len(numbers)} programs, more than "
+            f"{arguments.max_refused:.0%}"
+        )
     if not verdicts["equal"]:
         problems.append("no program was compared")
     if failures:
-        problems.append(f"{len(failures)} programs failed: " + ", ".join(
-            str(number) for number, _ in failures))
+        problems.append(
+            f"{len(failures)} programs failed: " + ", ".join(str(number) for number, _ in failures)
+        )
     return problems, failures
 
 
@@ -212,11 +227,13 @@ def run_control(pool, numbers):
         reverse += seen.reverse
         marked += seen.marked
         noticed += seen.marked and seen.naive
-    print(f"control: {noticed} of {marked} programs with barriers or combined "
-          "tiles are seen to differ\n"
-          "         under a tiler that knows nothing of batches\n"
-          f"control: {reverse} of {total} programs are seen to differ with "
-          "the tiles in reverse order")
+    print(
+        f"control: {noticed} of {marked} programs with barriers or combined "
+        "tiles are seen to differ\n"
+        "         under a tiler that knows nothing of batches\n"
+        f"control: {reverse} of {total} programs are seen to differ with "
+        "the tiles in reverse order"
+    )
     problems = []
     if not marked or noticed < NOTICED * marked:
         problems.append("the comparison does not notice a wrong tiler")
@@ -227,27 +244,27 @@ def run_control(pool, numbers):
 
 def parse():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt",
-                        type=pathlib.Path)
-    parser.add_argument("--counter", type=pathlib.Path,
-                        default=ROOT / "build/lib/libkoila-counter.so")
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt", type=pathlib.Path)
+    parser.add_argument(
+        "--counter", type=pathlib.Path, default=ROOT / "build/lib/libkoila-counter.so"
+    )
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--only", type=int, nargs="+", metavar="K",
-                        help="these programs")
+    parser.add_argument("--only", type=int, nargs="+", metavar="K", help="these programs")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--max-refused", type=float, default=0.1,
-                        metavar="SHARE", help="fail if koila refuses more")
-    parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER",
-                        help="for reduced failures")
-    parser.add_argument("--reduce", type=int, default=5, metavar="N",
-                        help="how many failures are made smaller")
-    parser.add_argument("--print", action="store_true",
-                        help="print each verdict")
-    parser.add_argument("--control", action="store_true",
-                        help="run wrong tilers: they must be noticed")
+    parser.add_argument(
+        "--max-refused", type=float, default=0.1, metavar="SHARE", help="fail if koila refuses more"
+    )
+    parser.add_argument("--keep", type=pathlib.Path, metavar="FOLDER", help="for reduced failures")
+    parser.add_argument(
+        "--reduce", type=int, default=5, metavar="N", help="how many failures are made smaller"
+    )
+    parser.add_argument("--print", action="store_true", help="print each verdict")
+    parser.add_argument(
+        "--control", action="store_true", help="run wrong tilers: they must be noticed"
+    )
     return parser.parse_args()
 
 
@@ -258,15 +275,15 @@ def main():
     numbers = arguments.only or range(arguments.count)
     failures = []
     with concurrent.futures.ProcessPoolExecutor(
-            arguments.jobs, multiprocessing.get_context("spawn"), prepare,
-            (arguments,)) as pool:
+        arguments.jobs, multiprocessing.get_context("spawn"), prepare, (arguments,)
+    ) as pool:
         if arguments.control:
             problems = run_control(pool, numbers)
         else:
             problems, failures = run(pool, arguments, numbers)
     if failures:
         prepare(arguments)
-        for number, verdict in failures[:arguments.reduce]:
+        for number, verdict in failures[: arguments.reduce]:
             report_failure(arguments, number, verdict)
     conclude("tiled_operators.py", start, problems)
 

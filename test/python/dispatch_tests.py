@@ -43,49 +43,97 @@ CALLS = [
         (function, ((X, *arguments), {}), [make()])
         for make in (images, lambda: images(True), heads, rows, swapped)
         for function, *arguments in (
-            (F.relu,), (torch.relu,), (F.relu6,), (F.gelu,), (F.silu,), (F.hardswish,),
-            (F.hardsigmoid,), (F.hardtanh,), (F.leaky_relu,), (F.elu,), (F.softplus,),
-            (F.softmax, 1), (F.log_softmax, 1), (torch.Tensor.softmax, -1), (torch.sigmoid,),
-            (torch.tanh,), (torch.exp,), (torch.log,), (torch.sqrt,), (torch.square,),
-            (torch.flatten, 1), (torch.Tensor.flatten,), (torch.Tensor.reshape, -1),
-            (torch.Tensor.transpose, 0, 1), (torch.Tensor.unsqueeze, 1), (torch.Tensor.squeeze,),
-            (torch.Tensor.unflatten, 1, (2, 3)), (torch.Tensor.chunk, 2, 1),
-            (torch.Tensor.split, 2), (torch.Tensor.unbind, 1), (torch.Tensor.narrow, 1, 0, 2),
-            (torch.Tensor.select, 1, 0), (torch.roll, 1, 0), (torch.Tensor.contiguous,),
-            (torch.Tensor.clone,), (torch.Tensor.detach,), (torch.Tensor.mean,),
-            (torch.Tensor.mean, 1, True), (torch.Tensor.sum, 1), (torch.Tensor.__add__, 2),
-            (torch.Tensor.__rsub__, 1.5), (torch.Tensor.__mul__, 0.5),
-            (torch.Tensor.__truediv__, 3), (torch.Tensor.__neg__,), (F.pad, (1, 2)),
-            (torch.Tensor.__getitem__, 1), (torch.Tensor.__getitem__, slice(1, 3)),
+            (F.relu,),
+            (torch.relu,),
+            (F.relu6,),
+            (F.gelu,),
+            (F.silu,),
+            (F.hardswish,),
+            (F.hardsigmoid,),
+            (F.hardtanh,),
+            (F.leaky_relu,),
+            (F.elu,),
+            (F.softplus,),
+            (F.softmax, 1),
+            (F.log_softmax, 1),
+            (torch.Tensor.softmax, -1),
+            (torch.sigmoid,),
+            (torch.tanh,),
+            (torch.exp,),
+            (torch.log,),
+            (torch.sqrt,),
+            (torch.square,),
+            (torch.flatten, 1),
+            (torch.Tensor.flatten,),
+            (torch.Tensor.reshape, -1),
+            (torch.Tensor.transpose, 0, 1),
+            (torch.Tensor.unsqueeze, 1),
+            (torch.Tensor.squeeze,),
+            (torch.Tensor.unflatten, 1, (2, 3)),
+            (torch.Tensor.chunk, 2, 1),
+            (torch.Tensor.split, 2),
+            (torch.Tensor.unbind, 1),
+            (torch.Tensor.narrow, 1, 0, 2),
+            (torch.Tensor.select, 1, 0),
+            (torch.roll, 1, 0),
+            (torch.Tensor.contiguous,),
+            (torch.Tensor.clone,),
+            (torch.Tensor.detach,),
+            (torch.Tensor.mean,),
+            (torch.Tensor.mean, 1, True),
+            (torch.Tensor.sum, 1),
+            (torch.Tensor.__add__, 2),
+            (torch.Tensor.__rsub__, 1.5),
+            (torch.Tensor.__mul__, 0.5),
+            (torch.Tensor.__truediv__, 3),
+            (torch.Tensor.__neg__,),
+            (F.pad, (1, 2)),
+            (torch.Tensor.__getitem__, 1),
+            (torch.Tensor.__getitem__, slice(1, 3)),
             (torch.Tensor.__getitem__, (slice(None), None, slice(0, 4, 2))),
             (torch.Tensor.__getitem__, (Ellipsis, 0)),
             (torch.Tensor.__getitem__, (slice(None), [0, 2])),
-            (torch.Tensor.__setitem__, slice(1, 3), 0.5), (torch.Tensor.__setitem__, 0, 1),
-            (torch.Tensor.add_, 1.0), (torch.Tensor.mul_, 2), (torch.relu_,),
+            (torch.Tensor.__setitem__, slice(1, 3), 0.5),
+            (torch.Tensor.__setitem__, 0, 1),
+            (torch.Tensor.add_, 1.0),
+            (torch.Tensor.mul_, 2),
+            (torch.relu_,),
         )
     ),
     *(
         (function, ((X, *arguments), {}), [images(last)])
         for last in (False, True)
         for function, *arguments in (
-            (F.max_pool2d, 3, 2, 1), (F.avg_pool2d, 2), (F.adaptive_avg_pool2d, 1),
-            (F.adaptive_avg_pool2d, (3, 3)), (F.adaptive_avg_pool2d, (1, 1)),
-            (torch.Tensor.permute, 0, 2, 3, 1), (torch.Tensor.expand, 4, 6, 8, 8),
+            (F.max_pool2d, 3, 2, 1),
+            (F.avg_pool2d, 2),
+            (F.adaptive_avg_pool2d, 1),
+            (F.adaptive_avg_pool2d, (3, 3)),
+            (F.adaptive_avg_pool2d, (1, 1)),
+            (torch.Tensor.permute, 0, 2, 3, 1),
+            (torch.Tensor.expand, 4, 6, 8, 8),
         )
     ),
     *(
-        (F.conv2d, ((X, W, V, stride, padding, 1, groups), {}),
-         [images(last), dense(12, 6 // groups, size, size, last=wide), dense(12)])
-        for last in (False, True) for wide in (False, True)
+        (
+            F.conv2d,
+            ((X, W, V, stride, padding, 1, groups), {}),
+            [images(last), dense(12, 6 // groups, size, size, last=wide), dense(12)],
+        )
+        for last in (False, True)
+        for wide in (False, True)
         for size, stride, padding, groups in ((3, 1, 1, 1), (1, 1, 0, 1), (3, 2, 1, 6))
     ),
     (F.conv1d, ((X, W), {}), [dense(4, 6, 9), dense(3, 6, 2)]),
     (F.conv3d, ((X, W), {}), [dense(2, 6, 4, 4, 4), dense(3, 6, 2, 2, 2)]),
     *(
-        (function, ((X, W, V, U, Slot(4), training, 0.1, 1e-5, *more), {}),
-         [images(last), *norm(6)])
-        for function, more in ((F.batch_norm, ()), )
-        for last in (False, True) for training in (False, True)
+        (
+            function,
+            ((X, W, V, U, Slot(4), training, 0.1, 1e-5, *more), {}),
+            [images(last), *norm(6)],
+        )
+        for function, more in ((F.batch_norm, ()),)
+        for last in (False, True)
+        for training in (False, True)
     ),
     (F.layer_norm, ((X, (6,), W, V), {}), [dense(4, 3, 6), dense(6), dense(6)]),
     (F.layer_norm, ((X, (6,)), {}), [swapped().t().view(5, 1, 6)]),
@@ -99,34 +147,52 @@ CALLS = [
     *(
         (function, ((X, W), {}), [dense(*left), dense(*right)])
         for function in (torch.matmul, torch.Tensor.__matmul__)
-        for left, right in (((5, 6), (6, 2)), ((3, 5, 6), (6, 2)), ((3, 5, 6), (3, 6, 2)),
-                            ((6,), (6, 2)), ((2, 3, 5, 6), (3, 6, 2)))
+        for left, right in (
+            ((5, 6), (6, 2)),
+            ((3, 5, 6), (6, 2)),
+            ((3, 5, 6), (3, 6, 2)),
+            ((6,), (6, 2)),
+            ((2, 3, 5, 6), (3, 6, 2)),
+        )
     ),
-    *((function, ((X, W), {}), [heads(), heads().transpose(2, 3)])
-      for function in (torch.matmul, torch.Tensor.matmul)),
-    *((torch.Tensor.__getitem__, ((X, index), {}), [make(), torch.tensor([0, 2, 1])])
-      for make in (images, heads, rows, swapped)
-      for index in (W, (slice(None), W), (W, slice(None), None), (Ellipsis, W), (W, W), (W, 0))),
+    *(
+        (function, ((X, W), {}), [heads(), heads().transpose(2, 3)])
+        for function in (torch.matmul, torch.Tensor.matmul)
+    ),
+    *(
+        (torch.Tensor.__getitem__, ((X, index), {}), [make(), torch.tensor([0, 2, 1])])
+        for make in (images, heads, rows, swapped)
+        for index in (W, (slice(None), W), (W, slice(None), None), (Ellipsis, W), (W, W), (W, 0))
+    ),
     (torch.Tensor.__setitem__, ((X, slice(0, 2), W), {}), [rows(), dense(6)]),
     (torch.Tensor.__setitem__, ((X, (slice(None), 1), W), {}), [heads(), dense(6, 8)]),
-    *((torch.Tensor.masked_fill, ((X, W, -1.0), {}), [make(), make().detach() > 0.5])
-      for make in (heads, rows, swapped)),
+    *(
+        (torch.Tensor.masked_fill, ((X, W, -1.0), {}), [make(), make().detach() > 0.5])
+        for make in (heads, rows, swapped)
+    ),
     (torch.bmm, ((X, W), {}), [dense(3, 5, 6), dense(3, 2, 6).transpose(1, 2)]),
     (torch.addmm, ((X, W, V), {}), [dense(2), dense(5, 6), dense(6, 2)]),
     *(
         (function, ((X, W), {}), [left, right])
         for function in (torch.add, torch.sub, torch.mul, torch.div, torch.Tensor.add_)
         for left, right in (
-            (rows(), dense(6)), (swapped(), rows()), (images(True), images()),
-            (images(), dense(4, 6, 1, 1)), (dense(2, 3, dtype=torch.float64), dense(3)),
+            (rows(), dense(6)),
+            (swapped(), rows()),
+            (images(True), images()),
+            (images(), dense(4, 6, 1, 1)),
+            (dense(2, 3, dtype=torch.float64), dense(3)),
             (torch.arange(6).view(2, 3), torch.arange(3)),
             (dense(2, 3), torch.arange(3)),
         )
     ),
     *(
         (torch.cat, (([X, W], 1), {}), pair)
-        for pair in ([rows(), rows()], [swapped(), rows()], [images(True), images(True)],
-                     [images(True), images()])
+        for pair in (
+            [rows(), rows()],
+            [swapped(), rows()],
+            [images(True), images(True)],
+            [images(True), images()],
+        )
     ),
     (torch.stack, (([X, W],), {}), [rows(), rows()]),
     (F.embedding, ((X, W), {}), [torch.randint(7, (5, 3)), dense(7, 4)]),
@@ -135,9 +201,15 @@ CALLS = [
         for options in ({}, {"reduction": "none"}, {"label_smoothing": 0.1})
     ),
     (F.cross_entropy, ((X, W), {}), [images(), torch.randint(6, (4, 8, 8))]),
-    *((function, ((X, W), {}), [rows(), rows()])
-      for function in (F.mse_loss, F.l1_loss, F.smooth_l1_loss,
-                       F.binary_cross_entropy_with_logits)),
+    *(
+        (function, ((X, W), {}), [rows(), rows()])
+        for function in (
+            F.mse_loss,
+            F.l1_loss,
+            F.smooth_l1_loss,
+            F.binary_cross_entropy_with_logits,
+        )
+    ),
 ]
 PARTS = ("result", "metas", "same", "shares", "writes", "tracks", "random", "graph_names")
 
@@ -158,16 +230,18 @@ def test_meta_agrees_with_fakes_and_data(call, grad):
 
     def find(**options):
         return dispatch_cache._observe(
-            function, fill, [None] * len(metas), metas, grad, None, **options)
+            function, fill, [None] * len(metas), metas, grad, None, **options
+        )
 
     try:
         wanted = find()
     except Exception:
         # What fakes refuse, PyTorch is asked for.
         return
-    assert dispatch_cache._propagate(
-        function, arguments, [None] * len(metas), metas, grad, None
-    ).metas == wanted.metas
+    assert (
+        dispatch_cache._propagate(function, arguments, [None] * len(metas), metas, grad, None).metas
+        == wanted.metas
+    )
     if not dispatch_cache._suits_meta(function, metas):
         return
     found = find(on_meta=True)

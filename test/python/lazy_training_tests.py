@@ -779,9 +779,7 @@ class Training(unittest.TestCase):
         ):
             wanted = train(None, add, first)
             self.assertEqual(train(WHOLE, add, first), wanted)
-            peak = whole_peak(
-                make_mlp(), lambda m, x, t: F.cross_entropy(m(x), t), make_batch(64)
-            )
+            peak = whole_peak(make_mlp(), lambda m, x, t: F.cross_entropy(m(x), t), make_batch(64))
             self.assertAlmostEqual(train(peak * 9 // 10, add, first), wanted, places=10)
 
     def test_draws_from_a_generator(self):

@@ -22,11 +22,10 @@ from koila._lazy import scripts as scripts_module
 
 
 def make():
-    return torch.arange(1., 37).view(9, 4) / 7
+    return torch.arange(1.0, 37).view(9, 4) / 7
 
 
 class Values(unittest.TestCase):
-
     def same(self, found, wanted):
         found = koila.run(found)
         torch.testing.assert_close(found, wanted)
@@ -37,7 +36,9 @@ class Values(unittest.TestCase):
             y = (x @ torch.ones(4, 3, dtype=torch.float32)).transpose(0, 1)
             self.assertEqual(y.shape, (3, 9))
             self.assertEqual((y.size(-1), y.ndim, y.dim(), y.numel(), len(y)), (9, 2, 2, 27, 3))
-            self.assertEqual((y.dtype, y.device.type, y.requires_grad), (torch.float32, "cpu", False))
+            self.assertEqual(
+                (y.dtype, y.device.type, y.requires_grad), (torch.float32, "cpu", False)
+            )
             self.assertEqual(y.double().dtype, torch.float64)
             self.assertEqual((x > 1).dtype, torch.bool)
             self.assertEqual(x.argmax(1).dtype, torch.int64)
@@ -55,13 +56,26 @@ class Values(unittest.TestCase):
         x = koila.lazy(torch.randn(9, 4, 6), batch=0)
         for expression, index in {
             "x.view(9, -1)": None,  # a number that the user wrote is one
-            "x.view(x.shape[0], -1)": 0, "x.reshape(len(x), 24)": None, "x.flatten(1)": 0,
-            "x * nn.Parameter(torch.ones(6))": 0, "x * 2 + 1.0": 0, "1 - x / 255": 0,
-            "x @ torch.ones(6, 2)": 0, "x.transpose(1, 2)": 0, "x.transpose(-1, -2)": 0,
-            "x.permute(2, 0, 1)": 1, "x.mean(-1)": 0, "x.sum(0)": None,
-            "torch.cat([x, x], 1)": 0, "torch.stack([x, x])": 1, "x.unsqueeze(0)": 1,
-            "F.softmax(x, -1)": 0, "x.chunk(2, 1)[1]": 0, "torch.where(x > 0, x, 0)": 0,
-            "F.conv1d(x, torch.ones(4, 1, 3), groups=4)": 0, "F.max_pool1d(x, 2)": 0,
+            "x.view(x.shape[0], -1)": 0,
+            "x.reshape(len(x), 24)": None,
+            "x.flatten(1)": 0,
+            "x * nn.Parameter(torch.ones(6))": 0,
+            "x * 2 + 1.0": 0,
+            "1 - x / 255": 0,
+            "x @ torch.ones(6, 2)": 0,
+            "x.transpose(1, 2)": 0,
+            "x.transpose(-1, -2)": 0,
+            "x.permute(2, 0, 1)": 1,
+            "x.mean(-1)": 0,
+            "x.sum(0)": None,
+            "torch.cat([x, x], 1)": 0,
+            "torch.stack([x, x])": 1,
+            "x.unsqueeze(0)": 1,
+            "F.softmax(x, -1)": 0,
+            "x.chunk(2, 1)[1]": 0,
+            "torch.where(x > 0, x, 0)": 0,
+            "F.conv1d(x, torch.ones(4, 1, 3), groups=4)": 0,
+            "F.max_pool1d(x, 2)": 0,
             "F.conv1d(x, torch.ones(2, 4, 3), padding='same')": 0,
         }.items():
             with self.subTest(expression):
@@ -74,17 +88,57 @@ class Values(unittest.TestCase):
     def test_values(self):
         plain, x = make(), koila.lazy(make(), batch=0)
         for expression in (
-            "x * 2", "x + 1.0", "x / 255", "1 - x", "0.5 * x.mean()", "sum([x.mean(), x.sum()])",
-            "x // 2", "x % 2", "x ** 2", "-x", "+x", "abs(x)", "x == x", "x < 1", "2 > x",
-            "x @ x.T", "x[2]", "x[1:3, 0]", "x[[0, 2]]", "x[x > 2]", "torch.nonzero(x > 2)",
-            "x.max()", "x.max(1).values", "torch.min(x, 0).indices", "x.std()", "x.sort(1)[1]",
-            "torch.einsum('bi,bj->bij', x, x)", "torch.cat([x, x * 2])", "x.view(3, -1)",
-            "x.view(x.shape[0] // 3, -1)", "x.expand(2, 9, 4)", "x.double()", "x.unbind(0)[3]",
-            "torch.stack([row.sum() for row in x])", "torch.linalg.norm(x, dim=1)",
-            "x.new_full((2,), 3.0)", "torch.zeros_like(x)", "x.repeat(2, 1)", "x.T", "x.mT",
-            "torch.ones(9, 4) + x", "torch.ones(9, 4).mul(x)", "x.clamp(0, 1).sqrt()",
-            "F.layer_norm(x, (4,))", "x.topk(2, 1)[0]", "x.cumsum(0)", "x.detach()", "x.data",
-            "torch.fft.rfft(x, dim=1).abs()", "x.squeeze()", "x.to(torch.float16)",
+            "x * 2",
+            "x + 1.0",
+            "x / 255",
+            "1 - x",
+            "0.5 * x.mean()",
+            "sum([x.mean(), x.sum()])",
+            "x // 2",
+            "x % 2",
+            "x ** 2",
+            "-x",
+            "+x",
+            "abs(x)",
+            "x == x",
+            "x < 1",
+            "2 > x",
+            "x @ x.T",
+            "x[2]",
+            "x[1:3, 0]",
+            "x[[0, 2]]",
+            "x[x > 2]",
+            "torch.nonzero(x > 2)",
+            "x.max()",
+            "x.max(1).values",
+            "torch.min(x, 0).indices",
+            "x.std()",
+            "x.sort(1)[1]",
+            "torch.einsum('bi,bj->bij', x, x)",
+            "torch.cat([x, x * 2])",
+            "x.view(3, -1)",
+            "x.view(x.shape[0] // 3, -1)",
+            "x.expand(2, 9, 4)",
+            "x.double()",
+            "x.unbind(0)[3]",
+            "torch.stack([row.sum() for row in x])",
+            "torch.linalg.norm(x, dim=1)",
+            "x.new_full((2,), 3.0)",
+            "torch.zeros_like(x)",
+            "x.repeat(2, 1)",
+            "x.T",
+            "x.mT",
+            "torch.ones(9, 4) + x",
+            "torch.ones(9, 4).mul(x)",
+            "x.clamp(0, 1).sqrt()",
+            "F.layer_norm(x, (4,))",
+            "x.topk(2, 1)[0]",
+            "x.cumsum(0)",
+            "x.detach()",
+            "x.data",
+            "torch.fft.rfft(x, dim=1).abs()",
+            "x.squeeze()",
+            "x.to(torch.float16)",
         ):
             with self.subTest(expression):
                 wanted = eval(expression, globals(), {"x": plain})
@@ -155,7 +209,9 @@ class Values(unittest.TestCase):
             self.assertIsInstance(found, koila.LazyTensor)
             self.assertEqual(found.batch(), koila.BatchInfo(0, 9))
         self.assertIs(given["a"], plain)
-        self.assertEqual((made["b"][1], made["c"].label, type(made["d"])), ("text", 3, collections.UserDict))
+        self.assertEqual(
+            (made["b"][1], made["c"].label, type(made["d"])), ("text", 3, collections.UserDict)
+        )
         computed = koila.run(made)
         self.assertEqual((type(computed["c"]), type(computed["d"])), (Pair, collections.UserDict))
         for found in (computed["a"], computed["b"][0], computed["c"].input, computed["d"]["e"]):
@@ -225,7 +281,7 @@ class Values(unittest.TestCase):
             y.sum().item()
         x = koila.lazy(plain, batch=0)
         plain.fill_(3)
-        self.same(x * 2, torch.full((9, 4), 6.))
+        self.same(x * 2, torch.full((9, 4), 6.0))
 
     def test_arrays_that_are_filled_again(self):
         # Of memory that is NumPy's PyTorch knows no versions.
@@ -258,12 +314,15 @@ class Values(unittest.TestCase):
             h = h + h * 0.1
         h.sum().item()
         h.sum().item()
-        self.assertEqual(len([kind for kind, rows in calls if kind is torch.Tensor and rows == 9]), 1)
+        self.assertEqual(
+            len([kind for kind, rows in calls if kind is torch.Tensor and rows == 9]), 1
+        )
 
     def test_no_grad_in_tiles(self):
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(),
-                              nn.Linear(64, 3))
+        model = nn.Sequential(
+            nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)
+        )
         plain, labels = torch.randn(100, 4), torch.arange(100) % 3
         with torch.no_grad():
             wanted = model(plain)
@@ -275,15 +334,22 @@ class Values(unittest.TestCase):
                     self.assertEqual(koila.last().tile is not None, split)
                     right = (model(x).argmax(1) == t).float().mean().item()
                 self.assertAlmostEqual(
-                    right, (wanted.argmax(1) == labels).float().mean().item(), places=6)
+                    right, (wanted.argmax(1) == labels).float().mean().item(), places=6
+                )
 
     def test_environment(self):
-        code = ("import torch, koila\n"
-                "x = koila.lazy(torch.ones(64, 100), batch=0)\n"
-                "with torch.no_grad(): y = (x.sin() * 2).cos().sum(1); y.run()\n"
-                "print(koila.last().tile, koila.last().budget_bytes)")
-        done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True,
-                              env={**os.environ, "KOILA_BUDGET": "20KiB"})
+        code = (
+            "import torch, koila\n"
+            "x = koila.lazy(torch.ones(64, 100), batch=0)\n"
+            "with torch.no_grad(): y = (x.sin() * 2).cos().sum(1); y.run()\n"
+            "print(koila.last().tile, koila.last().budget_bytes)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            text=True,
+            capture_output=True,
+            env={**os.environ, "KOILA_BUDGET": "20KiB"},
+        )
         self.assertEqual(done.stderr, "")
         tile, budget = done.stdout.split()
         self.assertIn(int(tile), (1, 2, 4, 8, 16, 32))
@@ -313,8 +379,12 @@ class Values(unittest.TestCase):
 
     def test_modules_of_koila_0_1_1(self):
         pair = koila.BatchedPair(1, 0)
-        for count, free, parts in ((100, 40, (32, 32, 32, 4)), (64, 64, (64,)),
-                                   (64, 63, (32, 32)), (9, 10**9, (9,))):
+        for count, free, parts in (
+            (100, 40, (32, 32, 32, 4)),
+            (64, 64, (64,)),
+            (64, 63, (32, 32)),
+            (9, 10**9, (9,)),
+        ):
             self.assertEqual(koila.gpus.split_batch(pair, count, free), parts)
         self.assertEqual(koila.gpus.maximum_batch(koila.BatchedPair(3, 4), 20), 5)
         with self.assertRaisesRegex(koila.KoilaError, "a sample needs 7 bytes, and 6"):
@@ -325,7 +395,8 @@ class Values(unittest.TestCase):
         self.assertEqual(koila.constants.MEMORY_BYTES[torch.bfloat16], 2)
         self.assertTrue(issubclass(koila.UnsupportedError, Exception))
         found = koila.prepasses.prepass(torch.matmul)(
-            koila.lazy(torch.ones(9, 4), batch=0), torch.ones(4, 2))
+            koila.lazy(torch.ones(9, 4), batch=0), torch.ones(4, 2)
+        )
         self.assertEqual(found.shape, (9, 2))
         self.assertEqual(found.metadata.batch, koila.BatchInfo(0, 9))
 
@@ -386,7 +457,6 @@ class Values(unittest.TestCase):
         self.same(z, wanted)
         self.assertEqual(koila.last().budget_bytes, 12 * 1024)
         self.assertLess(koila.last().tile, 64)
-
 
     def test_script_modules_run_whole(self):
         torch.manual_seed(0)

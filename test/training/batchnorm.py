@@ -22,11 +22,17 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = torch.nn.Sequential(
-            torch.nn.Conv2d(3, FEATURES, 3), torch.nn.BatchNorm2d(FEATURES),
-            torch.nn.ReLU(), torch.nn.Conv2d(FEATURES, FEATURES, 3),
-            torch.nn.BatchNorm2d(FEATURES, momentum=0.3), torch.nn.ReLU(),
-            torch.nn.Flatten(), torch.nn.Linear(FEATURES * 16, 8),
-            torch.nn.BatchNorm1d(8), torch.nn.Linear(8, CLASSES))
+            torch.nn.Conv2d(3, FEATURES, 3),
+            torch.nn.BatchNorm2d(FEATURES),
+            torch.nn.ReLU(),
+            torch.nn.Conv2d(FEATURES, FEATURES, 3),
+            torch.nn.BatchNorm2d(FEATURES, momentum=0.3),
+            torch.nn.ReLU(),
+            torch.nn.Flatten(),
+            torch.nn.Linear(FEATURES * 16, 8),
+            torch.nn.BatchNorm1d(8),
+            torch.nn.Linear(8, CLASSES),
+        )
 
     def forward(self, x):
         return self.layers(x)
@@ -37,19 +43,23 @@ def make(path):
     model = Model().double().train()
     # Statistics that are neither zero nor one.
     model(torch.randn(16, 3, 8, 8).double())
-    torch.jit.trace(model, torch.randn(3, 3, 8, 8).double(),
-                    check_trace=False).save(path)
+    torch.jit.trace(model, torch.randn(3, 3, 8, 8).double(), check_trace=False).save(path)
 
 
 def get_state(module, loss):
-    return [loss, *(weight.grad for weight in module.parameters()),
-            *(buffer.clone() for buffer in module.buffers())]
+    return [
+        loss,
+        *(weight.grad for weight in module.parameters()),
+        *(buffer.clone() for buffer in module.buffers()),
+    ]
 
 
 def is_close(left, right, counters=True):
-    return all(torch.allclose(one, other, rtol=1e-9, atol=1e-12)
-               for one, other in zip(left, right)
-               if counters or one.is_floating_point())
+    return all(
+        torch.allclose(one, other, rtol=1e-9, atol=1e-12)
+        for one, other in zip(left, right)
+        if counters or one.is_floating_point()
+    )
 
 
 def run_plain(path, x, target, cuts):
@@ -58,7 +68,8 @@ def run_plain(path, x, target, cuts):
     for size in cuts:
         part = slice(start, start + size)
         loss = torch.nn.functional.cross_entropy(
-            module(x[part]), target[part], reduction="sum") / len(x)
+            module(x[part]), target[part], reduction="sum"
+        ) / len(x)
         loss.backward()
         total, start = total + loss.detach(), start + size
     return get_state(module, total)
@@ -72,12 +83,14 @@ def compare(original, tiled):
         module = torch.jit.load(tiled)
         state = get_state(module, module.train_step(x, target))
         # The batch is counted once, its statistics once a tile.
-        assert is_close(state, run_plain(original, x, target, cuts),
-                        counters=False), batch
+        assert is_close(state, run_plain(original, x, target, cuts), counters=False), batch
         whole = run_plain(original, x, target, [batch])
         assert is_close(state, whole) == (len(cuts) == 1), batch
-        assert all(torch.equal(one, other) for one, other in zip(state, whole)
-                   if not one.is_floating_point()), batch
+        assert all(
+            torch.equal(one, other)
+            for one, other in zip(state, whole)
+            if not one.is_floating_point()
+        ), batch
     print(f"{len(CUTS)} batches as a loop over their tiles")
 
 

@@ -18,9 +18,11 @@ assert tiled["predicted_peak_bytes"] == tiled["measured_peak_bytes"], tiled
 assert tiled["measured_peak_bytes"] < original["measured_peak_bytes"], report
 
 with zipfile.ZipFile(sys.argv[1]) as archive:
-    stored = {name.split("/extra/")[1]: archive.read(name)
-              for name in archive.namelist() if "/extra/koila/" in name}
-reports = [json.loads(stored[f"koila/{method}/report.json"])
-           for method in sys.argv[2:]]
+    stored = {
+        name.split("/extra/")[1]: archive.read(name)
+        for name in archive.namelist()
+        if "/extra/koila/" in name
+    }
+reports = [json.loads(stored[f"koila/{method}/report.json"]) for method in sys.argv[2:]]
 assert [one["function"] for one in reports] == sys.argv[2:], reports
 assert json.loads(stored["koila/report.json"]) == reports[-1]

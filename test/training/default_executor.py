@@ -26,8 +26,7 @@ class Model(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.layers = torch.nn.ModuleList(
-            torch.nn.Linear(FEATURES, FEATURES) for _ in range(4))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(FEATURES, FEATURES) for _ in range(4))
         self.norm = torch.nn.LayerNorm(FEATURES)
 
     def forward(self, x):
@@ -66,8 +65,7 @@ def measure(original, path, library):
 
     module = torch.jit.load(path)
     with zipfile.ZipFile(path) as archive:
-        name = next(name for name in archive.namelist()
-                    if name.endswith("koila/report.json"))
+        name = next(name for name in archive.namelist() if name.endswith("koila/report.json"))
         report = json.loads(archive.read(name))
     step = peaks(module, module.train_step, values)
     assert set(step) == {report["peak_bytes"]}, (step, report["peak_bytes"])

@@ -21,11 +21,16 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 def make(dtype, path):
     torch.manual_seed(0)
     model = nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.SiLU(),
-        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(8 * 16, 32), nn.ReLU(),
-        nn.Linear(32, 10)).to(DTYPES[dtype])
-    torch.jit.trace(model, torch.randn(2, 1, 8, 8, dtype=DTYPES[dtype])
-                    ).save(path)
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.GroupNorm(2, 8),
+        nn.SiLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(8 * 16, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    ).to(DTYPES[dtype])
+    torch.jit.trace(model, torch.randn(2, 1, 8, 8, dtype=DTYPES[dtype])).save(path)
 
 
 def train(module, compute, dtype):
@@ -63,8 +68,10 @@ def compare(dtype, path, tiled_path):
     else:
         torch.testing.assert_close(tiled[:5], plain[:5], rtol=1e-4, atol=0)
     worst = max(abs(mine - other) / other for mine, other in zip(tiled, plain))
-    print(f"{dtype}: {plain[0]:.4f} to {plain[-1]:.4f} in {STEPS} steps, "
-          f"relative difference at most {worst:.1e}")
+    print(
+        f"{dtype}: {plain[0]:.4f} to {plain[-1]:.4f} in {STEPS} steps, "
+        f"relative difference at most {worst:.1e}"
+    )
 
 
 if __name__ == "__main__":

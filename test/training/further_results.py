@@ -33,8 +33,7 @@ def parse(spec, batch, dtype):
     """A tensor for an input of results.py, and whether it is `@grad`."""
     kind, rest = spec.split("=", 1)[1].split("[", 1)
     dims, _, rest = rest.partition("]")
-    shape = [batch if dim == "B" else int(dim)
-             for dim in filter(None, dims.split(","))]
+    shape = [batch if dim == "B" else int(dim) for dim in filter(None, dims.split(","))]
     if kind == "int64":
         low, high = map(int, rest.strip("{}").split(":"))
         return torch.randint(low, high, shape), False
@@ -57,12 +56,12 @@ def make_module(case, dtype):
 def run_module(case, batch):
     """All that a step returns, and the gradients of the weights."""
     module = make_module(case, torch.float64)
-    arguments = [value.requires_grad_(wanted) for value, wanted
-                 in make_inputs(case, batch, torch.float64)]
+    arguments = [
+        value.requires_grad_(wanted) for value, wanted in make_inputs(case, batch, torch.float64)
+    ]
     torch.manual_seed(0)
     if case.loss:
-        found = torch.nn.functional.mse_loss(
-            module(arguments[0]), arguments[1], reduction="sum")
+        found = torch.nn.functional.mse_loss(module(arguments[0]), arguments[1], reduction="sum")
     else:
         found = module(*arguments)
     found = found if isinstance(found, tuple) else (found,)
@@ -70,8 +69,7 @@ def run_module(case, batch):
     found[0].backward()
     found = [value.detach() for value in found]
     found += [value.grad for value in arguments if value.requires_grad]
-    return found, {name: value.grad
-                   for name, value in module.named_parameters()}
+    return found, {name: value.grad for name, value in module.named_parameters()}
 
 
 def compile_step(options, case, folder, name, dtype):
@@ -82,18 +80,28 @@ def compile_step(options, case, folder, name, dtype):
     module = make_module(case, dtype)
     values = [value for value, _ in make_inputs(case, 3, dtype)]
     values = values[:-1] if case.loss else values
-    script = (torch.jit.script(module) if case.scripted else
-              torch.jit.trace(module, tuple(values), check_trace=False,
-                              strict=False))
+    script = (
+        torch.jit.script(module)
+        if case.scripted
+        else torch.jit.trace(module, tuple(values), check_trace=False, strict=False)
+    )
     script.save(source)
-    specs = [f"--input={spec.replace('FLOAT', typename)}"
-             for spec in case.inputs]
+    specs = [f"--input={spec.replace('FLOAT', typename)}" for spec in case.inputs]
     loss = f" loss={case.loss}" if case.loss else ""
     done = subprocess.run(
-        [options.koila_opt, source, *specs,
-         f"--koila-compile=mode=train{loss} tile={TILE} threads=1 "
-         f"guard=raise random={case.random}", "-o", target],
-        capture_output=True, text=True, timeout=300)
+        [
+            options.koila_opt,
+            source,
+            *specs,
+            f"--koila-compile=mode=train{loss} tile={TILE} threads=1 "
+            f"guard=raise random={case.random}",
+            "-o",
+            target,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     return source, (target if done.returncode == 0 else None), specs, done.stderr
 
 
@@ -127,8 +135,9 @@ for line in sys.stdin.read().splitlines():
 
 def check_tensor(what, found, wanted):
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
-        raise Failure(f"{what}: {found.dtype}{list(found.shape)}, not "
-                      f"{wanted.dtype}{list(wanted.shape)}")
+        raise Failure(
+            f"{what}: {found.dtype}{list(found.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+        )
     try:
         torch.testing.assert_close(found, wanted)
     except AssertionError as error:
@@ -162,8 +171,7 @@ def check_calls(case, where, batch, answer):
             check_tensor(what, value, expected)
             caught += check_control(what, value, expected, batch)
             compared += 1
-        trained = [name for name, is_trained in parameters
-                   if call < 2 or is_trained]
+        trained = [name for name, is_trained in parameters if call < 2 or is_trained]
         for name, value in zip(trained, of_weights, strict=True):
             what, expected = f"{where}, gradient of {name}", gradients[name]
             if expected is None:
@@ -178,30 +186,42 @@ def check_calls(case, where, batch, answer):
 
 def check_memory(options, case, where, source, target, specs, batch):
     done = subprocess.run(
-        [options.koila_run, source, target, *specs, "--batch", f"B={batch}",
-         "--mode=train", "--threads=1", "--repeat=1", "--json",
-         *([f"--loss={case.loss}"] if case.loss else [])],
-        capture_output=True, text=True, timeout=300)
+        [
+            options.koila_run,
+            source,
+            target,
+            *specs,
+            "--batch",
+            f"B={batch}",
+            "--mode=train",
+            "--threads=1",
+            "--repeat=1",
+            "--json",
+            *([f"--loss={case.loss}"] if case.loss else []),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     if done.returncode != 0:
         raise Failure(f"{where}: {done.stderr.strip()[-500:]}")
     programs = json.loads(done.stdout)["programs"]
     for program in programs if case.exact else []:
-        predicted, measured = (program["predicted_peak_bytes"],
-                               program["measured_peak_bytes"])
+        predicted, measured = (program["predicted_peak_bytes"], program["measured_peak_bytes"])
         if not program["predicted_exact"] or predicted != measured:
-            raise Failure(f"{where}: {program['path']}: predicted {predicted}, "
-                          f"measured {measured} bytes: {done.stderr[-300:]}")
+            raise Failure(
+                f"{where}: {program['path']}: predicted {predicted}, "
+                f"measured {measured} bytes: {done.stderr[-300:]}"
+            )
     return 2 * case.exact
 
 
 def check_case(options, name, case, folder):
     """How many results were compared, controls caught, and peaks met."""
-    _, exact, _, message = compile_step(options, case, folder, name,
-                                        torch.float64)
+    _, exact, _, message = compile_step(options, case, folder, name, torch.float64)
     if case.refused:
         if exact or case.refused not in message:
-            raise Failure(f"not refused with '{case.refused}': "
-                          f"{message or 'it was tiled'}")
+            raise Failure(f"not refused with '{case.refused}': {message or 'it was tiled'}")
         return 0, 0, 0
     if not exact:
         raise Failure(message)
@@ -212,18 +232,23 @@ def check_case(options, name, case, folder):
         torch.save(make_inputs(case, batch, torch.float64), given)
         requests.append(f"{exact}|{given}|{answer}")
         checks.append((f"batch {batch}", batch, answer))
-    done = subprocess.run([sys.executable, "-c", USER],
-                          input="\n".join(requests), capture_output=True,
-                          text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", USER],
+        input="\n".join(requests),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     if done.returncode != 0:
         raise Failure(f"train_step: {done.stderr.strip()[-600:]}")
     counts = [check_calls(case, *check) for check in checks]
-    source, target, specs, message = compile_step(options, case, folder, name,
-                                                  torch.float32)
+    source, target, specs, message = compile_step(options, case, folder, name, torch.float32)
     if not target:
         raise Failure(message)
-    met = sum(check_memory(options, case, f"batch {batch}", source, target,
-                           specs, batch) for batch in options.batches)
+    met = sum(
+        check_memory(options, case, f"batch {batch}", source, target, specs, batch)
+        for batch in options.batches
+    )
     return *map(sum, zip(*counts)), met
 
 
@@ -233,13 +258,13 @@ def numbers(text):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt")
     parser.add_argument("--koila-run", default=ROOT / "build/bin/koila-run")
-    parser.add_argument("--folder", type=pathlib.Path,
-                        help="where programs are written; default: a "
-                             "temporary one")
+    parser.add_argument(
+        "--folder", type=pathlib.Path, help="where programs are written; default: a temporary one"
+    )
     parser.add_argument("--batches", default="7,16", type=numbers)
     parser.add_argument("--only", nargs="+", metavar="NAME")
     options = parser.parse_args()
@@ -257,9 +282,11 @@ def main():
         except Failure as failure:
             failed.append(name)
             print(f"{name}: FAILED: {failure}", flush=True)
-    print(f"{total[0]} tensors equal, {total[1]} controls caught, {total[2]} "
-          f"peaks as predicted, {refused} programs refused, {len(failed)} "
-          f"failed")
+    print(
+        f"{total[0]} tensors equal, {total[1]} controls caught, {total[2]} "
+        f"peaks as predicted, {refused} programs refused, {len(failed)} "
+        f"failed"
+    )
     return bool(failed)
 
 

@@ -25,6 +25,7 @@ class Body(nn.Module):
 @dataclasses.dataclass
 class Case:
     """A module, its inputs, and a part of the error if it cannot be tiled."""
+
     make: typing.Callable
     inputs: list
     loss: str = ""
@@ -47,13 +48,16 @@ TOKENS = f"x=FLOAT[B,{STEPS},{FEATURES}]"
 
 def case(inputs, **more):
     """Registers a function of the body's outputs, or a module."""
+
     def register(what):
         def make():
             if isinstance(what, type):
                 return what()
             return Headed(what)
+
         CASES[what.__name__] = Case(make, inputs, **more)
         return what
+
     return register
 
 
@@ -68,6 +72,7 @@ class Headed(nn.Module):
 
 
 # Sums and means.
+
 
 @case([X, VALUES])
 def squared_mean(y, t):
@@ -92,7 +97,8 @@ def by_hand(y, t):
 @case([X, PARTS])
 def binary_with_logits(y, t):
     return F.binary_cross_entropy_with_logits(
-        y, t, pos_weight=torch.tensor([1.0, 2.0, 3.0, 0.5, 1.0]).to(y))
+        y, t, pos_weight=torch.tensor([1.0, 2.0, 3.0, 0.5, 1.0]).to(y)
+    )
 
 
 @case([X, PARTS])
@@ -101,6 +107,7 @@ def divergence_of_batch(y, t):
 
 
 # Classes.
+
 
 @case([X, LABELS], control=True)
 def classes_mean(y, t):
@@ -127,8 +134,7 @@ def classes_smoothed(y, t):
 
 @case([X, LABELS], control=True)
 def classes_all(y, t):
-    return F.cross_entropy(y, t, weight=WEIGHTS.to(y), ignore_index=2,
-                           label_smoothing=0.2)
+    return F.cross_entropy(y, t, weight=WEIGHTS.to(y), ignore_index=2, label_smoothing=0.2)
 
 
 @case([X, PARTS], control=True)
@@ -138,11 +144,11 @@ def probabilities(y, t):
 
 @case([X, LABELS], control=True)
 def likelihood(y, t):
-    return F.nll_loss(y.log_softmax(1), t, weight=WEIGHTS.to(y),
-                      ignore_index=0)
+    return F.nll_loss(y.log_softmax(1), t, weight=WEIGHTS.to(y), ignore_index=0)
 
 
 # Tokens.
+
 
 @case([TOKENS, f"t=int64[B,{STEPS}]{{0:{CLASSES}}}"], control=True)
 def tokens_ignored(y, t):
@@ -158,6 +164,7 @@ def tokens_masked(y, t):
 
 # Several losses.
 
+
 @case([X, LABELS], control=True)
 def several_added(y, t):
     return F.cross_entropy(y, t, ignore_index=3) + 0.3 * y.pow(2).mean()
@@ -172,8 +179,9 @@ class Auxiliary(nn.Module):
 
     def forward(self, x, t):
         hidden = torch.tanh(self.body.first(x))
-        return (F.cross_entropy(self.body.second(hidden), t)
-                + 0.4 * F.cross_entropy(self.aux(hidden), t))
+        return F.cross_entropy(self.body.second(hidden), t) + 0.4 * F.cross_entropy(
+            self.aux(hidden), t
+        )
 
 
 @case([X, LABELS], control=True)
@@ -183,9 +191,8 @@ class Regularised(nn.Module):
         self.body = Body()
 
     def forward(self, x, t):
-        squares = (self.body.first.weight ** 2).sum()
-        return (F.cross_entropy(self.body(x), t, reduction="sum")
-                + 0.01 * squares)
+        squares = (self.body.first.weight**2).sum()
+        return F.cross_entropy(self.body(x), t, reduction="sum") + 0.01 * squares
 
 
 @case([X, VALUES])
@@ -200,8 +207,7 @@ class Uncertain(nn.Module):
     def forward(self, x, t):
         y = self.body(x)
         scale = torch.exp(-self.logs)
-        return (scale[0] * F.mse_loss(y, t) + scale[1] * F.l1_loss(y, t)
-                + self.logs.sum())
+        return scale[0] * F.mse_loss(y, t) + scale[1] * F.l1_loss(y, t) + self.logs.sum()
 
 
 @case([X, VALUES], control=True)
@@ -227,8 +233,8 @@ def balanced(y, t):
 
 # Weights.
 
-@case([f"x=int64[B,{STEPS}]{{0:{CLASSES}}}",
-       f"t=int64[B,{STEPS}]{{0:{CLASSES}}}"], control=True)
+
+@case([f"x=int64[B,{STEPS}]{{0:{CLASSES}}}", f"t=int64[B,{STEPS}]{{0:{CLASSES}}}"], control=True)
 class Tied(nn.Module):
     def __init__(self):
         super().__init__()
@@ -262,8 +268,7 @@ class Normalised(nn.Module):
         self.length = nn.Parameter(torch.rand(CLASSES, 1) + 0.5)
 
     def forward(self, x, t):
-        weight = self.length * self.direction / self.direction.norm(
-            dim=1, keepdim=True)
+        weight = self.length * self.direction / self.direction.norm(dim=1, keepdim=True)
         return F.mse_loss(F.linear(x, weight), t)
 
 
@@ -325,6 +330,7 @@ class Dropped(nn.Module):
 
 # Losses by name.
 
+
 class Outputs(nn.Module):
     def __init__(self):
         super().__init__()
@@ -335,16 +341,22 @@ class Outputs(nn.Module):
 
 
 CASES["named_classes"] = Case(
-    Outputs, [X, f"target=int64[B]{{0:{CLASSES}}}"],
-    loss="cross_entropy(label_smoothing=0.1,ignore_index=3)", control=True)
-CASES["named_values"] = Case(Outputs, [X, f"target=FLOAT[B,{CLASSES}]"],
-                             loss="mse_loss")
-CASES["named_sum"] = Case(Outputs, [X, f"target=FLOAT[B,{CLASSES}]"],
-                          loss="huber_loss(delta=0.5,reduction=sum)",
-                          control=True)
+    Outputs,
+    [X, f"target=int64[B]{{0:{CLASSES}}}"],
+    loss="cross_entropy(label_smoothing=0.1,ignore_index=3)",
+    control=True,
+)
+CASES["named_values"] = Case(Outputs, [X, f"target=FLOAT[B,{CLASSES}]"], loss="mse_loss")
+CASES["named_sum"] = Case(
+    Outputs,
+    [X, f"target=FLOAT[B,{CLASSES}]"],
+    loss="huber_loss(delta=0.5,reduction=sum)",
+    control=True,
+)
 
 
 # What cannot be tiled, and why.
+
 
 @case([X, VALUES], refused="depends on the loss of the whole batch")
 def root_of_mean(y, t):
@@ -440,8 +452,7 @@ class BuiltWeight(Weighted):
         return F.mse_loss(F.linear(x, torch.tanh(weight) * 2), t)
 
 
-@case([X, VALUES], refused="again for its gradient",
-      random="full-batch-masks")
+@case([X, VALUES], refused="again for its gradient", random="full-batch-masks")
 class DrawnWeight(Weighted):
     def forward(self, x, t):
         weight = self.weight * torch.bernoulli(torch.sigmoid(self.more))
@@ -454,13 +465,11 @@ class DroppedWeight(Weighted):
         return F.mse_loss(F.linear(x, F.dropout(self.weight, 0.5) * 2), t)
 
 
-@case([f"x=int64[B,{STEPS}]{{0:{CLASSES}}}", VALUES],
-      refused="scale_grad_by_freq")
+@case([f"x=int64[B,{STEPS}]{{0:{CLASSES}}}", VALUES], refused="scale_grad_by_freq")
 class ScaledByFrequency(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embedding = nn.Embedding(CLASSES, CLASSES,
-                                      scale_grad_by_freq=True)
+        self.embedding = nn.Embedding(CLASSES, CLASSES, scale_grad_by_freq=True)
 
     def forward(self, x, t):
         return F.mse_loss(self.embedding(x).mean(1), t)
@@ -468,7 +477,7 @@ class ScaledByFrequency(nn.Module):
 
 @case([X, "t=FLOAT[B]"], refused="name a loss of it")
 def for_each_sample(y, t):
-    return ((y.mean(1) - t) ** 2)
+    return (y.mean(1) - t) ** 2
 
 
 @case([X, VALUES], refused="draws random numbers")

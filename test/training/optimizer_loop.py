@@ -32,8 +32,7 @@ def make(path):
 
 def make_batch(step, samples):
     torch.manual_seed(step)
-    return (torch.randn(samples, 3, SIZE, SIZE).double(),
-            torch.randint(CLASSES, (samples,)))
+    return (torch.randn(samples, 3, SIZE, SIZE).double(), torch.randint(CLASSES, (samples,)))
 
 
 def train(module, compute, steps=3):

@@ -23,6 +23,7 @@ class Body(nn.Module):
 @dataclasses.dataclass
 class Case:
     """A module, its inputs, and a part of the error if there is no step."""
+
     make: typing.Callable
     inputs: list
     refused: str = ""
@@ -41,11 +42,14 @@ VALUES = f"t=FLOAT[B,{CLASSES}]"
 
 def case(inputs, **more):
     """Registers a function of the module and its inputs, or a module."""
+
     def register(what):
         def make():
             return what() if isinstance(what, type) else Headed(what)
+
         CASES[what.__name__] = Case(make, inputs, **more)
         return what
+
     return register
 
 
@@ -66,6 +70,7 @@ def squares(y, t):
 
 # Further results.
 
+
 @case([X, LABELS])
 def classes(model, x, t):
     """Logits, predictions, a loss for each sample, how many are right."""
@@ -81,8 +86,14 @@ def barriers(model, x, t):
     """Samples meet in what is not of the loss, and tiles go on with it."""
     y = model.body(x)
     shares = y.softmax(0)
-    return (F.cross_entropy(y, t), shares, y.sort(0)[0], y @ y.t(),
-            shares * 2 + y / y.abs().max(), y - y.mean(0))
+    return (
+        F.cross_entropy(y, t),
+        shares,
+        y.sort(0)[0],
+        y @ y.t(),
+        shares * 2 + y / y.abs().max(),
+        y - y.mean(0),
+    )
 
 
 @case([X, LABELS])
@@ -107,23 +118,25 @@ def regularised(model, x, t):
     y = model.body(x)
     weight = model.body.first.weight
     rest = weight.pow(2).sum()
-    return (F.cross_entropy(y, t) + 0.1 * rest, rest, weight.abs().max(), y,
-            torch.ones(2))
+    return (F.cross_entropy(y, t) + 0.1 * rest, rest, weight.abs().max(), y, torch.ones(2))
 
 
 @case([X, LABELS])
 def views(model, x, t):
     y = model.body(x)
-    return (F.cross_entropy(y, t), y[:, 0], y.t(), y.flatten(), y, y,
-            y.unsqueeze(0), x)
+    return (F.cross_entropy(y, t), y[:, 0], y.t(), y.flatten(), y, y, y.unsqueeze(0), x)
 
 
 @case([X, LABELS])
 def lists(model, x, t):
     """Parts of one tensor, of which the loss needs one."""
     a, b = model.body(x).split([2, 3], 1)
-    return (F.cross_entropy(b, t % 3), a.softmax(0), torch.cat([b, a], 1),
-            torch.stack([a.sum(1), b.sum(1)]))
+    return (
+        F.cross_entropy(b, t % 3),
+        a.softmax(0),
+        torch.cat([b, a], 1),
+        torch.stack([a.sum(1), b.sum(1)]),
+    )
 
 
 @case([X, LABELS], random="full-batch-masks")
@@ -170,8 +183,7 @@ class Scripted(nn.Module):
     def __init__(self):
         super().__init__()
         self.body = Body()
-        self.layers = nn.ModuleList(nn.Linear(CLASSES, CLASSES)
-                                    for _ in range(2))
+        self.layers = nn.ModuleList(nn.Linear(CLASSES, CLASSES) for _ in range(2))
 
     def forward(self, x, t):
         y = self.body(x)
@@ -188,6 +200,7 @@ class Scripted(nn.Module):
 
 
 # What is written in place, and what the loss reads of it.
+
 
 @case([X, VALUES])
 def written_apart(model, x, t):
@@ -226,6 +239,7 @@ def written_hidden(model, x, t):
 
 # Gradients of arguments.
 
+
 @case([X + "@grad", LABELS])
 def inputs(model, x, t):
     y = model.body(x)
@@ -240,8 +254,7 @@ def inputs_alone(model, x, t):
 @case([X + "@grad", VALUES + "@grad"])
 def targets(model, x, t):
     """Both get the same gradient of a sum."""
-    return (squares(model.body(x), t) + (x[:, :CLASSES] + t).sum(),
-            t.sort(0)[0])
+    return (squares(model.body(x), t) + (x[:, :CLASSES] + t).sum(), t.sort(0)[0])
 
 
 @case([X + "@grad", VALUES])
@@ -263,8 +276,7 @@ def second_dim_inputs(model, x, t):
 @case([X, f"t=FLOAT[{FEATURES}]@grad"])
 def scale(model, x, t):
     """Without batch: the sum over the tiles."""
-    return (model.body(x * torch.tanh(t)).pow(2).mean() + t.pow(2).sum(),
-            t * 2)
+    return (model.body(x * torch.tanh(t)).pow(2).mean() + t.pow(2).sum(), t * 2)
 
 
 @case([X + "@grad", "t=FLOAT[]@grad"])
@@ -306,11 +318,12 @@ class Outputs(nn.Module):
 
 
 CASES["named_loss"] = Case(
-    Outputs, [X + "@grad", f"target=FLOAT[B,{CLASSES}]@grad"],
-    loss="mse_loss(reduction=sum)")
+    Outputs, [X + "@grad", f"target=FLOAT[B,{CLASSES}]@grad"], loss="mse_loss(reduction=sum)"
+)
 
 
 # What is refused.
+
 
 @case([X, LABELS], refused="not a loss, or a tuple of a loss and further")
 def in_a_dict(model, x, t):
@@ -326,8 +339,10 @@ def loss_behind(model, x, t):
 
 CASES["named_loss_of_two"] = Case(
     lambda: Headed(lambda model, x, t: (model.body(x), t)),
-    [X, VALUES, f"target=FLOAT[B,{CLASSES}]"], loss="mse_loss",
-    refused="not one tensor, of which loss= could be taken")
+    [X, VALUES, f"target=FLOAT[B,{CLASSES}]"],
+    loss="mse_loss",
+    refused="not one tensor, of which loss= could be taken",
+)
 
 
 @case([X, VALUES + "@grad"], refused="the loss does not depend on it")

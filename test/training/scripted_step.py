@@ -32,9 +32,17 @@ def run(tool, folder):
     torch.jit.script(model).save(folder / "model.pt")
 
     def compile_model(name, *arguments):
-        subprocess.run([tool, folder / "model.pt",
-                        "--input=float64[B,3,8,8]", *arguments,
-                        "-o", folder / name], check=True)
+        subprocess.run(
+            [
+                tool,
+                folder / "model.pt",
+                "--input=float64[B,3,8,8]",
+                *arguments,
+                "-o",
+                folder / name,
+            ],
+            check=True,
+        )
         return torch.jit.load(folder / name)
 
     x, target = torch.randn(9, 3, 8, 8).double(), torch.randint(5, (9,))
@@ -42,8 +50,9 @@ def run(tool, folder):
     with torch.no_grad():
         torch.testing.assert_close(tiled(x), model(x))
     print("forward: equal")
-    step = compile_model("step.pt", "--input=int64[B]{0:5}",
-                         "--koila-compile=mode=train loss=cross_entropy tile=4")
+    step = compile_model(
+        "step.pt", "--input=int64[B]{0:5}", "--koila-compile=mode=train loss=cross_entropy tile=4"
+    )
     loss = nn.functional.cross_entropy(model(x), target)
     wanted = torch.autograd.grad(loss, list(model.parameters()))
     torch.testing.assert_close(step.train_step(x, target), loss.detach())

@@ -29,6 +29,7 @@ FEATURES, DEPTH, OPERATIONS = 5, 50, 10_000
 # Modules that return their loss; `wrong` is the failure, where it is one of
 # the graph and not of its tiles.
 
+
 class Mean(nn.Module):
     def __init__(self, loss):
         super().__init__()
@@ -43,8 +44,7 @@ class Mean(nn.Module):
 class Residuals(nn.Module):
     def __init__(self):
         super().__init__()
-        self.levels = nn.ModuleList(
-            nn.Linear(FEATURES, FEATURES) for _ in range(DEPTH))
+        self.levels = nn.ModuleList(nn.Linear(FEATURES, FEATURES) for _ in range(DEPTH))
 
     def forward(self, x, t, wrong=False):
         for level in self.levels:
@@ -96,6 +96,7 @@ class Chain(nn.Module):
 
 # Steps leave gradients in the module and return the loss.
 
+
 def step_untiled(module, inputs, tile, **options):
     loss = module(*inputs, **options)
     loss.backward()
@@ -111,8 +112,9 @@ def step_wrongly(module, inputs, tile):
 
 
 def sum_tiles(module, inputs, tile):
-    return sum(step_untiled(module, rows, tile)
-               for rows in zip(*(value.split(tile) for value in inputs)))
+    return sum(
+        step_untiled(module, rows, tile) for rows in zip(*(value.split(tile) for value in inputs))
+    )
 
 
 def average_tiles(module, inputs, tile):
@@ -134,21 +136,25 @@ class Case(typing.NamedTuple):
 
 CASES = {
     "mean losses": Case(
-        [lambda: Mean(F.mse_loss),
-         lambda: Mean(lambda y, t: F.cross_entropy(y, t.argmax(1))),
-         lambda: Mean(lambda y, t: (y - t).abs().mean())], sum_tiles),
-    "batch of 9": Case([lambda: Mean(F.mse_loss)], average_tiles,
-                       batches=(9,), tiles=(2, 4, 8)),
+        [
+            lambda: Mean(F.mse_loss),
+            lambda: Mean(lambda y, t: F.cross_entropy(y, t.argmax(1))),
+            lambda: Mean(lambda y, t: (y - t).abs().mean()),
+        ],
+        sum_tiles,
+    ),
+    "batch of 9": Case([lambda: Mean(F.mse_loss)], average_tiles, batches=(9,), tiles=(2, 4, 8)),
     f"shared residuals of depth {DEPTH}": Case([Residuals], step_wrongly),
-    "dropout in shared nodes": Case([Dropped], step_wrongly,
-                                    random="full-batch-masks"),
+    "dropout in shared nodes": Case([Dropped], step_wrongly, random="full-batch-masks"),
     # The mean of equal tiles is right but for their statistics.
     "BatchNorm in training mode": Case(
-        [lambda: Normalised(True)], average_tiles, batches=(8,),
-        refused="as layers do in training mode; after eval() it would"),
+        [lambda: Normalised(True)],
+        average_tiles,
+        batches=(8,),
+        refused="as layers do in training mode; after eval() it would",
+    ),
     "BatchNorm after eval()": Case([lambda: Normalised(False)], average_tiles),
-    f"chain of {OPERATIONS:,} operations": Case(
-        [Chain], step_wrongly, batches=(9,), tiles=(4,)),
+    f"chain of {OPERATIONS:,} operations": Case([Chain], step_wrongly, batches=(9,), tiles=(4,)),
 }
 
 
@@ -162,14 +168,16 @@ def run(step, module, inputs, tile):
     module.zero_grad()
     torch.manual_seed(0)
     loss = step(module, inputs, tile)
-    return {"loss": loss, **{name: value.grad.clone()
-                             for name, value in module.named_parameters()}}
+    return {"loss": loss, **{name: value.grad.clone() for name, value in module.named_parameters()}}
 
 
 def find_differences(found, wanted):
     """The names of what is unequal, or not a number."""
-    return [name for name, value in wanted.items()
-            if not (found[name] - value).norm() <= 1e-9 * value.norm()]
+    return [
+        name
+        for name, value in wanted.items()
+        if not (found[name] - value).norm() <= 1e-9 * value.norm()
+    ]
 
 
 def compile_step(koila_opt, module, case, path, tile):
@@ -178,10 +186,18 @@ def compile_step(koila_opt, module, case, path, tile):
     target = path.with_suffix(f".{tile}.pt")
     target.unlink(missing_ok=True)
     done = subprocess.run(
-        [koila_opt, path, f"--input=x=float64[B,{FEATURES}]",
-         f"--input=t=float64[B,{FEATURES}]",
-         f"--koila-compile=mode=train tile={tile} random={case.random}",
-         "-o", target], capture_output=True, text=True)
+        [
+            koila_opt,
+            path,
+            f"--input=x=float64[B,{FEATURES}]",
+            f"--input=t=float64[B,{FEATURES}]",
+            f"--koila-compile=mode=train tile={tile} random={case.random}",
+            "-o",
+            target,
+        ],
+        capture_output=True,
+        text=True,
+    )
     if not case.refused:
         assert done.returncode == 0, done.stderr
         return target
@@ -201,11 +217,9 @@ def check_step(module, target, batch, tile):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = run(step_tiled, tiled, inputs, tile)
-    assert not any("koila" in str(entry.message) for entry in caught), (
-        caught[0].message)
+    assert not any("koila" in str(entry.message) for entry in caught), caught[0].message
     assert (len(tiles) > 1) == (batch > tile), f"{len(tiles)} tiles"
-    different = find_differences(
-        found, run(step_untiled, module, inputs, tile))
+    different = find_differences(found, run(step_untiled, module, inputs, tile))
     assert not different, f"batch {batch}, tile {tile}: {different}"
 
 
@@ -231,13 +245,13 @@ def main(koila_opt, folder):
             torch.manual_seed(3)
             module = make()
             for tile in case.tiles:
-                target = compile_step(koila_opt, module, case,
-                                      folder / "module.pt", tile)
+                target = compile_step(koila_opt, module, case, folder / "module.pt", tile)
                 for batch in case.batches if target else ():
                     check_step(module, target, batch, tile)
                 check_control(case, module, tile)
-        print(f"{name}: {'refused' if case.refused else 'equal'}, the control "
-              f"is caught", flush=True)
+        print(
+            f"{name}: {'refused' if case.refused else 'equal'}, the control is caught", flush=True
+        )
 
 
 if __name__ == "__main__":

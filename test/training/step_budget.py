@@ -11,8 +11,7 @@ with open(sys.argv[1]) as file:
 original, tiled = report["programs"]
 for program in (original, tiled):
     assert program["predicted_exact"], program
-    assert (program["predicted_peak_bytes"] ==
-            program["measured_peak_bytes"]), program
+    assert program["predicted_peak_bytes"] == program["measured_peak_bytes"], program
 budget = int(sys.argv[2]) << 20
 assert original["measured_peak_bytes"] > budget >= tiled["measured_peak_bytes"]
 assert report["compare"]["equal"], report["compare"]

@@ -35,8 +35,7 @@ def clash(path, name):
     """A module with a method of that name."""
     twice = {name: lambda self, x, t: self.forward(x, t) * 2}
     model = type("Clash", (Model,), twice)().double()
-    torch.jit.trace_module(model, {"forward": make_batch(3),
-                                   name: make_batch(3)}).save(path)
+    torch.jit.trace_module(model, {"forward": make_batch(3), name: make_batch(3)}).save(path)
 
 
 def make_batch(samples):
@@ -53,8 +52,9 @@ def run(compute, module, *inputs):
             loss = compute(module, *inputs)
         except Exception as error:
             return type(error), [str(entry.message) for entry in caught]
-    gradients = {name: value.grad for name, value in module.named_parameters()
-                 if value.grad is not None}
+    gradients = {
+        name: value.grad for name, value in module.named_parameters() if value.grad is not None
+    }
     return (loss, gradients), [str(entry.message) for entry in caught]
 
 
@@ -91,13 +91,11 @@ def check(path, guard="warn"):
             assert isinstance(found, type), f"{what}: not raised"
             return
         # Which weights it returns gradients of was decided with the file.
-        steps = ([step_tiled] if "weight is" in what
-                 else [step_tiled, step_by_grads])
+        steps = [step_tiled] if "weight is" in what else [step_tiled, step_by_grads]
         for step in steps:
             found, messages = run(step, modules[1], *inputs)
             if warned:
-                assert any(warned in text for text in messages), (
-                    what, messages)
+                assert any(warned in text for text in messages), (what, messages)
             else:
                 assert not any("koila" in text for text in messages), messages
             if isinstance(wanted, type):
@@ -117,23 +115,29 @@ def check(path, guard="warn"):
     compare("as compiled", "", x, t)
     compare("one sample", "", *make_batch(1))
     compare("no samples", "", x[:0], t[:0])
-    compare("a weight is frozen", "'first.weight' requires no gradient", x, t,
-            prepare=freeze)
-    compare("a weight is trained", "'second.bias' requires a gradient", x, t,
-            prepare=free)
-    compare("an argument has a gradient", "other arguments require a gradient",
-            x.clone().requires_grad_(), t)
+    compare("a weight is frozen", "'first.weight' requires no gradient", x, t, prepare=freeze)
+    compare("a weight is trained", "'second.bias' requires a gradient", x, t, prepare=free)
+    compare(
+        "an argument has a gradient",
+        "other arguments require a gradient",
+        x.clone().requires_grad_(),
+        t,
+    )
     compare("fewer targets", "extent of dim 0 is not B", x, t[:1])
-    compare("float32", "dtype is not float64", x.float(), t.float(),
-            prepare=lambda module: module.float())
+    compare(
+        "float32",
+        "dtype is not float64",
+        x.float(),
+        t.float(),
+        prepare=lambda module: module.float(),
+    )
     with torch.no_grad():
         compare("no grad mode", "", x, t)
     # A list without it would belong to other weights.
     frozen = torch.jit.load(path)
     freeze(frozen)
     for values in ((x, t), make_batch(1)):
-        found, _ = run(lambda module, *inputs: module.grads(*inputs), frozen,
-                       *values)
+        found, _ = run(lambda module, *inputs: module.grads(*inputs), frozen, *values)
         assert isinstance(found, type), "grads() of a frozen weight"
 
 
@@ -145,5 +149,4 @@ def spoil(path, spoilt_path):
 
 
 if __name__ == "__main__":
-    {"make": make, "clash": clash, "check": check,
-     "spoil": spoil}[sys.argv[1]](*sys.argv[2:])
+    {"make": make, "clash": clash, "check": check, "spoil": spoil}[sys.argv[1]](*sys.argv[2:])

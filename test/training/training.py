@@ -65,13 +65,14 @@ def compute_loss(case, module, inputs):
     for part in filter(None, rest.rstrip(")").split(",")):
         key, value = part.split("=")
         numbers[key] = value if key == "reduction" else json.loads(value)
-    return getattr(torch.nn.functional, name)(
-        module(*inputs[:-1]), inputs[-1], **numbers)
+    return getattr(torch.nn.functional, name)(module(*inputs[:-1]), inputs[-1], **numbers)
 
 
 def get_gradients(module):
-    return {name: None if value.grad is None else value.grad.clone()
-            for name, value in module.named_parameters()}
+    return {
+        name: None if value.grad is None else value.grad.clone()
+        for name, value in module.named_parameters()
+    }
 
 
 def run_module(case, batch, dtype):
@@ -89,8 +90,10 @@ def run_naively(case, batch, tile, dtype):
     inputs = make_inputs(case, batch, dtype)
     starts = range(0, batch, tile)
     for start in starts:
-        rows = [value.narrow(value.shape.index(batch), start,
-                             min(tile, batch - start)) for value in inputs]
+        rows = [
+            value.narrow(value.shape.index(batch), start, min(tile, batch - start))
+            for value in inputs
+        ]
         (compute_loss(case, module, rows) / len(starts)).backward()
     return get_gradients(module)
 
@@ -108,10 +111,18 @@ def compile_step(options, case, folder, tile, dtype):
     target = folder / f"{name}.{dtype}.{tile}.pt"
     loss = f" loss={case.loss}" if case.loss else ""
     done = subprocess.run(
-        [options.koila_opt, source,
-         *(f"--input={spec.replace('FLOAT', dtype)}" for spec in case.inputs),
-         f"--koila-compile=mode=train{loss} tile={tile} random={case.random}",
-         "-o", target], capture_output=True, text=True, timeout=300)
+        [
+            options.koila_opt,
+            source,
+            *(f"--input={spec.replace('FLOAT', dtype)}" for spec in case.inputs),
+            f"--koila-compile=mode=train{loss} tile={tile} random={case.random}",
+            "-o",
+            target,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     if done.returncode != 0:
         return None, done.stderr
     return target, done.stderr
@@ -155,30 +166,31 @@ def get_error(found, exact):
 
 def check_tensor(what, tiled, untiled, exact, dtype):
     if (tiled is None) != (untiled is None):
-        raise Failure(f"{what}: {'no' if tiled is None else 'a'} gradient, "
-                      f"unlike the module itself")
+        raise Failure(
+            f"{what}: {'no' if tiled is None else 'a'} gradient, unlike the module itself"
+        )
     if tiled is None:
         return
     if tiled.dtype != untiled.dtype or tiled.shape != untiled.shape:
-        raise Failure(f"{what}: {tiled.dtype}{list(tiled.shape)}, not "
-                      f"{untiled.dtype}{list(untiled.shape)}")
+        raise Failure(
+            f"{what}: {tiled.dtype}{list(tiled.shape)}, not {untiled.dtype}{list(untiled.shape)}"
+        )
     if dtype == "float64":
         try:
             torch.testing.assert_close(tiled, exact, equal_nan=True)
         except AssertionError as error:
             raise Failure(f"{what}: {error}") from error
         return
-    allowed = (2 * get_error(untiled, exact)
-               + 8 * torch.finfo(untiled.dtype).eps * exact.norm().item())
+    allowed = (
+        2 * get_error(untiled, exact) + 8 * torch.finfo(untiled.dtype).eps * exact.norm().item()
+    )
     if not get_error(tiled, exact) <= allowed:
-        raise Failure(f"{what}: {get_error(tiled, exact):.3g} off, and "
-                      f"{allowed:.3g} is allowed")
+        raise Failure(f"{what}: {get_error(tiled, exact):.3g} off, and {allowed:.3g} is allowed")
 
 
 def check_spread(case, gradients):
     """Gradients that are all zero would prove nothing."""
-    if not any(value is not None and value.abs().max() > 1e-4
-               for value in gradients.values()):
+    if not any(value is not None and value.abs().max() > 1e-4 for value in gradients.values()):
         raise Failure("all gradients are zero: the check is vacuous")
 
 
@@ -190,8 +202,7 @@ def check_case(options, name, case, folder):
             path, message = compile_step(options, case, folder, tile, dtype)
             if case.refused:
                 if path or case.refused not in message:
-                    raise Failure(f"not refused with '{case.refused}': "
-                                  f"{message or 'it was tiled'}")
+                    raise Failure(f"not refused with '{case.refused}': {message or 'it was tiled'}")
                 return 0
             if tile < case.least_tile:
                 if path or "for a single sample; use tile=" not in message:
@@ -205,9 +216,13 @@ def check_case(options, name, case, folder):
                 answer = folder / f"{name}.{dtype}.{tile}.{batch}.answer"
                 requests.append(f"{path}|{inputs}|{answer}")
                 checks.append((dtype, tile, batch, answer))
-    done = subprocess.run([sys.executable, "-c", USER],
-                          input="\n".join(requests), capture_output=True,
-                          text=True, timeout=600)
+    done = subprocess.run(
+        [sys.executable, "-c", USER],
+        input="\n".join(requests),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     if done.returncode != 0:
         raise Failure(f"train_step: {done.stderr.strip()[-600:]}")
     if "koila:" in done.stderr:
@@ -221,22 +236,29 @@ def check_case(options, name, case, folder):
             where = f"{dtype}, tile {tile}, batch {batch}, call {call + 1}"
             if values[call].requires_grad:
                 raise Failure(f"{where}: the loss has a graph")
-            check_tensor(f"{where}, loss", values[call], loss, exact_loss,
-                         dtype)
+            check_tensor(f"{where}, loss", values[call], loss, exact_loss, dtype)
             for key, value in gradients[call].items():
                 # The second call adds the same again.
-                twice = (lambda tensor: None if tensor is None
-                         else tensor * (call + 1))
-                check_tensor(f"{where}, gradient of {key}", value,
-                             twice(untiled[key]), twice(exact[key]), dtype)
+                twice = lambda tensor: None if tensor is None else tensor * (call + 1)
+                check_tensor(
+                    f"{where}, gradient of {key}",
+                    value,
+                    twice(untiled[key]),
+                    twice(exact[key]),
+                    dtype,
+                )
         where = f"{dtype}, tile {tile}, batch {batch}, grads()"
         check_tensor(f"{where}, loss", values[2], loss, exact_loss, dtype)
         for key, value in gradients[2].items():
             # Of an unused weight they are zeros.
             zeros = torch.zeros_like(value)
-            check_tensor(f"{where}, gradient of {key}", value,
-                         zeros if untiled[key] is None else untiled[key],
-                         zeros if exact[key] is None else exact[key], dtype)
+            check_tensor(
+                f"{where}, gradient of {key}",
+                value,
+                zeros if untiled[key] is None else untiled[key],
+                zeros if exact[key] is None else exact[key],
+                dtype,
+            )
     if case.control:
         check_control(options, case)
     return len(checks) * 3
@@ -263,12 +285,12 @@ def numbers(text):
 
 def main():
     parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--koila-opt", default=ROOT / "build/bin/koila-opt")
-    parser.add_argument("--folder", type=pathlib.Path,
-                        help="where programs are written; default: a "
-                             "temporary one")
+    parser.add_argument(
+        "--folder", type=pathlib.Path, help="where programs are written; default: a temporary one"
+    )
     parser.add_argument("--batches", default="2,7,16,100", type=numbers)
     parser.add_argument("--tiles", default="1,2,4,8", type=numbers)
     parser.add_argument("--only", nargs="+", metavar="NAME")
@@ -286,8 +308,7 @@ def main():
         except Failure as failure:
             failed.append(name)
             print(f"{name}: FAILED: {failure}", flush=True)
-    print(f"{compared} steps equal, {refused} modules refused, "
-          f"{len(failed)} failed")
+    print(f"{compared} steps equal, {refused} modules refused, {len(failed)} failed")
     return bool(failed)
 
 

@@ -20,7 +20,6 @@ BATCH = 16
 
 
 class Mask(nn.Module):
-
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(32, 32)
@@ -33,7 +32,6 @@ class Mask(nn.Module):
 
 
 class Flags(nn.Module):
-
     def __init__(self):
         super().__init__()
         self.first = nn.Linear(32, 64)
@@ -51,7 +49,6 @@ class Flags(nn.Module):
 
 
 class Layers(nn.Module):
-
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(32, 32) for _ in range(4)])
@@ -65,7 +62,6 @@ class Layers(nn.Module):
 
 
 class Turns(nn.Module):
-
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(32, 32)
@@ -82,13 +78,9 @@ class Turns(nn.Module):
 
 
 class Selected(nn.Module):
-
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleDict({
-            "first": nn.Linear(32, 32),
-            "second": nn.Linear(32, 32)
-        })
+        self.layers = nn.ModuleDict({"first": nn.Linear(32, 32), "second": nn.Linear(32, 32)})
 
     def forward(self, x: Tensor, which: str = "first"):
         for name, layer in self.layers.items():
@@ -98,13 +90,11 @@ class Selected(nn.Module):
 
 
 class Width(nn.Module):
-
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(32, 32)
 
-    def forward(self, x: Tensor, width: Optional[int] = None,
-                scale: float = 1.0):
+    def forward(self, x: Tensor, width: Optional[int] = None, scale: float = 1.0):
         y = self.layer(x)
         if width is None:
             width = y.size(1) // 2
@@ -128,7 +118,6 @@ class Cache(nn.Module):
 
 
 class Placed(nn.Module):
-
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(32, 32)
@@ -149,17 +138,19 @@ def cases():
     x, mask = torch.randn(BATCH, 32), torch.rand(BATCH, 32)
     yield "mask_left_out", Mask(), [X], [x], [[x, mask]]
     yield "mask_given", Mask(), [X, f"mask={X}"], [x, mask], [[x]]
-    yield "flags_given", Flags(), [X, "deep=true", "kind='tanh'"], [
-        x, True, "tanh"
-    ], [[x], [x, False, "tanh"]]
+    yield (
+        "flags_given",
+        Flags(),
+        [X, "deep=true", "kind='tanh'"],
+        [x, True, "tanh"],
+        [[x], [x, False, "tanh"]],
+    )
     yield "layers", Layers(), [X], [x], [[x, 2], [x, 0]]
     yield "turns", Turns(), [X], [x], [[x, 0], [x, 5]]
     yield "turns_given", Turns(), [X, "turns=1"], [x, 1], [[x]]
     yield "selected", Selected(), [X], [x], [[x, "second"], [x, "none"]]
     yield "width", Width(), [X], [x], [[x, 7], [x, 7, 2.0]]
-    yield "width_given", Width(), [X, "width=24", "scale=2.0"], [x, 24, 2.0], [
-        [x], [x, 8, 2.0]
-    ]
+    yield "width_given", Width(), [X, "width=24", "scale=2.0"], [x, 24, 2.0], [[x], [x, 8, 2.0]]
     yield "cache", Cache(torch.rand(32)), [X], [x], [[x, False]]
     cpu = torch.device("cpu")
     yield "placed", Placed(), [X], [x], [[x, cpu]]
@@ -168,7 +159,6 @@ def cases():
 
 
 class Checker:
-
     def __init__(self, options):
         self.options = options
         self.folder = options.folder
@@ -176,8 +166,13 @@ class Checker:
 
     def run(self, files, specs):
         command = [
-            self.options.koila_run, *files, *specs, f"--batch=B={BATCH}",
-            "--threads=1", "--repeat=1", "--json"
+            self.options.koila_run,
+            *files,
+            *specs,
+            f"--batch=B={BATCH}",
+            "--threads=1",
+            "--repeat=1",
+            "--json",
         ]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -185,17 +180,23 @@ class Checker:
 
     def check_described(self, source, budget, specs):
         output = source.with_name(f"{source.stem}_{budget}.pt")
-        subprocess.run([
-            self.options.koila_opt, source, *specs, f"--batch=B={BATCH}",
-            f"--koila-compile=budget={budget} threads=1", "-o", output
-        ],
-                       check=True,
-                       stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [
+                self.options.koila_opt,
+                source,
+                *specs,
+                f"--batch=B={BATCH}",
+                f"--koila-compile=budget={budget} threads=1",
+                "-o",
+                output,
+            ],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
         found = self.run([source, output], specs)
         assert found["compare"]["equal"], found
         for program in found["programs"]:
-            assert program["predicted_peak_bytes"] == program[
-                "measured_peak_bytes"], program
+            assert program["predicted_peak_bytes"] == program["measured_peak_bytes"], program
         assert program["measured_peak_bytes"] <= budget, program
         return output
 
@@ -204,8 +205,7 @@ class Checker:
             original, compiled = torch.jit.load(source), torch.jit.load(output)
             with torch.no_grad(), warnings.catch_warnings(record=True) as seen:
                 warnings.simplefilter("always")
-                torch.testing.assert_close(compiled(*inputs),
-                                           original(*inputs))
+                torch.testing.assert_close(compiled(*inputs), original(*inputs))
             texts = [str(warning.message) for warning in seen]
             if inputs is described:
                 assert not texts, texts

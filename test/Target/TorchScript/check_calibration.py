@@ -22,8 +22,10 @@ func.func @forward(%x: tensor<4x16x8x8xf32>, %w: tensor<16x16x3x3xf32>)
 
 def calibrate(tool, output, *more):
     done = subprocess.run(
-        [tool, "--calibrate", output, "--calls", "10", "--threads", "2",
-         *more], capture_output=True, text=True)
+        [tool, "--calibrate", output, "--calls", "10", "--threads", "2", *more],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     assert "calibrating aten::conv*, float32" in done.stderr, done.stderr
     return json.loads(pathlib.Path(output).read_text())["rows"]
@@ -31,8 +33,10 @@ def calibrate(tool, output, *more):
 
 def is_exact(tool, program, options):
     done = subprocess.run(
-        [tool, program, f"--koila-peak-memory=format=json {options}", "-o",
-         "/dev/null"], capture_output=True, text=True)
+        [tool, program, f"--koila-peak-memory=format=json {options}", "-o", "/dev/null"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stderr)["exact"]
 
@@ -51,8 +55,11 @@ def main():
     # The rules of another instruction set are seen not to hold here.
     other = "avx2" if isa.startswith("avx512") else "avx512_core"
     lies = calibrate(run, prefix + ".lie.json", "--isa", other)
-    found = [row for row in lies if "aten::conv*" in row["op"]
-             and row["dtype"] == ["float32"] and row["figure"] != "exact"]
+    found = [
+        row
+        for row in lies
+        if "aten::conv*" in row["op"] and row["dtype"] == ["float32"] and row["figure"] != "exact"
+    ]
     assert found and "differ" in found[0]["why"], lies
     print("as", other + ":", found[0]["why"])
 
@@ -66,8 +73,7 @@ def main():
     machine = "threads=2 isa=avx2_vnni_2"
     assert not is_exact(opt, program, machine)
     assert is_exact(opt, program, f"{machine} workspaces={table}")
-    assert not is_exact(opt, program,
-                        f"threads=3 isa=avx2_vnni_2 workspaces={table}")
+    assert not is_exact(opt, program, f"threads=3 isa=avx2_vnni_2 workspaces={table}")
 
 
 if __name__ == "__main__":

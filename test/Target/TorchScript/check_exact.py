@@ -18,8 +18,14 @@ import sys
 
 
 def run(arguments, programs, batch, threads):
-    command = ["koila-run", *programs, f"--batch=B={batch}",
-               f"--threads={threads}", "--repeat=1", "--json"]
+    command = [
+        "koila-run",
+        *programs,
+        f"--batch=B={batch}",
+        f"--threads={threads}",
+        "--repeat=1",
+        "--json",
+    ]
     command += [f"--input={spec}" for spec in arguments.input]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -35,6 +41,7 @@ def profiled_peak(path, specs, batch, threads):
 
     import equality
     import memory
+
     torch._C._jit_set_profiling_mode(False)
     torch.set_num_threads(threads)
     module = torch.jit.load(path)
@@ -58,8 +65,9 @@ def main():
     failures = 0
     for threads in map(int, arguments.threads.split(",")):
         for batch in map(int, arguments.batches.split(",")):
-            runs = ([[path] for path in arguments.programs]
-                    if arguments.alone else [arguments.programs])
+            runs = (
+                [[path] for path in arguments.programs] if arguments.alone else [arguments.programs]
+            )
             reports = [run(arguments, paths, batch, threads) for paths in runs]
             programs = [p for report in reports for p in report["programs"]]
             problems = []
@@ -71,8 +79,7 @@ def main():
                 elif predicted != measured:
                     problems.append(f"{predicted - measured:+} bytes off")
                 if arguments.profiler:
-                    profiled = profiled_peak(program["path"], arguments.input,
-                                             batch, threads)
+                    profiled = profiled_peak(program["path"], arguments.input, batch, threads)
                     if profiled != measured:
                         problems.append(f"profiler counts {profiled}")
             measured = [p["measured_peak_bytes"] for p in programs]
@@ -84,9 +91,11 @@ def main():
             if arguments.budget and measured[-1] > arguments.budget:
                 problems.append(f"above the budget of {arguments.budget}")
             failures += bool(problems)
-            print(f"threads {threads} batch {batch}: "
-                  f"{' -> '.join(map(str, measured))} bytes: "
-                  f"{', '.join(problems) or 'exact'}")
+            print(
+                f"threads {threads} batch {batch}: "
+                f"{' -> '.join(map(str, measured))} bytes: "
+                f"{', '.join(problems) or 'exact'}"
+            )
     if failures:
         sys.exit(f"{failures} of the runs above failed")
 

@@ -43,10 +43,10 @@ def same(a, b):
         return a == b
     if isinstance(b, tuple) and isinstance(b[0], str):
         return False
-    return all(x.dtype == y.dtype and x.requires_grad == y.requires_grad
-               and torch.equal(x, y)
-               for x, y in zip(equality.flatten(a), equality.flatten(b),
-                               strict=True))
+    return all(
+        x.dtype == y.dtype and x.requires_grad == y.requires_grad and torch.equal(x, y)
+        for x, y in zip(equality.flatten(a), equality.flatten(b), strict=True)
+    )
 
 
 class Checker:
@@ -97,13 +97,10 @@ def check_mlp(checker):
     x = torch.randn(13, 64)
     with torch.no_grad():
         checker.tiles("control", x)
-        checker.tiles("every second column", torch.randn(13, 128)[:, ::2],
-                      quietly=False)
+        checker.tiles("every second column", torch.randn(13, 128)[:, ::2], quietly=False)
         checker.falls_back("dtype", ["dtype is not float32"], x.double())
-        checker.falls_back("integers", ["dtype is not float32"],
-                           torch.ones(13, 64).long())
-        checker.falls_back("rank 3", ["dims is not 2"],
-                           torch.randn(2, 13, 64))
+        checker.falls_back("integers", ["dtype is not float32"], torch.ones(13, 64).long())
+        checker.falls_back("rank 3", ["dims is not 2"], torch.randn(2, 13, 64))
         checker.falls_back("rank 1", ["dims is not 2"], torch.randn(64))
         checker.falls_back("extent", ["dim 1 is not 64"], torch.randn(13, 63))
         with torch.autocast("cpu", torch.bfloat16):
@@ -127,8 +124,7 @@ def check_mlp(checker):
         for parameter in program.parameters():
             parameter.requires_grad_(False)
     checker.tiles("grad mode on, nothing requires it", x)
-    checker.falls_back("input requires grad", ["grad mode is on"],
-                       x.clone().requires_grad_())
+    checker.falls_back("input requires grad", ["grad mode is on"], x.clone().requires_grad_())
 
     with torch.no_grad():
         checker.untiled.train()
@@ -144,11 +140,9 @@ def check_two_inputs(checker):
     with torch.no_grad():
         checker.tiles("control", x, y)
         checker.falls_back("partner shorter", ["'y'", "dim 0 is not B"], x, y[:5])
-        checker.falls_back("partner longer", ["'y'", "dim 0 is not B"], x,
-                           torch.randn(16, 32))
+        checker.falls_back("partner longer", ["'y'", "dim 0 is not B"], x, torch.randn(16, 32))
         # Broadcasts in the untiled program.
-        checker.falls_back("partner of one sample",
-                           ["'y'", "dim 0 is not B"], x, y[:1])
+        checker.falls_back("partner of one sample", ["'y'", "dim 0 is not B"], x, y[:1])
         checker.falls_back("first of one sample", ["dim 0 is not B"], x[:1], y)
 
 
@@ -178,8 +172,7 @@ def check_squeezed(checker):
     with torch.no_grad():
         for batch in (2, 7, 13):
             checker.tiles(f"batch {batch}", torch.randn(batch, 64))
-        checker.falls_back("one sample", ["for a batch below 2"],
-                           torch.randn(1, 64))
+        checker.falls_back("one sample", ["for a batch below 2"], torch.randn(1, 64))
 
 
 def check_lookup(checker):
@@ -189,8 +182,7 @@ def check_lookup(checker):
     with torch.no_grad():
         checker.tiles("control", x)
         torch.set_default_dtype(torch.float64)
-        checker.falls_back("default dtype",
-                           ["default dtype is not float32"], x)
+        checker.falls_back("default dtype", ["default dtype is not float32"], x)
         torch.set_default_dtype(torch.float32)
         for program in (checker.untiled, checker.tiled):
             program.double()
@@ -218,8 +210,7 @@ def check_maybe(checker):
         checker.tiles("control", x, bias)
         checker.falls_back("None", ["'bias': is None"], x, None)
         checker.falls_back("left out", ["'bias': is None"], x)
-        checker.falls_back("one sample", ["'bias'", "dim 0 is not B"], x,
-                           bias[:1])
+        checker.falls_back("one sample", ["'bias'", "dim 0 is not B"], x, bias[:1])
     # A None is asked for a gradient by nobody.
     checker.falls_back("grad mode", ["grad mode is on"], x, bias)
 
@@ -237,10 +228,17 @@ def main():
     what, untiled, tiled = sys.argv[1:]
     torch._C._jit_set_profiling_mode(False)
     checker = Checker(torch.jit.load(untiled), torch.jit.load(tiled))
-    {"mlp": check_mlp, "two_inputs": check_two_inputs,
-     "raise": check_raise, "above": check_above,
-     "squeezed": check_squeezed, "spectrum": check_spectrum, "lookup": check_lookup,
-     "maybe": check_maybe, "maybe_raise": check_maybe_raise}[what](checker)
+    {
+        "mlp": check_mlp,
+        "two_inputs": check_two_inputs,
+        "raise": check_raise,
+        "above": check_above,
+        "squeezed": check_squeezed,
+        "spectrum": check_spectrum,
+        "lookup": check_lookup,
+        "maybe": check_maybe,
+        "maybe_raise": check_maybe_raise,
+    }[what](checker)
     if checker.failures:
         sys.exit(f"{checker.failures} checks failed")
 

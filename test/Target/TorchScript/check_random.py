@@ -43,7 +43,8 @@ def check_distribution(untiled, tiled, inputs, seed):
         for x, y in (a, b), ((a - a.mean()) ** 2, (b - b.mean()) ** 2):
             error = (x.var() / x.numel() + y.var() / y.numel()).sqrt()
             assert (x.mean() - y.mean()).abs() <= 5 * error, (
-                f"{x.mean()} and {y.mean()} are further apart than {error}")
+                f"{x.mean()} and {y.mean()} are further apart than {error}"
+            )
 
 
 def main():

@@ -45,8 +45,8 @@ def make_class(module, name):
         Object.__init__(made, full_name)
         made.arguments = arguments
         return made
-    return type(name, (Object,), {"__new__": new,
-                                  "__init__": lambda *arguments: None})
+
+    return type(name, (Object,), {"__new__": new, "__init__": lambda *arguments: None})
 
 
 class Unpickler(pickle._Unpickler):
@@ -74,8 +74,7 @@ class Unpickler(pickle._Unpickler):
         if key not in self.storages:
             data = self.archive.read(f"{self.root}data/{key}")
             made = Object(f"storage{len(self.storages)}")
-            made.arguments = (dtype.__name__, device, count,
-                              hashlib.sha256(data).hexdigest())
+            made.arguments = (dtype.__name__, device, count, hashlib.sha256(data).hexdigest())
             self.storages[key] = made
         return self.storages[key]
 
@@ -100,8 +99,7 @@ def lines_of(value, prefix, lines):
 
 def archive_lines(path):
     with zipfile.ZipFile(path) as archive:
-        [name] = [n for n in archive.namelist()
-                  if re.fullmatch(r"[^/]+/data\.pkl", n)]
+        [name] = [n for n in archive.namelist() if re.fullmatch(r"[^/]+/data\.pkl", n)]
         root = name.removesuffix("data.pkl")
         return lines_of(Unpickler(archive, root).load(), "module", [])
 
@@ -110,11 +108,9 @@ def module_lines(module):
     lines = []
     for name, part in module.named_modules():
         kind = getattr(part, "original_name", type(part).__name__)
-        lines.append(f"{name or '<top>'}: {MANGLED.sub('', kind)} "
-                     f"training={part.training}")
+        lines.append(f"{name or '<top>'}: {MANGLED.sub('', kind)} training={part.training}")
     for name, value in module.named_parameters(remove_duplicate=False):
-        lines.append(f"parameter {name} {list(value.shape)} "
-                     f"requires_grad={value.requires_grad}")
+        lines.append(f"parameter {name} {list(value.shape)} requires_grad={value.requires_grad}")
     for name, value in module.named_buffers(remove_duplicate=False):
         lines.append(f"buffer {name} {list(value.shape)}")
     lines += [f"key {key}" for key in module.state_dict()]
@@ -137,25 +133,24 @@ def main():
     parser.add_argument("--only-contents", action="store_true")
     arguments = parser.parse_args()
 
-    compare_lines("archives", archive_lines(arguments.a),
-                  archive_lines(arguments.b))
+    compare_lines("archives", archive_lines(arguments.a), archive_lines(arguments.b))
     a, b = torch.jit.load(arguments.a), torch.jit.load(arguments.b)
     compare_lines("modules", module_lines(a), module_lines(b))
-    compare_lines("methods",
-                  sorted(a._c._method_names() + arguments.more_methods),
-                  sorted(b._c._method_names()))
+    compare_lines(
+        "methods",
+        sorted(a._c._method_names() + arguments.more_methods),
+        sorted(b._c._method_names()),
+    )
 
     if arguments.only_contents:
         return
     inputs = equality.make_inputs(arguments.input, 5)
     with torch.no_grad():
-        results = zip(equality.flatten(a(*inputs)),
-                      equality.flatten(b(*inputs)), strict=True)
+        results = zip(equality.flatten(a(*inputs)), equality.flatten(b(*inputs)), strict=True)
     for index, (result_a, result_b) in enumerate(results):
         assert result_a.abs().max() > 0, "vacuous: all zero"
         if not torch.equal(result_a, result_b):
-            sys.exit(f"result {index} differs by "
-                     f"{(result_a - result_b).abs().max().item():g}")
+            sys.exit(f"result {index} differs by {(result_a - result_b).abs().max().item():g}")
     print("results: equal bit by bit")
 
 

@@ -39,11 +39,9 @@ def main():
         inputs = equality.make_inputs(arguments.input, batch, seed=batch)
         inputs_f64 = equality.to_f64(inputs)
         with torch.no_grad():
-            equality.check_equal(tiled(*inputs), untiled(*inputs),
-                                 reference(*inputs_f64))
+            equality.check_equal(tiled(*inputs), untiled(*inputs), reference(*inputs_f64))
             if f64:
-                torch.testing.assert_close(f64[1](*inputs_f64),
-                                           f64[0](*inputs_f64))
+                torch.testing.assert_close(f64[1](*inputs_f64), f64[0](*inputs_f64))
         print(f"batch {batch}: equal")
 
     if arguments.smaller_at is not None:

@@ -41,24 +41,23 @@ def within_rounding(tiled, untiled, reference):
         return torch.equal(tiled, untiled)
     eps = torch.finfo(tiled.dtype).eps
     error = (tiled.double() - reference).norm()
-    bound = (2 * (untiled.double() - reference).norm()
-             + 8 * eps * reference.norm())
+    bound = 2 * (untiled.double() - reference).norm() + 8 * eps * reference.norm()
     return bool(error <= bound)
 
 
 def check_equal(tiled, untiled, reference):
     """Raises AssertionError unless equal and not vacuous."""
-    for a, b, ref in zip(flatten(tiled), flatten(untiled), flatten(reference),
-                         strict=True):
+    for a, b, ref in zip(flatten(tiled), flatten(untiled), flatten(reference), strict=True):
         assert a.shape == b.shape, f"shape {list(a.shape)} for {list(b.shape)}"
         assert a.dtype == b.dtype, f"dtype {a.dtype} for {b.dtype}"
         if not a.numel():
             continue
         assert within_rounding(a, b, ref), (
             f"unequal: largest difference {(a - b).abs().max().item():g} "
-            f"where values reach {b.abs().max().item():g}")
-        assert not within_rounding(torch.zeros_like(a), b, ref), (
-            "vacuous: zeros would have passed")
+            f"where values reach {b.abs().max().item():g}"
+        )
+        assert not within_rounding(torch.zeros_like(a), b, ref), "vacuous: zeros would have passed"
         if a.dim() and a.shape[0] > 1:
             assert not within_rounding(a.roll(1, 0), b, ref), (
-                "vacuous: a rotated batch would have passed")
+                "vacuous: a rotated batch would have passed"
+            )

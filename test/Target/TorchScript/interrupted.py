@@ -22,8 +22,9 @@ def get_children(pid):
 
 def is_alive(pid):
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(
-            ")", 1)[1].split()[0] not in "ZX"
+        return (
+            pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        )
     except OSError:
         return False
 
@@ -39,10 +40,7 @@ def wait_until(condition):
 def interrupt_anywhere(tool, model, suffix, number):
     with tempfile.TemporaryDirectory() as folder:
         output = pathlib.Path(folder, "out" + suffix)
-        arguments = [
-            tool, model, "--input=float32[B,64]", "--koila-compile=tile=8",
-            "-o", output
-        ]
+        arguments = [tool, model, "--input=float32[B,64]", "--koila-compile=tile=8", "-o", output]
         start = time.monotonic()
         subprocess.run(arguments, check=True)
         whole = time.monotonic() - start
@@ -50,9 +48,8 @@ def interrupt_anywhere(tool, model, suffix, number):
         for point in range(POINTS):
             output.write_bytes(b"before")
             process = subprocess.Popen(
-                arguments,
-                preexec_fn=lambda: signal.signal(signal.SIGINT,
-                                                 signal.SIG_DFL))
+                arguments, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+            )
             time.sleep(whole * point / POINTS)
             process.send_signal(number)
             code = process.wait(20)
@@ -73,10 +70,10 @@ def main():
             process = subprocess.Popen(
                 [tool, archive, "--allow-setstate", "-o", f"{folder}/out.pt"],
                 stderr=subprocess.DEVNULL,
-                preexec_fn=lambda: signal.signal(signal.SIGINT,
-                                                 signal.SIG_DFL))
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
             assert wait_until(lambda: get_children(process.pid))
-            child, = get_children(process.pid)
+            (child,) = get_children(process.pid)
             # Into LibTorch.
             time.sleep(1)
             assert process.poll() is None

@@ -10,8 +10,8 @@ def peak_bytes(function, calls=3):
     peak = 0
     for _ in range(calls):
         with torch.profiler.profile(
-                activities=[torch.profiler.ProfilerActivity.CPU],
-                profile_memory=True) as profile:
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+        ) as profile:
             result = function()
         live = 0
         for event in profile.profiler.kineto_results.events():

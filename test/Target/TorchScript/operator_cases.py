@@ -11,6 +11,7 @@ import dataclasses
 @dataclasses.dataclass(frozen=True)
 class Batch:
     """An extent of `factor` times the batch."""
+
     factor: int = 1
 
     def __str__(self):
@@ -24,8 +25,7 @@ class Input:
     channels_last: bool = False
 
     def spec(self, batch=None):
-        dims = ",".join(str(dim) if batch is None else str(extent(dim, batch))
-                        for dim in self.dims)
+        dims = ",".join(str(dim) if batch is None else str(extent(dim, batch)) for dim in self.dims)
         return f"{self.dtype}[{dims}]" + "@channels_last" * self.channels_last
 
     def shape(self, batch):
@@ -39,13 +39,13 @@ def extent(dim, batch):
 @dataclasses.dataclass
 class Case:
     """`body` reads x0, x1, ... and assigns t, u (temporaries) and r."""
+
     op: str
     body: list
     inputs: list
 
     def follows_batch(self):
-        return any(isinstance(dim, Batch)
-                   for tensor in self.inputs for dim in tensor.dims)
+        return any(isinstance(dim, Batch) for tensor in self.inputs for dim in tensor.dims)
 
     def __str__(self):
         specs = " ".join(tensor.spec() for tensor in self.inputs)
@@ -75,8 +75,7 @@ class Generator:
     def tensor(self, dims, dtype="float32", channels_last=None):
         if channels_last is None:
             channels_last = len(dims) == 4 and self.chance(0.3)
-        self.inputs.append(Input(list(dims), dtype,
-                                 channels_last and len(dims) == 4))
+        self.inputs.append(Input(list(dims), dtype, channels_last and len(dims) == 4))
         return f"x{len(self.inputs) - 1}"
 
     def batch(self):
@@ -87,8 +86,7 @@ class Generator:
 
     def dims(self, rank, low=1, high=7):
         """Extents of which few are zero; the batch leads, if there is one."""
-        dims = [0 if self.chance(0.03) else self.rng.randint(low, high)
-                for _ in range(rank)]
+        dims = [0 if self.chance(0.03) else self.rng.randint(low, high) for _ in range(rank)]
         if dims:
             dims[0] = self.batch()
         if len(dims) > 1 and isinstance(dims[0], Batch) and self.chance(0.07):
@@ -97,19 +95,21 @@ class Generator:
         return dims
 
     def rank(self, low, high):
-        return self.rng.randint(low, high) if not self.spoil(0.2) else (
-            self.rng.choice((max(low - 1, 0), high + 1)))
+        return (
+            self.rng.randint(low, high)
+            if not self.spoil(0.2)
+            else (self.rng.choice((max(low - 1, 0), high + 1)))
+        )
 
     def dim(self, rank):
         if self.spoil():
             return self.rng.choice((rank, rank + 1, -rank - 1))
-        return self.rng.randint(-rank, rank - 1) if rank else (
-            self.rng.choice((0, -1)))
+        return self.rng.randint(-rank, rank - 1) if rank else (self.rng.choice((0, -1)))
 
     def call(self, name, *arguments):
-        text = ", ".join(repr(a) if isinstance(a, (list, float, int,
-                                                   type(None))) else a
-                         for a in arguments)
+        text = ", ".join(
+            repr(a) if isinstance(a, (list, float, int, type(None))) else a for a in arguments
+        )
         return f"torch.ops.aten.{name}({text})"
 
     def case(self, *body):
@@ -120,8 +120,23 @@ class Generator:
 # Pointwise
 # ----------------------------------------------------------------------------
 
-UNARY = ["relu", "relu6", "hardtanh", "leaky_relu", "elu", "silu", "hardswish",
-         "hardsigmoid", "gelu", "neg", "abs", "sigmoid", "tanh", "exp", "sqrt"]
+UNARY = [
+    "relu",
+    "relu6",
+    "hardtanh",
+    "leaky_relu",
+    "elu",
+    "silu",
+    "hardswish",
+    "hardsigmoid",
+    "gelu",
+    "neg",
+    "abs",
+    "sigmoid",
+    "tanh",
+    "exp",
+    "sqrt",
+]
 BINARY = ["add", "sub", "mul", "div"]
 
 
@@ -138,8 +153,7 @@ def unary(g, name):
         mode = "tanh" if not g.spoil() else "sine"
         extra = [f"approximate='{mode}'"]
     if g.chance(0.3):
-        return g.case(f"t = {g.call('abs', x)}",
-                      f"r = {g.call(name + '_', 't', *extra)}")
+        return g.case(f"t = {g.call('abs', x)}", f"r = {g.call(name + '_', 't', *extra)}")
     return g.case(f"r = {g.call(name, x, *extra)}")
 
 
@@ -152,10 +166,9 @@ def broadcast(g, dims):
     elif pick < 0.6:
         other = [1 if g.chance(0.5) else dim for dim in other]
     elif pick < 0.85:
-        other = other[g.rng.randint(0, len(other)):]
+        other = other[g.rng.randint(0, len(other)) :]
     else:
-        other = [1 if g.chance(0.3) else dim
-                 for dim in other[g.rng.randint(0, len(other)):]]
+        other = [1 if g.chance(0.3) else dim for dim in other[g.rng.randint(0, len(other)) :]]
     if other and g.spoil(0.7):
         place = g.rng.randrange(len(other))
         if not isinstance(other[place], Batch):
@@ -175,20 +188,21 @@ def binary(g, name):
     if g.chance(0.05):
         y = x
     else:
-        y = g.tensor(other, first if same else g.rng.choice(PAIRS),
-                     layout if g.chance(0.7) else None)
+        y = g.tensor(
+            other, first if same else g.rng.choice(PAIRS), layout if g.chance(0.7) else None
+        )
     extra = []
     if name in ("add", "sub") and g.chance(0.3):
         extra = [f"alpha={g.rng.choice((2, -1, 0.5))}"]
     if g.chance(0.25):
-        return g.case(f"t = {g.call('abs', x)}",
-                      f"r = {g.call(name + '_', 't', y, *extra)}")
+        return g.case(f"t = {g.call('abs', x)}", f"r = {g.call(name + '_', 't', y, *extra)}")
     return g.case(f"r = {g.call(name, x, y, *extra)}")
 
 
 # ----------------------------------------------------------------------------
 # Matrices
 # ----------------------------------------------------------------------------
+
 
 def linear(g, name):
     inner, outer = g.rng.randint(1, 9), g.rng.randint(1, 9)
@@ -232,14 +246,14 @@ def addmm(g, name):
     y = g.tensor(second, dtype if not g.spoil() else "float64")
     extra = []
     if g.chance(0.3):
-        extra = [f"beta={g.rng.choice((0, 1, 2))}",
-                 f"alpha={g.rng.choice((1, 2))}"]
+        extra = [f"beta={g.rng.choice((0, 1, 2))}", f"alpha={g.rng.choice((1, 2))}"]
     return g.case(f"r = {g.call(name, a, x, y, *extra)}")
 
 
 # ----------------------------------------------------------------------------
 # Normalisations, softmax, dropout
 # ----------------------------------------------------------------------------
+
 
 def batch_norm(g, name):
     dims = g.dims(g.rank(2, 5))
@@ -251,8 +265,7 @@ def batch_norm(g, name):
         channels = dims[1] = 4
     dtype = g.rng.choice(FLOATS)
     x = g.tensor(dims, dtype)
-    kind = "float32" if dtype in ("float16", "bfloat16") and g.chance(0.5) \
-        else dtype
+    kind = "float32" if dtype in ("float16", "bfloat16") and g.chance(0.5) else dtype
     vectors = []
     for index in range(4):
         count = channels + 1 if g.spoil(0.3) else channels
@@ -276,13 +289,11 @@ def layer_norm(g, name):
     elif g.spoil():
         shape = g.rng.choice(([], [1] * (len(dims) + 1)))
     dtype = g.rng.choice(FLOATS)
-    kind = "float32" if dtype in ("float16", "bfloat16") and g.chance(0.5) \
-        else dtype
+    kind = "float32" if dtype in ("float16", "bfloat16") and g.chance(0.5) else dtype
     x = g.tensor(dims, dtype)
     parts = []
     for _ in range(2):
-        parts.append(g.tensor(shape + [2] * g.spoil(0.2), kind, False)
-                     if g.chance(0.6) else "None")
+        parts.append(g.tensor(shape + [2] * g.spoil(0.2), kind, False) if g.chance(0.6) else "None")
     return g.case(f"r = {g.call(name, x, shape, *parts, 1e-5, True)}")
 
 
@@ -305,13 +316,13 @@ def dropout(g, name):
     train = "True" if rate == 0 and g.chance(0.3) else "False"
     if g.wrong:
         train = "True"
-    return g.case(f"t = {g.call(name, x, rate, train)}",
-                  f"r = {g.call('add', 't', x)}")
+    return g.case(f"t = {g.call(name, x, rate, train)}", f"r = {g.call('add', 't', x)}")
 
 
 # ----------------------------------------------------------------------------
 # Convolutions, pools
 # ----------------------------------------------------------------------------
+
 
 def convolution_dims(g, rank, big):
     """Of the input and the weight, and groups, stride, padding, dilation."""
@@ -329,8 +340,7 @@ def convolution_dims(g, rank, big):
     padding = [g.rng.choice((0, 0, 1, 2)) for _ in range(rank)]
     if g.chance(0.5):
         stride, padding = stride[:1], padding[:1]
-    image = [g.rng.choice((1, 4, 5, 7, 8, 9, 13) if rank < 3 else (4, 5, 7))
-             for _ in range(rank)]
+    image = [g.rng.choice((1, 4, 5, 7, 8, 9, 13) if rank < 3 else (4, 5, 7)) for _ in range(rank)]
     if g.chance(0.02):
         image[-1] = 0
     lead = [g.batch()] if g.chance(0.88) else []
@@ -354,30 +364,41 @@ def convolution_dims(g, rank, big):
     image_dims = lead + [inputs] + image
     if g.spoil(0.15):
         image_dims = image_dims[1:] if g.chance(0.5) else [2] + image_dims
-    return (image_dims, [outputs, per_group] + kernel, groups, stride, padding,
-            dilation)
+    return (image_dims, [outputs, per_group] + kernel, groups, stride, padding, dilation)
 
 
 def convolution(g, name):
-    rank = {"conv1d": 1, "conv2d": 2, "conv3d": 3}.get(
-        name, g.rng.choice((1, 2, 2, 2, 3)))
-    image, weight, groups, stride, padding, dilation = convolution_dims(
-        g, rank, g.chance(0.5))
+    rank = {"conv1d": 1, "conv2d": 2, "conv3d": 3}.get(name, g.rng.choice((1, 2, 2, 2, 3)))
+    image, weight, groups, stride, padding, dilation = convolution_dims(g, rank, g.chance(0.5))
     dtype = g.rng.choice(FLOATS[:-2] + ["float32"] * 8 + ["float16"] * g.wrong)
     x = g.tensor(image, dtype)
-    w = g.tensor(weight, dtype if not g.spoil(0.2) else "float64",
-                 g.chance(0.15))
+    w = g.tensor(weight, dtype if not g.spoil(0.2) else "float64", g.chance(0.15))
     b = "None"
     if g.chance(0.5):
         b = g.tensor([weight[0] + g.spoil(0.3)], dtype)
     if name != "_convolution":
-        return g.case("r = " + g.call(name, x, w, b, stride, padding, dilation,
-                                      groups))
+        return g.case("r = " + g.call(name, x, w, b, stride, padding, dilation, groups))
     stride = stride * rank if len(stride) == 1 else stride
     padding = padding * rank if len(padding) == 1 else padding
-    return g.case("r = " + g.call(name, x, w, b, stride, padding, dilation,
-                                  False, [0] * rank, groups, False, False,
-                                  True, True))
+    return g.case(
+        "r = "
+        + g.call(
+            name,
+            x,
+            w,
+            b,
+            stride,
+            padding,
+            dilation,
+            False,
+            [0] * rank,
+            groups,
+            False,
+            False,
+            True,
+            True,
+        )
+    )
 
 
 def window(g):
@@ -404,8 +425,12 @@ def window(g):
 
 
 def image(g):
-    dims = [g.batch(), g.rng.choice((1, 3, 4, 8)),
-            g.rng.choice((1, 5, 6, 7, 8, 11)), g.rng.choice((1, 5, 6, 8, 10))]
+    dims = [
+        g.batch(),
+        g.rng.choice((1, 3, 4, 8)),
+        g.rng.choice((1, 5, 6, 7, 8, 11)),
+        g.rng.choice((1, 5, 6, 8, 10)),
+    ]
     if g.chance(0.03):
         dims[1] = 0
     if g.chance(0.12):
@@ -422,8 +447,7 @@ def max_pool2d(g, name):
     if g.spoil(0.15):
         dilation = [0, 1]
     ceil = g.rng.choice(("True", "False"))
-    return g.case("r = " + g.call(name, x, kernel, stride, padding, dilation,
-                                  ceil))
+    return g.case("r = " + g.call(name, x, kernel, stride, padding, dilation, ceil))
 
 
 def avg_pool2d(g, name):
@@ -433,14 +457,12 @@ def avg_pool2d(g, name):
     divisor = "None" if g.chance(0.8) else 3
     if g.spoil(0.15):
         divisor = 0
-    return g.case("r = " + g.call(name, x, kernel, stride, padding, ceil,
-                                  count, divisor))
+    return g.case("r = " + g.call(name, x, kernel, stride, padding, ceil, count, divisor))
 
 
 def adaptive_avg_pool2d(g, name):
     x = g.tensor(image(g), g.rng.choice(FLOATS + ["int64"] * g.wrong))
-    size = g.rng.choice(([1, 1], [1, 1], [2, 2], [3, 1], [7, 7], [4, 12],
-                         [0, 2]))
+    size = g.rng.choice(([1, 1], [1, 1], [2, 2], [3, 1], [7, 7], [4, 12], [0, 2]))
     if g.spoil():
         size = g.rng.choice(([-1, 2], [2], [1, 1, 1]))
     return g.case("r = " + g.call(name, x, size))
@@ -450,6 +472,7 @@ def adaptive_avg_pool2d(g, name):
 # Views: what follows them makes a tensor of its own
 # ----------------------------------------------------------------------------
 
+
 def flatten(g, name):
     dims = g.dims(g.rng.randint(0, 5))
     x = g.tensor(dims, g.rng.choice(FLOATS))
@@ -458,12 +481,10 @@ def flatten(g, name):
         start = 1 if len(dims) > 1 else 0
         end = len(dims) - 1
     if g.spoil():
-        start, end = g.rng.choice(((end + 1, start), (start, len(dims) + 1),
-                                   (-len(dims) - 2, end)))
+        start, end = g.rng.choice(((end + 1, start), (start, len(dims) + 1), (-len(dims) - 2, end)))
     elif g.chance(0.3):
         end -= max(len(dims), 1)
-    return g.case(f"t = {g.call(name, x, start, end)}",
-                  f"r = {g.call('neg', 't')}")
+    return g.case(f"t = {g.call(name, x, start, end)}", f"r = {g.call('neg', 't')}")
 
 
 def regroup(g, dims):
@@ -492,8 +513,9 @@ def regroup(g, dims):
     else:
         sizes = [str(count), "-1"]
     if g.spoil():
-        sizes = g.rng.choice((["-1", "-1"], ["-2"], ["-1", str(count + 1)],
-                              [str(count + 1)], ["13", "17"]))
+        sizes = g.rng.choice(
+            (["-1", "-1"], ["-2"], ["-1", str(count + 1)], [str(count + 1)], ["13", "17"])
+        )
     return f"[{', '.join(sizes)}]"
 
 
@@ -514,22 +536,26 @@ def size(g, name):
     else:
         count[0] = "t"
     form = g.rng.choice(("view", "reshape"))
-    return g.case(f"t = {g.call(name, x, place)}",
-                  f"u = {g.call(form, x, '[' + ', '.join(count) + ', 1]')}",
-                  f"r = {g.call('neg', 'u')}")
+    return g.case(
+        f"t = {g.call(name, x, place)}",
+        f"u = {g.call(form, x, '[' + ', '.join(count) + ', 1]')}",
+        f"r = {g.call('neg', 'u')}",
+    )
 
 
 # ----------------------------------------------------------------------------
 # Several operators in a row: layouts travel
 # ----------------------------------------------------------------------------
 
+
 def chain(g, name):
     channels, side = g.rng.choice((2, 4, 8, 16)), g.rng.choice((6, 8, 9))
     x = g.tensor([g.batch(), channels, side, side])
     body, last, number = [], x, 0
     flat = False
-    steps = g.rng.sample(("conv", "norm", "relu", "pool", "average", "softmax",
-                          "add"), 3) + ["flatten"]
+    steps = g.rng.sample(("conv", "norm", "relu", "pool", "average", "softmax", "add"), 3) + [
+        "flatten"
+    ]
     for step in steps:
         if step == "conv":
             w = g.tensor([channels, channels, 3, 3], "float32", g.chance(0.2))
@@ -537,15 +563,13 @@ def chain(g, name):
         elif step == "norm":
             vectors = [g.tensor([channels]) for _ in range(3)]
             body.append(f"v = {g.call('abs', vectors[0])}")
-            text = g.call("batch_norm", last, *vectors, "v", False, 0.1, 1e-5,
-                          True)
+            text = g.call("batch_norm", last, *vectors, "v", False, 0.1, 1e-5, True)
         elif step == "relu":
             text = g.call(g.rng.choice(("relu", "silu", "gelu")), last)
         elif step == "pool":
             text = g.call("max_pool2d", last, [2], [], [0], [1], False)
         elif step == "average":
-            text = g.call("avg_pool2d", last, [3], [1], [1], False, True,
-                          "None")
+            text = g.call("avg_pool2d", last, [3], [1], [1], False, True, "None")
         elif step == "softmax":
             text = g.call("softmax", last, g.rng.choice((1, -1)), "None")
         elif step == "add":
@@ -561,14 +585,30 @@ def chain(g, name):
 
 
 GENERATORS = (
-    {name: unary for name in UNARY} | {name: binary for name in BINARY} |
-    {"linear": linear, "addmm": addmm, "batch_norm": batch_norm,
-     "layer_norm": layer_norm, "softmax": softmax, "log_softmax": softmax,
-     "dropout": dropout, "conv1d": convolution, "conv2d": convolution,
-     "conv3d": convolution, "_convolution": convolution,
-     "max_pool2d": max_pool2d, "avg_pool2d": avg_pool2d,
-     "adaptive_avg_pool2d": adaptive_avg_pool2d, "flatten": flatten,
-     "view": view, "reshape": view, "size": size, "chain": chain})
+    {name: unary for name in UNARY}
+    | {name: binary for name in BINARY}
+    | {
+        "linear": linear,
+        "addmm": addmm,
+        "batch_norm": batch_norm,
+        "layer_norm": layer_norm,
+        "softmax": softmax,
+        "log_softmax": softmax,
+        "dropout": dropout,
+        "conv1d": convolution,
+        "conv2d": convolution,
+        "conv3d": convolution,
+        "_convolution": convolution,
+        "max_pool2d": max_pool2d,
+        "avg_pool2d": avg_pool2d,
+        "adaptive_avg_pool2d": adaptive_avg_pool2d,
+        "flatten": flatten,
+        "view": view,
+        "reshape": view,
+        "size": size,
+        "chain": chain,
+    }
+)
 
 # Few arguments, so that few calls tell them apart.
 SMALL = set(UNARY) | {"dropout", "size"}

@@ -53,16 +53,27 @@ BATCHES = (0, 1, 2, 7)
 TILE = 2
 # So large that what is live while it is made is what the report lists.
 LAST = Input([1 << 40])
-MLIR_TYPES = {"f32": "float32", "f64": "float64", "f16": "float16",
-              "bf16": "bfloat16", "i64": "int64", "i32": "int32",
-              "i16": "int16", "i8": "int8", "ui8": "uint8", "i1": "bool"}
+MLIR_TYPES = {
+    "f32": "float32",
+    "f64": "float64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "ui8": "uint8",
+    "i1": "bool",
+}
 TORCH_TO_MLIR = {name: short for short, name in MLIR_TYPES.items()}
 # A type that an operator has no code for is no matter of shapes: the program
 # raises the same error before and after.
-NO_KERNEL = re.compile("not[ ]implemented for|not supported|should be of float|"
-                       "must not be a floating point|only supports? floating|"
-                       "only implemented for|could not infer output dtype|"
-                       "NotImplementedError")
+NO_KERNEL = re.compile(
+    "not[ ]implemented for|not supported|should be of float|"
+    "must not be a floating point|only supports? floating|"
+    "only implemented for|could not infer output dtype|"
+    "NotImplementedError"
+)
 # Why koila refuses to tile what samples do not meet in, and rightly so.
 BAKED_IN = re.compile("literal batch size was perhaps baked in")
 MIXES = re.compile("mixes samples|over the batch dim|every sample")
@@ -71,6 +82,7 @@ MIXES = re.compile("mixes samples|over the batch dim|every sample")
 # ----------------------------------------------------------------------------
 # Programs
 # ----------------------------------------------------------------------------
+
 
 def rename(case, index):
     """The statements of a case with names of their own, and its arguments."""
@@ -99,8 +111,11 @@ def write_program(cases, path, last=False):
     # A class of its own: methods of a class cannot be defined again.
     made = type(f"Program{next(COUNTER)}", (torch.jit.ScriptModule,), {})
     module = made()
-    module.define(f"def forward(self, {joined}):\n" + "\n".join(text) +
-                  f"\n    return ({', '.join(results)},)\n")
+    module.define(
+        f"def forward(self, {joined}):\n"
+        + "\n".join(text)
+        + f"\n    return ({', '.join(results)},)\n"
+    )
     module.eval().save(path)
     return where
 
@@ -125,16 +140,19 @@ def input_specs(cases, last=False, batch=None):
 # PyTorch
 # ----------------------------------------------------------------------------
 
+
 def make_input(tensor, batch, generator):
     shape, dtype = tensor.shape(batch), getattr(torch, tensor.dtype)
     if dtype.is_floating_point:
         data = torch.randn(shape, generator=generator, dtype=torch.float64)
     else:
-        data = torch.randint(0 if dtype == torch.bool else 1,
-                             2 if dtype == torch.bool else 6, shape,
-                             generator=generator)
-    layout = (torch.channels_last if tensor.channels_last
-              else torch.contiguous_format)
+        data = torch.randint(
+            0 if dtype == torch.bool else 1,
+            2 if dtype == torch.bool else 6,
+            shape,
+            generator=generator,
+        )
+    layout = torch.channels_last if tensor.channels_last else torch.contiguous_format
     made = torch.empty(shape, dtype=dtype, memory_format=layout)
     return made.copy_(data.to(dtype))
 
@@ -153,20 +171,19 @@ def attempt(method, inputs):
 
 def run_eagerly(case, batch):
     """The result, or the error, of Python rather than TorchScript: faster."""
-    scope = {f"x{i}": tensor
-             for i, tensor in enumerate(make_inputs(case, batch))}
+    scope = {f"x{i}": tensor for i, tensor in enumerate(make_inputs(case, batch))}
     scope["torch"] = torch
     try:
         exec("\n".join(case.body), scope)
         return scope["r"]
-    except (RuntimeError, IndexError, ValueError, ZeroDivisionError,
-            TypeError) as error:
+    except (RuntimeError, IndexError, ValueError, ZeroDivisionError, TypeError) as error:
         return error
 
 
 @dataclasses.dataclass
 class Truth:
     """What PyTorch says of one case at one batch."""
+
     shape: list
     dtype: str
     bytes: int
@@ -176,8 +193,8 @@ class Truth:
 def measure(truths, methods, inputs):
     """Adds the peak of each call, in one session of the profiler."""
     with torch.profiler.profile(
-            activities=[torch.profiler.ProfilerActivity.CPU],
-            profile_memory=True) as profile:
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
         for index in truths:
             with torch.profiler.record_function(f"koila case {index}"):
                 result = methods[index](*inputs[index])
@@ -187,8 +204,7 @@ def measure(truths, methods, inputs):
         if event.name() == "[memory]":
             memory.append((event.start_ns(), event.nbytes()))
         elif event.name().startswith("koila case "):
-            ranges.append((event.start_ns(), event.end_ns(),
-                           int(event.name().split()[-1])))
+            ranges.append((event.start_ns(), event.end_ns(), int(event.name().split()[-1])))
     memory.sort(key=lambda event: event[0])
     position = 0
     for start, end, index in sorted(ranges):
@@ -214,9 +230,11 @@ def ask_pytorch(cases):
             if isinstance(result, Exception):
                 answers[index][batch] = result
             else:
-                truths[index] = Truth(list(result.shape),
-                                      str(result.dtype).split(".")[1],
-                                      result.numel() * result.element_size())
+                truths[index] = Truth(
+                    list(result.shape),
+                    str(result.dtype).split(".")[1],
+                    result.numel() * result.element_size(),
+                )
         measure(truths, methods, inputs)
         for index, truth in truths.items():
             answers[index][batch] = truth
@@ -263,25 +281,28 @@ def samples_meet(case, method, batch=7):
             if place := batch_dim(tensor):
                 dim, factor = place
                 count = min(TILE, batch - start) * factor
-                layout = (torch.channels_last if tensor.channels_last
-                          else torch.contiguous_format)
+                layout = torch.channels_last if tensor.channels_last else torch.contiguous_format
                 narrow = data.narrow(dim, start * factor, count)
-                data = torch.empty(narrow.shape, dtype=data.dtype,
-                                   memory_format=layout).copy_(narrow)
+                data = torch.empty(narrow.shape, dtype=data.dtype, memory_format=layout).copy_(
+                    narrow
+                )
             part.append(data)
         result = attempt(method, part)
         if isinstance(result, Exception) or result.dim() != whole.dim():
             return True
         pieces.append(result)
     return not any(
-        [p.shape[:dim] + p.shape[dim + 1:] for p in pieces] ==
-        [whole.shape[:dim] + whole.shape[dim + 1:]] * len(pieces) and
-        close(torch.cat(pieces, dim), whole) for dim in range(whole.dim()))
+        [p.shape[:dim] + p.shape[dim + 1 :] for p in pieces]
+        == [whole.shape[:dim] + whole.shape[dim + 1 :]] * len(pieces)
+        and close(torch.cat(pieces, dim), whole)
+        for dim in range(whole.dim())
+    )
 
 
 # ----------------------------------------------------------------------------
 # koila
 # ----------------------------------------------------------------------------
+
 
 class Koila:
     def __init__(self, path, folder):
@@ -292,14 +313,12 @@ class Koila:
 
     def __call__(self, *arguments):
         self.calls += 1
-        return subprocess.run([self.path, *arguments], capture_output=True,
-                              text=True)
+        return subprocess.run([self.path, *arguments], capture_output=True, text=True)
 
 
 def error_line(stderr):
     """The first error, and the source line it names."""
-    match = re.search(r"^(?:<string>:(\d+):\d+: )?error: (.*)$", stderr,
-                      re.MULTILINE)
+    match = re.search(r"^(?:<string>:(\d+):\d+: )?error: (.*)$", stderr, re.MULTILINE)
     if not match:
         return None, stderr.strip()[-300:]
     return match[1] and int(match[1]), match[2]
@@ -311,21 +330,19 @@ def split_type(text):
     if inner.startswith("*"):
         return None, MLIR_TYPES.get(inner.split("x", 1)[1])
     *dims, element = inner.split("x")
-    return ([None if dim == "?" else int(dim) for dim in dims],
-            MLIR_TYPES.get(element))
+    return ([None if dim == "?" else int(dim) for dim in dims], MLIR_TYPES.get(element))
 
 
 def mlir_type(tensor, batch=7):
     """The declaration of an argument of that type and layout."""
     dims = "".join(f"{extent}x" for extent in tensor.shape(batch))
     layout = ' {koila.memory_format = "channels_last"}'
-    return (f"tensor<{dims}{TORCH_TO_MLIR[tensor.dtype]}>" +
-            layout * tensor.channels_last)
+    return f"tensor<{dims}{TORCH_TO_MLIR[tensor.dtype]}>" + layout * tensor.channels_last
 
 
 def result_types(text):
     """The types of the returned values in the module `text`."""
-    line = re.search(r'koila.construct tuple\(.*', text)[0]
+    line = re.search(r"koila.construct tuple\(.*", text)[0]
     types = line.split(": (", 1)[1].split(") ->", 1)[0]
     return [split_type(t) for t in re.findall(r"tensor<[^>]*>", types)]
 
@@ -334,9 +351,11 @@ def result_types(text):
 # The comparisons
 # ----------------------------------------------------------------------------
 
+
 @dataclasses.dataclass
 class Refusal:
     """What koila says, and of which case, if it says so."""
+
     index: int | None
     message: str
 
@@ -358,21 +377,22 @@ class Oracle:
         """Legal and illegal cases of one operator."""
         rng = random.Random(zlib.crc32(f"{self.arguments.seed} {op}".encode()))
         few = 0.5 if op in operator_cases.SMALL else 1
-        goals = {True: max(4, round(self.arguments.legal * few)),
-                 False: max(2, round(self.arguments.illegal * few))}
+        goals = {
+            True: max(4, round(self.arguments.legal * few)),
+            False: max(2, round(self.arguments.illegal * few)),
+        }
         found, seen = {True: [], False: []}, set()
         for _ in range(40 * sum(goals.values())):
             missing = {kind: len(found[kind]) < goals[kind] for kind in goals}
             if not any(missing.values()):
                 break
             case = operator_cases.generate(
-                op, rng, 0.05 if not missing[False] else
-                0.9 if not missing[True] else 0.3)
+                op, rng, 0.05 if not missing[False] else 0.9 if not missing[True] else 0.3
+            )
             if str(case) in seen:
                 continue
             seen.add(str(case))
-            refused = [isinstance(run_eagerly(case, batch), Exception)
-                       for batch in BATCHES[::-1]]
+            refused = [isinstance(run_eagerly(case, batch), Exception) for batch in BATCHES[::-1]]
             kind = not refused[0] and not refused[1]
             if (kind or all(refused)) and missing[kind]:
                 found[kind].append(case)
@@ -392,14 +412,12 @@ class Oracle:
                 break
             line, message = error_line(answer)
             if line not in where:
-                sys.exit("koila-opt failed on a program of legal cases: " +
-                         answer[-2000:])
+                sys.exit("koila-opt failed on a program of legal cases: " + answer[-2000:])
             case, _ = pairs.pop(where[line])
             self.problem(case, "wrong", f"refused although legal ({message})")
         for batch in BATCHES[::-1] if pairs else ():
             # What holds for symbols need not for an empty batch.
-            some = pairs if batch else [
-                pair for pair in pairs if isinstance(pair[1][batch], Truth)]
+            some = pairs if batch else [pair for pair in pairs if isinstance(pair[1][batch], Truth)]
             found = answer
             if batch != BATCHES[-1]:
                 cases = [case for case, _ in some]
@@ -408,8 +426,7 @@ class Oracle:
             if isinstance(found, str):
                 line, message = error_line(found)
                 case = cases[where[line]] if line in where else cases[0]
-                self.problem(case, "wrong",
-                             f"batch {batch}: refused ({message})")
+                self.problem(case, "wrong", f"batch {batch}: refused ({message})")
             else:
                 self.compare(some, where, *found, batch)
         return pairs
@@ -418,11 +435,16 @@ class Oracle:
         out = self.koila.file("report.json")
         # A symbol is at least one: an empty batch is a static one.
         sizes = (["--batch", f"B={batch}"] if batch else []) + input_specs(
-            cases, last=True, batch=None if batch else 0)
+            cases, last=True, batch=None if batch else 0
+        )
         done = self.koila(
-            path, *sizes, "--koila-infer-shapes",
-            f"--koila-peak-memory=format=json output={out} "
-            f"threads={torch.get_num_threads()}", "-o", "-")
+            path,
+            *sizes,
+            "--koila-infer-shapes",
+            f"--koila-peak-memory=format=json output={out} threads={torch.get_num_threads()}",
+            "-o",
+            "-",
+        )
         if done.returncode:
             return done.stderr
         with open(out) as file:
@@ -435,8 +457,8 @@ class Oracle:
             inexact.setdefault(place(entry), entry["reason"])
         for entry in report["timeline"]:
             most[place(entry)] = max(
-                most[place(entry)],
-                entry["live_bytes"] + entry["transient_bytes"])
+                most[place(entry)], entry["live_bytes"] + entry["transient_bytes"]
+            )
         for entry in report["live_at_peak"]:
             if entry["kind"] == "output":
                 live[place(entry)] = entry
@@ -454,30 +476,40 @@ class Oracle:
                 continue
             elif index not in live:
                 if truth.bytes:
-                    self.problem(case, "wrong", f"batch {batch}: koila sees "
-                                 "no result of its own")
+                    self.problem(case, "wrong", f"batch {batch}: koila sees no result of its own")
             else:
-                self.same_type(case, batch, truth,
-                               *split_type(live[index]["type"]))
+                self.same_type(case, batch, truth, *split_type(live[index]["type"]))
             reason = inexact.get(index)
             if reason:
                 counts["inexact"] += 1
-                key = "equal" if taken == truth.peak else (
-                    "above" if taken > truth.peak else "below")
+                key = (
+                    "equal" if taken == truth.peak else ("above" if taken > truth.peak else "below")
+                )
                 self.reasons[case.op, reason][key] += 1
             elif taken == truth.peak:
                 counts["exact"] += 1
             else:
-                self.problem(case, "bytes", f"batch {batch}: koila says "
-                             f"exactly {taken} bytes, PyTorch takes "
-                             f"{truth.peak} (result {truth.bytes})")
+                self.problem(
+                    case,
+                    "bytes",
+                    f"batch {batch}: koila says "
+                    f"exactly {taken} bytes, PyTorch takes "
+                    f"{truth.peak} (result {truth.bytes})",
+                )
 
     def same_type(self, case, batch, truth, shape, dtype):
-        if (len(shape) == len(truth.shape) and dtype in (None, truth.dtype) and
-                all(a in (None, b) for a, b in zip(shape, truth.shape))):
+        if (
+            len(shape) == len(truth.shape)
+            and dtype in (None, truth.dtype)
+            and all(a in (None, b) for a, b in zip(shape, truth.shape))
+        ):
             return True
-        self.problem(case, "wrong", f"batch {batch}: koila says {shape} "
-                     f"{dtype}, PyTorch returns {truth.shape} {truth.dtype}")
+        self.problem(
+            case,
+            "wrong",
+            f"batch {batch}: koila says {shape} "
+            f"{dtype}, PyTorch returns {truth.shape} {truth.dtype}",
+        )
         return False
 
     # Illegal ---------------------------------------------------------------
@@ -486,29 +518,25 @@ class Oracle:
         """Each case as a module of its own, in one file."""
         path = self.koila.file("illegal.pt")
         where = write_program(cases, path)
-        done = self.koila(path, "--mlir-print-debuginfo",
-                          "--mlir-print-local-scope", "-o", "-")
+        done = self.koila(path, "--mlir-print-debuginfo", "--mlir-print-local-scope", "-o", "-")
         if done.returncode:
             sys.exit("koila-opt failed to import: " + done.stderr[-2000:])
         ops = collections.defaultdict(list)
         for line in done.stdout.splitlines():
             match = re.search(r'loc\(.*"<string>":(\d+):\d+', line)
             if match and int(match[1]) in where and "%" in line:
-                ops[where[int(match[1])]].append(
-                    re.sub(r"\s*loc\(.*$", "", line.strip()))
+                ops[where[int(match[1])]].append(re.sub(r"\s*loc\(.*$", "", line.strip()))
         modules, starts, opaque = [], [], set()
         arguments = re.findall(r"(%\w+): tensor", done.stdout.split("->")[0])
         position, line_count = 0, 1
         for index, case in enumerate(cases):
-            names = arguments[position:position + len(case.inputs)]
+            names = arguments[position : position + len(case.inputs)]
             position += len(case.inputs)
-            typed = [f"%in{i}: {mlir_type(tensor)}"
-                     for i, tensor in enumerate(case.inputs)]
+            typed = [f"%in{i}: {mlir_type(tensor)}" for i, tensor in enumerate(case.inputs)]
             text = [f"func.func @f({', '.join(typed)}) {{"]
             for name, declared in zip(names, typed):
                 value, kind = declared.split(" {")[0].split(": ")
-                text.append(f"  {name} = koila.refine {value} : {kind} to "
-                            "tensor<*x!koila.any>")
+                text.append(f"  {name} = koila.refine {value} : {kind} to tensor<*x!koila.any>")
             text += ops[index] + ["  return", "}", "// -----"]
             if any("koila.torch_op" in line for line in ops[index]):
                 opaque.add(index)
@@ -518,10 +546,8 @@ class Oracle:
         file = self.koila.file("illegal.mlir")
         with open(file, "w") as out:
             out.write("\n".join(modules) + "\n")
-        done = self.koila(file, "--split-input-file", "--koila-infer-shapes",
-                          "-o", os.devnull)
-        lines = [int(n) for n in re.findall(
-            r"illegal\.mlir:(\d+):\d+: error:", done.stderr)]
+        done = self.koila(file, "--split-input-file", "--koila-infer-shapes", "-o", os.devnull)
+        lines = [int(n) for n in re.findall(r"illegal\.mlir:(\d+):\d+: error:", done.stderr)]
         starts.append(line_count)
         for index, case in enumerate(cases):
             if any(starts[index] <= n < starts[index + 1] for n in lines):
@@ -535,8 +561,7 @@ class Oracle:
             if NO_KERNEL.search(error):
                 self.counts[case.op]["kernel"] += 1
             else:
-                self.problem(case, "accepted", "accepted, while PyTorch says "
-                             f"'{error[:90]}'")
+                self.problem(case, "accepted", f"accepted, while PyTorch says '{error[:90]}'")
 
     # Tiles -----------------------------------------------------------------
 
@@ -546,8 +571,7 @@ class Oracle:
         groups = collections.defaultdict(list)
         for case, answers in pairs:
             if case.follows_batch():
-                legal = tuple(batch for batch in BATCHES
-                              if isinstance(answers[batch], Truth))
+                legal = tuple(batch for batch in BATCHES if isinstance(answers[batch], Truth))
                 groups[legal, answers[BATCHES[-1]].bytes > 0].append(case)
         asked = collections.Counter()
         for (self.batches, _), cases in groups.items():
@@ -578,7 +602,7 @@ class Oracle:
         elif len(cases) == 1:
             self.judge_refusal(cases[0], refusal.message)
         elif refusal.index is not None:
-            rest = cases[:refusal.index] + cases[refusal.index + 1:]
+            rest = cases[: refusal.index] + cases[refusal.index + 1 :]
             self.tile_all([cases[refusal.index]])
             self.tile_all(rest)
         else:
@@ -589,23 +613,30 @@ class Oracle:
     def judge_refusal(self, case, message):
         if BAKED_IN.search(message):
             self.counts[case.op]["baked in"] += 1
-        elif ("is always empty" in message
-              or MIXES.search(message) and not run_eagerly(case, 7).numel()):
+        elif (
+            "is always empty" in message
+            or MIXES.search(message)
+            and not run_eagerly(case, 7).numel()
+        ):
             # Samples without elements meet as little as they do not, and what
             # is empty saves nothing.
             self.counts[case.op]["empty"] += 1
         else:
-            self.problem(case, "untiled", "not tiled although samples do not "
-                         f"meet ({message})")
+            self.problem(case, "untiled", f"not tiled although samples do not meet ({message})")
 
     def tile(self, cases):
         """None if tiled, after a comparison, or the refusal."""
         path, out = self.koila.file("whole.pt"), self.koila.file("tiled.pt")
         where = write_program(cases, path)
-        done = self.koila(path, *input_specs(cases),
-                          f"--koila-compile=tile={TILE}", "-o", out,
-                          "--remark-format=emitRemark",
-                          "--remarks-filter=koila-tile-batch")
+        done = self.koila(
+            path,
+            *input_specs(cases),
+            f"--koila-compile=tile={TILE}",
+            "-o",
+            out,
+            "--remark-format=emitRemark",
+            "--remarks-filter=koila-tile-batch",
+        )
         self.barriers = done.stderr.count("[Missed] Barrier")
         if done.returncode:
             line, message = error_line(done.stderr)
@@ -614,23 +645,25 @@ class Oracle:
         if "prim::Loop" not in str(tiled.inlined_graph):
             self.problem(cases[0], "wrong", "compiled, but without a loop")
         for batch in self.batches:
-            inputs = [tensor for case in cases
-                      for tensor in make_inputs(case, batch, batch)]
+            inputs = [tensor for case in cases for tensor in make_inputs(case, batch, batch)]
             expected = whole(*inputs)
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 found = attempt(tiled, inputs)
-            said = [str(w.message) for w in caught
-                    if "koila" in str(w.message)]
+            said = [str(w.message) for w in caught if "koila" in str(w.message)]
             if isinstance(found, Exception):
                 said.append(str(found).strip().splitlines()[-1])
             if said:
                 return Refusal(None, f"tiled, at batch {batch}: {said[0]}")
             for case, a, b in zip(cases, found, expected):
                 if not close(a, b):
-                    self.problem(case, "wrong", f"tiled, batch {batch}: "
-                                 f"another result, {list(a.shape)} {a.dtype} "
-                                 f"for {list(b.shape)} {b.dtype}")
+                    self.problem(
+                        case,
+                        "wrong",
+                        f"tiled, batch {batch}: "
+                        f"another result, {list(a.shape)} {a.dtype} "
+                        f"for {list(b.shape)} {b.dtype}",
+                    )
         return None
 
     # Report ----------------------------------------------------------------
@@ -645,10 +678,10 @@ class Oracle:
             illegal += others
         legal = list(zip(legal, ask_pytorch(legal)))
         for start in range(0, len(legal), self.arguments.group):
-            group = legal[start:start + self.arguments.group]
+            group = legal[start : start + self.arguments.group]
             self.check_tiles(self.check_legal(group))
         for start in range(0, len(illegal), 4 * self.arguments.group):
-            self.check_illegal(illegal[start:start + 4 * self.arguments.group])
+            self.check_illegal(illegal[start : start + 4 * self.arguments.group])
 
     def check_not_vacuous(self, ops):
         """Every operator has been asked every question."""
@@ -661,9 +694,24 @@ class Oracle:
                     self.problems.append(f"{op}: vacuous: no set is {name}")
 
     def print(self, ops):
-        columns = ["legal", "illegal", "refused", "opaque", "kernel",
-                   "accepted", "exact", "inexact", "bytes", "unknown", "tiled",
-                   "meet", "baked in", "empty", "untiled", "wrong"]
+        columns = [
+            "legal",
+            "illegal",
+            "refused",
+            "opaque",
+            "kernel",
+            "accepted",
+            "exact",
+            "inexact",
+            "bytes",
+            "unknown",
+            "tiled",
+            "meet",
+            "baked in",
+            "empty",
+            "untiled",
+            "wrong",
+        ]
         print(f"{'':20}" + "".join(f"{name:>9}" for name in columns))
         total, least = collections.Counter(), {}
         for op in ops:
@@ -676,12 +724,13 @@ class Oracle:
         print(f"{'total':20}" + "".join(f"{total[n]:9}" for n in columns))
         # What koila does not vouch for; `below` is less than PyTorch takes.
         for (op, reason), keys in sorted(self.reasons.items()):
-            print(f"inexact: {op}: {reason}: " + ", ".join(
-                f"{count} {key}" for key, count in sorted(keys.items())))
+            print(
+                f"inexact: {op}: {reason}: "
+                + ", ".join(f"{count} {key}" for key, count in sorted(keys.items()))
+            )
         for problem in self.problems:
             print(problem)
-        print(f"{len(self.problems)} disagreements, "
-              f"{self.koila.calls} runs of koila-opt")
+        print(f"{len(self.problems)} disagreements, {self.koila.calls} runs of koila-opt")
 
 
 def main():
@@ -699,8 +748,7 @@ def main():
     # The executor whose memory koila predicts; compiling is then quick, too.
     torch._C._jit_set_profiling_mode(False)
     torch._C._set_graph_executor_optimize(False)
-    ops = (arguments.only.split(",") if arguments.only
-           else list(operator_cases.GENERATORS))
+    ops = arguments.only.split(",") if arguments.only else list(operator_cases.GENERATORS)
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         koila = Koila(arguments.koila_opt, arguments.keep or folder)
         oracle = Oracle(koila, arguments)

@@ -22,9 +22,11 @@ def main():
     if promise is None:
         print("no promise")
         return
-    print(f"promise: {promise['tile']} samples per tile within "
-          f"{promise['budget_bytes']} bytes, {report['batch']['symbol']} from "
-          f"{promise['holds_from']} to {promise['holds_to']}")
+    print(
+        f"promise: {promise['tile']} samples per tile within "
+        f"{promise['budget_bytes']} bytes, {report['batch']['symbol']} from "
+        f"{promise['holds_from']} to {promise['holds_to']}"
+    )
 
 
 if __name__ == "__main__":

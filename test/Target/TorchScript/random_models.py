@@ -36,9 +36,12 @@ class Channels(nn.Module):
 class Noise(nn.Module):
     def forward(self, x):
         flipped = x.transpose(1, 2) * 2
-        return (x + torch.rand_like(x), flipped * torch.randn_like(flipped),
-                torch.randint_like(x, 3, 9, dtype=torch.int64),
-                x.double() + torch.rand_like(x, dtype=torch.float64))
+        return (
+            x + torch.rand_like(x),
+            flipped * torch.randn_like(flipped),
+            torch.randint_like(x, 3, 9, dtype=torch.int64),
+            x.double() + torch.rand_like(x, dtype=torch.float64),
+        )
 
 
 class Vae(nn.Module):
@@ -88,28 +91,40 @@ class Classifier(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(7, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 32),
-            nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 5))
+            nn.Linear(7, 32),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(32, 32),
+            nn.Tanh(),
+            nn.Dropout(0.1),
+            nn.Linear(32, 5),
+        )
 
     def forward(self, x):
         return self.layers(x)
 
 
-MODELS = {"two_dropouts": (TwoDropouts, (7,)),
-          "channels": (Channels, (3, 4, 5)),
-          "noise": (Noise, (3, 5)), "vae": (Vae, (14,)),
-          "by_values": (ByValues, (7,)), "permutation": (Permutation, (7,)),
-          "in_place": (InPlace, (7,)), "edges": (Edges, (7,)),
-          "classifier": (Classifier, (7,))}
+MODELS = {
+    "two_dropouts": (TwoDropouts, (7,)),
+    "channels": (Channels, (3, 4, 5)),
+    "noise": (Noise, (3, 5)),
+    "vae": (Vae, (14,)),
+    "by_values": (ByValues, (7,)),
+    "permutation": (Permutation, (7,)),
+    "in_place": (InPlace, (7,)),
+    "edges": (Edges, (7,)),
+    "classifier": (Classifier, (7,)),
+}
 
 
 def main():
     folder = sys.argv[1]
     for name, (model, shape) in MODELS.items():
         torch.manual_seed(1)
-        torch.jit.save(torch.jit.trace(model().train(), torch.randn(3, *shape),
-                                       check_trace=False),
-                       f"{folder}/{name}.pt")
+        torch.jit.save(
+            torch.jit.trace(model().train(), torch.randn(3, *shape), check_trace=False),
+            f"{folder}/{name}.pt",
+        )
 
 
 if __name__ == "__main__":

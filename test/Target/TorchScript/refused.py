@@ -38,8 +38,7 @@ def main():
         old = pathlib.Path(folder, "out.pt")
         old.write_text("what was there before")
         run(folder, command)
-        if os.listdir(folder) != ["out.pt"] or (
-                old.read_text() != "what was there before"):
+        if os.listdir(folder) != ["out.pt"] or (old.read_text() != "what was there before"):
             sys.exit("the file that was there before is touched")
 
 

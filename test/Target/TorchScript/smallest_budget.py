@@ -13,9 +13,20 @@ import tempfile
 
 def compiles(budget, model, options):
     with tempfile.TemporaryDirectory() as folder:
-        return subprocess.run(
-            ["koila-opt", model, *options, f"--koila-compile=budget={budget}",
-             "-o", f"{folder}/out.pt"], capture_output=True).returncode == 0
+        return (
+            subprocess.run(
+                [
+                    "koila-opt",
+                    model,
+                    *options,
+                    f"--koila-compile=budget={budget}",
+                    "-o",
+                    f"{folder}/out.pt",
+                ],
+                capture_output=True,
+            ).returncode
+            == 0
+        )
 
 
 def main():

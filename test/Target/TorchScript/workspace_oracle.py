@@ -17,12 +17,20 @@ import random
 BATCHES = (1, 2, 3, 4, 5, 7, 8, 13, 16)
 
 
-def convolution(input, weight, stride, padding, dilation, groups=1, bias=False,
-                channels_last=(False, False)):
+def convolution(
+    input, weight, stride, padding, dilation, groups=1, bias=False, channels_last=(False, False)
+):
     rank = len(input) - 2
-    return dict(input=input, weight=weight, stride=[stride] * rank,
-                padding=[padding] * rank, dilation=[dilation] * rank,
-                groups=groups, hasBias=bias, channelsLast=channels_last)
+    return dict(
+        input=input,
+        weight=weight,
+        stride=[stride] * rank,
+        padding=[padding] * rank,
+        dilation=[dilation] * rank,
+        groups=groups,
+        hasBias=bias,
+        channelsLast=channels_last,
+    )
 
 
 def resnet18(side, batch):
@@ -32,14 +40,13 @@ def resnet18(side, batch):
     for outputs in (64, 128, 256, 512):
         stride = 1 if outputs == channels else 2
         source = [batch, channels, side, side]
-        layers.append(convolution(source, [outputs, channels, 3, 3],
-                                  stride, 1, 1))
+        layers.append(convolution(source, [outputs, channels, 3, 3], stride, 1, 1))
         if stride == 2:
-            layers.append(convolution(source, [outputs, channels, 1, 1],
-                                      2, 0, 1))
+            layers.append(convolution(source, [outputs, channels, 1, 1], 2, 0, 1))
         channels, side = outputs, (side - 1) // stride + 1
-        layers.append(convolution([batch, channels, side, side],
-                                  [channels, channels, 3, 3], 1, 1, 1))
+        layers.append(
+            convolution([batch, channels, side, side], [channels, channels, 3, 3], 1, 1, 1)
+        )
     return layers
 
 
@@ -51,13 +58,13 @@ def random_convolution(rng):
         inputs = rng.choice((1, 2, 3, 3, 3, 4, 5))
         outputs = rng.choice((8, 10, 13, 16, 20, 24, 32, 48, 64, 96))
     elif kind < 0.55:
-        inputs, outputs = (rng.choice((8, 16, 24, 32, 40, 48, 64, 96, 128, 160,
-                                       256)) for _ in range(2))
+        inputs, outputs = (
+            rng.choice((8, 16, 24, 32, 40, 48, 64, 96, 128, 160, 256)) for _ in range(2)
+        )
     elif kind < 0.75:
         inputs, outputs = rng.randint(6, 130), rng.randint(1, 130)
     elif kind < 0.9:  # One filter, or two, for each channel.
-        groups = rng.choice((8, 16, 24, 32, 58, 64, 96, 100, 128, 144,
-                             rng.randint(2, 90)))
+        groups = rng.choice((8, 16, 24, 32, 58, 64, 96, 100, 128, 144, rng.randint(2, 90)))
         inputs, outputs = 1, rng.choice((1, 1, 1, 1, 2))
     else:
         groups = rng.choice((2, 3, 4, 8, 32))
@@ -73,8 +80,7 @@ def random_convolution(rng):
     batch = rng.choice((0, 1, 1, 1, 2, 2, 3, 4, 5, 7, 8, 16, 17, 32))
     line = rng.random() < 0.1
     bias = rng.random() < 0.4
-    layout = rng.choice(((False, False),) * 4 +
-                        ((True, True), (True, False), (False, True)))
+    layout = rng.choice(((False, False),) * 4 + ((True, True), (True, False), (False, True)))
     sides = [width] if line else [height, width]
     kernels = [kernel] if line else [kernel, other]
     work = batch * groups * inputs * outputs
@@ -85,9 +91,16 @@ def random_convolution(rng):
         work *= (reach // stride + 1) * extent
     if work > 1.5e8 or batch * groups * inputs * height * width > 2e6:
         return None
-    return convolution([batch, groups * inputs] + sides,
-                       [groups * outputs, inputs] + kernels, stride, padding,
-                       dilation, groups, bias, (False, False) if line else layout)
+    return convolution(
+        [batch, groups * inputs] + sides,
+        [groups * outputs, inputs] + kernels,
+        stride,
+        padding,
+        dilation,
+        groups,
+        bias,
+        (False, False) if line else layout,
+    )
 
 
 def isa(capabilities):
@@ -95,12 +108,14 @@ def isa(capabilities):
     asked = os.environ.get("ONEDNN_MAX_CPU_ISA", "").lower()
     if asked not in ("", "default", "all"):
         return asked
-    for name, flag in (("avx512_core_amx", "amx_tile"),
-                       ("avx512_core_fp16", "avx512_fp16"),
-                       ("avx512_core_bf16", "avx512_bf16"),
-                       ("avx512_core_vnni", "avx512_vnni"),
-                       ("avx512_core", "avx512_dq"),
-                       ("avx2", "avx2")):
+    for name, flag in (
+        ("avx512_core_amx", "amx_tile"),
+        ("avx512_core_fp16", "avx512_fp16"),
+        ("avx512_core_bf16", "avx512_bf16"),
+        ("avx512_core_vnni", "avx512_vnni"),
+        ("avx512_core", "avx512_dq"),
+        ("avx2", "avx2"),
+    ):
         if capabilities.get(flag):
             return name
     return "unknown"
@@ -126,8 +141,10 @@ def measure(torch, cases):
     """Adds "hidden" to each case; one profile sees them all."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    with torch.no_grad(), profile(activities=[ProfilerActivity.CPU],
-                                  profile_memory=True) as profiler:
+    with (
+        torch.no_grad(),
+        profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler,
+    ):
         for number, case in enumerate(cases):
             tensors = []
             for name, last in zip(("input", "weight"), case["channelsLast"]):
@@ -137,21 +154,31 @@ def measure(torch, cases):
                 case[name + "ChannelsLast"] = is_channels_last(tensor)
                 tensors.append(tensor)
             bias = torch.zeros(case["weight"][0]) if case["hasBias"] else None
-            function = (torch.conv1d if len(case["input"]) == 3 else
-                        torch.conv2d)
+            function = torch.conv1d if len(case["input"]) == 3 else torch.conv2d
             with record_function(f"case {number}"):
-                output = function(*tensors, bias, case["stride"],
-                                  case["padding"], case["dilation"],
-                                  case["groups"])
+                output = function(
+                    *tensors,
+                    bias,
+                    case["stride"],
+                    case["padding"],
+                    case["dilation"],
+                    case["groups"],
+                )
             del output
     events = profiler.profiler.kineto_results.events()
     # A call's own allocations lie between its marker's start and end.
-    spans = sorted((e.start_ns(), e.start_ns() + e.duration_ns(),
-                    int(e.name()[5:])) for e in events
-                   if e.name().startswith("case "))
-    memory = sorted(((e.start_ns(), order, e.nbytes())
-                     for order, e in enumerate(events)
-                     if e.name() == "[memory]"))
+    spans = sorted(
+        (e.start_ns(), e.start_ns() + e.duration_ns(), int(e.name()[5:]))
+        for e in events
+        if e.name().startswith("case ")
+    )
+    memory = sorted(
+        (
+            (e.start_ns(), order, e.nbytes())
+            for order, e in enumerate(events)
+            if e.name() == "[memory]"
+        )
+    )
     at = 0
     for start, end, number in spans:
         live = peak = 0
@@ -174,8 +201,12 @@ def main():
     import torch
 
     torch.set_num_threads(arguments.threads)
-    cases = [layer for side, batches in ((64, BATCHES), (224, (1, 2)))
-             for batch in batches for layer in resnet18(side, batch)]
+    cases = [
+        layer
+        for side, batches in ((64, BATCHES), (224, (1, 2)))
+        for batch in batches
+        for layer in resnet18(side, batch)
+    ]
     rng = random.Random(arguments.seed)
     wanted = len(cases) + arguments.cases
     while len(cases) < wanted:
@@ -184,9 +215,12 @@ def main():
             cases.append(case)
     measure(torch, cases)
     capabilities = torch.cpu.get_capabilities()
-    target = dict(threads=torch.get_num_threads(), isa=isa(capabilities),
-                  l1Bytes=capabilities.get("l1d_cache_size", 0),
-                  l2Bytes=capabilities.get("l2_cache_size", 0))
+    target = dict(
+        threads=torch.get_num_threads(),
+        isa=isa(capabilities),
+        l1Bytes=capabilities.get("l1d_cache_size", 0),
+        l2Bytes=capabilities.get("l2_cache_size", 0),
+    )
     for case in cases:
         del case["channelsLast"]
         print(json.dumps({**case, "elementBytes": 4, **target}))

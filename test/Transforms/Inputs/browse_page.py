@@ -84,8 +84,9 @@ def check_quiet(page):
 
 
 def check_fits(page):
-    wide = page.evaluate("[document.documentElement.scrollWidth, "
-                         "document.documentElement.clientWidth]")
+    wide = page.evaluate(
+        "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    )
     need(wide[0] <= wide[1], f"the page is wider than the window: {wide}")
 
 
@@ -94,21 +95,25 @@ def check_head(page, report):
     for figure in ("peak_bytes", "parameter_bytes"):
         need(f"{report[figure]:,}" in text, f"{figure} is not shown")
     need(f"= {report['batch']['value']}" in text, "the batch is not shown")
-    need(place(report["peak_location"]) in text,
-         "the place of the peak is not shown")
+    need(place(report["peak_location"]) in text, "the place of the peak is not shown")
 
 
 def check_live(page, report):
     shown = page.evaluate(f"({ROWS})('live')")[1:]
-    expected = [[f"{tensor['bytes']:,}", tensor["name"], tensor["type"],
-                 tensor["kind"], place(tensor["location"])]
-                for tensor in report["live_at_peak"]]
-    need([row[1:] for row in shown] == expected,
-         f"alive at the peak are {shown}, not {expected}")
+    expected = [
+        [
+            f"{tensor['bytes']:,}",
+            tensor["name"],
+            tensor["type"],
+            tensor["kind"],
+            place(tensor["location"]),
+        ]
+        for tensor in report["live_at_peak"]
+    ]
+    need([row[1:] for row in shown] == expected, f"alive at the peak are {shown}, not {expected}")
     for key in ("by_line", "by_module", "by_kind"):
         names = [row[1] for row in page.evaluate(f"({ROWS})('{key}')")]
-        need(names == [group["name"] for group in report[key]],
-             f"{key} shows {names}")
+        need(names == [group["name"] for group in report[key]], f"{key} shows {names}")
 
 
 def check_bands(page, report):
@@ -120,61 +125,71 @@ def check_bands(page, report):
     for storage in report["storages"]:
         if storage["bytes"] > most / 50:
             span = storage["to"] - storage["from"] + 1
-            expected[f"{storage['name']} {storage['type']}: ",
-                     f"{place(storage['location'])}, "] += (
-                         storage["bytes"] * span)
+            expected[
+                f"{storage['name']} {storage['type']}: ", f"{place(storage['location'])}, "
+            ] += storage["bytes"] * span
     need(expected, "vacuous: no storage is large")
     for entry in report["timeline"]:
         if entry["transient_bytes"] > most / 50:
-            expected[f"inside of {entry['op']}: ",
-                     place(entry["location"])] += entry["transient_bytes"]
+            expected[f"inside of {entry['op']}: ", place(entry["location"])] += entry[
+                "transient_bytes"
+            ]
     areas = {}
     for start, where in expected:
-        matching = [text for text in found
-                    if text.startswith(start) and where in text]
+        matching = [text for text in found if text.startswith(start) and where in text]
         need(matching, f"no area says '{start}… {where}'")
         areas[start, where] = matching
     total = sum(len(area["at"]) for area in found.values())
-    drawn = (sum(storage["bytes"] * (storage["to"] - storage["from"] + 1)
-                 for storage in report["storages"]) +
-             sum(entry["transient_bytes"] for entry in report["timeline"]))
+    drawn = sum(
+        storage["bytes"] * (storage["to"] - storage["from"] + 1) for storage in report["storages"]
+    ) + sum(entry["transient_bytes"] for entry in report["timeline"])
     for key, matching in areas.items():
         points = sum(found[text]["points"] for text in matching)
         share, wanted = points / total, expected[key] / drawn
-        need(abs(share - wanted) < 0.1 * wanted + 0.004,
-             f"'{key[0]}' has {share:.2%} of the area, not {wanted:.2%}")
+        need(
+            abs(share - wanted) < 0.1 * wanted + 0.004,
+            f"'{key[0]}' has {share:.2%} of the area, not {wanted:.2%}",
+        )
         colors = collections.Counter()
         for text in matching:
             colors.update(found[text]["colors"])
-        need(max(colors.values()) > 0.5 * points and
-             not max(colors, key=colors.get).endswith(",0"),
-             f"'{key[0]}' is drawn in {dict(colors)}")
-    largest = max((text for text in found if "allocated at" in text),
-                  key=lambda text: found[text]["points"])
+        need(
+            max(colors.values()) > 0.5 * points and not max(colors, key=colors.get).endswith(",0"),
+            f"'{key[0]}' is drawn in {dict(colors)}",
+        )
+    largest = max(
+        (text for text in found if "allocated at" in text), key=lambda text: found[text]["points"]
+    )
     return largest, found[largest]["at"]
 
 
 def check_hover(page, text, points):
     """With a real mouse."""
-    box = page.evaluate("(() => { const element = "
-                        "document.getElementById('timeline'); "
-                        "element.scrollIntoView({block: 'center'}); "
-                        "const box = element.getBoundingClientRect(); "
-                        "return [box.left, box.top]; })()")
+    box = page.evaluate(
+        "(() => { const element = "
+        "document.getElementById('timeline'); "
+        "element.scrollIntoView({block: 'center'}); "
+        "const box = element.getBoundingClientRect(); "
+        "return [box.left, box.top]; })()"
+    )
     x, y = points[len(points) // 2]
     page.move_mouse(box[0] + x, box[1] + y)
-    tip = page.evaluate("(() => { const tip = document.getElementById('tip'); "
-                        "const box = tip.getBoundingClientRect(); return "
-                        "[getComputedStyle(tip).display, tip.textContent, "
-                        "box.left >= 0 && box.top >= 0 && "
-                        "box.right <= innerWidth && box.bottom <= innerHeight]"
-                        "; })()")
+    tip = page.evaluate(
+        "(() => { const tip = document.getElementById('tip'); "
+        "const box = tip.getBoundingClientRect(); return "
+        "[getComputedStyle(tip).display, tip.textContent, "
+        "box.left >= 0 && box.top >= 0 && "
+        "box.right <= innerWidth && box.bottom <= innerHeight]"
+        "; })()"
+    )
     need(tip[0] == "block" and tip[1] == text, f"the mouse shows {tip}")
     need(tip[2], "the tip leaves the window")
     need(re.search(r"\S+:\d+", tip[1]), f"no line in '{tip[1]}'")
     page.move_mouse(1, 1)
-    need(page.evaluate("getComputedStyle(document.getElementById('tip'))"
-                       ".display") == "none", "the tip stays")
+    need(
+        page.evaluate("getComputedStyle(document.getElementById('tip')).display") == "none",
+        "the tip stays",
+    )
 
 
 def check_curve(page, report):
@@ -183,33 +198,32 @@ def check_curve(page, report):
     for piece in pieces[:8]:
         for factor in filter(None, piece["coefficients"]):
             need(f"{factor:,}" in text, f"'{text}' lacks {factor:,}")
-    figures = {batch: sum(factor * batch ** power for power, factor
-                          in enumerate(piece["coefficients"]))
-               for piece in pieces
-               for batch in range(piece["from"], piece["to"] + 1)}
+    figures = {
+        batch: sum(factor * batch**power for power, factor in enumerate(piece["coefficients"]))
+        for piece in pieces
+        for batch in range(piece["from"], piece["to"] + 1)
+    }
     marked = report["batch"]["value"]
     if marked in figures:
-        need(figures[marked] == report["peak_bytes"],
-             "the curve and the peak differ")
+        need(figures[marked] == report["peak_bytes"], "the curve and the peak differ")
         del figures[marked]  # under its mark
     dots = []
     for x, y in page.evaluate(DOTS):
-        near = [dot for dot in dots
-                if abs(dot[-1][0] - x) < 3 and abs(dot[0][1] - y) < 4]
+        near = [dot for dot in dots if abs(dot[-1][0] - x) < 3 and abs(dot[0][1] - y) < 4]
         near[0].append((x, y)) if near else dots.append([(x, y)])
     middles = [[sum(part) / len(dot) for part in zip(*dot)] for dot in dots]
-    need(len(middles) == len(figures),
-         f"{len(middles)} dots for {len(figures)} batches")
+    need(len(middles) == len(figures), f"{len(middles)} dots for {len(figures)} batches")
     # All on one scale.
     (x0, y0), (x1, y1) = middles[0], middles[-1]
     batches = sorted(figures)
     first, last = batches[0], batches[-1]
     for batch, (x, y) in zip(batches, middles):
         right = x0 + (x1 - x0) * (batch - first) / (last - first)
-        down = y0 + (y1 - y0) * (figures[batch] - figures[first]) / (
-            figures[last] - figures[first])
-        need(abs(x - right) < 2 and abs(y - down) < 2,
-             f"the dot of batch {batch} is at {x}, {y}, not {right}, {down}")
+        down = y0 + (y1 - y0) * (figures[batch] - figures[first]) / (figures[last] - figures[first])
+        need(
+            abs(x - right) < 2 and abs(y - down) < 2,
+            f"the dot of batch {batch} is at {x}, {y}, not {right}, {down}",
+        )
 
 
 def check(browser, path, report):
@@ -233,19 +247,24 @@ def check(browser, path, report):
 
 def edited(edit):
     """A damage to the report inside of the page."""
+
     def damage(text):
         start, rest = text.split('id="report">', 1)
         data, end = rest.split("</script>", 1)
         report = json.loads(data)
         edit(report)
-        return (start + 'id="report">' +
-                json.dumps(report).replace("<", "\\u003c") + "</script>" + end)
+        return (
+            start + 'id="report">' + json.dumps(report).replace("<", "\\u003c") + "</script>" + end
+        )
+
     return damage
 
 
 def largest(report):
-    return max(report["storages"], key=lambda storage: storage["bytes"] *
-               (storage["to"] - storage["from"] + 1))
+    return max(
+        report["storages"],
+        key=lambda storage: storage["bytes"] * (storage["to"] - storage["from"] + 1),
+    )
 
 
 def lose_storage(report):
@@ -309,19 +328,28 @@ def too_wide(text):
     return text.replace("</style>", "h1 { width: 2000px; }</style>")
 
 
-DAMAGES = [edited(edit) for edit in (
-    lose_storage, halve_storage, rename_storage, move_storage,
-    live_one_byte_more, one_byte_per_sample_more, lose_live, lose_module,
-    peak_one_byte_more, bend_curve)] + [no_json, no_hover, no_colors, fetches,
-                                        too_wide]
+DAMAGES = [
+    edited(edit)
+    for edit in (
+        lose_storage,
+        halve_storage,
+        rename_storage,
+        move_storage,
+        live_one_byte_more,
+        one_byte_per_sample_more,
+        lose_live,
+        lose_module,
+        peak_one_byte_more,
+        bend_curve,
+    )
+] + [no_json, no_hover, no_colors, fetches, too_wide]
 
 
 def main():
     program, page, report, *without_batch = sys.argv[1:]
     page = pathlib.Path(page)
     report = json.loads(pathlib.Path(report).read_text())
-    with Browser(program) as browser, \
-            tempfile.TemporaryDirectory() as folder:
+    with Browser(program) as browser, tempfile.TemporaryDirectory() as folder:
         check(browser, page, report)
         print(f"{len(report['storages'])} storages are shown")
         for path in without_batch:

@@ -10,13 +10,22 @@ import tempfile
 import time
 
 # Chromium reads commands from file descriptor 3 and answers on 4.
-START = ("import fcntl, os, sys; "
-         "a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) "
-         "for n in sys.argv[1:3]); "
-         "os.dup2(a, 3); os.dup2(b, 4); os.execvp(sys.argv[3], sys.argv[3:])")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-         "--remote-debugging-pipe", "--disable-background-networking",
-         "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND"]
+START = (
+    "import fcntl, os, sys; "
+    "a, b = (fcntl.fcntl(int(n), fcntl.F_DUPFD, 10) "
+    "for n in sys.argv[1:3]); "
+    "os.dup2(a, 3); os.dup2(b, 4); os.execvp(sys.argv[3], sys.argv[3:])"
+)
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+    "--disable-background-networking",
+    "--disable-dev-shm-usage",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+]
 TIMEOUT = 120
 
 
@@ -26,10 +35,22 @@ class Browser:
         commands, self.out = os.pipe()
         self.answers, events = os.pipe()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", START, str(commands), str(events), program,
-             *FLAGS, f"--user-data-dir={self.folder.name}", "about:blank"],
-            pass_fds=(commands, events), stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [
+                sys.executable,
+                "-c",
+                START,
+                str(commands),
+                str(events),
+                program,
+                *FLAGS,
+                f"--user-data-dir={self.folder.name}",
+                "about:blank",
+            ],
+            pass_fds=(commands, events),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(commands)
         os.close(events)
         self.numbers, self.buffer, self.events = itertools.count(1), b"", []
@@ -50,8 +71,7 @@ class Browser:
 
     def receive(self, end):
         while b"\0" not in self.buffer:
-            ready, _, _ = select.select([self.answers], [], [],
-                                        max(0, end - time.monotonic()))
+            ready, _, _ = select.select([self.answers], [], [], max(0, end - time.monotonic()))
             data = os.read(self.answers, 1 << 16) if ready else b""
             if not data:
                 raise RuntimeError("the browser does not answer")
@@ -67,7 +87,7 @@ class Browser:
             message["sessionId"] = session
         data = json.dumps(message).encode() + b"\0"
         while data:
-            data = data[os.write(self.out, data):]
+            data = data[os.write(self.out, data) :]
         end = time.monotonic() + TIMEOUT
         while True:
             found = self.receive(end)
@@ -90,15 +110,19 @@ class Page:
     def __init__(self, browser, path, width, height):
         self.browser = browser
         browser.events.clear()
-        self.target = browser.send("Target.createTarget",
-                                   url="about:blank")["targetId"]
-        self.session = browser.send(
-            "Target.attachToTarget", targetId=self.target,
-            flatten=True)["sessionId"]
+        self.target = browser.send("Target.createTarget", url="about:blank")["targetId"]
+        self.session = browser.send("Target.attachToTarget", targetId=self.target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Runtime", "Log", "Network", "Page"):
             self.send(f"{domain}.enable")
-        self.send("Emulation.setDeviceMetricsOverride", width=width,
-                  height=height, deviceScaleFactor=1, mobile=False)
+        self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         self.url = path.resolve().as_uri()
         self.send("Page.navigate", url=self.url)
         browser.wait_for("Page.loadEventFired")
@@ -112,8 +136,9 @@ class Page:
         return self.browser.send(method, self.session, **parameters)
 
     def evaluate(self, expression):
-        found = self.send("Runtime.evaluate", expression=expression,
-                          returnByValue=True, awaitPromise=True)
+        found = self.send(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in found:
             raise RuntimeError(str(found["exceptionDetails"]))
         return found["result"].get("value")
@@ -129,8 +154,7 @@ class Page:
             given = event.get("params", {})
             if event.get("method") == "Runtime.exceptionThrown":
                 details = given["exceptionDetails"]
-                found.append(details.get("exception", {}).get(
-                    "description", details["text"]))
+                found.append(details.get("exception", {}).get("description", details["text"]))
             elif event.get("method") == "Log.entryAdded":
                 found.append(given["entry"]["text"])
             elif event.get("method") == "Runtime.consoleAPICalled":
@@ -138,6 +162,8 @@ class Page:
         return found
 
     def requests(self):
-        return [event["params"]["request"]["url"]
-                for event in self.browser.events
-                if event.get("method") == "Network.requestWillBeSent"]
+        return [
+            event["params"]["request"]["url"]
+            for event in self.browser.events
+            if event.get("method") == "Network.requestWillBeSent"
+        ]

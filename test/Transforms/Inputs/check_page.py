@@ -18,8 +18,7 @@ class Reader(html.parser.HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         attributes = dict(attributes)
-        self.fetched += [attributes[key] for key in ("src", "href")
-                         if key in attributes]
+        self.fetched += [attributes[key] for key in ("src", "href") if key in attributes]
         if tag not in self.VOID:
             self.open.append((tag, attributes.get("type")))
 
@@ -53,5 +52,6 @@ for entry, top in zip(report["timeline"], tops):
     assert top == entry["live_bytes"] + entry["transient_bytes"], entry
 for key in ("by_line", "by_module", "by_kind"):
     assert sum(group["bytes"] for group in report[key]) == sum(
-        tensor["bytes"] for tensor in report["live_at_peak"])
+        tensor["bytes"] for tensor in report["live_at_peak"]
+    )
 print(f"{len(report['storages'])} storages, {len(tops)} entries")

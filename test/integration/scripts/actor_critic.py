@@ -1,4 +1,5 @@
 """Actor and critic with a shared body: normalised advantages, value loss and entropy."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -9,6 +10,7 @@ import koila
 
 torch.manual_seed(31)
 STEPS, GAMMA = 8, 0.97
+
 
 class Pendulums:
     """Many carts with poles, every one with a length of its own."""
@@ -24,6 +26,7 @@ class Pendulums:
         angle = (angle + 0.1 * speed).clamp(-1.5, 1.5)
         return torch.stack([angle, speed], dim=1), torch.cos(angle) - 0.01 * speed**2
 
+
 class ActorCritic(nn.Module):
     def __init__(self, hidden=64):
         super().__init__()
@@ -33,6 +36,7 @@ class ActorCritic(nn.Module):
     def forward(self, state):
         state = torch.tanh(self.second(torch.tanh(self.first(state))))
         return Categorical(logits=self.actor(state)), self.critic(state).squeeze(-1)
+
 
 model, env = ActorCritic(), Pendulums()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)

@@ -14,8 +14,13 @@ EPSILON = 0.1
 class ConvNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ELU(),
-                                  nn.Conv2d(16, 16, 3, padding=1), nn.ELU(), nn.AvgPool2d(4))
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ELU(),
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.ELU(),
+            nn.AvgPool2d(4),
+        )
         self.head = nn.Linear(144, 3)
 
     def forward(self, x):

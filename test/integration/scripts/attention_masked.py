@@ -1,4 +1,5 @@
 """Classifies padded texts with attention of its own, then with scaled_dot_product_attention."""
+
 # koila: tiles
 import math
 
@@ -15,6 +16,7 @@ lengths = torch.randint(5, LENGTH + 1, (288,))
 texts = torch.randint(1, WORDS, (288, LENGTH)) * (torch.arange(LENGTH) < lengths[:, None])
 labels = (texts < WORDS // 4).sum(1) % CLASSES
 train_set = TensorDataset(texts[:192], labels[:192])
+
 
 class Attention(nn.Module):
     def __init__(self, fused, dropout=0.1):
@@ -34,6 +36,7 @@ class Attention(nn.Module):
             y = F.dropout(scores.softmax(dim=-1), p, self.training) @ v
         return self.out(y.transpose(1, 2).reshape(b, t, WIDTH))
 
+
 class Classifier(nn.Module):
     def __init__(self, fused):
         super().__init__()
@@ -48,6 +51,7 @@ class Classifier(nn.Module):
         for attention, norm in zip(self.attention, self.norms, strict=True):
             x = x + attention(norm(x), mask)
         return self.head((x * mask.unsqueeze(-1)).sum(1) / mask.sum(1, keepdim=True))
+
 
 results = {"weights": {}}
 for fused in (False, True):

@@ -1,4 +1,5 @@
 """A convolutional autoencoder: reconstructions are kept as arrays, and the best loss is tracked."""
+
 # koila: tiles
 import numpy as np
 import torch
@@ -15,13 +16,19 @@ class Autoencoder(nn.Module):
     def __init__(self, channels=16, code=4):
         super().__init__()
         self.encoder = nn.Sequential(
-            nn.Conv2d(1, channels, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(channels, channels, 3, stride=2, padding=1), nn.ReLU(),
-            nn.Conv2d(channels, code, 3, stride=2, padding=1))
+            nn.Conv2d(1, channels, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(channels, code, 3, stride=2, padding=1),
+        )
         self.decoder = nn.Sequential(
-            nn.ConvTranspose2d(code, channels, 2, stride=2), nn.ReLU(),
-            nn.ConvTranspose2d(channels, channels, 2, stride=2), nn.ReLU(),
-            nn.Conv2d(channels, 1, 3, padding=1))
+            nn.ConvTranspose2d(code, channels, 2, stride=2),
+            nn.ReLU(),
+            nn.ConvTranspose2d(channels, channels, 2, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(channels, 1, 3, padding=1),
+        )
 
     def forward(self, x):
         code = self.encoder(x)
@@ -56,5 +63,11 @@ for (x,) in DataLoader(TensorDataset(data[288:]), batch_size=64):
         errors += ((output - x) ** 2).mean(dim=(1, 2, 3)).tolist()
         reconstructions.append(output.cpu().numpy())
         codes.append(code.flatten(1).cpu().numpy())
-results = {"best": best, "best_step": best_step, "errors": errors, "codes": np.concatenate(codes),
-           "reconstructions": np.concatenate(reconstructions), "weights": model.state_dict()}
+results = {
+    "best": best,
+    "best_step": best_step,
+    "errors": errors,
+    "codes": np.concatenate(codes),
+    "reconstructions": np.concatenate(reconstructions),
+    "weights": model.state_dict(),
+}

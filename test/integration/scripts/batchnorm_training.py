@@ -1,4 +1,5 @@
 """BatchNorm in training mode and then in eval, with the running statistics logged on the way."""
+
 # koila: whole: batch normalisation in training mode
 import torch
 import torch.nn as nn
@@ -7,9 +8,14 @@ import koila
 
 torch.manual_seed(11)
 
+
 def conv_bn(inputs, outputs):
-    return nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
-                         nn.BatchNorm2d(outputs), nn.LeakyReLU(0.1))
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.LeakyReLU(0.1),
+    )
+
 
 class Net(nn.Module):
     def __init__(self):
@@ -19,6 +25,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.fc(self.features(x).mean(dim=(2, 3)))
+
 
 def train(model, batches, criterion, optimizer, log):
     model.train()
@@ -32,6 +39,7 @@ def train(model, batches, criterion, optimizer, log):
         log["running_mean"].append(model.features[0][1].running_mean.norm().item())
         print(f"loss {loss:.4f}, running mean {log['running_mean'][-1]:.5f}")
 
+
 def evaluate(model, batches, criterion):
     model.eval()
     total, confidence = 0.0, []
@@ -42,6 +50,7 @@ def evaluate(model, batches, criterion):
             total += criterion(output, y)
             confidence.append(output.softmax(dim=1).gather(1, y[:, None]).squeeze(1))
     return total.item() / len(batches), torch.cat(confidence).numpy()
+
 
 x = torch.randn(448, 1, 16, 16) * torch.linspace(0.5, 1.5, 448).view(-1, 1, 1, 1)
 y = torch.arange(448) % 4

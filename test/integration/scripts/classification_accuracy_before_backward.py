@@ -10,6 +10,7 @@ import koila
 
 torch.manual_seed(0)
 
+
 def make_dataset(count, seed):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(5, (count,), generator=generator)
@@ -18,14 +19,21 @@ def make_dataset(count, seed):
     scale = torch.linspace(0.5, 1.5, count)[:, None, None, None]
     return TensorDataset(scale * (pattern[labels] + noise), labels)
 
+
 train_loader = DataLoader(make_dataset(320, 1), batch_size=128, shuffle=True)
 test_loader = DataLoader(make_dataset(192, 2), batch_size=128)
 
 model = nn.Sequential(
-    nn.Conv2d(3, 16, 3, padding=1), nn.GELU(),
-    nn.Conv2d(16, 16, 3, padding=1), nn.GELU(),
-    nn.MaxPool2d(4), nn.Flatten(), nn.Linear(16 * 4 * 4, 5))
+    nn.Conv2d(3, 16, 3, padding=1),
+    nn.GELU(),
+    nn.Conv2d(16, 16, 3, padding=1),
+    nn.GELU(),
+    nn.MaxPool2d(4),
+    nn.Flatten(),
+    nn.Linear(16 * 4 * 4, 5),
+)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
 
 @torch.no_grad()
 def predict(loader):
@@ -38,6 +46,7 @@ def predict(loader):
         predictions.append(logits.argmax(dim=1))
         targets.append(y)
     return torch.cat(predictions), torch.cat(targets), torch.cat(losses)
+
 
 history = []
 model.train()
@@ -53,7 +62,11 @@ for step, (x, y) in enumerate(train_loader):
     print(f"step {step}: loss {history[-1]['loss']:.4f} accuracy {accuracy:.3f}")
 
 predictions, targets, losses = predict(test_loader)
-results = {"history": history, "test_accuracy": (predictions == targets).float().mean().item(),
-           "predictions": predictions.numpy(), "test_losses": losses.tolist(),
-           "weights": model.state_dict()}
+results = {
+    "history": history,
+    "test_accuracy": (predictions == targets).float().mean().item(),
+    "predictions": predictions.numpy(),
+    "test_losses": losses.tolist(),
+    "weights": model.state_dict(),
+}
 print(f"test accuracy {results['test_accuracy']:.3f}")

@@ -1,4 +1,5 @@
 """Residual blocks with ReLU(inplace=True); totals are tensors that are read once an epoch."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -29,8 +30,14 @@ images = torch.randn(352, 1, 16, 16) * torch.linspace(0.5, 2, 352).view(-1, 1, 1
 labels = images[:, 0, :8].mean((1, 2)).gt(images[:, 0, 8:].mean((1, 2))).long()
 train_loader = DataLoader(TensorDataset(images[:256], labels[:256]), batch_size=128, shuffle=True)
 valid_loader = DataLoader(TensorDataset(images[256:], labels[256:]), batch_size=96)
-model = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(inplace=True), Block(16),
-                      nn.AvgPool2d(4), nn.Flatten(), nn.Linear(256, 2))
+model = nn.Sequential(
+    nn.Conv2d(1, 16, 3, padding=1),
+    nn.ReLU(inplace=True),
+    Block(16),
+    nn.AvgPool2d(4),
+    nn.Flatten(),
+    nn.Linear(256, 2),
+)
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 

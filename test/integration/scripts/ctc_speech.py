@@ -1,4 +1,5 @@
 """CTC on sequences of features that were padded, with lengths, and greedy decoding."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -9,16 +10,19 @@ import koila
 torch.manual_seed(13)
 BLANK, LETTERS, FEATURES, FRAMES = 0, 8, 10, 36
 
+
 def speak(i):
     """Frames of a word: each letter sounds for some frames, louder and louder from word to word."""
     letters = torch.randint(1, LETTERS, (3 + i % 4,))
     frames = sounds[letters].repeat_interleave(4 + i % 3, dim=0)
     return frames * (0.5 + i / 150) + 0.1 * torch.randn(len(frames), FEATURES), letters
 
+
 def collate(words):
     sides = list(zip(*words, strict=True))
     frames, letters = (nn.utils.rnn.pad_sequence(side, batch_first=True) for side in sides)
     return frames, letters, *(torch.tensor([len(item) for item in side]) for side in sides)
+
 
 class Recognizer(nn.Module):
     def __init__(self, width=32):
@@ -31,6 +35,7 @@ class Recognizer(nn.Module):
         x = torch.relu(self.conv(frames.transpose(1, 2))).transpose(1, 2)
         x, _ = self.gru(x)
         return F.log_softmax(self.out(x), dim=-1)
+
 
 sounds = torch.randn(LETTERS, FEATURES)
 words = [speak(i) for i in range(256)]

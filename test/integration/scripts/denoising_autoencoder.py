@@ -1,4 +1,5 @@
 """Noise is drawn for every batch with randn_like; losses are kept as tensors and stacked."""
+
 # koila: tiles
 import math
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from torch import nn
 
 import koila
 
+
 @dataclass
 class Config:
     seed: int = 13
@@ -16,8 +18,10 @@ class Config:
     batch_size: int = 112
     lr: float = 5e-3
 
+
 config = Config()
 torch.manual_seed(config.seed)
+
 
 class Denoiser(nn.Module):
     def __init__(self, channels):
@@ -31,12 +35,16 @@ class Denoiser(nn.Module):
         hidden = hidden + nn.functional.silu(self.middle(hidden))
         return noisy + self.last(hidden)
 
+
 @torch.inference_mode()
 def psnr(model, clean):
     clean = koila.lazy(clean, batch=0)
     noisy = clean + config.noise * torch.randn_like(clean)
-    return [-10 * (image - clean).square().mean(dim=(1, 2, 3)).log10()
-            for image in (noisy, model.eval()(noisy))]
+    return [
+        -10 * (image - clean).square().mean(dim=(1, 2, 3)).log10()
+        for image in (noisy, model.eval()(noisy))
+    ]
+
 
 model, t = Denoiser(config.channels), torch.arange(20.0)
 optimizer = torch.optim.Adam(model.parameters(), lr=config.lr)
@@ -55,5 +63,10 @@ mean_loss = torch.stack(losses).mean()
 print("mean loss", mean_loss)
 before, after = psnr(model, data[336:])
 print(f"PSNR {before.mean().item():.2f} -> {after.mean().item():.2f} dB")
-results = {"losses": torch.stack(losses).tolist(), "rmse": math.sqrt(mean_loss),
-           "before": before.numpy(), "after": after.numpy(), "weights": model.state_dict()}
+results = {
+    "losses": torch.stack(losses).tolist(),
+    "rmse": math.sqrt(mean_loss),
+    "before": before.numpy(),
+    "after": after.numpy(),
+    "weights": model.state_dict(),
+}

@@ -1,4 +1,5 @@
 """DDPM: a random time a sample, the noise is predicted, and a loop that samples step by step."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -10,6 +11,7 @@ torch.manual_seed(41)
 T = 6
 beta = torch.linspace(0.02, 0.4, T)
 alpha_bar = torch.cumprod(1 - beta, dim=0)
+
 
 class NoisePredictor(nn.Module):
     def __init__(self, channels=16):
@@ -24,11 +26,13 @@ class NoisePredictor(nn.Module):
         h = F.silu(self.conv_in(x) + self.time(t)[:, :, None, None])
         return self.conv_out(h + F.silu(self.norm(self.conv_mid(h))))
 
+
 def diffusion_loss(model, x0):
     t = torch.randint(0, T, (x0.shape[0],))
     noise = torch.randn_like(x0)
     ab = alpha_bar[t].view(-1, 1, 1, 1)
     return F.mse_loss(model(ab.sqrt() * x0 + (1 - ab).sqrt() * noise, t), noise)
+
 
 @torch.no_grad()
 def sample(model, count):
@@ -39,6 +43,7 @@ def sample(model, count):
         if step > 0:
             x = x + beta[step].sqrt() * torch.randn_like(x)
     return x
+
 
 angle, axis = torch.rand(300, 1, 1) * 3.14, torch.linspace(-6, 6, 14)
 images = torch.sin(angle.cos() * axis + angle.sin() * axis[:, None]).unsqueeze(1)

@@ -1,4 +1,5 @@
 """Distillation from a wider teacher under no_grad; both losses are read before backward."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -10,9 +11,15 @@ torch.manual_seed(12)
 
 
 def cnn(width):
-    return nn.Sequential(nn.Conv2d(1, width, 3, padding=1), nn.Tanh(),
-                         nn.Conv2d(width, width, 3, padding=1), nn.Tanh(),
-                         nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * width, 4))
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3, padding=1),
+        nn.Tanh(),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.Tanh(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(4 * width, 4),
+    )
 
 
 class Distiller:
@@ -27,9 +34,14 @@ class Distiller:
             teacher_logits = self.teacher(x)
         logits = self.student(x)
         hard = F.cross_entropy(logits, y)
-        soft = F.kl_div(F.log_softmax(logits / self.temperature, dim=1),
-                        F.softmax(teacher_logits / self.temperature, dim=1),
-                        reduction="batchmean") * self.temperature ** 2
+        soft = (
+            F.kl_div(
+                F.log_softmax(logits / self.temperature, dim=1),
+                F.softmax(teacher_logits / self.temperature, dim=1),
+                reduction="batchmean",
+            )
+            * self.temperature**2
+        )
         loss = self.alpha * soft + (1 - self.alpha) * hard
         log = {"loss": loss.item(), "soft": soft.item(), "hard": hard.item()}
         self.optimizer.zero_grad()
@@ -53,8 +65,12 @@ with torch.no_grad():
 distiller = Distiller(teacher, cnn(12))
 history = []
 for i in range(0, 256, 128):
-    history.append(distiller.step(x[i:i + 128], y[i:i + 128]))
+    history.append(distiller.step(x[i : i + 128], y[i : i + 128]))
     print({name: round(value, 4) for name, value in history[-1].items()})
 gap = distiller.compare(x[256:])
-results = {"history": history, "gap": gap.cpu().numpy(), "worst": gap.max().item(),
-           "weights": distiller.student.state_dict()}
+results = {
+    "history": history,
+    "gap": gap.cpu().numpy(),
+    "worst": gap.max().item(),
+    "weights": distiller.student.state_dict(),
+}

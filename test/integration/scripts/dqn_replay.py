@@ -1,4 +1,5 @@
 """DQN on a grid world: replay buffer, target network, gather, smooth_l1, soft updates."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -10,11 +11,13 @@ torch.manual_seed(29)
 SIZE, GAMMA, TAU = 6, 0.9, 0.05
 MOVES = torch.tensor([[0, 1], [0, -1], [1, 0], [-1, 0]])
 
+
 def render(*points):
     planes, rows = torch.zeros(len(points[0]), 2, SIZE, SIZE), torch.arange(len(points[0]))
     for plane, point in enumerate(points):
         planes[rows, plane, point[:, 0], point[:, 1]] = 1.0 + plane
     return planes
+
 
 class ReplayBuffer:
     def __init__(self, capacity):
@@ -30,11 +33,20 @@ class ReplayBuffer:
         index = torch.randint(self.size, (count,))
         return [column[index] for column in self.columns]
 
+
 def make_network():
     return nn.Sequential(
-        nn.Conv2d(2, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 32), nn.Tanh(), nn.Linear(32, len(MOVES)),
+        nn.Conv2d(2, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(144, 32),
+        nn.Tanh(),
+        nn.Linear(32, len(MOVES)),
     )
+
 
 online, target = make_network(), make_network()
 target.load_state_dict(online.state_dict())

@@ -1,4 +1,5 @@
 """A moving average of the weights is updated after each step and swapped in for evaluation."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -7,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import koila
 
 torch.manual_seed(6)
+
 
 class EMA:
     def __init__(self, model, decay):
@@ -25,6 +27,7 @@ class EMA:
         for name, p in self.model.named_parameters():
             p.data = self.backup[name]
 
+
 @torch.no_grad()
 def validate(model, loader):
     errors = []
@@ -33,13 +36,22 @@ def validate(model, loader):
         errors.append(F.l1_loss(model(inputs).squeeze(1), target, reduction="none"))
     return torch.cat(errors)
 
+
 x = torch.randn(400, 2, 16, 16) * (0.5 + 1.5 * torch.rand(400, 1, 1, 1))
 y = x[:, 0, :2].sum((1, 2)).div(4).clamp(-2, 2)
-train, valid = (DataLoader(TensorDataset(x[part], y[part]), batch_size=100, shuffle=True)
-                for part in (slice(300), slice(300, None)))
-model = nn.Sequential(nn.Conv2d(2, 16, 3, padding=1), nn.Hardswish(),
-                      nn.Conv2d(16, 16, 3, padding=1), nn.Hardswish(),
-                      nn.AvgPool2d(4), nn.Flatten(), nn.Linear(256, 1))
+train, valid = (
+    DataLoader(TensorDataset(x[part], y[part]), batch_size=100, shuffle=True)
+    for part in (slice(300), slice(300, None))
+)
+model = nn.Sequential(
+    nn.Conv2d(2, 16, 3, padding=1),
+    nn.Hardswish(),
+    nn.Conv2d(16, 16, 3, padding=1),
+    nn.Hardswish(),
+    nn.AvgPool2d(4),
+    nn.Flatten(),
+    nn.Linear(256, 1),
+)
 ema, results = EMA(model, decay=0.7), {"losses": [], "residuals": []}
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 for inputs, target in train:

@@ -1,4 +1,5 @@
 """A normalising flow of affine coupling layers: log determinants, bits per dimension, samples."""
+
 # koila: tiles
 import math
 import torch
@@ -7,14 +8,19 @@ import koila
 
 torch.manual_seed(23)
 
+
 class Coupling(nn.Module):
     def __init__(self, parity, side=12, hidden=16):
         super().__init__()
         board = torch.arange(side)[:, None] + torch.arange(side)
         self.register_buffer("mask", ((board + parity) % 2).float())
         self.net = nn.Sequential(
-            nn.Conv2d(1, hidden, 3, padding=1), nn.SiLU(),
-            nn.Conv2d(hidden, hidden, 3, padding=1), nn.SiLU(), nn.Conv2d(hidden, 2, 3, padding=1))
+            nn.Conv2d(1, hidden, 3, padding=1),
+            nn.SiLU(),
+            nn.Conv2d(hidden, hidden, 3, padding=1),
+            nn.SiLU(),
+            nn.Conv2d(hidden, 2, 3, padding=1),
+        )
 
     def affine(self, x):
         log_scale, shift = ((1 - self.mask) * self.net(x * self.mask)).chunk(2, dim=1)
@@ -23,6 +29,7 @@ class Coupling(nn.Module):
     def forward(self, x):
         log_scale, shift = self.affine(x)
         return x * log_scale.exp() + shift, log_scale.sum(dim=(1, 2, 3))
+
 
 class Flow(nn.Module):
     def __init__(self):
@@ -34,7 +41,7 @@ class Flow(nn.Module):
         for layer in self.layers:
             x, change = layer(x)
             log_det = log_det + change
-        return (-0.5 * (x ** 2 + math.log(2 * math.pi))).flatten(1).sum(1) + log_det
+        return (-0.5 * (x**2 + math.log(2 * math.pi))).flatten(1).sum(1) + log_det
 
     @torch.no_grad()
     def sample(self, count):
@@ -43,6 +50,7 @@ class Flow(nn.Module):
             log_scale, shift = layer.affine(z)
             z = (z - shift) * torch.exp(-log_scale)
         return z
+
 
 data = torch.randn(352, 1, 12, 12).cumsum(2) * (0.1 + 0.3 * torch.rand(352, 1, 1, 1))
 flow, bits = Flow(), []

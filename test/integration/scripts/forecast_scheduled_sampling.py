@@ -1,4 +1,5 @@
 """A GRUCell forecasts series, fed with truth or its own forecast by a ratio that falls."""
+
 # koila: tiles
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ time = torch.arange(HISTORY + HORIZON, dtype=torch.float32)
 level, speed = torch.rand(352, 1) * 3, 0.2 + torch.rand(352, 1)
 series = level + 0.05 * level * time + torch.sin(speed * time) + 0.05 * torch.randn(352, len(time))
 history, future = series[:, :HISTORY, None], series[:, HISTORY:, None]
+
 
 class Forecaster(nn.Module):
     def __init__(self, hidden=48):
@@ -36,6 +38,7 @@ class Forecaster(nn.Module):
                 value = torch.where(use_truth, truth[:, t], value)
             hidden = self.cell(value, hidden)
         return torch.stack(forecasts, dim=1)
+
 
 model = Forecaster()
 optimizer = torch.optim.RMSprop(model.parameters(), lr=2e-3, eps=1e-5)

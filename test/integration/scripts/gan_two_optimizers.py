@@ -1,4 +1,5 @@
 """A GAN in the usual steps: one fake batch serves both optimizers, detached for the first."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -9,13 +10,21 @@ import koila
 torch.manual_seed(999)
 nz, ngf, ndf = 12, 16, 16
 netG = nn.Sequential(
-    nn.ConvTranspose2d(nz, ngf, 4), nn.ReLU(True),
-    nn.ConvTranspose2d(ngf, ngf, 4, 2, 1), nn.ReLU(True),
-    nn.ConvTranspose2d(ngf, 1, 4, 2, 1), nn.Tanh())
+    nn.ConvTranspose2d(nz, ngf, 4),
+    nn.ReLU(True),
+    nn.ConvTranspose2d(ngf, ngf, 4, 2, 1),
+    nn.ReLU(True),
+    nn.ConvTranspose2d(ngf, 1, 4, 2, 1),
+    nn.Tanh(),
+)
 netD = nn.Sequential(
-    nn.Conv2d(1, ndf, 3, 1, 1), nn.LeakyReLU(0.2, inplace=True),
-    nn.Conv2d(ndf, ndf, 4, 2, 1), nn.LeakyReLU(0.2, inplace=True),
-    nn.Conv2d(ndf, 1, 8), nn.Flatten(0))
+    nn.Conv2d(1, ndf, 3, 1, 1),
+    nn.LeakyReLU(0.2, inplace=True),
+    nn.Conv2d(ndf, ndf, 4, 2, 1),
+    nn.LeakyReLU(0.2, inplace=True),
+    nn.Conv2d(ndf, 1, 8),
+    nn.Flatten(0),
+)
 criterion = nn.BCEWithLogitsLoss()
 optimizerD = torch.optim.Adam(netD.parameters(), lr=2e-3, betas=(0.5, 0.999))
 optimizerG = torch.optim.Adam(netG.parameters(), lr=2e-3, betas=(0.5, 0.999))
@@ -54,5 +63,10 @@ for i, (data,) in enumerate(DataLoader(dataset, batch_size=96, shuffle=True)):
 
 with torch.no_grad():
     images = netG(koila.lazy(torch.randn(160, nz, 1, 1), batch=0)).detach().cpu()
-results = {"G_losses": G_losses, "D_losses": D_losses, "D_of": D_of, "images": images,
-           "weights": {"G": netG.state_dict(), "D": netD.state_dict()}}
+results = {
+    "G_losses": G_losses,
+    "D_losses": D_losses,
+    "D_of": D_of,
+    "images": images,
+    "weights": {"G": netG.state_dict(), "D": netD.state_dict()},
+}

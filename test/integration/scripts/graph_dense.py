@@ -1,4 +1,5 @@
 """A graph network on batches of dense adjacency matrices (bmm, baddbmm) with masked nodes."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ bonds = (torch.rand(480, NODES, NODES) < 0.3).float().triu(1)
 bonds = (bonds + bonds.transpose(1, 2)) * mask[:, :, None] * mask[:, None, :]
 energy = torch.einsum("bif,bij,bjf->b", atoms, bonds, atoms) / 10
 
+
 class GraphLayer(nn.Module):
     def __init__(self, fan_in, fan_out):
         super().__init__()
@@ -25,6 +27,7 @@ class GraphLayer(nn.Module):
 
     def forward(self, x, adjacency):
         return torch.relu(self.norm(torch.baddbmm(self.own(x), adjacency, self.neighbour(x))))
+
 
 class GraphNet(nn.Module):
     def __init__(self):
@@ -39,6 +42,7 @@ class GraphNet(nn.Module):
         two_steps = torch.bmm(adjacency, torch.bmm(adjacency, x))
         pooled = torch.cat([x.sum(1), x.max(dim=1).values, two_steps.sum(1)], dim=1)
         return self.readout(pooled).squeeze(1)
+
 
 data = TensorDataset(atoms, bonds, mask, energy)
 train_set, test_set = torch.utils.data.random_split(data, [352, 128])

@@ -1,4 +1,5 @@
 """A GRU reads long texts in chunks; its hidden state goes on from batch to batch, detached."""
+
 # koila: tiles
 import math
 
@@ -13,6 +14,7 @@ CHARS, STREAMS, CHUNK = 24, 128, 16
 pace = torch.randint(1, 5, (STREAMS, 1))
 stream = (torch.randint(CHARS, (STREAMS, 1)) + pace * torch.arange(4 * CHUNK + 1)) % CHARS
 
+
 class CharGRU(nn.Module):
     def __init__(self, hidden=32):
         super().__init__()
@@ -23,6 +25,7 @@ class CharGRU(nn.Module):
     def forward(self, chars, hidden=None):
         output, hidden = self.gru(self.embed(chars), hidden)
         return self.decode(output), hidden
+
 
 model = CharGRU()
 criterion = nn.CrossEntropyLoss()

@@ -1,4 +1,5 @@
 """An autoencoder with discrete codes: gumbel_softmax, the temperature falls, straight through."""
+
 # koila: tiles
 import math
 
@@ -18,16 +19,25 @@ grid_y, grid_x = torch.arange(8).view(1, 8, 1), torch.arange(8).view(1, 1, 8)
 images = ((grid_y == rows) | ((grid_x >= columns) & (grid_x < columns + 2))).float()
 images = (0.8 * images + 0.2 * torch.rand(416, 8, 8)).unsqueeze(1)
 
+
 class CodeAutoencoder(nn.Module):
     def __init__(self):
         super().__init__()
         self.encoder = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ELU(), nn.Conv2d(16, 16, 3, 2, padding=1), nn.ELU(),
-            nn.Flatten(), nn.Linear(256, CODES * LETTERS),
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ELU(),
+            nn.Conv2d(16, 16, 3, 2, padding=1),
+            nn.ELU(),
+            nn.Flatten(),
+            nn.Linear(256, CODES * LETTERS),
         )
         self.decoder = nn.Sequential(
-            nn.Linear(CODES * LETTERS, 256), nn.ELU(), nn.Unflatten(1, (16, 4, 4)),
-            nn.ConvTranspose2d(16, 16, 4, 2, padding=1), nn.ELU(), nn.Conv2d(16, 1, 3, padding=1),
+            nn.Linear(CODES * LETTERS, 256),
+            nn.ELU(),
+            nn.Unflatten(1, (16, 4, 4)),
+            nn.ConvTranspose2d(16, 16, 4, 2, padding=1),
+            nn.ELU(),
+            nn.Conv2d(16, 1, 3, padding=1),
         )
 
     def forward(self, x, tau, hard=False):
@@ -35,10 +45,12 @@ class CodeAutoencoder(nn.Module):
         codes = F.gumbel_softmax(logits, tau=tau, hard=hard, dim=-1)
         return self.decoder(codes.flatten(1)), logits
 
+
 def elbo_parts(output, x, logits):
     reconstruction = F.binary_cross_entropy_with_logits(output, x, reduction="sum") / len(x)
     log_q = logits.log_softmax(dim=-1)
     return reconstruction, (log_q.exp() * (log_q + math.log(LETTERS))).sum(dim=(1, 2)).mean()
+
 
 model = CodeAutoencoder()
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, eps=1e-4)

@@ -1,4 +1,5 @@
 """Accumulates gradients over micro batches, clips their norm, and keeps a meter of the loss."""
+
 # koila: tiles
 import torch
 from torch import nn

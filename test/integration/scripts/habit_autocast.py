@@ -1,4 +1,5 @@
 """Mixed precision on the CPU: autocast to bfloat16 with a gradient scaler and clipping."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -16,10 +17,14 @@ stripes = torch.where((labels % 2 == 0)[:, None, None], stripes, stripes.transpo
 images = stripes[:, None] + 0.2 * torch.randn(288, 1, 16, 16)
 
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
-    nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
-    nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
-    nn.AdaptiveAvgPool2d(2), nn.Flatten(),
+    nn.Conv2d(1, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(16, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(16, 32, 3, padding=1),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool2d(2),
+    nn.Flatten(),
     nn.Linear(128, 6),
 )
 criterion = nn.CrossEntropyLoss()

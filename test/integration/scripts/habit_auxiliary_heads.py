@@ -1,4 +1,5 @@
 """A network with an auxiliary head half way, and a backward call for each of the two losses."""
+
 # koila: tiles
 import torch
 import torch.nn as nn

@@ -1,4 +1,5 @@
 """Full backward hooks of the modules log how large the gradients are that reach each layer."""
+
 # koila: whole: a hook is code of the user's that is given the gradient of the whole batch
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 """Some batches are broken: what they raise is caught, and losses that are not finite skipped."""
+
 # koila: tiles
 import torch
 from torch import nn

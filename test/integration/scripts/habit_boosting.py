@@ -1,4 +1,5 @@
 """AdaBoost of small networks: samples have weights, which grow where the last learner is wrong."""
+
 # koila: tiles
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 """A curriculum: batches grow, images are augmented in each, labels are smoothed less and less."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -39,9 +40,13 @@ def step(model, optimizer, x, y, smoothing):
 
 
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, padding=1), nn.LeakyReLU(0.1),
-    nn.Conv2d(16, 16, 3, padding=1), nn.LeakyReLU(0.1),
-    nn.MaxPool2d(4), nn.Flatten(), nn.Linear(256, 2),
+    nn.Conv2d(1, 16, 3, padding=1),
+    nn.LeakyReLU(0.1),
+    nn.Conv2d(16, 16, 3, padding=1),
+    nn.LeakyReLU(0.1),
+    nn.MaxPool2d(4),
+    nn.Flatten(),
+    nn.Linear(256, 2),
 )
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 for size, noise, smoothing in [(64, 0.1, 0.2), (96, 0.3, 0.1), (128, 0.6, 0.0)]:

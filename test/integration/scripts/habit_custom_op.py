@@ -1,4 +1,5 @@
 """An operator of one's own, registered with torch.library, with its fake and its gradient."""
+
 # koila: whole: an operator that only the user knows, which may mix the samples
 import torch
 from torch import nn
@@ -7,6 +8,7 @@ import koila
 
 results = {"loss": []}
 torch.manual_seed(11)
+
 
 @torch.library.custom_op("mylib::soft_shrink", mutates_args=())
 def soft_shrink(x: torch.Tensor, threshold: float) -> torch.Tensor:

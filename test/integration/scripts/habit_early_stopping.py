@@ -1,4 +1,5 @@
 """Lowers the rate when the validation loss stalls, stops early, and loads the best weights."""
+
 # koila: tiles
 import copy
 

@@ -1,4 +1,5 @@
 """Trains a head on a frozen body, unfreezes it at a lower rate, and averages weights (SWA)."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -15,8 +16,11 @@ class Model(nn.Module):
     def __init__(self, dim=32, classes=6):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv2d(3, dim, 3, padding=1), nn.GELU(),
-            nn.Conv2d(dim, dim, 3, padding=1, groups=8), nn.GELU(), nn.AdaptiveMaxPool2d(1),
+            nn.Conv2d(3, dim, 3, padding=1),
+            nn.GELU(),
+            nn.Conv2d(dim, dim, 3, padding=1, groups=8),
+            nn.GELU(),
+            nn.AdaptiveMaxPool2d(1),
         )
         self.head = nn.Linear(dim, classes)
 

@@ -1,4 +1,5 @@
 """Forward hooks collect statistics of activations, hooks of weights the norms of gradients."""
+
 # koila: tiles
 from collections import defaultdict
 from functools import partial
@@ -24,8 +25,13 @@ class Residual(nn.Module):
 
 
 model = nn.Sequential(
-    nn.Conv2d(2, 16, 3, padding=1), Residual(16), nn.AvgPool2d(2), Residual(16),
-    nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 1),
+    nn.Conv2d(2, 16, 3, padding=1),
+    Residual(16),
+    nn.AvgPool2d(2),
+    Residual(16),
+    nn.AdaptiveAvgPool2d(1),
+    nn.Flatten(),
+    nn.Linear(16, 1),
 )
 
 

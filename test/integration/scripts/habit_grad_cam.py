@@ -1,4 +1,5 @@
 """Trains, and then explains predictions by Grad-CAM, with retain_grad on the last feature maps."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -14,8 +15,13 @@ class Net(nn.Module):
     def __init__(self, classes=3):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
-            nn.MaxPool2d(4), nn.Conv2d(16, 24, 3, padding=1), nn.ReLU(),
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(4),
+            nn.Conv2d(16, 24, 3, padding=1),
+            nn.ReLU(),
         )
         self.classifier = nn.Linear(24, classes)
 

@@ -1,4 +1,5 @@
 """Online hard example mining: only the quarter of a batch with the largest losses counts."""
+
 # koila: whole: topk over the losses, in which the samples compete
 import torch
 from torch import nn
@@ -14,14 +15,18 @@ results = {"hard": [], "all": [], "hardest": []}
 label = torch.randint(3, (416,))
 contrast = torch.where(torch.rand(416) < 0.1, 0.2, 1.0 + torch.rand(416))
 v, u = torch.meshgrid(torch.linspace(-2, 2, 20), torch.linspace(-2, 2, 20), indexing="ij")
-shapes = torch.stack([torch.exp(-u**2 - v**2), torch.exp(-5 * u**2), torch.exp(-5 * v**2)])
+shapes = torch.stack([torch.exp(-(u**2) - v**2), torch.exp(-5 * u**2), torch.exp(-5 * v**2)])
 images = (contrast[:, None, None] * shapes[label] + 0.15 * torch.randn(416, 20, 20))[:, None]
 index = torch.arange(416)
 
 model = nn.Sequential(
-    nn.Conv2d(1, 12, 5, padding=2), nn.ReLU(),
-    nn.Conv2d(12, 12, 5, padding=2), nn.ReLU(),
-    nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(192, 3),
+    nn.Conv2d(1, 12, 5, padding=2),
+    nn.ReLU(),
+    nn.Conv2d(12, 12, 5, padding=2),
+    nn.ReLU(),
+    nn.AdaptiveAvgPool2d(4),
+    nn.Flatten(),
+    nn.Linear(192, 3),
 )
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 loader = DataLoader(TensorDataset(images, label, index), batch_size=104, shuffle=True)

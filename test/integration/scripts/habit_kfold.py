@@ -1,4 +1,5 @@
 """Cross-validation: a new model per fold, a confusion matrix, and accuracies per class."""
+
 # koila: tiles
 import numpy as np
 import torch
@@ -28,9 +29,14 @@ class Mean(nn.Module):
 
 def make_model():
     return nn.Sequential(
-        nn.Conv1d(2, 24, 3, padding=1), nn.SiLU(),
-        nn.Conv1d(24, 24, 3, padding=1), nn.SiLU(),
-        nn.Conv1d(24, 24, 3, padding=1), nn.SiLU(), Mean(), nn.Linear(24, CLASSES),
+        nn.Conv1d(2, 24, 3, padding=1),
+        nn.SiLU(),
+        nn.Conv1d(24, 24, 3, padding=1),
+        nn.SiLU(),
+        nn.Conv1d(24, 24, 3, padding=1),
+        nn.SiLU(),
+        Mean(),
+        nn.Linear(24, CLASSES),
     )
 
 

@@ -1,4 +1,5 @@
 """Fits a network for sets of points with LBFGS, whose closure runs the batch several times."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -21,9 +22,12 @@ class PointNet(nn.Module):
     def __init__(self, width=32):
         super().__init__()
         self.each = nn.Sequential(
-            nn.Linear(2, width), nn.Tanh(),
-            nn.Linear(width, width), nn.Tanh(),
-            nn.Linear(width, width), nn.Tanh(),
+            nn.Linear(2, width),
+            nn.Tanh(),
+            nn.Linear(width, width),
+            nn.Tanh(),
+            nn.Linear(width, width),
+            nn.Tanh(),
         )
         self.out = nn.Linear(width, 2)
 

@@ -1,4 +1,5 @@
 """Updates a dict of weights by hand, with momentum, decay and an L1 penalty (functional_call)."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -16,9 +17,13 @@ series = trend * days + torch.sin(6.28 * days + season) + 0.1 * torch.randn(512,
 history, future = series[:, None, :63], series[:, 63:]
 
 net = nn.Sequential(
-    nn.Conv1d(1, 24, 7, padding=3), nn.Tanh(),
-    nn.Conv1d(24, 24, 7, padding=3), nn.Tanh(),
-    nn.Conv1d(24, 8, 7, stride=7), nn.Flatten(), nn.Linear(72, 7),
+    nn.Conv1d(1, 24, 7, padding=3),
+    nn.Tanh(),
+    nn.Conv1d(24, 24, 7, padding=3),
+    nn.Tanh(),
+    nn.Conv1d(24, 8, 7, stride=7),
+    nn.Flatten(),
+    nn.Linear(72, 7),
 )
 params = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
 velocity = {name: torch.zeros_like(p) for name, p in params.items()}
@@ -43,6 +48,8 @@ with torch.no_grad():
     x, y = koila.lazy(history[384:], future[384:], batch=0)
     days_off = (functional_call(net, params, (x,)) - y).abs().mean(dim=0)
 results = {
-    "mse": mse, "penalty": penalties, "error by day": days_off,
+    "mse": mse,
+    "penalty": penalties,
+    "error by day": days_off,
     "weights": {name: p.detach() for name, p in params.items()},
 }

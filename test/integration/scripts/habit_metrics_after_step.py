@@ -1,4 +1,5 @@
 """The epoch of many tutorials: loss and accuracy are read after optimizer.step()."""
+
 # koila: tiles
 import torch
 from torch import nn, optim
@@ -19,9 +20,13 @@ trainloader = DataLoader(TensorDataset(pictures[:384], targets[:384]), 128, shuf
 testloader = DataLoader(TensorDataset(pictures[384:], targets[384:]), 128)
 
 net = nn.Sequential(
-    nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(),
-    nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4),
-    nn.Flatten(), nn.Linear(256, 4),
+    nn.Conv2d(3, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(16, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.MaxPool2d(4),
+    nn.Flatten(),
+    nn.Linear(256, 4),
 )
 criterion = nn.CrossEntropyLoss()
 optimizer = optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)

@@ -1,4 +1,5 @@
 """Reads accuracies before backward and confidences between backward and step; a running loss."""
+
 # koila: tiles
 import torch
 from torch import nn

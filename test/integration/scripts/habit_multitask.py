@@ -1,4 +1,5 @@
 """Trains one encoder with two heads, a class and a number, on a weighted sum of two losses."""
+
 # koila: tiles
 import torch
 from torch import nn

@@ -1,4 +1,5 @@
 """Two models in one loop learn from the labels and from each other, at a temperature that falls."""
+
 # koila: tiles
 import math
 
@@ -16,8 +17,13 @@ results = {"a": [], "b": [], "temperature": [], "agreement": []}
 class ConvStudent(nn.Sequential):
     def __init__(self):
         super().__init__(
-            nn.Conv1d(3, 32, 5, padding=2), nn.ReLU(), nn.Conv1d(32, 32, 5, padding=2), nn.ReLU(),
-            nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(32, 4),
+            nn.Conv1d(3, 32, 5, padding=2),
+            nn.ReLU(),
+            nn.Conv1d(32, 32, 5, padding=2),
+            nn.ReLU(),
+            nn.AdaptiveMaxPool1d(1),
+            nn.Flatten(),
+            nn.Linear(32, 4),
         )
 
 

@@ -1,4 +1,5 @@
 """Draws for skipped layers, bootstrap weights and gradient noise come among those of dropout."""
+
 # koila: tiles
 import torch
 from torch import nn

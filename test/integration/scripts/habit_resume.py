@@ -1,4 +1,5 @@
 """Saves model, optimizer and OneCycle schedule after an epoch, and resumes in new objects."""
+
 # koila: tiles
 import os
 import tempfile

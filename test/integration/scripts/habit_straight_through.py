@@ -1,4 +1,5 @@
 """Binary activations with a straight-through estimator and a clipped identity of one's own."""
+
 # koila: whole: torch.autograd.Function is code of the user's that koila cannot look into
 import torch
 from torch import nn

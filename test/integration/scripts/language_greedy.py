@@ -1,4 +1,5 @@
 """A causal transformer with dropout is trained on texts, then continues prompts token by token."""
+
 # koila: tiles
 import math
 
@@ -17,6 +18,7 @@ torch.manual_seed(0)
 start, stride = torch.randint(VOCAB, (320, 1)), torch.randint(1, 6, (320, 1))
 text = (start + stride * torch.arange(LENGTH + 1)) % VOCAB
 
+
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -34,6 +36,7 @@ class Model(nn.Module):
         for layer in self.layers:
             x = layer(x, src_mask=mask, is_causal=True)
         return self.head(x)
+
 
 model = Model()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, eps=1e-6)

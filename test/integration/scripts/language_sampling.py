@@ -1,4 +1,5 @@
 """Texts are sampled from a small GPT with temperature and top-k, as nanoGPT does."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -12,6 +13,7 @@ results = {"train_loss": [], "grad_norm": []}
 # Characters follow each other in one of nine ways, one for every row of the corpus.
 steps = torch.randint(2, 11, (428, 1)).expand(-1, 40).cumsum(1)
 data = (steps + torch.randint(0, 2, (428, 40))) % vocab_size
+
 
 class GPT(nn.Module):
     def __init__(self):
@@ -42,6 +44,7 @@ class GPT(nn.Module):
             logits[logits < v[:, [-1]]] = -float("inf")
             idx = torch.cat((idx, torch.multinomial(F.softmax(logits, dim=-1), num_samples=1)), 1)
         return idx
+
 
 model = GPT()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95), eps=1e-5)

@@ -1,4 +1,5 @@
 """The same LSTM classifier, batch first, and time-major as older code has it."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -16,6 +17,7 @@ phase = torch.arange(STEPS)[None, :, None] * (labels[:, None, None] + 1) * 0.3
 waves = torch.sin(phase + 6 * torch.rand(288, 1, FEATURES))
 waves = waves * torch.linspace(0.5, 2, 288).view(-1, 1, 1) + 0.1 * torch.randn(waves.shape)
 
+
 class Classifier(nn.Module):
     def __init__(self, batch_first):
         super().__init__()
@@ -26,6 +28,7 @@ class Classifier(nn.Module):
     def forward(self, x):
         out, _ = self.lstm(x)
         return self.fc(out[:, -1] if self.batch_first else out[-1])
+
 
 def fit(batch_first):
     model = Classifier(batch_first)
@@ -49,6 +52,7 @@ def fit(batch_first):
         accuracy = (probabilities.argmax(1) == y).float().mean()
     print(f"batch_first={batch_first}: loss {losses[-1]:.4f}, accuracy {accuracy:.2%}")
     return {"losses": losses, "accuracy": accuracy.item(), "probabilities": probabilities}, model
+
 
 results = {}
 results["batch_first"], first_model = fit(batch_first=True)

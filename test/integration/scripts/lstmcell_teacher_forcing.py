@@ -1,4 +1,5 @@
 """Captions from feature vectors with an LSTMCell: teacher forcing to train, greedy to caption."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -14,6 +15,7 @@ features = torch.randn(288, 5) * torch.linspace(0.5, 2.0, 288).unsqueeze(1)
 first = (features[:, :1] > 0) * 10 + (features[:, 1:2] > 0) * 5
 captions = 2 + (first + (1 + (features[:, 2:3] > 0).long()) * torch.arange(LENGTH)) % (VOCAB - 2)
 captions = torch.cat([torch.full((288, 1), BOS), captions, torch.full((288, 1), EOS)], dim=1)
+
 
 class Captioner(nn.Module):
     def __init__(self, embed=32, hidden=64):
@@ -42,6 +44,7 @@ class Captioner(nn.Module):
             word = self.fc(h).argmax(dim=1)
             words.append(word)
         return torch.stack(words, dim=1)
+
 
 model = Captioner()
 optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)

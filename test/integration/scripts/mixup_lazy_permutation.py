@@ -1,4 +1,5 @@
 """Mixup inside the training step: the batch is mixed with a random permutation of itself."""
+
 # koila: tiles
 import numpy as np
 import torch
@@ -10,10 +11,12 @@ import koila
 torch.manual_seed(4)
 rng = np.random.default_rng(4)
 
+
 def mixup_data(x, y, alpha=0.4):
     lam = float(rng.beta(alpha, alpha))
     index = torch.randperm(x.size(0))
     return lam * x + (1 - lam) * x[index], y, y[index], lam
+
 
 class SmallNet(nn.Module):
     def __init__(self):
@@ -27,10 +30,11 @@ class SmallNet(nn.Module):
         x = torch.tanh(self.conv2(torch.tanh(self.conv1(x))))
         return self.fc(torch.flatten(self.pool(x), 1))
 
+
 targets = torch.randint(3, (330,))
 inputs = torch.randn(330, 1, 16, 16) * torch.linspace(0.6, 1.4, 330)[:, None, None, None]
 for c in range(3):
-    inputs[targets == c, :, 5 * c:5 * c + 5] *= 2.5
+    inputs[targets == c, :, 5 * c : 5 * c + 5] *= 2.5
 trainloader = DataLoader(TensorDataset(inputs[:250], targets[:250]), batch_size=125, shuffle=True)
 net, criterion = SmallNet(), nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
@@ -45,8 +49,9 @@ for epoch in range(2):
         train_loss += loss.item()
         predicted = outputs.argmax(1)
         total += y.size(0)
-        correct += (lam * predicted.eq(y_a).sum().float()
-                    + (1 - lam) * predicted.eq(y_b).sum().float()).item()
+        correct += (
+            lam * predicted.eq(y_a).sum().float() + (1 - lam) * predicted.eq(y_b).sum().float()
+        ).item()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

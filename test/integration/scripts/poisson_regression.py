@@ -1,4 +1,5 @@
 """Counts of claims are regressed by a sum of small networks, with a Poisson loss of its own."""
+
 # koila: tiles
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ FEATURES, HIDDEN = 9, 32
 x, exposure = torch.randn(1400, FEATURES), 0.2 + 3 * torch.rand(1400)
 rate = torch.exp(0.5 * x[:, 0] - 0.3 * x[:, 1].abs() + 0.2 * torch.sin(3 * x[:, 2]))
 claims = torch.poisson(rate * exposure)
+
 
 class AdditiveModel(nn.Module):
     """A network for every feature; what they say is added up."""
@@ -29,11 +31,14 @@ class AdditiveModel(nn.Module):
         h = torch.relu(torch.einsum("bfh,fhk->bfk", h, self.second))
         return torch.exp((h * self.last).sum(dim=(1, 2)) + self.bias) * exposure
 
+
 def poisson_loss(predicted, count):
     return torch.mean(predicted - count * torch.log(predicted + 1e-8))
 
+
 def deviance(predicted, count):
     return 2 * (torch.special.xlogy(count, count / predicted) - (count - predicted))
+
 
 model = AdditiveModel()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.02)

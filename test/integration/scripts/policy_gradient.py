@@ -1,4 +1,5 @@
 """REINFORCE in a toy world: batches of episodes, Categorical, log_prob, discounted returns."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -9,6 +10,7 @@ import koila
 torch.manual_seed(23)
 results = {"returns": [], "losses": []}
 MOVES = torch.tensor([[0.0, 0.0], [0.3, 0.0], [-0.3, 0.0], [0.0, 0.3], [0.0, -0.3]])
+
 
 class Field:
     """Points on a field that are to reach their goals; the reward is how much nearer they came."""
@@ -26,6 +28,7 @@ class Field:
         after = (goal - position).norm(dim=1)
         reward = before - after + 0.5 * (after < 0.2).float()
         return torch.cat([position, goal], dim=1), reward
+
 
 policy = nn.Sequential(
     nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, len(MOVES))

@@ -1,4 +1,5 @@
 """Products of embeddings are trained by BPR with sampled negatives, and then rank all items."""
+
 # koila: tiles
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,7 @@ seen = torch.zeros(USERS, ITEMS, dtype=torch.bool)
 seen[torch.arange(USERS)[:, None], bought[:, :7]] = True
 users, items = torch.arange(USERS).repeat_interleave(7), bought[:, :7].flatten()
 
+
 class MatrixFactorization(nn.Module):
     def __init__(self, dim=32):
         super().__init__()
@@ -29,8 +31,10 @@ class MatrixFactorization(nn.Module):
         u = self.user(users).unsqueeze(1) if items.dim() > users.dim() else self.user(users)
         return (u * self.item(items)).sum(-1) + self.bias(items).squeeze(-1)
 
+
 def bpr_loss(positive, negative):
     return -F.logsigmoid(positive.unsqueeze(1) - negative).mean()
+
 
 model = MatrixFactorization()
 optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05, eps=1e-4)

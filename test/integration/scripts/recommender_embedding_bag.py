@@ -1,4 +1,5 @@
 """EmbeddingBags of what users saw and of weighted genres score lists of candidates."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -8,6 +9,7 @@ import koila
 
 torch.manual_seed(4)
 MOVIES, GENRES, CANDIDATES = 120, 12, 16
+
 
 class Sessions(Dataset):
     def __init__(self, count):
@@ -26,6 +28,7 @@ class Sessions(Dataset):
         sample = {"history": self.history[i], "genres": (self.genres[i], self.weights[i])}
         return {**sample, "candidates": self.candidates[i], "clicked": self.clicked[i]}
 
+
 class Ranker(nn.Module):
     def __init__(self, dim=24, hidden=48):
         super().__init__()
@@ -43,6 +46,7 @@ class Ranker(nn.Module):
         movies = self.movie(batch["candidates"])
         pairs = torch.cat([user.unsqueeze(1).expand(-1, movies.size(1), -1), movies], dim=-1)
         return self.mlp(pairs).squeeze(-1)
+
 
 model = Ranker()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.5)

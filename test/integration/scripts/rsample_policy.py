@@ -1,4 +1,5 @@
 """A squashed normal policy is trained by rsample through a world that can be differentiated."""
+
 # koila: tiles
 import math
 
@@ -12,6 +13,7 @@ import koila
 torch.manual_seed(41)
 results, STEPS, TARGET_ENTROPY = {"actor": [], "alpha": []}, 6, -2.0
 start = torch.randn(4, 512, 6) * torch.linspace(0.3, 1.5, 512).view(-1, 1)
+
 
 class GaussianPolicy(nn.Module):
     def __init__(self, states=6, actions=2, hidden=64):
@@ -30,6 +32,7 @@ class GaussianPolicy(nn.Module):
         correction = 2 * (math.log(2) - raw - F.softplus(-2 * raw))
         return action, (normal.log_prob(raw) - correction).sum(dim=-1)
 
+
 def move(state, action):
     """Position, speed and goal in the plane; the cost is the distance and the force."""
     position, speed, goal = state.chunk(3, dim=1)
@@ -37,6 +40,7 @@ def move(state, action):
     position = position + speed
     cost = (position - goal).pow(2).sum(1) + 0.1 * action.pow(2).sum(1)
     return torch.cat([position, speed, goal], dim=1), cost
+
 
 policy = GaussianPolicy()
 log_alpha = nn.Parameter(torch.tensor(-1.0))

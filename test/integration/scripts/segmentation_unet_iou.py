@@ -1,4 +1,5 @@
 """A small U-Net with interpolated skip connections and a metric class for the IoU of each class."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -7,6 +8,7 @@ import koila
 
 torch.manual_seed(0)
 CLASSES, IGNORE = 3, 255
+
 
 class UNet(nn.Module):
     def __init__(self, width=12):
@@ -22,6 +24,7 @@ class UNet(nn.Module):
         deep = F.interpolate(deep, size=skip.shape[-2:], mode="bilinear", align_corners=False)
         return self.out(F.relu(self.up1(torch.cat([deep, skip], dim=1))))
 
+
 class IoU:
     def __init__(self):
         self.intersection, self.union = torch.zeros(CLASSES), torch.zeros(CLASSES)
@@ -35,6 +38,7 @@ class IoU:
     def compute(self):
         return self.intersection / self.union.clamp(min=1)
 
+
 noise = torch.randn(352, 1, 20, 20) * torch.linspace(2, 6, 352).view(-1, 1, 1, 1)
 images = F.avg_pool2d(noise, 5, stride=1)
 masks = 1 + (images[:, 0] > 0.4).long() - (images[:, 0] < -0.4).long()
@@ -42,7 +46,7 @@ masks[:, 0] = IGNORE
 model, losses, train_iou, test_iou = UNet(), [], IoU(), IoU()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 for step in range(3):
-    image, mask = koila.lazy(images[step * 96:][:96], masks[step * 96:][:96], batch=0)
+    image, mask = koila.lazy(images[step * 96 :][:96], masks[step * 96 :][:96], batch=0)
     logits = model(image)
     loss = F.cross_entropy(logits, mask, ignore_index=IGNORE)
     optimizer.zero_grad()
@@ -56,5 +60,10 @@ with torch.inference_mode():
     logits = model.eval()(image)
     test_iou.update(logits.argmax(1), mask)
     uncertainty = -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean(dim=(1, 2)).numpy()
-results = {"losses": losses, "train_iou": train_iou.compute(), "test_iou": test_iou.compute(),
-           "uncertainty": uncertainty, "weights": model.state_dict()}
+results = {
+    "losses": losses,
+    "train_iou": train_iou.compute(),
+    "test_iou": test_iou.compute(),
+    "uncertainty": uncertainty,
+    "weights": model.state_dict(),
+}

@@ -1,4 +1,5 @@
 """A siamese network over dict batches; distances are collected and a threshold is chosen."""
+
 # koila: tiles
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import koila
 
 torch.manual_seed(2)
 kinds = torch.randn(6, 1, 14, 14)
+
 
 class Pairs(Dataset):
     def __init__(self, count):
@@ -25,23 +27,31 @@ class Pairs(Dataset):
     def __getitem__(self, i):
         return {"left": self.left[i], "right": self.right[i], "same": self.same[i].float()}
 
+
 class Encoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
-                                  nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.AvgPool2d(7))
+        self.conv = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.AvgPool2d(7),
+        )
         self.project = nn.Linear(64, 8)
 
     def forward(self, x):
         return F.normalize(self.project(self.conv(x).flatten(start_dim=1)), dim=1)
+
 
 encoder, losses, distances, same = Encoder(), [], [], []
 optimizer = torch.optim.Adam(encoder.parameters(), lr=3e-3)
 for batch in DataLoader(Pairs(240), batch_size=80):
     batch = koila.lazy(batch, batch=0)
     distance = F.pairwise_distance(encoder(batch["left"]), encoder(batch["right"]))
-    loss = (batch["same"] * distance.pow(2)
-            + (1 - batch["same"]) * F.relu(1.5 - distance).pow(2)).mean()
+    loss = (
+        batch["same"] * distance.pow(2) + (1 - batch["same"]) * F.relu(1.5 - distance).pow(2)
+    ).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
@@ -56,5 +66,9 @@ distances, same = torch.cat(distances).numpy(), torch.cat(same).numpy() > 0.5
 thresholds = np.linspace(distances.min(), distances.max(), 21)[1:-1]
 accuracies = [float(((distances < t) == same).mean()) for t in thresholds]
 print(f"best accuracy {max(accuracies):.3f}")
-results = {"losses": np.array(losses), "distances": distances, "accuracies": accuracies,
-           "weights": encoder.state_dict()}
+results = {
+    "losses": np.array(losses),
+    "distances": distances,
+    "accuracies": accuracies,
+    "weights": encoder.state_dict(),
+}

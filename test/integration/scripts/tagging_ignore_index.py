@@ -1,4 +1,5 @@
 """A bidirectional LSTM tags padded sentences; the loss ignores padding, accuracy is per token."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -13,10 +14,12 @@ sentences = [torch.randint(1, WORDS, (4 + 5 * i % 21,)) for i in range(304)]
 # A word's tag depends on the word and on the one before it.
 samples = [(words, (words + words.roll(1)) % TAGS) for words in sentences]
 
+
 def collate(samples):
     words, tags = zip(*samples, strict=True)
     words = pad_sequence(words, batch_first=True, padding_value=PAD)
     return words, pad_sequence(tags, batch_first=True, padding_value=IGNORED)
+
 
 class Tagger(nn.Module):
     def __init__(self, width=32):
@@ -28,6 +31,7 @@ class Tagger(nn.Module):
     def forward(self, words):
         output, _ = self.lstm(self.embedding(words))
         return self.tag(output)
+
 
 def run_epoch(loader, optimizer=None):
     model.train(optimizer is not None)
@@ -46,6 +50,7 @@ def run_epoch(loader, optimizer=None):
             count += known.sum().item()
             total_loss += loss.item() * len(words)
     return {"loss": total_loss / len(loader.dataset), "accuracy": right / count, "tokens": count}
+
 
 model = Tagger()
 criterion = nn.CrossEntropyLoss(ignore_index=IGNORED)

@@ -1,4 +1,5 @@
 """Convolutions tag padded sentences in dict batches; the loss is a mean over the mask."""
+
 # koila: tiles
 import torch
 import torch.nn.functional as F
@@ -11,9 +12,11 @@ torch.manual_seed(2)
 WORDS, TAGS = 50, 6
 results = {}
 
+
 def make_sentence(index):
     words = torch.randint(1, WORDS, (4 + 7 * index % 19,))
     return {"words": words, "tags": (words + words.flip(0)) % TAGS, "weight": 0.5 + index % 3}
+
 
 def collate(sentences):
     longest = max(len(sentence["words"]) for sentence in sentences)
@@ -24,6 +27,7 @@ def collate(sentences):
         words[row, :length], tags[row, :length] = sentence["words"], sentence["tags"]
         mask[row, :length] = sentence["weight"]
     return {"words": words, "tags": tags, "mask": mask}
+
 
 class ConvTagger(nn.Module):
     def __init__(self, width=32):
@@ -39,9 +43,11 @@ class ConvTagger(nn.Module):
             x = x + F.gelu(conv(norm(x).transpose(1, 2)).transpose(1, 2))
         return self.tag(x)
 
+
 def masked_loss(logits, batch):
     loss = F.cross_entropy(logits.transpose(1, 2), batch["tags"], reduction="none")
     return (loss * batch["mask"]).sum() / batch["mask"].sum()
+
 
 sentences = [make_sentence(index) for index in range(336)]
 model = ConvTagger()

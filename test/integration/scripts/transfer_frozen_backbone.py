@@ -1,4 +1,5 @@
 """A frozen backbone with BatchNorm in eval and a trained head; accuracy is read after the step."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -8,16 +9,24 @@ import koila
 
 torch.manual_seed(3)
 
+
 def pretrained_backbone():
     net = nn.Sequential(
-        nn.Conv2d(3, 24, 3, padding=1, bias=False), nn.BatchNorm2d(24), nn.ReLU(),
-        nn.Conv2d(24, 24, 3, padding=1, bias=False), nn.BatchNorm2d(24), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(2), nn.Flatten())
+        nn.Conv2d(3, 24, 3, padding=1, bias=False),
+        nn.BatchNorm2d(24),
+        nn.ReLU(),
+        nn.Conv2d(24, 24, 3, padding=1, bias=False),
+        nn.BatchNorm2d(24),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+    )
     for module in (net[1], net[4]):
         nn.init.normal_(module.bias, 0.2, 0.1)
         module.running_mean.normal_(0, 0.1)
         module.running_var.uniform_(0.2, 0.5)
     return net
+
 
 class Classifier(nn.Module):
     def __init__(self, classes):
@@ -33,9 +42,11 @@ class Classifier(nn.Module):
     def forward(self, x):
         return self.head(F.dropout(self.backbone(x), 0.1, self.training))
 
+
 def batches(x, y, size):
     for start in range(0, len(x), size):
-        yield koila.lazy(x[start:start + size], y[start:start + size], batch=0)
+        yield koila.lazy(x[start : start + size], y[start : start + size], batch=0)
+
 
 images = torch.randn(480, 3, 16, 16) * torch.linspace(0.3, 1.5, 480).view(-1, 1, 1, 1)
 labels = torch.randint(2, (480,))
@@ -56,5 +67,9 @@ with torch.no_grad():
     for x, y in batches(images[320:], labels[320:], 160):
         scores.append(F.softmax(model(x), dim=-1)[:, 1])
 scores = torch.cat(scores)
-results = {"logs": logs, "scores": scores, "positive": int((scores > 0.5).sum()),
-           "weights": model.state_dict()}
+results = {
+    "logs": logs,
+    "scores": scores,
+    "positive": int((scores > 0.5).sum()),
+    "weights": model.state_dict(),
+}

@@ -1,4 +1,5 @@
 """Translation with nn.Transformer: padding and causal masks, teacher forcing, greedy decoding."""
+
 # koila: tiles
 import torch
 import torch.nn as nn
@@ -9,14 +10,17 @@ import koila
 torch.manual_seed(7)
 PAD, BOS, EOS, WORDS, WIDTH = 0, 1, 2, 28, 32
 
+
 def make_pair(i):
     """The translation is the sentence backwards, in other words."""
     source = torch.randint(3, WORDS, (3 + i % 10,))
     target = 3 + (source.flip(0) - 3 + 7) % (WORDS - 3)
     return source, torch.cat([torch.tensor([BOS]), target, torch.tensor([EOS])])
 
+
 def make_batch(pairs):
     return [pad_sequence(side, batch_first=True) for side in zip(*pairs, strict=True)]
+
 
 class Translator(nn.Module):
     def __init__(self):
@@ -32,10 +36,13 @@ class Translator(nn.Module):
         output = self.transformer(
             self.source(source) + self.place[: source.size(1)],
             self.target(target) + self.place[: target.size(1)],
-            tgt_mask=causal, src_key_padding_mask=padding,
-            memory_key_padding_mask=padding, tgt_key_padding_mask=target == PAD,
+            tgt_mask=causal,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+            tgt_key_padding_mask=target == PAD,
         )
         return self.out(output)
+
 
 pairs, model = [make_pair(i) for i in range(256)], Translator()
 criterion = nn.CrossEntropyLoss(ignore_index=PAD, label_smoothing=0.1)

@@ -1,4 +1,5 @@
 """Triplet loss over a named tuple, then a gallery of embeddings is concatenated and searched."""
+
 # koila: tiles
 from collections import namedtuple
 
@@ -10,6 +11,7 @@ import koila
 torch.manual_seed(8)
 Triplet = namedtuple("Triplet", "anchor positive negative")
 centers = torch.randn(10, 24)
+
 
 class SequenceEncoder(nn.Module):
     """Embeds 32 vectors of 24 numbers by gated convolutions over time."""
@@ -25,14 +27,17 @@ class SequenceEncoder(nn.Module):
         x = x + nn.functional.glu(self.middle(x), dim=1)
         return self.outputs(x.amax(dim=-1))
 
+
 def draw(labels):
     noise = torch.randn(len(labels), 24, 32) * torch.linspace(0.5, 1.5, len(labels)).view(-1, 1, 1)
     return centers[labels].unsqueeze(-1) * torch.rand(len(labels), 1, 32) + noise
+
 
 def triplets(count):
     label = torch.randint(10, (count,))
     other = (label + torch.randint(1, 10, (count,))) % 10
     return Triplet(draw(label), draw(label), draw(other))
+
 
 model = SequenceEncoder()
 criterion = nn.TripletMarginLoss(margin=20.0)
@@ -54,5 +59,10 @@ with torch.inference_mode():
 distance = torch.cdist(gallery, gallery).fill_diagonal_(float("inf"))
 recall = (labels[distance.argmin(dim=1)] == labels).float().mean().item()
 print(f"loss {total / 3:.4f}, {violations} violations, recall@1 {recall:.3f}")
-results = {"mean_loss": total / 3, "violations": violations.item(), "recall": recall,
-           "gallery": gallery.numpy(), "weights": model.state_dict()}
+results = {
+    "mean_loss": total / 3,
+    "violations": violations.item(),
+    "recall": recall,
+    "gallery": gallery.numpy(),
+    "weights": model.state_dict(),
+}

@@ -1,4 +1,5 @@
 """A VAE: reparameterised draws, the ELBO with a KL part, and samples from the prior at the end."""
+
 # koila: tiles
 import torch
 from torch import nn
@@ -9,16 +10,27 @@ import koila
 
 torch.manual_seed(17)
 
+
 class VAE(nn.Module):
     def __init__(self, latent=6):
         super().__init__()
-        self.encode = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2),
-                                    nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(), nn.AvgPool2d(2),
-                                    nn.Flatten())
+        self.encode = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+        )
         self.mu, self.logvar = nn.Linear(256, latent), nn.Linear(256, latent)
         self.expand = nn.Linear(latent, 256)
-        self.to_image = nn.Sequential(nn.Upsample(scale_factor=4), nn.Conv2d(16, 16, 3, padding=1),
-                                      nn.ReLU(), nn.Conv2d(16, 1, 3, padding=1))
+        self.to_image = nn.Sequential(
+            nn.Upsample(scale_factor=4),
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(16, 1, 3, padding=1),
+        )
 
     def reparameterise(self, mu, logvar):
         std = torch.exp(0.5 * logvar)
@@ -31,6 +43,7 @@ class VAE(nn.Module):
         h = self.encode(x)
         mu, logvar = self.mu(h), self.logvar(h)
         return self.decode(self.reparameterise(mu, logvar)), mu, logvar
+
 
 blobs = F.interpolate(torch.randn(400, 1, 4, 4) * 3, size=16, mode="bicubic", align_corners=False)
 data = torch.sigmoid(blobs + torch.linspace(-1, 1, 400).view(-1, 1, 1, 1))
@@ -56,5 +69,10 @@ with torch.no_grad():
     latent = vae.mu(vae.encode(x)).numpy()
     z = koila.lazy(torch.randn(96, 6), batch=0)
     samples = torch.sigmoid(vae.decode(z))
-    results = {"log": log, "latent": latent, "samples": samples.cpu().numpy(),
-               "brightness": samples.mean(dim=(1, 2, 3)).tolist(), "weights": vae.state_dict()}
+    results = {
+        "log": log,
+        "latent": latent,
+        "samples": samples.cpu().numpy(),
+        "brightness": samples.mean(dim=(1, 2, 3)).tolist(),
+        "weights": vae.state_dict(),
+    }

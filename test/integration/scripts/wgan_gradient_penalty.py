@@ -1,4 +1,5 @@
 """WGAN-GP: a penalty on the gradient of the critic, made with create_graph=True."""
+
 # koila: whole: the gradient penalty needs create_graph=True
 import torch
 from torch import autograd, nn
@@ -8,20 +9,36 @@ import koila
 torch.manual_seed(31)
 LAMBDA, LATENT, BATCH = 10.0, 8, 96
 
-G = nn.Sequential(nn.Linear(LATENT, 16 * 4 * 4), nn.ReLU(), nn.Unflatten(1, (16, 4, 4)),
-                  nn.Upsample(scale_factor=3), nn.Conv2d(16, 16, 3, padding=1), nn.ReLU(),
-                  nn.Conv2d(16, 1, 3, padding=1))
-D = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.Softplus(),
-                  nn.Conv2d(16, 16, 3, stride=2, padding=1), nn.Softplus(),
-                  nn.Flatten(), nn.Linear(16 * 36, 1))
+G = nn.Sequential(
+    nn.Linear(LATENT, 16 * 4 * 4),
+    nn.ReLU(),
+    nn.Unflatten(1, (16, 4, 4)),
+    nn.Upsample(scale_factor=3),
+    nn.Conv2d(16, 16, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(16, 1, 3, padding=1),
+)
+D = nn.Sequential(
+    nn.Conv2d(1, 16, 3, padding=1),
+    nn.Softplus(),
+    nn.Conv2d(16, 16, 3, stride=2, padding=1),
+    nn.Softplus(),
+    nn.Flatten(),
+    nn.Linear(16 * 36, 1),
+)
 
 
 def gradient_penalty(D, real, fake):
     alpha = torch.rand(real.size(0), 1, 1, 1)
     mixed = (alpha * real + (1 - alpha) * fake).requires_grad_(True)
     score = D(mixed)
-    gradient, = autograd.grad(outputs=score, inputs=mixed, grad_outputs=torch.ones_like(score),
-                              create_graph=True, retain_graph=True)
+    (gradient,) = autograd.grad(
+        outputs=score,
+        inputs=mixed,
+        grad_outputs=torch.ones_like(score),
+        create_graph=True,
+        retain_graph=True,
+    )
     return ((gradient.flatten(1).norm(2, dim=1) - 1) ** 2).mean()
 
 
@@ -54,5 +71,8 @@ for step in range(2):
     print(f"step {step}: " + ", ".join(f"{k} {v[-1]:.4f}" for k, v in history.items()))
 with torch.no_grad():
     scores = D(G(koila.lazy(torch.randn(128, LATENT), batch=0))).squeeze(1)
-results = {"history": history, "scores": scores.tolist(),
-           "weights": {"G": G.state_dict(), "D": D.state_dict()}}
+results = {
+    "history": history,
+    "scores": scores.tolist(),
+    "weights": {"G": G.state_dict(), "D": D.state_dict()},
+}

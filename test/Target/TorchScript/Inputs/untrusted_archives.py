@@ -94,6 +94,7 @@ def replace(record, change):
 def in_code(old, new):
     def edit(name, data):
         return data.replace(old, new) if name.endswith(".py") else data
+
     return edit
 
 
@@ -101,9 +102,9 @@ def declare_size(path, target, name, size):
     """Changes what the directory says about the size of a stored record."""
     data = bytearray(path.read_bytes())
     place = data.index(b"PK\1\2")
-    while data[place:place + 4] == b"PK\1\2":
+    while data[place : place + 4] == b"PK\1\2":
         length, extra, comment = struct.unpack_from("<HHH", data, place + 28)
-        if data[place + 46:place + 46 + length].endswith(name):
+        if data[place + 46 : place + 46 + length].endswith(name):
             struct.pack_into("<II", data, place + 20, size, size)
         place += 46 + length + extra + comment
     target.write_bytes(data)
@@ -113,10 +114,11 @@ def chain_of_classes(length):
     """Each class has a field of the next: LibTorch imports them by recursion."""
     text = []
     for index in range(length):
-        text.append(f"class C{index}(Module):\n  __parameters__ = []\n"
-                    f"  __buffers__ = []\n  x : __torch__.chain.C{index + 1}\n")
-    text.append(f"class C{length}(Module):\n  __parameters__ = []\n"
-                "  __buffers__ = []\n  y : int\n")
+        text.append(
+            f"class C{index}(Module):\n  __parameters__ = []\n"
+            f"  __buffers__ = []\n  x : __torch__.chain.C{index + 1}\n"
+        )
+    text.append(f"class C{length}(Module):\n  __parameters__ = []\n  __buffers__ = []\n  y : int\n")
     return "".join(text).encode()
 
 
@@ -133,29 +135,23 @@ def main():
     def keep(name, data):
         return data
 
-    save(torch.jit.script(Saves(str(folder / "written_at_load")).eval()),
-         folder / "saves.pt")
+    save(torch.jit.script(Saves(str(folder / "written_at_load")).eval()), folder / "saves.pt")
     save(torch.jit.script(Loops().eval()), folder / "loops.pt")
 
     # The directory.
     declare_size(small, folder / "outside.pt", b"data/0", 1 << 30)
     edited("doubled", keep, [("DATA.PKL", b"\x80\x02N.")])
-    with zipfile.ZipFile(small) as old, zipfile.ZipFile(
-            folder / "two_folders.pt", "w") as new:
+    with zipfile.ZipFile(small) as old, zipfile.ZipFile(folder / "two_folders.pt", "w") as new:
         for info in old.infolist():
             new.writestr(info.filename, old.read(info))
         new.writestr("other/code/hidden.py", "")
-    with zipfile.ZipFile(small) as old, zipfile.ZipFile(
-            folder / "bomb.pt", "w") as new:
+    with zipfile.ZipFile(small) as old, zipfile.ZipFile(folder / "bomb.pt", "w") as new:
         for info in old.infolist():
             new.writestr(info.filename, old.read(info))
         prefix = old.namelist()[0].split("/")[0]
-        new.writestr(f"{prefix}/extra/zeros", bytes(300 << 20),
-                     zipfile.ZIP_DEFLATED)
-    edited("missing_weight", lambda name, data: (
-        None if name == "data/0" else data))
-    edited("missing_constants", lambda name, data: (
-        None if name == "constants.pkl" else data))
+        new.writestr(f"{prefix}/extra/zeros", bytes(300 << 20), zipfile.ZIP_DEFLATED)
+    edited("missing_weight", lambda name, data: None if name == "data/0" else data)
+    edited("missing_constants", lambda name, data: None if name == "constants.pkl" else data)
     edited("short_weight", replace("data/0", lambda data: data[:8]))
 
     # Versions.
@@ -165,35 +161,42 @@ def main():
     edited("version_1_3", keep, [("model.json", b"{}")])
 
     # Pickles.
-    edited("nested_pickle", replace("constants.pkl", lambda data: (
-        b"\x80\x02)" + b"\x85" * 100000 + b".")))
-    edited("circular", replace("constants.pkl", lambda data: (
-        b"\x80\x02]q\x00h\x00a\x85.")))
-    edited("far_memo", replace("constants.pkl", lambda data: (
-        b"\x80\x02)r\xf0\xff\xff\xff.")))
+    edited(
+        "nested_pickle",
+        replace("constants.pkl", lambda data: b"\x80\x02)" + b"\x85" * 100000 + b"."),
+    )
+    edited("circular", replace("constants.pkl", lambda data: b"\x80\x02]q\x00h\x00a\x85."))
+    edited("far_memo", replace("constants.pkl", lambda data: b"\x80\x02)r\xf0\xff\xff\xff."))
     edited("empty_stack", replace("constants.pkl", lambda data: b"\x80\x02\x87."))
-    edited("foreign_opcode", replace("constants.pkl", lambda data: (
-        b"\x80\x02\x8c\x01a.")))
+    edited("foreign_opcode", replace("constants.pkl", lambda data: b"\x80\x02\x8c\x01a."))
 
     # Code.
     edited("brackets", in_code(b"torch.relu(", b"(" * 5000 + b"torch.relu"))
     edited("operators", in_code(b"return ", b"return " + b"- " * 20000))
-    edited("blocks", in_code(b"    return ", b"".join(
-        b" " * (4 + depth) + b"if True:\n" for depth in range(3000)) +
-        b" " * 3004 + b"return "))
-    edited("custom_operator", in_code(
-        b"torch.relu(", b"ops.nobody.special_relu("))
-    edited("custom_class", in_code(
-        b"training : bool",
-        b"training : bool\n  "
-        b"state : __torch__.torch.classes.nobody.Special"))
+    edited(
+        "blocks",
+        in_code(
+            b"    return ",
+            b"".join(b" " * (4 + depth) + b"if True:\n" for depth in range(3000))
+            + b" " * 3004
+            + b"return ",
+        ),
+    )
+    edited("custom_operator", in_code(b"torch.relu(", b"ops.nobody.special_relu("))
+    edited(
+        "custom_class",
+        in_code(
+            b"training : bool", b"training : bool\n  state : __torch__.torch.classes.nobody.Special"
+        ),
+    )
     edited("quantised_code", in_code(b"torch.relu(", b"ops.quantized.relu6("))
 
     class Quantised(nn.Module):
         def __init__(self):
             super().__init__()
-            self.register_buffer("weight", torch.quantize_per_tensor(
-                torch.ones(4), 0.1, 0, torch.qint8))
+            self.register_buffer(
+                "weight", torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)
+            )
 
         def forward(self, x):
             return x * self.weight.dequantize()
@@ -201,15 +204,18 @@ def main():
     save(torch.jit.script(Quantised().eval()), folder / "quantised.pt")
 
     # What passes the checks and overflows LibTorch's stack.
-    edited("overflow", in_code(
-        b"training : bool\n", b"training : bool\n  first : __torch__.chain.C0\n"),
-        [("code/__torch__/chain.py", chain_of_classes(20000))])
+    edited(
+        "overflow",
+        in_code(b"training : bool\n", b"training : bool\n  first : __torch__.chain.C0\n"),
+        [("code/__torch__/chain.py", chain_of_classes(20000))],
+    )
 
     # Frozen: the weights are constants of the program.
-    save(torch.jit.freeze(torch.jit.script(Small().eval())),
-         folder / "frozen.pt")
-    save(torch.jit.freeze(torch.jit.trace(Small().eval(), torch.ones(3, 4))),
-         folder / "frozen_trace.pt")
+    save(torch.jit.freeze(torch.jit.script(Small().eval())), folder / "frozen.pt")
+    save(
+        torch.jit.freeze(torch.jit.trace(Small().eval(), torch.ones(3, 4))),
+        folder / "frozen_trace.pt",
+    )
 
 
 if __name__ == "__main__":

@@ -8,8 +8,12 @@ import warnings
 
 import torch
 
-CHANGES = [{"1": "out"}, {"1": "out", "2": "aux"}, {"1": "out", "3": "more"},
-           {"0": "aux", "1": "out", "3": "aux"}]
+CHANGES = [
+    {"1": "out"},
+    {"1": "out", "2": "aux"},
+    {"1": "out", "3": "more"},
+    {"0": "aux", "1": "out", "3": "aux"},
+]
 
 
 def main():

@@ -143,7 +143,7 @@ class Shrinking(nn.Module):
 
 def outside(parts: List[Tensor], x: Tensor) -> None:
     for i in range(2):
-        parts.append(x[:, :i + 1])
+        parts.append(x[:, : i + 1])
 
 
 class Shared(nn.Module):
@@ -256,18 +256,34 @@ class Carried(nn.Module):
         state = (x, torch.zeros_like(x), x)
         for i in range(3):
             h, c, w = state
-            state = (h + c, c * 0.5, torch.cat([w, w], 1)[:, :i + 1])
+            state = (h + c, c * 0.5, torch.cat([w, w], 1)[:, : i + 1])
         return state[0].exp(), state[1].sin(), state[2].cos()
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for module in (FilledDict, ChangedNames, KeptList, PutList, Grown,
-                   GrownBeforeAndAfter, GrownInBranch, Widening, Shrinking,
-                   Popped, Shared, Escaping, Given, Never, Nested, Split, Moved, Carried):
-        torch.jit.script(module().eval()).save(
-            str(folder / f"{module.__name__}.pt"))
+    for module in (
+        FilledDict,
+        ChangedNames,
+        KeptList,
+        PutList,
+        Grown,
+        GrownBeforeAndAfter,
+        GrownInBranch,
+        Widening,
+        Shrinking,
+        Popped,
+        Shared,
+        Escaping,
+        Given,
+        Never,
+        Nested,
+        Split,
+        Moved,
+        Carried,
+    ):
+        torch.jit.script(module().eval()).save(str(folder / f"{module.__name__}.pt"))
 
 
 if __name__ == "__main__":

@@ -14,18 +14,21 @@ def run(program, x):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = program(x)
-    return result, [str(warning.message) for warning in caught
-                    if "koila:" in str(warning.message)]
+    return result, [str(warning.message) for warning in caught if "koila:" in str(warning.message)]
 
 
 def main():
     original, changed = map(torch.jit.load, sys.argv[1:])
     x = torch.randn(3, 6)
-    for name, value in ((None, None), ("patch", (3, 2)), ("patch", (2, 3)),
-                        ("grid", ((2, 1.5), "rows", True)),
-                        ("grid", ((3, 0.5), "rows", True)),
-                        ("grid", ((2, 0.5), "rows", True)),
-                        ("window", [2, 2])):
+    for name, value in (
+        (None, None),
+        ("patch", (3, 2)),
+        ("patch", (2, 3)),
+        ("grid", ((2, 1.5), "rows", True)),
+        ("grid", ((3, 0.5), "rows", True)),
+        ("grid", ((2, 0.5), "rows", True)),
+        ("window", [2, 2]),
+    ):
         if name:
             setattr(original, name, value)
             setattr(changed, name, value)

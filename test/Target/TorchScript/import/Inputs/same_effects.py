@@ -25,13 +25,12 @@ def run(path):
         result = result if isinstance(result, tuple) else (result,)
         seen.append([part.clone() for part in result])
     state = [tensor.clone() for tensor in module.state_dict().values()]
-    return [("result", [t for parts in seen for t in parts]),
-            ("argument", [x]), ("state", state)]
+    return [("result", [t for parts in seen for t in parts]), ("argument", [x]), ("state", state)]
 
 
 def main():
     drop = sys.argv[1] == "--drop-marks"
-    folder, koila_opt, *names = sys.argv[1 + drop:]
+    folder, koila_opt, *names = sys.argv[1 + drop :]
     folder = pathlib.Path(folder)
     failed = False
     for name in names:
@@ -42,13 +41,17 @@ def main():
         if drop:
             words = pathlib.Path(text).read_text()
             for mark in ("koila.reads", "koila.writes"):
-                words = (words.replace(f", {mark}", "").replace(
-                    f"{mark}, ", "").replace(f" {{{mark}}}", ""))
+                words = (
+                    words.replace(f", {mark}", "")
+                    .replace(f"{mark}, ", "")
+                    .replace(f" {{{mark}}}", "")
+                )
             pathlib.Path(text).write_text(words)
         subprocess.run([koila_opt, text, *PASSES, "-o", out], check=True)
         for (what, before), (_, after) in zip(run(source), run(out)):
             same = len(before) == len(after) and all(
-                torch.equal(lhs, rhs) for lhs, rhs in zip(before, after))
+                torch.equal(lhs, rhs) for lhs, rhs in zip(before, after)
+            )
             if not same:
                 print(f"{name}: {what} differs")
                 failed = True

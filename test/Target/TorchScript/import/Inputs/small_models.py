@@ -45,7 +45,7 @@ class RoundedSizes(nn.Module):
         columns = int(math.ceil(x.size(1) / 4) * 1.5)
         # On a device that is not literal: no rule, but a kernel on shapes.
         mask = torch.full((columns, columns), float("-inf"), device=x.device)
-        return x.view(-1, columns), x[:, :int(x.size(0) / 2)], mask
+        return x.view(-1, columns), x[:, : int(x.size(0) / 2)], mask
 
 
 class Pair(NamedTuple):
@@ -63,9 +63,13 @@ class Values(nn.Module):
         self.scale = 2.5
         self.steps = [1, 2]
 
-    def forward(self, x, flag: bool = True,
-                others: Optional[List[torch.Tensor]] = None,
-                mode: str = "nearest"):
+    def forward(
+        self,
+        x,
+        flag: bool = True,
+        others: Optional[List[torch.Tensor]] = None,
+        mode: str = "nearest",
+    ):
         rows = x.size(0)
         both = torch.cat([x, x.relu()], dim=1) * self.scale
         return Pair(both + self.steps[0], rows), x.to(torch.float64), [x, both]
@@ -345,8 +349,7 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
 
     def trace(name, module, *shape):
-        program = torch.jit.trace(module.eval(), torch.randn(shape or (3, 4)),
-                                  check_trace=False)
+        program = torch.jit.trace(module.eval(), torch.randn(shape or (3, 4)), check_trace=False)
         torch.jit.save(program, folder / f"{name}.pt")
 
     def script(name, module):
