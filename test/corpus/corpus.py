@@ -1,15 +1,13 @@
-"""Runs koila-opt on every program of the corpus and writes docs/results/Corpus.md;
-with --scripted, those that are scripted, and docs/results/CorpusScripted.md.
+"""Runs koila-opt on every traced program of the corpus; with --scripted, on the
+scripted ones.
 
 For each program: does koila read it, which operators stay opaque, which
 tensors have no rank, extent or type, do all extents equal those that PyTorch
 sees at three batch sizes, and does the file go in and out unchanged.
 
-A fifth of the programs is held out: `--held-out` runs those, `--all` both.
-Nobody looks at why they fail while mending something, so their reasons are not
-shown. Exits with 1 if a program that is not held out does worse than
-EXPECTED_GAPS says, or better, or if held-out ones do worse than
-HELD_OUT_GAPS.
+Exits with 1 if something is wrong, or if a program misses more, or less, than
+gaps.py says of it. --document writes the table of docs/results/Corpus.md or
+CorpusScripted.md.
 """
 
 import argparse
@@ -22,37 +20,14 @@ import pathlib
 import subprocess
 import sys
 
-from scripted_gaps import SCRIPTED_GAPS
+from gaps import GAPS, count_missing, judge
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
-# Programs that are not whole, and why that is right or not mended yet.
-EXPECTED_GAPS = {
-    "hand_custom_operator": "LibTorch reads no file with an operator that no library declares",
-    "hand_dlrm": "embedding_bag: one extent depends on the kernel it takes",
-    "hf_mixtral": "extents that follow from data-dependent ones",
-    "hand_dynamic_filters": "literal groups of a batch that is folded into the channels",
-}
-# How many of the programs held out may have a gap; traced and scripted ones.
-ALL_GAPS = EXPECTED_GAPS | SCRIPTED_GAPS
-HELD_OUT_GAPS = 1
-SCRIPTED_HELD_OUT_GAPS = 10
-LONG_HELD_OUT_GAPS = 14
-
 
 def is_whole(report):
-    """Nothing is missing: a literal batch must have been reported."""
-    return (
-        report["imported"]
-        and report.get("round_trip", False)
-        and "compared" in report
-        and not report["why"]
-        and (report.get("scripted") or not report["opaque"])
-        and not report["unknown"]
-        and not report["wrong"]
-        and (not report.get("baked") or report["baked_reported"] is not None)
-    )
+    return not report["wrong"] and not count_missing(report)
 
 
 def evaluate_one(arguments):
@@ -68,13 +43,14 @@ def evaluate_one(arguments):
     try:
         how = evaluate_scripted if name in SCRIPTED else evaluate
         # What koila refuses by name depends on what a process has loaded.
-        tool = evaluate.Tool(tool, in_process and name not in EXPECTED_GAPS)
+        is_refused = name in GAPS and GAPS[name].refused
+        tool = evaluate.Tool(tool, in_process and not is_refused)
         return how.evaluate(name, tool, folder)
     except Exception as error:
         import traceback
 
         traceback.print_exc()
-        return {"name": name, "imported": False, "why": [f"the corpus runner failed: {error}"]}
+        return evaluate.new_report(name) | {"wrong": [f"the corpus runner failed: {error}"]}
 
 
 def make_programs(names, folder, jobs):
@@ -157,60 +133,57 @@ def extents_cell(report):
         return "no"
     if report["wrong"]:
         return f"{len(report['wrong'])} wrong"
-    if report["unknown"]:
+    if report["unknown"] or report["fresh"]:
         return "in part"
     text = "exact"
-    if report.get("baked"):
-        text += " at B=3; " + ("reported" if report["baked_reported"] else "not reported")
+    if report.get("specialized"):
+        text += " at B=3; " + ("reported" if report["batch_reported"] else "not reported")
     return text
 
 
 def reasons_cell(report):
-    parts = list(report["why"])
-    if report.get("opaque"):
+    parts = [*report["wrong"][:3], *report["refused"]]
+    if report["opaque"]:
         parts.append("opaque: " + counted(report["opaque"]))
     unknown = {
-        name: count
-        for name, count in report.get("unknown", {}).items()
-        if name not in report["opaque"]
+        name: count for name, count in report["unknown"].items() if name not in report["opaque"]
     }
     if unknown:
         parts.append("not inferred: " + counted(unknown))
-    parts += report.get("wrong", [])[:2]
-    if report.get("baked"):
-        where = report["baked_reported"]
-        parts.append(
-            f"batch baked in: {where}"
-            if where
-            else "batch baked in, and koila does not say so; PyTorch: " + report["baked"]
-        )
-    if report.get("symbols"):
+    if report["fresh"]:
+        parts.append("a symbol of its own: " + counted(dict.fromkeys(report["fresh"], 1)))
+    parts += [
+        f"trace-specialised batch, which koila does not report: {text}"
+        for text in report["unreported"]
+    ]
+    if report.get("batch_reported"):
+        parts.append(f"trace-specialised batch: {report['batch_reported']}")
+    if report["symbols"]:
         parts.append(
             "decided by data: "
             + ", ".join(f"{symbol} ({schema})" for symbol, schema in report["symbols"].items())
         )
-    if expected := ALL_GAPS.get(report["name"]):
-        parts.append(f"expected: {expected}")
+    if expected := GAPS.get(report["name"]):
+        parts.append(f"expected: {expected.why}")
     return "; ".join(parts).replace("|", "\\|").replace("\n", " ")
 
 
-def table(reports, with_reasons):
-    head = ["program", "imported", "nodes", "opaque", "inferred", "extents", "round trip"] + [
-        "why not"
-    ] * with_reasons
+def table(reports):
+    head = [
+        "program", "imported", "nodes", "opaque", "inferred", "extents", "round trip", "why not",
+    ]  # fmt: skip
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for report in reports:
         cells = [
             f"`{report['name']}`",
             yes(report["imported"]),
-            str(report.get("nodes", "")),
-            str(sum(report["opaque"].values())) if "opaque" in report else "",
+            str(report["nodes"] or ""),
+            str(sum(report["opaque"].values())) if "tensors" in report else "",
             inferred_cell(report),
             extents_cell(report),
-            yes(report.get("round_trip")),
+            yes(report["round_trip"]),
+            reasons_cell(report),
         ]
-        if with_reasons:
-            cells.append(reasons_cell(report))
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
@@ -218,25 +191,18 @@ def table(reports, with_reasons):
 TOTALS = {
     "programs": lambda r: True,
     "imported": lambda r: r["imported"],
-    "none opaque": lambda r: "opaque" in r and not r["opaque"],
-    "all inferred": lambda r: "unknown" in r and not r["unknown"],
-    "extents exact": lambda r: "compared" in r and not r["wrong"] and not r["unknown"],
-    "batch baked in": lambda r: r.get("baked"),
-    "round trip": lambda r: r.get("round_trip"),
+    "none opaque": lambda r: "tensors" in r and not r["opaque"],
+    "all inferred": lambda r: "tensors" in r and not r["unknown"],
+    "extents exact": lambda r: "compared" in r and not (r["wrong"] or r["unknown"] or r["fresh"]),
+    "trace-specialised batch": lambda r: r.get("specialized"),
+    "round trip": lambda r: r["round_trip"],
     "whole": is_whole,
 }
 
 
-def totals(title, reports, columns):
-    return [
-        title,
-        *(str(sum(bool(TOTALS[column](report)) for report in reports)) for column in columns),
-    ]
-
-
 HEADER = """# The corpus
 
-<!-- Written by test/corpus/corpus.py --all; do not edit. -->
+<!-- Written by tools/dev/write_results.py corpus; do not edit. -->
 
 Programs of `test/corpus/programs_*.py`, small and with random weights, traced
 with PyTorch at batch 3. What the columns say:
@@ -251,15 +217,12 @@ with PyTorch at batch 3. What the columns say:
   place, and extents are compared at B = 3.
 * round trip: in and out with no pass in between; the same module, the same IR
   when it is read again, the same results bit by bit at two batches.
-
-A fifth of the programs, by a hash of the name, is held out from those who
-mend koila; their reasons are not shown.
 """
 
 
 SCRIPTED_HEADER = """# The corpus of scripted programs
 
-<!-- Written by test/corpus/corpus.py --scripted --all --long; do not edit. -->
+<!-- Written by tools/dev/write_results.py corpus-scripted; do not edit. -->
 
 Programs of `test/corpus/programs_constructs_*.py`, one per construct of
 TorchScript, and scripted models of `test/corpus/programs_scripted.py`. The
@@ -279,40 +242,29 @@ columns are those of [the traced corpus](Corpus.md); what differs:
   the same results bit by bit, the same output, warnings, exceptions and random
   numbers; what shares memory shares memory; arguments and the state of the
   modules are the same after every call.
-
-A fifth of the programs, by a hash of the name, is held out from those who
-mend koila; their reasons are not shown.
 """
 
 
 def document(reports, header):
-    from registry import is_held_out
-
-    development = [r for r in reports if not is_held_out(r["name"])]
-    held_out = [r for r in reports if is_held_out(r["name"])]
-    columns = [column for column in TOTALS if header is HEADER or column != "batch baked in"]
-    lines = [header, "| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for title, part in (("development", development), ("held out", held_out)):
-        lines.append("| " + " | ".join(totals(title, part, columns)) + " |")
-    lines += ["", "## Development", ""] + table(development, True)
-    lines += ["", "## Held out", ""] + table(held_out, False)
+    columns = [
+        column for column in TOTALS if header is HEADER or column != "trace-specialised batch"
+    ]
+    counts = [str(sum(bool(TOTALS[column](r)) for r in reports)) for column in columns]
+    lines = [header, "| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    lines += ["| " + " | ".join(counts) + " |", "", *table(reports)]
     return "\n".join(lines) + "\n"
 
 
 def write_operators(path, reports):
     """Every operator with the number of programs and of those where it is
-    opaque; of programs that are not held out."""
-    from registry import is_held_out
-
+    opaque."""
     used, opaque = collections.Counter(), collections.Counter()
     where = collections.defaultdict(list)
     for report in reports:
-        if is_held_out(report["name"]):
-            continue
-        for operator in report.get("operators", []):
+        for operator in report["operators"]:
             used[operator] += 1
             where[operator].append(report["name"])
-        opaque.update(report.get("opaque", {}).keys())
+        opaque.update(report["opaque"].keys())
     with open(path, "w") as file:
         print("# operator, programs, programs where it is opaque, some of them", file=file)
         for name, count in sorted(used.items(), key=lambda p: (-p[1], p[0])):
@@ -320,32 +272,16 @@ def write_operators(path, reports):
             print(f"{name:55} {count:4} {mark:12} " + " ".join(where[name][:4]), file=file)
 
 
-def check_expectations(reports, everything, held_out_gaps):
+def check_expectations(reports):
     """Sentences about what is not as expected."""
-    from registry import PROGRAMS, is_held_out
+    from registry import PROGRAMS
 
     problems = [
-        f"EXPECTED_GAPS names '{name}', which is no program"
-        for name in EXPECTED_GAPS
-        if name not in PROGRAMS
+        f"gaps.py names '{name}', which is no program" for name in GAPS if name not in PROGRAMS
     ]
     for report in reports:
         name = report["name"]
-        if is_held_out(name):
-            continue
-        if not is_whole(report) and name not in ALL_GAPS:
-            problems.append(f"{name}: {reasons_cell(report)}")
-        if is_whole(report) and name in ALL_GAPS:
-            problems.append(f"{name} has no gap any more: take it out of EXPECTED_GAPS")
-    gaps = sum(is_held_out(report["name"]) and not is_whole(report) for report in reports)
-    if gaps > held_out_gaps:
-        problems.append(
-            f"{gaps} of the programs held out have a gap; expected at most {held_out_gaps}"
-        )
-    elif everything and gaps < held_out_gaps:
-        problems.append(
-            f"only {gaps} of the programs held out have a gap: lower the number that is expected"
-        )
+        problems += [f"{name}: {problem}" for problem in judge(report, GAPS.get(name))]
     return problems
 
 
@@ -353,10 +289,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--all", action="store_true", help="all programs; writes the document")
-    which.add_argument("--held-out", action="store_true", help="only the programs held out")
-    which.add_argument(
+    parser.add_argument(
         "--only", nargs="+", metavar="NAME", help="these programs (or what their names begin with)"
     )
     parser.add_argument(
@@ -384,7 +317,7 @@ def parse_arguments():
         help="for the program files",
     )
     parser.add_argument(
-        "--document", type=pathlib.Path, help="default: docs/results/Corpus.md or CorpusScripted.md"
+        "--document", type=pathlib.Path, metavar="FILE", help="write the table there"
     )
     parser.add_argument(
         "--operators",
@@ -404,7 +337,7 @@ def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.path.insert(0, str(HERE))
     from make_programs import load_programs
-    from registry import SCRIPTED, is_held_out
+    from registry import SCRIPTED
 
     names = [name for name in load_programs() if (name in SCRIPTED) == arguments.scripted]
     if not (arguments.long or arguments.only):
@@ -416,10 +349,6 @@ def main():
         if unknown:
             sys.exit(f"corpus.py: no program '{unknown[0]}' (see --list)")
         names = [name for name in names if any(name.startswith(part) for part in arguments.only)]
-        # A prefix must not bring in what nobody may look at.
-        names = [name for name in names if not is_held_out(name) or name in arguments.only]
-    elif not arguments.all:
-        names = [name for name in names if is_held_out(name) == arguments.held_out]
     if arguments.list:
         print("\n".join(names))
         return
@@ -431,26 +360,14 @@ def main():
     reports = run(
         names, arguments.koila_opt, arguments.folder, arguments.jobs, not arguments.processes
     )
-    # A part of the programs is no document.
-    if arguments.all and arguments.long >= arguments.scripted:
-        path = arguments.document or ROOT / "docs" / "results" / (
-            "CorpusScripted.md" if arguments.scripted else "Corpus.md"
-        )
-        path.write_text(document(reports, SCRIPTED_HEADER if arguments.scripted else HEADER))
+    if arguments.document:
+        header = SCRIPTED_HEADER if arguments.scripted else HEADER
+        arguments.document.write_text(document(reports, header))
     if arguments.operators:
         write_operators(arguments.operators, reports)
     if arguments.json:
         arguments.json.write_text(json.dumps(reports, indent=1))
-    held_out_gaps = (
-        HELD_OUT_GAPS
-        if not arguments.scripted
-        else LONG_HELD_OUT_GAPS
-        if arguments.long
-        else SCRIPTED_HELD_OUT_GAPS
-    )
-    problems = check_expectations(
-        reports, arguments.all and arguments.long >= arguments.scripted, held_out_gaps
-    )
+    problems = check_expectations(reports)
     for problem in problems:
         print(f"corpus.py: {problem}", file=sys.stderr)
     whole = sum(map(is_whole, reports))

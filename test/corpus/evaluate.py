@@ -14,6 +14,7 @@ import torch
 
 import inputs
 import make_programs
+from registry import SCRIPTED
 from truth import CONTAINERS, Truth
 
 TESTS = pathlib.Path(__file__).parent.parent
@@ -72,14 +73,34 @@ DECIDED_BY_DATA = {
 SYMBOL = re.compile(r"[A-Za-z_][\w.]*")
 
 
-class Gap(Exception):
-    """A sentence that says why a program is not whole."""
+class Refusal(Exception):
+    """The first diagnostic in what koila prints."""
+
+    def __init__(self, printed):
+        super().__init__(first_line(printed))
+        self.printed = printed
+
+
+class Wrong(Exception):
+    """A sentence about a result that is wrong."""
+
+
+@contextlib.contextmanager
+def recording(report, place):
+    """Puts what a step raises into the report."""
+    try:
+        yield
+    except Refusal as refusal:
+        report["refused"].append(f"{place}: {refusal}")
+    except Wrong as wrong:
+        report["wrong"].append(f"{place}: {wrong}")
 
 
 def without_machine(text):
     """Places without the folders of this machine."""
+    text = re.sub(r"/[^\s\"':()]*/([\w.-]+\.(?:pt|mlir))", r"\1", text)
     text = re.sub(r"(?<![\w.])/[^\s\"':()]*?/(?:site-packages|test/corpus)/", "", text)
-    return re.sub(r"/[^\s\"':()]*/([\w.-]+\.(?:pt|py|mlir))", r"\1", text)
+    return re.sub(r"/[^\s\"':()]*/([\w.-]+\.py)", r"\1", text)
 
 
 def first_line(text, kinds=("error",)):
@@ -97,16 +118,21 @@ def first_line(text, kinds=("error",)):
 
 
 def koila_opt(program, *arguments):
-    """(whether it went well, stderr)"""
+    """What koila-opt prints; raises Refusal, and Wrong if it ends in another way
+    than with a diagnostic."""
     try:
         done = subprocess.run(
             [program, *map(str, arguments)], text=True, capture_output=True, timeout=TIMEOUT
         )
     except subprocess.TimeoutExpired:
-        return False, f"error: koila-opt took more than {TIMEOUT} seconds"
+        raise Wrong(f"koila-opt took more than {TIMEOUT} seconds") from None
     if done.returncode < 0:
-        return False, f"error: koila-opt died of signal {-done.returncode}"
-    return done.returncode == 0, done.stderr
+        raise Wrong(f"koila-opt died of signal {-done.returncode}")
+    if done.returncode and not re.search(r"\berror: .", done.stderr):
+        raise Wrong(f"koila-opt ends with {done.returncode} and no diagnostic")
+    if done.returncode:
+        raise Refusal(done.stderr)
+    return done.stderr
 
 
 class Tool:
@@ -119,26 +145,33 @@ class Tool:
         self.library = Koila(path) if in_process else None
 
     def read(self, file, text, method="forward"):
-        """Writes the program of an archive as text; (whether it went well,
-        stderr, the program as a file to go on with)."""
+        """Writes the program of an archive as text; the program as a file to go
+        on with."""
         code = text.with_suffix(".mlirbc")
         if self.library:
             try:
                 code.write_bytes(self.library.read(file, method))
-                return *koila_opt(self.path, code, "-o", text), code
-            except (Broken, Refused):
+            except Broken as error:
+                raise Wrong(str(error)) from None
+            except Refused:
                 code.unlink(missing_ok=True)
-        return *koila_opt(self.path, file, f"--function={method}", "-o", text), file
+            else:
+                koila_opt(self.path, code, "-o", text)
+                return code
+        koila_opt(self.path, file, f"--function={method}", "-o", text)
+        return file
 
     def write(self, program, written, method="forward"):
         """Writes what `read` gave as an archive."""
-        if program.suffix == ".mlirbc":
-            try:
-                self.library.write(program.read_bytes(), written)
-                return True, ""
-            except (Broken, Refused) as error:
-                return False, f"error: {error}"
-        return koila_opt(self.path, program, f"--function={method}", "-o", written)
+        if program.suffix != ".mlirbc":
+            koila_opt(self.path, program, f"--function={method}", "-o", written)
+            return
+        try:
+            self.library.write(program.read_bytes(), written)
+        except Broken as error:
+            raise Wrong(str(error)) from None
+        except Refused as error:
+            raise Refusal(f"error: {error}") from None
 
     def clean_up(self, text):
         for code in text.parent.glob(f"{text.stem}.*mlirbc"):
@@ -193,6 +226,9 @@ class Extents:
         self.symbols, self.places, self.unknown = {"B": batch}, {}, set()
         self.data_symbols = collections.OrderedDict()
         self.wrong, self.compared = [], 0
+        # Operators with an extent that the batch decides, and that has a symbol
+        # of its own.
+        self.fresh = collections.Counter()
 
     def evaluate(self, expression, found, what, place):
         """The value of an expression. A symbol that data decide takes the
@@ -212,9 +248,7 @@ class Extents:
             elif integer and self.counters:
                 self.unknown.add(symbol)
             else:
-                self.wrong.append(
-                    f"{what}: an extent that data do not decide has a symbol of its own"
-                )
+                self.fresh[what] += 1
             if symbol != expression:
                 return None
             self.symbols[symbol], self.places[symbol] = found, place
@@ -275,7 +309,7 @@ class Extents:
                 continue
             name = names[index] if index < len(names) else "nothing"
             if base_name(name) != base_name(schema):
-                raise Gap(
+                raise Wrong(
                     f"node {index} is {name} in PyTorch and {schema} in "
                     "koila: the graphs do not match"
                 )
@@ -286,7 +320,7 @@ class Extents:
                 and names[index].split(".")[0] not in CONTAINERS
                 and not self.is_integer(index)
             ):
-                raise Gap(f"node {index}, {names[index]}, is not in koila's program")
+                raise Wrong(f"node {index}, {names[index]}, is not in koila's program")
         return found
 
     def run(self, facts):
@@ -316,9 +350,8 @@ def static_spec(spec, batch):
 
 
 def infer(tool, file, specs, method="forward"):
-    """(facts, stderr) of an archive or of what `Tool.read` gave; no facts if
-    koila-opt refuses."""
-    good, errors = koila_opt(
+    """The facts of an archive or of what `Tool.read` gave, and all that is printed."""
+    errors = koila_opt(
         tool.path,
         file,
         f"--function={method}",
@@ -328,24 +361,26 @@ def infer(tool, file, specs, method="forward"):
         "-o",
         "/dev/null",
     )
-    return (parse_facts(errors) if good else None), errors
+    return parse_facts(errors), errors
 
 
 def check_extents(report, facts, truth, make_inputs, batches, extents_class=Extents):
     """Fills in the columns on extents."""
-    wrong, symbols, compared = [], {}, None
+    wrong, fresh, symbols, compared = [], collections.Counter(), {}, None
     for batch in batches:
         extents = extents_class(truth, batch, truth.run(make_inputs(batch)))
         extents.run(facts)
         wrong += extents.wrong
+        fresh |= extents.fresh
         symbols |= extents.data_symbols
         compared = extents.compared
-    report["wrong"] = list(dict.fromkeys(wrong))
-    report["symbols"] = symbols
-    report["compared"] = compared
+    report["wrong"] += dict.fromkeys(wrong)
+    report["fresh"] = report["fresh"] | fresh
+    report["symbols"] |= symbols
+    report["compared"] = report.get("compared", 0) + compared
 
 
-def baked_error(truth, specs):
+def specialization_error(truth, specs):
     """What PyTorch says where the program accepts the batch it was traced
     with only; None if it accepts all."""
     for batch in BATCHES:
@@ -357,23 +392,29 @@ def baked_error(truth, specs):
     return None
 
 
+def reported_batch(tool, file, specs):
+    """What koila says of a file that accepts one batch only; None if nothing."""
+    try:
+        _, printed = infer(tool, file, specs)
+    except Refusal as refusal:
+        printed = refusal.printed
+    if "re-trace" not in printed:
+        return None
+    return first_line(printed, ("error", "warning", "remark"))
+
+
 def check_inference(report, tool, file, truth, specs):
-    baked = baked_error(truth, specs)
-    facts, errors = infer(tool, file, specs)
-    batches = BATCHES
-    if baked:
-        report["baked"] = without_machine(baked)
-        # What koila has to say of such a file.
-        report["baked_reported"] = (
-            first_line(errors, ("error", "warning", "remark")) if ("re-trace" in errors) else None
-        )
+    batches, given = BATCHES, specs
+    if error := specialization_error(truth, specs):
+        report["specialized"] = without_machine(error)
+        report["batch_reported"] = reported_batch(tool, file, specs)
+        if not report["batch_reported"]:
+            report["unreported"].append(report["specialized"])
         batches = (make_programs.TRACED_BATCH,)
-        facts, errors = infer(tool, file, [static_spec(spec, batches[0]) for spec in specs])
-    if facts is None:
-        raise Gap(first_line(errors))
-    report["opaque"] = dict(sorted(opaque_operators(facts).items()))
-    report["tensors"], unknown = unknown_results(facts)
-    report["unknown"] = dict(sorted(unknown.items()))
+        given = [static_spec(spec, batches[0]) for spec in specs]
+    facts, _ = infer(tool, file, given)
+    report["opaque"] = opaque_operators(facts)
+    report["tensors"], report["unknown"] = unknown_results(facts)
     check_extents(report, facts, truth, lambda batch: inputs.make(specs, batch), batches)
 
 
@@ -435,31 +476,32 @@ def compare_contents(file, written):
     return None
 
 
-def round_trip(tool, file, program, first_text, specs, batches):
-    """None, or why what koila writes is not what it read."""
-    written = first_text.with_suffix(".pt")
-    good, errors = tool.write(program, written)
-    if not good:
-        return first_line(errors)
-    text = first_text.with_suffix(".again.mlir")
-    good, errors, _ = tool.read(written, text)
-    if not good:
-        return "read again: " + first_line(errors)
-    if same_ir.lines(first_text) != same_ir.lines(text):
-        return "the IR differs when the written file is read again"
-    text.unlink()
+def read_again(tool, written, text, again, method="forward"):
+    """Reads what koila wrote; it must be the program in `text`."""
+    try:
+        tool.read(written, again, method)
+    except Refusal as refusal:
+        raise Wrong(f"read again: {refusal}") from None
+    if same_ir.lines(text) != same_ir.lines(again):
+        raise Wrong("the IR differs when the written file is read again")
+    again.unlink()
+
+
+def round_trip(tool, file, program, text, specs, batches):
+    """Writes a program, and compares that with what was read."""
+    written = text.with_suffix(".pt")
+    tool.write(program, written)
+    read_again(tool, written, text, text.with_suffix(".again.mlir"))
     if difference := compare_contents(file, written):
-        return difference
+        raise Wrong(difference)
     one, other = torch.jit.load(file), torch.jit.load(written)
     for batch in batches:
         before = call(one, specs, batch)
-        difference = same_results(before, call(other, specs, batch))
-        if difference:
-            return f"{difference} at B={batch}"
+        if difference := same_results(before, call(other, specs, batch)):
+            raise Wrong(f"{difference} at B={batch}")
         if not any(value.count_nonzero() for value in tensors_of(before)):
-            return "vacuous: all results are zero"
+            raise Wrong("vacuous: all results are zero")
     written.unlink()
-    return None
 
 
 def tensors_of(value):
@@ -472,42 +514,57 @@ def tensors_of(value):
     return []
 
 
+def new_report(name):
+    """What corpus.py puts into the table, and judges."""
+    return {
+        "name": name,
+        "scripted": name in SCRIPTED,
+        "imported": False,
+        "round_trip": False,
+        # Diagnostics of koila; sentences about results that are wrong; and what
+        # PyTorch raises at other batches without a diagnostic of koila.
+        "refused": [],
+        "wrong": [],
+        "unreported": [],
+        "nodes": 0,
+        "operators": [],
+        # By operator: how many koila has no operation for, how many results
+        # have no rank, extent or element type, and how many extents that the
+        # batch decides have a symbol of their own.
+        "opaque": collections.Counter(),
+        "unknown": collections.Counter(),
+        "fresh": collections.Counter(),
+        "symbols": {},
+    }
+
+
 def evaluate(name, tool, folder):
-    """A dict with what corpus.py puts into the table."""
+    """What there is to report of a traced program."""
     torch.set_num_threads(1)
     torch._C._jit_set_profiling_executor(False)
-    report = {"name": name, "imported": False, "why": []}
+    report = new_report(name)
     file = folder / f"{name}.pt"
     error = folder / f"{name}.error"
     if error.exists():
-        report["why"].append("not traced: " + without_machine(error.read_text().splitlines()[0]))
+        report["wrong"].append("not traced: " + without_machine(error.read_text().splitlines()[0]))
         return report
     specs = json.loads((folder / f"{name}.inputs").read_text())
     text = folder / "written" / f"{name}.mlir"
     text.parent.mkdir(exist_ok=True)
-    good, errors, program = tool.read(file, text)
-    report["imported"] = good
-    if not good:
-        report["why"].append("import: " + first_line(errors))
+    with recording(report, "import"):
+        program = tool.read(file, text)
+        report["imported"] = True
     truth = Truth(torch.jit.load(file))
     report["nodes"] = len(truth.nodes)
-    report["operators"] = sorted(
-        {name for name in truth.names if name not in ("prim::Constant", "prim::GetAttr")}
-    )
-    try:
-        if good:
-            check_inference(report, tool, program, truth, specs)
-    except Gap as gap:
-        report["why"].append(f"inference: {gap}")
-    if good:
-        batches = ROUND_TRIP_BATCHES
-        if report.get("baked"):
-            batches = (make_programs.TRACED_BATCH,)
-        difference = round_trip(tool, file, program, text, specs, batches)
-        report["round_trip"] = difference is None
-        if difference:
-            report["why"].append(f"round trip: {difference}")
-        else:
-            text.unlink()
+    report["operators"] = sorted(set(truth.names) - {"prim::Constant", "prim::GetAttr"})
+    if not report["imported"]:
+        return report
+    with recording(report, "inference"):
+        check_inference(report, tool, program, truth, specs)
+    batches = (make_programs.TRACED_BATCH,) if report.get("specialized") else ROUND_TRIP_BATCHES
+    with recording(report, "round trip"):
+        round_trip(tool, file, program, text, specs, batches)
+        report["round_trip"] = True
+        text.unlink()
     tool.clean_up(text)
     return report

@@ -16,16 +16,17 @@ from evaluate import (
     BATCHES,
     REGIONS,
     Extents,
-    Gap,
+    Wrong,
     base_name,
     check_extents,
     check_roundtrip,
     compare_contents,
-    first_line,
     infer,
     is_container,
+    new_report,
     opaque_operators,
-    same_ir,
+    read_again,
+    recording,
     same_results,
     tensors_of,
     unknown_results,
@@ -127,7 +128,7 @@ def session(path, options, methods):
         specs = [spec, *methods["forward"][1:]]
         add("forward", specs, 2)
         if not calls[-1]["error"]:
-            raise Gap(f"vacuous: forward raises nothing for {spec}")
+            raise Wrong(f"vacuous: forward raises nothing for {spec}")
     # After an exception, too.
     add("forward", methods["forward"], 2)
     return calls
@@ -153,9 +154,9 @@ def check_session(calls, options, methods):
     good = calls[: -1 - len(options.raises)] + calls[-1:]
     for made in good:
         if made["error"]:
-            raise Gap(f"PyTorch raises {made['error'][1]}")
+            raise Wrong(f"PyTorch raises {made['error'][1]}")
     if not any(differ(made["results"], batch) for made in calls for batch in ROUND_TRIP_BATCHES):
-        raise Gap("vacuous: no result differs between samples")
+        raise Wrong("vacuous: no result differs between samples")
 
 
 # ---------------------------------------------------------------------------
@@ -163,25 +164,15 @@ def check_session(calls, options, methods):
 
 
 def round_trip(tool, file, program, method, text, options, methods, expected):
-    """None, or why what koila writes is not what it read."""
+    """Writes a program, and compares that with what was read."""
     written = text.with_suffix(".pt")
-    good, errors = tool.write(program, written, method)
-    if not good:
-        return first_line(errors)
-    again = text.with_suffix(".again.mlir")
-    good, errors, _ = tool.read(written, again, method)
-    if not good:
-        return "read again: " + first_line(errors)
-    if same_ir.lines(text) != same_ir.lines(again):
-        return "the IR differs when the written file is read again"
+    tool.write(program, written, method)
+    read_again(tool, written, text, text.with_suffix(".again.mlir"), method)
     if difference := compare_contents(file, written):
-        return difference
-    found = session(written, options, methods)
-    if difference := same_results(expected, found, "call"):
-        return difference
-    again.unlink()
+        raise Wrong(difference)
+    if difference := same_results(expected, session(written, options, methods), "call"):
+        raise Wrong(difference)
     written.unlink()
-    return None
 
 
 # ---------------------------------------------------------------------------
@@ -286,7 +277,7 @@ class ScriptedExtents(Extents):
             if i not in matched and "schema" in part[0] and "dims" in part[0]["results"][0]
         ]
         if common := {base_name(n) for n in nodes_left} & set(facts_left):
-            raise Gap(f"{min(common)} is not found in koila's program: the graphs do not match")
+            raise Wrong(f"{min(common)} is not found in koila's program: the graphs do not match")
         return found
 
 
@@ -303,9 +294,7 @@ def infer_method(report, tool, file, program, method, specs, options):
     )
     if not report["imported"]:
         return
-    facts, errors = infer(tool, program, specs, method)
-    if facts is None:
-        raise Gap(first_line(errors))
+    facts, _ = infer(tool, program, specs, method)
     # Their results are no values.
     facts = [fact for fact in facts if fact.get("schema") not in ("prim::Enter", "prim::Exit")]
     # Only what gives tensors: numbers and containers are carried through.
@@ -315,47 +304,32 @@ def infer_method(report, tool, file, program, method, specs, options):
         )
     )
     tensors, unknown = unknown_results(facts)
-    report["tensors"] += tensors
+    report["tensors"] = report.get("tensors", 0) + tensors
     # What data decide need not have an extent, or even a rank.
     report["left_open" if options.decided else "unknown"].update(unknown)
-    found = {"wrong": [], "symbols": {}}
     with contextlib.redirect_stdout(io.StringIO()):
         check_extents(
-            found,
+            report,
             facts,
             truth,
             lambda batch: make_inputs(options, specs, batch),
             BATCHES,
             OpenExtents if options.decided else ScriptedExtents,
         )
-    report["wrong"] += found["wrong"]
-    report["symbols"] |= found["symbols"]
-    report["compared"] = report.get("compared", 0) + found["compared"]
 
 
 def evaluate(name, tool, folder):
-    """A dict with what corpus.py puts into the table."""
+    """What there is to report of a scripted program."""
     torch.set_num_threads(1)
     torch._C._jit_set_profiling_executor(False)
     options = SCRIPTED[name]
-    report = {
-        "name": name,
-        "scripted": True,
-        "imported": False,
-        "why": [],
-        "nodes": 0,
-        "operators": [],
-        "opaque": collections.Counter(),
-        "tensors": 0,
-        "unknown": collections.Counter(),
-        "left_open": collections.Counter(),
-        "wrong": [],
-        "symbols": {},
-    }
+    report = new_report(name) | {"left_open": collections.Counter()}
     file = folder / f"{name}.pt"
     error = folder / f"{name}.error"
     if error.exists():
-        report["why"].append("not scripted: " + without_machine(error.read_text().splitlines()[0]))
+        report["wrong"].append(
+            "not scripted: " + without_machine(error.read_text().splitlines()[0])
+        )
         return report
     specs = json.loads((folder / f"{name}.inputs").read_text())
     methods = {"forward": specs, **options.methods}
@@ -366,23 +340,18 @@ def evaluate(name, tool, folder):
     report["imported"] = report["round_trip"] = True
     for method, specs in methods.items():
         place = "" if method == "forward" else f"{method}: "
-        good, errors, program = tool.read(file, text, method)
-        report["imported"] &= good
-        if not good:
-            report["why"].append(f"{place}import: {first_line(errors)}")
-        try:
+        program = None
+        with recording(report, f"{place}import"):
+            program = tool.read(file, text, method)
+        report["imported"] &= program is not None
+        with recording(report, f"{place}inference"):
             infer_method(report, tool, file, program, method, specs, options)
-        except Gap as gap:
-            report["why"].append(f"{place}inference: {gap}")
-        difference = not good or round_trip(
-            tool, file, program, method, text, options, methods, expected
-        )
-        report["round_trip"] &= difference is None
-        if good and difference:
-            report["why"].append(f"{place}round trip: {difference}")
+        written = False
+        if program:
+            with recording(report, f"{place}round trip"):
+                round_trip(tool, file, program, method, text, options, methods, expected)
+                written = True
+        report["round_trip"] &= written
         text.unlink(missing_ok=True)
     tool.clean_up(text)
-    if not report["imported"]:
-        for key in ("opaque", "unknown", "tensors", "compared"):
-            report.pop(key, None)
     return report
