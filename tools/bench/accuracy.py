@@ -27,8 +27,7 @@ calls of each pair in a process of its own: profiling and what LibTorch makes of
 it, which koila does not model. --scripted takes the scripted programs, and loads
 the file anew for each pair, since a call may change it. --curve takes the
 figures from the polynomials over the batch of one report. --json keeps a run,
-and --write makes docs/results/Accuracy.md of several. A fifth of the programs is held
-out, as in the corpus, and counted apart.
+and --write makes a page of several.
 """
 
 import argparse
@@ -377,17 +376,14 @@ def describe_run(run):
     return heading, said
 
 
-def list_programs(pairs, hidden):
-    """A table of programs; of held-out ones without the reasons."""
-    lines = [
-        "| program | pairs | largest peak, B | worst, B | worst |" + ("" if hidden else " why |"),
-        "|---" * (5 if hidden else 6) + "|",
-    ]
+def list_programs(pairs):
+    """A table of programs with reasons."""
+    head = "| program | pairs | largest peak, B | worst, B | worst | why |"
+    lines = [head, "|---" * 6 + "|"]
     for *cells, reasons in rows(pairs):
-        if not hidden:
-            text = "; ".join(reasons[:3])
-            more = len(reasons) - 3
-            cells.append((text + (f"; {more} more" if more > 0 else "")).replace("|", "\\|"))
+        text = "; ".join(reasons[:3])
+        more = len(reasons) - 3
+        cells.append((text + (f"; {more} more" if more > 0 else "")).replace("|", "\\|"))
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return lines
 
@@ -428,12 +424,10 @@ def list_differences(pairs, batches):
 
 
 def document(runs):
-    from registry import is_held_out
-
     lines = [
         "# Predicted and measured peaks",
         "",
-        "<!-- Written by tools/bench/accuracy.py --write; do not edit. -->",
+        "<!-- Written by tools/dev/write_results.py; do not edit. -->",
         "",
         "What counts as measured is in [Reports](../user/Reports.md). A pair is a "
         "program, a batch and a number of threads. Errors are of all "
@@ -442,30 +436,22 @@ def document(runs):
     for run in runs:
         heading, said = describe_run(run)
         pairs, batches = run["pairs"], run["batches"]
-        parts = {
-            "development": [p for p in pairs if not is_held_out(p["program"])],
-            "held out": [p for p in pairs if is_held_out(p["program"])],
-        }
-        heads = list(summary(pairs))
+        counts = summary(pairs)
         lines += [
             "",
             f"## {heading}",
             "",
             said,
             "",
-            "| | " + " | ".join(heads) + " |",
-            "|---" * (len(heads) + 1) + "|",
+            "| " + " | ".join(counts) + " |",
+            "|---" * len(counts) + "|",
+            "| " + " | ".join(map(str, counts.values())) + " |",
+            "",
         ]
-        for title, part in {**parts, "all": pairs}.items():
-            if part:
-                lines.append(f"| {title} | " + " | ".join(map(str, summary(part).values())) + " |")
         if run["default_executor"]:
-            lines += ["", *list_differences(pairs, batches)]
-            continue
-        for title, part in parts.items():
-            if part:
-                lines += ["", f"### {title.capitalize()}", ""]
-                lines += list_programs(part, title == "held out")
+            lines += list_differences(pairs, batches)
+        else:
+            lines += list_programs(pairs)
     return "\n".join(lines) + "\n"
 
 

@@ -63,6 +63,6 @@ for batch in data[:256].split(128):
     optimizer.step()
     print(f"{bits[-1]:.4f} bits per dimension")
 with torch.inference_mode():
-    held_out = flow.log_prob(koila.lazy(data[256:], batch=0)).cpu().numpy()
+    unseen = flow.log_prob(koila.lazy(data[256:], batch=0)).cpu().numpy()
 samples = flow.sample(80).numpy()
-results = dict(bits=bits, held_out=held_out, samples=samples, weights=flow.state_dict())
+results = dict(bits=bits, unseen=unseen, samples=samples, weights=flow.state_dict())

@@ -41,8 +41,8 @@ def make_model():
 
 
 confusion = np.zeros((CLASSES, CLASSES), dtype=np.int64)
-for fold, held_out in enumerate(np.array_split(np.random.default_rng(0).permutation(288), K)):
-    train_idx = np.setdiff1d(np.arange(288), held_out)
+for fold, validation in enumerate(np.array_split(np.random.default_rng(0).permutation(288), K)):
+    train_idx = np.setdiff1d(np.arange(288), validation)
     model = make_model()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for x, y in DataLoader(Subset(dataset, train_idx.tolist()), batch_size=96, shuffle=True):
@@ -54,7 +54,7 @@ for fold, held_out in enumerate(np.array_split(np.random.default_rng(0).permutat
 
     model.eval()
     with torch.no_grad():
-        for x, y in DataLoader(Subset(dataset, held_out.tolist()), batch_size=96):
+        for x, y in DataLoader(Subset(dataset, validation.tolist()), batch_size=96):
             x, y = koila.lazy(x, y, batch=0)
             logits = model(x.transpose(1, 2))
             np.add.at(confusion, (y.numpy(), logits.argmax(dim=1).numpy()), 1)
