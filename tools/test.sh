@@ -7,8 +7,8 @@
 #   --filter RE   only tests whose name matches
 #
 # KOILA_GROUND_TRUTH is handed to the tests; those that need it are skipped
-# without it. The last line is the summary; the exit code is 1 if a test failed
-# or none ran.
+# without it. The last line is the summary; the exit code is 1 if a test failed,
+# if none ran, or if a file of the checkout changed meanwhile.
 
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -35,10 +35,16 @@ koila_setup
 
 results="$koila_build/test/results.json"
 rm -f "$results"
+# Tests write into the build folder alone.
+tree="$koila_build/test/tree.json"
+"$koila_python" "$koila_root/tools/dev/tree_state.py" write "$tree"
 koila_say "running the tests"
 # lit's own exit code tells less than the summary below, which also fails if
 # nothing ran.
 lit_status=0
 "$koila_python" -c 'from lit.main import main; main()' -sv -j "$(koila_jobs)" \
   --output "$results" "${lit_options[@]}" "$koila_build/test" || lit_status=$?
-"$koila_python" "$koila_root/tools/summarize_tests.py" "$results" "$lit_status"
+status=0
+"$koila_python" "$koila_root/tools/dev/tree_state.py" compare "$tree" || status=1
+"$koila_python" "$koila_root/tools/summarize_tests.py" "$results" "$lit_status" || status=1
+exit $status

@@ -459,7 +459,7 @@ def document(results, options, programs):
     lines = [
         "# Memory budgets",
         "",
-        "<!-- Written by test/corpus/budgets.py --document; do not edit. -->",
+        "<!-- Written by tools/dev/write_results.py budgets; do not edit. -->",
         "",
         (
             f"The {programs} traced programs of the corpus"

@@ -354,7 +354,7 @@ def document(findings, options):
     lines = [
         "# Hazards",
         "",
-        "Written by `test/corpus/hazards.py`: programs that tiles can break, "
+        "Written by `tools/dev/write_results.py hazards`: programs that tiles can break, "
         f"and safe look-alikes of them, at tile {options.tile}; compared at "
         f"batches {', '.join(map(str, options.batches))} by the definition of "
         "`koila-run`"

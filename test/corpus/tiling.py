@@ -179,7 +179,7 @@ def document(results, options):
     lines = [
         "# Tiled programs",
         "",
-        "Written by `test/corpus/tiling.py`: the traced programs of the corpus "
+        "Written by `tools/dev/write_results.py tiling`: the traced programs of the corpus "
         f"at tile {options.tile} with `random=full-batch-masks`, "
         "compared at batches "
         f"{', '.join(map(str, options.batches))} by the definition of "

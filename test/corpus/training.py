@@ -187,7 +187,7 @@ def document(results, options):
     lines = [
         "# Training steps of the corpus",
         "",
-        "Written by `test/corpus/training.py`: the traced programs of the "
+        "Written by `tools/dev/write_results.py training-corpus`: the traced programs of the "
         "corpus with the mean of the squares of what they return as their "
         f"loss, one step in tiles of {options.tile} at batches "
         f"{', '.join(map(str, options.batches))}; loss and gradients compared "

@@ -428,7 +428,7 @@ def page(results):
     lines = [
         "# koila next to tools that retry",
         "",
-        "<!-- Written by tools/bench/batch_finders.py --write; do not edit. -->",
+        "<!-- Written by tools/dev/write_results.py batch-finders; do not edit. -->",
         "",
         f"Each trains the same model on {SAMPLES} samples for {EPOCHS} epochs, SGD with momentum, "
         f"in batches of {BATCH} whose step does not fit: PyTorch's allocator refuses what goes "

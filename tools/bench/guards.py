@@ -62,7 +62,8 @@ def make_page(rows, threads):
     lines = [
         "# What guards cost",
         "",
-        "Made by `tools/bench/guards.py --write`; see there what is measured. "
+        "Written by `tools/dev/write_results.py guard-cost`; `tools/bench/guards.py` says "
+        "what is measured. "
         f"torch {torch.__version__}, {threads} threads. Microseconds a call; the bar is 20.",
         "",
         "| model | parts | attributes | guards | again | program (2 samples, 64 x 64) |",

@@ -203,8 +203,7 @@ def page(lines, options):
             [
                 "# The first step through `koila.lazy`",
                 "",
-                "<!-- Written by tools/bench/lazy_first_step.py "
-                f"--threads {options.threads}{' --cpu' * options.cpu} --write; do not edit. -->",
+                "<!-- Written by tools/dev/write_results.py lazy-first-step; do not edit. -->",
                 "",
                 f"Seconds{' of the CPU' * options.cpu} of training steps of {options.batch} "
                 "images of 64 × 64 (inception_v3: 96 × 96) in float32 with torchvision's "

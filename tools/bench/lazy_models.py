@@ -216,7 +216,7 @@ def page(rows, batch):
     lines = [
         "# torchvision's classification models through `koila.lazy`",
         "",
-        "<!-- Written by tools/bench/lazy_models.py --write; do not edit. -->",
+        "<!-- Written by tools/dev/write_results.py lazy-models; do not edit. -->",
         "",
         f"One training step of {batch} images of 64 × 64 (inception_v3: 96 × 96; vit_b_16 built "
         f"for 64 × 64; {CLASSES} classes) with one byte less than the whole batch needs. *Error* "

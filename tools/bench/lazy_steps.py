@@ -140,7 +140,7 @@ def is_slow(seconds, steps, calls):
 
 HEAD = """# Steps through `koila.lazy` with enough memory
 
-<!-- Written by tools/bench/lazy_steps.py --write; do not edit. -->
+<!-- Written by tools/dev/write_results.py lazy-steps; do not edit. -->
 
 Scripts of `test/integration/scripts` with a budget in which nothing is split, threads: \
 {threads}, rounds: {rounds}. *Step*: between two calls of `koila.lazy`, without those in which a \

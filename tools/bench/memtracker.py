@@ -1,7 +1,8 @@
 """Predicted peaks of koila and of PyTorch's MemTracker, side by side.
 
 Usage: memtracker.py [--build FOLDER] [--programs FOLDER] [--batch 16]
-           [--rounds N] [--train] [NAME...]
+           [--rounds N] [--train] [--json FILE] [NAME...]
+       memtracker.py --write FILE JSON...
 
 Programs of test/corpus in eval mode under no_grad; with --train forward and
 backward, the loss being the mean of the squares of what a program returns, and
@@ -14,7 +15,8 @@ gradients there before. For each, in one run:
 
 Errors are bytes and percent of the measured peak. Times are from the loaded
 module to the number: the first one of a new process, and the median of those
-after it, which for koila there is of inference alone.
+after it, which for koila there is of inference alone. --json keeps a run, and
+--write makes a page of several.
 """
 
 import argparse
@@ -171,6 +173,61 @@ def measure(options, file, specs):
         return max(counter.measure(module, arguments)[0] for _ in range(3))
 
 
+def table(run):
+    """The rows of a run, and what they come to."""
+    lines = [
+        "| program | measured, B | MemTracker, B off | | koila, B off | | "
+        "MemTracker, ms: first | later | koila, ms: first | later | ratio: "
+        "first | later |",
+        "|---" * 12 + "|",
+    ]
+    firsts, laters, worse = [], [], []
+    for row in run["rows"]:
+        measured, times = row["measured"], row["seconds"]
+        firsts.append(times[0] / times[2])
+        if times[3]:
+            laters.append(times[1] / times[3])
+        if abs(row["predicted"] - measured) > abs(row["tracked"] - measured):
+            worse.append(row["name"])
+        cells = [f"`{row['name']}`", measured]
+        for peak in (row["tracked"], row["predicted"]):
+            cells += [peak - measured, f"{100 * (peak - measured) / measured:.2f} %"]
+        cells += [f"{1e3 * seconds:.1f}" if seconds else "" for seconds in times]
+        cells += [f"{firsts[-1]:.0f}", f"{laters[-1]:.0f}" if times[3] else ""]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    later = f", {statistics.median(laters):.0f} later" if laters else ""
+    return [
+        *lines,
+        "",
+        f"Median ratios of the times: {statistics.median(firsts):.0f} the first time{later}; "
+        f"koila is less exact on: {', '.join(worse) or 'none'}.",
+    ]
+
+
+def page(runs):
+    lines = [
+        "# koila and MemTracker",
+        "",
+        "<!-- Written by tools/dev/write_results.py memtracker; do not edit. -->",
+        "",
+        "PyTorch's `torch.distributed._tools.mem_tracker.MemTracker` under `FakeTensorMode` "
+        "predicts without running kernels, too. Both predict the same call; measured is "
+        "PyTorch's allocator. Times are from the loaded module to the number: the first one "
+        "of a process, and the median of those after it.",
+    ]
+    for run in runs:
+        heading, what = "Inference", "Forward under `no_grad`"
+        if run["train"]:
+            heading = "Training steps"
+            what = (
+                "Forward and backward of a step whose gradients are there before, the loss "
+                "being the mean of the squares of what a program returns"
+            )
+        lines += ["", f"## {heading}", "", f"{what}; batch {run['batch']}, one thread.", ""]
+        lines += table(run)
+    return "\n".join(lines) + "\n"
+
+
 def main():
     build = ROOT / "build"
     parser = argparse.ArgumentParser(
@@ -181,8 +238,14 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="keep the run")
+    parser.add_argument("--write", type=pathlib.Path, metavar="FILE", help="write the page of runs")
     parser.add_argument("names", nargs="*", default=NAMES, metavar="NAME")
     options = parser.parse_args()
+    if options.write:
+        runs = [json.loads(pathlib.Path(run).read_text()) for run in options.names]
+        options.write.write_text(page(runs))
+        return
     import corpus
     import make_programs
     import torch
@@ -192,13 +255,7 @@ def main():
     torch._C._jit_set_profiling_mode(False)
     torch.set_num_threads(1)
     corpus.make_programs(options.names, pathlib.Path(options.programs), 2)
-    print(
-        f"batch {options.batch}, 1 thread\n\n"
-        "| program | measured, B | MemTracker, B off | | koila, B off | | "
-        "MemTracker, ms: first | later | koila, ms: first | later | ratio: "
-        "first | later |\n" + "|---" * 12 + "|"
-    )
-    firsts, laters, worse = [], [], []
+    rows = []
     for name in options.names:
         file = pathlib.Path(options.programs) / f"{name}.pt"
         specs = json.loads(file.with_suffix(".inputs").read_text())
@@ -212,26 +269,20 @@ def main():
         tracked, their_first, their_later = run_tracker(options, name, specs)
         with tempfile.TemporaryDirectory() as folder:
             predicted, our_first, our_later = run_koila(options, file, specs, folder)
-        firsts.append(their_first / our_first)
-        if our_later:
-            laters.append(their_later / our_later)
-        if abs(predicted - measured) > abs(tracked - measured):
-            worse.append(name)
-        cells = [f"`{name}`", measured]
-        for peak in (tracked, predicted):
-            cells += [peak - measured, f"{100 * (peak - measured) / measured:.2f} %"]
-        cells += [
-            f"{1e3 * seconds:.1f}" if seconds else ""
-            for seconds in (their_first, their_later, our_first, our_later)
-        ]
-        cells += [f"{firsts[-1]:.0f}", f"{laters[-1]:.0f}" if our_later else ""]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-    later = f", {statistics.median(laters):.0f} later" if laters else ""
-    print(
-        f"\nmedian ratios of the times: {statistics.median(firsts):.0f} the "
-        f"first time{later}; koila is less "
-        f"exact on: {', '.join(worse) or 'none'}"
-    )
+        rows.append(
+            {
+                "name": name,
+                "measured": measured,
+                "tracked": tracked,
+                "predicted": predicted,
+                "seconds": [their_first, their_later, our_first, our_later],
+            }
+        )
+        print(f"[{len(rows)}/{len(options.names)}] {name}", file=sys.stderr, flush=True)
+    run = {"batch": options.batch, "train": options.train, "rows": rows}
+    print("\n".join(table(run)))
+    if options.json:
+        options.json.write_text(json.dumps(run, indent=1))
 
 
 if __name__ == "__main__":

@@ -402,7 +402,7 @@ def document(runs):
     lines = [
         "# The speed of tiled inference",
         "",
-        "<!-- Written by tools/bench/tiling_speed.py --write; do not edit. -->",
+        "<!-- Written by tools/dev/write_results.py tiling-speed; do not edit. -->",
         "",
         "Models with random weights under `no_grad`, TorchScript's executor "
         "without profiling. *Ratio* is the median time of the tiled program to "

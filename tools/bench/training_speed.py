@@ -233,7 +233,7 @@ def document(runs):
     lines = [
         "# The speed of training in tiles",
         "",
-        "<!-- Written by tools/bench/training_speed.py --write; do not edit. -->",
+        "<!-- Written by tools/dev/write_results.py training-speed; do not edit. -->",
         "",
         "Steps of models with random weights, batch normalisation in eval "
         "mode, cross entropy, gradients there before; TorchScript's "
