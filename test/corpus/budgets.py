@@ -210,7 +210,7 @@ class Program:
                 return None
             if files == (self.output,) and not self.run(batch, self.file):
                 return None
-            raise Wrong(f"B={batch}: {errors[0] if errors else done.stderr[-200:]}")
+            raise Wrong(f"B={batch}: {errors[0] if errors else done.stderr[-200:]}") from None
 
 
 def most_needed(figures_at, batch, budget):

@@ -275,7 +275,7 @@ class Extents:
         if len(result["dims"]) != value.dim():
             self.wrong.append(f"{what}: {spelled} is {list(value.shape)} at B={self.batch}")
             return
-        for axis, (dim, extent) in enumerate(zip(result["dims"], value.shape)):
+        for axis, (dim, extent) in enumerate(zip(result["dims"], value.shape, strict=True)):
             if dim is None:
                 continue
             known = self.evaluate(dim, extent, what, (*place, axis))
@@ -434,7 +434,7 @@ def same_results(one, other, path="result"):
     elif isinstance(one, (list, tuple)):
         if len(one) != len(other):
             return f"{path} has another length"
-        parts = [(i, *pair) for i, pair in enumerate(zip(one, other))]
+        parts = [(i, *pair) for i, pair in enumerate(zip(one, other, strict=True))]
     else:
         return None if one == other else f"{path} is {other}"
     for key, left, right in parts:

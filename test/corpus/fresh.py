@@ -63,7 +63,7 @@ def compare(expected, found):
     for what, values in expected.items():
         if len(values) != len(found[what]):
             return f"another number of {what}s"
-        for left, right in zip(values, found[what]):
+        for left, right in zip(values, found[what], strict=True):
             if problem := difference(left, right):
                 return problem + f" ({what})" * (what != "result")
     return None

@@ -27,7 +27,7 @@ def batch_dims(spec):
 
 def followed_dim(small, large):
     """The first dim whose extent is so many rows per sample, or None."""
-    for dim, (left, right) in enumerate(zip(small.shape, large.shape)):
+    for dim, (left, right) in enumerate(zip(small.shape, large.shape, strict=False)):
         if left % PROBES[0] == 0 and left > 0 and (left // PROBES[0] * PROBES[1] == right):
             return dim
     return None
@@ -103,7 +103,7 @@ def find_batch(arguments):
 def code_of(module, specs, small, large, tile):
     schema = module.forward.schema
     formal = schema.arguments[1 : 1 + len(specs)]
-    arguments = [(argument.name, spec) for argument, spec in zip(formal, specs)]
+    arguments = [(argument.name, spec) for argument, spec in zip(formal, specs, strict=True)]
     name, dim, factor = find_batch(arguments)
     results = Results()
     returned = results.describe(small, large)

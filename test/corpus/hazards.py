@@ -76,6 +76,7 @@ def key_of(program, tile):
 
 def make_files(program, files, tile):
     import torch
+
     import hazard_control
     import inputs
     import make_programs
@@ -232,13 +233,11 @@ def compare(options, files, specs, batch, finding):
         if problem:
             finding.problems.append(f"B={batch}: {problem}")
     elif (
-        f"{files.original}" in errors[0]
-        and "failed" in errors[0]
+        (f"{files.original}" in errors[0] and "failed" in errors[0])
         or "first program's result contains NaN" in errors[0]
         # What a sample shares with itself is often constant, and what two
         # share the same for both; larger batches tell.
-        or batch <= 2
-        and "the comparison is vacuous" in errors[0]
+        or (batch <= 2 and "the comparison is vacuous" in errors[0])
     ):
         finding.fresh.append(batch)
     else:
@@ -308,8 +307,8 @@ def compare_fresh(findings, options, pool):
             )
     groups = [tasks[part :: options.jobs] for part in range(options.jobs)]
     answers = pool.map(call_fresh, [[task for *_, task in group] for group in groups])
-    for group, answered in zip(groups, answers):
-        for (finding, batch, _), answer in zip(group, answered):
+    for group, answered in zip(groups, answers, strict=True):
+        for (finding, batch, _), answer in zip(group, answered, strict=True):
             if answer and answer not in ("both raise", "no such inputs"):
                 finding.problems.append(f"B={batch}, a fresh Python: {answer}")
 

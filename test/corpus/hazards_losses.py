@@ -4,7 +4,8 @@ targets and label smoothing change what is divided by."""
 import torch
 from torch.nn import functional as F
 
-from hazard_registry import ROWS, SERIES, hazard_that_adds_up as loss
+from hazard_registry import ROWS, SERIES
+from hazard_registry import hazard_that_adds_up as loss
 
 LABELS = "int64[B]{0:6}"
 TARGETS = "float32[B,6]"

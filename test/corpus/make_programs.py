@@ -82,6 +82,7 @@ def prepare_libraries():
 def compile_module(name, module, specs):
     """The module, traced or scripted."""
     import torch
+
     from inputs import make
     from registry import SCRIPTED
 
@@ -109,6 +110,7 @@ def fill_zeros(module):
 
 def write_program(name, path):
     import torch
+
     from registry import PROGRAMS
 
     torch.manual_seed(0)

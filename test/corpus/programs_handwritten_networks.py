@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from registry import network, program
 
-
 # ---------------------------------------------------------------------------
 # Recurrent
 

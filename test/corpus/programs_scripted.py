@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import programs_timm
+import programs_timm  # noqa: F401  registers what is scripted here
 import programs_torchvision
 from registry import PROGRAMS, scripted
 

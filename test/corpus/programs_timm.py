@@ -48,9 +48,9 @@ def timm_gmlp():
 
 @program
 def timm_poolformer():
-    from torch import nn
     from timm.layers import GroupNorm1
     from timm.models import metaformer
+    from torch import nn
 
     return metaformer.MetaFormer(
         num_classes=10,

@@ -277,7 +277,7 @@ def main():
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for result in pool.map(evaluate, [(name, options) for name in names]):
             results.append(result)
-            name, verdict, barriers, problems, ran = result
+            name, verdict, barriers, problems, _ = result
             print(
                 f"[{len(results)}/{len(names)}] {name}: {verdict}"
                 + (f", {len(barriers)} barriers" if barriers else "")

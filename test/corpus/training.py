@@ -84,7 +84,7 @@ def make_loss(file, output, specs):
 def judge_peaks(report, batch):
     """How the peak of the tiled step is known, and what is wrong with exact ones."""
     problems = []
-    for kind, program in zip(("untiled", "tiled"), report["programs"]):
+    for kind, program in zip(("untiled", "tiled"), report["programs"], strict=True):
         predicted, measured = program["predicted_peak_bytes"], program["measured_peak_bytes"]
         if program["predicted_exact"] and predicted != measured:
             problems.append(

@@ -6,6 +6,7 @@ out here.
 """
 
 import copy
+from typing import ClassVar
 
 import torch
 
@@ -88,7 +89,9 @@ def never_assigned(graph):
                 spread(inner)
                 # The first that a loop returns is its condition.
                 for output, value in zip(
-                    node.outputs(), list(inner.outputs())[node.kind() == "prim::Loop" :]
+                    node.outputs(),
+                    list(inner.outputs())[node.kind() == "prim::Loop" :],
+                    strict=False,
                 ):
                     if value.debugName() in found:
                         found.add(output.debugName())
@@ -96,7 +99,10 @@ def never_assigned(graph):
                 found.add(node.output().debugName())
             if node.kind() == "prim::Loop":
                 for value, parameter, output in zip(
-                    list(node.inputs())[2:], list(next(node.blocks()).inputs())[1:], node.outputs()
+                    list(node.inputs())[2:],
+                    list(next(node.blocks()).inputs())[1:],
+                    node.outputs(),
+                    strict=True,
                 ):
                     if {value.debugName(), output.debugName()} & found:
                         found.update((parameter.debugName(), output.debugName()))
@@ -112,8 +118,8 @@ class Recorder:
     when it is computed. Lists are copied, and where an operator changes shapes
     in place, tensors are taken as views."""
 
-    KINDS = {"Tensor": "aten::alias", "Tensor[]": "aten::list", "int": None}
-    RESHAPING = {
+    KINDS: ClassVar = {"Tensor": "aten::alias", "Tensor[]": "aten::list", "int": None}
+    RESHAPING: ClassVar = {
         f"aten::{name}_"
         for name in (
             "unsqueeze",
@@ -129,7 +135,7 @@ class Recorder:
         )
     }
     # Known without a run, or no value of the type that they say.
-    NOTHING = {
+    NOTHING: ClassVar = {
         "prim::Constant",
         "prim::GetAttr",
         "prim::Uninitialized",

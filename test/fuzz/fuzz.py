@@ -209,7 +209,7 @@ class Fuzzer:
                     "text",
                     number,
                     source,
-                    ["--allow-unregistered-dialect"] + pipeline + ["-o", "{out}.mlir"],
+                    ["--allow-unregistered-dialect", *pipeline, "-o", "{out}.mlir"],
                 )
                 if problem:
                     self.report("text", number, problem, command, source)
@@ -277,8 +277,9 @@ def main():
         parser.error("archives need --models")
     if options.archives:
         global torch
-        import torch
         import warnings
+
+        import torch
 
         warnings.simplefilter("ignore")
     fuzzer = Fuzzer(options)

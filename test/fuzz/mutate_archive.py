@@ -240,7 +240,7 @@ def change_operator(text, rng):
 
 def change_name(text, rng):
     names = get_names(text)
-    found = list(re.finditer(r"\b(%s)\b" % "|".join(map(re.escape, names)), text))
+    found = list(re.finditer(rf"\b({'|'.join(map(re.escape, names))})\b", text))
     if not found:
         return text
     match = rng.choice(found)

@@ -18,11 +18,11 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import koila
 import torch
 from torch import nn
 from torch.nn import functional
 
+import koila
 from measure import Memory
 
 # The largest batch that is tried.

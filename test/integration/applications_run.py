@@ -33,7 +33,6 @@ from types import ModuleType
 from typing import Any
 
 import koila
-
 import snapshot
 from applications_app import App, Outcome
 from execute import Raised, reset

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import koila
 import numpy as np
 import torch
 
+import koila
 import snapshot
 import variants
 from measure import Memory, Recorder, Window

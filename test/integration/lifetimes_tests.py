@@ -6,14 +6,16 @@ import gc
 import weakref
 
 import pytest
+
 from measure import Memory
 
 memory = Memory()
 
-import koila
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+import koila
 
 BUDGET = 200 << 10
 

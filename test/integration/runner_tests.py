@@ -11,11 +11,11 @@ import sys
 import textwrap
 import warnings
 
-import koila
 import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+import koila
 import report as texts
 import variants
 from execute import execute

@@ -17,8 +17,9 @@ import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import koila
 import torch
+
+import koila
 from koila import memory
 from koila._capture import differentiation, dispatch_cache
 from koila._capture.thread_recordings import recording

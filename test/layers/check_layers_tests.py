@@ -7,8 +7,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools" / "dev"))
 
-import check_layers
 import pytest
+
+import check_layers
 from check_layers import Layer
 
 LAYERS = [

@@ -304,8 +304,9 @@ def unpacked():
 @model
 def maybe():
     """An argument that may be None, by a script."""
-    import torch
     from typing import Optional
+
+    import torch
 
     class Maybe(torch.nn.Module):
         def __init__(self):
@@ -324,8 +325,9 @@ def maybe():
 @model
 def maybe_first():
     """Only an argument that may be None has the batch."""
-    import torch
     from typing import Optional
+
+    import torch
 
     class MaybeFirst(torch.nn.Module):
         def __init__(self):
@@ -492,7 +494,7 @@ def make_sensitive(module, *inputs):
     module.train()
     with torch.no_grad():
         module(*inputs)
-    for norm, value in zip(norms, momentum):
+    for norm, value in zip(norms, momentum, strict=True):
         norm.momentum = value
     return module.eval()
 

@@ -34,7 +34,6 @@ import training
 from counter import Counter
 from make_programs import load_programs
 
-
 # Of one operation.
 MOST_NODES = 12
 

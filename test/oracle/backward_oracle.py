@@ -566,7 +566,7 @@ class Program(torch.nn.Module):
     def forward(self, *operands):
         scaled = [
             operand * scale if operand.is_floating_point() else operand
-            for operand, scale in zip(operands, self.scales)
+            for operand, scale in zip(operands, self.scales, strict=True)
         ]
         return self.function(*scaled).square().mean().float()
 
@@ -664,7 +664,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             for batch, (verdict, why) in zip(
-                options.batches, evaluate(name, options, folder, counter)
+                options.batches, evaluate(name, options, folder, counter), strict=True
             ):
                 counts[verdict] += 1
                 if verdict == "right":

@@ -9,7 +9,7 @@ def spoiled(g, dims, dtype, strided=False):
     """A tensor that is now and then of a wrong type, rank or extent."""
     dims = list(dims)
     if g.spoil(0.15):
-        dims = dims[1:] if g.chance(0.5) else [1] + dims
+        dims = dims[1:] if g.chance(0.5) else [1, *dims]
     if dims and g.spoil(0.25):
         place = g.rng.randrange(len(dims))
         if not isinstance(dims[place], Batch):
@@ -62,27 +62,27 @@ def attention(name, results="r"):
         if grouped and isinstance(lead[-1], Batch):
             grouped = ""  # PyTorch divides by the number of heads.
         if grouped:
-            key_lead = lead[:-1] + [lead[-1]]
-            lead = lead[:-1] + [lead[-1] * g.pick(1, 2, 3)]
+            key_lead = [*lead[:-1], lead[-1]]
+            lead = [*lead[:-1], lead[-1] * g.pick(1, 2, 3)]
             value_lead = key_lead
         elif not flash and g.chance(0.1):
             key_lead = [1 if g.chance(0.5) else d for d in lead]
-        own = list(lead) + [queries, depth]
+        own = [*lead, queries, depth]
         if g.spoil(0.4) and not isinstance(own[-1], Batch):
             own[-1] += 1
         if g.spoil(0.1):
             own = own[-1:]
         q = transposed(g, own, dtype, flash)
-        k = transposed(g, list(key_lead) + [keys, depth], dtype, flash)
+        k = transposed(g, [*key_lead, keys, depth], dtype, flash)
         v = transposed(
-            g, list(value_lead) + [keys, values], dtype if not g.spoil(0.2) else "float64", flash
+            g, [*value_lead, keys, values], dtype if not g.spoil(0.2) else "float64", flash
         )
         mask, causal = "None", g.chance(0.25)
         if not causal and g.chance(0.5):
-            dims = list(lead) + [queries, keys]
+            dims = [*lead, queries, keys]
             dims = [1 if g.chance(0.3) else d for d in dims]
             # The flash kernel takes masks of rank 2 and 4.
-            if rank == 4 and g.chance(0.6) or rank == 5:
+            if (rank == 4 and g.chance(0.6)) or rank == 5:
                 dims = dims[-2:]
             if g.spoil(0.4):
                 dims[-1] = 7
@@ -274,7 +274,7 @@ def pack(g):
 def pad(g):
     batch, steps = g.rng.randint(1, 4), g.rng.randint(1, 5)
     tail = [g.rng.randint(1, 3) for _ in range(g.rng.randint(0, 2))]
-    data = g.strided([batch * steps] + tail)
+    data = g.strided([batch * steps, *tail])
     sizes = g.tensor([steps], "int64", batch, batch + 1)
     total = g.pick(-1, 0, steps, steps + 2)
     if g.spoil(0.9):

@@ -156,7 +156,8 @@ def masked_fill(by_number):
             value = g.tensor(
                 [1] if g.spoil(0.3) else [],
                 g.pick(kind, "int64", "float32"),
-                **{"low": 0, "high": 1},
+                low=0,
+                high=1,
             )
         return g.call(f"r = {callee(g)}(%s, %s, %s)", x, mask, value)
 

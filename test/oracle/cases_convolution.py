@@ -78,7 +78,7 @@ def convolution(g):
     batched = g.chance(0.75) if digit else not g.spoil(0.15)
     dims = image(g, inputs, rank, batched)
     if g.spoil(0.08):
-        dims = dims[1:] if g.chance(0.5) else [2] + dims
+        dims = dims[1:] if g.chance(0.5) else [2, *dims]
     x = g.strided(dims, dtype)
     weight = [outputs, inputs // groups]
     if transposed:
@@ -86,7 +86,7 @@ def convolution(g):
     if g.spoil(0.15):
         weight[g.pick(0, 1)] += 1
     if g.spoil(0.05):
-        kernel = kernel + [1]
+        kernel = [*kernel, 1]
     w = g.strided(weight + kernel, "float64" if g.spoil(0.08) else dtype)
     b = "None"
     if g.chance(0.5):

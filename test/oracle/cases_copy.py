@@ -1,8 +1,7 @@
 """Calls of casts, copies, fills and of what reads numbers from tensors."""
 
-from generator import ANY, COMPLEX
-
 from cases_factory import layout, number, takes_all, value
+from generator import ANY, COMPLEX
 
 DTYPES = ANY + COMPLEX
 
@@ -110,7 +109,7 @@ def copy(g):
     x, twin = overwritten(g, dims, g.dtype(DTYPES))
     source = g.strided(g.broadcast(dims), g.dtype(ANY))
     if g.spoil(0.3):
-        source = g.tensor([2] + dims)
+        source = g.tensor([2, *dims])
     return g.call(f"r = torch.ops.aten.copy{twin}({x}, {source})")
 
 

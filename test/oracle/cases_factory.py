@@ -72,7 +72,7 @@ def extents(g, rank=None, low=0, high=5):
             sizes[place - 1] = name
     if rank and g.spoil(0.7):
         sizes[g.rng.randrange(rank)] = str(-g.rng.randint(1, 3))
-    return "[%s]" % ", ".join(sizes)
+    return f"[{', '.join(sizes)}]"
 
 
 def value(g):
@@ -202,7 +202,7 @@ def spaced(name):
         base = ", 3.0" if name == "logspace" and g.chance(0.5) else ""
         bounds = ", ".join(g.pick("0", "1", "2.5", "-0.5") for _ in range(2))
         return g.call(
-            f"r = torch.ops.aten.{name}({bounds}, {steps}{base}{option(g, FLOATS + ['int64'])})"
+            f"r = torch.ops.aten.{name}({bounds}, {steps}{base}{option(g, [*FLOATS, 'int64'])})"
         )
 
     return make
@@ -213,17 +213,12 @@ def window(name, more=()):
         length = g.pick("0", "1", "5", "8", number(g))
         if g.spoil(0.7):
             length = "-1"
-        among = FLOATS + ["int64"] if g.wrong else FLOATS
+        among = [*FLOATS, "int64"] if g.wrong else FLOATS
         if g.wrong and length != "-1":
             among = ["int64", "int32"]
-        return g.call(
-            "r = torch.ops.aten.%s_window(%s)"
-            % (
-                name,
-                ", ".join([length, *(g.pick(*choices) for choices in more)])
-                + option(g, among, 1.0 if g.wrong else 0.5),
-            )
-        )
+        arguments = ", ".join([length, *(g.pick(*choices) for choices in more)])
+        arguments += option(g, among, 1.0 if g.wrong else 0.5)
+        return g.call(f"r = torch.ops.aten.{name}_window({arguments})")
 
     return make
 
@@ -378,7 +373,7 @@ def bernoulli_tensor(g):
         chances = dims
     p = g.tensor(chances, g.dtype(FLOATS))
     if g.spoil():
-        p = g.tensor(dims + [2])
+        p = g.tensor([*dims, 2])
     # Chances from 0 to 1.
     g.prepare(f"q = torch.ops.aten.sigmoid({p})")
     return g.call(f"r = torch.ops.aten.bernoulli({x}, q)")
@@ -422,7 +417,7 @@ def normal(mean, std):
             arguments.append("-1.0" if g.spoil(0.7) else g.pick("0.5", "2.0"))
         if not mean and not std:
             arguments.append(extents(g))
-        return g.call("r = torch.ops.aten.normal(%s)" % ", ".join(arguments))
+        return g.call(f"r = torch.ops.aten.normal({', '.join(arguments)})")
 
     return make
 
@@ -515,14 +510,14 @@ GENERATORS = {
     "aten::geometric": draw(
         "geometric", [0.25, 0.5], among=INTEGRAL, illegal=[(0.0,), (1.5,), (1.0,)]
     ),
-    "aten::random": takes_all(draw("random", among=INTEGRAL + ["bool"])),
+    "aten::random": takes_all(draw("random", among=[*INTEGRAL, "bool"])),
     "aten::random.to": draw("random", [2, 5, 100], among=INTEGRAL, illegal=[(0,), (-2,), (300,)]),
     "aten::random.from": draw(
         "random", [1, 0], [2, 5, 100], among=INTEGRAL, illegal=[(3, 3), (4, 1), (-300, 5), (2, 300)]
     ),
     "aten::bernoulli": bernoulli,
     "aten::bernoulli.p": draw(
-        "bernoulli", [0.0, 0.25, 1.0], among=INTEGRAL + ["bool"], illegal=[(-0.5,), (1.5,)]
+        "bernoulli", [0.0, 0.25, 1.0], among=[*INTEGRAL, "bool"], illegal=[(-0.5,), (1.5,)]
     ),
     "aten::bernoulli.Tensor": bernoulli_tensor,
     "aten::poisson": poisson,

@@ -37,7 +37,7 @@ def smaller(g, dims, dim):
     if plain and g.spoil(0.7):
         found[g.rng.choice(plain)] += 8
     if g.spoil(0.3):
-        found = found[1:] if g.chance(0.5) else found + [1]
+        found = found[1:] if g.chance(0.5) else [*found, 1]
     return found
 
 
@@ -265,7 +265,7 @@ def masked_select(g):
 
 
 def masked_scatter(g):
-    dims = [e if isinstance(e, Batch) else e for e in g.dims(g.rng.randint(0, 3))]
+    dims = g.dims(g.rng.randint(0, 3))
     dtype = g.dtype(ANY)
     x = tensor(g, dims, dtype)
     mask = g.strided(g.broadcast(dims), "uint8" if g.spoil(0.3) else "bool")
@@ -348,7 +348,7 @@ def embedding_bag(g):
         1,
     )
     mode, scale = g.rng.randint(0, 2), "None"
-    if mode == 0 and g.chance(0.3) or g.spoil(0.3):
+    if (mode == 0 and g.chance(0.3)) or g.spoil(0.3):
         scale = g.tensor([13] if g.spoil(0.3) else count, dtype)
     more = ""
     if g.op.endswith("padding_idx"):

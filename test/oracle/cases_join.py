@@ -19,7 +19,7 @@ def operands(g, dims, joined, ranks=None):
         if plain and g.spoil(0.5):
             mine[g.rng.choice(plain)] += 1
         if len(plain) == len(mine) and g.spoil(0.4):
-            mine = mine[1:] if g.chance(0.5) else mine + [2]
+            mine = mine[1:] if g.chance(0.5) else [*mine, 2]
         kind = dtype if g.chance(0.8) else g.dtype(ANY)
         found.append(g.strided(mine, kind))
     return found

@@ -1,6 +1,6 @@
 """Calls of losses."""
 
-from generator import ANY, COMPLEX, FLOATS, Batch
+from generator import COMPLEX, FLOATS, Batch
 
 INTS = ["int64", "int32", "uint8"]
 
@@ -130,7 +130,7 @@ def classes(name, ranks):
             if plain and g.chance(0.6):
                 labels[g.pick(*plain)] += 1
             else:
-                labels = labels + [2, 3]
+                labels = [*labels, 2, 3]
         x = g.strided(dims, kind)
         probabilities = name == "cross_entropy_loss" and rank and g.chance(0.4)
         if probabilities:
@@ -165,7 +165,7 @@ def multi_margin(g):
     kind = g.pick("float32", "float32", "float64")
     labels = dims[:1] if rank > 1 else g.pick([], [1])
     if g.spoil(0.3):
-        labels = labels + [2]
+        labels = [*labels, 2]
     x = g.strided(dims, kind)
     y = g.strided(labels, "int32" if g.spoil(0.2) else "int64", 0, count)
     weight = g.tensor([count + 1 if g.spoil(0.4) else count], kind) if g.chance(0.4) else "None"
@@ -194,11 +194,11 @@ def cosine_embedding(g):
     dims = g.dims(rank)
     if isinstance(dims[-1], Batch):
         dims[-1] = 3
-    other = [1 if g.chance(0.1) else dims[0]] + dims[1:]
+    other = [1 if g.chance(0.1) else dims[0], *dims[1:]]
     labels = dims[:-1]
     if g.spoil(0.6):
-        labels = labels + [dims[-1]] if g.chance(0.5) or rank == 2 else [2]
-    kinds = FLOATS if g.chance(0.7) else FLOATS + ["int64"]
+        labels = [*labels, dims[-1]] if g.chance(0.5) or rank == 2 else [2]
+    kinds = FLOATS if g.chance(0.7) else [*FLOATS, "int64"]
     x, y = g.strided(dims, g.dtype(kinds)), g.strided(other, g.dtype(kinds))
     z = g.tensor(labels, g.pick("float32", "int64"))
     return g.call(f"r = torch.ops.aten.cosine_embedding_loss({x}, {y}, {z}, 0.1, {reduction(g)})")
@@ -224,10 +224,10 @@ def ctc(g):
     x = g.strided([steps, count] if single else [steps, batch, count], g.pick("float32", "float64"))
     g.prepare(f"x = torch.ops.aten.log_softmax({x}, -1)")
     rows = [] if single else [batch]
-    y = g.tensor(rows + [labels], "int64", 1, count)
+    y = g.tensor([*rows, labels], "int64", 1, count)
     # Lengths that are wrong whatever the batch.
     plain = not isinstance(batch, Batch)
-    lengths = g.tensor([2] + rows if plain and g.spoil(0.4) else rows, "int64", steps, steps + 1)
+    lengths = g.tensor([2, *rows] if plain and g.spoil(0.4) else rows, "int64", steps, steps + 1)
     targets = g.tensor([3, 4] if plain and g.spoil(0.3) else rows, "int64", labels, labels + 1)
     blank = g.pick(-1, 5) if g.spoil(0.5) else 0
     return g.call(

@@ -1,8 +1,10 @@
 """Calls of products with matrices and of functions of matrices."""
 
+import itertools
+
 from generator import FLOATS, Batch
 
-TYPES = FLOATS + ["int64", "int32", "uint8", "complex64", "complex128"]
+TYPES = [*FLOATS, "int64", "int32", "uint8", "complex64", "complex128"]
 LAPACK = ["float32"] * 4 + ["float64", "complex64", "complex128"]
 
 
@@ -15,7 +17,7 @@ def matrix(g, dims, dtype):
     type, rank or extent."""
     dims = list(dims)
     if g.spoil(0.25):
-        dims = dims[1:] if dims and g.chance(0.5) else dims + [2]
+        dims = dims[1:] if dims and g.chance(0.5) else [*dims, 2]
     if dims and g.spoil(0.4):
         place = g.rng.randrange(len(dims))
         if not isinstance(dims[place], Batch):
@@ -44,7 +46,7 @@ def product(name, equation, types=TYPES):
     def make(g):
         dtype = g.dtype(types)
         letters = sorted(set("".join(terms)))
-        sizes = dict(zip(letters, spread(g, len(letters))))
+        sizes = dict(zip(letters, spread(g, len(letters)), strict=True))
         values = [matrix(g, [sizes[c] for c in term], dtype) for term in terms]
         arguments = ", ".join(values)
         return g.call(f"r = torch.ops.aten.{name}({arguments})")
@@ -59,7 +61,7 @@ def added(name, equation, in_place=False):
     def make(g):
         dtype = g.dtype(TYPES)
         letters = sorted(set("".join(terms)))
-        sizes = dict(zip(letters, spread(g, len(letters))))
+        sizes = dict(zip(letters, spread(g, len(letters)), strict=True))
         whole = [sizes[c] for c in result]
         values = [matrix(g, [sizes[c] for c in term], dtype) for term in terms]
         if in_place:
@@ -100,8 +102,8 @@ def bilinear(g):
     dtype = g.dtype(FLOATS)
     dims = g.dims(g.rng.randint(0, 3))
     i, j, o = extent(g), extent(g), extent(g)
-    a = matrix(g, dims + [i], dtype)
-    b = matrix(g, dims + [j], dtype)
+    a = matrix(g, [*dims, i], dtype)
+    b = matrix(g, [*dims, j], dtype)
     w = matrix(g, [o, i, j], dtype)
     bias = g.tensor([o], dtype) if g.chance(0.5) else "None"
     return g.call("r = torch.ops.aten.bilinear(%s, %s, %s, %s)", a, b, w, bias)
@@ -122,8 +124,8 @@ def matmul(name):
             for place in range(len(dims)):
                 if g.chance(0.15):
                     dims[place] = 1
-        a = (a + [n, k])[-left:] if left > 1 else [k][:left]
-        b = (b + [k, m])[-right:] if right > 1 else [k][:right]
+        a = ([*a, n, k])[-left:] if left > 1 else [k][:left]
+        b = ([*b, k, m])[-right:] if right > 1 else [k][:right]
         return g.call(
             f"r = torch.ops.aten.{name}(%s, %s)", matrix(g, a, dtype), matrix(g, b, dtype)
         )
@@ -135,7 +137,7 @@ def inner(g):
     dtype = g.dtype(TYPES)
     k = extent(g)
     a, b = g.dims(g.rng.randint(0, 2)), [extent(g)] * g.rng.randint(0, 2)
-    left, right = a + [k], b + [k]
+    left, right = [*a, k], [*b, k]
     if g.chance(0.15):
         left = []
     elif g.chance(0.15):
@@ -188,7 +190,7 @@ def kron(g):
 def multi_dot(g):
     dtype = g.dtype(["float32", "float64", "complex64"])
     sizes = spread(g, g.rng.randint(3, 5))
-    terms = [list(pair) for pair in zip(sizes, sizes[1:])]
+    terms = [list(pair) for pair in itertools.pairwise(sizes)]
     if g.chance(0.2):
         terms[0] = terms[0][1:]
     if g.chance(0.2):
@@ -301,7 +303,7 @@ def einsum(g):
         for left in range(len(terms), 1, -1):
             steps += g.rng.sample(range(left), 2)
         if g.spoil():
-            steps = steps + [0]
+            steps = [*steps, 0]
         path = f", path={steps}" if steps else ""
     return g.call(f"r = torch.ops.aten.einsum('{equation}', [{', '.join(values)}]{path})")
 
@@ -316,7 +318,7 @@ def matrix_function(name, results="r", square=True, options=("",), types=tuple(L
         m = n if square else extent(g)
         if lead and not isinstance(lead[0], Batch) and g.chance(0.1) and not square:
             n = g.batch()
-        x = matrix(g, lead + [n, m], g.dtype(types))
+        x = matrix(g, [*lead, n, m], g.dtype(types))
         return g.call(f"{results} = torch.ops.aten.{name}({x}{g.pick(*options)})")
 
     return make
@@ -330,12 +332,12 @@ def positive(name, results="r", options=("",)):
         dtype = g.dtype(["float32", "float32", "float64"])
         # What is wrong must not depend on the data.
         if g.wrong:
-            dims = g.pick([n], lead + [n, n + 1], lead + [n, n])
-            if dims == lead + [n, n]:
+            dims = g.pick([n], [*lead, n, n + 1], [*lead, n, n])
+            if dims == [*lead, n, n]:
                 dtype = g.pick("int64", "float16", "bool")
             x = g.strided(dims, dtype)
         else:
-            x = g.strided(lead + [n, n], dtype)
+            x = g.strided([*lead, n, n], dtype)
             g.prepare(f"t = torch.ops.aten.mul({x}, 0.01)")
             eye = g.tensor([n, n], dtype, channels_last=False)
             g.prepare(f"i = torch.ops.aten.linalg_matrix_power({eye}, 0)")
@@ -351,7 +353,7 @@ def power(name):
         lead, n = g.dims(g.rng.randint(0, 2)), extent(g)
         exponent = g.pick(0, 1, 2, 3, -1, -2)
         types = ["float32", "float64"]
-        x = matrix(g, lead + [n, n], g.dtype(types + ["int64"] * (exponent >= 0)))
+        x = matrix(g, [*lead, n, n], g.dtype(types + ["int64"] * (exponent >= 0)))
         return g.call(f"r = torch.ops.aten.{name}({x}, {exponent})")
 
     return make
@@ -360,11 +362,11 @@ def power(name):
 def regular(g, dims, dtype):
     """Random matrices; no rows or columns are the same."""
     if g.spoil(0.4):
-        dims = dims[1:] if g.chance(0.5) else dims[:-1] + [dims[-1] + 1]
+        dims = dims[1:] if g.chance(0.5) else [*dims[:-1], dims[-1] + 1]
     if len(dims) < 2 or g.chance(0.6):
         return g.tensor(dims, dtype, channels_last=False)
-    x = g.tensor(dims[:-2] + [dims[-1], dims[-2]], dtype, channels_last=False)
-    order = list(range(len(dims) - 2)) + [len(dims) - 1, len(dims) - 2]
+    x = g.tensor([*dims[:-2], dims[-1], dims[-2]], dtype, channels_last=False)
+    order = [*range(len(dims) - 2), len(dims) - 1, len(dims) - 2]
     g.prepare(f"a = torch.ops.aten.permute({x}, {order})")
     return "a"
 
@@ -375,7 +377,7 @@ def solve(name, results="r"):
         lead, n, k = g.dims(g.rng.randint(0, 2)), extent(g), extent(g)
         if not lead and g.chance(0.5):
             k = g.batch()
-        a = regular(g, lead + [n, n], dtype)
+        a = regular(g, [*lead, n, n], dtype)
         kind = g.rng.random()
         left = kind < 0.7
         tail = [n, k] if left else [k, n]

@@ -89,7 +89,7 @@ def instance_norm(g):
     x = g.strided(dims, kind)
     stats = g.chance(0.7)
     ones = (0, 0) if stats else (1, 1)
-    names = vectors(g, channels(g, dims), kind, (0.5, 0.5) + ones)
+    names = vectors(g, channels(g, dims), kind, (0.5, 0.5, *ones))
     if not stats and g.spoil(0.2):
         names[2] = "None"
     names[3] = positive(g, names[3])

@@ -90,7 +90,7 @@ def repeat_interleave(g):
     if g.chance(0.2):
         dims = [g.pick(1, 1, 2) for _ in dims]
     x = g.strided(dims, g.dtype(TYPES))
-    along = "None" if rank == 0 and not g.spoil() or g.chance(0.2) else dim
+    along = "None" if (rank == 0 and not g.spoil()) or g.chance(0.2) else dim
     times = str(g.rng.randint(0, 4)) if not g.spoil(0.3) else "-1"
     if g.chance(0.2):
         sized = g.tensor([g.batch(), 2])
@@ -206,7 +206,7 @@ def pad(g):
 def window_pad(count, high):
     def make(g):
         dims = spatial(g, count)
-        x = g.strided(dims, g.dtype(FLOATS + ["complex64", "int64"]))
+        x = g.strided(dims, g.dtype([*FLOATS, "complex64", "int64"]))
         found = amounts(g, dims, min(count, len(dims)), g.pick(0, 0, 1), high)
         found = found[: 2 * count + (1 if g.spoil(0.1) else 0)]
         return g.call(f"r = {callee(g)}({x}, {found})")
@@ -299,7 +299,7 @@ def col2im(g):
     rows = g.rng.randint(1, 3) * max(kernel[0] * kernel[1], 1)
     dims = [rows, count]
     if g.chance(0.7):
-        dims = [g.batch()] + dims
+        dims = [g.batch(), *dims]
     if g.spoil(0.4):
         dims[-1 if g.chance(0.5) else -2] += 1
     if g.spoil(0.2):

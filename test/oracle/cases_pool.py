@@ -76,7 +76,7 @@ def adaptive(g):
     if g.chance(0.3):
         size = [1] * rank
     if g.spoil(0.3):
-        size = g.pick(size + [1], [2] * (rank - 1) + [-1], [])
+        size = g.pick([*size, 1], [2] * (rank - 1) + [-1], [])
     last = len(dims) - 1
     if g.chance(0.2) and len(dims) > rank:
         g.prepare(f"n = torch.ops.aten.size({x}, {last})")
@@ -93,9 +93,9 @@ def unpool(g):
     g.prepare(f"v, i = torch.ops.aten.max_pool{rank}d_with_indices({x}, {kernel})")
     indices, size = "i", [g.rng.randint(6, 9) for _ in range(rank)]
     if g.spoil(0.2):
-        size = g.pick(size[1:], size[1:] + [-1])
+        size = g.pick(size[1:], [*size[1:], -1])
     if g.spoil(0.3):
-        indices = g.tensor([2] + dims[1:], "int64", 0, 2)
+        indices = g.tensor([2, *dims[1:]], "int64", 0, 2)
     if g.spoil(0.2):
         indices = "v"
     if rank == 2:

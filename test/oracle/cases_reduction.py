@@ -77,7 +77,7 @@ def make(
             g.prepare(f"c = torch.ops.aten.neg({x})")
             x = "c"
         left = "r" if results == 1 else "r, s"
-        text = ", ".join([x] + arguments + named)
+        text = ", ".join([x, *arguments, *named])
         return g.call(f"{left} = torch.ops.aten.{name}({text})")
 
     generate.takes_all = easy
@@ -97,7 +97,9 @@ def unbiased(g):
 
 
 def moment(name, results=1):
-    after = lambda g: [f"unbiased={g.chance(0.5)}", f"keepdim={g.chance(0.4)}"]
+    def after(g):
+        return [f"unbiased={g.chance(0.5)}", f"keepdim={g.chance(0.4)}"]
+
     common = dict(dtypes=PARTS, bad=ANY[-4:], results=results)
     return {
         f"aten::{name}": make(name, "full", before=unbiased, **common),
@@ -107,7 +109,7 @@ def moment(name, results=1):
             "dims?",
             keepdim=False,
             **common,
-            keywords=lambda g: correction(g) + [f"keepdim={g.chance(0.4)}"],
+            keywords=lambda g: [*correction(g), f"keepdim={g.chance(0.4)}"],
         ),
     }
 

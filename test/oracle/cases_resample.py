@@ -12,7 +12,7 @@ def image(g, rank):
     dims += [g.rng.randint(2, 7) for _ in range(rank)]
     if g.spoil(0.3):
         place = g.rng.randrange(1, len(dims))
-        dims = g.pick(dims[:place] + [0] + dims[place + 1 :], dims[1:], dims + [2])
+        dims = g.pick([*dims[:place], 0, *dims[place + 1 :]], dims[1:], [*dims, 2])
     elif g.symbolic and g.chance(0.15):
         dims[0] = 2
         dims[g.rng.randrange(1, len(dims))] = g.batch()
@@ -23,10 +23,10 @@ def sizes(g, x, dims, rank):
     """An output_size, sometimes of computed extents."""
     size = [g.rng.randint(1, 9) for _ in range(rank)]
     if g.spoil(0.3):
-        size = g.pick(size + [2], size[1:], size[1:] + [0], size[1:] + [-2])
+        size = g.pick([*size, 2], size[1:], [*size[1:], 0], [*size[1:], -2])
     if g.chance(0.25) and len(dims) == rank + 2:
         g.prepare(f"n = torch.ops.aten.size({x}, {len(dims) - 1})")
-        return f"[{', '.join(map(str, size[: rank - 1] + ['n']))}]"
+        return f"[{', '.join(map(str, [*size[: rank - 1], 'n']))}]"
     return size
 
 
@@ -61,7 +61,7 @@ def resize(g):
             for _ in range(rank)
         ]
         if g.spoil(0.3):
-            scales = g.pick(scales + [2.0], scales[1:], [-1.0] * rank, [0.01] * rank)
+            scales = g.pick([*scales, 2.0], scales[1:], [-1.0] * rank, [0.01] * rank)
     if g.spoil(0.15):
         size, scales = g.pick(("None", "None"), ([3] * rank, [2.0] * rank))
     return g.call(
@@ -88,7 +88,7 @@ def grid_sampler(g):
     if g.spoil(0.4):
         # Whether a batch is 5 cannot be known.
         place = len(out) - 1 if g.symbolic else g.pick(0, len(out) - 1)
-        out = out[:place] + [5] + out[place + 1 :]
+        out = [*out[:place], 5, *out[place + 1 :]]
     if g.spoil(0.1):
         out = out[1:]
     dtype = g.dtype(FLOATS)
@@ -115,7 +115,7 @@ def affine_grid(g):
     elif g.spoil(0.3):
         size[0] = 5
     if g.spoil(0.2):
-        size = g.pick(size + [2, 3], size[1:3], size[:-1] + [-1])
+        size = g.pick([*size, 2, 3], size[1:3], [*size[:-1], -1])
     return g.call(
         f"r = torch.ops.aten.affine_grid_generator(%s, [{', '.join(map(str, size))}], %s)",
         x,

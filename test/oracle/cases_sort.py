@@ -87,7 +87,7 @@ def diff(g):
         if not isinstance(other[dim], Batch):
             other[dim] = g.rng.randint(1, 2)
         if g.spoil(0.3):
-            other = other[:-1] if g.chance(0.5) else other + [1]
+            other = other[:-1] if g.chance(0.5) else [*other, 1]
         if len(other) == rank and rank > 1 and g.spoil(0.3):
             place = (dim + 1) % rank
             if not isinstance(other[place], Batch):
@@ -103,10 +103,10 @@ def search(g):
     if g.chance(0.5) or not dims:
         rows = [g.rng.randint(0, 5)]
     else:
-        rows = dims[:-1] + [dims[-1] if isinstance(dims[-1], Batch) else g.rng.randint(1, 5)]
+        rows = [*dims[:-1], dims[-1] if isinstance(dims[-1], Batch) else g.rng.randint(1, 5)]
         if g.spoil(0.5) and len(rows) > 1:
             if isinstance(rows[-2], Batch):
-                rows = rows[1:] if len(rows) > 2 else rows + [2]
+                rows = rows[1:] if len(rows) > 2 else [*rows, 2]
             else:
                 rows[-2] += 1
     if g.spoil(0.1):

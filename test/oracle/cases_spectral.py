@@ -65,7 +65,7 @@ def many(name, types, two):
         chosen = choose(g, dims, count) if dims else [0]
         chosen = [d - len(dims) if g.chance(0.3) else d for d in chosen]
         if g.spoil(0.2):
-            chosen = chosen + [g.pick(7, chosen[0])]
+            chosen = [*chosen, g.pick(7, chosen[0])]
         # The default dims are often those of the batch.
         if g.chance(0.35) or not dims:
             chosen = None
@@ -136,7 +136,7 @@ def stft(center):
         if g.chance(0.05):
             dims[-1] = Batch(3) if g.symbolic else 9
         if g.spoil(0.15):
-            dims = [2, 2] + dims
+            dims = [2, 2, *dims]
         x = g.strided(dims, dtype)
         window = window_of(g, width or points, dtype.replace("int", "float"))
         one = g.pick(None, True, False)

@@ -27,7 +27,7 @@ def permute(g):
     g.rng.shuffle(order)
     order = [d - len(dims) if g.chance(0.3) else d for d in order]
     if g.spoil(0.8):
-        order = order + [0] if not order or g.chance(0.4) else [g.pick(order[-1], 9)] + order[1:]
+        order = [*order, 0] if not order or g.chance(0.4) else [g.pick(order[-1], 9), *order[1:]]
     return call(g, "permute", x, order)
 
 
@@ -78,7 +78,7 @@ def move_lists(g, op):
     lists = [[d - len(dims) if g.chance(0.3) else d for d in dims_] for dims_ in lists]
     if g.spoil(0.8):
         which = g.pick(0, 1)
-        lists[which] = lists[which] + [0] if g.chance(0.5) else [g.pick(9, -8)] + lists[which][1:]
+        lists[which] = lists[which] + [0] if g.chance(0.5) else [g.pick(9, -8), *lists[which][1:]]
     return call(g, op, x, *lists)
 
 
@@ -117,7 +117,7 @@ def squeeze_dims(g):
     some = g.rng.sample(range(len(dims)), g.rng.randint(0, len(dims)))
     some = [d - len(dims) if g.chance(0.3) else d for d in some]
     if g.spoil(0.9):
-        some = some + [g.pick(len(dims), *(some or [7]))]
+        some = [*some, g.pick(len(dims), *(some or [7]))]
     return call(g, "squeeze", x, some)
 
 
@@ -322,7 +322,7 @@ def reshape_alias(g):
     sizes = [1, flat] if g.chance(0.5) else [flat]
     strides = [flat, 1][-len(sizes) :]
     if g.spoil(0.9):
-        strides = strides + [1]
+        strides = [*strides, 1]
     return call(g, "_reshape_alias", x, sizes, strides)
 
 
@@ -355,7 +355,7 @@ def expand(g, op):
         elif dims:
             sizes = sizes[: len(dims) - 1]
         else:
-            sizes = [-1] + sizes
+            sizes = [-1, *sizes]
     return call(g, op, x, sizes)
 
 
@@ -401,14 +401,14 @@ def reshaped(g):
             place = g.rng.randrange(len(sizes))
             sizes[place] = g.pick(sizes[place] + 1, -2, sizes[place] * 2 + 1)
             if g.chance(0.2):
-                sizes = [-1, -1] + sizes
+                sizes = [-1, -1, *sizes]
         return x, sizes
     place = batch[0]
     before, after = dims[:place], dims[place + 1 :]
     if g.chance(0.3):
         # Merged with what is before or after.
         sizes = factors(g, math.prod(before)) if g.chance(0.5) else []
-        sizes += [-1] + factors(g, max(math.prod(after), 1))
+        sizes += [-1, *factors(g, max(math.prod(after), 1))]
         if g.chance(0.5):
             sizes = sizes[:-1]
         if math.prod(before) * math.prod(after) == 0:
@@ -492,7 +492,7 @@ def view_as_real(g):
 
 
 def view_as_complex(g):
-    dims = g.dims(g.rng.randint(0, 3)) + [2]
+    dims = [*g.dims(g.rng.randint(0, 3)), 2]
     if g.spoil(0.7):
         dims[-1] = 3
     dtype = g.pick("float32", "float64") if not g.spoil(0.3) else "int64"

@@ -188,7 +188,7 @@ class Generator:
         pick, other = self.rng.random(), list(dims)
         if 0.35 < pick < 0.6:
             other = [1 if self.chance(0.5) else dim for dim in other]
-        elif 0.6 < pick:
+        elif pick > 0.6:
             other = other[self.rng.randint(0, len(other)) :]
             if pick > 0.85:
                 other = [1 if self.chance(0.3) else dim for dim in other]
@@ -208,7 +208,7 @@ class Generator:
         results = [name.strip() for name in statement.split(" = ")[0].split(",")]
         return Case(
             self.op,
-            self.prepared + [statement],
+            [*self.prepared, statement],
             self.inputs,
             [name for name in results if name],
             self.random,

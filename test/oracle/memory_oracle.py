@@ -250,7 +250,7 @@ class Oracle:
             if mine := said.get(get_line(entry)):
                 mine.reasons.append(entry["reason"])
                 mine.bound &= bool(entry.get("bound"))
-        return {i: said[line] for i, line in zip(alive, lines)}
+        return {i: said[line] for i, line in zip(alive, lines, strict=True)}
 
     # Comparison ------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class Oracle:
             families[family]["schemas"] += 1
             if self.arguments.verbose:
                 print(f"{op:50}" + "".join(f"{self.counts[op][name]:9}" for name in COLUMNS))
-        columns = ["schemas"] + COLUMNS
+        columns = ["schemas", *COLUMNS]
         print(f"{'family':12}" + "".join(f"{n:>9}" for n in columns))
         for family, counts in sorted(families.items()):
             print(f"{family:12}" + "".join(f"{counts[n]:9}" for n in columns))

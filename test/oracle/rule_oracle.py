@@ -51,7 +51,7 @@ import zlib
 
 import torch
 
-from generator import Batch, Generator, extent
+from generator import Batch, Generator
 
 COUNTER = itertools.count()
 BATCHES = (7, 2, 1, 0)
@@ -177,7 +177,7 @@ def pieces(case, inputs, batch):
     found = []
     for start in range(0, batch, TILE):
         count, part = min(TILE, batch - start), []
-        for tensor, data in zip(case.inputs, inputs):
+        for tensor, data in zip(case.inputs, inputs, strict=True):
             for dim, size in enumerate(tensor.dims):
                 if isinstance(size, Batch):
                     data = data.narrow(dim, start * size.factor, count * size.factor)
@@ -214,7 +214,7 @@ def write_program(cases, path, hidden):
         for line in case.body:
             names |= {n.strip() for n in line.split(" = ")[0].split(",")}
         names.discard("")
-        pattern = re.compile(r"\b(%s)\b" % "|".join(sorted(names)))
+        pattern = re.compile(rf"\b({'|'.join(sorted(names))})\b")
         suffix = "_given" * hidden
         arguments += [f"x{i}_{index}{suffix}: Tensor" for i in range(len(case.inputs))]
         for i in range(len(case.inputs)) if hidden else ():
@@ -341,7 +341,7 @@ class Oracle:
         found = {}
         if not done.returncode:
             calls = {line: index for index, line in enumerate(lines)}
-            for text in open(facts):
+            for text in pathlib.Path(facts).read_text().splitlines():
                 fact = json.loads(text)
                 match = re.search(r'"<string>":(\d+):', fact["location"])
                 index = calls.get(int(match[1])) if match else None
@@ -432,7 +432,7 @@ class Oracle:
         if len(fact["results"]) != len(whole):
             self.problem(case, f"has {len(fact['results'])} results, PyTorch {len(whole)}")
             return False
-        for name, said, tensor in zip(case.results, fact["results"], whole):
+        for name, said, tensor in zip(case.results, fact["results"], whole, strict=True):
             at = f"{name} at batch {batch}"
             if said.get("element") != MLIR_TYPES[tensor.dtype]:
                 self.problem(case, f"{at} is {said.get('element')}, PyTorch has {tensor.dtype}")
@@ -442,7 +442,7 @@ class Oracle:
                 return False
             dims = [evaluate(dim, batch) for dim in said["dims"]]
             if len(dims) != tensor.dim() or any(
-                d is not None and d != e for d, e in zip(dims, tensor.shape)
+                d is not None and d != e for d, e in zip(dims, tensor.shape, strict=True)
             ):
                 self.problem(
                     case, f"{at} is {said['dims']} = {dims}, PyTorch has {list(tensor.shape)}"
@@ -467,7 +467,10 @@ class Oracle:
         strides = [evaluate(s, batch) for s in said["strides"]]
         if tensor.numel() == 0:
             return True
-        if any(size > 1 and a != b for size, a, b in zip(tensor.shape, strides, tensor.stride())):
+        if any(
+            size > 1 and a != b
+            for size, a, b in zip(tensor.shape, strides, tensor.stride(), strict=True)
+        ):
             self.problem(
                 case,
                 f"{at} has strides {said['strides']} = "
@@ -509,7 +512,7 @@ class Oracle:
         scope = run(case, inputs)
         whole = results(case, scope)
         parts = pieces(case, inputs, batch)
-        for position, (said, tensor) in enumerate(zip(fact["results"], whole)):
+        for position, (said, tensor) in enumerate(zip(fact["results"], whole, strict=True)):
             mine = parts and [part[position] for part in parts]
             kind = said["batch"]
             if match := re.match(r"at\((-?\d+), (\d+)\)", kind):

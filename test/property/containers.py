@@ -116,7 +116,9 @@ class Containers(Statements):
             values = [self.value(shape, 1) for _ in keys]
             dense = all(value[1].dense for value in values)
             self.define(Var(name, "dict", Info(shape, "f", dense), 0, keys))
-            pairs = ", ".join(f"'{key}': {value[0]}" for key, value in zip(keys, values))
+            pairs = ", ".join(
+                f"'{key}': {value[0]}" for key, value in zip(keys, values, strict=True)
+            )
             return [f"{name} = {{{pairs}}}"]
         var = self.pick(options)
         name, key = var.name, self.pick(var.keys)
@@ -200,12 +202,12 @@ class Containers(Statements):
             text = self.value(info.shape, 1)[0]
             self.define(Var(name, "optional", info))
             lines = [f"{name}: Optional[Tensor] = None"]
-            return lines + [Block([(f"if {self.condition()}:", [f"{name} = {text}"])])]
+            return [*lines, Block([(f"if {self.condition()}:", [f"{name} = {text}"])])]
         var = self.pick(options)
         held = self.name("v")
         self.frames.append([])
         self.define(Var(held, "tensor", var.info, foreign=var.foreign))
-        inner = [f"{held} = {var.name}"] + self.block(2)
+        inner = [f"{held} = {var.name}", *self.block(2)]
         self.frames.pop()
         test = f"if {var.name} is not None:"
         if self.chance(0.4):

@@ -7,12 +7,12 @@ calls, what the earlier ones returned, which later writes may reach.
 
 import dataclasses
 import os
+import pathlib
 import pickle
 import random
 import select
 import signal
 import tempfile
-import pathlib
 import time
 import warnings
 
@@ -186,14 +186,14 @@ def difference(one, other, path="", tolerance=0.0):
     elif isinstance(one, (list, tuple)):
         if len(one) != len(other):
             return f"{path}: {len(other)} elements for {len(one)}"
-        pairs = [(i, *pair) for i, pair in enumerate(zip(one, other))]
+        pairs = [(i, *pair) for i, pair in enumerate(zip(one, other, strict=True))]
     else:
         near = (
             isinstance(one, float) and tolerance and abs(one - other) <= tolerance * (1 + abs(one))
         )
         return (
             None
-            if one == other or one != one and other != other or near
+            if one == other or (one != one and other != other) or near
             else f"{path}: {other} for {one}"
         )
     for key, left, right in pairs:
@@ -323,8 +323,13 @@ def in_child(function, timeout=TIMEOUT):
     """What `function` returns, computed in a process of its own, so that a
     crash or a loop without end is an answer too: ("value", it), ("died", why).
     """
+    with tempfile.TemporaryFile() as words:
+        return ask_child(function, timeout, words)
+
+
+def ask_child(function, timeout, words):
+    """The same; `words` is the file that the process writes its errors to."""
     reader, writer = os.pipe()
-    words = tempfile.TemporaryFile()
     child = os.fork()
     if child == 0:
         try:

@@ -69,7 +69,7 @@ def shape_text(shape):
 def broadcast(one, other):
     """The common shape, or None."""
     rank = max(len(one), len(other))
-    pair = zip((1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other)
+    pair = zip((1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other, strict=True)
     result = []
     for a, b in pair:
         if a != b and a != 1 and b != 1:
@@ -234,11 +234,11 @@ class Expressions:
         extent = shape[dim]
 
         def with_extent(value):
-            return shape[:dim] + (value,) + shape[dim + 1 :]
+            return (*shape[:dim], value, *shape[dim + 1 :])
 
         if kind == "unsqueeze":
             dim = self.random.randrange(rank + 1)
-            return made(f".unsqueeze({dim})", shape[:dim] + (1,) + shape[dim:])
+            return made(f".unsqueeze({dim})", (*shape[:dim], 1, *shape[dim:]))
         if kind == "select":
             if rank < 2 and self.chance(0.7):
                 return None
@@ -264,8 +264,8 @@ class Expressions:
             if extent == 1:
                 return made(f".expand({shape_text(with_extent(3))})", with_extent(3), dense=False)
             return made(
-                f".unsqueeze({dim}).expand({shape_text(shape[:dim] + (2,) + shape[dim:])})",
-                shape[:dim] + (2,) + shape[dim:],
+                f".unsqueeze({dim}).expand({shape_text((*shape[:dim], 2, *shape[dim:]))})",
+                (*shape[:dim], 2, *shape[dim:]),
                 dense=False,
             )
         if kind == "chunk":
@@ -295,13 +295,13 @@ class Expressions:
             if not (isinstance(extent, int) and isinstance(shape[other], int)):
                 return None
             left = [shape[d] for d in range(rank) if d not in (dim, other)]
-            return made(f".diagonal(0, {dim}, {other})", left + [min(extent, shape[other])])
+            return made(f".diagonal(0, {dim}, {other})", [*left, min(extent, shape[other])])
         if kind == "flatten":
             if dim + 1 >= rank or not all(isinstance(e, int) for e in shape[dim : dim + 2]):
                 return None
             return made(
                 f".flatten({dim}, {dim + 1})",
-                shape[:dim] + (extent * shape[dim + 1],) + shape[dim + 2 :],
+                (*shape[:dim], extent * shape[dim + 1], *shape[dim + 2 :]),
             )
         return None
 

@@ -277,7 +277,7 @@ class Generator(Containers):
             condition = self.condition()
             inner = self.inner(2)
             names = ", ".join(self.results())
-            body += [Block([(f"if {condition}:", inner + [f"return ({names},)"])])]
+            body += [Block([(f"if {condition}:", [*inner, f"return ({names},)"])])]
             body += self.block(2)
             body += [f"return ({names},)"]
         else:

@@ -188,7 +188,7 @@ def draw(op, make, rng, double):
         made = run_case(case)
         if made is None:
             continue
-        found = double and to_double(case) or (case, made)
+        found = (double and to_double(case)) or (case, made)
         if case.follows_batch():
             return found
         without = without or found
@@ -203,7 +203,7 @@ def batch_dim(left, right):
         for dim, size in enumerate(left.shape)
         if size and size % small == 0 and size // small * large == right.shape[dim]
     ]
-    same = sum(a == b for a, b in zip(left.shape, right.shape))
+    same = sum(a == b for a, b in zip(left.shape, right.shape, strict=False))
     return found[0] if len(found) == 1 and same == left.dim() - 1 else None
 
 
@@ -290,11 +290,11 @@ class Glue:
             for name in line.split(" = ")[0].split(","):
                 if name.strip():
                     names[name.strip()] = f"{name.strip()}_{number}"
-        pattern = re.compile(r"\b(%s)\b" % "|".join(sorted(names)))
+        pattern = re.compile(rf"\b({'|'.join(sorted(names))})\b")
         lines += [pattern.sub(lambda match: names[match[1]], line) for line in case.body]
         results = [names[name] for name in case.results]
         self.parts.append(Part(case.op, lines, results))
-        for name, left, right in zip(results, *made):
+        for name, left, right in zip(results, *made, strict=True):
             if not left.is_complex():
                 self.made.append((name, str(left.dtype)[6:], left.dim(), batch_dim(left, right)))
 

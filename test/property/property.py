@@ -180,9 +180,9 @@ def write_places(items, path=()):
     for index, item in enumerate(items):
         if isinstance(item, Block):
             for part, (_, inner) in enumerate(item.parts):
-                yield from write_places(inner, path + ((index, part),))
+                yield from write_places(inner, (*path, (index, part)))
         elif WRITE.match(item):
-            yield path + (index,)
+            yield (*path, index)
 
 
 def without_line(program, path):
@@ -344,7 +344,7 @@ def run(pool, arguments):
     numbers = arguments.only or range(arguments.count)
     tasks = [(arguments.seed, number, arguments.features, arguments.tiled) for number in numbers]
     discarded, refusals, failures = (collections.Counter(), collections.Counter(), [])
-    passed, refused, unreadable, empty = collections.Counter(), 0, 0, []
+    passed, refused, empty = collections.Counter(), 0, []
     for outcome in pool.map(run_one, tasks, chunksize=1):
         if arguments.print:
             print(

@@ -39,7 +39,7 @@ class Statements(Expressions):
             call = f"{text}.unbind({dim})"
         else:
             parts = 2
-            new = shape[:dim] + (extent // 2,) + shape[dim + 1 :]
+            new = (*shape[:dim], extent // 2, *shape[dim + 1 :])
             call = self.pick(
                 [f"{text}.chunk(2, {dim})", f"torch.split({text}, {extent // 2}, {dim})"]
             )
@@ -77,7 +77,7 @@ class Statements(Expressions):
 
         def in_scope(text):
             return all(
-                name in known or not BASE.fullmatch(name) or name.isalpha() and len(name) > 1
+                name in known or not BASE.fullmatch(name) or (name.isalpha() and len(name) > 1)
                 for name in NAME.findall(text)
             )
 
@@ -160,7 +160,7 @@ class Statements(Expressions):
                 forms += [f"{text}.index_copy_(0, p, {self.value(shape, 1)[0]})"]
             if dim == 0 and isinstance(extent, int) and extent >= 4:
                 # idx has the batch as its only extent.
-                source = self.value(("B",) + shape[1:], 1)[0]
+                source = self.value(("B", *shape[1:]), 1)[0]
                 forms += [
                     f"{text}.index_put_((idx,), {source}, True)",
                     f"{text}.index_add_(0, idx, {source})",
@@ -200,7 +200,7 @@ class Statements(Expressions):
         )
         if found:
             text, info, _ = found
-            new = ("B",) + info.shape[1:]
+            new = ("B", *info.shape[1:])
             call = self.pick(
                 [
                     f"{text}[idx]",

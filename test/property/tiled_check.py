@@ -266,7 +266,7 @@ class Check:
             report = self.compile(option, batch)
         except Refused as refusal:
             if NO_TILE in str(refusal) and kind == "budget":
-                raise Failed(f"koila named a smaller budget: {refusal}")
+                raise Failed(f"koila named a smaller budget: {refusal}") from refusal
             return Verdict("refused", str(refusal))
         self.notes += [kind, *sorted({kind_of(text) for text in self.remarks} - {None})]
         if kind == "budget":

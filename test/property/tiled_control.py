@@ -26,7 +26,7 @@ class Noticed:
 def slices(program, inputs, batch, tile):
     for start in range(0, batch, tile):
         part = []
-        for (_, tensor), data in zip(program.arguments, inputs):
+        for (_, tensor), data in zip(program.arguments, inputs, strict=True):
             for dim, size in enumerate(tensor.dims):
                 if not isinstance(size, int):
                     data = data.narrow(
@@ -46,7 +46,7 @@ def tile_wrongly(program, module, batch, tile, reverse):
             return seen
     order = tiles[::-1] if reverse else tiles
     joined = []
-    for index, pair in enumerate(zip(*probes)):
+    for index, pair in enumerate(zip(*probes, strict=False)):
         found = batch_dim(*pair)
         parts = [seen.results[index] for seen in order]
         try:

@@ -51,10 +51,8 @@ def difference(tiled, untiled, reference, strict):
     if not is_inexact(tiled):
         wrong = int((tiled != untiled).sum())
         return (
-            wrong
-            and (f"{wrong} of {tiled.numel()} differ: " + largest_difference(tiled, untiled))
-            or None
-        )
+            wrong and (f"{wrong} of {tiled.numel()} differ: " + largest_difference(tiled, untiled))
+        ) or None
     finite = torch.isfinite(untiled)
     if not torch.equal(finite, torch.isfinite(tiled)):
         return f"infinities or NaN in other places, or no more: {describe(untiled)}"
@@ -62,9 +60,9 @@ def difference(tiled, untiled, reference, strict):
     if not (there.is_complex() or torch.equal(there.nan_to_num(0.5), rest.nan_to_num(0.5))):
         return "NaN for infinity, or another infinity"
     eps = torch.finfo(tiled.dtype).eps
-    if strict and eps < 1e-10:
-        if not torch.allclose(tiled[finite], untiled[finite], 1e-7, 1e-7):
-            return "in float64: " + largest_difference(tiled, untiled)
+    within = strict and eps < 1e-10
+    if within and not torch.allclose(tiled[finite], untiled[finite], 1e-7, 1e-7):
+        return "in float64: " + largest_difference(tiled, untiled)
     usable = reference is not None and reference.shape == tiled.shape and is_inexact(reference)
     if usable:
         reference = widen(reference)
@@ -131,7 +129,7 @@ def compare(names, tiled, untiled, reference, strict, unset=()):
         others = getattr(reference, kind) if reference else ()
         if len(left) != len(right):
             return f"{len(left)} {kind} for {len(right)}"
-        for index, pair in enumerate(zip(left, right)):
+        for index, pair in enumerate(zip(left, right, strict=True)):
             other = others[index] if len(others) == len(right) else None
             name = names[index] if kind == "results" else f"a{index}"
             if name in unset:

@@ -220,7 +220,7 @@ def run(pool, arguments, numbers):
 def run_control(pool, numbers):
     """Sentences about a check that does not notice."""
     marked, noticed, reverse, total = 0, 0, 0, 0
-    for number, seen in pool.map(control_one, numbers):
+    for _, seen in pool.map(control_one, numbers):
         if seen is None:
             continue
         total += 1

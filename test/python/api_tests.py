@@ -3,13 +3,14 @@ import subprocess
 import sys
 import warnings
 
-import koila
-import networks
 import pytest
 import torch
-from memory_counter import peak_of
 from torch import nn
 from torch.nn import functional
+
+import koila
+import networks
+from memory_counter import peak_of
 
 
 def close(compiled, module, x):
@@ -384,7 +385,7 @@ def test_other_inputs():
         koila.compile(module, "float32[B,4]", 2.0, tile=2)
     with pytest.raises(koila.CompileError, match="type object cannot be described"):
         koila.compile(module, x, object(), tile=2)
-    with pytest.raises(TypeError, match="expected an nn.Module"):
+    with pytest.raises(TypeError, match=r"expected an nn\.Module"):
         koila.analyze(5, x)
 
 

@@ -8,9 +8,10 @@ import tempfile
 import time
 import warnings
 
-import networks
 import pytest
 import torch
+
+import networks
 from koila import _cli, _outputs
 
 INPUT = ["--input", "float32[B,64]"]

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+
 from koila._capture.compare import compare, put_aside
 
 TYPES = (torch.float32, torch.bfloat16, torch.complex64, torch.int64, torch.bool, torch.float64)

@@ -4,14 +4,15 @@ that they do not."""
 import sys
 import warnings
 
-import koila
-import networks
 import pytest
 import torch
-from koila._compile import program_selection
-from memory_counter import peak_of
 from torch import nn
 from torch.nn import functional
+
+import koila
+import networks
+from koila._compile import program_selection
+from memory_counter import peak_of
 
 
 class Wide(nn.Module):

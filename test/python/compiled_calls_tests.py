@@ -8,13 +8,14 @@ import threading
 import typing
 import warnings
 
-import koila
-import networks
 import pytest
 import torch
-from koila._capture.structure import flatten, is_same, map_tensors
 from torch import nn
 from torch.nn import functional
+
+import koila
+import networks
+from koila._capture.structure import flatten, is_same, map_tensors
 
 
 @dataclasses.dataclass

@@ -7,14 +7,15 @@ import pickle
 import types
 import warnings
 
-import koila
-import networks
 import pytest
 import torch
-from koila._capture import module_snapshot, script
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import prune as pruning
+
+import koila
+import networks
+from koila._capture import module_snapshot, script
 
 
 class Traced(nn.Module):

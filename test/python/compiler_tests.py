@@ -1,9 +1,10 @@
 import warnings
 
-import koila
-import networks
 import pytest
 import torch
+
+import koila
+import networks
 from koila import _compiler
 
 SPEC = "float32[B,64]"
@@ -141,7 +142,7 @@ def test_value_of_the_batch_is_needed():
 
 
 def test_no_script_module():
-    with pytest.raises(TypeError, match="expected a torch.jit.ScriptModule, not Sequential"):
+    with pytest.raises(TypeError, match=r"expected a torch\.jit\.ScriptModule, not Sequential"):
         _compiler.compile_script(networks.mlp(), [SPEC], batch={"B": 64}, tile=8)
 
 

@@ -12,10 +12,11 @@ import sys
 import tempfile
 import warnings
 
-import koila
 import pytest
 import torch
 from torch import nn
+
+import koila
 
 X = torch.randn(64, 64)
 

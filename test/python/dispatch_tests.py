@@ -3,9 +3,10 @@ to PyTorch with data."""
 
 import pytest
 import torch
+from torch.nn import functional as F
+
 from koila._capture import dispatch_cache
 from koila._capture.values import Slot
-from torch.nn import functional as F
 
 X, W, V, U = map(Slot, range(4))
 

@@ -6,13 +6,14 @@ import re
 import sys
 import types
 
-import koila
 import numpy as np
 import pytest
 import torch
+from torch import nn
+
+import koila
 from koila._capture.guards import Guarded, are_all_unchanged
 from koila._capture.reads import CodeReads
-from torch import nn
 
 SCALE = 2.0
 TABLE = {"gain": [1.0, 2.0], "name": "a"}

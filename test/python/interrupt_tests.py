@@ -9,12 +9,13 @@ import threading
 import time
 import warnings
 
-import koila
 import pytest
 import torch
-from koila._interrupt import held_back, let_through
 from torch import nn
 from torch.nn import functional
+
+import koila
+from koila._interrupt import held_back, let_through
 
 # Points of each; 50 in the long run.
 POINTS = int(os.environ.get("POINTS", "8"))

@@ -12,10 +12,10 @@ import importlib
 import sys
 import warnings
 
-import koila
 import torch
-from koila._plan.planner import Run
 
+import koila
+from koila._plan.planner import Run
 from programs.common import programs
 
 for part in ("loops", "losses", "masks", "mixing", "layers", "graphs"):

@@ -3,12 +3,13 @@
 import threading
 import warnings
 
-import koila
 import pytest
 import torch
-from koila._plan import planner
 from torch import nn
 from torch.nn import functional
+
+import koila
+from koila._plan import planner
 
 STEPS = 4
 BUDGET = "1.5MiB"

@@ -5,6 +5,7 @@ training. Results are float64, so that a wrong factor and rounding differ; each
 split is checked to be one.
 """
 
+import functools
 import gc
 import inspect
 import os
@@ -142,7 +143,7 @@ class Training(unittest.TestCase):
             with self.subTest(name):
                 self.check(
                     make_mlp(),
-                    lambda m, x, t: loss(m(x), t),
+                    lambda m, x, t, loss=loss: loss(m(x), t),
                     make_batch(64),
                     0.7,
                     name in ("sum of all", "mean of all", "weighted", "smoothed", "squares"),
@@ -153,7 +154,7 @@ class Training(unittest.TestCase):
         for name, loss in {"max": lambda y: y.max(), "std": lambda y: y.std()}.items():
             with self.subTest(name), warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                compute = lambda m, x, t: loss(m(x))
+                compute = lambda m, x, t, loss=loss: loss(m(x))
                 model, values = make_mlp(), make_batch(64)
                 wanted = run_plain(model, compute, values)
                 found = run_lazy(model, compute, values, whole_peak(model, compute, values) - 1)
@@ -472,9 +473,9 @@ class Training(unittest.TestCase):
         wanted = run_plain(model, compute, values)[1]
         peak = whole_peak(model, compute, values)
         for budget in (WHOLE, peak * 8 // 10):
-            values_of = lambda: koila.lazy(*values, batch=0, budget=budget)
+            values_of = functools.partial(koila.lazy, *values, batch=0, budget=budget)
             found = torch.autograd.grad(compute(model, *values_of()), list(model.parameters()))
-            for gradient, right in zip(found, wanted.values()):
+            for gradient, right in zip(found, wanted.values(), strict=True):
                 torch.testing.assert_close(gradient, right)
             model.zero_grad()
             compute(model, *values_of()).backward(inputs=[model[1].weight])
@@ -484,7 +485,7 @@ class Training(unittest.TestCase):
             torch.autograd.backward([compute(model, *values_of())])
             torch.testing.assert_close(model[3].weight.grad, wanted["3.weight"])
             model.zero_grad()
-            x, t = values_of()
+            x, _ = values_of()
             model(x).backward(torch.ones(64, CLASSES).double())
             right = make_mlp()
             right(values[0]).backward(torch.ones(64, CLASSES).double())

@@ -53,7 +53,7 @@ class Values(unittest.TestCase):
 
     def test_mark_of_the_batch(self):
         # Each of these lost or misplaced the mark, or raised.
-        x = koila.lazy(torch.randn(9, 4, 6), batch=0)
+        x = koila.lazy(torch.randn(9, 4, 6), batch=0)  # noqa: F841  expressions name it
         for expression, index in {
             "x.view(9, -1)": None,  # a number that the user wrote is one
             "x.view(x.shape[0], -1)": 0,
@@ -172,7 +172,7 @@ class Values(unittest.TestCase):
         for count in (1, 2):
             plain, lazy = make(), koila.lazy(make().clone(), batch=0)
 
-            def compute(x):
+            def compute(x, turn=count == 2):
                 y = x * 2
                 view = y.view(-1)
                 before = y + 1
@@ -180,11 +180,11 @@ class Values(unittest.TestCase):
                 y[1] = 0
                 after = y * 1
                 y += before
-                y.t_() if count == 2 else y.neg_()
+                y.t_() if turn else y.neg_()
                 return before, after, y, view
 
             # What was written last first: it must wait for those that read before.
-            for found, wanted in reversed(list(zip(compute(lazy), compute(plain)))):
+            for found, wanted in reversed(list(zip(compute(lazy), compute(plain), strict=True))):
                 self.assertEqual(found.shape, wanted.shape)
                 self.same(found, wanted)
         # A tensor of the user is written to at once, after what reads it.

@@ -265,7 +265,9 @@ class Writes(unittest.TestCase):
     def test_hooks_of_weights_and_autograd_grad(self):
         for budget in (WHOLE, "10KiB"):
             model, seen = make_model(), []
-            model[0].weight.register_hook(lambda gradient: seen.append(gradient.norm().item()))
+            model[0].weight.register_hook(
+                lambda gradient, seen=seen: seen.append(gradient.norm().item())
+            )
             x, y = koila.lazy(X, Y, batch=0, budget=budget)
             loss = (model(x) - y).square().mean()
             (gradient,) = torch.autograd.grad(loss, [model[0].weight])

@@ -8,11 +8,12 @@ import os
 import re
 import warnings
 
-import koila
 import pytest
 import torch
-from koila._capture import owned_traces
 from torch import nn
+
+import koila
+from koila._capture import owned_traces
 
 # 10 calls, and then as many; 1000 in the long run.
 CALLS = int(os.environ.get("CALLS", "25"))
@@ -186,7 +187,7 @@ def test_a_class_of_its_own_keeps_what_scripting_keeps():
 def test_the_control_is_seen():
     """What keeps 10 KB a call is over the limit."""
     kept = []
-    leak = lambda module: (kept.append(bytearray(10_000)), analyze(module))  # noqa: E731
+    leak = lambda module: (kept.append(bytearray(10_000)), analyze(module))
     assert grown(leak, [MODULES["same"]], CALLS) > MOST * CALLS
 
 

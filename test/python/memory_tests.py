@@ -3,8 +3,9 @@
 import subprocess
 import sys
 
-import koila
 import pytest
+
+import koila
 from koila import memory
 
 MIB = 1 << 20

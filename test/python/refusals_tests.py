@@ -6,12 +6,13 @@ import subprocess
 import sys
 import warnings
 
-import koila
-import networks
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+
+import koila
+import networks
 
 X, Y = networks.batch()
 

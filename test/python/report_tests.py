@@ -1,8 +1,9 @@
 import json
 
+import pytest
+
 import koila
 import networks
-import pytest
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,11 @@ import warnings
 import zipfile
 from typing import NamedTuple
 
-import koila
 import pytest
 import torch
 from torch import nn
+
+import koila
 
 
 class Result(NamedTuple):

@@ -57,7 +57,7 @@ def get_state(module, loss):
 def is_close(left, right, counters=True):
     return all(
         torch.allclose(one, other, rtol=1e-9, atol=1e-12)
-        for one, other in zip(left, right)
+        for one, other in zip(left, right, strict=True)
         if counters or one.is_floating_point()
     )
 
@@ -88,7 +88,7 @@ def compare(original, tiled):
         assert is_close(state, whole) == (len(cuts) == 1), batch
         assert all(
             torch.equal(one, other)
-            for one, other in zip(state, whole)
+            for one, other in zip(state, whole, strict=True)
             if not one.is_floating_point()
         ), batch
     print(f"{len(CUTS)} batches as a loop over their tiles")

@@ -37,7 +37,7 @@ def train(module, compute, dtype):
     images, labels = load_digits(return_X_y=True)
     images = torch.tensor(images / 16, dtype=DTYPES[dtype]).view(-1, 1, 8, 8)
     labels = torch.tensor(labels, dtype=torch.int64)
-    batches = list(zip(images.split(BATCH), labels.split(BATCH)))
+    batches = list(zip(images.split(BATCH), labels.split(BATCH), strict=True))
     assert len(batches[-1][0]) == 97
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     losses = []
@@ -67,7 +67,7 @@ def compare(dtype, path, tiled_path):
         torch.testing.assert_close(tiled, plain, rtol=1e-6, atol=0)
     else:
         torch.testing.assert_close(tiled[:5], plain[:5], rtol=1e-4, atol=0)
-    worst = max(abs(mine - other) / other for mine, other in zip(tiled, plain))
+    worst = max(abs(mine - other) / other for mine, other in zip(tiled, plain, strict=True))
     print(
         f"{dtype}: {plain[0]:.4f} to {plain[-1]:.4f} in {STEPS} steps, "
         f"relative difference at most {worst:.1e}"

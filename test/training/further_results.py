@@ -166,7 +166,7 @@ def check_calls(case, where, batch, answer):
     for call, (found, of_weights) in enumerate(calls):
         if len(found) != len(wanted):
             raise Failure(f"{where}: {len(found)} results, not {len(wanted)}")
-        for index, (value, expected) in enumerate(zip(found, wanted)):
+        for index, (value, expected) in enumerate(zip(found, wanted, strict=True)):
             what = f"{where}, call {call + 1}, result {index}"
             check_tensor(what, value, expected)
             caught += check_control(what, value, expected, batch)
@@ -249,7 +249,7 @@ def check_case(options, name, case, folder):
         check_memory(options, case, f"batch {batch}", source, target, specs, batch)
         for batch in options.batches
     )
-    return *map(sum, zip(*counts)), met
+    return *map(sum, zip(*counts, strict=True)), met
 
 
 def numbers(text):
@@ -277,7 +277,7 @@ def main():
             continue
         try:
             counts = check_case(options, name, case, folder)
-            total = tuple(map(sum, zip(total, counts)))
+            total = tuple(map(sum, zip(total, counts, strict=True)))
             refused += bool(case.refused)
         except Failure as failure:
             failed.append(name)

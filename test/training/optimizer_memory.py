@@ -11,6 +11,7 @@ differs.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import pathlib
@@ -193,9 +194,7 @@ def main():
         torch.jit.trace(program, torch.randn(2, 20)).save(file)
         for optimizer, batch in itertools.product(OPTIMIZERS, BATCHES[name]):
             kind, arguments = OPTIMIZERS[optimizer]
-            measured, state = measure(
-                file, batch, lambda weights: kind(weights, **arguments), counter
-            )
+            measured, state = measure(file, batch, functools.partial(kind, **arguments), counter)
             for grads, (peak, held) in measured.items():
                 report = predict(options, file, batch, optimizer, grads)
                 last = report["timeline"][-1]

@@ -113,7 +113,8 @@ def step_wrongly(module, inputs, tile):
 
 def sum_tiles(module, inputs, tile):
     return sum(
-        step_untiled(module, rows, tile) for rows in zip(*(value.split(tile) for value in inputs))
+        step_untiled(module, rows, tile)
+        for rows in zip(*(value.split(tile) for value in inputs), strict=True)
     )
 
 
@@ -228,7 +229,7 @@ def check_control(case, module, tile):
     wanted = run(step_untiled, module, inputs, tile)
     assert all(value.norm() > 1e-4 for value in wanted.values()), wanted
     # Two at a time, as one sample has no statistics.
-    pairs = zip(*(value[:4].split(2) for value in inputs))
+    pairs = zip(*(value[:4].split(2) for value in inputs), strict=True)
     first, second = (run(step_untiled, module, pair, tile) for pair in pairs)
     assert find_differences(first, second) == list(wanted), "samples are equal"
     found = run(case.control, module, inputs, tile)

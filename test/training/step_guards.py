@@ -75,7 +75,7 @@ def step_by_grads(module, *inputs):
     trained = [value for value in module.parameters() if value.requires_grad]
     # Those that required a gradient when the file was written.
     if len(trained) == len(gradients):
-        for value, gradient in zip(trained, gradients):
+        for value, gradient in zip(trained, gradients, strict=True):
             value.grad = gradient
     return loss
 

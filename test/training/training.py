@@ -30,7 +30,7 @@ class Failure(Exception):
 
 def parse(spec, batch, dtype):
     """A tensor for an input of losses.py, the same for both dtypes."""
-    name, text = spec.split("=", 1)
+    _, text = spec.split("=", 1)
     kind, rest = text.split("[", 1)
     dims, _, bounds = rest.partition("]")
     shape = [batch if dim == "B" else int(dim) for dim in dims.split(",")]
@@ -160,6 +160,11 @@ for line in sys.stdin.read().splitlines():
 """
 
 
+def times(count, tensor):
+    """A gradient that was added so often; none stays none."""
+    return None if tensor is None else tensor * count
+
+
 def get_error(found, exact):
     return (found.double() - exact.double()).norm().item()
 
@@ -239,12 +244,11 @@ def check_case(options, name, case, folder):
             check_tensor(f"{where}, loss", values[call], loss, exact_loss, dtype)
             for key, value in gradients[call].items():
                 # The second call adds the same again.
-                twice = lambda tensor: None if tensor is None else tensor * (call + 1)
                 check_tensor(
                     f"{where}, gradient of {key}",
                     value,
-                    twice(untiled[key]),
-                    twice(exact[key]),
+                    times(call + 1, untiled[key]),
+                    times(call + 1, exact[key]),
                     dtype,
                 )
         where = f"{dtype}, tile {tile}, batch {batch}, grads()"

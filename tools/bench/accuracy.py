@@ -189,9 +189,10 @@ class CurvePredictor(Predictor):
 
 def evaluate(task):
     name, options = task
+    import torch
+
     import inputs
     import make_programs
-    import torch
     from evaluate import without_machine
 
     make_programs.prepare_libraries()

@@ -37,11 +37,12 @@ import warnings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / part) for part in ("corpus", "models")]
 
-import koila
 import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
+
+import koila
 
 EPOCHS = 2
 BATCH = 64

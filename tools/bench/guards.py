@@ -20,8 +20,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "models")]
 
-import koila
 import torch
+
+import koila
 from make_models import torchvision_model
 
 ROUNDS = 15

@@ -39,12 +39,13 @@ import warnings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools" / "bench"), str(ROOT / "test" / "models")]
 
-import koila
 import torch
+from torch.nn import functional as F
+
+import koila
 from koila import _compiler
 from koila._plan import planner
 from lazy_models import CLASSES, MODELS, WHOLE, freeze, make_model, set_statistics
-from torch.nn import functional as F
 
 PARTS = ("record", "trace", "import", "analyse", "rewrite", "load", "first")
 KINDS = ("fits", "tiles")

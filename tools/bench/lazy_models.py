@@ -24,11 +24,12 @@ import warnings
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "models")]
 
-import koila
 import torch
-from make_models import torchvision_model
 from torch import nn
 from torch.nn import functional as F
+
+import koila
+from make_models import torchvision_model
 
 # Those of which koila 0.1.1 trained none.
 MODELS = {

@@ -22,11 +22,12 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "test" / "models")]
 
-import koila
 import torch
-from make_models import torchvision_model
 from torch import nn
 from torch.nn import functional as F
+
+import koila
+from make_models import torchvision_model
 
 
 def make_mlp():

@@ -35,8 +35,9 @@ sys.path[:0] = [str(ROOT / "test" / "integration")]
 
 import itertools
 
-import koila
 import torch
+
+import koila
 import variants
 from execute import reset
 from koila._capture import record as recorder

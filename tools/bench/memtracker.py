@@ -60,12 +60,13 @@ def run_program(module, arguments, trains):
 
 def track(name, specs, batch, rounds, trains, answer):
     """MemTracker's peak beyond what is there before the call, and seconds."""
-    import inputs
-    import make_programs
     import torch
-    from registry import PROGRAMS
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.distributed._tools.mem_tracker import MemTracker
+
+    import inputs
+    import make_programs
+    from registry import PROGRAMS
 
     make_programs.prepare_libraries()
     make_programs.load_programs()
@@ -156,8 +157,9 @@ def run_koila(options, file, specs, folder):
 
 
 def measure(options, file, specs):
-    import inputs
     import torch
+
+    import inputs
     from counter import Counter
 
     counter = Counter(pathlib.Path(options.build) / "lib" / "libkoila-counter.so")
@@ -246,9 +248,10 @@ def main():
         runs = [json.loads(pathlib.Path(run).read_text()) for run in options.names]
         options.write.write_text(page(runs))
         return
+    import torch
+
     import corpus
     import make_programs
-    import torch
 
     make_programs.prepare_libraries()
     make_programs.load_programs()

@@ -114,8 +114,9 @@ def unet(options):
 
 
 def from_gpt2(options, **more):
-    from programs_transformers import wrap
     from transformers import GPT2Config, GPT2LMHeadModel
+
+    from programs_transformers import wrap
 
     config = GPT2Config()
     return (
@@ -138,9 +139,10 @@ def gpt2_last_token(options):
 
 def write_model(name, options):
     """The name of the file that is written to the folder."""
+    import torch
+
     import inputs
     import make_programs
-    import torch
 
     make_programs.prepare_libraries()
     torch.manual_seed(0)
@@ -201,9 +203,10 @@ def largest_difference(left, right):
 
 def run_both(original, tiled, specs, batch, options):
     """Times and peaks of the two files; in a process of its own."""
+    import torch
+
     import inputs
     import make_programs
-    import torch
     from counter import Counter
 
     make_programs.prepare_libraries()

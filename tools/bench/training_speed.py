@@ -68,9 +68,10 @@ def write_program(name, options):
         stem = tiling_speed.write_model(name, options)
         image = f"float32[B,3,{options.size},{options.size}]"
         return stem, [image, f"int64[B]{{0:{CLASSES}}}"], "loss=cross_entropy "
+    import torch
+
     import inputs
     import make_programs
-    import torch
 
     make_programs.prepare_libraries()
     torch.manual_seed(0)
@@ -97,8 +98,9 @@ def write_program(name, options):
 
 
 def run_both(file, specs, options):
-    import inputs
     import torch
+
+    import inputs
     from counter import Counter
 
     torch._C._jit_set_profiling_mode(False)

@@ -17,6 +17,7 @@ import pickle
 import re
 import sys
 import zipfile
+from typing import ClassVar
 
 import torch
 
@@ -50,7 +51,7 @@ def make_class(module, name):
 
 
 class Unpickler(pickle._Unpickler):
-    dispatch = dict(pickle._Unpickler.dispatch)
+    dispatch: ClassVar = dict(pickle._Unpickler.dispatch)
 
     def load_reduce(self):
         # LibTorch writes the value of an enum without the tuple around it.
@@ -70,7 +71,7 @@ class Unpickler(pickle._Unpickler):
         return make_class(module, name)
 
     def persistent_load(self, identity):
-        kind, dtype, key, device, count = identity
+        _, dtype, key, device, count = identity
         if key not in self.storages:
             data = self.archive.read(f"{self.root}data/{key}")
             made = Object(f"storage{len(self.storages)}")

@@ -72,7 +72,7 @@ def main():
                 stderr=subprocess.DEVNULL,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
-            assert wait_until(lambda: get_children(process.pid))
+            assert wait_until(lambda process=process: get_children(process.pid))
             (child,) = get_children(process.pid)
             # Into LibTorch.
             time.sleep(1)
@@ -80,7 +80,7 @@ def main():
             process.send_signal(number)
             code = process.wait(20)
             assert code == -number, f"{number!r}: exit code {code}"
-            assert wait_until(lambda: not is_alive(child)), f"{number!r}"
+            assert wait_until(lambda child=child: not is_alive(child)), f"{number!r}"
             assert not os.listdir(folder), os.listdir(folder)
     for suffix in (".pt", ".mlir"):
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -55,7 +55,7 @@ class Case:
 
 FLOATS = ["float32"] * 7 + ["float64", "float64", "float16", "bfloat16"]
 ANY = ["float32"] * 6 + ["float64", "float16", "int64", "bool"]
-PAIRS = ANY + ["int32", "uint8", "int64", "bool", "bfloat16"]
+PAIRS = [*ANY, "int32", "uint8", "int64", "bool", "bfloat16"]
 
 
 class Generator:
@@ -232,7 +232,7 @@ def addmm(g, name):
     n, k, m = g.batch(), g.rng.randint(1, 8), g.rng.randint(1, 8)
     if g.chance(0.05):
         k = 0
-    dtype = g.rng.choice(FLOATS + ["int64"])
+    dtype = g.rng.choice([*FLOATS, "int64"])
     added = g.rng.choice(([m], [m], [1, m], [n, m], [n, 1], [], [1], [1, 1]))
     first, second = [n, k], [k, m]
     if g.spoil():
@@ -240,7 +240,7 @@ def addmm(g, name):
     elif g.spoil():
         added = g.rng.choice(([m + 1], [1, n, m], [3, m + 2]))
     elif g.spoil():
-        first = first[1:] if g.chance(0.5) else [2] + first
+        first = first[1:] if g.chance(0.5) else [2, *first]
     a = g.tensor(added, dtype if not g.spoil() else "float64")
     x = g.tensor(first, dtype)
     y = g.tensor(second, dtype if not g.spoil() else "float64")
@@ -299,7 +299,7 @@ def layer_norm(g, name):
 
 def softmax(g, name):
     dims = g.dims(g.rng.choice((0, 1, 2, 2, 3, 3, 4, 4)))
-    dtype = g.rng.choice(FLOATS + ["int64", "bool"])
+    dtype = g.rng.choice([*FLOATS, "int64", "bool"])
     x = g.tensor(dims, dtype)
     code = g.rng.choice(("None", "None", "None", 6, 7))
     dim = g.dim(len(dims))
@@ -361,10 +361,10 @@ def convolution_dims(g, rank, big):
             dilation = [0] * rank
         else:
             stride = [1] * (rank + 1)
-    image_dims = lead + [inputs] + image
+    image_dims = [*lead, inputs, *image]
     if g.spoil(0.15):
-        image_dims = image_dims[1:] if g.chance(0.5) else [2] + image_dims
-    return (image_dims, [outputs, per_group] + kernel, groups, stride, padding, dilation)
+        image_dims = image_dims[1:] if g.chance(0.5) else [2, *image_dims]
+    return (image_dims, [outputs, per_group, *kernel], groups, stride, padding, dilation)
 
 
 def convolution(g, name):
@@ -434,14 +434,14 @@ def image(g):
     if g.chance(0.03):
         dims[1] = 0
     if g.chance(0.12):
-        dims = dims[1:] if g.chance(0.6) else [g.batch()] + dims[2:]
+        dims = dims[1:] if g.chance(0.6) else [g.batch(), *dims[2:]]
     if g.spoil(0.25):
-        dims = dims[-2:] if g.chance(0.5) else [2, 2] + dims
+        dims = dims[-2:] if g.chance(0.5) else [2, 2, *dims]
     return dims
 
 
 def max_pool2d(g, name):
-    x = g.tensor(image(g), g.rng.choice(FLOATS + ["int64"]))
+    x = g.tensor(image(g), g.rng.choice([*FLOATS, "int64"]))
     kernel, stride, padding = window(g)
     dilation = [1 if g.chance(0.7) else 2] * 2
     if g.spoil(0.15):
@@ -551,12 +551,13 @@ def size(g, name):
 def chain(g, name):
     channels, side = g.rng.choice((2, 4, 8, 16)), g.rng.choice((6, 8, 9))
     x = g.tensor([g.batch(), channels, side, side])
-    body, last, number = [], x, 0
+    body, last = [], x
     flat = False
-    steps = g.rng.sample(("conv", "norm", "relu", "pool", "average", "softmax", "add"), 3) + [
-        "flatten"
+    steps = [
+        *g.rng.sample(("conv", "norm", "relu", "pool", "average", "softmax", "add"), 3),
+        "flatten",
     ]
-    for step in steps:
+    for number, step in enumerate(steps, 1):
         if step == "conv":
             w = g.tensor([channels, channels, 3, 3], "float32", g.chance(0.2))
             text = g.call("conv2d", last, w, "None", [1], [1], [1], 1)
@@ -577,7 +578,6 @@ def chain(g, name):
         else:
             flat = True
             text = g.call("flatten", last, 1, -1)
-        number += 1
         last = f"t{number}" if step != "flatten" else "u"
         body.append(f"{last} = {text}")
     assert flat

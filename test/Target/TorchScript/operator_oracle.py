@@ -88,7 +88,7 @@ def rename(case, index):
     """The statements of a case with names of their own, and its arguments."""
     names = {f"x{i}" for i in range(len(case.inputs))}
     names |= {line.split(" = ")[0] for line in case.body}
-    pattern = re.compile(r"\b(%s)\b" % "|".join(sorted(names)))
+    pattern = re.compile(rf"\b({'|'.join(sorted(names))})\b")
     lines = [pattern.sub(rf"\1_{index}", line) for line in case.body]
     return lines, [f"x{i}_{index}" for i in range(len(case.inputs))]
 
@@ -277,7 +277,7 @@ def samples_meet(case, method, batch=7):
     pieces = []
     for start in range(0, batch, TILE):
         part = []
-        for tensor, data in zip(case.inputs, inputs):
+        for tensor, data in zip(case.inputs, inputs, strict=True):
             if place := batch_dim(tensor):
                 dim, factor = place
                 count = min(TILE, batch - start) * factor
@@ -451,7 +451,9 @@ class Oracle:
             return json.load(file), done.stdout
 
     def compare(self, pairs, where, report, text, batch):
-        place = lambda entry: where.get((entry["location"] or {}).get("line"))
+        def place(entry):
+            return where.get((entry["location"] or {}).get("line"))
+
         inexact, most, live = {}, collections.Counter(), {}
         for entry in report["inexact"]:
             inexact.setdefault(place(entry), entry["reason"])
@@ -501,7 +503,7 @@ class Oracle:
         if (
             len(shape) == len(truth.shape)
             and dtype in (None, truth.dtype)
-            and all(a in (None, b) for a, b in zip(shape, truth.shape))
+            and all(a in (None, b) for a, b in zip(shape, truth.shape, strict=True))
         ):
             return True
         self.problem(
@@ -534,7 +536,7 @@ class Oracle:
             position += len(case.inputs)
             typed = [f"%in{i}: {mlir_type(tensor)}" for i, tensor in enumerate(case.inputs)]
             text = [f"func.func @f({', '.join(typed)}) {{"]
-            for name, declared in zip(names, typed):
+            for name, declared in zip(names, typed, strict=True):
                 value, kind = declared.split(" {")[0].split(": ")
                 text.append(f"  {name} = koila.refine {value} : {kind} to tensor<*x!koila.any>")
             text += ops[index] + ["  return", "}", "// -----"]
@@ -576,7 +578,7 @@ class Oracle:
         asked = collections.Counter()
         for (self.batches, _), cases in groups.items():
             apart = []
-            for case, method in zip(cases, compile_cases(cases)):
+            for case, method in zip(cases, compile_cases(cases), strict=True):
                 if not samples_meet(case, method):
                     apart.append(case)
                     continue
@@ -613,10 +615,8 @@ class Oracle:
     def judge_refusal(self, case, message):
         if BAKED_IN.search(message):
             self.counts[case.op]["baked in"] += 1
-        elif (
-            "is always empty" in message
-            or MIXES.search(message)
-            and not run_eagerly(case, 7).numel()
+        elif "is always empty" in message or (
+            MIXES.search(message) and not run_eagerly(case, 7).numel()
         ):
             # Samples without elements meet as little as they do not, and what
             # is empty saves nothing.
@@ -655,7 +655,7 @@ class Oracle:
                 said.append(str(found).strip().splitlines()[-1])
             if said:
                 return Refusal(None, f"tiled, at batch {batch}: {said[0]}")
-            for case, a, b in zip(cases, found, expected):
+            for case, a, b in zip(cases, found, expected, strict=True):
                 if not close(a, b):
                     self.problem(
                         case,
@@ -676,7 +676,7 @@ class Oracle:
             self.counts[op]["illegal"] = len(others)
             legal += some
             illegal += others
-        legal = list(zip(legal, ask_pytorch(legal)))
+        legal = list(zip(legal, ask_pytorch(legal), strict=True))
         for start in range(0, len(legal), self.arguments.group):
             group = legal[start : start + self.arguments.group]
             self.check_tiles(self.check_legal(group))

@@ -5,6 +5,7 @@ Usage: smallest_budget.py STDERR.txt MODEL.pt OPTIONS...
 It must compile with exactly that many bytes, and not with one less.
 """
 
+import pathlib
 import re
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def compiles(budget, model, options):
 
 
 def main():
-    text = open(sys.argv[1]).read()
+    text = pathlib.Path(sys.argv[1]).read_text()
     model, options = sys.argv[2], sys.argv[3:]
     match = re.search(r"smallest budget[^\n]*?([\d,]+) bytes", text)
     if not match:

@@ -84,7 +84,7 @@ def random_convolution(rng):
     sides = [width] if line else [height, width]
     kernels = [kernel] if line else [kernel, other]
     work = batch * groups * inputs * outputs
-    for side, extent in zip(sides, kernels):
+    for side, extent in zip(sides, kernels, strict=True):
         reach = side + 2 * padding - dilation * (extent - 1) - 1
         if reach < 0:
             return None
@@ -92,8 +92,8 @@ def random_convolution(rng):
     if work > 1.5e8 or batch * groups * inputs * height * width > 2e6:
         return None
     return convolution(
-        [batch, groups * inputs] + sides,
-        [groups * outputs, inputs] + kernels,
+        [batch, groups * inputs, *sides],
+        [groups * outputs, inputs, *kernels],
         stride,
         padding,
         dilation,
@@ -147,7 +147,7 @@ def measure(torch, cases):
     ):
         for number, case in enumerate(cases):
             tensors = []
-            for name, last in zip(("input", "weight"), case["channelsLast"]):
+            for name, last in zip(("input", "weight"), case["channelsLast"], strict=True):
                 tensor = torch.zeros(case[name])
                 if last:
                     tensor = tensor.to(memory_format=torch.channels_last)

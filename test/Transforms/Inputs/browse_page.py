@@ -211,13 +211,13 @@ def check_curve(page, report):
     for x, y in page.evaluate(DOTS):
         near = [dot for dot in dots if abs(dot[-1][0] - x) < 3 and abs(dot[0][1] - y) < 4]
         near[0].append((x, y)) if near else dots.append([(x, y)])
-    middles = [[sum(part) / len(dot) for part in zip(*dot)] for dot in dots]
+    middles = [[sum(part) / len(dot) for part in zip(*dot, strict=True)] for dot in dots]
     need(len(middles) == len(figures), f"{len(middles)} dots for {len(figures)} batches")
     # All on one scale.
     (x0, y0), (x1, y1) = middles[0], middles[-1]
     batches = sorted(figures)
     first, last = batches[0], batches[-1]
-    for batch, (x, y) in zip(batches, middles):
+    for batch, (x, y) in zip(batches, middles, strict=True):
         right = x0 + (x1 - x0) * (batch - first) / (last - first)
         down = y0 + (y1 - y0) * (figures[batch] - figures[first]) / (figures[last] - figures[first])
         need(

@@ -3,6 +3,7 @@ report."""
 
 import html.parser
 import json
+import pathlib
 import re
 import sys
 
@@ -10,7 +11,7 @@ import sys
 class Reader(html.parser.HTMLParser):
     """Scripts by type, and whether all elements are closed."""
 
-    VOID = {"meta", "link", "br", "img", "input"}
+    VOID = frozenset({"meta", "link", "br", "img", "input"})
 
     def __init__(self):
         super().__init__()
@@ -30,14 +31,14 @@ class Reader(html.parser.HTMLParser):
             self.scripts[self.open[-1][1]] = data
 
 
-page = open(sys.argv[1], encoding="utf-8").read()
+page = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8")
 reader = Reader()
 reader.feed(page)
 assert not reader.open, f"not closed: {reader.open}"
 assert not reader.fetched, f"the page needs other files: {reader.fetched}"
 assert not re.search(r"url\(|@import|fetch\(|import\(", page)
 
-report = json.load(open(sys.argv[2], encoding="utf-8"))
+report = json.loads(pathlib.Path(sys.argv[2]).read_text(encoding="utf-8"))
 shown = json.loads(reader.scripts["application/json"])
 assert shown == report, "the page shows another report"
 
@@ -48,7 +49,7 @@ for storage in report["storages"]:
     for index in range(storage["from"], storage["to"] + 1):
         tops[index] += storage["bytes"]
 assert max(tops) == report["peak_bytes"], (tops, report["peak_bytes"])
-for entry, top in zip(report["timeline"], tops):
+for entry, top in zip(report["timeline"], tops, strict=True):
     assert top == entry["live_bytes"] + entry["transient_bytes"], entry
 for key in ("by_line", "by_module", "by_kind"):
     assert sum(group["bytes"] for group in report[key]) == sum(

@@ -6,8 +6,9 @@
 from functools import partial
 
 import torch
-from applications_interrupt import find_moments, interrupted
 from torch import nn
+
+from applications_interrupt import find_moments, interrupted
 
 BUDGET = 512 << 10
 MOMENTS = 6  # of each

@@ -6,8 +6,9 @@ where gradients are added to those of an earlier step, as after it."""
 import time
 
 import torch
-from applications_interrupt import interrupted
 from torch import nn
+
+from applications_interrupt import interrupted
 
 POINTS = 8
 

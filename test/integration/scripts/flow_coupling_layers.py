@@ -2,8 +2,10 @@
 
 # koila: tiles
 import math
+
 import torch
 import torch.nn as nn
+
 import koila
 
 torch.manual_seed(23)

@@ -4,6 +4,7 @@
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+
 import koila
 
 torch.manual_seed(0)

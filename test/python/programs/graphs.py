@@ -1,10 +1,11 @@
 """Writes, hooks, and what looks at autograd's graph."""
 
-import koila
 import torch
 import torch.nn.functional as F
-from programs.common import BATCH, backward, gradients, make_mlp, program, samples
 from torch import nn
+
+import koila
+from programs.common import BATCH, backward, gradients, make_mlp, program, samples
 
 
 @program

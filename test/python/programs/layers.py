@@ -2,8 +2,9 @@
 
 import torch
 import torch.nn.functional as F
-from programs.common import BATCH, backward, images, loop, make_cnn, make_mlp, program, samples
 from torch import nn
+
+from programs.common import BATCH, backward, images, loop, make_cnn, make_mlp, program, samples
 
 
 @program

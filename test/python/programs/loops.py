@@ -2,9 +2,11 @@
 
 import copy
 
-import koila
 import torch
 import torch.nn.functional as F
+from torch import nn
+
+import koila
 from programs.common import (
     BATCH,
     backward,
@@ -17,7 +19,6 @@ from programs.common import (
     samples,
     weights,
 )
-from torch import nn
 
 
 @program

@@ -1,8 +1,10 @@
 """Losses: sums and means over the batch, weighted, masked, and others."""
 
-import koila
 import torch
 import torch.nn.functional as F
+from torch import nn
+
+import koila
 from programs.common import (
     BATCH,
     backward,
@@ -13,7 +15,6 @@ from programs.common import (
     samples,
     weights,
 )
-from torch import nn
 
 
 @program

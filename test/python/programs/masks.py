@@ -2,8 +2,9 @@
 
 import torch
 import torch.nn.functional as F
-from programs.common import BATCH, backward, make_mlp, program, weights
 from torch import nn
+
+from programs.common import BATCH, backward, make_mlp, program, weights
 
 STEPS = 12
 

@@ -48,9 +48,9 @@ def main():
                 )
             pathlib.Path(text).write_text(words)
         subprocess.run([koila_opt, text, *PASSES, "-o", out], check=True)
-        for (what, before), (_, after) in zip(run(source), run(out)):
+        for (what, before), (_, after) in zip(run(source), run(out), strict=True):
             same = len(before) == len(after) and all(
-                torch.equal(lhs, rhs) for lhs, rhs in zip(before, after)
+                torch.equal(lhs, rhs) for lhs, rhs in zip(before, after, strict=True)
             )
             if not same:
                 print(f"{name}: {what} differs")
