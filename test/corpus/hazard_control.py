@@ -76,7 +76,7 @@ def slice_of(name, spec, start, rows):
     if spec.startswith("["):
         return (
             "["
-            + ", ".join(slice_of(*element, start, rows) for element in elements(name, spec))
+            + ", ".join(slice_of(part, kind, start, rows) for part, kind in elements(name, spec))
             + "]"
         )
     for dim, factor in batch_dims(spec):
@@ -87,7 +87,9 @@ def slice_of(name, spec, start, rows):
 def call_of(arguments, start, rows):
     """The call of the program with these samples."""
     return (
-        "self.inner(" + ", ".join(slice_of(*argument, start, rows) for argument in arguments) + ")"
+        "self.inner("
+        + ", ".join(slice_of(name, spec, start, rows) for name, spec in arguments)
+        + ")"
     )
 
 
@@ -141,5 +143,6 @@ def write_control(file, specs, tile, whole, control):
         module = torch.nn.Module()
         module.inner = torch.jit.load(file)
         module = torch.jit.script(module)
-        module.define(code_of(module.inner, specs, *results, rows))
+        small, large = results
+        module.define(code_of(module.inner, specs, small, large, rows))
         module.save(str(path))

@@ -49,8 +49,8 @@ def prepare(module, method):
     graph = getattr(module, method).graph.copy()
     torch._C._jit_pass_inline(graph)
     lower_simple_tuples(graph)
-    torch._C._jit_pass_constant_propagation_immutable_types(graph)
-    torch._C._jit_pass_constant_pooling(graph)
+    torch._C._jit_pass_constant_propagation_immutable_types(graph)  # type: ignore[attr-defined]
+    torch._C._jit_pass_constant_pooling(graph)  # type: ignore[attr-defined]
     torch._C._jit_pass_dce_graph(graph)
     return graph
 

@@ -235,6 +235,8 @@ class Fuzzer:
 
 def loads(path):
     """Whether torch.jit.load takes the file, tried in a process of its own."""
+    import torch
+
     child = os.fork()
     if child == 0:
         code = 1
@@ -276,10 +278,7 @@ def main():
     if options.archives and not options.models:
         parser.error("archives need --models")
     if options.archives:
-        global torch
         import warnings
-
-        import torch
 
         warnings.simplefilter("ignore")
     fuzzer = Fuzzer(options)

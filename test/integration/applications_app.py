@@ -152,5 +152,5 @@ def _line_of(script: pathlib.Path) -> int:
     """The line of the application that is being run."""
     frame = sys._getframe()
     while frame is not None and frame.f_code.co_filename != str(script):
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return frame.f_lineno if frame is not None else 0

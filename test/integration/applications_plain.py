@@ -107,7 +107,8 @@ class Untouched:
     """A compiled module of plain PyTorch."""
 
     def __init__(self, module: nn.Module, loss: str | None, treat: Callable[[Any], Any]) -> None:
-        self.original, self._loss, self._treat = module, loss, treat
+        self.original: Any = module
+        self._loss, self._treat = loss, treat
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         return self._treat(self.original(*inputs, **named))

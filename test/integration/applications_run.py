@@ -134,7 +134,7 @@ def _run(app: App, stand_in: Any) -> None:
     threading.excepthook = hear_thread
     warnings.simplefilter("ignore")
     warnings.simplefilter("default", koila.KoilaWarning)
-    warnings.showwarning = hear  # type: ignore[assignment]
+    warnings.showwarning = hear
     # When Python looks for cycles is chance.
     gc.collect()
     gc.disable()

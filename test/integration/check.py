@@ -99,8 +99,8 @@ def _check_values(plain: Run, rounded: list[Run]) -> list[str]:
         if run.leaves.keys() != plain.leaves.keys():
             wrong.append("rounding changes what there is: other names or lengths")
             break
-        if run.leaves["torch.get_rng_state()"].exact.tobytes() != (  # type: ignore[union-attr]
-            plain.leaves["torch.get_rng_state()"].exact.tobytes()  # type: ignore[union-attr]
+        if run.leaves["torch.get_rng_state()"].exact.tobytes() != (
+            plain.leaves["torch.get_rng_state()"].exact.tobytes()
         ):
             wrong.append("rounding changes what is drawn")
             break

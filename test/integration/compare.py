@@ -70,7 +70,7 @@ def _differs(found: Leaf, plain: Leaf, others: list[Leaf], floor: float) -> str:
 def _alike(plain: Leaf, others: list[Leaf]) -> list[np.ndarray]:
     """The values of rounded runs, as far as these can be compared."""
     arrays = [other.number if plain.exact is None else other.exact for other in others]
-    shape = (plain.number if plain.exact is None else plain.exact).shape  # type: ignore[union-attr]
+    shape = (plain.number if plain.exact is None else plain.exact).shape
     return [array for array in arrays if array is not None and array.shape == shape]
 
 

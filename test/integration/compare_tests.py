@@ -72,8 +72,8 @@ def test_state_that_differs(change, where):
     ],
 )
 def test_values(found, plain, right):
-    leaves = [snapshot.take({"results": value}, "") for value in (found, plain)]
-    assert (compare.compare(*leaves, []) == []) == right
+    ours, theirs = (snapshot.take({"results": value}, "") for value in (found, plain))
+    assert (compare.compare(ours, theirs, []) == []) == right
 
 
 def test_rounding_is_measured():

@@ -115,7 +115,7 @@ class Recorder:
             self._note_gradients(find_weights())
 
         if find_weights is not None:
-            torch.autograd.backward = backward  # type: ignore[assignment]
+            torch.autograd.backward = backward
         hooks = [
             register_optimizer_step_pre_hook(self._meet_step),
             register_optimizer_step_post_hook(self._end_step),

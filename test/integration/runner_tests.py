@@ -232,7 +232,7 @@ def test_a_tensor_that_is_kept(script):
 
 def test_a_cycle_that_is_kept(script):
     def change():
-        cycle = [torch.zeros(1 << 16)]
+        cycle: list = [torch.zeros(1 << 16)]
         cycle.append(cycle)
 
     assert judge(script(TRAINING), fault(change)).keeps

@@ -67,7 +67,7 @@ def _drop(value: Any, dim: int) -> Any:
     if type(value) in (list, tuple):
         return type(value)(_drop(item, dim) for item in value)
     if isinstance(value, Mapping):
-        return type(value)((key, _drop(item, dim)) for key, item in value.items())
+        return type(value)((key, _drop(item, dim)) for key, item in value.items())  # type: ignore[call-arg]
     return value
 
 
@@ -151,8 +151,8 @@ def watch_tiles() -> Iterator[set[int]]:
         if last is not None and last.tile is not None:
             tiles.add(last.tile)
 
-    planner.Run.note = watched  # type: ignore[method-assign]
+    planner.Run.note = watched
     try:
         yield tiles
     finally:
-        planner.Run.note = note  # type: ignore[method-assign]
+        planner.Run.note = note

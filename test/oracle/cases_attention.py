@@ -1,6 +1,6 @@
 """Calls of attention and of recurrent layers."""
 
-from generator import Batch
+from generator import Batch, reads_data
 
 FLOATS = ["float32"] * 5 + ["float64", "float16", "bfloat16"]
 
@@ -258,6 +258,7 @@ def cell(name, gates):
 # Packed sequences ------------------------------------------------------------
 
 
+@reads_data
 def pack(g):
     first = g.chance(0.5)
     batch, steps = g.rng.randint(1, 4), g.rng.randint(1, 5)
@@ -271,6 +272,7 @@ def pack(g):
     return g.call(f"r, s = torch.ops.aten._pack_padded_sequence({x}, {lengths}, {first})")
 
 
+@reads_data
 def pad(g):
     batch, steps = g.rng.randint(1, 4), g.rng.randint(1, 5)
     tail = [g.rng.randint(1, 3) for _ in range(g.rng.randint(0, 2))]
@@ -284,8 +286,6 @@ def pad(g):
         f"{sizes}, {g.chance(0.5)}, 0.0, {total})"
     )
 
-
-pack.data = pad.data = True
 
 GENERATORS = {
     "aten::scaled_dot_product_attention": attention("scaled_dot_product_attention"),

@@ -11,6 +11,7 @@ from cases_pointwise import (
     number,
     tensor,
 )
+from generator import takes_all
 
 
 def kinds(g, count, refused, same=False):
@@ -47,8 +48,7 @@ def with_number(refused="", text="(%s, %s)", values=()):
         x = tensor(g, g.dims(g.rng.randint(0, 4)), kinds(g, 1, refused)[0])
         return g.call(f"r = {callee(g)}{text}", x, number(g, *values))
 
-    make.takes_all = not refused
-    return make
+    return takes_all(make, not refused)
 
 
 def number_first(refused="", values=(2, 0.5, 3.0)):
@@ -56,8 +56,7 @@ def number_first(refused="", values=(2, 0.5, 3.0)):
         x = g.strided(g.dims(g.rng.randint(0, 4)), kinds(g, 1, refused)[0])
         return g.call(f"r = {callee(g)}(%s, %s)", number(g, *values), x)
 
-    make.takes_all = not refused
-    return make
+    return takes_all(make, not refused)
 
 
 def scaled(refused=""):

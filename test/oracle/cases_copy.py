@@ -1,7 +1,7 @@
 """Calls of casts, copies, fills and of what reads numbers from tensors."""
 
-from cases_factory import layout, number, takes_all, value
-from generator import ANY, COMPLEX
+from cases_factory import layout, number, value
+from generator import ANY, COMPLEX, reads_data, takes_all
 
 DTYPES = ANY + COMPLEX
 
@@ -51,9 +51,7 @@ def to(*leading, formats=True, keywords=False):
             return g.call(f"r = {x}.to({arguments[1]}{text})")
         return g.call(f"r = torch.ops.aten.to({', '.join(arguments)}{text})")
 
-    if not formats:
-        make.takes_all = True
-    return make
+    return takes_all(make, not formats)
 
 
 @takes_all
@@ -177,8 +175,7 @@ def read(text, use, types=ANY, dims_too=True):
         g.prepare(f"n = {text}({x})")
         return g.call(f"r = torch.ops.aten.{use % g.rng.randint(0, 9)}")
 
-    make.data = True
-    return make
+    return reads_data(make)
 
 
 FULL = "full([%d], n, dtype=torch.float64)"

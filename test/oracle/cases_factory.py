@@ -1,18 +1,8 @@
 """Calls of operators that make tensors of extents and numbers."""
 
-from generator import ANY, COMPLEX, FLOATS
+from generator import ANY, COMPLEX, FLOATS, takes_all
 
 DTYPES = ANY + COMPLEX
-
-
-def takes_all(make):
-    make.takes_all = True
-    return make
-
-
-def data(make):
-    make.data = True
-    return make
 
 
 def random(make):

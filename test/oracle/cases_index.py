@@ -1,7 +1,7 @@
 """Calls of operators that read and write by indices, masks and tables."""
 
 from cases_pointwise import callee, is_in_place, tensor
-from generator import ANY, COMPLEX, FLOATS, INTEGERS, Batch
+from generator import ANY, COMPLEX, FLOATS, INTEGERS, Batch, reads_data, takes_all
 
 TYPES = ANY + COMPLEX
 
@@ -181,7 +181,8 @@ def advanced(g, dims, optional):
     whatever it selects."""
     rank, masked = len(dims), g.chance(0.25)
     common = g.pick([], [1]) if masked else g.dims(g.pick(0, 1, 1, 1, 2))
-    names, read, place = [], [], 0
+    read: list = []  # dims and masks
+    names, place = [], 0
     while place < rank + (1 if g.spoil(0.3) else 0):
         if optional and g.chance(0.4):
             names.append("None")
@@ -217,6 +218,7 @@ def advanced(g, dims, optional):
     return names, rest[:first] + common + rest[first:]
 
 
+@reads_data
 def index(g):
     optional = not g.op.endswith("twin")
     rank = g.rng.randint(1, 5)
@@ -228,9 +230,6 @@ def index(g):
     if names is None:
         return None
     return g.call(f"r = torch.ops.aten.index({x}, [{', '.join(names)}])")
-
-
-index.data = True
 
 
 def index_put(g):
@@ -302,9 +301,9 @@ def bincount(g):
 
 
 for function in (masked_select, nonzero, nonzero_numpy, bincount):
-    function.data = True
+    reads_data(function)
 for function in (nonzero, nonzero_numpy):
-    function.takes_all = True
+    takes_all(function)
 
 
 # Tables ---------------------------------------------------------------------
@@ -320,6 +319,7 @@ def embedding(g):
     return g.call(f"r = {callee(g)}({weight}, {where}{g.pick('', ', 0', ', -1, False, False')})")
 
 
+@reads_data
 def one_hot(g):
     classes = g.pick(-1, 6, 8)
     if g.spoil():
@@ -328,9 +328,7 @@ def one_hot(g):
     return g.call(f"r = {callee(g)}({x}, {classes})")
 
 
-one_hot.data = True
-
-
+@reads_data
 def embedding_bag(g):
     rows = g.rng.randint(1, 6)
     dtype = g.dtype(["float32"] * 4 + ["float64", "float16"])
@@ -358,8 +356,6 @@ def embedding_bag(g):
         f"False, {mode}, False, {scale}, {last}{more})"
     )
 
-
-embedding_bag.data = True
 
 SUM = ["sum", "prod", "mean", "amax", "amin", "max", "min"]
 WRITES = {

@@ -1,7 +1,7 @@
 """Calls of operators that pad, repeat, and move elements."""
 
 from cases_pointwise import callee, tensor
-from generator import ANY, COMPLEX, FLOATS, Batch
+from generator import ANY, COMPLEX, FLOATS, Batch, reads_data
 
 TYPES = ANY + COMPLEX
 
@@ -110,6 +110,7 @@ def repeat_interleave(g):
     return g.call(f"r = {callee(g)}({x}, {times}, {along}{more})")
 
 
+@reads_data
 def repeat_rows(g):
     """Each row as often as a tensor says."""
     rank = g.rng.randint(1, 3)
@@ -131,6 +132,7 @@ def repeat_rows(g):
     return g.call(f"r = {callee(g)}({x}, {times}, {along}{more})")
 
 
+@reads_data
 def repeat_positions(g):
     dims = g.dims(2 if g.spoil() else 1)
     if g.chance(0.5):
@@ -138,9 +140,6 @@ def repeat_positions(g):
     kind = "uint8" if g.spoil(0.3) else g.pick("int64", "int32")
     x = g.strided(dims, kind, 0, 4)
     return g.call(f"r = {callee(g)}({x})")
-
-
-repeat_rows.data = repeat_positions.data = True
 
 
 # Padding --------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Calls of elementwise operators on one tensor."""
 
-from generator import ANY, COMPLEX, FLOATS, INTEGERS, Batch
+from generator import ANY, COMPLEX, FLOATS, INTEGERS, Batch, takes_all
 
 ALL = ANY * 2 + INTEGERS + COMPLEX
 #: Element types by the categories that an operator refuses.
@@ -87,8 +87,7 @@ def unary(refused="", arguments="", *choices, wanted=None, wrong=()):
             values = [repr(value) for value in g.pick(*wrong)]
         return g.call(f"r = {callee(g)}({x}{arguments})" % tuple(values))
 
-    make.takes_all = not refused and not wrong
-    return make
+    return takes_all(make, not refused and not wrong)
 
 
 def glu(g):

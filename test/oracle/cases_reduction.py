@@ -1,6 +1,6 @@
 """Calls of reductions."""
 
-from generator import ANY, COMPLEX, FLOATS, Batch
+from generator import ANY, COMPLEX, FLOATS, Batch, takes_all
 
 ALL = ANY + COMPLEX
 PARTS = FLOATS + COMPLEX
@@ -80,8 +80,7 @@ def make(
         text = ", ".join([x, *arguments, *named])
         return g.call(f"{left} = torch.ops.aten.{name}({text})")
 
-    generate.takes_all = easy
-    return generate
+    return takes_all(generate, easy)
 
 
 def p(g):

@@ -1,6 +1,6 @@
 """Calls of sorting, searching and cumulative operators."""
 
-from generator import ANY, COMPLEX, FLOATS, Batch
+from generator import ANY, COMPLEX, FLOATS, Batch, reads_data
 
 ALL = ANY + COMPLEX
 ORDERED = [t for t in ANY if t != "bool"]
@@ -198,7 +198,7 @@ def histc(g):
 
 
 for function in (unique_dim, unique2, unique_consecutive):
-    function.data = True
+    reads_data(function)
 topk, kthvalue = selection("topk", 0), selection("kthvalue", 1)
 
 GENERATORS = {

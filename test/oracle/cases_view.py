@@ -3,7 +3,7 @@
 import functools
 import math
 
-from generator import ANY, COMPLEX, FLOATS, Batch
+from generator import ANY, COMPLEX, FLOATS, Batch, takes_all
 
 
 def source(g, low=0, high=5, dtypes=ANY):
@@ -98,13 +98,11 @@ def with_ones(g, low=0, high=5, keep=()):
     return g.strided(dims, g.dtype()), dims
 
 
+@takes_all
 def squeeze(g):
     x, _ = with_ones(g)
     # At a batch of none PyTorch keeps the dim, as koila does.
     return call(g, "squeeze", x)
-
-
-squeeze.takes_all = True
 
 
 def squeeze_dim(g):
@@ -499,12 +497,10 @@ def view_as_complex(g):
     return call(g, "view_as_complex", g.tensor(dims, dtype, channels_last=False))
 
 
+@takes_all
 def real(g):
     x, _ = source(g, 0, 4, COMPLEX + COMPLEX + ["float32", "int64"])
     return call(g, "real", x)
-
-
-real.takes_all = True
 
 
 def imag(g):
@@ -515,6 +511,7 @@ def imag(g):
 # Integers: what they say is seen in the sizes of a view ---------------------
 
 
+@takes_all
 def size_list(g):
     x, dims = source(g, 0, 4)
     g.prepare(f"n = torch.ops.aten.size({x})")
@@ -522,9 +519,7 @@ def size_list(g):
     return call(g, "view", y, "n")
 
 
-size_list.takes_all = True
-
-
+@takes_all
 def size_int(g):
     x, dims = source(g, 1, 4)
     dim = g.rng.randrange(len(dims))
@@ -533,9 +528,7 @@ def size_int(g):
     return call(g, "view", y, "[n, 3]")
 
 
-size_int.takes_all = True
-
-
+@takes_all
 def numel(g):
     x, dims = source(g, 0, 4)
     g.prepare(f"n = torch.ops.aten.numel({x})")
@@ -543,17 +536,12 @@ def numel(g):
     return call(g, "view", y, "[n]")
 
 
-numel.takes_all = True
-
-
+@takes_all
 def rank(g):
     x, dims = source(g, 1, 4)
     g.prepare(f"n = torch.ops.aten.dim({x})")
     y = g.tensor([g.batch(), len(dims)])
     return call(g, "view", y, "[-1, n]")
-
-
-rank.takes_all = True
 
 
 def each(make, names, **options):

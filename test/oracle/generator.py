@@ -78,6 +78,18 @@ ANY = ["float32"] * 6 + ["float64", "float16", "bfloat16", "int64", "int32", "ui
 COMPLEX = ["complex64", "complex128"]
 
 
+def takes_all(make, does=True):
+    """Marks a function all of whose calls are legal."""
+    make.takes_all = does
+    return make
+
+
+def reads_data(make):
+    """Marks a function whose calls have results with extents that data decide."""
+    make.data = True
+    return make
+
+
 class Generator:
     """Makes one case from a seeded source of numbers.
 

@@ -164,7 +164,7 @@ def close(a, b):
         torch.float16: dict(rtol=3e-2, atol=3e-2),
         torch.bfloat16: dict(rtol=6e-2, atol=6e-2),
     }
-    limits = loose.get(a.dtype, dict(rtol=None, atol=None))
+    limits: dict = loose.get(a.dtype, dict(rtol=None, atol=None))
     try:
         torch.testing.assert_close(a, b, equal_nan=True, **limits)
     except AssertionError:

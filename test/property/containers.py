@@ -1,11 +1,17 @@
 """Statements of random programs on lists, tuples, dicts and state."""
 
+from collections.abc import Callable
+
 from expressions import Info, Var
 from program import Block
 from statements import Statements
 
 
 class Containers(Statements):
+    # Of the whole generator.
+    block: Callable[[int], list]
+    inner: Callable[[int], list]
+
     def lists(self):
         options = self.vars("list")
         if not options or self.chance(0.3):

@@ -105,7 +105,7 @@ def input_flags(arguments):
 def make_call(arguments, batch, seed, described, aliased=False):
     """The values of one call. `aliased`: arguments that share storage."""
     source = random.Random(seed)
-    values = {}
+    values: dict = {}
     for argument in arguments:
         value = argument.make(batch, source)
         if described and argument.spec in ("true", "3"):

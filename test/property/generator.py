@@ -101,7 +101,7 @@ class Generator(Containers):
         return [f"{counter.name} = 0", Block([(f"while {condition}:", items)])]
 
     def statement(self):
-        weights = [
+        weights: list = [
             (self.assign_new, 4),
             (self.assign_view, 3),
             (self.assign_unpacked, 1),

@@ -123,7 +123,7 @@ def compile_program(source):
     COUNT += 1
     name = f"program{COUNT}.py"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
-    names = {
+    names: dict = {
         "torch": torch,
         "Tensor": torch.Tensor,
         "List": typing.List,

@@ -34,6 +34,7 @@ import pathlib
 import re
 import tempfile
 import time
+import typing
 import warnings
 
 from conclude import conclude
@@ -62,6 +63,10 @@ class Outcome:
     attempt: int
     verdicts: list
     discarded: list
+
+
+# What each process has.
+KOILA: typing.Any
 
 
 def prepare(tool):

@@ -39,6 +39,7 @@ import pathlib
 import re
 import sys
 import time
+import typing
 import warnings
 
 from conclude import conclude
@@ -49,6 +50,12 @@ ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE.parent / "oracle"))
 
 NOTICED, REVERSED = 1 / 3, 2 / 3
+
+# What each process has.
+SEED: int
+KOILA: typing.Any
+COUNTER: typing.Any
+DEALER: typing.Any
 
 
 def prepare(arguments):

@@ -146,7 +146,7 @@ def test_forward_with_gradients(trains):
     module = Wide()
     module.drop.eval()
     x, y = torch.randn(4096, 16), torch.randint(10, (4096,))
-    targets = {"loss": "cross_entropy"} if trains else {}
+    targets: dict = {"loss": "cross_entropy"} if trains else {}
     compiled = koila.compile(module, x, *([y] if trains else []), budget=BUDGET, **targets)
     wanted = functional.cross_entropy(module(x), y, label_smoothing=0.1)
     gradients = torch.autograd.grad(wanted, list(module.parameters()))

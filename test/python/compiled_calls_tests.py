@@ -55,7 +55,7 @@ class Plain:
         self.more = {"twice": [logits, logits]}
 
 
-VALUES = {
+VALUES: dict[str, typing.Callable] = {
     "dataclass": lambda x: Output(x, hidden=x + 1),
     "frozen": Frozen,
     "slots": Slotted,
@@ -74,7 +74,7 @@ def test_values_are_made_again(name):
     value = VALUES[name](x)
     leaves = []
     node = flatten(value, leaves)
-    other = map_tensors(lambda tensor: tensor * 2, value)
+    other: typing.Any = map_tensors(lambda tensor: tensor * 2, value)
     assert type(other) is type(value)
     found = []
     assert is_same(flatten(other, found), node)
@@ -148,7 +148,7 @@ def test_types_of_results_of_scripts():
 
     x = torch.randn(64, 16)
     for inputs in ([x], ["float32[B,16]"]):
-        options = {"batch": 64} if inputs == ["float32[B,16]"] else {}
+        options: dict = {"batch": 64} if inputs == ["float32[B,16]"] else {}
         compiled = koila.compile(Scripted(), *inputs, tile=8, **options)
         assert not isinstance(compiled.source, torch.jit._trace.TopLevelTracedModule)
         close(compiled, Scripted(), x)
@@ -163,13 +163,14 @@ def test_arguments_by_name():
     close(compiled, module, x[:100], mask=mask[:100])
     close(compiled, module, x=x, mask=mask)
     # One kind after the other, and back.
-    for args, kwargs in [
+    calls: list[tuple[tuple, dict]] = [
         ((x,), {}),
         ((x, 2.0), {"flip": True}),
         ((x,), {"scale": 2.0, "flip": True, "mask": None}),
         ((x,), {"mask": mask}),
         ((x,), {"mask": mask[:1]}),
-    ]:
+    ]
+    for args, kwargs in calls:
         close(compiled, module, *args, **kwargs)
         assert compiled.tile
 
@@ -213,7 +214,7 @@ def test_objects_as_arguments():
             return self.layer(batch["x"]) * more["factor"] + sum(rest)
 
     module, x = Reader().eval(), torch.randn(64, 16)
-    given = (Bag(x=x, name="a"), x[:, :4], 1.0), {"factor": 2.0}
+    given: tuple[tuple, dict] = (Bag(x=x, name="a"), x[:, :4], 1.0), {"factor": 2.0}
     compiled = koila.compile(module, *given[0], tile=8, **given[1])
     assert compiled.tile == 8
     close(compiled, module, *given[0], **given[1])
@@ -289,7 +290,7 @@ def test_hooks_of_its_own():
 def test_parts_of_a_sequential():
     module = networks.mlp()
     compiled = koila.compile(module, torch.randn(64, 64), tile=8)
-    assert compiled[0] is module[0] and compiled[-1] is module[-1]
+    assert compiled[0] is module[0] and compiled[-1] is module[-1]  # type: ignore[index]
     assert len(compiled) == 3 and list(compiled) == list(module)
     assert bool(koila.compile(Model().eval(), torch.randn(64, 64), tile=8))
     other = koila.compile(Model().eval(), torch.randn(64, 64), tile=8)

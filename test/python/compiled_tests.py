@@ -134,7 +134,7 @@ def test_forward_hooks_of_python_are_announced():
         compiled = koila.compile(normed, x, tile=8)
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), normed(x))
-        normed.weight_v.add_(1)
+        normed.weight_v.add_(1)  # type: ignore[operator]
         torch.testing.assert_close(compiled(x), normed(x))
 
 
@@ -393,10 +393,10 @@ def test_copies_have_tensors_of_their_own(make):
         for p in [*compiled.parameters(), *average.parameters()]:
             p.add_(1)
         for copied in (compiled, average.module):
-            torch.testing.assert_close(copied(x), copied.original(x))
+            torch.testing.assert_close(copied(x), copied.original(x))  # type: ignore[operator]
             assert not torch.allclose(copied(x), module(x))
     if make is Traced:
-        step.original.dropout.train()
+        step.original.dropout.train()  # type: ignore[union-attr]
         with pytest.warns(koila.KoilaWarning, match="is in training mode"):
             step.train_step(x, y)
 
@@ -623,10 +623,11 @@ def test_traces_of_the_user():
 def test_losses_of_the_original():
     """What runs untiled reads the loss as the compiler does."""
     x, y = networks.batch()
-    for loss, wanted in [
-        ("cross_entropy(label_smoothing=0.1,ignore_index=3)", {"label_smoothing": 0.1}),
-        ("cross_entropy(reduction=sum)", {"reduction": "sum"}),
-    ]:
+    cases: dict[str, dict] = {
+        "cross_entropy(label_smoothing=0.1,ignore_index=3)": {"label_smoothing": 0.1},
+        "cross_entropy(reduction=sum)": {"reduction": "sum"},
+    }
+    for loss, wanted in cases.items():
         module = networks.mlp()
         step = koila.compile(module, x, y, loss=loss, tile=8)
         if "ignore_index" in loss:

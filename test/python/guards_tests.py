@@ -16,7 +16,7 @@ from koila._capture.guards import Guarded, are_all_unchanged
 from koila._capture.reads import CodeReads
 
 SCALE = 2.0
-TABLE = {"gain": [1.0, 2.0], "name": "a"}
+TABLE: dict = {"gain": [1.0, 2.0], "name": "a"}
 OFFSETS = np.array([0.5, 1.5])
 SHIFT = torch.tensor([1.0])
 
@@ -171,7 +171,7 @@ def make_closure():
 
 
 settings_file = types.ModuleType("settings_file")
-settings_file.SCALE = 2.0
+settings_file.SCALE = 2.0  # type: ignore[attr-defined]
 forward_closure, change_closure = make_closure()
 
 

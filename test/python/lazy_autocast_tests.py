@@ -1,5 +1,6 @@
 """Steps under autocast through koila.lazy: what PyTorch casts, and as often."""
 
+import typing
 import unittest
 import warnings
 
@@ -77,6 +78,8 @@ def saved_bytes(loss):
 
 
 class Autocast(unittest.TestCase):
+    plain: typing.ClassVar[dict]
+
     @classmethod
     def setUpClass(cls):
         # Before there are batches of koila's: samples beside one are recorded, too.
@@ -122,7 +125,7 @@ class Autocast(unittest.TestCase):
         """What was cast in one block is of no use in the next, though both run at once."""
 
         def run(model, x, y):
-            loss = 0.0
+            loss: typing.Any = 0.0
             for dtype in (torch.bfloat16, torch.float16):
                 with torch.autocast("cpu", dtype=dtype):
                     out = model(x)

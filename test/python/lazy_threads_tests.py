@@ -48,7 +48,7 @@ def in_tiles(x, y):
 
 def run_in_threads(*functions):
     """What each returned; raises what one of them raised."""
-    found = [None] * len(functions)
+    found: list = [None] * len(functions)
 
     def call(place, function):
         try:

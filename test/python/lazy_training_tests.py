@@ -9,6 +9,7 @@ import functools
 import gc
 import inspect
 import os
+import typing
 import unittest
 import unittest.mock
 import warnings
@@ -207,7 +208,7 @@ class Training(unittest.TestCase):
             torch.manual_seed(1)
             wanted = F.dropout(torch.ones(100, 80), rate)
             torch.manual_seed(1)
-            found = F.dropout(koila.lazy(torch.ones(100, 80), batch=0), rate).run()
+            found = F.dropout(koila.lazy(torch.ones(100, 80), batch=0), rate).run()  # type: ignore[attr-defined]
             torch.testing.assert_close(found, wanted)
         for scale in (2.0, 3.0, 0.5):
             x = koila.lazy(torch.ones(4, 1, 6, 6), batch=0)
@@ -752,7 +753,8 @@ class Training(unittest.TestCase):
     def test_totals_over_steps(self):
         # Read after the weights have changed; no batch is kept until then.
         def train(budget, add, first):
-            model, total, batches = make_mlp(), 0.0, []
+            total: typing.Any = 0.0
+            model, batches = make_mlp(), []
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             for count in range(3):
                 x, t = make_batch(64)

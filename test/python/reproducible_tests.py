@@ -47,7 +47,7 @@ def make_module(kind):
 
 
 def save(kind, *paths):
-    options = {"loss": "cross_entropy", "batchnorm": "per-tile"} if kind == "step" else {}
+    options: dict = {"loss": "cross_entropy", "batchnorm": "per-tile"} if kind == "step" else {}
     target = [torch.zeros(16, dtype=torch.int64)] if kind == "step" else []
     for path in paths:
         module = make_module(kind)

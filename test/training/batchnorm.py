@@ -95,4 +95,5 @@ def compare(original, tiled):
 
 
 if __name__ == "__main__":
-    {"make": make, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    commands: dict = {"make": make, "compare": compare}
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -77,4 +77,5 @@ def measure(original, path, library):
 
 
 if __name__ == "__main__":
-    {"make": make, "measure": measure}[sys.argv[1]](*sys.argv[2:])
+    commands: dict = {"make": make, "measure": measure}
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -75,4 +75,5 @@ def compare(dtype, path, tiled_path):
 
 
 if __name__ == "__main__":
-    {"make": make, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    commands: dict = {"make": make, "compare": compare}
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -77,4 +77,5 @@ def compare(path, tiled_path, counter_path):
 
 
 if __name__ == "__main__":
-    {"make": make, "compare": compare}[sys.argv[1]](*sys.argv[2:])
+    commands: dict = {"make": make, "compare": compare}
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -25,7 +25,7 @@ import torch
 
 from counter import Counter
 
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, tuple[type, dict]] = {
     "sgd(lr=0.1)": (torch.optim.SGD, dict(lr=0.1)),
     "sgd(lr=0.1,weight_decay=0.1)": (torch.optim.SGD, dict(lr=0.1, weight_decay=0.1)),
     "sgd(lr=0.1,momentum=0.9)": (torch.optim.SGD, dict(lr=0.1, momentum=0.9)),

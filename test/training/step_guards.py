@@ -149,4 +149,5 @@ def spoil(path, spoilt_path):
 
 
 if __name__ == "__main__":
-    {"make": make, "clash": clash, "check": check, "spoil": spoil}[sys.argv[1]](*sys.argv[2:])
+    commands: dict = {"make": make, "clash": clash, "check": check, "spoil": spoil}
+    commands[sys.argv[1]](*sys.argv[2:])

@@ -53,7 +53,7 @@ MODELS = {
     "vit_b_16": 64,
     "swin_t": 64,
 }
-OPTIONS = {
+OPTIONS: dict[str, dict] = {
     "vit_b_16": {"image_size": 64},
     # Their heads for images of other sizes have no place in small ones.
     "googlenet": {"aux_logits": False, "init_weights": False},

@@ -73,7 +73,8 @@ def measure(make, steps, turn):
     recording = []
 
     def lazy():
-        return step(model, optimizer, *koila.lazy(inputs, labels, batch=0), recording)
+        samples, targets = koila.lazy(inputs, labels, batch=0)
+        return step(model, optimizer, samples, targets, recording)
 
     kinds = {"plain": plain, "lazy": lazy, "again": plain}
     times = {name: [] for name in kinds}

@@ -40,7 +40,7 @@ import torch
 import koila
 import variants
 from execute import reset
-from koila._capture import record as recorder
+from koila._capture import recorder
 from koila._plan import planner
 
 ENOUGH = 1 << 40

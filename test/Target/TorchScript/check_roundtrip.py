@@ -55,9 +55,9 @@ class Unpickler(pickle._Unpickler):
 
     def load_reduce(self):
         # LibTorch writes the value of an enum without the tuple around it.
-        if not isinstance(self.stack[-1], tuple):
-            self.stack[-1] = (self.stack[-1],)
-        super().load_reduce()
+        if not isinstance(self.stack[-1], tuple):  # type: ignore[attr-defined]
+            self.stack[-1] = (self.stack[-1],)  # type: ignore[attr-defined]
+        super().load_reduce()  # type: ignore[misc]
 
     dispatch[pickle.REDUCE[0]] = load_reduce
 

@@ -428,7 +428,8 @@ class Oracle:
                 case = cases[where[line]] if line in where else cases[0]
                 self.problem(case, "wrong", f"batch {batch}: refused ({message})")
             else:
-                self.compare(some, where, *found, batch)
+                report, text = found
+                self.compare(some, where, report, text, batch)
         return pairs
 
     def report(self, path, cases, batch):

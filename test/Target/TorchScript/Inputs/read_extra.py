@@ -7,7 +7,7 @@ import sys
 
 import torch
 
-found = {"labels.json": "", "note": "", "koila/report.json": ""}
+found: dict = {"labels.json": "", "note": "", "koila/report.json": ""}
 torch.jit.load(sys.argv[1], _extra_files=found)
 assert found["labels.json"] == b'["cat", "dog"]', found
 assert found["note"] == b"\0\1", found

@@ -199,7 +199,7 @@ def main():
             )
 
         def forward(self, x):
-            return x * self.weight.dequantize()
+            return x * self.weight.dequantize()  # type: ignore[operator]
 
     save(torch.jit.script(Quantised().eval()), folder / "quantised.pt")
 
