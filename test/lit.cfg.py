@@ -8,7 +8,7 @@
 #   %pytest        runs the tests of a Python file
 #   %plugin        the plugin for the stock mlir-opt
 #   %koila-build   the build folder; %cmake, %cxx: what it was built with
-#   %clang-format  that of build/venv
+#   %clang-format, %clang-tidy   those of build/venv
 #   %koila-opt, %koila-run, %mlir-opt   with their paths
 # Features:
 #   torch          built with the TorchScript target
@@ -50,6 +50,7 @@ config.substitutions += [
     ("%cmake", config.cmake),
     ("%cxx", config.cxx),
     ("%clang-format", os.path.join(os.path.dirname(config.python), "clang-format")),
+    ("%clang-tidy", os.path.join(os.path.dirname(config.python), "clang-tidy")),
 ]
 
 config.environment["PATH"] = os.pathsep.join(

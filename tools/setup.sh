@@ -142,10 +142,10 @@ with open(sysconfig.get_path("purelib") + "/koila_torch.pth", "w") as file:
   for tool in matplotlib mypy nbclient ipykernel pytest ruff scikit-build-core; do
     [[ -n "$(koila_python_has "$koila_python" "$tool")" ]] || wanted+=("$tool")
   done
-  # What formats C++, networks of the corpus (docs/results/Corpus.md), and data
+  # What formats and reads C++, networks of the corpus (docs/results/Corpus.md), and data
   # to train on.
   local library
-  for library in clang-format==22.1.8 timm==1.0.31 transformers==5.23.0 \
+  for library in clang-format==22.1.8 clang-tidy==22.1.8 timm==1.0.31 transformers==5.23.0 \
     segmentation_models_pytorch==0.6.0 torch_geometric==2.8.1 \
     scikit-learn==1.9.1; do
     [[ "$(koila_python_has "$koila_python" "${library%==*}")" == "${library#*==}" ]] ||
