@@ -69,8 +69,8 @@ LogicalResult Applier::collectSymbols(const InputSpec &spec, StringRef where) {
     int64_t extent;
     if (dim.pinned && llvm::MulOverflow(dim.factor, *dim.pinned, extent))
       return emitError(location)
-             << "argument " << where << ": the extent " << dim.factor << "*"
-             << *dim.pinned << " does not fit in 64 bits";
+             << where << ": the extent " << dim.factor << "*" << *dim.pinned
+             << " does not fit in 64 bits";
     if (dim.pinned && failed(symbols.pin(dim.symbol, *dim.pinned, where)))
       return failure();
   }

@@ -23,6 +23,12 @@ SymbolTableBuilder::SymbolTableBuilder(ModuleOp module, Location location)
   }
 }
 
+/// `upper` is -1 where there is none.
+static std::string describeRange(int64_t lower, int64_t upper) {
+  std::string text = "from " + std::to_string(lower);
+  return upper == -1 ? text : text + " to " + std::to_string(upper);
+}
+
 LogicalResult SymbolTableBuilder::pin(StringRef name, int64_t value,
                                       StringRef where) {
   Symbol &symbol = symbols[name.str()];
@@ -35,10 +41,8 @@ LogicalResult SymbolTableBuilder::pin(StringRef name, int64_t value,
   if (value < symbol.lower || (symbol.upper != -1 && value > symbol.upper))
     return emitError(location)
            << "symbol '" << name << "' is " << value << " in " << where
-           << ", outside the range that the program was made for (from "
-           << symbol.lower
-           << (symbol.upper == -1 ? "" : " to " + std::to_string(symbol.upper))
-           << ")";
+           << ", outside the range that the program was made for ("
+           << describeRange(symbol.lower, symbol.upper) << ")";
   symbol.value = symbol.lower = symbol.upper = value;
   return success();
 }
@@ -59,8 +63,8 @@ LogicalResult SymbolTableBuilder::setValue(StringRef name, int64_t value) {
   if (value < symbol.lower || (symbol.upper != -1 && value > symbol.upper))
     return emitError(location)
            << "--batch " << name << "=" << value << ": outside the range of '"
-           << name << "', which is from " << symbol.lower << " to "
-           << symbol.upper;
+           << name << "', which is "
+           << describeRange(symbol.lower, symbol.upper);
   symbol.value = value;
   return success();
 }

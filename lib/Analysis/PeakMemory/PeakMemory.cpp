@@ -36,6 +36,11 @@ PeakMemoryAnalysis::Impl::Impl(const Impl &general,
   initialize();
 }
 
+/// Lifetimes are intervals of one list of operations.
+static bool hasOneBlock(Operation *function) {
+  return function->getRegion(0).hasOneBlock();
+}
+
 void PeakMemoryAnalysis::Impl::initialize() {
   target.threads = options.threads > 0 ? options.threads : getDefaultThreads();
   target.isa = options.isa.empty() ? getCpuIsa() : options.isa;
@@ -48,6 +53,11 @@ void PeakMemoryAnalysis::Impl::initialize() {
   }
   if (!dims.isValid())
     return;
+  if (!hasOneBlock(function)) {
+    function->emitError()
+        << "cannot follow the memory of a function with several blocks";
+    return;
+  }
   sizes = collectSizes(dims);
   collectUnmodelled();
   for (const auto &[op, reason] : storage.getGuesses())
@@ -220,7 +230,9 @@ PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
 
 PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 
-bool PeakMemoryAnalysis::isValid() const { return impl->dims.isValid(); }
+bool PeakMemoryAnalysis::isValid() const {
+  return impl->dims.isValid() && hasOneBlock(impl->function);
+}
 
 PeakMemoryAnalysis::Impl &
 PeakMemoryAnalysis::select(const llvm::StringMap<int64_t> &symbols) const {

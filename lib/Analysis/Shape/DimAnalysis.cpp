@@ -839,7 +839,7 @@ FunctionOpInterface koila::findFunction(ModuleOp module, StringRef name) {
   }
   if (name.empty() && found)
     return found;
-  if (name.empty())
+  if (names.empty())
     module.emitError() << "the module has no function";
   else
     module.emitError() << "no function '" << name << "'; there is " << names;

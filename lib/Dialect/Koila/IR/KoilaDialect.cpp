@@ -153,7 +153,7 @@ LogicalResult KoilaDialect::verifyOperationAttribute(Operation *op,
        attr.getName() == kPerTileAttr) &&
       !isa<UnitAttr>(attr.getValue()))
     return op->emitOpError()
-           << "'" << attr.getName() << "' is a unit attribute";
+           << "'" << attr.getName().getValue() << "' is a unit attribute";
   if (attr.getName() == kTiledAttr) {
     auto record = dyn_cast<DictionaryAttr>(attr.getValue());
     auto tile = record ? record.getAs<IntegerAttr>("tile") : nullptr;

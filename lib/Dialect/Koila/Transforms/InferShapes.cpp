@@ -269,6 +269,9 @@ LogicalResult koila::inferShapes(ModuleOp module) {
   for (auto function : module.getOps<FunctionOpInterface>()) {
     if (function.isExternal())
       continue;
+    if (!function.getFunctionBody().hasOneBlock())
+      return function.emitError()
+             << "cannot infer the shapes of a function with several blocks";
     assumeNumbers(function);
     DimAnalysis dims(function);
     if (!dims.isValid())

@@ -228,7 +228,8 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
     // Control flow hands rows on as they are.
     if (found && whole.size() == known)
       return (*found->getInterleaved().begin())->emitError()
-             << "cannot tile the batch: the rows of the samples lie apart here";
+             << "cannot tile the batch: it is interleaved in what control flow "
+                "reads or gives";
     found.emplace(function, batchSymbol, random, dims, storage,
                   gradients ? &*gradients : nullptr, whole);
     if (failed(found->compute()))

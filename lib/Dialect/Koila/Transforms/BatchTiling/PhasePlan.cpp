@@ -495,7 +495,7 @@ LogicalResult PhasePlan::checkOutput(Value value, bool crosses) {
   for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
     if (static_cast<int64_t>(index) != batch.lookup(value).dim &&
         !canMaterialize(dim))
-      return refuse("extent " + dim.str() +
+      return refuse("the extent of dim " + Twine(index) +
                     " of this result is not known before it is computed");
   // Whoever reads it may go by its strides.
   if (!crosses)

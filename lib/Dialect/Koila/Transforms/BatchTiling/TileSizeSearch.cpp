@@ -300,6 +300,8 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
                                   StringRef symbol) {
   int64_t budget = *options.budget;
   PeakMemoryAnalysis untiled(function, options.analysis);
+  if (!untiled.isValid())
+    return failure();
   PeakReport report = untiled.report();
   if (!report.peakBytes)
     return function.emitError()
