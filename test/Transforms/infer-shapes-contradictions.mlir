@@ -5,8 +5,17 @@
 
 func.func @refine_extent(%x: tensor<2x4xf32>) {
   %0 = koila.relu %x : (tensor<2x4xf32>) -> tensor<*x!koila.any>
-  // expected-error @below {{cannot turn}}
+  // expected-error @below {{cannot turn extent 2 into 5}}
   %1 = koila.refine %0 : tensor<*x!koila.any> to tensor<5x4xf32>
+  return
+}
+
+// -----
+
+func.func @refine_rank(%x: tensor<2x4xf32>) {
+  %0 = koila.relu %x : (tensor<2x4xf32>) -> tensor<*x!koila.any>
+  // expected-error @below {{states rank 1 for a tensor of rank 2}}
+  %1 = koila.refine %0 : tensor<*x!koila.any> to tensor<8xf32>
   return
 }
 
@@ -14,7 +23,7 @@ func.func @refine_extent(%x: tensor<2x4xf32>) {
 
 func.func @result_extent(%x: tensor<2x4xf32>) {
   %0 = koila.relu %x : (tensor<2x4xf32>) -> tensor<*x!koila.any>
-  // expected-error @below {{result extent 5 in dim 0}}
+  // expected-error @below {{has result extent 5 in dim 0, the operands give 2}}
   %1 = koila.relu %0 : (tensor<*x!koila.any>) -> tensor<5x4xf32>
   return
 }
@@ -23,7 +32,16 @@ func.func @result_extent(%x: tensor<2x4xf32>) {
 
 func.func @result_element(%x: tensor<2x4xf32>) {
   %0 = koila.relu %x : (tensor<2x4xf32>) -> tensor<*x!koila.any>
-  // expected-error @below {{result element type 'f64'}}
+  // expected-error @below {{has result element type 'f64', the operands give 'f32'}}
   %1 = koila.relu %0 : (tensor<*x!koila.any>) -> tensor<2x4xf64>
+  return
+}
+
+// -----
+
+func.func @result_rank(%x: tensor<2x4xf32>) {
+  %0 = koila.relu %x : (tensor<2x4xf32>) -> tensor<*x!koila.any>
+  // expected-error @below {{has a result of rank 1, the operands give rank 2}}
+  %1 = koila.relu %0 : (tensor<*x!koila.any>) -> tensor<8xf32>
   return
 }

@@ -41,3 +41,41 @@ func.func @written(%x: tensor<?x8xf32> {koila.dims = #koila.dims<[B, 8]>}, %y: t
   %0 = koila.mul_Tensor tied %y, %x : (tensor<1x8xf32>, tensor<?x8xf32>) -> tensor<1x8xf32>
   return
 }
+
+// -----
+
+// In a file the operation stands in a library: the note says what was given.
+module attributes {koila.archive = #koila.archive<path = "m.pt", fingerprint = "ab12", function = "forward">} {
+  // expected-note @below {{for the arguments of 'archive', which --input describes: 'x' is 'tensor<2x3xf32>', 'w' is 'tensor<5x4xf32>'}}
+  func.func @archive(%x: tensor<2x3xf32> {koila.name = "x"}, %w: tensor<5x4xf32> {koila.name = "w"}) {
+    %0 = koila.relu %x : (tensor<2x3xf32>) -> tensor<*x!koila.any>
+    // expected-error @below {{the weight takes 4 features, the input has 3}}
+    %1 = koila.linear %0, %w : (tensor<*x!koila.any>, tensor<5x4xf32>) -> tensor<*x!koila.any>
+    return
+  }
+}
+
+// -----
+
+// A loss has one element, unless its gradient is given.
+func.func @loss_of_vector(%x: tensor<3xf32>) {
+  // expected-error @below {{the loss has extent 3; only of one element there is a gradient; name a loss of it, for example loss=cross_entropy}}
+  koila.backward %x {create_graph = false} : (tensor<3xf32>) -> ()
+  return
+}
+
+// -----
+
+func.func @loss_of_integers(%x: tensor<i64>) {
+  // expected-error @below {{a gradient of 'i64'}}
+  koila.backward %x {create_graph = false} : (tensor<i64>) -> ()
+  return
+}
+
+// -----
+
+func.func @other_rank(%x: tensor<3xf32>, %gradient: tensor<1x3xf32>) {
+  // expected-error @below {{a gradient of rank 2 for a tensor of rank 1}}
+  koila.backward %x, %gradient {create_graph = false} : (tensor<3xf32>, tensor<1x3xf32>) -> ()
+  return
+}

@@ -5,6 +5,8 @@
 // RUN: not koila-opt %s --koila-peak-memory=threads=-1 2>&1 | FileCheck %s --check-prefix=THREADS
 // RUN: not koila-opt %s --koila-peak-memory=format=xml 2>&1 | FileCheck %s --check-prefix=FORMAT
 // RUN: not koila-opt %s --koila-peak-memory=loss=mse 2>&1 | FileCheck %s --check-prefix=LOSS
+// RUN: not koila-opt %s --koila-peak-memory=grads=absent 2>&1 | FileCheck %s --check-prefix=GRADS
+// RUN: not koila-opt %s --koila-peak-memory=optimizer=sgd 2>&1 | FileCheck %s --check-prefix=OPTIMIZER
 // RUN: not koila-opt %s --koila-peak-memory=function=absent 2>&1 | FileCheck %s --check-prefix=ABSENT
 // RUN: not koila-opt %s --koila-peak-memory=function=declared 2>&1 | FileCheck %s --check-prefix=DECLARED
 // RUN: not koila-opt %s --koila-peak-memory 2>&1 | FileCheck %s --check-prefix=SEVERAL
@@ -20,12 +22,14 @@
 // THREADS: error: threads=-1 is negative
 // FORMAT: error: unknown format=xml; use format=text or format=json
 // LOSS: error: loss=mse belongs to mode=train; leave it out, or train
+// GRADS: error: grads=absent belongs to mode=train; leave it out, or train
+// OPTIMIZER: error: optimizer=sgd belongs to mode=train; leave it out, or train
 // ABSENT: error: no function 'absent'; there is 'a', 'b'
 // DECLARED: error: no function 'declared'; there is 'a', 'b'
 // SEVERAL: error: several functions: say which by function=NAME ('a', 'b')
 // SYMBOL: error: budget needs a value for symbol 'B' (--batch B=N)
 // BUDGET: error: the peak of 32 bytes exceeds the budget of 31 bytes
-// SIZE: error: budget=many:
+// SIZE: error: budget=many: 'many': write a number with an optional unit
 // OUTPUT: error: {{.*}}absent
 func.func private @declared()
 func.func @a(%x: tensor<?xf32> {koila.name = "x", koila.dims = #koila.dims<[B]>}) {

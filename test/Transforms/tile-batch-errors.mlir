@@ -48,7 +48,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // Random numbers, drawn by an operator that koila knows or not.
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @random(%x: tensor<?x8xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 8]>}) -> tensor<?x8xf32> {
-    // expected-error @below {{'koila.rand_like' draws random numbers, and tiles would draw others: random streams differ in tiles}}
+    // expected-error-re @below {{cannot tile the batch: 'koila.rand_like' draws random numbers, and tiles would draw others: random streams differ in tiles at {{.*}}; random=full-batch-masks draws as the untiled program does, random=per-tile draws anew in each tile}}
     %0 = koila.rand_like %x : (tensor<?x8xf32>) -> tensor<?x8xf32>
     %1 = koila.mul_Tensor %x, %0 : (tensor<?x8xf32>, tensor<?x8xf32>) -> tensor<?x8xf32>
     return %1 : tensor<?x8xf32>
@@ -126,7 +126,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 // -----
 
-// expected-error @below {{the shape of argument 0 is not known; give --input}}
+// expected-error @below {{the shape of argument 0 is not known; give --input, for example --input='float32[B,64]', and run --koila-infer-shapes}}
 func.func @unknown(%x: tensor<*x!koila.any> {koila.name = "x"}) {
   return
 }
@@ -135,8 +135,44 @@ func.func @unknown(%x: tensor<*x!koila.any> {koila.name = "x"}) {
 
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @as_it_came(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<*x!koila.any> {
-    // expected-error @below {{this result is computed by nothing}}
+    // expected-error @below {{cannot tile the batch: this result is computed by nothing, so that there is nothing to do in tiles}}
     %0 = koila.refine %x : tensor<?x4xf32> to tensor<*x!koila.any>
     return %0 : tensor<*x!koila.any>
+  }
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  // expected-error @below {{cannot tile the batch: argument 0 is always empty}}
+  func.func @empty(%x: tensor<?x0xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 0]>}) -> tensor<?x0xf32> {
+    %0 = koila.relu %x : (tensor<?x0xf32>) -> tensor<?x0xf32>
+    return %0 : tensor<?x0xf32>
+  }
+}
+
+// -----
+
+// How many columns the mask selects, data decide.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @masked(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}, %m: tensor<4xi1> {koila.name = "m", koila.dims = #koila.dims<[4]>}) -> tensor<?x?xf32> {
+    %at = koila.nonzero %m : (tensor<4xi1>) -> tensor<?x1xi64>
+    %columns = koila.squeeze_dim %at {dim = 1 : i64} : (tensor<?x1xi64>) -> tensor<?xi64>
+    // expected-error @below {{cannot tile the batch: the extent of dim 1 of this result is not known before it is computed}}
+    %0 = koila.index_select %x, %columns {dim = 1 : i64} : (tensor<?x4xf32>, tensor<?xi64>) -> tensor<?x?xf32>
+    return %0 : tensor<?x?xf32>
+  }
+}
+
+// -----
+
+// Numbers of the whole batch are i64, as in PyTorch; an index is counted in tiles.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @number(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> (tensor<?x4xf32>, index) {
+    %n = koila.size_int %x {dim = 0 : i64} : (tensor<?x4xf32>) -> i64
+    %index = arith.index_cast %n : i64 to index
+    %0 = koila.relu %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
+    // expected-error @below {{cannot tile the batch 'B': the program returns a number that follows the batch}}
+    return %0, %index : tensor<?x4xf32>, index
   }
 }

@@ -9,7 +9,7 @@
 // IMPORTED: error: argument 1 has no 'koila.name'; import gives names
 // INFERRED: error: 'koila.relu' op has a result of unknown type 'tensor<*x!koila.any>'; what comes out of lists and objects that change stays unknown
 // TILED: error: is tiled, but states no assumption for its guard; --koila-tile-batch should have written them
-// EMITTABLE: error: 'arith.remsi' op cannot be written as TorchScript
+// EMITTABLE: error: 'arith.remsi' op cannot be written as TorchScript; run passes that leave koila, arith, scf and tensor slices only
 // UNKNOWN: error: unknown stage=other; use imported, inferred, tiled or emittable
 func.func @forward(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}, %n: index)
     attributes {koila.tiled = {tile = 4 : i64, guard = "warn", batch_symbol = "B"}} {

@@ -31,6 +31,24 @@ module attributes {koila.training = "no"} {}
 
 // -----
 
+// expected-error @below {{'koila.archive' is a #koila.archive}}
+module attributes {koila.archive = "model.pt"} {}
+
+// -----
+
+// expected-error @below {{'koila.report' is a string}}
+module attributes {koila.report = 3} {}
+
+// -----
+
+func.func @reads(%x: tensor<4xf32>) {
+  // expected-error @below {{'koila.reads' is a unit attribute}}
+  %0 = koila.relu %x {koila.reads = false} : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
 // expected-error @below {{'koila.tiled' needs tile, guard and batch_symbol}}
 func.func private @tiled() attributes {koila.tiled = {tile = 0 : i64, guard = "warn", batch_symbol = "B"}}
 
@@ -73,6 +91,11 @@ func.func private @symbol() attributes {a = #koila.symbol<name = "B", value = 5,
 
 // expected-error @below {{symbol 'B' has an empty range}}
 func.func private @symbol() attributes {a = #koila.symbol<name = "B", lower = 6, upper = 5>}
+
+// -----
+
+// expected-error @below {{symbol 'B' has a negative value or bound}}
+func.func private @symbol() attributes {a = #koila.symbol<name = "B", lower = -1>}
 
 // -----
 
@@ -149,6 +172,30 @@ func.func @assume_training(%x: tensor<f32>) {
 
 // -----
 
+func.func @assume_tensor(%n: i64) {
+  // expected-error @below {{'rank' needs a tensor}}
+  koila.assume rank %n : i64 is 2
+  return
+}
+
+// -----
+
+func.func @assume_path() {
+  // expected-error @below {{a path belongs to 'attribute', and only to it}}
+  koila.assume training "layer1.inplace" is true
+  return
+}
+
+// -----
+
+func.func @assume_no_path() {
+  // expected-error @below {{a path belongs to 'attribute', and only to it}}
+  koila.assume attribute is true
+  return
+}
+
+// -----
+
 func.func @assume_dim(%x: tensor<4xf32>) {
   // expected-error @below {{a dim belongs to 'extent', and only to it}}
   koila.assume extent %x : tensor<4xf32> is #koila.expr<4>
@@ -174,7 +221,7 @@ func.func @opaque_name() {
 // -----
 
 func.func @opaque_operand(%x: tensor<4xf32>) {
-  // expected-error @below {{of 1 operands}}
+  // expected-error @below {{argument #koila.operand<1> of 1 operands}}
   koila.torch_op "aten::foo"(%x) args [[#koila.operand<1>]] effects none : (tensor<4xf32>) -> ()
   return
 }
@@ -191,7 +238,7 @@ func.func @opaque_aliases(%x: tensor<4xf32>) {
 
 // An alias entry is a list of operand numbers.
 func.func @opaque_alias_kind(%x: tensor<4xf32>) {
-  // expected-error @below {{alias}}
+  // expected-error @below {{has an alias entry ["x"] that is no list of operand indices}}
   %0 = koila.torch_op "aten::foo"(%x) args [#koila.operand<0>] effects none aliases [["x"]] : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
