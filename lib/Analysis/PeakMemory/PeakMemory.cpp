@@ -316,8 +316,9 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
       report.batchValue = value->second;
   }
   at.execute(run);
-  report.missing = run.missing;
   at.fillBytes(run, report);
+  // Also what only the size of an argument depends on.
+  report.missing = run.missing;
   fillCurve(symbols, report);
   if (!run.missing.empty())
     return report;

@@ -147,11 +147,14 @@ SmallVector<Value> koila::getReads(Operation *op) {
   return reads.takeVector();
 }
 
-/// Why tiles cannot each run the control flow of `op`; empty if they can: what
-/// decides it is the same for all tiles, and samples stay apart in all of it.
+/// Why tiles cannot each run the control flow of `op`, without effects; empty
+/// if they can: what decides it is the same for all tiles, and samples stay
+/// apart in all of it.
 std::string PhasePlan::findReasonInside(Operation &op) const {
-  if (!isa<RegionBranchOpInterface>(op) || !isMemoryEffectFree(&op))
-    return "control flow around effects runs for the whole batch";
+  if (!isa<RegionBranchOpInterface>(op))
+    return ("the regions of '" + op.getName().getStringRef() +
+            "' are no control flow")
+        .str();
   // What is written anywhere would need an order with the loops.
   Operation &first = op.getBlock()->front();
   std::string reason;
@@ -357,9 +360,10 @@ LogicalResult PhasePlan::classify(Operation &op) {
       isView && llvm::any_of(op.getResults(), [&](Value result) {
         return isa<TensorType>(result.getType()) && isWrittenAfter(result, op);
       });
-  bool isMovable = op.getNumRegions() > 0 ? findReasonInside(op).empty()
-                                          : isPure(op) || mayDrawInTiles(op) ||
-                                                mayUpdateInTiles(op);
+  bool isMovable =
+      op.getNumRegions() > 0
+          ? isMemoryEffectFree(&op) && findReasonInside(op).empty()
+          : isPure(op) || mayDrawInTiles(op) || mayUpdateInTiles(op);
   // A tensor that each tile would make again.
   bool isSplit = !isView && llvm::any_of(op.getResults(), [&](Value result) {
     return isa<TensorType>(result.getType()) && batch.lookup(result).isFree() &&

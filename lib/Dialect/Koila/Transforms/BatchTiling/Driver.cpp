@@ -228,8 +228,9 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
     // Control flow hands rows on as they are.
     if (found && whole.size() == known)
       return (*found->getInterleaved().begin())->emitError()
-             << "cannot tile the batch: it is interleaved in what control flow "
-                "reads or gives";
+             << "cannot tile the batch: it is interleaved in a result of "
+                "control "
+                "flow";
     found.emplace(function, batchSymbol, random, dims, storage,
                   gradients ? &*gradients : nullptr, whole);
     if (failed(found->compute()))
