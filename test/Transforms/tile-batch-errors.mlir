@@ -176,3 +176,40 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return %0, %index : tensor<?x4xf32>, index
   }
 }
+
+// -----
+
+// Nothing but a product, which has to run before its matrix is overwritten.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @order(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}, %w: tensor<4x4xf32> {koila.name = "w", koila.dims = #koila.dims<[4, 4]>}) -> tensor<?x4xf32> {
+    // expected-error @below {{cannot tile the batch 'B': 'koila.linear' touches a tensor that is written in place elsewhere}}
+    %y = koila.linear %x, %w {koila.reads} : (tensor<?x4xf32>, tensor<4x4xf32>) -> tensor<?x4xf32>
+    %zeros = koila.fill_Scalar tied %w {koila.writes, value = 0 : i64} : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    return %y : tensor<?x4xf32>
+  }
+}
+
+// -----
+
+// An opaque operator gives the factor, of any element type.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @element_type(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<?x4x!koila.any> {
+    %factor = koila.torch_op "aten::mystery"() args [] effects none : () -> tensor<1x!koila.any>
+    // expected-error @below {{cannot tile the batch: the shape of this result is not known}}
+    %0 = koila.mul_Tensor %x, %factor : (tensor<?x4xf32>, tensor<1x!koila.any>) -> tensor<?x4x!koila.any>
+    return %0 : tensor<?x4x!koila.any>
+  }
+}
+
+// -----
+
+// Softmax over the batch reads all rows at once; which strides einsum gives them
+// depends on whether S is one.
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  func.func @strides(%x: tensor<?x?xf32> {koila.name = "x", koila.dims = #koila.dims<[B, S]>}, %y: tensor<?x?x3xf32> {koila.name = "y", koila.dims = #koila.dims<[B, S, 3]>}) -> tensor<?x3xf32> {
+    // expected-error @below {{cannot tile the batch: this result is kept whole between loops, and its strides are not known there}}
+    %sums = koila.einsum %x, %y {equation = "bs,bsj->bj"} : (tensor<?x?xf32>, tensor<?x?x3xf32>) -> tensor<?x3xf32>
+    %shares = koila.softmax_int %sums {dim = 0 : i64} : (tensor<?x3xf32>) -> tensor<?x3xf32>
+    return %shares : tensor<?x3xf32>
+  }
+}

@@ -136,3 +136,25 @@ func.func @interleaved_leaf(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = 
   return %value, %gradient : tensor<f32>, tensor<?xf32>
 }
 }
+
+// -----
+
+// The first product has to run before its bias is overwritten, for all samples.
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+koila.param @w : tensor<5x6xf32> keys ["w"] strides [6, 1] requires_grad
+koila.param @v : tensor<5x6xf32> keys ["v"] strides [6, 1] requires_grad
+func.func @whole(%x: tensor<?x6xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 6]>}, %bias: tensor<5xf32> {koila.name = "bias", koila.dims = #koila.dims<[5]>}) -> (tensor<f32>, tensor<?x5xi1>) {
+  %w = koila.param.get @w : tensor<5x6xf32>
+  %v = koila.param.get @v : tensor<5x6xf32>
+  // expected-error @+1 {{cannot tile the training step over the batch 'B': 'koila.linear' runs on the whole batch, and the gradients of all tiles would flow through it}}
+  %y = koila.linear %x, %w, %bias {koila.reads} : (tensor<?x6xf32>, tensor<5x6xf32>, tensor<5xf32>) -> tensor<?x5xf32>
+  %zeros = koila.fill_Scalar tied %bias {koila.writes, value = 0 : i64} : (tensor<5xf32>) -> tensor<5xf32>
+  %z = koila.linear %x, %v : (tensor<?x6xf32>, tensor<5x6xf32>) -> tensor<?x5xf32>
+  %loss = koila.sum %z : (tensor<?x5xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  %positive = koila.gt_Scalar %y {other = 0 : i64} : (tensor<?x5xf32>) -> tensor<?x5xi1>
+  return %value, %positive : tensor<f32>, tensor<?x5xi1>
+}
+}
