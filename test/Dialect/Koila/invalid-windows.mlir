@@ -1,0 +1,41 @@
+// RUN: koila-opt %s -split-input-file -verify-diagnostics
+
+// Kernels, strides and ranks of windows that PyTorch refuses.
+
+func.func @stride_entries(%x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  // expected-error @below {{stride has 3 entries for 2 spatial dims}}
+  %0 = koila.conv2d %x, %w {stride = array<i64: 1, 1, 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 1 : i64} : (tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<*xf32>
+  return
+}
+
+// -----
+
+func.func @size_entries(%x: tensor<1x3x8x8xf32>) {
+  // expected-error @below {{output_size has 1 entries for 2 spatial dims}}
+  %0 = koila.adaptive_avg_pool2d %x {output_size = array<i64: 1>} : (tensor<1x3x8x8xf32>) -> tensor<*xf32>
+  return
+}
+
+// -----
+
+func.func @pool_rank(%x: tensor<8x8xf32>) {
+  // expected-error @below {{expects rank 3 or 4, got 2}}
+  %0 = koila.max_pool2d %x {kernel_size = array<i64: 2>, stride = array<i64>, padding = array<i64: 0>, dilation = array<i64: 1>} : (tensor<8x8xf32>) -> tensor<*xf32>
+  return
+}
+
+// -----
+
+func.func @no_kernel(%x: tensor<1x3x8x8xf32>) {
+  // expected-error @below {{needs a kernel_size}}
+  %0 = koila.max_pool2d %x {kernel_size = array<i64>, stride = array<i64>, padding = array<i64: 0>, dilation = array<i64: 1>} : (tensor<1x3x8x8xf32>) -> tensor<*xf32>
+  return
+}
+
+// -----
+
+func.func @large_stride(%x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  // expected-error @below {{stride 4611686018427387904 is above 2147483647}}
+  %0 = koila.conv2d %x, %w {stride = array<i64: 4611686018427387904>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 1 : i64} : (tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<*xf32>
+  return
+}
