@@ -79,3 +79,13 @@ func.func @other_rank(%x: tensor<3xf32>, %gradient: tensor<1x3xf32>) {
   koila.backward %x, %gradient {create_graph = false} : (tensor<3xf32>, tensor<1x3xf32>) -> ()
   return
 }
+
+// -----
+
+// Types have no strides; the analysis has: only a reshape copies.
+func.func @view_strides(%x: tensor<2x3xf32>) {
+  %t = koila.t %x : (tensor<2x3xf32>) -> tensor<3x2xf32>
+  // expected-error @below {{the strides of the operand do not allow a view of these sizes; a reshape would copy}}
+  %0 = koila.view %t {size = array<i64: 6>} : (tensor<3x2xf32>) -> tensor<*x!koila.any>
+  return
+}

@@ -94,3 +94,12 @@ def test_expected_texts():
     assert "in {{.*}} braces" in found
     assert list(check_diagnostics.find_expected("a.py", 'match = r"a\\.b"')) == ["a.b"]
     assert list(check_diagnostics.find_expected("a.cpp", 'f("a "\n  "b")')) == ["a b"]
+
+
+def test_what_no_input_reaches_has_a_reason():
+    known = check_diagnostics.read_known(
+        "# Head.\n\n# A reason,\n# longer.\na.cpp: one\nb.cpp: two\n"
+    )
+    assert known == {"a.cpp: one", "b.cpp: two"}
+    with pytest.raises(SystemExit, match="no reason above: b.cpp: two"):
+        check_diagnostics.read_known("# A reason.\na.cpp: one\n\nb.cpp: two\n")

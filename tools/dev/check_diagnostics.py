@@ -24,7 +24,7 @@ import dataclasses
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _KNOWN = "test/UntestedDiagnostics.txt"
@@ -150,10 +150,8 @@ def find_expected(name: str, text: str) -> Iterator[str]:
         yield from map(_simplify, lines)
 
 
-def check(
-    sites: Iterable[Site], expected: Iterable[str], known: Mapping[str, str]
-) -> Iterator[str]:
-    """`known` has a reason for "FILE: TEXT" of sites that no input reaches."""
+def check(sites: Iterable[Site], expected: Iterable[str], known: Collection[str]) -> Iterator[str]:
+    """`known` has "FILE: TEXT" of sites that no input reaches."""
     together = [x for x in set(expected) if x]
     unused = set(known)
     for site in sites:
@@ -167,20 +165,15 @@ def check(
     yield from (f"{_KNOWN}: no untested site is: {key}" for key in sorted(unused))
 
 
-def read_known(text: str) -> dict[str, str]:
-    """Entries are "FILE: TEXT" lines; the reason is the comment above them."""
-    known: dict[str, str] = {}
-    reason = ""
-    for line in text.splitlines():
-        if line.startswith("#"):
-            reason = line[1:].strip()
-        elif line.strip():
-            if not reason:
-                raise SystemExit(f"{_KNOWN}: no reason above: {line}")
-            known[line.strip()] = reason
-        else:
-            reason = ""
-    return known
+def read_known(text: str) -> set[str]:
+    """Entries "FILE: TEXT", in blocks that begin with the reason as a comment."""
+    known: set[str] = set()
+    for block in text.split("\n\n"):
+        entries = [x for x in block.splitlines() if not x.startswith("#")]
+        if entries and not block.startswith("#"):
+            raise SystemExit(f"{_KNOWN}: no reason above: {entries[0]}")
+        known.update(entries)
+    return known - {""}
 
 
 def _read(root: pathlib.Path, places: Iterable[str], suffixes: set[str]) -> dict[str, str]:

@@ -39,3 +39,59 @@ func.func @large_stride(%x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
   %0 = koila.conv2d %x, %w {stride = array<i64: 4611686018427387904>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 1 : i64} : (tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<*xf32>
   return
 }
+
+// -----
+
+func.func @filters(%x: tensor<1x8x8x8xf32>, %y: tensor<2x2x3x3xf32>) {
+  // expected-error @below {{the weight has 2 filters, fewer than 4 groups}}
+  %0 = koila.conv2d %x, %y {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 4 : i64} : (tensor<1x8x8x8xf32>, tensor<2x2x3x3xf32>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+func.func @output_channels(%x: tensor<1x4x8x8xf32>, %y: tensor<3x2x3x3xf32>) {
+  // expected-error @below {{3 output channels do not divide into 2 groups}}
+  %0 = koila.conv2d %x, %y {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 2 : i64} : (tensor<1x4x8x8xf32>, tensor<3x2x3x3xf32>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+func.func @bias(%x: tensor<1x3x8x8xf32>, %y: tensor<6x3x3x3xf32>, %w: tensor<5xf32>) {
+  // expected-error @below {{the bias does not have one element for each of 6 output channels}}
+  %0 = koila.conv2d %x, %y, %w {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 1 : i64} : (tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>, tensor<5xf32>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+func.func @empty_weight(%x: tensor<1x3x8x8xf32>, %y: tensor<6x3x0x3xf32>) {
+  // expected-error @below {{the weight is empty}}
+  %0 = koila.conv2d %x, %y {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 1 : i64} : (tensor<1x3x8x8xf32>, tensor<6x3x0x3xf32>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+func.func @empty_input(%x: tensor<1x3x0x8xf32>, %y: tensor<6x3x1x3xf32>) {
+  // expected-error @below {{a spatial dim of the input is empty}}
+  %0 = koila.conv2d %x, %y {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 1 : i64} : (tensor<1x3x0x8xf32>, tensor<6x3x1x3xf32>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+func.func @conv_types(%x: tensor<1x3x8x8xf32>, %y: tensor<6x3x3x3xf64>) {
+  // expected-error @below {{input is 'f32', the weight is 'f64'}}
+  %0 = koila.conv2d %x, %y {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 1 : i64} : (tensor<1x3x8x8xf32>, tensor<6x3x3x3xf64>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+func.func @no_groups(%x: tensor<1x3x8x8xf32>, %y: tensor<6x3x3x3xf32>) {
+  // expected-error @below {{groups 0 is below 1}}
+  %0 = koila.conv2d %x, %y {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 0 : i64} : (tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<*x!koila.any>
+  return
+}
