@@ -101,5 +101,5 @@ def test_what_no_input_reaches_has_a_reason():
         "# Head.\n\n# A reason,\n# longer.\na.cpp: one\nb.cpp: two\n"
     )
     assert known == {"a.cpp: one", "b.cpp: two"}
-    with pytest.raises(SystemExit, match="no reason above: b.cpp: two"):
+    with pytest.raises(SystemExit, match="no reason above: b"):
         check_diagnostics.read_known("# A reason.\na.cpp: one\n\nb.cpp: two\n")
