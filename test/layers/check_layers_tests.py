@@ -84,6 +84,17 @@ def test_a_header_that_needs_another_is_found(tmp_path):
     assert [x.source for x in found] == ["needy.h"]
 
 
+def test_headers_that_no_source_includes_first_are_never_left_out():
+    headers = [f"include/koila/Low/{name}.h" for name in "ABCDE"]
+    files = {
+        f"lib/Low/{name}.cpp": f'// Of it.\n#include "koila/Low/{name}.h"\n#include <map>\n'
+        for name in "ABCD"
+    } | {"lib/Low/Other.cpp": '#include <map>\n#include "koila/Low/E.h"\n'}
+    chosen = check_layers.choose_headers(headers, files, 3)
+    assert [header[-3] for header in chosen] == ["A", "D", "E"]
+    assert check_layers.choose_headers(headers, files, 1) == headers
+
+
 def test_the_list_of_known_violations_shrinks():
     found = check_layers.check_includes(
         LAYERS, FILES | {"lib/Low/Low.cpp": '#include "koila/High/High.h"\n'}
