@@ -18,6 +18,7 @@ Exits with 1 if a program differs of which koila says that its figure is exact.
 
 import argparse
 import ctypes
+import functools
 import json
 import pathlib
 import subprocess
@@ -25,6 +26,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "corpus")]
+sys.path.append(str(HERE.parent / "property"))
 
 import torch
 
@@ -32,6 +34,7 @@ import corpus
 import inputs
 import training
 from counter import Counter
+from koila_opt import Broken, Koila, Refused
 from make_programs import load_programs
 
 # Of one operation.
@@ -82,11 +85,22 @@ def measure(program, values, counter):
     return log
 
 
+@functools.cache
+def open_koila(tool):
+    return Koila(tool)
+
+
 def predict(options, file, specs):
+    """The archive is read in this process, which has LibTorch already."""
+    code = pathlib.Path(file).with_suffix(".mlirbc")
+    try:
+        code.write_bytes(open_koila(options.koila_opt).read(file, loss=""))
+    except (Broken, Refused) as error:
+        raise SystemExit(f"{file}: {error}") from error
     done = subprocess.run(
         [
             options.koila_opt,
-            file,
+            code,
             *(f"--input={spec}" for spec in specs),
             "--batch",
             f"B={options.batch + options.control}",

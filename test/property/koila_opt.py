@@ -97,9 +97,10 @@ class Koila:
                 )
             )
 
-    def read(self, path, function="forward"):
-        """The program of an archive, as bytecode."""
-        options = ImportOptions(str(path).encode(), function.encode(), None, None)
+    def read(self, path, function="forward", loss=None, gradients=None):
+        """The program of an archive, or with `loss` its training step, as bytecode."""
+        words = [None if word is None else word.encode() for word in (function, loss, gradients)]
+        options = ImportOptions(str(path).encode(), *words)
         bytecode, messages = Buffer(), Buffer()
         failed = self.library.koilaTorchImport(
             ctypes.byref(options), ctypes.byref(bytecode), ctypes.byref(messages)
