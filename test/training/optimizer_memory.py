@@ -154,7 +154,10 @@ def measure(file, batch, make, counter):
     return {"absent": (first, first_held), "present": (later, later_held)}, state
 
 
-def predict(options, file, batch, optimizer, grads):
+def predict(options, file, batch):
+    """The reports by optimizer and gradients, all of one run."""
+    kinds = list(itertools.product(OPTIMIZERS, ("absent", "present")))
+    paths = [options.folder / f"report{place}.json" for place in range(len(kinds))]
     done = subprocess.run(
         [
             options.koila_opt,
@@ -164,8 +167,11 @@ def predict(options, file, batch, optimizer, grads):
             "--batch",
             f"B={batch}",
             "--koila-infer-shapes",
-            "--koila-peak-memory=mode=train loss=cross_entropy threads=1 "
-            f"optimizer={optimizer} grads={grads} format=json",
+            *(
+                "--koila-peak-memory=mode=train loss=cross_entropy threads=1 "
+                f"optimizer={optimizer} grads={grads} format=json output={path}"
+                for (optimizer, grads), path in zip(kinds, paths, strict=True)
+            ),
             "-o",
             "/dev/null",
         ],
@@ -174,7 +180,7 @@ def predict(options, file, batch, optimizer, grads):
     )
     if done.returncode:
         sys.exit(done.stderr)
-    return json.loads(done.stderr[done.stderr.index("{") :])
+    return {kind: json.loads(path.read_text()) for kind, path in zip(kinds, paths, strict=True)}
 
 
 def main():
@@ -192,11 +198,12 @@ def main():
     for name, program in make_programs().items():
         file = str(options.folder / f"{name}.pt")
         torch.jit.trace(program, torch.randn(2, 20)).save(file)
+        reports = {batch: predict(options, file, batch) for batch in BATCHES[name]}
         for optimizer, batch in itertools.product(OPTIMIZERS, BATCHES[name]):
             kind, arguments = OPTIMIZERS[optimizer]
             measured, state = measure(file, batch, functools.partial(kind, **arguments), counter)
             for grads, (peak, held) in measured.items():
-                report = predict(options, file, batch, optimizer, grads)
+                report = reports[batch][optimizer, grads]
                 last = report["timeline"][-1]
                 found = (report["peak_bytes"], last["transient_bytes"], report["optimizer_bytes"])
                 peaks += report["peak_bytes"] == (last["live_bytes"] + last["transient_bytes"])
