@@ -293,6 +293,13 @@ def parse_arguments():
         "--only", nargs="+", metavar="NAME", help="these programs (or what their names begin with)"
     )
     parser.add_argument(
+        "--every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="only each Nth program of a library of models, and all that are written by hand",
+    )
+    parser.add_argument(
         "--scripted", action="store_true", help="the scripted programs instead of the traced"
     )
     parser.add_argument(
@@ -331,6 +338,23 @@ def parse_arguments():
     return parser.parse_args()
 
 
+# Sources whose programs are small: one for each form that there is.
+BY_HAND = ("handwritten", "constructs", "graph")
+
+
+def choose(names, every):
+    """Of each library of models every Nth program, and all that are written by hand."""
+    from registry import source_of
+
+    seen, chosen = collections.Counter(), []
+    for name in names:
+        source = source_of(name)
+        if source.startswith(BY_HAND) or seen[source] % every == 0:
+            chosen.append(name)
+        seen[source] += 1
+    return chosen
+
+
 def main():
     arguments = parse_arguments()
     # Programs run side by side, each on one thread.
@@ -349,6 +373,7 @@ def main():
         if unknown:
             sys.exit(f"corpus.py: no program '{unknown[0]}' (see --list)")
         names = [name for name in names if any(name.startswith(part) for part in arguments.only)]
+    names = choose(names, arguments.every)
     if arguments.list:
         print("\n".join(names))
         return
