@@ -133,3 +133,9 @@ class Koila:
         if done.returncode:
             raise Broken(f"koila-opt ends with {done.returncode}: " + done.stderr[-300:])
         return after.read_bytes()
+
+    def compile(self, source, specs, passes, target, loss=None, gradients=None):
+        """Writes what passes make of an archive, or of its training step."""
+        code = self.read(source, loss=loss, gradients=gradients)
+        arguments = [*(f"--input={spec}" for spec in specs), *passes]
+        self.write(self.passes(code, target.parent, arguments, ".mlirbc"), target)

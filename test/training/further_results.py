@@ -3,7 +3,7 @@
 arguments.
 
 Each module of results.py is compiled for tiles of four, for batches that they
-divide and that they do not. In float64 a fresh process with PyTorch alone calls
+divide and that they do not. In float64 a process with PyTorch alone calls
 `train_step`, twice, and `grads`: results, gradients of arguments and of weights
 are those of the module itself, without graphs. In float32 koila-run compares
 the file with the original, and the bytes that it predicts for both are those
@@ -20,8 +20,13 @@ import tempfile
 import torch
 
 import results
+from plain_python import PlainPython
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Last: it has modules of the same names.
+sys.path.append(str(ROOT / "test" / "property"))
+from koila_opt import Broken, Koila, Refused
+
 TILE = 4
 
 
@@ -86,30 +91,24 @@ def compile_step(options, case, folder, name, dtype):
         else torch.jit.trace(module, tuple(values), check_trace=False, strict=False)
     )
     script.save(source)
-    specs = [f"--input={spec.replace('FLOAT', typename)}" for spec in case.inputs]
+    specs = [spec.replace("FLOAT", typename) for spec in case.inputs]
     loss = f" loss={case.loss}" if case.loss else ""
-    done = subprocess.run(
-        [
-            options.koila_opt,
-            source,
-            *specs,
-            f"--koila-compile=mode=train{loss} tile={TILE} threads=1 "
-            f"guard=raise random={case.random}",
-            "-o",
-            target,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    return source, (target if done.returncode == 0 else None), specs, done.stderr
+    wanted = [str(place) for place, spec in enumerate(specs) if spec.endswith("@grad")]
+    passes = [
+        f"--koila-compile=mode=train{loss} tile={TILE} threads=1 guard=raise random={case.random}"
+    ]
+    try:
+        options.koila.compile(source, specs, passes, target, case.loss, ",".join(wanted) or None)
+    except (Broken, Refused) as error:
+        return source, None, specs, str(error)
+    return source, target, specs, ""
 
 
 # What a user does with the file, with nothing of koila.
 USER = """
 import sys, torch
-for line in sys.stdin.read().splitlines():
-    path, given, answer = line.split("|")
+
+def call(path, given, answer):
     module = torch.jit.load(path)
     tensors, wanted = zip(*torch.load(given))
     calls = []
@@ -190,7 +189,7 @@ def check_memory(options, case, where, source, target, specs, batch):
             options.koila_run,
             source,
             target,
-            *specs,
+            *(f"--input={spec}" for spec in specs),
             "--batch",
             f"B={batch}",
             "--mode=train",
@@ -230,17 +229,11 @@ def check_case(options, name, case, folder):
         given = folder / f"{name}.{batch}.inputs"
         answer = folder / f"{name}.{batch}.answer"
         torch.save(make_inputs(case, batch, torch.float64), given)
-        requests.append(f"{exact}|{given}|{answer}")
+        requests.append((exact, given, answer))
         checks.append((f"batch {batch}", batch, answer))
-    done = subprocess.run(
-        [sys.executable, "-c", USER],
-        input="\n".join(requests),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if done.returncode != 0:
-        raise Failure(f"train_step: {done.stderr.strip()[-600:]}")
+    good, errors = options.user.run(requests)
+    if not good:
+        raise Failure(f"train_step: {errors.strip()[-600:]}")
     counts = [check_calls(case, *check) for check in checks]
     source, target, specs, message = compile_step(options, case, folder, name, torch.float32)
     if not target:
@@ -268,6 +261,7 @@ def main():
     parser.add_argument("--batches", default="7,16", type=numbers)
     parser.add_argument("--only", nargs="+", metavar="NAME")
     options = parser.parse_args()
+    options.koila, options.user = Koila(options.koila_opt), PlainPython(USER)
     torch.set_num_threads(1)
     folder = options.folder or pathlib.Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)

@@ -2,7 +2,7 @@
 """Training steps in tiles: the gradients of one backward pass over the batch.
 
 Each module of losses.py is compiled in float32 and float64 at several tiles.
-The emitted `train_step` is called in a fresh process with PyTorch alone, once
+The emitted `train_step` is called in a process with PyTorch alone, once
 and twice (gradients add up), and `.grad` is compared with that of the module
 itself; so is what `grads` returns. Equal: float64 decides, and float32 is no
 further from it than twice the untiled program. As a control, the mean of what
@@ -12,15 +12,19 @@ tiles give has to differ wherever it is another loss.
 import argparse
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 import torch
 
 import losses
+from plain_python import PlainPython
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Last: it has modules of the same names.
+sys.path.append(str(ROOT / "test" / "property"))
+from koila_opt import Broken, Koila, Refused
+
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -110,29 +114,20 @@ def compile_step(options, case, folder, tile, dtype):
         torch.jit.trace(module, tuple(inputs), check_trace=False).save(source)
     target = folder / f"{name}.{dtype}.{tile}.pt"
     loss = f" loss={case.loss}" if case.loss else ""
-    done = subprocess.run(
-        [
-            options.koila_opt,
-            source,
-            *(f"--input={spec.replace('FLOAT', dtype)}" for spec in case.inputs),
-            f"--koila-compile=mode=train{loss} tile={tile} random={case.random}",
-            "-o",
-            target,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    if done.returncode != 0:
-        return None, done.stderr
-    return target, done.stderr
+    specs = [spec.replace("FLOAT", dtype) for spec in case.inputs]
+    passes = [f"--koila-compile=mode=train{loss} tile={tile} random={case.random}"]
+    try:
+        options.koila.compile(source, specs, passes, target, case.loss)
+    except (Broken, Refused) as error:
+        return None, str(error)
+    return target, ""
 
 
 # What a user does with the file, with nothing of koila.
 USER = """
 import sys, torch
-for line in sys.stdin.read().splitlines():
-    path, inputs, answer = line.split("|")
+
+def call(path, inputs, answer):
     module = torch.jit.load(path)
     tensors = torch.load(inputs)
     losses = []
@@ -219,19 +214,13 @@ def check_case(options, name, case, folder):
                 inputs = folder / f"{name}.{dtype}.{batch}.inputs"
                 torch.save(make_inputs(case, batch, DTYPES[dtype]), inputs)
                 answer = folder / f"{name}.{dtype}.{tile}.{batch}.answer"
-                requests.append(f"{path}|{inputs}|{answer}")
+                requests.append((path, inputs, answer))
                 checks.append((dtype, tile, batch, answer))
-    done = subprocess.run(
-        [sys.executable, "-c", USER],
-        input="\n".join(requests),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if done.returncode != 0:
-        raise Failure(f"train_step: {done.stderr.strip()[-600:]}")
-    if "koila:" in done.stderr:
-        raise Failure(f"the guard did not hold: {done.stderr.strip()[-300:]}")
+    good, errors = options.user.run(requests)
+    if not good:
+        raise Failure(f"train_step: {errors.strip()[-600:]}")
+    if "koila:" in errors:
+        raise Failure(f"the guard did not hold: {errors.strip()[-300:]}")
     for dtype, tile, batch, answer in checks:
         values, gradients = torch.load(answer)
         exact_loss, exact = run_module(case, batch, torch.float64)
@@ -299,6 +288,7 @@ def main():
     parser.add_argument("--tiles", default="1,2,4,8", type=numbers)
     parser.add_argument("--only", nargs="+", metavar="NAME")
     options = parser.parse_args()
+    options.koila, options.user = Koila(options.koila_opt), PlainPython(USER)
     torch.set_num_threads(1)
     folder = options.folder or pathlib.Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
