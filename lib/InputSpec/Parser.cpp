@@ -385,3 +385,10 @@ std::optional<SymbolValue> koila::parseBatchValue(StringRef text,
   }
   return SymbolValue(name.str(), number);
 }
+
+bool CallSpec::addBatch(StringRef text, std::string &error) {
+  std::optional<SymbolValue> value = parseBatchValue(text, error);
+  if (value)
+    batch.push_back(*value);
+  return value.has_value();
+}

@@ -3,8 +3,8 @@
 #include "koila/KernelModels/WorkspaceTable.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSwitch.h"
+#include "llvm/Support/GlobPattern.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include <fnmatch.h>
 
 using namespace koila;
 using llvm::StringRef;
@@ -25,9 +25,9 @@ static llvm::Error makeError(const llvm::Twine &text) {
 static bool matchAny(const NamePatterns &patterns, StringRef name) {
   if (patterns.empty())
     return true;
-  std::string text = name.str();
   return llvm::any_of(patterns, [&](const std::string &pattern) {
-    return fnmatch(pattern.c_str(), text.c_str(), 0) == 0;
+    // readPatterns has seen that it is one.
+    return llvm::cantFail(llvm::GlobPattern::create(pattern)).match(name);
   });
 }
 
@@ -86,6 +86,13 @@ static bool readPatterns(const llvm::json::Value &value, llvm::json::Path path,
     return false;
   if (patterns.empty())
     path.report("expected a name at least; leave the key out for all");
+  for (auto [index, pattern] : llvm::enumerate(patterns))
+    if (auto glob = llvm::GlobPattern::create(pattern); !glob) {
+      llvm::consumeError(glob.takeError());
+      path.index(index).report("expected a name, in which * stands for any "
+                               "letters");
+      return false;
+    }
   return !patterns.empty();
 }
 

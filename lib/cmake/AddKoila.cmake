@@ -22,6 +22,18 @@ function(koila_core_options target)
   target_compile_options(${target} PRIVATE -fno-exceptions)
 endfunction()
 
+# koila_precompiled(TARGET FROM)
+# Precompiled headers of another target with the same flags. A program is compiled
+# as a library is, since GCC tells -fPIE from -fPIC there.
+function(koila_precompiled target from)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${from})
+endfunction()
+
 # The target koila_libtorch: LibTorch of the wheel whose
 # torch.utils.cmake_prefix_path is in CMAKE_PREFIX_PATH. find_package(Torch)
 # would demand a CUDA toolkit beside a CUDA build of PyTorch; koila calls no
@@ -70,7 +82,7 @@ function(koila_add_layer name)
   add_dependencies(Koila${name} KoilaIncGen)
   # What CMake writes for a layer, data as string literals.
   target_include_directories(Koila${name} PRIVATE ${CMAKE_CURRENT_BINARY_DIR})
-  target_precompile_headers(Koila${name} REUSE_FROM KoilaPrecompiled)
+  koila_precompiled(Koila${name} KoilaPrecompiled)
   target_sources(Koila PRIVATE $<TARGET_OBJECTS:Koila${name}>)
   koila_declare_layer(${name} DEPENDS ${layer_DEPENDS})
 endfunction()

@@ -3,11 +3,24 @@
 #ifndef KOILA_TEST_UNIT_ANALYSISFIXTURE_H
 #define KOILA_TEST_UNIT_ANALYSISFIXTURE_H
 
+#include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/InitAllDialects.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Parser/Parser.h"
 #include "gtest/gtest.h"
+
+/// May an operation write in place? Storage with dims of its own.
+class TieResolution {
+public:
+  explicit TieResolution(mlir::Operation *function)
+      : dims(function), storage(function, dims) {}
+  bool mayReuse(mlir::Operation *op) const { return storage.mayReuse(op); }
+
+private:
+  koila::DimAnalysis dims;
+  koila::StorageAnalysis storage;
+};
 
 /// Parses programs and finds values by the `name` attribute of the operation
 /// that makes them.

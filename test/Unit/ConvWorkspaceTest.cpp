@@ -4,13 +4,13 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/KernelModels/ConvWorkspace.h"
+#include "KernelModels/OneDNN/ConvWorkspace.h"
 #include "gtest/gtest.h"
 
 using namespace koila;
 
 namespace {
-const CpuTarget target = {2, "avx512_core_bf16", 32 << 10, 1 << 20};
+const WorkspaceTarget target = {2, "avx512_core_bf16", 32 << 10, 1 << 20};
 
 ConvolutionShape makeShape(std::vector<int64_t> input,
                            std::vector<int64_t> weight, int64_t stride,
@@ -38,7 +38,7 @@ void expectBytes(const ConvolutionShape &shape, int64_t bytes) {
   EXPECT_EQ(found.bytes, bytes);
   EXPECT_TRUE(found.exact);
   // Caches that are not known are a range, which must hold the figure.
-  CpuTarget unknown = target;
+  WorkspaceTarget unknown = target;
   unknown.l1Bytes = unknown.l2Bytes = 0;
   EXPECT_GE(convolutionWorkspace(shape, unknown).bytes, bytes);
 }

@@ -10,7 +10,6 @@
 
 #include "AnalysisFixture.h"
 #include "koila/Analysis/PeakMemory.h"
-#include "koila/Analysis/TieResolution.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"

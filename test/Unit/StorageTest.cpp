@@ -1,7 +1,6 @@
 //===- StorageTest.cpp - Alias classes and tie resolution -----------------===//
 
 #include "AnalysisFixture.h"
-#include "koila/Analysis/TieResolution.h"
 
 using namespace mlir;
 using namespace koila;

@@ -22,6 +22,10 @@
 #include "llvm/Support/Signals.h"
 #include "llvm/Support/SourceMgr.h"
 
+#ifdef KOILA_INCLUDE_TESTS
+#include "lib/TestPasses.h"
+#endif
+
 using namespace mlir;
 using namespace koila;
 
@@ -104,37 +108,13 @@ static bool hasPasses(const MlirOptMainConfig &config, MLIRContext &context) {
   return succeeded(config.setupPassPipeline(manager)) && manager.size() > 0;
 }
 
-/// The value of option `name` in the text of a pass, which has braces around
-/// one with blanks.
-static llvm::StringRef findOption(llvm::StringRef text, llvm::StringRef name) {
-  for (llvm::StringRef before : {" ", "{"}) {
-    size_t at = text.find((before + name + "=").str());
-    if (at == llvm::StringRef::npos)
-      continue;
-    llvm::StringRef value = text.substr(at + name.size() + 2);
-    return value.consume_front("{")
-               ? value.take_until([](char c) { return c == '}'; })
-               : value.take_until([](char c) { return c == ' ' || c == '}'; });
-  }
-  return {};
-}
-
-/// What a pass of the pipeline has for `mode=train`: its `loss=`, empty without
-/// one. None if none trains. Import comes before the passes, whose options are
-/// theirs alone; so their text is asked.
+/// As koila::findTrainingLoss, of the passes that the user asked for.
 static std::optional<std::string>
 findTrainingLoss(const MlirOptMainConfig &config, MLIRContext &context) {
   PassManager manager(&context);
   if (failed(config.setupPassPipeline(manager)))
     return std::nullopt;
-  for (Pass &pass : manager.getPasses()) {
-    std::string text;
-    llvm::raw_string_ostream os(text);
-    pass.printAsTextualPipeline(os);
-    if (findOption(text, "mode") == "train")
-      return findOption(text, "loss").str();
-  }
-  return std::nullopt;
+  return findTrainingLoss(manager);
 }
 
 /// Whether an argument has a shape that tracing recorded.
@@ -147,24 +127,30 @@ static bool hasExamples(ModuleOp module) {
   return found;
 }
 
-/// What --input says; none after an error.
-static std::optional<std::vector<InputSpec>> readInputs() {
-  std::vector<InputSpec> specs;
-  for (const std::string &text : inputSpecs) {
-    std::string error;
-    if (!parseInputSpec(text, specs.emplace_back(), error)) {
+/// What --input, --batch and --batch-symbol say; none after an error.
+static std::optional<CallSpec> readCall() {
+  CallSpec call;
+  call.batchSymbol = batchSymbol;
+  std::string error;
+  for (const std::string &text : inputSpecs)
+    if (!call.addInput(text, error)) {
       fail("--input='" + text + "': " + error);
       return std::nullopt;
     }
-  }
-  return specs;
+  for (const std::string &text : batchValues)
+    if (!call.addBatch(text, error)) {
+      fail("--batch " + text + ": " + error);
+      return std::nullopt;
+    }
+  return call;
 }
 
-/// Parses `source`, writes --input and --batch into the module, and gives it
-/// back as bytecode; none after an error.
+/// Parses `source`, writes `call` into the module, and gives it back as
+/// bytecode; none after an error.
 static std::optional<std::string>
-applyInputs(llvm::StringRef source, llvm::StringRef name, bool fromArchive,
-            DialectRegistry &registry, const MlirOptMainConfig &config) {
+applyCall(const CallSpec &call, llvm::StringRef source, llvm::StringRef name,
+          bool fromArchive, DialectRegistry &registry,
+          const MlirOptMainConfig &config) {
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.printOpOnDiagnostic(false);
   auto sourceManager = std::make_shared<llvm::SourceMgr>();
@@ -175,29 +161,14 @@ applyInputs(llvm::StringRef source, llvm::StringRef name, bool fromArchive,
       parseSourceFile<ModuleOp>(sourceManager, ParserConfig(&context));
   if (!module)
     return std::nullopt;
-  auto specs = readInputs();
-  if (!specs)
-    return std::nullopt;
-  std::vector<SymbolValue> values;
-  for (const std::string &text : batchValues) {
-    std::string error;
-    auto value = parseBatchValue(text, error);
-    if (!value) {
-      fail("--batch " + text + ": " + error);
-      return std::nullopt;
-    }
-    values.push_back(*value);
-  }
-  bool given = !specs->empty() || !values.empty() || !batchSymbol.empty();
   bool recorded =
       fromArchive && hasExamples(*module) && hasPasses(config, context);
-  if (given || recorded) {
+  if (!call.isEmpty() || recorded) {
     // Of an archive there is one: the method, or the step made of it.
     llvm::StringRef function = !fromArchive && functionName.getNumOccurrences()
                                    ? llvm::StringRef(functionName)
                                    : llvm::StringRef();
-    if (failed(applyInputSpecs(*module, function, *specs, values, batchSymbol,
-                               llvm::errs())))
+    if (failed(call.apply(*module, function, llvm::errs())))
       return std::nullopt;
   }
   return toBytecode(*module);
@@ -267,6 +238,9 @@ int main(int argc, char **argv) {
   registerAllDialects(registry);
   registerAllPasses();
   registerTransformsPasses();
+#ifdef KOILA_INCLUDE_TESTS
+  registerTestPasses();
+#endif
 
   auto [inputPath, outputPath] =
       registerAndParseCLIOptions(argc, argv, kHelp, registry);
@@ -307,27 +281,25 @@ int main(int argc, char **argv) {
           fromArchive ? std::nullopt : describeForeignFile(file->getBuffer()))
     return fail("'" + inputPath + "' " + *kind);
 
+  auto call = readCall();
+  if (!call)
+    return EXIT_FAILURE;
   std::string source;
   if (fromArchive) {
     if (!openTorch())
       return EXIT_FAILURE;
     MLIRContext context(registry, MLIRContext::Threading::DISABLED);
-    auto specs = readInputs();
-    if (!specs)
-      return EXIT_FAILURE;
     auto imported = torch->import(inputPath, functionName,
                                   findTrainingLoss(config, context),
-                                  getGradientArguments(*specs));
+                                  getGradientArguments(call->inputs));
     if (!imported)
       return EXIT_FAILURE;
     source = std::move(*imported);
   }
-  bool specified =
-      !inputSpecs.empty() || !batchValues.empty() || !batchSymbol.empty();
-  if (fromArchive || specified) {
-    auto applied =
-        applyInputs(fromArchive ? llvm::StringRef(source) : file->getBuffer(),
-                    inputPath, fromArchive, registry, config);
+  if (fromArchive || !call->isEmpty()) {
+    auto applied = applyCall(
+        *call, fromArchive ? llvm::StringRef(source) : file->getBuffer(),
+        inputPath, fromArchive, registry, config);
     if (!applied)
       return EXIT_FAILURE;
     source = std::move(*applied);

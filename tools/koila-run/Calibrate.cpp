@@ -59,15 +59,15 @@ void Calibration::compare(const CalibrationCall &call, Tally &tally) {
   module.define(call.source);
   module.eval();
   module.save(path);
-  options.inputs.clear();
+  options.call.inputs.clear();
   for (const std::string &text : call.inputs) {
     std::string error;
-    if (!parseInputSpec(text, options.inputs.emplace_back(), error))
+    if (!options.call.addInput(text, error))
       throw UserError("a call of the calibration: " + error);
   }
   CallMode mode{options.method, options.gradMode, options.seed};
   for (int64_t batch : {1, 2, 5, 16}) {
-    options.batch = {{"B", batch}};
+    options.call.batch = {{"B", batch}};
     Prediction prediction = predictPeak(path, options, context);
     if (!prediction.peakBytes || !prediction.exact)
       continue;

@@ -122,15 +122,13 @@ void OptionParser::parseOption(StringRef name,
   } else if (name == "load-library") {
     options.archives.libraries.push_back(value().str());
   } else if (name == "input") {
-    if (!parseInputSpec(value(), options.inputs.emplace_back(), error))
+    if (!options.call.addInput(value(), error))
       throw UserError("--input: " + error);
   } else if (name == "batch") {
-    auto parsed = parseBatchValue(value(), error);
-    if (!parsed)
+    if (!options.call.addBatch(value(), error))
       throw UserError("--batch: " + error);
-    options.batch.push_back(*parsed);
   } else if (name == "batch-symbol") {
-    options.batchSymbol = value().str();
+    options.call.batchSymbol = value().str();
   } else if (name == "method" || name == "function") {
     options.method = value().str();
   } else if (name == "mode") {

@@ -25,9 +25,7 @@ class DiagnosedError : public std::exception {};
 struct Options {
   /// One or two archives.
   std::vector<std::string> paths;
-  std::vector<InputSpec> inputs;
-  std::vector<SymbolValue> batch;
-  std::string batchSymbol;
+  CallSpec call;
   std::string method = "forward";
   /// Mode: inference, else forward-with-grad or train.
   bool gradMode = false;

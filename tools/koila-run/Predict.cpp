@@ -7,12 +7,12 @@
 #include "koila/Device/CpuIsa.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Target/TorchScript/ImportArchive.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/OwningOpRef.h"
-#include "mlir/Parser/Parser.h"
 #include "support/Supervisor.h"
 #include "llvm/Support/raw_ostream.h"
 #include <torch/version.h>
@@ -27,24 +27,14 @@ static OwningOpRef<ModuleOp> import(const std::string &path,
                                     const std::string &method, const char *loss,
                                     MLIRContext *context, std::string &error) {
   Stage stage("reading '" + path + "'", options.archives.timeoutSeconds);
-  std::string gradients = getGradientArguments(options.inputs);
+  std::string gradients = getGradientArguments(options.call.inputs);
   KoilaTorchImportOptions request = {path.c_str(), method.c_str(), loss,
                                      gradients.c_str()};
-  KoilaTorchBuffer bytecode = {nullptr, 0}, messages = {nullptr, 0};
-  int status = koilaTorchImport(&request, &bytecode, &messages);
-  OwningOpRef<ModuleOp> module;
-  if (status == 0) {
-    // The reader keeps references into the buffer only while it reads.
-    module = parseSourceString<ModuleOp>(
-        StringRef(bytecode.data, bytecode.size), ParserConfig(context));
-    if (!module)
-      error = "the imported program cannot be read";
-  } else {
-    error = getFirstError(
-        messages.data ? StringRef(messages.data, messages.size) : StringRef());
-  }
-  koilaTorchFree(&bytecode);
-  koilaTorchFree(&messages);
+  std::string messages;
+  OwningOpRef<ModuleOp> module =
+      torchscript::importArchive(request, context, messages);
+  if (!module)
+    error = getFirstError(messages);
   return module;
 }
 
@@ -73,8 +63,7 @@ Prediction koila::run::predictPeak(const std::string &path,
              context, error);
   if (!module)
     return fail(error);
-  if (failed(applyInputSpecs(*module, function, options.inputs, options.batch,
-                             options.batchSymbol, llvm::nulls())))
+  if (failed(options.call.apply(*module, function, llvm::nulls())))
     return fail("the inputs do not fit");
   if (failed(inferShapes(*module)))
     return fail("the shapes cannot be inferred");

@@ -2,6 +2,7 @@
 
 #include "Signature.h"
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "llvm/Support/raw_ostream.h"
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -9,37 +10,6 @@
 using namespace mlir;
 using namespace koila;
 using namespace koila::run;
-
-static Type convertType(const c10::TypePtr &type, MLIRContext *context) {
-  switch (type->kind()) {
-  case c10::TypeKind::TensorType:
-    return UnrankedTensorType::get(AnyType::get(context));
-  case c10::TypeKind::IntType:
-    return IntegerType::get(context, 64);
-  case c10::TypeKind::FloatType:
-    return Float64Type::get(context);
-  case c10::TypeKind::BoolType:
-    return IntegerType::get(context, 1);
-  case c10::TypeKind::ListType:
-    return ListType::get(context, convertType(type->containedType(0), context));
-  case c10::TypeKind::OptionalType:
-    return OptionalType::get(
-        context,
-        convertType(type->expectRef<c10::OptionalType>().getElementType(),
-                    context));
-  case c10::TypeKind::DictType:
-    return DictType::get(context, convertType(type->containedType(0), context),
-                         convertType(type->containedType(1), context));
-  case c10::TypeKind::TupleType: {
-    SmallVector<Type> fields;
-    for (const c10::TypePtr &field : type->containedTypes())
-      fields.push_back(convertType(field, context));
-    return TupleType::get(context, fields);
-  }
-  default:
-    return TorchType::get(context, type->annotation_str());
-  }
-}
 
 /// The recorded example of an input as a type; null if there is none.
 static Type getExample(const c10::TypePtr &type, MLIRContext *context) {
@@ -68,7 +38,9 @@ Signature::Signature(const torch::jit::Method &method, const Options &options,
       torch::jit::toGraphFunction(method.function()).graph()->inputs();
   SmallVector<Type> types;
   for (size_t index = 1; index < schema.arguments().size(); ++index)
-    types.push_back(convertType(schema.arguments()[index].type(), context));
+    types.push_back(torchscript::convertType(schema.arguments()[index].type(),
+                                             context,
+                                             torchscript::NamedTuples::Fields));
   function = func::FuncOp::create(location, method.name(),
                                   builder.getFunctionType(types, {}));
   module->push_back(function);
@@ -83,8 +55,7 @@ Signature::Signature(const torch::jit::Method &method, const Options &options,
     if (Type example = getExample(inputs[index]->type(), context))
       function.setArgAttr(index - 1, "koila.example", TypeAttr::get(example));
   }
-  if (failed(applyInputSpecs(*module, method.name(), options.inputs,
-                             options.batch, options.batchSymbol, llvm::errs())))
+  if (failed(options.call.apply(*module, method.name(), llvm::errs())))
     throw DiagnosedError();
 
   auto attrs = (*module)->getAttrOfType<ArrayAttr>(KoilaDialect::kSymbolsAttr);

@@ -50,7 +50,7 @@ static std::string prepareMethod(torch::jit::Module &module,
   if (!hasStep)
     if (auto why = torchscript::addTrainStep(
             module, {options.method, options.loss,
-                     getGradientArguments(options.inputs)}))
+                     getGradientArguments(options.call.inputs)}))
       throw UserError("'" + path + "': " + *why);
   return step;
 }
@@ -87,9 +87,10 @@ static int runTool(Options options) {
     programs.back().isTiled =
         programs.back().module.find_method(name + "_untiled").has_value();
   }
-  if (options.inputs.empty() && programs[0].isTiled) {
-    options.inputs = getCompiledInputs(options.paths[0], options, &context);
-    for (const InputSpec &spec : options.inputs)
+  if (options.call.inputs.empty() && programs[0].isTiled) {
+    options.call.inputs =
+        getCompiledInputs(options.paths[0], options, &context);
+    for (const InputSpec &spec : options.call.inputs)
       llvm::errs() << "note: using the inputs that '" << options.paths[0]
                    << "' was compiled for: --input='" << spec.name << '='
                    << spec.str() << "'\n";
@@ -97,7 +98,7 @@ static int runTool(Options options) {
   // Recorded shapes are wanted only without specs; they would also become
   // types that the executor relies on, so they come from a copy.
   torch::jit::Module described = programs[0].module;
-  if (options.inputs.empty()) {
+  if (options.call.inputs.empty()) {
     described = load(options.paths[0], options, /*restoreShapes=*/true);
     prepareMethod(described, options.paths[0], options);
   }

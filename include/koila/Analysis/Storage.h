@@ -10,6 +10,7 @@
 #define KOILA_ANALYSIS_STORAGE_H
 
 #include "koila/Analysis/DimAnalysis.h"
+#include "mlir/Pass/AnalysisManager.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include <memory>
 #include <string>
@@ -33,6 +34,8 @@ public:
   /// that is emitted without a guard runs that, too.
   StorageAnalysis(mlir::Operation *function, const DimAnalysis &dims,
                   const StorageAnalysis *ties = nullptr);
+  /// For passes: `getAnalysis<StorageAnalysis>()`, on the DimAnalysis there.
+  StorageAnalysis(mlir::Operation *function, mlir::AnalysisManager &manager);
   ~StorageAnalysis();
 
   /// The storage of a value; null for values without bytes (integers,
@@ -48,6 +51,12 @@ public:
   /// Where the analysis had to guess between view and copy, and why.
   llvm::ArrayRef<std::pair<mlir::Operation *, std::string>> getGuesses() const {
     return guesses;
+  }
+  /// It goes with the dims that it was made of.
+  bool
+  isInvalidated(const mlir::AnalysisManager::PreservedAnalyses &preserved) {
+    return !preserved.isPreserved<StorageAnalysis>() ||
+           !preserved.isPreserved<DimAnalysis>();
   }
 
 private:

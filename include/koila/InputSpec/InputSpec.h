@@ -109,6 +109,32 @@ llvm::LogicalResult applyInputSpecs(mlir::ModuleOp module,
                                     llvm::StringRef batchSymbol,
                                     llvm::raw_ostream &notes);
 
+/// What a user says of a call, by --input, --batch and --batch-symbol.
+struct CallSpec {
+  std::vector<InputSpec> inputs;
+  std::vector<SymbolValue> batch;
+  /// Empty: `B`, else the only symbol.
+  std::string batchSymbol;
+
+  /// Read one further text; on failure return false, and `error` names the
+  /// place.
+  bool addInput(llvm::StringRef text, std::string &error) {
+    return parseInputSpec(text, inputs.emplace_back(), error);
+  }
+  bool addBatch(llvm::StringRef text, std::string &error);
+
+  /// Whether nothing was said.
+  bool isEmpty() const {
+    return inputs.empty() && batch.empty() && batchSymbol.empty();
+  }
+
+  /// As applyInputSpecs.
+  llvm::LogicalResult apply(mlir::ModuleOp module, llvm::StringRef function,
+                            llvm::raw_ostream &notes) const {
+    return applyInputSpecs(module, function, inputs, batch, batchSymbol, notes);
+  }
+};
+
 } // namespace koila
 
 #endif // KOILA_INPUTSPEC_INPUTSPEC_H

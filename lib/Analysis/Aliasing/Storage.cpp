@@ -422,6 +422,9 @@ private:
   const StorageAnalysis *ties;
 };
 
+StorageAnalysis::StorageAnalysis(Operation *function, AnalysisManager &manager)
+    : StorageAnalysis(function, manager.getAnalysis<DimAnalysis>()) {}
+
 StorageAnalysis::StorageAnalysis(Operation *function, const DimAnalysis &dims,
                                  const StorageAnalysis *ties) {
   llvm::SmallPtrSet<Operation *, 4> denied;

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BackwardFormulas.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
@@ -401,6 +402,10 @@ static const llvm::StringMap<Run> &getFormulas() {
     return table;
   }();
   return formulas;
+}
+
+bool rules::hasBackwardFormula(StringRef name) {
+  return getFormulas().contains(name);
 }
 
 void rules::describeBackward(BackwardRule &rule) {

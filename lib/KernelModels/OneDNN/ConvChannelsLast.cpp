@@ -31,8 +31,8 @@ static int64_t blockedWeight(const Geometry &g, int64_t block) {
 }
 
 int64_t conv::batchScratchpad(const Geometry &g, int64_t products) {
-  int64_t elements =
-      ceilDiv(roundUp(products * BatchElement, Page), BatchElement);
+  int64_t elements = llvm::divideCeilSigned(
+      roundUp(products * BatchElement, Page), BatchElement);
   return g.threads * elements * BatchElement + Page;
 }
 

@@ -8,19 +8,18 @@
 #ifndef KOILA_KERNELMODELS_ONEDNN_CONVGEOMETRY_H
 #define KOILA_KERNELMODELS_ONEDNN_CONVGEOMETRY_H
 
-#include "koila/KernelModels/ConvWorkspace.h"
+#include "ConvWorkspace.h"
 
+#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 
 namespace koila::conv {
 
 inline constexpr int64_t FloatBytes = 4;
 
-inline int64_t ceilDiv(int64_t value, int64_t by) {
-  return (value + by - 1) / by;
-}
+/// llvm::alignTo, signed as extents are.
 inline int64_t roundUp(int64_t value, int64_t to) {
-  return ceilDiv(value, to) * to;
+  return static_cast<int64_t>(llvm::alignTo(value, to));
 }
 
 /// A scratchpad entry: 128 bytes extra for its alignment.

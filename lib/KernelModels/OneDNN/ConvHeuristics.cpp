@@ -55,7 +55,8 @@ private:
     if (area / g.threads >= 512 ||
         (g.outputD == 1 && g.batch == 1 && g.groups <= 2))
       return false;
-    int64_t tiles = ceilDiv(area, lanes) * ceilDiv(g.groupOutput, lanes);
+    int64_t tiles = llvm::divideCeilSigned(area, lanes) *
+                    llvm::divideCeilSigned(g.groupOutput, lanes);
     return balance(g.groups * g.batch * g.outputD) / balance(tiles) >= 1.f ||
            area * g.groupInput * g.groupOutput / g.threads < 64 * 1024;
   }
@@ -93,19 +94,21 @@ static int64_t clampTo(int64_t low, int64_t high, int64_t value) {
 }
 
 void GemmBlocking::consider(int64_t split, int64_t outputs, int64_t block) {
-  int64_t inside = g.threads / split, outside = ceilDiv(g.threads, split);
-  int64_t mostOutputs = ceilDiv(g.groupOutput, split);
+  int64_t inside = g.threads / split,
+          outside = llvm::divideCeilSigned(g.threads, split);
+  int64_t mostOutputs = llvm::divideCeilSigned(g.groupOutput, split);
   int64_t leastOutputs = std::max<int64_t>(1, g.groupOutput / split);
-  int64_t mostPixels = ceilDiv(pixels, inside);
+  int64_t mostPixels = llvm::divideCeilSigned(pixels, inside);
   outputs = clampTo(8, mostOutputs, outputs);
   block = clampTo(lanes, mostPixels, block);
 
   // The shares of the busiest and of the idlest thread.
   int64_t outputsLeft = g.groupOutput % split, threadsLeft = g.threads % split;
-  int64_t busiest = outputsLeft > threadsLeft
-                        ? mostOutputs * mostPixels
-                        : std::max(mostOutputs * ceilDiv(pixels, outside),
-                                   leastOutputs * mostPixels);
+  int64_t busiest =
+      outputsLeft > threadsLeft
+          ? mostOutputs * mostPixels
+          : std::max(mostOutputs * llvm::divideCeilSigned(pixels, outside),
+                     leastOutputs * mostPixels);
   int64_t idlest =
       threadsLeft > outputsLeft
           ? leastOutputs * std::max<int64_t>(1, pixels / outside)
@@ -120,9 +123,9 @@ void GemmBlocking::consider(int64_t split, int64_t outputs, int64_t block) {
   int64_t fitting = fittingChannels(outputs, block, mostOutputs, mostPixels);
   int64_t access = fitting < 1 ? 20 : 1; // Not from the cache.
   fitting = std::max<int64_t>(1, fitting);
-  int64_t channels =
-      std::max<int64_t>(1, g.groupInput / ceilDiv(g.groupInput, fitting));
-  int64_t passes = ceilDiv(g.groupInput, channels);
+  int64_t channels = std::max<int64_t>(
+      1, g.groupInput / llvm::divideCeilSigned(g.groupInput, fitting));
+  int64_t passes = llvm::divideCeilSigned(g.groupInput, channels);
   int64_t depth = channels * kernel, fullDepth = g.groupInput * kernel;
 
   // Memory operations: results, image, columns, weights.
@@ -172,8 +175,8 @@ void GemmBlocking::explore(int64_t split, int64_t outputs, int64_t block) {
 }
 
 void GemmBlocking::search(int64_t split) {
-  int64_t mostOutputs = ceilDiv(g.groupOutput, split);
-  int64_t mostPixels = ceilDiv(pixels, g.threads / split);
+  int64_t mostOutputs = llvm::divideCeilSigned(g.groupOutput, split);
+  int64_t mostPixels = llvm::divideCeilSigned(pixels, g.threads / split);
   consider(split, mostOutputs, mostPixels);
   if (outputBlock == mostOutputs && pixelBlock == mostPixels &&
       channelBlock == g.groupInput)
@@ -242,8 +245,9 @@ struct DirectUnroll {
 private:
   /// How evenly the rows spread over the threads.
   float balance(int64_t blocks, int64_t strip) const {
-    int64_t work = g.batch * g.outputH * ceilDiv(outputBlocks, blocks) *
-                   ceilDiv(g.outputW, strip);
+    int64_t work = g.batch * g.outputH *
+                   llvm::divideCeilSigned(outputBlocks, blocks) *
+                   llvm::divideCeilSigned(g.outputW, strip);
     return (float)g.outputW / roundUp(g.outputW, strip) * (float)work /
            roundUp(work, g.threads);
   }
@@ -266,14 +270,14 @@ int64_t DirectUnroll::strip(int64_t blocks, int64_t columns, int64_t l2) const {
                     (2 * columns * (outputs + inputLanes * g.kernelH));
   int64_t best = columns * std::max<int64_t>(2, fitting);
   float score = balance(blocks, best);
-  for (int64_t parts = ceilDiv(g.outputW, best),
-               most = ceilDiv(g.outputW, 2 * columns);
+  for (int64_t parts = llvm::divideCeilSigned(g.outputW, best),
+               most = llvm::divideCeilSigned(g.outputW, 2 * columns);
        parts <= most; ++parts) {
-    int64_t strip =
-        std::min(roundUp(ceilDiv(g.outputW, parts), columns), g.outputW);
+    int64_t strip = std::min(
+        roundUp(llvm::divideCeilSigned(g.outputW, parts), columns), g.outputW);
     if (strip < outputs && score > 0.9f)
       break;
-    if (ceilDiv(g.outputW, strip) != parts)
+    if (llvm::divideCeilSigned(g.outputW, strip) != parts)
       continue;
     float now = balance(blocks, strip);
     if (strip >= 2 * columns && now > score) {
@@ -290,14 +294,14 @@ DirectUnroll::DirectUnroll(const Geometry &g, int64_t block, int64_t l1,
                            int64_t l2)
     : g(g), outputLanes(block), first(g.groups == 1 && g.groupInput < 16) {
   inputLanes = first ? g.groupInput : block;
-  outputBlocks = ceilDiv(g.groupOutput, block);
+  outputBlocks = llvm::divideCeilSigned(g.groupOutput, block);
   int64_t inputs = roundUp(g.groupInput, inputLanes);
   int64_t outputs = outputBlocks * block, width = g.outputW;
-  bool small =
-      FloatBytes *
-          (ceilDiv(g.inputW, g.strideW) * inputLanes * g.kernelH +
-           2 * width * block + 2 * g.kernelArea() * inputLanes * block) <
-      l1;
+  bool small = FloatBytes * (llvm::divideCeilSigned(g.inputW, g.strideW) *
+                                 inputLanes * g.kernelH +
+                             2 * width * block +
+                             2 * g.kernelArea() * inputLanes * block) <
+               l1;
   bool narrow = g.kernelW == 3 && width <= 28 && small &&
                 !(width == 13 && inputs >= 192) &&
                 !(width == 28 && inputs >= 512);

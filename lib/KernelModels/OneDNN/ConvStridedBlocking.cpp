@@ -96,10 +96,11 @@ bool StridedBlocking::admits(int64_t block) const {
 
 std::optional<StridedBlocks> StridedBlocking::find() {
   StridedBlocks best;
-  int64_t most = std::min<int64_t>(ceilDiv(g.groupOutput, g.lanes), 4);
+  int64_t most =
+      std::min<int64_t>(llvm::divideCeilSigned(g.groupOutput, g.lanes), 4);
   for (int64_t vectors = most; vectors > 0; --vectors) {
     channels = vectors * g.lanes;
-    channelBlocks = ceilDiv(g.groupOutput, channels);
+    channelBlocks = llvm::divideCeilSigned(g.groupOutput, channels);
     if (!admits(channels))
       continue;
     for (int64_t depth : {g.kernelD, g.strideD}) {
@@ -125,8 +126,8 @@ void StridedBlocking::blockRows() {
       FloatBytes * (2 * g.groupInput * extents.paddedW + g.outputW * channels);
   int64_t other =
       FloatBytes * channels * (g.kernelArea() * g.groupInput + 2 * kTile);
-  int64_t left =
-      std::min(ceilDiv(l2Bytes, 2), std::max<int64_t>(l2Bytes - other, 0));
+  int64_t left = std::min(llvm::divideCeilSigned(l2Bytes, 2),
+                          std::max<int64_t>(l2Bytes - other, 0));
   blockD = 1;
   blockH = g.outputH;
   if (extents.paddedD * extents.paddedH * row > left) {
@@ -135,10 +136,12 @@ void StridedBlocking::blockRows() {
       blockH = std::clamp<int64_t>(left / row, 1, g.outputH);
   }
   int64_t groups = g.groupOutput > 32 ? g.groups : 1;
-  int64_t shares =
-      ceilDiv(g.threads, g.batch * ceilDiv(groups * g.groupOutput, channels));
-  int64_t sharesD = ceilDiv(g.outputD, shares);
-  int64_t sharesH = ceilDiv(g.outputH, shares * ceilDiv(g.outputD, sharesD));
+  int64_t shares = llvm::divideCeilSigned(
+      g.threads,
+      g.batch * llvm::divideCeilSigned(groups * g.groupOutput, channels));
+  int64_t sharesD = llvm::divideCeilSigned(g.outputD, shares);
+  int64_t sharesH = llvm::divideCeilSigned(
+      g.outputH, shares * llvm::divideCeilSigned(g.outputD, sharesD));
   auto grow = [](int64_t block, int64_t stride, int64_t extent) {
     while (block < extent &&
            (block % stride || (extent % stride == 0 && extent % block)))
@@ -151,7 +154,7 @@ void StridedBlocking::blockRows() {
 
 /// brgemm_blocking_vmm: rows of the product that fit the registers.
 void StridedBlocking::unroll() {
-  int64_t rows = ceilDiv(blockW, g.strideW);
+  int64_t rows = llvm::divideCeilSigned(blockW, g.strideW);
   int64_t vectors =
       std::clamp<int64_t>(std::min(g.groupOutput, channels) / g.lanes, 1, 4);
   // Four vectors of few registers are loaded one by one.
@@ -184,7 +187,7 @@ void StridedBlocking::search(StridedBlocks &best, int64_t depth,
     most = roundUp(most, g.strideW);
   int64_t previous = 0;
   for (int64_t parts = 1; parts <= width(); ++parts) {
-    int64_t block = ceilDiv(width(), parts);
+    int64_t block = llvm::divideCeilSigned(width(), parts);
     if (block == previous || block > most || block % g.strideW ||
         (!extents.isUneven && g.outputW % block))
       continue;
@@ -216,7 +219,7 @@ float StridedBlocking::balance(int64_t work, int64_t job) const {
   if (job >= g.threads)
     return (float)work / roundUp(work, g.threads);
   Place extents = {g.batch,   g.outputD,
-                   g.outputH, ceilDiv(g.outputW, blockW),
+                   g.outputH, llvm::divideCeilSigned(g.outputW, blockW),
                    g.groups,  channelBlocks};
   const Place byPixels = {0, 1, 2, 3, 4, 5}, byChannels = {0, 4, 5, 1, 2, 3};
   const Place &order = byBlocks ? byChannels : byPixels;
@@ -268,21 +271,22 @@ float StridedBlocking::load(const std::vector<Loop> &loops,
 float StridedBlocking::cost(int64_t job) const {
   int64_t lanes = g.lanes, inputs = g.groupInput, vectors = channels / lanes;
   int64_t kernel = g.kernelArea(), kernelW = g.kernelW;
-  int64_t partsD = ceilDiv(g.outputD, blockD);
-  int64_t partsH = ceilDiv(g.outputH, blockH);
-  int64_t partsW = ceilDiv(g.outputW, blockW);
-  int64_t passes = ceilDiv(g.kernelD, kernelD) * ceilDiv(g.kernelH, kernelH);
+  int64_t partsD = llvm::divideCeilSigned(g.outputD, blockD);
+  int64_t partsH = llvm::divideCeilSigned(g.outputH, blockH);
+  int64_t partsW = llvm::divideCeilSigned(g.outputW, blockW);
+  int64_t passes = llvm::divideCeilSigned(g.kernelD, kernelD) *
+                   llvm::divideCeilSigned(g.kernelH, kernelH);
   int64_t slice = kernelD * kernelH;
 
   // The shares of one thread.
   auto share = [job](int64_t parts, int64_t inside) {
-    return std::min(parts, ceilDiv(job, inside));
+    return std::min(parts, llvm::divideCeilSigned(job, inside));
   };
   int64_t area = partsD * partsH * partsW;
   int64_t inside = byBlocks ? 1 : g.groups * channelBlocks;
   int64_t myBlocks = share(channelBlocks, byBlocks ? area : 1);
-  int64_t myVectors =
-      ceilDiv(std::min(g.groupOutput, myBlocks * channels), lanes);
+  int64_t myVectors = llvm::divideCeilSigned(
+      std::min(g.groupOutput, myBlocks * channels), lanes);
   int64_t stripsW = share(partsW, inside);
   int64_t myW = std::min(width(), stripsW * blockW);
   int64_t stripsH = share(partsH, partsW * inside);
@@ -308,7 +312,8 @@ float StridedBlocking::cost(int64_t job) const {
       {{unrolled}, {}, {kernelW * filter}},
       {{slice * unrolled},
        {columns * channels},
-       {slice * kernelW * filter, (float)ceilDiv(blockW, columns)}},
+       {slice * kernelW * filter,
+        (float)llvm::divideCeilSigned(blockW, columns)}},
       // Parts of the kernel, and all of it.
       {{slice * strip},
        {blockW * channels, (float)passes},
@@ -344,10 +349,11 @@ float StridedBlocking::cost(int64_t job) const {
 
 float StridedBlocking::score() const {
   int64_t vectors = channels / g.lanes;
-  int64_t parts = ceilDiv(g.outputD, blockD) * ceilDiv(g.outputH, blockH) *
-                  ceilDiv(g.outputW, blockW);
+  int64_t parts = llvm::divideCeilSigned(g.outputD, blockD) *
+                  llvm::divideCeilSigned(g.outputH, blockH) *
+                  llvm::divideCeilSigned(g.outputW, blockW);
   int64_t work = g.batch * g.groups * channelBlocks * parts;
-  int64_t job = ceilDiv(work, g.threads);
+  int64_t job = llvm::divideCeilSigned(work, g.threads);
   float kernel =
       ((float)vectors * columns) / ((columns + vectors) * registers());
   float fit = (float)blockW / roundUp(blockW, columns);

@@ -48,9 +48,9 @@ static int64_t stridedScratchpad(const Geometry &g,
   int64_t input = roundUp(extents.paddedD * extents.paddedH * extents.paddedW *
                               g.inputChannels(),
                           Page);
-  int64_t parts = ceilDiv(g.outputD, blocks.blockD) *
-                  ceilDiv(g.outputH, blocks.blockH) *
-                  ceilDiv(g.outputW, blocks.blockW);
+  int64_t parts = llvm::divideCeilSigned(g.outputD, blocks.blockD) *
+                  llvm::divideCeilSigned(g.outputH, blocks.blockH) *
+                  llvm::divideCeilSigned(g.outputW, blocks.blockW);
   int64_t mask = roundUp(parts * g.groups, Page);
   int64_t result =
       extents.isUneven
@@ -86,7 +86,8 @@ static Workspace boundPointwise(const Geometry &g, bool channelsLast) {
       blocked(1, g.groups * roundUp(g.groupOutput, 16), 16,
               roundUp(g.outputD, g.strideD) * roundUp(g.outputH, g.strideH) *
                   roundUp(g.outputW, g.strideW) * g.strideW);
-  int64_t sample = g.threads * (ceilDiv(source, g.batch) + strip);
+  int64_t sample =
+      g.threads * (llvm::divideCeilSigned(source, g.batch) + strip);
   int64_t running =
       source + weight + 2 * result + 2 * sample + g.threads * 16 * Page;
   if (channelsLast)

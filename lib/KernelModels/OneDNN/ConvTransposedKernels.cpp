@@ -37,7 +37,7 @@ struct Unroll {
 /// Source: jit_avx512_common_conv_bwd_data_kernel_f32_t::init_conf.
 static Unroll unrollDirect(const Geometry &g, int64_t block, int64_t l1Bytes) {
   constexpr int64_t kColumns = 28;
-  int64_t blocks = ceilDiv(g.groupOutput, block), together = 1;
+  int64_t blocks = llvm::divideCeilSigned(g.groupOutput, block), together = 1;
   bool isWide = g.kernelW >= 14 && g.kernelW < 20 && g.inputW == 1 &&
                 blocks > 1 && g.kernelW == g.outputW && g.strideW == 1 &&
                 !g.isDilated();
@@ -155,7 +155,8 @@ Workspace conv::transposedGemm(const Geometry &g, bool channelsLast) {
       !g.isPointwise() || g.isStrided() || g.inputArea() != g.outputArea();
   int64_t input = g.inputH * g.inputW, output = g.outputH * g.outputW;
   int64_t outer = g.groups * g.batch;
-  int64_t inner = ceilDiv(output, g.lanes) * ceilDiv(g.groupOutput, g.lanes);
+  int64_t inner = llvm::divideCeilSigned(output, g.lanes) *
+                  llvm::divideCeilSigned(g.groupOutput, g.lanes);
   auto balance = [&g](int64_t work) {
     return (float)work / roundUp(work, g.threads);
   };

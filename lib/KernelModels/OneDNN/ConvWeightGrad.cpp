@@ -44,7 +44,8 @@ static int64_t biasSums(const Geometry &g, int64_t threads) {
   constexpr int64_t kOfThread = 3 * 5 * 5 * 16 * 16;
   if (!g.hasBias)
     return 0;
-  return reducerScratchpad(threads, 16, g.groups * ceilDiv(g.groupOutput, 16),
+  return reducerScratchpad(threads, 16,
+                           g.groups * llvm::divideCeilSigned(g.groupOutput, 16),
                            g.batch, threads * kOfThread);
 }
 
@@ -123,14 +124,15 @@ static Shares sharePointwise(const Geometry &g) {
     together = divide(g.outputW, 4, g.outputW, false);
   if (together > 256)
     together = 1;
-  int64_t inputs = ceilDiv(g.groupInput, 16);
-  int64_t outputs = ceilDiv(g.groupOutput, 16);
-  int64_t parts = g.batch * ceilDiv(pixels, together);
+  int64_t inputs = llvm::divideCeilSigned(g.groupInput, 16);
+  int64_t outputs = llvm::divideCeilSigned(g.groupOutput, 16);
+  int64_t parts = g.batch * llvm::divideCeilSigned(pixels, together);
   auto memory = [=](const Shares &shares) {
     constexpr int64_t kWeight = 12, kBlock = 16;
-    int64_t part = ceilDiv(parts, shares.samples) * kBlock * together;
-    int64_t reads = ceilDiv(inputs, shares.inputs);
-    int64_t writes = ceilDiv(outputs, shares.outputs);
+    int64_t part =
+        llvm::divideCeilSigned(parts, shares.samples) * kBlock * together;
+    int64_t reads = llvm::divideCeilSigned(inputs, shares.inputs);
+    int64_t writes = llvm::divideCeilSigned(outputs, shares.outputs);
     return part * (reads + writes) + kWeight * reads * writes * kBlock * kBlock;
   };
   Shares shares = findShares(g.threads, {parts, outputs, inputs, memory, {}});
@@ -156,7 +158,7 @@ static WeightGradient pointwise(const Geometry &g, bool channelsLast) {
   found.scratchpad += biasSums(g, shares.all());
   if (!g.isStrided())
     return found;
-  int64_t inputs = ceilDiv(g.groupInput, 16);
+  int64_t inputs = llvm::divideCeilSigned(g.groupInput, 16);
   int64_t channels =
       channelsLast ? g.groupInput : 16 * divide(inputs, 5, inputs, false);
   found.scratchpad +=
@@ -207,24 +209,26 @@ static Shares shareDirect(const Geometry &g, bool channelsLast) {
                     !channelsLast;
   int64_t inputBlock =
       g.groups == 1 && g.groupInput < 16 ? g.groupInput : kBlock;
-  int64_t inputs = ceilDiv(g.groupInput, inputBlock);
-  int64_t outputs = ceilDiv(g.groupOutput, kBlock);
+  int64_t inputs = llvm::divideCeilSigned(g.groupInput, inputBlock);
+  int64_t outputs = llvm::divideCeilSigned(g.groupOutput, kBlock);
   int64_t inputRows = splitsRows ? g.inputH : 1;
   int64_t outputRows = splitsRows ? g.outputH : 1;
   int64_t inputRest = g.inputArea() / inputRows;
   int64_t outputRest = g.outputArea() / outputRows;
   auto memory = [&](const Shares &shares) {
     constexpr int64_t kWeight = 8;
-    int64_t reads = ceilDiv(inputs, shares.inputs) * inputBlock;
-    int64_t writes = ceilDiv(outputs, shares.outputs) * kBlock;
-    return ceilDiv(g.batch * inputRows, shares.samples) * reads * inputRest /
-               g.strideD / g.strideH / g.strideW +
-           ceilDiv(g.batch * outputRows, shares.samples) * writes * outputRest +
+    int64_t reads = llvm::divideCeilSigned(inputs, shares.inputs) * inputBlock;
+    int64_t writes = llvm::divideCeilSigned(outputs, shares.outputs) * kBlock;
+    return llvm::divideCeilSigned(g.batch * inputRows, shares.samples) * reads *
+               inputRest / g.strideD / g.strideH / g.strideW +
+           llvm::divideCeilSigned(g.batch * outputRows, shares.samples) *
+               writes * outputRest +
            kWeight * reads * writes * g.kernelArea();
   };
   auto compute = [&](const Shares &shares) {
-    return ceilDiv(g.batch * outputRows, shares.samples) *
-           ceilDiv(outputs, shares.outputs) * ceilDiv(inputs, shares.inputs);
+    return llvm::divideCeilSigned(g.batch * outputRows, shares.samples) *
+           llvm::divideCeilSigned(outputs, shares.outputs) *
+           llvm::divideCeilSigned(inputs, shares.inputs);
   };
   int64_t parts =
       g.batch * g.outputD * std::max<int64_t>(1, outputRows / kLeastRows);
@@ -269,8 +273,8 @@ static WeightGradient narrow(const Geometry &g, bool channelsLast) {
   bool plain = g.groupInput == 3;
   WeightGradient found = inBlocks(g, 8, channelsLast, plain);
   int64_t block = plain ? 3 : 8;
-  int64_t outputs = ceilDiv(g.groupOutput, 8);
-  int64_t inputs = ceilDiv(g.groupInput, block);
+  int64_t outputs = llvm::divideCeilSigned(g.groupOutput, 8);
+  int64_t inputs = llvm::divideCeilSigned(g.groupInput, block);
   found.scratchpad = paddedBias(g, 8) +
                      reducerScratchpad(g.threads, g.kernelArea() * block * 8,
                                        g.groups * inputs * outputs,

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/KernelModels/ConvWorkspace.h"
+#include "ConvWorkspace.h"
 #include "ConvGeometry.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -101,7 +101,7 @@ static Workspace slowTransposedVolume(const Geometry &g, int64_t copies) {
 
 /// Brings a convolution of one to three dimensions into Geometry.
 static Geometry makeGeometry(const ConvolutionShape &shape,
-                             const CpuTarget &target) {
+                             const WorkspaceTarget &target) {
   // PyTorch inserts a height of one into a one-dimensional convolution. The
   // axes are height and width; of three dimensions the depth is axis -1.
   int64_t rank = static_cast<int64_t>(shape.input.size()) - 2;
@@ -208,7 +208,7 @@ static int64_t getCopies(const Geometry &g, const ConvolutionShape &shape,
 }
 
 Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
-                                      const CpuTarget &target) {
+                                      const WorkspaceTarget &target) {
   assert(shape.input.size() == shape.weight.size() && shape.input.size() > 2);
   int64_t threads = std::max<int64_t>(1, target.threads);
   for (int64_t extent : shape.input)
@@ -248,7 +248,7 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
 }
 
 Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
-                                              const CpuTarget &target,
+                                              const WorkspaceTarget &target,
                                               bool wantsInput,
                                               bool wantsWeight) {
   int64_t threads = std::max<int64_t>(1, target.threads);

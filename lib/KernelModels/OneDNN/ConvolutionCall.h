@@ -7,14 +7,14 @@
 #ifndef KOILA_KERNELMODELS_ONEDNN_CONVOLUTIONCALL_H
 #define KOILA_KERNELMODELS_ONEDNN_CONVOLUTIONCALL_H
 
+#include "ConvWorkspace.h"
 #include "koila/Dialect/Koila/IR/ConvolutionOps.h"
-#include "koila/KernelModels/ConvWorkspace.h"
 
 namespace koila::conv {
 
 struct Call {
   ConvolutionShape shape;
-  CpuTarget target;
+  WorkspaceTarget target;
   /// Of the input, made before the convolution.
   int64_t copyBytes = 0;
   /// Whether the input is padded first, as `padding="same"` may need it.

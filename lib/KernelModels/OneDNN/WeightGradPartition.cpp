@@ -53,10 +53,10 @@ Shares conv::findShares(int64_t threads, const ShareCosts &costs) {
 }
 
 int64_t conv::findDepthwiseThreads(const Geometry &g) {
-  int64_t blocks = ceilDiv(g.groups, 16);
+  int64_t blocks = llvm::divideCeilSigned(g.groups, 16);
   int64_t together =
       std::min(blocks, std::min<int64_t>(4, 31 / (2 * g.kernelW)));
-  int64_t channels = ceilDiv(blocks, together), most = 1;
+  int64_t channels = llvm::divideCeilSigned(blocks, together), most = 1;
   for (int64_t i = 1; i <= std::min(g.threads, channels); ++i)
     for (int64_t j = 1; j <= std::min(g.threads / i, g.batch); ++j)
       most = std::max(most, i * j * std::min(g.threads / (i * j), g.outputH));
@@ -71,7 +71,7 @@ int64_t conv::reducerScratchpad(int64_t threads, int64_t elements, int64_t jobs,
   auto split = [&](int64_t jobsOfGroup) {
     int64_t count = std::min(jobs / jobsOfGroup, threads);
     return Groups{count, std::min(threads / count, terms),
-                  ceilDiv(jobs, count)};
+                  llvm::divideCeilSigned(jobs, count)};
   };
   if (threads == 1)
     return 0;
@@ -85,8 +85,9 @@ int64_t conv::reducerScratchpad(int64_t threads, int64_t elements, int64_t jobs,
     Groups groups = split(jobsOfGroup);
     if (groups.threads > 1 && groups.jobs > most)
       continue;
-    int64_t work = elements * groups.jobs *
-                   (ceilDiv(terms, groups.threads) + (groups.threads > 1));
+    int64_t work =
+        elements * groups.jobs *
+        (llvm::divideCeilSigned(terms, groups.threads) + (groups.threads > 1));
     if (work >= leastWork)
       continue;
     leastWork = work;

@@ -1,5 +1,6 @@
 //===- PeakMemoryPass.cpp - Report the peak of live memory ----------------===//
 
+#include "AnalysisPass.h"
 #include "PassOptions.h"
 #include "koila/Analysis/KnownLoops.h"
 #include "koila/Analysis/PeakMemory.h"
@@ -104,6 +105,10 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     return success();
   }
 
+  std::optional<std::string> getTrainingLoss() const override {
+    return mode == "train" ? std::optional<std::string>(loss) : std::nullopt;
+  }
+
   void runOnOperation() override {
     if (failed(run()))
       signalPassFailure();
@@ -111,3 +116,5 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
   }
 };
 } // namespace
+
+TypeID AnalysisPass::getPeakMemoryID() { return TypeID::get<PeakMemoryPass>(); }

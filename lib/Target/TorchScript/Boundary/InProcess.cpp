@@ -12,11 +12,10 @@
 #include "koila/InitAllDialects.h"
 #include "koila/InitAllPasses.h"
 #include "koila/InputSpec/InputSpec.h"
-#include "koila/Target/TorchScript/TorchScript.h"
+#include "koila/Target/TorchScript/ImportArchive.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
 #include "mlir/IR/Remarks.h"
-#include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/ScopeExit.h"
@@ -108,30 +107,25 @@ struct Session {
 };
 } // namespace
 
-static std::vector<InputSpec> readInputs(const InProcessOptions &options) {
-  std::vector<InputSpec> specs;
+static CallSpec readCall(const InProcessOptions &options) {
+  CallSpec call;
+  call.batchSymbol = options.batchSymbol;
   std::string error;
   for (const std::string &text : options.inputs)
-    if (!parseInputSpec(text, specs.emplace_back(), error))
+    if (!call.addInput(text, error))
       refuse(Twine("input '") + text + "': " + error);
-  return specs;
+  for (const std::string &text : options.batch)
+    if (!call.addBatch(text, error))
+      refuse(Twine("batch ") + text + ": " + error);
+  return call;
 }
 
 /// Writes inputs and the values of symbols into `module`.
-static void applyInputs(ModuleOp module, const InProcessOptions &options,
-                        Messages &messages) {
-  std::string error;
-  std::vector<SymbolValue> values;
-  for (const std::string &text : options.batch) {
-    auto value = parseBatchValue(text, error);
-    if (!value)
-      refuse(Twine("batch ") + text + ": " + error);
-    values.push_back(*value);
-  }
+static void applyCall(ModuleOp module, const CallSpec &call,
+                      Messages &messages) {
   std::string notes;
   llvm::raw_string_ostream os(notes);
-  if (failed(applyInputSpecs(module, /*function=*/"", readInputs(options),
-                             values, options.batchSymbol, os)))
+  if (failed(call.apply(module, /*function=*/"", os)))
     refuse("the inputs do not fit the method");
   if (!notes.empty())
     messages.add("remark", llvm::StringRef(notes).trim());
@@ -179,14 +173,15 @@ runGuarded(llvm::function_ref<void(Session &, InProcessResult &)> body) {
 
 /// Inputs, passes, and what they left on `module`; the report, too, where its
 /// peak is above a budget.
-static void process(ModuleOp module, const InProcessOptions &options,
-                    Session &session, InProcessResult &result) {
+static void process(ModuleOp module, const CallSpec &call,
+                    const InProcessOptions &options, Session &session,
+                    InProcessResult &result) {
   auto takeReport = llvm::scope_exit([&] {
     if (auto report =
             module->getAttrOfType<StringAttr>(KoilaDialect::kReportAttr))
       result.report = report.str();
   });
-  applyInputs(module, options, session.messages);
+  applyCall(module, call, session.messages);
   runPasses(module, options);
   for (auto function : module.getOps<func::FuncOp>())
     if (auto tiled =
@@ -234,10 +229,11 @@ koila::torchscript::runInProcess(const tj::Module &module,
       refuse(Twine("'") + origin.path + "' has a method '" + kTrainStep +
              "', a name that koila needs for the step that it writes; compile "
              "the original program instead, or rename that method");
+    CallSpec call = readCall(options);
     // Other types than the caller's, and the same tensors.
     tj::Module copy = cloneIntoOwnUnit(module);
     TrainStepSpec step{options.method, options.loss.value_or(""),
-                       getGradientArguments(readInputs(options))};
+                       getGradientArguments(call.inputs)};
     if (options.loss)
       if (auto why = addTrainStep(copy, step))
         refuse(*why);
@@ -250,7 +246,7 @@ koila::torchscript::runInProcess(const tj::Module &module,
              : std::move(imported.module);
     if (options.loss)
       setTrainStep(*program, step);
-    process(*program, options, session, result);
+    process(*program, call, options, session, result);
     if (!emit)
       return;
     rebuildMethod(
@@ -270,37 +266,30 @@ koila::torchscript::runOnArchive(const std::string &path,
                                  const InProcessOptions &options,
                                  const std::string &output) {
   return runGuarded([&](Session &session, InProcessResult &result) {
-    auto append = [&](KoilaTorchBuffer &messages) {
-      session.messages.append(
-          llvm::StringRef(messages.data ? messages.data : "", messages.size));
-      koilaTorchFree(&messages);
-    };
-    std::string gradients = getGradientArguments(readInputs(options));
+    CallSpec call = readCall(options);
+    std::string gradients = getGradientArguments(call.inputs), texts;
     KoilaTorchImportOptions import{
         path.c_str(), options.method.c_str(),
         options.loss ? options.loss->c_str() : nullptr, gradients.c_str()};
-    KoilaTorchBuffer bytecode{}, messages{};
-    int failed = koilaTorchImport(&import, &bytecode, &messages);
-    std::string bytes(bytecode.data ? bytecode.data : "", bytecode.size);
-    koilaTorchFree(&bytecode);
-    append(messages);
-    if (failed)
-      refuse(Twine("'") + path + "' cannot be read");
-    OwningOpRef<ModuleOp> program = parseSourceString<ModuleOp>(
-        bytes, ParserConfig(&session.context), path);
+    OwningOpRef<ModuleOp> program =
+        importArchive(import, &session.context, texts);
+    session.messages.append(texts);
     if (!program)
       refuse(Twine("'") + path + "' cannot be read");
-    process(*program, options, session, result);
+    process(*program, call, options, session, result);
     if (output.empty())
       return;
-    bytes.clear();
+    std::string bytes;
     llvm::raw_string_ostream os(bytes);
     if (mlir::failed(writeBytecodeToFile(*program, os)))
       refuse("the program cannot be written as bytecode");
     KoilaTorchEmitOptions emit{bytes.data(), bytes.size(), nullptr,
                                output.c_str(), result.report.c_str()};
-    failed = koilaTorchEmit(&emit, &messages);
-    append(messages);
+    KoilaTorchBuffer messages{};
+    int failed = koilaTorchEmit(&emit, &messages);
+    session.messages.append(
+        llvm::StringRef(messages.data ? messages.data : "", messages.size));
+    koilaTorchFree(&messages);
     if (failed)
       refuse(Twine("'") + output + "' cannot be written");
     // As the output has it.

@@ -1,6 +1,6 @@
 //===- Types.cpp - TorchScript types as MLIR types ------------------------===//
 
-#include "Types.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include <ATen/core/Tensor.h>
 #include <regex>
@@ -14,7 +14,11 @@ Type ts::getUnknownTensorType(MLIRContext *context) {
   return UnrankedTensorType::get(AnyType::get(context));
 }
 
-Type ts::convertType(const c10::TypePtr &type, MLIRContext *context) {
+Type ts::convertType(const c10::TypePtr &type, MLIRContext *context,
+                     NamedTuples named) {
+  auto convert = [&](const c10::TypePtr &part) {
+    return convertType(part, context, named);
+  };
   switch (type->kind()) {
   case c10::TypeKind::TensorType:
     return getUnknownTensorType(context);
@@ -26,22 +30,21 @@ Type ts::convertType(const c10::TypePtr &type, MLIRContext *context) {
   case c10::TypeKind::BoolType:
     return IntegerType::get(context, 1);
   case c10::TypeKind::ListType:
-    return ListType::get(context, convertType(type->containedType(0), context));
+    return ListType::get(context, convert(type->containedType(0)));
   case c10::TypeKind::OptionalType:
     return OptionalType::get(
         context,
-        convertType(type->expectRef<c10::OptionalType>().getElementType(),
-                    context));
+        convert(type->expectRef<c10::OptionalType>().getElementType()));
   case c10::TypeKind::DictType:
-    return DictType::get(context, convertType(type->containedType(0), context),
-                         convertType(type->containedType(1), context));
+    return DictType::get(context, convert(type->containedType(0)),
+                         convert(type->containedType(1)));
   case c10::TypeKind::TupleType: {
-    // A named tuple is more than its fields.
-    if (type->expectRef<c10::TupleType>().name())
+    if (named == NamedTuples::Opaque &&
+        type->expectRef<c10::TupleType>().name())
       break;
     llvm::SmallVector<Type> fields;
     for (const c10::TypePtr &field : type->containedTypes())
-      fields.push_back(convertType(field, context));
+      fields.push_back(convert(field));
     return TupleType::get(context, fields);
   }
   default:

@@ -8,9 +8,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Boundary/DiagnosticJSON.h"
-#include "../Boundary/Types.h"
 #include "Emit.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
 using namespace mlir;

@@ -7,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Boundary/DiagnosticJSON.h"
-#include "../Boundary/Types.h"
 #include "Emit.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include <limits>

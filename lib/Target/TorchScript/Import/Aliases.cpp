@@ -1,7 +1,7 @@
 //===- Aliases.cpp - Which values may share a storage ---------------------===//
 
 #include "Aliases.h"
-#include "../Boundary/Types.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringSet.h"
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -10,9 +10,9 @@
 #include "Import.h"
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Boundary/Locations.h"
-#include "../Boundary/Types.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/ADT/MapVector.h"
 

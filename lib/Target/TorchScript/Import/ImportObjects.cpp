@@ -7,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Boundary/DiagnosticJSON.h"
-#include "../Boundary/Types.h"
 #include "Import.h"
+#include "koila/Target/TorchScript/Types.h"
 #include <sstream>
 
 using namespace mlir;

@@ -8,8 +8,8 @@
 
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Boundary/Locations.h"
-#include "../Boundary/Types.h"
 #include "Import.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include <limits>
 

@@ -2,10 +2,10 @@
 
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Boundary/Locations.h"
-#include "../Boundary/Types.h"
 #include "Import.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "llvm/ADT/Sequence.h"
 #include <torch/csrc/jit/ir/constants.h>

@@ -1,8 +1,8 @@
 //===- Lifetimes.cpp - What folding takes from the lives of tensors -------===//
 
 #include "Lifetimes.h"
-#include "../Boundary/Types.h"
 #include "Graph.h"
+#include "koila/Target/TorchScript/Types.h"
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir_views.h>
 

@@ -47,6 +47,17 @@ def Koila_DrawingMemory : NativeOpTrait<"DrawingMemory"> {
 defvar Koila_Draws = [MemoryEffectsOpInterface, ConditionallySpeculatable,
                       Koila_DrawingMemory];
 
+/// The operators that C++ creates one by one, argument by argument. Builders of
+/// all operators would be nearly half of what is generated.
+defvar Koila_CreatedInCpp = [
+  "Int_Tensor", "add_Scalar", "add_Tensor", "addcmul", "clone", "copy",
+  "detach", "div_Scalar", "div_Tensor", "eq_Scalar", "fill_Scalar",
+  "ge_Tensor", "isnan", "le_Tensor", "logaddexp", "logical_and",
+  "logical_or", "masked_fill_Scalar", "maximum", "mean_dim", "minimum",
+  "mul_Scalar", "ne_Scalar", "num_to_tensor", "permute", "size_int", "sqrt",
+  "sub_Tensor", "sum", "sum_dim_IntList", "take", "to_dtype",
+  "var_correction", "where_self"];
+
 /// An operator of ATen. `schema` is the exact ATen schema; the names of
 /// operands and attributes are those of its arguments. With `inPlaceSchema`
 /// the operation has a `tied` attribute. `faithful` is the C++ condition under which
@@ -92,6 +103,17 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
     }
   }];
   let extraClassDeclaration = baseDeclaration;
+
+  let skipDefaultBuilders = !empty(!filter(
+      created, Koila_CreatedInCpp, !eq(created, mnemonic)));
+  /// Those that have no others are created of types, operands and attributes.
+  let builders = !if(skipDefaultBuilders, [OpBuilder<
+      (ins "::mlir::TypeRange":$results, "::mlir::ValueRange":$operands,
+       CArg<"::llvm::ArrayRef<::mlir::NamedAttribute>", "{}">:$attributes), [{
+        $_state.addTypes(results);
+        $_state.addOperands(operands);
+        $_state.addAttributes(attributes);
+      }]>], []<OpBuilder>);
 }
 
 /// An operator whose four rules are short enough to stand in its family class,

@@ -27,14 +27,8 @@ struct Convolution {
 };
 
 // Shape rules.
-llvm::LogicalResult inferUnary(ShapeRule &rule, mlir::Value self);
-/// Integers become float32, as for sqrt or sigmoid.
-llvm::LogicalResult inferUnaryFloat(ShapeRule &rule, mlir::Value self);
 llvm::LogicalResult inferBinary(ShapeRule &rule, mlir::Value self,
                                 mlir::Value other);
-/// As inferBinary; two integers become float32.
-llvm::LogicalResult inferTrueDivision(ShapeRule &rule, mlir::Value self,
-                                      mlir::Value other);
 llvm::LogicalResult inferConvolution(ShapeRule &rule, const Convolution &conv);
 llvm::LogicalResult inferWindowPool(ShapeRule &rule, mlir::Value self,
                                     llvm::ArrayRef<int64_t> kernel,
@@ -75,9 +69,6 @@ void describeNumberStorage(StorageRule &rule);
 void describeUnknownWorkspace(WorkspaceRule &rule);
 /// Alias if the input is contiguous, a copy where it is known not to be.
 void describeReshapeStorage(StorageRule &rule, mlir::Value self);
-void describeUnaryWorkspace(WorkspaceRule &rule, mlir::Value self);
-void describeBinaryWorkspace(WorkspaceRule &rule, mlir::Value self,
-                             mlir::Value other);
 void describeSoftmaxWorkspace(WorkspaceRule &rule, mlir::Value self,
                               mlir::Value result);
 

@@ -10,7 +10,8 @@ defvar koilaDialects = [
   "::mlir::func::FuncDialect", "::mlir::scf::SCFDialect",
   "::mlir::tensor::TensorDialect"];
 
-class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
+/// `::koila::AnalysisPass` is private to the passes.
+class KoilaAnalysisPass<string name> : PassBase<name, "::koila::AnalysisPass"> {
   let dependentDialects = koilaDialects;
   list<Option> analysisOptions = [
     Option<"mode", "mode", "std::string", "\"inference\"",
@@ -50,32 +51,6 @@ class KoilaAnalysisPass<string name> : Pass<name, "::mlir::ModuleOp"> {
            "as at the first one or after zero_grad(set_to_none=True)">];
 }
 
-class KoilaTilingPass<string name> : KoilaAnalysisPass<name> {
-  list<Option> tilingOptions = [
-    Option<"tile", "tile", "int64_t", "0",
-           "samples per tile, a power of two; or give budget">,
-    Option<"budget", "budget", "std::string", "\"\"",
-           "bytes the call may hold at its peak, for example 64MiB, or auto: "
-           "what the host, the process's control group and its limits leave "
-           "now; the largest tile that fits is taken">,
-    Option<"guard", "guard", "std::string", "\"warn\"",
-           "when the program meets inputs it was not compiled for: warn and "
-           "run the untiled program, or raise">,
-    Option<"grad", "grad", "std::string", "\"guard\"",
-           "guard: with grad mode on, warn and run the untiled program (off "
-           "is not supported yet)">,
-    Option<"random", "random", "std::string", "\"refuse\"",
-           "random operators: refuse them; full-batch-masks: draw for the "
-           "whole batch, before the loops where shapes suffice, exactly what "
-           "the untiled program draws on a CPU; per-tile: draw anew in each "
-           "tile, equal in distribution only">,
-    Option<"batchnorm", "batchnorm", "std::string", "\"refuse\"",
-           "batch normalisation in training mode: refuse it; per-tile: each "
-           "tile is normalised by itself, which gives other results, and "
-           "running statistics are updated once a tile (two-pass is not "
-           "supported yet)">];
-}
-
 def InferShapesPass : Pass<"koila-infer-shapes", "::mlir::ModuleOp"> {
   let summary = "refine types and dims from those of the arguments";
   let description = [{
@@ -93,22 +68,6 @@ def InferShapesPass : Pass<"koila-infer-shapes", "::mlir::ModuleOp"> {
     ```
   }];
   let dependentDialects = koilaDialects;
-}
-
-def PrintFactsPass : Pass<"koila-print-facts", "::mlir::ModuleOp"> {
-  let summary = "print what the analyses know of each value";
-  let description = [{
-    One JSON object per operation: the operator, the place, and for each
-    result its dims and strides as expressions, where the batch is, and
-    whether its storage is its own (`new`), another value's (`shared`) or the
-    caller's (`external`). The program is unchanged. For debugging a rule, and
-    for the tests that compare every rule with PyTorch.
-  }];
-  let options = [
-    Option<"function", "function", "std::string", "\"\"",
-           "the function; empty: the only public one">,
-    Option<"output", "output", "std::string", "\"\"",
-           "file for the lines; empty: stderr">];
 }
 
 def VerifyStagePass : Pass<"koila-verify-stage", "::mlir::ModuleOp"> {
@@ -147,7 +106,7 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
            "every batch from 1 to this one; 0: leave them out">];
 }
 
-def TileBatchPass : KoilaTilingPass<"koila-tile-batch"> {
+def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
   let summary = "run the batch in power-of-two tiles";
   let description = [{
     Rewrites the function so that the batch runs in loops over tiles: full
@@ -159,16 +118,29 @@ def TileBatchPass : KoilaTilingPass<"koila-tile-batch"> {
     and the smallest budget that would work. Of several phases between
     operations that run whole, those that need less then get larger tiles.
   }];
-  let options = analysisOptions # tilingOptions;
-}
-
-def CompilePass : KoilaTilingPass<"koila-compile"> {
-  let summary = "the whole pipeline from import to emittable";
-  let description = [{
-    Shape inference, stage checks, tiling and the final check, in this order.
-    Refuses when the promise cannot be kept.
-  }];
-  let options = analysisOptions # tilingOptions;
+  let options = analysisOptions # [
+    Option<"tile", "tile", "int64_t", "0",
+           "samples per tile, a power of two; or give budget">,
+    Option<"budget", "budget", "std::string", "\"\"",
+           "bytes the call may hold at its peak, for example 64MiB, or auto: "
+           "what the host, the process's control group and its limits leave "
+           "now; the largest tile that fits is taken">,
+    Option<"guard", "guard", "std::string", "\"warn\"",
+           "when the program meets inputs it was not compiled for: warn and "
+           "run the untiled program, or raise">,
+    Option<"grad", "grad", "std::string", "\"guard\"",
+           "guard: with grad mode on, warn and run the untiled program (off "
+           "is not supported yet)">,
+    Option<"random", "random", "std::string", "\"refuse\"",
+           "random operators: refuse them; full-batch-masks: draw for the "
+           "whole batch, before the loops where shapes suffice, exactly what "
+           "the untiled program draws on a CPU; per-tile: draw anew in each "
+           "tile, equal in distribution only">,
+    Option<"batchnorm", "batchnorm", "std::string", "\"refuse\"",
+           "batch normalisation in training mode: refuse it; per-tile: each "
+           "tile is normalised by itself, which gives other results, and "
+           "running statistics are updated once a tile (two-pass is not "
+           "supported yet)">];
 }
 
 #endif // KOILA_DIALECT_KOILA_TRANSFORMS_PASSES_TD

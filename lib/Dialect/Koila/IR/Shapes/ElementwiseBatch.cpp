@@ -67,31 +67,6 @@ void rules::describeUnknownWorkspace(WorkspaceRule &rule) {
                   "' holds inside itself have no rule yet");
 }
 
-void rules::describeUnaryWorkspace(WorkspaceRule &rule, Value self) {
-  auto input = rule.tensor(self);
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!input || !result)
-    return rule.setInexact("a shape of the operator is unknown");
-  // TensorIterator casts an input of another type into a temporary.
-  if (input->elementType != result->elementType)
-    rule.setTransient(result->numBytes());
-}
-
-void rules::describeBinaryWorkspace(WorkspaceRule &rule, Value self,
-                                    Value other) {
-  auto lhs = rule.tensor(self), rhs = rule.tensor(other);
-  auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!lhs || !rhs || !result)
-    return rule.setInexact("a shape of the operator is unknown");
-  if (!isTorchType(lhs->elementType) || !isTorchType(rhs->elementType))
-    return rule.setInexact("an element type that PyTorch has not");
-  Elementwise kind;
-  // True division of integers computes in float32.
-  if (isa<FloatType>(result->elementType))
-    kind.result = Elementwise::Float;
-  describeElementwiseWorkspace(rule, kind, /*wraps=*/false);
-}
-
 /// The types of the numbers that take part in the common type; null: unknown.
 static SmallVector<Type> getNumberTypes(Operation *op,
                                         const Elementwise &kind) {

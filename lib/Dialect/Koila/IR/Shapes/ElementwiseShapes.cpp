@@ -307,21 +307,6 @@ LogicalResult rules::inferElementwise(ShapeRule &rule, ArrayRef<Value> tensors,
   return success();
 }
 
-LogicalResult rules::inferUnary(ShapeRule &rule, Value self) {
-  return inferElementwise(rule, {self}, Elementwise{});
-}
-
-LogicalResult rules::inferUnaryFloat(ShapeRule &rule, Value self) {
-  return inferElementwise(rule, {self},
-                          Elementwise{.result = Elementwise::Float});
-}
-
 LogicalResult rules::inferBinary(ShapeRule &rule, Value self, Value other) {
   return inferElementwise(rule, {self, other}, Elementwise{});
-}
-
-LogicalResult rules::inferTrueDivision(ShapeRule &rule, Value self,
-                                       Value other) {
-  return inferElementwise(rule, {self, other},
-                          Elementwise{.result = Elementwise::Float});
 }

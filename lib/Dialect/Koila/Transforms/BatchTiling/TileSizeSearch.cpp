@@ -7,22 +7,15 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../PassOptions.h"
 #include "../Specialize.h"
 #include "TilePeaks.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
-#include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "koila/Support/ByteSize.h"
 #include "mlir/IR/Remarks.h"
 #include "llvm/Support/MathExtras.h"
-
-namespace koila {
-#define GEN_PASS_DEF_TILEBATCHPASS
-#include "koila/Dialect/Koila/Transforms/Passes.h.inc"
-} // namespace koila
 
 using namespace mlir;
 using namespace koila;
@@ -450,21 +443,3 @@ LogicalResult koila::tileBatch(ModuleOp module, const TilingOptions &options) {
            << "--input='float32[B,3,224,224]'";
   return tileBySize(module, function, options, symbol);
 }
-
-namespace {
-struct TileBatchPass : public koila::impl::TileBatchPassBase<TileBatchPass> {
-  using Base::Base;
-  // Read by PassOptions.h.
-  using Base::allocator, Base::device, Base::function, Base::grads, Base::isa,
-      Base::loss, Base::mode, Base::optimizer, Base::threads, Base::torch,
-      Base::workspaces;
-  using Base::batchnorm, Base::budget, Base::grad, Base::guard, Base::random,
-      Base::tile;
-  void runOnOperation() override {
-    FailureOr<TilingOptions> options = getTilingOptions(*this, getOperation());
-    if (failed(options) || failed(verifyInferred(getOperation())) ||
-        failed(tileBatch(getOperation(), *options)))
-      signalPassFailure();
-  }
-};
-} // namespace

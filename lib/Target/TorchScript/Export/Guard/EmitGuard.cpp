@@ -9,11 +9,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../Boundary/DiagnosticJSON.h"
-#include "../../Boundary/Types.h"
 #include "../Emit.h"
 #include "koila/Analysis/RequiresGradAnalysis.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/MapVector.h"
 #include <c10/core/ScalarType.h>

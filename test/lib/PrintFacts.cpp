@@ -1,18 +1,19 @@
 //===- PrintFacts.cpp - What the analyses know of each value --------------===//
+//
+// A pass for tests, and for whoever writes a rule: koila-opt has it where tests
+// are built.
+//
+//===----------------------------------------------------------------------===//
 
+#include "TestPasses.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "koila/Support/OutputFile.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "mlir/Pass/Pass.h"
 #include "llvm/Support/JSON.h"
-
-namespace koila {
-#define GEN_PASS_DEF_PRINTFACTSPASS
-#include "koila/Dialect/Koila/Transforms/Passes.h.inc"
-} // namespace koila
 
 using namespace mlir;
 using namespace koila;
@@ -88,8 +89,21 @@ static std::string getBatch(const BatchFact &fact) {
 }
 
 namespace {
-struct PrintFactsPass : public koila::impl::PrintFactsPassBase<PrintFactsPass> {
-  using Base::Base;
+struct PrintFactsPass
+    : public PassWrapper<PrintFactsPass, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(PrintFactsPass)
+
+  PrintFactsPass() = default;
+  PrintFactsPass(const PrintFactsPass &other) : PassWrapper(other) {}
+
+  StringRef getArgument() const final { return "koila-print-facts"; }
+  /// One JSON object per operation: the operator, the place, and for each
+  /// result its dims and strides as expressions, where the batch is, and
+  /// whether its storage is its own (`new`), another value's (`shared`) or the
+  /// caller's (`external`). The program is unchanged.
+  StringRef getDescription() const final {
+    return "print what the analyses know of each value, a JSON object a line";
+  }
 
   json::Object describe(Value value, const DimAnalysis &dims,
                         const BatchAnalysis &batch,
@@ -123,11 +137,11 @@ struct PrintFactsPass : public koila::impl::PrintFactsPassBase<PrintFactsPass> {
     FunctionOpInterface found = findFunction(module, function);
     if (!found)
       return failure();
-    DimAnalysis dims(found);
+    auto &dims = getChildAnalysis<DimAnalysis>(found);
     if (!dims.isValid())
       return failure();
     BatchAnalysis batch(found, dims, getBatchSymbol(module));
-    StorageAnalysis storage(found, dims);
+    auto &storage = getChildAnalysis<StorageAnalysis>(found);
     llvm::DenseMap<Operation *, json::Array> guesses;
     for (auto &[op, reason] : storage.getGuesses())
       guesses[op].push_back(reason);
@@ -169,5 +183,13 @@ struct PrintFactsPass : public koila::impl::PrintFactsPassBase<PrintFactsPass> {
       signalPassFailure();
     }
   }
+
+  Option<std::string> function{
+      *this, "function",
+      llvm::cl::desc("the function; empty: the only public one")};
+  Option<std::string> output{
+      *this, "output", llvm::cl::desc("file for the lines; empty: stderr")};
 };
 } // namespace
+
+void koila::registerPrintFactsPass() { PassRegistration<PrintFactsPass>(); }

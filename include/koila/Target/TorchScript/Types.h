@@ -1,7 +1,11 @@
 //===- Types.h - TorchScript types as MLIR types ----------------*- C++ -*-===//
+//
+// For programs that have LibTorch.
+//
+//===----------------------------------------------------------------------===//
 
-#ifndef KOILA_TARGET_TORCHSCRIPT_BOUNDARY_TYPES_H
-#define KOILA_TARGET_TORCHSCRIPT_BOUNDARY_TYPES_H
+#ifndef KOILA_TARGET_TORCHSCRIPT_TYPES_H
+#define KOILA_TARGET_TORCHSCRIPT_TYPES_H
 
 #include "mlir/IR/BuiltinTypes.h"
 #include <ATen/core/jit_type.h>
@@ -12,8 +16,12 @@ namespace koila::torchscript {
 /// `tensor<*x!koila.any>`.
 mlir::Type getUnknownTensorType(mlir::MLIRContext *context);
 
+/// Of a tuple with names of its own, which is more than its fields.
+enum class NamedTuples { Opaque, Fields };
+
 /// Never fails: a type without MLIR counterpart becomes `!koila.torch<...>`.
-mlir::Type convertType(const c10::TypePtr &type, mlir::MLIRContext *context);
+mlir::Type convertType(const c10::TypePtr &type, mlir::MLIRContext *context,
+                       NamedTuples named = NamedTuples::Opaque);
 
 /// The TorchScript type of an MLIR type; null if its spelling names something
 /// that only its archive knows.
@@ -37,4 +45,4 @@ bool isShared(const c10::TypePtr &type);
 
 } // namespace koila::torchscript
 
-#endif // KOILA_TARGET_TORCHSCRIPT_BOUNDARY_TYPES_H
+#endif // KOILA_TARGET_TORCHSCRIPT_TYPES_H

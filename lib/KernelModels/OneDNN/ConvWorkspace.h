@@ -7,11 +7,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef KOILA_KERNELMODELS_CONVWORKSPACE_H
-#define KOILA_KERNELMODELS_CONVWORKSPACE_H
+#ifndef KOILA_KERNELMODELS_ONEDNN_CONVWORKSPACE_H
+#define KOILA_KERNELMODELS_ONEDNN_CONVWORKSPACE_H
 
+#include "koila/Interfaces/Rules.h"
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace koila {
@@ -42,17 +42,6 @@ struct ConvolutionShape {
   }
 };
 
-/// The library build and machine the figure is for.
-struct CpuTarget {
-  /// at::get_num_threads().
-  int64_t threads;
-  /// oneDNN's name: "avx512_core", "avx512_core_bf16", "avx2", ...
-  std::string isa;
-  /// The data caches of one core in bytes, 0 if unknown. oneDNN's blocking
-  /// looks at them; few shapes need them for an exact figure.
-  int64_t l1Bytes = 0, l2Bytes = 0;
-};
-
 /// The bytes beyond the output at the worst moment of the call. If not
 /// `exact`, an upper bound.
 struct Workspace {
@@ -62,14 +51,14 @@ struct Workspace {
 
 /// The hidden bytes of `shape` without gradients, torch 2.13 / oneDNN 3.12.
 Workspace convolutionWorkspace(const ConvolutionShape &shape,
-                               const CpuTarget &target);
+                               const WorkspaceTarget &target);
 
 /// The most bytes of the gradients of `shape`, these included, of a gradient
 /// in the layout that the operands suggest. If not `exact`, an upper bound.
 Workspace convolutionBackwardWorkspace(const ConvolutionShape &shape,
-                                       const CpuTarget &target, bool wantsInput,
-                                       bool wantsWeight);
+                                       const WorkspaceTarget &target,
+                                       bool wantsInput, bool wantsWeight);
 
 } // namespace koila
 
-#endif // KOILA_KERNELMODELS_CONVWORKSPACE_H
+#endif // KOILA_KERNELMODELS_ONEDNN_CONVWORKSPACE_H
