@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Writes the reference pages from ODS: tools/docs.sh
+# Writes the reference pages from ODS and from what koila-opt has registered, which
+# has to be built with tests: tools/docs.sh
 # Compares them with what is committed:  tools/docs.sh --check
 #
 # They are in docs/reference. The page of all operations is long and goes to
@@ -48,10 +49,12 @@ page "$reference" Interfaces.md -gen-op-interface-docs Interfaces/KoilaOpInterfa
 page "$reference" Draws.md -gen-op-interface-docs Interfaces/Draws.td
 page "$reference" WeightedMean.md -gen-op-interface-docs Interfaces/WeightedMean.td
 
-records=$(mktemp) table=$(mktemp)
+koila_opt=${KOILA_BUILD:-build}/bin/koila-opt
+records=$(mktemp) rules=$(mktemp) table=$(mktemp)
 "$(dirname "$tblgen")/llvm-tblgen" --dump-json -I include -I "$include" \
   include/koila/Dialect/Koila/IR/KoilaAllOps.td >"$records"
-python3 tools/coverage.py "$records" >"$table"
-rm -f "$records"
+echo 'module {}' | "$koila_opt" --koila-print-rules -o /dev/null 2>"$rules"
+python3 tools/dev/coverage.py "$records" "$rules" >"$table"
+rm -f "$records" "$rules"
 settle "$reference/Coverage.md" "$table"
 exit "$drift"
