@@ -178,6 +178,10 @@ class Tool:
             code.unlink()
 
 
+# Operations of nodes that no schema describes.
+NODES = {"koila.attr.get": "prim::GetAttr", "koila.call_method": "prim::CallMethod"}
+
+
 def is_container(fact):
     return fact.get("schema", "").split(".")[0] in CONTAINERS
 
@@ -186,7 +190,7 @@ def opaque_operators(facts):
     return collections.Counter(
         fact["schema"]
         for fact in facts
-        if fact["op"] == "koila.torch_op" and not is_container(fact)
+        if fact["op"] in {"koila.torch_op", *NODES} and not is_container(fact)
     )
 
 
@@ -339,7 +343,8 @@ class Extents:
 
 
 def parse_facts(text):
-    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    facts = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+    return [{"schema": NODES[fact["op"]]} | fact if fact["op"] in NODES else fact for fact in facts]
 
 
 def static_spec(spec, batch):

@@ -219,7 +219,7 @@ def running_average_set(self, x):
 
 @hazard(
     ROWS,
-    barrier="attribute|effects|SetAttr",
+    barrier="attribute|effects",
     scripted=True,
     parts=lambda: {"last": torch.zeros(1, 6)},
 )

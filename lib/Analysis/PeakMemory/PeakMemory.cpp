@@ -12,6 +12,7 @@
 #include "koila/Analysis/KnownLoops.h"
 #include "koila/Device/CpuIsa.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "llvm/ADT/StringExtras.h"
 #include <unistd.h>
 
@@ -150,11 +151,10 @@ static bool holdsTensors(Type type) {
 
 void PeakMemoryAnalysis::Impl::collectUnmodelled() {
   function->walk([&](Operation *op) {
-    auto opaque = dyn_cast<TorchOpaqueOp>(op);
     bool changes = isOrderedWrite(op) && op->getNumOperands() > 0 &&
                    !isa<TensorType>(op->getOperand(0).getType());
     // Objects may keep what they are given.
-    bool mayKeep = opaque && opaque.getEffects() == Effects::Unknown &&
+    bool mayKeep = mayWriteModuleState(op) &&
                    llvm::any_of(op->getOperandTypes(), holdsTensors);
     if (changes || mayKeep)
       unmodelled.try_emplace(

@@ -1,7 +1,7 @@
 //===- ContainerPointsTo.cpp - What goes into lists and dicts -------------===//
 
 #include "ContainerPointsTo.h"
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 
@@ -216,6 +216,9 @@ void ContainerPointsTo::visit(Operation *op) {
     return;
   if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
     return visitOpaque(opaque);
+  // An object may keep what it is given, or pass it on.
+  if (mayWriteModuleState(op))
+    return visitUnknown(op);
   if (auto made = dyn_cast<ConstructOp>(op)) {
     bool isDict = made.getContainer() == Container::Dict;
     for (auto [index, element] : llvm::enumerate(made.getElements()))
@@ -236,7 +239,8 @@ void ContainerPointsTo::visit(Operation *op) {
       unite(getNode(op->getResult(0)), getNode(op->getOperand(0)));
     return;
   }
-  // Operators with a rule read lists of numbers.
+  // Operators with a rule read lists of numbers, and of what an attribute holds
+  // nothing is known.
   for (Value result : op->getResults())
     if (mayHoldContainer(result.getType()))
       forget(getNode(result));

@@ -90,6 +90,7 @@ void KoilaDialect::registerOperations() {
   registerLossOps();
   registerMatmulOps();
   registerNormOps();
+  registerObjectOps();
   registerPointwiseOps();
   registerPoolOps();
   registerReductionOps();

@@ -2,7 +2,7 @@
 
 #include "PassOptions.h"
 #include "koila/Analysis/DimAnalysis.h"
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 
@@ -64,10 +64,11 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
     if (branches)
       dims.emplace(function);
     WalkResult result = function->walk([&](Operation *op) {
-      // What an opaque operator makes may stay unknown, and what is made of
-      // it. So may what branches merge.
+      // What an opaque operator makes may stay unknown, what an attribute
+      // holds that the program assigns, and what is made of it. So may what
+      // branches merge.
       if (isa<TorchOpaqueOp, RefineOp, RegionBranchOpInterface>(op) ||
-          (dims && dims->isDead(op)))
+          accessesModuleState(op) || (dims && dims->isDead(op)))
         return WalkResult::advance();
       bool fromOpaque = llvm::any_of(op->getOperandTypes(), isUnknown);
       for (Type type : op->getResultTypes())

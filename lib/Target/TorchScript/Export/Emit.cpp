@@ -11,6 +11,7 @@
 #include "../Boundary/Locations.h"
 #include "../Import/Graph.h"
 #include "ExecutorBarriers.h"
+#include "OldForms.h"
 #include "ReadBack.h"
 #include "Reproducible.h"
 #include "StepGradients.h"
@@ -616,6 +617,7 @@ static void warnOfDropped(const Archive &archive, MLIRContext *context) {
 
 void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
                                     const OperatorTable &operators) {
+  upgradeOldForms(module);
   auto source = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
   if (!source && options.weightsPath.empty())
     refuse("the module does not say which archive its weights are in "

@@ -83,8 +83,11 @@ private:
   void emitParam(ParamGetOp op);
   /// A leaf, or the gradient of one.
   void emitLeaf(mlir::Operation *op);
-  /// Classes, modules as values, and attributes; false if `op` is none.
-  bool emitSpecial(TorchOpaqueOp op);
+  /// Attributes and methods; false if `op` is none.
+  bool emitObject(mlir::Operation *op);
+  /// The object that holds the attribute at `path`, and the attribute's name.
+  std::pair<TorchValue *, std::string>
+  emitOwner(mlir::Operation *op, llvm::StringRef path, mlir::Value object);
   void emitFor(mlir::Operation *op);
   void emitIf(mlir::Operation *op);
   void emitWhile(mlir::Operation *op);

@@ -1,8 +1,8 @@
 //===- EmitNodes.cpp - One operation as TorchScript nodes -----------------===//
 //
 // The emission table: operations with a schema, the opaque operator, weights,
-// control flow (EmitRegions.cpp), and the few of arith and tensor that tiling
-// makes (EmitBuiltin.cpp).
+// attributes and methods (EmitObjects.cpp), control flow (EmitRegions.cpp), and
+// the few of arith and tensor that tiling makes (EmitBuiltin.cpp).
 // Anything else is an error at the operation.
 //
 //===----------------------------------------------------------------------===//
@@ -323,8 +323,6 @@ void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
   llvm::StringRef callee = op.getCallee();
   llvm::ArrayRef<Attribute> arguments = op.getArguments().getValue();
   ValueRange operands = op->getOperands();
-  if (emitSpecial(op))
-    return;
 
   std::string name = callee.split('.').first.str();
   c10::Symbol kind = c10::Symbol::fromQualString(name);
@@ -374,68 +372,6 @@ void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
     checkOverload(node, op, callee);
   else if (!kind.is_prim() || node->maybeOperator())
     refuse(op.getLoc(), Twine("LibTorch has no operator '") + callee + "'");
-}
-
-bool GraphEmitter::emitSpecial(TorchOpaqueOp op) {
-  llvm::StringRef callee = op.getCallee();
-  llvm::ArrayRef<Attribute> arguments = op.getArguments().getValue();
-  auto check = [&](bool valid, const char *what) {
-    if (!valid)
-      refuse(op.getLoc(), Twine("'") + callee + "' takes " + what);
-  };
-  auto emitArgument = [&](Attribute argument) {
-    return fromAttr(argument, nullptr, op, op.getOperands());
-  };
-  if (callee == "prim::GetAttr") {
-    auto name = arguments.empty() ? StringAttr()
-                                  : dyn_cast<StringAttr>(arguments.back());
-    check(name && arguments.size() <= 2 && op->getNumResults() == 1,
-          "a path, or an object and a name, and gives one result");
-    if (arguments.size() == 1) {
-      values[op->getResult(0)] =
-          name.empty() ? self : readAttribute(name.getValue());
-      return true;
-    }
-    TorchValue *object = emitArgument(arguments[0]);
-    check(object->type()->kind() == c10::TypeKind::ClassType, "an object");
-    values[op->getResult(0)] =
-        graph.insertGetAttr(object, name.getValue().str());
-    return true;
-  }
-  if (callee == "prim::SetAttr") {
-    check(arguments.size() == 2 || arguments.size() == 3,
-          "a path or an object and a name, and a value");
-    auto name = dyn_cast<StringAttr>(arguments[arguments.size() - 2]);
-    check(name != nullptr, "a name");
-    auto [owner, last] = name.getValue().rsplit('.');
-    TorchValue *object = self;
-    std::string field = name.getValue().str();
-    if (arguments.size() == 3) {
-      object = emitArgument(arguments[0]);
-    } else if (!last.empty()) {
-      object = readAttribute(owner);
-      field = last.str();
-    }
-    TorchValue *value = emitArgument(arguments.back());
-    insert(op, prim::SetAttr, {object, value}, 0)->s_(c10::attr::name, field);
-    return true;
-  }
-  if (callee == "prim::CallMethod") {
-    auto name = arguments.empty() ? StringAttr()
-                                  : dyn_cast<StringAttr>(arguments.back());
-    Node *from = getOriginal(op);
-    check(name && from && op->getNumResults() == 1,
-          "its arguments and a name, and is known in its own archive only");
-    llvm::SmallVector<TorchValue *> inputs;
-    for (Attribute argument : arguments.drop_back())
-      inputs.push_back(emitArgument(argument));
-    Node *node = insert(op, prim::CallMethod, inputs, 1);
-    node->s_(c10::attr::name, name.getValue().str());
-    node->output()->setType(from->output()->type());
-    values[op->getResult(0)] = node->output();
-    return true;
-  }
-  return false;
 }
 
 bool GraphEmitter::emitContainer(Operation *op) {
@@ -544,7 +480,8 @@ void GraphEmitter::emitOperation(Operation *op) {
   if (isa<LeafOp, LeafGradOp>(op))
     return emitLeaf(op);
   // Assumptions are in the guard.
-  if (isa<AssumeOp>(op) || emitContainer(op) || emitArith(op) || emitTensor(op))
+  if (isa<AssumeOp>(op) || emitContainer(op) || emitObject(op) ||
+      emitArith(op) || emitTensor(op))
     return;
   if (isa<scf::ForOp>(op))
     return emitFor(op);

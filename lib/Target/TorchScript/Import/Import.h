@@ -94,6 +94,8 @@ private:
   mlir::Value getValue(const TorchValue *value);
   /// As getValue, with integers that stand for 0-dim tensors made tensors.
   mlir::Value getTensor(const TorchValue *value);
+  /// As getTensor, and None is of its own type, whatever it may stand for.
+  mlir::Value getArgument(const TorchValue *value);
   /// An integer, or a 0-dim int64 tensor modelled as one; null if neither.
   mlir::Value getInteger(const TorchValue *value);
   mlir::Value getWeight(const at::Tensor &tensor, const std::string &path);
@@ -112,6 +114,8 @@ private:
 
   // ImportObjects.cpp
   void importGetAttr(Node *node);
+  mlir::Operation *importSetAttr(Node *node);
+  mlir::Operation *importCallMethod(Node *node);
   /// Classes, modules as values, and other nodes that the interpreter knows
   /// without a schema; null if `node` is none of them.
   mlir::Operation *importSpecial(Node *node);

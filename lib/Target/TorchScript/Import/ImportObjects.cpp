@@ -8,7 +8,11 @@
 
 #include "../Boundary/DiagnosticJSON.h"
 #include "Import.h"
+<<<<<<< ours
 #include "koila/Target/TorchScript/Types.h"
+=======
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
+>>>>>>> theirs
 #include <sstream>
 
 using namespace mlir;
@@ -79,14 +83,10 @@ void FunctionImporter::importGetAttr(Node *node) {
     return;
   }
   // Read where the program reads it.
-  llvm::SmallVector<Value> operands;
-  llvm::SmallVector<Attribute> arguments;
-  if (path.empty())
-    arguments.push_back(encodeOperand(node->input(), false, operands));
-  arguments.push_back(builder.getStringAttr(path.empty() ? name : path));
-  Operation *op =
-      createOpaque("prim::GetAttr", arguments, operands, Effects::None,
-                   convertType(output->type(), context));
+  Value object = path.empty() ? getValue(node->input()) : Value();
+  auto op =
+      AttrGetOp::create(builder, location, convertType(output->type(), context),
+                        path.empty() ? name : path, object);
   op->setAttr(KoilaDialect::kReadsAttr, builder.getUnitAttr());
   if (path.empty()) {
     uniteCarried(output, node->input());
@@ -129,51 +129,54 @@ Attribute FunctionImporter::getNodeAttributes(const Node *node) {
   return text.str().empty() ? Attribute() : builder.getStringAttr(text.str());
 }
 
-Operation *FunctionImporter::importSpecial(Node *node) {
-  llvm::SmallVector<Value> operands;
-  llvm::SmallVector<Attribute> arguments;
-  auto add = [&](const TorchValue *value) {
-    arguments.push_back(encodeOperand(value, /*literalLists=*/false, operands));
-  };
-  if (node->kind() == prim::SetAttr) {
-    auto path = getPath(node);
-    if (!path)
-      add(node->input(0));
-    arguments.push_back(
-        builder.getStringAttr(path ? *path : node->s(c10::attr::name)));
-    add(node->input(1));
-    if (!path) {
-      seenWrites.push_back(node->input(0));
-      uniteCarried(node->input(0), node->input(1));
-    } else if (isShared(node->input(1)->type())) {
-      // From here on the caller can see it.
-      aliases.setForeign(node->input(1), "'" + *path + "' of the module");
-      const TorchValue *&known = attributeValues[*path];
-      if (known)
-        aliases.unite(known, node->input(1));
-      known = node->input(1);
+Operation *FunctionImporter::importSetAttr(Node *node) {
+  auto path = getPath(node);
+  const TorchValue *assigned = node->input(1);
+  Value object = path ? Value() : getValue(node->input(0));
+  Value value = getArgument(assigned);
+  if (!path) {
+    seenWrites.push_back(node->input(0));
+    uniteCarried(node->input(0), assigned);
+  } else if (isShared(assigned->type())) {
+    // From here on the caller can see it.
+    aliases.setForeign(assigned, "'" + *path + "' of the module");
+    const TorchValue *&known = attributeValues[*path];
+    if (known)
+      aliases.unite(known, assigned);
+    known = assigned;
+  }
+  return AttrSetOp::create(builder, location,
+                           path ? *path : node->s(c10::attr::name), object,
+                           value);
+}
+
+/// Through an interface: which method runs, the archive decides.
+Operation *FunctionImporter::importCallMethod(Node *node) {
+  Value object = getValue(node->input(0));
+  llvm::SmallVector<Value> inputs;
+  for (const TorchValue *input : node->inputs().slice(1))
+    inputs.push_back(getArgument(input));
+  for (const TorchValue *input : node->inputs())
+    if (mayHoldTensor(input->type())) {
+      seenWrites.push_back(input);
+      aliases.setForeign(input, "an argument of a call");
     }
-    return createOpaque("prim::SetAttr", arguments, operands, Effects::Unknown,
-                        {});
-  }
-  if (node->kind() == prim::CallMethod) {
-    // Through an interface: which method runs, the archive decides.
-    for (const TorchValue *input : node->inputs())
-      add(input);
-    arguments.push_back(builder.getStringAttr(node->s(c10::attr::name)));
-    for (const TorchValue *input : node->inputs())
-      if (mayHoldTensor(input->type())) {
-        seenWrites.push_back(input);
-        aliases.setForeign(input, "an argument of a call");
-      }
-    return createOpaque("prim::CallMethod", arguments, operands,
-                        Effects::Unknown,
-                        convertType(node->output()->type(), context));
-  }
+  return CallMethodOp::create(builder, location,
+                              convertType(node->output()->type(), context),
+                              node->s(c10::attr::name), object, inputs);
+}
+
+Operation *FunctionImporter::importSpecial(Node *node) {
+  if (node->kind() == prim::SetAttr)
+    return importSetAttr(node);
+  if (node->kind() == prim::CallMethod)
+    return importCallMethod(node);
   if (node->kind() != prim::Enter && node->kind() != prim::Exit)
     return nullptr;
+  llvm::SmallVector<Value> operands;
+  llvm::SmallVector<Attribute> arguments;
   for (const TorchValue *input : node->inputs())
-    add(input);
+    arguments.push_back(encodeOperand(input, /*literalLists=*/false, operands));
   llvm::SmallVector<Type> types;
   for (const TorchValue *output : node->outputs())
     types.push_back(convertType(output->type(), context));

@@ -4,6 +4,7 @@
 #include "../Boundary/Locations.h"
 #include "Import.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -157,13 +158,13 @@ Value FunctionImporter::getValue(const TorchValue *value) {
     if (attribute->value.isTensor())
       return getWeight(attribute->value.toTensor(), attribute->path);
     if (!attribute->value.isNone()) {
-      std::string name = "prim::GetAttr " + attribute->path;
+      std::string name = "attribute " + attribute->path;
       if (Value read = reads.lookup(name))
         return read;
-      Operation *read =
-          createOpaque("prim::GetAttr", builder.getStringAttr(attribute->path),
-                       {}, Effects::None, convertType(value->type(), context));
-      return rememberRead(name, read->getResult(0));
+      return rememberRead(
+          name, AttrGetOp::create(builder, location,
+                                  convertType(value->type(), context),
+                                  attribute->path, /*object=*/Value()));
     }
   }
 
@@ -224,6 +225,13 @@ Value FunctionImporter::getTensor(const TorchValue *value) {
   return NumToTensorOp::create(builder, location, getUnknownTensorType(context),
                                DynamicAttr::get(context), /*wraps=*/UnitAttr(),
                                converted);
+}
+
+Value FunctionImporter::getArgument(const TorchValue *value) {
+  if (std::optional<c10::IValue> literal = getLiteral(value);
+      literal && literal->isNone())
+    return getConstant(*literal, c10::NoneType::get());
+  return getTensor(value);
 }
 
 Value FunctionImporter::getInteger(const TorchValue *value) {

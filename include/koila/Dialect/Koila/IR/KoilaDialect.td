@@ -81,6 +81,7 @@ def Koila_Dialect : Dialect {
     void registerLossOps();
     void registerMatmulOps();
     void registerNormOps();
+    void registerObjectOps();
     void registerPointwiseOps();
     void registerPoolOps();
     void registerReductionOps();

@@ -1,6 +1,6 @@
 //===- KoilaOps.cpp - Operations that are no ATen operators ---------------===//
 
-#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
 
@@ -227,17 +227,19 @@ void TorchOpaqueOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
         &effects) {
   koila::detail::addOrderedEffects(*this, effects);
-  if (getEffects() == Effects::None)
-    return;
   auto addReadWrite = [&](SideEffects::Resource *resource) {
     effects.emplace_back(MemoryEffects::Read::get(), resource);
     effects.emplace_back(MemoryEffects::Write::get(), resource);
   };
-  // What is unknown may draw random numbers, too.
-  if (getEffects() != Effects::Rng) {
+  switch (getEffects()) {
+  case Effects::None:
+    return;
+  case Effects::Rng:
+    return addReadWrite(RandomResource::get());
+  case Effects::Write:
     addReadWrite(OpaqueResource::get());
-    addReadWrite(SideEffects::DefaultResource::get());
+    return addReadWrite(SideEffects::DefaultResource::get());
+  case Effects::Unknown:
+    return koila::detail::addUnknownEffects(effects);
   }
-  if (getEffects() != Effects::Write)
-    addReadWrite(RandomResource::get());
 }

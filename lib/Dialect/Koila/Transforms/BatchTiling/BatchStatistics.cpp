@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "PhasePlan.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "koila/Interfaces/OrderedMemory.h"
 
@@ -63,7 +64,10 @@ static void releaseReaders(FunctionOpInterface function) {
     auto isReleased = [&](OpOperand &operand) {
       return isApart(operand.get()) || llvm::is_contained(updates, &operand);
     };
-    if (op->hasAttr(KoilaDialect::kReadsAttr) &&
+    // What an attribute holds is no operand.
+    bool readsAttribute = accessesModuleState(op) ||
+                          (isa<TorchOpaqueOp>(op) && op->getNumOperands() == 0);
+    if (op->hasAttr(KoilaDialect::kReadsAttr) && !readsAttribute &&
         llvm::all_of(op->getOpOperands(), isReleased) &&
         llvm::all_of(op->getResults(), isApart))
       op->removeAttr(KoilaDialect::kReadsAttr);

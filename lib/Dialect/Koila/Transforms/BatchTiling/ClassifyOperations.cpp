@@ -8,6 +8,7 @@
 #include "Reductions.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Interfaces/Draws.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -210,7 +211,8 @@ bool PhasePlan::isUnread(Operation *op, Value value) const {
 
 bool koila::keepsOrder(Operation &op) {
   return isOrdered(&op) && !isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op) &&
-         !onlyDraws(&op) && getUpdates(&op).empty();
+         !accessesModuleState(&op) && !onlyDraws(&op) &&
+         getUpdates(&op).empty();
 }
 
 static std::string describeEffect(Operation &op) {
