@@ -94,7 +94,8 @@ LogicalResult Applier::unify(const Argument &argument) {
     if (!extent || expr.getConstant())
       continue; // changeTensor compares.
     std::string symbol;
-    expr.forEachSymbol([&](StringRef name) { symbol = name.str(); });
+    expr.forEachSymbol(
+        [&](DimSymbol known) { symbol = known.getName().str(); });
     std::optional<int64_t> factor = expr.getMultipleOf(symbol);
     if (!factor || *extent % *factor != 0)
       return errorAt(argument)
@@ -247,7 +248,7 @@ LogicalResult Applier::run(ArrayRef<SymbolValue> batchValues,
     if (argument.dims)
       for (DimExprAttr expr : argument.dims.getExprs())
         DimExpr(expr).forEachSymbol(
-            [&](StringRef name) { symbols.declare(name); });
+            [&](DimSymbol symbol) { symbols.declare(symbol.getName()); });
     if (argument.spec &&
         (failed(
              collectSymbols(*argument.spec, "argument " + argument.label())) ||

@@ -98,8 +98,8 @@ LogicalResult SymbolTableBuilder::chooseBatch(StringRef requested) {
 }
 
 std::optional<int64_t> SymbolTableBuilder::getStatic(DimExpr expr) const {
-  return expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
-    auto *found = symbols.find(name.str());
+  return expr.evaluate([&](DimSymbol symbol) -> std::optional<int64_t> {
+    auto *found = symbols.find(symbol.getName().str());
     if (found == symbols.end() || !found->second.isPinned())
       return std::nullopt;
     return found->second.value;

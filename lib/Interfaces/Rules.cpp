@@ -82,7 +82,8 @@ Proof TensorInfo::isChannelsLast() const {
   return *strides == *rows.strides ? Proof::No : Proof::Yes;
 }
 
-TensorInfo koila::getTensorInfoFromType(Type type, StringRef prefix) {
+TensorInfo koila::getTensorInfoFromType(
+    Type type, llvm::function_ref<DimExpr(unsigned dim)> getExtent) {
   TensorInfo info;
   auto tensor = dyn_cast<TensorType>(type);
   if (!tensor)
@@ -93,12 +94,18 @@ TensorInfo koila::getTensorInfoFromType(Type type, StringRef prefix) {
     return info;
   info.dims.emplace();
   for (auto [index, extent] : llvm::enumerate(tensor.getShape()))
-    info.dims->push_back(
-        ShapedType::isDynamic(extent)
-            ? DimExpr::symbol(type.getContext(),
-                              (prefix + "d" + Twine(index)).str())
-            : DimExpr::constant(type.getContext(), extent));
+    info.dims->push_back(ShapedType::isDynamic(extent)
+                             ? getExtent(index)
+                             : DimExpr::constant(type.getContext(), extent));
   return info;
+}
+
+TensorInfo koila::getTensorInfoFromType(Type type, StringRef prefix,
+                                        SymbolKind kind) {
+  return getTensorInfoFromType(type, [&](unsigned dim) {
+    return DimExpr::symbol(type.getContext(), (prefix + "d" + Twine(dim)).str(),
+                           kind);
+  });
 }
 
 Type koila::getTensorType(const TensorInfo &info, MLIRContext *context) {

@@ -29,9 +29,9 @@ protected:
   static std::optional<int64_t>
   evaluate(DimExpr expr,
            std::initializer_list<std::pair<StringRef, int64_t>> values = {}) {
-    return expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
+    return expr.evaluate([&](DimSymbol symbol) -> std::optional<int64_t> {
       for (auto [known, value] : values)
-        if (known == name)
+        if (symbol.isNamed(known))
           return value;
       return std::nullopt;
     });
@@ -139,9 +139,39 @@ TEST_F(DimExprTest, SymbolsInsideAtomsAreFoundAndReplaced) {
   EXPECT_TRUE(expr.dependsOn("B"));
   EXPECT_TRUE(expr.dependsOn("S"));
   EXPECT_FALSE(expr.dependsOn("T"));
-  DimExpr replaced = expr.substitute(
-      [&](StringRef name) { return name == "B" ? constant(4) : DimExpr(); });
+  DimExpr replaced = expr.substitute([&](DimSymbol symbol) {
+    return symbol.isNamed("B") ? constant(4) : DimExpr();
+  });
   EXPECT_EQ(replaced, s + 6);
+}
+
+// No name that a user chooses is that of a symbol which an analysis made.
+TEST_F(DimExprTest, SymbolsAreTheSameByNameAndKind) {
+  DimExpr named = symbol("_0d1");
+  DimExpr local = DimExpr::symbol(&context, "_0d1", SymbolKind::Extent);
+  DimExpr integer = DimExpr::symbol(&context, "_0d1", SymbolKind::Integer);
+  EXPECT_EQ(local, DimExpr::symbol(&context, "_0d1", SymbolKind::Extent));
+  EXPECT_NE(named, local);
+  EXPECT_NE(local, integer);
+  EXPECT_EQ(named.str(), local.str());
+  EXPECT_EQ(parse("_0d1"), named);
+  EXPECT_FALSE(named.hasLocalSymbol());
+  EXPECT_TRUE((named + local.floorDiv(2)).hasLocalSymbol());
+  EXPECT_EQ((named * local - local * named).getConstant(), 0);
+  EXPECT_EQ(named + local, local + named);
+  EXPECT_EQ(named.min(local), local.min(named));
+  EXPECT_EQ(named.broadcast(integer), integer.broadcast(named));
+  EXPECT_EQ((named - local).getConstant(), std::nullopt);
+  EXPECT_TRUE(named.dependsOn("_0d1"));
+  EXPECT_FALSE(local.dependsOn("_0d1"));
+  EXPECT_EQ(named.getMultipleOf("_0d1"), 1);
+  EXPECT_EQ((local * 3).getMultipleOf("_0d1"), std::nullopt);
+  EXPECT_EQ((local * 3).getMultipleOf(local.getSymbol()), 3);
+  EXPECT_FALSE((local * 3).getSymbol());
+  EXPECT_EQ(evaluate(named, {{"_0d1", 5}}), 5);
+  EXPECT_EQ(evaluate(local, {{"_0d1", 5}}), std::nullopt);
+  EXPECT_TRUE(local.getSymbol().isExtent());
+  EXPECT_FALSE(integer.getSymbol().isExtent());
 }
 
 TEST_F(DimExprTest, OverflowNeverBecomesASmallNumber) {

@@ -22,10 +22,10 @@ using namespace koila;
 
 namespace foreign {
 /// Doubles its operand's first extent, and holds 100 bytes meanwhile.
-class GrowOp
-    : public Op<GrowOp, OpTrait::OneOperand, OpTrait::OneResult,
-                OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
-                BatchRuleInterface::Trait, MemoryRuleInterface::Trait> {
+class GrowOp : public Op<GrowOp, OpTrait::OneOperand, OpTrait::OneResult,
+                         OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
+                         BatchRuleInterface::Trait, MemoryRuleInterface::Trait,
+                         DifferentiationInterface::Trait> {
 public:
   using Op::Op;
   static StringRef getOperationName() { return "foreign.grow"; }
@@ -45,7 +45,9 @@ public:
   }
   void describeStorage(StorageRule &) {}
   void describeWorkspace(WorkspaceRule &rule) { rule.setTransient(100); }
-  void describeSaved(SavedRule &rule) { rule.save(getOperand()); }
+  void describeDifferentiation(DifferentiationRule &rule) {
+    rule.save(getOperand());
+  }
   /// Of an operand of `n` bytes the gradient takes 2 n, of which n stay.
   void describeBackward(BackwardRule &rule) {
     auto tensor = rule.tensor(getOperand());
@@ -99,13 +101,47 @@ public:
   }
 };
 
+/// Of a loss: its gradient reads what `reads` says, nothing by default. Of its
+/// bytes nothing is known.
+class HeadOp
+    : public Op<HeadOp, OpTrait::OneOperand, OpTrait::OneResult,
+                OpTrait::ZeroRegions, ConditionallySpeculatable::Trait,
+                OpTrait::AlwaysSpeculatableImplTrait,
+                MemoryEffectOpInterface::Trait, ShapeRuleInterface::Trait,
+                BatchRuleInterface::Trait, DifferentiationInterface::Trait> {
+public:
+  using Op::Op;
+  static StringRef getOperationName() { return "foreign.head"; }
+  static ArrayRef<StringRef> getAttributeNames() { return {}; }
+  void getEffects(
+      SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>> &) {}
+  LogicalResult inferShapes(ShapeRule &rule) {
+    rule.setResult(0, rule.tensor(getOperand()));
+    return success();
+  }
+  void inferBatch(BatchRule &rule) {
+    rule.setResult(0, rule.fact(getOperand()));
+  }
+  void describeDifferentiation(DifferentiationRule &rule) {
+    auto reads = (*this)->getAttrOfType<StringAttr>("reads");
+    if (!reads)
+      return;
+    if (reads.getValue() == "operand")
+      rule.save(getOperand());
+    else if (reads.getValue() == "inner")
+      rule.saveInner();
+    else
+      rule.setUnknown("it does not say");
+  }
+};
+
 class ForeignDialect : public Dialect {
 public:
   explicit ForeignDialect(MLIRContext *context)
       : Dialect(getDialectNamespace(), context, TypeID::get<ForeignDialect>()) {
     // Dim expressions are attributes of the koila dialect.
     context->loadDialect<KoilaDialect>();
-    addOperations<GrowOp, ScaleOp, EightOp>();
+    addOperations<GrowOp, ScaleOp, EightOp, HeadOp>();
   }
   static StringRef getDialectNamespace() { return "foreign"; }
 };
@@ -557,4 +593,36 @@ TEST_F(PeakMemoryTest, BatchRulesOfAnotherDialectAreAsked) {
   EXPECT_EQ(dims.lookup(value("a")).tensor->dim(0).str(), "2*B");
   EXPECT_EQ(BatchAnalysis(function, dims, "B").lookup(value("a")),
             BatchFact::at(0, 2));
+}
+
+// Whether a loss may be tiled is asked of what its operations mean to autograd.
+TEST_F(PeakMemoryTest, HeadsOfAnotherDialectAreTiledByTheirDifferentiation) {
+  context.loadDialect<foreign::ForeignDialect>();
+  auto tile = [&](StringRef attributes) {
+    std::string body =
+        R"(koila.param @w : tensor<5x6xf32> keys ["w"] strides [6, 1] requires_grad
+      func.func @f(%x: tensor<?x6xf32> {koila.dims = #koila.dims<[B, 6]>}) {
+      %w = koila.param.get @w : tensor<5x6xf32>
+      %y = koila.linear %x, %w : (tensor<?x6xf32>, tensor<5x6xf32>) -> tensor<?x5xf32>
+      %sum = koila.sum %y : (tensor<?x5xf32>) -> tensor<f32>
+      %loss = "foreign.head"(%sum) )" +
+        attributes.str() + R"( : (tensor<f32>) -> tensor<f32>
+      koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+      return })";
+    std::string error;
+    ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+      error += diagnostic.str();
+      return success();
+    });
+    bool done = succeeded(TiledFunction::create(parse(body), "B"));
+    return done ? std::string("tiled") : error;
+  };
+  EXPECT_EQ(tile(""), "tiled");
+  auto contains = [](const std::string &text, StringRef part) {
+    return StringRef(text).contains(part);
+  };
+  EXPECT_TRUE(
+      contains(tile("{reads = \"operand\"}"), "no sum over the samples"));
+  EXPECT_TRUE(contains(tile("{reads = \"inner\"}"), "no sum over the samples"));
+  EXPECT_TRUE(contains(tile("{reads = \"unknown\"}"), "is not known"));
 }

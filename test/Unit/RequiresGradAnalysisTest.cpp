@@ -2,9 +2,51 @@
 
 #include "koila/Analysis/RequiresGradAnalysis.h"
 #include "AnalysisFixture.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 
 using namespace mlir;
 using namespace koila;
+
+//===----------------------------------------------------------------------===//
+// Operations of somebody else, of whose bytes nothing is known
+//===----------------------------------------------------------------------===//
+
+namespace elsewhere {
+template <typename ConcreteOp>
+using UnaryOp = Op<ConcreteOp, OpTrait::OneOperand, OpTrait::OneResult,
+                   OpTrait::ZeroRegions, ShapeRuleInterface::Trait,
+                   DifferentiationInterface::Trait>;
+
+/// Lets a gradient pass if it is told to.
+class GateOp : public UnaryOp<GateOp> {
+public:
+  using Op::Op;
+  static StringRef getOperationName() { return "elsewhere.gate"; }
+  static ArrayRef<StringRef> getAttributeNames() { return {}; }
+  LogicalResult inferShapes(ShapeRule &rule) {
+    rule.setResult(0, rule.tensor(getOperand()));
+    return success();
+  }
+  void describeDifferentiation(DifferentiationRule &rule) {
+    if (!(*this)->hasAttr("open") || !rule.wantsGradient(getOperand()))
+      return rule.setDetached();
+    if (isa_and_nonnull<FloatType>(rule.getElementType(getOperand())))
+      rule.save(getResult());
+    else
+      rule.saveInner();
+  }
+};
+
+class ElsewhereDialect : public Dialect {
+public:
+  explicit ElsewhereDialect(MLIRContext *context)
+      : Dialect(getDialectNamespace(), context,
+                TypeID::get<ElsewhereDialect>()) {
+    addOperations<GateOp>();
+  }
+  static StringRef getDialectNamespace() { return "elsewhere"; }
+};
+} // namespace elsewhere
 
 namespace {
 class GradientFlowTest : public AnalysisTest {
@@ -81,4 +123,63 @@ TEST_F(GradientFlowTest, LeavesHaveGradientsOfTheirOwn) {
   EXPECT_FALSE(wants("gradient"));
   // Whatever the argument requires, nothing is recorded of it.
   EXPECT_FALSE(wants("slice"));
+}
+
+// No rule of bytes is asked, nor is a target there to ask it for.
+TEST_F(GradientFlowTest, ForeignOperationsSayWhetherAGradientPasses) {
+  context.loadDialect<elsewhere::ElsewhereDialect>();
+  analyse(R"(
+    func.func @f(%x: tensor<8xf32> {koila.requires_grad}, %y: tensor<8xf32>) {
+    %0 = "elsewhere.gate"(%x) {name = "open", open} : (tensor<8xf32>) -> tensor<8xf32>
+    %1 = "elsewhere.gate"(%x) {name = "closed"} : (tensor<8xf32>) -> tensor<8xf32>
+    %2 = "elsewhere.gate"(%y) {name = "unwanted", open} : (tensor<8xf32>) -> tensor<8xf32>
+    %3 = arith.negf %x {name = "silent"} : tensor<8xf32>
+    return })");
+  EXPECT_TRUE(wants("open"));
+  EXPECT_FALSE(wants("closed"));
+  EXPECT_FALSE(wants("unwanted"));
+
+  auto ask = [&](StringRef name) {
+    return getDifferentiation(
+        op(name), [&](Value value) { return flow->wants(value); },
+        [&](Value value) { return dims->lookup(value).getElementType(); });
+  };
+  DifferentiationFacts open = ask("open");
+  EXPECT_TRUE(open.isKnown());
+  EXPECT_FALSE(open.savesInner);
+  ASSERT_EQ(open.saved.size(), 1u);
+  EXPECT_EQ(open.saved.front(), value("open"));
+  EXPECT_FALSE(open.savesNothing());
+  EXPECT_TRUE(ask("closed").isDetached);
+  EXPECT_FALSE(ask("silent").isKnown());
+}
+
+// What the table of derivatives says of an operator depends on what wants a
+// gradient, and not on extents, which are unknown here.
+TEST_F(GradientFlowTest, OperatorsSayWhatTheirGradientsRead) {
+  analyse(R"(
+    func.func @f(%x: tensor<*xf32> {koila.requires_grad}, %y: tensor<*xf32>) {
+    %0 = koila.mul_Tensor %x, %y {name = "product"} : (tensor<*xf32>, tensor<*xf32>) -> tensor<*xf32>
+    %1 = koila.matmul %x, %y {name = "matmul"} : (tensor<*xf32>, tensor<*xf32>) -> tensor<*xf32>
+    %2 = koila.add_Tensor %x, %y {name = "sum", alpha = 1 : i64} : (tensor<*xf32>, tensor<*xf32>) -> tensor<*xf32>
+    %3 = koila.mul_Tensor tied %2, %x {name = "written"} : (tensor<*xf32>, tensor<*xf32>) -> tensor<*xf32>
+    %4 = koila.l1_loss %x, %y {name = "loss", reduction = 1 : i64} : (tensor<*xf32>, tensor<*xf32>) -> tensor<f32>
+    return })");
+  auto ask = [&](StringRef name) {
+    return getDifferentiation(
+        op(name), [&](Value value) { return flow->wants(value); },
+        [&](Value value) { return dims->lookup(value).getElementType(); });
+  };
+  for (StringRef name : {"product", "matmul"}) {
+    DifferentiationFacts facts = ask(name);
+    EXPECT_TRUE(facts.isKnown()) << name.str();
+    EXPECT_FALSE(facts.savesInner) << name.str();
+    ASSERT_EQ(facts.saved.size(), 1u) << name.str();
+    EXPECT_EQ(facts.saved.front(), op(name)->getOperand(1)) << name.str();
+  }
+  EXPECT_TRUE(ask("sum").savesNothing());
+  DifferentiationFacts written = ask("written");
+  ASSERT_EQ(written.overwritten.size(), 1u);
+  EXPECT_EQ(written.overwritten.front(), value("sum"));
+  EXPECT_TRUE(ask("loss").savesInner);
 }

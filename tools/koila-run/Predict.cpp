@@ -99,7 +99,8 @@ static std::optional<InputDim> makeDim(DimExpr expr) {
     dim.factor = *extent;
     return dim;
   }
-  expr.forEachSymbol([&](StringRef symbol) { dim.symbol = symbol.str(); });
+  expr.forEachSymbol(
+      [&](DimSymbol symbol) { dim.symbol = symbol.getName().str(); });
   std::optional<int64_t> factor = expr.getMultipleOf(dim.symbol);
   if (!factor)
     return std::nullopt;

@@ -74,9 +74,9 @@ Signature::Signature(const torch::jit::Method &method, const Options &options,
 
 int64_t Signature::evaluate(DimExpr expr) const {
   std::optional<int64_t> value =
-      expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
+      expr.evaluate([&](DimSymbol known) -> std::optional<int64_t> {
         for (const SymbolValue &symbol : symbols)
-          if (symbol.first == name)
+          if (known.isNamed(symbol.first))
             return symbol.second;
         return std::nullopt;
       });

@@ -13,7 +13,6 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/StringMap.h"
 #include <memory>
 
 namespace koila {
@@ -27,18 +26,17 @@ public:
   /// two or more; at one or none, where PyTorch decides some things otherwise,
   /// they must see the number.
   explicit DimAnalysis(mlir::Operation *function,
-                       const llvm::StringMap<int64_t> &fixed = {});
+                       const SymbolMap &fixed = SymbolMap());
   /// As above, with the symbols of `other`, an analysis of the same function:
   /// `fixed` may also have some that it gave to values, as to the size of a
   /// tile.
-  DimAnalysis(mlir::Operation *function, const llvm::StringMap<int64_t> &fixed,
+  DimAnalysis(mlir::Operation *function, const SymbolMap &fixed,
               const DimAnalysis &other);
   ~DimAnalysis();
 
   bool isValid() const { return valid; }
   /// Facts of a value; nothing known for values the analysis never reached.
-  /// Extents and integers that no rule gives are symbols of their own whose
-  /// names start with '_'.
+  /// Extents and integers that no rule gives are local symbols of their own.
   const ValueInfo &lookup(mlir::Value value) const;
   /// Whether no call that the assumptions hold for gets to `block`: it belongs
   /// to a branch whose condition is known.
@@ -49,7 +47,7 @@ public:
 
 private:
   struct LocalSymbols;
-  void run(mlir::Operation *function, const llvm::StringMap<int64_t> &fixed);
+  void run(mlir::Operation *function, const SymbolMap &fixed);
 
   std::unique_ptr<LocalSymbols> symbols;
   llvm::DenseMap<mlir::Value, ValueInfo> values;

@@ -9,6 +9,7 @@
 #define KOILA_ANALYSIS_REQUIRESGRADANALYSIS_H
 
 #include "koila/Analysis/Storage.h"
+#include "koila/Interfaces/Differentiation.h"
 #include "llvm/ADT/DenseSet.h"
 
 namespace koila {
@@ -28,6 +29,7 @@ public:
   }
 
 private:
+  bool isDetached(mlir::Operation &op, DifferentiationRule::Wants wants) const;
   bool mark(mlir::Operation &op, bool followWrites);
   bool comesDetached(mlir::Value value, const Storage &entry) const;
 

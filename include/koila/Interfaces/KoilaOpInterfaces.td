@@ -82,7 +82,7 @@ def Koila_MemoryRuleInterface : OpInterface<"MemoryRuleInterface"> {
   let cppNamespace = "::koila";
   let description = [{
     The memory rule: which storage results live in, which bytes the operation
-    holds inside itself while it runs, and what autograd keeps of it.
+    holds inside itself while it runs, and which ones autograd keeps of it.
   }];
   let methods = [
     InterfaceMethod<[{
@@ -97,15 +97,33 @@ def Koila_MemoryRuleInterface : OpInterface<"MemoryRuleInterface"> {
     [{}], [{ (void)rule; }]>,
     InterfaceMethod<[{
       Says which operands, results and bytes of its own the operation keeps for
-      the gradient. Asked only where a gradient flows to an operand.
+      the gradient. Asked only where a gradient flows to an operand. By default
+      the tensors that DifferentiationInterface names.
     }], "void", "describeSaved", (ins "::koila::SavedRule &":$rule), [{}],
-    [{ rule.setInexact("what autograd keeps of it is not known"); }]>,
+    [{ ::koila::detail::describeSaved(rule); }]>,
     InterfaceMethod<[{
       Says of the gradients of the operands, from those of the results, which
       are new and which share storage, and how many bytes the backward pass of
       the operation holds.
     }], "void", "describeBackward", (ins "::koila::BackwardRule &":$rule),
     [{}], [{ ::koila::detail::describeUnknownBackward(rule); }]>
+  ];
+}
+
+def Koila_DifferentiationInterface : OpInterface<"DifferentiationInterface"> {
+  let cppNamespace = "::koila";
+  let description = [{
+    What an operation means to autograd, on every target alike: whether a
+    gradient passes it, and which tensors its gradient reads. What may be
+    rewritten depends on this, and not on what kernels allocate. Of an operation
+    without it nothing is known.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      Names the operands and results that the gradient reads, and says whether it
+      reads what the operation makes inside.
+    }], "void", "describeDifferentiation",
+    (ins "::koila::DifferentiationRule &":$rule)>
   ];
 }
 

@@ -65,10 +65,20 @@ struct ValueInfo {
   std::vector<ValueInfo> elements;
   /// A bool, float, string, device or None (unit) that is known; else null.
   mlir::Attribute literal;
+
+  /// Of a tensor; null if unknown.
+  mlir::Type getElementType() const {
+    return tensor ? tensor->elementType : mlir::Type();
+  }
 };
 
-/// From the type alone; each `?` becomes the symbol `<prefix>d<dim>`.
-TensorInfo getTensorInfoFromType(mlir::Type type, llvm::StringRef prefix);
+/// From the type alone; each `?` becomes what `getExtent` gives for that dim.
+TensorInfo
+getTensorInfoFromType(mlir::Type type,
+                      llvm::function_ref<DimExpr(unsigned dim)> getExtent);
+/// The same with local symbols `<prefix>d<dim>`.
+TensorInfo getTensorInfoFromType(mlir::Type type, llvm::StringRef prefix,
+                                 SymbolKind kind = SymbolKind::Extent);
 /// The builtin tensor type that says as much of `info` as a type can.
 mlir::Type getTensorType(const TensorInfo &info, mlir::MLIRContext *context);
 
@@ -225,7 +235,8 @@ struct BatchFact {
   }
   /// Inner: what a mask selects.
   static BatchFact selected(int64_t dim, mlir::Value mask) {
-    DimExpr any = DimExpr::symbol(mask.getContext(), "_selected");
+    DimExpr any =
+        DimExpr::symbol(mask.getContext(), "_selected", SymbolKind::Selected);
     return {Kind::Inner, dim, 1, {}, nullptr, any, Combine::None, mask};
   }
   static BatchFact mixed(std::string reason, mlir::Operation *origin) {

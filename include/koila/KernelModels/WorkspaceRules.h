@@ -49,19 +49,11 @@ void describeSortWorkspace(WorkspaceRule &rule);
 void describeSpectralWorkspace(WorkspaceRule &rule);
 void describeStftWorkspace(WorkspaceRule &rule);
 
-/// What autograd keeps, as PyTorch's table of derivatives says.
-void describeSaved(SavedRule &rule);
-/// As `describeSaved`, of the operator with this schema name and the same
-/// tensors first.
-void describeSavedAs(SavedRule &rule, llvm::StringRef schemaName);
-
-/// Nothing is kept, and the gradient flows from `source` alone.
-void passFrom(SavedRule &rule, mlir::Value source);
+// The bytes that autograd keeps, where kernels keep copies or what they made.
 void describeAttentionSaved(SavedRule &rule);
 void describeConvolutionSaved(SavedRule &rule);
 void describeDistanceSaved(SavedRule &rule);
 void describeEinsumSaved(SavedRule &rule);
-void describeEmbeddingBagSaved(SavedRule &rule);
 void describeLossSaved(SavedRule &rule);
 void describeNormSaved(SavedRule &rule);
 void describePoolSaved(SavedRule &rule);

@@ -17,17 +17,12 @@ static bool isTied(Operation *op) {
 }
 
 /// Whether autograd saves nothing of it, whatever wants a gradient.
-static bool savesNothing(Operation &op, const WorkspaceTarget &target) {
-  auto unknown = [](Value) -> std::optional<ConcreteTensor> {
-    return std::nullopt;
-  };
+static bool savesNothing(Operation &op, const DimAnalysis &dims) {
   auto all = [](Value) { return true; };
-  SavedRule rule(&op, target, unknown, all);
-  auto memory = dyn_cast<MemoryRuleInterface>(op);
-  if (!memory)
-    return false;
-  memory.describeSaved(rule);
-  return rule.isExact() && rule.getSaved().empty() && rule.getKept() == 0;
+  return getDifferentiation(
+             &op, all,
+             [&](Value value) { return dims.lookup(value).getElementType(); })
+      .savesNothing();
 }
 
 bool PeakMemoryAnalysis::Impl::isModelledWrite(Operation &op) {
@@ -51,7 +46,7 @@ bool PeakMemoryAnalysis::Impl::isModelledWrite(Operation &op) {
       continue;
     // Before a gradient comes with the write, nothing is recorded of a reader;
     // what is saved of a product, say, depends on what wanted it before.
-    if (!brings || !savesNothing(op, target))
+    if (!brings || !savesNothing(op, dims))
       return false;
     bool isRead = false;
     forEachUser(value, [&](Operation *user) {

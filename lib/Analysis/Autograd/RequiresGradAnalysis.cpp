@@ -49,18 +49,12 @@ static bool isDifferentiable(const ValueInfo &info, Type type) {
 }
 
 /// Whether no gradient passes `op`, whose operands want one as `wants` says.
-static bool isDetached(Operation &op, WorkspaceRule::Wants wants) {
-  auto rule = dyn_cast<MemoryRuleInterface>(op);
-  if (!rule || llvm::none_of(op.getResultTypes(), llvm::IsaPred<TensorType>))
-    return false;
-  // It does not depend on sizes, nor on the machine.
-  auto unknown = [](Value) -> std::optional<ConcreteTensor> {
-    return std::nullopt;
-  };
-  WorkspaceTarget target;
-  SavedRule saved(&op, target, unknown, wants);
-  rule.describeSaved(saved);
-  return saved.isDetached();
+bool RequiresGradAnalysis::isDetached(Operation &op,
+                                      DifferentiationRule::Wants wants) const {
+  return llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>) &&
+         getDifferentiation(&op, wants, [&](Value value) {
+           return dims.lookup(value).getElementType();
+         }).isDetached;
 }
 
 /// Whether `value`, of a storage, is a view of what was detached.

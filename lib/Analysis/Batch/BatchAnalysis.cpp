@@ -80,13 +80,7 @@ BatchFact getFact(const TensorInfo &tensor, StringRef symbol) {
 
 /// Whether `expr` is known from the arguments alone. What data decide may
 /// follow the batch without saying so.
-bool isOfArguments(DimExpr expr) {
-  bool isLocal = !expr;
-  if (expr)
-    expr.forEachSymbol(
-        [&](StringRef name) { isLocal |= name.starts_with("_"); });
-  return !isLocal;
-}
+bool isOfArguments(DimExpr expr) { return expr && !expr.hasLocalSymbol(); }
 
 /// What upstream arithmetic on numbers of samples gives; none where a tile may
 /// not compute it. With its own number a tile gets what the expression is for

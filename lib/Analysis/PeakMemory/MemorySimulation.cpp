@@ -14,15 +14,9 @@
 using namespace mlir;
 using namespace koila;
 
-/// The name of an expression that is just a symbol; empty otherwise.
-static std::string getSymbolName(DimExpr expr) {
-  if (!expr)
-    return {};
-  std::string name;
-  expr.forEachSymbol([&](StringRef symbol) { name = symbol.str(); });
-  if (name.empty() || expr.getMultipleOf(name) != 1)
-    return {};
-  return name;
+/// The symbol that an expression is; null for any other.
+static DimSymbol getSymbol(DimExpr expr) {
+  return expr ? expr.getSymbol() : DimSymbol();
 }
 
 int64_t koila::saturate(__int128 value) {
@@ -45,18 +39,17 @@ std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(DimExpr expr,
                                                           Run &run) const {
   if (!expr)
     return std::nullopt;
-  std::string missing;
-  auto value = expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
-    auto found = run.symbols.find(name);
+  DimSymbol missing;
+  auto value = expr.evaluate([&](DimSymbol symbol) -> std::optional<int64_t> {
+    auto found = run.symbols.find(symbol);
     if (found != run.symbols.end())
       return found->second;
-    missing = name.str();
+    missing = symbol;
     return std::nullopt;
   });
-  // A symbol of the program can be given a value; a local one (data decides
-  // it) cannot.
-  if (!missing.empty() && missing.front() != '_' && run.missing.empty())
-    run.missing = missing;
+  // A symbol of the program can be given a value; a local one cannot.
+  if (missing && missing.isNamed() && run.missing.empty())
+    run.missing = missing.getName().str();
   return value;
 }
 
@@ -173,7 +166,7 @@ void PeakMemoryAnalysis::Impl::addDoubts(Operation &op,
 void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
   auto rule = dyn_cast<MemoryRuleInterface>(op);
   bool small = llvm::any_of(
-      run.symbols, [](const auto &symbol) { return symbol.getValue() < 2; });
+      run.symbols, [](const auto &symbol) { return symbol.second < 2; });
   if (!rule || !small || !run.detailed)
     return;
   auto symbolic = [&](Value value) { return dims.lookup(value); };
@@ -296,8 +289,9 @@ void PeakMemoryAnalysis::Impl::boundSelection(Operation &op, Run &run) const {
   if (!given || !info || !info->hasRank())
     return;
   for (DimExpr dim : *info->dims)
-    if (std::string name = getSymbolName(dim); StringRef(name).starts_with("_"))
-      run.symbols[name] = given->numElements();
+    if (DimSymbol symbol = getSymbol(dim);
+        symbol && symbol.getKind() == SymbolKind::Selected)
+      run.symbols[symbol] = given->numElements();
 }
 
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
@@ -451,9 +445,9 @@ PeakMemoryAnalysis::Impl::getBodySymbols(Operation *loop) const {
   if (!isNew)
     return entry->second;
   BodySymbols symbols;
-  auto add = [](DimExpr expr, llvm::StringSet<> &names) {
+  auto add = [](DimExpr expr, llvm::DenseSet<DimSymbol> &found) {
     if (expr)
-      expr.forEachSymbol([&](StringRef name) { names.insert(name); });
+      expr.forEachSymbol([&](DimSymbol symbol) { found.insert(symbol); });
   };
   llvm::SmallPtrSet<const Storage *, 8> handedOn(handedOnStorages.begin(),
                                                  handedOnStorages.end());
@@ -507,35 +501,35 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     return;
   }
   // The integers that change from iteration to iteration.
-  std::string counter;
+  DimSymbol counter;
   if (auto variables = loop.getLoopInductionVars())
-    counter = getSymbolName(dims.lookup(variables->front()).integer);
+    counter = getSymbol(dims.lookup(variables->front()).integer);
   struct Carried {
-    std::string name;
+    DimSymbol symbol;
     DimExpr next;
     int64_t value;
-    std::string result;
+    DimSymbol result;
   };
   SmallVector<Carried> carried;
   auto results = loop.getLoopResults();
   for (auto [index, argument] : llvm::enumerate(loop.getRegionIterArgs())) {
     if (isa<TensorType>(argument.getType()))
       continue;
-    std::string name = getSymbolName(dims.lookup(argument).integer);
+    DimSymbol symbol = getSymbol(dims.lookup(argument).integer);
     auto init = evaluate(OpFoldResult(loop.getInits()[index]), run);
-    if (name.empty() || !init)
+    if (!symbol || !init)
       continue;
     carried.push_back(
-        {name, dims.lookup(loop.getYieldedValues()[index]).integer, *init,
-         results ? getSymbolName(dims.lookup((*results)[index]).integer)
-                 : std::string()});
+        {symbol, dims.lookup(loop.getYieldedValues()[index]).integer, *init,
+         results ? getSymbol(dims.lookup((*results)[index]).integer)
+                 : DimSymbol()});
   }
   __int128 distance = __int128(*to) - *from;
   int64_t trips = distance > 0 ? saturate((distance + *step - 1) / *step) : 0;
   const BodySymbols &used = getBodySymbols(loop);
   bool varies = used.contains(counter);
   for (const Carried &entry : carried)
-    varies |= used.contains(entry.name);
+    varies |= used.contains(entry.symbol);
   // A loop without end, or nearly, must not hang the analysis.
   constexpr int64_t kMostTrips = 1 << 16;
   // The first tile makes the gradients of weights, to which others add.
@@ -548,10 +542,10 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
                   run);
       break;
     }
-    if (!counter.empty())
+    if (counter)
       run.symbols[counter] = saturate(*from + __int128(trip) * *step);
     for (const Carried &entry : carried)
-      run.symbols[entry.name] = entry.value;
+      run.symbols[entry.symbol] = entry.value;
     if (varies || isNew) {
       size_t leaves = run.leaves.size();
       auto outerSizes = run.fixedSizes;
@@ -560,8 +554,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       bool isFixed = false;
       for (const Carried &entry : carried)
         if ((used.guesses || entry.value < 2) &&
-            used.ofSizes.contains(entry.name)) {
-          run.fixedSymbols[entry.name] = entry.value;
+            used.ofSizes.contains(entry.symbol)) {
+          run.fixedSymbols[entry.symbol] = entry.value;
           isFixed = true;
         }
       if (isFixed) {
@@ -587,13 +581,11 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       next.push_back(value.value_or(entry.value));
       // All remaining iterations at once where the step is constant.
       if (jumped && entry.next &&
-          !(entry.next - DimExpr::symbol(entry.next.getContext(), entry.name))
-               .getConstant()) {
-        DimExpr delta =
-            entry.next - DimExpr::symbol(entry.next.getContext(), entry.name);
+          !(entry.next - DimExpr::symbol(entry.symbol)).getConstant()) {
+        DimExpr delta = entry.next - DimExpr::symbol(entry.symbol);
         bool invariant = !delta.dependsOn(counter);
         for (const Carried &other : carried)
-          invariant &= !delta.dependsOn(other.name);
+          invariant &= !delta.dependsOn(other.symbol);
         jumped &= invariant;
       }
     }
@@ -604,7 +596,7 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       break;
   }
   for (const Carried &entry : carried)
-    if (!entry.result.empty())
+    if (entry.result)
       run.symbols[entry.result] = entry.value;
 }
 
@@ -655,9 +647,9 @@ void PeakMemoryAnalysis::Impl::runOptimizer(Run &run) const {
 PeakMemoryAnalysis::Impl::Run
 PeakMemoryAnalysis::Impl::start(const llvm::StringMap<int64_t> &symbols) const {
   Run run;
-  for (const auto &entry : given)
-    run.symbols[entry.getKey()] = entry.getValue();
-  for (const auto &entry : symbols)
-    run.symbols[entry.getKey()] = entry.getValue();
+  for (const auto *values : {&given, &symbols})
+    for (const auto &entry : *values)
+      run.symbols[DimSymbol::get(function->getContext(), entry.getKey())] =
+          entry.getValue();
   return run;
 }

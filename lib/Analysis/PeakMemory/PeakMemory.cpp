@@ -28,8 +28,7 @@ PeakMemoryAnalysis::Impl::Impl(Operation *function,
   initialize();
 }
 
-PeakMemoryAnalysis::Impl::Impl(const Impl &general,
-                               const llvm::StringMap<int64_t> &fixed)
+PeakMemoryAnalysis::Impl::Impl(const Impl &general, const SymbolMap &fixed)
     : function(general.function), options(general.options),
       dims(function, fixed, general.dims), fixed(fixed),
       storage(function, dims,
@@ -107,10 +106,12 @@ PeakMemoryAnalysis::Impl::collectSizes(const DimAnalysis &dims) const {
 }
 
 /// One name for the same numbers, in whatever order they came.
-static std::string spell(const llvm::StringMap<int64_t> &symbols) {
+static std::string spell(const SymbolMap &symbols) {
   SmallVector<std::string> names;
-  for (const auto &entry : symbols)
-    names.push_back((entry.getKey() + "=" + Twine(entry.getValue())).str());
+  for (auto [symbol, value] : symbols)
+    names.push_back(
+        (symbol.getName() + (symbol.isLocal() ? ":" : "") + "=" + Twine(value))
+            .str());
   llvm::sort(names);
   return llvm::join(names, ",");
 }
@@ -119,9 +120,9 @@ const PeakMemoryAnalysis::Impl &
 PeakMemoryAnalysis::Impl::getFixed(const Run &run) const {
   std::unique_ptr<Impl> &entry = ofFixed[spell(run.fixedSymbols)];
   if (!entry) {
-    llvm::StringMap<int64_t> all = fixed;
-    for (const auto &symbol : run.fixedSymbols)
-      all[symbol.getKey()] = symbol.getValue();
+    SymbolMap all = fixed;
+    for (auto [symbol, value] : run.fixedSymbols)
+      all[symbol] = value;
     // The program need not run at this size; then all that is known is what
     // holds for larger ones.
     ScopedDiagnosticHandler quiet(function->getContext(),
@@ -236,10 +237,10 @@ bool PeakMemoryAnalysis::isValid() const {
 
 PeakMemoryAnalysis::Impl &
 PeakMemoryAnalysis::select(const llvm::StringMap<int64_t> &symbols) const {
-  llvm::StringMap<int64_t> fixed;
-  for (const auto &entry : impl->start(symbols).symbols)
-    if (entry.getValue() < 2)
-      fixed[entry.getKey()] = entry.getValue();
+  SymbolMap fixed;
+  for (auto [symbol, value] : impl->start(symbols).symbols)
+    if (value < 2)
+      fixed[symbol] = value;
   if (fixed.empty() || !isValid())
     return *impl;
   std::unique_ptr<Impl> &made = small[spell(fixed)];
@@ -311,7 +312,8 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   if (at.module) {
     report.anyExecutor = at.module->hasAttr(kTrainStepAttr);
     report.batchSymbol = at.batchSymbol;
-    auto value = run.symbols.find(report.batchSymbol);
+    auto value = run.symbols.find(
+        DimSymbol::get(at.function->getContext(), report.batchSymbol));
     if (value != run.symbols.end())
       report.batchValue = value->second;
   }

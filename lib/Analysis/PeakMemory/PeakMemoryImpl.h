@@ -11,7 +11,6 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/PointerIntPair.h"
 #include "llvm/ADT/SmallPtrSet.h"
-#include "llvm/ADT/StringSet.h"
 
 namespace koila {
 
@@ -35,8 +34,8 @@ struct PeakMemoryAnalysis::Impl {
     /// What holds in the loops that run just now; null: `sizes`.
     const SizeMap *fixedSizes = nullptr;
     /// The numbers of those loops' symbols for which it holds.
-    llvm::StringMap<int64_t> fixedSymbols;
-    llvm::StringMap<int64_t> symbols;
+    SymbolMap fixedSymbols;
+    SymbolMap symbols;
     llvm::DenseMap<const Storage *, int64_t> live;
     /// Wide: a sum of extents that each fit may not.
     __int128 liveBytes = 0;
@@ -104,7 +103,7 @@ struct PeakMemoryAnalysis::Impl {
   Impl(mlir::Operation *function, const PeakMemoryOptions &options);
   /// The same where symbols have these numbers. What is emitted does not depend
   /// on them: operations reuse storage where they do in `general`.
-  Impl(const Impl &general, const llvm::StringMap<int64_t> &fixed);
+  Impl(const Impl &general, const SymbolMap &fixed);
   /// What both have in common, after `dims` and `storage` are there.
   void initialize();
 
@@ -186,14 +185,14 @@ struct PeakMemoryAnalysis::Impl {
   /// The symbols on which sizes, and those on which inner bounds of a loop's
   /// body depend.
   struct BodySymbols {
-    llvm::StringSet<> ofSizes, ofBounds;
+    llvm::DenseSet<DimSymbol> ofSizes, ofBounds;
     /// Whether views and copies are told apart in the body only where the
     /// numbers of its symbols are known.
     bool guesses = false;
     /// Whether a storage that is made in the body may outlive an iteration.
     bool handsOn = false;
-    bool contains(llvm::StringRef name) const {
-      return ofSizes.contains(name) || ofBounds.contains(name);
+    bool contains(DimSymbol symbol) const {
+      return ofSizes.contains(symbol) || ofBounds.contains(symbol);
     }
   };
   const BodySymbols &getBodySymbols(mlir::Operation *loop) const;
@@ -221,7 +220,7 @@ struct PeakMemoryAnalysis::Impl {
   WorkspaceTarget target;
   DimAnalysis dims;
   /// Numbers of symbols for which `dims` holds.
-  llvm::StringMap<int64_t> fixed;
+  SymbolMap fixed;
   /// Where operations reuse storage, if that is not `storage` itself.
   std::unique_ptr<StorageAnalysis> ties;
   StorageAnalysis storage;

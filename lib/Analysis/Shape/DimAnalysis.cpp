@@ -127,13 +127,13 @@ struct DimState : ValueInfo {
 };
 
 /// Puts numbers where symbols stand.
-void substitute(ValueInfo &info, const llvm::StringMap<int64_t> &fixed) {
+void substitute(ValueInfo &info, const SymbolMap &fixed) {
   if (fixed.empty())
     return;
   auto fix = [&](DimExpr &expr) {
     if (expr)
-      expr = expr.substitute([&](StringRef name) {
-        auto found = fixed.find(name);
+      expr = expr.substitute([&](DimSymbol symbol) {
+        auto found = fixed.find(symbol);
         return found == fixed.end()
                    ? DimExpr()
                    : DimExpr::constant(expr.getContext(), found->second);
@@ -164,38 +164,36 @@ public:
   using Lattice::Lattice;
 };
 
-/// Ends the symbol of how many elements of a mask are true.
-constexpr char kSelectedSuffix[] = "m";
-
-/// Gives values without a fact a symbol, in the order in which they are met.
-class SymbolNames {
+/// Gives values without a fact symbols, in the order in which they are met.
+class ValueSymbols {
 public:
-  std::string get(Value value) {
-    auto [entry, isNew] = numbers.try_emplace(value, numbers.size());
-    if (isNew)
-      values.push_back(value);
-    return "_" + std::to_string(entry->second);
-  }
-
-  /// The symbol, or the number that stands for it.
-  DimExpr getExpr(Value value) {
-    std::string name = get(value);
-    auto found = fixed.find(name);
+  /// An integer, or the number that stands for it.
+  DimExpr getInteger(Value value) {
+    DimSymbol symbol = get(value, "", SymbolKind::Integer);
+    auto found = fixed.find(symbol);
     return found == fixed.end()
-               ? DimExpr::symbol(value.getContext(), name)
+               ? DimExpr::symbol(symbol)
                : DimExpr::constant(value.getContext(), found->second);
   }
-  void fix(const llvm::StringMap<int64_t> &symbols) { fixed = symbols; }
+  /// Extent `dim` of a tensor, which `path` leads to from `value`.
+  DimExpr getExtent(Value value, const std::string &path, unsigned dim) {
+    return DimExpr::symbol(
+        get(value, path + "d" + std::to_string(dim), SymbolKind::Extent));
+  }
+  /// How many elements of a mask are true.
+  DimExpr getSelected(Value mask) {
+    return DimExpr::symbol(get(mask, "m", SymbolKind::Selected));
+  }
+  void fix(const SymbolMap &symbols) { fixed = symbols; }
 
   /// Whether the symbol is the same number throughout a call: it is no value's
   /// that a loop computes anew.
-  bool isSteady(StringRef name) const {
-    if (!name.consume_front("_") || name.starts_with("a"))
+  bool isSteady(DimSymbol symbol) const {
+    if (symbol.isNamed() || symbol.getKind() == SymbolKind::ArgumentExtent)
       return true;
-    size_t number;
-    if (name.consumeInteger(10, number) || number >= values.size())
+    Value value = values.lookup(symbol);
+    if (!value)
       return false;
-    Value value = values[number];
     Operation *op = value.getParentRegion()->getParentOp();
     while (op && !isa<LoopLikeOpInterface>(op))
       op = op->getParentOp();
@@ -203,9 +201,17 @@ public:
   }
 
 private:
+  DimSymbol get(Value value, const std::string &suffix, SymbolKind kind) {
+    auto number = numbers.try_emplace(value, numbers.size()).first->second;
+    DimSymbol symbol = DimSymbol::get(
+        value.getContext(), "_" + std::to_string(number) + suffix, kind);
+    values.try_emplace(symbol, value);
+    return symbol;
+  }
+
   llvm::DenseMap<Value, size_t> numbers;
-  SmallVector<Value> values;
-  llvm::StringMap<int64_t> fixed;
+  llvm::DenseMap<DimSymbol, Value> values;
+  SymbolMap fixed;
 };
 
 /// Integers that extents are made of; a bool is none.
@@ -238,26 +244,24 @@ static std::optional<std::pair<Value, Value>> getCompared(TorchOpaqueOp op) {
 /// Gives dims that joins took away, also of elements, a symbol of the value. Of
 /// what a mask selects it is one of the mask.
 static void nameDims(ValueInfo &info, Value value, const std::string &path,
-                     SymbolNames &symbols) {
+                     ValueSymbols &symbols) {
   Value mask = indexing::getSelectingMask(value.getDefiningOp());
   if (info.tensor && info.tensor->hasRank())
     for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
       if (!dim)
-        dim = DimExpr::symbol(value.getContext(),
-                              mask ? symbols.get(mask) + kSelectedSuffix
-                                   : symbols.get(value) + path + "d" +
-                                         std::to_string(index));
+        dim = mask ? symbols.getSelected(mask)
+                   : symbols.getExtent(value, path, index);
   for (auto [index, element] : llvm::enumerate(info.elements))
     nameDims(element, value, path + "e" + std::to_string(index), symbols);
 }
 
 /// Forgets what holds for one turn of a loop only.
-static void keepSteady(ValueInfo &info, const SymbolNames &symbols) {
+static void keepSteady(ValueInfo &info, const ValueSymbols &symbols) {
   auto keep = [&](DimExpr &expr) {
     bool steady = true;
     if (expr)
       expr.forEachSymbol(
-          [&](StringRef name) { steady &= symbols.isSteady(name); });
+          [&](DimSymbol symbol) { steady &= symbols.isSteady(symbol); });
     if (!steady)
       expr = {};
     return steady;
@@ -275,10 +279,10 @@ static void keepSteady(ValueInfo &info, const SymbolNames &symbols) {
 }
 
 static ValueInfo toInfo(const DimState &state, Value value,
-                        SymbolNames &symbols) {
+                        ValueSymbols &symbols) {
   ValueInfo info = state;
   if (!info.integer && isNumber(value.getType()))
-    info.integer = symbols.getExpr(value);
+    info.integer = symbols.getInteger(value);
   nameDims(info, value, "", symbols);
   return info;
 }
@@ -292,10 +296,10 @@ public:
     size_t size() const { return values.size() + contents.size(); }
   };
 
-  DimPropagation(DataFlowSolver &solver, SymbolNames &symbols,
+  DimPropagation(DataFlowSolver &solver, ValueSymbols &symbols,
                  const ContainerPointsTo &containers, const Start &start,
-                 const llvm::StringMap<int64_t> &fixed,
-                 llvm::DenseSet<Value> &awaited, SymbolTableCollection &params)
+                 const SymbolMap &fixed, llvm::DenseSet<Value> &awaited,
+                 SymbolTableCollection &params)
       : SparseForwardDataFlowAnalysis(solver), symbols(symbols),
         containers(containers), start(start), fixed(fixed), awaited(awaited),
         params(params) {}
@@ -485,8 +489,8 @@ private:
                          [](int64_t factor) { return factor < 0; }) &&
            llvm::all_of(attr.getMonomials(), [](ArrayAttr monomial) {
              return llvm::all_of(monomial, [](Attribute factor) {
-               auto name = dyn_cast<StringAttr>(factor);
-               return name && !name.getValue().starts_with("_");
+               auto symbol = dyn_cast<DimSymbol>(factor);
+               return symbol && symbol.isNamed();
              });
            });
   }
@@ -536,16 +540,15 @@ private:
   }
 
   TensorInfo stated(Value value) {
-    auto type = cast<TensorType>(value.getType());
-    if (!type.hasRank() || type.hasStaticShape())
-      return getTensorInfoFromType(type, "");
-    return getTensorInfoFromType(type, symbols.get(value));
+    return getTensorInfoFromType(value.getType(), [&](unsigned dim) {
+      return symbols.getExtent(value, "", dim);
+    });
   }
 
-  SymbolNames &symbols;
+  ValueSymbols &symbols;
   const ContainerPointsTo &containers;
   const Start &start;
-  const llvm::StringMap<int64_t> &fixed;
+  const SymbolMap &fixed;
   /// Containers that something was taken from before anything was put there.
   llvm::DenseSet<Value> &awaited;
   /// Tables in which weights are found.
@@ -660,7 +663,7 @@ ValueInfo koila::getArgumentInfo(FunctionOpInterface function, unsigned index) {
   if (!isa<TensorType>(type))
     return info;
   std::string prefix = "_a" + std::to_string(index);
-  info.tensor = getTensorInfoFromType(type, prefix);
+  info.tensor = getTensorInfoFromType(type, prefix, SymbolKind::ArgumentExtent);
   TensorInfo &tensor = *info.tensor;
   if (auto dims =
           function.getArgAttrOfType<DimsAttr>(index, KoilaDialect::kDimsAttr)) {
@@ -691,16 +694,14 @@ static void forEachMerged(Operation *function,
   });
 }
 
-struct DimAnalysis::LocalSymbols : SymbolNames {};
+struct DimAnalysis::LocalSymbols : ValueSymbols {};
 
-DimAnalysis::DimAnalysis(Operation *function,
-                         const llvm::StringMap<int64_t> &fixed)
+DimAnalysis::DimAnalysis(Operation *function, const SymbolMap &fixed)
     : symbols(std::make_unique<LocalSymbols>()) {
   run(function, fixed);
 }
 
-DimAnalysis::DimAnalysis(Operation *function,
-                         const llvm::StringMap<int64_t> &fixed,
+DimAnalysis::DimAnalysis(Operation *function, const SymbolMap &fixed,
                          const DimAnalysis &other)
     : symbols(std::make_unique<LocalSymbols>(*other.symbols)) {
   symbols->fix(fixed);
@@ -709,9 +710,8 @@ DimAnalysis::DimAnalysis(Operation *function,
 
 DimAnalysis::~DimAnalysis() = default;
 
-void DimAnalysis::run(Operation *function,
-                      const llvm::StringMap<int64_t> &fixed) {
-  SymbolNames &symbols = *this->symbols;
+void DimAnalysis::run(Operation *function, const SymbolMap &fixed) {
+  ValueSymbols &symbols = *this->symbols;
   // A value that changes from iteration to iteration starts as a constant and
   // loses it at the join; what was computed from the constant by then would
   // lose its relation to the value. So the run is repeated with what was lost

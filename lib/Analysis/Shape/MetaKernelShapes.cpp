@@ -98,7 +98,7 @@ private:
   ShapeRule &rule;
   const MetaKernelShapeSource &source;
   ListLookup lists;
-  llvm::SetVector<StringAttr> symbols;
+  llvm::SetVector<DimSymbol> symbols;
   /// The base, one step along each symbol, then points that confirm.
   SmallVector<Point> points;
   std::vector<std::vector<Answer>> answers;
@@ -128,9 +128,7 @@ bool Inference::collectSymbols(const ValueInfo &info) {
       return false;
     if (auto number = expr.getConstant())
       largest = std::max(largest, *number);
-    expr.forEachSymbol([&](StringRef name) {
-      symbols.insert(StringAttr::get(op.getContext(), name));
-    });
+    expr.forEachSymbol([&](DimSymbol symbol) { symbols.insert(symbol); });
     return true;
   };
   // It may be None as well.
@@ -152,21 +150,23 @@ bool Inference::collectSymbols(const ValueInfo &info) {
 }
 
 /// Stands for the lengths that nobody knows; no result may be made of it.
-static constexpr StringLiteral kUnknownLength = "_length";
+static DimSymbol getUnknownLength(MLIRContext *context) {
+  return DimSymbol::get(context, "_length", SymbolKind::Integer);
+}
 
 bool Inference::collectSymbols(const ListFact &list) {
   ValueInfo length;
   length.integer = list.length
                        ? list.length
-                       : DimExpr::symbol(op.getContext(), kUnknownLength);
+                       : DimExpr::symbol(getUnknownLength(op.getContext()));
   return collectSymbols(list.element) && collectSymbols(length);
 }
 
 std::optional<int64_t> Inference::evaluate(DimExpr expr,
                                            const Point &point) const {
-  return expr.evaluate([&](StringRef name) -> std::optional<int64_t> {
-    for (auto [symbol, value] : llvm::zip_equal(symbols, point))
-      if (symbol == name)
+  return expr.evaluate([&](DimSymbol symbol) -> std::optional<int64_t> {
+    for (auto [known, value] : llvm::zip_equal(symbols, point))
+      if (known == symbol)
         return value;
     return std::nullopt;
   });
@@ -176,8 +176,9 @@ std::optional<json::Value> Inference::encode(const ListFact &list,
                                              const Point &point) {
   // A list of everything that a large number counts is nothing to try.
   constexpr int64_t kMost = 1 << 16;
-  DimExpr expr = list.length ? list.length
-                             : DimExpr::symbol(op.getContext(), kUnknownLength);
+  DimExpr expr = list.length
+                     ? list.length
+                     : DimExpr::symbol(getUnknownLength(op.getContext()));
   auto length = evaluate(expr, point);
   auto element =
       encode(list.element, IntegerType::get(op.getContext(), 64), point);
@@ -339,9 +340,8 @@ DimExpr Inference::fit(ArrayRef<int64_t> values) {
     slopes.push_back(rise / step);
     constant -= slopes.back() * points[0][i];
   }
-  auto symbol = [&](unsigned i) {
-    return DimExpr::symbol(op.getContext(), symbols[i].getValue());
-  };
+  auto symbol = [&](unsigned i) { return DimExpr::symbol(symbols[i]); };
+  DimSymbol unknownLength = getUnknownLength(op.getContext());
   if (linear && confirmed([&](const Point &point) {
         int64_t value = constant;
         for (auto [slope, x] : llvm::zip_equal(slopes, point))
@@ -351,9 +351,9 @@ DimExpr Inference::fit(ArrayRef<int64_t> values) {
     DimExpr expr = rule.constant(constant);
     for (unsigned i = 0; i < count; ++i)
       expr = expr + symbol(i) * slopes[i];
-    return expr.dependsOn(kUnknownLength) ? DimExpr() : expr;
+    return expr.dependsOn(unknownLength) ? DimExpr() : expr;
   }
-  if (count != 1 || symbols.front() == kUnknownLength)
+  if (count != 1 || symbols.front() == unknownLength)
     return {};
   // Newton's divided differences over the first three points.
   int64_t x0 = points[0][0], x1 = points[1][0], x2 = points[2][0];

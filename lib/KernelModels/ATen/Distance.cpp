@@ -143,12 +143,10 @@ static void describeCdist(WorkspaceRule &rule, Tensors of,
   steps.finish(result->numBytes());
 }
 
-static void saveRows(SavedRule &rule, Value operand) {
+/// Of the rows that are read in the place of an operand; 0 if it has them.
+static int64_t getRowBytes(const WorkspaceRule &rule, Value operand) {
   auto tensor = rule.tensor(operand);
-  if (tensor && !tensor->contiguous)
-    rule.keep(tensor->numBytes());
-  else
-    rule.save(operand);
+  return tensor && !tensor->contiguous ? tensor->numBytes() : 0;
 }
 
 /// Distances of products save the operands as they are expanded and copied; of
@@ -165,16 +163,16 @@ static void saveCdist(SavedRule &rule, CdistOp op) {
   bool isProduct = isProductOfRows(*tensors, op.getComputeMode(), op.getP()) &&
                    tensors->front().numElements() > 0 &&
                    tensors->back().numElements() > 0;
-  for (auto [operand, tensor] : llvm::zip(op->getOperands(), *tensors)) {
+  saveDifferentiated(rule, [&](Value value) -> int64_t {
+    if (value == op.getResult() || !isProduct || pairs <= 1)
+      return 0;
+    const ConcreteTensor &tensor =
+        value == op.getX1() ? tensors->front() : tensors->back();
     int64_t matrix = tensor.dims.rbegin()[0] * tensor.dims.rbegin()[1];
     bool isExpanded = tensor.numElements() != pairs * matrix;
-    if (isProduct && pairs > 1 && isExpanded)
-      rule.keep(pairs * matrix * getElementBytes(tensor.elementType));
-    else if (isProduct && pairs > 1)
-      saveRows(rule, operand);
-    else
-      rule.save(operand);
-  }
+    return isExpanded ? pairs * matrix * getElementBytes(tensor.elementType)
+                      : getRowBytes(rule, value);
+  });
 }
 
 /// Rows, then the result.
@@ -208,12 +206,10 @@ void rules::describeDistanceSaved(SavedRule &rule) {
   Operation *op = rule.getOp();
   if (isa<PairwiseDistanceOp, CosineSimilarityOp>(op))
     return describeExpression(rule, &rule);
-  // _pdist_forward and _cdist_forward save what they read, and the result.
-  rule.save(op->getResult(0));
-  if (isa<PdistOp>(op))
-    return saveRows(rule, op->getOperand(0));
   if (auto distance = dyn_cast<CdistOp>(op))
     return saveCdist(rule, distance);
-  for (Value operand : op->getOperands())
-    rule.save(operand);
+  saveDifferentiated(rule, [&](Value value) {
+    bool isRead = isa<PdistOp>(op) && value == op->getOperand(0);
+    return isRead ? getRowBytes(rule, value) : 0;
+  });
 }

@@ -143,5 +143,5 @@ void rules::describeEinsumWorkspace(WorkspaceRule &rule) {
 void rules::describeEinsumSaved(SavedRule &rule) {
   auto op = cast<EinsumOp>(rule.getOp());
   if (auto copies = getCopies(rule))
-    blas::saveFactors(rule, op.getTensors()[0], op.getTensors()[1], *copies);
+    blas::saveFactors(rule, op.getTensors()[0], *copies);
 }

@@ -133,22 +133,6 @@ void indexing::describeBagMemory(WorkspaceRule &rule) {
           [&](auto op) { run(op, op.getPaddingIdx().has_value()); });
 }
 
-/// Source: _embedding_bag in derivatives.yaml.
-void rules::describeEmbeddingBagSaved(SavedRule &rule) {
-  auto run = [&](auto op) {
-    if (!rule.wantsGradient(op.getWeight()))
-      return rule.setInexact("embedding_bag of a weight that is not trained");
-    rule.save(op.getIndices());
-    rule.save(op.getOffsets());
-    rule.save(op.getPerSampleWeights());
-    rule.saveFor(op.getPerSampleWeights(), op.getWeight());
-    for (Value made : op->getResults().drop_front())
-      rule.save(made);
-  };
-  llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(run);
-}
-
 //===----------------------------------------------------------------------===//
 // Gradients
 //===----------------------------------------------------------------------===//

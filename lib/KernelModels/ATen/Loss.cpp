@@ -158,7 +158,7 @@ void rules::describeLossSaved(SavedRule &rule) {
     return loss::describeComposed(rule, &rule);
   if (isa<CtcLossOp>(rule.getOp()))
     return loss::describeCtc(rule, &rule);
-  describeSaved(rule);
+  koila::detail::describeSaved(rule);
 }
 
 void rules::describeLossWorkspace(WorkspaceRule &rule) {

@@ -267,19 +267,10 @@ void rules::describeNormWorkspace(WorkspaceRule &rule) {
 // What autograd keeps
 //===----------------------------------------------------------------------===//
 
-/// Operands, and mean and reciprocal deviation of `count` rows or groups.
-static void saveNorm(SavedRule &rule, const ConcreteTensor &input,
-                     int64_t count, Value weight, Value bias) {
-  rule.save(weight);
-  rule.keep(2 * count * getStatisticBytes(rule, input, {weight, bias}));
-}
-
-/// `input`, or the copy that is made of it.
-static void saveCopied(SavedRule &rule, Value input, int64_t copy) {
-  if (copy > 0)
-    rule.keep(copy);
-  else
-    rule.save(input);
+/// Mean and reciprocal deviation of `count` rows or groups.
+static void keepStatistics(SavedRule &rule, const ConcreteTensor &input,
+                           int64_t count, ValueRange parameters) {
+  rule.keep(2 * count * getStatisticBytes(rule, input, parameters));
 }
 
 void rules::describeNormSaved(SavedRule &rule) {
@@ -291,47 +282,45 @@ void rules::describeNormSaved(SavedRule &rule) {
       .Case<WeightNormOp>(
           [&](auto norm) { describeWeightNorm(rule, &rule, norm); })
       .Case<BatchNormOp>([&](BatchNormOp norm) {
-        rule.save(norm.getInput());
-        rule.save(norm.getWeight());
-        rule.save(norm.getRunningMean());
-        rule.save(norm.getRunningVar());
-        if (norm.getTraining())
-          rule.keep(
-              2 * input->dims[1] *
-              getStatisticBytes(rule, *input,
-                                {norm.getWeight(), norm.getRunningMean()}));
+        if (saveDifferentiated(rule).savesInner)
+          keepStatistics(rule, *input, input->dims[1],
+                         {norm.getWeight(), norm.getRunningMean()});
       })
       .Case<LayerNormOp>([&](LayerNormOp norm) {
-        rule.save(norm.getInput());
-        rule.save(norm.getBias());
-        saveNorm(rule, *input,
-                 getProduct(ArrayRef(input->dims)
-                                .drop_back(norm.getNormalizedShape().size())),
-                 norm.getWeight(), norm.getBias());
+        saveDifferentiated(rule);
+        keepStatistics(
+            rule, *input,
+            getProduct(ArrayRef(input->dims)
+                           .drop_back(norm.getNormalizedShape().size())),
+            {norm.getWeight(), norm.getBias()});
       })
       .Case<GroupNormOp>([&](GroupNormOp norm) {
-        saveCopied(rule, norm.getInput(), getSuggestedCopyBytes(*input));
-        saveNorm(rule, *input,
-                 input->dims[0] * static_cast<int64_t>(norm.getNumGroups()),
-                 norm.getWeight(), norm.getBias());
+        saveDifferentiated(rule, [&](Value value) {
+          return value == norm.getInput() ? getSuggestedCopyBytes(*input) : 0;
+        });
+        keepStatistics(rule, *input,
+                       input->dims[0] *
+                           static_cast<int64_t>(norm.getNumGroups()),
+                       {norm.getWeight(), norm.getBias()});
       })
       // The repeated parameters, but for the bias, are those of batch_norm.
       .Case<InstanceNormOp>([&](InstanceNormOp norm) {
         if (input->dims.size() < 3)
           return rule.setInexact("the shape of the input is unknown");
-        saveCopied(rule, norm.getInput(), getCopyBytes(*input));
         int64_t channels = input->dims[0] * input->dims[1];
-        for (Value parameter :
-             {norm.getWeight(), norm.getRunningMean(), norm.getRunningVar()})
-          if (auto tensor = rule.tensor(parameter))
-            rule.keep(channels * getElementBytes(tensor->elementType));
-        if (norm.getUseInputStats())
-          rule.keep(2 * channels *
-                    getStatisticBytes(rule, *input, {norm.getWeight()}));
+        DifferentiationFacts facts =
+            saveDifferentiated(rule, [&](Value value) -> int64_t {
+              if (value == norm.getInput())
+                return getCopyBytes(*input);
+              auto parameter = rule.tensor(value);
+              return parameter
+                         ? channels * getElementBytes(parameter->elementType)
+                         : 0;
+            });
+        if (facts.savesInner)
+          keepStatistics(rule, *input, channels, norm.getWeight());
       })
-      .Default([&](Operation *) {
-        rule.setInexact("what autograd keeps of it is not known");
-      });
+      .Default([&](Operation *) { koila::detail::describeSaved(rule); });
 }
 
 //===----------------------------------------------------------------------===//

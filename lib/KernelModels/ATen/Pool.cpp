@@ -97,27 +97,22 @@ void rules::describePoolSaved(SavedRule &rule) {
   auto saveUnlessMean = [&](size_t rank) {
     if (!llvm::all_of(ArrayRef(result->dims).take_back(rank),
                       [](int64_t extent) { return extent == 1; }))
-      rule.save(op->getOperand(0));
+      saveDifferentiated(rule);
   };
   llvm::TypeSwitch<Operation *>(op)
-      .Case<MaxPool2dOp, MaxPool3dOp>([&](auto pool) {
-        rule.save(pool.getSelf());
+      .Case<MaxPool2dOp, MaxPool3dOp>([&](auto) {
+        saveDifferentiated(rule);
         rule.keep(getIndexBytes(*result));
       })
       // By way of two dims, which without a gradient it is not.
-      .Case<MaxPool1dOp>([&](auto pool) {
-        rule.save(pool.getSelf());
+      .Case<MaxPool1dOp>([&](auto) {
+        saveDifferentiated(rule);
         rule.setTransient(getSuggestedCopyBytes(asImage(*input)) +
                           getIndexBytes(*result));
         rule.keep(getIndexBytes(*result));
       })
-      .Case<MaxPool1dWithIndicesOp, AdaptiveMaxPool1dOp>([&](auto pool) {
-        rule.save(pool.getSelf());
-        rule.save(op->getResult(1));
-      })
-      .Case<AvgPool1dOp>([&](auto pool) { rule.save(pool.getSelf()); })
       .Case<AdaptiveAvgPool1dOp>([&](auto) { saveUnlessMean(1); })
       .Case<AdaptiveAvgPool2dOp>([&](auto) { saveUnlessMean(2); })
       .Case<AdaptiveAvgPool3dOp>([&](auto) { saveUnlessMean(3); })
-      .Default([&](Operation *) { describeSaved(rule); });
+      .Default([&](Operation *) { koila::detail::describeSaved(rule); });
 }

@@ -189,18 +189,14 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }
 
-void blas::saveFactors(SavedRule &rule, Value first, Value second,
+void blas::saveFactors(SavedRule &rule, Value first,
                        const MatmulCopies &copies) {
-  auto saveOne = [&](Value other, Value factor, int64_t copy) {
-    if (!rule.wantsGradient(other))
-      return;
-    if (copy > 0)
-      rule.keep(copy);
-    else
-      rule.save(factor);
-  };
-  saveOne(second, first, copies.left);
-  saveOne(first, second, copies.right);
+  // Of a product of a tensor with itself the left one comes first.
+  bool isLeftSaved = false;
+  saveDifferentiated(rule, [&](Value factor) {
+    bool isLeft = factor == first && !std::exchange(isLeftSaved, true);
+    return isLeft ? copies.left : copies.right;
+  });
 }
 
 void rules::describeProductSaved(SavedRule &rule) {
@@ -215,7 +211,7 @@ void rules::describeProductSaved(SavedRule &rule) {
   else if (lhs->getRank() != 2 || rhs->getRank() != 2)
     copies = getMatmulCopies(rule, *lhs,
                              rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
-  saveFactors(rule, first, second, copies);
+  saveFactors(rule, first, copies);
   // _flatten_nd_linear in aten/src/ATen/native/Linear.cpp returns a view of
   // what addmm makes of the rows.
   if (auto linear = dyn_cast<LinearOp>(op))

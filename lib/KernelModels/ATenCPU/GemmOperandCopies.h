@@ -80,9 +80,9 @@ MatmulCopies getMatmulCopies(WorkspaceRule &rule, const Factor &lhs,
 bool checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
                   const std::optional<Factor> &rhs);
 
-/// Autograd keeps the factors, or what was multiplied in their place; each only
-/// if a gradient flows to the other one.
-void saveFactors(SavedRule &rule, mlir::Value first, mlir::Value second,
+/// Autograd keeps the factors that the differentiation rule names, or what was
+/// multiplied in their place.
+void saveFactors(SavedRule &rule, mlir::Value first,
                  const MatmulCopies &copies);
 
 } // namespace koila::blas

@@ -194,7 +194,6 @@ void rules::describeConvolutionSaved(SavedRule &rule) {
   auto weight = rule.tensor(op->getOperand(1));
   if (!input || !weight)
     return rule.setInexact("a shape of the convolution is unknown");
-  rule.save(op->getOperand(1));
   if (input->dims.size() + 1 == weight->dims.size())
     input = kernels::unsqueeze(*input, 0);
   ConvolutionShape shape;
@@ -202,9 +201,13 @@ void rules::describeConvolutionSaved(SavedRule &rule) {
   auto odd = readWindows(op, shape);
   if (!odd)
     return rule.setInexact("the convolution is too large to count");
-  if (!llvm::is_contained(*odd, 1))
-    return rule.save(op->getOperand(0));
   // What is padded first is kept in the place of the input.
-  padEnds(*input, *odd);
-  rule.keep(input->numBytes());
+  int64_t padded = 0;
+  if (llvm::is_contained(*odd, 1)) {
+    padEnds(*input, *odd);
+    padded = input->numBytes();
+  }
+  saveDifferentiated(rule, [&](Value value) {
+    return value == op->getOperand(0) ? padded : 0;
+  });
 }

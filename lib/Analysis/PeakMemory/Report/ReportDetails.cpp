@@ -1,6 +1,7 @@
 //===- ReportDetails.cpp - What a report says beside the peak -------------===//
 
 #include "../PeakMemoryImpl.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace koila;

@@ -10,12 +10,38 @@ using namespace mlir;
 using namespace koila;
 
 //===----------------------------------------------------------------------===//
+// Symbols
+//===----------------------------------------------------------------------===//
+
+DimSymbol DimSymbol::get(MLIRContext *context, StringRef name,
+                         SymbolKind kind) {
+  if (kind == SymbolKind::Named)
+    return cast<DimSymbol>(Attribute(StringAttr::get(context, name)));
+  return cast<DimSymbol>(Attribute(LocalSymbolAttr::get(context, name, kind)));
+}
+
+bool DimSymbol::classof(Attribute attr) {
+  return isa<StringAttr, LocalSymbolAttr>(attr);
+}
+
+StringRef DimSymbol::getName() const {
+  if (auto local = dyn_cast<LocalSymbolAttr>(*this))
+    return local.getName();
+  return cast<StringAttr>(*this).getValue();
+}
+
+SymbolKind DimSymbol::getKind() const {
+  auto local = dyn_cast<LocalSymbolAttr>(*this);
+  return local ? local.getKind() : SymbolKind::Named;
+}
+
+//===----------------------------------------------------------------------===//
 // Spelling and order
 //===----------------------------------------------------------------------===//
 
 static void printAtom(llvm::raw_ostream &os, Attribute atom) {
-  if (auto symbol = dyn_cast<StringAttr>(atom)) {
-    os << symbol.getValue();
+  if (auto symbol = dyn_cast<DimSymbol>(atom)) {
+    os << symbol.getName();
     return;
   }
   auto call = cast<DimAtomAttr>(atom);
@@ -39,6 +65,34 @@ static std::string spell(Attribute atom) {
   llvm::raw_string_ostream os(text);
   printAtom(os, atom);
   return text;
+}
+
+static void appendKinds(Attribute atom, std::string &key) {
+  if (auto symbol = dyn_cast<DimSymbol>(atom)) {
+    key += static_cast<char>('0' + static_cast<int>(symbol.getKind()));
+    return;
+  }
+  for (DimExpr side : {DimExpr(cast<DimAtomAttr>(atom).getLhs()),
+                       DimExpr(cast<DimAtomAttr>(atom).getRhs())})
+    side.forEachSymbol([&](DimSymbol symbol) { appendKinds(symbol, key); });
+}
+
+/// What things are ordered by: the spelling, and where that is the same the
+/// kinds of the symbols. No name has the character between the two.
+static std::string getKey(std::string text, ArrayRef<Attribute> atoms) {
+  text += '\0';
+  for (Attribute atom : atoms)
+    appendKinds(atom, text);
+  return text;
+}
+
+static bool isBefore(DimExpr lhs, DimExpr rhs) {
+  auto key = [](DimExpr expr) {
+    std::string key = getKey(expr.str(), {});
+    expr.forEachSymbol([&](DimSymbol symbol) { appendKinds(symbol, key); });
+    return key;
+  };
+  return key(lhs) < key(rhs);
 }
 
 namespace {
@@ -70,7 +124,8 @@ public:
                               terms.front().first);
     llvm::SmallVector<std::pair<std::string, unsigned>> order;
     for (auto [index, term] : llvm::enumerate(terms))
-      order.emplace_back(spell(term.first), index);
+      order.emplace_back(getKey(spell(term.first), term.first.getValue()),
+                         index);
     llvm::sort(order, [&](const auto &lhs, const auto &rhs) {
       size_t left = terms[lhs.second].first.size();
       size_t right = terms[rhs.second].first.size();
@@ -104,7 +159,7 @@ static ArrayAttr multiplyMonomials(ArrayAttr lhs, ArrayAttr rhs) {
   SmallVector<std::pair<std::string, Attribute>> factors;
   for (ArrayAttr side : {lhs, rhs})
     for (Attribute atom : side)
-      factors.emplace_back(spell(atom), atom);
+      factors.emplace_back(getKey(spell(atom), atom), atom);
   llvm::sort(factors, [](const auto &left, const auto &right) {
     return left.first < right.first;
   });
@@ -128,10 +183,14 @@ DimExpr DimExpr::constant(MLIRContext *context, int64_t value) {
   return DimExprAttr::get(context, value, ArrayAttr::get(context, {}));
 }
 
-DimExpr DimExpr::symbol(MLIRContext *context, StringRef name) {
-  TermList terms(context);
-  terms.add(ArrayAttr::get(context, {StringAttr::get(context, name)}), 1);
-  return terms.build();
+DimExpr DimExpr::symbol(DimSymbol symbol) {
+  MLIRContext *context = symbol.getContext();
+  return DimExprAttr::get(context, 1,
+                          ArrayAttr::get(context, {Attribute(symbol)}));
+}
+
+DimExpr DimExpr::symbol(MLIRContext *context, StringRef name, SymbolKind kind) {
+  return symbol(DimSymbol::get(context, name, kind));
 }
 
 static DimExpr makeAtom(StringRef function, DimExpr lhs, DimExpr rhs) {
@@ -256,14 +315,14 @@ DimExpr DimExpr::mod(DimExpr other) const {
 DimExpr DimExpr::min(DimExpr other) const {
   if (auto difference = (*this - other).getConstant())
     return *difference <= 0 ? *this : other;
-  bool ordered = str() < other.str();
+  bool ordered = isBefore(*this, other);
   return makeAtom("min", ordered ? *this : other, ordered ? other : *this);
 }
 
 DimExpr DimExpr::max(DimExpr other) const {
   if (auto difference = (*this - other).getConstant())
     return *difference >= 0 ? *this : other;
-  bool ordered = str() < other.str();
+  bool ordered = isBefore(*this, other);
   return makeAtom("max", ordered ? *this : other, ordered ? other : *this);
 }
 
@@ -277,7 +336,7 @@ DimExpr DimExpr::broadcast(DimExpr other) const {
     return *this;
   if (other.getConstant())
     return other;
-  bool ordered = str() < other.str();
+  bool ordered = isBefore(*this, other);
   return makeAtom("broadcast", ordered ? *this : other,
                   ordered ? other : *this);
 }
@@ -297,8 +356,8 @@ std::optional<int64_t> DimExpr::getConstant() const {
 
 static std::optional<int64_t> evaluateAtom(Attribute atom,
                                            SymbolValues values) {
-  if (auto symbol = dyn_cast<StringAttr>(atom))
-    return values(symbol.getValue());
+  if (auto symbol = dyn_cast<DimSymbol>(atom))
+    return values(symbol);
   auto call = cast<DimAtomAttr>(atom);
   auto lhs = DimExpr(call.getLhs()).evaluate(values);
   auto rhs = DimExpr(call.getRhs()).evaluate(values);
@@ -336,16 +395,15 @@ std::optional<int64_t> DimExpr::evaluate(SymbolValues values) const {
 }
 
 DimExpr
-DimExpr::substitute(llvm::function_ref<DimExpr(StringRef)> replacement) const {
+DimExpr::substitute(llvm::function_ref<DimExpr(DimSymbol)> replacement) const {
   DimExpr sum = constant(getContext(), 0);
   for (auto [coefficient, monomial] :
        llvm::zip_equal(getAttr().getCoefficients(), getAttr().getMonomials())) {
     DimExpr term = constant(getContext(), coefficient);
     for (Attribute atom : monomial) {
-      if (auto name = dyn_cast<StringAttr>(atom)) {
-        DimExpr replaced = replacement(name.getValue());
-        term = term *
-               (replaced ? replaced : symbol(getContext(), name.getValue()));
+      if (auto known = dyn_cast<DimSymbol>(atom)) {
+        DimExpr replaced = replacement(known);
+        term = term * (replaced ? replaced : symbol(known));
         continue;
       }
       auto call = cast<DimAtomAttr>(atom);
@@ -363,11 +421,11 @@ DimExpr::substitute(llvm::function_ref<DimExpr(StringRef)> replacement) const {
 }
 
 void DimExpr::forEachSymbol(
-    llvm::function_ref<void(StringRef)> callback) const {
+    llvm::function_ref<void(DimSymbol)> callback) const {
   for (ArrayAttr monomial : getAttr().getMonomials())
     for (Attribute atom : monomial) {
-      if (auto symbol = dyn_cast<StringAttr>(atom)) {
-        callback(symbol.getValue());
+      if (auto symbol = dyn_cast<DimSymbol>(atom)) {
+        callback(symbol);
         continue;
       }
       DimExpr(cast<DimAtomAttr>(atom).getLhs()).forEachSymbol(callback);
@@ -375,19 +433,48 @@ void DimExpr::forEachSymbol(
     }
 }
 
-bool DimExpr::dependsOn(StringRef symbol) const {
+bool DimExpr::dependsOn(DimSymbol symbol) const {
   bool found = false;
-  forEachSymbol([&](StringRef name) { found |= name == symbol; });
+  forEachSymbol([&](DimSymbol other) { found |= other == symbol; });
   return found;
 }
 
-std::optional<int64_t> DimExpr::getMultipleOf(StringRef symbol) const {
-  ArrayRef<ArrayAttr> monomials = getAttr().getMonomials();
+bool DimExpr::dependsOn(StringRef name) const {
+  bool found = false;
+  forEachSymbol([&](DimSymbol symbol) { found |= symbol.isNamed(name); });
+  return found;
+}
+
+bool DimExpr::hasLocalSymbol() const {
+  bool found = false;
+  forEachSymbol([&](DimSymbol symbol) { found |= symbol.isLocal(); });
+  return found;
+}
+
+/// The only symbol with what it is multiplied by, if that is all there is.
+static std::pair<DimSymbol, int64_t> getOnlyTerm(DimExprAttr expr) {
+  ArrayRef<ArrayAttr> monomials = expr.getMonomials();
   if (monomials.size() != 1 || monomials.front().size() != 1)
+    return {};
+  return {dyn_cast<DimSymbol>(monomials.front()[0]),
+          expr.getCoefficients().front()};
+}
+
+DimSymbol DimExpr::getSymbol() const {
+  auto [symbol, factor] = getOnlyTerm(getAttr());
+  return factor == 1 ? symbol : DimSymbol();
+}
+
+std::optional<int64_t> DimExpr::getMultipleOf(DimSymbol symbol) const {
+  auto [only, factor] = getOnlyTerm(getAttr());
+  if (!only || only != symbol || factor <= 0)
     return std::nullopt;
-  auto name = dyn_cast<StringAttr>(monomials.front()[0]);
-  int64_t factor = getAttr().getCoefficients().front();
-  if (!name || name.getValue() != symbol || factor <= 0)
+  return factor;
+}
+
+std::optional<int64_t> DimExpr::getMultipleOf(StringRef name) const {
+  auto [only, factor] = getOnlyTerm(getAttr());
+  if (!only || !only.isNamed(name) || factor <= 0)
     return std::nullopt;
   return factor;
 }

@@ -1,13 +1,14 @@
 //===- SavedTensors.cpp - What autograd keeps, by the derivatives ---------===//
 //
 // The table is PyTorch's own: see tools/support/saved_tensors.py. Operators
-// that PyTorch composes of others are not in it; their rules stand in ODS.
+// that PyTorch composes of others are not in it; their rules stand in ODS and
+// in Derivatives.cpp.
 //
 //===----------------------------------------------------------------------===//
 
 #include "SavedTable.h"
+#include "koila/Dialect/Koila/IR/Derivatives.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 
@@ -61,12 +62,12 @@ static ValueRange getArgument(Operation *op, unsigned index, unsigned count) {
   return operands.slice(first, segments[index]);
 }
 
-static void describeEntry(SavedRule &rule, StringRef schemaName,
+static void describeEntry(DifferentiationRule &rule, StringRef schemaName,
                           bool writesSelf) {
   Operation *op = rule.getOp();
   const saved::Entry *entry = saved::lookUp(schemaName);
   if (!entry)
-    return rule.setInexact("what autograd keeps of it is not known");
+    return rule.setUnknown("what autograd keeps of it is not known");
   if (entry->isDetached())
     return rule.setDetached();
   auto wants = [&](unsigned index) {
@@ -74,17 +75,10 @@ static void describeEntry(SavedRule &rule, StringRef schemaName,
                         [&](Value value) { return rule.wantsGradient(value); });
   };
   auto saveArgument = [&](unsigned index) {
-    if (!writesSelf || index != 0) {
-      for (Value value : getArgument(op, index, entry->arguments))
-        rule.save(value);
-      return;
-    }
-    // What is overwritten is copied before.
-    auto self = rule.tensor(op->getOperand(0));
-    if (!self)
-      return rule.setInexact("the size of what is overwritten is unknown");
-    rule.setTransient(rule.getTransient() + self->numBytes());
-    rule.keep(self->numBytes());
+    if (writesSelf && index == 0)
+      return rule.saveOverwritten(op->getOperand(0));
+    for (Value value : getArgument(op, index, entry->arguments))
+      rule.save(value);
   };
   auto saveResult = [&](unsigned index) {
     if (index < op->getNumResults())
@@ -93,7 +87,7 @@ static void describeEntry(SavedRule &rule, StringRef schemaName,
   entry->forEach(wants, saveArgument, saveResult);
 }
 
-void rules::describeSaved(SavedRule &rule) {
+void rules::describeDerivative(DifferentiationRule &rule) {
   auto torchOp = cast<TorchOperatorInterface>(rule.getOp());
   StringRef schema =
       torchOp.isTied() ? torchOp.getInPlaceSchema() : torchOp.getTorchSchema();
@@ -102,16 +96,12 @@ void rules::describeSaved(SavedRule &rule) {
                 torchOp.isTied());
 }
 
-void rules::describeSavedAs(SavedRule &rule, StringRef schemaName) {
+void rules::describeDerivativeAs(DifferentiationRule &rule,
+                                 StringRef schemaName) {
   if (!cast<TorchOperatorInterface>(rule.getOp()).isTied())
     return describeEntry(rule, schemaName, /*writesSelf=*/false);
   auto [name, overload] = schemaName.split('.');
   std::string twin =
       (name + "_" + (overload.empty() ? "" : ".") + overload).str();
   describeEntry(rule, twin, /*writesSelf=*/true);
-}
-
-void rules::passFrom(SavedRule &rule, Value source) {
-  if (!rule.wantsGradient(source))
-    rule.setDetached();
 }

@@ -210,12 +210,8 @@ static bool decides(Value number, const DimAnalysis &dims) {
   auto isOpen = [&](Value result) {
     const std::optional<TensorInfo> &info = dims.lookup(result).tensor;
     return !info || !info->hasRank() ||
-           llvm::any_of(*info->dims, [](DimExpr dim) {
-             bool local = false;
-             dim.forEachSymbol(
-                 [&](StringRef name) { local |= name.starts_with("_"); });
-             return local;
-           });
+           llvm::any_of(*info->dims,
+                        [](DimExpr dim) { return dim.hasLocalSymbol(); });
   };
   llvm::SetVector<Value> values;
   values.insert(number);

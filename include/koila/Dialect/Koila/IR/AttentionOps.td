@@ -37,6 +37,7 @@ def Koila_ScaledDotProductAttentionOp : Koila_AttentionOp<"scaled_dot_product_at
        Koila_OptionalTensor:$attn_mask, F64Attr:$dropout_p, BoolAttr:$is_causal,
        OptionalAttr<F64Attr>:$scale, BoolAttr:$enable_gqa),
   "getEnableGqa()", "Any"> {
+  let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
   let savedRule = "::koila::rules::describeAttentionSaved(rule);";
   let backwardRule = "::koila::rules::describeAttentionBackward(rule);";
 }
@@ -125,6 +126,7 @@ class Koila_RecurrentOp<string mnemonic, string schema, dag operands,
   let shapeRule = "return ::koila::rules::inferRecurrent(rule, " # layer # ");";
   let batchRule = "::koila::rules::inferRecurrentBatch(rule, " # layer # ");";
   let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
   let savedRule = "::koila::rules::describeRecurrentSaved(rule);";
   let backwardRule = "::koila::rules::describeRecurrentBackward(rule);";
 }
@@ -206,6 +208,7 @@ class Koila_RecurrentCellOp<string mnemonic, int gates, string arguments,
   let shapeRule = "return ::koila::rules::inferCell(rule, " # cell # ");";
   let batchRule = "::koila::rules::inferCellBatch(rule, " # cell # ");";
   let workspaceRule = "::koila::rules::describeRecurrentWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
   let savedRule = "::koila::rules::describeRecurrentSaved(rule);";
 }
 def Koila_LstmCellOp : Koila_RecurrentCellOp<"lstm_cell", 4, "Tensor[]",

@@ -94,7 +94,7 @@ defm Koila_Mul : Koila_TensorAndNumber<"mul", "mul_", "", "Common",
                                        ", .takesConstants = true">;
 defm Koila_Div : Koila_TensorAndNumber<"div", "div_", "", "Float",
                                        ", .takesConstants = true">;
-let savedRule = "::koila::rules::describeSavedAs(rule, \"div.Tensor\");" in
+let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"div.Tensor\");" in
   defm Koila_TrueDivide
       : Koila_TensorAndNumber<"true_divide", "true_divide_", "", "Float">;
 defm Koila_Remainder
@@ -205,10 +205,10 @@ def Koila_MinimumOp : Koila_PlainPairOp<"minimum", "", "c">;
 def Koila_FmaxOp : Koila_PlainPairOp<"fmax", "", "c">;
 def Koila_FminOp : Koila_PlainPairOp<"fmin", "", "c">;
 def Koila_MaxOtherOp : Koila_PlainPairOp<"max", ".other", "c"> {
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"maximum\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"maximum\");";
 }
 def Koila_MinOtherOp : Koila_PlainPairOp<"min", ".other", "c"> {
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"minimum\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"minimum\");";
 }
 
 defm Koila_Eq : Koila_TensorAndNumber<"eq", "eq_", "", "Bool">;
@@ -284,13 +284,13 @@ def Koila_WhereScalarOtherOp : Koila_WhereOp<"ScalarOther",
   "Tensor self, Scalar other", (ins AnyTensor:$self), otherNumber,
   "\"other\""> {
   let workspaceRule = composedWorkspace;
-  let savedRule = "rule.save(getCondition());";
+  let differentiationRule = "rule.save(getCondition());";
 }
 def Koila_WhereScalarSelfOp : Koila_WhereOp<"ScalarSelf",
   "Scalar self, Tensor other", (ins AnyTensor:$other),
   (ins Koila_ScalarAttr:$self), "\"self\""> {
   let workspaceRule = composedWorkspace;
-  let savedRule = "rule.save(getCondition());";
+  let differentiationRule = "rule.save(getCondition());";
 }
 def Koila_WhereScalarOp : Koila_WhereOp<"Scalar", "Scalar self, Scalar other",
   (ins), (ins Koila_ScalarAttr:$self, Koila_ScalarAttr:$other),

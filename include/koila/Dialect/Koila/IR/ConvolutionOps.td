@@ -26,6 +26,7 @@ class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
   let batchRule = "::koila::rules::inferConvolutionBatch(rule, " # kind # ");";
   let workspaceRule =
       "::koila::rules::describeConvolutionWorkspace(rule, " # kind # ");";
+  let differentiationRule = "::koila::rules::describeConvolutionDerivative(rule);";
   let savedRule = "::koila::rules::describeConvolutionSaved(rule);";
   let backwardRule =
       "::koila::rules::describeConvolutionBackward(rule, " # kind # ");";

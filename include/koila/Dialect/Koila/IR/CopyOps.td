@@ -31,7 +31,7 @@ class Koila_CastOp<string mnemonic, string name, string parameters, dag args,
   let workspaceRule = [{
     ::koila::rules::describeCopyWorkspace(rule, getOperation()->getOperand(0));
   }];
-  let savedRule = "::koila::rules::passFrom(rule, getOperation()->getOperand(0));";
+  let differentiationRule = "::koila::rules::passFrom(rule, getOperation()->getOperand(0));";
   let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
@@ -114,7 +114,7 @@ class Koila_CloneOp<string mnemonic, string name, string parameters, dag args>
   }];
   let shapeRule = "return ::koila::rules::inferCast(rule, /*copies=*/true);";
   let storageRule = "::koila::rules::describeNewStorage(rule);";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 def Koila_CloneTensorOp : Koila_CloneOp<"clone", "clone",
   "Tensor self, *, MemoryFormat? memory_format=None",
@@ -157,7 +157,7 @@ class Koila_OverwriteOp<string mnemonic, string name, string parameters,
   let batchRule = batch;
   // Nothing besides the result, which is written element by element.
   let workspaceRule = "";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 defvar Koila_InferLikeSelf = [{
     return ::koila::rules::inferCopyOf(rule, getSelf(),
@@ -211,7 +211,7 @@ class Koila_ConjugateOp<string mnemonic, string schema, string complexIsView,
                                              ::koila::Proof::}] #
       complexIsView # ");";
   let workspaceRule = "::koila::rules::describeConjugateWorkspace(rule);";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 def Koila_ConjOp : Koila_ConjugateOp<"conj",
   "aten::conj(Tensor(a) self) -> Tensor(a)", "Yes">;

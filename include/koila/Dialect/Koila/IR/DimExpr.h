@@ -11,6 +11,7 @@
 #define KOILA_DIALECT_KOILA_IR_DIMEXPR_H
 
 #include "mlir/IR/Attributes.h"
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include <optional>
@@ -22,9 +23,52 @@ class DimExprAttr;
 /// An answer that may be withheld.
 enum class Proof { No, Unknown, Yes };
 
+/// Whose a symbol is, and what is known of the number that it stands for.
+enum class SymbolKind : uint8_t {
+  /// The user's: an extent that inputs name.
+  Named,
+  /// An extent of an argument, of which inputs say nothing.
+  ArgumentExtent,
+  /// An extent that no rule gives, or that differs by the path taken.
+  Extent,
+  /// How many elements a mask selects.
+  Selected,
+  /// An integer that no rule gives; it may be negative.
+  Integer,
+};
+
+/// A symbol: a name and a kind. Symbols of one name and different kinds are
+/// different ones, so that no name that a user chooses is that of a symbol
+/// which an analysis made. Local symbols are facts of one analysis and are in
+/// no IR: what is parsed is Named.
+class DimSymbol : public mlir::Attribute {
+public:
+  using Attribute::Attribute;
+
+  static DimSymbol get(mlir::MLIRContext *context, llvm::StringRef name,
+                       SymbolKind kind = SymbolKind::Named);
+  static DimSymbol getFromOpaquePointer(const void *pointer) {
+    return DimSymbol(static_cast<const ImplType *>(pointer));
+  }
+  static bool classof(mlir::Attribute attr);
+
+  llvm::StringRef getName() const;
+  SymbolKind getKind() const;
+  bool isNamed() const { return getKind() == SymbolKind::Named; }
+  bool isNamed(llvm::StringRef name) const {
+    return isNamed() && getName() == name;
+  }
+  /// Whether an analysis made it: nobody can give it a value.
+  bool isLocal() const { return !isNamed(); }
+  /// Whether it counts something, and is not negative.
+  bool isExtent() const { return getKind() != SymbolKind::Integer; }
+};
+
 /// Looks a symbol's value up; none if it has no value.
 using SymbolValues =
-    llvm::function_ref<std::optional<int64_t>(llvm::StringRef symbol)>;
+    llvm::function_ref<std::optional<int64_t>(DimSymbol symbol)>;
+/// Numbers for symbols.
+using SymbolMap = llvm::DenseMap<DimSymbol, int64_t>;
 
 /// An integer expression. Default construction gives a null expression, on
 /// which only the test for null is allowed.
@@ -34,7 +78,9 @@ public:
   /*implicit*/ DimExpr(DimExprAttr attr);
 
   static DimExpr constant(mlir::MLIRContext *context, int64_t value);
-  static DimExpr symbol(mlir::MLIRContext *context, llvm::StringRef name);
+  static DimExpr symbol(mlir::MLIRContext *context, llvm::StringRef name,
+                        SymbolKind kind = SymbolKind::Named);
+  static DimExpr symbol(DimSymbol symbol);
 
   explicit operator bool() const { return static_cast<bool>(attr); }
   DimExprAttr getAttr() const;
@@ -70,13 +116,20 @@ public:
   /// zero, or if the result does not fit in 64 bits.
   std::optional<int64_t> evaluate(SymbolValues values) const;
   /// Replaces symbols; a null replacement keeps the symbol.
-  DimExpr
-  substitute(llvm::function_ref<DimExpr(llvm::StringRef)> replacement) const;
+  DimExpr substitute(llvm::function_ref<DimExpr(DimSymbol)> replacement) const;
   /// Calls `callback` for each symbol that occurs, atoms included.
-  void forEachSymbol(llvm::function_ref<void(llvm::StringRef)> callback) const;
-  bool dependsOn(llvm::StringRef symbol) const;
+  void forEachSymbol(llvm::function_ref<void(DimSymbol)> callback) const;
+  bool dependsOn(DimSymbol symbol) const;
+  /// Of the user's symbol of this name.
+  bool dependsOn(llvm::StringRef name) const;
+  /// Whether a symbol occurs that an analysis made.
+  bool hasLocalSymbol() const;
+  /// The symbol if the expression is just that; null otherwise.
+  DimSymbol getSymbol() const;
   /// If the expression is `k * symbol` with a constant k > 0, that k.
-  std::optional<int64_t> getMultipleOf(llvm::StringRef symbol) const;
+  std::optional<int64_t> getMultipleOf(DimSymbol symbol) const;
+  /// Of the user's symbol of this name.
+  std::optional<int64_t> getMultipleOf(llvm::StringRef name) const;
 
   void print(llvm::raw_ostream &os) const;
   std::string str() const;

@@ -21,6 +21,7 @@ struct Dropout {
   llvm::LogicalResult inferShapes(ShapeRule &rule) const;
   void inferBatch(BatchRule &rule) const;
   void describeWorkspace(WorkspaceRule &rule) const;
+  void describeDifferentiation(DifferentiationRule &rule) const;
   void describeSaved(SavedRule &rule) const;
   void describeBackward(BackwardRule &rule) const;
   /// The noise that PyTorch keeps for the gradient of `input`; none where that

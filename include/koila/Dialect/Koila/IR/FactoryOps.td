@@ -31,7 +31,7 @@ class Koila_FactoryOp<string mnemonic, string schema, dag args,
                     "::koila::rules::isPlain(getOperation())", effects> {
   let arguments = !con(args, (ins Variadic<AnyType>:$dynamic));
   let workspaceRule = "";
-  let savedRule = "rule.setDetached();";
+  let differentiationRule = "rule.setDetached();";
 }
 
 /// Of the extents in `size`; `self`, where there is one, gives the element

@@ -52,7 +52,7 @@ class Koila_JoinOp<string mnemonic, string schema, string kind,
   let batch = "inferJoinBatch(rule, " # call;
   let workspaceRule = "::koila::rules::describeJoinWorkspace(rule);";
   let backwardRule = "::koila::rules::describeJoinBackward(rule);";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 
 def Koila_CatOp : Koila_JoinOp<"cat",
@@ -104,7 +104,7 @@ class Koila_MeshgridFamilyOp<string mnemonic, string schema, dag extra,
         rule.setAlias(index, tensor);
   }];
   let workspaceRule = "";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 
 def Koila_MeshgridOp : Koila_MeshgridFamilyOp<"meshgrid",
@@ -170,12 +170,16 @@ def Koila_TakeAlongDimOp : Koila_IndexingOp<"take_along_dim",
   let shape = "inferTakeAlongDim(rule, getSelf(), getIndices(), getDim())";
   let batch = "inferTakeAlongDimBatch(rule, getSelf(), getIndices(), getDim())";
   // gather keeps the tensor and the indices modulo the extent, which are new.
-  let savedRule = [{
+  let differentiationRule = [{
     rule.save(getSelf());
-    auto result = rule.tensor(getResult());
-    if (!getDim())
+    if (getDim())
+      rule.saveInner();
+    else
       rule.save(getIndices());
-    else if (result)
+  }];
+  let savedRule = [{
+    auto result = rule.tensor(getResult());
+    if (::koila::saveDifferentiated(rule).savesInner && result)
       rule.keep(result->numElements() * 8);
   }];
 }
@@ -215,7 +219,7 @@ def Koila_IndexTensorOp : Koila_AdvancedIndexOp<"index_Tensor",
 def Koila_IndexHackedTwinOp : Koila_AdvancedIndexOp<"index_Tensor_hacked_twin",
   "aten::index.Tensor_hacked_twin(Tensor self, Tensor[] indices) -> Tensor",
   (ins), "", "{}"> {
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"index.Tensor\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"index.Tensor\");";
 }
 
 def Koila_IndexPutOp : Koila_AdvancedIndexOp<"index_put",
@@ -236,7 +240,7 @@ def Koila_IndexPutHackedTwinOp : Koila_AdvancedIndexOp<"index_put_hacked_twin",
   "aten::index_put_.hacked_twin(Tensor(a!) self, Tensor[] indices, Tensor values, bool accumulate=False) -> Tensor(a!)",
   "{}"> {
   let values = "getValues()";
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"index_put\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"index_put\");";
 }
 
 //===----------------------------------------------------------------------===//
@@ -417,7 +421,7 @@ class Koila_FlipFamilyOp<string mnemonic, string schema, dag extra, string dims,
   let batch = "keepBatchOutside(rule, getSelf(), " # dims #
               ", \"flip reverses the samples\")";
   let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 def Koila_FlipOp : Koila_FlipFamilyOp<"flip",
   "aten::flip(Tensor self, int[] dims) -> Tensor",
@@ -467,7 +471,7 @@ class Koila_RepeatFamilyOp<string mnemonic, string schema, dag lists,
   let shape = "inferRepeat(rule, getSelf(), \"" # listName # "\", " # padded # ")";
   let batch = "inferRepeatBatch(rule, getSelf(), \"" # listName # "\", " # get # ")";
   let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 def Koila_RepeatOp : Koila_RepeatFamilyOp<"repeat",
   "aten::repeat(Tensor self, SymInt[] repeats) -> Tensor",
@@ -553,7 +557,7 @@ def Koila_PadOp : Koila_PadListOp<"pad",
   "aten::pad(Tensor self, SymInt[] pad, str mode='constant', float? value=None) -> Tensor",
   (ins StrAttr:$mode, OptionalAttr<F64Attr>:$value)> {
   let shape = "inferPad(rule, getSelf(), getMode(), getValue())";
-  let savedRule = [{
+  let differentiationRule = [{
     if (getMode() != "constant" && getMode() != "circular")
       rule.save(getSelf());
   }];
@@ -566,7 +570,7 @@ def Koila_ConstantPadNdOp : Koila_PadListOp<"constant_pad_nd",
 def Koila_PadCircularOp : Koila_PadListOp<"_pad_circular",
   "aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor"> {
   let shape = "inferCircularPad(rule, getSelf())";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 def Koila_ReflectionPad1dOp : Koila_WindowPadOp<"reflection_pad1d",
   "aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor", "Reflect", "1">;
@@ -621,7 +625,7 @@ def Koila_ChannelShuffleOp : Koila_ChannelShuffleFamilyOp<"channel_shuffle",
 def Koila_NativeChannelShuffleOp
     : Koila_ChannelShuffleFamilyOp<"native_channel_shuffle",
   "aten::native_channel_shuffle(Tensor self, SymInt groups) -> Tensor"> {
-  let savedRule = "";
+  let differentiationRule = "";
 }
 
 class Koila_FoldOp<string mnemonic, string schema, string function, dag before,
@@ -684,7 +688,7 @@ def Koila_DiagOp : Koila_MixingOp<"diag",
   let description = "A vector as a diagonal matrix, or a diagonal as a vector.";
   let arguments = (ins AnyTensor:$self, I64Attr:$diagonal);
   let shape = "inferDiag(rule, getSelf(), getDiagonal())";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 
 //===----------------------------------------------------------------------===//
@@ -750,7 +754,7 @@ class Koila_EmbeddingBagFamilyOp<string mnemonic, string schema, dag more,
                                  getIncludeLastOffset(), {}};
     ::koila::indexing::inferEmbeddingBagBatch(rule, bags);
   }];
-  let savedRule = "::koila::rules::describeEmbeddingBagSaved(rule);";
+  let differentiationRule = "::koila::rules::describeEmbeddingBagDerivative(rule);";
 }
 def Koila_EmbeddingBagOp : Koila_EmbeddingBagFamilyOp<"embedding_bag",
   "aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0, bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor, Tensor)",

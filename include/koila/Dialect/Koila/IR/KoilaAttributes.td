@@ -32,6 +32,18 @@ def Koila_DimExprAttr : Koila_Attr<"DimExpr", "expr"> {
   let hasCustomAssemblyFormat = 1;
 }
 
+def Koila_LocalSymbolAttr : AttrDef<Koila_Dialect, "LocalSymbol"> {
+  let summary = "a factor of a dim expression which is a symbol of an analysis";
+  let description = [{
+    A symbol that a user names is a string. One that an analysis makes is known
+    by its kind, too; it has no textual form, since it is in no IR. Use the value
+    class `koila::DimSymbol` for both.
+  }];
+  let attrName = "koila.local_symbol";
+  let parameters = (ins StringRefParameter<>:$name,
+                        "::koila::SymbolKind":$kind);
+}
+
 def Koila_DimAtomAttr : Koila_Attr<"DimAtom", "atom"> {
   let summary = "a factor of a dim expression which is not a symbol";
   let parameters = (ins "::mlir::StringAttr":$function,

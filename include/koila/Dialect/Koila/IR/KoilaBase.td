@@ -69,15 +69,19 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
     : Koila_Op<mnemonic, traits # effects # [Koila_TorchOperatorInterface,
                                              Koila_ShapeRuleInterface,
                                              Koila_BatchRuleInterface,
-                                             Koila_MemoryRuleInterface]> {
+                                             Koila_MemoryRuleInterface,
+                                             Koila_DifferentiationInterface]> {
   defvar tiedGet = !if(!empty(inPlaceSchema), "return false;",
                        "return getTied();");
   defvar tiedSet = !if(!empty(inPlaceSchema), "(void)tied;",
                        "setTiedAttr(tied ? ::mlir::UnitAttr::get(getContext()) "
                        ": ::mlir::UnitAttr());");
-  /// What autograd keeps. By default as PyTorch's derivatives say; an operator
-  /// that PyTorch composes of others needs a rule. Empty: nothing.
-  code savedRule = "::koila::rules::describeSaved(rule);";
+  /// What autograd records. By default as PyTorch's derivatives say; an operator
+  /// that PyTorch composes of others needs a rule. Empty: nothing is read.
+  code differentiationRule = "::koila::rules::describeDerivative(rule);";
+  /// The bytes that autograd keeps: by default those of the tensors that the
+  /// rule above names.
+  code savedRule = "::koila::detail::describeSaved(rule);";
   /// What its backward pass allocates.
   code backwardRule = "::koila::rules::describeBackward(rule);";
   code baseDeclaration = [{
@@ -90,6 +94,10 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
     void inferBatch(::koila::BatchRule &rule);
     void describeStorage(::koila::StorageRule &rule);
     void describeWorkspace(::koila::WorkspaceRule &rule);
+    void describeDifferentiation(::koila::DifferentiationRule &rule) {
+      (void)rule;
+      }] # differentiationRule # [{
+    }
     void describeSaved(::koila::SavedRule &rule) {
       (void)rule;
       }] # savedRule # [{

@@ -18,6 +18,7 @@ class Koila_LossOp<string mnemonic, string schema, dag args, string shape,
   let shapeRule = "return ::koila::rules::" # shape # ";";
   let batchRule = "::koila::rules::" # batch # ";";
   let workspaceRule = "::koila::rules::describeLossWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeLossDerivative(rule);";
   let savedRule = "::koila::rules::describeLossSaved(rule);";
   let backwardRule = "::koila::rules::describeLossBackward(rule);";
 }
@@ -142,14 +143,14 @@ def Koila_BackwardOp : Koila_TorchOp<"backward",
                        BoolAttr:$create_graph);
   let results = (outs);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 
 class Koila_LeafBaseOp<string mnemonic> : Koila_Op<mnemonic, [
     DeclareOpInterfaceMethods<Koila_ShapeRuleInterface>,
     DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
-    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
-                              ["describeStorage", "describeSaved"]>]> {
+    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface, ["describeStorage"]>,
+    DeclareOpInterfaceMethods<Koila_DifferentiationInterface>]> {
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }

@@ -20,6 +20,7 @@ def Koila_LinearOp : Koila_TorchOp<"linear",
     $input `,` $weight (`,` $bias^)? attr-dict
     `:` functional-type(operands, results)
   }];
+  let differentiationRule = "::koila::rules::describeFactors(rule, getInput(), getWeight());";
   let savedRule = "::koila::rules::describeProductSaved(rule);";
   let backwardRule = "::koila::rules::describeProductBackward(rule);";
 }
@@ -112,7 +113,7 @@ class Koila_OuterFamilyOp<string mnemonic, string schema>
                       (ins AnyTensor:$self, AnyTensor:$vec2),
                       [{{getSelf(), getVec2()}, "n,m->nm", {} }]> {
   let shapeRule = "return ::koila::rules::inferOuter(rule, getSelf(), getVec2());";
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"mul.Tensor\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"mul.Tensor\");";
 }
 def Koila_OuterOp : Koila_OuterFamilyOp<"outer",
   "aten::outer(Tensor self, Tensor vec2) -> Tensor">;
@@ -154,11 +155,13 @@ def Koila_MatmulOp : Koila_RankedProductOp<"matmul",
     matrices, where leading dims broadcast. The batch stays in a leading dim or
     in the rows of the left operand. New storage, dense row-major.
   }];
+  let differentiationRule = "::koila::rules::describeFactors(rule, getSelf(), getOther());";
   let savedRule = "::koila::rules::describeProductSaved(rule);";
 }
 def Koila_LinalgMatmulOp : Koila_RankedProductOp<"linalg_matmul",
   "aten::linalg_matmul(Tensor self, Tensor other) -> Tensor", selfAndOther,
   "Matmul", "getSelf(), getOther()"> {
+  let differentiationRule = "::koila::rules::describeFactors(rule, getSelf(), getOther());";
   let savedRule = "::koila::rules::describeProductSaved(rule);";
 }
 def Koila_InnerOp : Koila_RankedProductOp<"inner",
@@ -183,7 +186,7 @@ def Koila_CrossOp : Koila_RankedProductOp<"cross",
   "aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor",
   !con(selfAndOther, (ins OptionalAttr<I64Attr>:$dim)),
   "Cross", "getSelf(), getOther(), getDim()"> {
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"linalg_cross\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"linalg_cross\");";
 }
 
 def Koila_EinsumOp : Koila_RuledOp<"einsum",
@@ -205,6 +208,7 @@ def Koila_EinsumOp : Koila_RuledOp<"einsum",
       "::koila::rules::describeEinsumStorage(rule, getEquation(), getTensors());";
   let workspaceRule = "::koila::rules::describeProductWorkspace(rule);";
   let backwardRule = "::koila::rules::describeProductBackward(rule);";
+  let differentiationRule = "::koila::rules::describeEinsumDerivative(rule);";
   let savedRule = "::koila::rules::describeEinsumSaved(rule);";
 }
 

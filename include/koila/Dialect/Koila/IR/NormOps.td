@@ -32,6 +32,7 @@ def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
     (`running_mean` $running_mean^)? (`running_var` $running_var^)?
     attr-dict `:` functional-type(operands, results)
   }];
+  let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
   let backwardRule = "::koila::rules::describeNormBackward(rule);";
   let extraClassDeclaration = baseDeclaration # [{
@@ -61,6 +62,7 @@ def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
     $input (`weight` $weight^)? (`bias` $bias^)? (`shape` `(` $dynamic^ `)`)?
     attr-dict `:` functional-type(operands, results)
   }];
+  let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
   let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
@@ -89,7 +91,7 @@ class Koila_SoftmaxOp<string mnemonic, string schema>
       ::koila::rules::describeSoftmaxWorkspace(rule, getSelf(), getResult());
     }
   }];
-  let savedRule = "rule.save(getResult());";
+  let differentiationRule = "rule.save(getResult());";
   let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
 
@@ -135,6 +137,7 @@ def Koila_RmsNormOp : Koila_RuledOp<"rms_norm",
   }];
   let batchRule = "::koila::rules::inferTrailingNormBatch(rule, getInput(), {getWeight()});";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
   let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
@@ -167,6 +170,7 @@ def Koila_GroupNormOp : Koila_RuledOp<"group_norm",
   let shapeRule = "return ::koila::rules::inferGroupNorm(rule, getNumGroups(), getWeight(), getBias());";
   let batchRule = "::koila::rules::inferSampleNormBatch(rule, {getWeight(), getBias()});";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
   let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
@@ -193,6 +197,7 @@ def Koila_InstanceNormOp : Koila_RuledOp<"instance_norm",
         {getWeight(), getBias(), getRunningMean(), getRunningVar()});
   }];
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
   let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
@@ -252,6 +257,10 @@ class Koila_DropoutFamilyOp<string mnemonic, string feature, string alpha>
     if (drops())
       getDropout().describeWorkspace(rule);
   }];
+  let differentiationRule = [{
+    if (drops())
+      getDropout().describeDifferentiation(rule);
+  }];
   let savedRule = [{
     if (drops())
       getDropout().describeSaved(rule);
@@ -294,6 +303,7 @@ def Koila_WeightNormOp : Koila_RuledOp<"_weight_norm",
   let arguments = (ins AnyTensor:$v, AnyTensor:$g, I64Attr:$dim);
   let shapeRule = "return ::koila::rules::inferWeightNorm(rule, getDim());";
   let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeNormDerivative(rule);";
   let savedRule = "::koila::rules::describeNormSaved(rule);";
   let backwardRule = "::koila::rules::describeNormBackward(rule);";
 }
@@ -308,6 +318,7 @@ def Koila_CosineSimilarityOp : Koila_RuledOp<"cosine_similarity",
   let shapeRule = "return ::koila::rules::inferCosineSimilarity(rule, getDim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, getDim(), false);";
   let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeDistanceDerivative(rule);";
   let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 
@@ -322,6 +333,7 @@ def Koila_PairwiseDistanceOp : Koila_RuledOp<"pairwise_distance",
   let shapeRule = "return ::koila::rules::inferPairwiseDistance(rule, getKeepdim());";
   let batchRule = "::koila::rules::inferDistanceBatch(rule, -1, getKeepdim());";
   let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeDistanceDerivative(rule);";
   let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 
@@ -337,6 +349,7 @@ class Koila_CdistFamilyOp<string mnemonic, string arguments_>
   let shapeRule = "return ::koila::rules::inferCdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::inferCdistBatch(rule);";
   let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeDistanceDerivative(rule);";
   let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 def Koila_CdistOp : Koila_CdistFamilyOp<"cdist",
@@ -351,6 +364,7 @@ def Koila_PdistOp : Koila_RuledOp<"pdist",
   let shapeRule = "return ::koila::rules::inferPdist(rule, getP().convertToDouble());";
   let batchRule = "::koila::rules::mixAll(rule);";
   let workspaceRule = "::koila::rules::describeDistanceWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeDistanceDerivative(rule);";
   let savedRule = "::koila::rules::describeDistanceSaved(rule);";
 }
 

@@ -8,6 +8,7 @@
 #ifndef KOILA_DIALECT_KOILA_IR_OPERATORRULES_H
 #define KOILA_DIALECT_KOILA_IR_OPERATORRULES_H
 
+#include "koila/Dialect/Koila/IR/Derivatives.h"
 #include "koila/Interfaces/Rules.h"
 #include "koila/KernelModels/BackwardRules.h"
 #include "koila/KernelModels/WorkspaceRules.h"

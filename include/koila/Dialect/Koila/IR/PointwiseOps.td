@@ -43,12 +43,12 @@ class Koila_QueryOp<string name, string refused = "", string result = "Bool">
 
 def Koila_ReluOp : Koila_PlainOp<"relu", "bc">;
 def Koila_Relu6Op : Koila_PlainOp<"relu6", "bc"> {
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"hardtanh\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"hardtanh\");";
 }
 def Koila_SiluOp : Koila_PlainOp<"silu", "bi">;
 def Koila_MishOp : Koila_PlainOp<"mish", "bic">;
 def Koila_SeluOp : Koila_PlainOp<"selu", "bic"> {
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"elu\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"elu\");";
 }
 def Koila_HardswishOp : Koila_PlainOp<"hardswish", "bic">;
 def Koila_HardsigmoidOp : Koila_PlainOp<"hardsigmoid", "bic">;
@@ -122,11 +122,15 @@ def Koila_LogSigmoidOp : Koila_QueryOp<"log_sigmoid", "bic", "Common"> {
              ".rowMajor = true}";
   let workspaceRule = composedWorkspace;
   // log_sigmoid_forward, whose buffer is kept.
+  let differentiationRule = [{
+    rule.save(getSelf());
+    rule.saveInner();
+  }];
   let savedRule = [{
     auto self = rule.tensor(getSelf());
     if (!self)
       return rule.setInexact("the shape of the input is unknown");
-    rule.save(getSelf());
+    ::koila::saveDifferentiated(rule);
     rule.keep(self->numBytes());
   }];
 }
@@ -145,8 +149,12 @@ def Koila_RreluOp : Koila_ElementwiseOp<"rrelu",
   }];
   let workspaceRule = composedWorkspace;
   // rrelu_with_noise, whose noise is not read but kept.
-  let savedRule = [{
+  let differentiationRule = [{
     rule.save(getTied() ? getResult() : getSelf());
+    rule.saveInner();
+  }];
+  let savedRule = [{
+    ::koila::saveDifferentiated(rule);
     if (auto self = rule.tensor(getSelf()))
       rule.keep(self->numBytes());
   }];
@@ -172,7 +180,7 @@ def Koila_PreluOp : Koila_RuledOp<"prelu",
   let shapeRule = "return ::koila::rules::inferPrelu(rule, getSelf(), getWeight());";
   let batchRule = "::koila::rules::inferPreluBatch(rule, getSelf(), getWeight());";
   let workspaceRule = "";
-  let savedRule = [{
+  let differentiationRule = [{
     rule.save(getSelf());
     rule.save(getWeight());
   }];
@@ -222,7 +230,7 @@ def Koila_LogitOp : Koila_UnaryFloatOp<"logit",
   (ins OptionalAttr<F64Attr>:$eps)>;
 // pow with the number 2.
 def Koila_SquareOp : Koila_PlainOp<"square", "", "Integer"> {
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"pow.Tensor_Scalar\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"pow.Tensor_Scalar\");";
 }
 def Koila_NegOp : Koila_PlainOp<"neg", "b">;
 def Koila_AbsOp : Koila_PlainOp<"abs", "b", "Real">;
@@ -277,7 +285,7 @@ class Koila_ClampFamilyOp<string name>
     if (!rule.hasArgument("min") && !rule.hasArgument("max"))
       return rule.emitError() << "takes a minimum, a maximum or both";
   }];
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"clamp\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"clamp\");";
 }
 def Koila_ClampOp : Koila_ClampFamilyOp<"clamp">;
 def Koila_ClipOp : Koila_ClampFamilyOp<"clip">;

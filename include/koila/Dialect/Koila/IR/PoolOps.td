@@ -13,6 +13,7 @@ class Koila_PoolOp<string mnemonic, string schema, int rank, string layout,
   string pool = "{" # rank # ", ::koila::rules::PoolLayout::" # layout # "}";
   let batchRule = "::koila::rules::inferPoolBatch(rule, " # rank # ");";
   let workspaceRule = "::koila::rules::describePoolWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describePoolDerivative(rule);";
   let savedRule = "::koila::rules::describePoolSaved(rule);";
   let backwardRule = "::koila::rules::describePoolBackward(rule);";
 }

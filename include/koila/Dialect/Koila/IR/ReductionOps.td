@@ -156,9 +156,9 @@ defvar correctionArgs = (ins OptionalAttr<DenseI64ArrayAttr>:$dim,
                              DefaultValuedAttr<BoolAttr, "false">:$keepdim);
 foreach name = ["Std", "Var"] in {
   defvar lower = !tolower(name);
-  defvar saved = "::koila::rules::describeSavedAs(rule, \"" # lower #
+  defvar saved = "::koila::rules::describeDerivativeAs(rule, \"" # lower #
                  ".correction\");";
-  defvar savedMeans = "::koila::rules::describeSavedAs(rule, \"" # lower #
+  defvar savedMeans = "::koila::rules::describeDerivativeAs(rule, \"" # lower #
                       "_mean.correction\");";
   defvar combine = !if(!eq(name, "Std"), "Deviation", "Variance");
   defvar overBatch = "::koila::rules::inferReductionBatch(rule, true, "
@@ -172,12 +172,12 @@ foreach name = ["Std", "Var"] in {
     "aten::" # lower # "(Tensor self, bool unbiased=True) -> Tensor",
     unbiasedArg, ["Real"]> {
     let batchRule = overBatch;
-    let savedRule = saved;
+    let differentiationRule = saved;
   }
   def Koila_#name#DimOp : Koila_ReductionOp<lower # "_dim",
     "aten::" # lower # ".dim" # dimSchema # "Tensor", momentArgs, ["Real"]> {
     let batchRule = overBatch;
-    let savedRule = saved;
+    let differentiationRule = saved;
   }
   def Koila_#name#CorrectionOp : Koila_ReductionOp<lower # "_correction",
     "aten::" # lower # ".correction" # correctionSchema # "Tensor",
@@ -187,12 +187,12 @@ foreach name = ["Std", "Var"] in {
   def Koila_#name#MeanOp : Koila_TwoReductionsOp<lower # "_mean",
     "aten::" # lower # "_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)",
     unbiasedArg, ["Real", "Mean"]> {
-    let savedRule = savedMeans;
+    let differentiationRule = savedMeans;
   }
   def Koila_#name#MeanDimOp : Koila_TwoReductionsOp<lower # "_mean_dim",
     "aten::" # lower # "_mean.dim" # dimSchema # "(Tensor, Tensor)",
     momentArgs, ["Real", "Mean"]> {
-    let savedRule = savedMeans;
+    let differentiationRule = savedMeans;
   }
   def Koila_#name#MeanCorrectionOp : Koila_TwoReductionsOp<lower # "_mean_correction",
     "aten::" # lower # "_mean.correction" # correctionSchema # "(Tensor, Tensor)",

@@ -22,7 +22,7 @@ class Koila_ResizeOp<string mnemonic, string schema, int rank, dag args>
   let batchRule = "::koila::rules::inferResizeBatch(rule, " # rank # ");";
   let workspaceRule = "::koila::rules::describeResampleWorkspace(rule);";
   let backwardRule = "::koila::rules::describeResampleBackward(rule);";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 
 /// To `output_size`; the scales only place the samples.
@@ -140,7 +140,7 @@ class Koila_GridSamplerOp<string mnemonic, string schema, int rank>
 }
 def Koila_GridSamplerAnyOp : Koila_GridSamplerOp<"grid_sampler",
   "aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor", 0> {
-  let savedRule = "::koila::rules::describeSavedAs(rule, \"grid_sampler_2d\");";
+  let differentiationRule = "::koila::rules::describeDerivativeAs(rule, \"grid_sampler_2d\");";
 }
 def Koila_GridSampler2dOp : Koila_GridSamplerOp<"grid_sampler_2d",
   "aten::grid_sampler_2d(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners) -> Tensor", 2>;

@@ -96,7 +96,7 @@ def Koila_DiffOp : Koila_RuledOp<"diff",
   let shapeRule = "return ::koila::rules::inferDiff(rule, getN(), getDim(), getPrepend(), getAppend());";
   let batchRule = "::koila::rules::inferDiffBatch(rule, getDim(), getPrepend(), getAppend());";
   let workspaceRule = "::koila::rules::describeSortWorkspace(rule);";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 
 /// How many elements differ is data: that extent is a symbol of its own.

@@ -28,10 +28,10 @@ class Koila_FourierOp<string mnemonic, string signature, dag extra, string kind>
   let workspaceRule = "::koila::rules::describeSpectralWorkspace(rule);";
   // Transforms of complex numbers save nothing; those of real ones what they
   // are given, which may have been filled up.
-  let savedRule = [{
-    auto self = rule.tensor(getSelf());
-    if (!self || !::llvm::isa<::mlir::ComplexType>(self->elementType))
-      rule.setInexact("what autograd keeps of a transform of real numbers");
+  let differentiationRule = [{
+    if (!::llvm::isa_and_nonnull<::mlir::ComplexType>(
+            rule.getElementType(getSelf())))
+      rule.setUnknown("what autograd keeps of a transform of real numbers");
   }];
 }
 class Koila_FourierOneOp<string mnemonic, string kind>
@@ -79,7 +79,7 @@ class Koila_FourierShiftOp<string mnemonic>
   let shapeRule = "return ::koila::rules::inferShift(rule, getSelf());";
   let batchRule = "::koila::rules::inferFourierBatch(rule, getSelf());";
   let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 def Koila_FftFftshiftOp : Koila_FourierShiftOp<"fft_fftshift">;
 def Koila_FftIfftshiftOp : Koila_FourierShiftOp<"fft_ifftshift">;

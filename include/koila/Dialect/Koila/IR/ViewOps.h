@@ -146,9 +146,6 @@ llvm::StringRef getBatchName(mlir::Operation *op);
 /// Puts in the values of symbols that have only one.
 DimExpr substituteFixed(mlir::Operation *op, DimExpr expr);
 TensorInfo substituteFixed(mlir::Operation *op, TensorInfo info);
-/// Whether all symbols of `expr` are ones that the user named: only these are
-/// unknown because the user leaves them open.
-bool hasOnlyNamedSymbols(DimExpr expr);
 /// Whether a symbolic extent can equal the number only at some value of a
 /// symbol that the user left open, so that tracing wrote the number.
 bool isBakedIn(mlir::Operation *op, DimExpr extent, int64_t number);

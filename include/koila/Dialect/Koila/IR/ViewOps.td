@@ -16,7 +16,7 @@ class Koila_AliasOp<string mnemonic, string schema, dag extra = (ins)>
   let arguments = !con((ins AnyTensor:$self), extra);
   let storageRule = "::koila::rules::describeViews(rule, getSelf());";
   let workspaceRule = "";
-  let savedRule = "::koila::rules::passFrom(rule, getSelf());";
+  let differentiationRule = "::koila::rules::passFrom(rule, getSelf());";
   let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
@@ -98,7 +98,7 @@ def Koila_SqueezeDimsOp : Koila_MappedOp<"squeeze_dims",
 
 def Koila_DetachOp : Koila_MappedOp<"detach",
   "aten::detach(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)"> {
-  let savedRule = "rule.setDetached();";
+  let differentiationRule = "rule.setDetached();";
 }
 def Koila_LazyConjOp : Koila_MappedOp<"_conj",
   "aten::_conj(Tensor(a) self) -> Tensor(a)", (ins), "mapAll(info)"> {
@@ -133,7 +133,7 @@ class Koila_AtLeastSequenceOp<int least>
         rule.setAlias(index, tensor);
   }];
   let workspaceRule = "";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 def Koila_AtLeast1DOp : Koila_AtLeastOp<1>;
 def Koila_AtLeast2DOp : Koila_AtLeastOp<2>;
@@ -334,7 +334,7 @@ def Koila_BroadcastTensorsOp : Koila_RuledOp<"broadcast_tensors",
         rule.setAlias(index, tensor);
   }];
   let workspaceRule = "";
-  let savedRule = "";
+  let differentiationRule = "";
   let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
@@ -354,7 +354,7 @@ class Koila_ReshapeFamilyOp<string mnemonic, string schema, dag extra,
   }];
   let batchRule = "::koila::rules::inferReshapeBatch(rule, getSelf(), " #
                   other # ");";
-  let savedRule = "::koila::rules::passFrom(rule, getSelf());";
+  let differentiationRule = "::koila::rules::passFrom(rule, getSelf());";
   let backwardRule = "::koila::rules::describeViewBackward(rule);";
 }
 
@@ -454,7 +454,7 @@ class Koila_TypeViewOp<string mnemonic, string schema, code shape,
     : Koila_AliasOp<mnemonic, schema, extra> {
   let shapeRule = "return ::koila::rules::" # shape # ";";
   let batchRule = "::koila::rules::inferTypeViewBatch(rule, getSelf());";
-  let savedRule = "";
+  let differentiationRule = "";
 }
 
 def Koila_ViewDtypeOp : Koila_TypeViewOp<"view_dtype",
@@ -568,7 +568,7 @@ def Koila_NumToTensorOp : Koila_RuledOp<"num_to_tensor",
     if (getWraps())
       rule.setTransient(sizeof(int64_t));
   }];
-  let savedRule = "rule.setDetached();";
+  let differentiationRule = "rule.setDetached();";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_VIEWOPS_TD

@@ -57,7 +57,9 @@ void LeafOp::describeStorage(StorageRule &rule) {
   rule.setAlias(0, getSource());
 }
 
-void LeafOp::describeSaved(SavedRule &rule) { rule.setDetached(); }
+void LeafOp::describeDifferentiation(DifferentiationRule &rule) {
+  rule.setDetached();
+}
 
 LeafOp LeafGradOp::getLeafOp() { return getLeaf().getDefiningOp<LeafOp>(); }
 
@@ -83,4 +85,6 @@ void LeafGradOp::inferBatch(BatchRule &rule) {
 
 void LeafGradOp::describeStorage(StorageRule &) {}
 
-void LeafGradOp::describeSaved(SavedRule &rule) { rule.setDetached(); }
+void LeafGradOp::describeDifferentiation(DifferentiationRule &rule) {
+  rule.setDetached();
+}

@@ -26,7 +26,7 @@ struct Plan {
   bool known = false;
   /// Of the result. Data decides those that depend on a symbol in `data`.
   SmallVector<DimExpr> dims;
-  SmallVector<std::string> data;
+  SmallVector<DimSymbol> data;
   /// The first of the dims of the indices in the result, and their number.
   int64_t first = 0, count = 0;
   /// For each dim of self its dim in the result, -1 if it is indexed.
@@ -38,7 +38,7 @@ struct Plan {
 
   bool dependsOnData(DimExpr dim) const {
     return llvm::any_of(
-        data, [&](const std::string &symbol) { return dim.dependsOn(symbol); });
+        data, [&](DimSymbol symbol) { return dim.dependsOn(symbol); });
   }
 };
 } // namespace
@@ -77,8 +77,10 @@ static bool expandMasks(const TensorInfo &self, ArrayRef<TensorInfo> indices,
     }
     ++plan.masks;
     plan.maskStart = plan.entries.size();
-    plan.data.push_back("_data" + std::to_string(plan.masks));
-    DimExpr rows = DimExpr::symbol(type.getContext(), plan.data.back());
+    plan.data.push_back(DimSymbol::get(type.getContext(),
+                                       "_data" + std::to_string(plan.masks),
+                                       SymbolKind::Selected));
+    DimExpr rows = DimExpr::symbol(plan.data.back());
     for (int64_t dim = 0; dim < info.getRank(); ++dim) {
       size_t place = plan.entries.size();
       if (self.hasRank() && place < self.dims->size() &&

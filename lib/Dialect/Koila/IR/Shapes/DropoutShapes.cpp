@@ -75,7 +75,15 @@ Dropout::getNoise(const ConcreteTensor &input) const {
 }
 
 // The product saves the noise, which wants no gradient, and not the input.
+void Dropout::describeDifferentiation(DifferentiationRule &rule) const {
+  if (alpha || p == 1)
+    return rule.setUnknown("what autograd keeps of this dropout is not known");
+  rule.saveInner();
+}
+
 void Dropout::describeSaved(SavedRule &rule) const {
+  if (!saveDifferentiated(rule).savesInner)
+    return;
   auto input = rule.tensor(rule.getOp()->getOperand(0));
   auto noise = input ? getNoise(*input) : std::nullopt;
   if (!noise)

@@ -62,13 +62,6 @@ static bool isSkipped(const TensorInfo &info) {
   return info.hasRank() && info.getRank() == 1 && info.dim(0).isConstant(0);
 }
 
-/// Whether data decides about the extent: it may be zero.
-static bool dependsOnData(DimExpr dim) {
-  bool found = false;
-  dim.forEachSymbol([&](StringRef name) { found |= name.starts_with("_"); });
-  return found;
-}
-
 // Source: cat in aten/src/ATen/native/TensorShape.cpp.
 static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
                                  int64_t dim, TensorInfo &result) {
@@ -113,7 +106,7 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
     if (operand.getRank() != rank) {
       // A vector whose extent data decides may be an empty one.
       for (const TensorInfo *one : {first, &operand})
-        if (one->getRank() == 1 && dependsOnData(one->dim(0)))
+        if (one->getRank() == 1 && one->dim(0).hasLocalSymbol())
           return success();
       return rule.emitError() << "cannot join tensors of rank " << rank
                               << " and " << operand.getRank();

@@ -17,7 +17,7 @@ static LogicalResult emitHoldsForOneValue(ShapeRule &rule, DimExpr sizes,
                                           DimExpr operand, int64_t count,
                                           DimExpr open) {
   std::string name;
-  open.forEachSymbol([&](StringRef symbol) { name = symbol.str(); });
+  open.forEachSymbol([&](DimSymbol symbol) { name = symbol.getName().str(); });
   auto factor = open.getMultipleOf(name);
   // An expression such as min(1, B) may be the number for more than one value.
   if (!factor)
@@ -46,7 +46,7 @@ static LogicalResult checkCount(ShapeRule &rule, DimExpr sizes,
                             << " elements, the operand has " << there.str();
   auto heldCount = held.getConstant(), thereCount = there.getConstant();
   // Open on both sides: B*12 is never B*6. Symbols are one or more.
-  if (!heldCount && !thereCount && rules::hasOnlyNamedSymbols(held - there) &&
+  if (!heldCount && !thereCount && !(held - there).hasLocalSymbol() &&
       (proveAtMost(held + 1, there) == Proof::Yes ||
        proveAtMost(there + 1, held) == Proof::Yes))
     return rule.emitError() << "sizes hold " << held.str()
@@ -54,7 +54,7 @@ static LogicalResult checkCount(ShapeRule &rule, DimExpr sizes,
   if (heldCount.has_value() == thereCount.has_value())
     return success();
   DimExpr open = heldCount ? there : held;
-  if (!rules::hasOnlyNamedSymbols(open))
+  if (open.hasLocalSymbol())
     return success();
   return emitHoldsForOneValue(rule, sizes, operand,
                               heldCount ? *heldCount : *thereCount, open);
@@ -112,14 +112,14 @@ static bool isPlain(DimExpr expr) {
   return expr &&
          llvm::all_of(expr.getAttr().getMonomials(), [](ArrayAttr monomial) {
            return llvm::all_of(monomial, [](Attribute atom) {
-             auto symbol = dyn_cast<StringAttr>(atom);
-             return symbol && !symbol.getValue().starts_with("_");
+             auto symbol = dyn_cast<DimSymbol>(atom);
+             return symbol && symbol.isNamed();
            });
          });
 }
 
 static TensorInfo substitute(TensorInfo info,
-                             llvm::function_ref<DimExpr(StringRef)> by) {
+                             llvm::function_ref<DimExpr(DimSymbol)> by) {
   for (auto *list : {&info.dims, &info.strides})
     if (*list)
       for (DimExpr &expr : **list)
@@ -130,10 +130,9 @@ static TensorInfo substitute(TensorInfo info,
 
 /// The same with symbols that are two or more: at an extent of one the strides
 /// do not matter, and what is a copy elsewhere may be a view.
-static TensorInfo raiseSymbols(Operation *op, TensorInfo info) {
-  return substitute(std::move(info), [&](StringRef name) {
-    return name.starts_with("_") ? DimExpr()
-                                 : DimExpr::symbol(op->getContext(), name) + 1;
+static TensorInfo raiseSymbols(TensorInfo info) {
+  return substitute(std::move(info), [](DimSymbol symbol) {
+    return symbol.isLocal() ? DimExpr() : DimExpr::symbol(symbol) + 1;
   });
 }
 
@@ -147,8 +146,8 @@ static ViewStrides getViewStrides(Operation *op, const TensorInfo &info,
   TensorInfo to = rules::substituteFixed(op, result);
   view = computeViewStrides(from, *to.dims);
   if (view.possible == Proof::Unknown &&
-      computeViewStrides(raiseSymbols(op, from), *raiseSymbols(op, to).dims)
-              .possible == Proof::No)
+      computeViewStrides(raiseSymbols(from), *raiseSymbols(to).dims).possible ==
+          Proof::No)
     view.possible = Proof::No;
   if (view.possible == Proof::No && !(llvm::all_of(*info.dims, isPlain) &&
                                       llvm::all_of(*result.dims, isPlain)))
@@ -156,23 +155,23 @@ static ViewStrides getViewStrides(Operation *op, const TensorInfo &info,
   return view;
 }
 
-/// The only symbol in the extents and strides, if koila made it up and each
-/// expression is a polynomial in it.
-static std::optional<StringRef> findAnonymous(ArrayRef<const TensorInfo *> of) {
-  llvm::SmallSetVector<StringRef, 2> symbols;
+/// The only symbol in the extents and strides, if an analysis made it and each
+/// expression is a polynomial in it; else null.
+static DimSymbol findOnlyLocal(ArrayRef<const TensorInfo *> of) {
+  llvm::SmallSetVector<DimSymbol, 2> symbols;
   bool isPolynomial = true;
   for (const TensorInfo *info : of)
     for (auto *list : {&info->dims, &info->strides})
       for (DimExpr expr : *list ? ArrayRef(**list) : ArrayRef<DimExpr>())
         for (ArrayAttr monomial : expr.getAttr().getMonomials())
           for (Attribute atom : monomial) {
-            auto symbol = dyn_cast<StringAttr>(atom);
+            auto symbol = dyn_cast<DimSymbol>(atom);
             isPolynomial &= bool(symbol);
             if (symbol)
-              symbols.insert(symbol.getValue());
+              symbols.insert(symbol);
           }
-  if (!isPolynomial || symbols.size() != 1 || !symbols.front().starts_with("_"))
-    return std::nullopt;
+  if (!isPolynomial || symbols.size() != 1 || symbols.front().isNamed())
+    return {};
   return symbols.front();
 }
 
@@ -190,14 +189,13 @@ static Proof isReshapeView(Operation *op, const TensorInfo &info,
     return possible;
   TensorInfo to;
   to.dims = result.dims;
-  auto symbol = findAnonymous({&info, &to});
-  if (!symbol)
+  DimSymbol local = findOnlyLocal({&info, &to});
+  if (!local)
     return possible;
-  MLIRContext *context = op->getContext();
   for (DimExpr value :
-       {DimExpr::constant(context, 1), DimExpr::symbol(context, *symbol) + 1}) {
-    auto by = [&](StringRef name) {
-      return name == *symbol ? value : DimExpr();
+       {DimExpr::constant(op->getContext(), 1), DimExpr::symbol(local) + 1}) {
+    auto by = [&](DimSymbol symbol) {
+      return symbol == local ? value : DimExpr();
     };
     if (computeViewStrides(substitute(info, by), *substitute(to, by).dims)
             .possible != Proof::No)

@@ -185,9 +185,7 @@ LogicalResult indexing::checkSameType(ShapeRule &rule, const TensorInfo &self,
 }
 
 bool indexing::isPositive(DimExpr extent) {
-  bool data = false;
-  extent.forEachSymbol([&](StringRef name) { data |= name.starts_with("_"); });
-  if (data || extent.isConstant(0))
+  if (extent.hasLocalSymbol() || extent.isConstant(0))
     return false;
   DimExpr one = DimExpr::constant(extent.getContext(), 1);
   return proveAtMost(one, extent) == Proof::Yes;

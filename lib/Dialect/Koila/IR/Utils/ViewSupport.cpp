@@ -53,9 +53,10 @@ DimExpr rules::substituteFixed(Operation *op, DimExpr expr) {
   ArrayAttr symbols = getSymbols(op);
   if (!symbols || expr.getConstant())
     return expr;
-  return expr.substitute([&](StringRef name) {
+  return expr.substitute([&](DimSymbol known) {
     for (auto symbol : symbols.getAsRange<SymbolAttr>())
-      if (symbol.getName() == name && symbol.getLower() == symbol.getUpper())
+      if (known.isNamed(symbol.getName()) &&
+          symbol.getLower() == symbol.getUpper())
         return DimExpr::constant(expr.getContext(), symbol.getLower());
     return DimExpr();
   });
@@ -70,18 +71,12 @@ TensorInfo rules::substituteFixed(Operation *op, TensorInfo info) {
   return info;
 }
 
-bool rules::hasOnlyNamedSymbols(DimExpr expr) {
-  bool named = true;
-  expr.forEachSymbol([&](StringRef name) { named &= !name.starts_with("_"); });
-  return named;
-}
-
 bool rules::isBakedIn(Operation *op, DimExpr extent, int64_t number) {
-  if (!hasOnlyNamedSymbols(extent))
+  if (extent.hasLocalSymbol())
     return false;
   // The two rows of x[:2] are min(2, B), and no number that tracing wrote.
   constexpr int64_t kLarge = 1 << 20;
-  auto large = [=](StringRef) { return std::optional<int64_t>(kLarge); };
+  auto large = [=](DimSymbol) { return std::optional<int64_t>(kLarge); };
   DimExpr open = substituteFixed(op, extent);
   return !open.isConstant(number) && open.evaluate(large) != number;
 }
@@ -90,15 +85,9 @@ bool rules::isBakedIn(Operation *op, DimExpr extent, int64_t number) {
 // Signs
 //===----------------------------------------------------------------------===//
 
-/// Symbols of integers that nothing is known of are `_<number>`; those of
-/// extents have a name or end in `d<dim>`.
-static bool isExtentSymbol(StringRef name) {
-  return !name.consume_front("_") || name.contains('d');
-}
-
 static bool isNonNegativeAtom(Attribute atom) {
-  if (auto symbol = dyn_cast<StringAttr>(atom))
-    return isExtentSymbol(symbol.getValue());
+  if (auto symbol = dyn_cast<DimSymbol>(atom))
+    return symbol.isExtent();
   auto call = cast<DimAtomAttr>(atom);
   bool lhs = rules::isNonNegative(call.getLhs());
   bool rhs = rules::isNonNegative(call.getRhs());

@@ -105,30 +105,11 @@ LogicalResult PhasePlan::collectHead(Value value) {
 /// Whether the gradient of `op`, of the head, is the same for each part.
 LogicalResult PhasePlan::checkHead(Operation &op) {
   std::string name = "'" + getCallee(op).str() + "'";
-  auto rule = dyn_cast<MemoryRuleInterface>(op);
-  if (!rule || !isPure(op) || op.getNumRegions() > 0)
-    return refuseStep(&op, "what the gradient of " + name +
-                               " depends on is not known");
-  auto numbers = [&](Value value) -> std::optional<ConcreteTensor> {
-    constexpr int64_t kExtent = 2;
-    const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
-    if (!info || !info->hasRank())
-      return std::nullopt;
-    ConcreteTensor tensor;
-    tensor.elementType = info->elementType;
-    for (DimExpr dim : *info->dims)
-      tensor.dims.push_back(
-          dim.evaluate(
-                 [](StringRef) -> std::optional<int64_t> { return kExtent; })
-              .value_or(kExtent));
-    return tensor;
-  };
-  WorkspaceTarget target;
-  // In a tile nothing else does.
-  auto wants = [&](Value value) { return isOfParts(value); };
-  SavedRule saved(&op, target, numbers, wants);
-  rule.describeSaved(saved);
-  if (!saved.isExact())
+  // In a tile nothing else wants a gradient.
+  DifferentiationFacts facts = getDifferentiation(
+      &op, [&](Value value) { return isOfParts(value); },
+      [&](Value value) { return dims.lookup(value).getElementType(); });
+  if (!facts.isKnown() || !isPure(op) || op.getNumRegions() > 0)
     return refuseStep(&op, "what the gradient of " + name +
                                " depends on is not known");
   // Also places, which have no gradient themselves: those of a sort, say.
@@ -136,7 +117,8 @@ LogicalResult PhasePlan::checkHead(Operation &op) {
     Operation *maker = value.getDefiningOp();
     return maker && (backward.head.contains(maker) || isOfParts(value));
   };
-  if (saved.getKept() > 0 || llvm::any_of(saved.getSaved(), isMadeOfParts))
+  if (facts.savesInner || !facts.overwritten.empty() ||
+      llvm::any_of(facts.saved, isMadeOfParts))
     return refuseStep(&op, "the loss is no sum over the samples: the gradient "
                            "of " +
                                name +

@@ -23,8 +23,8 @@ static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
   // What is illegal there is illegal in the original as well.
   ScopedDiagnosticHandler quiet(function.getContext(),
                                 [](Diagnostic &) { return success(); });
-  llvm::StringMap<int64_t> fixed;
-  fixed[symbol] = samples;
+  SymbolMap fixed;
+  fixed[DimSymbol::get(function.getContext(), symbol)] = samples;
   DimAnalysis there(function, fixed);
   if (!there.isValid())
     return false;
@@ -36,8 +36,8 @@ static bool keepsShapes(FunctionOpInterface function, const DimAnalysis &dims,
     if (!found.tensor || !found.tensor->hasRank() ||
         found.tensor->getRank() != expected.tensor->getRank())
       return false;
-    auto lookup = [&](StringRef name) -> std::optional<int64_t> {
-      return name == symbol ? std::optional(samples) : std::nullopt;
+    auto lookup = [&](DimSymbol known) -> std::optional<int64_t> {
+      return known.isNamed(symbol) ? std::optional(samples) : std::nullopt;
     };
     return llvm::all_of(
         llvm::zip_equal(*expected.tensor->dims, *found.tensor->dims),

@@ -23,9 +23,9 @@ std::string koila::describePlace(Operation *op) {
 bool PhasePlan::canMaterialize(DimExpr expr) const {
   bool all = static_cast<bool>(expr);
   if (expr)
-    expr.forEachSymbol([&](StringRef name) {
-      all &= symbolDims.contains(name) ||
-             (name == symbol && static_cast<bool>(batchArgument));
+    expr.forEachSymbol([&](DimSymbol known) {
+      all &= symbolDims.contains(known) ||
+             (known.isNamed(symbol) && static_cast<bool>(batchArgument));
     });
   return all;
 }
@@ -76,10 +76,8 @@ LogicalResult PhasePlan::planArguments() {
              << "cannot tile the batch: argument " << argument.getArgNumber()
              << " is always empty";
     for (auto [index, dim] : llvm::enumerate(*info.tensor->dims))
-      dim.forEachSymbol([&](StringRef name) {
-        if (dim.getMultipleOf(name) == 1)
-          symbolDims.try_emplace(name, argument, index);
-      });
+      if (DimSymbol known = dim.getSymbol())
+        symbolDims.try_emplace(known, argument, index);
     if (fact.isAt() && (!batchArgument || fact.factor < batchFactor)) {
       batchArgument = argument;
       batchDim = fact.dim;
@@ -291,7 +289,7 @@ int64_t PhasePlan::estimateBytes(Value value) const {
   double bytes = getElementBytes(info->elementType);
   if (info->hasRank())
     for (DimExpr dim : *info->dims) {
-      auto extent = dim ? dim.evaluate([](StringRef) -> std::optional<int64_t> {
+      auto extent = dim ? dim.evaluate([](DimSymbol) -> std::optional<int64_t> {
         return kExtent;
       })
                         : std::nullopt;

@@ -16,8 +16,8 @@
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SetVector.h"
-#include "llvm/ADT/StringMap.h"
 
 namespace koila {
 
@@ -165,7 +165,7 @@ public:
   mlir::BlockArgument batchArgument;
   int64_t batchDim = 0, batchFactor = 1;
   /// Where each symbol can be read at run time.
-  llvm::StringMap<std::pair<mlir::BlockArgument, int64_t>> symbolDims;
+  llvm::DenseMap<DimSymbol, std::pair<mlir::BlockArgument, int64_t>> symbolDims;
 
 private:
   llvm::LogicalResult planArguments();

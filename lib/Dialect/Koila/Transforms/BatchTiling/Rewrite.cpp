@@ -90,8 +90,8 @@ static Value makeIndex(OpBuilder &builder, Location loc, int64_t value) {
 }
 
 Value Tiler::materialize(OpBuilder &builder, Location loc, Attribute atom) {
-  if (auto name = dyn_cast<StringAttr>(atom)) {
-    auto found = plan.symbolDims.find(name.getValue());
+  if (auto symbol = dyn_cast<DimSymbol>(atom)) {
+    auto found = plan.symbolDims.find(symbol);
     if (found != plan.symbolDims.end())
       return getExtent(builder, loc, found->second.first, found->second.second);
     // The batch of arguments that all have a multiple of it.

@@ -32,31 +32,29 @@ public:
       if (const auto &info = dims.lookup(read->getResult(0)).tensor;
           info && info->hasRank())
         for (DimExpr dim : *info->dims)
-          if (std::string name = getSelected(dim); !name.empty())
-            masks.try_emplace(name, indexing::getSelectingMask(read));
+          if (DimSymbol selected = getSelected(dim))
+            masks.try_emplace(selected, indexing::getSelectingMask(read));
   }
 
   /// The same value; null, and nothing is built, if it is no such mean.
   Value expand(Operation *op);
 
 private:
-  /// The symbol that an extent is; empty if it is another expression.
-  static std::string getSelected(DimExpr dim);
+  /// The number of selected elements that an extent is; null if it is another
+  /// expression.
+  static DimSymbol getSelected(DimExpr dim);
   std::optional<SmallVector<DimExpr>> getElements(Operation *op) const;
   std::optional<Count> count(ArrayRef<DimExpr> extents) const;
 
   DimAnalysis dims;
-  llvm::StringMap<Value> masks;
+  llvm::DenseMap<DimSymbol, Value> masks;
 };
 } // namespace
 
-std::string MeanExpander::getSelected(DimExpr dim) {
-  std::string name;
-  if (dim)
-    dim.forEachSymbol([&](StringRef symbol) { name = symbol.str(); });
-  bool isSymbol = StringRef(name).starts_with("_") &&
-                  dim == DimExpr::symbol(dim.getContext(), name);
-  return isSymbol ? name : std::string();
+DimSymbol MeanExpander::getSelected(DimExpr dim) {
+  DimSymbol symbol = dim ? dim.getSymbol() : DimSymbol();
+  return symbol && symbol.getKind() == SymbolKind::Selected ? symbol
+                                                            : DimSymbol();
 }
 
 static bool isMeanOfElements(Operation *op) {
@@ -110,7 +108,8 @@ std::optional<Count> MeanExpander::count(ArrayRef<DimExpr> extents) const {
         return std::nullopt;
       continue;
     }
-    auto mask = masks.find(getSelected(extent));
+    DimSymbol selected = getSelected(extent);
+    auto mask = selected ? masks.find(selected) : masks.end();
     if (mask == masks.end() || found.mask)
       return std::nullopt;
     found.mask = mask->second;

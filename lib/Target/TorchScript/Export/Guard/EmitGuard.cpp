@@ -131,7 +131,7 @@ static std::pair<std::string, int64_t> getSymbol(Attribute attr) {
     return {};
   std::string name;
   DimExpr expr(dimExpr);
-  expr.forEachSymbol([&](llvm::StringRef symbol) { name = symbol.str(); });
+  expr.forEachSymbol([&](DimSymbol symbol) { name = symbol.getName().str(); });
   if (name.empty())
     return {};
   std::optional<int64_t> multiple = expr.getMultipleOf(name);
@@ -194,11 +194,11 @@ void GuardEmitter::collectFacts() {
 }
 
 tj::Value *GuardEmitter::evaluateFactor(Attribute factor, Operation *op) {
-  if (auto name = dyn_cast<StringAttr>(factor)) {
-    TorchValue *value = symbols.lookup(name.getValue());
+  if (auto symbol = dyn_cast<DimSymbol>(factor)) {
+    TorchValue *value = symbols.lookup(symbol.getName());
     if (!value)
       refuse(op->getLoc(), Twine("no argument says what symbol '") +
-                               name.getValue() + "' is");
+                               symbol.getName() + "' is");
     return value;
   }
   auto atom = cast<DimAtomAttr>(factor);

@@ -1,0 +1,146 @@
+//===- Derivatives.cpp - Differentiation of composed operators ------------===//
+//
+// Operators that PyTorch composes of others are not in its table of derivatives
+// (SavedTensors.cpp). Here is what their gradients read; what kernels keep in
+// its place is said in lib/KernelModels.
+//
+//===----------------------------------------------------------------------===//
+
+#include "koila/Dialect/Koila/IR/Derivatives.h"
+#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "koila/Dialect/Koila/IR/NormOps.h"
+#include "koila/Dialect/Koila/IR/PoolOps.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+
+static void describeUnknown(DifferentiationRule &rule) {
+  rule.setUnknown("what autograd keeps of it is not known");
+}
+
+void rules::passFrom(DifferentiationRule &rule, Value source) {
+  if (!rule.wantsGradient(source))
+    rule.setDetached();
+}
+
+void rules::describeFactors(DifferentiationRule &rule, Value first,
+                            Value second) {
+  rule.saveFor(second, first);
+  rule.saveFor(first, second);
+}
+
+void rules::describeExpressionDerivative(DifferentiationRule &rule) {
+  rule.saveInner();
+}
+
+void rules::describeConvolutionDerivative(DifferentiationRule &rule) {
+  Operation *op = rule.getOp();
+  rule.save(op->getOperand(1));
+  rule.save(op->getOperand(0));
+}
+
+void rules::describeEinsumDerivative(DifferentiationRule &rule) {
+  ValueRange tensors = cast<EinsumOp>(rule.getOp()).getTensors();
+  if (tensors.size() != 2)
+    return rule.setUnknown("einsum of one tensor or of more than two");
+  describeFactors(rule, tensors[0], tensors[1]);
+}
+
+// Source: _cdist_forward and _pdist_forward in derivatives.yaml.
+void rules::describeDistanceDerivative(DifferentiationRule &rule) {
+  Operation *op = rule.getOp();
+  if (isa<PairwiseDistanceOp, CosineSimilarityOp>(op))
+    return describeExpressionDerivative(rule);
+  rule.save(op->getResult(0));
+  for (Value operand : op->getOperands())
+    rule.save(operand);
+}
+
+// Source: _embedding_bag in derivatives.yaml.
+void rules::describeEmbeddingBagDerivative(DifferentiationRule &rule) {
+  auto describe = [&](auto op) {
+    if (!rule.wantsGradient(op.getWeight()))
+      return rule.setUnknown("embedding_bag of a weight that is not trained");
+    rule.save(op.getIndices());
+    rule.save(op.getOffsets());
+    rule.save(op.getPerSampleWeights());
+    rule.saveFor(op.getPerSampleWeights(), op.getWeight());
+    for (Value made : op->getResults().drop_front())
+      rule.save(made);
+  };
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(describe);
+}
+
+// Source: native/Loss.cpp and native/LossCTC.cpp.
+void rules::describeLossDerivative(DifferentiationRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      // target * (log(target) - self)
+      .Case<KlDivOp>([&](auto op) {
+        if (op.getLogTarget() || rule.wantsGradient(op.getTarget()))
+          return describeExpressionDerivative(rule);
+        rule.save(op.getTarget());
+      })
+      .Case<CosineEmbeddingLossOp, CrossEntropyLossOp, CtcLossOp,
+            HingeEmbeddingLossOp, L1LossOp, MarginRankingLossOp, NllLossOp,
+            NllLoss2dOp, NllLossNdOp, PoissonNllLossOp, TripletMarginLossOp>(
+          [&](auto) { describeExpressionDerivative(rule); })
+      .Default([&](Operation *) { describeDerivative(rule); });
+}
+
+// Mean and deviation are tensors of their own.
+void rules::describeNormDerivative(DifferentiationRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<WeightNormOp>([&](auto) { describeExpressionDerivative(rule); })
+      .Case<BatchNormOp>([&](auto norm) {
+        for (Value value : {norm.getInput(), norm.getWeight(),
+                            norm.getRunningMean(), norm.getRunningVar()})
+          rule.save(value);
+        if (norm.getTraining())
+          rule.saveInner();
+      })
+      .Case<LayerNormOp>([&](auto norm) {
+        for (Value value : {norm.getInput(), norm.getBias(), norm.getWeight()})
+          rule.save(value);
+        rule.saveInner();
+      })
+      .Case<GroupNormOp>([&](auto norm) {
+        for (Value value : {norm.getInput(), norm.getWeight()})
+          rule.save(value);
+        rule.saveInner();
+      })
+      .Case<InstanceNormOp>([&](auto norm) {
+        for (Value value : {norm.getInput(), norm.getWeight(),
+                            norm.getRunningMean(), norm.getRunningVar()})
+          rule.save(value);
+        if (norm.getUseInputStats())
+          rule.saveInner();
+      })
+      .Default([&](Operation *) { describeUnknown(rule); });
+}
+
+void rules::describePoolDerivative(DifferentiationRule &rule) {
+  Operation *op = rule.getOp();
+  llvm::TypeSwitch<Operation *>(op)
+      // Places, which are no result.
+      .Case<MaxPool1dOp, MaxPool2dOp, MaxPool3dOp>([&](auto pool) {
+        rule.save(pool.getSelf());
+        rule.saveInner();
+      })
+      .Case<MaxPool1dWithIndicesOp, AdaptiveMaxPool1dOp>([&](auto pool) {
+        rule.save(pool.getSelf());
+        rule.save(op->getResult(1));
+      })
+      .Case<AvgPool1dOp>([&](auto pool) { rule.save(pool.getSelf()); })
+      // To one element each they are means.
+      .Case<AdaptiveAvgPool1dOp, AdaptiveAvgPool2dOp, AdaptiveAvgPool3dOp>(
+          [&](auto pool) {
+            if (!llvm::all_of(pool.getOutputSize(),
+                              [](int64_t extent) { return extent == 1; }))
+              rule.save(pool.getSelf());
+          })
+      .Default([&](Operation *) { describeDerivative(rule); });
+}
