@@ -8,11 +8,8 @@
 
 #include "../Boundary/DiagnosticJSON.h"
 #include "Import.h"
-<<<<<<< ours
-#include "koila/Target/TorchScript/Types.h"
-=======
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
->>>>>>> theirs
+#include "koila/Target/TorchScript/Types.h"
 #include <sstream>
 
 using namespace mlir;
