@@ -1,7 +1,7 @@
 """Programs that tiles can break, tiled, and their look-alikes.
 
 Usage: hazards.py [--koila-opt PATH] [--koila-run PATH] [--folder FOLDER]
-           [--only NAME...] [--tile 4] [--batches 0,1,2,7,13] [--fresh BATCH]
+           [--only NAME...] [--tile 4] [--batches 0,1,2,7,13] [--fresh BATCH,...]
            [--every N] [--jobs N] [--document FILE]
 
 Every program says what koila must do (hazard_registry.py). A hazard is refused
@@ -258,9 +258,7 @@ def evaluate(task):
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         finding.problems.append(str(error))
         return finding
-    finding.fresh = [0] * (0 in options.batches)
-    if options.fresh:
-        finding.fresh.append(options.fresh)
+    finding.fresh = [0] * (0 in options.batches) + options.fresh
     finding.batches = [0] * (0 in options.batches)
     for batch in options.batches:
         try:
@@ -359,7 +357,7 @@ def document(findings, options):
         "`koila-run`"
         + (
             ", and three times in a fresh Python with PyTorch as it starts, "
-            f"at batch {options.fresh}"
+            f"at batch {', '.join(map(str, options.fresh))}"
             if options.fresh
             else ""
         )

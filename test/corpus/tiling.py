@@ -166,8 +166,8 @@ def evaluate(task):
         ran.append(batch)
         if problem:
             problems.append(problem)
-    if options.fresh:
-        problem = run_fresh(options, file, output, specs, options.fresh)
+    for batch in options.fresh:
+        problem = run_fresh(options, file, output, specs, batch)
         if problem and problem != "not run":
             problems.append(problem)
     verdict = "WRONG" if problems else "equal" if set(ran) - {0} else "not run"
@@ -186,7 +186,7 @@ def document(results, options):
         "`koila-run`"
         + (
             ", and three times in a fresh Python with PyTorch as it starts "
-            f"at batch {options.fresh}"
+            f"at batch {', '.join(map(str, options.fresh))}"
             if options.fresh
             else ""
         )
@@ -241,10 +241,10 @@ def add_options(parser):
     parser.add_argument("--tile", type=int, default=4)
     parser.add_argument(
         "--fresh",
-        type=int,
-        default=0,
-        metavar="BATCH",
-        help="also in a fresh Python, at this batch",
+        type=numbers,
+        default=[],
+        metavar="BATCH,...",
+        help="also in a fresh Python, at these batches",
     )
     parser.add_argument("--random", default="refuse")
 
