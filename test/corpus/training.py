@@ -31,54 +31,30 @@ import tiling
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# Runs apart: makes FILE of what a program returns, or says why there is no loss.
-MAKE = """
-import json, sys
-import torch
-sys.path.insert(0, sys.argv[4])
-import inputs, make_programs
-make_programs.prepare_libraries()
-program = torch.jit.load(sys.argv[1])
-values = inputs.make(json.loads(sys.argv[3]), 3)
 
-def leaves(value):
-    if isinstance(value, torch.Tensor):
-        return [value] if value.is_floating_point() else []
-    if isinstance(value, dict):
-        value = value.values()
-    if isinstance(value, (list, tuple)) or hasattr(value, "__iter__"):
-        return [leaf for part in value for leaf in leaves(part)]
-    return []
-
-class Loss(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.program = program
-
-    def forward(self, *values):
-        parts = [leaf.square().mean() for leaf in leaves(self.program(*values))]
-        return torch.stack([part.float() for part in parts]).sum()
-
-loss = Loss().train(program.training)
-if not list(loss.parameters()):
-    raise SystemExit("no weights")
-found = leaves(program(*values))
-if not any(leaf.requires_grad for leaf in found):
-    raise SystemExit("no gradient")
-torch.jit.trace(loss, values, check_trace=False).save(sys.argv[2])
-"""
+def make_losses(tasks):
+    """Of [program, output, specs] why there is no loss, or None if the output has
+    it; all in a process apart, and after one that ends it in another."""
+    tasks = [(str(program), str(output), specs) for program, output, specs in tasks]
+    answers = []
+    while len(answers) < len(tasks):
+        done = subprocess.run(
+            [sys.executable, str(HERE / "make_losses.py")],
+            input="".join(json.dumps(task) + "\n" for task in tasks[len(answers) :]),
+            capture_output=True,
+            text=True,
+            timeout=tiling.TIMEOUT + 60 * len(tasks),
+        )
+        answers += map(json.loads, done.stdout.splitlines())
+        if len(answers) < len(tasks):
+            lines = done.stderr.strip().splitlines()
+            answers.append(lines[-1] if lines else "failed")
+    return answers
 
 
-def make_loss(file, output, specs):
-    """Why there is no loss; None if OUTPUT has it."""
-    done = subprocess.run(
-        [sys.executable, "-c", MAKE, file, output, json.dumps(specs), HERE],
-        capture_output=True,
-        text=True,
-        timeout=tiling.TIMEOUT,
-    )
-    lines = done.stderr.strip().splitlines()
-    return (lines[-1] if lines else "failed") if done.returncode else None
+def make_loss(program, output, specs):
+    """As make_losses, for one program."""
+    return make_losses([(program, output, specs)])[0]
 
 
 def judge_peaks(report, batch):
@@ -139,22 +115,37 @@ def run_steps(options, file, output, specs, batch, peaks):
     return f"B={batch}: {errors[0]}"
 
 
+def find_source(options, name):
+    """The file with the loss of a program."""
+    return options.folder / "training" / f"{name}.pt"
+
+
+def find_problems(options, names):
+    """By program why there is no loss, or None; makes the losses."""
+    made = [name for name in names if (options.folder / f"{name}.pt").exists()]
+    (options.folder / "training").mkdir(exist_ok=True)
+    tasks = []
+    for name in made:
+        file = options.folder / f"{name}.pt"
+        specs = json.loads(file.with_suffix(".inputs").read_text())
+        tasks.append((file, find_source(options, name), specs))
+    return dict(zip(made, make_losses(tasks), strict=True))
+
+
 def evaluate(task):
     """Name, verdict, sentences, and how the peak is known at each batch."""
-    name, options = task
+    name, problem, options = task
     peaks = []
     file = options.folder / f"{name}.pt"
     if not file.exists():
         return name, "not traced", [], peaks
     specs = json.loads(file.with_suffix(".inputs").read_text())
-    source = options.folder / "training" / file.name
+    source = find_source(options, name)
     output = source.with_suffix(".tiled.pt")
-    source.parent.mkdir(exist_ok=True)
     output.unlink(missing_ok=True)
+    if problem:
+        return name, "no loss", [problem], peaks
     try:
-        problem = make_loss(file, source, specs)
-        if problem:
-            return name, "no loss", [problem], peaks
         # In the order of the arguments, which lose their names.
         plain = [re.sub(r"^\w+=", "", spec) for spec in specs]
         tiling.compile_program(
@@ -231,9 +222,11 @@ def main():
         and (not options.only or any(name.startswith(part) for part in options.only))
     ]
     corpus.make_programs(names, options.folder, options.jobs)
+    losses = find_problems(options, names)
     results = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for result in pool.map(evaluate, [(name, options) for name in names]):
+        tasks = [(name, losses.get(name), options) for name in names]
+        for result in pool.map(evaluate, tasks):
             results.append(result)
             name, verdict, problems, peaks = result
             print(

@@ -190,10 +190,11 @@ def main():
     ]
     corpus.make_programs(names, folder, 2)
     failed = False
+    tasks = []
     for name in names:
         source, file = folder / f"{name}.pt", folder / f"{name}.loss.pt"
-        specs = json.loads(source.with_suffix(".inputs").read_text())
-        problem = training.make_loss(source, file, specs)
+        tasks.append((source, file, json.loads(source.with_suffix(".inputs").read_text())))
+    for name, (_, file, specs), problem in zip(names, tasks, training.make_losses(tasks)):
         if problem:
             print(f"{name}: {problem}")
             continue

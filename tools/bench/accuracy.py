@@ -187,8 +187,21 @@ class CurvePredictor(Predictor):
         return "no piece of the curve is for this batch"
 
 
+def make_losses(names, options):
+    """Makes NAME.loss.pt; the names of programs that have one."""
+    import training
+
+    tasks = []
+    for name in names:
+        file = pathlib.Path(options.programs) / f"{name}.pt"
+        specs = json.loads(file.with_suffix(".inputs").read_text())
+        tasks.append((file, file.with_suffix(".loss.pt"), specs))
+    problems = training.make_losses(tasks)
+    return {name for name, problem in zip(names, problems) if not problem}
+
+
 def evaluate(task):
-    name, options = task
+    name, has_loss, options = task
     import torch
 
     import inputs
@@ -205,12 +218,9 @@ def evaluate(task):
     mode = "forward-with-grad" if options.grad else "inference"
     if options.train:
         mode = f"train grads={'absent' if options.first_step else 'present'}"
-        import training
-
-        program = file
-        file = file.with_suffix(".loss.pt")
-        if training.make_loss(program, file, specs):
+        if not has_loss:
             return name, []
+        file = file.with_suffix(".loss.pt")
         # In the order of the arguments, which lose their names.
         specs = [spec.split("=", 1)[-1] for spec in specs]
     counter = Counter(options.counter)
@@ -529,12 +539,13 @@ def main():
     if not names:
         sys.exit("accuracy.py: --only names no program of the corpus")
     corpus.make_programs(names, pathlib.Path(options.programs), options.jobs)
+    losses = make_losses(names, options) if options.train else set()
     pairs = []
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(
         options.jobs, context, max_tasks_per_child=1 if options.default_executor else None
     ) as pool:
-        tasks = [(name, options) for name in names]
+        tasks = [(name, name in losses, options) for name in names]
         for count, (name, found) in enumerate(pool.map(evaluate, tasks), 1):
             pairs += found
             counts = collections.Counter(map(verdict, found))
