@@ -147,14 +147,15 @@ def test_the_last_step_holds_what_the_tenth_held(kind):
     seen = {}
     for number in range(1, STEPS + 1):
         kept = loop.step()
-        if number in (10, STEPS):
+        if number in (10, STEPS // 2, STEPS):
             seen[number] = memory.read()[0], len(gc.get_objects())
     del kept
     live, objects = zip(*seen.values(), strict=True)
     # Results that are held, of another size by chance: none.
-    assert abs(live[1] - live[0]) <= 64, seen
-    # Lists of weak references are cleaned now and then; a leak is one a step or more.
-    assert objects[1] - objects[0] < STEPS // 2, seen
+    assert max(live) - min(live) <= 64, seen
+    # Lists of weak references are cleaned now and then, and have grown by then; a
+    # leak is one a step or more.
+    assert objects[2] - objects[1] < STEPS // 4, seen
 
 
 def test_a_list_that_grows_is_seen():
