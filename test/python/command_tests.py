@@ -15,6 +15,8 @@ import networks
 from koila import _cli, _outputs
 
 INPUT = ["--input", "float32[B,64]"]
+# At how many points of a command a signal arrives.
+POINTS = int(os.environ.get("POINTS", "6"))
 
 
 @pytest.fixture
@@ -138,11 +140,21 @@ def test_bench(model, tmp_path):
         (["compute"], "invalid choice"),
     ],
 )
-def test_errors(model, tmp_path, arguments, why):
-    done = koila(*arguments, folder=tmp_path, code=1)
-    assert re.search(why, done.stderr), done.stderr
-    assert "error: " in done.stderr
+def test_errors(model, tmp_path, arguments, why, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "log"
+    assert run_fork(arguments, 0, None, log) == 1
+    said = log.read_text()
+    assert re.search(why, said), said
+    assert "error: " in said
+    assert "Traceback" not in said
     assert not list(tmp_path.glob("o.*"))
+
+
+def test_an_error_of_the_command(model, tmp_path):
+    done = koila("report", "nope.pt", folder=tmp_path, code=1)
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
 
 
 def test_help(tmp_path):
@@ -152,8 +164,9 @@ def test_help(tmp_path):
         assert "float32[B,3,224,224]" in done.stdout
 
 
-def interrupt(arguments, delay, number, log):
-    """The command in a fork, which has imported torch; its exit code."""
+def run_fork(arguments, delay, number, log):
+    """The command in a fork, which has imported torch; its exit code. Signal
+    `number`, if any, arrives after a delay."""
     # Not before the command has set its handlers.
     signal.pthread_sigmask(signal.SIG_BLOCK, [number] if number else [])
     child = os.fork()
@@ -169,10 +182,13 @@ def interrupt(arguments, delay, number, log):
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 1)
         os.dup2(1, 2)
         sys.stdout, sys.stderr = (os.fdopen(number, "w") for number in (1, 2))
-        code = _cli.main([str(argument) for argument in arguments])
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        code = 3
+        try:
+            code = _cli.main([str(argument) for argument in arguments])
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     time.sleep(delay)
     if number:
@@ -195,13 +211,12 @@ def test_interruption(model, tmp_path, command, number, monkeypatch):
     arguments = [command, model, "-o", output, *INPUT, "--batch", 64]
     arguments += ["--tile", 8] if command == "compile" else []
     start = time.monotonic()
-    assert interrupt(arguments, 0, None, log) == 0
+    assert run_fork(arguments, 0, None, log) == 0
     whole = time.monotonic() - start
     codes = []
-    points = 16
-    for point in range(points):
+    for point in range(POINTS):
         output.write_text("before")
-        codes.append(interrupt(arguments, whole * point / points, number, log))
+        codes.append(run_fork(arguments, whole * point / POINTS, number, log))
         said = log.read_text()
         if codes[-1] == 0:
             assert output.read_bytes() != b"before"
