@@ -64,7 +64,7 @@ FAMILIES = {
 }
 COLUMNS = ("in place", "shape", "batch", "storage", "workspace", "saved", "backward", "oracle")
 # What ODS says where the rule is one for all operators, by their names.
-BY_TABLE = "describeSaved(rule);"
+BY_TABLE = "describeDerivative(rule);"
 BY_NAME = "::describeBackward(rule);"
 DETACHED = "rule.setDetached();"
 
@@ -95,7 +95,7 @@ class Facts:
         """The cells of one operator."""
         name = schema(record, "getTorchSchema")
         table = self.tables[name]
-        saved, backward = record["savedRule"] or "", record["backwardRule"] or ""
+        saved, backward = record["differentiationRule"] or "", record["backwardRule"] or ""
         drawn = name not in self.undrawn
         detached = saved.strip() == DETACHED or (
             saved.endswith(BY_TABLE) and table["saved"] == "none"
