@@ -2,6 +2,7 @@
 
 #include "koila/Support/FileKind.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/Twine.h"
 #include "llvm/Support/Endian.h"
 
 using llvm::StringRef;
