@@ -12,9 +12,11 @@ using namespace koila;
 namespace {
 const WorkspaceTarget target = {2, "avx512_core_bf16", 32 << 10, 1 << 20};
 
-ConvolutionShape makeShape(std::vector<int64_t> input,
-                           std::vector<int64_t> weight, int64_t stride,
-                           int64_t padding) {
+} // namespace
+
+static ConvolutionShape makeShape(std::vector<int64_t> input,
+                                  std::vector<int64_t> weight, int64_t stride,
+                                  int64_t padding) {
   size_t rank = input.size() - 2;
   ConvolutionShape shape;
   shape.input = input;
@@ -26,14 +28,14 @@ ConvolutionShape makeShape(std::vector<int64_t> input,
   return shape;
 }
 
-ConvolutionShape makeTransposed(int64_t stride, int64_t outputPadding) {
+static ConvolutionShape makeTransposed(int64_t stride, int64_t outputPadding) {
   ConvolutionShape shape = makeShape({2, 32, 8, 8}, {32, 48, 3, 3}, stride, 1);
   shape.transposed = true;
   shape.outputPadding.assign(2, outputPadding);
   return shape;
 }
 
-void expectBytes(const ConvolutionShape &shape, int64_t bytes) {
+static void expectBytes(const ConvolutionShape &shape, int64_t bytes) {
   Workspace found = convolutionWorkspace(shape, target);
   EXPECT_EQ(found.bytes, bytes);
   EXPECT_TRUE(found.exact);
@@ -42,7 +44,6 @@ void expectBytes(const ConvolutionShape &shape, int64_t bytes) {
   unknown.l1Bytes = unknown.l2Bytes = 0;
   EXPECT_GE(convolutionWorkspace(shape, unknown).bytes, bytes);
 }
-} // namespace
 
 TEST(ConvWorkspaceTest, StridedIsCopiedTwice) {
   expectBytes(makeTransposed(2, 1), 2 * 98304);

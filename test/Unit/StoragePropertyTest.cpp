@@ -279,7 +279,9 @@ struct Simulation {
   int64_t peak = 0;
 };
 
-Simulation simulate(const Program &program) {
+} // namespace
+
+static Simulation simulate(const Program &program) {
   int values = static_cast<int>(program.values.size());
   int count = static_cast<int>(program.instructions.size());
   std::vector<int> storageOf(values, -1);
@@ -337,6 +339,8 @@ Simulation simulate(const Program &program) {
   }
   return result;
 }
+
+namespace {
 
 //===----------------------------------------------------------------------===//
 // The machine: the MLIR itself on numbers

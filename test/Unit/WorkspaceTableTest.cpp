@@ -6,22 +6,22 @@
 using namespace koila;
 using llvm::StringRef;
 
-namespace {
-
-WorkspaceKey makeKey(StringRef op, StringRef isa = "avx512_core_bf16",
-                     int64_t threads = 2) {
+static WorkspaceKey makeKey(StringRef op, StringRef isa = "avx512_core_bf16",
+                            int64_t threads = 2) {
   return {op, "float32", "contiguous", isa, threads, kTorchVersion};
 }
 
-WorkspaceTable parse(StringRef rows) {
+static WorkspaceTable parse(StringRef rows) {
   return llvm::cantFail(WorkspaceTable::parse(
       ("{\"schema\": 1, \"rows\": [" + rows + "]}").str()));
 }
 
-std::string getProblem(StringRef text) {
+static std::string getProblem(StringRef text) {
   auto table = WorkspaceTable::parse(text);
   return table ? "" : llvm::toString(table.takeError());
 }
+
+namespace {
 
 TEST(WorkspaceTable, TheFirstRowThatMatchesWins) {
   WorkspaceTable table = parse(R"(

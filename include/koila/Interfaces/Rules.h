@@ -277,7 +277,9 @@ public:
   TensorInfo tensor(mlir::Value value) const;
   /// All that is known of a value without the batch.
   ValueInfo info(mlir::Value value) const { return shapes(value); }
-  void setResult(unsigned index, BatchFact fact) { results[index] = fact; }
+  void setResult(unsigned index, BatchFact fact) {
+    results[index] = std::move(fact);
+  }
   void setAll(const BatchFact &fact);
   /// Marks every result as mixing samples; `reason` in the user's terms.
   void mix(const llvm::Twine &reason, Combine combine = Combine::None);

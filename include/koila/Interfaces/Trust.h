@@ -4,6 +4,7 @@
 #define KOILA_INTERFACES_TRUST_H
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 #include <algorithm>
 #include <cstdint>
@@ -47,10 +48,10 @@ public:
   }
   /// The first of the gravest; null if the figure is exact.
   const Doubt *getGravest() const {
-    auto *found = std::max_element(list.begin(), list.end(),
-                                   [](const Doubt &left, const Doubt &right) {
-                                     return left.trust < right.trust;
-                                   });
+    auto *found =
+        llvm::max_element(list, [](const Doubt &left, const Doubt &right) {
+          return left.trust < right.trust;
+        });
     return found == list.end() ? nullptr : found;
   }
   llvm::ArrayRef<Doubt> getAll() const { return list; }
