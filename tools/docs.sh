@@ -46,7 +46,7 @@ settle() {
 page "$built" Koila.md -gen-dialect-doc Dialect/Koila/IR/KoilaAllOps.td -dialect=koila
 page "$reference" Passes.md -gen-pass-doc Dialect/Koila/Transforms/Passes.td
 page "$reference" Interfaces.md -gen-op-interface-docs Interfaces/KoilaOpInterfaces.td
-page "$reference" Draws.md -gen-op-interface-docs Interfaces/Draws.td
+page "$reference" RandomOp.md -gen-op-interface-docs Interfaces/RandomOp.td
 page "$reference" WeightedMean.md -gen-op-interface-docs Interfaces/WeightedMean.td
 
 koila_opt=${KOILA_BUILD:-build}/bin/koila-opt

@@ -89,7 +89,7 @@ struct CmpModel : ShapeRuleInterface::ExternalModel<CmpModel, arith::CmpIOp> {
     bool equality = predicate == arith::CmpIPredicate::eq ||
                     predicate == arith::CmpIPredicate::ne;
     auto difference = (lhs - rhs).getConstant();
-    if (!difference && equality && proveEqual(lhs, rhs) == Proof::No)
+    if (!difference && equality && proveEqual(lhs, rhs) == TriBool::No)
       difference = 1;
     if (!difference)
       return success();

@@ -7,12 +7,12 @@
 using namespace mlir;
 using namespace koila;
 
-Proof koila::proveAtMost(DimExpr lhs, DimExpr rhs) {
+TriBool koila::proveAtMost(DimExpr lhs, DimExpr rhs) {
   if (auto least = lhs.getConstant(), most = rhs.getConstant(); least && most)
-    return *least <= *most ? Proof::Yes : Proof::No;
+    return *least <= *most ? TriBool::Yes : TriBool::No;
   DimExpr difference = rhs - lhs;
   if (auto constant = difference.getConstant())
-    return *constant >= 0 ? Proof::Yes : Proof::No;
+    return *constant >= 0 ? TriBool::Yes : TriBool::No;
   // Each monomial is at least one: a sum without minus is at least the sum of
   // its coefficients, and one without plus at most that.
   int64_t sum = 0;
@@ -21,28 +21,28 @@ Proof koila::proveAtMost(DimExpr lhs, DimExpr rhs) {
        llvm::zip_equal(difference.getAttr().getCoefficients(),
                        difference.getAttr().getMonomials())) {
     if (llvm::AddOverflow(sum, coefficient, sum))
-      return Proof::Unknown;
+      return TriBool::Unknown;
     if (monomial.empty())
       continue;
     // A quotient may be zero.
     for (Attribute factor : monomial)
       if (!isa<StringAttr>(factor))
-        return Proof::Unknown;
+        return TriBool::Unknown;
     (coefficient > 0 ? positive : negative) = true;
   }
   if (!negative && sum >= 0)
-    return Proof::Yes;
+    return TriBool::Yes;
   if (!positive && sum < 0)
-    return Proof::No;
-  return Proof::Unknown;
+    return TriBool::No;
+  return TriBool::Unknown;
 }
 
 /// As proveEqual, also by an order between the two.
-static Proof proveSame(DimExpr lhs, DimExpr rhs) {
-  Proof equal = proveEqual(lhs, rhs);
-  if (equal == Proof::Unknown && (proveAtMost(lhs + 1, rhs) == Proof::Yes ||
-                                  proveAtMost(rhs + 1, lhs) == Proof::Yes))
-    return Proof::No;
+static TriBool proveSame(DimExpr lhs, DimExpr rhs) {
+  TriBool equal = proveEqual(lhs, rhs);
+  if (equal == TriBool::Unknown && (proveAtMost(lhs + 1, rhs) == TriBool::Yes ||
+                                    proveAtMost(rhs + 1, lhs) == TriBool::Yes))
+    return TriBool::No;
   return equal;
 }
 
@@ -58,13 +58,13 @@ ViewStrides koila::computeViewStrides(const TensorInfo &info,
       llvm::any_of(*info.dims, [](DimExpr dim) { return !dim; }))
     return result;
   if (dims.empty()) {
-    result.possible = Proof::Yes;
+    result.possible = TriBool::Yes;
     return result;
   }
   DimExpr one = DimExpr::constant(dims.front().getContext(), 1);
   if (info.getRank() == 0 ||
       product(one.getContext(), *info.dims).isConstant(0)) {
-    result.possible = Proof::Yes;
+    result.possible = TriBool::Yes;
     result.strides = *TensorInfo::contiguous(dims, {}).strides;
     return result;
   }
@@ -78,19 +78,19 @@ ViewStrides koila::computeViewStrides(const TensorInfo &info,
       if (from[dim - 1].isConstant(1))
         continue;
       // The dim before goes on where this run of memory ends.
-      Proof adjoins = proveSame(strides[dim - 1], elements * base);
-      if (adjoins == Proof::Yes)
+      TriBool adjoins = proveSame(strides[dim - 1], elements * base);
+      if (adjoins == TriBool::Yes)
         continue;
-      if (adjoins == Proof::Unknown)
+      if (adjoins == TriBool::Unknown)
         return {};
     }
-    while (view >= 0 && (proveEqual(viewed, elements) != Proof::Yes ||
+    while (view >= 0 && (proveEqual(viewed, elements) != TriBool::Yes ||
                          dims[view].isConstant(1))) {
       result.strides[view] = viewed * base;
       viewed = viewed * dims[view];
       --view;
     }
-    if (Proof equal = proveSame(viewed, elements); equal != Proof::Yes) {
+    if (TriBool equal = proveSame(viewed, elements); equal != TriBool::Yes) {
       // Groups of dims that do not end together: no view has these strides.
       result.possible = equal;
       return result;
@@ -100,7 +100,7 @@ ViewStrides koila::computeViewStrides(const TensorInfo &info,
       elements = viewed = one;
     }
   }
-  result.possible = view == -1 ? Proof::Yes : Proof::No;
+  result.possible = view == -1 ? TriBool::Yes : TriBool::No;
   return result;
 }
 
@@ -111,10 +111,10 @@ ViewStrides koila::computeViewStrides(const TensorInfo &info,
 /// Whether `lhs` is the smaller stride; No: the larger. Where they are equal at
 /// an extent of one only, which does not matter, one of both directions can be
 /// proved.
-static Proof isFaster(DimExpr lhs, DimExpr rhs) {
-  Proof faster = proveAtMost(lhs, rhs);
-  if (faster == Proof::Unknown && proveAtMost(rhs, lhs) == Proof::Yes)
-    return Proof::No;
+static TriBool isFaster(DimExpr lhs, DimExpr rhs) {
+  TriBool faster = proveAtMost(lhs, rhs);
+  if (faster == TriBool::Unknown && proveAtMost(rhs, lhs) == TriBool::Yes)
+    return TriBool::No;
   return faster;
 }
 
@@ -129,32 +129,32 @@ sortByStride(const TensorInfo &info) {
   ArrayRef<DimExpr> strides = *info.strides;
   for (size_t i = 1; i < order.size(); ++i)
     for (size_t j = i; j > 0; --j) {
-      Proof ordered = isFaster(strides[order[j - 1]], strides[order[j]]);
-      if (ordered == Proof::Unknown)
+      TriBool ordered = isFaster(strides[order[j - 1]], strides[order[j]]);
+      if (ordered == TriBool::Unknown)
         return std::nullopt;
-      if (ordered == Proof::Yes)
+      if (ordered == TriBool::Yes)
         break;
       std::swap(order[j - 1], order[j]);
     }
   return order;
 }
 
-Proof koila::isNonOverlappingAndDense(const TensorInfo &info) {
+TriBool koila::isNonOverlappingAndDense(const TensorInfo &info) {
   if (!info.hasRank() || !info.strides)
-    return Proof::Unknown;
+    return TriBool::Unknown;
   if (info.getRank() == 0)
-    return Proof::Yes;
+    return TriBool::Yes;
   auto order = sortByStride(info);
   if (!order)
-    return Proof::Unknown;
+    return TriBool::Unknown;
   DimExpr expected = DimExpr::constant(info.dim(0).getContext(), 1);
   for (int64_t dim : *order) {
-    Proof equal = proveEqual((*info.strides)[dim], expected);
-    if (equal != Proof::Yes)
+    TriBool equal = proveEqual((*info.strides)[dim], expected);
+    if (equal != TriBool::Yes)
       return equal;
     expected = expected * info.dim(dim);
   }
-  return Proof::Yes;
+  return TriBool::Yes;
 }
 
 //===----------------------------------------------------------------------===//
@@ -170,19 +170,19 @@ static std::optional<int> compareDims(ArrayRef<SmallVector<DimExpr>> strides,
     DimExpr left = operand[lhs], right = operand[rhs];
     if (left.isConstant(0) || right.isConstant(0))
       continue;
-    if (proveEqual(left, right) == Proof::Yes) {
+    if (proveEqual(left, right) == TriBool::Yes) {
       // The larger extent is the slower one.
-      Proof atMost = isFaster(dims[lhs], dims[rhs]);
-      if (atMost == Proof::Unknown)
+      TriBool atMost = isFaster(dims[lhs], dims[rhs]);
+      if (atMost == TriBool::Unknown)
         return std::nullopt;
-      if (atMost == Proof::No)
+      if (atMost == TriBool::No)
         return 1;
       continue;
     }
-    Proof atMost = isFaster(left, right);
-    if (atMost == Proof::Unknown)
+    TriBool atMost = isFaster(left, right);
+    if (atMost == TriBool::Unknown)
       return std::nullopt;
-    return atMost == Proof::Yes ? -1 : 1;
+    return atMost == TriBool::Yes ? -1 : 1;
   }
   return 0;
 }
@@ -203,7 +203,7 @@ koila::computeElementwiseStrides(ArrayRef<TensorInfo> operands,
       })) {
     auto every = [&](auto predicate) {
       return llvm::all_of(operands, [&](const TensorInfo &operand) {
-        return predicate(operand) == Proof::Yes;
+        return predicate(operand) == TriBool::Yes;
       });
     };
     if (every([](const TensorInfo &info) { return info.isContiguous(); }))
@@ -255,11 +255,11 @@ koila::computeElementwiseStrides(ArrayRef<TensorInfo> operands,
 std::optional<SmallVector<DimExpr>>
 koila::computePreservedStrides(const TensorInfo &info) {
   switch (isNonOverlappingAndDense(info)) {
-  case Proof::Yes:
+  case TriBool::Yes:
     return info.strides;
-  case Proof::No:
+  case TriBool::No:
     return computeElementwiseStrides(info, *info.dims);
-  case Proof::Unknown:
+  case TriBool::Unknown:
     return std::nullopt;
   }
   return std::nullopt;

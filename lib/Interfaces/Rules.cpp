@@ -42,44 +42,45 @@ TensorInfo TensorInfo::channelsLast(ArrayRef<DimExpr> dims, Type type) {
 }
 
 /// Compares with `wanted`; dims of extent one may have any stride.
-static Proof compareStrides(const TensorInfo &info, ArrayRef<DimExpr> wanted) {
+static TriBool compareStrides(const TensorInfo &info,
+                              ArrayRef<DimExpr> wanted) {
   if (!info.hasRank() || !info.strides)
-    return Proof::Unknown;
-  Proof all = Proof::Yes;
+    return TriBool::Unknown;
+  TriBool all = TriBool::Yes;
   for (auto [dim, stride, expected] :
        llvm::zip_equal(*info.dims, *info.strides, wanted)) {
     if (dim.isConstant(1))
       continue;
-    Proof equal = proveEqual(stride, expected);
-    if (equal == Proof::No)
-      return Proof::No;
-    if (equal == Proof::Unknown)
-      all = Proof::Unknown;
+    TriBool equal = proveEqual(stride, expected);
+    if (equal == TriBool::No)
+      return TriBool::No;
+    if (equal == TriBool::Unknown)
+      all = TriBool::Unknown;
   }
   return all;
 }
 
-Proof TensorInfo::isContiguous() const {
+TriBool TensorInfo::isContiguous() const {
   if (!hasRank())
-    return Proof::Unknown;
+    return TriBool::Unknown;
   return compareStrides(*this, *contiguous(*dims, elementType).strides);
 }
 
-Proof TensorInfo::isChannelsLast() const {
+TriBool TensorInfo::isChannelsLast() const {
   if (!hasRank() || !strides)
-    return Proof::Unknown;
+    return TriBool::Unknown;
   if (getRank() != 4)
-    return Proof::No;
+    return TriBool::No;
   // PyTorch looks at every stride here, those of extent one included.
   TensorInfo wanted = channelsLast(*dims, elementType);
   for (auto [stride, expected] : llvm::zip_equal(*strides, *wanted.strides)) {
-    Proof equal = proveEqual(stride, expected);
-    if (equal != Proof::Yes)
+    TriBool equal = proveEqual(stride, expected);
+    if (equal != TriBool::Yes)
       return equal;
   }
   // Where both layouts have the same strides PyTorch takes the first.
   TensorInfo rows = contiguous(*dims, elementType);
-  return *strides == *rows.strides ? Proof::No : Proof::Yes;
+  return *strides == *rows.strides ? TriBool::No : TriBool::Yes;
 }
 
 TensorInfo koila::getTensorInfoFromType(
@@ -342,7 +343,7 @@ BatchFact BatchRule::orderRows(const BatchFact &rows, unsigned index) const {
     return BatchFact::at(fact.dim, fact.factor * rows.factor * *outer);
   }
   if (!isa<TensorType>(type))
-    return BatchFact::mixed("the rows of a sample lie apart", op);
+    return BatchFact::mixed("the rows of a sample are interleaved", op);
   if (fact.factor != 1)
     return BatchFact::mixed("makes several rows of each, whose samples lie "
                             "apart",

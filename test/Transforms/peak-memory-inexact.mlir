@@ -90,7 +90,7 @@ func.func @own(%x: tensor<8xf32>, %y: tensor<8xf32>) -> tensor<8xf32> {
 
 // Half types are summed in float32 where PyTorch cannot read the dims as one.
 // CHECK-LABEL: memory of 'apart'
-// CHECK: not exact: koila.sum, {{.*}}: a sum of half types over dims that lie apart
+// CHECK: not exact: koila.sum, {{.*}}: a sum of half types over dims that are not adjacent
 func.func @apart(%x: tensor<5x1xf16>) -> tensor<f16> {
   %0 = koila.expand %x {implicit = false, size = array<i64: -1, 6>} : (tensor<5x1xf16>) -> tensor<5x6xf16>
   %1 = koila.sum %0 : (tensor<5x6xf16>) -> tensor<f16>

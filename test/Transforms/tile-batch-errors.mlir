@@ -182,7 +182,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // Nothing but a product, which has to run before its matrix is overwritten.
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @order(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}, %w: tensor<4x4xf32> {koila.name = "w", koila.dims = #koila.dims<[4, 4]>}) -> tensor<?x4xf32> {
-    // expected-error @below {{cannot tile the batch 'B': 'koila.linear' touches a tensor that is written in place elsewhere}}
+    // expected-error @below {{cannot tile the batch 'B': 'koila.linear' reads storage that is mutated in place}}
     %y = koila.linear %x, %w {koila.reads} : (tensor<?x4xf32>, tensor<4x4xf32>) -> tensor<?x4xf32>
     %zeros = koila.fill_Scalar tied %w {koila.writes, value = 0 : i64} : (tensor<4x4xf32>) -> tensor<4x4xf32>
     return %y : tensor<?x4xf32>

@@ -88,7 +88,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // Tiles would read the matrix after it is overwritten.
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @written(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}, %w: tensor<4x4xf32> {koila.name = "w", koila.dims = #koila.dims<[4, 4]>}, %p: i1 {koila.name = "p"}) -> tensor<?x4xf32> {
-    // expected-error @below {{cannot tile the batch 'B': control flow touches a tensor that is written in place}}
+    // expected-error @below {{cannot tile the batch 'B': control flow reads storage that is mutated in place}}
     %r = scf.if %p -> tensor<?x4xf32> {
       %product = koila.linear %x, %w : (tensor<?x4xf32>, tensor<4x4xf32>) -> tensor<?x4xf32>
       scf.yield %product : tensor<?x4xf32>

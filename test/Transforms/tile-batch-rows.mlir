@@ -1,7 +1,7 @@
 // RUN: koila-opt %s -split-input-file --koila-infer-shapes --koila-tile-batch=tile=4 | FileCheck %s
 
 // Rows t*B + b, as torch.nn.MultiheadAttention makes them for its projection:
-// the samples lie apart, each row stands for itself, and a tile has fewer.
+// the samples are interleaved, each row stands for itself, and a tile has fewer.
 // CHECK-LABEL: func.func @merged
 // CHECK: scf.for
 // CHECK:   %[[SIZE:.*]] = arith.muli
@@ -49,7 +49,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 
 // -----
 
-// Rows that lie apart cannot be put into one buffer: what merges them runs
+// Rows that are interleaved cannot be put into one buffer: what merges them runs
 // whole, and what comes before does not.
 // CHECK-LABEL: func.func @returned
 // CHECK: scf.for

@@ -1,7 +1,7 @@
 // RUN: koila-opt %s --split-input-file --koila-infer-shapes --koila-tile-batch='mode=train tile=4' | FileCheck %s
 // RUN: koila-opt %s --split-input-file --koila-infer-shapes --koila-tile-batch='mode=train tile=4' --canonicalize --cse --loop-invariant-code-motion | FileCheck %s --check-prefix=CLEAN
 
-// Further results: rows are joined, a reduction adds up, and where samples meet
+// Further results: rows are joined, a reduction adds up, and where samples are mixed
 // is a barrier behind the loops. One buffer serves the return, the barrier and
 // the second phase. What is whole is detached whole.
 

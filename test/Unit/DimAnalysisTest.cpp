@@ -142,6 +142,6 @@ TEST_F(DimAnalysisTest, StridesFollowTheMemoryFormat) {
         : (tensor<?x3x8x8xf32>) -> tensor<?x3x8x8xf32>
     return })");
   const TensorInfo &info = *dims->lookup(value("a")).tensor;
-  EXPECT_EQ(info.isChannelsLast(), Proof::Yes);
-  EXPECT_EQ(info.isContiguous(), Proof::No);
+  EXPECT_EQ(info.isChannelsLast(), TriBool::Yes);
+  EXPECT_EQ(info.isContiguous(), TriBool::No);
 }

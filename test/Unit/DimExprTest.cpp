@@ -111,17 +111,17 @@ TEST_F(DimExprTest, BroadcastTakesTheExtentThatDecides) {
 }
 
 TEST_F(DimExprTest, EqualityIsProvedRefutedOrOpen) {
-  EXPECT_EQ(proveEqual(b * 2, b + b), Proof::Yes);
-  EXPECT_EQ(proveEqual(b, b + 1), Proof::No);
-  EXPECT_EQ(proveEqual(constant(3), constant(4)), Proof::No);
-  EXPECT_EQ(proveEqual(b, s), Proof::Unknown);
-  EXPECT_EQ(proveEqual(b * b, b), Proof::Unknown);
+  EXPECT_EQ(proveEqual(b * 2, b + b), TriBool::Yes);
+  EXPECT_EQ(proveEqual(b, b + 1), TriBool::No);
+  EXPECT_EQ(proveEqual(constant(3), constant(4)), TriBool::No);
+  EXPECT_EQ(proveEqual(b, s), TriBool::Unknown);
+  EXPECT_EQ(proveEqual(b * b, b), TriBool::Unknown);
   // No multiple of 4 is 1, whatever is multiplied; 6 is one of 2 but not of 4.
-  EXPECT_EQ(proveEqual(b * 4, constant(1)), Proof::No);
-  EXPECT_EQ(proveEqual(b * s * 4 - s * 8, constant(-6)), Proof::No);
-  EXPECT_EQ(proveEqual(b * 4 + s * 6, constant(2)), Proof::Unknown);
-  EXPECT_EQ(proveEqual(b * 4, constant(8)), Proof::Unknown);
-  EXPECT_EQ(proveEqual(b * 4, s * 2), Proof::Unknown);
+  EXPECT_EQ(proveEqual(b * 4, constant(1)), TriBool::No);
+  EXPECT_EQ(proveEqual(b * s * 4 - s * 8, constant(-6)), TriBool::No);
+  EXPECT_EQ(proveEqual(b * 4 + s * 6, constant(2)), TriBool::Unknown);
+  EXPECT_EQ(proveEqual(b * 4, constant(8)), TriBool::Unknown);
+  EXPECT_EQ(proveEqual(b * 4, s * 2), TriBool::Unknown);
 }
 
 TEST_F(DimExprTest, MultiplesAreExactOnes) {

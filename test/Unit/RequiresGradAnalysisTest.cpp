@@ -49,7 +49,7 @@ public:
 } // namespace elsewhere
 
 namespace {
-class GradientFlowTest : public AnalysisTest {
+class RequiresGradAnalysisTest : public AnalysisTest {
 protected:
   void analyse(StringRef body) {
     func::FuncOp function = parse(body);
@@ -65,7 +65,7 @@ protected:
 };
 } // namespace
 
-TEST_F(GradientFlowTest, FromTrainedWeightsAndArguments) {
+TEST_F(RequiresGradAnalysisTest, FromTrainedWeightsAndArguments) {
   analyse(R"(koila.param @w : tensor<8xf32> keys ["w"] strides [1] requires_grad
     koila.param @frozen : tensor<8xf32> keys ["frozen"] strides [1]
     func.func @f(%x: tensor<8xf32>, %g: tensor<8xf32> {koila.requires_grad}) {
@@ -82,7 +82,7 @@ TEST_F(GradientFlowTest, FromTrainedWeightsAndArguments) {
   EXPECT_FALSE(wants("detached"));
 }
 
-TEST_F(GradientFlowTest, NotToIntegersAndTruth) {
+TEST_F(RequiresGradAnalysisTest, NotToIntegersAndTruth) {
   analyse(R"(koila.param @w : tensor<8xf32> keys ["w"] strides [1] requires_grad
     func.func @f() {
     %w = koila.param.get @w : tensor<8xf32>
@@ -93,7 +93,7 @@ TEST_F(GradientFlowTest, NotToIntegersAndTruth) {
   EXPECT_FALSE(wants("place"));
 }
 
-TEST_F(GradientFlowTest, WritesReachAllViews) {
+TEST_F(RequiresGradAnalysisTest, WritesReachAllViews) {
   analyse(R"(koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
     func.func @f(%x: tensor<8xf32>) -> tensor<8xf32> {
     %w = koila.param.get @w : tensor<4xf32>
@@ -106,7 +106,7 @@ TEST_F(GradientFlowTest, WritesReachAllViews) {
   EXPECT_FALSE(flow->wantsUnwritten(value("whole")));
 }
 
-TEST_F(GradientFlowTest, LeavesHaveGradientsOfTheirOwn) {
+TEST_F(RequiresGradAnalysisTest, LeavesHaveGradientsOfTheirOwn) {
   analyse(R"(
     func.func @f(%x: tensor<8xf32> {koila.requires_grad}) {
     %0 = koila.leaf %x {name = "leaf"} : (tensor<8xf32>) -> tensor<8xf32>
@@ -126,7 +126,7 @@ TEST_F(GradientFlowTest, LeavesHaveGradientsOfTheirOwn) {
 }
 
 // No rule of bytes is asked, nor is a target there to ask it for.
-TEST_F(GradientFlowTest, ForeignOperationsSayWhetherAGradientPasses) {
+TEST_F(RequiresGradAnalysisTest, ForeignOperationsSayWhetherAGradientPasses) {
   context.loadDialect<elsewhere::ElsewhereDialect>();
   analyse(R"(
     func.func @f(%x: tensor<8xf32> {koila.requires_grad}, %y: tensor<8xf32>) {
@@ -156,7 +156,7 @@ TEST_F(GradientFlowTest, ForeignOperationsSayWhetherAGradientPasses) {
 
 // What the table of derivatives says of an operator depends on what wants a
 // gradient, and not on extents, which are unknown here.
-TEST_F(GradientFlowTest, OperatorsSayWhatTheirGradientsRead) {
+TEST_F(RequiresGradAnalysisTest, OperatorsSayWhatTheirGradientsRead) {
   analyse(R"(
     func.func @f(%x: tensor<*xf32> {koila.requires_grad}, %y: tensor<*xf32>) {
     %0 = koila.mul_Tensor %x, %y {name = "product"} : (tensor<*xf32>, tensor<*xf32>) -> tensor<*xf32>

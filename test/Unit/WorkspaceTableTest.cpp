@@ -115,6 +115,9 @@ TEST(WorkspaceTable, ProblemsNameTheirPlace) {
   EXPECT_EQ(row(R"({"op": [], "figure": "exact"})"),
             "expected a name at least; leave the key out for all at "
             "table.rows[0].op");
+  EXPECT_EQ(row(R"({"op": ["aten::add", "aten::[a"], "figure": "exact"})"),
+            "expected a name, in which * stands for any letters at "
+            "table.rows[0].op[1]");
 }
 
 } // namespace

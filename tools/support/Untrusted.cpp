@@ -1,4 +1,4 @@
-//===- Untrusted.cpp - Files from strangers -------------------------------===//
+//===- Untrusted.cpp - Untrusted input -------------------------------===//
 
 #include "Untrusted.h"
 #include <dlfcn.h>

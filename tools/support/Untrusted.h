@@ -1,4 +1,4 @@
-//===- Untrusted.h - Files from strangers -----------------------*- C++ -*-===//
+//===- Untrusted.h - Untrusted input -----------------------*- C++ -*-===//
 //
 // What both tools do before and around LibTorch when a file comes in.
 //

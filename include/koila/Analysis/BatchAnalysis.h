@@ -19,8 +19,8 @@ public:
     Cut
   };
   using Operations = llvm::SmallPtrSet<mlir::Operation *, 4>;
-  /// Operations in `whole` do not make results whose samples lie apart (Inner):
-  /// there, samples meet.
+  /// Operations in `whole` do not make results whose samples are interleaved
+  /// (Inner): there, samples are mixed.
   BatchAnalysis(mlir::Operation *function, const DimAnalysis &dims,
                 llvm::StringRef batchSymbol,
                 Barriers barriers = Barriers::Spread,

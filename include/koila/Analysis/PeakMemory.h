@@ -198,6 +198,9 @@ class PeakMemoryAnalysis {
 public:
   PeakMemoryAnalysis(mlir::Operation *function,
                      const PeakMemoryOptions &options = {});
+  /// With the dims of `function`, which outlive the analysis.
+  PeakMemoryAnalysis(mlir::Operation *function,
+                     const PeakMemoryOptions &options, const DimAnalysis &dims);
   ~PeakMemoryAnalysis();
 
   bool isValid() const;

@@ -15,9 +15,9 @@ namespace koila {
 /// Two tensors are different for certain where their storages are: a view of
 /// `x` is never a tensor that `x` has no part in. Of arguments and weights
 /// nobody knows, since a caller may give one tensor twice.
-Proof proveIdentical(mlir::Value lhs, mlir::Value rhs,
-                     llvm::function_ref<bool(mlir::Block *)> isLive,
-                     ShapeRule::Lookup shapes);
+TriBool proveIdentical(mlir::Value lhs, mlir::Value rhs,
+                       llvm::function_ref<bool(mlir::Block *)> isLive,
+                       ShapeRule::Lookup shapes);
 
 } // namespace koila
 

@@ -56,15 +56,15 @@ public:
         {operand, std::move(tensor), std::nullopt, false, isViewed});
   }
   /// The tensor that arrives for result `of`.
-  void setSame(unsigned operand, unsigned of = 0) {
+  void forwardGrad(unsigned operand, unsigned of = 0) {
     outputs.push_back({operand, *gradients[of], of, true, false});
   }
   /// PyTorch makes no node: the operation gave operand `operand` back as it is.
   void setAbsent(unsigned operand) {
-    setSame(operand);
+    forwardGrad(operand);
     absent = true;
   }
-  bool isAbsent() const { return absent; }
+  bool isIdentity() const { return absent; }
   /// A view of it.
   void setView(unsigned operand, ConcreteTensor view, unsigned of = 0) {
     outputs.push_back({operand, std::move(view), of, false, false});
@@ -77,7 +77,7 @@ public:
   llvm::ArrayRef<Output> getOutputs() const { return outputs; }
   /// Gradients reach their nodes in the order of the operands, but for this
   /// one.
-  void deliverFirst(unsigned operand) { first = operand; }
+  void accumulateFirst(unsigned operand) { first = operand; }
   /// The gradient of this operand comes from a node of its own: after the
   /// others and those named before, when what they complete has been handed on.
   void splitIntoOwnNode(unsigned operand) { apart.push_back(operand); }

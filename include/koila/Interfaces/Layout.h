@@ -15,13 +15,13 @@
 namespace koila {
 
 /// Whether `lhs <= rhs` for all values of at least one of their symbols.
-Proof proveAtMost(DimExpr lhs, DimExpr rhs);
+TriBool proveAtMost(DimExpr lhs, DimExpr rhs);
 
 /// Strides of `info` seen with other extents of as many elements.
 /// Source: computeStride in aten/src/ATen/TensorUtils.cpp.
 struct ViewStrides {
   /// No: only a copy can have these extents.
-  Proof possible = Proof::Unknown;
+  TriBool possible = TriBool::Unknown;
   /// In elements; set where `possible` is Yes.
   llvm::SmallVector<DimExpr> strides;
 };
@@ -29,7 +29,7 @@ ViewStrides computeViewStrides(const TensorInfo &info,
                                llvm::ArrayRef<DimExpr> dims);
 
 /// Whether the elements fill a block of memory, in some order of the dims.
-Proof isNonOverlappingAndDense(const TensorInfo &info);
+TriBool isNonOverlappingAndDense(const TensorInfo &info);
 
 /// The strides of the result of an elementwise operator whose operands
 /// broadcast to `dims`; none if not known.

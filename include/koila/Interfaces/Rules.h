@@ -44,11 +44,11 @@ struct TensorInfo {
   static TensorInfo channelsLast(llvm::ArrayRef<DimExpr> dims, mlir::Type type);
   /// Dense row-major; dims of extent one do not matter. Unknown strides are
   /// `Unknown`.
-  Proof isContiguous() const;
-  Proof isChannelsLast() const;
+  TriBool isContiguous() const;
+  TriBool isChannelsLast() const;
   /// Some permutation of dense row-major without gaps or overlap.
   bool isDense() const {
-    return isContiguous() == Proof::Yes || isChannelsLast() == Proof::Yes;
+    return isContiguous() == TriBool::Yes || isChannelsLast() == TriBool::Yes;
   }
 };
 

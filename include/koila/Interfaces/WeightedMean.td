@@ -17,7 +17,7 @@ def Koila_WeightedMeanInterface : OpInterface<"WeightedMeanInterface"> {
       Builds the same value as a quotient of two sums over the samples, the
       second of which needs the targets alone. Null, and nothing is built, if it
       is no such mean.
-    }], "::mlir::Value", "expandMean", (ins "::mlir::OpBuilder &":$builder)>
+    }], "::mlir::Value", "decomposeWeightedMean", (ins "::mlir::OpBuilder &":$builder)>
   ];
 }
 

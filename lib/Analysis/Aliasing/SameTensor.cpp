@@ -138,11 +138,11 @@ bool Identity::isDifferent(Value lhs, Value rhs) {
                        [&](Value value) { return right.made.contains(value); });
 }
 
-Proof koila::proveIdentical(Value lhs, Value rhs,
-                            llvm::function_ref<bool(Block *)> isLive,
-                            ShapeRule::Lookup shapes) {
+TriBool koila::proveIdentical(Value lhs, Value rhs,
+                              llvm::function_ref<bool(Block *)> isLive,
+                              ShapeRule::Lookup shapes) {
   Identity identity(isLive, shapes);
   if (identity.isSame(lhs, rhs))
-    return Proof::Yes;
-  return identity.isDifferent(lhs, rhs) ? Proof::No : Proof::Unknown;
+    return TriBool::Yes;
+  return identity.isDifferent(lhs, rhs) ? TriBool::No : TriBool::Unknown;
 }

@@ -386,8 +386,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
     memory.describeBackward(rule);
   else
     rule.setInexact("koila has no memory rule for its gradient");
-  if (!rule.isAbsent() && (impl.rewrites.contains(&op) ||
-                           (impl.writesView(op) && !writesUntracked(op))))
+  if (!rule.isIdentity() && (impl.rewrites.contains(&op) ||
+                             (impl.writesView(op) && !writesUntracked(op))))
     impl.markInexact(op, "the backward pass of a write into views", run);
   bool allocates = rule.getPeak() > 0 ||
                    llvm::any_of(rule.getOutputs(),

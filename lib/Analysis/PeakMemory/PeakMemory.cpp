@@ -20,8 +20,11 @@ using namespace mlir;
 using namespace koila;
 
 PeakMemoryAnalysis::Impl::Impl(Operation *function,
-                               const PeakMemoryOptions &options)
-    : function(function), options(options), dims(function),
+                               const PeakMemoryOptions &options,
+                               const DimAnalysis *known)
+    : function(function), options(options),
+      ownDims(known ? nullptr : std::make_unique<DimAnalysis>(function)),
+      dims(known ? *known : *ownDims),
       ties(dims.hasDead() ? std::make_unique<StorageAnalysis>(function, dims)
                           : nullptr),
       storage(function, dims, ties.get()) {
@@ -30,7 +33,8 @@ PeakMemoryAnalysis::Impl::Impl(Operation *function,
 
 PeakMemoryAnalysis::Impl::Impl(const Impl &general, const SymbolMap &fixed)
     : function(general.function), options(general.options),
-      dims(function, fixed, general.dims), fixed(fixed),
+      ownDims(std::make_unique<DimAnalysis>(function, fixed, general.dims)),
+      dims(*ownDims), fixed(fixed),
       storage(function, dims,
               general.ties ? general.ties.get() : &general.storage) {
   initialize();
@@ -227,7 +231,12 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
 
 PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
                                        const PeakMemoryOptions &options)
-    : impl(std::make_unique<Impl>(function, options)) {}
+    : impl(std::make_unique<Impl>(function, options, nullptr)) {}
+
+PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
+                                       const PeakMemoryOptions &options,
+                                       const DimAnalysis &dims)
+    : impl(std::make_unique<Impl>(function, options, &dims)) {}
 
 PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 

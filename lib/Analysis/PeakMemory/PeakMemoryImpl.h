@@ -100,7 +100,9 @@ struct PeakMemoryAnalysis::Impl {
     llvm::DenseMap<const void *, const Storage *> leaves;
   };
 
-  Impl(mlir::Operation *function, const PeakMemoryOptions &options);
+  /// `known` are the dims of `function`; null: they are computed.
+  Impl(mlir::Operation *function, const PeakMemoryOptions &options,
+       const DimAnalysis *known);
   /// The same where symbols have these numbers. What is emitted does not depend
   /// on them: operations reuse storage where they do in `general`.
   Impl(const Impl &general, const SymbolMap &fixed);
@@ -218,7 +220,9 @@ struct PeakMemoryAnalysis::Impl {
   mlir::ModuleOp module;
   std::string batchSymbol;
   WorkspaceTarget target;
-  DimAnalysis dims;
+  /// Null where a caller has them.
+  std::unique_ptr<DimAnalysis> ownDims;
+  const DimAnalysis &dims;
   /// Numbers of symbols for which `dims` holds.
   SymbolMap fixed;
   /// Where operations reuse storage, if that is not `storage` itself.

@@ -529,13 +529,13 @@ private:
                     symbols);
     };
     auto [lhs, rhs] = *getCompared(op);
-    Proof same = proveIdentical(lhs, rhs, isLive, lookup);
-    if (same == Proof::Unknown)
+    TriBool same = proveIdentical(lhs, rhs, isLive, lookup);
+    if (same == TriBool::Unknown)
       return;
     bool negated = op.getCallee() == "aten::__isnot__";
     ValueInfo info;
     info.literal =
-        BoolAttr::get(op.getContext(), (same == Proof::Yes) != negated);
+        BoolAttr::get(op.getContext(), (same == TriBool::Yes) != negated);
     shapes.setInfo(0, info);
   }
 

@@ -170,8 +170,8 @@ static std::optional<json::Value> encode(Role role, Attribute argument,
   return std::nullopt;
 }
 
-bool koila::detail::inferMovedElements(TorchOpaqueOp op, ShapeRule &rule,
-                                       const MetaKernelShapeSource &source) {
+bool koila::detail::inferGenericListElements(
+    TorchOpaqueOp op, ShapeRule &rule, const MetaKernelShapeSource &source) {
   std::optional<ElementFlow> flow = ::getElementFlow(op, source);
   if (!flow || flow->writes)
     return false;

@@ -19,8 +19,8 @@ std::optional<llvm::json::Value> ask(const MetaKernelShapeSource &source,
 
 /// If `op` is an operator on lists of anything whose elements and numbers are
 /// known, sets what its results hold and returns true.
-bool inferMovedElements(TorchOpaqueOp op, ShapeRule &rule,
-                        const MetaKernelShapeSource &source);
+bool inferGenericListElements(TorchOpaqueOp op, ShapeRule &rule,
+                              const MetaKernelShapeSource &source);
 
 } // namespace koila::detail
 

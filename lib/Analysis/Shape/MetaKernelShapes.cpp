@@ -522,6 +522,6 @@ void koila::inferMetaKernelShapes(TorchOpaqueOp op, ShapeRule &rule,
   if (!source || !module || !module->hasAttr(KoilaDialect::kArchiveAttr) ||
       !mayRun)
     return;
-  if (!koila::detail::inferMovedElements(op, rule, *source))
+  if (!koila::detail::inferGenericListElements(op, rule, *source))
     Inference(op, rule, *source, lists).run();
 }

@@ -122,7 +122,7 @@ Term AutogradReplay::select(const Term &mask, const Term &lhs,
   return result;
 }
 
-Term AutogradReplay::makeRows(const Term &term) {
+Term AutogradReplay::makeContiguous(const Term &term) {
   if (term.contiguous)
     return term;
   Term rows = allocate(term);

@@ -160,7 +160,7 @@ ConcreteTensor BackwardReplay::makeLike(const ConcreteTensor &tensor) {
   return withStrides(allocate(tensor), strides);
 }
 
-ConcreteTensor BackwardReplay::makeRows(const ConcreteTensor &tensor) {
+ConcreteTensor BackwardReplay::makeContiguous(const ConcreteTensor &tensor) {
   if (tensor.contiguous)
     return tensor;
   ConcreteTensor rows = allocate(tensor);
@@ -182,10 +182,10 @@ ConcreteTensor BackwardReplay::reshape(const ConcreteTensor &tensor,
   }
   MLIRContext *context = tensor.elementType.getContext();
   ViewStrides view = computeViewStrides(toInfo(tensor), toExprs(dims, context));
-  if (view.possible == Proof::Yes)
+  if (view.possible == TriBool::Yes)
     return withStrides(result, toNumbers(view.strides));
   isCopy = true;
-  makeRows(tensor);
+  makeContiguous(tensor);
   return withStrides(
       result, ConcreteTensor{result.dims, result.elementType}.getStrides());
 }

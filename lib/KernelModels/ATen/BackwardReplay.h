@@ -48,9 +48,9 @@ public:
   /// Tensor::empty_like or clone(): dense strides stay.
   ConcreteTensor makeLike(const ConcreteTensor &tensor);
   /// Tensor::contiguous().
-  ConcreteTensor makeRows(const ConcreteTensor &tensor);
-  /// Frees what `makeRows` made of `tensor`.
-  void freeRows(const ConcreteTensor &tensor) {
+  ConcreteTensor makeContiguous(const ConcreteTensor &tensor);
+  /// Frees what `makeContiguous` made of `tensor`.
+  void freeContiguous(const ConcreteTensor &tensor) {
     AllocationTrace::free(getCopyBytes(tensor));
   }
   /// Tensor::reshape(); sets `isCopy` where the strides allow no view.
@@ -62,7 +62,9 @@ public:
     rule.setNew(operand, std::move(tensor), isViewed);
   }
   /// A gradient of an operand of this shape, contiguous.
-  void giveRows(unsigned operand) { give(operand, allocate(read(operand))); }
+  void giveContiguous(unsigned operand) {
+    give(operand, allocate(read(operand)));
+  }
   void finish() { rule.setPeak(getPeak()); }
 
 private:

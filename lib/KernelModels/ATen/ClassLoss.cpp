@@ -43,7 +43,7 @@ static std::optional<ClassOperands> getClasses(WorkspaceRule &rule,
 }
 
 /// In rows, where they are not.
-static void makeRows(OpReplay &steps, OpReplay::Tensors tensors) {
+static void makeContiguous(OpReplay &steps, OpReplay::Tensors tensors) {
   for (const ConcreteTensor &tensor : tensors)
     steps.makeContiguous(tensor);
 }
@@ -56,9 +56,9 @@ static void describeMultiMargin(const ClassOperands &of) {
   if (of.self.numElements() == 0)
     return;
   OpReplay steps(of.rule);
-  makeRows(steps, {of.self, of.target});
+  makeContiguous(steps, {of.self, of.target});
   if (of.weight)
-    makeRows(steps, *of.weight);
+    makeContiguous(steps, *of.weight);
   steps.finish(0);
 }
 
@@ -71,7 +71,7 @@ static void describeMultilabelMargin(const ClassOperands &of) {
   steps.allocate(countBytes(of.target, of.self.elementType));
   steps.allocateTemporary(getElementBytes(of.target.elementType) +
                           getCopyBytes(of.target) + getBlockBytes(of.target));
-  makeRows(steps, {of.self, of.target});
+  makeContiguous(steps, {of.self, of.target});
   steps.finish(0);
 }
 
@@ -157,7 +157,7 @@ void loss::describeCtcBackward(BackwardRule &rule, BackwardReplay &steps) {
   }
   if (op.getZeroInfinity())
     replace(steps.mask(losses, arrived));
-  steps.giveRows(0);
+  steps.giveContiguous(0);
   ConcreteTensor betas = steps.allocate(ConcreteTensor{
       {samples, logs.dims[0], 2 * getLongest(targets) + 1}, type});
   steps.free(betas);

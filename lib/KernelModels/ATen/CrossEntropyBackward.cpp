@@ -56,7 +56,7 @@ struct Call {
   }
   /// The softmax, from the gradient of the logarithms.
   void finish(const ConcreteTensor &gradient) {
-    steps.giveRows(0);
+    steps.giveContiguous(0);
     steps.free(gradient);
     steps.finish();
   }

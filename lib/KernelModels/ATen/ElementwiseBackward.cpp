@@ -164,7 +164,7 @@ static void runPower(const Formula &of) {
     return koila::detail::describeUnknownBackward(of.rule);
   if ((integer && integer.getInt() == 0) ||
       (number && number.getValueAsDouble() == 0))
-    return of.steps.giveRows(0);
+    return of.steps.giveContiguous(0);
   ConcreteTensor power = of.steps.compute(of.self());
   ConcreteTensor scaled = of.steps.compute(power, Number::Float);
   of.steps.give(0, of.steps.compute({of.gradient, scaled}));
@@ -226,7 +226,7 @@ static void runDiv(const Formula &of) {
 /// The gradient, times alpha.
 static void passScaled(const Formula &of, unsigned operand) {
   if (of.isOne("alpha"))
-    return of.rule.setSame(operand);
+    return of.rule.forwardGrad(operand);
   of.steps.give(operand, of.steps.compute(of.gradient, of.getNumber("alpha")));
 }
 
@@ -240,14 +240,14 @@ static void passNegated(const Formula &of, unsigned operand) {
 
 static void runAdd(const Formula &of) {
   if (of.steps.wants(0))
-    of.rule.setSame(0);
+    of.rule.forwardGrad(0);
   if (of.hasOther() && of.steps.wants(1))
     passScaled(of, 1);
 }
 
 static void runSub(const Formula &of) {
   if (of.steps.wants(0))
-    of.rule.setSame(0);
+    of.rule.forwardGrad(0);
   if (of.hasOther() && of.steps.wants(1))
     passNegated(of, 1);
 }
@@ -256,7 +256,7 @@ static void runReversedSub(const Formula &of) {
   if (of.steps.wants(0))
     passNegated(of, 0);
   if (of.hasOther() && of.steps.wants(1))
-    of.rule.setSame(1);
+    of.rule.forwardGrad(1);
 }
 
 /// where(condition, grad, 0), and the reverse.
@@ -324,7 +324,7 @@ static void runMaximum(const Formula &of) {
 /// grad * (tensor * value), for both factors.
 static void runProductSum(const Formula &of) {
   if (of.steps.wants(0))
-    of.rule.setSame(0);
+    of.rule.forwardGrad(0);
   for (auto [operand, factor] : {std::pair(1u, 2u), std::pair(2u, 1u)}) {
     if (!of.steps.wants(operand))
       continue;
@@ -353,7 +353,7 @@ static void runCumsum(const Formula &of) {
       place >= rank)
     return koila::detail::describeUnknownBackward(of.rule);
   if (of.gradient.numElements() <= 1 || of.gradient.dims[place] == 1)
-    return of.rule.setSame(0);
+    return of.rule.forwardGrad(0);
   ConcreteTensor turned = of.steps.allocate(of.gradient);
   ConcreteTensor summed = of.steps.allocate(of.gradient);
   of.steps.give(0, of.steps.allocate(of.gradient));
@@ -361,7 +361,7 @@ static void runCumsum(const Formula &of) {
 }
 
 /// Zeros, into which the gradient of what was taken is written.
-static void fillZeros(const Formula &of) { of.steps.giveRows(0); }
+static void fillZeros(const Formula &of) { of.steps.giveContiguous(0); }
 
 using Run = void (*)(const Formula &);
 

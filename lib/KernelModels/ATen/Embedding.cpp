@@ -182,15 +182,15 @@ void indexing::describeBagBackward(BackwardRule &rule) {
     int64_t places = of->isFast ? of->countIndices(of->indices + 1) : 0;
     if (of->isFast)
       makePlaces(steps, *of);
-    steps.makeRows(steps.getGradient());
-    steps.giveRows(0);
+    steps.makeContiguous(steps.getGradient());
+    steps.giveContiguous(0);
     if (of->hasMaxima()) {
       addMaxima(steps, *of);
       rule.setBound("how many bags are empty is decided by data");
     } else {
       sortIndices(steps, *of, isWeighted);
     }
-    steps.freeRows(steps.getGradient());
+    steps.freeContiguous(steps.getGradient());
     steps.AllocationTrace::free(places);
     steps.finish();
   };

@@ -33,7 +33,7 @@ static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
   if (sum.dims != self.dims)
     replace(self);
   if (isFirst)
-    return rule.setSame(0);
+    return rule.forwardGrad(0);
   steps.give(0, sum);
 }
 
@@ -41,9 +41,9 @@ static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
 static void readWritten(BackwardRule &rule, BackwardReplay &steps,
                         unsigned source) {
   if (steps.wants(0))
-    rule.setSame(0);
+    rule.forwardGrad(0);
   if (steps.wants(source))
-    steps.giveRows(source);
+    steps.giveContiguous(source);
 }
 
 void rules::describeIndexBackward(BackwardRule &rule) {
@@ -61,22 +61,22 @@ void rules::describeIndexBackward(BackwardRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<EmbeddingOp>([&](auto) {
         ConcreteTensor indices = steps.read(1);
-        steps.makeRows(indices);
-        steps.makeRows(gradient);
-        steps.giveRows(0);
-        steps.freeRows(gradient);
-        steps.freeRows(indices);
+        steps.makeContiguous(indices);
+        steps.makeContiguous(gradient);
+        steps.giveContiguous(0);
+        steps.freeContiguous(gradient);
+        steps.freeContiguous(indices);
       })
       .Case<IndexSelectOp, GatherOp>([&](auto op) {
         if (auto index = rule.tensor(op.getIndex());
             !index || !index->contiguous)
           return giveUp();
-        steps.giveRows(0);
+        steps.giveContiguous(0);
       })
       .Case<IndexTensorOp, IndexHackedTwinOp>([&](auto op) {
         // Where a mask is true is found again.
         if (int64_t places; indexing::describeSelection(rule, places)) {
-          steps.giveRows(0);
+          steps.giveContiguous(0);
           steps.allocateTemporary(places);
           return;
         }
@@ -84,7 +84,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
           if (auto index = rule.tensor(operand);
               !index || !index->elementType.isInteger(64))
             return giveUp();
-        steps.giveRows(0);
+        steps.giveContiguous(0);
       })
       .Case<ScatterAddOp>([&](auto) { readWritten(rule, steps, 2); })
       .Case<IndexAddOp>([&](IndexAddOp op) {
@@ -100,7 +100,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         auto mode = op->template getAttrOfType<StringAttr>("mode");
         if (!gradient.contiguous || (mode && mode.getValue() == "circular"))
           return giveUp();
-        steps.giveRows(0);
+        steps.giveContiguous(0);
       })
       .Case<FlipOp>([&](auto) { steps.give(0, steps.allocate(gradient)); })
       // One dim after the other.

@@ -21,7 +21,7 @@ using Number = OpReplay::Number;
 static void fillZeros(BackwardReplay &steps) {
   for (unsigned operand : {0u, 1u})
     if (steps.wants(operand))
-      steps.giveRows(operand);
+      steps.giveContiguous(operand);
 }
 
 /// The gradients of a mean or sum, of an absolute value and of a difference.
@@ -72,14 +72,14 @@ void rules::describeLossBackward(BackwardRule &rule) {
       .Case<BinaryCrossEntropyOp>([&](auto) {
         if (steps.wants(1))
           return koila::detail::describeUnknownBackward(rule);
-        steps.giveRows(0);
+        steps.giveContiguous(0);
         if (reduction && reduction.getInt() == 1)
           steps.allocateTemporary(getIntegerBytes(steps.read(0).elementType));
       })
       .Case<BinaryCrossEntropyWithLogitsOp>(
           [&](auto loss) { describeLogits(rule, steps, loss); })
       .Case<NllLossNdOp, NllLossOp, NllLoss2dOp>(
-          [&](auto) { steps.giveRows(0); })
+          [&](auto) { steps.giveContiguous(0); })
       .Case<CtcLossOp>([&](auto) { loss::describeCtcBackward(rule, steps); })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });

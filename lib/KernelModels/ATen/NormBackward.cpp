@@ -22,7 +22,7 @@ static void giveParameters(BackwardRule &rule, BackwardReplay &steps,
     for (OpOperand &operand : rule.getOp()->getOpOperands())
       if (parameter && operand.get() == parameter &&
           steps.wants(operand.getOperandNumber()))
-        steps.giveRows(operand.getOperandNumber());
+        steps.giveContiguous(operand.getOperandNumber());
 }
 
 static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
@@ -63,10 +63,10 @@ static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps,
                               LayerNormOp norm) {
   ConcreteTensor input = steps.read(0);
   ConcreteTensor gradient = steps.getGradient();
-  steps.makeRows(gradient);
-  steps.makeRows(input);
+  steps.makeContiguous(gradient);
+  steps.makeContiguous(input);
   if (steps.wants(0))
-    steps.giveRows(0);
+    steps.giveContiguous(0);
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
   int64_t columns = 1;
   for (int64_t extent :
@@ -77,8 +77,8 @@ static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps,
   if (hasSums)
     steps.allocateTemporary(2 * rule.getTarget().threads * columns *
                             getElementBytes(input.elementType));
-  steps.freeRows(input);
-  steps.freeRows(gradient);
+  steps.freeContiguous(input);
+  steps.freeContiguous(gradient);
 }
 
 /// Rows of the gradient, and two sums of each channel of each sample.
@@ -88,14 +88,14 @@ static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps,
   if (suggestsChannelsLast(input) && !input.contiguous)
     return rule.setInexact(
         "the gradient of group_norm of channels-last images");
-  steps.makeRows(gradient);
+  steps.makeContiguous(gradient);
   if (steps.wants(0))
-    steps.giveRows(0);
+    steps.giveContiguous(0);
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
   steps.allocateTemporary(
       2 * input.dims[0] * input.dims[1] *
       std::max<int64_t>(4, getElementBytes(input.elementType)));
-  steps.freeRows(gradient);
+  steps.freeContiguous(gradient);
 }
 
 /// Rows of the gradient and of the result.
@@ -104,11 +104,11 @@ static void describeSoftmax(BackwardRule &rule, BackwardReplay &steps) {
   if (!result || result->elementType != steps.read(0).elementType)
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor gradient = steps.getGradient();
-  steps.giveRows(0);
-  steps.makeRows(gradient);
-  steps.makeRows(*result);
-  steps.freeRows(gradient);
-  steps.freeRows(*result);
+  steps.giveContiguous(0);
+  steps.makeContiguous(gradient);
+  steps.makeContiguous(*result);
+  steps.freeContiguous(gradient);
+  steps.freeContiguous(*result);
 }
 
 void rules::describeNormBackward(BackwardRule &rule) {

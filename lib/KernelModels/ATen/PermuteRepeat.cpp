@@ -74,7 +74,7 @@ void rules::describeReshapeWorkspace(WorkspaceRule &rule, Value self) {
   };
   TensorInfo info{fix(input->dims), input->elementType,
                   fix(*input->getStrides())};
-  if (computeViewStrides(info, fix(result->dims)).possible != Proof::Yes)
+  if (computeViewStrides(info, fix(result->dims)).possible != TriBool::Yes)
     rule.setTransient(block);
 }
 

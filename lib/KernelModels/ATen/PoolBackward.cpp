@@ -23,7 +23,7 @@ static void readCopied(BackwardRule &rule, BackwardReplay &steps) {
                            "that is not contiguous");
   steps.allocateTemporary(self.numBytes() + getCopyBytes(steps.getGradient()) +
                           getBlockBytes(steps.getGradient()));
-  steps.giveRows(0);
+  steps.giveContiguous(0);
 }
 
 /// The gradient of a mean over the trailing dims: expanded and divided.

@@ -167,7 +167,7 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
   bool wantsBias = op.getBias() && product.steps.wants(2);
   // The transposition of the weight has a node of its own, and so has the fold
   // of the input: recorded before it for addmm, in matmul after it.
-  rule.deliverFirst(2);
+  rule.accumulateFirst(2);
   bool isFolded = input->getRank() > 2;
   if (isFolded && !(isJoined && op.getBias()))
     rule.splitIntoOwnNode(0);
@@ -247,7 +247,7 @@ static void describeSum(BackwardRule &rule, bool isBatched) {
   else
     product.runMm(1, 2, /*isAdded=*/true);
   if (product.steps.wants(0))
-    rule.setSame(0);
+    rule.forwardGrad(0);
   product.steps.finish();
 }
 

@@ -143,7 +143,8 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   if (isa<ComplexType>(input->elementType))
     return rule.setInexact("a reduction of complex numbers");
   if (isa<SumOp, SumDimOp, NansumOp>(op) && mayCopyToSum(reduced))
-    return rule.setInexact("a sum of half types over dims that lie apart");
+    return rule.setInexact(
+        "a sum of half types over dims that are not adjacent");
   llvm::TypeSwitch<Operation *>(op)
       .Case<NansumOp>([&](auto) {
         if (isa<FloatType>(input->elementType) &&

@@ -108,7 +108,7 @@ void rules::describeReductionBackward(BackwardRule &rule) {
       .Case<MeanOp, MeanDimOp>([&](auto) {
         steps.give(0, steps.compute(expandBack(op, steps), Number::Integer));
       })
-      .Case<MaxDimOp, MinDimOp>([&](auto) { steps.giveRows(0); })
+      .Case<MaxDimOp, MinDimOp>([&](auto) { steps.giveContiguous(0); })
       .Case<LogsumexpOp>([&](auto) { runLogsumexp(rule, steps); })
       .Case<LinalgVectorNormOp, NormDimOp>([&](auto) { runNorm(rule, steps); })
       .Case<AmaxOp, AminOp>([&](auto) { runExtremum(rule, steps); })

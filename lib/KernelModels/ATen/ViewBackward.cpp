@@ -25,7 +25,7 @@ static void reshapeBack(BackwardRule &rule, BackwardReplay &steps) {
   if (isa<FlattenOp, SqueezeOp, SqueezeDimOp, SqueezeDimsOp, AliasOperatorOp>(
           rule.getOp()) &&
       self.dims == steps.getGradient().dims)
-    return rule.setSame(0);
+    return rule.forwardGrad(0);
   bool isCopy = false;
   ConcreteTensor back = steps.reshape(steps.getGradient(), self.dims, isCopy);
   if (isCopy)
@@ -59,7 +59,7 @@ static void castBack(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
   const ConcreteTensor &gradient = steps.getGradient();
   if (self.elementType == gradient.elementType)
-    return rule.setSame(0);
+    return rule.forwardGrad(0);
   ConcreteTensor cast = gradient;
   cast.elementType = self.elementType;
   steps.give(0, steps.makeLike(cast));
@@ -75,7 +75,7 @@ static void joinParts(BackwardRule &rule, BackwardReplay &steps) {
         return koila::detail::describeUnknownBackward(rule);
       zeros.push_back(steps.allocate(*tensor));
     }
-  steps.giveRows(0);
+  steps.giveContiguous(0);
   steps.free(zeros);
 }
 
@@ -86,7 +86,7 @@ static void stackParts(BackwardRule &rule, BackwardReplay &steps) {
   for (OpResult part : rule.getOp()->getResults())
     if (!rule.getGradient(part.getResultNumber()))
       zeros.push_back(steps.makeNumber(self));
-  steps.giveRows(0);
+  steps.giveContiguous(0);
   steps.free(zeros);
 }
 
@@ -105,7 +105,7 @@ void rules::describeViewBackward(BackwardRule &rule) {
       .Case<BroadcastTensorsOp>([&](auto) {
         for (unsigned index = 0; index < op->getNumOperands(); ++index)
           if (rule.getGradient(index) && steps.wants(index))
-            rule.setSame(index, index);
+            rule.forwardGrad(index, index);
       })
       .Default([&](Operation *) { isPart = true; });
   if (!isPart)
@@ -142,9 +142,10 @@ void rules::describeViewBackward(BackwardRule &rule) {
                             : transposeDims(gradient, -1, -2));
       })
       // Sums over what was repeated are the engine's.
-      .Case<ExpandOp, BroadcastToOp, ExpandAsOp>([&](auto) { rule.setSame(0); })
+      .Case<ExpandOp, BroadcastToOp, ExpandAsOp>(
+          [&](auto) { rule.forwardGrad(0); })
       .Case<SelectOp, SliceOp, NarrowOp, DiagonalOp>(
-          [&](auto) { steps.giveRows(0); })
+          [&](auto) { steps.giveContiguous(0); })
       .Case<ToDtypeOp, ToDeviceOp, ToOtherOp, ToDtypeLayoutOp, ToPrimDeviceOp,
             ToPrimDtypeOp, ToPrimOtherOp, TypeAsOp, CpuOp, ContiguousOp,
             CloneTensorOp, ToCopyOp>([&](auto) { castBack(rule, steps); })

@@ -92,7 +92,7 @@ Workspace conv::channelsLastOneDnn(const Geometry &g) {
       return {weight, true};
     // Else jit:avx512_core, a block of sixteen by sixteen for each channel.
     if (g.isVolume && g.kernelMeetsInput() &&
-        fitsDirectUnroll(g, 16) == Answer::Yes)
+        fitsDirectUnroll(g, 16) == TriBool::Yes)
       return {256 * g.weightBytes(), true};
     return {2 * (g.inputBytes() + g.outputBytes()) + 256 * g.weightBytes() +
                 Page,
@@ -109,7 +109,7 @@ Workspace conv::channelsLastOneDnn(const Geometry &g) {
     int64_t weight = g.groups * roundUp(g.groupInput, block) *
                      roundUp(g.groupOutput, block) * g.kernelArea() *
                      FloatBytes;
-    if (g.kernelMeetsInput() && fitsDirectUnroll(g, block) == Answer::Yes)
+    if (g.kernelMeetsInput() && fitsDirectUnroll(g, block) == TriBool::Yes)
       return {weight, true};
     // brg_conv:avx2, in blocks of up to 32.
     int64_t other =

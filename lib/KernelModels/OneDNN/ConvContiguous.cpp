@@ -143,10 +143,10 @@ Workspace conv::contiguousOneDnn(const Geometry &g) {
   int64_t block = directBlock(g);
   if (g.lanes == 16 && block && g.kernelMeetsInput()) {
     bool plain = g.groups == 1 && g.groupInput < 16;
-    Answer fits = fitsDirectUnroll(g, block);
-    if (fits == Answer::Yes)
+    TriBool fits = fitsDirectUnroll(g, block);
+    if (fits == TriBool::Yes)
       return direct(g, block, plain);
-    if (fits == Answer::Unknown)
+    if (fits == TriBool::Unknown)
       return {std::max(direct(g, block, plain).bytes, gemm(g).bytes), false};
   }
   if (fitsAvx2(g))

@@ -108,8 +108,6 @@ struct Geometry {
   }
 };
 
-enum class Answer { No, Unknown, Yes };
-
 /// Caches of one core that are common; a figure is exact if they all agree.
 inline constexpr int64_t L2Sizes[] = {512 << 10, 1 << 20, 1280 << 10, 2 << 20};
 inline constexpr int64_t L1Sizes[] = {32 << 10, 48 << 10};
@@ -135,7 +133,7 @@ void forEachCache(const Geometry &g, Visitor visit) {
 
 /// Whether jit:avx512_core, working on `block` channels at a time, can unroll
 /// the width of `g` and keep its code small.
-Answer fitsDirectUnroll(const Geometry &g, int64_t block);
+TriBool fitsDirectUnroll(const Geometry &g, int64_t block);
 
 /// The bytes of the columns gemm unfolds into, all threads together; an upper
 /// bound if not exact.

@@ -341,20 +341,21 @@ DirectUnroll::DirectUnroll(const Geometry &g, int64_t block, int64_t l1,
   columns = std::min(width, 31 / (blocks + 1));
 }
 
-Answer conv::fitsDirectUnroll(const Geometry &g, int64_t block) {
+TriBool conv::fitsDirectUnroll(const Geometry &g, int64_t block) {
   bool fits = false, fails = false;
   forEachCache(g, [&](int64_t l1, int64_t l2) {
     bool padded = DirectUnroll(g, block, l1, l2).columns < g.paddingW;
     (padded ? fails : fits) = true;
   });
   if (fails)
-    return fits ? Answer::Unknown : Answer::No;
+    return fits ? TriBool::Unknown : TriBool::No;
   // Wide kernels, which alone make much code, unroll 28 columns of one block.
   int64_t columns = std::min<int64_t>(g.outputW, 28);
   int64_t lanes = g.groups == 1 && g.groupInput < 16 ? g.groupInput : block;
   int64_t end = (g.outputW / columns * columns - 1) * g.strideW + g.extentW() -
                 (g.inputW + g.paddingW);
   int64_t variants = 1 + (g.paddingW > 0) + (end > 0);
-  return variants * g.kernelW * lanes * columns * 15 <= 256 * 1024 ? Answer::Yes
-                                                                   : Answer::No;
+  return variants * g.kernelW * lanes * columns * 15 <= 256 * 1024
+             ? TriBool::Yes
+             : TriBool::No;
 }

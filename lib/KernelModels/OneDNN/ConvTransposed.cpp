@@ -190,12 +190,12 @@ static Workspace withoutBrgemm(const Geometry &g, bool channelsLast) {
       !g.isStrided() && g.inputArea() == g.outputArea())
     return transposedPointwise(g);
   bool isDirect = block && fitsTransposedDirect(g);
-  Answer fits = isDirect ? fitsTransposedUnroll(g, block) : Answer::No;
-  if (fits == Answer::Yes)
+  TriBool fits = isDirect ? fitsTransposedUnroll(g, block) : TriBool::No;
+  if (fits == TriBool::Yes)
     return transposedDirect(g, channelsLast, block);
   if (!isEven(g))
     if (auto found = strided(narrow(g), channelsLast))
-      return unsure(*found, isVector || fits == Answer::Unknown);
+      return unsure(*found, isVector || fits == TriBool::Unknown);
   Workspace last = transposedGemm(g, channelsLast);
   // Between them there is jit:avx2.
   if (!isDirect || g.strideD != 1 || g.strideH != g.strideW)
@@ -231,7 +231,7 @@ Workspace conv::transposedOneDnn(const Geometry &g, bool channelsLast) {
   if (turnedAround && isSmallGroup) {
     int64_t block = transposedBlock(g, channelsLast);
     if (block && fitsTransposedDirect(g) &&
-        fitsTransposedUnroll(g, block) == Answer::Yes)
+        fitsTransposedUnroll(g, block) == TriBool::Yes)
       return transposedDirect(g, channelsLast, block);
     return {std::max(turnedAround->bytes, transposedGemm(g, true).bytes),
             false};

@@ -50,7 +50,7 @@ int64_t biasScratchpad(const Geometry &g, int64_t result);
 
 /// Whether jit:avx512_core unrolls the convolution in blocks of `block`
 /// channels.
-Answer fitsTransposedUnroll(const Geometry &g, int64_t block);
+TriBool fitsTransposedUnroll(const Geometry &g, int64_t block);
 /// No dim is both strided and dilated, and no window lies in the padding.
 bool fitsTransposedDirect(const Geometry &g);
 /// The channels of its blocks, 0 if they do not divide those of a group.

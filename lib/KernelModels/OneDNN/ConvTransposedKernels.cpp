@@ -87,14 +87,14 @@ static bool fitsUnroll(const Geometry &g, int64_t block, const Unroll &unroll) {
                                               kMostCode;
 }
 
-Answer conv::fitsTransposedUnroll(const Geometry &g, int64_t block) {
+TriBool conv::fitsTransposedUnroll(const Geometry &g, int64_t block) {
   bool fits = false, fails = false;
   forEachSize(g.l1Bytes, L1Sizes, [&](int64_t size) {
     (fitsUnroll(g, block, unrollDirect(g, block, size)) ? fits : fails) = true;
   });
   if (fits && fails)
-    return Answer::Unknown;
-  return fits ? Answer::Yes : Answer::No;
+    return TriBool::Unknown;
+  return fits ? TriBool::Yes : TriBool::No;
 }
 
 bool conv::fitsTransposedDirect(const Geometry &g) {

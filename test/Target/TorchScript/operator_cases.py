@@ -1,7 +1,7 @@
 """Random calls of every operator that koila has rules for.
 
 A case is a few statements of TorchScript and the tensors they read. Nothing
-here says which cases are legal, what they return or whether samples meet in
+here says which cases are legal, what they return or whether samples are mixed in
 them: operator_oracle.py asks PyTorch.
 """
 

@@ -6,7 +6,7 @@ Usage: operator_oracle.py [--koila-opt PATH] [--legal N] [--illegal N]
 
 Random calls (operator_cases.py) are first given to PyTorch, which says which
 are legal, what they return and what they allocate, at batches of 0, 1, 2 and
-7, and whether samples meet in them: whether two samples at a time, and the
+7, and whether samples are mixed in them: whether two samples at a time, and the
 results put together, give the same. Then koila must say
 
 * shape, element type and peak bytes (where it calls them exact) of each legal
@@ -19,7 +19,7 @@ The columns: legal and illegal sets; of the illegal ones refused by koila,
 opaque (no rule speaks of the call), kernel (only the element type has no
 code), accepted (a disagreement); figures per set and batch that are exact and
 equal, not vouched for, and exact but wrong (a disagreement); results of
-unknown rank; sets tiled and equal; refused since samples meet, since a size is
+unknown rank; sets tiled and equal; refused since samples are mixed, since a size is
 literal, or without elements to tell; refused without a reason, and other
 disagreements.
 
@@ -591,7 +591,7 @@ class Oracle:
                 elif self.tile([case]) or self.barriers:
                     self.counts[case.op]["meet"] += 1
                 else:
-                    self.problem(case, "wrong", "tiled although samples meet")
+                    self.problem(case, "wrong", "tiled although samples are mixed")
             self.tile_all(apart)
 
     def tile_all(self, cases):

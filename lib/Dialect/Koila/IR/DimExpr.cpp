@@ -512,11 +512,11 @@ std::string DimExpr::str() const {
   return text;
 }
 
-Proof koila::proveEqual(DimExpr lhs, DimExpr rhs) {
+TriBool koila::proveEqual(DimExpr lhs, DimExpr rhs) {
   if (lhs == rhs)
-    return Proof::Yes;
+    return TriBool::Yes;
   if (lhs.getConstant() && rhs.getConstant())
-    return Proof::No;
+    return TriBool::No;
   // `4*B + 1` is zero for no B: a sum of multiples of 4 is one, too.
   DimExprAttr difference = (lhs - rhs).getAttr();
   uint64_t divisor = 0, constant = 0;
@@ -530,7 +530,7 @@ Proof koila::proveEqual(DimExpr lhs, DimExpr rhs) {
       divisor = std::gcd(divisor, magnitude);
   }
   bool mayBeZero = divisor == 0 ? constant == 0 : constant % divisor == 0;
-  return mayBeZero ? Proof::Unknown : Proof::No;
+  return mayBeZero ? TriBool::Unknown : TriBool::No;
 }
 
 DimExpr koila::product(MLIRContext *context, ArrayRef<DimExpr> factors) {

@@ -314,7 +314,7 @@ LogicalResult koila::inferShapes(ModuleOp module) {
                                                 builtin.getArgumentTypes(),
                                                 terminator->getOperandTypes()));
     writeAssumptions(function, dims);
-    warnOfBakedBatch(function, dims);
+    warnOfTraceSpecializedBatch(function, dims);
   }
   return success();
 }

@@ -2,6 +2,7 @@
 
 #include "AnalysisPass.h"
 #include "PassOptions.h"
+#include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/KnownLoops.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
@@ -77,12 +78,15 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     options->batches = batches;
     options->budgetBytes = *limit;
     OwningOpRef<ModuleOp> unrolled = copyUnrolled(function);
-    PeakMemoryAnalysis analysis(
-        unrolled ? findFunction(*unrolled, function.getName()) : function,
-        *options);
-    if (!analysis.isValid())
+    std::optional<PeakMemoryAnalysis> analysis;
+    if (unrolled)
+      analysis.emplace(findFunction(*unrolled, function.getName()), *options);
+    else
+      analysis.emplace(function, *options,
+                       getChildAnalysis<DimAnalysis>(function));
+    if (!analysis->isValid())
       return failure();
-    PeakReport report = analysis.report();
+    PeakReport report = analysis->report();
     if (*limit && !report.peakBytes)
       return function.emitError()
              << "budget needs a value for symbol '" << report.missing

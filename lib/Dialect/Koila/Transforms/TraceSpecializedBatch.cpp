@@ -3,8 +3,8 @@
 // Tracing records Python's integers as they were: `x.view(int(x.shape[0]), 4)`
 // becomes a view to the batch of the example. Such a program is legal, or even
 // right, for other batches only by accident. What gives it away is an operation
-// at which the samples meet and which has that number, as a literal or as an
-// extent of a tensor without the batch.
+// at which the samples are mixed and which has that number, as a literal or as
+// an extent of a tensor without the batch.
 //
 //===----------------------------------------------------------------------===//
 
@@ -83,8 +83,8 @@ static bool mentions(Operation *op, int64_t number, const DimAnalysis &dims,
   return false;
 }
 
-void koila::warnOfBakedBatch(FunctionOpInterface function,
-                             const DimAnalysis &dims) {
+void koila::warnOfTraceSpecializedBatch(FunctionOpInterface function,
+                                        const DimAnalysis &dims) {
   std::optional<Example> example = findExample(function);
   if (!example)
     return;

@@ -9,8 +9,8 @@ namespace koila {
 
 /// Warns at each operation that loses the batch where the batch of the
 /// recorded example (`koila.example`) stands as a literal.
-void warnOfBakedBatch(mlir::FunctionOpInterface function,
-                      const DimAnalysis &dims);
+void warnOfTraceSpecializedBatch(mlir::FunctionOpInterface function,
+                                 const DimAnalysis &dims);
 
 } // namespace koila
 

@@ -48,7 +48,7 @@ void setTrainStep(mlir::ModuleOp module, const TrainStepSpec &spec);
 std::optional<TrainStepSpec> getTrainStep(mlir::ModuleOp module);
 
 /// Values whose storage is written where something else can see it: they are
-/// references, and what touches them stays in order (OrderedMemory.h).
+/// references, and what touches them stays in order (MutableStorageEffects.h).
 struct OrderedValues {
   llvm::DenseSet<const torch::jit::Value *> values;
   /// Those among them whose class has a list, dict or object that changes.

@@ -32,8 +32,9 @@ void inferFillBatch(BatchRule &rule, mlir::Value self);
 
 /// `view`: whether the result for a complex operand is a view of it.
 llvm::LogicalResult inferConjugate(ShapeRule &rule, mlir::Value self,
-                                   Proof view);
-void describeConjugateStorage(StorageRule &rule, mlir::Value self, Proof view);
+                                   TriBool view);
+void describeConjugateStorage(StorageRule &rule, mlir::Value self,
+                              TriBool view);
 
 // Numbers read from tensors.
 

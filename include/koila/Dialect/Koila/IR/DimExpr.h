@@ -21,7 +21,7 @@ namespace koila {
 class DimExprAttr;
 
 /// An answer that may be withheld.
-enum class Proof { No, Unknown, Yes };
+enum class TriBool { No, Unknown, Yes };
 
 /// Whose a symbol is, and what is known of the number that it stands for.
 enum class SymbolKind : uint8_t {
@@ -139,7 +139,7 @@ private:
 };
 
 /// Whether the expressions are equal for all values of their symbols.
-Proof proveEqual(DimExpr lhs, DimExpr rhs);
+TriBool proveEqual(DimExpr lhs, DimExpr rhs);
 
 /// The product; 1 for none.
 DimExpr product(mlir::MLIRContext *context, llvm::ArrayRef<DimExpr> factors);

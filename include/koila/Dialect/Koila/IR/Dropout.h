@@ -5,7 +5,7 @@
 
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
 #include "koila/Interfaces/BackwardRule.h"
-#include "koila/Interfaces/Draws.h"
+#include "koila/Interfaces/RandomOp.h"
 
 namespace koila::rules {
 

@@ -9,7 +9,7 @@
 
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/NewTensors.h"
-#include "koila/Interfaces/Draws.h"
+#include "koila/Interfaces/RandomOp.h"
 
 namespace koila::rules {
 

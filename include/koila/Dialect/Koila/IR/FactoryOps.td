@@ -4,7 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_FACTORYOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
-include "koila/Interfaces/Draws.td"
+include "koila/Interfaces/RandomOp.td"
 
 //===----------------------------------------------------------------------===//
 // Classes
@@ -357,7 +357,7 @@ def Koila_RandpermOp : Koila_FactoryOp<"randperm",
 class Koila_RandomLikeOp<string mnemonic, string name, string parameters,
                          dag args, string check, string draw>
     : Koila_LikeOp<mnemonic, name, parameters, args,
-                   Koila_Draws # [Koila_DrawInterface]> {
+                   Koila_Draws # [Koila_RandomOpInterface]> {
   let extraClassDeclaration = baseDeclaration # [{
     ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage) {
       return ::koila::rules::}] # draw # [{(builder, *this, storage);
@@ -428,7 +428,7 @@ defvar Koila_NormalArgs = (ins F64Attr:$mean, F64Attr:$std);
 class Koila_FillOp<string mnemonic, string schema, string inPlace, dag args,
                    string check, string format = "Preserve">
     : Koila_DrawOp<mnemonic, schema, inPlace, args, check, format,
-                   [Koila_DrawInterface]> {
+                   [Koila_RandomOpInterface]> {
   let extraClassDeclaration = baseDeclaration # [{
     ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage) {
       return ::koila::rules::drawSame(builder, *this, storage);

@@ -29,7 +29,7 @@ TensorInfo packed(llvm::ArrayRef<DimExpr> dims, mlir::Type type);
 TensorInfo packedLike(llvm::ArrayRef<DimExpr> dims, mlir::Type type,
                       const TensorInfo &like);
 /// Whether PyTorch takes the strides for channels last, of rank 4 or 5.
-Proof suggestsChannelsLast(const TensorInfo &info);
+TriBool suggestsChannelsLast(const TensorInfo &info);
 /// A tensor of which nothing but the element type is known.
 TensorInfo unranked(mlir::Type type);
 /// One and the same type for all, every operand with dims; null if unknown.
@@ -59,7 +59,7 @@ DimExpr countElements(ShapeRule &rule, const TensorInfo &info);
 /// where the operation is tied.
 enum class Copy { Packed, Preserved };
 llvm::LogicalResult setWritten(ShapeRule &rule, mlir::Value self, Copy copy);
-/// Says that samples meet, of all results, having asked for every operand.
+/// Says that samples are mixed, of all results, having asked for every operand.
 void mixSamples(BatchRule &rule, const llvm::Twine &reason);
 /// Keeps the batch of `self` in its dim, unless that is one of `dims`, which
 /// count from the end if negative; `what` says what is done over them.

@@ -6,7 +6,7 @@
 #include "koila/Dialect/Koila/IR/DimExpr.h"
 #include "koila/Dialect/Koila/IR/OperatorRules.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/Interfaces/OrderedMemory.h"
+#include "koila/Interfaces/MutableStorage.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"

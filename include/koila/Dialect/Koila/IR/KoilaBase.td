@@ -27,25 +27,25 @@ def Koila_DeviceAttr : AnyAttrOf<[DictionaryAttr, Koila_DynamicAttr],
 def Koila_OptionalTensor : Optional<AnyTensor>;
 
 /// Effects only by the marks `koila.reads` and `koila.writes`; see
-/// Interfaces/OrderedMemory.h.
-def Koila_OrderedMemory : NativeOpTrait<"OrderedMemory"> {
+/// Interfaces/MutableStorage.h.
+def Koila_MutableStorageEffects : NativeOpTrait<"MutableStorageEffects"> {
   let cppNamespace = "::koila";
 }
 defvar Koila_Ordered = [MemoryEffectsOpInterface, ConditionallySpeculatable,
-                        Koila_OrderedMemory];
+                        Koila_MutableStorageEffects];
 /// The same, and the operands of the member `getUpdated()` are written.
-def Koila_UpdatingMemory : NativeOpTrait<"UpdatingMemory"> {
+def Koila_OperandUpdateEffects : NativeOpTrait<"OperandUpdateEffects"> {
   let cppNamespace = "::koila";
 }
 defvar Koila_Updates = [MemoryEffectsOpInterface, ConditionallySpeculatable,
-                        Koila_UpdatingMemory];
+                        Koila_OperandUpdateEffects];
 /// The effects of an operator that draws random numbers: draws are neither
 /// merged nor moved, dropped or tiled.
-def Koila_DrawingMemory : NativeOpTrait<"DrawingMemory"> {
+def Koila_RNGEffects : NativeOpTrait<"RNGEffects"> {
   let cppNamespace = "::koila";
 }
 defvar Koila_Draws = [MemoryEffectsOpInterface, ConditionallySpeculatable,
-                      Koila_DrawingMemory];
+                      Koila_RNGEffects];
 
 /// The operators that C++ creates one by one, argument by argument. Builders of
 /// all operators would be nearly half of what is generated.

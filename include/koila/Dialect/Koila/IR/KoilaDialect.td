@@ -57,10 +57,10 @@ def Koila_Dialect : Dialect {
     /// Beside it: facts about arguments decided some.
     static constexpr ::llvm::StringLiteral kDecidedAttr = "koila.decided";
     /// Marks of operations on tensors that are written in place; see
-    /// Interfaces/OrderedMemory.h.
+    /// Interfaces/MutableStorage.h.
     static constexpr ::llvm::StringLiteral kReadsAttr = "koila.reads";
     static constexpr ::llvm::StringLiteral kWritesAttr = "koila.writes";
-    /// On an operation in which samples meet: those of each tile do so among
+    /// On an operation in which samples are mixed: those of each tile do so among
     /// themselves (`batchnorm=per-tile`).
     static constexpr ::llvm::StringLiteral kPerTileAttr = "koila.per_tile";
 

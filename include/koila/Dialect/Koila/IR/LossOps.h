@@ -24,7 +24,7 @@ struct GradientResource
 inline constexpr llvm::StringLiteral kTrainStepAttr = "koila.train_step";
 
 namespace rules {
-/// WeightedMeanInterface::expandMean of losses on classes.
+/// WeightedMeanInterface::decomposeWeightedMean of losses on classes.
 mlir::Value expandClassLossMean(mlir::Operation *op, mlir::Value weight,
                                 mlir::OpBuilder &builder);
 } // namespace rules

@@ -12,7 +12,7 @@ class Koila_LossOp<string mnemonic, string schema, dag args, string shape,
     : Koila_RuledOp<mnemonic, schema, "", traits> {
   let description = [{
     With `reduction` 0 one loss for each element, row or sample: the batch
-    stays. With 1 their mean and with 2 their sum: samples meet. New storage.
+    stays. With 1 their mean and with 2 their sum: samples are mixed. New storage.
   }];
   let arguments = args;
   let shapeRule = "return ::koila::rules::" # shape # ";";
@@ -79,7 +79,7 @@ class Koila_ClassLossOp<string mnemonic, string schema, string loss, dag extra =
         [AttrSizedOperandSegments,
          Koila_WeightedMeanInterface]> {
   let extraClassDeclaration = baseDeclaration # [{
-    ::mlir::Value expandMean(::mlir::OpBuilder &builder) {
+    ::mlir::Value decomposeWeightedMean(::mlir::OpBuilder &builder) {
       return ::koila::rules::expandClassLossMean(*this, getWeight(), builder);
     }
   }];

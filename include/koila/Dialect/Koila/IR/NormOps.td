@@ -4,7 +4,7 @@
 #define KOILA_DIALECT_KOILA_IR_NORMOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
-include "koila/Interfaces/Draws.td"
+include "koila/Interfaces/RandomOp.td"
 
 /// See NormOps.h.
 def Koila_SingleSampleGradientUnreliable : NativeOpTrait<"SingleSampleGradientUnreliable"> {
@@ -19,7 +19,7 @@ def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
   let description = [{
     The result has shape, element type and strides of `input`. In eval mode
     each sample is normalised alone with the running statistics. In training
-    mode samples meet, and the running statistics are written; with the mark
+    mode samples are mixed, and the running statistics are written; with the mark
     `koila.per_tile` each tile is normalised by itself. New storage.
   }];
   let arguments = (ins AnyTensor:$input, Koila_OptionalTensor:$weight,

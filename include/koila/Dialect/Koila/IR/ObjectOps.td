@@ -12,7 +12,7 @@
 include "koila/Dialect/Koila/IR/KoilaBase.td"
 
 /// The effects are those of the marks `koila.reads` and `koila.writes`
-/// (Interfaces/OrderedMemory.h), and reads and writes of
+/// (Interfaces/MutableStorage.h), and reads and writes of
 /// `ModuleStateResource`.
 class Koila_ObjectOp<string mnemonic, list<Trait> traits = []>
     : Koila_Op<mnemonic,

@@ -54,7 +54,7 @@ void inferConvolutionBatch(BatchRule &rule, const Convolution &conv);
 /// An operator over trailing dims: the batch stays in dim 0 of tensors with
 /// more than `trailing` dims.
 void inferTrailingBatch(BatchRule &rule, mlir::Value self, int64_t trailing);
-/// An operator along `dim`: a batch there means that samples meet.
+/// An operator along `dim`: a batch there means that samples are mixed.
 void inferAlongDimBatch(BatchRule &rule, mlir::Value self, int64_t dim,
                         llvm::StringRef what);
 void inferReshapeBatch(BatchRule &rule, mlir::Value self,

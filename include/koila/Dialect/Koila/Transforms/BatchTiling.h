@@ -67,10 +67,10 @@ struct PhaseLoops {
 class TiledFunction {
 public:
   /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
-  /// error at the operation where samples meet; random operators may then have
-  /// got storage of their own, and means in a training step be quotients, and
-  /// nothing else has changed. What was decided
-  /// is a remark each, unless `isTrial`.
+  /// error at the operation where samples are mixed; random operators may then
+  /// have got storage of their own, and means in a training step be quotients,
+  /// and nothing else has changed. What was decided is a remark each, unless
+  /// `isTrial`.
   static llvm::FailureOr<TiledFunction>
   create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
          RandomMode random = RandomMode::Refuse,

@@ -112,7 +112,7 @@ def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
     Rewrites the function so that the batch runs in loops over tiles: full
     tiles first, then the binary decomposition of what is left. Inputs are
     sliced as views, outputs written into one buffer. Refuses, naming the
-    operation and the reason, where samples meet. With `budget`, the largest
+    operation and the reason, where samples are mixed. With `budget`, the largest
     power of two whose re-analysed program fits for every batch up to the
     given one is taken; if none does, the error lists what is live at the peak
     and the smallest budget that would work. Of several phases between

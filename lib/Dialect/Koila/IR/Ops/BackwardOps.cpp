@@ -14,7 +14,7 @@ LogicalResult BackwardOp::inferShapes(ShapeRule &rule) {
     return success();
   if (!getGradient()) {
     for (DimExpr dim : *self.dims)
-      if (proveEqual(dim, rule.constant(1)) == Proof::No)
+      if (proveEqual(dim, rule.constant(1)) == TriBool::No)
         return rule.emitError()
                << "the loss has extent " << dim.str()
                << "; only of one element there is a gradient; name a "

@@ -84,7 +84,7 @@ static bool expandMasks(const TensorInfo &self, ArrayRef<TensorInfo> indices,
     for (int64_t dim = 0; dim < info.getRank(); ++dim) {
       size_t place = plan.entries.size();
       if (self.hasRank() && place < self.dims->size() &&
-          proveEqual(self.dim(place), info.dim(dim)) == Proof::No) {
+          proveEqual(self.dim(place), info.dim(dim)) == TriBool::No) {
         plan.error = "a mask of extent " + info.dim(dim).str() +
                      " does not fit extent " + self.dim(place).str();
         return false;

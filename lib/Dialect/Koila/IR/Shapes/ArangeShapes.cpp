@@ -72,7 +72,7 @@ static LogicalResult countSteps(const ShapeRule &rule, DimExpr start,
     return success();
   int64_t size = std::abs(*by);
   DimExpr span = *by > 0 ? end - start : start - end;
-  if (proveAtMost(rule.constant(0), span) == Proof::No)
+  if (proveAtMost(rule.constant(0), span) == TriBool::No)
     return rule.emitError() << "the step leads away from the end";
   count = (span + (size - 1)).floorDiv(size);
   return success();

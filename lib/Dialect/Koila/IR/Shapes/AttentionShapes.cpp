@@ -44,22 +44,24 @@ static Labels getAttentionLabels(ArrayRef<int64_t> ranks, bool grouped) {
   return labels;
 }
 
-static Proof both(Proof lhs, Proof rhs) { return std::min(lhs, rhs); }
-static Proof when(bool condition) { return condition ? Proof::Yes : Proof::No; }
+static TriBool both(TriBool lhs, TriBool rhs) { return std::min(lhs, rhs); }
+static TriBool when(bool condition) {
+  return condition ? TriBool::Yes : TriBool::No;
+}
 
 /// Whether PyTorch takes its flash kernel, whose result is laid out as the
 /// queries. Source: use_flash_attention_cpp in
 /// aten/src/ATen/native/transformers/sdp_utils_cpp.cpp.
-static Proof usesFlash(const ShapeRule &rule, const Attention &attention,
-                       ArrayRef<TensorInfo> infos) {
+static TriBool usesFlash(const ShapeRule &rule, const Attention &attention,
+                         ArrayRef<TensorInfo> infos) {
   TensorInfo mask = rule.tensor(attention.mask);
   if (attention.mask && !mask.hasRank())
-    return Proof::Unknown;
-  Proof flash =
+    return TriBool::Unknown;
+  TriBool flash =
       when(!attention.mask || mask.getRank() == 2 || mask.getRank() == 4);
   for (const TensorInfo &info : infos)
     flash = both(flash, when(info.getRank() == 4));
-  if (flash == Proof::No)
+  if (flash == TriBool::No)
     return flash;
   const TensorInfo &query = infos[0];
   for (const TensorInfo &info : infos) {
@@ -70,7 +72,7 @@ static Proof usesFlash(const ShapeRule &rule, const Attention &attention,
     flash = both(flash, when(!info.dim(2).isConstant(0)));
     flash = both(flash, info.strides
                             ? proveEqual((*info.strides)[3], rule.constant(1))
-                            : Proof::Unknown);
+                            : TriBool::Unknown);
   }
   return flash;
 }
@@ -97,7 +99,7 @@ static LogicalResult checkMask(ShapeRule &rule, const Attention &attention,
                             << " for scores of rank " << scores.size();
   for (auto [index, dim] : llvm::enumerate(*info.dims))
     if (!dim.isConstant(1) &&
-        proveEqual(dim, scores[offset + index]) == Proof::No)
+        proveEqual(dim, scores[offset + index]) == TriBool::No)
       return rule.emitError()
              << "the mask has extent " << dim.str() << " in dim " << index
              << ", the scores " << scores[offset + index].str();
@@ -136,15 +138,15 @@ LogicalResult rules::inferAttention(ShapeRule &rule,
   if (attention.mask && failed(checkMask(rule, attention, query, scores)))
     return failure();
   using Kind = Attention::Kind;
-  Proof flash = attention.kind == Kind::Flash ? Proof::Yes
-                : attention.kind == Kind::Math
-                    ? Proof::No
-                    : usesFlash(rule, attention, infos);
+  TriBool flash = attention.kind == Kind::Flash ? TriBool::Yes
+                  : attention.kind == Kind::Math
+                      ? TriBool::No
+                      : usesFlash(rule, attention, infos);
   if (attention.kind == Kind::Flash && query.getRank() != 4)
     return rule.emitError() << "expects rank 4, got " << query.getRank();
-  if (flash != Proof::No && query.isContiguous() != Proof::Yes)
+  if (flash != TriBool::No && query.isContiguous() != TriBool::Yes)
     result.strides =
-        flash == Proof::Yes ? computePreservedStrides(query) : std::nullopt;
+        flash == TriBool::Yes ? computePreservedStrides(query) : std::nullopt;
   rule.setResult(0, result);
   if (attention.kind == Kind::Math)
     rule.setResult(1, TensorInfo::contiguous(scores, result.elementType));
@@ -202,8 +204,8 @@ static LogicalResult checkWeight(ShapeRule &rule, Value weight, int64_t rows,
   TensorInfo info = rule.tensor(weight);
   if (!info.hasRank() ||
       (info.getRank() == 2 &&
-       proveEqual(info.dim(0), rule.constant(rows)) != Proof::No &&
-       proveEqual(info.dim(1), rule.constant(columns)) != Proof::No))
+       proveEqual(info.dim(0), rule.constant(rows)) != TriBool::No &&
+       proveEqual(info.dim(1), rule.constant(columns)) != TriBool::No))
     return success();
   return rule.emitError() << "expects a weight of " << rows << " rows and "
                           << columns << " columns";
@@ -219,7 +221,7 @@ LogicalResult rules::inferAttentionLayer(ShapeRule &rule,
   }
   if (input.getRank() != 3)
     return rule.emitError() << "expects rank 3, got " << input.getRank();
-  if (proveEqual(input.dim(2), rule.constant(layer.width)) == Proof::No)
+  if (proveEqual(input.dim(2), rule.constant(layer.width)) == TriBool::No)
     return rule.emitError() << "expects " << layer.width << " features, got "
                             << input.dim(2).str();
   if (layer.heads < 1 || layer.width % layer.heads != 0)
@@ -236,14 +238,14 @@ LogicalResult rules::inferAttentionLayer(ShapeRule &rule,
     return failure();
   if (bias.hasRank() &&
       (bias.getRank() != 1 ||
-       proveEqual(bias.dim(0), rule.constant(3 * layer.width)) == Proof::No))
+       proveEqual(bias.dim(0), rule.constant(3 * layer.width)) == TriBool::No))
     return rule.emitError()
            << "expects a bias of " << 3 * layer.width << " elements";
   TensorInfo mask = rule.tensor(layer.mask);
   if (mask.hasRank() && mask.getRank() == 2 && layer.maskType) {
     DimExpr rows = input.dim(*layer.maskType == 0 ? 1 : 0);
-    if (*layer.maskType > 1 || proveEqual(mask.dim(0), rows) == Proof::No ||
-        proveEqual(mask.dim(1), input.dim(1)) == Proof::No)
+    if (*layer.maskType > 1 || proveEqual(mask.dim(0), rows) == TriBool::No ||
+        proveEqual(mask.dim(1), input.dim(1)) == TriBool::No)
       return rule.emitError()
              << "a mask of " << mask.dim(0).str() << " rows and "
              << mask.dim(1).str() << " columns does not fit";

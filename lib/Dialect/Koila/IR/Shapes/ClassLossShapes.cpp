@@ -6,7 +6,7 @@ using namespace mlir;
 using namespace koila;
 
 static bool differ(DimExpr lhs, DimExpr rhs) {
-  return proveEqual(lhs, rhs) == Proof::No;
+  return proveEqual(lhs, rhs) == TriBool::No;
 }
 
 /// The extents of each loss: those of `self` without the classes.

@@ -112,12 +112,12 @@ static LogicalResult checkChannels(ShapeRule &rule,
   DimExpr takes = arguments.transposed ? weight.dim(0) : scaled;
   DimExpr makes = arguments.transposed ? scaled : weight.dim(0);
   DimExpr channels = arguments.input.dim(1);
-  if (proveEqual(channels, takes) == Proof::No)
+  if (proveEqual(channels, takes) == TriBool::No)
     return rule.emitError() << "the weight takes " << takes.str()
                             << " channels, the input has " << channels.str();
   const TensorInfo &bias = arguments.bias;
   if (bias.hasRank() &&
-      (bias.getRank() != 1 || proveEqual(bias.dim(0), makes) == Proof::No))
+      (bias.getRank() != 1 || proveEqual(bias.dim(0), makes) == TriBool::No))
     return rule.emitError() << "the bias does not have one element for each "
                             << "of " << makes.str() << " output channels";
   if (arguments.isEmpty() && !arguments.input.dim(0).isConstant(0))
@@ -152,8 +152,8 @@ static FailureOr<DimExpr> getExtent(ShapeRule &rule, const Arguments &arguments,
     return span.floorDiv(stride) + 1;
   }
   DimExpr extra = arguments.outputPadding[index];
-  if (!arguments.isEmpty() && proveAtMost(stride, extra) == Proof::Yes &&
-      proveAtMost(arguments.dilation[index], extra) == Proof::Yes)
+  if (!arguments.isEmpty() && proveAtMost(stride, extra) == TriBool::Yes &&
+      proveAtMost(arguments.dilation[index], extra) == TriBool::Yes)
     return rule.emitError() << "output_padding " << extra.str()
                             << " is not smaller than stride or dilation in "
                             << "spatial dim " << index;
@@ -169,13 +169,13 @@ static FailureOr<DimExpr> getExtent(ShapeRule &rule, const Arguments &arguments,
 
 /// Channels-last if either tensor is. Source:
 /// determine_backend_memory_format in aten/src/ATen/native/Convolution.cpp.
-static Proof isResultChannelsLast(TensorInfo input, TensorInfo weight) {
+static TriBool isResultChannelsLast(TensorInfo input, TensorInfo weight) {
   if (input.getRank() == 3) {
     // Computed as an image of height one of a contiguous row, of which only a
     // single channel can have strides of either layout.
-    if (input.isContiguous() != Proof::Yes) {
+    if (input.isContiguous() != TriBool::Yes) {
       auto channels = input.dim(1).getConstant();
-      if (input.isContiguous() == Proof::No || (channels && *channels > 1))
+      if (input.isContiguous() == TriBool::No || (channels && *channels > 1))
         input = TensorInfo::contiguous(*input.dims, input.elementType);
       else
         input.strides.reset();
@@ -183,9 +183,9 @@ static Proof isResultChannelsLast(TensorInfo input, TensorInfo weight) {
     input = unsqueeze(input, 2);
     weight = unsqueeze(weight, 2);
   }
-  Proof lhs = suggestsChannelsLast(input), rhs = suggestsChannelsLast(weight);
-  if (lhs == Proof::No && rhs == Proof::No)
-    return Proof::No;
+  TriBool lhs = suggestsChannelsLast(input), rhs = suggestsChannelsLast(weight);
+  if (lhs == TriBool::No && rhs == TriBool::No)
+    return TriBool::No;
   // Only oneDNN keeps volumes channels-last, and float32 is its choice by
   // size. A complex convolution is made of real ones.
   if (input.getRank() == 5) {
@@ -193,9 +193,10 @@ static Proof isResultChannelsLast(TensorInfo input, TensorInfo weight) {
     if (auto complex = dyn_cast_or_null<ComplexType>(type))
       type = complex.getElementType();
     bool reduced = type && isa<Float16Type, BFloat16Type>(type);
-    return !type || type.isF32() || reduced ? Proof::Unknown : Proof::No;
+    return !type || type.isF32() || reduced ? TriBool::Unknown : TriBool::No;
   }
-  return lhs == Proof::Yes || rhs == Proof::Yes ? Proof::Yes : Proof::Unknown;
+  return lhs == TriBool::Yes || rhs == TriBool::Yes ? TriBool::Yes
+                                                    : TriBool::Unknown;
 }
 
 LogicalResult rules::inferConvolution(ShapeRule &rule, ConvolutionKind kind) {
@@ -316,11 +317,11 @@ LogicalResult rules::inferConvolutionOverTime(ShapeRule &rule) {
       return failure();
   if (!input.hasRank() || !weight.hasRank())
     return success();
-  if (proveEqual(input.dim(2), weight.dim(1)) == Proof::No)
+  if (proveEqual(input.dim(2), weight.dim(1)) == TriBool::No)
     return rule.emitError()
            << "the weight takes " << weight.dim(1).str()
            << " channels, the input has " << input.dim(2).str();
-  if (bias.hasRank() && proveEqual(bias.dim(0), weight.dim(2)) == Proof::No)
+  if (bias.hasRank() && proveEqual(bias.dim(0), weight.dim(2)) == TriBool::No)
     return rule.emitError()
            << "the bias does not have one element for each "
            << "of " << weight.dim(2).str() << " output channels";
@@ -336,17 +337,17 @@ LogicalResult rules::inferConvolutionOverTime(ShapeRule &rule) {
   auto padded = padding ? padding.getConstant() : std::nullopt;
   auto kernel = weight.dim(0).getConstant();
   if (padded && kernel && *padded < *kernel && input.strides &&
-      proveAtMost(input.dim(0).min(time), rule.constant(1)) == Proof::No &&
+      proveAtMost(input.dim(0).min(time), rule.constant(1)) == TriBool::No &&
       !input.dim(1).isConstant(1)) {
     DimExpr step = (*input.strides)[0];
     DimExpr row = input.dim(1) * (*input.strides)[1];
-    if (proveAtMost(step, row) == Proof::No ||
-        proveAtMost(row, step) == Proof::No)
+    if (proveAtMost(step, row) == TriBool::No ||
+        proveAtMost(row, step) == TriBool::No)
       return rule.emitError() << "the strides of the input do not allow to "
                               << "see time and batch as one dim";
   }
   rule.setResult(0, makeImage({time, input.dim(1), weight.dim(2)},
-                              input.elementType, Proof::No));
+                              input.elementType, TriBool::No));
   return success();
 }
 

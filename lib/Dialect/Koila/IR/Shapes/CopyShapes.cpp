@@ -82,15 +82,15 @@ LogicalResult rules::setStrides(const ShapeRule &rule, TensorInfo &info,
 }
 
 /// Tensor.is_contiguous(memory_format).
-static Proof isContiguousIn(const TensorInfo &info, MemoryFormat format) {
+static TriBool isContiguousIn(const TensorInfo &info, MemoryFormat format) {
   if (format == MemoryFormat::Contiguous || format == MemoryFormat::Preserve)
     return info.isContiguous();
   if (!info.hasRank())
-    return Proof::Unknown;
+    return TriBool::Unknown;
   if (info.getRank() != getChannelsLastRank(format))
-    return Proof::No;
+    return TriBool::No;
   if (!info.strides)
-    return Proof::Unknown;
+    return TriBool::Unknown;
   TensorInfo moved;
   moved.dims = moveChannels(*info.dims);
   moved.strides = moveChannels(*info.strides);
@@ -99,24 +99,24 @@ static Proof isContiguousIn(const TensorInfo &info, MemoryFormat format) {
 
 /// Whether the strides are in the order of channels last.
 /// Source: is_channels_last_strides_2d in c10/core/MemoryFormat.h.
-static Proof hasChannelsLastOrder(const TensorInfo &info) {
+static TriBool hasChannelsLastOrder(const TensorInfo &info) {
   SmallVector<DimExpr> dims = moveChannels(*info.dims);
   SmallVector<DimExpr> strides = moveChannels(*info.strides);
   if (strides.back().isConstant(0))
-    return Proof::No;
+    return TriBool::No;
   DimExpr least = DimExpr::constant(dims[0].getContext(), 0);
-  Proof ordered = Proof::Yes;
+  TriBool ordered = TriBool::Yes;
   for (size_t dim = dims.size(); dim-- > 0;) {
     if (dims[dim].isConstant(0))
-      return Proof::No;
-    Proof atMost = proveAtMost(least, strides[dim]);
+      return TriBool::No;
+    TriBool atMost = proveAtMost(least, strides[dim]);
     // Where channels and samples cannot be told apart the first layout counts.
-    if (dim == 0 && proveEqual(least, strides.back()) == Proof::Yes)
-      return Proof::No;
-    if (atMost == Proof::No)
-      return Proof::No;
-    if (atMost == Proof::Unknown)
-      ordered = Proof::Unknown;
+    if (dim == 0 && proveEqual(least, strides.back()) == TriBool::Yes)
+      return TriBool::No;
+    if (atMost == TriBool::No)
+      return TriBool::No;
+    if (atMost == TriBool::Unknown)
+      ordered = TriBool::Unknown;
     least = strides[dim];
     if (!dims[dim].isConstant(1))
       least = least * dims[dim];
@@ -125,20 +125,20 @@ static Proof hasChannelsLastOrder(const TensorInfo &info) {
 }
 
 /// Whether Tensor.suggest_memory_format() is `format`.
-static Proof suggests(const TensorInfo &info, MemoryFormat format) {
+static TriBool suggests(const TensorInfo &info, MemoryFormat format) {
   if (!info.hasRank())
-    return Proof::Unknown;
+    return TriBool::Unknown;
   bool rows = format == MemoryFormat::Contiguous;
   if (info.getRank() != 4 && info.getRank() != 5)
-    return rows ? Proof::Yes : Proof::No;
+    return rows ? TriBool::Yes : TriBool::No;
   if (!rows && info.getRank() != getChannelsLastRank(format))
-    return Proof::No;
+    return TriBool::No;
   if (!info.strides)
-    return Proof::Unknown;
-  Proof last = hasChannelsLastOrder(info);
-  if (!rows || last == Proof::Unknown)
+    return TriBool::Unknown;
+  TriBool last = hasChannelsLastOrder(info);
+  if (!rows || last == TriBool::Unknown)
     return last;
-  return last == Proof::Yes ? Proof::No : Proof::Yes;
+  return last == TriBool::Yes ? TriBool::No : TriBool::Yes;
 }
 
 //===----------------------------------------------------------------------===//
@@ -153,7 +153,7 @@ struct Cast {
   Type type;
   MemoryFormat format;
   /// Whether the result is the operand itself.
-  Proof isAlias;
+  TriBool isAlias;
 
   template <typename Rule>
   explicit Cast(const Rule &rule) {
@@ -173,14 +173,15 @@ struct Cast {
     format = rules::getMemoryFormat(op);
     auto copy = op->getAttrOfType<BoolAttr>("copy");
     // Source: to_will_alias in native/TensorConversion.cpp.
-    Proof sameType = !typed                       ? Proof::Yes
-                     : !type || !self.elementType ? Proof::Unknown
-                     : type == self.elementType   ? Proof::Yes
-                                                  : Proof::No;
-    Proof sameFormat =
-        format == MemoryFormat::Preserve ? Proof::Yes : suggests(self, format);
+    TriBool sameType = !typed                       ? TriBool::Yes
+                       : !type || !self.elementType ? TriBool::Unknown
+                       : type == self.elementType   ? TriBool::Yes
+                                                    : TriBool::No;
+    TriBool sameFormat = format == MemoryFormat::Preserve
+                             ? TriBool::Yes
+                             : suggests(self, format);
     isAlias =
-        copy && copy.getValue() ? Proof::No : std::min(sameType, sameFormat);
+        copy && copy.getValue() ? TriBool::No : std::min(sameType, sameFormat);
   }
 };
 } // namespace
@@ -188,13 +189,13 @@ struct Cast {
 LogicalResult rules::inferCast(ShapeRule &rule, bool copies) {
   Cast cast(rule);
   if (copies)
-    cast.isAlias = Proof::No;
+    cast.isAlias = TriBool::No;
   TensorInfo result = cast.self;
   result.elementType = cast.type;
-  if (cast.isAlias != Proof::Yes) {
+  if (cast.isAlias != TriBool::Yes) {
     if (failed(setStrides(rule, result, cast.format)))
       return failure();
-    if (cast.isAlias == Proof::Unknown && result.strides != cast.self.strides)
+    if (cast.isAlias == TriBool::Unknown && result.strides != cast.self.strides)
       result.strides.reset();
   }
   rule.setResult(0, result);
@@ -202,11 +203,11 @@ LogicalResult rules::inferCast(ShapeRule &rule, bool copies) {
 }
 
 /// A view, a copy, or the one that counts more where it is not known.
-static void setAliasIf(StorageRule &rule, Value self, Proof isAlias) {
-  if (isAlias == Proof::No)
+static void setAliasIf(StorageRule &rule, Value self, TriBool isAlias) {
+  if (isAlias == TriBool::No)
     return rule.setNew(0);
   rule.setAlias(0, self);
-  if (isAlias == Proof::Unknown)
+  if (isAlias == TriBool::Unknown)
     rule.setInexact(0);
 }
 
@@ -218,13 +219,13 @@ LogicalResult rules::inferContiguous(ShapeRule &rule, Value self,
                                      int64_t code) {
   auto format = static_cast<MemoryFormat>(code);
   TensorInfo info = rule.tensor(self);
-  Proof is = isContiguousIn(info, format);
+  TriBool is = isContiguousIn(info, format);
   if (format == MemoryFormat::Preserve) {
-    if (is == Proof::No)
+    if (is == TriBool::No)
       return rule.emitError() << "has no format to preserve";
     format = MemoryFormat::Contiguous;
   }
-  if (is != Proof::Yes && failed(setStrides(rule, info, format)))
+  if (is != TriBool::Yes && failed(setStrides(rule, info, format)))
     return failure();
   rule.setResult(0, info);
   return success();
@@ -355,20 +356,20 @@ void rules::inferFillBatch(BatchRule &rule, Value self) {
 
 /// Whether the result is `self`. Real tensors may have a negation that is
 /// pending, too, which only resolve_neg carries out.
-static Proof isConjugateView(const TensorInfo &self, Proof view) {
-  if (view == Proof::Yes || !self.elementType)
-    return view == Proof::Yes ? view : Proof::Unknown;
-  return isa<ComplexType>(self.elementType) ? view : Proof::Yes;
+static TriBool isConjugateView(const TensorInfo &self, TriBool view) {
+  if (view == TriBool::Yes || !self.elementType)
+    return view == TriBool::Yes ? view : TriBool::Unknown;
+  return isa<ComplexType>(self.elementType) ? view : TriBool::Yes;
 }
 
-LogicalResult rules::inferConjugate(ShapeRule &rule, Value self, Proof view) {
+LogicalResult rules::inferConjugate(ShapeRule &rule, Value self, TriBool view) {
   TensorInfo info = rule.tensor(self), copy = info;
-  Proof isView = isConjugateView(info, view);
+  TriBool isView = isConjugateView(info, view);
   auto op = cast<TorchOperatorInterface>(rule.getOp());
-  if (isView != Proof::Yes && !op.isTied()) {
+  if (isView != TriBool::Yes && !op.isTied()) {
     if (failed(setStrides(rule, copy, MemoryFormat::Preserve)))
       return failure();
-    if (isView == Proof::No)
+    if (isView == TriBool::No)
       info.strides = copy.strides;
     else if (copy.strides != info.strides)
       info.strides.reset();
@@ -378,7 +379,7 @@ LogicalResult rules::inferConjugate(ShapeRule &rule, Value self, Proof view) {
 }
 
 void rules::describeConjugateStorage(StorageRule &rule, Value self,
-                                     Proof view) {
+                                     TriBool view) {
   if (cast<TorchOperatorInterface>(rule.getOp()).isTied())
     return rule.setTied(0, self);
   setAliasIf(rule, self, isConjugateView(rule.tensor(self), view));

@@ -50,7 +50,7 @@ LogicalResult rules::inferDiff(ShapeRule &rule, int64_t n, int64_t dim,
     return rule.emitError() << "the order " << n << " is negative";
   TensorInfo result;
   result.elementType = self.elementType;
-  bool packed = self.isContiguous() == Proof::Yes;
+  bool packed = self.isContiguous() == TriBool::Yes;
   bool joined = prepend || append;
   for (Value value : {prepend, append}) {
     if (!value)
@@ -58,7 +58,7 @@ LogicalResult rules::inferDiff(ShapeRule &rule, int64_t n, int64_t dim,
     TensorInfo part = rule.tensor(value), sofar = self;
     sofar.elementType = result.elementType;
     result.elementType = promoteTypes(sofar, part);
-    packed &= part.isContiguous() == Proof::Yes;
+    packed &= part.isContiguous() == TriBool::Yes;
   }
   if (!self.hasRank()) {
     rule.setResult(0, result);
@@ -81,7 +81,7 @@ LogicalResult rules::inferDiff(ShapeRule &rule, int64_t n, int64_t dim,
     bool fits = part.getRank() == rank;
     for (int64_t index = 0; fits && index < rank; ++index)
       fits = index == *along ||
-             proveEqual(part.dim(index), self.dim(index)) != Proof::No;
+             proveEqual(part.dim(index), self.dim(index)) != TriBool::No;
     if (!fits)
       return rule.emitError()
              << "what is put before or after must have the extents of self";

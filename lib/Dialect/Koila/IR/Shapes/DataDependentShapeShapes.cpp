@@ -80,7 +80,7 @@ LogicalResult indexing::inferBincount(ShapeRule &rule, Value self,
                                       Value weights) {
   TensorInfo info = rule.tensor(self), amounts = rule.tensor(weights);
   DimExpr least = rule.integerArgument("minlength");
-  if (least && proveAtMost(rule.constant(0), least) == Proof::No)
+  if (least && proveAtMost(rule.constant(0), least) == TriBool::No)
     return rule.emitError() << "minlength " << least << " is negative";
   if (info.hasRank() && info.getRank() != 1)
     return rule.emitError()
@@ -90,7 +90,7 @@ LogicalResult indexing::inferBincount(ShapeRule &rule, Value self,
   bool empty = info.hasRank() && info.dim(0).isConstant(0);
   if (weights && !empty && amounts.hasRank() && info.hasRank() &&
       (amounts.getRank() != 1 ||
-       proveEqual(amounts.dim(0), info.dim(0)) == Proof::No))
+       proveEqual(amounts.dim(0), info.dim(0)) == TriBool::No))
     return rule.emitError() << "weights must have one element for each of self";
   Type type = IntegerType::get(rule.getContext(), 64);
   if (weights && !empty) {

@@ -150,7 +150,7 @@ LogicalResult rules::inferCdist(ShapeRule &rule, double p) {
     return rule.emitError() << "x1 is of " << infos[0].elementType << ", x2 of "
                             << infos[1].elementType;
   if (infos[0].hasRank() && infos[1].hasRank()) {
-    if (proveEqual(infos[0].dims->back(), infos[1].dims->back()) == Proof::No)
+    if (proveEqual(infos[0].dims->back(), infos[1].dims->back()) == TriBool::No)
       return rule.emitError()
              << "x1 has rows of " << infos[0].dims->back().str()
              << " elements, x2 of " << infos[1].dims->back().str();

@@ -159,7 +159,7 @@ LogicalResult Contraction::addOperand(const TensorInfo &info,
     size_t place = llvm::find(order, label) - order.begin();
     DimExpr dim = info.dim(index);
     if (taken[place]) {
-      if (proveEqual(step.dims[place], dim) == Proof::No)
+      if (proveEqual(step.dims[place], dim) == TriBool::No)
         return rule.emitError()
                << "takes the diagonal of extents " << step.dims[place].str()
                << " and " << dim.str();
@@ -176,7 +176,7 @@ LogicalResult Contraction::addOperand(const TensorInfo &info,
       continue;
     ++counts[place];
     if (!extents[place].isConstant(1) &&
-        proveEqual(extents[place], dim) == Proof::No)
+        proveEqual(extents[place], dim) == TriBool::No)
       return rule.emitError() << "has extents " << extents[place].str()
                               << " and " << dim.str() << " in one dim";
     if (!extents[place].getConstant() || extents[place].isConstant(1))

@@ -167,11 +167,11 @@ rules::checkWrittenDims(ShapeRule &rule, const TensorInfo &written,
   bool fits = written.getRank() == static_cast<int64_t>(dims->size());
   for (int64_t index = 0; fits && index < written.getRank(); ++index) {
     DimExpr extent = (*dims)[index];
-    Proof equal = proveEqual(extent, written.dim(index));
+    TriBool equal = proveEqual(extent, written.dim(index));
     // An extent of one that is written must stay one.
     bool mayFit = !written.dim(index).isConstant(1) ||
                   (extent && !isBakedIn(rule.getOp(), extent, 1));
-    fits = equal == Proof::Yes || (equal == Proof::Unknown && mayFit);
+    fits = equal == TriBool::Yes || (equal == TriBool::Unknown && mayFit);
   }
   if (fits)
     return success();
@@ -202,7 +202,7 @@ static LogicalResult checkOverlap(ShapeRule &rule, const TensorInfo &written) {
 /// first.
 static TensorInfo getCastLayout(TensorInfo info, Type computed) {
   if (!info.strides || (computed && info.elementType == computed) ||
-      isNonOverlappingAndDense(info) == Proof::Yes)
+      isNonOverlappingAndDense(info) == TriBool::Yes)
     return info;
   if (rules::isTorchType(info.elementType) && rules::isTorchType(computed))
     info.strides = computePreservedStrides(info);

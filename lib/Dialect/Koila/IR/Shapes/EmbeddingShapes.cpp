@@ -63,7 +63,7 @@ static LogicalResult checkBags(ShapeRule &rule, const indexing::Bags &bags,
   if (scale.hasRank() && indices.hasRank() &&
       (scale.getRank() != 1 ||
        proveEqual(scale.dim(0), indexing::countElements(rule, indices)) ==
-           Proof::No))
+           TriBool::No))
     return rule.emitError() << "per_sample_weights must have one element for "
                             << "each index";
   return success();
@@ -146,7 +146,7 @@ void indexing::inferEmbeddingBagBatch(BatchRule &rule, const Bags &bags) {
       size && isReadAsOffsets(bags.offsets) && !bags.includeLastOffset &&
       rows.isAt() && starts.isAt() && rows.factor == starts.factor * *size &&
       isVector(indices) && isVector(offsets) &&
-      proveEqual(indices.dim(0), offsets.dim(0) * *size) == Proof::Yes &&
+      proveEqual(indices.dim(0), offsets.dim(0) * *size) == TriBool::Yes &&
       (!bags.perSampleWeights || (scale.isAt() && scale.factor == rows.factor));
   if (!isRegular)
     return rule.mix(

@@ -144,7 +144,7 @@ LogicalResult indexing::inferIm2col(ShapeRule &rule, Value self,
   DimExpr count = rule.constant(1);
   for (int64_t at = 0; at < 2; ++at) {
     DimExpr fitting = countBlocks(info.dim(rank - 2 + at), blocks, at);
-    if (proveAtMost(rule.constant(1), fitting) == Proof::No)
+    if (proveAtMost(rule.constant(1), fitting) == TriBool::No)
       return rule.emitError()
              << "no block fits into extent " << info.dim(rank - 2 + at);
     count = count * fitting;
@@ -180,11 +180,11 @@ LogicalResult indexing::inferCol2im(ShapeRule &rule, Value self,
     DimExpr fitting;
     if ((*size)[at])
       fitting = countBlocks((*size)[at], blocks, at);
-    if (fitting && proveAtMost(rule.constant(1), fitting) == Proof::No)
+    if (fitting && proveAtMost(rule.constant(1), fitting) == TriBool::No)
       return rule.emitError() << "no block fits into extent " << (*size)[at];
     count = count && fitting ? count * fitting : DimExpr();
   }
-  if (count && proveEqual(count, info.dim(rank - 1)) == Proof::No)
+  if (count && proveEqual(count, info.dim(rank - 1)) == TriBool::No)
     return rule.emitError() << "has " << info.dim(rank - 1) << " blocks, "
                             << "output_size takes " << count;
   SmallVector<DimExpr> dims(info.dims->begin(), info.dims->end() - 2);

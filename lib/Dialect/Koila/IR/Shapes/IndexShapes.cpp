@@ -29,7 +29,7 @@ LogicalResult indexing::inferIndexSelect(ShapeRule &rule, Value self,
   DimExpr count = countElements(rule, rows);
   SmallVector<DimExpr> dims = *info.dims;
   if (dims.empty()) {
-    if (count && proveEqual(count, rule.constant(1)) == Proof::No)
+    if (count && proveEqual(count, rule.constant(1)) == TriBool::No)
       return rule.emitError() << "selects " << count << " rows of a number";
   } else {
     if (failed(checkSelects(rule, dims[wrapped], count)))
@@ -80,7 +80,7 @@ LogicalResult indexing::inferGather(ShapeRule &rule, Value self, int64_t dim,
     for (int64_t at = 0; at < rank; ++at) {
       DimExpr extent = getExtent(rule, info, at);
       DimExpr count = getExtent(rule, rows, at);
-      if (at != along && proveAtMost(count, extent) == Proof::No)
+      if (at != along && proveAtMost(count, extent) == TriBool::No)
         return rule.emitError() << "the index has extent " << count
                                 << " in dim " << at << ", self " << extent;
     }
@@ -109,7 +109,7 @@ LogicalResult indexing::inferTakeAlongDim(ShapeRule &rule, Value self,
       return failure();
     for (const TensorInfo &operand : {info, rows})
       if (computeViewStrides(operand, countElements(rule, operand)).possible ==
-          Proof::No)
+          TriBool::No)
         return rule.emitError() << "without dim needs operands that can be "
                                 << "seen as vectors";
     rule.setResult(0, packed(count, info.elementType));

@@ -90,17 +90,17 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
   dims[joined] = rule.constant(0);
   // The rows that are numbers: sums on the way need not be expressions.
   int64_t rows = 0;
-  Proof channelsLast = Proof::Yes;
+  TriBool channelsLast = TriBool::Yes;
   for (const TensorInfo &operand : operands) {
-    Proof suggested = indexing::suggestsChannelsLast(operand);
+    TriBool suggested = indexing::suggestsChannelsLast(operand);
     // One without rows would decide for row-major.
-    if (suggested == Proof::Yes && operands.size() > 1 &&
+    if (suggested == TriBool::Yes && operands.size() > 1 &&
         !operand.dim(joined).getConstant())
-      suggested = Proof::Unknown;
-    if (suggested == Proof::No || channelsLast == Proof::No)
-      channelsLast = Proof::No;
-    else if (suggested == Proof::Unknown)
-      channelsLast = Proof::Unknown;
+      suggested = TriBool::Unknown;
+    if (suggested == TriBool::No || channelsLast == TriBool::No)
+      channelsLast = TriBool::No;
+    else if (suggested == TriBool::Unknown)
+      channelsLast = TriBool::Unknown;
     if (isSkipped(operand))
       continue;
     if (operand.getRank() != rank) {
@@ -121,7 +121,7 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
           dims[at] = dims[at] + extent;
         continue;
       }
-      if (proveEqual(dims[at], extent) == Proof::No)
+      if (proveEqual(dims[at], extent) == TriBool::No)
         return rule.emitError() << "joined tensors have extents " << dims[at]
                                 << " and " << extent << " in dim " << at;
       if (extent.getConstant())
@@ -130,11 +130,11 @@ static LogicalResult concatenate(ShapeRule &rule, ArrayRef<TensorInfo> operands,
   }
   dims[joined] = dims[joined] + rows;
   TensorInfo like = *first;
-  if (channelsLast == Proof::No)
+  if (channelsLast == TriBool::No)
     result = TensorInfo::contiguous(dims, result.elementType);
   else
     result = indexing::packedLike(dims, result.elementType, like);
-  if (channelsLast == Proof::Unknown)
+  if (channelsLast == TriBool::Unknown)
     result.strides.reset();
   return success();
 }
@@ -153,7 +153,7 @@ static LogicalResult stack(ShapeRule &rule, SmallVector<TensorInfo> operands,
     }
     bool differ = operand.getRank() != first.getRank();
     for (int64_t at = 0; !differ && at < first.getRank(); ++at)
-      differ = proveEqual(operand.dim(at), first.dim(at)) == Proof::No;
+      differ = proveEqual(operand.dim(at), first.dim(at)) == TriBool::No;
     if (differ)
       return rule.emitError() << "stacks tensors of different shapes";
   }

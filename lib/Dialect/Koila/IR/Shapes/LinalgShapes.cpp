@@ -42,7 +42,7 @@ LogicalResult rules::inferMatrixFunction(ShapeRule &rule, Value input,
   if (info.hasRank()) {
     rows = info.dim(leading);
     columns = info.dim(leading + 1);
-    if (square && proveEqual(rows, columns) == Proof::No)
+    if (square && proveEqual(rows, columns) == TriBool::No)
       return rule.emitError() << "expects square matrices, got " << rows.str()
                               << " rows and " << columns.str() << " columns";
     if (square && rows.getConstant())
@@ -129,12 +129,12 @@ static std::optional<bool> takesVectors(const TensorInfo &matrix,
   bool certain = true;
   for (int64_t dim = 0; dim < rhs.getRank(); ++dim)
     switch (proveEqual(rhs.dim(dim), matrix.dim(dim))) {
-    case Proof::No:
+    case TriBool::No:
       return false;
-    case Proof::Unknown:
+    case TriBool::Unknown:
       certain = false;
       break;
-    case Proof::Yes:
+    case TriBool::Yes:
       break;
     }
   return certain ? std::optional(true) : std::nullopt;
@@ -162,7 +162,7 @@ LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
                             << a.getRank() << " and " << b.getRank();
   int64_t leading = a.getRank() - 2;
   DimExpr rows = a.dim(leading);
-  if (proveEqual(rows, a.dim(leading + 1)) == Proof::No)
+  if (proveEqual(rows, a.dim(leading + 1)) == TriBool::No)
     return rule.emitError()
            << "expects square matrices, got " << rows.str() << " rows and "
            << a.dim(leading + 1).str() << " columns";
@@ -178,7 +178,7 @@ LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
     return rule.emitError() << "a vector stands on the right only";
   SmallVector<DimExpr> tail(ArrayRef(*b.dims).take_back(*vectors ? 1 : 2));
   DimExpr inner = *vectors || left ? tail.front() : tail.back();
-  if (proveEqual(inner, rows) == Proof::No)
+  if (proveEqual(inner, rows) == TriBool::No)
     return rule.emitError() << "has " << rows.str() << " equations and "
                             << inner.str() << " rows on the right";
   int64_t own = b.getRank() - static_cast<int64_t>(tail.size());
@@ -190,7 +190,7 @@ LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
       dims.push_back(x < 0 ? b.dim(y) : a.dim(x));
       continue;
     }
-    if (proveEqual(a.dim(x), b.dim(y)) == Proof::No &&
+    if (proveEqual(a.dim(x), b.dim(y)) == TriBool::No &&
         !a.dim(x).isConstant(1) && !b.dim(y).isConstant(1))
       return rule.emitError() << "cannot broadcast extents " << a.dim(x).str()
                               << " and " << b.dim(y).str() << " in dim " << dim;

@@ -39,7 +39,7 @@ void rules::reduceLossBatch(BatchRule &rule, Combine mean) {
   int64_t reduction = getReduction(rule.getOp());
   if (reduction == 0)
     return;
-  // Every operand is asked: samples meet wherever the batch is.
+  // Every operand is asked: samples are mixed wherever the batch is.
   for (Value operand : rule.getOp()->getOperands())
     (void)rule.fact(operand);
   bool apart = rule.getResults()[0].isAt();
@@ -122,7 +122,7 @@ static LogicalResult checkWritten(ShapeRule &rule, const TensorInfo &written,
     return success();
   bool fits = static_cast<int64_t>((*dims)->size()) == written.getRank();
   for (int64_t dim = 0; fits && dim < written.getRank(); ++dim)
-    fits = proveEqual((**dims)[dim], written.dim(dim)) != Proof::No;
+    fits = proveEqual((**dims)[dim], written.dim(dim)) != TriBool::No;
   if (!fits)
     return rule.emitError() << "an operand does not fit the shape of the "
                                "tensor that the loss is computed in";

@@ -31,7 +31,7 @@ LogicalResult rules::checkAdded(ShapeRule &rule, const TensorInfo &added,
                             << " to a result of rank " << result.getRank();
   for (auto [index, dim] : llvm::enumerate(*added.dims)) {
     DimExpr whole = result.dim(offset + index);
-    if ((tied || !dim.isConstant(1)) && proveEqual(dim, whole) == Proof::No)
+    if ((tied || !dim.isConstant(1)) && proveEqual(dim, whole) == TriBool::No)
       return rule.emitError() << "adds " << dim.str() << " elements to "
                               << whole.str() << " in dim " << offset + index;
   }
@@ -62,7 +62,7 @@ LogicalResult rules::inferLabelled(ShapeRule &rule, const Labels &labels,
         continue;
       DimExpr other = known->second;
       bool repeats = label >= Labels::kBroadcast;
-      if (proveEqual(other, dim) == Proof::No &&
+      if (proveEqual(other, dim) == TriBool::No &&
           !(repeats && (dim.isConstant(1) || other.isConstant(1)))) {
         if (!repeats && !llvm::is_contained(labels.result, label))
           return rule.emitError() << "cannot multiply " << other.str()

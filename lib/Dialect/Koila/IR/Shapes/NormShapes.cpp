@@ -13,19 +13,19 @@ using namespace koila;
 /// Source: batch_norm_cpu in aten/src/ATen/native/Normalization.cpp.
 static TensorInfo getNormalized(const TensorInfo &input) {
   if (!input.hasRank() || !input.strides || input.getRank() != 4 ||
-      input.isContiguous() != Proof::No)
+      input.isContiguous() != TriBool::No)
     return rules::inSuggestedFormat(input);
   TensorInfo wanted = TensorInfo::channelsLast(*input.dims, input.elementType);
   for (int64_t dim = 0; dim < 4; ++dim) {
     if (input.dim(dim).isConstant(1))
       continue;
     switch (proveEqual((*input.strides)[dim], (*wanted.strides)[dim])) {
-    case Proof::No:
+    case TriBool::No:
       return rules::inSuggestedFormat(input);
-    case Proof::Unknown:
+    case TriBool::Unknown:
       wanted.strides.reset();
       return wanted;
-    case Proof::Yes:
+    case TriBool::Yes:
       break;
     }
   }

@@ -18,7 +18,7 @@ std::optional<Padding> indexing::getPadding(StringRef mode) {
 
 /// Known to be below `bound`.
 static bool isBelow(ShapeRule &rule, DimExpr value, int64_t bound) {
-  return value && proveAtMost(rule.constant(bound), value) == Proof::No;
+  return value && proveAtMost(rule.constant(bound), value) == TriBool::No;
 }
 
 /// Where the amounts of `dim` are in a list that begins at the last dim; none
@@ -81,10 +81,10 @@ LogicalResult indexing::inferConstantPad(ShapeRule &rule, Value self) {
     if (!position)
       continue;
     for (DimExpr amount : {(*pad)[*position], (*pad)[*position + 1]}) {
-      Proof atMostZero =
-          amount ? proveAtMost(amount, rule.constant(0)) : Proof::Unknown;
-      grows |= atMostZero == Proof::No;
-      shrinks &= atMostZero == Proof::Yes;
+      TriBool atMostZero =
+          amount ? proveAtMost(amount, rule.constant(0)) : TriBool::Unknown;
+      grows |= atMostZero == TriBool::No;
+      shrinks &= atMostZero == TriBool::Yes;
       // What is cut off must be there before anything is added.
       if (amount && isBelow(rule, amount, 0) &&
           isBelow(rule, info.dim(dim) + amount, 0))
@@ -135,7 +135,7 @@ LogicalResult indexing::inferWindowPad(ShapeRule &rule, Value self,
     size_t position = *getPosition(dim, rank, pad->size());
     for (DimExpr amount : {(*pad)[position], (*pad)[position + 1]}) {
       if (mode == Padding::Reflect && amount &&
-          proveAtMost(amount + 1, info.dim(dim)) == Proof::No)
+          proveAtMost(amount + 1, info.dim(dim)) == TriBool::No)
         return rule.emitError() << "reflects " << amount << " of "
                                 << info.dim(dim) << " rows in dim " << dim;
       dims[dim] = amount && dims[dim] ? dims[dim] + amount : DimExpr();
@@ -168,7 +168,7 @@ LogicalResult indexing::inferCircularPad(ShapeRule &rule, Value self) {
   for (int64_t dim = rank - spatial; dim < rank; ++dim) {
     size_t position = *getPosition(dim, rank, pad->size());
     for (DimExpr amount : {(*pad)[position], (*pad)[position + 1]}) {
-      if (amount && proveAtMost(amount, info.dim(dim)) == Proof::No)
+      if (amount && proveAtMost(amount, info.dim(dim)) == TriBool::No)
         return rule.emitError() << "wraps " << info.dim(dim)
                                 << " rows around more than once in dim " << dim;
       dims[dim] = amount && dims[dim] ? dims[dim] + amount : DimExpr();

@@ -62,9 +62,9 @@ LogicalResult indexing::inferRoll(ShapeRule &rule, Value self,
     return success();
   }
   // cat of two parts; of channels last, an empty one decides for row-major.
-  Proof channelsLast = suggestsChannelsLast(info);
+  TriBool channelsLast = suggestsChannelsLast(info);
   TensorInfo result = packed(*info.dims, info.elementType);
-  if (!dims.empty() && channelsLast != Proof::No)
+  if (!dims.empty() && channelsLast != TriBool::No)
     result.strides.reset();
   rule.setResult(0, result);
   return success();
@@ -134,7 +134,7 @@ LogicalResult indexing::inferRepeat(ShapeRule &rule, Value self, StringRef list,
       continue;
     DimExpr times = (*repeats)[dim - (all - count)];
     // PyTorch looks at the extent that it becomes.
-    if (times && proveAtMost(rule.constant(0), times) == Proof::No &&
+    if (times && proveAtMost(rule.constant(0), times) == TriBool::No &&
         !dims[dim].isConstant(0))
       return rule.emitError()
              << "repeats dim " << dim << " " << times << " times";
@@ -192,7 +192,7 @@ LogicalResult indexing::inferRepeatInterleave(ShapeRule &rule, Value self,
                                               std::optional<int64_t> dim) {
   TensorInfo info = rule.tensor(self);
   DimExpr times = rule.integerArgument("repeats");
-  if (times && proveAtMost(rule.constant(0), times) == Proof::No)
+  if (times && proveAtMost(rule.constant(0), times) == TriBool::No)
     return rule.emitError() << "repeats " << times << " times";
   if (!info.hasRank()) {
     rule.setResult(0, unranked(info.elementType));
@@ -208,7 +208,7 @@ LogicalResult indexing::inferRepeatInterleave(ShapeRule &rule, Value self,
     return rule.emitError() << "a number has no dim to repeat along";
   dims[along] = times ? dims[along] * times : DimExpr();
   DimExpr size = rule.integerArgument("output_size");
-  if (size && dims[along] && proveEqual(size, dims[along]) == Proof::No)
+  if (size && dims[along] && proveEqual(size, dims[along]) == TriBool::No)
     return rule.emitError() << "output_size is " << size << ", the result has "
                             << dims[along] << " rows";
   rule.setResult(0, packed(dims, info.elementType));
@@ -280,7 +280,7 @@ LogicalResult indexing::inferRepeatRows(ShapeRule &rule, Value self,
   if (dims.empty())
     return rule.emitError() << "a number has no dim to repeat along";
   if (times.hasRank() && times.getRank() == 1 && !times.dim(0).isConstant(1) &&
-      proveEqual(times.dim(0), dims[along]) == Proof::No)
+      proveEqual(times.dim(0), dims[along]) == TriBool::No)
     return rule.emitError() << "has " << times.dim(0) << " repeats for "
                             << dims[along] << " rows";
   DimExpr size = rule.integerArgument("output_size");

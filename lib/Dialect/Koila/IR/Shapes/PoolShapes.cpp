@@ -41,16 +41,16 @@ static TensorInfo makeResult(const TensorInfo &input, ArrayRef<DimExpr> pooled,
                              rules::PoolLayout layout) {
   SmallVector<DimExpr> dims(*input.dims);
   dims.truncate(input.getRank() - pooled.size());
-  Proof channelsLast = layout == rules::PoolLayout::RowMajor
-                           ? Proof::No
-                           : suggestsChannelsLast(getImage(input, layout));
+  TriBool channelsLast = layout == rules::PoolLayout::RowMajor
+                             ? TriBool::No
+                             : suggestsChannelsLast(getImage(input, layout));
   bool image = layout == rules::PoolLayout::AsImage;
   if (image)
     dims.push_back(DimExpr::constant(dims.front().getContext(), 1));
   dims.append(pooled.begin(), pooled.end());
   // Only a batched image or volume can be channels-last.
   if (dims.size() != pooled.size() + 2 + image)
-    channelsLast = Proof::No;
+    channelsLast = TriBool::No;
   TensorInfo result = makeImage(dims, input.elementType, channelsLast);
   return image ? squeeze(result, dims.size() - 2) : result;
 }
@@ -108,7 +108,7 @@ LogicalResult rules::inferWindowPool(ShapeRule &rule, Pool pool) {
   if (failed(checkRank(rule, input, rank + 1, rank + 2)))
     return failure();
   for (auto [window, pad] : llvm::zip_equal(*kernel, *padding))
-    if (window && pad && proveAtMost(pad * 2, window) == Proof::No)
+    if (window && pad && proveAtMost(pad * 2, window) == TriBool::No)
       return rule.emitError()
              << "padding " << pad.str() << " is more than half of kernel_size "
              << window.str();
@@ -120,7 +120,7 @@ LogicalResult rules::inferWindowPool(ShapeRule &rule, Pool pool) {
   // max_pool3d takes the strides of one volume for those of images
   // (max_pool3d_kernel in aten/src/ATen/native/cpu/MaxPoolKernel.cpp).
   if (rank == 3 && !batched && pool.layout == PoolLayout::AsInput &&
-      suggestsChannelsLast(input) == Proof::Yes)
+      suggestsChannelsLast(input) == TriBool::Yes)
     return rule.emitError() << "takes no volume without batch whose strides "
                             << "are channels-last";
   auto ceilMode = op->getAttrOfType<BoolAttr>("ceil_mode");
@@ -129,7 +129,7 @@ LogicalResult rules::inferWindowPool(ShapeRule &rule, Pool pool) {
     DimExpr in = input.dim(input.getRank() - rank + index);
     DimExpr size = (*kernel)[index];
     // pool3d_shape_check in aten/src/ATen/native/Pool.h forgets the padding.
-    if (isa<AvgPool3dOp>(op) && size && proveAtMost(size, in) == Proof::No)
+    if (isa<AvgPool3dOp>(op) && size && proveAtMost(size, in) == TriBool::No)
       return rule.emitError() << "the window is larger than the input in "
                               << "spatial dim " << index;
     Window window = {size, (*stride)[index], (*padding)[index],
@@ -221,7 +221,7 @@ LogicalResult rules::inferMaxUnpool(ShapeRule &rule, int64_t rank) {
   if (input.hasRank() && indices.hasRank()) {
     bool differ = input.getRank() != indices.getRank();
     for (int64_t dim = 0; !differ && dim < input.getRank(); ++dim)
-      differ = proveEqual(input.dim(dim), indices.dim(dim)) == Proof::No;
+      differ = proveEqual(input.dim(dim), indices.dim(dim)) == TriBool::No;
     if (differ)
       return rule.emitError() << "the indices have another shape than the "
                               << "tensor";

@@ -180,7 +180,7 @@ LogicalResult rules::checkBilinear(ShapeRule &rule, Value lhs, Value rhs) {
     return rule.emitError() << "expects inputs of one rank, got "
                             << left.getRank() << " and " << right.getRank();
   for (int64_t dim = 0; dim < left.getRank() - 1; ++dim)
-    if (proveEqual(left.dim(dim), right.dim(dim)) == Proof::No)
+    if (proveEqual(left.dim(dim), right.dim(dim)) == TriBool::No)
       return rule.emitError()
              << "has extents " << left.dim(dim).str() << " and "
              << right.dim(dim).str() << " in dim " << dim;
@@ -256,7 +256,7 @@ static TensorInfo spread(const ShapeRule &rule, const TensorInfo &info,
                                              : rule.constant(1));
   }
   ViewStrides view = computeViewStrides(info, *result.dims);
-  if (view.possible == Proof::Yes)
+  if (view.possible == TriBool::Yes)
     result.strides = view.strides;
   return result;
 }
@@ -286,11 +286,11 @@ LogicalResult rules::inferKron(ShapeRule &rule, Value lhs, Value rhs) {
   }
   whole.strides = computeElementwiseStrides({a, b}, *whole.dims);
   ViewStrides view = computeViewStrides(whole, dims);
-  if (view.possible == Proof::No)
+  if (view.possible == TriBool::No)
     return rule.emitError()
            << "merges dims of operands that are not contiguous";
   result.dims = dims;
-  if (view.possible == Proof::Yes)
+  if (view.possible == TriBool::Yes)
     result.strides = view.strides;
   rule.setResult(0, result);
   return success();
@@ -350,8 +350,9 @@ LogicalResult rules::inferCross(ShapeRule &rule, Value lhs, Value rhs,
     return rule.emitError()
            << "dim " << *dim << " is out of range for rank " << left.getRank();
   for (const TensorInfo &info : {left, right})
-    if (place && (info.getRank() == 0 ||
-                  proveEqual(info.dim(*place), rule.constant(3)) == Proof::No))
+    if (place &&
+        (info.getRank() == 0 ||
+         proveEqual(info.dim(*place), rule.constant(3)) == TriBool::No))
       return rule.emitError() << "expects an extent of 3 in dim " << *place;
   if (!place && llvm::all_of(*left.dims, [](DimExpr extent) {
         return extent.getConstant().has_value();

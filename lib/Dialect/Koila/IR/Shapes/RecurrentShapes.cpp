@@ -32,7 +32,7 @@ static DimExpr getDim(const TensorInfo &info, int64_t dim) {
 }
 
 static bool differ(DimExpr lhs, DimExpr rhs) {
-  return lhs && rhs && proveEqual(lhs, rhs) == Proof::No;
+  return lhs && rhs && proveEqual(lhs, rhs) == TriBool::No;
 }
 
 static LogicalResult checkParameters(ShapeRule &rule, const Recurrent &layer,
@@ -267,7 +267,7 @@ LogicalResult rules::inferPad(ShapeRule &rule, Value data, Value batchSizes,
     if (total && total.getConstant())
       steps = *total.getConstant() > 0 ? total : getDim(sizes, 0);
     if (differ(steps, getDim(sizes, 0)) &&
-        proveAtMost(steps, getDim(sizes, 0)) == Proof::Yes)
+        proveAtMost(steps, getDim(sizes, 0)) == TriBool::Yes)
       return rule.emitError()
              << "total_length " << steps.str() << " is less than "
              << getDim(sizes, 0).str() << " steps";

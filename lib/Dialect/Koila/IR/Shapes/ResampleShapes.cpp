@@ -120,10 +120,10 @@ LogicalResult rules::inferGridSampler(ShapeRule &rule, int64_t rank) {
   auto mode = op->getAttrOfType<IntegerAttr>("interpolation_mode");
   if (rank == 3 && mode && mode.getInt() == kBicubic)
     return rule.emitError() << "bicubic interpolation is for images only";
-  if (proveEqual(input.dim(0), grid.dim(0)) == Proof::No)
+  if (proveEqual(input.dim(0), grid.dim(0)) == TriBool::No)
     return rule.emitError() << "input has batch " << input.dim(0).str()
                             << ", the grid " << grid.dim(0).str();
-  if (proveEqual(grid.dim(rank + 1), rule.constant(rank)) == Proof::No)
+  if (proveEqual(grid.dim(rank + 1), rule.constant(rank)) == TriBool::No)
     return rule.emitError() << "the last extent of the grid is "
                             << grid.dim(rank + 1).str() << ", not " << rank;
   for (int64_t dim = 2; dim < rank + 2; ++dim)
@@ -137,7 +137,7 @@ LogicalResult rules::inferGridSampler(ShapeRule &rule, int64_t rank) {
       llvm::none_of(dims, [](DimExpr dim) { return dim.isConstant(0); }))
     return rule.emitError() << "input is " << input.elementType
                             << ", the grid is " << grid.elementType;
-  rule.setResult(0, makeImage(dims, input.elementType, Proof::No));
+  rule.setResult(0, makeImage(dims, input.elementType, TriBool::No));
   return success();
 }
 
@@ -173,18 +173,19 @@ LogicalResult rules::inferAffineGrid(ShapeRule &rule) {
   dims.append(size->begin() + 2, size->end());
   dims.push_back(rule.constant(rank));
   if (theta.hasRank()) {
-    if (dims.front() && proveEqual(dims.front(), theta.dim(0)) == Proof::No)
+    if (dims.front() && proveEqual(dims.front(), theta.dim(0)) == TriBool::No)
       return rule.emitError() << "size has batch " << dims.front().str()
                               << ", theta " << theta.dim(0).str();
     bool empty = llvm::any_of(
         dims, [](DimExpr dim) { return dim && dim.isConstant(0); });
-    if (proveEqual(theta.dim(2), rule.constant(rank + 1)) == Proof::No ||
-        (!empty && proveEqual(theta.dim(1), rule.constant(rank)) == Proof::No))
+    if (proveEqual(theta.dim(2), rule.constant(rank + 1)) == TriBool::No ||
+        (!empty &&
+         proveEqual(theta.dim(1), rule.constant(rank)) == TriBool::No))
       return rule.emitError()
              << "theta holds matrices of " << theta.dim(1).str() << " x "
              << theta.dim(2).str() << ", not " << rank << " x " << rank + 1;
   }
-  rule.setResult(0, makeImage(dims, theta.elementType, Proof::No));
+  rule.setResult(0, makeImage(dims, theta.elementType, TriBool::No));
   return success();
 }
 

@@ -54,11 +54,11 @@ LogicalResult indexing::inferScatter(ShapeRule &rule, Value self, int64_t dim,
     for (int64_t at = 0; at < rank; ++at) {
       DimExpr count = getExtent(rule, rows, at);
       DimExpr extent = getExtent(rule, info, at);
-      if (at != along && proveAtMost(count, extent) == Proof::No)
+      if (at != along && proveAtMost(count, extent) == TriBool::No)
         return rule.emitError() << "the index has extent " << count
                                 << " in dim " << at << ", self " << extent;
       if (from.hasRank() &&
-          proveAtMost(count, getExtent(rule, from, at)) == Proof::No)
+          proveAtMost(count, getExtent(rule, from, at)) == TriBool::No)
         return rule.emitError()
                << "the index has extent " << count << " in dim " << at
                << ", src " << getExtent(rule, from, at);
@@ -110,12 +110,12 @@ static LogicalResult checkSource(ShapeRule &rule, const TensorInfo &self,
   SmallVector<DimExpr> mine = drop(self), other = drop(source);
   bool differ = mine.size() != other.size();
   for (size_t at = 0; !differ && at < mine.size(); ++at)
-    differ = proveEqual(mine[at], other[at]) == Proof::No;
+    differ = proveEqual(mine[at], other[at]) == TriBool::No;
   if (differ)
     return rule.emitError() << "source must have the shape of self outside "
                             << "dim " << along;
   if (count && along < std::max<int64_t>(source.getRank(), 1) &&
-      proveEqual(count, getExtent(rule, source, along)) == Proof::No)
+      proveEqual(count, getExtent(rule, source, along)) == TriBool::No)
     return rule.emitError() << "writes " << getExtent(rule, source, along)
                             << " rows to " << count << " indices";
   return success();

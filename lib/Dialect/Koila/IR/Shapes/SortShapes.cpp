@@ -112,7 +112,7 @@ LogicalResult rules::inferSearch(ShapeRule &rule, Value boundaries,
                 rows.getRank() == found.getRank();
     for (int64_t dim = 0; fits && found.hasRank() && dim + 1 < rows.getRank();
          ++dim)
-      fits = proveEqual(rows.dim(dim), found.dim(dim)) != Proof::No;
+      fits = proveEqual(rows.dim(dim), found.dim(dim)) != TriBool::No;
     if (!fits)
       return rule.emitError()
              << "the boundaries must be one row, or have the leading extents "
@@ -126,7 +126,7 @@ LogicalResult rules::inferSearch(ShapeRule &rule, Value boundaries,
     for (int64_t dim = 0;
          fits && order.hasRank() && rows.hasRank() && dim < rows.getRank();
          ++dim)
-      fits = proveEqual(rows.dim(dim), order.dim(dim)) != Proof::No;
+      fits = proveEqual(rows.dim(dim), order.dim(dim)) != TriBool::No;
     if (!fits)
       return rule.emitError() << "the sorter must have the boundaries' shape";
   }

@@ -108,12 +108,12 @@ static bool sortByStride(const TensorInfo &info,
     for (size_t j = i; j > 0 && !info.dim(dims[j - 1]).isConstant(1); --j) {
       DimExpr slower = (*info.strides)[dims[j - 1]];
       DimExpr faster = (*info.strides)[dims[j]];
-      if (proveEqual(slower, faster) == Proof::Yes)
+      if (proveEqual(slower, faster) == TriBool::Yes)
         return false;
-      Proof ordered = proveAtMost(faster, slower);
-      if (ordered == Proof::Unknown)
+      TriBool ordered = proveAtMost(faster, slower);
+      if (ordered == TriBool::Unknown)
         return false;
-      if (ordered == Proof::Yes)
+      if (ordered == TriBool::Yes)
         break;
       std::swap(dims[j - 1], dims[j]);
     }
@@ -152,18 +152,18 @@ static void resize(TensorInfo &info, ArrayRef<int64_t> dims,
   TensorInfo before = info;
   for (auto [dim, size] : llvm::zip_equal(dims, sizes)) {
     switch (proveAtMost(size, info.dim(dim))) {
-    case Proof::Yes:
+    case TriBool::Yes:
       break;
-    case Proof::No:
+    case TriBool::No:
       fills = true;
       break;
-    case Proof::Unknown:
+    case TriBool::Unknown:
       certain = false;
       break;
     }
     (*info.dims)[dim] = size;
   }
-  if (before.isContiguous() == Proof::Yes && fills) {
+  if (before.isContiguous() == TriBool::Yes && fills) {
     info = TensorInfo::contiguous(*info.dims, info.elementType);
   } else if (fills && certain && info.getRank() < 4) {
     info = TensorInfo::contiguous(*info.dims, info.elementType);
@@ -232,7 +232,7 @@ LogicalResult rules::inferFourier(ShapeRule &rule, Value self, Fourier kind) {
   // Numbers of another type are converted first, and what overlaps gets
   // another layout there.
   if (info.elementType && !isa<ComplexType>(info.elementType) &&
-      isNonOverlappingAndDense(info) != Proof::Yes)
+      isNonOverlappingAndDense(info) != TriBool::Yes)
     info.strides.reset();
   resize(info, *dims, taken);
   SmallVector<int64_t> rest(*dims);
@@ -306,13 +306,13 @@ LogicalResult rules::inferShift(ShapeRule &rule, Value self) {
                             << info.getRank() << ", or given twice";
   TensorInfo result = TensorInfo::contiguous(*info.dims, info.elementType);
   // Pieces are joined again; cat keeps channels last.
-  if (info.getRank() > 3 && info.isContiguous() != Proof::Yes) {
+  if (info.getRank() > 3 && info.isContiguous() != TriBool::Yes) {
     // At a batch of one the pieces do not tell the two layouts apart.
     auto isPlural = [](DimExpr dim) {
       auto extent = dim.getConstant();
       return extent && *extent > 1;
     };
-    if (info.isChannelsLast() == Proof::Yes &&
+    if (info.isChannelsLast() == TriBool::Yes &&
         llvm::all_of(*info.dims, isPlural))
       result = TensorInfo::channelsLast(*info.dims, info.elementType);
     else

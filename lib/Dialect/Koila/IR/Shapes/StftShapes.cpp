@@ -43,7 +43,7 @@ static FailureOr<std::optional<Lengths>> getLengths(ShapeRule &rule,
   TensorInfo info = rule.tensor(window);
   if (info.hasRank() &&
       (info.getRank() != 1 ||
-       proveEqual(info.dim(0), rule.constant(lengths.window)) == Proof::No))
+       proveEqual(info.dim(0), rule.constant(lengths.window)) == TriBool::No))
     return LogicalResult(rule.emitError() << "expects a window of "
                                           << lengths.window << " elements");
   return std::optional<Lengths>(lengths);
@@ -95,7 +95,7 @@ LogicalResult rules::inferStft(ShapeRule &rule, Value self, Value window,
   DimExpr signal = input.dim(input.getRank() - 1);
   auto mode = rule.getOp()->getAttrOfType<StringAttr>("pad_mode");
   if (center && mode && mode.getValue() == "reflect" &&
-      proveAtMost(signal, rule.constant(points / 2)) == Proof::Yes)
+      proveAtMost(signal, rule.constant(points / 2)) == TriBool::Yes)
     return rule.emitError() << "reflects " << points / 2 << " of "
                             << signal.str() << " elements";
   if (center)
@@ -114,7 +114,7 @@ LogicalResult rules::inferStft(ShapeRule &rule, Value self, Value window,
   result = TensorInfo::contiguous(dims, result.elementType);
   std::swap((*result.dims)[place], (*result.dims)[place + 1]);
   std::swap((*result.strides)[place], (*result.strides)[place + 1]);
-  if (aligned || (!center && input.isContiguous() != Proof::Yes))
+  if (aligned || (!center && input.isContiguous() != TriBool::Yes))
     result.strides.reset();
   rule.setResult(0, result);
   return success();

@@ -131,7 +131,7 @@ void rules::inferExpandBatch(BatchRule &rule, Value self, Value other) {
     auto factor = extent.getMultipleOf(symbol);
     if (!factor || found)
       return rule.mix("expands to extent " + extent.str() +
-                      ", so that samples meet");
+                      ", so that samples are mixed");
     found = BatchFact::at(index, *factor);
   }
   if (!found)

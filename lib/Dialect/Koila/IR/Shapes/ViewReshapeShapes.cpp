@@ -41,14 +41,14 @@ static LogicalResult checkCount(ShapeRule &rule, DimExpr sizes,
                                 DimExpr operand) {
   DimExpr held = rules::substituteFixed(rule.getOp(), sizes);
   DimExpr there = rules::substituteFixed(rule.getOp(), operand);
-  if (proveEqual(held, there) == Proof::No)
+  if (proveEqual(held, there) == TriBool::No)
     return rule.emitError() << "sizes hold " << held.str()
                             << " elements, the operand has " << there.str();
   auto heldCount = held.getConstant(), thereCount = there.getConstant();
   // Open on both sides: B*12 is never B*6. Symbols are one or more.
   if (!heldCount && !thereCount && !(held - there).hasLocalSymbol() &&
-      (proveAtMost(held + 1, there) == Proof::Yes ||
-       proveAtMost(there + 1, held) == Proof::Yes))
+      (proveAtMost(held + 1, there) == TriBool::Yes ||
+       proveAtMost(there + 1, held) == TriBool::Yes))
     return rule.emitError() << "sizes hold " << held.str()
                             << " elements, the operand has " << there.str();
   if (heldCount.has_value() == thereCount.has_value())
@@ -140,18 +140,18 @@ static TensorInfo raiseSymbols(TensorInfo info) {
 static ViewStrides getViewStrides(Operation *op, const TensorInfo &info,
                                   const TensorInfo &result) {
   ViewStrides view = computeViewStrides(info, *result.dims);
-  if (view.possible == Proof::Yes)
+  if (view.possible == TriBool::Yes)
     return view;
   TensorInfo from = rules::substituteFixed(op, info);
   TensorInfo to = rules::substituteFixed(op, result);
   view = computeViewStrides(from, *to.dims);
-  if (view.possible == Proof::Unknown &&
+  if (view.possible == TriBool::Unknown &&
       computeViewStrides(raiseSymbols(from), *raiseSymbols(to).dims).possible ==
-          Proof::No)
-    view.possible = Proof::No;
-  if (view.possible == Proof::No && !(llvm::all_of(*info.dims, isPlain) &&
-                                      llvm::all_of(*result.dims, isPlain)))
-    view.possible = Proof::Unknown;
+          TriBool::No)
+    view.possible = TriBool::No;
+  if (view.possible == TriBool::No && !(llvm::all_of(*info.dims, isPlain) &&
+                                        llvm::all_of(*result.dims, isPlain)))
+    view.possible = TriBool::Unknown;
   return view;
 }
 
@@ -178,13 +178,13 @@ static DimSymbol findOnlyLocal(ArrayRef<const TensorInfo *> of) {
 /// Whether a reshape of `info` is a view. The size of a tile may be one, where
 /// strides do not matter: a copy is one for more and for one. (Where it is none
 /// there is nothing to copy.)
-static Proof isReshapeView(Operation *op, const TensorInfo &info,
-                           const TensorInfo &result) {
-  Proof possible = getViewStrides(op, info, result).possible;
+static TriBool isReshapeView(Operation *op, const TensorInfo &info,
+                             const TensorInfo &result) {
+  TriBool possible = getViewStrides(op, info, result).possible;
   auto isKnown = [](const auto &list) {
     return list && llvm::all_of(*list, [](DimExpr expr) { return bool(expr); });
   };
-  if (possible != Proof::Unknown || !isKnown(info.dims) ||
+  if (possible != TriBool::Unknown || !isKnown(info.dims) ||
       !isKnown(info.strides) || !isKnown(result.dims))
     return possible;
   TensorInfo to;
@@ -198,10 +198,10 @@ static Proof isReshapeView(Operation *op, const TensorInfo &info,
       return symbol == local ? value : DimExpr();
     };
     if (computeViewStrides(substitute(info, by), *substitute(to, by).dims)
-            .possible != Proof::No)
+            .possible != TriBool::No)
       return possible;
   }
-  return Proof::No;
+  return TriBool::No;
 }
 
 /// Sets the result: `self` with these extents.
@@ -214,15 +214,15 @@ static LogicalResult setReshaped(ShapeRule &rule, const TensorInfo &info,
   bool complete = llvm::all_of(dims, [](DimExpr dim) { return bool(dim); });
   ViewStrides view = getViewStrides(rule.getOp(), info, result);
   bool isView = layout == rules::ReshapeLayout::View;
-  if (isView && view.possible == Proof::No)
+  if (isView && view.possible == TriBool::No)
     return rule.emitError() << "the strides of the operand do not allow a view "
                             << "of these sizes; a reshape would copy";
   if (complete &&
       (layout == rules::ReshapeLayout::Contiguous ||
-       info.isContiguous() == Proof::Yes ||
-       (!isView && isReshapeView(rule.getOp(), info, result) == Proof::No)))
+       info.isContiguous() == TriBool::Yes ||
+       (!isView && isReshapeView(rule.getOp(), info, result) == TriBool::No)))
     result = TensorInfo::contiguous(dims, info.elementType);
-  else if (view.possible == Proof::Yes)
+  else if (view.possible == TriBool::Yes)
     result.strides = view.strides;
   rule.setResult(0, result);
   return success();
@@ -312,7 +312,7 @@ LogicalResult rules::inferUnflatten(ShapeRule &rule, Value self, int64_t dim) {
 
 /// `number` is `divisor` times this; null if that is not known.
 static DimExpr divide(DimExpr number, DimExpr divisor) {
-  if (proveEqual(number, divisor) == Proof::Yes)
+  if (proveEqual(number, divisor) == TriBool::Yes)
     return DimExpr::constant(number.getContext(), 1);
   if (divisor.isConstant(1))
     return number;
@@ -333,7 +333,7 @@ static std::optional<BatchFact> placeBatch(unsigned index, DimExpr dim,
     return BatchFact::inner(index, *factor / *count, outer);
   }
   DimExpr samples = DimExpr::symbol(dim.getContext(), symbol);
-  if (proveEqual(dim, outer * samples) != Proof::Yes)
+  if (proveEqual(dim, outer * samples) != TriBool::Yes)
     return std::nullopt;
   return BatchFact::inner(index, 1, outer);
 }
@@ -376,7 +376,7 @@ void rules::inferReshapeBatch(BatchRule &rule, Value self, Value other) {
     return rule.setResult(0, *found);
   if (isa<FlattenOp>(rule.getOp()))
     return rule.mix(proveEqual(before, DimExpr::constant(context, 1)) ==
-                            Proof::Yes
+                            TriBool::Yes
                         ? "flatten merges the batch with a dim of unknown "
                           "extent: " +
                               merged.str()
@@ -394,25 +394,25 @@ void rules::inferReshapeBatch(BatchRule &rule, Value self, Value other) {
 void rules::describeReshapeStorage(StorageRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
   TensorInfo result = rule.tensor(rule.getOp()->getResult(0));
-  if (info.isContiguous() == Proof::Yes)
+  if (info.isContiguous() == TriBool::Yes)
     return rule.setAlias(0, self);
   // flatten of one dim returns its operand.
-  Proof isView = result.hasRank() ? isReshapeView(rule.getOp(), info, result)
-                                  : Proof::Unknown;
+  TriBool isView = result.hasRank() ? isReshapeView(rule.getOp(), info, result)
+                                    : TriBool::Unknown;
   if (info.hasRank() && result.hasRank() && *info.dims == *result.dims)
-    isView = Proof::Yes;
-  if (isView == Proof::No)
+    isView = TriBool::Yes;
+  if (isView == TriBool::No)
     return rule.setNew(0);
   rule.setAlias(0, self);
-  if (isView == Proof::Unknown)
+  if (isView == TriBool::Unknown)
     rule.setInexact(0);
 }
 
 void rules::describeRavelStorage(StorageRule &rule, Value self) {
-  Proof contiguous = rule.tensor(self).isContiguous();
-  if (contiguous == Proof::No)
+  TriBool contiguous = rule.tensor(self).isContiguous();
+  if (contiguous == TriBool::No)
     return rule.setNew(0);
   rule.setAlias(0, self);
-  if (contiguous == Proof::Unknown)
+  if (contiguous == TriBool::Unknown)
     rule.setInexact(0);
 }

@@ -19,7 +19,7 @@ static FailureOr<rules::Sizes> rescaleStrides(ShapeRule &rule,
                                               int64_t ratio, bool wider) {
   if (!info.strides)
     return rules::Sizes();
-  if (proveEqual(info.strides->back(), rule.constant(1)) == Proof::No)
+  if (proveEqual(info.strides->back(), rule.constant(1)) == TriBool::No)
     return rule.emitError() << "the last dim has stride "
                             << info.strides->back().str() << ", not 1";
   SmallVector<DimExpr> strides;
@@ -103,7 +103,7 @@ LogicalResult rules::inferViewAsComplex(ShapeRule &rule, Value self) {
   }
   if (info.getRank() == 0)
     return rule.emitError() << "a tensor without dims has no complex view";
-  if (proveEqual(info.dims->back(), rule.constant(2)) == Proof::No)
+  if (proveEqual(info.dims->back(), rule.constant(2)) == TriBool::No)
     return rule.emitError()
            << "the last extent is " << info.dims->back().str() << ", not 2";
   auto strides = rescaleStrides(rule, info, 2, /*wider=*/true);
@@ -143,7 +143,7 @@ void rules::inferTypeViewBatch(BatchRule &rule, Value self) {
   if (!fact.isAt() || !from.hasRank() || !to.hasRank())
     return rule.mix("the rank of the operand is unknown");
   if (fact.dim >= to.getRank() ||
-      proveEqual(from.dim(fact.dim), to.dim(fact.dim)) != Proof::Yes)
+      proveEqual(from.dim(fact.dim), to.dim(fact.dim)) != TriBool::Yes)
     return rule.mix("reads the batch dim as elements of another size");
   rule.setResult(0, fact);
 }

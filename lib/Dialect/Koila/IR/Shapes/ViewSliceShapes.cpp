@@ -126,7 +126,7 @@ void rules::inferSliceBatch(BatchRule &rule, Value self) {
     return rule.mix("the rank of the operand is unknown");
   // What has the extent of the operand is the whole of the dim.
   bool whole = fact.isAt() &&
-               proveEqual(from.dim(fact.dim), to.dim(fact.dim)) == Proof::Yes;
+               proveEqual(from.dim(fact.dim), to.dim(fact.dim)) == TriBool::Yes;
   for (auto [before, after] : llvm::zip_equal(*from.dims, *to.dims))
     whole &= !computed || before == after;
   if (whole)
@@ -248,7 +248,7 @@ Lengths rules::splitBySizes(ShapeRule &rule, DimExpr extent,
       return rule.emitError() << "split size " << *part << " is negative";
     total = total + size;
   }
-  if (proveEqual(total, extent) == Proof::No)
+  if (proveEqual(total, extent) == TriBool::No)
     return rule.emitError() << "split sizes sum to " << total.str()
                             << ", the extent is " << extent.str();
   return Lengths(*sizes);

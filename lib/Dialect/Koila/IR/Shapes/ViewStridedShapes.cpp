@@ -123,8 +123,8 @@ void rules::inferAsStridedBatch(BatchRule &rule, Value self) {
   // A reshape in other words, as in _reshape_alias.
   MLIRContext *context = rule.getOp()->getContext();
   if (!rule.getOp()->hasAttr("storage_offset") && from.hasRank() &&
-      to.hasRank() && from.isContiguous() == Proof::Yes &&
-      to.isContiguous() == Proof::Yes &&
+      to.hasRank() && from.isContiguous() == TriBool::Yes &&
+      to.isContiguous() == TriBool::Yes &&
       product(context, *from.dims) == product(context, *to.dims))
     return inferReshapeBatch(rule, self, {});
   rule.mix("addresses memory by strides, across samples");

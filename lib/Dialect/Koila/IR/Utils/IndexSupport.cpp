@@ -61,57 +61,58 @@ static ArrayRef<int64_t> getChannelsLastOrder(int64_t rank) {
 
 /// Whether a step over all of dim `inner` is at most one along dim `outer`.
 /// Most strides are numbers, of which no expression need be made.
-static Proof proveNested(const TensorInfo &info, int64_t inner, int64_t outer) {
+static TriBool proveNested(const TensorInfo &info, int64_t inner,
+                           int64_t outer) {
   DimExpr step = (*info.strides)[inner], extent = info.dim(inner),
           next = (*info.strides)[outer];
   auto size = step.getConstant(), times = extent.getConstant(),
        most = next.getConstant();
   if (int64_t whole;
       size && times && most && !llvm::MulOverflow(*size, *times, whole))
-    return whole <= *most ? Proof::Yes : Proof::No;
+    return whole <= *most ? TriBool::Yes : TriBool::No;
   return proveAtMost(step * extent, next);
 }
 
 // Source: is_channels_last_strides_2d_s4 in c10/core/MemoryFormat.h.
-Proof indexing::suggestsChannelsLast(const TensorInfo &info) {
+TriBool indexing::suggestsChannelsLast(const TensorInfo &info) {
   if (!info.hasRank())
-    return Proof::Unknown;
+    return TriBool::Unknown;
   ArrayRef<int64_t> order = getChannelsLastOrder(info.getRank());
   if (order.empty() ||
       llvm::any_of(*info.dims, [](DimExpr dim) { return dim.isConstant(0); }))
-    return Proof::No;
+    return TriBool::No;
   if (!info.strides)
-    return Proof::Unknown;
+    return TriBool::Unknown;
   ArrayRef<DimExpr> strides = *info.strides;
   if (strides[1].isConstant(0))
-    return Proof::No;
+    return TriBool::No;
   std::optional<int64_t> before;
   for (int64_t dim : order) {
-    Proof ordered =
+    TriBool ordered =
         before ? proveNested(info, *before, dim)
                : proveAtMost(DimExpr::constant(strides[dim].getContext(), 0),
                              strides[dim]);
-    if (ordered != Proof::Yes)
+    if (ordered != TriBool::Yes)
       return ordered;
     if (dim == 0 && proveEqual(strides[*before] * info.dim(*before),
-                               strides[1]) == Proof::Yes)
-      return Proof::No;
+                               strides[1]) == TriBool::Yes)
+      return TriBool::No;
     before = dim;
   }
-  return Proof::Yes;
+  return TriBool::Yes;
 }
 
 TensorInfo indexing::packedLike(ArrayRef<DimExpr> dims, Type type,
                                 const TensorInfo &like) {
   switch (suggestsChannelsLast(like)) {
-  case Proof::Yes:
+  case TriBool::Yes:
     if (ArrayRef<int64_t> order = getChannelsLastOrder(dims.size());
         !order.empty())
       return pack(dims, type, order);
     break;
-  case Proof::No:
+  case TriBool::No:
     return packed(dims, type);
-  case Proof::Unknown:
+  case TriBool::Unknown:
     break;
   }
   TensorInfo info = packed(dims, type);
@@ -188,7 +189,7 @@ bool indexing::isPositive(DimExpr extent) {
   if (extent.hasLocalSymbol() || extent.isConstant(0))
     return false;
   DimExpr one = DimExpr::constant(extent.getContext(), 1);
-  return proveAtMost(one, extent) == Proof::Yes;
+  return proveAtMost(one, extent) == TriBool::Yes;
 }
 
 LogicalResult indexing::checkSelects(ShapeRule &rule, DimExpr extent,
@@ -224,7 +225,7 @@ LogicalResult indexing::broadcastDims(ShapeRule &rule, ArrayRef<DimExpr> lhs,
 
 /// Whether the expressions differ whatever their symbols are: `2*B` is not 1.
 static bool neverEqual(DimExpr lhs, DimExpr rhs) {
-  if (proveEqual(lhs, rhs) == Proof::No)
+  if (proveEqual(lhs, rhs) == TriBool::No)
     return true;
   DimExprAttr difference = (lhs - rhs).getAttr();
   int64_t divisor = 0, constant = 0;

@@ -11,23 +11,23 @@ using namespace koila;
 
 /// Whether PyTorch takes the strides for channels last, dense or not.
 /// Source: is_channels_last_strides_2d_s4 in c10/core/MemoryFormat.h.
-static Proof looksChannelsLast(const TensorInfo &info,
-                               ArrayRef<int64_t> order) {
+static TriBool looksChannelsLast(const TensorInfo &info,
+                                 ArrayRef<int64_t> order) {
   ArrayRef<DimExpr> dims = *info.dims, strides = *info.strides;
   if (strides[1].isConstant(0))
-    return Proof::No;
+    return TriBool::No;
   DimExpr least = DimExpr::constant(dims[0].getContext(), 0);
-  Proof all = Proof::Yes;
+  TriBool all = TriBool::Yes;
   for (int64_t dim : order) {
     if (dims[dim].isConstant(0))
-      return Proof::No;
-    Proof ordered = proveAtMost(least, strides[dim]);
-    if (ordered == Proof::No)
-      return Proof::No;
-    if (ordered == Proof::Unknown)
-      all = Proof::Unknown;
-    if (dim == 0 && proveEqual(least, strides[1]) == Proof::Yes)
-      return Proof::No;
+      return TriBool::No;
+    TriBool ordered = proveAtMost(least, strides[dim]);
+    if (ordered == TriBool::No)
+      return TriBool::No;
+    if (ordered == TriBool::Unknown)
+      all = TriBool::Unknown;
+    if (dim == 0 && proveEqual(least, strides[1]) == TriBool::Yes)
+      return TriBool::No;
     least = strides[dim] * dims[dim];
   }
   return all;
@@ -45,10 +45,11 @@ TensorInfo rules::inSuggestedFormat(const TensorInfo &info) {
   for (int64_t dim = rank - 1; dim > 1; --dim)
     order.push_back(dim);
   order.push_back(0);
-  Proof last = info.strides ? looksChannelsLast(info, order) : Proof::Unknown;
-  if (last == Proof::Unknown && info.isContiguous() != Proof::Yes)
+  TriBool last =
+      info.strides ? looksChannelsLast(info, order) : TriBool::Unknown;
+  if (last == TriBool::Unknown && info.isContiguous() != TriBool::Yes)
     rows.strides.reset();
-  if (last != Proof::Yes)
+  if (last != TriBool::Yes)
     return rows;
   DimExpr stride = DimExpr::constant(info.dim(0).getContext(), 1);
   for (int64_t dim : order) {
@@ -130,7 +131,7 @@ LogicalResult rules::inferTrailingNorm(ShapeRule &rule, Value input,
     return rule.emitError() << "normalises " << shape->size()
                             << " dims of an input of rank " << info.getRank();
   for (auto [index, extent] : llvm::enumerate(*shape))
-    if (extent && proveEqual(info.dim(leading + index), extent) == Proof::No)
+    if (extent && proveEqual(info.dim(leading + index), extent) == TriBool::No)
       return rule.emitError()
              << "normalises extent " << extent.str() << ", the input has "
              << info.dim(leading + index).str();
@@ -141,7 +142,7 @@ LogicalResult rules::inferTrailingNorm(ShapeRule &rule, Value input,
     bool fits = parameter.getRank() == static_cast<int64_t>(shape->size());
     for (int64_t dim = 0; fits && dim < parameter.getRank(); ++dim)
       fits = !(*shape)[dim] ||
-             proveEqual(parameter.dim(dim), (*shape)[dim]) != Proof::No;
+             proveEqual(parameter.dim(dim), (*shape)[dim]) != TriBool::No;
     if (!fits)
       return rule.emitError() << "weight and bias must have the normalized "
                                  "shape";

@@ -27,21 +27,21 @@ static SmallVector<DimExpr> channelsLastStrides(ArrayRef<DimExpr> dims) {
   return strides;
 }
 
-Proof spatial::suggestsChannelsLast(const TensorInfo &info) {
+TriBool spatial::suggestsChannelsLast(const TensorInfo &info) {
   if (!info.hasRank())
-    return Proof::Unknown;
+    return TriBool::Unknown;
   int64_t rank = info.getRank();
   if (rank != 4 && rank != 5)
-    return Proof::No;
+    return TriBool::No;
   if (!info.strides)
-    return Proof::Unknown;
+    return TriBool::Unknown;
   ArrayRef<DimExpr> dims = *info.dims, strides = *info.strides;
   // Where both layouts have the same strides PyTorch takes the first.
   if (strides == ArrayRef(*TensorInfo::contiguous(dims, {}).strides))
-    return Proof::No;
+    return TriBool::No;
   // is_channels_last_strides_2d_s4 and _3d_s5 in c10/core/MemoryFormat.h.
   if (strides[1].isConstant(0))
-    return Proof::No;
+    return TriBool::No;
   SmallVector<int64_t> order = {1};
   for (int64_t dim = rank - 1; dim >= 2; --dim)
     order.push_back(dim);
@@ -49,36 +49,36 @@ Proof spatial::suggestsChannelsLast(const TensorInfo &info) {
   DimExpr least = DimExpr::constant(dims.front().getContext(), 0);
   for (int64_t dim : order) {
     if (dims[dim].isConstant(0))
-      return Proof::No;
-    if (Proof holds = proveAtMost(least, strides[dim]); holds != Proof::Yes)
+      return TriBool::No;
+    if (TriBool holds = proveAtMost(least, strides[dim]); holds != TriBool::Yes)
       return holds;
     // `least` has grown from the stride of C: it is that or more.
     if (dim == 0)
       switch (proveAtMost(least, strides[1])) {
-      case Proof::Yes:
-        return Proof::No;
-      case Proof::Unknown:
-        return Proof::Unknown;
-      case Proof::No:
+      case TriBool::Yes:
+        return TriBool::No;
+      case TriBool::Unknown:
+        return TriBool::Unknown;
+      case TriBool::No:
         break;
       }
     least = strides[dim] * dims[dim];
   }
-  return Proof::Yes;
+  return TriBool::Yes;
 }
 
 TensorInfo spatial::makeImage(ArrayRef<DimExpr> dims, Type type,
-                              Proof channelsLast) {
+                              TriBool channelsLast) {
   TensorInfo info;
   info.dims.emplace(dims.begin(), dims.end());
   info.elementType = type;
   if (llvm::any_of(dims, [](DimExpr dim) { return !dim; }))
     return info;
   info = TensorInfo::contiguous(dims, type);
-  if (channelsLast == Proof::No || (dims.size() != 4 && dims.size() != 5))
+  if (channelsLast == TriBool::No || (dims.size() != 4 && dims.size() != 5))
     return info;
   SmallVector<DimExpr> wanted = channelsLastStrides(dims);
-  if (channelsLast == Proof::Yes)
+  if (channelsLast == TriBool::Yes)
     info.strides = wanted;
   else if (*info.strides != wanted)
     info.strides.reset();

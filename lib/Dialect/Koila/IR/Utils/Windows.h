@@ -15,12 +15,12 @@ namespace koila::spatial {
 
 /// Whether Tensor::suggest_memory_format() answers ChannelsLast (4-D) or
 /// ChannelsLast3d (5-D).
-Proof suggestsChannelsLast(const TensorInfo &info);
+TriBool suggestsChannelsLast(const TensorInfo &info);
 
 /// A tensor of these extents, channels-last or dense row-major. Strides are
 /// unknown if that is, unless both layouts are one.
 TensorInfo makeImage(llvm::ArrayRef<DimExpr> dims, mlir::Type type,
-                     Proof channelsLast);
+                     TriBool channelsLast);
 
 /// A new dim of extent one before `dim`, as Tensor::unsqueeze.
 TensorInfo unsqueeze(TensorInfo info, int64_t dim);

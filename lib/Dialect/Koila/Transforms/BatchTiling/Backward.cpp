@@ -58,7 +58,7 @@ LogicalResult PhasePlan::refuseStep(Operation *op, const Twine &reason) const {
 LogicalResult PhasePlan::refuseMeeting(Operation *op) const {
   // What only keeps an order with something else is not the cause.
   const auto *barrier = llvm::find_if(barriers, [&](const auto &entry) {
-    return makesGradient(entry.first) && !keepsOrder(*entry.first);
+    return makesGradient(entry.first) && !onlyReadsMutableStorage(*entry.first);
   });
   if (barrier == barriers.end())
     barrier = llvm::find_if(

@@ -1,7 +1,7 @@
 //===- BatchStatistics.cpp - Normalisations by statistics of each tile ----===//
 //
 // In training mode batch_norm normalises by the statistics of the batch, so
-// that samples meet. With batchnorm=per-tile those of a tile do so among
+// that samples are mixed. With batchnorm=per-tile those of a tile do so among
 // themselves, which gives other results: people who train on several cards, or
 // accumulate gradients, know them. Tiles have two samples at least, since one
 // alone may have no variance.
@@ -11,7 +11,7 @@
 #include "PhasePlan.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/Interfaces/OrderedMemory.h"
+#include "koila/Interfaces/MutableStorage.h"
 
 using namespace mlir;
 using namespace koila;

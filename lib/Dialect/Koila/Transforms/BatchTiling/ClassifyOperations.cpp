@@ -10,7 +10,7 @@
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
-#include "koila/Interfaces/Draws.h"
+#include "koila/Interfaces/RandomOp.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -105,7 +105,7 @@ bool PhasePlan::isWrittenAfter(Value value, Operation &op) const {
 
 /// Whether `op` has no effect but that it reads storage which is written before
 /// and never after it: that is an order among operations that run whole.
-bool PhasePlan::isSettled(Operation &op) const {
+bool PhasePlan::readsBeforeNoWrite(Operation &op) const {
   if (!isOrdered(&op) || isOrderedWrite(&op) || op.getNumRegions() > 0 ||
       (lastUnknownWrite && !lastUnknownWrite->isBeforeInBlock(&op)))
     return false;
@@ -124,7 +124,7 @@ bool PhasePlan::isSettled(Operation &op) const {
 }
 
 bool PhasePlan::isPure(Operation &op) const {
-  return isMemoryEffectFree(&op) || isSettled(op);
+  return isMemoryEffectFree(&op) || readsBeforeNoWrite(op);
 }
 
 /// Whether `value` is a tensor with the batch, and its other extents are known
@@ -168,7 +168,7 @@ std::string PhasePlan::findReasonInside(Operation &op) const {
     else if (!fact.isFree() && !(fact.isAt() && (isTensor || fact.dim < 0)))
       reason = "the batch is interleaved inside of control flow";
     else if (isWrittenAfter(value, first))
-      reason = "control flow touches a tensor that is written in place";
+      reason = "control flow reads storage that is mutated in place";
   };
   for (Value value : getReads(&op))
     check(value, batch.lookupRead(value));
@@ -209,7 +209,7 @@ bool PhasePlan::isUnread(Operation *op, Value value) const {
          });
 }
 
-bool koila::keepsOrder(Operation &op) {
+bool koila::onlyReadsMutableStorage(Operation &op) {
   return isOrdered(&op) && !isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op) &&
          !accessesModuleState(&op) && !onlyDraws(&op) &&
          getUpdates(&op).empty();
@@ -218,8 +218,8 @@ bool koila::keepsOrder(Operation &op) {
 static std::string describeEffect(Operation &op) {
   if (onlyDraws(&op))
     return "draws random numbers for the whole batch";
-  if (keepsOrder(op))
-    return "touches a tensor that is written in place elsewhere";
+  if (onlyReadsMutableStorage(op))
+    return "reads storage that is mutated in place";
   if (isOrderedWrite(&op) && !isa<TorchOpaqueOp>(op))
     return "writes in place, for the whole batch, what others see";
   // Running statistics, for one.
@@ -249,7 +249,8 @@ void PhasePlan::addBarrier(Operation &op) {
     Operation *cause = &op;
     op.walk([&](Operation *inner) {
       if (inner->getNumRegions() == 0 && !isMemoryEffectFree(inner) &&
-          (cause == &op || (keepsOrder(*cause) && !keepsOrder(*inner))))
+          (cause == &op || (onlyReadsMutableStorage(*cause) &&
+                            !onlyReadsMutableStorage(*inner))))
         cause = inner;
     });
     barriers.push_back(
@@ -400,8 +401,7 @@ LogicalResult PhasePlan::classify(Operation &op) {
       batched |= !batch.lookup(operand).isFree() && !isUnread(inner, operand);
   });
   if (isApart)
-    barriers.push_back({&op, "makes a tensor without the batch beside one with "
-                             "it"});
+    barriers.push_back({&op, "has both batched and batch-independent results"});
   else if (batched && !drawsEarly(op))
     addBarrier(op);
   whole.push_back(&op);
@@ -454,7 +454,7 @@ LogicalResult PhasePlan::classifyGradient(LeafGradOp op) {
 LogicalResult PhasePlan::refuseBarriers() const {
   // What only has to keep the order is not the cause, nor what counts.
   auto isCause = [&](const auto &barrier) {
-    return !keepsOrder(*barrier.first) &&
+    return !onlyReadsMutableStorage(*barrier.first) &&
            llvm::any_of(barrier.first->getOperandTypes(),
                         [](Type type) { return isa<TensorType>(type); });
   };

@@ -1,7 +1,8 @@
 //===- Driver.cpp - A function whose batch runs in tiles ------------------===//
 //
-// Plans, and plans again while what makes rows lie apart has to run whole; says
-// what was decided; and finds the least batch for which all of it holds.
+// Plans, and plans again while what makes rows are interleaved has to run
+// whole; says what was decided; and finds the least batch for which all of it
+// holds.
 //
 //===----------------------------------------------------------------------===//
 
@@ -132,12 +133,12 @@ LogicalResult koila::checkTrainStep(FunctionOpInterface function,
 }
 
 /// Makes quotients of sums of the means whose tiles do not add up.
-static void expandMeans(FunctionOpInterface function) {
+static void decomposeWeightedMeans(FunctionOpInterface function) {
   SmallVector<WeightedMeanInterface> means;
   function->walk([&](WeightedMeanInterface op) { means.push_back(op); });
   for (WeightedMeanInterface op : means) {
     OpBuilder builder(op);
-    Value quotient = op.expandMean(builder);
+    Value quotient = op.decomposeWeightedMean(builder);
     if (!quotient)
       continue;
     op->getResult(0).replaceAllUsesWith(quotient);
@@ -210,7 +211,7 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   readDevicesOfArguments(function);
   bool trains = runsBackward(function);
   if (trains)
-    expandMeans(function);
+    decomposeWeightedMeans(function);
   expandSelectedMeans(function);
   DimAnalysis dims(function);
   StorageAnalysis storage(function, dims);

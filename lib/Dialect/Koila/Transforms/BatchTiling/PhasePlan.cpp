@@ -130,7 +130,7 @@ unsigned PhasePlan::getTime(Operation *op, bool isTiledReader) const {
 }
 
 /// Only one range of rows can be cut out of a tensor, or put into it: what made
-/// the samples lie apart has to run whole.
+/// the samples are interleaved has to run whole.
 void PhasePlan::markInterleaved(Value value) {
   SmallVector<Value> work{value};
   while (!work.empty()) {
@@ -149,7 +149,7 @@ void PhasePlan::markInterleaved(Value value) {
 }
 
 /// A view that merges the batch into another dim needs a tensor of its own: the
-/// rows of one tile lie apart in a larger one.
+/// rows of one tile are interleaved in a larger one.
 void PhasePlan::checkRows(Operation *op) {
   auto isInner = [&](Value value) {
     const BatchFact &fact = batch.lookupRead(value);
@@ -302,7 +302,7 @@ int64_t PhasePlan::estimateBytes(Value value) const {
 /// `op` reads it there.
 int64_t PhasePlan::estimateKept(Value value, Operation *op,
                                 unsigned phase) const {
-  // Rows of samples that lie apart cannot cross.
+  // Rows of samples that are interleaved cannot cross.
   constexpr int64_t kNever = int64_t(1) << 60;
   while (isRepeated(value) && !batch.lookupRead(value).isInner())
     value = value.getDefiningOp()->getOperand(0);
@@ -375,7 +375,7 @@ void PhasePlan::placeOperations() {
     unsigned time = getTime(&op, isInBody(&op));
     // Effects keep their order, and what reads comes after what was written.
     bool isWhole = !tiledSet.contains(&op);
-    if (isSettled(op) || (isWhole && !isMemoryEffectFree(&op)))
+    if (readsBeforeNoWrite(op) || (isWhole && !isMemoryEffectFree(&op)))
       time = std::max(effects, time);
     if (isWhole && !isPure(op))
       effects = time;
@@ -460,7 +460,7 @@ std::optional<SmallVector<int64_t>> koila::findOrder(const TensorInfo &info) {
     auto *next = llvm::find_if(left, [&](int64_t dim) {
       DimExpr stride = (*info.strides)[dim];
       return info.dim(dim).isConstant(1) ||
-             (step ? stride && proveEqual(stride, step) == Proof::Yes
+             (step ? stride && proveEqual(stride, step) == TriBool::Yes
                    : stride && stride.isConstant(1));
     });
     if (next == left.end())

@@ -93,7 +93,7 @@ public:
   llvm::ArrayRef<mlir::Operation *> getRest() const { return rest; }
   /// Containers built of outputs, after everything else.
   llvm::ArrayRef<mlir::Operation *> getContainers() const { return containers; }
-  /// Where samples meet, with the reason.
+  /// Where samples are mixed, with the reason.
   llvm::ArrayRef<std::pair<mlir::Operation *, std::string>>
   getBarriers() const {
     return barriers;
@@ -177,7 +177,7 @@ private:
   void collectParamUses();
   mlir::Operation *findWriteAfter(mlir::Value value, mlir::Operation &op) const;
   bool isWrittenAfter(mlir::Value value, mlir::Operation &op) const;
-  bool isSettled(mlir::Operation &op) const;
+  bool readsBeforeNoWrite(mlir::Operation &op) const;
   bool isSizedByBatch(mlir::Value value) const;
   bool isPure(mlir::Operation &op) const;
   std::string findReasonInside(mlir::Operation &op) const;
@@ -302,7 +302,7 @@ llvm::SmallVector<mlir::Value> getReads(mlir::Operation *op);
 
 /// Whether what makes `op` run whole is only that it touches storage which
 /// something else writes.
-bool keepsOrder(mlir::Operation &op);
+bool onlyReadsMutableStorage(mlir::Operation &op);
 /// `argument 'x'`, of which it is a leaf.
 std::string describeLeaf(LeafOp leaf);
 /// What the user calls it, or MLIR.

@@ -13,7 +13,7 @@
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
-#include "koila/Interfaces/Draws.h"
+#include "koila/Interfaces/RandomOp.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
@@ -66,7 +66,7 @@ class Separation {
 public:
   explicit Separation(FunctionOpInterface function) : dims(function) {}
 
-  void separate(DrawInterface draw);
+  void separate(RandomOpInterface draw);
   /// Removes what has been replaced, and tensors that were nothing but storage.
   void finish();
 
@@ -84,7 +84,7 @@ private:
 };
 } // namespace
 
-void Separation::separate(DrawInterface draw) {
+void Separation::separate(RandomOpInterface draw) {
   Operation *op = draw;
   Value self = op->getOperand(0), old = op->getResult(0);
   const ValueInfo &input = lookup(self), &result = lookup(old);
@@ -123,12 +123,12 @@ LogicalResult koila::separateDraws(FunctionOpInterface function) {
              << "random=full-batch-masks is exact on the CPU only, and '"
              << op.getName() << "' draws on " << name << describePlace(&op);
   }
-  SmallVector<DrawInterface> draws;
-  for (auto draw : function.getFunctionBody().getOps<DrawInterface>())
+  SmallVector<RandomOpInterface> draws;
+  for (auto draw : function.getFunctionBody().getOps<RandomOpInterface>())
     if (draw.drawsByShape() && !hasStorage(draw))
       draws.push_back(draw);
   Separation separation(function);
-  for (DrawInterface draw : draws)
+  for (RandomOpInterface draw : draws)
     separation.separate(draw);
   separation.finish();
   return success();

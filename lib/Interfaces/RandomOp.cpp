@@ -1,12 +1,13 @@
-//===- Draws.cpp - Operations that draw random numbers --------------------===//
+//===- RandomOp.cpp - Operations that draw random numbers
+//--------------------===//
 
-#include "koila/Interfaces/Draws.h"
+#include "koila/Interfaces/RandomOp.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 
 using namespace mlir;
 using namespace koila;
 
-#include "koila/Interfaces/Draws.cpp.inc"
+#include "koila/Interfaces/RandomOp.cpp.inc"
 
 static bool isOfGenerator(const MemoryEffects::EffectInstance &effect) {
   return effect.getResource() == RandomResource::get();

@@ -1,14 +1,15 @@
-//===- Draws.h - Operations that draw random numbers ------------*- C++ -*-===//
+//===- RandomOp.h - Operations that draw random numbers ------------*- C++
+//-*-===//
 
-#ifndef KOILA_INTERFACES_DRAWS_H
-#define KOILA_INTERFACES_DRAWS_H
+#ifndef KOILA_INTERFACES_RANDOMOP_H
+#define KOILA_INTERFACES_RANDOMOP_H
 
-#include "koila/Interfaces/OrderedMemory.h"
+#include "koila/Interfaces/MutableStorage.h"
 #include "koila/Interfaces/Rules.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/OpDefinition.h"
 
-#include "koila/Interfaces/Draws.h.inc"
+#include "koila/Interfaces/RandomOp.h.inc"
 
 namespace koila {
 
@@ -20,7 +21,8 @@ bool mayDraw(mlir::Operation *op);
 
 /// Draws if the member `draws()` says so.
 template <typename ConcreteOp>
-class MayDraw : public mlir::OpTrait::TraitBase<ConcreteOp, MayDraw> {
+class ConditionalRNGEffects
+    : public mlir::OpTrait::TraitBase<ConcreteOp, ConditionalRNGEffects> {
 public:
   void getEffects(detail::EffectList &effects) {
     detail::addOrderedEffects(this->getOperation(), effects);
@@ -37,4 +39,4 @@ public:
 
 } // namespace koila
 
-#endif // KOILA_INTERFACES_DRAWS_H
+#endif // KOILA_INTERFACES_RANDOMOP_H

@@ -1,4 +1,5 @@
-//===- OrderedMemory.h - Operations on tensors that are written -*- C++ -*-===//
+//===- MutableStorage.h - Operations on tensors that are written -*- C++
+//-*-===//
 //
 // Tensors are values, and an in-place operator is a functional one with a tie,
 // as long as nothing can see the difference. Where something can (a write
@@ -14,8 +15,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef KOILA_INTERFACES_ORDEREDMEMORY_H
-#define KOILA_INTERFACES_ORDEREDMEMORY_H
+#ifndef KOILA_INTERFACES_MUTABLESTORAGE_H
+#define KOILA_INTERFACES_MUTABLESTORAGE_H
 
 #include "mlir/IR/Operation.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -47,8 +48,8 @@ void addUpdateEffects(llvm::ArrayRef<mlir::OpOperand *> updated,
 
 /// No effects but those of the marks.
 template <typename ConcreteOp>
-class OrderedMemory
-    : public mlir::OpTrait::TraitBase<ConcreteOp, OrderedMemory> {
+class MutableStorageEffects
+    : public mlir::OpTrait::TraitBase<ConcreteOp, MutableStorageEffects> {
 public:
   void getEffects(detail::EffectList &effects) {
     detail::addOrderedEffects(this->getOperation(), effects);
@@ -61,8 +62,7 @@ public:
 
 /// Draws random numbers, besides.
 template <typename ConcreteOp>
-class DrawingMemory
-    : public mlir::OpTrait::TraitBase<ConcreteOp, DrawingMemory> {
+class RNGEffects : public mlir::OpTrait::TraitBase<ConcreteOp, RNGEffects> {
 public:
   void getEffects(detail::EffectList &effects) {
     detail::addOrderedEffects(this->getOperation(), effects);
@@ -75,8 +75,8 @@ public:
 
 /// Reads and writes the operands of `getUpdated()`, besides.
 template <typename ConcreteOp>
-class UpdatingMemory
-    : public mlir::OpTrait::TraitBase<ConcreteOp, UpdatingMemory> {
+class OperandUpdateEffects
+    : public mlir::OpTrait::TraitBase<ConcreteOp, OperandUpdateEffects> {
 public:
   void getEffects(detail::EffectList &effects) {
     auto op = llvm::cast<ConcreteOp>(this->getOperation());
@@ -93,4 +93,4 @@ public:
 
 } // namespace koila
 
-#endif // KOILA_INTERFACES_ORDEREDMEMORY_H
+#endif // KOILA_INTERFACES_MUTABLESTORAGE_H

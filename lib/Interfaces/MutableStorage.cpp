@@ -1,6 +1,7 @@
-//===- OrderedMemory.cpp - Operations on tensors that are written ---------===//
+//===- MutableStorage.cpp - Operations on tensors that are written
+//---------===//
 
-#include "koila/Interfaces/OrderedMemory.h"
+#include "koila/Interfaces/MutableStorage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 
 using namespace mlir;

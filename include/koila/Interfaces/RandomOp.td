@@ -1,12 +1,12 @@
-//===- Draws.td - Operations that draw random numbers ------*- tablegen -*-===//
+//===- RandomOp.td - Operations that draw random numbers ------*- tablegen -*-===//
 
-#ifndef KOILA_INTERFACES_DRAWS_TD
-#define KOILA_INTERFACES_DRAWS_TD
+#ifndef KOILA_INTERFACES_RANDOMOP_TD
+#define KOILA_INTERFACES_RANDOMOP_TD
 
 include "mlir/IR/OpBase.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
-def Koila_DrawInterface : OpInterface<"DrawInterface"> {
+def Koila_RandomOpInterface : OpInterface<"RandomOpInterface"> {
   let cppNamespace = "::koila";
   let description = [{
     An operation that draws random numbers and reads no values of tensors for
@@ -36,10 +36,10 @@ def Koila_DrawInterface : OpInterface<"DrawInterface"> {
 }
 
 /// Draws if the member `draws()` says so; else effects are those of
-/// OrderedMemory.
-def Koila_MayDraw : NativeOpTrait<"MayDraw"> { let cppNamespace = "::koila"; }
+/// MutableStorageEffects.
+def Koila_ConditionalRNGEffects : NativeOpTrait<"ConditionalRNGEffects"> { let cppNamespace = "::koila"; }
 defvar Koila_DrawsSometimes = [MemoryEffectsOpInterface,
-                               ConditionallySpeculatable, Koila_MayDraw,
-                               Koila_DrawInterface];
+                               ConditionallySpeculatable, Koila_ConditionalRNGEffects,
+                               Koila_RandomOpInterface];
 
-#endif // KOILA_INTERFACES_DRAWS_TD
+#endif // KOILA_INTERFACES_RANDOMOP_TD
