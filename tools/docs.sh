@@ -54,7 +54,7 @@ records=$(mktemp) rules=$(mktemp) table=$(mktemp)
 "$(dirname "$tblgen")/llvm-tblgen" --dump-json -I include -I "$include" \
   include/koila/Dialect/Koila/IR/KoilaAllOps.td >"$records"
 echo 'module {}' | "$koila_opt" --koila-print-rules -o /dev/null 2>"$rules"
-python3 tools/dev/coverage.py "$records" "$rules" >"$table"
+python3 tools/dev/operator_coverage.py "$records" "$rules" >"$table"
 rm -f "$records" "$rules"
 settle "$reference/Coverage.md" "$table"
 exit "$drift"

@@ -1,7 +1,7 @@
 //===- PrintRules.cpp - What is known of each operator --------------------===//
 //
-// For tools/dev/coverage.py, which writes docs/reference/Coverage.md of it and
-// of ODS.
+// For tools/dev/operator_coverage.py, which writes docs/reference/Coverage.md
+// of it and of ODS.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,10 +26,11 @@ static json::Object describe(const TorchOperatorInterface::Concept &op) {
   StringRef name = getName(op.getTorchSchema());
   const saved::Entry *entry = saved::lookUp(name);
   StringRef kept = !entry ? "unknown" : entry->isDetached() ? "none" : "table";
-  return {{"schema",
-           op.getTorchSchema().take_until([](char c) { return c == '('; })},
-          {"saved", kept},
-          {"formula", rules::hasBackwardFormula(name.split('.').first)}};
+  return json::Object{
+      {"schema",
+       op.getTorchSchema().take_until([](char c) { return c == '('; })},
+      {"saved", kept},
+      {"formula", rules::hasBackwardFormula(name.split('.').first)}};
 }
 
 namespace {

@@ -122,7 +122,7 @@ Term AutogradReplay::select(const Term &mask, const Term &lhs,
   return result;
 }
 
-Term AutogradReplay::makeContiguous(const Term &term) {
+Term AutogradReplay::contiguous(const Term &term) {
   if (term.contiguous)
     return term;
   Term rows = allocate(term);

@@ -52,7 +52,7 @@ public:
   Term computeDistance(const Term &lhs, const Term &rhs, bool keepdim);
 
   /// Tensor::contiguous().
-  Term makeContiguous(const Term &term);
+  Term contiguous(const Term &term);
 
   bool wants(const Term &term) const { return storages[term.storage].wants; }
   /// The gradient of `term` needs it.

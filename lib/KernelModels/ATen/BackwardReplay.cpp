@@ -160,7 +160,7 @@ ConcreteTensor BackwardReplay::makeLike(const ConcreteTensor &tensor) {
   return withStrides(allocate(tensor), strides);
 }
 
-ConcreteTensor BackwardReplay::makeContiguous(const ConcreteTensor &tensor) {
+ConcreteTensor BackwardReplay::contiguous(const ConcreteTensor &tensor) {
   if (tensor.contiguous)
     return tensor;
   ConcreteTensor rows = allocate(tensor);
@@ -185,7 +185,7 @@ ConcreteTensor BackwardReplay::reshape(const ConcreteTensor &tensor,
   if (view.possible == TriBool::Yes)
     return withStrides(result, toNumbers(view.strides));
   isCopy = true;
-  makeContiguous(tensor);
+  contiguous(tensor);
   return withStrides(
       result, ConcreteTensor{result.dims, result.elementType}.getStrides());
 }

@@ -48,8 +48,8 @@ public:
   /// Tensor::empty_like or clone(): dense strides stay.
   ConcreteTensor makeLike(const ConcreteTensor &tensor);
   /// Tensor::contiguous().
-  ConcreteTensor makeContiguous(const ConcreteTensor &tensor);
-  /// Frees what `makeContiguous` made of `tensor`.
+  ConcreteTensor contiguous(const ConcreteTensor &tensor);
+  /// Frees what `contiguous` made of `tensor`.
   void freeContiguous(const ConcreteTensor &tensor) {
     AllocationTrace::free(getCopyBytes(tensor));
   }

@@ -48,8 +48,8 @@ static Term addLikelihood(const Operands &of, const Term &self) {
     shape = dropDim(self, of.getClassDim(), /*keepdim=*/false);
   // nll_loss_nd views the input as an image.
   bool isViewed = rank == 3 || rank > 4;
-  Term read = isViewed ? steps.makeContiguous(self) : self;
-  Term target = isViewed ? steps.makeContiguous(of.target) : of.target;
+  Term read = isViewed ? steps.contiguous(self) : self;
+  Term target = isViewed ? steps.contiguous(of.target) : of.target;
   Term result = steps.allocate(shape);
   Term totalWeight = steps.allocate({{}, self.elementType});
   SmallVector<ConcreteTensor> rows;

@@ -182,7 +182,7 @@ void indexing::describeBagBackward(BackwardRule &rule) {
     int64_t places = of->isFast ? of->countIndices(of->indices + 1) : 0;
     if (of->isFast)
       makePlaces(steps, *of);
-    steps.makeContiguous(steps.getGradient());
+    steps.contiguous(steps.getGradient());
     steps.giveContiguous(0);
     if (of->hasMaxima()) {
       addMaxima(steps, *of);

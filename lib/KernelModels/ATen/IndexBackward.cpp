@@ -61,8 +61,8 @@ void rules::describeIndexBackward(BackwardRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<EmbeddingOp>([&](auto) {
         ConcreteTensor indices = steps.read(1);
-        steps.makeContiguous(indices);
-        steps.makeContiguous(gradient);
+        steps.contiguous(indices);
+        steps.contiguous(gradient);
         steps.giveContiguous(0);
         steps.freeContiguous(gradient);
         steps.freeContiguous(indices);

@@ -223,8 +223,8 @@ static void describeWeightNorm(WorkspaceRule &rule, SavedRule *saved,
   int64_t rank = v.dims.size(), dim = op.getDim();
   if (dim < -1 || g.numElements() != (dim == -1 ? 1 : v.dims[dim]))
     return rule.setInexact("_weight_norm of norms of another shape");
-  v = steps.makeContiguous(v);
-  g = steps.makeContiguous(g);
+  v = steps.contiguous(v);
+  g = steps.contiguous(g);
   if (dim == 0 || dim == rank - 1) {
     Term result = steps.allocate(v), norms = steps.allocate(g);
     // Sums of each thread. Source: native/cpu/WeightNormKernel.cpp.

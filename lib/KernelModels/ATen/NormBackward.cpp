@@ -63,8 +63,8 @@ static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps,
                               LayerNormOp norm) {
   ConcreteTensor input = steps.read(0);
   ConcreteTensor gradient = steps.getGradient();
-  steps.makeContiguous(gradient);
-  steps.makeContiguous(input);
+  steps.contiguous(gradient);
+  steps.contiguous(input);
   if (steps.wants(0))
     steps.giveContiguous(0);
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
@@ -88,7 +88,7 @@ static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps,
   if (suggestsChannelsLast(input) && !input.contiguous)
     return rule.setInexact(
         "the gradient of group_norm of channels-last images");
-  steps.makeContiguous(gradient);
+  steps.contiguous(gradient);
   if (steps.wants(0))
     steps.giveContiguous(0);
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
@@ -105,8 +105,8 @@ static void describeSoftmax(BackwardRule &rule, BackwardReplay &steps) {
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor gradient = steps.getGradient();
   steps.giveContiguous(0);
-  steps.makeContiguous(gradient);
-  steps.makeContiguous(*result);
+  steps.contiguous(gradient);
+  steps.contiguous(*result);
   steps.freeContiguous(gradient);
   steps.freeContiguous(*result);
 }

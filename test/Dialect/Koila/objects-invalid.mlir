@@ -27,7 +27,7 @@ func.func @no_name(%object: !koila.torch<"__torch__.State">) {
 // -----
 
 func.func @no_object(%x: tensor<4xf32>) {
-  // expected-error @below {{operand #0 must be TorchScript type other than those, but got 'tensor<4xf32>'}}
+  // expected-error @below {{operand #0 must be any other TorchScript type, spelled canonically, but got 'tensor<4xf32>'}}
   %0 = "koila.attr.get"(%x) {path = "mean"} : (tensor<4xf32>) -> i64
   return
 }
@@ -68,7 +68,7 @@ func.func @method_path(%object: !koila.torch<"__torch__.State">) {
 // -----
 
 func.func @of_tensor(%x: tensor<4xf32>) {
-  // expected-error @below {{operand #0 must be}}
+  // expected-error @below {{operand #0 must be any other TorchScript type, spelled canonically, but got 'tensor<4xf32>'}}
   %0 = koila.call_method "reset" of %x() : (tensor<4xf32>) -> i64
   return
 }

@@ -7,7 +7,8 @@ func.func @forward(%x: tensor<*x!koila.any> {koila.name = "x"})
 }
 //--- inner.mlir
 // An interface declares methods alone.
-func.func @forward(%x: tensor<*x!koila.any> {koila.name = "x"}, %n: i64) {
+func.func @forward(%x: tensor<*x!koila.any> {koila.name = "x"}) {
+  %n = arith.constant 3 : i64
   koila.attr.set "stage.calls" = %n : i64
   return
 }

@@ -203,12 +203,12 @@ class Koila_ConjugateOp<string mnemonic, string schema, string complexIsView,
   let assemblyFormat = !if(!empty(inPlace), "", "(`tied` $tied^)? ") #
       "operands attr-dict `:` functional-type(operands, results)";
   let shapeRule = [{
-    return ::koila::rules::inferConjugate(rule, getSelf(), ::koila::Proof::}] #
+    return ::koila::rules::inferConjugate(rule, getSelf(), ::koila::TriBool::}] #
       complexIsView # ");";
   let batchRule = "::koila::rules::keepBatch(rule);";
   let storageRule = [{
     ::koila::rules::describeConjugateStorage(rule, getSelf(),
-                                             ::koila::Proof::}] #
+                                             ::koila::TriBool::}] #
       complexIsView # ");";
   let workspaceRule = "::koila::rules::describeConjugateWorkspace(rule);";
   let differentiationRule = "";

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/reference/Coverage.md, the table of operators.
 
-Usage: coverage.py OPERATIONS.json RULES
+Usage: operator_coverage.py OPERATIONS.json RULES
 
 OPERATIONS.json is what `llvm-tblgen --dump-json` makes of KoilaAllOps.td, RULES
 what `koila-opt --koila-print-rules` prints; the page goes to stdout. tools/docs.sh
