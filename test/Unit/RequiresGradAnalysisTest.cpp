@@ -31,7 +31,7 @@ public:
     if (!(*this)->hasAttr("open") || !rule.wantsGradient(getOperand()))
       return rule.setDetached();
     if (isa_and_nonnull<FloatType>(rule.getElementType(getOperand())))
-      rule.save(getResult());
+      rule.save((*this)->getResult(0));
     else
       rule.saveInner();
   }

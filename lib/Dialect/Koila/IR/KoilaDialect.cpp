@@ -16,7 +16,6 @@ using namespace koila;
 
 #include "koila/Dialect/Koila/IR/KoilaDialect.cpp.inc"
 #include "koila/Dialect/Koila/IR/KoilaEnums.cpp.inc"
-#include "koila/Interfaces/KoilaOpInterfaces.cpp.inc"
 
 #define GET_ATTRDEF_CLASSES
 #include "koila/Dialect/Koila/IR/KoilaAttributes.cpp.inc"

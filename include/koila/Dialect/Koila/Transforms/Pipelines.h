@@ -21,8 +21,7 @@ void registerKoilaPipelines();
 /// Of the first pass in `manager` that has `mode=train`, its `loss=`, empty
 /// without one; none if no pass trains. Who imports a program asks, since
 /// import makes the training step that those passes analyse.
-std::optional<std::string>
-findTrainingLoss(const mlir::OpPassManager &manager);
+std::optional<std::string> findTrainingLoss(const mlir::OpPassManager &manager);
 
 } // namespace koila
 
