@@ -62,6 +62,9 @@ config.environment["PYTHONPATH"] = os.pathsep.join(
 )
 # Part of what a figure depends on.
 config.environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
+# Threads that wait leave the cores to the tests beside them: spinning takes more
+# than the work of small programs.
+config.environment["OMP_WAIT_POLICY"] = os.environ.get("OMP_WAIT_POLICY", "PASSIVE")
 # The newest instruction set whose workspaces were measured; older processors
 # use their own. Some virtual machines name AMX, and fault where it is used.
 config.environment["ONEDNN_MAX_CPU_ISA"] = os.environ.get("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
