@@ -56,7 +56,7 @@ def compare_tables(page, made, columns, part):
     for program in () if part else old.keys() - new.keys():
         yield f"{program} is in the page only"
     for program, rows in new.items():
-        for before, now in zip(old.get(program, []), rows):
+        for before, now in zip(old.get(program, []), rows, strict=False):
             for name in columns:
                 if before.get(name) != now.get(name):
                     yield f"{program}, {name}: {now.get(name)}; in the page {before.get(name)}"
@@ -66,7 +66,7 @@ def compare_texts(page, made):
     old, new = page.splitlines(), made.splitlines()
     if len(old) != len(new):
         yield f"{len(new)} lines, in the page {len(old)}"
-    for number, (before, now) in enumerate(zip(old, new), 1):
+    for number, (before, now) in enumerate(zip(old, new, strict=False), 1):
         if before != now:
             yield f"line {number}: {now}\n    in the page: {before}"
 

@@ -4,6 +4,7 @@ import collections
 import dataclasses
 
 import pytest
+
 from gaps import GAPS, Gap, judge
 
 WHOLE = {

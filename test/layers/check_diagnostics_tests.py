@@ -9,8 +9,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tools" / "dev" / "check_diagnostics.py"
 sys.path.insert(0, str(SCRIPT.parent))
 
-import check_diagnostics
 import pytest
+
+import check_diagnostics
 
 # What is planted must not stand in a literal of a test.
 TEXT = " ".join(["needs", "a", "purple", "elephant"])

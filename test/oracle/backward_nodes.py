@@ -194,7 +194,8 @@ def main():
     for name in names:
         source, file = folder / f"{name}.pt", folder / f"{name}.loss.pt"
         tasks.append((source, file, json.loads(source.with_suffix(".inputs").read_text())))
-    for name, (_, file, specs), problem in zip(names, tasks, training.make_losses(tasks)):
+    problems = training.make_losses(tasks)
+    for name, (_, file, specs), problem in zip(names, tasks, problems, strict=True):
         if problem:
             print(f"{name}: {problem}")
             continue

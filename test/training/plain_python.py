@@ -24,7 +24,7 @@ class PlainPython:
         self.code, self.process = code + LOOP, None
 
     def start(self):
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, "-c", self.code],
             stdin=subprocess.PIPE,

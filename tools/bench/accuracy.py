@@ -197,7 +197,7 @@ def make_losses(names, options):
         specs = json.loads(file.with_suffix(".inputs").read_text())
         tasks.append((file, file.with_suffix(".loss.pt"), specs))
     problems = training.make_losses(tasks)
-    return {name for name, problem in zip(names, problems) if not problem}
+    return {name for name, problem in zip(names, problems, strict=True) if not problem}
 
 
 def evaluate(task):

@@ -57,7 +57,7 @@ class Counter(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.register_buffer("steps", torch.zeros([], dtype=torch.int64))
+        self.register_buffer("steps", torch.ones([], dtype=torch.int64))
         self.calls = 0
         self.seen = None
         self.inner = Counter.Inner()
