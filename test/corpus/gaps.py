@@ -9,6 +9,7 @@ no entry excuses it.
 """
 
 import dataclasses
+from collections.abc import Set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,10 +21,10 @@ class Gap:
     # koila does not say that the program holds for that batch alone.
     unreported: str = ""
     # Operators with a result that has no rank, extent or element type.
-    unknown: frozenset = frozenset()
+    unknown: Set[str] = frozenset()
     # Operators with an extent that has a symbol of its own, though it follows
     # from the batch.
-    fresh: frozenset = frozenset()
+    fresh: Set[str] = frozenset()
 
 
 def count_missing(report):

@@ -2,12 +2,13 @@
 
 import collections
 import dataclasses
+from typing import Any
 
 import pytest
 
 from gaps import GAPS, Gap, judge
 
-WHOLE = {
+WHOLE: dict[str, Any] = {
     "name": "p",
     "scripted": False,
     "imported": True,
@@ -20,7 +21,7 @@ WHOLE = {
     "fresh": collections.Counter(),
     "compared": 7,
 }
-NOTHING = WHOLE | {"imported": False, "round_trip": False, "compared": 0}
+NOTHING: dict[str, Any] = WHOLE | {"imported": False, "round_trip": False, "compared": 0}
 SENTENCES = (
     "aten::cat: [B, 3] is [2, 4] at B=2",
     "aten::add.Tensor: f32 is torch.float64",
@@ -65,7 +66,7 @@ def test_a_gap_has_no_field_for_what_is_wrong():
 
 @pytest.mark.parametrize("kind", ["unknown", "fresh"])
 def test_operators_are_those_of_the_gap(kind):
-    gap = Gap("", **{kind: {"aten::cat"}})
+    gap = dataclasses.replace(Gap(""), **{kind: {"aten::cat"}})
     report = WHOLE | {kind: collections.Counter({"aten::cat": 2})}
     assert judge(report, gap) == []
     assert judge(report, None)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-SCRIPT = pathlib.Path(__file__).parent / "check_page.py"
+SCRIPT = pathlib.Path(__file__).parent / "compare_page.py"
 PAGE = """# Programs
 
 2 equal.

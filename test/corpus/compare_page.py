@@ -1,6 +1,6 @@
 """Compares a page of docs/results with what a run of today makes of it.
 
-Usage: check_page.py PAGE MADE [--columns NAME...] [--part]
+Usage: compare_page.py PAGE MADE [--columns NAME...] [--part]
 
 By default the text must be the same. With --columns only these cells of the tables
 of programs must be, as well as the title, the heads of the tables and which
