@@ -66,7 +66,8 @@ def test_a_gap_has_no_field_for_what_is_wrong():
 
 @pytest.mark.parametrize("kind", ["unknown", "fresh"])
 def test_operators_are_those_of_the_gap(kind):
-    gap = dataclasses.replace(Gap(""), **{kind: {"aten::cat"}})
+    fields: dict[str, Any] = {kind: {"aten::cat"}}
+    gap = Gap("", **fields)
     report = WHOLE | {kind: collections.Counter({"aten::cat": 2})}
     assert judge(report, gap) == []
     assert judge(report, None)
