@@ -111,6 +111,8 @@ CASES = {
     "log": (lambda x: (x.abs() + 1).log(), (4, 6)),
     "log1p": (lambda x: x.abs().log1p(), (4, 6)),
     "erf": (torch.erf, (4, 6)),
+    "special_entr": (lambda x: torch.special.entr(x.abs() + 1), (4, 6)),
+    "special_entr_transposed": (lambda x: torch.special.entr(x.abs().transpose(1, 2) + 1), (4, 6)),
     "abs": (torch.abs, (4, 6)),
     "sin": (torch.sin, (4, 6)),
     "cos": (torch.cos, (4, 6)),

@@ -178,6 +178,7 @@ add(
     unary(),
 )
 add("erf erfc erfinv lgamma digamma deg2rad rad2deg sign", unary("c"))
+add("special_entr", unary("c"), twins=False)
 add("neg", unary("b"))
 add("abs", unary("b"))
 add("floor ceil trunc round relu relu6", unary("bc"))

@@ -294,6 +294,15 @@ static void runLog1p(const Formula &of) {
   multiplyBy(of, of.steps.compute(of.self(), Number::Integer));
 }
 
+/// grad * -(1 + self.log())
+static void runEntr(const Formula &of) {
+  ConcreteTensor log = of.steps.compute(of.self());
+  ConcreteTensor sum = of.steps.compute(log, Number::Integer);
+  ConcreteTensor negated = of.steps.compute(sum);
+  of.steps.give(0, of.steps.compute({of.gradient, negated}));
+  of.steps.free({log, sum, negated});
+}
+
 /// 2 / sqrt(pi) * exp(-(self.pow(2))) * grad
 static void runErf(const Formula &of) {
   ConcreteTensor square = of.steps.compute(of.self());
@@ -393,6 +402,7 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["masked_fill"] = runMaskedFill;
     table["dropout"] = table["feature_dropout"] = runDropout;
     table["log1p"] = runLog1p;
+    table["special_entr"] = runEntr;
     table["erf"] = runErf;
     table["maximum"] = table["minimum"] = runMaximum;
     table["addcmul"] = runProductSum;

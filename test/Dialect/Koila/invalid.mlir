@@ -281,6 +281,14 @@ func.func @result_element(%x: tensor<3xf32>) {
 
 // -----
 
+func.func @refused_element(%x: tensor<3xcomplex<f32>>) {
+  // expected-error @below {{is not defined for elements of type 'complex<f32>'}}
+  %0 = koila.special_entr %x : (tensor<3xcomplex<f32>>) -> tensor<3xcomplex<f32>>
+  return
+}
+
+// -----
+
 func.func @linear(%x: tensor<2x3xf32>, %w: tensor<5x4xf32>) {
   // expected-error @below {{the weight takes 4 features, the input has 3}}
   %0 = koila.linear %x, %w : (tensor<2x3xf32>, tensor<5x4xf32>) -> tensor<*xf32>

@@ -18,6 +18,8 @@ func.func @unary(%x: tensor<?x4xf32>) {
   %4 = koila.elu %x {alpha = true, scale = 1 : i64, input_scale = 1 : i64} : (tensor<?x4xf32>) -> tensor<?x4xf32>
   // CHECK: koila.gelu %[[X]] {approximate = "tanh"}
   %5 = koila.gelu %x {approximate = "tanh"} : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  // CHECK: koila.special_entr %[[X]] : (tensor<?x4xf32>) -> tensor<?x4xf32>
+  %6 = koila.special_entr %x : (tensor<?x4xf32>) -> tensor<?x4xf32>
   return
 }
 
@@ -26,6 +28,8 @@ func.func @unary(%x: tensor<?x4xf32>) {
 func.func @integers(%x: tensor<4xi64>) {
   // CHECK: koila.sqrt {{.*}} : (tensor<4xi64>) -> tensor<4xf32>
   %0 = koila.sqrt %x : (tensor<4xi64>) -> tensor<4xf32>
+  // CHECK: koila.special_entr {{.*}} : (tensor<4xi64>) -> tensor<4xf32>
+  %3 = koila.special_entr %x : (tensor<4xi64>) -> tensor<4xf32>
   // CHECK: koila.neg {{.*}} : (tensor<4xi64>) -> tensor<4xi64>
   %1 = koila.neg %x : (tensor<4xi64>) -> tensor<4xi64>
   // CHECK: koila.div_Tensor {{.*}} -> tensor<4xf32>

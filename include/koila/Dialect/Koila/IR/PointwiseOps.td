@@ -217,6 +217,8 @@ def Koila_ErfcOp : Koila_PlainFloatOp<"erfc", "c">;
 def Koila_ErfinvOp : Koila_PlainFloatOp<"erfinv", "c">;
 def Koila_LgammaOp : Koila_PlainFloatOp<"lgamma", "c">;
 def Koila_DigammaOp : Koila_PlainFloatOp<"digamma", "c">;
+// -self * log(self).
+def Koila_SpecialEntrOp : Koila_QueryOp<"special_entr", "c", "Float">;
 def Koila_ReciprocalOp : Koila_PlainFloatOp<"reciprocal">;
 def Koila_Deg2radOp : Koila_PlainFloatOp<"deg2rad", "c"> {
   let workspaceRule = composedWorkspace;
