@@ -26,7 +26,7 @@ TriBool koila::proveAtMost(DimExpr lhs, DimExpr rhs) {
       continue;
     // A quotient may be zero.
     for (Attribute factor : monomial)
-      if (!isa<StringAttr>(factor))
+      if (!isa<DimSymbol>(factor))
         return TriBool::Unknown;
     (coefficient > 0 ? positive : negative) = true;
   }
