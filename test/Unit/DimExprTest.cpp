@@ -2,6 +2,7 @@
 
 #include "koila/Dialect/Koila/IR/DimExpr.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/Layout.h"
 #include "mlir/AsmParser/AsmParser.h"
 #include "llvm/ADT/StringMap.h"
 #include "gtest/gtest.h"
@@ -247,5 +248,16 @@ TEST_F(DimExprTest, RandomTreesKeepTheirValue) {
       }
       ASSERT_EQ(parse(expr.str()), expr) << expr.str();
     }
+  }
+}
+
+// An order holds for every symbol: those that analyses make are one or more,
+// too.
+TEST_F(DimExprTest, OrdersLocalSymbols) {
+  DimExpr four = DimExpr::constant(&context, 4);
+  for (SymbolKind kind : {SymbolKind::Named, SymbolKind::Extent}) {
+    DimExpr rows = DimExpr::symbol(&context, "_0d0", kind);
+    EXPECT_EQ(proveAtMost(four, four * rows), TriBool::Yes);
+    EXPECT_EQ(proveAtMost(four * rows + 1, rows), TriBool::No);
   }
 }
