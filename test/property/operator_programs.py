@@ -151,15 +151,21 @@ def run_case(case):
     return found
 
 
+WIDE = {"float32": "float64", "complex64": "complex128"}
+
+
 def to_double(case):
     """The case with float64 for float32, if that is legal; else as it is."""
     wide = Case(
         case.op,
-        [re.sub(r"torch\.float32\b", "torch.float64", line) for line in case.body],
+        [
+            re.sub(r"torch\.(float32|complex64)\b", lambda match: f"torch.{WIDE[match[1]]}", line)
+            for line in case.body
+        ],
         [
             Input(
                 x.dims,
-                "float64" if x.dtype == "float32" else x.dtype,
+                WIDE.get(x.dtype, x.dtype),
                 x.channels_last,
                 x.low,
                 x.high,
@@ -348,7 +354,10 @@ class Dealer:
                     glue.add(*found)
             if not glue.parts:
                 continue
-            program = Program(glue.arguments, glue.parts, double)
+            # Only what is drawn wide is compared as closely.
+            small = {"float16", "bfloat16", *WIDE}
+            wide = double and all(tensor.dtype not in small for _, tensor in glue.arguments)
+            program = Program(glue.arguments, glue.parts, wide)
             objection = is_legal(program)
             if objection is None:
                 return program, objections
