@@ -35,8 +35,13 @@ LogicalResult ParamGetOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return success();
 }
 
+/// What a type says; extents that it leaves open are those of no other value.
+static TensorInfo getStated(Type type) {
+  return getTensorInfoFromType(type, [](unsigned) { return DimExpr(); });
+}
+
 LogicalResult ParamGetOp::inferShapes(ShapeRule &rule) {
-  TensorInfo info = getTensorInfoFromType(getType(), "_r");
+  TensorInfo info = getStated(getType());
   auto param = dyn_cast_or_null<ParamOp>(rule.lookupSymbol(getParamAttr()));
   if (param && info.hasRank()) {
     info.strides.emplace();
@@ -84,7 +89,7 @@ OpFoldResult RefineOp::fold(FoldAdaptor) {
 
 LogicalResult RefineOp::inferShapes(ShapeRule &rule) {
   TensorInfo info = rule.tensor(getSource());
-  TensorInfo stated = getTensorInfoFromType(getType(), "_r");
+  TensorInfo stated = getStated(getType());
   if (!info.hasRank() && stated.hasRank())
     info.dims = stated.dims;
   else if (info.hasRank() && stated.hasRank() &&
@@ -94,7 +99,8 @@ LogicalResult RefineOp::inferShapes(ShapeRule &rule) {
   else if (info.hasRank() && stated.hasRank())
     // A static extent in the type says more than a symbol.
     for (auto [dim, known] : llvm::zip_equal(*info.dims, *stated.dims)) {
-      auto lhs = dim.getConstant(), rhs = known.getConstant();
+      auto lhs = dim ? dim.getConstant() : std::nullopt,
+           rhs = known ? known.getConstant() : std::nullopt;
       if (lhs && rhs && *lhs != *rhs)
         return rule.emitError()
                << "cannot turn extent " << *lhs << " into " << *rhs;
