@@ -94,6 +94,8 @@ for browser in ("chromium", "chromium-browser", "google-chrome"):
         break
 if lit_config.params.get("long", "") not in ("", "0"):
     config.available_features.add("long")
+    # For scripts that check a part in every run.
+    config.environment["KOILA_TEST_LONG"] = "1"
 if os.environ.get("KOILA_GROUND_TRUTH"):
     config.available_features.add("ground-truth")
     config.environment["KOILA_GROUND_TRUTH"] = os.environ["KOILA_GROUND_TRUTH"]
