@@ -1,7 +1,7 @@
 //===- Signature.cpp - The arguments of a method as IR --------------------===//
 
 #include "Signature.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "llvm/Support/raw_ostream.h"
 #include <torch/csrc/jit/api/function_impl.h>

@@ -74,7 +74,10 @@ public:
   /// Tensors that the operation makes inside.
   void saveInner() { facts.savesInner = true; }
   void setDetached() { facts.isDetached = true; }
-  void setUnknown(const llvm::Twine &why) { facts.unknown = why.str(); }
+  /// Reasons are joined.
+  void setUnknown(const llvm::Twine &why) {
+    facts.unknown += (facts.unknown.empty() ? "" : "; ") + why.str();
+  }
 
   const DifferentiationFacts &getFacts() const { return facts; }
 

@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AttentionLayers.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -5,13 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
+#include "../WorkspaceRules.h"
 #include "AutogradReplay.h"
 #include "BackwardReplay.h"
 #include "Loss.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/BackwardRules.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

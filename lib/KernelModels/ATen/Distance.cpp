@@ -4,9 +4,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AutogradReplay.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

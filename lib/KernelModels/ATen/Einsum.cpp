@@ -5,8 +5,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
+#include "../WorkspaceRules.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 
 using namespace mlir;
 using namespace koila;

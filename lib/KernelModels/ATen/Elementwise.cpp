@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "OpReplay.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/PointwiseOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -8,10 +8,10 @@
 
 #include "Embedding.h"
 #include "../ATenCPU/GemmOperandCopies.h"
+#include "../WorkspaceRules.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

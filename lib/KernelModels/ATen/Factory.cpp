@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "OpReplay.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 
 using namespace mlir;
 using namespace koila;

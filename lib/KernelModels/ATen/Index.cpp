@@ -4,11 +4,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "Embedding.h"
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
 #include "BackwardReplay.h"
 #include "Embedding.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/BackwardRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

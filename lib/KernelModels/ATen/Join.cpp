@@ -1,8 +1,8 @@
 //===- Join.cpp - What joining tensors holds inside -----------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 
 using namespace mlir;
 using namespace koila;

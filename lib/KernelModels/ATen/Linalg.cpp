@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -7,9 +7,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "Loss.h"
+#include "../WorkspaceRules.h"
 #include "OpReplay.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

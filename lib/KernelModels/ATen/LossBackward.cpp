@@ -4,12 +4,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
 #include "BackwardReplay.h"
 #include "Loss.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/BackwardRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -5,9 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Norm.h"
+#include "../WorkspaceRules.h"
 #include "AutogradReplay.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -42,7 +43,7 @@ static bool hasManyPixels(const ConcreteTensor &input) {
   return getProduct(ArrayRef(input.dims).drop_front(2)) > 1;
 }
 
-bool rules::normalisesRows(const ConcreteTensor &input) {
+bool kernels::normalisesRows(const ConcreteTensor &input) {
   return !input.contiguous || !hasManyPixels(input);
 }
 
@@ -80,7 +81,7 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
     return rule.setInexact("statistics of a batch that is not dense");
   // Mean and sum of squares; where channels lie innermost, also each thread's.
   int64_t sums = results;
-  if (rules::normalisesRows(*input)) {
+  if (kernels::normalisesRows(*input)) {
     if (isHalf(input->elementType))
       return rule.setInexact("statistics of rows of a half type");
     int64_t threads = rule.getTarget().threads;

@@ -5,10 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
 #include "BackwardReplay.h"
+#include "Norm.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/BackwardRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -43,7 +44,7 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
   }
   // Two sums of each thread, where channels lie innermost; and a vector more
   // without parameters (measured).
-  if (norm.getTraining() && rules::normalisesRows(input)) {
+  if (norm.getTraining() && kernels::normalisesRows(input)) {
     Value weight = norm.getWeight(), bias = norm.getBias();
     bool isTrained = weight && bias && rule.wantsGradient(weight) &&
                      rule.wantsGradient(bias);

@@ -11,7 +11,7 @@
 #define KOILA_KERNELMODELS_ATEN_OPREPLAY_H
 
 #include "AllocationTrace.h"
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/Elementwise.h"
 
 namespace koila::kernels {
 

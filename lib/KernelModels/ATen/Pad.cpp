@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -5,11 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
 #include "koila/Interfaces/Layout.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
 #include "koila/Dialect/Koila/IR/PoolOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -5,10 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/PoolOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/BackwardRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

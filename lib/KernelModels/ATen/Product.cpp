@@ -5,11 +5,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "OpReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

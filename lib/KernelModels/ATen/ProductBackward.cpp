@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
+#include "../BackwardRules.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/BackwardRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

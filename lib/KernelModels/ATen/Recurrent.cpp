@@ -5,9 +5,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "RecurrentLayers.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

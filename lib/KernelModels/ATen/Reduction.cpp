@@ -6,10 +6,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "Reduction.h"
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

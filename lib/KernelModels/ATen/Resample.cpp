@@ -4,9 +4,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -6,12 +6,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
-#include "koila/KernelModels/BackwardRules.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinTypes.h"
 #include <ATen/core/jit_type.h>
 #include <optional>
+#include <string>
 
 namespace koila::torchscript {
 
@@ -22,6 +23,10 @@ enum class NamedTuples { Opaque, Fields };
 /// Never fails: a type without MLIR counterpart becomes `!koila.torch<...>`.
 mlir::Type convertType(const c10::TypePtr &type, mlir::MLIRContext *context,
                        NamedTuples named = NamedTuples::Opaque);
+
+/// As annotations of TorchScript write it, without what LibTorch adds to the
+/// names of classes when a module is loaded twice.
+std::string getTypeName(const c10::TypePtr &type);
 
 /// The TorchScript type of an MLIR type; null if its spelling names something
 /// that only its archive knows.

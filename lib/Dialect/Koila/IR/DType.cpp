@@ -1,7 +1,7 @@
 //===- DType.cpp - Names of torch's element types -------------------------===//
 
 #include "koila/Dialect/Koila/IR/DType.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 

@@ -6,12 +6,14 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/Derivatives.h"
-#include "koila/Dialect/Koila/IR/IndexOps.h"
-#include "koila/Dialect/Koila/IR/LossOps.h"
-#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "Rules/Derivatives.h"
+#include "Rules/Dropout.h"
+#include "Rules/IndexRules.h"
+#include "Rules/LossRules.h"
+#include "Rules/MatmulRules.h"
+#include "Rules/PoolRules.h"
+#include "Rules/ReductionRules.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
-#include "koila/Dialect/Koila/IR/PoolOps.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Rules/Derivatives.h"
 #include "SavedTable.h"
-#include "koila/Dialect/Koila/IR/Derivatives.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"

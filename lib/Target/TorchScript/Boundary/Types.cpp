@@ -50,10 +50,12 @@ Type ts::convertType(const c10::TypePtr &type, MLIRContext *context,
   default:
     break;
   }
-  // Loading a module twice gives its classes other names.
+  return TorchType::get(context, getTypeName(type));
+}
+
+std::string ts::getTypeName(const c10::TypePtr &type) {
   static const std::regex mangled("___torch_mangle_[0-9]+\\.");
-  return TorchType::get(
-      context, std::regex_replace(type->annotation_str(), mangled, ""));
+  return std::regex_replace(type->annotation_str(), mangled, "");
 }
 
 c10::TypePtr ts::convertType(Type type) {

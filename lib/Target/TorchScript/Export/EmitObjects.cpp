@@ -3,6 +3,7 @@
 #include "../Boundary/DiagnosticJSON.h"
 #include "Emit.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -21,7 +22,7 @@ GraphEmitter::emitOwner(Operation *op, llvm::StringRef path, Value object) {
     auto type = owner->type()->cast<c10::ClassType>();
     if (!type || !type->findAttribute(name.str()))
       refuse(op->getLoc(), Twine("'") + op->getName().getStringRef() + "': '" +
-                               owner->type()->annotation_str() +
+                               getTypeName(owner->type()) +
                                "' has no attribute '" + name + "'");
     if (index + 1 < names.size())
       owner = graph.insertGetAttr(owner, name.str());

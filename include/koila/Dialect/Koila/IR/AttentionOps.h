@@ -11,32 +11,6 @@
 
 namespace koila::rules {
 
-/// A scaled dot product.
-struct Attention {
-  /// Which kernel computes it; `Any` is for PyTorch to choose.
-  enum class Kind { Any, Flash, Math };
-  mlir::Value query, key, value, mask;
-  bool causal = false;
-  /// Groups of heads of the queries share those of keys and values.
-  bool grouped = false;
-  Kind kind = Kind::Any;
-};
-llvm::LogicalResult inferAttention(ShapeRule &rule, const Attention &attention);
-void inferAttentionBatch(BatchRule &rule, const Attention &attention);
-
-/// A whole layer of attention of a sequence to itself.
-struct AttentionLayer {
-  mlir::Value input, weight, bias, projection, projectionBias, mask;
-  /// The operands that are the sequence.
-  llvm::SmallVector<mlir::Value> inputs;
-  int64_t width = 0, heads = 1;
-  std::optional<int64_t> maskType;
-  bool needsWeights = false, averages = false;
-};
-llvm::LogicalResult inferAttentionLayer(ShapeRule &rule,
-                                        const AttentionLayer &layer);
-void inferAttentionLayerBatch(BatchRule &rule, const AttentionLayer &layer);
-
 /// A recurrent layer, or one cell.
 struct Recurrent {
   mlir::Value input;
@@ -49,15 +23,6 @@ struct Recurrent {
   int64_t layers = 1;
   bool biases = true, bidirectional = false, batchFirst = false;
 };
-llvm::LogicalResult inferRecurrent(ShapeRule &rule, const Recurrent &layer);
-void inferRecurrentBatch(BatchRule &rule, const Recurrent &layer);
-llvm::LogicalResult inferCell(ShapeRule &rule, const Recurrent &cell);
-void inferCellBatch(BatchRule &rule, const Recurrent &cell);
-
-llvm::LogicalResult inferPack(ShapeRule &rule, mlir::Value input,
-                              mlir::Value lengths);
-llvm::LogicalResult inferPad(ShapeRule &rule, mlir::Value data,
-                             mlir::Value batchSizes, bool batchFirst);
 
 } // namespace koila::rules
 

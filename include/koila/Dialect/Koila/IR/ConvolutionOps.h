@@ -19,15 +19,6 @@ struct ConvolutionKind {
   bool transposed;
 };
 
-llvm::LogicalResult inferConvolution(ShapeRule &rule, ConvolutionKind kind);
-void inferConvolutionBatch(BatchRule &rule, ConvolutionKind kind);
-void describeConvolutionWorkspace(WorkspaceRule &rule, ConvolutionKind kind);
-void describeConvolutionBackward(BackwardRule &rule, ConvolutionKind kind);
-
-/// conv_tbc: [time, batch, channels].
-llvm::LogicalResult inferConvolutionOverTime(ShapeRule &rule);
-void inferConvolutionOverTimeBatch(BatchRule &rule);
-
 } // namespace koila::rules
 
 #define GET_OP_CLASSES

@@ -359,7 +359,11 @@ class Koila_RandomLikeOp<string mnemonic, string name, string parameters,
     : Koila_LikeOp<mnemonic, name, parameters, args,
                    Koila_Draws # [Koila_RandomOpInterface]> {
   let extraClassDeclaration = baseDeclaration # [{
-    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage) {
+    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage);
+  }];
+  let moreDefinitions = [{
+    ::mlir::Value $cppClass::drawInto(::mlir::OpBuilder &builder,
+                                      ::mlir::Value storage) {
       return ::koila::rules::}] # draw # [{(builder, *this, storage);
     }
   }];
@@ -430,7 +434,11 @@ class Koila_FillOp<string mnemonic, string schema, string inPlace, dag args,
     : Koila_DrawOp<mnemonic, schema, inPlace, args, check, format,
                    [Koila_RandomOpInterface]> {
   let extraClassDeclaration = baseDeclaration # [{
-    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage) {
+    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage);
+  }];
+  let moreDefinitions = [{
+    ::mlir::Value $cppClass::drawInto(::mlir::OpBuilder &builder,
+                                      ::mlir::Value storage) {
       return ::koila::rules::drawSame(builder, *this, storage);
     }
   }];

@@ -4,7 +4,6 @@
 #define KOILA_DIALECT_KOILA_IR_KOILA_H
 
 #include "koila/Dialect/Koila/IR/DimExpr.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "koila/Interfaces/MutableStorage.h"
 #include "mlir/Bytecode/BytecodeOpInterface.h"

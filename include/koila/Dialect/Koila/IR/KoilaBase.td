@@ -94,23 +94,31 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
     void inferBatch(::koila::BatchRule &rule);
     void describeStorage(::koila::StorageRule &rule);
     void describeWorkspace(::koila::WorkspaceRule &rule);
-    void describeDifferentiation(::koila::DifferentiationRule &rule) {
-      (void)rule;
-      }] # differentiationRule # [{
-    }
-    void describeSaved(::koila::SavedRule &rule) {
-      (void)rule;
-      }] # savedRule # [{
-    }
-    void describeBackward(::koila::BackwardRule &rule) {
-      (void)rule;
-      }] # backwardRule # [{
-    }
+    void describeDifferentiation(::koila::DifferentiationRule &rule);
+    void describeSaved(::koila::SavedRule &rule);
+    void describeBackward(::koila::BackwardRule &rule);
     ::llvm::LogicalResult verify() {
       return ::koila::detail::verifyShapeRule(*this);
     }
   }];
   let extraClassDeclaration = baseDeclaration;
+  /// Bodies of rules stand in the generated source alone.
+  code baseDefinition = [{
+    void $cppClass::describeDifferentiation(
+        ::koila::DifferentiationRule &rule) {
+      (void)rule;
+      }] # differentiationRule # [{
+    }
+    void $cppClass::describeSaved(::koila::SavedRule &rule) {
+      (void)rule;
+      }] # savedRule # [{
+    }
+    void $cppClass::describeBackward(::koila::BackwardRule &rule) {
+      (void)rule;
+      }] # backwardRule # [{
+    }
+  }];
+  let extraClassDefinition = baseDefinition;
 
   let skipDefaultBuilders = !empty(!filter(
       created, Koila_CreatedInCpp, !eq(created, mnemonic)));
@@ -139,9 +147,11 @@ class Koila_RuledOp<string mnemonic, string schema, string inPlaceSchema = "",
   code batchRule = "";
   code storageRule = "::koila::rules::describeNewStorage(rule);";
   code workspaceRule = "::koila::rules::describeUnknownWorkspace(rule);";
+  /// Of what a family declares beyond `baseDeclaration`.
+  code moreDefinitions = "";
   let results = (outs AnyTensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
-  let extraClassDefinition = [{
+  let extraClassDefinition = baseDefinition # [{
     ::llvm::LogicalResult $cppClass::inferShapes(::koila::ShapeRule &rule) {
       (void)rule;
       }] # shapeRule # [{
@@ -158,7 +168,7 @@ class Koila_RuledOp<string mnemonic, string schema, string inPlaceSchema = "",
       (void)rule;
       }] # workspaceRule # [{
     }
-  }];
+  }] # moreDefinitions;
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_KOILABASE_TD

@@ -9,7 +9,6 @@
 #define KOILA_DIALECT_KOILA_IR_LOSSOPS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/Dialect/Koila/IR/ReductionRules.h"
 #include "koila/Interfaces/WeightedMean.h"
 
 namespace koila {
@@ -23,11 +22,6 @@ struct GradientResource
 /// (KoilaTorchImportOptions).
 inline constexpr llvm::StringLiteral kTrainStepAttr = "koila.train_step";
 
-namespace rules {
-/// WeightedMeanInterface::decomposeWeightedMean of losses on classes.
-mlir::Value expandClassLossMean(mlir::Operation *op, mlir::Value weight,
-                                mlir::OpBuilder &builder);
-} // namespace rules
 } // namespace koila
 
 #define GET_OP_CLASSES

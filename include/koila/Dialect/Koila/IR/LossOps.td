@@ -79,7 +79,11 @@ class Koila_ClassLossOp<string mnemonic, string schema, string loss, dag extra =
         [AttrSizedOperandSegments,
          Koila_WeightedMeanInterface]> {
   let extraClassDeclaration = baseDeclaration # [{
-    ::mlir::Value decomposeWeightedMean(::mlir::OpBuilder &builder) {
+    ::mlir::Value decomposeWeightedMean(::mlir::OpBuilder &builder);
+  }];
+  let moreDefinitions = [{
+    ::mlir::Value $cppClass::decomposeWeightedMean(
+        ::mlir::OpBuilder &builder) {
       return ::koila::rules::expandClassLossMean(*this, getWeight(), builder);
     }
   }];

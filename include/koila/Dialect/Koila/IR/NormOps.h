@@ -7,9 +7,7 @@
 #ifndef KOILA_DIALECT_KOILA_IR_NORMOPS_H
 #define KOILA_DIALECT_KOILA_IR_NORMOPS_H
 
-#include "koila/Dialect/Koila/IR/Dropout.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/Dialect/Koila/IR/ReductionRules.h"
 
 namespace koila {
 /// PyTorch's backward pass may give wrong gradients for one sample, where a
@@ -22,8 +20,7 @@ class SingleSampleGradientUnreliable
                                       SingleSampleGradientUnreliable> {};
 
 namespace rules {
-/// Whether the kernels of batch_norm see a dense `input` as rows of channels.
-bool normalisesRows(const ConcreteTensor &input);
+struct Dropout;
 } // namespace rules
 } // namespace koila
 

@@ -78,7 +78,7 @@ class Koila_SoftmaxOp<string mnemonic, string schema>
                        OptionalAttr<I64Attr>:$dtype);
   let results = (outs AnyTensor:$result);
   let assemblyFormat = "$self attr-dict `:` functional-type($self, $result)";
-  let extraClassDefinition = [{
+  let extraClassDefinition = baseDefinition # [{
     ::llvm::LogicalResult $cppClass::inferShapes(::koila::ShapeRule &rule) {
       return ::koila::rules::inferSoftmax(rule, getSelf(), getDim(),
                                           getDtype());
@@ -223,14 +223,21 @@ class Koila_DropoutFamilyOp<string mnemonic, string feature, string alpha>
     bool drawsByShape() {
       return draws() && !::koila::isOrdered(getOperation());
     }
-    ::koila::rules::Dropout getDropout() {
+    ::koila::rules::Dropout getDropout();
+    ::koila::TensorInfo getDrawn(const ::koila::TensorInfo &self,
+                                 const ::koila::TensorInfo &);
+    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage);
+  }];
+  let moreDefinitions = [{
+    ::koila::rules::Dropout $cppClass::getDropout() {
       return {getP().convertToDouble(), }] # feature # ", " # alpha # [{};
     }
-    ::koila::TensorInfo getDrawn(const ::koila::TensorInfo &self,
-                                 const ::koila::TensorInfo &) {
+    ::koila::TensorInfo $cppClass::getDrawn(const ::koila::TensorInfo &self,
+                                            const ::koila::TensorInfo &) {
       return getDropout().getNoise(self);
     }
-    ::mlir::Value drawInto(::mlir::OpBuilder &builder, ::mlir::Value storage) {
+    ::mlir::Value $cppClass::drawInto(::mlir::OpBuilder &builder,
+                                      ::mlir::Value storage) {
       return getDropout().build(builder, *this, storage);
     }
   }];

@@ -7,7 +7,6 @@
 #ifndef KOILA_DIALECT_KOILA_IR_POINTWISEOPS_H
 #define KOILA_DIALECT_KOILA_IR_POINTWISEOPS_H
 
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 
 #define GET_OP_CLASSES

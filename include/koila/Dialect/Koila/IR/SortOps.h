@@ -8,7 +8,6 @@
 #define KOILA_DIALECT_KOILA_IR_SORTOPS_H
 
 #include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/Dialect/Koila/IR/ReductionRules.h"
 
 #define GET_OP_CLASSES
 #include "koila/Dialect/Koila/IR/SortOps.h.inc"

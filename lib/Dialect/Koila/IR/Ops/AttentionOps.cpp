@@ -1,7 +1,7 @@
 //===- AttentionOps.cpp - Generated parts of one family -------------------===//
 
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/AttentionRules.h"
 
 using namespace mlir;
 using namespace koila;

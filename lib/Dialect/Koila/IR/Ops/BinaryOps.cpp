@@ -1,7 +1,7 @@
 //===- BinaryOps.cpp - Generated parts of one family ----------------------===//
 
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/ElementwiseRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,7 @@
 //===- ConvolutionOps.cpp - Generated parts of one family -----------------===//
 
 #include "koila/Dialect/Koila/IR/ConvolutionOps.h"
+#include "../Rules/ConvolutionRules.h"
 
 using namespace mlir;
 using namespace koila;

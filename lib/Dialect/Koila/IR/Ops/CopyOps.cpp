@@ -1,6 +1,8 @@
 //===- CopyOps.cpp - Generated parts of one family ------------------------===//
 
 #include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "../Rules/CopyRules.h"
+#include "../Rules/NewTensors.h"
 
 using namespace mlir;
 using namespace koila;

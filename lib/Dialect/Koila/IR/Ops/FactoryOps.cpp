@@ -1,7 +1,8 @@
 //===- FactoryOps.cpp - Generated parts of one family ---------------------===//
 
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/FactoryRules.h"
+#include "../Rules/NewTensors.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- IndexOps.cpp - Generated parts of one family -----------------------===//
 
 #include "koila/Dialect/Koila/IR/IndexOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/IndexRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,8 @@
 //===- LossOps.cpp - Generated parts of one family ------------------------===//
 
 #include "koila/Dialect/Koila/IR/LossOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/LossRules.h"
+#include "../Rules/ReductionRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- MatmulOps.cpp - Generated parts of one family ----------------------===//
 
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/MatmulRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,8 @@
 //===- NormOps.cpp - Generated parts of one family ------------------------===//
 
 #include "koila/Dialect/Koila/IR/NormOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/Dropout.h"
+#include "../Rules/ReductionRules.h"
 
 using namespace mlir;
 using namespace koila;

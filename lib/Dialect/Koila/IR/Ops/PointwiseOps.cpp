@@ -1,7 +1,7 @@
 //===- PointwiseOps.cpp - Generated parts of one family -------------------===//
 
 #include "koila/Dialect/Koila/IR/PointwiseOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/ElementwiseRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- PoolOps.cpp - Generated parts of one family ------------------------===//
 
 #include "koila/Dialect/Koila/IR/PoolOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/PoolRules.h"
 
 using namespace mlir;
 using namespace koila;

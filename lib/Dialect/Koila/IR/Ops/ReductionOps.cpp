@@ -1,7 +1,7 @@
 //===- ReductionOps.cpp - Generated parts of one family -------------------===//
 
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/ReductionRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- ResampleOps.cpp - Generated parts of one family --------------------===//
 
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/ResampleRules.h"
 
 using namespace mlir;
 using namespace koila;

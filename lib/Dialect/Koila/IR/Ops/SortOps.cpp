@@ -1,7 +1,7 @@
 //===- SortOps.cpp - Generated parts of one family ------------------------===//
 
 #include "koila/Dialect/Koila/IR/SortOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/ReductionRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- SpectralOps.cpp - Generated parts of one family --------------------===//
 
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/SpectralRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- ViewOps.cpp - Generated parts of one family ------------------------===//
 
 #include "koila/Dialect/Koila/IR/ViewOps.h"
-#include "koila/KernelModels/WorkspaceRules.h"
+#include "../Rules/ViewRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,6 @@
 //===- ActivationShapes.cpp - Elementwise operators with own rules --------===//
 
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "../Rules/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Interfaces/Layout.h"
 

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/IndexRules.h"
 
 using namespace mlir;
 using namespace koila;

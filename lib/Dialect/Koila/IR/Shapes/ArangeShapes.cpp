@@ -7,8 +7,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/FactoryOps.h"
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/FactoryRules.h"
+#include "../Rules/IndexRules.h"
+#include "../Rules/NewTensors.h"
 #include "koila/Interfaces/Layout.h"
 #include <cmath>
 

@@ -1,7 +1,7 @@
 //===- AttentionShapes.cpp - Rules of attention ---------------------------===//
 
-#include "koila/Dialect/Koila/IR/AttentionOps.h"
-#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "../Rules/AttentionRules.h"
+#include "../Rules/MatmulRules.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;

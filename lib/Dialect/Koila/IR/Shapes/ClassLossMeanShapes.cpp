@@ -6,10 +6,11 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Rules/ElementwiseRules.h"
+#include "../Rules/IndexRules.h"
+#include "../Rules/LossRules.h"
+#include "../Rules/ReductionRules.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
-#include "koila/Dialect/Koila/IR/IndexOps.h"
-#include "koila/Dialect/Koila/IR/LossOps.h"
-#include "koila/Dialect/Koila/IR/ReductionOps.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,7 @@
 //===- ClassLossShapes.cpp - Rules of losses on classes -------------------===//
 
-#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "../Rules/LossRules.h"
+#include "../Rules/ReductionRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- ConvolutionShapes.cpp - Rules of convolutions ----------------------===//
 
+#include "../Rules/ConvolutionRules.h"
 #include "../Utils/Windows.h"
-#include "koila/Dialect/Koila/IR/ConvolutionOps.h"
 
 using namespace mlir;
 using namespace koila;

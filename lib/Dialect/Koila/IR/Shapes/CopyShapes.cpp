@@ -5,7 +5,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../../../KernelModels/ATen/AllocationTrace.h"
-#include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "../Rules/CopyRules.h"
+#include "../Rules/NewTensors.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;

@@ -1,5 +1,6 @@
 //===- CumulativeShapes.cpp - Rules of sorting and scans along a dim ------===//
 
+#include "../Rules/ReductionRules.h"
 #include "koila/Dialect/Koila/IR/SortOps.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 //===- DataDependentShapeShapes.cpp - Extents that data decide ------------===//
 
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/IndexRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -6,9 +6,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../../../KernelModels/ATen/BackwardReplay.h"
+#include "../Rules/Dropout.h"
+#include "../Rules/ElementwiseRules.h"
+#include "../Rules/FactoryRules.h"
+#include "../Rules/NewTensors.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
-#include "koila/Dialect/Koila/IR/Dropout.h"
-#include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include <cmath>
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 //===- EinsumShapes.cpp - Equations of einsum, and its rules --------------===//
 
-#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "../Rules/MatmulRules.h"
 #include "koila/Interfaces/Layout.h"
 #include "llvm/ADT/Sequence.h"
 #include "llvm/ADT/StringExtras.h"

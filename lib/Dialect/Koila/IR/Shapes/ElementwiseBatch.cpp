@@ -1,7 +1,7 @@
 //===- ElementwiseBatch.cpp - Batch and memory, elementwise ---------------===//
 
+#include "../Rules/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 
 using namespace mlir;
@@ -60,11 +60,6 @@ void rules::inferElementwiseBatch(BatchRule &rule) {
 void rules::describeNewStorage(StorageRule &rule) {
   if (isInPlace(rule.getOp()))
     rule.setTied(0, rule.getOp()->getOperand(0));
-}
-
-void rules::describeUnknownWorkspace(WorkspaceRule &rule) {
-  rule.setInexact("the bytes that '" + rule.getOp()->getName().getStringRef() +
-                  "' holds inside itself have no rule yet");
 }
 
 /// The types of the numbers that take part in the common type; null: unknown.

@@ -1,8 +1,8 @@
 //===- ElementwiseShapes.cpp - Shapes of elementwise operators ------------===//
 
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "../Rules/ElementwiseRules.h"
+#include "../Rules/ViewRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;

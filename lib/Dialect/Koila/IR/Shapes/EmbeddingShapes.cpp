@@ -1,7 +1,8 @@
 //===- EmbeddingShapes.cpp - Rules of one_hot and embedding_bag -----------===//
 
-#include "koila/Dialect/Koila/IR/FactoryOps.h"
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/FactoryRules.h"
+#include "../Rules/IndexRules.h"
+#include "../Rules/NewTensors.h"
 
 using namespace mlir;
 using namespace koila;

@@ -4,7 +4,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/FactoryOps.h"
+#include "../Rules/FactoryRules.h"
+#include "../Rules/NewTensors.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,6 @@
 //===- Im2ColTriangularShapes.cpp - Rules of blocks and bands -------------===//
 
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/IndexRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,6 @@
 //===- IndexShapes.cpp - Rules of rows that one tensor of indices names ---===//
 
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/IndexRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,7 +1,7 @@
 //===- JoinShapes.cpp - Rules of operators that join tensors --------------===//
 
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/ElementwiseRules.h"
+#include "../Rules/IndexRules.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;

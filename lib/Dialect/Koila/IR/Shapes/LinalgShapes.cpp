@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "../Rules/MatmulRules.h"
 
 using namespace mlir;
 using namespace koila;

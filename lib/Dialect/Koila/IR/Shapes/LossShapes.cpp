@@ -5,7 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "../Rules/LossRules.h"
+#include "../Rules/ReductionRules.h"
 
 using namespace mlir;
 using namespace koila;

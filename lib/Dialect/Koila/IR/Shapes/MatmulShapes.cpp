@@ -1,6 +1,6 @@
 //===- MatmulShapes.cpp - Rules of products with matrices -----------------===//
 
-#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "../Rules/MatmulRules.h"
 #include "llvm/ADT/DenseMap.h"
 
 using namespace mlir;

@@ -1,5 +1,7 @@
 //===- NormShapes.cpp - Rules of batch_norm, layer_norm, softmax ----------===//
 
+#include "../Rules/Dropout.h"
+#include "../Rules/ReductionRules.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 
 using namespace mlir;

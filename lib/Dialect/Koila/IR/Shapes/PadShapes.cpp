@@ -1,6 +1,6 @@
 //===- PadShapes.cpp - Rules of padding -----------------------------------===//
 
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/IndexRules.h"
 #include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 //===- PermuteRepeatShapes.cpp - Other orders and numbers of rows ---------===//
 
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/IndexRules.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;

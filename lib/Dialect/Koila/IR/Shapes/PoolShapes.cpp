@@ -1,8 +1,8 @@
 //===- PoolShapes.cpp - Rules of pools ------------------------------------===//
 
+#include "../Rules/OperatorRules.h"
+#include "../Rules/PoolRules.h"
 #include "../Utils/Windows.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
-#include "koila/Dialect/Koila/IR/PoolOps.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,6 +1,6 @@
 //===- ProductShapes.cpp - Rules of products whose ranks vary -------------===//
 
-#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "../Rules/MatmulRules.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;

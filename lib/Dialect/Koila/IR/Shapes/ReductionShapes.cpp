@@ -1,6 +1,6 @@
 //===- ReductionShapes.cpp - Rules of reductions --------------------------===//
 
-#include "koila/Dialect/Koila/IR/ReductionOps.h"
+#include "../Rules/ReductionRules.h"
 #include "llvm/ADT/StringExtras.h"
 #include <cmath>
 

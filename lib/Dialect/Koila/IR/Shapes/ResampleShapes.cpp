@@ -1,8 +1,8 @@
 //===- ResampleShapes.cpp - Rules of resizing and of grids ----------------===//
 
+#include "../Rules/OperatorRules.h"
+#include "../Rules/ResampleRules.h"
 #include "../Utils/Windows.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
-#include "koila/Dialect/Koila/IR/ResampleOps.h"
 #include <cmath>
 
 using namespace mlir;

@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/CopyOps.h"
-#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "../Rules/CopyRules.h"
+#include "../Rules/NewTensors.h"
+#include "../Rules/ViewRules.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 //===- ScatterShapes.cpp - Rules of operators that write along a dim ------===//
 
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/IndexRules.h"
 
 using namespace mlir;
 using namespace koila;

@@ -1,5 +1,6 @@
 //===- SortShapes.cpp - Rules of unique, histc, searchsorted, bucketize ---===//
 
+#include "../Rules/ReductionRules.h"
 #include "koila/Dialect/Koila/IR/SortOps.h"
 
 using namespace mlir;

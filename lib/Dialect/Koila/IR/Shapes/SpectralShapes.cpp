@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/SpectralOps.h"
+#include "../Rules/SpectralRules.h"
 #include "koila/Interfaces/Layout.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/Sequence.h"

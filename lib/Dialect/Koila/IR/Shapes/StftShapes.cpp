@@ -4,7 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "koila/Dialect/Koila/IR/SpectralOps.h"
+#include "../Rules/SpectralRules.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 //===- ViewDimsShapes.cpp - Dims in another order, more or fewer of them --===//
 
-#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "../Rules/ViewRules.h"
 #include "llvm/ADT/Sequence.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 //===- ViewExpandShapes.cpp - Repetition without a copy -------------------===//
 
-#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "../Rules/ViewRules.h"
 
 using namespace mlir;
 using namespace koila;

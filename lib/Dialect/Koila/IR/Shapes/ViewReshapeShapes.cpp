@@ -1,6 +1,6 @@
 //===- ViewReshapeShapes.cpp - Other extents over the same elements -------===//
 
-#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "../Rules/ViewRules.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;

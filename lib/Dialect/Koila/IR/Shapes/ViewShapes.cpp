@@ -1,6 +1,6 @@
 //===- ViewShapes.cpp - Other element types, and integers about tensors ---===//
 
-#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "../Rules/ViewRules.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;

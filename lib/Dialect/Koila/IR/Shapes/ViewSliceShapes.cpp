@@ -1,6 +1,6 @@
 //===- ViewSliceShapes.cpp - Parts of a dim -------------------------------===//
 
-#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "../Rules/ViewRules.h"
 #include <cstdlib>
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 //===- ViewStridedShapes.cpp - Views with strides of their own ------------===//
 
-#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "../Rules/ViewRules.h"
 
 using namespace mlir;
 using namespace koila;

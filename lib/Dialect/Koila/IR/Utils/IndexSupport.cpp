@@ -1,6 +1,6 @@
 //===- IndexSupport.cpp - What rules of indexing have in common -----------===//
 
-#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "../Rules/IndexRules.h"
 #include "llvm/Support/MathExtras.h"
 #include <numeric>
 

@@ -1,6 +1,6 @@
 //===- TypePromotion.cpp - The type in which operands meet ----------------===//
 
-#include "koila/Dialect/Koila/IR/ElementwiseRules.h"
+#include "../Rules/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 
 using namespace mlir;

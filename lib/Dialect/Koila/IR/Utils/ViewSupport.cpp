@@ -1,6 +1,6 @@
 //===- ViewSupport.cpp - What the rules of views share --------------------===//
 
-#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "../Rules/ViewRules.h"
 #include "mlir/IR/BuiltinOps.h"
 
 using namespace mlir;

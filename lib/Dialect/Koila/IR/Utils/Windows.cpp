@@ -1,7 +1,7 @@
 //===- Windows.cpp - What operators over images share ---------------------===//
 
 #include "Windows.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "../Rules/OperatorRules.h"
 #include "llvm/ADT/Sequence.h"
 #include "llvm/Support/MathExtras.h"
 

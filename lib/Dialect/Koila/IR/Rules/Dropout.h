@@ -1,9 +1,9 @@
 //===- Dropout.h - What the dropouts do in training -------------*- C++ -*-===//
 
-#ifndef KOILA_DIALECT_KOILA_IR_DROPOUT_H
-#define KOILA_DIALECT_KOILA_IR_DROPOUT_H
+#ifndef KOILA_LIB_DIALECT_KOILA_IR_RULES_DROPOUT_H
+#define KOILA_LIB_DIALECT_KOILA_IR_RULES_DROPOUT_H
 
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "OperatorRules.h"
 #include "koila/Interfaces/BackwardRule.h"
 #include "koila/Interfaces/RandomOp.h"
 
@@ -36,4 +36,4 @@ struct Dropout {
 
 } // namespace koila::rules
 
-#endif // KOILA_DIALECT_KOILA_IR_DROPOUT_H
+#endif // KOILA_LIB_DIALECT_KOILA_IR_RULES_DROPOUT_H

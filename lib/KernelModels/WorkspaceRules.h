@@ -7,13 +7,17 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef KOILA_KERNELMODELS_WORKSPACERULES_H
-#define KOILA_KERNELMODELS_WORKSPACERULES_H
+#ifndef KOILA_LIB_KERNELMODELS_WORKSPACERULES_H
+#define KOILA_LIB_KERNELMODELS_WORKSPACERULES_H
 
 #include "koila/Interfaces/Rules.h"
 
 namespace koila::rules {
 
+struct ConvolutionKind;
+
+/// For operators whose transient bytes have no rule yet.
+void describeUnknownWorkspace(WorkspaceRule &rule);
 void describeAttentionWorkspace(WorkspaceRule &rule);
 /// Elementwise operators that PyTorch composes of others.
 void describeComposedWorkspace(WorkspaceRule &rule);
@@ -21,6 +25,7 @@ void describeComposedWorkspace(WorkspaceRule &rule);
 void describeDistanceWorkspace(WorkspaceRule &rule);
 /// A conjugate that PyTorch leaves to those who read it.
 void describeConjugateWorkspace(WorkspaceRule &rule);
+void describeConvolutionWorkspace(WorkspaceRule &rule, ConvolutionKind kind);
 void describeEinsumWorkspace(WorkspaceRule &rule);
 /// Reads, writes and searches by indices and masks.
 void describeIndexWorkspace(WorkspaceRule &rule);
@@ -44,6 +49,8 @@ void describeReductionWorkspace(WorkspaceRule &rule);
 /// A copy into rows, where the strides do not allow a view.
 void describeReshapeWorkspace(WorkspaceRule &rule, mlir::Value self);
 void describeResampleWorkspace(WorkspaceRule &rule);
+void describeSoftmaxWorkspace(WorkspaceRule &rule, mlir::Value self,
+                              mlir::Value result);
 void describeSortWorkspace(WorkspaceRule &rule);
 /// Fourier transforms and their frequencies.
 void describeSpectralWorkspace(WorkspaceRule &rule);
@@ -62,4 +69,4 @@ void describeRecurrentSaved(SavedRule &rule);
 
 } // namespace koila::rules
 
-#endif // KOILA_KERNELMODELS_WORKSPACERULES_H
+#endif // KOILA_LIB_KERNELMODELS_WORKSPACERULES_H

@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef KOILA_KERNELMODELS_BACKWARDRULES_H
-#define KOILA_KERNELMODELS_BACKWARDRULES_H
+#ifndef KOILA_LIB_KERNELMODELS_BACKWARDRULES_H
+#define KOILA_LIB_KERNELMODELS_BACKWARDRULES_H
 
 namespace koila {
 class BackwardRule;
@@ -15,12 +15,15 @@ class BackwardRule;
 
 namespace koila::rules {
 
+struct ConvolutionKind;
+
 /// By the name of the schema: elementwise operators and those that only move
 /// elements.
 void describeBackward(BackwardRule &rule);
 /// Views of `operand`, and copies of it into rows.
 void describeViewBackward(BackwardRule &rule);
 void describeAttentionBackward(BackwardRule &rule);
+void describeConvolutionBackward(BackwardRule &rule, ConvolutionKind kind);
 void describeIndexBackward(BackwardRule &rule);
 void describeJoinBackward(BackwardRule &rule);
 void describeLossBackward(BackwardRule &rule);
@@ -33,4 +36,4 @@ void describeResampleBackward(BackwardRule &rule);
 
 } // namespace koila::rules
 
-#endif // KOILA_KERNELMODELS_BACKWARDRULES_H
+#endif // KOILA_LIB_KERNELMODELS_BACKWARDRULES_H

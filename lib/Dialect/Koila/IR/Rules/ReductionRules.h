@@ -6,10 +6,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef KOILA_DIALECT_KOILA_IR_REDUCTIONRULES_H
-#define KOILA_DIALECT_KOILA_IR_REDUCTIONRULES_H
+#ifndef KOILA_LIB_DIALECT_KOILA_IR_RULES_REDUCTIONRULES_H
+#define KOILA_LIB_DIALECT_KOILA_IR_RULES_REDUCTIONRULES_H
 
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "OperatorRules.h"
+#include "koila/Dialect/Koila/IR/ReductionOps.h"
 #include "koila/Interfaces/Layout.h"
 #include "mlir/IR/BuiltinTypes.h"
 
@@ -34,15 +35,11 @@ enum class ResultType {
   Truth
 };
 
-/// In the words of the schema, without overload: `sum`.
-llvm::StringRef getOperatorName(mlir::Operation *op);
 /// Null where unknown; failure after an error.
 llvm::FailureOr<mlir::Type> getResultType(ShapeRule &rule, ResultType how,
                                           mlir::Type self);
 /// float32 for integers.
 mlir::Type getFloatType(mlir::Type type);
-/// The parts' type of a complex type.
-mlir::Type getRealType(mlir::Type type);
 
 //===----------------------------------------------------------------------===//
 // Reductions
@@ -57,10 +54,6 @@ struct Reduction {
   bool emptyIsAll = true;
 };
 
-/// For each dim whether it is reduced; none if one is out of range or given
-/// twice.
-std::optional<llvm::SmallVector<bool>>
-getReducedDims(mlir::Operation *op, int64_t rank, bool emptyIsAll = true);
 llvm::LogicalResult inferReduction(ShapeRule &rule, const Reduction &how);
 void inferReductionBatch(BatchRule &rule, bool emptyIsAll = true,
                          Combine combine = Combine::None);
@@ -68,9 +61,6 @@ void inferReductionBatch(BatchRule &rule, bool emptyIsAll = true,
 bool isNormOfElements(mlir::Attribute p);
 /// How norms of order `p` (null: 2) of parts make the norm of the whole.
 Combine getNormCombine(mlir::Attribute p);
-/// What a variance takes off the number of elements; none if only the run
-/// decides.
-std::optional<double> getCorrection(mlir::Operation *op);
 /// `combine`, if none or one is taken off, for which the samples of any batch
 /// are enough, and of real numbers: of complex ones a variance is a real number
 /// and the mean is not.
@@ -202,4 +192,4 @@ llvm::LogicalResult inferPdist(ShapeRule &rule, double p);
 
 } // namespace koila::rules
 
-#endif // KOILA_DIALECT_KOILA_IR_REDUCTIONRULES_H
+#endif // KOILA_LIB_DIALECT_KOILA_IR_RULES_REDUCTIONRULES_H

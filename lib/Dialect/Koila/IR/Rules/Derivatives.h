@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef KOILA_DIALECT_KOILA_IR_DERIVATIVES_H
-#define KOILA_DIALECT_KOILA_IR_DERIVATIVES_H
+#ifndef KOILA_LIB_DIALECT_KOILA_IR_RULES_DERIVATIVES_H
+#define KOILA_LIB_DIALECT_KOILA_IR_RULES_DERIVATIVES_H
 
 #include "koila/Interfaces/Differentiation.h"
 
@@ -39,4 +39,4 @@ void describePoolDerivative(DifferentiationRule &rule);
 
 } // namespace koila::rules
 
-#endif // KOILA_DIALECT_KOILA_IR_DERIVATIVES_H
+#endif // KOILA_LIB_DIALECT_KOILA_IR_RULES_DERIVATIVES_H
