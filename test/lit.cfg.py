@@ -2,7 +2,9 @@
 #
 # Tools are on the PATH of every test (koila-opt, koila-run, FileCheck, not,
 # count, mlir-opt). Substitutions:
-#   %python        the Python of build/venv
+#   %python        the Python of build/venv, mostly a fork of one process that has
+#                  PyTorch (test/python_server.py)
+#   %new-python    the same as a process of its own
 #   %make-models   makes models of test/models by name, unless they are there
 #   %models        the folder with the files it makes: %models/mlp.pt
 #   %pytest        runs the tests of a Python file
@@ -22,6 +24,7 @@
 import os
 import shutil
 import subprocess
+import sys
 
 import lit.formats
 
@@ -42,10 +45,8 @@ config.substitutions += [
     ("%koila-build", config.koila_build),
     ("%mlir-opt", os.path.join(config.llvm_tools, "mlir-opt")),
     ("%plugin", os.path.join(config.koila_build, "lib", "KoilaPlugin.so")),
-    ("%make-models", f"{config.python} {make_models} --output {models}"),
     ("%models", models),
-    ("%python", config.python),
-    ("%pytest", f"{config.python} -m pytest -q -p no:cacheprovider"),
+    ("%new-python", config.python),
     ("%llvm-include", os.path.join(os.path.dirname(config.llvm_tools), "include")),
     ("%cmake", config.cmake),
     ("%cxx", config.cxx),
@@ -99,3 +100,20 @@ if lit_config.params.get("long", "") not in ("", "0"):
 if os.environ.get("KOILA_GROUND_TRUTH"):
     config.available_features.add("ground-truth")
     config.environment["KOILA_GROUND_TRUTH"] = os.environ["KOILA_GROUND_TRUTH"]
+
+python = config.python
+if "torch" in config.available_features and sys.platform == "linux":
+    server = os.path.join(config.test_source_root, "python_server.py")
+    name = f"koila-tests-{os.getpid()}"
+    subprocess.Popen(
+        [config.python, server, name, str(os.getpid())],
+        env=config.environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    python = f"{config.python} -I -S {server} --ask {name}"
+config.substitutions += [
+    ("%make-models", f"{python} {make_models} --output {models}"),
+    ("%pytest", f"{python} -m pytest -q -p no:cacheprovider"),
+    ("%python", python),
+]

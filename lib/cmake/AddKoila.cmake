@@ -34,6 +34,16 @@ function(koila_precompiled target from)
   target_precompile_headers(${target} REUSE_FROM ${from})
 endfunction()
 
+# koila_install_rpath(TARGET)
+# Where an installed target finds LibTorch. CMake itself leaves out paths below the
+# build folder. In a wheel Python has loaded it before.
+function(koila_install_rpath target)
+  if(NOT SKBUILD)
+    get_target_property(folder koila_libtorch KOILA_FOLDER)
+    set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH ${folder})
+  endif()
+endfunction()
+
 # The target koila_libtorch: LibTorch of the wheel whose
 # torch.utils.cmake_prefix_path is in CMAKE_PREFIX_PATH. find_package(Torch)
 # would demand a CUDA toolkit beside a CUDA build of PyTorch; koila calls no
@@ -59,6 +69,7 @@ print(os.path.dirname(importlib.util.find_spec('torch').origin))"
   endif()
   get_filename_component(root "${KOILA_TORCH_CMAKE_DIR}/../../.." ABSOLUTE)
   add_library(koila_libtorch INTERFACE)
+  set_target_properties(koila_libtorch PROPERTIES KOILA_FOLDER "${root}/lib")
   target_include_directories(koila_libtorch SYSTEM INTERFACE
     "${root}/include" "${root}/include/torch/csrc/api/include")
   foreach(name torch torch_cpu c10)

@@ -1,6 +1,7 @@
 //===- Inputs.cpp - Real tensors for a call -------------------------------===//
 
 #include "Inputs.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <limits>

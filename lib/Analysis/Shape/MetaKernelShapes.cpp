@@ -3,6 +3,7 @@
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "GenericListInference.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/Sequence.h"
 #include "llvm/ADT/SetVector.h"

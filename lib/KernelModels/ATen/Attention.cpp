@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../BackwardRules.h"
 #include "../WorkspaceRules.h"
 #include "AttentionLayers.h"
 #include "BackwardReplay.h"

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../WorkspaceRules.h"
 #include "AutogradReplay.h"
 #include "Loss.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"

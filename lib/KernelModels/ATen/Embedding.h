@@ -1,4 +1,4 @@
-//===- Embedding.h - What embedding_bag holds inside ------------*- C++ -*-===//
+//===- Embedding.h - What reads by indices hold inside ----------*- C++ -*-===//
 //
 // Private to lib/KernelModels.
 //
@@ -11,6 +11,10 @@
 
 namespace koila::indexing {
 
+/// The bytes of the places where the mask of a read by one mask alone is true,
+/// one vector for each of its dims, if there are as many as there can be. False
+/// for other operations.
+bool describeSelection(WorkspaceRule &rule, int64_t &bytes);
 /// embedding_bag: what it holds inside, and the storages of its results.
 void describeBagMemory(WorkspaceRule &rule);
 /// The gradient of its weight.

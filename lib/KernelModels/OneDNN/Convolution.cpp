@@ -2,6 +2,7 @@
 
 #include "../../Dialect/Koila/IR/Utils/Windows.h"
 #include "../ATen/AllocationTrace.h"
+#include "../WorkspaceRules.h"
 #include "ConvolutionCall.h"
 #include "koila/Dialect/Koila/IR/ConvolutionOps.h"
 #include "llvm/ADT/STLExtras.h"

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATen/BackwardReplay.h"
+#include "../BackwardRules.h"
 #include "ConvolutionCall.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 

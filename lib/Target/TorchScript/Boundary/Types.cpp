@@ -2,6 +2,7 @@
 
 #include "koila/Target/TorchScript/Types.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include <ATen/core/Tensor.h>
 #include <regex>
 #include <torch/csrc/jit/mobile/type_parser.h>

@@ -87,7 +87,7 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
   code baseDeclaration = [{
     static ::llvm::StringRef getTorchSchema() { return "}] # schema # [{"; }
     static ::llvm::StringRef getInPlaceSchema() { return "}] # inPlaceSchema # [{"; }
-    bool isFaithful() { return }] # faithful # [{; }
+    bool isFaithful();
     bool isTied() { }] # tiedGet # [{ }
     void permitTie(bool tied) { }] # tiedSet # [{ }
     ::llvm::LogicalResult inferShapes(::koila::ShapeRule &rule);
@@ -104,6 +104,7 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
   let extraClassDeclaration = baseDeclaration;
   /// Bodies of rules stand in the generated source alone.
   code baseDefinition = [{
+    bool $cppClass::isFaithful() { return }] # faithful # [{; }
     void $cppClass::describeDifferentiation(
         ::koila::DifferentiationRule &rule) {
       (void)rule;

@@ -129,9 +129,6 @@ void inferWriteBatch(BatchRule &rule, mlir::Value self, int64_t dim,
 llvm::LogicalResult inferIndex(ShapeRule &rule, mlir::Value self,
                                mlir::ValueRange indices,
                                llvm::ArrayRef<bool> mask);
-/// The bytes of the places where such a mask is true, one vector for each of
-/// its dims, if there are as many as there can be. False for other operations.
-bool describeSelection(WorkspaceRule &rule, int64_t &bytes);
 void inferIndexBatch(BatchRule &rule, mlir::Value self,
                      mlir::ValueRange indices, llvm::ArrayRef<bool> mask);
 llvm::LogicalResult inferIndexPut(ShapeRule &rule, mlir::Value self,
