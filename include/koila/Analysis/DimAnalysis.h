@@ -55,6 +55,11 @@ private:
   bool valid = true;
 };
 
+/// Fails, with a diagnostic at the operation, if a shape rule refuses operands
+/// of the sizes that `koila.symbols` of the module around `function` gives:
+/// what fits at some number of samples need not at this one.
+llvm::LogicalResult verifyGivenSizes(mlir::Operation *function);
+
 /// Whether `op` is in a branch, which a call need not get to.
 bool isInBranch(mlir::Operation *op);
 

@@ -364,7 +364,7 @@ koila::computePeakMemory(ModuleOp module, const PeakMemoryOptions &options) {
   PeakMemoryAnalysis analysis(
       unrolled ? findFunction(*unrolled, function.getName()) : function,
       options);
-  if (!analysis.isValid())
+  if (!analysis.isValid() || failed(verifyGivenSizes(function)))
     return failure();
   return analysis.report();
 }

@@ -845,3 +845,30 @@ FunctionOpInterface koila::findFunction(ModuleOp module, StringRef name) {
     module.emitError() << "no function '" << name << "'; there is " << names;
   return {};
 }
+
+LogicalResult koila::verifyGivenSizes(Operation *function) {
+  auto module = function->getParentOfType<ModuleOp>();
+  auto symbols =
+      module ? module->getAttrOfType<ArrayAttr>(KoilaDialect::kSymbolsAttr)
+             : ArrayAttr();
+  SymbolMap given;
+  std::string words;
+  if (symbols)
+    for (auto symbol : symbols.getAsRange<SymbolAttr>()) {
+      if (symbol.getValue() < 0)
+        continue;
+      given[DimSymbol::get(function->getContext(), symbol.getName())] =
+          symbol.getValue();
+      words += (Twine(words.empty() ? "" : ", ") + symbol.getName() + " = " +
+                Twine(symbol.getValue()))
+                   .str();
+    }
+  if (given.empty())
+    return success();
+  ScopedDiagnosticHandler handler(
+      function->getContext(), [&](Diagnostic &diagnostic) {
+        diagnostic.attachNote(function->getLoc()) << "at " << words;
+        return failure();
+      });
+  return success(DimAnalysis(function, given).isValid());
+}

@@ -84,7 +84,7 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
     else
       analysis.emplace(function, *options,
                        getChildAnalysis<DimAnalysis>(function));
-    if (!analysis->isValid())
+    if (!analysis->isValid() || failed(verifyGivenSizes(function)))
       return failure();
     PeakReport report = analysis->report();
     if (*limit && !report.peakBytes)
