@@ -214,7 +214,8 @@ def run_script(path: str) -> None:
     main = types.ModuleType("__main__")
     main.__dict__.update(__file__=os.path.abspath(path), __builtins__=__builtins__)
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
-    sys.modules["__main__"] = main
+    # The second name is that of multiprocessing, in what its children send back.
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = main
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec")
     exec(code, main.__dict__)

@@ -2,7 +2,7 @@
 // raises there, so that there is no peak.
 
 // RUN: not koila-opt %s --koila-peak-memory 2>&1 | FileCheck %s
-// RUN: sed 's/value = 32/value = 16/' %s | koila-opt --koila-peak-memory -o %t 2>&1 | FileCheck %s --check-prefix=FITS
+// RUN: sed 's/value = 32/value = 16/' %s | koila-opt --koila-peak-memory -o /dev/null 2>&1 | FileCheck %s --check-prefix=FITS
 
 // CHECK: [[#@LINE+9]]:{{.*}}error: 'koila.linear' op the weight takes 16 features, the input has 32
 // CHECK: note: at B = 32

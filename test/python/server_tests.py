@@ -26,11 +26,15 @@ PROGRAMS = {
     "        return x + 1\n"
     "print(torch.jit.script(Net()).code, pickle.dumps(Net()) is not None, __file__)",
     "module": "import multiprocessing\n"
+    "class Answer:\n"
+    "    pass\n"
     "def double(x):\n"
-    "    return 2 * x\n"
+    "    answer = Answer()\n"
+    "    answer.value = 2 * x\n"
+    "    return answer\n"
     "if __name__ == '__main__':\n"
     "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
-    "        print(pool.map(double, [1, 2]))",
+    "        print([answer.value for answer in pool.map(double, [1, 2])])",
 }
 
 
