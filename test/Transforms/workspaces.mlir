@@ -248,6 +248,17 @@ func.func @einsum(%x: tensor<2x8x8xf32>, %y: tensor<8x2x8xf32>) -> tensor<2x8x8x
 
 // -----
 
+// 576 bytes: nothing is summed, and integers are multiplied as float32.
+// CHECK-LABEL: memory of 'einsum_of_types'
+// CHECK: peak {{ *}}1.12 KiB (1,152 bytes)
+// CHECK-NOT: not exact
+func.func @einsum_of_types(%x: tensor<6x24xf32>, %y: tensor<6x24xi64>) -> tensor<6x24xf32> {
+  %0 = koila.einsum %x, %y {equation = "bi,bi->bi"} : (tensor<6x24xf32>, tensor<6x24xi64>) -> tensor<6x24xf32>
+  return %0 : tensor<6x24xf32>
+}
+
+// -----
+
 //===----------------------------------------------------------------------===//
 // Convolutions without oneDNN, order, cells
 //===----------------------------------------------------------------------===//

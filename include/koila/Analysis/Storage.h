@@ -25,7 +25,17 @@ struct Storage {
   /// Belongs to the caller or the module: arguments, weights. Never counted.
   bool external = false;
   llvm::SmallVector<mlir::Value> values;
+  /// Lists, tuples and dicts that it is in.
+  llvm::SmallVector<mlir::Value, 1> holders;
 };
+
+/// Whether values of that type may be lists, tuples or dicts with tensors in
+/// them, however deep.
+bool isContainerOfTensors(mlir::Type type);
+
+/// On an opaque operator all of whose results are views or what was put into
+/// its operands, as its schema says.
+inline constexpr llvm::StringLiteral kViewsAttr = "koila.views";
 
 class StorageAnalysis {
 public:

@@ -1,11 +1,15 @@
 //===- Storage.cpp - Alias classes and tie resolution ---------------------===//
 
 #include "koila/Analysis/Storage.h"
+#include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 using namespace koila;
@@ -63,7 +67,50 @@ bool holdsTensor(Type type) {
     type = optional.getValueType();
   return isa<TensorType>(type);
 }
+
+/// The operand that `construct` puts at that place; null if there is none, or
+/// if it is not known.
+Value getPut(ConstructOp construct, Attribute at) {
+  OperandRange elements = construct.getElements();
+  auto index = dyn_cast<IntegerAttr>(at);
+  if (construct.getContainer() != Container::Dict) {
+    int64_t size = elements.size(), place = index ? index.getInt() : size;
+    place += place < 0 ? size : 0;
+    return place >= 0 && place < size ? elements[place] : Value();
+  }
+  // The last of equal keys counts.
+  Value found;
+  for (unsigned i = 0; i + 1 < elements.size(); i += 2) {
+    Attribute key;
+    if (auto constant = elements[i].getDefiningOp<ConstantOp>())
+      key = constant.getValue();
+    else if (!matchPattern(elements[i], m_Constant(&key)))
+      return {};
+    auto number = dyn_cast<IntegerAttr>(key);
+    if (index && number ? number.getInt() == index.getInt() : key == at)
+      found = elements[i + 1];
+  }
+  return found;
+}
 } // namespace
+
+bool koila::isContainerOfTensors(Type type) {
+  auto mayHold = [](Type inner) {
+    return isa<TensorType>(inner) || isContainerOfTensors(inner);
+  };
+  if (auto list = dyn_cast<koila::ListType>(type))
+    return mayHold(list.getElementType());
+  if (auto dict = dyn_cast<DictType>(type))
+    return mayHold(dict.getKeyType()) || mayHold(dict.getValueType());
+  if (auto tuple = dyn_cast<TupleType>(type))
+    return llvm::any_of(tuple.getTypes(), mayHold);
+  if (auto optional = dyn_cast<OptionalType>(type))
+    return isContainerOfTensors(optional.getValueType());
+  // Of a union or of a type that says nothing.
+  auto other = dyn_cast<TorchType>(type);
+  return other && (other.getSpelling() == "Any" ||
+                   other.getSpelling().contains("Tensor"));
+}
 
 /// Builds alias classes in program order, deciding each tie when it is met.
 class StorageAnalysis::Builder {
@@ -79,9 +126,11 @@ public:
   void run(SmallVectorImpl<Operation *> &violated) {
     for (Region &region : function->getRegions())
       for (Block &block : region)
-        for (Value argument : block.getArguments())
-          if (holdsTensor(argument.getType()))
+        for (Value argument : block.getArguments()) {
+          if (mayHold(argument.getType()))
             makeExternal(argument);
+          mergeElements(argument);
+        }
     for (Region &region : function->getRegions())
       visit(region);
     for (auto [op, operand] : granted) {
@@ -93,6 +142,9 @@ public:
   }
 
 private:
+  static bool mayHold(Type type) {
+    return holdsTensor(type) || isContainerOfTensors(type);
+  }
   void makeExternal(Value value) { classes.summary(value).external = true; }
   void allocate(Value value) {
     allocations.insert(value);
@@ -127,9 +179,13 @@ private:
         if (holdsTensor(operand.getType())) {
           classes.unite(operand, op->getResult(0));
           selects[operand].push_back(op->getResult(0));
+        } else if (isContainerOfTensors(operand.getType())) {
+          put(operand, op->getResult(0));
         }
       return;
     }
+    if (visitContainer(op))
+      return;
     auto rule = dyn_cast<MemoryRuleInterface>(op);
     auto shapes = [&](Value value) { return dims.lookup(value); };
     StorageRule facts(op, shapes);
@@ -137,8 +193,11 @@ private:
       rule.describeStorage(facts);
     for (auto [value, fact] :
          llvm::zip_equal(op->getResults(), facts.getResults())) {
-      if (!holdsTensor(value.getType()))
+      if (!holdsTensor(value.getType())) {
+        if (isContainerOfTensors(value.getType()))
+          visitMade(op, cast<OpResult>(value), fact);
         continue;
+      }
       classes.insert(value);
       // An order, not a permission: the result is the tensor that is written.
       if (isOrderedWrite(op) && op->getNumOperands() > 0 &&
@@ -157,6 +216,7 @@ private:
           allocate(value);
         break;
       case StorageFact::Kind::Alias:
+        mergeElements(fact.operand);
         classes.unite(fact.operand, value);
         viewOf[value] = fact.operand;
         break;
@@ -178,27 +238,147 @@ private:
     }
   }
 
-  /// An operator that koila knows nothing of: its schema may say that the
-  /// result shares storage with an operand. True if it does.
-  bool aliasOpaque(Operation *op, Value value) {
+  /// The operands that, as its schema says, a result of an operator that koila
+  /// knows nothing of may share storage with.
+  static SmallVector<Value> getShared(Operation *op, Value value) {
+    SmallVector<Value> shared;
     auto opaque = dyn_cast<TorchOpaqueOp>(op);
     if (!opaque || !opaque.getAliases())
-      return false;
+      return shared;
     auto aliases = dyn_cast<ArrayAttr>(
         (*opaque.getAliases())[cast<OpResult>(value).getResultNumber()]);
-    bool any = false;
     if (aliases)
-      for (auto index : aliases.getAsRange<IntegerAttr>()) {
-        if (index.getInt() < 0 || index.getInt() >= op->getNumOperands())
-          continue;
-        Value operand = op->getOperand(index.getInt());
-        if (!holdsTensor(operand.getType()))
-          continue;
+      for (auto index : aliases.getAsRange<IntegerAttr>())
+        if (index.getInt() >= 0 && index.getInt() < op->getNumOperands() &&
+            mayHold(op->getOperand(index.getInt()).getType()))
+          shared.push_back(op->getOperand(index.getInt()));
+    return shared;
+  }
+
+  /// True if the result may be, or be taken out of, an operand.
+  bool aliasOpaque(Operation *op, Value value) {
+    SmallVector<Value> shared = getShared(op, value);
+    for (Value operand : shared) {
+      mergeElements(operand);
+      classes.unite(operand, value);
+      viewOf[value] = operand;
+    }
+    return !shared.empty();
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Containers
+  //===--------------------------------------------------------------------===//
+  //
+  // A container keeps what was put into it. What is taken out of one that was
+  // just made is what was put there; of any other it may be all that is in it,
+  // which is one storage from then on. That says the same where all of it are
+  // views of one tensor.
+
+  /// `container` may hold what `value` is, or holds.
+  void put(Value value, Value container) {
+    puts[container].push_back(value);
+    if (!merged.contains(container))
+      return;
+    mergeElements(value);
+    classes.unite(container, value);
+  }
+
+  void mergeElements(Value container) {
+    if (!isContainerOfTensors(container.getType()) ||
+        !merged.insert(container).second)
+      return;
+    classes.insert(container);
+    for (Value value : SmallVector<Value>(puts.lookup(container))) {
+      mergeElements(value);
+      classes.unite(container, value);
+    }
+  }
+
+  /// What `container` holds at `at`; null if that is not known.
+  Value getElement(Value container, Attribute at) const {
+    while (Value other = sameAs.lookup(container))
+      container = other;
+    auto made = container.getDefiningOp<ConstructOp>();
+    bool changes =
+        made && isOrdered(made) && made.getContainer() != Container::Tuple;
+    return made && !changes ? getPut(made, at) : Value();
+  }
+
+  void take(Value result, Value container, Attribute at) {
+    if (!mayHold(result.getType()))
+      return;
+    Value source = getElement(container, at);
+    bool isKnown = source && mayHold(source.getType());
+    if (!isKnown) {
+      mergeElements(container);
+      source = container;
+    }
+    if (!holdsTensor(result.getType())) {
+      put(source, result);
+      if (isKnown)
+        sameAs[result] = source;
+      else
+        mergeElements(result);
+      return;
+    }
+    mergeElements(source);
+    classes.unite(source, result);
+    viewOf[result] = source;
+  }
+
+  /// True if `op` does nothing but put together or take apart.
+  bool visitContainer(Operation *op) {
+    if (auto made = dyn_cast<ConstructOp>(op)) {
+      for (Value element : made.getElements())
+        if (mayHold(element.getType()))
+          put(element, made.getResult());
+      return true;
+    }
+    if (auto element = dyn_cast<ElementOp>(op)) {
+      take(element.getResult(), element.getContainer(), element.getAt());
+      return true;
+    }
+    auto unpack = dyn_cast<UnpackOp>(op);
+    if (unpack)
+      for (auto [index, result] : llvm::enumerate(unpack.getResults()))
+        take(result, unpack.getContainer(),
+             IntegerAttr::get(IntegerType::get(op->getContext(), 64), index));
+    return unpack != nullptr;
+  }
+
+  /// `value` is a container that another operation than those makes.
+  void visitMade(Operation *op, OpResult value, const StorageFact &fact) {
+    if (fact.kind == StorageFact::Kind::Alias) {
+      put(fact.operand, value);
+      sameAs[value] = fact.operand;
+      return;
+    }
+    if (isa<AttrGetOp>(op)) {
+      makeExternal(value);
+      mergeElements(value);
+      return;
+    }
+    SmallVector<Value> shared = getShared(op, value);
+    for (Value operand : shared)
+      put(operand, value);
+    // What is written into a container is in all values that are it.
+    if (isOrderedWrite(op)) {
+      mergeElements(value);
+      for (Value operand : shared) {
+        mergeElements(operand);
         classes.unite(operand, value);
-        viewOf[value] = operand;
-        any = true;
       }
-    return any;
+    }
+    bool makesNothing = isa<MemoryRuleInterface>(op) ||
+                        op->hasAttr(kViewsAttr) ||
+                        op->hasTrait<OpTrait::ConstantLike>();
+    if (auto opaque = dyn_cast<TorchOpaqueOp>(op); opaque && !makesNothing)
+      makesNothing = getElementFlow(opaque).has_value();
+    if (!makesNothing)
+      result.guesses.emplace_back(
+          op, "what an operator without a memory rule puts into a list or "
+              "dict is not known");
   }
 
   template <typename Point>
@@ -217,9 +397,15 @@ private:
       unsigned index = operands.getBeginOperandIndex();
       for (auto [operand, input] : llvm::zip(operands, inputs)) {
         OpOperand &source = owner->getOpOperand(index++);
-        if (!holdsTensor(input.getType()))
+        if (!mayHold(input.getType()))
           continue;
-        classes.unite(operand, input);
+        if (isContainerOfTensors(input.getType())) {
+          put(operand, input);
+          mergeElements(input);
+        } else {
+          mergeElements(operand);
+          classes.unite(operand, input);
+        }
         comesFrom[input].push_back(&source);
         flowsTo[&source].push_back(input);
       }
@@ -320,6 +506,8 @@ private:
     for (size_t index = 0; index < stale.size(); ++index) {
       Value value = stale[index];
       push(viewOf.lookup(value));
+      for (Value source : puts.lookup(value))
+        push(source);
       for (OpOperand *source : comesFrom.lookup(value)) {
         Operation *owner = source->getOwner();
         if (owner->isProperAncestor(op))
@@ -401,6 +589,36 @@ private:
           llvm::for_each(block.getArguments(), add);
       llvm::for_each(op->getResults(), add);
     });
+    collectHolders(byClass);
+  }
+
+  void collectHolders(const llvm::DenseMap<size_t, Storage *> &byClass) {
+    llvm::SetVector<Value> containers;
+    auto add = [&](Value value) {
+      if (isContainerOfTensors(value.getType()) &&
+          (puts.contains(value) || merged.contains(value)))
+        containers.insert(value);
+    };
+    function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+      for (Region &region : op->getRegions())
+        for (Block &block : region)
+          llvm::for_each(block.getArguments(), add);
+      llvm::for_each(op->getResults(), add);
+    });
+    for (Value container : containers) {
+      llvm::SetVector<Value> inside;
+      llvm::SmallPtrSet<Storage *, 4> held;
+      inside.insert(container);
+      for (size_t index = 0; index < inside.size(); ++index) {
+        Value value = inside[index];
+        if (classes.contains(value))
+          if (Storage *entry = byClass.lookup(classes.classOf(value));
+              entry && held.insert(entry).second)
+            entry->holders.push_back(container);
+        for (Value source : puts.lookup(value))
+          inside.insert(source);
+      }
+    }
   }
 
   StorageAnalysis &result;
@@ -410,6 +628,12 @@ private:
   llvm::DenseSet<Value> allocations;
   SmallVector<std::pair<Operation *, Value>> granted;
   llvm::DenseMap<Value, Value> viewOf;
+  /// What was put into each container, and those whose elements may be any of
+  /// it.
+  llvm::DenseMap<Value, SmallVector<Value, 2>> puts;
+  llvm::DenseSet<Value> merged;
+  /// Containers that are another value.
+  llvm::DenseMap<Value, Value> sameAs;
   /// What may be the operand, by choice of a condition.
   llvm::DenseMap<Value, SmallVector<Value, 1>> selects;
   /// How region operations hand values on: from an operand of the operation

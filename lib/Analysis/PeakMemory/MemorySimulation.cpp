@@ -2,6 +2,7 @@
 
 #include "../../KernelModels/ATen/AllocationTrace.h"
 #include "BackwardSimulation.h"
+#include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -294,6 +295,12 @@ void PeakMemoryAnalysis::Impl::boundSelection(Operation &op, Run &run) const {
       run.symbols[symbol] = given->numElements();
 }
 
+/// Whether the operator gives nothing but what is in its operands.
+static bool movesElements(Operation &op) {
+  auto opaque = dyn_cast<TorchOpaqueOp>(op);
+  return opaque && getElementFlow(opaque);
+}
+
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   boundSelection(op, run);
   auto lookup = [&](Value value) { return getConcrete(value, run); };
@@ -338,7 +345,8 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     checkTable(torchOp, workspace, run);
   if (rule) {
     addDoubts(op, workspace, run);
-  } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>)) {
+  } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>) &&
+             !(run.detailed && movesElements(op))) {
     markInexact(
         op, "koila has no memory rule for '" + getOperatorName(op) + "'", run);
   }

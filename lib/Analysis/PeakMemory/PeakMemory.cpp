@@ -13,6 +13,7 @@
 #include "koila/Device/CpuIsa.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
+#include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include <unistd.h>
 
@@ -185,15 +186,18 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
     births[allocation.getOwner()].emplace_back(&entry, allocation);
   Block *block = first->getBlock();
   Block *functionBlock = &function->getRegion(0).front();
+  // Who uses the tensor, or a container that it is in.
+  llvm::SetVector<Operation *> users;
+  for (Value value : entry.values)
+    users.insert_range(value.getUsers());
+  for (Value holder : entry.holders)
+    users.insert_range(holder.getUsers());
   auto escapes = [&]() {
-    bool found = false;
-    for (Value value : entry.values)
-      forEachUser(value, [&](Operation *user) {
-        Operation *ancestor = block->findAncestorOpInBlock(*user);
-        found |= !ancestor || (block != functionBlock &&
-                               ancestor->hasTrait<OpTrait::IsTerminator>());
-      });
-    return found;
+    return llvm::any_of(users, [&](Operation *user) {
+      Operation *ancestor = block->findAncestorOpInBlock(*user);
+      return !ancestor || (block != functionBlock &&
+                           ancestor->hasTrait<OpTrait::IsTerminator>());
+    });
   };
   // A branch that every call takes is a part of the block around it. A storage
   // that another branch or a loop hands on lives in the function's block: which
@@ -217,12 +221,11 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
             block->findAncestorOpInBlock(*allocation.getOwner()))
       if (last->isBeforeInBlock(ancestor))
         last = ancestor;
-  for (Value value : entry.values)
-    forEachUser(value, [&](Operation *user) {
-      Operation *ancestor = block->findAncestorOpInBlock(*user);
-      if (ancestor && last->isBeforeInBlock(ancestor))
-        last = ancestor;
-    });
+  for (Operation *user : users) {
+    Operation *ancestor = block->findAncestorOpInBlock(*user);
+    if (ancestor && last->isBeforeInBlock(ancestor))
+      last = ancestor;
+  }
   if (last->hasTrait<OpTrait::IsTerminator>() && block == functionBlock)
     returned.insert(&entry);
   else

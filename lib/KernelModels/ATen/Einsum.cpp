@@ -6,6 +6,7 @@
 
 #include "../ATenCPU/GemmOperandCopies.h"
 #include "../WorkspaceRules.h"
+#include "AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 
 using namespace mlir;
@@ -77,10 +78,16 @@ static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule, Factor left,
     } else
       (isLeft && isRight ? both : isLeft ? onlyLeft : onlyRight).push_back(dim);
   }
-  // Without sums, an elementwise product.
+  // Without sums, an elementwise product, of operands cast to one type.
   MatmulCopies copies;
-  if (sums.empty())
+  if (sums.empty()) {
+    auto result = rule.tensor(rule.getOp()->getResult(0));
+    for (const Factor &factor : {left, right})
+      if (result)
+        copies.bytes += kernels::getCastBytes(
+            ConcreteTensor{factor.dims, factor.type}, result->elementType);
     return copies;
+  }
   bool isSwapped = false;
   if (!onlyLeft.empty() && !onlyRight.empty() &&
       onlyRight.back() < onlyLeft.front()) {

@@ -1,6 +1,7 @@
 //===- Aliases.cpp - Which values may share a storage ---------------------===//
 
 #include "Aliases.h"
+#include "ListViews.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringSet.h"
@@ -168,6 +169,13 @@ static bool isComposite(const c10::FunctionSchema &schema) {
                        c10::DispatchKey::CompositeImplicitAutograd);
 }
 
+bool koila::torchscript::sharesSilently(const tj::Node &node) {
+  static const llvm::StringSet<> silent = {
+      "aten::broadcast_tensors", "aten::meshgrid", "aten::unsafe_chunk",
+      "aten::unsafe_split", "aten::unsafe_split_with_sizes"};
+  return silent.contains(node.kind().toQualString());
+}
+
 /// The alias sets an annotation names, those of list elements included. True
 /// if one is the wildcard, which may be anything.
 static bool collectSets(const c10::AliasInfo *alias,
@@ -229,7 +237,8 @@ void AliasClasses::visit(const tj::Node *node, bool trustSchema) {
     if (!all) {
       const c10::AliasInfo *alias = schema->returns()[i].alias_info();
       all = collectSets(alias, outputSets) ||
-            (!alias && !trustSchema && isComposite(*schema));
+            (!alias && !trustSchema &&
+             (isComposite(*schema) || sharesSilently(*node)));
     }
     for (size_t j = 0; j < node->inputs().size(); ++j) {
       const Value *input = node->inputs()[j];

@@ -3,6 +3,7 @@
 #include "Graph.h"
 #include "../Export/ExecutorBarriers.h"
 #include "Lifetimes.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
@@ -16,6 +17,8 @@
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 #include <torch/csrc/jit/passes/peephole.h>
+#include <torch/csrc/jit/passes/peephole_dict_idioms.h>
+#include <torch/csrc/jit/passes/peephole_list_idioms.h>
 #include <unordered_map>
 
 using namespace koila::torchscript;
@@ -424,6 +427,34 @@ private:
 };
 } // namespace
 
+/// As LibTorch does before it runs a method: what is read of a list or dict
+/// that nobody changes is what was put there, so that the container keeps
+/// nothing.
+static void foldLiterals(const std::shared_ptr<tj::Graph> &graph) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph->block(), nodes);
+  // LibTorch analyses all aliases, which takes a while.
+  bool any = llvm::any_of(nodes, [](tj::Node *node) {
+    return (node->kind() == prim::ListConstruct ||
+            node->kind() == prim::DictConstruct) &&
+           llvm::any_of(node->inputs(),
+                        [](const tj::Value *element) {
+                          return mayHoldTensor(element->type());
+                        }) &&
+           llvm::any_of(node->output()->uses(), [](const tj::Use &use) {
+             return use.user->kind() == c10::aten::__getitem__ ||
+                    use.user->kind() == c10::aten::len ||
+                    use.user->kind() == c10::aten::slice ||
+                    use.user->kind() == c10::aten::add ||
+                    use.user->kind() == prim::ListUnpack;
+           });
+  });
+  if (!any)
+    return;
+  tj::PeepholeOptimizeListIdioms(graph);
+  tj::PeepholeOptimizeDictIdioms(graph);
+}
+
 PreparedGraph
 koila::torchscript::prepareGraph(const tj::Module &module,
                                  const tj::Method &method,
@@ -436,6 +467,7 @@ koila::torchscript::prepareGraph(const tj::Module &module,
       input->setType(c10::TensorType::get());
   inlineCalls(*prepared.graph);
   removeFences(*prepared.graph);
+  foldLiterals(prepared.graph);
   Lifetimes lifetimes(*prepared.graph);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);

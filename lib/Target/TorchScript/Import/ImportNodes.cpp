@@ -15,7 +15,9 @@
 #include "../Boundary/Locations.h"
 #include "Import.h"
 #include "Lifetimes.h"
+#include "ListViews.h"
 #include "koila/Analysis/PeakMemory.h"
+#include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
@@ -494,6 +496,19 @@ static Effects getEffects(const tj::Node *node) {
   return Effects::None;
 }
 
+/// Whether what the node gives are lists of parts of its operands. Of a single
+/// tensor a schema does not say whether it is copied.
+static bool makesViews(const tj::Node &node) {
+  if (sharesSilently(node))
+    return true;
+  const c10::FunctionSchema *schema = node.maybeSchema();
+  return schema && !schema->is_vararg() &&
+         llvm::all_of(schema->returns(), [](const c10::Argument &result) {
+           return result.type()->kind() == c10::TypeKind::ListType &&
+                  result.alias_info();
+         });
+}
+
 Operation *FunctionImporter::importOpaque(Node *node) {
   const c10::FunctionSchema *schema = node->maybeSchema();
   std::string callee =
@@ -528,6 +543,8 @@ Operation *FunctionImporter::importOpaque(Node *node) {
   }
   if (any)
     op->setAttr("aliases", builder.getArrayAttr(sets));
+  if (any && makesViews(*node))
+    op->setAttr(kViewsAttr, builder.getUnitAttr());
   return op;
 }
 
