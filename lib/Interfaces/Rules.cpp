@@ -1,5 +1,6 @@
 //===- Rules.cpp - What the three rules of an operator read and set -------===//
 
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -442,7 +443,30 @@ std::optional<int64_t> WorkspaceRule::getStorageBytes(Value result) const {
 // Verification
 //===----------------------------------------------------------------------===//
 
+/// Tensors have elements of PyTorch's types that koila knows, and no encoding.
+static LogicalResult verifyTensorTypes(Operation *op) {
+  for (TypeRange types :
+       {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
+    for (Type type : types) {
+      auto tensor = dyn_cast<TensorType>(type);
+      if (!tensor)
+        continue;
+      if (!isa<AnyType>(tensor.getElementType()) &&
+          getDTypeName(tensor.getElementType()).empty())
+        return op->emitOpError()
+               << "takes or makes " << tensor
+               << "; koila knows elements of type " << listDTypes() << " only";
+      if (auto ranked = dyn_cast<RankedTensorType>(tensor);
+          ranked && ranked.getEncoding())
+        return op->emitOpError() << "takes or makes " << tensor
+                                 << ", and PyTorch's tensors have no encoding";
+    }
+  return success();
+}
+
 LogicalResult koila::detail::verifyShapeRule(Operation *op) {
+  if (failed(verifyTensorTypes(op)))
+    return failure();
   auto lookup = [&](Value value) -> ValueInfo {
     ValueInfo info;
     APInt constant;

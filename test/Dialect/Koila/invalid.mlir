@@ -506,3 +506,88 @@ func.func @gradient_of_no_leaf(%x: tensor<4xf32>) {
   %0 = koila.leaf.grad %x : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
+
+// -----
+
+//===----------------------------------------------------------------------===//
+// What no tensor of PyTorch is
+//===----------------------------------------------------------------------===//
+
+func.func @axis(%x: tensor<?xf32>) {
+  // expected-error @below {{speaks of dim 5 of 'tensor<?xf32>'}}
+  koila.assume extent %x : tensor<?xf32> [5] is #koila.expr<3>
+  return
+}
+
+// -----
+
+func.func @extent(%x: tensor<4xf32>) {
+  // expected-error @below {{'extent' cannot be #koila.expr<3> of 'tensor<4xf32>'}}
+  koila.assume extent %x : tensor<4xf32> [0] is #koila.expr<3>
+  return
+}
+
+// -----
+
+func.func @rank(%x: tensor<?xf32>) {
+  // expected-error @below {{'rank' cannot be 4 : i64 of 'tensor<?xf32>'}}
+  koila.assume rank %x : tensor<?xf32> is 4
+  return
+}
+
+// -----
+
+func.func @dtype(%x: tensor<*x!koila.any>) {
+  // expected-error @below {{'dtype' cannot be tuple<f32> of 'tensor<*x!koila.any>'}}
+  koila.assume dtype %x : tensor<*x!koila.any> is tuple<f32>
+  return
+}
+
+// -----
+
+func.func @keys(%x: !koila.any) {
+  // expected-error @below {{'value' cannot be {keys = ["a", "a"], values = [1, 2]}}}
+  koila.assume value %x : !koila.any is {keys = ["a", "a"], values = [1, 2]}
+  return
+}
+
+// -----
+
+// expected-error @below {{has the negative stride -1}}
+koila.param @stride : tensor<4x4xf32> keys ["w"] strides [-1, 4]
+
+// -----
+
+// expected-error @below {{has the key "w" twice}}
+koila.param @key : tensor<4xf32> keys ["w", "w"] strides [1]
+
+// -----
+
+// expected-error @below {{has type 'tensor<4xi7>'; koila knows elements of type float32, }}
+koila.param @type : tensor<4xi7> keys ["w"] strides [1]
+
+// -----
+
+func.func @element(%x: tensor<4xvector<4xf32>>) {
+  // expected-error @below {{takes or makes 'tensor<4xvector<4xf32>>'; koila knows elements of type float32, }}
+  %0 = koila.relu %x : (tensor<4xvector<4xf32>>) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+func.func @encoding(%x: tensor<4xf32, "sparse">) {
+  // expected-error @below {{takes or makes 'tensor<4xf32, "sparse">', and PyTorch's tensors have no encoding}}
+  %0 = koila.relu %x : (tensor<4xf32, "sparse">) -> tensor<*x!koila.any>
+  return
+}
+
+// -----
+
+// expected-error @below {{argument 0: 'koila.range' is the empty range #koila.range<5:5>}}
+func.func private @range(i64 {koila.range = #koila.range<5:5>})
+
+// -----
+
+// expected-error @below {{an expression is nested more than 100 times}}
+func.func private @deep(tensor<?xf32> {koila.dims = #koila.dims<[((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((((B))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))))]>})

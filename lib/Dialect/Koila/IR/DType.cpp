@@ -2,6 +2,8 @@
 
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
+#include "koila/Dialect/Koila/IR/OperatorRules.h"
+#include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -45,12 +47,39 @@ Type koila::getDTypeElementType(MLIRContext *context, StringRef dtype) {
   return code ? rules::getTypeForScalarTypeCode(context, *code) : Type();
 }
 
-StringRef koila::getDTypeName(Type elementType) {
-  for (const DType &known : kDTypes)
-    if (rules::getTypeForScalarTypeCode(elementType.getContext(), known.code) ==
-        elementType)
-      return known.name;
-  return {};
+StringRef koila::getDTypeName(Type type) {
+  // By hand: every verifier asks, of each of its tensors.
+  if (type.isF32())
+    return "float32";
+  if (type.isF64())
+    return "float64";
+  if (type.isF16())
+    return "float16";
+  if (type.isBF16())
+    return "bfloat16";
+  if (auto complex = dyn_cast<ComplexType>(type)) {
+    if (complex.getElementType().isF32())
+      return "complex64";
+    return complex.getElementType().isF64() ? "complex128" : "";
+  }
+  if (type.isUnsignedInteger(8))
+    return "uint8";
+  if (!type.isSignlessInteger())
+    return {};
+  switch (type.getIntOrFloatBitWidth()) {
+  case 1:
+    return "bool";
+  case 8:
+    return "int8";
+  case 16:
+    return "int16";
+  case 32:
+    return "int32";
+  case 64:
+    return "int64";
+  default:
+    return {};
+  }
 }
 
 std::string koila::listDTypes() {

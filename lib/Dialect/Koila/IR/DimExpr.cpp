@@ -107,7 +107,8 @@ public:
       if (known == monomial) {
         // An overflow saturates to a value that no tensor has.
         if (llvm::AddOverflow(sum, coefficient, sum))
-          sum = std::numeric_limits<int64_t>::max();
+          sum = coefficient < 0 ? std::numeric_limits<int64_t>::min()
+                                : std::numeric_limits<int64_t>::max();
         return;
       }
     terms.emplace_back(monomial, coefficient);
@@ -544,10 +545,13 @@ DimExpr koila::product(MLIRContext *context, ArrayRef<DimExpr> factors) {
 // Assembly format of the attributes
 //===----------------------------------------------------------------------===//
 
-static FailureOr<DimExpr> parseSum(AsmParser &parser);
+/// What people write is nested a few times; each level takes some of the stack.
+static constexpr unsigned kMostNested = 100;
+
+static FailureOr<DimExpr> parseSum(AsmParser &parser, unsigned depth = 0);
 
 /// factor ::= integer | `(` sum `)` | symbol | function `(` sum `,` sum `)`
-static FailureOr<DimExpr> parseFactor(AsmParser &parser) {
+static FailureOr<DimExpr> parseFactor(AsmParser &parser, unsigned depth) {
   MLIRContext *context = parser.getContext();
   int64_t value = 0;
   OptionalParseResult integer = parser.parseOptionalInteger(value);
@@ -557,7 +561,7 @@ static FailureOr<DimExpr> parseFactor(AsmParser &parser) {
     return DimExpr::constant(context, value);
   }
   if (succeeded(parser.parseOptionalLParen())) {
-    FailureOr<DimExpr> inner = parseSum(parser);
+    FailureOr<DimExpr> inner = parseSum(parser, depth + 1);
     if (failed(inner) || parser.parseRParen())
       return failure();
     return inner;
@@ -568,10 +572,10 @@ static FailureOr<DimExpr> parseFactor(AsmParser &parser) {
   if (failed(parser.parseOptionalLParen()))
     return DimExpr::symbol(context, name);
   auto location = parser.getCurrentLocation();
-  FailureOr<DimExpr> lhs = parseSum(parser);
+  FailureOr<DimExpr> lhs = parseSum(parser, depth + 1);
   if (failed(lhs) || parser.parseComma())
     return failure();
-  FailureOr<DimExpr> rhs = parseSum(parser);
+  FailureOr<DimExpr> rhs = parseSum(parser, depth + 1);
   if (failed(rhs) || parser.parseRParen())
     return failure();
   if (name == "floordiv")
@@ -588,10 +592,10 @@ static FailureOr<DimExpr> parseFactor(AsmParser &parser) {
          << name << "', expected floordiv, mod, min, max or broadcast";
 }
 
-static FailureOr<DimExpr> parseProduct(AsmParser &parser) {
-  FailureOr<DimExpr> result = parseFactor(parser);
+static FailureOr<DimExpr> parseProduct(AsmParser &parser, unsigned depth) {
+  FailureOr<DimExpr> result = parseFactor(parser, depth);
   while (succeeded(result) && succeeded(parser.parseOptionalStar())) {
-    FailureOr<DimExpr> factor = parseFactor(parser);
+    FailureOr<DimExpr> factor = parseFactor(parser, depth);
     if (failed(factor))
       return failure();
     result = *result * *factor;
@@ -599,16 +603,19 @@ static FailureOr<DimExpr> parseProduct(AsmParser &parser) {
   return result;
 }
 
-static FailureOr<DimExpr> parseSum(AsmParser &parser) {
+static FailureOr<DimExpr> parseSum(AsmParser &parser, unsigned depth) {
+  if (depth > kMostNested)
+    return parser.emitError(parser.getCurrentLocation())
+           << "an expression is nested more than " << kMostNested << " times";
   bool negative = succeeded(parser.parseOptionalMinus());
-  FailureOr<DimExpr> result = parseProduct(parser);
+  FailureOr<DimExpr> result = parseProduct(parser, depth);
   if (succeeded(result) && negative)
     result = *result * -1;
   while (succeeded(result)) {
     bool plus = succeeded(parser.parseOptionalPlus());
     if (!plus && failed(parser.parseOptionalMinus()))
       return result;
-    FailureOr<DimExpr> term = parseProduct(parser);
+    FailureOr<DimExpr> term = parseProduct(parser, depth);
     if (failed(term))
       return failure();
     result = plus ? *result + *term : *result - *term;

@@ -201,7 +201,13 @@ LogicalResult KoilaDialect::verifyRegionArgAttribute(Operation *op,
   }
   if (attr.getName() == kNameAttr && !isa<StringAttr>(attr.getValue()))
     return error() << "'" << kNameAttr << "' is a string";
-  if (attr.getName() == kRangeAttr && !isa<RangeAttr>(attr.getValue()))
-    return error() << "'" << kRangeAttr << "' is a #koila.range";
+  if (attr.getName() == kRangeAttr) {
+    auto range = dyn_cast<RangeAttr>(attr.getValue());
+    if (!range)
+      return error() << "'" << kRangeAttr << "' is a #koila.range";
+    auto length = (DimExpr(range.getTo()) - range.getFrom()).getConstant();
+    if (length && *length <= 0)
+      return error() << "'" << kRangeAttr << "' is the empty range " << range;
+  }
   return success();
 }

@@ -1,8 +1,10 @@
 //===- KoilaOps.cpp - Operations that are no ATen operators ---------------===//
 
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 using namespace koila;
@@ -18,9 +20,20 @@ LogicalResult ParamOp::verify() {
   auto type = dyn_cast<RankedTensorType>(getType());
   if (!type || !type.hasStaticShape() || isa<AnyType>(type.getElementType()))
     return emitOpError() << "needs a static tensor type, got " << getType();
+  if (getDTypeName(type.getElementType()).empty() || type.getEncoding())
+    return emitOpError() << "has type " << type
+                         << "; koila knows elements of type " << listDTypes()
+                         << ", without encoding, only";
   if (static_cast<int64_t>(getStrides().size()) != type.getRank())
     return emitOpError() << "has " << getStrides().size()
                          << " strides for rank " << type.getRank();
+  for (int64_t stride : getStrides())
+    if (stride < 0)
+      return emitOpError() << "has the negative stride " << stride;
+  llvm::SmallDenseSet<Attribute> keys;
+  for (Attribute key : getKeys())
+    if (!keys.insert(key).second)
+      return emitOpError() << "has the key " << key << " twice";
   return success();
 }
 
@@ -131,13 +144,48 @@ static bool isLiteral(Attribute attr) {
   if (auto dict = dyn_cast<DictionaryAttr>(attr)) {
     auto keys = dict.getAs<ArrayAttr>("keys");
     auto values = dict.getAs<ArrayAttr>("values");
+    llvm::SmallDenseSet<Attribute> known;
     return keys && values && keys.size() == values.size() && isLiteral(keys) &&
-           isLiteral(values);
+           isLiteral(values) && llvm::all_of(keys, [&](Attribute key) {
+             return known.insert(key).second;
+           });
   }
   if (auto tuple = dyn_cast<ArrayAttr>(attr))
     return llvm::all_of(tuple, isLiteral);
   return isa<UnitAttr, BoolAttr, IntegerAttr, FloatAttr, StringAttr,
              DenseI64ArrayAttr>(attr);
+}
+
+/// What is said of a tensor is what some tensor of its type is.
+static LogicalResult verifyTensorFact(AssumeOp op) {
+  auto type =
+      op.getValue() ? dyn_cast<TensorType>(op.getValue().getType()) : nullptr;
+  auto refuse = [&]() {
+    return op.emitOpError()
+           << "'" << stringifyFact(op.getFact()) << "' cannot be "
+           << op.getExpected() << " of " << type;
+  };
+  if (auto rank = dyn_cast<IntegerAttr>(op.getExpected());
+      rank && op.getFact() == Fact::Rank &&
+      (rank.getValue().isNegative() ||
+       (type.hasRank() && rank.getValue() != type.getRank())))
+    return refuse();
+  if (auto element = dyn_cast<TypeAttr>(op.getExpected());
+      element && op.getFact() == Fact::DType &&
+      (getDTypeName(element.getValue()).empty() ||
+       (!isa<AnyType>(type.getElementType()) &&
+        element.getValue() != type.getElementType())))
+    return refuse();
+  if (op.getFact() != Fact::Extent)
+    return success();
+  int64_t dim = *op.getDim();
+  if (dim < 0 || (type.hasRank() && dim >= type.getRank()))
+    return op.emitOpError() << "speaks of dim " << dim << " of " << type;
+  auto extent = DimExpr(cast<DimExprAttr>(op.getExpected())).getConstant();
+  if (extent && (*extent < 0 || (type.hasRank() && !type.isDynamicDim(dim) &&
+                                 *extent != type.getDimSize(dim))))
+    return refuse();
+  return success();
 }
 
 LogicalResult AssumeOp::verify() {
@@ -182,7 +230,7 @@ LogicalResult AssumeOp::verify() {
   if (!fits)
     return emitOpError() << "'" << stringifyFact(getFact()) << "' cannot be "
                          << expected;
-  return success();
+  return verifyTensorFact(*this);
 }
 
 //===----------------------------------------------------------------------===//
