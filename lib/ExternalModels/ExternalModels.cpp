@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace koila;
@@ -18,6 +19,23 @@ using namespace koila;
 //===----------------------------------------------------------------------===//
 
 namespace {
+/// Expressions know no width: they stand for numbers of 64 bits, which no size
+/// that fits in memory fills.
+bool isWide(Type type) { return isa<IndexType>(type) || type.isInteger(64); }
+
+/// Gives result 0 the number `value`; in types that are narrower, where it
+/// would wrap around, only if it is known to fit.
+void setNumber(Operation *op, ShapeRule &rule, DimExpr value) {
+  Type type = op->getResult(0).getType();
+  auto number = value.getConstant();
+  bool fits =
+      isWide(type) ||
+      (number && type.isSignlessInteger() && !type.isInteger(1) &&
+       llvm::isIntN(std::min(type.getIntOrFloatBitWidth(), 64u), *number));
+  if (fits)
+    rule.setInteger(0, value);
+}
+
 struct ConstantModel
     : ShapeRuleInterface::ExternalModel<ConstantModel, arith::ConstantOp> {
   LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
@@ -41,15 +59,27 @@ struct BinaryModel : ShapeRuleInterface::ExternalModel<Derived, OpTy> {
     DimExpr rhs = rule.integer(op->getOperand(1));
     if (lhs && rhs)
       if (DimExpr value = Derived::compute(lhs, rhs))
-        rule.setInteger(0, value);
+        setNumber(op, rule, value);
     return success();
   }
 };
+/// `exact`, null if the numbers wrap around.
+template <typename Overflows>
+DimExpr unlessWrapped(DimExpr lhs, DimExpr rhs, Overflows overflows,
+                      DimExpr exact) {
+  auto left = lhs.getConstant(), right = rhs.getConstant();
+  int64_t ignored;
+  return left && right && overflows(*left, *right, ignored) ? DimExpr() : exact;
+}
 struct AddModel : BinaryModel<AddModel, arith::AddIOp> {
-  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs + rhs; }
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) {
+    return unlessWrapped(lhs, rhs, llvm::AddOverflow<int64_t>, lhs + rhs);
+  }
 };
 struct SubModel : BinaryModel<SubModel, arith::SubIOp> {
-  static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs - rhs; }
+  static DimExpr compute(DimExpr lhs, DimExpr rhs) {
+    return unlessWrapped(lhs, rhs, llvm::SubOverflow<int64_t>, lhs - rhs);
+  }
 };
 struct MulModel : BinaryModel<MulModel, arith::MulIOp> {
   /// Repeated squaring would write out polynomials of any size; no shape
@@ -66,7 +96,7 @@ struct MulModel : BinaryModel<MulModel, arith::MulIOp> {
                    rhs.getAttr().getMonomials().size();
     if (terms > kMostTerms || degree(lhs) + degree(rhs) > kMostFactors)
       return {};
-    return lhs * rhs;
+    return unlessWrapped(lhs, rhs, llvm::MulOverflow<int64_t>, lhs * rhs);
   }
 };
 struct FloorDivModel : BinaryModel<FloorDivModel, arith::FloorDivSIOp> {
@@ -78,7 +108,17 @@ struct MinModel : BinaryModel<MinModel, arith::MinSIOp> {
 struct MaxModel : BinaryModel<MaxModel, arith::MaxSIOp> {
   static DimExpr compute(DimExpr lhs, DimExpr rhs) { return lhs.max(rhs); }
 };
-/// Decided where the difference is a number, or certainly not zero.
+/// Whether numbers without a sign are compared; of those below zero that is
+/// another order.
+bool isUnsigned(arith::CmpIPredicate predicate) {
+  return predicate == arith::CmpIPredicate::ult ||
+         predicate == arith::CmpIPredicate::ule ||
+         predicate == arith::CmpIPredicate::ugt ||
+         predicate == arith::CmpIPredicate::uge;
+}
+
+/// Decided where both are numbers, or where the difference is one or certainly
+/// not zero.
 struct CmpModel : ShapeRuleInterface::ExternalModel<CmpModel, arith::CmpIOp> {
   LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
     DimExpr lhs = rule.integer(op->getOperand(0));
@@ -88,12 +128,17 @@ struct CmpModel : ShapeRuleInterface::ExternalModel<CmpModel, arith::CmpIOp> {
     arith::CmpIPredicate predicate = cast<arith::CmpIOp>(op).getPredicate();
     bool equality = predicate == arith::CmpIPredicate::eq ||
                     predicate == arith::CmpIPredicate::ne;
-    auto difference = (lhs - rhs).getConstant();
-    if (!difference && equality && proveEqual(lhs, rhs) == TriBool::No)
-      difference = 1;
-    if (!difference)
-      return success();
-    APInt left(64, *difference, /*isSigned=*/true), right(64, 0);
+    auto first = lhs.getConstant(), second = rhs.getConstant();
+    if (!first || !second) {
+      first = (lhs - rhs).getConstant();
+      second = 0;
+      if (!first && equality && proveEqual(lhs, rhs) == TriBool::No)
+        first = 1;
+      if (!first || (*first != 0 && isUnsigned(predicate)))
+        return success();
+    }
+    APInt left(64, *first, /*isSigned=*/true),
+        right(64, *second, /*isSigned=*/true);
     ValueInfo info;
     info.literal = BoolAttr::get(
         op->getContext(), arith::applyCmpPredicate(predicate, left, right));
@@ -126,7 +171,7 @@ struct IndexCastModel
     : ShapeRuleInterface::ExternalModel<IndexCastModel, arith::IndexCastOp> {
   LogicalResult inferShapes(Operation *op, ShapeRule &rule) const {
     if (DimExpr value = rule.integer(op->getOperand(0)))
-      rule.setInteger(0, value);
+      setNumber(op, rule, value);
     return success();
   }
 };

@@ -89,3 +89,22 @@ func.func @view_strides(%x: tensor<2x3xf32>) {
   %0 = koila.view %t {size = array<i64: 6>} : (tensor<3x2xf32>) -> tensor<*x!koila.any>
   return
 }
+
+// -----
+
+// No call is described by what contradicts itself.
+func.func @both(%x: tensor<?xf32>) {
+  // expected-note @below {{the other is here}}
+  koila.assume extent %x : tensor<?xf32> [0] is #koila.expr<3>
+  // expected-error @below {{'extent' cannot be both #koila.expr<5> and #koila.expr<3>}}
+  koila.assume extent %x : tensor<?xf32> [0] is #koila.expr<5>
+  return
+}
+
+// -----
+
+func.func @dims(%x: tensor<?xf32> {koila.dims = #koila.dims<[2*B]>}) {
+  // expected-error @below {{says that dim 0 of argument 0 is 5, 'koila.dims' has 2*B}}
+  koila.assume extent %x : tensor<?xf32> [0] is #koila.expr<5>
+  return
+}

@@ -96,3 +96,177 @@ func.func @apart(%x: tensor<5x1xf16>) -> tensor<f16> {
   %1 = koila.sum %0 : (tensor<5x6xf16>) -> tensor<f16>
   return %1 : tensor<f16>
 }
+
+// -----
+
+// A foreign operation may allocate what it likes, also one without results.
+// CHECK-LABEL: memory of 'effects'
+// CHECK: peak {{ *}}0 bytes, not exact
+// CHECK: not exact: foreign.fill, {{.*}}: koila has no memory rule for 'foreign.fill'
+// CHECK: not exact: foreign.number, {{.*}}: koila has no memory rule for 'foreign.number'
+func.func @effects() {
+  "foreign.fill"() : () -> ()
+  %0 = "foreign.number"() : () -> i64
+  return
+}
+
+// -----
+
+// So may a callee that is declared only. Numbers have no bytes.
+// CHECK-LABEL: memory of 'calls'
+// CHECK: not exact: func.call, {{.*}}: koila has no memory rule for 'func.call'
+// CHECK-NOT: not exact
+func.func private @declared()
+func.func @calls(%a: f64, %n: i64) -> (f64, i64) {
+  func.call @declared() : () -> ()
+  %0 = arith.addf %a, %a : f64
+  %1 = arith.divui %n, %n : i64
+  return %0, %1 : f64, i64
+}
+
+// -----
+
+// CHECK-LABEL: memory of 'parallel'
+// CHECK: peak {{ *}}16 bytes, not exact
+// CHECK: not exact: scf.parallel, {{.*}}: its iterations may run at the same time; one at a time is counted
+// CHECK: not exact: scf.forall, {{.*}}: its iterations may run at the same time; one at a time is counted
+func.func @parallel(%x: tensor<4xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  scf.parallel (%i) = (%c0) to (%c4) step (%c1) {
+    %0 = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+    scf.reduce
+  }
+  scf.forall (%i) in (4) {
+    %0 = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+// CHECK-LABEL: memory of 'overflow'
+// CHECK: peak {{.*}}, not exact
+// CHECK-NOT: inputs
+// CHECK: not exact: koila.relu, {{.*}}: needs more bytes than 64 bits can count
+func.func @overflow(%x: tensor<9223372036854775807xf32>) {
+  %0 = koila.relu %x : (tensor<9223372036854775807xf32>) -> tensor<9223372036854775807xf32>
+  return
+}
+
+// -----
+
+// No tensor has such an extent.
+// CHECK-LABEL: memory of 'negative'
+// CHECK: peak {{ *}}0 bytes, not exact
+// CHECK: not exact: negative, {{.*}}: argument 0 would have extent -96; no such call runs
+// CHECK: not exact: koila.relu, {{.*}}: a result would have extent -96; no such call runs
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 4, batch = true>]} {
+  func.func @negative(%x: tensor<?xf32> {koila.dims = #koila.dims<[B - 100]>}) {
+    %0 = koila.relu %x : (tensor<?xf32>) -> tensor<?xf32>
+    return
+  }
+}
+
+// -----
+
+// The bytes of elements that PyTorch does not have are not known, nor what an
+// encoding makes of them.
+// CHECK-LABEL: memory of 'elements'
+// CHECK: peak {{ *}}0 bytes, not exact
+// CHECK: not exact: tensor.empty, {{.*}}: the size of a result is not known; it is counted as 0 bytes
+// CHECK: not exact: tensor.empty, {{.*}}: the size of a result is not known; it is counted as 0 bytes
+// CHECK: not exact: tensor.empty, {{.*}}: the size of a result is not known; it is counted as 0 bytes
+func.func @elements() {
+  %0 = tensor.empty() : tensor<4xi7>
+  %1 = tensor.empty() : tensor<4xvector<4xf32>>
+  %2 = tensor.empty() : tensor<4xf32, "sparse">
+  return
+}
+
+// -----
+
+// A number that a loop computes by other than koila's rules is not the first
+// one in each iteration.
+// CHECK-LABEL: memory of 'carried'
+// CHECK: not exact: scf.for, {{.*}}: a number that the loop computes is not known
+func.func @carried(%x: tensor<?xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %r = scf.for %i = %c0 to %c4 step %c1 iter_args(%n = %c4) -> index {
+    %0 = tensor.empty(%n) : tensor<?xf32>
+    %1 = arith.shli %n, %c1 : index
+    scf.yield %1 : index
+  }
+  return
+}
+
+// -----
+
+// Numbers without a sign: -1 is the largest of them. One branch is taken, and
+// the figure is exact.
+// CHECK-LABEL: memory of 'unsigned'
+// CHECK: peak {{ *}}16 bytes{{$}}
+// CHECK-NOT: not exact
+func.func @unsigned(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = arith.constant -1 : i64
+  %1 = arith.constant 5 : i64
+  %2 = arith.cmpi ult, %0, %1 : i64
+  %3 = scf.if %2 -> tensor<4xf32> {
+    scf.yield %x : tensor<4xf32>
+  } else {
+    %4 = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+    scf.yield %4 : tensor<4xf32>
+  }
+  return %3 : tensor<4xf32>
+}
+
+// -----
+
+// What may wrap around decides no branch: n may be -1, 127 + 1 is -128 in 8
+// bits, and of 2^32 + 1 only 1 is left in 32. A loop to -1 turns often.
+// CHECK-LABEL: memory of 'wraps'
+// CHECK: peak {{.*}}, not exact
+// CHECK: not exact: koila.relu, {{.*}}:[[#@LINE+13]]: a branch or loop hands on this tensor
+// CHECK: not exact: koila.relu, {{.*}}:[[#@LINE+22]]: a branch or loop hands on this tensor
+// CHECK: not exact: koila.relu, {{.*}}:[[#@LINE+29]]: a branch or loop hands on this tensor
+// CHECK: not exact: scf.for, {{.*}}: the trip count of a loop is not known
+func.func @wraps(%x: tensor<4xf32>, %n: i64) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %c0 = arith.constant 0 : i64
+  %c1 = arith.constant 1 : i64
+  %m1 = arith.constant -1 : i64
+  %n1 = arith.addi %n, %c1 : i64
+  %0 = arith.cmpi ult, %n, %n1 : i64
+  %1 = scf.if %0 -> tensor<4xf32> {
+    scf.yield %x : tensor<4xf32>
+  } else {
+    %r = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+    scf.yield %r : tensor<4xf32>
+  }
+  %c127 = arith.constant 127 : i8
+  %one = arith.constant 1 : i8
+  %sum = arith.addi %c127, %one : i8
+  %2 = arith.cmpi sgt, %sum, %one : i8
+  %3 = scf.if %2 -> tensor<4xf32> {
+    scf.yield %x : tensor<4xf32>
+  } else {
+    %r = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+    scf.yield %r : tensor<4xf32>
+  }
+  %big = arith.constant 4294967297 : index
+  %cut = arith.index_cast %big : index to i32
+  %c1_32 = arith.constant 1 : i32
+  %4 = arith.cmpi eq, %cut, %c1_32 : i32
+  %5 = scf.if %4 -> tensor<4xf32> {
+    %r = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+    scf.yield %r : tensor<4xf32>
+  } else {
+    scf.yield %x : tensor<4xf32>
+  }
+  scf.for unsigned %i = %c0 to %m1 step %c1 : i64 {
+    %r = koila.relu %x : (tensor<4xf32>) -> tensor<4xf32>
+  }
+  return %1, %3, %5 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}

@@ -173,8 +173,9 @@ private:
     }
     for (Region &region : op->getRegions())
       visit(region);
-    // Hands on one of its operands.
-    if (isa<SelectLikeOpInterface>(op)) {
+    // Hands on one of its operands, unless it decides for each element.
+    if (auto select = dyn_cast<SelectLikeOpInterface>(op);
+        select && !isa<ShapedType>(select.getCondition().getType())) {
       for (Value operand : op->getOperands())
         if (holdsTensor(operand.getType())) {
           classes.unite(operand, op->getResult(0));

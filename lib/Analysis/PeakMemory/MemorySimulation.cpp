@@ -2,6 +2,7 @@
 
 #include "../../KernelModels/ATen/AllocationTrace.h"
 #include "BackwardSimulation.h"
+#include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
@@ -9,6 +10,7 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
 #include <algorithm>
 #include <limits>
 
@@ -196,6 +198,34 @@ void PeakMemoryAnalysis::Impl::checkStorage(Operation &op, Run &run) const {
                   run);
 }
 
+std::optional<int64_t>
+PeakMemoryAnalysis::Impl::getNegativeExtent(Value value, Run &run) const {
+  const SizeMap &current = run.fixedSizes ? *run.fixedSizes : sizes;
+  auto found = current.find(value);
+  if (found != current.end())
+    for (DimExpr dim : found->second.dims)
+      if (auto extent = evaluate(dim, run); extent && *extent < 0)
+        return extent;
+  return std::nullopt;
+}
+
+/// Whether `op`, which has no memory rule, is known to make nothing that has
+/// bytes: it computes numbers, or has effects that allocate nothing.
+static bool makesNothing(Operation &op) {
+  if (isa_and_nonnull<KoilaDialect>(op.getDialect()))
+    return llvm::none_of(op.getResultTypes(), llvm::IsaPred<TensorType>);
+  // Of koila's types a foreign operation can only hand on what there is.
+  if (!llvm::all_of(op.getResultTypes(), [](Type type) {
+        return type.isIntOrIndexOrFloat() ||
+               isa<KoilaDialect>(type.getDialect());
+      }))
+    return false;
+  if (op.mightHaveTrait<OpTrait::IsTerminator>() && !op.getNextNode())
+    return true;
+  return isMemoryEffectFree(&op) || (isa<MemoryEffectOpInterface>(op) &&
+                                     !hasEffect<MemoryEffects::Allocate>(&op));
+}
+
 void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
                                                const WorkspaceRule &rule,
                                                Run &run) const {
@@ -210,6 +240,15 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
                   "the size of a result is not known; it is counted "
                   "as 0 bytes",
                   run);
+    // Empty batches can make one, and then nothing is there.
+    if (run.detailed && llvm::none_of(run.symbols, [](const auto &symbol) {
+          return symbol.second == 0;
+        }))
+      if (auto extent = getNegativeExtent(value, run))
+        markInexact(op,
+                    "a result would have extent " + Twine(*extent) +
+                        "; no such call runs",
+                    run);
     int64_t bytes = storage.value_or(tensor ? tensor->numBytes() : 0);
     int64_t &live = run.live[entry];
     run.liveBytes -= live;
@@ -345,8 +384,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     checkTable(torchOp, workspace, run);
   if (rule) {
     addDoubts(op, workspace, run);
-  } else if (llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>) &&
-             !(run.detailed && movesElements(op))) {
+  } else if (!makesNothing(op) && !(run.detailed && movesElements(op))) {
     markInexact(
         op, "koila has no memory rule for '" + getOperatorName(op) + "'", run);
   }
@@ -364,6 +402,9 @@ bool PeakMemoryAnalysis::Impl::reach(Operation *op, Run::Phase phase,
                                      int64_t held, Run &run) const {
   ++run.event;
   int64_t total = saturate(run.liveBytes + held);
+  if (total == std::numeric_limits<int64_t>::max() && run.detailed)
+    markInexact(op ? *op : *function, "needs more bytes than 64 bits can count",
+                run);
   if (total > run.peakBytes) {
     run.peakBytes = total;
     run.peakEvent = run.event;
@@ -445,6 +486,9 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
   // What makes results of its own is an operation like any other.
   if (!isa<RegionBranchOpInterface>(op))
     runOperation(op, run);
+  else if (!op.hasTrait<OpTrait::HasRecursiveMemoryEffects>())
+    markInexact(
+        op, "koila has no memory rule for '" + getOperatorName(op) + "'", run);
 }
 
 const PeakMemoryAnalysis::Impl::BodySymbols &
@@ -500,7 +544,13 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     step = evaluate(steps->front(), run);
   }
   Region &body = *loop.getLoopRegions().front();
-  if (!from || !to || !step || *step <= 0) {
+  if (loop->hasTrait<OpTrait::HasParallelRegion>())
+    markInexact(*loop,
+                "its iterations may run at the same time; one at a time is "
+                "counted",
+                run);
+  bool wraps = countsUnsigned(loop) && from && to && (*from < 0 || *to < 0);
+  if (!from || !to || !step || *step <= 0 || wraps) {
     if (run.missing.empty())
       markInexact(*loop, "the trip count of a loop is not known", run);
     for (Region *region : loop.getLoopRegions())
@@ -586,6 +636,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
     SmallVector<int64_t> next;
     for (const Carried &entry : carried) {
       auto value = evaluate(entry.next, run);
+      if (!value && trip + 1 < trips && used.contains(entry.symbol))
+        markInexact(*loop, "a number that the loop computes is not known", run);
       next.push_back(value.value_or(entry.value));
       // All remaining iterations at once where the step is constant.
       if (jumped && entry.next &&

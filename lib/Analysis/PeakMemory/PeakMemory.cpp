@@ -9,8 +9,10 @@
 
 #include "PeakMemoryImpl.h"
 #include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/KnownLoops.h"
 #include "koila/Device/CpuIsa.h"
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "llvm/ADT/SetVector.h"
@@ -41,11 +43,6 @@ PeakMemoryAnalysis::Impl::Impl(const Impl &general, const SymbolMap &fixed)
   initialize();
 }
 
-/// Lifetimes are intervals of one list of operations.
-static bool hasOneBlock(Operation *function) {
-  return function->getRegion(0).hasOneBlock();
-}
-
 void PeakMemoryAnalysis::Impl::initialize() {
   target.threads = options.threads > 0 ? options.threads : getDefaultThreads();
   target.isa = options.isa.empty() ? getCpuIsa() : options.isa;
@@ -58,11 +55,16 @@ void PeakMemoryAnalysis::Impl::initialize() {
   }
   if (!dims.isValid())
     return;
-  if (!hasOneBlock(function)) {
-    function->emitError()
-        << "cannot follow the memory of a function with several blocks";
-    return;
+  // Lifetimes are intervals of one list of operations.
+  hasOneBlock = !function->getRegion(0).empty();
+  if (Operation *branching = findSeveralBlocks(function)) {
+    hasOneBlock = false;
+    branching->emitError() << "cannot follow the memory of a "
+                           << (branching == function ? "function" : "region")
+                           << " with several blocks";
   }
+  if (!hasOneBlock)
+    return;
   sizes = collectSizes(dims);
   collectUnmodelled();
   for (const auto &[op, reason] : storage.getGuesses())
@@ -82,6 +84,12 @@ void PeakMemoryAnalysis::Impl::initialize() {
         given[symbol.getName()] = symbol.getValue();
 }
 
+/// What an encoding makes of a tensor's bytes is not known.
+static bool hasEncoding(Type type) {
+  auto ranked = dyn_cast<RankedTensorType>(type);
+  return ranked && ranked.getEncoding();
+}
+
 PeakMemoryAnalysis::Impl::SizeMap
 PeakMemoryAnalysis::Impl::collectSizes(const DimAnalysis &dims) const {
   SizeMap sizes;
@@ -91,7 +99,9 @@ PeakMemoryAnalysis::Impl::collectSizes(const DimAnalysis &dims) const {
       return;
     SizeFacts &facts = sizes[value];
     facts.elementType = info.tensor->elementType;
-    facts.known = info.tensor->hasRank() && facts.elementType;
+    facts.known = info.tensor->hasRank() && facts.elementType &&
+                  !getDTypeName(facts.elementType).empty() &&
+                  !hasEncoding(value.getType());
     if (!info.tensor->hasRank())
       return;
     facts.dims = *info.tensor->dims;
@@ -244,7 +254,7 @@ PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
 PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 
 bool PeakMemoryAnalysis::isValid() const {
-  return impl->dims.isValid() && hasOneBlock(impl->function);
+  return impl->dims.isValid() && impl->hasOneBlock;
 }
 
 PeakMemoryAnalysis::Impl &
@@ -309,12 +319,22 @@ void PeakMemoryAnalysis::fillCurve(const llvm::StringMap<int64_t> &symbols,
     report.maxBatch = findMaxBatch(peak, *impl->options.budgetBytes);
 }
 
+/// The function's name behind those of the modules around it.
+static std::string getPath(Operation *function) {
+  std::string path;
+  for (Operation *op = function; op; op = op->getParentOp())
+    if (auto name =
+            op->getAttrOfType<StringAttr>(SymbolTable::getSymbolAttrName()))
+      path = name.str() + (path.empty() ? "" : "::") + path;
+  return path;
+}
+
 PeakReport
 PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   PeakReport report;
   Impl &at = select(symbols);
-  if (auto function = dyn_cast<FunctionOpInterface>(at.function))
-    report.function = function.getName().str();
+  if (isa<FunctionOpInterface>(at.function))
+    report.function = getPath(at.function);
   report.mode = impl->options.mode;
   report.threads = at.target.threads;
   report.isa = at.target.isa;
@@ -352,6 +372,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
          "a batch below " + std::to_string(least) +
              " runs the untiled program; this is the peak of the tiled one",
          false});
+  at.checkArguments(run, report);
   at.fillPlaces(run, report);
   at.fillSpans(run, report);
   at.fillLive(symbols, run.peakEvent, report);

@@ -167,6 +167,8 @@ struct PeakMemoryAnalysis::Impl {
   /// The storages that `op` makes; `rule` may know better how large they are.
   void allocateResults(mlir::Operation &op, const WorkspaceRule &rule,
                        Run &run) const;
+  /// An extent below zero that `value` would have; none if there is none.
+  std::optional<int64_t> getNegativeExtent(mlir::Value value, Run &run) const;
   /// Counts all that a mask can select, of which data decide how many it does.
   void boundSelection(mlir::Operation &op, Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
@@ -208,6 +210,8 @@ struct PeakMemoryAnalysis::Impl {
   Run start(const llvm::StringMap<int64_t> &symbols) const;
 
   // Of a report.
+  /// Says where an argument cannot have the extents that the symbols give.
+  void checkArguments(Run &run, PeakReport &report) const;
   LiveTensor describe(const Storage &entry, int64_t bytes, Run &run) const;
   void fillPlaces(Run &run, PeakReport &report) const;
   void fillLive(const llvm::StringMap<int64_t> &symbols, uint64_t event,
@@ -218,6 +222,8 @@ struct PeakMemoryAnalysis::Impl {
   mlir::Operation *function;
   PeakMemoryOptions options;
   mlir::ModuleOp module;
+  /// Whether `function` has structured control flow only.
+  bool hasOneBlock = true;
   std::string batchSymbol;
   WorkspaceTarget target;
   /// Null where a caller has them.

@@ -2,6 +2,7 @@
 
 #include "koila/Analysis/DimAnalysis.h"
 #include "ContainerPointsTo.h"
+#include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Analysis/SameTensor.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
@@ -148,6 +149,43 @@ void substitute(ValueInfo &info, const SymbolMap &fixed) {
     llvm::for_each(*info.list, fix);
   for (ValueInfo &element : info.elements)
     substitute(element, fixed);
+}
+
+/// How many symbols and functions `expr` has, written out; no more than `most`,
+/// which ends the count.
+static size_t countParts(DimExpr expr, size_t most) {
+  size_t count = 0;
+  for (ArrayAttr monomial : expr.getAttr().getMonomials())
+    for (Attribute factor : monomial) {
+      if (++count >= most)
+        return most;
+      if (auto atom = dyn_cast<DimAtomAttr>(factor))
+        for (DimExpr side : {DimExpr(atom.getLhs()), DimExpr(atom.getRhs())})
+          count += countParts(side, most - count);
+    }
+  return std::min(count, most);
+}
+
+/// Forgets expressions that no shape needs: one that takes another twice, and
+/// is taken twice itself, would soon fill all memory. What is forgotten gets a
+/// symbol of its value.
+static void dropLarge(ValueInfo &info) {
+  constexpr size_t kMostParts = 1000;
+  auto drop = [&](DimExpr &expr) {
+    bool isLarge = expr && countParts(expr, kMostParts) >= kMostParts;
+    if (isLarge)
+      expr = {};
+    return !isLarge;
+  };
+  drop(info.integer);
+  if (info.list)
+    llvm::for_each(*info.list, drop);
+  if (info.tensor && info.tensor->hasRank())
+    llvm::for_each(*info.tensor->dims, drop);
+  if (info.tensor && info.tensor->strides &&
+      !llvm::all_of(*info.tensor->strides, drop))
+    info.tensor->strides.reset();
+  llvm::for_each(info.elements, dropLarge);
 }
 
 class DimLattice : public dataflow::Lattice<DimState> {
@@ -366,6 +404,7 @@ public:
       DimState state;
       state.initialised = true;
       static_cast<ValueInfo &>(state) = info;
+      dropLarge(state);
       Value source = containers.getSource(result);
       if (source && saysNothing(info)) {
         const DimState &contents = getContents(source, op);
@@ -476,8 +515,10 @@ private:
     if (!trips)
       return {};
     if (auto number = trips.getConstant())
-      return DimExpr::constant(bound.getContext(),
-                               std::max<int64_t>(*number, 0));
+      return *number < 0 && countsUnsigned(op)
+                 ? DimExpr()
+                 : DimExpr::constant(bound.getContext(),
+                                     std::max<int64_t>(*number, 0));
     bool outside = !around->isAncestor(bound.getParentBlock()->getParentOp());
     return outside && isCount(trips) ? trips : DimExpr();
   }
@@ -710,7 +751,63 @@ DimAnalysis::DimAnalysis(Operation *function, const SymbolMap &fixed,
 
 DimAnalysis::~DimAnalysis() = default;
 
+/// Whether what the facts say is the same for no call.
+static bool contradict(Attribute lhs, Attribute rhs) {
+  if (auto left = dyn_cast<DimExprAttr>(lhs))
+    return isa<DimExprAttr>(rhs) &&
+           proveEqual(left, cast<DimExprAttr>(rhs)) == TriBool::No;
+  auto left = dyn_cast<IntegerAttr>(lhs), right = dyn_cast<IntegerAttr>(rhs);
+  if (left && right)
+    return left.getValue().trySExtValue() != right.getValue().trySExtValue();
+  return lhs != rhs;
+}
+
+/// No call is one that assumptions rule out, or the dims of the arguments: what
+/// follows from them says nothing of any.
+static LogicalResult checkAssumptions(Operation *function) {
+  Region &body = function->getRegion(0);
+  if (body.empty())
+    return success();
+  using Subject = std::tuple<Fact, Value, Attribute, Attribute>;
+  llvm::DenseMap<Subject, AssumeOp> facts;
+  for (AssumeOp op : body.front().getOps<AssumeOp>()) {
+    Subject subject(op.getFact(), op.getValue(), op.getDimAttr(),
+                    op.getPathAttr());
+    auto [known, isNew] = facts.try_emplace(subject, op);
+    if (!isNew && contradict(known->second.getExpected(), op.getExpected())) {
+      InFlightDiagnostic error = op->emitOpError()
+                                 << "'" << stringifyFact(op.getFact())
+                                 << "' cannot be both " << op.getExpected()
+                                 << " and " << known->second.getExpected();
+      error.attachNote(known->second->getLoc()) << "the other is here";
+      return failure();
+    }
+    auto argument = dyn_cast_or_null<BlockArgument>(op.getValue());
+    auto owner = dyn_cast<FunctionOpInterface>(function);
+    if (op.getFact() != Fact::Extent || !owner || !argument ||
+        argument.getOwner() != &body.front())
+      continue;
+    auto dims = owner.getArgAttrOfType<DimsAttr>(argument.getArgNumber(),
+                                                 KoilaDialect::kDimsAttr);
+    int64_t dim = *op.getDim();
+    if (dims && dim >= 0 &&
+        dim < static_cast<int64_t>(dims.getExprs().size()) &&
+        contradict(dims.getExprs()[dim], op.getExpected()))
+      return op->emitOpError()
+             << "says that dim " << dim << " of argument "
+             << argument.getArgNumber() << " is "
+             << DimExpr(cast<DimExprAttr>(op.getExpected())).str() << ", '"
+             << KoilaDialect::kDimsAttr << "' has "
+             << DimExpr(dims.getExprs()[dim]).str();
+  }
+  return success();
+}
+
 void DimAnalysis::run(Operation *function, const SymbolMap &fixed) {
+  if (failed(checkAssumptions(function))) {
+    valid = false;
+    return;
+  }
   ValueSymbols &symbols = *this->symbols;
   // A value that changes from iteration to iteration starts as a constant and
   // loses it at the join; what was computed from the constant by then would
@@ -839,9 +936,19 @@ FunctionOpInterface koila::findFunction(ModuleOp module, StringRef name) {
   }
   if (name.empty() && found)
     return found;
-  if (names.empty())
-    module.emitError() << "the module has no function";
-  else
+  if (names.empty()) {
+    InFlightDiagnostic error = module.emitError()
+                               << "the module has no function";
+    FunctionOpInterface nested;
+    module.walk([&](FunctionOpInterface function) {
+      nested = function;
+      return WalkResult::interrupt();
+    });
+    if (nested)
+      error.attachNote(nested.getLoc())
+          << "'" << nested.getName() << "' is in a module of its own: name it "
+          << "in the pipeline, as builtin.module(builtin.module(...))";
+  } else
     module.emitError() << "no function '" << name << "'; there is " << names;
   return {};
 }

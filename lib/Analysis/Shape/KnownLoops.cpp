@@ -1,6 +1,7 @@
 //===- KnownLoops.cpp - Loops of a known number of turns ------------------===//
 
 #include "koila/Analysis/KnownLoops.h"
+#include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -32,7 +33,8 @@ static std::optional<Turns> getTurns(scf::ForOp loop, const DimAnalysis &dims) {
   auto from = getNumber(loop.getLowerBound(), dims),
        to = getNumber(loop.getUpperBound(), dims),
        step = getNumber(loop.getStep(), dims);
-  if (!from || !to || !step || *step <= 0)
+  if (!from || !to || !step || *step <= 0 ||
+      (countsUnsigned(loop) && (*from < 0 || *to < 0)))
     return std::nullopt;
   __int128 distance = __int128(*to) - *from;
   __int128 count = distance > 0 ? (distance + *step - 1) / *step : 0;

@@ -1165,3 +1165,94 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", value = 64, batch 
     %0 = koila.max_pool2d %x {kernel_size = array<i64: 1>, stride = array<i64>, padding = array<i64: 0>, dilation = array<i64: 64>, ceil_mode = true} : (tensor<2x3x9223372036854775807x8xf32>) -> tensor<*x!koila.any>
     return %0 : tensor<*x!koila.any> }
 }
+
+// -----
+
+// An expression that would be written out with 2^40 parts.
+func.func @doubling(%x: tensor<?xf32> {koila.name = "x", koila.dims = #koila.dims<[B]>}) {
+  %c0 = arith.constant 0 : index
+  %c3 = arith.constant 3 : index
+  %v0 = tensor.dim %x, %c0 : tensor<?xf32>
+  %w0 = arith.floordivsi %v0, %c3 : index
+  %v1 = arith.maxsi %v0, %w0 : index
+  %w1 = arith.floordivsi %v1, %c3 : index
+  %v2 = arith.maxsi %v1, %w1 : index
+  %w2 = arith.floordivsi %v2, %c3 : index
+  %v3 = arith.maxsi %v2, %w2 : index
+  %w3 = arith.floordivsi %v3, %c3 : index
+  %v4 = arith.maxsi %v3, %w3 : index
+  %w4 = arith.floordivsi %v4, %c3 : index
+  %v5 = arith.maxsi %v4, %w4 : index
+  %w5 = arith.floordivsi %v5, %c3 : index
+  %v6 = arith.maxsi %v5, %w5 : index
+  %w6 = arith.floordivsi %v6, %c3 : index
+  %v7 = arith.maxsi %v6, %w6 : index
+  %w7 = arith.floordivsi %v7, %c3 : index
+  %v8 = arith.maxsi %v7, %w7 : index
+  %w8 = arith.floordivsi %v8, %c3 : index
+  %v9 = arith.maxsi %v8, %w8 : index
+  %w9 = arith.floordivsi %v9, %c3 : index
+  %v10 = arith.maxsi %v9, %w9 : index
+  %w10 = arith.floordivsi %v10, %c3 : index
+  %v11 = arith.maxsi %v10, %w10 : index
+  %w11 = arith.floordivsi %v11, %c3 : index
+  %v12 = arith.maxsi %v11, %w11 : index
+  %w12 = arith.floordivsi %v12, %c3 : index
+  %v13 = arith.maxsi %v12, %w12 : index
+  %w13 = arith.floordivsi %v13, %c3 : index
+  %v14 = arith.maxsi %v13, %w13 : index
+  %w14 = arith.floordivsi %v14, %c3 : index
+  %v15 = arith.maxsi %v14, %w14 : index
+  %w15 = arith.floordivsi %v15, %c3 : index
+  %v16 = arith.maxsi %v15, %w15 : index
+  %w16 = arith.floordivsi %v16, %c3 : index
+  %v17 = arith.maxsi %v16, %w16 : index
+  %w17 = arith.floordivsi %v17, %c3 : index
+  %v18 = arith.maxsi %v17, %w17 : index
+  %w18 = arith.floordivsi %v18, %c3 : index
+  %v19 = arith.maxsi %v18, %w18 : index
+  %w19 = arith.floordivsi %v19, %c3 : index
+  %v20 = arith.maxsi %v19, %w19 : index
+  %w20 = arith.floordivsi %v20, %c3 : index
+  %v21 = arith.maxsi %v20, %w20 : index
+  %w21 = arith.floordivsi %v21, %c3 : index
+  %v22 = arith.maxsi %v21, %w21 : index
+  %w22 = arith.floordivsi %v22, %c3 : index
+  %v23 = arith.maxsi %v22, %w22 : index
+  %w23 = arith.floordivsi %v23, %c3 : index
+  %v24 = arith.maxsi %v23, %w23 : index
+  %w24 = arith.floordivsi %v24, %c3 : index
+  %v25 = arith.maxsi %v24, %w24 : index
+  %w25 = arith.floordivsi %v25, %c3 : index
+  %v26 = arith.maxsi %v25, %w25 : index
+  %w26 = arith.floordivsi %v26, %c3 : index
+  %v27 = arith.maxsi %v26, %w26 : index
+  %w27 = arith.floordivsi %v27, %c3 : index
+  %v28 = arith.maxsi %v27, %w27 : index
+  %w28 = arith.floordivsi %v28, %c3 : index
+  %v29 = arith.maxsi %v28, %w28 : index
+  %w29 = arith.floordivsi %v29, %c3 : index
+  %v30 = arith.maxsi %v29, %w29 : index
+  %w30 = arith.floordivsi %v30, %c3 : index
+  %v31 = arith.maxsi %v30, %w30 : index
+  %w31 = arith.floordivsi %v31, %c3 : index
+  %v32 = arith.maxsi %v31, %w31 : index
+  %w32 = arith.floordivsi %v32, %c3 : index
+  %v33 = arith.maxsi %v32, %w32 : index
+  %w33 = arith.floordivsi %v33, %c3 : index
+  %v34 = arith.maxsi %v33, %w33 : index
+  %w34 = arith.floordivsi %v34, %c3 : index
+  %v35 = arith.maxsi %v34, %w34 : index
+  %w35 = arith.floordivsi %v35, %c3 : index
+  %v36 = arith.maxsi %v35, %w35 : index
+  %w36 = arith.floordivsi %v36, %c3 : index
+  %v37 = arith.maxsi %v36, %w36 : index
+  %w37 = arith.floordivsi %v37, %c3 : index
+  %v38 = arith.maxsi %v37, %w37 : index
+  %w38 = arith.floordivsi %v38, %c3 : index
+  %v39 = arith.maxsi %v38, %w38 : index
+  %w39 = arith.floordivsi %v39, %c3 : index
+  %v40 = arith.maxsi %v39, %w39 : index
+  %e = tensor.empty(%v40) : tensor<?xf32>
+  return
+}

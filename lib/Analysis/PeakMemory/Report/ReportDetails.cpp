@@ -51,6 +51,18 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
   }
 }
 
+void PeakMemoryAnalysis::Impl::checkArguments(Run &run,
+                                              PeakReport &report) const {
+  for (BlockArgument argument : function->getRegion(0).getArguments())
+    if (auto extent = getNegativeExtent(argument, run))
+      report.inexact.push_back(
+          {report.function, getSourcePlace(function->getLoc()),
+           ("argument " + Twine(argument.getArgNumber()) +
+            " would have extent " + Twine(*extent) + "; no such call runs")
+               .str(),
+           false});
+}
+
 LiveTensor PeakMemoryAnalysis::Impl::describe(const Storage &entry,
                                               int64_t bytes, Run &run) const {
   LiveTensor tensor;
@@ -146,7 +158,8 @@ void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
           entry && !counted.insert(entry).second)
         continue;
       auto tensor = getConcrete(value, run);
-      if (!tensor)
+      // Nor can 64 bits count what does not fit in them.
+      if (!tensor || tensor->numBytes() == std::numeric_limits<int64_t>::max())
         return std::nullopt;
       total = saturate(__int128(total) + tensor->numBytes());
     }
