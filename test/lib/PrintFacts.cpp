@@ -7,6 +7,7 @@
 
 #include "TestPasses.h"
 #include "koila/Analysis/BatchAnalysis.h"
+#include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Analysis/Storage.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
@@ -137,6 +138,9 @@ struct PrintFactsPass
     FunctionOpInterface found = findFunction(module, function);
     if (!found)
       return failure();
+    if (Operation *branching = findSeveralBlocks(found))
+      return branching->emitError()
+             << "the storages of a region with several blocks are not known";
     auto &dims = getChildAnalysis<DimAnalysis>(found);
     if (!dims.isValid())
       return failure();

@@ -1,6 +1,7 @@
 //===- InferShapes.cpp - Refine types and dims ----------------------------===//
 
 #include "TraceSpecializedBatch.h"
+#include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
@@ -9,6 +10,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/OperationSupport.h"
+#include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -148,8 +150,16 @@ static void hideShapes(Operation *op) {
           RefineOp::create(builder, op->getLoc(), unknown, operand.get()));
 }
 
+/// Whether `op` hands on one of its operands; others select for each element.
+static bool handsOnOperand(Operation *op) {
+  auto select = dyn_cast<SelectLikeOpInterface>(op);
+  return select && !isa<ShapedType>(select.getCondition().getType());
+}
+
 /// Both choices have the type of the result.
 static void alignTypes(SelectLikeOpInterface select) {
+  if (!handsOnOperand(select))
+    return;
   Type type = select->getResult(0).getType();
   if (!isa<TensorType>(type))
     return;
@@ -261,62 +271,148 @@ static void assumeNumbers(FunctionOpInterface function) {
                        IntegerAttr(), number, /*path=*/StringAttr());
 }
 
-LogicalResult koila::inferShapes(ModuleOp module) {
-  for (auto function : module.getOps<FunctionOpInterface>()) {
-    if (function.isExternal())
-      continue;
-    if (!function.getFunctionBody().hasOneBlock())
-      return function.emitError()
-             << "cannot infer the shapes of a function with several blocks";
-    assumeNumbers(function);
-    DimAnalysis dims(function);
-    if (!dims.isValid())
-      return failure();
-    // Region operations, their arguments, yields and results take one fact
-    // from the fixed point, so that they stay consistent.
-    bool contradicted = false;
-    auto apply = [&](Value value) {
-      Type type = refine(value, dims.lookup(value));
-      contradicted |= failed(checkStated(value, type));
-      value.setType(type);
-    };
-    function->walk<WalkOrder::PreOrder>([&](Operation *op) {
-      // Weights are typed by their declaration, and a refinement by itself.
-      // Operations of other dialects tie their result types to something
-      // else, a callee for one.
-      bool hasRule =
-          isa<ShapeRuleInterface, RegionBranchOpInterface, TorchOpaqueOp>(op);
-      if (hasRule && !isa<ParamGetOp, RefineOp>(op))
-        llvm::for_each(op->getResults(), apply);
-      for (Region &region : op->getRegions())
-        for (Block &block : region)
-          if (op != function.getOperation())
-            llvm::for_each(block.getArguments(), apply);
-    });
-    if (contradicted)
-      return failure();
-    function->walk([](RegionBranchOpInterface op) { alignTypes(op); });
-    function->walk([](SelectLikeOpInterface op) { alignTypes(op); });
-    function->walk(hideShapes);
-    Operation *terminator = function.getFunctionBody().front().getTerminator();
-    auto builtin = dyn_cast<func::FuncOp>(function.getOperation());
-    // A call would still expect the declared types.
-    if (builtin && !SymbolTable::symbolKnownUseEmpty(function, module)) {
-      OpBuilder builder(terminator);
-      for (auto [operand, type] : llvm::zip_equal(terminator->getOpOperands(),
-                                                  builtin.getResultTypes()))
-        if (operand.get().getType() != type && isa<TensorType>(type))
-          operand.set(RefineOp::create(builder, terminator->getLoc(), type,
-                                       operand.get()));
-    }
-    if (builtin)
-      builtin.setFunctionType(FunctionType::get(module.getContext(),
-                                                builtin.getArgumentTypes(),
-                                                terminator->getOperandTypes()));
-    writeAssumptions(function, dims);
-    warnOfTraceSpecializedBatch(function, dims);
-  }
+/// The types that values had before some were refined.
+using OldTypes = llvm::DenseMap<Value, Type>;
+
+/// Gives the operands of `op` that have other types now those that they had.
+static void restoreOperands(Operation *op, const OldTypes &old) {
+  OpBuilder builder(op);
+  for (OpOperand &operand : op->getOpOperands())
+    if (Type type = old.lookup(operand.get());
+        type && type != operand.get().getType())
+      operand.set(RefineOp::create(builder, op->getLoc(), type, operand.get()));
+}
+
+static bool isValid(Operation *op) {
+  ScopedDiagnosticHandler quiet(op->getContext(),
+                                [](Diagnostic &) { return success(); });
+  return succeeded(op->getName().verifyInvariants(op)) &&
+         succeeded(op->getName().verifyRegionInvariants(op));
+}
+
+/// Operations of other dialects tie their types to each other, to attributes or
+/// to a callee: `tensor.empty(%n)` has a `?` in its type whatever %n is. What
+/// fits no more stays as it was.
+static void keepForeign(Operation *op, const OldTypes &old) {
+  if (isa_and_nonnull<KoilaDialect>(op->getDialect()) ||
+      isa<RegionBranchOpInterface, RegionBranchTerminatorOpInterface,
+          FunctionOpInterface>(op) ||
+      handsOnOperand(op))
+    return;
+  // Only a look at the symbol table would tell.
+  if (isa<CallOpInterface>(op))
+    return restoreOperands(op, old);
+  bool isChanged = llvm::any_of(
+      op->getOperands(), [&](Value operand) { return old.contains(operand); });
+  isChanged |= llvm::any_of(op->getResults(),
+                            [&](Value result) { return old.contains(result); });
+  if (!isChanged || isValid(op))
+    return;
+  for (Value result : op->getResults())
+    if (Type type = old.lookup(result))
+      result.setType(type);
+  if (!isValid(op))
+    restoreOperands(op, old);
+}
+
+/// The same of operations with regions, which hand values on and still do not
+/// fit: their results and what their regions take stay as they were.
+static void keepForeign(RegionBranchOpInterface branch, const OldTypes &old) {
+  if (isValid(branch))
+    return;
+  auto restore = [&](Value value) {
+    Type type = old.lookup(value);
+    if (!type || type == value.getType())
+      return;
+    Type refined = value.getType();
+    value.setType(type);
+    OpBuilder builder(value.getContext());
+    builder.setInsertionPointAfterValue(value);
+    auto known = RefineOp::create(builder, value.getLoc(), refined, value);
+    value.replaceAllUsesExcept(known.getResult(), known);
+  };
+  llvm::for_each(branch->getResults(), restore);
+  for (Region &region : branch->getRegions())
+    for (Block &block : region)
+      llvm::for_each(block.getArguments(), restore);
+  restoreOperands(branch, old);
+  alignTypes(branch);
+}
+
+/// What the function returns has the types of the values, unless a caller
+/// expects the declared ones.
+static void writeResults(FunctionOpInterface function, ModuleOp module,
+                         const OldTypes &old) {
+  Operation &terminator = function.getFunctionBody().front().back();
+  if (!terminator.hasTrait<OpTrait::ReturnLike>())
+    return;
+  auto builtin = dyn_cast<func::FuncOp>(function.getOperation());
+  if (!builtin || !SymbolTable::symbolKnownUseEmpty(function, module))
+    restoreOperands(&terminator, old);
+  if (builtin)
+    builtin.setFunctionType(FunctionType::get(module.getContext(),
+                                              builtin.getArgumentTypes(),
+                                              terminator.getOperandTypes()));
+}
+
+static LogicalResult inferShapes(FunctionOpInterface function,
+                                 ModuleOp module) {
+  if (Operation *branching = findSeveralBlocks(function))
+    return branching->emitError()
+           << "cannot infer the shapes of a "
+           << (branching == function ? "function" : "region")
+           << " with several blocks";
+  assumeNumbers(function);
+  DimAnalysis dims(function);
+  if (!dims.isValid())
+    return failure();
+  // Region operations, their arguments, yields and results take one fact
+  // from the fixed point, so that they stay consistent.
+  bool contradicted = false;
+  OldTypes old;
+  auto apply = [&](Value value) {
+    Type type = refine(value, dims.lookup(value));
+    contradicted |= failed(checkStated(value, type));
+    if (type != value.getType())
+      old.try_emplace(value, value.getType());
+    value.setType(type);
+  };
+  function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    // Weights are typed by their declaration, and a refinement by itself.
+    // Operations of other dialects tie their result types to something
+    // else, a callee for one.
+    bool hasRule =
+        isa<ShapeRuleInterface, RegionBranchOpInterface, TorchOpaqueOp>(op);
+    if (hasRule && !isa<ParamGetOp, RefineOp>(op))
+      llvm::for_each(op->getResults(), apply);
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        if (op != function.getOperation())
+          llvm::for_each(block.getArguments(), apply);
+  });
+  if (contradicted)
+    return failure();
+  function->walk<WalkOrder::PreOrder>(
+      [&](Operation *op) { keepForeign(op, old); });
+  function->walk([](RegionBranchOpInterface op) { alignTypes(op); });
+  function->walk([](SelectLikeOpInterface op) { alignTypes(op); });
+  function->walk([&](RegionBranchOpInterface op) { keepForeign(op, old); });
+  function->walk(hideShapes);
+  writeResults(function, module, old);
+  writeAssumptions(function, dims);
+  warnOfTraceSpecializedBatch(function, dims);
   return success();
+}
+
+LogicalResult koila::inferShapes(ModuleOp module) {
+  // Those of modules in the module, too.
+  WalkResult result =
+      module.walk<WalkOrder::PreOrder>([&](FunctionOpInterface function) {
+        if (!function.isExternal() && failed(::inferShapes(function, module)))
+          return WalkResult::interrupt();
+        return WalkResult::skip();
+      });
+  return failure(result.wasInterrupted());
 }
 
 namespace {

@@ -1,10 +1,12 @@
 //===- VerifyStage.cpp - What holds at each hand-over ---------------------===//
 
 #include "PassOptions.h"
+#include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace koila {
 #define GEN_PASS_DEF_VERIFYSTAGEPASS
@@ -14,13 +16,37 @@ namespace koila {
 using namespace mlir;
 using namespace koila;
 
-static auto getBodies(ModuleOp module) {
-  return llvm::make_filter_range(
-      module.getOps<FunctionOpInterface>(),
-      [](FunctionOpInterface function) { return !function.isExternal(); });
+/// Those of modules in the module, too.
+static SmallVector<FunctionOpInterface> getBodies(ModuleOp module) {
+  SmallVector<FunctionOpInterface> functions;
+  module.walk<WalkOrder::PreOrder>([&](FunctionOpInterface function) {
+    if (!function.isExternal())
+      functions.push_back(function);
+    return WalkResult::skip();
+  });
+  return functions;
+}
+
+/// A key of the archive is one tensor.
+static LogicalResult verifyKeys(ModuleOp module) {
+  llvm::StringMap<ParamOp> owners;
+  for (auto param : module.getOps<ParamOp>())
+    for (auto key : param.getKeys().getAsRange<StringAttr>()) {
+      auto [owner, isNew] = owners.try_emplace(key.getValue(), param);
+      if (isNew)
+        continue;
+      InFlightDiagnostic error =
+          param.emitOpError() << "has the key '" << key.getValue() << "' of '"
+                              << owner->second.getSymName() << "'";
+      error.attachNote(owner->second.getLoc()) << "which is here";
+      return failure();
+    }
+  return success();
 }
 
 LogicalResult koila::verifyImported(ModuleOp module) {
+  if (failed(verifyKeys(module)))
+    return failure();
   for (FunctionOpInterface function : getBodies(module)) {
     for (unsigned index = 0; index < function.getNumArguments(); ++index)
       if (!function.getArgAttrOfType<StringAttr>(index,
@@ -28,8 +54,8 @@ LogicalResult koila::verifyImported(ModuleOp module) {
         return function.emitError()
                << "argument " << index << " has no '" << KoilaDialect::kNameAttr
                << "'; import gives names";
-    if (!function.getFunctionBody().hasOneBlock())
-      return function.emitError() << "has several blocks; import builds one";
+    if (Operation *branching = findSeveralBlocks(function))
+      return branching->emitError() << "has several blocks; import builds one";
   }
   return success();
 }

@@ -1,6 +1,7 @@
 //===- PhasePlan.cpp - Which operations tile together ---------------------===//
 
 #include "PhasePlan.h"
+#include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -538,8 +539,11 @@ LogicalResult PhasePlan::checkOutputs() {
 
 LogicalResult PhasePlan::compute() {
   Region &region = function.getFunctionBody();
-  if (!region.hasOneBlock())
-    return function.emitError() << "cannot tile a function with several blocks";
+  if (Operation *branching = findSeveralBlocks(function))
+    return branching->emitError()
+           << "cannot tile a "
+           << (branching == function ? "function" : "region")
+           << " with several blocks";
   if (!dims.isValid() || failed(planArguments()))
     return failure();
   collectWrites();
