@@ -1,16 +1,21 @@
 //===- OutputFile.cpp - A complete file or none ---------------------------===//
 
 #include "koila/Support/OutputFile.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/Path.h"
 #include <csignal>
+#include <mutex>
 
 using namespace koila;
 namespace fs = llvm::sys::fs;
 
 static bool isLastOutput = false;
+static bool areFilesWrittenOnce = false;
 
 void koila::setLastOutput() { isLastOutput = true; }
+
+void koila::setFilesWrittenOnce() { areFilesWrittenOnce = true; }
 
 std::optional<OutputKind> koila::getOutputKind(llvm::StringRef path,
                                                std::string &error) {
@@ -92,9 +97,26 @@ tryToWrite(llvm::StringRef path,
   return llvm::errorCodeToError(code);
 }
 
+/// Whether it is the first time that `path` is written. Passes may run at the
+/// same time.
+static bool isFirstTime(llvm::StringRef path) {
+  static std::mutex mutex;
+  static llvm::StringSet<> written;
+  if (!areFilesWrittenOnce || path == "-" || isDeviceOrPipe(path))
+    return true;
+  std::lock_guard<std::mutex> lock(mutex);
+  return written.insert(resolveLink(path)).second;
+}
+
 bool koila::writeOutputFile(llvm::StringRef path,
                             llvm::function_ref<void(llvm::raw_ostream &)> write,
                             std::string &error) {
+  if (!isFirstTime(path)) {
+    error = "'" + path.str() +
+            "' was written before, by another pass or for another module; "
+            "give each a file of its own";
+    return false;
+  }
   llvm::Error failure = tryToWrite(path, write);
   if (!failure)
     return true;

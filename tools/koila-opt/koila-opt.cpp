@@ -186,6 +186,28 @@ static std::string getReport(llvm::StringRef bytecode,
   return report ? report.str() : std::string();
 }
 
+static void printVersion(llvm::raw_ostream &os) {
+  os << "koila " KOILA_VERSION "\n";
+  os.flush();
+  cl::PrintVersionMessage();
+}
+
+/// LLVM's libraries register hundreds of options, of code generators for one.
+/// --help-hidden lists them. To be called before MLIR's tool adds its own.
+static void hideForeignOptions() {
+  for (const auto &entry : cl::getRegisteredOptions()) {
+    cl::Option *option = entry.second;
+    bool isShown = llvm::any_of(
+        option->Categories, [](const cl::OptionCategory *category) {
+          return category == &koilaOptions ||
+                 category->getName() == "Generic Options" ||
+                 category->getName() == "Color Options";
+        });
+    if (!isShown)
+      option->setHiddenFlag(cl::Hidden);
+  }
+}
+
 /// mlir-opt appends the operation to each error; a whole function there hides
 /// the message. The option still turns it on.
 static void setQuietDiagnostics() {
@@ -242,6 +264,9 @@ int main(int argc, char **argv) {
   registerTestPasses();
 #endif
 
+  cl::SetVersionPrinter(printVersion);
+  hideForeignOptions();
+  setFilesWrittenOnce();
   auto [inputPath, outputPath] =
       registerAndParseCLIOptions(argc, argv, kHelp, registry);
   setQuietDiagnostics();

@@ -10,20 +10,23 @@
 
 #include "koila/InitAllDialects.h"
 #include "koila/InitAllPasses.h"
+#include "koila/Support/OutputFile.h"
 #include "mlir/Tools/Plugins/DialectPlugin.h"
 #include "mlir/Tools/Plugins/PassPlugin.h"
 
 extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::DialectPluginLibraryInfo
 mlirGetDialectPluginInfo() {
-  return {MLIR_PLUGIN_API_VERSION, "Koila", "0.2.0",
+  return {MLIR_PLUGIN_API_VERSION, "Koila", KOILA_VERSION,
           [](::mlir::DialectRegistry *registry) {
             koila::registerAllDialects(*registry);
             koila::registerAllPasses();
+            // What loads plugins is a tool, which runs once.
+            koila::setFilesWrittenOnce();
           }};
 }
 
 extern "C" LLVM_ATTRIBUTE_WEAK ::mlir::PassPluginLibraryInfo
 mlirGetPassPluginInfo() {
-  return {MLIR_PLUGIN_API_VERSION, "KoilaPasses", "0.2.0",
+  return {MLIR_PLUGIN_API_VERSION, "KoilaPasses", KOILA_VERSION,
           []() { koila::registerAllPasses(); }};
 }

@@ -55,6 +55,7 @@ sample's results would also have passed counts as a failure.
   --load-library FILE a library that registers custom operators; repeatable
   --json              a report for programs on stdout
   --help              this text
+  --version           alone: koila's version, LLVM's, and LibTorch's
 
 Exit code: 0 done (and equal), 1 unequal, vacuous, or an error.
 

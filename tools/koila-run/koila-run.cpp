@@ -10,6 +10,7 @@
 #include "mlir/IR/Diagnostics.h"
 #include "support/Supervisor.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Config/llvm-config.h"
 #include <algorithm>
 
 using namespace koila;
@@ -162,6 +163,12 @@ static int runTool(Options options) {
 }
 
 int main(int argc, char **argv) {
+  if (argc == 2 && llvm::StringRef(argv[1]) == "--version") {
+    llvm::outs() << "koila " KOILA_VERSION ", LLVM " LLVM_VERSION_STRING
+                    ", LibTorch "
+                 << kTorchVersion << "\n";
+    return 0;
+  }
   try {
     Options options = parseOptions(argc, argv);
     if (options.help) {

@@ -19,6 +19,10 @@ bool writeOutputFile(llvm::StringRef path,
                      llvm::function_ref<void(llvm::raw_ostream &)> write,
                      std::string &error);
 
+/// For a program that writes no file twice on purpose: writeOutputFile() then
+/// refuses to write over what it wrote before, of another module for one.
+void setFilesWrittenOnce();
+
 enum class OutputKind : uint8_t { TorchScript, Text, Bytecode };
 
 /// What to write to `path`, by its suffix; MLIR as text to `-` and to devices

@@ -46,7 +46,11 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
       return success();
     }
     if (output.empty()) {
-      print(llvm::errs());
+      // Passes of several modules may run at the same time.
+      std::string text;
+      llvm::raw_string_ostream os(text);
+      print(os);
+      llvm::errs() << text;
       return success();
     }
     std::string problem;
