@@ -66,9 +66,6 @@ config.environment["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "2")
 # Threads that wait leave the cores to the tests beside them: spinning takes more
 # than the work of small programs.
 config.environment["OMP_WAIT_POLICY"] = os.environ.get("OMP_WAIT_POLICY", "PASSIVE")
-# The newest instruction set whose workspaces were measured; older processors
-# use their own. Some virtual machines name AMX, and fault where it is used.
-config.environment["ONEDNN_MAX_CPU_ISA"] = os.environ.get("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 
 def is_on(option):
@@ -79,6 +76,15 @@ if is_on(config.koila_enable_python):
     config.available_features.add("python")
 if is_on(config.koila_enable_torch):
     config.available_features.add("torch")
+    # Tests run kernels, and some machines name instructions that fault.
+    sys.dont_write_bytecode = True
+    sys.path.append(config.test_source_root)
+    import instruction_set
+
+    limit = instruction_set.find_limit(config.python)
+    config.environment[instruction_set.VARIABLE] = limit
+    if limit != instruction_set.FULL:
+        lit_config.note(f"oneDNN uses no newer instruction set than {limit}")
     for package in ("torchvision", "scikit-learn"):
         if (
             subprocess.run(

@@ -264,9 +264,12 @@ def _serve(script: str) -> None:
 
 
 if __name__ == "__main__":
-    # Before PyTorch is loaded: what is measured must not depend on the machine.
+    # Before PyTorch is loaded: what is measured must not depend on the processors.
     os.environ["OMP_NUM_THREADS"] = "1"
-    os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+    sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+    import instruction_set
+
+    instruction_set.limit()
     from measure import Memory
 
     # The counting allocator goes in before there are tensors.

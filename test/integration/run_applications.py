@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from applications_app import Outcome
     from measure import Memory
 
-# Before PyTorch is loaded: what is measured must not depend on the machine.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import instruction_set
+
+# Before PyTorch is loaded: what is measured must not depend on the processors.
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+instruction_set.limit()
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "applications"
 # Of one application without -v, and of one reason.

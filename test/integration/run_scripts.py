@@ -35,9 +35,12 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING
 
-# Before PyTorch is loaded: what is measured must not depend on the machine.
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+import instruction_set
+
+# Before PyTorch is loaded: what is measured must not depend on the processors.
 os.environ["OMP_NUM_THREADS"] = "1"
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+instruction_set.limit()
 
 if TYPE_CHECKING:
     from study import Report
