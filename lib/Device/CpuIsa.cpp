@@ -18,6 +18,8 @@
 #endif
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 using namespace koila;
@@ -64,6 +66,20 @@ static constexpr Isa kIsas[] = {
     {"sse41", "", Sse41},
 };
 
+/// Whether a process may ask for the tiles of AMX, as oneDNN does. Source:
+/// amx::init in oneDNN's cpu_isa_traits.
+static bool offersTiles() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  constexpr int kGetSupported = 0x1021; // ARCH_GET_XCOMP_SUPP
+  constexpr unsigned long kTiles = 1ul << 18;
+  unsigned long supported = 0;
+  return syscall(SYS_arch_prctl, kGetSupported, &supported) == 0 &&
+         (supported & kTiles) != 0;
+#else
+  return true;
+#endif
+}
+
 /// What the processor has and the operating system saves.
 static unsigned detectFeatures() {
   unsigned features = 0;
@@ -85,7 +101,7 @@ static unsigned detectFeatures() {
   }
   bool savesYmm = (saved & 0x6) == 0x6;
   bool savesZmm = (saved & 0xe6) == 0xe6;
-  bool savesTiles = (saved & 0x60000) == 0x60000;
+  bool savesTiles = (saved & 0x60000) == 0x60000 && offersTiles();
   add(bit(ecx, 28) && savesYmm, Avx);
   if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
     return features;

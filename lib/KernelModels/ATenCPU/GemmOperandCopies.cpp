@@ -2,12 +2,14 @@
 //
 // Sources: native/LinearAlgebra.cpp (mm, bmm, matmul), native/Blas.cpp,
 // native/CPUBlas.cpp, native/mkldnn/Matmul.cpp; of oneDNN 3.12
-// cpu/matmul/gemm_bf16_matmul.cpp and gemm_based_common.hpp.
+// cpu/matmul/gemm_bf16_matmul.cpp and gemm_based_common.hpp, and those of
+// BrgemmProduct.cpp.
 //
 //===----------------------------------------------------------------------===//
 
 #include "GemmOperandCopies.h"
 #include "../ATen/AllocationTrace.h"
+#include "../OneDNN/BrgemmProduct.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
@@ -110,7 +112,9 @@ enum class Library {
   /// oneDNN's gemm_bf16_matmul_t, which sums up in float32.
   Gemm,
   /// oneDNN's brgemm_matmul_t, whose buffers follow from its blocks.
-  Brgemm
+  Brgemm,
+  /// The same with other blocks, of which nothing is known.
+  BrgemmOfOtherBlocks
 };
 } // namespace
 
@@ -121,14 +125,18 @@ static constexpr int64_t kMostOfATen = 16 * 16 * 16;
 /// mkldnn_fp16_device_check; brgemm_matmul_t takes bfloat16 on the instruction
 /// sets that have it.
 static Library getLibrary(StringRef isa, Type type) {
-  bool hasHalves = isa == "avx2_vnni_2" || isa == "avx512_core_fp16" ||
-                   isa.starts_with("avx512_core_amx");
-  if (type.isF16())
-    return hasHalves ? Library::Brgemm : Library::ATen;
-  if (!type.isBF16() || (!hasHalves && !isa.starts_with("avx512_core")))
+  if (!kernels::isHalf(type))
     return Library::ATen;
-  return hasHalves || isa == "avx512_core_bf16" ? Library::Brgemm
-                                                : Library::Gemm;
+  if (isa == "avx2_vnni_2" || isa == "avx512_core_amx_fp16")
+    return Library::BrgemmOfOtherBlocks;
+  bool isF16 = type.isF16();
+  if (isa == "avx512_core_amx")
+    return isF16 ? Library::Brgemm : Library::BrgemmOfOtherBlocks;
+  if (isa == "avx512_core_fp16")
+    return Library::Brgemm;
+  if (isF16 || !isa.starts_with("avx512_core"))
+    return Library::ATen;
+  return isa == "avx512_core_bf16" ? Library::Brgemm : Library::Gemm;
 }
 
 /// Whether that many multiplications are too many for PyTorch itself.
@@ -140,26 +148,41 @@ static bool isLarge(ArrayRef<int64_t> extents) {
   return work > kMostOfATen;
 }
 
-/// What oneDNN holds to multiply `batch` times a result of `rows` and
+/// What oneDNN holds to multiply the matrices of `lhs` by as many others, of
 /// `columns`.
-static int64_t getOneDnnBytes(WorkspaceRule &rule, Type type, int64_t batch,
-                              int64_t rows, int64_t columns,
-                              blas::Scale scale) {
+static int64_t getOneDnnBytes(WorkspaceRule &rule, const Factor &lhs,
+                              int64_t columns, blas::Scale scale) {
   const WorkspaceTarget &target = rule.getTarget();
-  if (getLibrary(target.isa, type) == Library::Brgemm) {
-    rule.setInexact(Twine("a product of ") +
-                    (type.isBF16() ? "bfloat16" : "float16") +
-                    " in oneDNN on '" + target.isa + "'");
+  Library library = getLibrary(target.isa, lhs.type);
+  StringRef typeName = lhs.type.isBF16() ? "bfloat16" : "float16";
+  if (library == Library::BrgemmOfOtherBlocks) {
+    rule.setInexact(Twine("a product of ") + typeName + " in oneDNN on '" +
+                    target.isa + "'");
     return 0;
   }
+  int64_t batch = lhs.getRank() == 3 ? lhs.dims[0] : 1;
+  int64_t rows = lhs.dims.end()[-2], sums = lhs.dims.end()[-1];
   // Far from the end of 64 bits also for all threads.
   constexpr int64_t kMostElements = int64_t(1) << 48;
   int64_t elements;
   if (llvm::MulOverflow(batch, rows, elements) ||
       llvm::MulOverflow(elements, columns, elements) ||
       elements > kMostElements || target.threads > 1 << 12) {
-    rule.setInexact("a product of bfloat16 in oneDNN of too many elements");
+    rule.setInexact(Twine("a product of ") + typeName +
+                    " in oneDNN of too many elements");
     return 0;
+  }
+  // The scale is a tensor of one number. Source: ideep's matmul_forward.
+  int64_t scaleBytes = scale == blas::Scale::Other ? sizeof(float) : 0;
+  if (library == Library::Brgemm) {
+    auto bytes = onednn::getBrgemmBytes(
+        {batch, rows, sums, columns, lhs.strides.end()[-2],
+         lhs.strides.end()[-1], lhs.type.isF16()},
+        target.threads);
+    if (!bytes)
+      rule.setInexact(Twine("a product of ") + typeName +
+                      " that oneDNN cannot cut into blocks");
+    return bytes.value_or(0) + scaleBytes;
   }
   // Each thread sums whole rows of a matrix, or a part of one. Source:
   // get_scratchpad_num_elements.
@@ -171,22 +194,35 @@ static int64_t getOneDnnBytes(WorkspaceRule &rule, Type type, int64_t batch,
   };
   // A scratchpad can be moved to where it is aligned. Source: registry_t::book.
   constexpr int64_t kAlignment = 128;
-  int64_t bytes =
-      std::max(getSums(1), getSums(target.threads)) * sizeof(float) +
-      kAlignment;
-  // The scale is a tensor of one number. Source: ideep's matmul_forward.
-  return scale == blas::Scale::Other ? bytes + sizeof(float) : bytes;
+  return std::max(getSums(1), getSums(target.threads)) * sizeof(float) +
+         kAlignment + scaleBytes;
 }
 
-/// What mkldnn_matmul copies: it reads what is dense.
-static int64_t getDenseBytes(const Factor &factor) {
-  return isContiguous(factor) || isInColumns(factor) ? 0 : factor.numBytes();
+/// The factor in rows, as a copy is.
+static Factor getDense(Factor factor) {
+  int64_t stride = 1;
+  for (size_t dim = factor.dims.size(); dim-- > 0;) {
+    factor.strides[dim] = stride;
+    stride *= factor.dims[dim];
+  }
+  return factor;
 }
 
-/// Whether a processor without instructions for bfloat16 multiplies by a vector
-/// as a loop of dot products: one factor is a vector with a stride of one, the
-/// rows of the other are dense. Source: use_bf16_gemv_trans in cpublas::gemm,
-/// which asks the processor: ONEDNN_MAX_CPU_ISA does not hide its instructions.
+/// What mkldnn_matmul copies, for it reads what is dense; then `factor` is the
+/// copy.
+static int64_t copyUnlessDense(Factor &factor) {
+  if (!isContiguous(factor) && isInColumns(factor))
+    return 0;
+  int64_t bytes = isContiguous(factor) ? 0 : factor.numBytes();
+  factor = getDense(factor);
+  return bytes;
+}
+
+/// Whether a product with a vector is a loop of dot products: one factor is a
+/// vector with a stride of one, the rows of the other are dense. So it is of
+/// float16, and of bfloat16 without instructions for it. Sources:
+/// use_fp16_gemv_trans and use_bf16_gemv_trans in cpublas::gemm, which ask the
+/// processor: ONEDNN_MAX_CPU_ISA does not hide its instructions.
 static bool isDotProducts(const Factor &lhs, const Factor &rhs) {
   int64_t rows = lhs.dims[0], sums = lhs.dims[1], columns = rhs.dims[1];
   auto isDense = [](int64_t stride, int64_t next, int64_t extent) {
@@ -231,10 +267,15 @@ int64_t blas::getMmBytes(WorkspaceRule &rule, const Factor &lhs,
   Library library = getLibrary(rule.getTarget().isa, lhs.type);
   if (library == Library::ATen || scale == Scale::Zero ||
       !isLarge({rows, sums, columns}) ||
-      (library == Library::Gemm && scale == Scale::One &&
+      ((library == Library::Gemm || lhs.type.isF16()) && scale == Scale::One &&
        isDotProducts(lhs, rhs)))
     return copies;
-  return copies + getOneDnnBytes(rule, lhs.type, 1, rows, columns, scale);
+  // BLAS takes columns: a result of one is that row.
+  bool isColumn = columns == 1;
+  Factor first = isColumn ? transpose(rhs) : lhs;
+  if (!isReadable(first))
+    first = getDense(first);
+  return copies + getOneDnnBytes(rule, first, isColumn ? rows : columns, scale);
 }
 
 /// Source: bmm_out_or_baddbmm_. Small products and readable matrices need
@@ -246,11 +287,13 @@ int64_t blas::getBmmBytes(WorkspaceRule &rule, const Factor &lhs,
   if (batch == 0)
     return 0;
   if (getLibrary(rule.getTarget().isa, lhs.type) != Library::ATen &&
-      isLarge({batch, rows, lhs.dims[2], columns}))
-    return scale == Scale::Zero ? 0
-                                : getDenseBytes(lhs) + getDenseBytes(rhs) +
-                                      getOneDnnBytes(rule, lhs.type, batch,
-                                                     rows, columns, scale);
+      isLarge({batch, rows, lhs.dims[2], columns})) {
+    if (scale == Scale::Zero)
+      return 0;
+    Factor left = lhs, right = rhs;
+    int64_t copies = copyUnlessDense(left) + copyUnlessDense(right);
+    return copies + getOneDnnBytes(rule, left, columns, scale);
+  }
   int64_t work = rows * lhs.dims[2] * columns;
   if (work < kSmall || (isReadable(lhs) && isReadable(rhs)))
     return 0;
@@ -264,12 +307,12 @@ int64_t blas::getMvBytes(WorkspaceRule &rule, const Factor &matrix,
     return 0;
   if (getLibrary(rule.getTarget().isa, matrix.type) != Library::ATen &&
       isLarge(matrix.dims)) {
+    if (scale == Scale::Zero)
+      return 0;
+    Factor left = matrix;
     Factor column{{vector.dims[0], 1}, {vector.strides[0], 1}, vector.type};
-    return scale == Scale::Zero
-               ? 0
-               : getDenseBytes(matrix) + getDenseBytes(column) +
-                     getOneDnnBytes(rule, matrix.type, 1, matrix.dims[0], 1,
-                                    scale);
+    int64_t copies = copyUnlessDense(left) + copyUnlessDense(column);
+    return copies + getOneDnnBytes(rule, left, 1, scale);
   }
   return isContiguous(matrix) ? 0 : getReadableBytes(matrix);
 }
@@ -283,7 +326,8 @@ int64_t blas::getDotBytes(WorkspaceRule &rule, const Factor &lhs,
   int64_t copies = 0;
   for (const Factor *factor : {&lhs, &rhs})
     copies += isContiguous(*factor) ? 0 : factor->numBytes();
-  return copies + getOneDnnBytes(rule, lhs.type, 1, 1, 1, Scale::One);
+  Factor row = getDense({{1, lhs.dims[0]}, {lhs.dims[0], 1}, lhs.type});
+  return copies + getOneDnnBytes(rule, row, 1, Scale::One);
 }
 
 //===----------------------------------------------------------------------===//

@@ -1,8 +1,8 @@
 //===- GemmOperandCopies.h - What a product copies first --------*- C++ -*-===//
 //
 // Private to lib/KernelModels: the copies that products with matrices make
-// because BLAS cannot read the strides, and the sums that oneDNN keeps of those
-// of bfloat16, as the operators over them need it.
+// because BLAS cannot read the strides, and what oneDNN holds for those of half
+// types, as the operators over them need it.
 //
 //===----------------------------------------------------------------------===//
 
