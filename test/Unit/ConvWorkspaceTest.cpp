@@ -82,3 +82,48 @@ TEST(ConvWorkspaceTest, DepthwiseVolume) {
 TEST(ConvWorkspaceTest, FlatVolumeIsUnfolded) {
   expectBytes(makeShape({1, 4, 8, 16, 16}, {8, 4, 3, 3, 3}, 1, 1), 884736);
 }
+
+// As measured on one thread, where a single small image is not oneDNN's.
+static void expectBackwardBytes(const ConvolutionShape &shape, int64_t bytes,
+                                bool wantsInput = true,
+                                bool wantsWeight = true) {
+  WorkspaceTarget one = target;
+  one.threads = 1;
+  Workspace found =
+      convolutionBackwardWorkspace(shape, one, wantsInput, wantsWeight);
+  EXPECT_EQ(found.bytes, bytes);
+  EXPECT_TRUE(found.exact);
+}
+
+TEST(ConvWorkspaceTest, BackwardOfOneTransposedImage) {
+  ConvolutionShape shape = makeShape({1, 4, 8, 8}, {4, 3, 2, 2}, 2, 0);
+  shape.transposed = shape.hasBias = true;
+  expectBackwardBytes(shape, 4300);
+  expectBackwardBytes(shape, 3276, /*wantsInput=*/false);
+  expectBackwardBytes(shape, 4096, /*wantsInput=*/true, /*wantsWeight=*/false);
+  // Nothing is unfolded.
+  shape = makeShape({1, 4, 8, 8}, {4, 3, 1, 1}, 1, 0);
+  shape.transposed = shape.hasBias = true;
+  expectBackwardBytes(shape, 1084);
+}
+
+TEST(ConvWorkspaceTest, BackwardOfOneVolume) {
+  ConvolutionShape shape = makeShape({1, 4, 4, 4, 4}, {6, 4, 2, 2, 2}, 1, 0);
+  shape.hasBias = true;
+  expectBackwardBytes(shape, 5272);
+  expectBackwardBytes(shape, 4480, /*wantsInput=*/true, /*wantsWeight=*/false);
+  // The input unfolds into itself, its gradient does not.
+  shape = makeShape({1, 4, 4, 4, 4}, {6, 4, 1, 1, 1}, 1, 0);
+  shape.hasBias = true;
+  expectBackwardBytes(shape, 2048);
+}
+
+TEST(ConvWorkspaceTest, BackwardOfGroupsInFloat64) {
+  ConvolutionShape shape = makeShape({3, 4, 8, 8}, {6, 2, 3, 3}, 1, 0);
+  shape.hasBias = true;
+  shape.groups = 2;
+  shape.elementBytes = 8;
+  expectBackwardBytes(shape, 28272);
+  shape.hasBias = false;
+  expectBackwardBytes(shape, 12288, /*wantsInput=*/true, /*wantsWeight=*/false);
+}

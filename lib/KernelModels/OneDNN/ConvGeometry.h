@@ -180,11 +180,12 @@ Geometry transposed(const Geometry &g);
 /// Whether jit_1x1 serves the convolution.
 bool fitsPointwise(const Geometry &g);
 
-/// The gradients by oneDNN, of tensors of one layout, and of contiguous ones by
-/// PyTorch's own kernels; the new gradients count.
+/// The gradients by oneDNN and by PyTorch's own kernels, of tensors of one
+/// layout; the new gradients count.
 Workspace oneDnnBackward(const Geometry &g, bool isTransposed,
                          bool channelsLast, bool wantsInput, bool wantsWeight);
-Workspace slowBackward(const Geometry &g, bool wantsInput, bool wantsWeight);
+Workspace slowBackward(const Geometry &g, bool isTransposed, bool channelsLast,
+                       bool wantsInput, bool wantsWeight);
 
 /// Whether oneDNN computes the convolution as an inner product: the kernel is
 /// as large as the image (ip_convolution.cpp).

@@ -272,8 +272,9 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
   if (!isDouble && usesOneDnn(g, shape))
     found = oneDnnBackward(g, shape.transposed, channelsLast, wantsInput,
                            wantsWeight);
-  else if (!shape.transposed)
-    found = slowBackward(g, wantsInput, wantsWeight);
+  else
+    found = slowBackward(g, shape.transposed, channelsLast, wantsInput,
+                         wantsWeight);
   if (!found.exact && !found.bytes)
     return bound();
   return {found.bytes + copies, found.exact};

@@ -58,23 +58,55 @@ Workspace conv::oneDnnBackward(const Geometry &g, bool isTransposed,
   return found;
 }
 
-Workspace conv::slowBackward(const Geometry &g, bool wantsInput,
+/// Of volumes the columns of all samples and groups, also for the input.
+/// Source: ConvolutionMM3d.cpp.
+static Workspace slowVolumeBackward(const Geometry &g, bool reads,
+                                    int64_t madeInput, int64_t madeWeight) {
+  int64_t columns = g.batch * g.inputChannels() * g.kernelArea() *
+                    g.outputArea() * g.elementBytes;
+  // The input as it is serves the weight, not its own gradient.
+  int64_t ofWeight = reads && g.groups == 1 ? 0 : columns;
+  int64_t first = madeInput ? madeInput + columns : 0;
+  int64_t second = madeWeight ? madeInput + madeWeight + ofWeight : 0;
+  return {std::max(first, second), true};
+}
+
+// Source: ConvolutionMM2d.cpp, NaiveDilatedConvolution.cpp and
+// NaiveConvolutionTranspose2d.cpp and 3d, and for groups convolution_backward
+// in Convolution.cpp; test/oracle/convolution_gradients.py measures them.
+Workspace conv::slowBackward(const Geometry &g, bool isTransposed,
+                             bool channelsLast, bool wantsInput,
                              bool wantsWeight) {
-  bool reads = g.isPointwise() && !g.isStrided() && !g.isPadded();
-  int64_t image =
-      g.groupInput * g.kernelArea() * g.outputArea() * g.elementBytes;
+  bool reads =
+      g.isPointwise() && !g.isStrided() && !g.isPadded() && !g.isDilated();
   int64_t bias = g.hasBias ? g.outputChannels() * g.elementBytes : 0;
-  int64_t made = (wantsInput ? g.inputBytes() : 0) +
-                 (wantsWeight ? g.weightBytes() + bias : 0);
+  int64_t madeInput = wantsInput ? g.inputBytes() : 0;
+  int64_t madeWeight = wantsWeight ? g.weightBytes() + bias : 0;
+  int64_t made = madeInput + madeWeight;
+  bool isGrouped = g.groups != 1;
   // What is not known is no bound.
-  if (g.groups != 1 || g.isVolume)
+  if (channelsLast && (g.isVolume || isGrouped))
     return {0, false};
-  // Columns of one image at a time, also of a pointwise kernel.
-  if (g.isDilated())
-    return {made + image + (wantsWeight ? bias : 0), true};
-  if (reads)
-    return {made, true};
-  if (g.batch != 1)
+  if (g.isVolume && !isTransposed && !g.isDilated())
+    return slowVolumeBackward(g, reads, madeInput, madeWeight);
+  if ((g.isVolume && !isTransposed) ||
+      (isGrouped && (g.isVolume || g.isDilated())))
     return {0, false};
-  return {made + (wantsWeight ? image : 0), true};
+  int64_t image = (isTransposed ? g.groupOutput * g.inputArea()
+                                : g.groupInput * g.outputArea()) *
+                  g.kernelArea() * g.elementBytes;
+  int64_t columns = 0;
+  if (isTransposed)
+    columns = reads ? 0 : image;
+  else if (g.isDilated())
+    columns = image + (wantsWeight ? bias : 0);
+  else if (wantsWeight && !reads)
+    columns = g.batch * image;
+  if (!isGrouped)
+    return {made + columns, true};
+  // The slices of several images are copied. The gradients of the groups are
+  // there until they are joined.
+  int64_t slices =
+      g.batch > 1 ? (g.inputBytes() + g.outputBytes()) / g.groups : 0;
+  return {made + std::max(slices + columns, made), true};
 }
