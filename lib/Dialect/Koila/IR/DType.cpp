@@ -2,7 +2,6 @@
 
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
-#include "koila/Dialect/Koila/IR/OperatorRules.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
