@@ -265,6 +265,10 @@ struct ExtractShape
     if (!llvm::all_of(dims, [](DimExpr dim) { return bool(dim); }) ||
         dropped.any())
       return success();
+    // What has another rank than its type at these sizes is never sliced.
+    if (source.hasRank() &&
+        source.getRank() != static_cast<int64_t>(dims.size()))
+      return success();
     TensorInfo result;
     result.dims = dims;
     result.elementType = slice.getType().getElementType();

@@ -120,7 +120,6 @@ GAPS |= {
     "script_list_of_batch": Gap(COUNTER, unknown={"aten::cat"}, fresh={"aten::slice.Tensor"}),
     "script_list_slices": Gap(LIST, fresh={"aten::stack"}),
     "script_list_of_lists": Gap(LIST, unknown={"aten::cat"}, fresh={"aten::stack"}),
-    "script_list_shared": Gap(LIST, fresh={"aten::stack"}),
     "script_list_input": Gap(
         LIST,
         unknown={

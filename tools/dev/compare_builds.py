@@ -29,6 +29,8 @@ import tempfile
 
 # Times, and paths of the files that a call reads, differ from call to call.
 UNSTABLE = {"seconds", "file", "source", "version"}
+# Lists whose equal entries may come in another order.
+UNORDERED = (".live_at_peak", ".by_line", ".by_module", ".by_kind", ".inexact", ".storages")
 OUTPUT = re.compile(r"(?<=\boutput=)[^ }]+")
 
 
@@ -65,6 +67,11 @@ def compare(before: pathlib.Path, after: pathlib.Path) -> list[tuple[str, str, s
         if isinstance(one, dict) and isinstance(other, dict):
             for name in sorted({*one, *other} - UNSTABLE):
                 walk(f"{key}.{name}", one.get(name), other.get(name))
+        elif isinstance(one, list) and isinstance(other, list) and key.endswith(UNORDERED):
+            left = collections.Counter(json.dumps(entry, sort_keys=True) for entry in one)
+            right = collections.Counter(json.dumps(entry, sort_keys=True) for entry in other)
+            differences.extend((key.lstrip("."), entry, "-") for entry in (left - right).elements())
+            differences.extend((key.lstrip("."), "-", entry) for entry in (right - left).elements())
         elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
             for index, (first, second) in enumerate(zip(one, other, strict=True)):
                 walk(f"{key}[{index}]", first, second)
@@ -83,7 +90,10 @@ def main() -> int:
         return 0 if len(sys.argv) > 1 and sys.argv[1] in ("-h", "--help") else 2
     before, after, *command = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
-        log, shim = pathlib.Path(folder, "log"), pathlib.Path(folder, "koila-opt")
+        # Beside it, as beside AFTER, the libraries.
+        log, shim = pathlib.Path(folder, "log"), pathlib.Path(folder, "bin", "koila-opt")
+        shim.parent.mkdir()
+        pathlib.Path(folder, "lib").symlink_to(pathlib.Path(after).resolve().parents[1] / "lib")
         words = [sys.executable, os.path.abspath(__file__), "--call", before, after, str(log)]
         shim.write_text("#!/bin/sh\nexec " + " ".join(f"'{w}'" for w in words) + ' "$@"\n')
         shim.chmod(0o755)
