@@ -61,7 +61,8 @@ class KeptList(nn.Module):
     def forward(self, x):
         a = [x]
         a.append(x * 2)
-        both = [a, a]
+        both = [a]
+        both.append(a)
         both[0].append(x.sin())
         same = torch.full([1], int(a is both[0]))
         return torch.stack(a), torch.stack(both[1]), same
