@@ -235,7 +235,8 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
   for (auto [entry, value] : born->second) {
     auto tensor = getConcrete(value, run);
     auto storage = rule.getStorageBytes(value);
-    if (!tensor && !storage && run.missing.empty())
+    bool isNone = isa_and_nonnull<UnitAttr>(dims.lookup(value).literal);
+    if (!tensor && !storage && !isNone && run.missing.empty())
       markInexact(op,
                   "the size of a result is not known; it is counted "
                   "as 0 bytes",

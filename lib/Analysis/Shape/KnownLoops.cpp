@@ -8,6 +8,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 
 using namespace mlir;
 using namespace koila;
@@ -50,9 +51,9 @@ static std::optional<Turns> getTurns(scf::ForOp loop, const DimAnalysis &dims) {
   return Turns{*from, *step, static_cast<int64_t>(count)};
 }
 
-/// Whether all tensors from outside that the body reads are the caller's, the
+/// Whether all tensors from outside that the loop reads are the caller's, the
 /// module's, or used after the loop as well.
-static bool endsNothing(scf::ForOp loop) {
+static bool endsNothing(Operation *loop) {
   auto outlives = [&](Value value) {
     Operation *op = value.getDefiningOp();
     if (!op || isa<ParamGetOp>(op) || !isa<TensorType>(value.getType()))
@@ -62,7 +63,9 @@ static bool endsNothing(scf::ForOp loop) {
       return ancestor && loop->isBeforeInBlock(ancestor);
     });
   };
-  WalkResult result = loop.getBody()->walk([&](Operation *op) {
+  WalkResult result = loop->walk([&](Operation *op) {
+    if (op == loop)
+      return WalkResult::advance();
     for (Value operand : op->getOperands())
       if (!loop->isAncestor(operand.getParentBlock()->getParentOp()) &&
           !outlives(operand))
@@ -94,30 +97,165 @@ static void unroll(scf::ForOp loop, Turns turns) {
   loop.erase();
 }
 
+//===----------------------------------------------------------------------===//
+// `while i < 3`, and loops that a number of a turn leaves early
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Puts the turns of an `scf.while` behind each other, folding what its numbers
+/// decide, for as long as they decide whether there is a next one.
+class WhileUnroller {
+public:
+  WhileUnroller(scf::WhileOp loop, const DimAnalysis &dims)
+      : loop(loop), builder(loop), dims(dims) {}
+
+  /// Whether it did; otherwise nothing has changed.
+  bool run() {
+    if (keepsContainers())
+      return false;
+    mapKnown();
+    SmallVector<Value> carried =
+        llvm::map_to_vector(loop.getInits(), [&](Value value) {
+          return mapping.lookupOrDefault(value);
+        });
+    for (int64_t turn = 0; turn <= kMostTurns; ++turn) {
+      mapping.map(loop.getBeforeArguments(), carried);
+      cloneFolded(*loop.getBeforeBody());
+      scf::ConditionOp condition = loop.getConditionOp();
+      APInt goesOn;
+      if (!matchPattern(mapping.lookupOrDefault(condition.getCondition()),
+                        m_ConstantInt(&goesOn)) ||
+          operations > kMostOperations)
+        break;
+      carried = lookup(condition.getArgs());
+      if (goesOn.isZero()) {
+        loop->replaceAllUsesWith(carried);
+        loop->erase();
+        return true;
+      }
+      mapping.map(loop.getAfterArguments(), carried);
+      cloneFolded(*loop.getAfterBody());
+      carried = lookup(loop.getYieldedValues());
+    }
+    // Users stand after their operands.
+    for (Operation *op : llvm::reverse(made))
+      op->erase();
+    return false;
+  }
+
+private:
+  bool keepsContainers() {
+    WalkResult result = loop->walk([](Operation *op) {
+      return llvm::any_of(op->getOperandTypes(), isMutable)
+                 ? WalkResult::interrupt()
+                 : WalkResult::advance();
+    });
+    return result.wasInterrupted();
+  }
+
+  /// Numbers from outside that the assumptions say.
+  void mapKnown() {
+    loop->walk([&](Operation *op) {
+      for (Value operand : op->getOperands()) {
+        if (!operand.getType().isInteger(64) || mapping.contains(operand) ||
+            (op != loop &&
+             loop->isAncestor(operand.getParentBlock()->getParentOp())))
+          continue;
+        if (auto number = getNumber(operand, dims))
+          mapping.map(operand, add(arith::ConstantOp::create(
+                                   builder, loop.getLoc(),
+                                   builder.getI64IntegerAttr(*number))));
+      }
+    });
+  }
+
+  Value add(Operation *op) {
+    made.push_back(op);
+    return op->getResult(0);
+  }
+
+  SmallVector<Value> lookup(ValueRange values) {
+    return llvm::map_to_vector(
+        values, [&](Value value) { return mapping.lookupOrDefault(value); });
+  }
+
+  void cloneFolded(Block &block) {
+    for (Operation &op : block.without_terminator()) {
+      ++operations;
+      if (auto branch = dyn_cast<scf::IfOp>(op); branch && inlineTaken(branch))
+        continue;
+      Operation *copy = builder.clone(op, mapping);
+      SmallVector<Value> folded;
+      SmallVector<Operation *> constants;
+      bool isFolded = copy->getNumRegions() == 0 &&
+                      succeeded(builder.tryFold(copy, folded, &constants));
+      llvm::append_range(made, constants);
+      if (isFolded && !folded.empty() && folded.size() == op.getNumResults() &&
+          !llvm::is_contained(copy->getResults(), folded.front())) {
+        mapping.map(op.getResults(), folded);
+        copy->erase();
+      } else {
+        made.push_back(copy);
+      }
+    }
+  }
+
+  bool inlineTaken(scf::IfOp branch) {
+    APInt taken;
+    if (!matchPattern(mapping.lookupOrDefault(branch.getCondition()),
+                      m_ConstantInt(&taken)))
+      return false;
+    Region &region =
+        taken.isZero() ? branch.getElseRegion() : branch.getThenRegion();
+    if (region.empty())
+      return true;
+    cloneFolded(region.front());
+    mapping.map(branch.getResults(),
+                lookup(region.front().getTerminator()->getOperands()));
+    return true;
+  }
+
+  scf::WhileOp loop;
+  OpBuilder builder;
+  const DimAnalysis &dims;
+  IRMapping mapping;
+  SmallVector<Operation *> made;
+  int64_t operations = 0;
+};
+} // namespace
+
 /// Those that hand tensors on, inner ones first.
-static SmallVector<scf::ForOp> findLoops(FunctionOpInterface function) {
-  SmallVector<scf::ForOp> loops;
-  function->walk([&](scf::ForOp loop) {
-    if (llvm::any_of(loop.getResultTypes(), llvm::IsaPred<TensorType>))
+static SmallVector<LoopLikeOpInterface>
+findLoops(FunctionOpInterface function) {
+  SmallVector<LoopLikeOpInterface> loops;
+  function->walk([&](LoopLikeOpInterface loop) {
+    if (isa<scf::ForOp, scf::WhileOp>(loop) &&
+        llvm::any_of(loop->getResultTypes(), llvm::IsaPred<TensorType>))
       loops.push_back(loop);
   });
   return loops;
 }
 
+static bool unrollKnown(LoopLikeOpInterface loop, const DimAnalysis &dims) {
+  if (auto known = dyn_cast<scf::WhileOp>(*loop))
+    return WhileUnroller(known, dims).run();
+  auto counted = cast<scf::ForOp>(*loop);
+  std::optional<Turns> turns = getTurns(counted, dims);
+  if (turns)
+    unroll(counted, *turns);
+  return turns.has_value();
+}
+
 bool koila::unrollKnownLoops(FunctionOpInterface function,
                              bool keepsLifetimes) {
-  SmallVector<scf::ForOp> loops = findLoops(function);
+  SmallVector<LoopLikeOpInterface> loops = findLoops(function);
   if (loops.empty())
     return false;
   DimAnalysis dims(function);
   bool any = false;
-  for (scf::ForOp loop : loops) {
-    std::optional<Turns> turns = getTurns(loop, dims);
-    if (!turns || (keepsLifetimes && !endsNothing(loop)))
-      continue;
-    unroll(loop, *turns);
-    any = true;
-  }
+  for (LoopLikeOpInterface loop : loops)
+    if (!keepsLifetimes || endsNothing(loop))
+      any |= unrollKnown(loop, dims);
   return any;
 }
 

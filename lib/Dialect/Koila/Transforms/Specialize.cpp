@@ -137,6 +137,34 @@ void koila::readDevicesOfArguments(FunctionOpInterface function) {
   });
 }
 
+/// What is taken out of a tuple that is there is what was put in: LibTorch goes
+/// past such tuples when it reads the program that is written.
+static void skipTuples(FunctionOpInterface function) {
+  auto getParts = [](Value tuple) -> ValueRange {
+    auto made = tuple.getDefiningOp<ConstructOp>();
+    return made && isa<TupleType>(tuple.getType()) ? made->getOperands()
+                                                   : ValueRange();
+  };
+  auto replace = [](Value result, Value part) {
+    if (part.getType() == result.getType())
+      result.replaceAllUsesWith(part);
+  };
+  function->walk([&](Operation *op) {
+    if (auto element = dyn_cast<ElementOp>(op)) {
+      ValueRange parts = getParts(element.getContainer());
+      auto index = dyn_cast<IntegerAttr>(element.getAt());
+      if (index && index.getInt() >= 0 &&
+          index.getInt() < static_cast<int64_t>(parts.size()))
+        replace(element.getResult(), parts[index.getInt()]);
+    } else if (isa<UnpackOp>(op)) {
+      ValueRange parts = getParts(op->getOperand(0));
+      if (parts.size() == op->getNumResults())
+        for (auto [result, part] : llvm::zip_equal(op->getResults(), parts))
+          replace(result, part);
+    }
+  });
+}
+
 bool koila::inlineDecidedBranches(FunctionOpInterface function) {
   DimAnalysis dims(function);
   if (!dims.isValid())
@@ -198,6 +226,7 @@ bool koila::inlineDecidedBranches(FunctionOpInterface function) {
     inlineRegion(branch, *region);
   if (decided.empty() && !folded)
     return false;
+  skipTuples(function);
   eraseDead(function);
   return true;
 }

@@ -92,8 +92,9 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
     WalkResult result = function->walk([&](Operation *op) {
       // What an opaque operator makes may stay unknown, what an attribute
       // holds that the program assigns, and what is made of it. So may what
-      // branches merge.
-      if (isa<TorchOpaqueOp, RefineOp, RegionBranchOpInterface>(op) ||
+      // branches merge, and what nothing reads.
+      if (isa<TorchOpaqueOp, RefineOp, RegionBranchOpInterface,
+              UninitializedOp>(op) ||
           accessesModuleState(op) || (dims && dims->isDead(op)))
         return WalkResult::advance();
       bool fromOpaque = llvm::any_of(op->getOperandTypes(), isUnknown);

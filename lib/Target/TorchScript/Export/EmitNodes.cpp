@@ -197,6 +197,18 @@ void GraphEmitter::checkOverload(Node *node, Operation *op,
                              "written with");
 }
 
+/// Whether a list that is given for the argument `index` of `schema`, which may
+/// be None, would rather be that of another overload when the program is read.
+static bool isListOfOther(const c10::FunctionSchema &schema, size_t index) {
+  c10::Symbol name = c10::Symbol::fromQualString(schema.name());
+  return llvm::any_of(tj::getAllOperatorsFor(name), [&](const auto &other) {
+    const std::vector<c10::Argument> &arguments = other->schema().arguments();
+    return other->schema().overload_name() != schema.overload_name() &&
+           index < arguments.size() &&
+           arguments[index].type()->kind() == c10::TypeKind::ListType;
+  });
+}
+
 void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
   bool inPlace =
       info.inPlaceSchema &&
@@ -268,10 +280,16 @@ void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
                                ? emitDynamic(argument, marked++)
                                : integer(size));
       // A computed list, or one of literals and computed elements.
+      bool isOptional = argument.type()->kind() == c10::TypeKind::OptionalType;
       bool whole = elements.size() == 1 &&
-                   elements[0]->type()->kind() == c10::TypeKind::ListType;
-      inputs.push_back(whole ? elements[0]
-                             : list(elements, c10::IntType::get()));
+                   (elements[0]->type()->kind() == c10::TypeKind::ListType ||
+                    elements[0]->type()->kind() == c10::TypeKind::OptionalType);
+      TorchValue *given =
+          whole ? elements[0] : list(elements, c10::IntType::get());
+      if (isOptional && given->type()->kind() == c10::TypeKind::ListType &&
+          isListOfOther(*info.schema, inputs.size()))
+        given = graph.insertUncheckedCast(given, argument.type());
+      inputs.push_back(given);
     } else if (computed.getDynamic(argument.name())) {
       inputs.push_back(emitDynamic(argument, 0));
     } else if (attr) {

@@ -384,16 +384,58 @@ private:
     }
   }
 
+  bool isWritten(const Owner &owner, const std::string &name) const {
+    return written.count({owner.object.get(), name}) ||
+           writtenOfClass.count({owner.object->type()->annotation_str(), name});
+  }
+
+  /// The attribute of `owner` that is `tensor` itself; empty if there is none.
+  std::string findTensor(const Owner &owner, const at::Tensor &tensor) const {
+    const c10::ClassTypePtr &type = owner.object->type();
+    for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
+      const c10::IValue &value = owner.object->getSlot(slot);
+      const std::string &name = type->getAttributeName(slot);
+      if (value.isTensor() && value.toTensor().is_same(tensor) &&
+          !isWritten(owner, name))
+        return name;
+    }
+    return {};
+  }
+
+  /// A layer may have its weights in a list as well, as nn.LSTM has.
+  void replaceTensors(tj::Node *node, const Owner &owner,
+                      const c10::IValue &list) {
+    std::vector<std::string> names;
+    for (const at::Tensor &tensor : list.toTensorVector()) {
+      std::string name;
+      if (tensor.defined())
+        name = findTensor(owner, tensor);
+      if (name.empty())
+        return;
+      names.push_back(name);
+    }
+    tj::WithInsertPoint guard(node);
+    std::vector<tj::Value *> tensors;
+    for (const std::string &name : names)
+      tensors.push_back(prepared.graph->insertGetAttr(node->input(0), name));
+    tj::Node *made = prepared.graph->createList(
+        node->output()->type()->containedType(0), tensors);
+    made->setSourceRange(node->sourceRange());
+    node->output()->replaceAllUsesWith(
+        prepared.graph->insertNode(made)->output());
+  }
+
   void specialize(tj::Node *node) {
     const Owner &owner = objects.at(node->input(0));
     const std::string &name = node->s(c10::attr::name);
     c10::IValue value = getValue(node);
-    if (written.count({owner.object.get(), name}) ||
-        writtenOfClass.count({owner.object->type()->annotation_str(), name}) ||
-        node->output()->uses().empty() ||
-        !isLiteral(node->output()->type(), value) ||
+    if (isWritten(owner, name) || node->output()->uses().empty() ||
         ((value.isList() || value.isGenericDict()) &&
          (unknownChanges || changed.count(value))))
+      return;
+    if (value.isTensorList())
+      return replaceTensors(node, owner, value);
+    if (!isLiteral(node->output()->type(), value))
       return;
     std::string path = owner.path.empty() ? name : owner.path + "." + name;
     for (const AssumedAttribute &assumption : given)
@@ -480,7 +522,7 @@ koila::torchscript::prepareGraph(const tj::Module &module,
       tj::PeepholeOptimize(prepared.graph, /*addmm_fusion_enabled=*/false);
     cleanUpGraph(prepared.graph);
     // What a dict is known to have may decide further branches.
-  } while (unfoldContainers(*prepared.graph));
+  } while (unfoldContainers(*prepared.graph, prepared.lifetimes));
   collectNodes(prepared.graph->block(), prepared.nodes);
   return prepared;
 }

@@ -73,8 +73,9 @@ std::vector<torch::jit::Node *> getHiddenWrites(torch::jit::Graph &graph);
 torch::jit::Node *findLostWrite(torch::jit::Graph &graph);
 
 /// Gives each reader of a list or dict that is filled step by step one of its
-/// own. Whether there was any.
-bool unfoldContainers(torch::jit::Graph &graph);
+/// own. Whether there was any. Why tensors may live longer in the program
+/// itself goes to `lifetimes`, if that is empty.
+bool unfoldContainers(torch::jit::Graph &graph, std::string &lifetimes);
 
 /// Makes literals of what is asked of `dict`, which holds numbers and texts and
 /// which nobody changes: what is at a key, and whether there is one. Whether

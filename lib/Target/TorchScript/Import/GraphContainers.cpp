@@ -21,6 +21,26 @@ static bool isDict(const tj::Value *value) {
   return value->type()->kind() == c10::TypeKind::DictType;
 }
 
+/// Whether the use takes elements or numbers, so that a container with the
+/// same in it would do.
+static bool isRead(const tj::Use &use) {
+  const tj::Node *user = use.user;
+  const c10::FunctionSchema *schema = user->maybeSchema();
+  if (!schema || schema->is_vararg() ||
+      use.offset >= schema->arguments().size() ||
+      user->kind() == aten::__is__ || user->kind() == aten::__isnot__)
+    return false;
+  // It becomes an element of another one.
+  const c10::AliasInfo *alias = schema->arguments()[use.offset].alias_info();
+  if (alias && alias->isWildcardAfter())
+    return false;
+  const tj::Value *container = user->input(use.offset);
+  return llvm::none_of(user->outputs(), [&](const tj::Value *output) {
+    return *output->type() == *container->type() ||
+           output->type()->kind() == c10::TypeKind::AnyType;
+  });
+}
+
 namespace {
 /// What is in a list, or in a dict, at one place of the program.
 class Contents {
@@ -40,10 +60,16 @@ public:
   bool apply(tj::Node *write) {
     if (write->kind() == aten::append)
       values.push_back(write->input(1));
+    else if (write->kind() == aten::pop)
+      take(write);
     else
       set(write->input(1), write->input(2), isDict(write->input(0)));
     return known;
   }
+
+  /// The element that the last write took out, if it took one.
+  tj::Value *getTaken() const { return taken; }
+  bool isEmpty() const { return values.empty(); }
 
   /// The value that a reader gets; null if it is none of these.
   tj::Value *read(tj::Node *reader) const {
@@ -87,6 +113,25 @@ private:
     return std::nullopt;
   }
 
+  /// Where an index of a list is; none if it is not known or out of range, and
+  /// the program raises.
+  std::optional<size_t> findPlace(const c10::IValue &index) const {
+    int64_t size = values.size(), at = index.toInt();
+    if (at < -size || at >= size)
+      return std::nullopt;
+    return at < 0 ? at + size : at;
+  }
+
+  void take(tj::Node *pop) {
+    std::optional<c10::IValue> index = tj::toIValue(pop->input(1));
+    auto place = index ? findPlace(*index) : std::nullopt;
+    known &= place && *values[*place]->type() == *pop->output()->type();
+    if (!known)
+      return;
+    taken = values[*place];
+    values.erase(values.begin() + *place);
+  }
+
   void set(tj::Value *at, tj::Value *value, bool paired = true) {
     std::optional<c10::IValue> key = tj::toIValue(at);
     // Tensors are keys by what they are, not by what is in them.
@@ -94,11 +139,10 @@ private:
     if (!known)
       return;
     if (!paired) {
-      int64_t size = values.size(), index = key->toInt();
-      // Out of range, the program raises.
-      known &= -size <= index && index < size;
+      auto place = findPlace(*key);
+      known &= place.has_value();
       if (known)
-        values[index < 0 ? index + size : index] = value;
+        values[*place] = value;
       return;
     }
     if (auto place = find(*key)) {
@@ -112,6 +156,7 @@ private:
   /// Constants; empty for a list.
   std::vector<tj::Value *> keys;
   std::vector<tj::Value *> values;
+  tj::Value *taken = nullptr;
   bool known = true;
 };
 
@@ -119,6 +164,10 @@ class ContainerUnfolder {
 public:
   ContainerUnfolder(tj::Node *construct)
       : construct(construct), block(construct->owningBlock()) {}
+
+  /// Whether elements that nobody reads later were in the container until its
+  /// last use.
+  bool keepsLonger() const { return isKeeping; }
 
   /// Whether it changed the graph.
   bool run() {
@@ -141,27 +190,8 @@ private:
   bool isWrite(const tj::Use &use) const {
     return use.offset == 0 && use.user->owningBlock() == block &&
            (use.user->kind() == aten::append ||
-            use.user->kind() == aten::_set_item);
-  }
-
-  /// Whether the use takes elements or numbers, so that a container with the
-  /// same in it would do.
-  static bool isRead(const tj::Use &use) {
-    const tj::Node *user = use.user;
-    const c10::FunctionSchema *schema = user->maybeSchema();
-    if (!schema || schema->is_vararg() ||
-        use.offset >= schema->arguments().size() ||
-        user->kind() == aten::__is__ || user->kind() == aten::__isnot__)
-      return false;
-    // It becomes an element of another one.
-    const c10::AliasInfo *alias = schema->arguments()[use.offset].alias_info();
-    if (alias && alias->isWildcardAfter())
-      return false;
-    const tj::Value *container = user->input(use.offset);
-    return llvm::none_of(user->outputs(), [&](const tj::Value *output) {
-      return *output->type() == *container->type() ||
-             output->type()->kind() == c10::TypeKind::AnyType;
-    });
+            use.user->kind() == aten::_set_item ||
+            (use.user->kind() == aten::pop && !isDict(use.user->input(0))));
   }
 
   /// Whether a container is changed by what the schema says of the argument.
@@ -178,6 +208,8 @@ private:
     for (const tj::Use &use : container->uses()) {
       if (isWrite(use)) {
         writes.push_back(use.user);
+        if (use.user->kind() == aten::pop)
+          continue;
         // A write to a list returns it.
         for (tj::Value *output : use.user->outputs())
           if (!collect(output))
@@ -248,12 +280,23 @@ private:
     Contents contents;
     contents.start(construct);
     auto write = writes.begin();
+    auto apply = [&] {
+      contents.apply(*write);
+      bool takes = (*write)->kind() == aten::pop;
+      if (takes)
+        (*write)->output()->replaceAllUsesWith(contents.getTaken());
+      isKeeping = takes && !contents.isEmpty();
+      ++write;
+    };
     for (const Event &event : events) {
       while (write != writes.end() &&
              (!event.place || (*write)->isBefore(event.place)))
-        contents.apply(*write++);
+        apply();
       replace(*event.use, event.place, contents, event.escapes);
+      isKeeping = false;
     }
+    while (write != writes.end())
+      apply();
     // What a write returned are uses of the container, which have another now.
     for (tj::Node *node : llvm::reverse(writes))
       node->destroy();
@@ -266,6 +309,151 @@ private:
   std::vector<tj::Use> readers, escapes;
   /// The container, once somebody keeps it.
   tj::Value *kept = nullptr;
+  bool isKeeping = false;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// `[factor for _ in range(x.dim() - 2)]`
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// Gives the readers of a list that a loop fills with one value lists of their
+/// own, where a branch on the rank of a tensor says how often it turns.
+class RepeatUnfolder {
+public:
+  RepeatUnfolder(tj::Node *construct) : construct(construct) {}
+
+  /// Whether it changed the graph.
+  bool run() {
+    tj::Value *list = construct->output();
+    if (isDict(list) || !construct->inputs().empty())
+      return false;
+    const std::vector<tj::Use> &uses = list->uses();
+    auto fill =
+        llvm::find_if(uses, [&](const tj::Use &use) { return isFill(use); });
+    if (fill == uses.end())
+      return false;
+    std::vector<std::pair<tj::Use, int64_t>> readers;
+    for (const tj::Use &use : uses) {
+      if (use.user == fill->user)
+        continue;
+      if (!isRead(use) || !use.user->isAfter(loop))
+        return false;
+      auto count = findCount(use.user);
+      if (!count)
+        return false;
+      readers.emplace_back(use, *count);
+    }
+    if (readers.empty())
+      return false;
+    for (auto &[use, count] : readers) {
+      tj::WithInsertPoint guard(use.user);
+      tj::Graph *graph = construct->owningGraph();
+      std::vector<tj::Value *> values(std::max<int64_t>(count, 0), element);
+      tj::Node *made =
+          graph->createList(list->type()->containedType(0), values);
+      made->setSourceRange(construct->sourceRange());
+      use.user->replaceInput(use.offset, graph->insertNode(made)->output());
+    }
+    loop->destroy();
+    construct->destroy();
+    return true;
+  }
+
+private:
+  static bool isTrue(const tj::Value *value) {
+    auto constant = tj::toIValue(value);
+    return constant && constant->isBool() && constant->toBool();
+  }
+
+  /// Whether it is an append of one value, all that a loop behind the list
+  /// does.
+  bool isFill(const tj::Use &use) {
+    tj::Node *append = use.user;
+    tj::Block *body = append->owningBlock();
+    tj::Node *owner = body->owningNode();
+    if (append->kind() != aten::append || use.offset != 0 || !owner ||
+        owner->kind() != prim::Loop || owner->inputs().size() != 2 ||
+        owner->owningBlock() != construct->owningBlock() ||
+        append->output()->hasUses() || !isTrue(owner->input(1)) ||
+        !isTrue(body->outputs()[0]))
+      return false;
+    tj::Value *value = append->input(1);
+    // All else would be lost.
+    bool isAlone = llvm::all_of(body->nodes(), [&](tj::Node *node) {
+      return node == append || node->kind() == prim::Constant;
+    });
+    if (!isAlone || value == append->input(0) ||
+        value->node() == body->param_node() ||
+        value->node()->owningBlock() == body)
+      return false;
+    loop = owner;
+    element = value;
+    return true;
+  }
+
+  /// How often the loop has turned where `reader` runs.
+  std::optional<int64_t> findCount(tj::Node *reader) const {
+    std::vector<std::pair<tj::Value *, int64_t>> ranks;
+    tj::Block *block = reader->owningBlock();
+    while (tj::Node *owner = block->owningNode()) {
+      if (owner->kind() == prim::If && owner->blocks()[0] == block)
+        addRank(owner->input()->node(), ranks);
+      block = owner->owningBlock();
+    }
+    constexpr int64_t kMost = 8;
+    auto count = evaluate(loop->input(0), ranks);
+    return count && *count <= kMost ? count : std::nullopt;
+  }
+
+  /// What holds where `condition` does, as `x.dim() == 4`.
+  static void addRank(tj::Node *condition,
+                      std::vector<std::pair<tj::Value *, int64_t>> &ranks) {
+    // `a and b`
+    if (condition->kind() == prim::If && condition->outputs().size() == 1) {
+      tj::Value *otherwise = condition->blocks()[1]->outputs()[0];
+      auto constant = tj::toIValue(otherwise);
+      if (!constant || !constant->isBool() || constant->toBool())
+        return;
+      addRank(condition->input()->node(), ranks);
+      return addRank(condition->blocks()[0]->outputs()[0]->node(), ranks);
+    }
+    if (condition->kind() != aten::eq || condition->inputs().size() != 2)
+      return;
+    for (int side : {0, 1}) {
+      tj::Node *read = condition->input(side)->node();
+      auto rank = tj::toIValue(condition->input(1 - side));
+      if (read->kind() == aten::dim && rank && rank->isInt())
+        ranks.emplace_back(read->input(0), rank->toInt());
+    }
+  }
+
+  static std::optional<int64_t>
+  evaluate(tj::Value *value,
+           const std::vector<std::pair<tj::Value *, int64_t>> &ranks) {
+    if (auto constant = tj::toIValue(value))
+      return constant->isInt() ? std::optional(constant->toInt())
+                               : std::nullopt;
+    tj::Node *node = value->node();
+    if (node->kind() == aten::dim) {
+      for (auto [tensor, rank] : ranks)
+        if (tensor == node->input(0))
+          return rank;
+      return std::nullopt;
+    }
+    bool subtracts = node->kind() == aten::sub;
+    if ((!subtracts && node->kind() != aten::add) || node->inputs().size() != 2)
+      return std::nullopt;
+    auto lhs = evaluate(node->input(0), ranks);
+    auto rhs = evaluate(node->input(1), ranks);
+    if (!lhs || !rhs)
+      return std::nullopt;
+    return subtracts ? *lhs - *rhs : *lhs + *rhs;
+  }
+
+  tj::Node *construct, *loop = nullptr;
+  tj::Value *element = nullptr;
 };
 } // namespace
 
@@ -281,12 +469,32 @@ static void collectConstructs(tj::Block *block,
   }
 }
 
+/// Whether the node gives one number or text, and may be run for it.
+static bool givesLiteral(const tj::Node *node) {
+  if (node->outputs().size() != 1 || node->hasSideEffects())
+    return false;
+  c10::TypePtr type = node->output()->type();
+  if (auto optional = type->cast<c10::OptionalType>())
+    type = optional->getElementType();
+  switch (type->kind()) {
+  case c10::TypeKind::BoolType:
+  case c10::TypeKind::IntType:
+  case c10::TypeKind::FloatType:
+  case c10::TypeKind::StringType:
+    return true;
+  default:
+    return false;
+  }
+}
+
 bool koila::torchscript::foldReaders(tj::Value *dict,
                                      const c10::IValue &value) {
   bool folded = false;
   // Each reader takes itself out of the list of uses.
   for (const tj::Use &use : std::vector<tj::Use>(dict->uses())) {
     tj::Node *reader = use.user;
+    if (!givesLiteral(reader))
+      continue;
     tj::Stack stack;
     for (const tj::Value *input : reader->inputs()) {
       std::optional<c10::IValue> known =
@@ -295,8 +503,7 @@ bool koila::torchscript::foldReaders(tj::Value *dict,
         break;
       stack.push_back(*known);
     }
-    if (stack.size() != reader->inputs().size() ||
-        reader->outputs().size() != 1)
+    if (stack.size() != reader->inputs().size())
       continue;
     try {
       reader->getOperation()(stack);
@@ -305,8 +512,7 @@ bool koila::torchscript::foldReaders(tj::Value *dict,
       continue;
     }
     const c10::IValue &result = stack.back();
-    if (!result.isBool() && !result.isInt() && !result.isDouble() &&
-        !result.isString())
+    if (result.isNone())
       continue;
     tj::WithInsertPoint guard(reader);
     reader->output()->replaceAllUsesWith(
@@ -317,11 +523,44 @@ bool koila::torchscript::foldReaders(tj::Value *dict,
   return folded;
 }
 
-bool koila::torchscript::unfoldContainers(tj::Graph &graph) {
+/// Makes literals of what is asked of a list of literals that nobody changes,
+/// as `mode in ("linear", "bilinear")`.
+static bool foldLiteralList(tj::Node *construct) {
+  tj::Value *list = construct->output();
+  if (construct->kind() != prim::ListConstruct || construct->inputs().empty() ||
+      !llvm::all_of(list->uses(), isRead))
+    return false;
+  c10::impl::GenericList values(list->type()->containedType(0));
+  for (tj::Value *input : construct->inputs()) {
+    std::optional<c10::IValue> value = tj::toIValue(input);
+    if (!value || *input->type() != *values.elementType() ||
+        !(value->isString() || value->isInt() || value->isBool() ||
+          value->isDouble()))
+      return false;
+    values.push_back(*value);
+  }
+  return foldReaders(list, values);
+}
+
+bool koila::torchscript::unfoldContainers(tj::Graph &graph,
+                                          std::string &lifetimes) {
   std::vector<tj::Node *> constructs;
   collectConstructs(graph.block(), constructs);
   bool changed = false;
-  for (tj::Node *construct : constructs)
-    changed |= ContainerUnfolder(construct).run();
+  for (tj::Node *construct : constructs) {
+    if (foldLiteralList(construct)) {
+      changed = true;
+      continue;
+    }
+    if (RepeatUnfolder(construct).run()) {
+      changed = true;
+      continue;
+    }
+    ContainerUnfolder unfolder(construct);
+    changed |= unfolder.run();
+    if (unfolder.keepsLonger() && lifetimes.empty())
+      lifetimes = "a list that elements are taken out of is gone; PyTorch "
+                  "keeps the others until its last use";
+  }
   return changed;
 }

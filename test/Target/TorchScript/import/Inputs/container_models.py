@@ -11,6 +11,7 @@ from collections import OrderedDict
 from typing import Dict, List
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -172,6 +173,54 @@ class Popped(nn.Module):
         return torch.cat(out, 1), last.exp()
 
 
+class Skips(nn.Module):
+    """What is put into a list is taken out again, as in a U-Net."""
+
+    def forward(self, x):
+        skips = [x]
+        skips.append(x.exp())
+        skips.append(x[:, 1:])
+        last = skips.pop()
+        first = skips.pop(0)
+        return torch.cat([last, skips.pop(-1)], 1), first.sin()
+
+
+class SkipsLeft(nn.Module):
+    """The list keeps one that nobody takes out."""
+
+    def forward(self, x):
+        skips = [x.cos(), x.sin()]
+        y = (x + 1).exp()
+        skips.append(y)
+        return skips.pop() + 1
+
+
+class Repeated(nn.Module):
+    """How often the factor is in the list, the rank says."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(1, 2, 1)
+
+    def forward(self, x):
+        y = self.convolution(x.view(-1, 1, 2, 2))
+        y = F.interpolate(y, scale_factor=2.0, mode="bilinear")
+        return F.interpolate(y, size=3)
+
+
+class Layers(nn.Module):
+    """Layers that have their weights in a list, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(4, 3, num_layers=2, dropout=0.1, batch_first=True)
+        self.gru = nn.GRU(3, 5)
+
+    def forward(self, x):
+        y = self.lstm(x.unsqueeze(1))[0]
+        return self.gru(y.transpose(0, 1))[0].exp()
+
+
 class Escaping(nn.Module):
     """An attribute is the list from some time on, and it changes there."""
 
@@ -275,6 +324,10 @@ def main():
         Widening,
         Shrinking,
         Popped,
+        Skips,
+        SkipsLeft,
+        Repeated,
+        Layers,
         Shared,
         Escaping,
         Given,
