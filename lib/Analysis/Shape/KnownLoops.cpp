@@ -157,21 +157,26 @@ private:
   void mapKnown() {
     loop->walk([&](Operation *op) {
       for (Value operand : op->getOperands()) {
-        if (!operand.getType().isInteger(64) || mapping.contains(operand) ||
-            (op != loop &&
-             loop->isAncestor(operand.getParentBlock()->getParentOp())))
-          continue;
-        if (auto number = getNumber(operand, dims))
-          mapping.map(operand, add(arith::ConstantOp::create(
-                                   builder, loop.getLoc(),
-                                   builder.getI64IntegerAttr(*number))));
+        bool isInside =
+            op != loop &&
+            loop->isAncestor(operand.getParentBlock()->getParentOp());
+        if (!isInside && !mapping.contains(operand))
+          mapNumber(operand);
       }
     });
   }
 
-  Value add(Operation *op) {
-    made.push_back(op);
-    return op->getResult(0);
+  /// Whether `value` is a number that is the same in all turns.
+  bool mapNumber(Value value) {
+    auto number =
+        value.getType().isInteger(64) ? getNumber(value, dims) : std::nullopt;
+    if (!number)
+      return false;
+    auto constant = arith::ConstantOp::create(
+        builder, loop.getLoc(), builder.getI64IntegerAttr(*number));
+    made.push_back(constant);
+    mapping.map(value, constant.getResult());
+    return true;
   }
 
   SmallVector<Value> lookup(ValueRange values) {
@@ -183,6 +188,9 @@ private:
     for (Operation &op : block.without_terminator()) {
       ++operations;
       if (auto branch = dyn_cast<scf::IfOp>(op); branch && inlineTaken(branch))
+        continue;
+      if (op.getNumResults() == 1 && isMemoryEffectFree(&op) &&
+          mapNumber(op.getResult(0)))
         continue;
       Operation *copy = builder.clone(op, mapping);
       SmallVector<Value> folded;

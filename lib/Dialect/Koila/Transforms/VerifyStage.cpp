@@ -89,6 +89,11 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
                         .wasInterrupted();
     if (branches)
       dims.emplace(function);
+    auto isNone = [&](Value result) {
+      if (!dims)
+        dims.emplace(function);
+      return isa_and_nonnull<UnitAttr>(dims->lookup(result).literal);
+    };
     WalkResult result = function->walk([&](Operation *op) {
       // What an opaque operator makes may stay unknown, what an attribute
       // holds that the program assigns, and what is made of it. So may what
@@ -98,12 +103,13 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
           accessesModuleState(op) || (dims && dims->isDead(op)))
         return WalkResult::advance();
       bool fromOpaque = llvm::any_of(op->getOperandTypes(), isUnknown);
-      for (Type type : op->getResultTypes())
-        if (isUnknown(type) && !fromOpaque) {
-          op->emitOpError() << "has a result of unknown type " << type
-                            << "; what comes out of lists and objects that "
-                               "change stays unknown, anything else "
-                               "--koila-infer-shapes should have found";
+      for (Value result : op->getResults())
+        if (isUnknown(result.getType()) && !fromOpaque && !isNone(result)) {
+          op->emitOpError()
+              << "has a result of unknown type " << result.getType()
+              << "; what comes out of lists and objects that "
+                 "change stays unknown, anything else "
+                 "--koila-infer-shapes should have found";
           return WalkResult::interrupt();
         }
       return WalkResult::advance();
