@@ -1,6 +1,5 @@
 //===- Rules.cpp - What the three rules of an operator read and set -------===//
 
-#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -443,6 +442,17 @@ std::optional<int64_t> WorkspaceRule::getStorageBytes(Value result) const {
 // Verification
 //===----------------------------------------------------------------------===//
 
+/// Of PyTorch's types those that getDTypeName() names.
+static bool isKnownElement(Type type) {
+  if (auto complex = dyn_cast<ComplexType>(type))
+    return complex.getElementType().isF32() || complex.getElementType().isF64();
+  if (type.isSignlessInteger())
+    return llvm::is_contained({1u, 8u, 16u, 32u, 64u},
+                              type.getIntOrFloatBitWidth());
+  return type.isF32() || type.isF64() || type.isF16() || type.isBF16() ||
+         type.isUnsignedInteger(8);
+}
+
 /// Tensors have elements of PyTorch's types that koila knows, and no encoding.
 static LogicalResult verifyTensorTypes(Operation *op) {
   for (TypeRange types :
@@ -452,10 +462,9 @@ static LogicalResult verifyTensorTypes(Operation *op) {
       if (!tensor)
         continue;
       if (!isa<AnyType>(tensor.getElementType()) &&
-          getDTypeName(tensor.getElementType()).empty())
-        return op->emitOpError()
-               << "takes or makes " << tensor
-               << "; koila knows elements of type " << listDTypes() << " only";
+          !isKnownElement(tensor.getElementType()))
+        return op->emitOpError() << "takes or makes " << tensor
+                                 << ", of whose elements koila knows nothing";
       if (auto ranked = dyn_cast<RankedTensorType>(tensor);
           ranked && ranked.getEncoding())
         return op->emitOpError() << "takes or makes " << tensor

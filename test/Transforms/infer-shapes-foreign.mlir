@@ -56,3 +56,12 @@ func.func @shared(%x: tensor<4xf32>) -> tensor<?xf32> {
 func.func @ends() -> tensor<4xf32> {
   "foreign.end"() : () -> ()
 }
+
+// -----
+
+// What koila does not know of an argument, it leaves to others.
+// CHECK-LABEL: func.func @elements
+// CHECK: koila.assume dtype %arg0 : tensor<4xi7> is i7
+func.func @elements(%x: tensor<4xi7> {koila.dims = #koila.dims<[4]>}) {
+  return
+}

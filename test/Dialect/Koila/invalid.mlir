@@ -563,13 +563,13 @@ koila.param @key : tensor<4xf32> keys ["w", "w"] strides [1]
 
 // -----
 
-// expected-error @below {{has type 'tensor<4xi7>'; koila knows elements of type float32, }}
+// expected-error @below {{has type 'tensor<4xi7>', whose bytes koila does not know}}
 koila.param @type : tensor<4xi7> keys ["w"] strides [1]
 
 // -----
 
 func.func @element(%x: tensor<4xvector<4xf32>>) {
-  // expected-error @below {{takes or makes 'tensor<4xvector<4xf32>>'; koila knows elements of type float32, }}
+  // expected-error @below {{takes or makes 'tensor<4xvector<4xf32>>', of whose elements koila knows nothing}}
   %0 = koila.relu %x : (tensor<4xvector<4xf32>>) -> tensor<*x!koila.any>
   return
 }

@@ -22,8 +22,7 @@ LogicalResult ParamOp::verify() {
     return emitOpError() << "needs a static tensor type, got " << getType();
   if (getDTypeName(type.getElementType()).empty() || type.getEncoding())
     return emitOpError() << "has type " << type
-                         << "; koila knows elements of type " << listDTypes()
-                         << ", without encoding, only";
+                         << ", whose bytes koila does not know";
   if (static_cast<int64_t>(getStrides().size()) != type.getRank())
     return emitOpError() << "has " << getStrides().size()
                          << " strides for rank " << type.getRank();
@@ -172,9 +171,9 @@ static LogicalResult verifyTensorFact(AssumeOp op) {
     return refuse();
   if (auto element = dyn_cast<TypeAttr>(op.getExpected());
       element && op.getFact() == Fact::DType &&
-      (getDTypeName(element.getValue()).empty() ||
-       (!isa<AnyType>(type.getElementType()) &&
-        element.getValue() != type.getElementType())))
+      (isa<AnyType>(type.getElementType())
+           ? getDTypeName(element.getValue()).empty()
+           : element.getValue() != type.getElementType()))
     return refuse();
   if (op.getFact() != Fact::Extent)
     return success();
