@@ -267,10 +267,6 @@ GAPS |= {
             "scf.for",
         },
     ),
-    "script_module_dict": Gap(
-        "a dict that a loop fills",
-        unknown={"aten::add.Tensor", "aten::mul.Tensor", "koila.element"},
-    ),
     "script_interface_index": Gap(
         "which module an interface is, a number decides",
         unknown={"aten::add.Scalar", "prim::CallMethod", "scf.for"},
@@ -305,19 +301,6 @@ GAPS |= {
             "koila.unpack",
             "scf.if",
         },
-    ),
-    "script_lstm": Gap(
-        ELEMENT,
-        unknown={
-            "aten::gru.input",
-            "aten::lstm.input",
-            "aten::squeeze.dim",
-            "aten::unsqueeze",
-            "aten::zeros",
-            "koila.unpack",
-            "scf.if",
-        },
-        fresh={"aten::zeros"},
     ),
     "script_view_carried": Gap(
         COUNTER, fresh={"aten::add_.Scalar", "aten::slice.Tensor", "prim::Loop"}
