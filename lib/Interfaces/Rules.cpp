@@ -473,8 +473,24 @@ static LogicalResult verifyTensorTypes(Operation *op) {
   return success();
 }
 
+/// No tensor is taken for a computed element of a list of integers.
+static LogicalResult verifyComputedElements(Operation *op) {
+  for (NamedAttribute attr : op->getAttrs()) {
+    auto list = dyn_cast<DenseI64ArrayAttr>(attr.getValue());
+    if (!list)
+      continue;
+    for (unsigned index = 0, e = countMarkers(list); index < e; ++index) {
+      Value value = OperatorArguments(op).getDynamic(attr.getName(), index);
+      if (value && isa<TensorType>(value.getType()))
+        return op->emitOpError()
+               << "has no operand for a computed element of " << attr.getName();
+    }
+  }
+  return success();
+}
+
 LogicalResult koila::detail::verifyShapeRule(Operation *op) {
-  if (failed(verifyTensorTypes(op)))
+  if (failed(verifyTensorTypes(op)) || failed(verifyComputedElements(op)))
     return failure();
   auto lookup = [&](Value value) -> ValueInfo {
     ValueInfo info;

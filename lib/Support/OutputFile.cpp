@@ -59,7 +59,7 @@ llvm::Error koila::keepOutputFile(fs::TempFile &file, llvm::StringRef path) {
       std::signal(number, SIG_IGN);
   llvm::Error error = file.keep(resolveLink(path));
   if (error)
-    fs::remove(file.TmpName);
+    (void)fs::remove(file.TmpName);
   return error;
 }
 
