@@ -233,6 +233,8 @@ class Extents:
         # Operators with an extent that the batch decides, and that has a symbol
         # of its own.
         self.fresh = collections.Counter()
+        # By node of a branch, where import has put its results.
+        self.branches = {}
 
     def evaluate(self, expression, found, what, place):
         """The value of an expression. A symbol that data decide takes the
@@ -327,6 +329,29 @@ class Extents:
                 raise Wrong(f"node {index}, {names[index]}, is not in koila's program")
         return found
 
+    def find_result(self, index, number, results, value):
+        """The place of a result of a branch, which import may put into another order:
+        the first that can be `value` and is no other result's, the same each time."""
+
+        def can_be(result):
+            dims = result.get("dims")
+            return (
+                isinstance(value, torch.Tensor)
+                and dims is not None
+                and len(dims) == value.dim()
+                and all(
+                    not str(dim).isdigit() or int(dim) == extent
+                    for dim, extent in zip(dims, value.shape, strict=True)
+                )
+            )
+
+        places = self.branches.setdefault(index, {})
+        if number not in places:
+            order = sorted(range(len(results)), key=lambda place: place != number)
+            free = [place for place in order if place not in places.values()]
+            places[number] = next((p for p in free if can_be(results[p])), number)
+        return places[number]
+
     def run(self, facts):
         facts_of = self.align(facts)
         for index, number, value in self.trace:
@@ -337,31 +362,11 @@ class Extents:
                     values = dict(enumerate(value))
                 for number, value in values.items():
                     if self.truth.names[index] == "prim::If":
-                        number = find_result(fact["results"], number, value)
+                        number = self.find_result(index, number, fact["results"], value)
                     if number < len(fact["results"]):
                         self.check(
                             self.truth.names[index], fact["results"][number], value, (index, number)
                         )
-
-
-def find_result(results, number, value):
-    """The place of a branch's result, which may come after others that import took
-    out of tuples: of those that can be `value`, `number` if it is one."""
-
-    def can_be(result):
-        dims = result.get("dims")
-        return (
-            isinstance(value, torch.Tensor)
-            and dims is not None
-            and len(dims) == value.dim()
-            and all(
-                not str(dim).isdigit() or int(dim) == extent
-                for dim, extent in zip(dims, value.shape, strict=True)
-            )
-        )
-
-    places = [place for place, result in enumerate(results) if can_be(result)]
-    return number if number in places or not places else places[0]
 
 
 def parse_facts(text):
