@@ -37,7 +37,10 @@ public:
   ///
   /// Without `arguments` the answer says what an operator that is declared for
   /// lists or dicts of anything does with what is in them (ElementFlow):
-  /// `arguments` and `results` with a role each, and `writes` and `grows`.
+  /// `arguments` and `results` with a role each, and `writes` and `grows`. With
+  /// `"moves": true` numbers among `arguments` stand for elements, and the
+  /// answer has `results` and, as they are afterwards, `arguments`
+  /// (GenericListInference.h).
   ///
   /// Each request is answered once: a program has the same ones in all of its
   /// layers, and analyses ask again for every tile.

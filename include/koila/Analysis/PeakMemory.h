@@ -213,8 +213,10 @@ public:
 
 private:
   struct Impl;
+  struct Traced;
   /// What to run at these values: with a symbol of one or none PyTorch takes
-  /// some views for copies, and the reverse.
+  /// some views for copies, and the reverse. Where the program branches, turns
+  /// or fills lists, it is the trace of a call.
   Impl &select(const llvm::StringMap<int64_t> &symbols) const;
   void fillCurve(const llvm::StringMap<int64_t> &symbols,
                  PeakReport &report) const;
@@ -222,6 +224,14 @@ private:
   std::unique_ptr<Impl> impl;
   /// By the values of the symbols that are below two; made when first needed.
   mutable llvm::StringMap<std::unique_ptr<Impl>> small;
+  /// The trace of a call at these values; null if there is none.
+  Impl *selectTrace(const SymbolMap &numbers, const SymbolMap &fixed) const;
+  Traced &trace(const SymbolMap &fixed) const;
+  /// By the values that it is for.
+  mutable llvm::StringMap<std::unique_ptr<Traced>> traces;
+  bool isTraced = false;
+  /// Whether numbers decide what symbols do not.
+  mutable bool numbersHelp = true;
 };
 
 /// Runs the analysis on one function of `module`. Fails, after a diagnostic,

@@ -106,10 +106,11 @@ bool koila::isContainerOfTensors(Type type) {
     return llvm::any_of(tuple.getTypes(), mayHold);
   if (auto optional = dyn_cast<OptionalType>(type))
     return isContainerOfTensors(optional.getValueType());
-  // Of a union or of a type that says nothing.
+  // Of a union, of a type that says nothing, or of a class or named tuple.
   auto other = dyn_cast<TorchType>(type);
   return other && (other.getSpelling() == "Any" ||
-                   other.getSpelling().contains("Tensor"));
+                   other.getSpelling().contains("Tensor") ||
+                   other.getSpelling().starts_with("__torch__."));
 }
 
 /// Builds alias classes in program order, deciding each tie when it is met.
@@ -528,7 +529,7 @@ private:
             return false;
           continue;
         }
-        if (carrying.contains(&use))
+        if (carrying.contains(&use) || isa<KeepAliveOp>(user))
           continue;
         // Any other way into a loop around `op` shows the old contents there.
         if (user->isProperAncestor(op) || runsAfter(user, op, value))

@@ -7,10 +7,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Trace/ExecutionTrace.h"
 #include "PeakMemoryImpl.h"
 #include "koila/Analysis/BatchAnalysis.h"
 #include "koila/Analysis/ControlFlow.h"
-#include "koila/Analysis/KnownLoops.h"
 #include "koila/Device/CpuIsa.h"
 #include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -24,10 +24,10 @@ using namespace koila;
 
 PeakMemoryAnalysis::Impl::Impl(Operation *function,
                                const PeakMemoryOptions &options,
-                               const DimAnalysis *known)
+                               const DimAnalysis *known, const SymbolMap &fixed)
     : function(function), options(options),
-      ownDims(known ? nullptr : std::make_unique<DimAnalysis>(function)),
-      dims(known ? *known : *ownDims),
+      ownDims(known ? nullptr : std::make_unique<DimAnalysis>(function, fixed)),
+      dims(known ? *known : *ownDims), fixed(fixed),
       ties(dims.hasDead() ? std::make_unique<StorageAnalysis>(function, dims)
                           : nullptr),
       storage(function, dims, ties.get()) {
@@ -242,14 +242,27 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
     deaths[last].push_back(&entry);
 }
 
+/// A call as one list of operations, and its analysis.
+struct PeakMemoryAnalysis::Traced {
+  /// None if it could not be followed.
+  std::optional<ExecutionTrace> trace;
+  std::unique_ptr<Impl> impl;
+};
+
 PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
                                        const PeakMemoryOptions &options)
-    : impl(std::make_unique<Impl>(function, options, nullptr)) {}
+    : impl(std::make_unique<Impl>(function, options, nullptr)) {
+  auto program = dyn_cast<FunctionOpInterface>(function);
+  isTraced = isValid() && program && isWorthTracing(program);
+}
 
 PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
                                        const PeakMemoryOptions &options,
                                        const DimAnalysis &dims)
-    : impl(std::make_unique<Impl>(function, options, &dims)) {}
+    : impl(std::make_unique<Impl>(function, options, &dims)) {
+  auto program = dyn_cast<FunctionOpInterface>(function);
+  isTraced = isValid() && program && isWorthTracing(program);
+}
 
 PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 
@@ -263,7 +276,12 @@ PeakMemoryAnalysis::select(const llvm::StringMap<int64_t> &symbols) const {
   for (auto [symbol, value] : impl->start(symbols).symbols)
     if (value < 2)
       fixed[symbol] = value;
-  if (fixed.empty() || !isValid())
+  if (!isValid())
+    return *impl;
+  if (isTraced)
+    if (Impl *traced = selectTrace(impl->start(symbols).symbols, fixed))
+      return *traced;
+  if (fixed.empty())
     return *impl;
   std::unique_ptr<Impl> &made = small[spell(fixed)];
   if (!made) {
@@ -274,6 +292,47 @@ PeakMemoryAnalysis::select(const llvm::StringMap<int64_t> &symbols) const {
     made = std::make_unique<Impl>(*impl, fixed);
   }
   return made->dims.isValid() ? *made : *impl;
+}
+
+PeakMemoryAnalysis::Traced &
+PeakMemoryAnalysis::trace(const SymbolMap &fixed) const {
+  std::unique_ptr<Traced> &made = traces[spell(fixed)];
+  if (made)
+    return *made;
+  made = std::make_unique<Traced>();
+  // The program need not run at this size.
+  ScopedDiagnosticHandler quiet(impl->function->getContext(),
+                                [](Diagnostic &) { return success(); });
+  std::optional<DimAnalysis> own;
+  if (!fixed.empty())
+    own.emplace(impl->function, fixed);
+  const DimAnalysis &dims = own ? *own : impl->dims;
+  if (dims.isValid())
+    made->trace = traceExecution(cast<FunctionOpInterface>(impl->function),
+                                 dims, {impl->records(), false});
+  if (made->trace)
+    made->impl = std::make_unique<Impl>(made->trace->function, impl->options,
+                                        nullptr, fixed);
+  if (made->impl)
+    made->impl->turnsRecordingOn =
+        made->trace->turnsRecordingOn && !impl->records();
+  if (made->impl && !made->impl->dims.isValid())
+    made->trace.reset();
+  return *made;
+}
+
+PeakMemoryAnalysis::Impl *
+PeakMemoryAnalysis::selectTrace(const SymbolMap &numbers,
+                                const SymbolMap &fixed) const {
+  Traced &general = trace(fixed);
+  bool isDecided = general.trace && general.trace->undecided == 0;
+  if (isDecided || !numbersHelp || numbers.size() == fixed.size())
+    return general.trace ? general.impl.get() : nullptr;
+  Traced &own = trace(numbers);
+  numbersHelp = own.trace && (!general.trace ||
+                              own.trace->undecided < general.trace->undecided);
+  Traced &better = numbersHelp ? own : general;
+  return better.trace ? better.impl.get() : nullptr;
 }
 
 std::optional<int64_t>
@@ -334,7 +393,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   PeakReport report;
   Impl &at = select(symbols);
   if (isa<FunctionOpInterface>(at.function))
-    report.function = getPath(at.function);
+    report.function = getPath(impl->function);
   report.mode = impl->options.mode;
   report.threads = at.target.threads;
   report.isa = at.target.isa;
@@ -372,6 +431,11 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
          "a batch below " + std::to_string(least) +
              " runs the untiled program; this is the peak of the tiled one",
          false});
+  if (at.turnsRecordingOn)
+    report.inexact.push_back(
+        {at.function->getName().getStringRef().str(),
+         getSourcePlace(at.function->getLoc()),
+         "the program itself turns on that gradients are recorded", false});
   at.checkArguments(run, report);
   at.fillPlaces(run, report);
   at.fillSpans(run, report);
@@ -384,10 +448,7 @@ koila::computePeakMemory(ModuleOp module, const PeakMemoryOptions &options) {
   FunctionOpInterface function = findFunction(module, options.function);
   if (!function)
     return failure();
-  OwningOpRef<ModuleOp> unrolled = copyUnrolled(function);
-  PeakMemoryAnalysis analysis(
-      unrolled ? findFunction(*unrolled, function.getName()) : function,
-      options);
+  PeakMemoryAnalysis analysis(function, options);
   if (!analysis.isValid() || failed(verifyGivenSizes(function)))
     return failure();
   return analysis.report();

@@ -100,9 +100,10 @@ struct PeakMemoryAnalysis::Impl {
     llvm::DenseMap<const void *, const Storage *> leaves;
   };
 
-  /// `known` are the dims of `function`; null: they are computed.
+  /// `known` are the dims of `function`; null: they are computed, for these
+  /// numbers of symbols.
   Impl(mlir::Operation *function, const PeakMemoryOptions &options,
-       const DimAnalysis *known);
+       const DimAnalysis *known, const SymbolMap &fixed = {});
   /// The same where symbols have these numbers. What is emitted does not depend
   /// on them: operations reuse storage where they do in `general`.
   Impl(const Impl &general, const SymbolMap &fixed);
@@ -224,6 +225,8 @@ struct PeakMemoryAnalysis::Impl {
   mlir::ModuleOp module;
   /// Whether `function` has structured control flow only.
   bool hasOneBlock = true;
+  /// Whether the program may record gradients where the mode does not.
+  bool turnsRecordingOn = false;
   std::string batchSymbol;
   WorkspaceTarget target;
   /// Null where a caller has them.

@@ -212,3 +212,16 @@ bool koila::detail::inferGenericListElements(
   }
   return true;
 }
+
+std::optional<json::Object> koila::detail::moveElements(TorchOpaqueOp op,
+                                                        json::Array arguments) {
+  const auto *source =
+      op->getDialect()->getRegisteredInterface<MetaKernelShapeSource>();
+  if (!source)
+    return std::nullopt;
+  auto answer = ask(*source, json::Object{{"callee", op.getCallee()},
+                                          {"moves", true},
+                                          {"arguments", std::move(arguments)}});
+  json::Object *object = answer ? answer->getAsObject() : nullptr;
+  return object ? std::optional(std::move(*object)) : std::nullopt;
+}

@@ -22,6 +22,14 @@ std::optional<llvm::json::Value> ask(const MetaKernelShapeSource &source,
 bool inferGenericListElements(TorchOpaqueOp op, ShapeRule &rule,
                               const MetaKernelShapeSource &source);
 
+/// Runs `op`, an operator on lists or dicts of anything, on numbers that stand
+/// for the elements. Of `arguments` a dict is `{"dict": [[key, number], ...]}`.
+/// The answer has `results`, and as `arguments` what they hold afterwards;
+/// there an element is `{"element": number}`, a tuple `{"tuple": [...]}`, and a
+/// dict `{"dict": [key, value, key, value, ...]}`. None if it raises.
+std::optional<llvm::json::Object> moveElements(TorchOpaqueOp op,
+                                               llvm::json::Array arguments);
+
 } // namespace koila::detail
 
 #endif // KOILA_ANALYSIS_SHAPE_GENERICLISTINFERENCE_H

@@ -51,30 +51,6 @@ static std::optional<Turns> getTurns(scf::ForOp loop, const DimAnalysis &dims) {
   return Turns{*from, *step, static_cast<int64_t>(count)};
 }
 
-/// Whether all tensors from outside that the loop reads are the caller's, the
-/// module's, or used after the loop as well.
-static bool endsNothing(Operation *loop) {
-  auto outlives = [&](Value value) {
-    Operation *op = value.getDefiningOp();
-    if (!op || isa<ParamGetOp>(op) || !isa<TensorType>(value.getType()))
-      return true;
-    return llvm::any_of(value.getUsers(), [&](Operation *user) {
-      Operation *ancestor = loop->getBlock()->findAncestorOpInBlock(*user);
-      return ancestor && loop->isBeforeInBlock(ancestor);
-    });
-  };
-  WalkResult result = loop->walk([&](Operation *op) {
-    if (op == loop)
-      return WalkResult::advance();
-    for (Value operand : op->getOperands())
-      if (!loop->isAncestor(operand.getParentBlock()->getParentOp()) &&
-          !outlives(operand))
-        return WalkResult::interrupt();
-    return WalkResult::advance();
-  });
-  return !result.wasInterrupted();
-}
-
 static void unroll(scf::ForOp loop, Turns turns) {
   OpBuilder builder(loop);
   SmallVector<Value> carried(loop.getInits());
@@ -254,28 +230,13 @@ static bool unrollKnown(LoopLikeOpInterface loop, const DimAnalysis &dims) {
   return turns.has_value();
 }
 
-bool koila::unrollKnownLoops(FunctionOpInterface function,
-                             bool keepsLifetimes) {
+bool koila::unrollKnownLoops(FunctionOpInterface function) {
   SmallVector<LoopLikeOpInterface> loops = findLoops(function);
   if (loops.empty())
     return false;
   DimAnalysis dims(function);
   bool any = false;
   for (LoopLikeOpInterface loop : loops)
-    if (!keepsLifetimes || endsNothing(loop))
-      any |= unrollKnown(loop, dims);
+    any |= unrollKnown(loop, dims);
   return any;
-}
-
-OwningOpRef<ModuleOp> koila::copyUnrolled(FunctionOpInterface function) {
-  auto module = function->getParentOfType<ModuleOp>();
-  // Loops over tiles turn as often as the tile says.
-  if (!module || function->hasAttr(KoilaDialect::kTiledAttr) ||
-      findLoops(function).empty())
-    return nullptr;
-  OwningOpRef<ModuleOp> copy(module.clone());
-  FunctionOpInterface inside = findFunction(*copy, function.getName());
-  return inside && unrollKnownLoops(inside, /*keepsLifetimes=*/true)
-             ? std::move(copy)
-             : nullptr;
 }

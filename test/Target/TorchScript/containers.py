@@ -183,7 +183,7 @@ def sizes(self, x):
 # Not exact, and said so
 
 
-@program(exact=False)
+@program()
 def dict_that_is_filled(self, x):
     filled: dict[str, Tensor] = {"a": x.exp()}
     filled["b"] = x.sin()
@@ -191,7 +191,7 @@ def dict_that_is_filled(self, x):
     return total + later(x) + filled["b"].sum()
 
 
-@program(exact=False)
+@program()
 def list_that_is_overwritten(self, x):
     both = [x.exp(), x.sin()]
     total = both[0].sum()
@@ -199,7 +199,7 @@ def list_that_is_overwritten(self, x):
     return total + both[0]
 
 
-@program(exact=False)
+@program()
 def length_of_what_is_filled(self, x):
     filled: list[Tensor] = []
     filled.append(x.exp())
@@ -208,7 +208,7 @@ def length_of_what_is_filled(self, x):
     return total + later(x) + len(filled)
 
 
-@program(exact=False)
+@program()
 def list_of_a_branch(self, x):
     both = [x.exp(), x.sin()] if x.dim() == 2 else [x.cos(), x.tanh()]
     return later(x) + both[0].sum()

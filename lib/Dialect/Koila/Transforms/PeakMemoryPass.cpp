@@ -3,7 +3,6 @@
 #include "AnalysisPass.h"
 #include "PassOptions.h"
 #include "koila/Analysis/DimAnalysis.h"
-#include "koila/Analysis/KnownLoops.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -81,16 +80,11 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
              << "batches=" << static_cast<int64_t>(batches) << " is negative";
     options->batches = batches;
     options->budgetBytes = *limit;
-    OwningOpRef<ModuleOp> unrolled = copyUnrolled(function);
-    std::optional<PeakMemoryAnalysis> analysis;
-    if (unrolled)
-      analysis.emplace(findFunction(*unrolled, function.getName()), *options);
-    else
-      analysis.emplace(function, *options,
-                       getChildAnalysis<DimAnalysis>(function));
-    if (!analysis->isValid() || failed(verifyGivenSizes(function)))
+    PeakMemoryAnalysis analysis(function, *options,
+                                getChildAnalysis<DimAnalysis>(function));
+    if (!analysis.isValid() || failed(verifyGivenSizes(function)))
       return failure();
-    PeakReport report = analysis->report();
+    PeakReport report = analysis.report();
     if (*limit && !report.peakBytes)
       return function.emitError()
              << "budget needs a value for symbol '" << report.missing

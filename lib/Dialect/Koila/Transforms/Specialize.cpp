@@ -237,7 +237,7 @@ LogicalResult koila::decideControlFlow(ModuleOp module,
   bool changed = inlineDecidedBranches(function);
   if (changed && failed(inferShapes(module)))
     return failure();
-  if (unrollKnownLoops(function, /*keepsLifetimes=*/false)) {
+  if (unrollKnownLoops(function)) {
     changed = true;
     if (failed(inferShapes(module)))
       return failure();

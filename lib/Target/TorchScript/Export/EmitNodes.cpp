@@ -497,8 +497,8 @@ void GraphEmitter::emitOperation(Operation *op) {
   }
   if (isa<LeafOp, LeafGradOp>(op))
     return emitLeaf(op);
-  // Assumptions are in the guard.
-  if (isa<AssumeOp>(op) || emitContainer(op) || emitObject(op) ||
+  // Assumptions are in the guard, and lifetimes those of what is written.
+  if (isa<AssumeOp, KeepAliveOp>(op) || emitContainer(op) || emitObject(op) ||
       emitArith(op) || emitTensor(op))
     return;
   if (isa<scf::ForOp>(op))

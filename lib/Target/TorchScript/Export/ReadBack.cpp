@@ -54,9 +54,9 @@ public:
   }
 
 private:
-  /// Refinements and assumptions do nothing.
+  /// Refinements, assumptions and ends of lives do nothing.
   void skip(Block::iterator &it, Block &block) {
-    while (it != block.end() && isa<RefineOp, AssumeOp>(*it))
+    while (it != block.end() && isa<RefineOp, AssumeOp, KeepAliveOp>(*it))
       ++it;
   }
   static Value getSource(Value value) {

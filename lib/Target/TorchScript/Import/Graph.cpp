@@ -497,6 +497,18 @@ static void foldLiterals(const std::shared_ptr<tj::Graph> &graph) {
   tj::PeepholeOptimizeDictIdioms(graph);
 }
 
+/// As LibTorch does before it runs a method: branches on literals are gone, and
+/// keep nothing.
+static void decideLiterals(std::shared_ptr<tj::Graph> &graph) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph->block(), nodes);
+  if (llvm::none_of(
+          nodes, [](const tj::Node *node) { return node->kind() == prim::If; }))
+    return;
+  KeptWrites kept(*graph);
+  tj::ConstantPropagationImmutableTypes(graph);
+}
+
 PreparedGraph
 koila::torchscript::prepareGraph(const tj::Module &module,
                                  const tj::Method &method,
@@ -510,11 +522,14 @@ koila::torchscript::prepareGraph(const tj::Module &module,
   inlineCalls(*prepared.graph);
   removeFences(*prepared.graph);
   foldLiterals(prepared.graph);
-  Lifetimes lifetimes(*prepared.graph);
+  decideLiterals(prepared.graph);
+  markLifetimes(*prepared.graph);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);
   // Before LibTorch drops what changes nothing.
-  prepared.lifetimes = lifetimes.compare(*prepared.graph);
+  if (dropsOperations(*prepared.graph))
+    prepared.lifetimes = "LibTorch drops an operation that adds zero or "
+                         "multiplies by one where it can";
   do {
     // A branch that is gone may have been all that stood between a test for
     // None and what it tests.
@@ -522,7 +537,8 @@ koila::torchscript::prepareGraph(const tj::Module &module,
       tj::PeepholeOptimize(prepared.graph, /*addmm_fusion_enabled=*/false);
     cleanUpGraph(prepared.graph);
     // What a dict is known to have may decide further branches.
-  } while (unfoldContainers(*prepared.graph, prepared.lifetimes));
+  } while (unfoldContainers(*prepared.graph));
+  prepared.keptAlive = takeKeptAlive(*prepared.graph);
   collectNodes(prepared.graph->block(), prepared.nodes);
   return prepared;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <unordered_map>
 #include <vector>
 
 namespace koila::torchscript {
@@ -24,6 +25,9 @@ struct PreparedGraph {
   /// In program order, those of nested blocks after their owner. The index is
   /// what `koila.node` holds.
   std::vector<torch::jit::Node *> nodes;
+  /// Values that live until a node has run, though nothing reads them by then.
+  std::unordered_map<torch::jit::Node *, std::vector<torch::jit::Value *>>
+      keptAlive;
   /// Why tensors may live longer in the program itself than here, where calls
   /// and branches are gone; empty if they do not.
   std::string lifetimes;
@@ -73,9 +77,8 @@ std::vector<torch::jit::Node *> getHiddenWrites(torch::jit::Graph &graph);
 torch::jit::Node *findLostWrite(torch::jit::Graph &graph);
 
 /// Gives each reader of a list or dict that is filled step by step one of its
-/// own. Whether there was any. Why tensors may live longer in the program
-/// itself goes to `lifetimes`, if that is empty.
-bool unfoldContainers(torch::jit::Graph &graph, std::string &lifetimes);
+/// own. Whether there was any.
+bool unfoldContainers(torch::jit::Graph &graph);
 
 /// Makes literals of what is asked of `dict`, which holds numbers and texts and
 /// which nobody changes: what is at a key, and whether there is one. Whether

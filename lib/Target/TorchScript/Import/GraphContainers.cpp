@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Graph.h"
+#include "Lifetimes.h"
 #include "llvm/ADT/STLExtras.h"
 #include <torch/csrc/jit/ir/constants.h>
 
@@ -58,6 +59,7 @@ public:
 
   /// What a write makes of it; false if nobody knows.
   bool apply(tj::Node *write) {
+    replaced = nullptr;
     if (write->kind() == aten::append)
       values.push_back(write->input(1));
     else if (write->kind() == aten::pop)
@@ -69,7 +71,9 @@ public:
 
   /// The element that the last write took out, if it took one.
   tj::Value *getTaken() const { return taken; }
-  bool isEmpty() const { return values.empty(); }
+  /// The element in whose place the last write put another; null if none.
+  tj::Value *getReplaced() const { return replaced; }
+  llvm::ArrayRef<tj::Value *> getElements() const { return values; }
 
   /// The value that a reader gets; null if it is none of these.
   tj::Value *read(tj::Node *reader) const {
@@ -142,11 +146,11 @@ private:
       auto place = findPlace(*key);
       known &= place.has_value();
       if (known)
-        values[*place] = value;
+        replaced = std::exchange(values[*place], value);
       return;
     }
     if (auto place = find(*key)) {
-      values[*place] = value;
+      replaced = std::exchange(values[*place], value);
       return;
     }
     keys.push_back(at);
@@ -156,7 +160,7 @@ private:
   /// Constants; empty for a list.
   std::vector<tj::Value *> keys;
   std::vector<tj::Value *> values;
-  tj::Value *taken = nullptr;
+  tj::Value *taken = nullptr, *replaced = nullptr;
   bool known = true;
 };
 
@@ -164,10 +168,6 @@ class ContainerUnfolder {
 public:
   ContainerUnfolder(tj::Node *construct)
       : construct(construct), block(construct->owningBlock()) {}
-
-  /// Whether elements that nobody reads later were in the container until its
-  /// last use.
-  bool keepsLonger() const { return isKeeping; }
 
   /// Whether it changed the graph.
   bool run() {
@@ -206,6 +206,10 @@ private:
   /// Sorts the uses of the container; false if one changes it otherwise.
   bool collect(tj::Value *container) {
     for (const tj::Use &use : container->uses()) {
+      if (isLifetimeMark(use.user)) {
+        marks.push_back(use);
+        continue;
+      }
       if (isWrite(use)) {
         writes.push_back(use.user);
         if (use.user->kind() == aten::pop)
@@ -261,6 +265,34 @@ private:
     use.user->replaceInput(use.offset, made);
   }
 
+  /// The node with whose end the container goes; null if it is the block's.
+  tj::Node *getLast() const {
+    tj::Node *last = construct;
+    auto add = [&](tj::Node *place) {
+      if (last && (!place || last->isBefore(place)))
+        last = place;
+    };
+    llvm::for_each(writes, add);
+    for (const auto *uses : {&readers, &escapes, &marks})
+      for (const tj::Use &use : *uses)
+        add(getPlace(use));
+    return last;
+  }
+
+  /// Those of the container; its elements have their own.
+  void dropMarks() {
+    for (const tj::Use &use : marks) {
+      tj::Node *mark = use.user;
+      std::vector<tj::Value *> others;
+      for (tj::Value *value : mark->inputs())
+        if (value->node() != construct)
+          others.push_back(value);
+      mark->removeAllInputs();
+      for (tj::Value *value : others)
+        mark->addInput(value);
+    }
+  }
+
   void rewrite() {
     struct Event {
       tj::Node *place;
@@ -277,15 +309,18 @@ private:
         return false;
       return !rhs.place || lhs.place->isBefore(rhs.place);
     });
+    // Readers may go, the place stays.
+    tj::Node *last = getLast();
+    tj::Node *end = last ? markLifetimes(last, {}) : nullptr;
     Contents contents;
     contents.start(construct);
     auto write = writes.begin();
     auto apply = [&] {
       contents.apply(*write);
-      bool takes = (*write)->kind() == aten::pop;
-      if (takes)
+      if ((*write)->kind() == aten::pop)
         (*write)->output()->replaceAllUsesWith(contents.getTaken());
-      isKeeping = takes && !contents.isEmpty();
+      if (contents.getReplaced())
+        markLifetimes(*write, {contents.getReplaced()});
       ++write;
     };
     for (const Event &event : events) {
@@ -293,10 +328,12 @@ private:
              (!event.place || (*write)->isBefore(event.place)))
         apply();
       replace(*event.use, event.place, contents, event.escapes);
-      isKeeping = false;
     }
     while (write != writes.end())
       apply();
+    if (!kept && end)
+      markLifetimes(end, contents.getElements());
+    dropMarks();
     // What a write returned are uses of the container, which have another now.
     for (tj::Node *node : llvm::reverse(writes))
       node->destroy();
@@ -306,10 +343,9 @@ private:
   tj::Node *construct;
   tj::Block *block;
   std::vector<tj::Node *> writes;
-  std::vector<tj::Use> readers, escapes;
+  std::vector<tj::Use> readers, escapes, marks;
   /// The container, once somebody keeps it.
   tj::Value *kept = nullptr;
-  bool isKeeping = false;
 };
 } // namespace
 
@@ -542,8 +578,7 @@ static bool foldLiteralList(tj::Node *construct) {
   return foldReaders(list, values);
 }
 
-bool koila::torchscript::unfoldContainers(tj::Graph &graph,
-                                          std::string &lifetimes) {
+bool koila::torchscript::unfoldContainers(tj::Graph &graph) {
   std::vector<tj::Node *> constructs;
   collectConstructs(graph.block(), constructs);
   bool changed = false;
@@ -556,11 +591,7 @@ bool koila::torchscript::unfoldContainers(tj::Graph &graph,
       changed = true;
       continue;
     }
-    ContainerUnfolder unfolder(construct);
-    changed |= unfolder.run();
-    if (unfolder.keepsLonger() && lifetimes.empty())
-      lifetimes = "a list that elements are taken out of is gone; PyTorch "
-                  "keeps the others until its last use";
+    changed |= ContainerUnfolder(construct).run();
   }
   return changed;
 }

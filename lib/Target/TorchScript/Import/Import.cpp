@@ -204,6 +204,7 @@ void FunctionImporter::run(const Archive &archive, const tj::Method &method) {
   for (Node *node : result.graph.graph->nodes()) {
     location = locations.read(node);
     importNode(node);
+    importKeptAlive(node);
   }
   location = function.getLoc();
   addReturn(function);

@@ -129,6 +129,7 @@ private:
 
   // ImportRegions.cpp
   bool importRegion(Node *node);
+  void importKeptAlive(Node *node);
   void importIf(Node *node);
   void importFor(Node *node);
   void importWhile(Node *node);

@@ -28,6 +28,19 @@ Value FunctionImporter::getAs(const TorchValue *value, Type type) {
   return UpcastOp::create(builder, location, type, found);
 }
 
+void FunctionImporter::importKeptAlive(Node *node) {
+  auto found = result.graph.keptAlive.find(node);
+  if (found == result.graph.keptAlive.end())
+    return;
+  llvm::SmallVector<Value> kept;
+  for (const TorchValue *value : found->second)
+    if (auto it = values.find(value);
+        it != values.end() && !it->second.getDefiningOp<ParamGetOp>())
+      kept.push_back(it->second);
+  if (!kept.empty())
+    KeepAliveOp::create(builder, location, kept);
+}
+
 void FunctionImporter::importBlock(tj::Block *block, Block &body, size_t first,
                                    TypeRange types) {
   Location outer = location;
@@ -39,6 +52,7 @@ void FunctionImporter::importBlock(tj::Block *block, Block &body, size_t first,
     if (isa<UnknownLoc>(location))
       location = outer;
     importNode(node);
+    importKeptAlive(node);
   }
   location = outer;
   llvm::SmallVector<Value> results;

@@ -3,7 +3,10 @@
 #include "Lifetimes.h"
 #include "Graph.h"
 #include "koila/Target/TorchScript/Types.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SetVector.h"
+#include <set>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir_views.h>
 
@@ -12,17 +15,43 @@ namespace tj = torch::jit;
 namespace prim = c10::prim;
 namespace aten = c10::aten;
 
-/// Marks a branch that keeps what it reads for longer than it needs it.
+/// Numbers branches and tuples that keep tensors, and says on what marks the
+/// end of those lives which of them it is of.
 static const c10::Symbol kKeeps = c10::Symbol::attr("koila_keeps");
 
-/// Whether `value` comes from outside of `block`, from something that would end
-/// without it: the caller keeps arguments, and the module its attributes.
-static bool isKeptFrom(const tj::Value *value, const tj::Block *block) {
+bool koila::torchscript::isLifetimeMark(const tj::Node *node) {
+  return node->kind() == prim::Print && node->hasAttribute(kKeeps);
+}
+
+static tj::Node *mark(tj::Node *after, llvm::ArrayRef<tj::Value *> values,
+                      int64_t keeper) {
+  // Nothing that prints is dead.
+  tj::Node *made = after->owningGraph()->create(prim::Print, values,
+                                                /*num_outputs=*/0);
+  made->i_(kKeeps, keeper);
+  return made->insertAfter(after);
+}
+
+/// The caller keeps arguments, and the module its attributes.
+static bool mayEnd(const tj::Value *value) {
   const tj::Node *node = value->node();
-  if (!mayHoldTensor(value->type()) || node->kind() == prim::Param ||
-      node->kind() == prim::Constant || node->kind() == prim::GetAttr)
+  return mayHoldTensor(value->type()) && node->kind() != prim::Param &&
+         node->kind() != prim::Constant && node->kind() != prim::GetAttr;
+}
+
+tj::Node *
+koila::torchscript::markLifetimes(tj::Node *after,
+                                  llvm::ArrayRef<tj::Value *> values) {
+  std::vector<tj::Value *> ending;
+  llvm::copy_if(values, std::back_inserter(ending), mayEnd);
+  return mark(after, ending, /*keeper=*/0);
+}
+
+/// Whether `value` comes from outside of `block` and would end without it.
+static bool isKeptFrom(const tj::Value *value, const tj::Block *block) {
+  if (!mayEnd(value))
     return false;
-  for (const tj::Block *around = node->owningBlock(); around;
+  for (const tj::Block *around = value->node()->owningBlock(); around;
        around = around->owningNode() ? around->owningNode()->owningBlock()
                                      : nullptr)
     if (around == block)
@@ -30,176 +59,63 @@ static bool isKeptFrom(const tj::Value *value, const tj::Block *block) {
   return true;
 }
 
-/// Whether something is computed in `block` after the last use of a tensor from
-/// outside.
-static bool keepsForLonger(tj::Block *block) {
-  bool works = false;
-  std::unordered_set<const tj::Value *> later;
-  for (tj::Node *node : block->nodes().reverse()) {
-    if (node->kind() == prim::Constant || node->kind() == prim::GetAttr)
-      continue;
-    std::vector<const tj::Value *> inputs(node->inputs().begin(),
-                                          node->inputs().end());
-    std::vector<tj::Node *> nested;
-    for (tj::Block *inner : node->blocks())
-      collectNodes(inner, nested);
-    for (const tj::Node *user : nested)
-      inputs.insert(inputs.end(), user->inputs().begin(), user->inputs().end());
-    for (const tj::Value *input : inputs)
-      if (isKeptFrom(input, block) && later.insert(input).second && works)
-        return true;
-    works = true;
+/// Tensors from outside of the branch that it reads, whichever way it goes.
+static llvm::SetVector<tj::Value *> getRead(tj::Node *branch) {
+  llvm::SetVector<tj::Value *> read;
+  for (tj::Block *block : branch->blocks()) {
+    std::vector<tj::Node *> nodes;
+    collectNodes(block, nodes);
+    auto add = [&](tj::Value *value) {
+      if (isKeptFrom(value, block))
+        read.insert(value);
+    };
+    for (tj::Node *node : nodes)
+      if (node->kind() != prim::Constant && node->kind() != prim::GetAttr)
+        llvm::for_each(node->inputs(), add);
+    llvm::for_each(block->outputs(), add);
   }
-  return false;
+  return read;
 }
 
-/// Whether an element of a tuple that is made at once taken apart is not used:
-/// it lives until the tuple is made.
-static bool dropsAnElement(tj::Node *node) {
+/// The node of `block` that `node` is, or is in.
+static tj::Node *getPlace(tj::Node *node, const tj::Block *block) {
+  while (node->owningBlock() != block)
+    node = node->owningBlock()->owningNode();
+  return node;
+}
+static bool isEnd(const tj::Node *node) { return node->kind() == prim::Return; }
+static bool isBefore(tj::Node *lhs, tj::Node *rhs) {
+  return lhs != rhs && !isEnd(lhs) && (isEnd(rhs) || lhs->isBefore(rhs));
+}
+
+/// Whether nothing behind `place`, in the block that made `value`, reads it.
+static bool endsAt(const tj::Value *value, tj::Node *place) {
+  return llvm::none_of(value->uses(), [&](const tj::Use &use) {
+    return isBefore(place, getPlace(use.user, place->owningBlock()));
+  });
+}
+
+/// Elements of a tuple that is made and at once taken apart which nothing uses:
+/// they live until it is.
+static std::vector<tj::Value *> getUnused(tj::Node *node) {
+  std::vector<tj::Value *> unused;
   if (node->kind() != prim::TupleUnpack && node->kind() != prim::TupleIndex)
-    return false;
+    return unused;
   tj::Node *made = node->input(0)->node();
-  if (made->kind() != prim::TupleConstruct)
-    return false;
+  if (made->kind() != prim::TupleConstruct ||
+      made->owningBlock() != node->owningBlock())
+    return unused;
   for (size_t index = 0; index < made->inputs().size(); ++index) {
-    const tj::Value *element = made->input(index);
+    tj::Value *element = made->input(index);
     bool used =
         node->kind() == prim::TupleUnpack
             ? node->output(index)->hasUses()
             : tj::toIValue(node->input(1)) == c10::IValue(int64_t(index));
-    if (!used && mayHoldTensor(element->type()) &&
-        element->node()->kind() != prim::Param &&
-        element->node()->kind() != prim::Constant)
-      return true;
+    if (!used && mayEnd(element))
+      unused.push_back(element);
   }
-  return false;
+  return unused;
 }
-
-namespace {
-/// A list or dict that is filled step by step in the block that made it. Each
-/// reader gets what is in it by then (GraphContainers.cpp); in PyTorch all of
-/// it lives as long as the container is used, be it only to ask for its length
-/// or to put something else into it.
-class FilledContainer {
-public:
-  /// `foldsLists`: what is read of a list may be folded, too.
-  FilledContainer(tj::Node *construct, bool foldsLists)
-      : construct(construct), block(construct->owningBlock()),
-        readsSingly(foldsLists || construct->kind() != prim::ListConstruct) {
-    bool paired = construct->kind() == prim::DictConstruct;
-    for (size_t i = paired; i < construct->inputs().size(); i += paired ? 2 : 1)
-      puts.push_back({construct, construct->input(i),
-                      paired ? tj::toIValue(construct->input(i - 1))
-                             : std::optional<c10::IValue>(int64_t(i))});
-    collect(construct->output());
-  }
-
-  /// Whether it keeps an element for longer than it is read there.
-  bool keepsForLonger() const {
-    return changes && llvm::any_of(puts, [&](const Put &put) {
-             return mayHoldTensor(put.element->type()) &&
-                    put.element->node()->kind() != prim::Param &&
-                    put.element->node()->kind() != prim::Constant &&
-                    put.element->node()->kind() != prim::GetAttr &&
-                    isBefore(getLastRead(put), getEnd(put));
-           });
-  }
-
-private:
-  struct Put {
-    tj::Node *place;
-    const tj::Value *element;
-    /// Where; none if that is not known.
-    std::optional<c10::IValue> at;
-  };
-  struct Read {
-    tj::Node *place;
-    /// None: all that is in it.
-    std::optional<c10::IValue> at;
-    const tj::Value *element;
-  };
-
-  /// The node of the block that `node` is in.
-  tj::Node *getPlace(tj::Node *node) const {
-    while (node->owningBlock() != block)
-      node = node->owningBlock()->owningNode();
-    return node;
-  }
-  static bool isEnd(const tj::Node *node) {
-    return node->kind() == prim::Return;
-  }
-  static bool isBefore(tj::Node *lhs, tj::Node *rhs) {
-    return lhs != rhs && !isEnd(lhs) && (isEnd(rhs) || lhs->isBefore(rhs));
-  }
-  static void makeLater(tj::Node *&last, tj::Node *other) {
-    if (isBefore(last, other))
-      last = other;
-  }
-
-  void collect(const tj::Value *container) {
-    for (const tj::Use &use : container->uses()) {
-      tj::Node *user = use.user, *place = getPlace(user);
-      makeLater(last, place);
-      bool puts = use.offset == 0 && (user->kind() == aten::append ||
-                                      user->kind() == aten::_set_item);
-      if (puts) {
-        changes = true;
-        bool grows = user->kind() == aten::append;
-        this->puts.push_back(
-            {place, user->input(grows ? 1 : 2),
-             grows ? std::nullopt : tj::toIValue(user->input(1))});
-        for (const tj::Value *output : user->outputs())
-          collect(output);
-        continue;
-      }
-      if (user->kind() == aten::len || user->kind() == aten::__contains__)
-        continue;
-      bool takes = user->kind() == aten::__getitem__ && use.offset == 0;
-      auto at = takes ? tj::toIValue(user->input(1)) : std::nullopt;
-      reads.push_back({place, at, at ? user->output() : nullptr});
-    }
-  }
-
-  /// Where something else takes its place, or the container is used last.
-  tj::Node *getEnd(const Put &put) const {
-    tj::Node *end = last;
-    for (const Put &other : puts)
-      if (put.at && other.at && isBefore(put.place, other.place) &&
-          isBefore(other.place, end) && *put.at == *other.at)
-        end = other.place;
-    return end;
-  }
-
-  tj::Node *getLastRead(const Put &put) const {
-    tj::Node *found = put.place, *end = getEnd(put);
-    auto addUses = [&](const tj::Value *value) {
-      for (const tj::Use &use : value->uses())
-        makeLater(found, getPlace(use.user));
-    };
-    addUses(put.element);
-    for (const Read &read : reads) {
-      if (!isBefore(put.place, read.place) || isBefore(end, read.place))
-        continue;
-      // Places of lists that are counted from the end are taken for others.
-      if (read.at && readsSingly && !(put.at && *read.at == *put.at))
-        continue;
-      makeLater(found, read.place);
-      if (read.at)
-        addUses(read.element);
-    }
-    return found;
-  }
-
-  tj::Node *construct;
-  tj::Block *block;
-  /// Who takes one element out keeps the others no longer.
-  bool readsSingly;
-  tj::Node *last = construct;
-  bool changes = false;
-  std::vector<Put> puts;
-  std::vector<Read> reads;
-};
-} // namespace
 
 // Here or where it runs. Source: PeepholeOptimize.
 bool koila::torchscript::changesNothing(tj::Node *node) {
@@ -214,52 +130,74 @@ bool koila::torchscript::changesNothing(tj::Node *node) {
   return number->toScalar().equal(isSum ? 0 : 1);
 }
 
-Lifetimes::Lifetimes(tj::Graph &graph) {
+namespace {
+class Marker {
+public:
+  void markBranch(tj::Node *branch) {
+    // By where their lives end: the branch, or one around it.
+    llvm::MapVector<tj::Node *, llvm::SetVector<tj::Value *>> ending;
+    for (tj::Value *value : getRead(branch)) {
+      tj::Node *place = getPlace(branch, value->node()->owningBlock());
+      // What a loop reads lives until its end here as well.
+      if (place->kind() == prim::If && endsAt(value, place))
+        ending[place].insert(value);
+    }
+    for (const auto &[place, values] : ending)
+      add(place, values.getArrayRef());
+  }
+
+  /// Values that live until `keeper` has run, because of it.
+  void add(tj::Node *keeper, llvm::ArrayRef<tj::Value *> values) {
+    if (!keeper->hasAttribute(kKeeps))
+      keeper->i_(kKeeps, ++keepers);
+    mark(keeper, values, keeper->i(kKeeps));
+  }
+
+private:
+  int64_t keepers = 0;
+};
+} // namespace
+
+void koila::torchscript::markLifetimes(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
-  // Where attributes decide branches, LibTorch cleans up after them.
-  bool foldsLists = llvm::any_of(nodes, [](tj::Node *node) {
-    return node->kind() == prim::GetAttr &&
-           !mayHoldTensor(node->output()->type());
-  });
+  Marker marker;
   for (tj::Node *node : nodes) {
-    bool makesContainer =
-        node->kind() == prim::ListConstruct ||
-        node->kind() == prim::DictConstruct ||
-        (node->kind() == aten::dict && node->inputs().empty());
-    if (makesContainer && FilledContainer(node, foldsLists).keepsForLonger())
-      dropped = "a list or dict that is filled step by step keeps tensors for "
-                "longer than they are read";
-    if (dropsAnElement(node))
-      dropped = "a call gives several results of which not all are used; "
-                "PyTorch keeps the others until it returns";
-    if (node->kind() != prim::If)
-      continue;
-    for (tj::Block *block : node->blocks())
-      if (keepsForLonger(block) && !node->hasAttribute(kKeeps)) {
-        node->i_(kKeeps, 1);
-        ++branches;
-      }
+    if (std::vector<tj::Value *> unused = getUnused(node); !unused.empty())
+      marker.add(node, unused);
+    if (node->kind() == prim::If)
+      marker.markBranch(node);
   }
 }
 
-std::string Lifetimes::compare(tj::Graph &graph) {
-  size_t left = 0;
-  bool idle = false;
+bool koila::torchscript::dropsOperations(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
+  return llvm::any_of(nodes, changesNothing);
+}
+
+std::unordered_map<tj::Node *, std::vector<tj::Value *>>
+koila::torchscript::takeKeptAlive(tj::Graph &graph) {
+  std::vector<tj::Node *> nodes, marks;
+  collectNodes(graph.block(), nodes);
+  std::set<int64_t> left;
   for (tj::Node *node : nodes) {
-    idle |= changesNothing(node);
-    if (node->kind() != prim::If || !node->hasAttribute(kKeeps))
+    if (!node->hasAttribute(kKeeps))
       continue;
-    ++left;
+    if (isLifetimeMark(node)) {
+      marks.push_back(node);
+      continue;
+    }
+    left.insert(node->i(kKeeps));
     node->removeAttribute(kKeeps);
   }
-  if (left < branches)
-    return "a branch that an attribute decides is gone; PyTorch keeps what it "
-           "reads until its end";
-  if (idle)
-    return "LibTorch drops an operation that adds zero or multiplies by one "
-           "where it can";
-  return dropped;
+  std::unordered_map<tj::Node *, std::vector<tj::Value *>> kept;
+  for (tj::Node *mark : marks) {
+    if (!left.count(mark->i(kKeeps))) {
+      std::vector<tj::Value *> &values = kept[mark->prev()];
+      values.insert(values.end(), mark->inputs().begin(), mark->inputs().end());
+    }
+    mark->destroy();
+  }
+  return kept;
 }

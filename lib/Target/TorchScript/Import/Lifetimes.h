@@ -1,17 +1,19 @@
 //===- Lifetimes.h - What folding takes from lifetimes ----------*- C++ -*-===//
 //
 // The interpreter keeps a tensor until the statement that uses it last is over,
-// and a branch is one statement. Where import decides a branch, takes a tuple
-// apart or drops an operation that changes nothing, the program itself holds
-// tensors for longer, or makes more of them, than the graph says.
+// and a branch is one statement; what is in a list lives until the list goes.
+// Where import decides a branch, takes a tuple apart or gives readers of a list
+// what they read, marks in the graph say where the lives of such tensors end.
 //
 //===----------------------------------------------------------------------===//
 
 #ifndef KOILA_TARGET_TORCHSCRIPT_IMPORT_LIFETIMES_H
 #define KOILA_TARGET_TORCHSCRIPT_IMPORT_LIFETIMES_H
 
-#include <string>
+#include "llvm/ADT/ArrayRef.h"
 #include <torch/csrc/jit/ir/ir.h>
+#include <unordered_map>
+#include <vector>
 
 namespace koila::torchscript {
 
@@ -19,17 +21,23 @@ namespace koila::torchscript {
 /// multiplies by one.
 bool changesNothing(torch::jit::Node *node);
 
-class Lifetimes {
-public:
-  /// Looks at the graph before it is cleaned up, with all calls inlined.
-  explicit Lifetimes(torch::jit::Graph &graph);
-  /// A sentence about what is gone since then; empty if nothing that matters.
-  std::string compare(torch::jit::Graph &graph);
+/// Whether there are such operations.
+bool dropsOperations(torch::jit::Graph &graph);
 
-private:
-  size_t branches = 0;
-  std::string dropped;
-};
+/// Marks the lives of what branches and tuples keep, in a graph with all calls
+/// inlined that is not cleaned up yet.
+void markLifetimes(torch::jit::Graph &graph);
+
+/// Marks that `values` live until `after` has run; returns the mark.
+torch::jit::Node *markLifetimes(torch::jit::Node *after,
+                                llvm::ArrayRef<torch::jit::Value *> values);
+
+bool isLifetimeMark(const torch::jit::Node *node);
+
+/// Takes the marks out of `graph`, and those behind what is still there away:
+/// by the node behind which one stood, values that live until then.
+std::unordered_map<torch::jit::Node *, std::vector<torch::jit::Value *>>
+takeKeptAlive(torch::jit::Graph &graph);
 
 } // namespace koila::torchscript
 

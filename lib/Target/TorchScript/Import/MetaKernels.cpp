@@ -59,6 +59,24 @@ static std::optional<c10::IValue> decode(const json::Object &argument,
     }
     return c10::IValue(values);
   }
+  if (const json::Array *dict = argument.getArray("dict")) {
+    auto dictType = type->cast<c10::DictType>();
+    if (!dictType)
+      return std::nullopt;
+    c10::impl::GenericDict values(dictType->getKeyType(), c10::AnyType::get());
+    for (const json::Value &entry : *dict) {
+      const json::Array *pair = entry.getAsArray();
+      if (!pair || pair->size() != 2 || !(*pair)[0].getAsObject() ||
+          !(*pair)[1].getAsObject())
+        return std::nullopt;
+      auto key = decode(*(*pair)[0].getAsObject(), dictType->getKeyType());
+      auto value = decode(*(*pair)[1].getAsObject(), c10::AnyType::get());
+      if (!key || !value)
+        return std::nullopt;
+      values.insert(std::move(*key), std::move(*value));
+    }
+    return c10::IValue(values);
+  }
   const json::Value *literal = argument.get("value");
   if (!literal)
     return std::nullopt;
@@ -110,6 +128,40 @@ static json::Value encode(const c10::IValue &value, bool structural) {
   return json::Object{{"dims", std::move(dims)},
                       {"dtype", static_cast<int64_t>(tensor.scalar_type())},
                       {"contiguous", tensor.is_contiguous()}};
+}
+
+/// The value with elements told from other numbers: where the operator declares
+/// that it takes anything, there are elements.
+static json::Value encodeMoved(const c10::IValue &value,
+                               const c10::TypePtr &type) {
+  if (type->kind() == c10::TypeKind::VarType)
+    return json::Object{{"element", value.isInt() ? value.toInt() : -1}};
+  if (auto optional = type->cast<c10::OptionalType>();
+      optional && !value.isNone())
+    return encodeMoved(value, optional->getElementType());
+  auto encodeAll = [](const auto &values, auto getType) {
+    json::Array encoded;
+    for (size_t index = 0; index < values.size(); ++index)
+      encoded.push_back(encodeMoved(values[index], getType(index)));
+    return encoded;
+  };
+  if (auto list = type->cast<c10::ListType>(); list && value.isList())
+    return json::Object{{"list", encodeAll(value.toListRef(), [&](size_t) {
+                           return list->getElementType();
+                         })}};
+  if (auto tuple = type->cast<c10::TupleType>(); tuple && value.isTuple())
+    return json::Object{
+        {"tuple", encodeAll(value.toTupleRef().elements(),
+                            [&](size_t at) { return tuple->elements()[at]; })}};
+  if (auto dict = type->cast<c10::DictType>(); dict && value.isGenericDict()) {
+    json::Array entries;
+    for (const auto &entry : value.toGenericDict()) {
+      entries.push_back(encodeMoved(entry.key(), dict->getKeyType()));
+      entries.push_back(encodeMoved(entry.value(), dict->getValueType()));
+    }
+    return json::Object{{"dict", std::move(entries)}};
+  }
+  return encode(value, /*structural=*/true);
 }
 
 /// Whether what comes out does not depend on extents and numbers: what of a
@@ -229,7 +281,8 @@ koila::torchscript::runMeta(llvm::StringRef request) {
     return answer ? std::optional(print(std::move(*answer))) : std::nullopt;
   }
   const c10::FunctionSchema &schema = found->schema();
-  bool structural = isStructural(schema, *arguments);
+  bool moves = object->getBoolean("moves").value_or(false);
+  bool structural = moves || isStructural(schema, *arguments);
   if (schema.is_vararg() || schema.arguments().size() != arguments->size() ||
       !(structural || mayRun(schema, *arguments)))
     return std::nullopt;
@@ -242,12 +295,25 @@ koila::torchscript::runMeta(llvm::StringRef request) {
     stack.push_back(std::move(*value));
   }
   at::NoGradGuard noGrad;
+  // Containers are shared with the operator.
+  tj::Stack given = stack;
   try {
     found->getOperation()(stack);
   } catch (const std::exception &) {
     return std::nullopt;
   }
   json::Array results;
+  if (moves) {
+    if (stack.size() != schema.returns().size())
+      return std::nullopt;
+    for (auto [value, declared] : llvm::zip(stack, schema.returns()))
+      results.push_back(encodeMoved(value, declared.type()));
+    json::Array after;
+    for (auto [value, declared] : llvm::zip(given, schema.arguments()))
+      after.push_back(encodeMoved(value, declared.type()));
+    return print(json::Object{{"results", std::move(results)},
+                              {"arguments", std::move(after)}});
+  }
   for (const c10::IValue &value : stack)
     results.push_back(encode(value, structural));
   return print(std::move(results));

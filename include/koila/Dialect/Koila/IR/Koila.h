@@ -29,6 +29,11 @@ struct AssumptionResource
     : public mlir::SideEffects::Resource::Base<AssumptionResource> {
   llvm::StringRef getName() final { return "<koila assumption>"; }
 };
+/// How long tensors live; keeps the places where they end from being removed.
+struct LifetimeResource
+    : public mlir::SideEffects::Resource::Base<LifetimeResource> {
+  llvm::StringRef getName() final { return "<koila lifetime>"; }
+};
 /// What an opaque operator may read or write; keeps them in order.
 struct OpaqueResource
     : public mlir::SideEffects::Resource::Base<OpaqueResource> {

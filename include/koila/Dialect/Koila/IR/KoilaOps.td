@@ -123,6 +123,26 @@ def Koila_AssumeOp : Koila_Op<"assume", [
   let hasVerifier = 1;
 }
 
+def Koila_LifetimeResource : Resource<"::koila::LifetimeResource">;
+
+def Koila_KeepAliveOp : Koila_Op<"keep_alive", [
+    MemoryEffects<[MemWrite<Koila_LifetimeResource>]>]> {
+  let summary = "where PyTorch lets go of tensors that nothing reads any more";
+  let description = [{
+    TorchScript keeps a tensor until the branch or loop that read it ends, and
+    what is in a list until the list goes. Where such a branch, loop or list is
+    gone from a program, this says how long the tensors, or what is in the
+    containers, still lived. It does nothing at run time, and is no part of what
+    is written as TorchScript: there lifetimes are those of what is written.
+
+    ```mlir
+    koila.keep_alive %x, %y : tensor<?x64xf32>, tensor<?xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<AnyType>:$kept);
+  let assemblyFormat = "$kept attr-dict `:` type($kept)";
+}
+
 //===----------------------------------------------------------------------===//
 // Containers
 //===----------------------------------------------------------------------===//

@@ -59,7 +59,8 @@ static bool writesAnything(Operation *op) {
                !effect.getValue() &&
                effect.getResource() != RandomResource::get() &&
                effect.getResource() != GradientResource::get() &&
-               effect.getResource() != AssumptionResource::get();
+               effect.getResource() != AssumptionResource::get() &&
+               effect.getResource() != LifetimeResource::get();
       });
 }
 

@@ -202,6 +202,8 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
                                                RandomMode random,
                                                StatisticsMode statistics,
                                                bool isTrial) {
+  // What is written is this function, with its own lives of tensors.
+  function->walk([](KeepAliveOp op) { op.erase(); });
   if (statistics == StatisticsMode::PerTile)
     markStatistics(function);
   if (random == RandomMode::FullBatch && failed(separateDraws(function)))
@@ -256,7 +258,6 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   StatisticsMode taken = plan.getStatistics().empty() ? StatisticsMode::Refuse
                                                       : StatisticsMode::PerTile;
   TiledFunction result(rewriteInTiles(function, plan), least, drawn, taken);
-  // What is written is this function, with its own lives of tensors.
   function->removeAttr(kLifetimesAttr);
   result.setTile(1);
   auto module = function->getParentOfType<ModuleOp>();

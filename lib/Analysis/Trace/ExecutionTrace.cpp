@@ -1,0 +1,400 @@
+//===- ExecutionTrace.cpp - What one call runs, in order ------------------===//
+
+#include "ExecutionTrace.h"
+#include "Tracer.h"
+#include "koila/Analysis/ControlFlow.h"
+#include "koila/Analysis/MetaKernelShapes.h"
+#include "koila/Analysis/Storage.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Matchers.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+
+using namespace mlir;
+using namespace koila;
+
+bool koila::isWorthTracing(FunctionOpInterface function) {
+  if (!function->getParentOfType<ModuleOp>() || findSeveralBlocks(function))
+    return false;
+  // Loops over tiles turn as often as the tile says, which may change while the
+  // analysis is in use. TorchScript counts in 64 bits.
+  WalkResult tiles = function->walk([](scf::ForOp loop) {
+    return loop.getInductionVar().getType().isIndex() ? WalkResult::interrupt()
+                                                      : WalkResult::advance();
+  });
+  if (tiles.wasInterrupted())
+    return false;
+  WalkResult result = function->walk([](Operation *op) {
+    bool branches = isa<scf::IfOp, scf::ForOp, scf::WhileOp>(op);
+    bool changes =
+        isa<AttrSetOp>(op) || (isOrderedWrite(op) && op->getNumOperands() > 0 &&
+                               isMutable(op->getOperand(0).getType()));
+    return branches || changes ? WalkResult::interrupt()
+                               : WalkResult::advance();
+  });
+  return result.wasInterrupted();
+}
+
+bool Tracer::holdsTensors(Type type) {
+  if (auto optional = dyn_cast<OptionalType>(type))
+    type = optional.getValueType();
+  return isa<TensorType>(type) || isContainerOfTensors(type);
+}
+
+//===----------------------------------------------------------------------===//
+// Lifetimes of variables
+//===----------------------------------------------------------------------===//
+
+void Tracer::findEnds() {
+  auto add = [&](Value value) {
+    Block *block = value.getParentBlock();
+    Operation *last = value.getDefiningOp();
+    bool isRead = false, isInside = false;
+    for (Operation *user : value.getUsers()) {
+      Operation *ancestor = block->findAncestorOpInBlock(*user);
+      isRead = true;
+      if (!last || last->isBeforeInBlock(ancestor)) {
+        last = ancestor;
+        isInside = ancestor != user;
+      } else if (last == ancestor) {
+        isInside |= ancestor != user;
+      }
+    }
+    if (last)
+      ends[last].emplace_back(value, isInside);
+    else if (!isRead)
+      unread[block].push_back(value);
+  };
+  program->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        llvm::for_each(block.getArguments(), add);
+    if (op != program)
+      llvm::for_each(op->getResults(), add);
+  });
+}
+
+/// Weights and what the caller has outlive the call.
+static bool isExternal(Value value) {
+  if (Operation *op = value.getDefiningOp())
+    return isa<ParamGetOp>(op) || op->hasTrait<OpTrait::ConstantLike>();
+  return isa<FunctionOpInterface>(value.getParentBlock()->getParentOp());
+}
+
+void Tracer::keep(Value value) {
+  if (holdsTensors(value.getType()) && !isExternal(value))
+    ending.insert(value);
+}
+
+void Tracer::release(const Cell &cell) {
+  SmallVector<Object *> released{cell.object};
+  while (!released.empty()) {
+    Object *object = released.pop_back_val();
+    if (!object || --object->holders > 0)
+      continue;
+    auto drop = [&](const Cell &inner) {
+      if (inner.object)
+        released.push_back(inner.object);
+      else if (inner.value)
+        keep(inner.value);
+    };
+    llvm::for_each(object->elements, drop);
+    for (const auto &field : object->fields)
+      drop(field.second);
+  }
+}
+
+bool Tracer::startsWith(Operation *loop, Value value, bool isInside) {
+  return isa<LoopLikeOpInterface>(loop) && !isInside &&
+         value.getDefiningOp() != loop;
+}
+
+void Tracer::endInits(Operation *loop) {
+  for (auto [old, isInside] : ends.lookup(loop))
+    if (startsWith(loop, old, isInside))
+      release(lookup(old));
+  flush(loop->getLoc());
+}
+
+void Tracer::end(Operation *op) {
+  for (auto [old, isInside] : ends.lookup(op)) {
+    if (startsWith(op, old, isInside))
+      continue;
+    Cell cell = lookup(old);
+    if (cell.object)
+      release(cell);
+    else if (isInside && cell.value)
+      keep(cell.value);
+  }
+}
+
+void Tracer::flush(Location loc) {
+  if (!ending.empty())
+    KeepAliveOp::create(builder, loc, ending.takeVector());
+  ending.clear();
+}
+
+//===----------------------------------------------------------------------===//
+// Facts
+//===----------------------------------------------------------------------===//
+
+ValueInfo Tracer::getInfo(Value value) { return facts.lookup(value); }
+
+/// Keeps `info`, with symbols where nothing is known.
+void Tracer::name(Value value, ValueInfo info) {
+  MLIRContext *context = builder.getContext();
+  auto makeSymbol = [&](SymbolKind kind) {
+    return DimExpr::symbol(
+        DimSymbol::get(context, "_t" + std::to_string(symbols++), kind));
+  };
+  if (isa<TensorType>(value.getType()) &&
+      !isa_and_nonnull<UnitAttr>(info.literal)) {
+    if (!info.tensor)
+      info.tensor = getTensorInfoFromType(value.getType(),
+                                          [](unsigned) { return DimExpr(); });
+    if (info.tensor->dims)
+      for (DimExpr &dim : *info.tensor->dims)
+        if (!dim)
+          dim = makeSymbol(SymbolKind::Extent);
+  }
+  if (!info.integer && value.getType().isInteger(64))
+    info.integer = makeSymbol(SymbolKind::Integer);
+  facts[value] = std::move(info);
+}
+
+/// What shape rules do not say, a folder may: `arith.andi` of conditions.
+void Tracer::foldLiteral(Operation *op) {
+  if (op->getNumResults() != 1 || op->getNumRegions() > 0 ||
+      !op->getResult(0).getType().isInteger() || !isMemoryEffectFree(op) ||
+      getLiteral(op->getResult(0)))
+    return;
+  SmallVector<Attribute> operands = llvm::map_to_vector(
+      op->getOperands(), [&](Value operand) { return getLiteral(operand); });
+  SmallVector<OpFoldResult> folded;
+  if (failed(op->fold(operands, folded)) || folded.size() != 1)
+    return;
+  if (auto value = dyn_cast<Value>(folded.front())) {
+    facts[op->getResult(0)] = getInfo(value);
+    return;
+  }
+  auto literal = dyn_cast<IntegerAttr>(cast<Attribute>(folded.front()));
+  auto number = literal ? literal.getValue().trySExtValue() : std::nullopt;
+  if (!number)
+    return;
+  ValueInfo &info = facts[op->getResult(0)];
+  if (literal.getType().isInteger(1))
+    info.literal = builder.getBoolAttr(*number != 0);
+  else
+    info.integer = DimExpr::constant(builder.getContext(), *number);
+}
+
+void Tracer::infer(Operation *op) {
+  auto lookup = [&](Value value) { return getInfo(value); };
+  ShapeRule rule(op, lookup, &params);
+  auto noLists = [](Value) { return std::optional<ListFact>(); };
+  if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
+    inferMetaKernelShapes(opaque, rule, noLists);
+  else if (auto shapes = dyn_cast<ShapeRuleInterface>(op))
+    (void)shapes.inferShapes(rule);
+  for (auto [result, info] :
+       llvm::zip_equal(op->getResults(), rule.getResults()))
+    name(result, info);
+  foldLiteral(op);
+  if (Attribute answer = getSettingAnswer(op, setting, lookup))
+    facts[op->getResult(0)].literal = answer;
+}
+
+/// A number or bool as a literal; null if it is not known.
+Attribute Tracer::getLiteral(Value value) {
+  Attribute constant;
+  if (matchPattern(value, m_Constant(&constant)))
+    return constant;
+  ValueInfo info = getInfo(value);
+  if (info.integer && value.getType().isInteger(64))
+    if (auto number = info.integer.getConstant())
+      return builder.getI64IntegerAttr(*number);
+  return isa_and_nonnull<DynamicAttr>(info.literal) ? Attribute()
+                                                    : info.literal;
+}
+
+std::optional<bool> Tracer::decide(Value condition) {
+  Cell cell = lookup(condition);
+  auto literal = dyn_cast_or_null<IntegerAttr>(
+      cell.value ? getLiteral(cell.value) : Attribute());
+  if (!literal || !literal.getType().isInteger(1))
+    return std::nullopt;
+  return !literal.getValue().isZero();
+}
+
+std::optional<int64_t> Tracer::getNumber(Value old) {
+  Cell cell = lookup(old);
+  auto literal = dyn_cast_or_null<IntegerAttr>(
+      cell.value ? getLiteral(cell.value) : Attribute());
+  return literal ? literal.getValue().trySExtValue() : std::nullopt;
+}
+
+//===----------------------------------------------------------------------===//
+// Values of the trace
+//===----------------------------------------------------------------------===//
+
+Value Tracer::makeConstant(Attribute literal, Type type, Location loc) {
+  Operation *op;
+  auto typed = dyn_cast<TypedAttr>(literal);
+  if (typed && typed.getType().isIntOrIndexOrFloat())
+    op = arith::ConstantOp::create(builder, loc, typed);
+  else
+    op = ConstantOp::create(builder, loc, type, literal);
+  infer(op);
+  return op->getResult(0);
+}
+
+/// The cell as an operand of that type.
+Value Tracer::getValue(const Cell &cell, Type type, Location loc) {
+  Value value = cell.value;
+  if (Object *object = cell.object) {
+    if (!object->kind)
+      return {};
+    if (object->shown &&
+        object->shown.getParentBlock() == builder.getInsertionBlock())
+      return object->shown;
+    SmallVector<Value> elements;
+    for (const Cell &element : object->elements) {
+      elements.push_back(getValue(element, Type(), loc));
+      if (!elements.back())
+        return {};
+    }
+    auto made = ConstructOp::create(builder, loc, object->type, *object->kind,
+                                    elements);
+    infer(made);
+    return object->shown = made.getResult();
+  }
+  if (!value || !type || value.getType() == type)
+    return value;
+  if (!isa<TensorType>(type) || !isa<TensorType>(value.getType()))
+    return {};
+  auto refined = RefineOp::create(builder, loc, type, value);
+  facts[refined.getResult()] = getInfo(value);
+  return refined.getResult();
+}
+
+Tracer::Object *Tracer::makeObject(Type type, std::optional<Container> kind) {
+  auto &object = objects.emplace_back(std::make_unique<Object>());
+  object->type = type;
+  object->kind = kind;
+  object->depth = depth;
+  return object.get();
+}
+
+/// The list that `cell` is; null if nobody knows what is in it. A list that an
+/// operator made becomes one of this trace.
+Tracer::Object *Tracer::getObject(Cell &cell, Location loc) {
+  if (cell.object || !cell.value)
+    return cell.object;
+  auto type = dyn_cast<koila::ListType>(cell.value.getType());
+  if (!type || isExternal(cell.value))
+    return nullptr;
+  ValueInfo info = getInfo(cell.value);
+  size_t count = info.elements.size();
+  if (count == 0 && info.list)
+    count = info.list->size();
+  if (count == 0)
+    return nullptr;
+  Object *object = makeObject(type, Container::List);
+  for (size_t index = 0; index < count; ++index) {
+    auto element =
+        ElementOp::create(builder, loc, type.getElementType(), cell.value,
+                          builder.getI64IntegerAttr(index));
+    infer(element);
+    object->elements.push_back({element.getResult()});
+  }
+  return object;
+}
+
+/// A copy of `op` on what its operands hold; null if one cannot be shown.
+Operation *Tracer::copy(Operation *op) {
+  IRMapping mapping;
+  for (Value operand : op->getOperands()) {
+    Value value = getValue(lookup(operand), Type(), op->getLoc());
+    if (!value)
+      return nullptr;
+    mapping.map(operand, value);
+  }
+  Operation *made = builder.clone(*op, mapping);
+  infer(made);
+  for (auto [old, result] :
+       llvm::zip_equal(op->getResults(), made->getResults()))
+    bind(old, {result});
+  return made;
+}
+
+//===----------------------------------------------------------------------===//
+// The whole
+//===----------------------------------------------------------------------===//
+
+/// The module without the function's body.
+ModuleOp Tracer::copyModule(ExecutionTrace &trace) {
+  auto module = program->getParentOfType<ModuleOp>();
+  auto copy = cast<ModuleOp>(module->cloneWithoutRegions());
+  trace.module = copy;
+  OpBuilder inside(copy.getContext());
+  inside.createBlock(&copy.getBodyRegion());
+  for (Operation &op : *module.getBody()) {
+    if (&op != program.getOperation()) {
+      inside.clone(op);
+      continue;
+    }
+    function = cast<FunctionOpInterface>(
+        inside.insert(program->cloneWithoutRegions()));
+  }
+  Block &entry = program.getFunctionBody().front();
+  SmallVector<Location> locations;
+  for (Value argument : entry.getArguments())
+    locations.push_back(argument.getLoc());
+  builder.createBlock(&function.getFunctionBody(), {}, entry.getArgumentTypes(),
+                      locations);
+  return copy;
+}
+
+std::optional<ExecutionTrace> Tracer::run() {
+  ExecutionTrace trace;
+  copyModule(trace);
+  findEnds();
+  Block &entry = program.getFunctionBody().front();
+  for (auto [old, argument] : llvm::zip_equal(
+           entry.getArguments(), function.getFunctionBody().getArguments())) {
+    facts[argument] = dims.lookup(old);
+    variables[old] = {argument};
+  }
+  ScopedDiagnosticHandler quiet(program->getContext(),
+                                [](Diagnostic &) { return success(); });
+  auto cells = execute(entry);
+  if (!cells)
+    return std::nullopt;
+  Operation *terminator = entry.getTerminator();
+  SmallVector<Value> results;
+  for (auto [cell, old] : llvm::zip_equal(*cells, terminator->getOperands())) {
+    results.push_back(getValue(cell, old.getType(), terminator->getLoc()));
+    if (!results.back())
+      return std::nullopt;
+  }
+  // What attributes hold by then stays.
+  for (const auto &[path, cell] : attributes)
+    if (assigned.contains(path) && cell.value)
+      keep(cell.value);
+  flush(terminator->getLoc());
+  IRMapping mapping;
+  for (auto [old, value] : llvm::zip_equal(terminator->getOperands(), results))
+    mapping.map(old, value);
+  builder.clone(*terminator, mapping);
+  trace.function = function;
+  trace.undecided = undecided;
+  trace.operations = operations;
+  trace.turnsRecordingOn = setting.turnsOn;
+  return trace;
+}
+
+std::optional<ExecutionTrace>
+koila::traceExecution(FunctionOpInterface function, const DimAnalysis &dims,
+                      CallSetting setting) {
+  return Tracer(function, dims, setting).run();
+}

@@ -1,0 +1,46 @@
+//===- ExecutionTrace.h - What one call runs, in order ----------*- C++ -*-===//
+//
+// Branches that are decided, loops of a known number of turns and lists whose
+// contents are known are gone from a trace: what is left is one list of
+// operations, on which lifetimes are intervals and shapes are those of each
+// turn. Where PyTorch keeps a tensor for longer than the trace reads it, a
+// `koila.keep_alive` says so: values from outside of a branch or loop until it
+// ends, what is in a container until the last variable that holds it goes
+// (torch/csrc/jit/runtime/interpreter/preprocess_graph.cpp).
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_ANALYSIS_TRACE_EXECUTIONTRACE_H
+#define KOILA_ANALYSIS_TRACE_EXECUTIONTRACE_H
+
+#include "CallSetting.h"
+#include "koila/Analysis/DimAnalysis.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+namespace koila {
+
+struct ExecutionTrace {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  mlir::FunctionOpInterface function;
+  /// Branches and loops that are left: data decide them.
+  unsigned undecided = 0;
+  unsigned operations = 0;
+  /// Whether the program may turn on that gradients are recorded.
+  bool turnsRecordingOn = false;
+};
+
+/// Whether `function` has anything that a trace would be without.
+bool isWorthTracing(mlir::FunctionOpInterface function);
+
+/// The trace of a call on arguments of which `dims` knows the sizes. None if
+/// something changes a list, an object or the module in a way that only a call
+/// would show, or if it gets too long.
+std::optional<ExecutionTrace> traceExecution(mlir::FunctionOpInterface function,
+                                             const DimAnalysis &dims,
+                                             CallSetting setting);
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_TRACE_EXECUTIONTRACE_H

@@ -1,0 +1,114 @@
+//===- KnownOperators.cpp - Operations from arguments ---------------------===//
+
+#include "KnownOperators.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Verifier.h"
+#include "llvm/ADT/STLExtras.h"
+
+using namespace mlir;
+using namespace koila;
+
+/// The names of the arguments in `aten::cat(Tensor[] tensors, int dim=0) ->
+/// ..`.
+static SmallVector<StringRef> getArgumentNames(StringRef schema) {
+  SmallVector<StringRef> names;
+  size_t open = schema.find('('), close = schema.rfind(") ->");
+  if (open == StringRef::npos || close == StringRef::npos)
+    return names;
+  StringRef rest = schema.slice(open + 1, close);
+  while (!rest.empty()) {
+    // Defaults may be lists, and types say what they alias.
+    size_t end = 0;
+    for (int depth = 0; end < rest.size(); ++end) {
+      char letter = rest[end];
+      depth += letter == '[' || letter == '(';
+      depth -= letter == ']' || letter == ')';
+      if (letter == ',' && depth == 0)
+        break;
+    }
+    StringRef argument = rest.take_front(end).split('=').first.trim();
+    rest = rest.drop_front(std::min(end + 1, rest.size()));
+    if (argument != "*")
+      names.push_back(argument.substr(argument.rfind(' ') + 1));
+  }
+  return names;
+}
+
+KnownOperators::KnownOperators(MLIRContext *context) {
+  for (RegisteredOperationName name : context->getRegisteredOperations())
+    if (auto *operation = name.getInterface<TorchOperatorInterface>())
+      names.try_emplace(operation->getTorchSchema().split('(').first, name);
+}
+
+/// What the operation calls a literal of the interpreter.
+static Attribute getAttribute(Attribute literal, MLIRContext *context) {
+  auto list = dyn_cast<ArrayAttr>(literal);
+  if (!list)
+    return literal;
+  SmallVector<int64_t> numbers;
+  for (Attribute element : list) {
+    auto number = dyn_cast<IntegerAttr>(element);
+    if (!number || !number.getType().isInteger(64))
+      return literal;
+    numbers.push_back(number.getInt());
+  }
+  return DenseI64ArrayAttr::get(context, numbers);
+}
+
+Operation *KnownOperators::create(OpBuilder &builder, Location loc,
+                                  StringRef callee,
+                                  ArrayRef<OperatorArgument> arguments,
+                                  TypeRange results) const {
+  auto found = names.find(callee);
+  if (found == names.end())
+    return nullptr;
+  RegisteredOperationName name = found->second;
+  auto *operation = name.getInterface<TorchOperatorInterface>();
+  SmallVector<StringRef> declared =
+      getArgumentNames(operation->getTorchSchema());
+  if (declared.size() != arguments.size())
+    return nullptr;
+  auto isAttribute = [&](StringRef argument) {
+    return llvm::is_contained(name.getAttributeNames(),
+                              builder.getStringAttr(argument));
+  };
+  OperationState state(loc, name);
+  SmallVector<int32_t> segments;
+  for (auto [argument, label] : llvm::zip_equal(arguments, declared)) {
+    bool isNone = isa_and_nonnull<UnitAttr>(argument.literal);
+    if (isAttribute(label)) {
+      if (isNone)
+        continue;
+      if (!argument.literal)
+        return nullptr;
+      state.addAttribute(label,
+                         getAttribute(argument.literal, builder.getContext()));
+      continue;
+    }
+    if (isAttribute((label + "_mask").str()) || (argument.literal && !isNone))
+      return nullptr;
+    segments.push_back(argument.values.size());
+    for (Value value : argument.values) {
+      if (!isa<TensorType>(value.getType()))
+        return nullptr;
+      state.operands.push_back(value);
+    }
+  }
+  if (isAttribute("operandSegmentSizes")) {
+    if (operation->takesDynamic())
+      segments.push_back(0);
+    state.addAttribute("operandSegmentSizes",
+                       builder.getDenseI32ArrayAttr(segments));
+  }
+  state.addTypes(results);
+  Operation *op = builder.create(state);
+  ScopedDiagnosticHandler quiet(builder.getContext(), [](Diagnostic &) {});
+  if (succeeded(verify(op, /*verifyRecursively=*/false)) &&
+      cast<TorchOperatorInterface>(op).isFaithful())
+    return op;
+  op->erase();
+  return nullptr;
+}

@@ -1,0 +1,414 @@
+//===- TraceOperations.cpp - Operations of a traced call ------------------===//
+
+#include "../Shape/GenericListInference.h"
+#include "Tracer.h"
+#include "koila/Analysis/MetaKernelShapes.h"
+#include "koila/Analysis/Storage.h"
+
+using namespace mlir;
+using namespace koila;
+namespace json = llvm::json;
+using Role = ElementFlow::Role;
+
+//===----------------------------------------------------------------------===//
+// Operations
+//===----------------------------------------------------------------------===//
+
+/// Runs `block` and returns, held, what its terminator hands on.
+std::optional<Tracer::Cells> Tracer::execute(Block &block) {
+  for (Value value : unread.lookup(&block))
+    release(lookup(value));
+  for (Operation &op : block.without_terminator()) {
+    if (++operations > kMostOperations || !execute(&op))
+      return std::nullopt;
+    end(&op);
+    flush(op.getLoc());
+  }
+  Operation *terminator = block.getTerminator();
+  Cells cells;
+  for (Value operand : terminator->getOperands()) {
+    cells.push_back(lookup(operand));
+    hold(cells.back());
+  }
+  end(terminator);
+  return cells;
+}
+
+bool Tracer::execute(Operation *op) {
+  if (auto construct = dyn_cast<ConstructOp>(op)) {
+    Object *object =
+        makeObject(construct.getResult().getType(), construct.getContainer());
+    for (Value element : construct.getElements()) {
+      object->elements.push_back(lookup(element));
+      hold(object->elements.back());
+    }
+    bind(construct.getResult(), {Value(), object});
+    return true;
+  }
+  if (isa<UpcastOp, UncheckedCastOp>(op) && lookup(op->getOperand(0)).object) {
+    bind(op->getResult(0), lookup(op->getOperand(0)));
+    return true;
+  }
+  if (auto element = dyn_cast<ElementOp>(op))
+    return executeElement(element);
+  if (auto unpack = dyn_cast<UnpackOp>(op))
+    return executeUnpack(unpack);
+  if (auto read = dyn_cast<AttrGetOp>(op))
+    return executeRead(read);
+  if (auto assignment = dyn_cast<AttrSetOp>(op))
+    return executeAssignment(assignment);
+  if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
+    return executeOpaque(opaque);
+  if (auto branch = dyn_cast<scf::IfOp>(op))
+    return executeIf(branch);
+  if (auto loop = dyn_cast<scf::ForOp>(op))
+    return executeFor(loop);
+  if (auto loop = dyn_cast<scf::WhileOp>(op))
+    return executeWhile(loop);
+  // It may change whatever it gets, and the module.
+  if (isa<CallMethodOp>(op)) {
+    bool reaches = llvm::any_of(op->getOperands(), [&](Value operand) {
+      return lookup(operand).object != nullptr;
+    });
+    if (reaches || !assigned.empty())
+      return false;
+    attributes.clear();
+  }
+  return op->getNumRegions() == 0 && copy(op);
+}
+
+bool Tracer::executeElement(ElementOp op) {
+  Object *object = lookup(op.getContainer()).object;
+  if (!object)
+    return copy(op);
+  auto &elements = object->elements;
+  auto at = dyn_cast<IntegerAttr>(op.getAt());
+  if (object->kind == Container::Dict) {
+    for (size_t i = 0; i + 1 < elements.size(); i += 2)
+      if (elements[i].value && getLiteral(elements[i].value) == op.getAt()) {
+        bind(op.getResult(), elements[i + 1]);
+        return true;
+      }
+    return false;
+  }
+  int64_t size = elements.size(), index = at ? at.getInt() : size;
+  index += index < 0 ? size : 0;
+  if (index < 0 || index >= size)
+    return false;
+  bind(op.getResult(), elements[index]);
+  return true;
+}
+
+bool Tracer::executeUnpack(UnpackOp op) {
+  Object *object = lookup(op.getContainer()).object;
+  if (!object)
+    return copy(op);
+  if (object->kind == Container::Dict ||
+      object->elements.size() != op->getNumResults())
+    return false;
+  for (auto [result, cell] : llvm::zip_equal(op.getResults(), object->elements))
+    bind(result, cell);
+  return true;
+}
+
+bool Tracer::executeRead(AttrGetOp op) {
+  if (Value owner = op.getObject()) {
+    Object *object = lookup(owner).object;
+    if (!object)
+      return copy(op);
+    auto found = object->fields.find(op.getPathAttr());
+    if (found == object->fields.end())
+      return false;
+    bind(op.getResult(), found->second);
+    return true;
+  }
+  auto found = attributes.find(op.getPathAttr());
+  if (found == attributes.end()) {
+    Operation *made = copy(op);
+    if (made && depth == 0)
+      attributes[op.getPathAttr()] = {made->getResult(0)};
+    return made;
+  }
+  bind(op.getResult(), found->second);
+  return true;
+}
+
+bool Tracer::executeAssignment(AttrSetOp op) {
+  Cell cell = lookup(op.getValue());
+  hold(cell);
+  auto assign = [&](Cell &place) {
+    Cell former = std::exchange(place, cell);
+    if (former.object)
+      release(former);
+    else if (former.value)
+      keep(former.value);
+  };
+  if (Value owner = op.getObject()) {
+    Object *object = lookup(owner).object;
+    if (!object)
+      return copy(op);
+    if (object->depth != depth)
+      return false;
+    assign(object->fields[op.getPathAttr()]);
+    return true;
+  }
+  if (depth > 0)
+    return false;
+  // What goes then was there before the call: the operation says so.
+  if (holdsTensors(op.getValue().getType()) && !copy(op))
+    return false;
+  assigned.insert(op.getPathAttr());
+  assign(attributes[op.getPathAttr()]);
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// Lists and dicts that change
+//===----------------------------------------------------------------------===//
+
+std::optional<Tracer::Cell> Tracer::decode(const json::Value &value, Type type,
+                                           ArrayRef<Cell> elements,
+                                           Location loc) {
+  const json::Object *object = value.getAsObject();
+  if (!object)
+    return std::nullopt;
+  if (auto element = object->getInteger("element")) {
+    if (*element < 0 || *element >= static_cast<int64_t>(elements.size()))
+      return std::nullopt;
+    return elements[*element];
+  }
+  auto makeContainer = [&](Container kind,
+                           const json::Array &given) -> std::optional<Cell> {
+    Object *made = makeObject(type, kind);
+    for (auto [index, inner] : llvm::enumerate(given)) {
+      Type innerType;
+      if (auto list = dyn_cast<koila::ListType>(type))
+        innerType = list.getElementType();
+      else if (auto tuple = dyn_cast<TupleType>(type);
+               tuple && index < tuple.size())
+        innerType = tuple.getType(index);
+      else if (auto dict = dyn_cast<DictType>(type))
+        innerType = index % 2 ? dict.getValueType() : dict.getKeyType();
+      auto cell =
+          innerType ? decode(inner, innerType, elements, loc) : std::nullopt;
+      if (!cell)
+        return std::nullopt;
+      hold(*cell);
+      made->elements.push_back(*cell);
+    }
+    return Cell{Value(), made};
+  };
+  if (const json::Array *list = object->getArray("list"))
+    return makeContainer(Container::List, *list);
+  if (const json::Array *tuple = object->getArray("tuple"))
+    return makeContainer(Container::Tuple, *tuple);
+  if (const json::Array *dict = object->getArray("dict"))
+    return makeContainer(Container::Dict, *dict);
+  Attribute literal;
+  if (const json::Value *given = object->get("value")) {
+    if (given->getAsNull())
+      literal = builder.getUnitAttr();
+    else if (auto flag = given->getAsBoolean())
+      literal = builder.getBoolAttr(*flag);
+    else if (auto number = given->getAsInteger())
+      literal = builder.getI64IntegerAttr(*number);
+    else if (auto text = given->getAsString())
+      literal = builder.getStringAttr(*text);
+  } else if (auto number = object->getNumber("float")) {
+    literal = builder.getF64FloatAttr(*number);
+  }
+  if (!literal)
+    return std::nullopt;
+  return Cell{makeConstant(literal, type, loc)};
+}
+
+bool Tracer::replaceContents(Object *object, const json::Value &contents,
+                             ArrayRef<Cell> elements, Location loc) {
+  auto made = decode(contents, object->type, elements, loc);
+  if (!made || !made->object || object->depth != depth)
+    return false;
+  changed(object);
+  std::swap(object->elements, made->object->elements);
+  hold(*made);
+  release(*made);
+  return true;
+}
+
+/// Elements are only moved, so numbers that stand for them show where they go:
+/// TorchScript's own operator runs on the numbers.
+std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
+  std::optional<ElementFlow> flow = getElementFlow(op);
+  if (!flow)
+    return std::nullopt;
+  Location loc = op.getLoc();
+  Cells elements;
+  SmallVector<Object *> containers;
+  auto addElement = [&](const Cell &cell) {
+    elements.push_back(cell);
+    return json::Object{{"value", static_cast<int64_t>(elements.size() - 1)}};
+  };
+  json::Array arguments;
+  for (auto [role, argument] :
+       llvm::zip_equal(flow->arguments, op.getArguments())) {
+    auto operand = dyn_cast<OperandAttr>(argument);
+    Cell cell = operand ? lookup(op.getOperands()[operand.getIndex()]) : Cell();
+    Object *&container = containers.emplace_back(nullptr);
+    if (role == Role::None) {
+      Attribute literal = !operand     ? Attribute(argument)
+                          : cell.value ? getLiteral(cell.value)
+                                       : Attribute();
+      auto encoded =
+          literal ? koila::detail::encodeLiteral(literal) : std::nullopt;
+      if (!encoded)
+        return std::nullopt;
+      arguments.push_back(std::move(*encoded));
+      continue;
+    }
+    if (role == Role::Element) {
+      if (!operand) {
+        auto list = dyn_cast<koila::ListType>(op.getOperands()[0].getType());
+        auto dict = dyn_cast<DictType>(op.getOperands()[0].getType());
+        Type type = list   ? list.getElementType()
+                    : dict ? dict.getValueType()
+                           : Type();
+        if (!type)
+          return std::nullopt;
+        cell = {makeConstant(argument, type, loc)};
+      }
+      arguments.push_back(addElement(cell));
+      continue;
+    }
+    container = operand ? getObject(cell, loc) : nullptr;
+    bool isDict = role == Role::Dict;
+    if ((!isDict && role != Role::List) || !container ||
+        (container->kind == Container::Dict) != isDict)
+      return std::nullopt;
+    // A list that an operator made is this one from now on.
+    if (operand && !lookup(op.getOperands()[operand.getIndex()]).object) {
+      if (flow->writes)
+        return std::nullopt;
+    }
+    json::Array encoded;
+    for (size_t i = 0; i < container->elements.size(); i += isDict ? 2 : 1) {
+      if (!isDict) {
+        encoded.push_back(addElement(container->elements[i]));
+        continue;
+      }
+      Attribute key = container->elements[i].value
+                          ? getLiteral(container->elements[i].value)
+                          : Attribute();
+      auto name = key ? koila::detail::encodeLiteral(key) : std::nullopt;
+      if (!name)
+        return std::nullopt;
+      encoded.push_back(json::Array{std::move(*name),
+                                    addElement(container->elements[i + 1])});
+    }
+    arguments.push_back(
+        json::Object{{isDict ? "dict" : "list", std::move(encoded)}});
+  }
+  auto answer = koila::detail::moveElements(op, std::move(arguments));
+  const json::Array *results = answer ? answer->getArray("results") : nullptr;
+  const json::Array *after = answer ? answer->getArray("arguments") : nullptr;
+  if (!results || !after || results->size() != op->getNumResults() ||
+      after->size() != containers.size())
+    return std::nullopt;
+  // Results first: what is taken out lives on.
+  Cells made;
+  for (auto [index, result] : llvm::enumerate(op->getResults())) {
+    bool isFirst = flow->writes && containers.front() &&
+                   result.getType() == op.getOperands()[0].getType();
+    auto cell =
+        isFirst ? std::optional(Cell{Value(), containers.front()})
+                : decode((*results)[index], result.getType(), elements, loc);
+    if (!cell)
+      return false;
+    made.push_back(*cell);
+    hold(made.back());
+  }
+  if (flow->writes)
+    for (auto [container, contents] : llvm::zip_equal(containers, *after))
+      if (container && !replaceContents(container, contents, elements, loc))
+        return false;
+  hand(op->getResults(), made);
+  return true;
+}
+
+/// `x is None`, where `x` is a container.
+static std::optional<bool> comparesToNone(TorchOpaqueOp op) {
+  if (op.getCallee() != "aten::__is__" && op.getCallee() != "aten::__isnot__")
+    return std::nullopt;
+  if (!llvm::any_of(op.getArguments(), llvm::IsaPred<UnitAttr>))
+    return std::nullopt;
+  return op.getCallee() == "aten::__isnot__";
+}
+
+void Tracer::setRecording(TorchOpaqueOp op) {
+  Attribute literal = op.getArguments()[0];
+  if (isa<OperandAttr>(literal))
+    literal = getLiteral(lookup(op.getOperands()[0]).value);
+  auto isOn = dyn_cast_or_null<BoolAttr>(literal);
+  setting.recordsGradients =
+      isOn && depth == 0 ? std::optional(isOn.getValue()) : std::nullopt;
+  setting.turnsOn |= !isOn || isOn.getValue();
+}
+
+bool Tracer::executeOpaque(TorchOpaqueOp op) {
+  Location loc = op.getLoc();
+  if (op.getCallee() == "prim::CreateObject" && op->getNumResults() == 1) {
+    bind(op->getResult(0),
+         {Value(), makeObject(op->getResult(0).getType(), std::nullopt)});
+    return true;
+  }
+  bool hasObjects = llvm::any_of(op.getOperands(), [&](Value operand) {
+    return lookup(operand).object != nullptr;
+  });
+  if (auto negated = comparesToNone(op); negated && hasObjects) {
+    bind(op->getResult(0), {makeConstant(builder.getBoolAttr(*negated),
+                                         builder.getI1Type(), loc)});
+    return true;
+  }
+  if (auto moved = moveElements(op))
+    return *moved;
+  if (setsRecording(op))
+    setRecording(op);
+  if (!hasObjects)
+    return copy(op);
+  // It may change the containers that it gets, or keep them.
+  bool writes = isOrderedWrite(op) && lookup(op->getOperand(0)).object;
+  if (writes || op.getEffects() == Effects::Unknown)
+    return false;
+  SmallVector<OperatorArgument> arguments;
+  for (Attribute argument : op.getArguments()) {
+    OperatorArgument &made = arguments.emplace_back();
+    auto operand = dyn_cast<OperandAttr>(argument);
+    made.literal = operand ? Attribute() : argument;
+    if (!operand)
+      continue;
+    Cell cell = lookup(op.getOperands()[operand.getIndex()]);
+    if (cell.value && !isa<TensorType>(cell.value.getType()))
+      made.literal = getLiteral(cell.value);
+    if (made.literal)
+      continue;
+    if (!cell.object) {
+      made.values.push_back(cell.value);
+      continue;
+    }
+    made.isList = true;
+    for (const Cell &element : cell.object->elements)
+      made.values.push_back(getValue(element, Type(), loc));
+  }
+  bool isShown = llvm::all_of(arguments, [](const OperatorArgument &argument) {
+    return llvm::all_of(argument.values,
+                        [](Value value) { return value != nullptr; });
+  });
+  Operation *known = isShown ? operators.create(builder, loc, op.getCallee(),
+                                                arguments, op->getResultTypes())
+                             : nullptr;
+  if (!known)
+    return copy(op);
+  infer(known);
+  for (auto [old, result] :
+       llvm::zip_equal(op->getResults(), known->getResults()))
+    bind(old, {result});
+  return true;
+}

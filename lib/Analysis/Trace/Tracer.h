@@ -1,0 +1,150 @@
+//===- Tracer.h - Follows one call of a program -----------------*- C++ -*-===//
+
+#ifndef KOILA_ANALYSIS_TRACE_TRACER_H
+#define KOILA_ANALYSIS_TRACE_TRACER_H
+
+#include "ExecutionTrace.h"
+#include "KnownOperators.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/ObjectOps.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Support/JSON.h"
+
+namespace koila {
+
+class Tracer {
+public:
+  Tracer(mlir::FunctionOpInterface program, const DimAnalysis &dims,
+         CallSetting setting)
+      : program(program), dims(dims), setting(setting),
+        builder(program->getContext()), operators(program->getContext()) {}
+
+  std::optional<ExecutionTrace> run();
+
+private:
+  struct Object;
+  /// What a variable, or a place in a container, holds.
+  struct Cell {
+    mlir::Value value;
+    Object *object = nullptr;
+  };
+  /// A list, tuple, dict, or instance of a class.
+  struct Object {
+    mlir::Type type;
+    std::optional<Container> kind;
+    /// Of a dict key, value, key, value.
+    llvm::SmallVector<Cell> elements;
+    llvm::MapVector<mlir::StringAttr, Cell> fields;
+    unsigned holders = 0;
+    /// Branches and loops around it that are left in the trace.
+    unsigned depth = 0;
+    /// An operation that makes the container, while that is as it was.
+    mlir::Value shown;
+  };
+  using Cells = llvm::SmallVector<Cell>;
+
+  void findEnds();
+  mlir::ModuleOp copyModule(ExecutionTrace &trace);
+
+  // Variables.
+  Cell lookup(mlir::Value old) const { return variables.lookup(old); }
+  void hold(const Cell &cell) {
+    if (cell.object)
+      ++cell.object->holders;
+  }
+  void release(const Cell &cell);
+  void bind(mlir::Value old, const Cell &cell) {
+    hold(cell);
+    variables[old] = cell;
+  }
+  /// Binds what is held already.
+  void hand(mlir::ValueRange olds, llvm::ArrayRef<Cell> cells) {
+    for (auto [old, cell] : llvm::zip_equal(olds, cells))
+      variables[old] = cell;
+  }
+  static bool holdsTensors(mlir::Type type);
+  void keep(mlir::Value value);
+  void end(mlir::Operation *op);
+  /// Variables that a loop starts with are its own from then on.
+  void endInits(mlir::Operation *loop);
+  static bool startsWith(mlir::Operation *loop, mlir::Value value,
+                         bool isInside);
+  void flush(mlir::Location loc);
+
+  // Facts of the trace.
+  ValueInfo getInfo(mlir::Value value);
+  void infer(mlir::Operation *op);
+  void foldLiteral(mlir::Operation *op);
+  void name(mlir::Value value, ValueInfo info);
+  std::optional<bool> decide(mlir::Value condition);
+  std::optional<int64_t> getNumber(mlir::Value old);
+  mlir::Attribute getLiteral(mlir::Value value);
+
+  // Values of the trace.
+  mlir::Value makeConstant(mlir::Attribute literal, mlir::Type type,
+                           mlir::Location loc);
+  mlir::Value getValue(const Cell &cell, mlir::Type type, mlir::Location loc);
+  Object *makeObject(mlir::Type type, std::optional<Container> kind);
+  Object *getObject(Cell &cell, mlir::Location loc);
+  void changed(Object *object) { object->shown = {}; }
+  mlir::Operation *copy(mlir::Operation *op);
+
+  // Operations. They return false if the call cannot be followed.
+  std::optional<Cells> execute(mlir::Block &block);
+  bool execute(mlir::Operation *op);
+  bool executeElement(ElementOp op);
+  bool executeUnpack(UnpackOp op);
+  bool executeRead(AttrGetOp op);
+  bool executeAssignment(AttrSetOp op);
+  bool executeOpaque(TorchOpaqueOp op);
+  void setRecording(TorchOpaqueOp op);
+  /// None if `op` does not move elements only.
+  std::optional<bool> moveElements(TorchOpaqueOp op);
+  bool replaceContents(Object *object, const llvm::json::Value &contents,
+                       llvm::ArrayRef<Cell> elements, mlir::Location loc);
+  std::optional<Cell> decode(const llvm::json::Value &value, mlir::Type type,
+                             llvm::ArrayRef<Cell> elements, mlir::Location loc);
+  bool executeIf(mlir::scf::IfOp op);
+  bool executeFor(mlir::scf::ForOp op);
+  bool executeWhile(mlir::scf::WhileOp op);
+  bool leaveIf(mlir::scf::IfOp op);
+  bool leaveFor(mlir::scf::ForOp op);
+  bool leaveWhile(mlir::scf::WhileOp op, Cells carried);
+  /// Traces `region` as a part of an operation that is left; `arguments` stand
+  /// for the values that nobody knows.
+  std::optional<Cells> executeRegion(mlir::Region &region, mlir::Block *into,
+                                     mlir::ValueRange arguments);
+  void bindUnknown(mlir::ValueRange olds, mlir::ValueRange values);
+
+  mlir::FunctionOpInterface program;
+  const DimAnalysis &dims;
+  /// As it is where the trace is.
+  CallSetting setting;
+  mlir::OpBuilder builder;
+  KnownOperators operators;
+  mlir::SymbolTableCollection params;
+  mlir::FunctionOpInterface function;
+  llvm::DenseMap<mlir::Value, Cell> variables;
+  llvm::DenseMap<mlir::Value, ValueInfo> facts;
+  std::vector<std::unique_ptr<Object>> objects;
+  /// Variables that end with an operation, and whether something inside of it
+  /// reads them.
+  llvm::DenseMap<mlir::Operation *,
+                 llvm::SmallVector<std::pair<mlir::Value, bool>, 2>>
+      ends;
+  /// Those of a block that nothing reads.
+  llvm::DenseMap<mlir::Block *, llvm::SmallVector<mlir::Value, 1>> unread;
+  llvm::SetVector<mlir::Value> ending;
+  /// What attributes of the module hold, and of those the assigned ones.
+  llvm::MapVector<mlir::StringAttr, Cell> attributes;
+  llvm::SmallPtrSet<mlir::Attribute, 4> assigned;
+  /// A trace is analysed like any program; longer ones would take minutes.
+  static constexpr unsigned kMostOperations = 1 << 15;
+  unsigned depth = 0, undecided = 0, operations = 0, symbols = 0;
+};
+
+} // namespace koila
+
+#endif // KOILA_ANALYSIS_TRACE_TRACER_H
