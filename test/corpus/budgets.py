@@ -564,14 +564,10 @@ def main():
     sys.path.insert(0, str(HERE))
     import corpus
     from make_programs import load_programs
-    from registry import SCRIPTED
+    from registry import select
 
-    traced = [name for name in load_programs() if name not in SCRIPTED]
-    names = [
-        name
-        for name in traced
-        if not options.only or any(name.startswith(part) for part in options.only)
-    ]
+    load_programs()
+    names = select(only=options.only)
     corpus.make_programs(names, options.folder, options.jobs)
     results = {}
     if options.json and options.json.exists():
@@ -597,7 +593,7 @@ def main():
                 options.json.write_text(json.dumps(results, indent=1))
     results = {name: pick(results[name], options) or [] for name in names}
     if options.document:
-        options.document.write_text(document(results, options, len(traced)))
+        options.document.write_text(document(results, options, len(select())))
     rows = [row for rows in results.values() for row in rows]
     print(summary(rows))
     counts = count(rows)

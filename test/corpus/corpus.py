@@ -361,18 +361,15 @@ def main():
     os.environ["OMP_NUM_THREADS"] = "1"
     sys.path.insert(0, str(HERE))
     from make_programs import load_programs
-    from registry import SCRIPTED
+    from registry import SCRIPTED, select
 
-    names = [name for name in load_programs() if (name in SCRIPTED) == arguments.scripted]
+    load_programs()
+    names = select(arguments.scripted, arguments.only)
     if not (arguments.long or arguments.only):
         names = [name for name in names if name not in SCRIPTED or not SCRIPTED[name].long]
-    if arguments.only:
-        unknown = [
-            part for part in arguments.only if not any(name.startswith(part) for name in names)
-        ]
-        if unknown:
-            sys.exit(f"corpus.py: no program '{unknown[0]}' (see --list)")
-        names = [name for name in names if any(name.startswith(part) for part in arguments.only)]
+    for part in arguments.only or []:
+        if not any(name.startswith(part) for name in names):
+            sys.exit(f"corpus.py: no program '{part}' (see --list)")
     names = choose(names, arguments.every)
     if arguments.list:
         print("\n".join(names))

@@ -38,6 +38,8 @@ LIBRARIES = {
     "constructs_modules": [],
     "constructs_mutation": [],
     "scripted": ["torchvision", "timm"],
+    "unseen_scripted": [],
+    "unseen_traced": [],
 }
 # Nothing is downloaded.
 os.environ["HF_HUB_OFFLINE"] = "1"

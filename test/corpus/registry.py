@@ -57,6 +57,22 @@ def source_of(name):
     return PROGRAMS[name].__module__.removeprefix("programs_")
 
 
+def select(scripted=False, only=None):
+    """The names of all traced or scripted programs; with `only`, of those whose
+    names begin with one of these. Programs of programs_unseen_*.py, which are
+    measured and not held to a page, are among them where `only` says "unseen"."""
+    return [
+        name
+        for name in PROGRAMS
+        if (name in SCRIPTED) == scripted
+        and (
+            any(name.startswith(part) for part in only)
+            if only
+            else not source_of(name).startswith("unseen")
+        )
+    ]
+
+
 def file_of(name):
     return sys.modules[PROGRAMS[name].__module__].__file__
 

@@ -213,14 +213,10 @@ def main():
     sys.path.insert(0, str(HERE))
     import corpus
     from make_programs import load_programs
-    from registry import SCRIPTED
+    from registry import select
 
-    names = [
-        name
-        for name in load_programs()
-        if name not in SCRIPTED
-        and (not options.only or any(name.startswith(part) for part in options.only))
-    ]
+    load_programs()
+    names = select(only=options.only)
     corpus.make_programs(names, options.folder, options.jobs)
     losses = find_problems(options, names)
     results = []

@@ -511,8 +511,8 @@ def parse():
     options = parser.parse_args()
     if options.first_step and not options.train:
         parser.error("--first-step belongs to --train")
-    if options.train and (options.grad or options.scripted or options.default_executor):
-        parser.error("--train goes with --curve alone")
+    if options.train and (options.grad or options.default_executor):
+        parser.error("--train goes with --curve and --scripted alone")
     return options
 
 
@@ -527,15 +527,10 @@ def main():
         return
     import corpus
     import make_programs
-    from registry import PROGRAMS, SCRIPTED
+    from registry import select
 
     make_programs.load_programs()
-    names = [
-        name
-        for name in PROGRAMS
-        if (name in SCRIPTED) == options.scripted
-        and (not options.only or any(name.startswith(part) for part in options.only))
-    ]
+    names = select(options.scripted, options.only)
     if not names:
         sys.exit("accuracy.py: --only names no program of the corpus")
     corpus.make_programs(names, pathlib.Path(options.programs), options.jobs)
