@@ -1280,7 +1280,7 @@ def unseen_script_filter_bank():
             width *= 2
         return self.fc(torch.log(torch.stack(bands, 1) + 1e-6))
 
-    return network(forward, fc=nn.Linear(5, 4)), ["float32[B,48]"]
+    return network(forward, fc=nn.Linear(4, 4)), ["float32[B,48]"]
 
 
 @scripted()
@@ -1306,3 +1306,30 @@ def unseen_script_kalman():
         move=nn.Parameter(torch.randn(3, 3) * 0.5),
         see=nn.Parameter(torch.randn(2, 3)),
     ), ["float32[B,5,2]"]
+
+
+@scripted()
+def unseen_script_modulated_convolution():
+    """Weights of each sample, as groups of one convolution; a trace would hold
+    the number of groups."""
+
+    class Modulated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.affine = nn.Linear(9, 6)
+            self.weight = nn.Parameter(torch.randn(10, 6, 3, 3))
+            self.bias = nn.Parameter(torch.randn(10))
+
+        def forward(self, x, style):
+            batch, channels, height, width = x.shape
+            scale = self.affine(style).view(batch, 1, channels, 1, 1)
+            weight = self.weight.unsqueeze(0) * scale
+            demodulate = torch.rsqrt(weight.pow(2).sum([2, 3, 4]) + 1e-8)
+            weight = weight * demodulate.view(batch, -1, 1, 1, 1)
+            weight = weight.view(-1, channels, 3, 3)
+            out = F.conv2d(x.reshape(1, -1, height, width), weight, padding=1, groups=batch)
+            out = out.view(batch, -1, height, width)
+            out = F.interpolate(out, scale_factor=2.0, mode="bilinear", align_corners=False)
+            return F.leaky_relu(out + self.bias.view(1, -1, 1, 1), 0.2)
+
+    return Modulated(), ["float32[B,6,7,8]", "float32[B,9]"]

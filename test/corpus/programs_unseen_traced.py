@@ -131,30 +131,6 @@ def unseen_pyramid_dict():
 
 
 @program
-def unseen_modulated_convolution():
-    """Weights of each sample, as groups of one convolution."""
-
-    def forward(self, x, style):
-        batch, channels, height, width = x.shape
-        scale = self.affine(style).view(batch, 1, channels, 1, 1)
-        weight = self.weight.unsqueeze(0) * scale
-        demodulate = torch.rsqrt(weight.pow(2).sum((2, 3, 4)) + 1e-8)
-        weight = weight * demodulate.view(batch, -1, 1, 1, 1)
-        weight = weight.view(-1, channels, 3, 3)
-        out = F.conv2d(x.reshape(1, -1, height, width), weight, padding=1, groups=batch)
-        out = out.view(batch, -1, height, width)
-        out = F.interpolate(out, scale_factor=2, mode="bilinear", align_corners=False)
-        return F.leaky_relu(out + self.bias.view(1, -1, 1, 1), 0.2)
-
-    return network(
-        forward,
-        affine=nn.Linear(9, 6),
-        weight=nn.Parameter(torch.randn(10, 6, 3, 3)),
-        bias=nn.Parameter(torch.randn(10)),
-    ), ["float32[B,6,7,8]", "float32[B,9]"]
-
-
-@program
 def unseen_adaptive_instance_norm():
     def forward(self, content, style):
         content, style = self.encoder(content), self.encoder(style)
