@@ -230,6 +230,7 @@ private:
   /// By the values that it is for.
   mutable llvm::StringMap<std::unique_ptr<Traced>> traces;
   bool isTraced = false;
+  mutable uint64_t tracedOperations = 0;
   /// Whether numbers decide what symbols do not.
   mutable bool numbersHelp = true;
 };

@@ -313,6 +313,8 @@ PeakMemoryAnalysis::trace(const SymbolMap &fixed) const {
   if (made->trace)
     made->impl = std::make_unique<Impl>(made->trace->function, impl->options,
                                         nullptr, fixed);
+  if (made->trace)
+    tracedOperations += made->trace->operations;
   if (made->impl)
     made->impl->turnsRecordingOn =
         made->trace->turnsRecordingOn && !impl->records();
@@ -354,10 +356,13 @@ void PeakMemoryAnalysis::fillCurve(const llvm::StringMap<int64_t> &symbols,
   uint64_t events = 0;
   auto peak = [&](int64_t batch) -> std::optional<int64_t> {
     values[report.batchSymbol] = batch;
+    uint64_t traced = tracedOperations;
     const Impl &at = select(values);
     Impl::Run run = at.start(values);
     at.execute(run);
-    events += run.event;
+    // To trace an operation takes as long as to run it this many times.
+    constexpr uint64_t kEventsOfTracing = 64;
+    events += run.event + (tracedOperations - traced) * kEventsOfTracing;
     if (!run.missing.empty())
       return std::nullopt;
     return run.peakBytes;

@@ -12,7 +12,6 @@ namespace koila {
 struct OperatorArgument {
   mlir::Attribute literal;
   llvm::SmallVector<mlir::Value, 4> values;
-  bool isList = false;
 };
 
 /// The dialect's operations by operator. Import carries `torch.cat(parts)`

@@ -352,6 +352,43 @@ void Tracer::setRecording(TorchOpaqueOp op) {
   setting.turnsOn |= !isOn || isOn.getValue();
 }
 
+/// The operation for an operator of which the trace knows more than import did:
+/// what is in a list, or that an optional tensor is there. Null if there is
+/// none.
+Operation *Tracer::describe(TorchOpaqueOp op) {
+  if (op.getEffects() != Effects::None || isOrderedWrite(op))
+    return nullptr;
+  SmallVector<OperatorArgument> arguments;
+  for (Attribute argument : op.getArguments()) {
+    OperatorArgument &made = arguments.emplace_back();
+    auto operand = dyn_cast<OperandAttr>(argument);
+    made.literal = operand ? Attribute() : argument;
+    if (!operand)
+      continue;
+    Cell cell = lookup(op.getOperands()[operand.getIndex()]);
+    if (cell.object) {
+      for (const Cell &element : cell.object->elements)
+        made.values.push_back(getValue(element, Type(), op.getLoc()));
+      continue;
+    }
+    if (auto upcast = cell.value.getDefiningOp<UpcastOp>())
+      cell.value = upcast.getSource();
+    if (!isa<TensorType>(cell.value.getType()))
+      made.literal = getLiteral(cell.value);
+    if (!made.literal)
+      made.values.push_back(cell.value);
+  }
+  for (const OperatorArgument &argument : arguments)
+    if (llvm::is_contained(argument.values, Value()))
+      return nullptr;
+  Operation *known = operators.create(builder, op.getLoc(), op.getCallee(),
+                                      arguments, op->getResultTypes());
+  if (known)
+    for (NamedAttribute mark : op->getDiscardableAttrs())
+      known->setDiscardableAttr(mark.getName(), mark.getValue());
+  return known;
+}
+
 bool Tracer::executeOpaque(TorchOpaqueOp op) {
   Location loc = op.getLoc();
   if (op.getCallee() == "prim::CreateObject" && op->getNumResults() == 1) {
@@ -371,39 +408,11 @@ bool Tracer::executeOpaque(TorchOpaqueOp op) {
     return *moved;
   if (setsRecording(op))
     setRecording(op);
-  if (!hasObjects)
-    return copy(op);
   // It may change the containers that it gets, or keep them.
   bool writes = isOrderedWrite(op) && lookup(op->getOperand(0)).object;
-  if (writes || op.getEffects() == Effects::Unknown)
+  if (hasObjects && (writes || op.getEffects() == Effects::Unknown))
     return false;
-  SmallVector<OperatorArgument> arguments;
-  for (Attribute argument : op.getArguments()) {
-    OperatorArgument &made = arguments.emplace_back();
-    auto operand = dyn_cast<OperandAttr>(argument);
-    made.literal = operand ? Attribute() : argument;
-    if (!operand)
-      continue;
-    Cell cell = lookup(op.getOperands()[operand.getIndex()]);
-    if (cell.value && !isa<TensorType>(cell.value.getType()))
-      made.literal = getLiteral(cell.value);
-    if (made.literal)
-      continue;
-    if (!cell.object) {
-      made.values.push_back(cell.value);
-      continue;
-    }
-    made.isList = true;
-    for (const Cell &element : cell.object->elements)
-      made.values.push_back(getValue(element, Type(), loc));
-  }
-  bool isShown = llvm::all_of(arguments, [](const OperatorArgument &argument) {
-    return llvm::all_of(argument.values,
-                        [](Value value) { return value != nullptr; });
-  });
-  Operation *known = isShown ? operators.create(builder, loc, op.getCallee(),
-                                                arguments, op->getResultTypes())
-                             : nullptr;
+  Operation *known = describe(op);
   if (!known)
     return copy(op);
   infer(known);

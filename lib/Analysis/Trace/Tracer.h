@@ -99,6 +99,7 @@ private:
   bool executeRead(AttrGetOp op);
   bool executeAssignment(AttrSetOp op);
   bool executeOpaque(TorchOpaqueOp op);
+  mlir::Operation *describe(TorchOpaqueOp op);
   void setRecording(TorchOpaqueOp op);
   /// None if `op` does not move elements only.
   std::optional<bool> moveElements(TorchOpaqueOp op);
