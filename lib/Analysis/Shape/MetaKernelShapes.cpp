@@ -511,8 +511,32 @@ void Inference::run() {
   }
 }
 
+/// Python's quotient and remainder of two integers, which stay PyTorch's where
+/// the divisor may be zero: arith must never meet that, PyTorch raises.
+static bool inferDivision(TorchOpaqueOp op, ShapeRule &rule) {
+  bool isQuotient = op.getCallee() == "aten::floordiv.int";
+  if ((!isQuotient && op.getCallee() != "aten::remainder.int") ||
+      op.getArguments().size() != 2 || op->getNumResults() != 1)
+    return false;
+  SmallVector<DimExpr, 2> sides;
+  for (Attribute argument : op.getArguments()) {
+    auto operand = dyn_cast<OperandAttr>(argument);
+    auto literal = dyn_cast<IntegerAttr>(argument);
+    sides.push_back(operand   ? rule.integer(op->getOperand(operand.getIndex()))
+                    : literal ? rule.constant(literal.getInt())
+                              : DimExpr());
+  }
+  if (!sides[0] || !sides[1] || sides[1].isConstant(0))
+    return false;
+  rule.setInteger(0, isQuotient ? sides[0].floorDiv(sides[1])
+                                : sides[0].mod(sides[1]));
+  return true;
+}
+
 void koila::inferMetaKernelShapes(TorchOpaqueOp op, ShapeRule &rule,
                                   ListLookup lists) {
+  if (inferDivision(op, rule))
+    return;
   const auto *source =
       op->getDialect()->getRegisteredInterface<MetaKernelShapeSource>();
   // Text without an archive speaks of no library. What writes or has unknown

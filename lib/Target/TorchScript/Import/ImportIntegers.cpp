@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Import.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Matchers.h"
@@ -41,11 +42,40 @@ static Value getHeldInteger(Value tensor) {
   return holder ? holder.getComputedInteger() : Value();
 }
 
+/// Whether a 0-dim tensor holds an integer that arithmetic on others gave, or
+/// an operator that arith has nothing for: a division by what may be zero.
+static bool holdsInteger(Value tensor) {
+  if (getHeldInteger(tensor))
+    return true;
+  auto op = tensor.getDefiningOp<ShapeRuleInterface>();
+  if (!op || op->getNumResults() != 1 || !isa<TensorType>(tensor.getType()) ||
+      !llvm::all_of(op->getOperands(), getHeldInteger))
+    return false;
+  auto facts = [&](Value value) {
+    ValueInfo info;
+    info.tensor =
+        TensorInfo::contiguous({}, IntegerType::get(value.getContext(), 64));
+    info.integer =
+        DimExpr::symbol(value.getContext(), "_held", SymbolKind::Integer);
+    return info;
+  };
+  ShapeRule rule(op, facts);
+  return succeeded(op.inferShapes(rule)) && rule.getResults().front().integer;
+}
+
 bool FunctionImporter::importInteger(Node *node) {
   auto isModelled = [&](size_t i) {
     auto it = values.find(node->input(i));
     return it != values.end() &&
-           (it->second.getType().isInteger(64) || getHeldInteger(it->second));
+           (it->second.getType().isInteger(64) || holdsInteger(it->second));
+  };
+  auto toInteger = [&](size_t i) -> Value {
+    auto it = values.find(node->input(i));
+    if (it == values.end() || it->second.getType().isInteger(64) ||
+        getHeldInteger(it->second))
+      return getInteger(node->input(i));
+    return IntTensorOp::create(builder, location, builder.getI64Type(),
+                               it->second);
   };
   auto isInteger = [&](size_t i) {
     if (isModelled(i))
@@ -79,8 +109,9 @@ bool FunctionImporter::importInteger(Node *node) {
     }
     llvm::SmallVector<Value> operands;
     for (const TorchValue *input : node->inputs())
-      if (auto it = values.find(input);
-          it != values.end() && getHeldInteger(it->second))
+      if (auto it = values.find(input); it != values.end() &&
+                                        isa<TensorType>(it->second.getType()) &&
+                                        holdsInteger(it->second))
         operands.push_back(it->second);
     // A number becomes a tensor first, and so does a 0-dim constant of these,
     // of which the executor calls the overload for numbers (measured).
@@ -99,12 +130,11 @@ bool FunctionImporter::importInteger(Node *node) {
 
   if (kind == prim::NumToTensor || kind == aten::Int ||
       kind == aten::ScalarImplicit || kind == aten::IntImplicit)
-    return isModelled(0) && finish(getInteger(node->input(0)));
+    return isModelled(0) && finish(toInteger(0));
 
   if (count == 1 && kind == aten::neg && isModelled(0)) {
     Value zero = arith::ConstantIntOp::create(builder, location, 0, 64);
-    return finish(arith::SubIOp::create(builder, location, zero,
-                                        getInteger(node->input(0))));
+    return finish(arith::SubIOp::create(builder, location, zero, toInteger(0)));
   }
   if (count < 2 || !isInteger(0) || !isInteger(1) ||
       (!isModelled(0) && !isModelled(1)))
@@ -113,8 +143,8 @@ bool FunctionImporter::importInteger(Node *node) {
     auto predicate = getPredicate(kind);
     if (!predicate || count != 2)
       return false;
-    Value lhs = getInteger(node->input(0));
-    Value rhs = getInteger(node->input(1));
+    Value lhs = toInteger(0);
+    Value rhs = toInteger(1);
     values[node->output()] =
         arith::CmpIOp::create(builder, location, *predicate, lhs, rhs);
     return true;
@@ -143,11 +173,11 @@ bool FunctionImporter::importInteger(Node *node) {
     IntegerAttr divisor;
     if (isModelled(1) || literalIs(1, int64_t(0)))
       return false;
-    Value rhs = getInteger(node->input(1));
+    Value rhs = toInteger(1);
     if (!matchPattern(rhs, m_Constant(&divisor)) || divisor.getInt() == 0 ||
         (truncated && divisor.getInt() < 0))
       return false;
-    Value lhs = getInteger(node->input(0));
+    Value lhs = toInteger(0);
     Value quotient = arith::FloorDivSIOp::create(builder, location, lhs, rhs);
     // Python's remainder has the sign of the divisor, unlike arith.remsi.
     if (remainder)
@@ -161,7 +191,7 @@ bool FunctionImporter::importInteger(Node *node) {
       plain && (kind == aten::add || kind == aten::sub || kind == aten::rsub);
   if (!adds && !(count == 2 && (compares || kind == aten::mul)))
     return false;
-  Value lhs = getInteger(node->input(0)), rhs = getInteger(node->input(1));
+  Value lhs = toInteger(0), rhs = toInteger(1);
   if (kind == aten::add)
     return finish(arith::AddIOp::create(builder, location, lhs, rhs));
   if (kind == aten::rsub)

@@ -33,6 +33,22 @@ class HeldSizes(nn.Module):
         return x.relu().view(batch * rows, -1)
 
 
+class Divided(nn.Module):
+    """Sizes divided by sizes, which may be zero for all that a trace knows."""
+
+    def forward(self, x):
+        rows, window = x.size(1), x.size(2)
+        missing = (window - rows % window) % window
+        padded = nn.functional.pad(x, (0, 0, 0, missing))
+        windows = padded.size(1) // window
+        split = padded.view(x.size(0) * windows, window, window)
+        return split.relu().view(split.size(0) // windows, windows, window, window)
+
+
+class ScriptedDivided(Divided):
+    """The same with integers."""
+
+
 class ScriptedSizes(nn.Module):
     def forward(self, x):
         return x.view([x.size()[0] * 2, -1])
@@ -357,6 +373,8 @@ def main():
 
     trace("sizes", Sizes())
     trace("held_sizes", HeldSizes(), 3, 4, 4)
+    trace("divided", Divided(), 3, 5, 4)
+    script("scripted_divided", ScriptedDivided())
     script("scripted_sizes", ScriptedSizes())
     script("rounded_sizes", RoundedSizes())
     script("values", Values())
