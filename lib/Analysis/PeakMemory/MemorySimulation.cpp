@@ -5,7 +5,6 @@
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/DType.h"
-#include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -65,7 +64,7 @@ PeakMemoryAnalysis::Impl::getConcrete(Value value, Run &run) const {
   ConcreteTensor tensor;
   tensor.elementType = found->second.elementType;
   for (DimExpr dim : found->second.dims) {
-    auto extent = evaluate(dim, run);
+    auto extent = evaluateMost(dim, run);
     if (!extent)
       return std::nullopt;
     // Empty batches can make an intermediate expression negative.
@@ -84,7 +83,7 @@ void PeakMemoryAnalysis::Impl::setLayout(ConcreteTensor &tensor,
     return;
   SmallVector<int64_t> strides;
   for (DimExpr stride : *facts.strides) {
-    auto value = evaluate(stride, run);
+    auto value = evaluateMost(stride, run);
     if (!value)
       return;
     strides.push_back(*value);
@@ -236,11 +235,14 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
     auto tensor = getConcrete(value, run);
     auto storage = rule.getStorageBytes(value);
     bool isNone = isa_and_nonnull<UnitAttr>(dims.lookup(value).literal);
-    if (!tensor && !storage && !isNone && run.missing.empty())
+    if (!tensor && !storage && !isNone && run.missing.empty()) {
+      std::string why = getWhyUnbounded(value, run);
       markInexact(op,
                   "the size of a result is not known; it is counted "
-                  "as 0 bytes",
+                  "as 0 bytes" +
+                      (why.empty() ? why : "; " + why),
                   run);
+    }
     // Empty batches can make one, and then nothing is there.
     if (run.detailed && llvm::none_of(run.symbols, [](const auto &symbol) {
           return symbol.second == 0;
@@ -322,19 +324,6 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
   return true;
 }
 
-void PeakMemoryAnalysis::Impl::boundSelection(Operation &op, Run &run) const {
-  Value mask = indexing::getSelectingMask(&op);
-  const std::optional<TensorInfo> &info =
-      dims.lookup(mask ? op.getResult(0) : Value()).tensor;
-  auto given = mask ? getConcrete(mask, run) : std::nullopt;
-  if (!given || !info || !info->hasRank())
-    return;
-  for (DimExpr dim : *info->dims)
-    if (DimSymbol symbol = getSymbol(dim);
-        symbol && symbol.getKind() == SymbolKind::Selected)
-      run.symbols[symbol] = given->numElements();
-}
-
 /// Whether the operator gives nothing but what is in its operands.
 static bool movesElements(Operation &op) {
   auto opaque = dyn_cast<TorchOpaqueOp>(op);
@@ -342,7 +331,7 @@ static bool movesElements(Operation &op) {
 }
 
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
-  boundSelection(op, run);
+  boundExtents(op, run);
   auto lookup = [&](Value value) { return getConcrete(value, run); };
   auto wants = [&](Value value) { return gradients->wants(value); };
   SavedRule workspace(&op, target, lookup,
@@ -370,6 +359,9 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
                 "one where it can",
                 run, /*isBound=*/true);
   checkStorage(op, run);
+  SmallVector<DimSymbol, 2> decided = getDecided(op, run);
+  if (!decided.empty())
+    checkStorageBelow(op, decided, run);
   if (auto backward = dyn_cast<BackwardOp>(op)) {
     if (options.mode == PeakMemoryMode::Train)
       return BackwardSimulation(*this, op, run)
@@ -379,6 +371,9 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   int64_t transient = workspace.getTransient();
   if (isRecorded)
     transient = std::max(transient, workspace.getKept());
+  if (!decided.empty())
+    transient =
+        std::max(transient, getTransientBelow(op, decided, workspace, run));
   if (auto torchOp = dyn_cast<TorchOperatorInterface>(op);
       torchOp && run.detailed && workspace.isBounded() &&
       (transient > 0 || births.contains(&op) || torchOp.isTied()))

@@ -36,6 +36,10 @@ struct PeakMemoryAnalysis::Impl {
     /// The numbers of those loops' symbols for which it holds.
     SymbolMap fixedSymbols;
     SymbolMap symbols;
+    /// What extents that data decide can be at most; they may be less.
+    SymbolMap most;
+    /// Those that nothing bounds, and what they count.
+    llvm::DenseMap<DimSymbol, llvm::StringRef> unbounded;
     llvm::DenseMap<const Storage *, int64_t> live;
     /// Wide: a sum of extents that each fit may not.
     __int128 liveBytes = 0;
@@ -170,8 +174,6 @@ struct PeakMemoryAnalysis::Impl {
                        Run &run) const;
   /// An extent below zero that `value` would have; none if there is none.
   std::optional<int64_t> getNegativeExtent(mlir::Value value, Run &run) const;
-  /// Counts all that a mask can select, of which data decide how many it does.
-  void boundSelection(mlir::Operation &op, Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
   /// The result of `op`, which is the gradient of a leaf, is what stood for it.
   /// False if that is not known.
@@ -209,6 +211,26 @@ struct PeakMemoryAnalysis::Impl {
   /// The weights that are trained, in the order of the module.
   llvm::SmallVector<TrainedWeight> getTrainedWeights(Run &run) const;
   Run start(const llvm::StringMap<int64_t> &symbols) const;
+
+  // Extents that data decide (DataExtents.cpp).
+  /// The most that `expr` can be; none if that is not known.
+  std::optional<int64_t> evaluateMost(DimExpr expr, Run &run) const;
+  /// Notes what those of the results of `op` can be at most.
+  void boundExtents(mlir::Operation &op, Run &run) const;
+  /// Why the size of `value` has no bound; empty if that is not why.
+  std::string getWhyUnbounded(mlir::Value value, Run &run) const;
+  /// Those that the operands and results of `op` depend on.
+  llvm::SmallVector<DimSymbol, 2> getDecided(mlir::Operation &op,
+                                             Run &run) const;
+  /// The most that `op` holds inside where they are less than the most that
+  /// they can be, of which `rule` tells.
+  int64_t getTransientBelow(mlir::Operation &op,
+                            llvm::ArrayRef<DimSymbol> decided,
+                            const SavedRule &rule, Run &run) const;
+  /// Views and copies are told apart for symbols of two or more. Says where
+  /// there may be more bytes if data make it one or none.
+  void checkStorageBelow(mlir::Operation &op, llvm::ArrayRef<DimSymbol> decided,
+                         Run &run) const;
 
   // Of a report.
   /// Says where an argument cannot have the extents that the symbols give.

@@ -11,10 +11,10 @@
 
 namespace koila::indexing {
 
-/// The bytes of the places where the mask of a read by one mask alone is true,
-/// one vector for each of its dims, if there are as many as there can be. False
-/// for other operations.
-bool describeSelection(WorkspaceRule &rule, int64_t &bytes);
+/// The bytes of what stands for `indices`, with the places where a mask among
+/// them is true, if there are as many as there can be. False if there is none.
+bool describeSelection(WorkspaceRule &rule, mlir::ValueRange indices,
+                       int64_t &bytes);
 /// embedding_bag: what it holds inside, and the storages of its results.
 void describeBagMemory(WorkspaceRule &rule);
 /// The gradient of its weight.

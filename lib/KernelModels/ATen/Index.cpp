@@ -77,50 +77,57 @@ static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
   rule.setTransient(trace.getPeak() - result->numBytes());
 }
 
-/// The bytes of casts to int64, of indices that broadcast first. Refuses masks,
-/// which become indices whose number data decides.
+/// The bytes of what stands for the indices: casts to int64, of indices that
+/// broadcast first, and the places where a mask is true, of which data decide
+/// how many there are. False if a shape is unknown.
 static bool sumIndexBytes(WorkspaceRule &rule, ValueRange indices,
                           int64_t &bytes) {
+  constexpr int64_t kPlace = 8;
   SmallVector<int64_t> dims;
-  int64_t casts = 0;
+  int64_t casts = 0, places = 0;
+  bool selects = false;
   for (Value value : indices) {
     auto index = rule.tensor(value);
     if (!index) {
       rule.setInexact(kUnknown);
       return false;
     }
+    SmallVector<int64_t> extents = index->dims;
     if (index->elementType.getIntOrFloatBitWidth() <= 8) {
-      rule.setInexact("how many elements a mask selects is decided by data");
-      return false;
+      selects = true;
+      places += index->numElements() * kPlace *
+                static_cast<int64_t>(index->dims.size());
+      extents = {index->numElements()};
+    } else {
+      casts += !index->elementType.isInteger(64);
     }
-    casts += !index->elementType.isInteger(64);
-    if (dims.size() < index->dims.size())
-      dims.insert(dims.begin(), index->dims.size() - dims.size(), 1);
+    if (dims.size() < extents.size())
+      dims.insert(dims.begin(), extents.size() - dims.size(), 1);
     for (auto [mine, other] :
-         llvm::zip(llvm::reverse(dims), llvm::reverse(index->dims)))
-      mine = mine == 1 ? other : mine;
+         llvm::zip(llvm::reverse(dims), llvm::reverse(extents)))
+      mine =
+          mine == 1 || (selects && other != 1) ? std::max(mine, other) : mine;
   }
-  bytes = casts * 8;
+  bytes = casts * kPlace;
   for (int64_t extent : dims)
     bytes *= extent;
+  bytes += places;
+  if (selects)
+    rule.setBound("how many elements a mask selects is decided by data");
   return true;
 }
 
-bool indexing::describeSelection(WorkspaceRule &rule, int64_t &bytes) {
-  Value mask = getSelectingMask(rule.getOp());
-  auto given = mask ? rule.tensor(mask) : std::nullopt;
-  if (!given)
-    return false;
-  bytes = given->numElements() * static_cast<int64_t>(given->dims.size()) *
-          int64_t(sizeof(int64_t));
-  rule.setBound("how many elements a mask selects is decided by data");
-  return true;
+bool indexing::describeSelection(WorkspaceRule &rule, ValueRange indices,
+                                 int64_t &bytes) {
+  auto isMask = [&](Value value) {
+    auto index = rule.tensor(value);
+    return index && index->elementType.getIntOrFloatBitWidth() <= 8;
+  };
+  return llvm::any_of(indices, isMask) && sumIndexBytes(rule, indices, bytes);
 }
 
 static void describeIndex(WorkspaceRule &rule, ValueRange indices) {
   int64_t bytes;
-  if (indexing::describeSelection(rule, bytes))
-    return rule.setTransient(bytes);
   if (sumIndexBytes(rule, indices, bytes))
     rule.setTransient(bytes);
 }
@@ -139,8 +146,34 @@ static void describeIndexPut(WorkspaceRule &rule, ValueRange indices,
   if (!sumIndexBytes(rule, indices, bytes))
     return;
   rule.setTransient(bytes);
-  if (bytes > 0)
+  bool isCast = llvm::any_of(indices, [&](Value value) {
+    auto index = rule.tensor(value);
+    return index->elementType.isInteger(32);
+  });
+  if (isCast && bytes > 0)
     rule.setInexact("index_put by indices of another type than int64");
+}
+
+/// The mask is summed as int64 before there is a result; where several threads
+/// or strides read it, its sums tell each of them where to write.
+/// Source: masked_select_out_impl_cpu.
+static void describeMaskedSelect(WorkspaceRule &rule, MaskedSelectOp op) {
+  auto self = rule.tensor(op.getSelf()), mask = rule.tensor(op.getMask());
+  auto result = rule.tensor(op.getResult());
+  if (!self || !mask || !result)
+    return rule.setInexact(kUnknown);
+  constexpr int64_t kNumber = 8;
+  // As many as both have when broadcast, which is what can be selected.
+  int64_t elements = result->numElements();
+  bool isSerial = rule.getTarget().threads == 1 && self->contiguous &&
+                  mask->contiguous && self->dims == mask->dims;
+  AllocationTrace trace;
+  trace.allocateTemporary((elements + 1) * kNumber);
+  trace.allocate(result->numBytes());
+  if (!isSerial)
+    trace.allocateTemporary(2 * elements * kNumber);
+  rule.setTransient(trace.getPeak() - result->numBytes());
+  rule.setBound("how many elements a mask selects is decided by data");
 }
 
 void rules::describeIndexWorkspace(WorkspaceRule &rule) {
@@ -186,6 +219,16 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
         if (isHalf(self->elementType))
           return rule.setInexact("index_add of a half type");
         rule.setTransient(getCopyBytes(*index));
+      })
+      .Case<MaskedSelectOp>(
+          [&](auto select) { describeMaskedSelect(rule, select); })
+      // The results are columns of one tensor.
+      .Case<NonzeroNumpyOp, WhereConditionOp>([&](auto nonzero) {
+        if (nonzero->getNumResults() == 0)
+          return;
+        if (auto column = rule.tensor(nonzero->getResult(0)))
+          rule.setStorageBytes(nonzero->getResult(0),
+                               column->numBytes() * nonzero->getNumResults());
       })
       .Case<TakeOp, IndexCopyOp, IndexFillScalarOp, IndexFillTensorOp, OneHotOp,
             DiagOp, NonzeroOp, ArgwhereOp>([](auto) {})

@@ -75,7 +75,8 @@ void rules::describeIndexBackward(BackwardRule &rule) {
       })
       .Case<IndexTensorOp, IndexHackedTwinOp>([&](auto op) {
         // Where a mask is true is found again.
-        if (int64_t places; indexing::describeSelection(rule, places)) {
+        if (int64_t places; indexing::describeSelection(
+                rule, op->getOperands().drop_front(), places)) {
           steps.giveContiguous(0);
           steps.allocateTemporary(places);
           return;

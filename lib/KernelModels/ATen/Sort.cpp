@@ -25,17 +25,20 @@ static void describeOrder(WorkspaceRule &rule, int64_t dim,
   if (!input)
     return rule.setInexact("the shape of what is sorted is unknown");
   int64_t rank = input->dims.size(), elements = input->numElements();
-  if (isa<IntegerType>(input->elementType) && rank < 2)
-    return rule.setInexact("a vector of integers may be sorted by digits");
   int64_t row = rank == 0 ? 1 : input->dims[dim < 0 ? dim + rank : dim];
   int64_t inside = dropped == Dropped::Nothing  ? 0
                    : dropped == Dropped::Values ? input->numBytes()
                                                 : elements * kPlace;
   bool isParallel = rule.getTarget().threads > 1 && elements >= kGrain;
   int64_t rows = isParallel ? rule.getTarget().threads : 1;
-  if (rank > 0)
-    inside += rows * row * kPlace;
-  rule.setTransient(inside);
+  int64_t moved = rank > 0 ? rows * row * kPlace : 0;
+  // Integers may be sorted by digits, in a second set of values and places.
+  if (isa<IntegerType>(input->elementType) && rank < 2) {
+    if (elements >= kGrain)
+      moved = std::max(moved, input->numBytes() + elements * kPlace);
+    rule.setBound("a vector of integers may be sorted by digits");
+  }
+  rule.setTransient(inside + moved);
   if (isParallel)
     rule.setBound("threads that sort may not do so at once");
 }
@@ -139,6 +142,40 @@ static void describeDiff(WorkspaceRule &rule, DiffOp op) {
   rule.setTransient(row * ((joins ? length : 0) + most - (length - times)));
 }
 
+/// Elements are sorted with their places, and counts are differences of places.
+/// Source: unique_cpu_sorted_template and unique_consecutive_cpu_template in
+/// native/Unique.cpp.
+static void describeUnique(WorkspaceRule &rule, bool sorts, bool counts) {
+  constexpr int64_t kPlace = 8, kGrain = 32768;
+  Operation *op = rule.getOp();
+  auto self = rule.tensor(op->getOperand(0));
+  int64_t results = 0;
+  for (Value result : op->getResults()) {
+    auto tensor = rule.tensor(result);
+    if (!tensor)
+      return rule.setInexact("a shape of the operator is unknown");
+    results += tensor->numBytes();
+  }
+  if (!self)
+    return rule.setInexact("a shape of the operator is unknown");
+  int64_t elements = self->numElements();
+  AllocationTrace trace;
+  trace.makeContiguous(*self);
+  // Of bools it is enough to look which there are.
+  if (sorts && elements > 0 && !self->elementType.isInteger(1)) {
+    int64_t sorted = self->numBytes() + elements * kPlace;
+    // Integers may be sorted by digits, in a second set of both.
+    bool byDigits = isa<IntegerType>(self->elementType) && elements >= kGrain;
+    trace.allocate(sorted);
+    trace.allocateTemporary(byDigits ? sorted : elements * kPlace);
+    if (counts)
+      trace.allocate((elements + 1) * kPlace);
+  }
+  trace.allocate(results);
+  rule.setTransient(trace.getPeak() - results);
+  rule.setBound("how many elements differ is decided by data");
+}
+
 void rules::describeSortWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   llvm::TypeSwitch<Operation *>(op)
@@ -164,6 +201,15 @@ void rules::describeSortWorkspace(WorkspaceRule &rule) {
         describeSearch(rule, search.getBoundaries(), {}, {});
       })
       .Case<DiffOp>([&](auto diff) { describeDiff(rule, diff); })
+      .Case<Unique2Op>([&](auto unique) {
+        describeUnique(rule, /*sorts=*/true, unique.getReturnCounts());
+      })
+      .Case<UniqueConsecutiveOp>([&](auto unique) {
+        // Slices are compared and stacked.
+        if (unique.getDim())
+          return describeUnknownWorkspace(rule);
+        describeUnique(rule, /*sorts=*/false, unique.getReturnCounts());
+      })
       .Case<TopkOp, CummaxOp, CumminOp, LogcumsumexpOp>([](auto) {})
       .Case<CumsumOp, CumprodOp>([&](auto) {
         auto input = rule.tensor(op->getOperand(0));

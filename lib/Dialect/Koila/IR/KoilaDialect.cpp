@@ -1,5 +1,6 @@
 //===- KoilaDialect.cpp - The koila dialect -------------------------------===//
 
+#include "Rules/DataExtents.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/ExternalModels/ExternalModels.h"
 #include "mlir/Bytecode/BytecodeImplementation.h"
@@ -59,6 +60,7 @@ void KoilaDialect::initialize() {
   registerOperations();
   addInterfaces<KoilaBytecodeInterface>();
   attachExternalModels(getContext());
+  rules::attachDataExtents(*getContext());
 }
 
 void KoilaDialect::registerAttributes() {

@@ -382,10 +382,10 @@ def Koila_NonzeroNumpyOp : Koila_NonzeroFamilyOp<"nonzero_numpy",
   "aten::nonzero_numpy(Tensor self) -> Tensor[]"> {
   let results = (outs Variadic<AnyTensor>:$results);
   let shape = "inferNonzeroNumpy(rule, getSelf())";
-  // Views of one new tensor.
+  // Views of one new tensor, which has a column for each.
   let storageRule = [{
-    for (unsigned index = 0; index < getNumResults(); ++index)
-      rule.setInexact(index);
+    for (unsigned index = 1; index < getNumResults(); ++index)
+      rule.setAlias(index, getResult(0));
   }];
 }
 def Koila_WhereConditionOp : Koila_NonzeroFamilyOp<"where",
@@ -393,10 +393,10 @@ def Koila_WhereConditionOp : Koila_NonzeroFamilyOp<"where",
   let arguments = (ins AnyTensor:$condition);
   let results = (outs Variadic<AnyTensor>:$results);
   let shape = "inferNonzeroNumpy(rule, getCondition())";
-  // Views of one new tensor.
+  // Views of one new tensor, which has a column for each.
   let storageRule = [{
-    for (unsigned index = 0; index < getNumResults(); ++index)
-      rule.setInexact(index);
+    for (unsigned index = 1; index < getNumResults(); ++index)
+      rule.setAlias(index, getResult(0));
   }];
 }
 def Koila_BincountOp : Koila_MixingOp<"bincount",

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Rules/DataExtents.h"
 #include "../Rules/IndexRules.h"
 
 using namespace mlir;
@@ -254,6 +255,28 @@ LogicalResult indexing::inferIndex(ShapeRule &rule, Value self,
   }
   rule.setResult(0, result);
   return success();
+}
+
+std::optional<DimExpr> rules::getMostSelected(const TensorInfo &self,
+                                              ArrayRef<TensorInfo> indices,
+                                              ArrayRef<bool> mask,
+                                              unsigned dim) {
+  Plan plan = makePlan(self, indices, mask);
+  if (!plan.known || dim >= plan.dims.size() ||
+      !plan.dependsOnData(plan.dims[dim]))
+    return std::nullopt;
+  // What masks select is a vector, which meets the last dims of the others.
+  DimExpr most = DimExpr::constant(plan.dims[dim].getContext(), 0);
+  for (const std::optional<Entry> &entry : plan.entries) {
+    if (!entry)
+      continue;
+    const TensorInfo &info = indices[entry->operand];
+    if (isMask(info.elementType))
+      most = most.max(product(most.getContext(), *info.dims));
+    else if (info.getRank() > 0)
+      most = most.max(info.dims->back());
+  }
+  return most;
 }
 
 /// The dim of the result with the batch of the indices, none if they have
