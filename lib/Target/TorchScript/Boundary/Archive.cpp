@@ -14,7 +14,11 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include <caffe2/serialize/inline_container.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/graph_utils.h>
 #include <torch/csrc/jit/serialization/import.h>
+#include <torch/csrc/jit/serialization/import_read.h>
 #include <torch/version.h>
 
 using namespace koila::torchscript;
@@ -113,17 +117,51 @@ Archive koila::torchscript::inspectArchive(const std::string &path) {
   return archive;
 }
 
+/// Gives the inputs of traced methods the types of their recorded examples.
+/// LibTorch's own way to restore them goes on to infer the graph's shapes, and
+/// expands the operands of comparisons to the extents of the example: the
+/// program would hold for its batch alone.
+static void restoreInputTypes(const torch::jit::Module &module,
+                              const Archive &archive) {
+  namespace tj = torch::jit;
+  std::shared_ptr<tj::CompilationUnit> unit =
+      module._ivalue()->compilation_unit();
+  auto resolve = [&](const c10::QualifiedName &name) {
+    c10::TypePtr type = unit->get_type(name);
+    // Not only of classes: the tags of lists and dicts are types, too.
+    return c10::StrongTypePtr(
+        unit,
+        type ? type : tj::Unpickler::defaultTypeParser(name.qualifiedName()));
+  };
+  caffe2::serialize::PyTorchStreamReader reader(archive.path);
+  auto examples = tj::readArchiveAndTensors(
+                      "traced_inputs", /*pickle_prefix=*/"",
+                      /*tensor_prefix=*/"", resolve, tj::ObjLoaderFunc,
+                      c10::Device(c10::kCPU), reader)
+                      .toGenericDict();
+  for (const auto &entry : examples) {
+    tj::Method method = module.get_method(entry.key().toStringRef());
+    std::shared_ptr<tj::Graph> graph =
+        tj::toGraphFunction(method.function()).graph();
+    tj::Stack stack = entry.value().toList().vec();
+    if (graph->inputs().size() == stack.size() + 1)
+      stack.insert(stack.begin(), module._ivalue());
+    tj::setInputTensorTypes(*graph, stack, /*complete=*/true);
+  }
+}
+
 torch::jit::Module
 koila::torchscript::loadArchive(const Archive &archive,
                                 torch::jit::ExtraFilesMap &extraFiles,
                                 bool restoreExamples) {
   try {
     auto unit = std::make_shared<torch::jit::CompilationUnit>();
-    // LibTorch warns when it is asked for examples that are not there.
-    return torch::jit::import_ir_module(
+    torch::jit::Module module = torch::jit::import_ir_module(
         unit, archive.path, c10::Device(c10::kCPU), extraFiles,
-        /*load_debug_files=*/true,
-        restoreExamples && archive.hasRecord("traced_inputs.pkl"));
+        /*load_debug_files=*/true, /*restore_shapes=*/false);
+    if (restoreExamples && archive.hasRecord("traced_inputs.pkl"))
+      restoreInputTypes(module, archive);
+    return module;
   } catch (const std::exception &error) {
     std::string what = getFirstLine(error);
     if (StringRef(what).contains("Unknown builtin op"))

@@ -49,6 +49,14 @@ class ScriptedDivided(Divided):
     """The same with integers."""
 
 
+class ComparedSamples(nn.Module):
+    """What broadcasts must not become the extents of the example."""
+
+    def forward(self, x):
+        labels = x.argmax(1)
+        return labels.unsqueeze(0) == labels.unsqueeze(1), x.unsqueeze(0) < x.unsqueeze(1)
+
+
 class ScriptedSizes(nn.Module):
     def forward(self, x):
         return x.view([x.size()[0] * 2, -1])
@@ -375,6 +383,8 @@ def main():
     trace("held_sizes", HeldSizes(), 3, 4, 4)
     trace("divided", Divided(), 3, 5, 4)
     script("scripted_divided", ScriptedDivided())
+
+    trace("compared_samples", ComparedSamples())
     script("scripted_sizes", ScriptedSizes())
     script("rounded_sizes", RoundedSizes())
     script("values", Values())
