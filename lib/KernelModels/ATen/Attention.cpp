@@ -36,11 +36,13 @@ static std::optional<AttentionShapes> getShapes(const WorkspaceRule &rule,
   return AttentionShapes{*query, *key, *value, mask};
 }
 
-/// Whether a call without dropout takes the flash kernel, which reads vectors
-/// of one dense head size. Source: use_flash_attention_cpp.
-static bool takesFlash(const AttentionShapes &shapes, bool grouped) {
+/// Whether a call takes the flash kernel, which reads vectors of one dense head
+/// size and drops nothing. Source: use_flash_attention_cpp.
+static bool takesFlash(const AttentionShapes &shapes,
+                       ScaledDotProductAttentionOp op) {
   const ConcreteTensor &query = shapes.query;
-  if (query.dims.size() != 4 || query.numElements() == 0 ||
+  bool grouped = op.getEnableGqa();
+  if (op.draws() || query.dims.size() != 4 || query.numElements() == 0 ||
       shapes.key.numElements() == 0)
     return false;
   for (const ConcreteTensor *tensor :
@@ -112,8 +114,7 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
         if (!shapes)
           return rule.setInexact("a shape of attention is unknown");
         // A mask that is trained takes the other way, too.
-        if (!takesFlash(*shapes, op.getEnableGqa()) ||
-            rule.wantsGradient(op.getAttnMask()))
+        if (!takesFlash(*shapes, op) || rule.wantsGradient(op.getAttnMask()))
           return attention::describeMath(rule, op);
         // The logarithms of the sums are dropped; a bool mask becomes numbers.
         const ConcreteTensor &query = shapes->query;
@@ -142,8 +143,7 @@ void rules::describeAttentionSaved(SavedRule &rule) {
   auto shapes = getShapes(rule, op);
   if (!shapes)
     return rule.setInexact("a shape of attention is unknown");
-  if (!takesFlash(*shapes, op.getEnableGqa()) ||
-      rule.wantsGradient(op.getAttnMask()))
+  if (!takesFlash(*shapes, op) || rule.wantsGradient(op.getAttnMask()))
     return attention::saveMath(rule, op);
   for (Value value : {op.getQuery(), op.getKey(), op.getValue()})
     rule.save(value);
@@ -175,8 +175,7 @@ static ConcreteTensor layHeadsInRows(const ConcreteTensor &tensor) {
 void rules::describeAttentionBackward(BackwardRule &rule) {
   auto op = dyn_cast<ScaledDotProductAttentionOp>(rule.getOp());
   auto shapes = op ? getShapes(rule, op) : std::nullopt;
-  if (!shapes || !rule.getGradient() ||
-      !takesFlash(*shapes, op.getEnableGqa()) ||
+  if (!shapes || !rule.getGradient() || !takesFlash(*shapes, op) ||
       rule.wantsGradient(op.getAttnMask()) ||
       shapes->key.dims[1] != shapes->query.dims[1] ||
       isHalf(shapes->query.elementType))

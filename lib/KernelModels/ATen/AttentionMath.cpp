@@ -72,8 +72,7 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
     return fail("a shape of attention is unknown");
   Type type = query->elementType;
   if ((!type.isF32() && !type.isF64()) || op.getEnableGqa() ||
-      op.getDropoutP().convertToDouble() != 0 || query->dims.size() < 2 ||
-      query->dims.size() != key->dims.size() ||
+      query->dims.size() < 2 || query->dims.size() != key->dims.size() ||
       query->dims.size() != value->dims.size() || result->numElements() == 0 ||
       key->numElements() == 0 || key->dims.end()[-2] == 1)
     return fail("attention by way of matmul and softmax");
@@ -107,6 +106,13 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
   else if (mask && mask->elementType.isInteger(1))
     steps.mask = countBytes(*mask, type);
   return steps;
+}
+
+/// Whether a gradient flows to the scores.
+static bool trainsScores(const WorkspaceRule &rule,
+                         ScaledDotProductAttentionOp op) {
+  return rule.wantsGradient(op.getQuery()) || rule.wantsGradient(op.getKey()) ||
+         rule.wantsGradient(op.getAttnMask());
 }
 
 void attention::describeMath(WorkspaceRule &rule,
@@ -144,6 +150,13 @@ void attention::describeMath(WorkspaceRule &rule,
   trace.allocate(steps->scores);
   trace.allocateTemporary(elements + steps->rows + size);
   trace.free(steps->scores);
+  // Dropout: the noise and the product with it. Autograd keeps what it was
+  // multiplied with, and the softmax.
+  if (op.draws()) {
+    trace.allocate(2 * steps->scores);
+    if (!trainsScores(rule, op))
+      trace.free(2 * steps->scores);
+  }
   trace.allocate(steps->result);
   trace.allocateTemporary(steps->second.bytes);
   rule.setTransient(trace.getPeak() - steps->result);
@@ -160,9 +173,12 @@ void attention::saveMath(SavedRule &rule, ScaledDotProductAttentionOp op) {
     rule.keep(steps->first.left > 0 ? steps->first.left : steps->query);
   if (query)
     rule.keep(steps->first.right > 0 ? steps->first.right : steps->key);
-  // The softmax keeps its result, which the product with the values reads.
-  bool scores = query || key || rule.wantsGradient(op.getAttnMask());
-  if (scores || value)
+  // The softmax keeps its result, which the product with the values reads. A
+  // dropout between them keeps its noise, and gives a tensor of its own.
+  bool scores = trainsScores(rule, op);
+  if (op.draws())
+    rule.keep((2 * scores + value) * steps->scores);
+  else if (scores || value)
     rule.keep(steps->scores);
   if (!scores)
     return;

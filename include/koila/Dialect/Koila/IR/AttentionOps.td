@@ -4,17 +4,20 @@
 #define KOILA_DIALECT_KOILA_IR_ATTENTIONOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/RandomOp.td"
 
 //===----------------------------------------------------------------------===//
 // Attention
 //===----------------------------------------------------------------------===//
 
-/// `causal`, `grouped` and `kind` are C++; see koila::rules::Attention. A
-/// dropout that drops draws random numbers.
+/// `causal`, `grouped`, `kind` and `drops` are C++; see koila::rules::Attention.
+/// A dropout that drops draws random numbers.
 class Koila_AttentionOp<string mnemonic, string schema, dag operands,
-                        string grouped, string kind, list<Trait> traits = []>
-    : Koila_RuledOp<mnemonic, schema, "", traits,
-                    "getDropoutP().isZero()"> {
+                        string grouped, string kind, list<Trait> traits = [],
+                        string drops = "false",
+                        string faithful = "getDropoutP().isZero()",
+                        list<Trait> effects = Koila_Ordered>
+    : Koila_RuledOp<mnemonic, schema, "", traits, faithful, effects> {
   let description = [{
     softmax(query @ key^T * scale + mask) @ value, over the last two dims.
     Leading dims broadcast. The batch stays in a leading dim, or in the queries
@@ -23,7 +26,7 @@ class Koila_AttentionOp<string mnemonic, string schema, dag operands,
   let arguments = operands;
   defvar attention = "{getQuery(), getKey(), getValue(), getAttnMask(), "
       "getIsCausal(), " # grouped # ", "
-      "::koila::rules::Attention::Kind::" # kind # "}";
+      "::koila::rules::Attention::Kind::" # kind # ", " # drops # "}";
   let shapeRule = "return ::koila::rules::inferAttention(rule, " # attention #
                   ");";
   let batchRule = "::koila::rules::inferAttentionBatch(rule, " # attention #
@@ -36,7 +39,13 @@ def Koila_ScaledDotProductAttentionOp : Koila_AttentionOp<"scaled_dot_product_at
   (ins AnyTensor:$query, AnyTensor:$key, AnyTensor:$value,
        Koila_OptionalTensor:$attn_mask, F64Attr:$dropout_p, BoolAttr:$is_causal,
        OptionalAttr<F64Attr>:$scale, BoolAttr:$enable_gqa),
-  "getEnableGqa()", "Any"> {
+  "getEnableGqa()", "Any", [], "draws()", "getDropoutP().convertToDouble() < 1",
+  [MemoryEffectsOpInterface, ConditionallySpeculatable,
+   Koila_ConditionalRNGEffects]> {
+  let extraClassDeclaration = baseDeclaration # [{
+    /// Whether weights are dropped, which only the way by matmul does.
+    bool draws() { return !getDropoutP().isZero(); }
+  }];
   let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
   let savedRule = "::koila::rules::describeAttentionSaved(rule);";
   let backwardRule = "::koila::rules::describeAttentionBackward(rule);";

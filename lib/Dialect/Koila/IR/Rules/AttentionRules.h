@@ -18,6 +18,8 @@ struct Attention {
   /// Groups of heads of the queries share those of keys and values.
   bool grouped = false;
   Kind kind = Kind::Any;
+  /// Weights are dropped, which the flash kernel does not do.
+  bool drops = false;
 };
 llvm::LogicalResult inferAttention(ShapeRule &rule, const Attention &attention);
 void inferAttentionBatch(BatchRule &rule, const Attention &attention);

@@ -54,6 +54,8 @@ static TriBool when(bool condition) {
 /// aten/src/ATen/native/transformers/sdp_utils_cpp.cpp.
 static TriBool usesFlash(const ShapeRule &rule, const Attention &attention,
                          ArrayRef<TensorInfo> infos) {
+  if (attention.drops)
+    return TriBool::No;
   TensorInfo mask = rule.tensor(attention.mask);
   if (attention.mask && !mask.hasRank())
     return TriBool::Unknown;
