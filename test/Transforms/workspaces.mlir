@@ -237,6 +237,44 @@ func.func @attention_mask(%q: tensor<1x1x2x4xf32>, %k: tensor<1x1x3x4xf32>, %m: 
 
 // -----
 
+// By way of matmul, since weights are dropped: the scaled query, 120, and for
+// the scores of 2 x 5 x 5 numbers, 200 each: the softmax, the noise, and the
+// product of both; the latter goes into the result with the query held.
+// CHECK-LABEL: memory of 'attention_dropout'
+// CHECK: peak {{ *}}720 bytes
+// CHECK-NOT: not exact
+func.func @attention_dropout(%x: tensor<1x2x5x3xf32>) -> tensor<1x2x5x3xf32> {
+  %0 = koila.scaled_dot_product_attention %x, %x, %x {dropout_p = 0.25 : f64, is_causal = false, enable_gqa = false} : (tensor<1x2x5x3xf32>, tensor<1x2x5x3xf32>, tensor<1x2x5x3xf32>) -> tensor<1x2x5x3xf32>
+  return %0 : tensor<1x2x5x3xf32>
+}
+
+// -----
+
+// Both grids, 96 bytes each, and the rows, 192.
+// CHECK-LABEL: memory of 'cartesian_prod'
+// CHECK: peak {{ *}}384 bytes
+// CHECK-NOT: not exact
+func.func @cartesian_prod(%x: tensor<4xf32>, %y: tensor<6xf32>) -> tensor<24x2xf32> {
+  %0 = koila.cartesian_prod %x, %y : (tensor<4xf32>, tensor<6xf32>) -> tensor<24x2xf32>
+  return %0 : tensor<24x2xf32>
+}
+
+// -----
+
+// Strided rows are copied, 96 bytes; the columns take 320, and what they were
+// put into first 96.
+// CHECK-LABEL: memory of 'im2col'
+// CHECK: peak {{ *}}512 bytes
+// CHECK-NOT: not exact
+func.func @im2col(%x: tensor<2x4x3xf32>) -> tensor<1x8x10xf32> {
+  %0 = koila.transpose_int %x {dim0 = 1, dim1 = 2} : (tensor<2x4x3xf32>) -> tensor<2x3x4xf32>
+  %1 = koila.unsqueeze %0 {dim = 0 : i64} : (tensor<2x3x4xf32>) -> tensor<1x2x3x4xf32>
+  %2 = koila.im2col %1 {kernel_size = array<i64: 2, 2>, dilation = array<i64: 1, 1>, padding = array<i64: 0, 1>, stride = array<i64: 1, 1>} : (tensor<1x2x3x4xf32>) -> tensor<1x8x10xf32>
+  return %2 : tensor<1x8x10xf32>
+}
+
+// -----
+
 // 512 bytes: strides suit BLAS, and nothing is copied.
 // CHECK-LABEL: memory of 'einsum'
 // CHECK: peak {{ *}}512 bytes
@@ -244,6 +282,30 @@ func.func @attention_mask(%q: tensor<1x1x2x4xf32>, %k: tensor<1x1x3x4xf32>, %m: 
 func.func @einsum(%x: tensor<2x8x8xf32>, %y: tensor<8x2x8xf32>) -> tensor<2x8x8xf32> {
   %0 = koila.einsum %x, %y {equation = "bij,jbk->bik"} : (tensor<2x8x8xf32>, tensor<8x2x8xf32>) -> tensor<2x8x8xf32>
   return %0 : tensor<2x8x8xf32>
+}
+
+// -----
+
+// From the left: 96 bytes of a product that is summed later, then a copy of the
+// last operand in the order of the sums, 96, and the result, 48.
+// CHECK-LABEL: memory of 'einsum_of_three'
+// CHECK: peak {{ *}}240 bytes
+// CHECK-NOT: not exact
+func.func @einsum_of_three(%x: tensor<2x3xf32>, %y: tensor<2x4xf32>, %z: tensor<6x4x3xf32>) -> tensor<2x6xf32> {
+  %0 = koila.einsum %x, %y, %z {equation = "bi,bj,oji->bo"} : (tensor<2x3xf32>, tensor<2x4xf32>, tensor<6x4x3xf32>) -> tensor<2x6xf32>
+  return %0 : tensor<2x6xf32>
+}
+
+// -----
+
+// A view, and a sum.
+// CHECK-LABEL: memory of 'einsum_of_one'
+// CHECK: peak {{ *}}8 bytes
+// CHECK-NOT: not exact
+func.func @einsum_of_one(%x: tensor<2x3xf32>) -> (tensor<3x2xf32>, tensor<2xf32>) {
+  %0 = koila.einsum %x {equation = "ij->ji"} : (tensor<2x3xf32>) -> tensor<3x2xf32>
+  %1 = koila.einsum %x {equation = "ij->i"} : (tensor<2x3xf32>) -> tensor<2xf32>
+  return %0, %1 : tensor<3x2xf32>, tensor<2xf32>
 }
 
 // -----

@@ -8,11 +8,20 @@
 #include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "koila/Interfaces/Layout.h"
 
 using namespace mlir;
 using namespace koila;
 using namespace koila::blas;
 using rules::Labels;
+
+namespace {
+/// The product of two operands: what it copies, and what comes of it.
+struct PairProduct {
+  MatmulCopies copies;
+  Factor result;
+};
+} // namespace
 
 /// The factor with one dim for each label of `order`, of extent one where it
 /// has none. None if it has a label twice.
@@ -61,33 +70,55 @@ static Factor group(const Factor &factor, ArrayRef<SmallVector<int64_t>> groups,
   return grouped;
 }
 
+/// The elementwise product, of operands cast to one type.
+static std::optional<PairProduct>
+multiplyElements(WorkspaceRule &rule, const Factor &left, const Factor &right) {
+  PairProduct product;
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  for (const Factor &factor : {left, right})
+    if (result)
+      product.copies.bytes += kernels::getCastBytes(
+          ConcreteTensor{factor.dims, factor.type}, result->elementType);
+  MLIRContext *context = rule.getOp()->getContext();
+  auto toExprs = [&](ArrayRef<int64_t> numbers) {
+    return llvm::map_to_vector(numbers, [&](int64_t number) {
+      return DimExpr::constant(context, number);
+    });
+  };
+  auto toInfo = [&](const Factor &factor) {
+    return TensorInfo{toExprs(factor.dims), factor.type,
+                      toExprs(factor.strides)};
+  };
+  product.result = {{}, {}, result ? result->elementType : left.type};
+  for (auto [mine, other] : llvm::zip_equal(left.dims, right.dims))
+    product.result.dims.push_back(mine == 1 ? other : mine);
+  auto strides = computeElementwiseStrides({toInfo(left), toInfo(right)},
+                                           toExprs(product.result.dims));
+  if (!strides)
+    return product;
+  for (DimExpr stride : *strides)
+    product.result.strides.push_back(stride.getConstant().value_or(0));
+  return product;
+}
+
 /// A batched product of both, permuted: [both, left, sums] x [both, sums,
-/// right], exchanged where the result then is in order.
-static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule, Factor left,
-                                             Factor right, size_t resultRank) {
-  SmallVector<int64_t> both, onlyLeft, onlyRight, sums;
-  for (size_t dim = 0; dim < left.dims.size(); ++dim) {
+/// right], exchanged where the result then is in order. Source:
+/// sumproduct_pair.
+static std::optional<PairProduct> multiply(WorkspaceRule &rule, Factor left,
+                                           Factor right,
+                                           const SmallVector<int64_t> &sums) {
+  if (sums.empty())
+    return multiplyElements(rule, left, right);
+  SmallVector<int64_t> both, onlyLeft, onlyRight;
+  int64_t rank = left.getRank();
+  for (int64_t dim = 0; dim < rank; ++dim) {
+    if (llvm::is_contained(sums, dim))
+      continue;
     bool isLeft = left.dims[dim] > 1, isRight = right.dims[dim] > 1;
-    if (dim >= resultRank && isLeft != isRight) {
-      rule.setInexact("einsum sums an operand before the product");
-      return std::nullopt;
-    }
-    if (dim >= resultRank) {
-      if (isLeft)
-        sums.push_back(dim);
-    } else
-      (isLeft && isRight ? both : isLeft ? onlyLeft : onlyRight).push_back(dim);
+    (isLeft && isRight ? both : isLeft ? onlyLeft : onlyRight).push_back(dim);
   }
-  // Without sums, an elementwise product, of operands cast to one type.
-  MatmulCopies copies;
-  if (sums.empty()) {
-    auto result = rule.tensor(rule.getOp()->getResult(0));
-    for (const Factor &factor : {left, right})
-      if (result)
-        copies.bytes += kernels::getCastBytes(
-            ConcreteTensor{factor.dims, factor.type}, result->elementType);
-    return copies;
-  }
+  PairProduct product;
+  MatmulCopies &copies = product.copies;
   bool isSwapped = false;
   if (!onlyLeft.empty() && !onlyRight.empty() &&
       onlyRight.back() < onlyLeft.front()) {
@@ -98,9 +129,19 @@ static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule, Factor left,
   Factor lhs = group(left, {both, onlyLeft, sums}, copies.left);
   Factor rhs = group(right, {both, sums, onlyRight}, copies.right);
   copies.bytes = copies.left + copies.right + getBmmBytes(rule, lhs, rhs);
+  product.result = {SmallVector<int64_t>(rank, 1),
+                    SmallVector<int64_t>(rank, 1), left.type};
+  int64_t stride = 1;
+  for (ArrayRef<int64_t> dims : {onlyRight, sums, onlyLeft, both})
+    for (int64_t dim : llvm::reverse(dims)) {
+      product.result.strides[dim] = stride;
+      if (!llvm::is_contained(sums, dim))
+        product.result.dims[dim] = std::max(left.dims[dim], right.dims[dim]);
+      stride *= product.result.dims[dim];
+    }
   if (isSwapped)
     std::swap(copies.left, copies.right);
-  return copies;
+  return product;
 }
 
 /// The labels of the result, then those that are summed, in their order.
@@ -116,39 +157,151 @@ static SmallVector<int> getOrder(const Labels &labels) {
   return order;
 }
 
-/// What the product of two tensors copies; none where that is not known.
-static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule) {
+namespace {
+/// The operands, with dims in one order: those of the result, then the summed.
+struct Operands {
+  SmallVector<Factor> factors;
+  int64_t resultRank = 0;
+};
+} // namespace
+
+/// None where a step is not known, and then the rule says so.
+static std::optional<Operands> readOperands(WorkspaceRule &rule) {
   auto op = cast<EinsumOp>(rule.getOp());
-  auto fail = [&](StringRef why) -> std::optional<MatmulCopies> {
+  auto fail = [&](StringRef why) -> std::optional<Operands> {
     rule.setInexact(why);
     return std::nullopt;
   };
-  if (op.getTensors().size() != 2)
-    return fail("einsum of one tensor or of more than two");
-  auto lhs = getFactor(rule, op.getTensors()[0]);
-  auto rhs = getFactor(rule, op.getTensors()[1]);
-  if (!checkFactors(rule, lhs, rhs))
-    return std::nullopt;
+  SmallVector<Factor> factors;
+  SmallVector<int64_t> ranks;
+  for (Value tensor : op.getTensors()) {
+    auto factor = getFactor(rule, tensor);
+    if (!checkFactors(rule, factor, factor))
+      return std::nullopt;
+    ranks.push_back(factor->getRank());
+    factors.push_back(std::move(*factor));
+  }
   std::string error;
-  auto labels = rules::parseEquation(op.getEquation(),
-                                     {lhs->getRank(), rhs->getRank()}, error);
+  auto labels = rules::parseEquation(op.getEquation(), ranks, error);
   if (!labels)
     return fail("the equation of einsum is not understood");
   SmallVector<int> order = getOrder(*labels);
-  auto left = align(*lhs, labels->factors[0], order);
-  auto right = align(*rhs, labels->factors[1], order);
-  if (!left || !right)
-    return fail("einsum takes a diagonal");
-  return getCopies(rule, *left, *right, labels->result.size());
+  Operands operands;
+  operands.resultRank = labels->result.size();
+  for (auto [factor, own] : llvm::zip_equal(factors, labels->factors)) {
+    auto aligned = align(factor, own, order);
+    if (!aligned)
+      return fail("einsum takes a diagonal");
+    operands.factors.push_back(std::move(*aligned));
+  }
+  return operands;
+}
+
+/// The dims over which the product of `left` and `right` is summed: those of
+/// which no operand is left. None if one of both is summed before.
+static std::optional<SmallVector<int64_t>>
+getSums(WorkspaceRule &rule, const Factor &left, const Factor &right,
+        int64_t resultRank, MutableArrayRef<int64_t> counts) {
+  SmallVector<int64_t> sums;
+  for (int64_t dim = resultRank; dim < left.getRank(); ++dim) {
+    bool isLeft = left.dims[dim] > 1, isRight = right.dims[dim] > 1;
+    if (isLeft && isRight) {
+      if (--counts[dim] == 1)
+        sums.push_back(dim);
+    } else if (counts[dim] == 1 && (isLeft || isRight)) {
+      rule.setInexact("einsum sums an operand before the product");
+      return std::nullopt;
+    }
+  }
+  return sums;
+}
+
+static SmallVector<int64_t> countOperands(ArrayRef<Factor> factors) {
+  SmallVector<int64_t> counts(factors.front().dims.size(), 0);
+  for (const Factor &factor : factors)
+    for (auto [dim, extent] : llvm::enumerate(factor.dims))
+      counts[dim] += extent > 1;
+  return counts;
+}
+
+/// From the left to the right, two operands at a time.
+static void describeChain(WorkspaceRule &rule, const Operands &operands) {
+  ArrayRef<Factor> factors = operands.factors;
+  if (cast<EinsumOp>(rule.getOp()).getPath())
+    return rule.setInexact("einsum of more than two tensors along a path");
+  for (const Factor &factor : factors)
+    if (factor.type != factors.front().type || factor.numBytes() == 0)
+      return rule.setInexact("einsum of several element types or of nothing");
+  SmallVector<int64_t> counts = countOperands(factors);
+  kernels::AllocationTrace trace;
+  Factor left = factors.front();
+  for (auto [index, right] : llvm::enumerate(factors.drop_front())) {
+    auto sums = getSums(rule, left, right, operands.resultRank, counts);
+    auto product = sums ? multiply(rule, left, right, *sums) : std::nullopt;
+    if (!product)
+      return;
+    if (product->result.strides.size() != product->result.dims.size())
+      return rule.setInexact("the strides of a factor are unknown");
+    int64_t copied = product->copies.left + product->copies.right;
+    trace.allocate(copied);
+    trace.allocate(product->result.numBytes());
+    trace.allocateTemporary(product->copies.bytes - copied);
+    trace.free(copied);
+    if (index > 0)
+      trace.free(left.numBytes());
+    left = product->result;
+  }
+  rule.setTransient(trace.getTransient());
+}
+
+/// What the product of two tensors copies; none where that is not known.
+static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule,
+                                             const Operands &operands) {
+  const Factor &left = operands.factors[0], &right = operands.factors[1];
+  SmallVector<int64_t> counts = countOperands(operands.factors);
+  auto sums = getSums(rule, left, right, operands.resultRank, counts);
+  auto product = sums ? multiply(rule, left, right, *sums) : std::nullopt;
+  if (!product)
+    return std::nullopt;
+  return product->copies;
+}
+
+/// A view of one tensor, or its sum over what the result does not have.
+static void describeOne(WorkspaceRule &rule, const Operands &operands) {
+  const Factor &factor = operands.factors.front();
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result)
+    return rule.setInexact("the shape of the result is unknown");
+  if (factor.getRank() == operands.resultRank)
+    return;
+  if (factor.type != result->elementType)
+    return rule.setInexact("a sum in another element type");
+  rule.setTransient(kernels::getPartialBytes(
+      rule, ConcreteTensor{factor.dims, factor.type}, *result));
 }
 
 void rules::describeEinsumWorkspace(WorkspaceRule &rule) {
-  if (auto copies = getCopies(rule))
+  auto operands = readOperands(rule);
+  if (!operands)
+    return;
+  if (operands->factors.size() == 1)
+    return describeOne(rule, *operands);
+  if (operands->factors.size() > 2)
+    return describeChain(rule, *operands);
+  if (auto copies = getCopies(rule, *operands))
     rule.setTransient(copies->bytes);
 }
 
 void rules::describeEinsumSaved(SavedRule &rule) {
   auto op = cast<EinsumOp>(rule.getOp());
-  if (auto copies = getCopies(rule))
+  // Neither a view nor a sum reads anything.
+  if (op.getTensors().size() == 1)
+    return;
+  if (op.getTensors().size() > 2)
+    return rule.setInexact("what einsum of more than two tensors keeps");
+  auto operands = readOperands(rule);
+  if (!operands)
+    return;
+  if (auto copies = getCopies(rule, *operands))
     blas::saveFactors(rule, op.getTensors()[0], *copies);
 }

@@ -58,6 +58,17 @@ static void describeTriangle(WorkspaceRule &rule, const ConcreteTensor &input) {
   }
 }
 
+/// The result starts as a tensor like the operand, which is replaced where that
+/// is too small, and else keeps its storage; the operand is made contiguous.
+/// Sources: im2col_cpu and col2im_cpu in native/Im2Col.cpp and Col2Im.cpp.
+static void describeBlocks(WorkspaceRule &rule, const ConcreteTensor &input,
+                           const ConcreteTensor &result) {
+  bool isReplaced = result.numBytes() > input.numBytes();
+  rule.setTransient(getCopyBytes(input) + (isReplaced ? input.numBytes() : 0));
+  if (!isReplaced)
+    rule.setStorageBytes(rule.getOp()->getResult(0), input.numBytes());
+}
+
 void rules::describeReshapeWorkspace(WorkspaceRule &rule, Value self) {
   auto input = rule.tensor(self);
   auto result = rule.tensor(rule.getOp()->getResult(0));
@@ -108,6 +119,8 @@ void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
       .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp,
             NativeChannelShuffleOp>(
           [&](auto) { rule.setTransient(getSuggestedCopyBytes(*input)); })
+      .Case<Im2colOp, Col2imOp>(
+          [&](auto) { describeBlocks(rule, *input, *result); })
       .Case<TrilOp, TriuOp>([&](auto triangle) {
         if (triangle.getTied())
           return describeUnknownWorkspace(rule);

@@ -46,8 +46,11 @@ void rules::describeConvolutionDerivative(DifferentiationRule &rule) {
 
 void rules::describeEinsumDerivative(DifferentiationRule &rule) {
   ValueRange tensors = cast<EinsumOp>(rule.getOp()).getTensors();
-  if (tensors.size() != 2)
-    return rule.setUnknown("einsum of one tensor or of more than two");
+  // A view or a sum of one reads nothing.
+  if (tensors.size() == 1)
+    return;
+  if (tensors.size() > 2)
+    return rule.setUnknown("what einsum of more than two tensors keeps");
   describeFactors(rule, tensors[0], tensors[1]);
 }
 
