@@ -72,6 +72,19 @@ bool RequiresGradAnalysis::comesDetached(Value value,
   return false;
 }
 
+/// Of an operation with several results, each a view of its own operand: that
+/// operand, from which alone a gradient flows. Null for others.
+static Value getViewed(OpResult result) {
+  Operation *op = result.getOwner();
+  auto memory = dyn_cast<MemoryRuleInterface>(op);
+  if (op->getNumResults() < 2 || op->getNumOperands() < 2 || !memory)
+    return {};
+  StorageRule rule(op, [](Value) { return ValueInfo(); });
+  memory.describeStorage(rule);
+  const StorageFact &fact = rule.getResults()[result.getResultNumber()];
+  return fact.kind == StorageFact::Kind::Alias ? fact.operand : Value();
+}
+
 /// Marks results of `op`; true if that was news. With `followWrites` also what
 /// shares a storage with them.
 bool RequiresGradAnalysis::mark(Operation &op, bool followWrites) {
@@ -93,7 +106,9 @@ bool RequiresGradAnalysis::mark(Operation &op, bool followWrites) {
         wantsAny |= wants(operand);
   if (!wantsAny || isDetached(op, [&](Value value) { return wants(value); }))
     return isNew;
-  llvm::for_each(op.getResults(), mark);
+  for (OpResult result : op.getResults())
+    if (Value viewed = getViewed(result); !viewed || wants(viewed))
+      mark(result);
   for (Region &region : op.getRegions())
     llvm::for_each(region.getArguments(), mark);
   // What is written into a tensor flows to all its views, which what is

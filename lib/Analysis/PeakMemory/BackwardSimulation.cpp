@@ -125,15 +125,13 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::add(Gradient first,
                                                   Gradient second,
                                                   Operation &op,
                                                   unsigned operand) {
-  if (isAlone(first) && kernels::isDense(first.shape)) {
-    drop(second, op);
+  added.push_back(second);
+  if (isAlone(first) && kernels::isDense(first.shape))
     return first;
-  }
   ConcreteTensor shape = kernels::addStrides(first.shape, second.shape);
   Gradient sum = make(std::move(shape), op, operand);
   note(op, 0);
   drop(first, op);
-  drop(second, op);
   return sum;
 }
 
@@ -424,6 +422,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
 }
 
 void PeakMemoryAnalysis::Impl::BackwardSimulation::finishLeaves(Operation &op) {
+  for (const Gradient &gradient : std::exchange(added, {}))
+    drop(gradient, op);
   for (auto [leaf, edge] : std::exchange(ready, {})) {
     Gradient sum = *leaves[leaf].sum;
     leaves[leaf].sum.reset();

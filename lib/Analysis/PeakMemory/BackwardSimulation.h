@@ -83,7 +83,8 @@ private:
             edge.value.getDefiningOp<ParamGetOp>()) ||
            run.leaves.contains(leaf);
   }
-  /// Hands on the gradients that are complete.
+  /// The node ends: drops what it added, and hands on the gradients that are
+  /// complete.
   void finishLeaves(mlir::Operation &op);
   /// A moment at which `op` holds `bytes` beside what is live.
   void note(mlir::Operation &op, int64_t bytes);
@@ -104,6 +105,8 @@ private:
     std::optional<Gradient> sum;
   };
   llvm::DenseMap<Leaf, Pending> leaves;
+  /// Gradients that were added to others: they go when their node ends.
+  llvm::SmallVector<Gradient> added;
   /// Weights whose gradient is complete, in order.
   llvm::SmallVector<std::pair<Leaf, const Run::Edge *>> ready;
 };

@@ -175,9 +175,12 @@ static ConcreteTensor layHeadsInRows(const ConcreteTensor &tensor) {
 void rules::describeAttentionBackward(BackwardRule &rule) {
   auto op = dyn_cast<ScaledDotProductAttentionOp>(rule.getOp());
   auto shapes = op ? getShapes(rule, op) : std::nullopt;
-  if (!shapes || !rule.getGradient() || !takesFlash(*shapes, op) ||
-      rule.wantsGradient(op.getAttnMask()) ||
-      shapes->key.dims[1] != shapes->query.dims[1] ||
+  // What is drawn has a gradient that has no rule yet.
+  if (!shapes || !rule.getGradient() || op.draws())
+    return koila::detail::describeUnknownBackward(rule);
+  if (!takesFlash(*shapes, op) || rule.wantsGradient(op.getAttnMask()))
+    return attention::describeMathBackward(rule, op);
+  if (shapes->key.dims[1] != shapes->query.dims[1] ||
       isHalf(shapes->query.elementType))
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);

@@ -10,6 +10,10 @@
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
 #include "koila/Interfaces/Rules.h"
 
+namespace koila {
+class BackwardRule;
+} // namespace koila
+
 namespace koila::attention {
 
 /// The bytes that a fused attention or encoder layer holds inside.
@@ -18,6 +22,7 @@ void describeLayer(WorkspaceRule &rule);
 /// autograd keeps.
 void describeMath(WorkspaceRule &rule, ScaledDotProductAttentionOp op);
 void saveMath(SavedRule &rule, ScaledDotProductAttentionOp op);
+void describeMathBackward(BackwardRule &rule, ScaledDotProductAttentionOp op);
 
 } // namespace koila::attention
 

@@ -8,9 +8,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "../ATenCPU/GemmOperandCopies.h"
-#include "AllocationTrace.h"
 #include "AttentionLayers.h"
+#include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;
@@ -186,4 +187,71 @@ void attention::saveMath(SavedRule &rule, ScaledDotProductAttentionOp op) {
     rule.keep(steps->second.right);
   else
     rule.save(op.getValue());
+}
+
+/// The nodes of the products, of the softmax and of what was scaled, the last
+/// first. A mask of the extents of the scores shares their gradient.
+void attention::describeMathBackward(BackwardRule &rule,
+                                     ScaledDotProductAttentionOp op) {
+  constexpr unsigned kMask = 3;
+  auto math = getSteps(rule, op);
+  if (!math)
+    return;
+  if (!rule.wantsOperand(0) || !rule.wantsOperand(1) || !rule.wantsOperand(2))
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  ConcreteTensor query = steps.read(0), key = steps.read(1),
+                 value = steps.read(2), gradient = steps.getGradient();
+  auto getSaved = [&](int64_t copied, unsigned operand) {
+    return copied > 0 ? copied : rule.getSavedBytes(operand);
+  };
+  SmallVector<int64_t> flat{gradient.numElements() / (gradient.dims.end()[-1] *
+                                                      gradient.dims.end()[-2]),
+                            gradient.dims.end()[-2], gradient.dims.end()[-1]};
+  bool isCopied = false;
+  ConcreteTensor rows = steps.reshape(gradient, flat, isCopied);
+  if (!rows.contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  int64_t releasable = rule.getReleasableBytes();
+  if (isCopied)
+    steps.AllocationTrace::free(releasable);
+  ConcreteTensor scores = query;
+  scores.dims.back() = key.dims.end()[-2];
+  // The product with the values.
+  steps.give(2, steps.allocate(value), /*isViewed=*/true);
+  scores = steps.allocate(scores);
+  steps.AllocationTrace::free(isCopied ? rows.numBytes() : releasable);
+  steps.AllocationTrace::free(getSaved(math->second.right, 2));
+  // The softmax, whose result has been saved.
+  steps.allocate(scores);
+  steps.free({scores, scores});
+  bool isHeld = false;
+  if (op.getAttnMask() && rule.wantsOperand(kMask)) {
+    ConcreteTensor mask = steps.read(kMask);
+    isHeld = mask.dims == scores.dims;
+    if (isHeld) {
+      steps.give(kMask, scores);
+    } else {
+      ConcreteTensor sum = steps.allocate(mask);
+      steps.allocateTemporary(getPartialBytes(rule, scores, sum));
+      steps.give(kMask, sum, mask.dims.size() < scores.dims.size());
+    }
+  }
+  // The product of both.
+  ConcreteTensor ofKey = steps.allocate(key), ofQuery = steps.allocate(query);
+  if (!isHeld)
+    steps.free(scores);
+  steps.AllocationTrace::free(math->first.right > 0 ? math->first.right
+                                                    : math->key);
+  steps.AllocationTrace::free(math->first.left > 0 ? math->first.left
+                                                   : math->query);
+  // Both were scaled, the key as it lies transposed.
+  ConcreteTensor scaled = steps.compute(ofKey, OpReplay::Number::Float);
+  steps.free(ofKey);
+  std::swap(scaled.dims.end()[-1], scaled.dims.end()[-2]);
+  steps.give(1, transposeDims(scaled, -2, -1), /*isViewed=*/true);
+  scaled = steps.compute(ofQuery, OpReplay::Number::Float);
+  steps.free(ofQuery);
+  steps.give(0, scaled);
+  steps.finish();
 }

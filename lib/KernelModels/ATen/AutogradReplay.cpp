@@ -53,8 +53,8 @@ void AutogradReplay::follow(Terms operands, const Term &result) {
     storages[result.storage].wants |= wants(operand);
 }
 
-void AutogradReplay::record(StringRef name, Terms operands,
-                            const Term &result) {
+void AutogradReplay::record(StringRef name, Terms operands, const Term &result,
+                            std::optional<int64_t> dim) {
   // A result that is written counts as an operand.
   if (llvm::none_of(operands, [&](const Term &term) { return wants(term); }) ||
       !isa<FloatType>(result.elementType))
@@ -64,15 +64,25 @@ void AutogradReplay::record(StringRef name, Terms operands,
     return rule.setInexact("what autograd keeps of " + name);
   if (entry->isDetached())
     return;
+  Node node{name, SmallVector<Term, 3>(operands), {}, result, dim, {}};
+  for (const Term &operand : operands)
+    node.wanted.push_back(wants(operand));
+  auto keep = [&](const Term &term) {
+    save(term);
+    if (!llvm::is_contained(node.saved, term.storage))
+      node.saved.push_back(term.storage);
+  };
   entry->forEach(
       [&](unsigned index) {
         return index < operands.size() && wants(operands[index]);
       },
       [&](unsigned index) {
         if (index < operands.size())
-          save(operands[index]);
+          keep(operands[index]);
       },
-      [&](unsigned) { save(result); });
+      [&](unsigned) { keep(result); });
+  if (backward)
+    nodes.push_back(std::move(node));
   follow(operands, result);
 }
 
@@ -102,7 +112,11 @@ void AutogradReplay::write(StringRef name, Terms operands, Number number) {
   OpReplay::write(getTensors(operands), number);
   SmallVector<Term> read(operands);
   read.front() = before;
+  size_t count = nodes.size();
   record(name, read, operands.front());
+  // The gradient is that of the tensor that was written.
+  if (nodes.size() > count)
+    nodes.back().operands.front().storage = operands.front().storage;
 }
 
 //===----------------------------------------------------------------------===//
@@ -134,7 +148,7 @@ Term AutogradReplay::contiguous(const Term &term) {
 Term AutogradReplay::sum(const Term &term, std::optional<int64_t> dim,
                          bool keepdim) {
   Term result = add(OpReplay::sum(term, dim, keepdim));
-  record("sum", term, result);
+  record("sum", term, result, dim);
   return result;
 }
 
@@ -154,7 +168,7 @@ Term AutogradReplay::computeDistance(const Term &lhs, const Term &rhs,
   Term shifted =
       compute("add.Scalar", difference, Result::Common, Number::Float);
   Term norm = allocate(dropDim(shifted, -1, keepdim));
-  record("norm.ScalarOpt_dim", shifted, norm);
+  record("norm.ScalarOpt_dim", shifted, norm, -1);
   free({difference, shifted});
   return norm;
 }
@@ -164,6 +178,8 @@ void AutogradReplay::finish(Terms results) {
   for (const Term &result : results)
     left += result.numBytes();
   OpReplay::finish(left);
+  if (backward)
+    return describeExpressionBackward(*backward, *this, results);
   if (!saved)
     return;
   for (auto [index, result] : llvm::enumerate(results)) {

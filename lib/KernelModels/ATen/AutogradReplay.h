@@ -12,6 +12,10 @@
 
 #include "OpReplay.h"
 
+namespace koila {
+class BackwardRule;
+} // namespace koila
+
 namespace koila::kernels {
 
 /// A tensor of an expression. Copies and views name the same storage.
@@ -25,8 +29,9 @@ public:
 
   /// `saved` is told at the end what is kept; null if only the bytes inside
   /// are asked for.
-  AutogradReplay(WorkspaceRule &rule, SavedRule *saved)
-      : OpReplay(rule), rule(rule), saved(saved) {}
+  AutogradReplay(WorkspaceRule &rule, SavedRule *saved,
+                 BackwardRule *backward = nullptr)
+      : OpReplay(rule), rule(rule), saved(saved), backward(backward) {}
 
   /// An operand; unknown shapes have been refused before.
   Term read(mlir::Value value);
@@ -59,24 +64,42 @@ public:
   void save(const Term &term) { storages[term.storage].isSaved = true; }
   /// A gradient flows to `result` if it does to one of `operands`.
   void follow(Terms operands, const Term &result);
-  /// What the step that made `result` of `operands` leaves.
-  void record(llvm::StringRef name, Terms operands, const Term &result);
+  /// What the step that made `result` of `operands` leaves; `dim` is the one
+  /// that it reduced.
+  void record(llvm::StringRef name, Terms operands, const Term &result,
+              std::optional<int64_t> dim = std::nullopt);
   /// Sets the bytes beyond the results, and tells what is kept. In the order of
   /// the operation's results.
   void finish(Terms results);
 
-private:
   struct Storage {
     int64_t bytes = 0;
     /// The operand it is of; null for what is made inside.
     mlir::Value operand;
     bool wants = false, isSaved = false;
   };
+  /// A step that autograd recorded.
+  struct Node {
+    llvm::StringRef name;
+    llvm::SmallVector<Term, 3> operands;
+    /// Whether a gradient is asked for, by operand.
+    llvm::SmallVector<bool, 3> wanted;
+    Term result;
+    std::optional<int64_t> dim;
+    /// The storages that it has saved.
+    llvm::SmallVector<size_t, 3> saved;
+  };
+  llvm::ArrayRef<Node> getNodes() const { return nodes; }
+  const Storage &getStorage(size_t index) const { return storages[index]; }
+
+private:
   Term add(ConcreteTensor tensor, mlir::Value operand = {});
 
   WorkspaceRule &rule;
   SavedRule *saved;
+  BackwardRule *backward;
   llvm::SmallVector<Storage, 8> storages;
+  std::vector<Node> nodes;
 };
 
 /// The operands of an expression; none if a shape is unknown or an element type
@@ -85,6 +108,11 @@ std::optional<llvm::SmallVector<Term>> readReals(AutogradReplay &steps,
                                                  WorkspaceRule &rule,
                                                  mlir::ValueRange values,
                                                  bool needsStrides = false);
+
+/// The gradients of an expression whose steps have been recorded, from those
+/// that arrive for its results.
+void describeExpressionBackward(BackwardRule &rule, const AutogradReplay &of,
+                                AutogradReplay::Terms results);
 
 } // namespace koila::kernels
 

@@ -1,6 +1,7 @@
 //===- BackwardFormulas.h - Which gradients have a formula ------*- C++ -*-===//
 //
 // Private to lib/KernelModels, and to the test that lists what rules there are.
+// Rules that describeBackward finds by the name of the schema.
 //
 //===----------------------------------------------------------------------===//
 
@@ -9,7 +10,17 @@
 
 #include "llvm/ADT/StringRef.h"
 
+namespace koila {
+class BackwardRule;
+} // namespace koila
+
 namespace koila::rules {
+
+/// pairwise_distance and cosine_similarity.
+void describeDistanceBackward(BackwardRule &rule);
+void describeEinsumBackward(BackwardRule &rule);
+/// grid_sampler and affine_grid_generator.
+void describeGridBackward(BackwardRule &rule);
 
 /// Whether describeBackward knows operators of this base name, `mul` for one.
 bool hasBackwardFormula(llvm::StringRef name);

@@ -192,8 +192,9 @@ static void describeTriplet(const Operands &of, TripletMarginLossOp op) {
   of.finish(losses);
 }
 
-void loss::describeComposed(WorkspaceRule &rule, SavedRule *saved) {
-  AutogradReplay steps(rule, saved);
+void loss::describeComposed(WorkspaceRule &rule, SavedRule *saved,
+                            BackwardRule *backward) {
+  AutogradReplay steps(rule, saved, backward);
   auto terms = readReals(steps, rule, rule.getOp()->getOperands());
   if (!terms)
     return;

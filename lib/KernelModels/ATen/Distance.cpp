@@ -6,7 +6,9 @@
 
 #include "../WorkspaceRules.h"
 #include "AutogradReplay.h"
+#include "BackwardFormulas.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
+#include "koila/Interfaces/BackwardRule.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -45,7 +47,7 @@ static void describeCosine(AutogradReplay &steps, WorkspaceRule &rule,
   // A clone is clamped where no gradient is recorded.
   for (const Term &operand : operands) {
     Term norm = steps.allocate(dropDim(operand, op.getDim(), /*keepdim=*/true));
-    steps.record("linalg_vector_norm", operand, norm);
+    steps.record("linalg_vector_norm", operand, norm, op.getDim());
     norms.push_back(steps.allocate(norm));
     steps.record("clone", norm, norms.back());
     steps.free(norm);
@@ -60,10 +62,12 @@ static void describeCosine(AutogradReplay &steps, WorkspaceRule &rule,
   steps.finish(steps.sum(product, op.getDim()));
 }
 
-/// Tells what is kept, if `saved` is there.
-static void describeExpression(WorkspaceRule &rule, SavedRule *saved) {
+/// Tells what is kept, if `saved` is there, and what the gradients take, if
+/// `backward` is.
+static void describeExpression(WorkspaceRule &rule, SavedRule *saved,
+                               BackwardRule *backward = nullptr) {
   Operation *op = rule.getOp();
-  AutogradReplay steps(rule, saved);
+  AutogradReplay steps(rule, saved, backward);
   auto terms = readReals(steps, rule, op->getOperands());
   if (!terms)
     return;
@@ -200,6 +204,10 @@ void rules::describeDistanceWorkspace(WorkspaceRule &rule) {
       })
       .Case<PdistOp>([&](auto) { describePdist(rule, *tensors); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
+}
+
+void rules::describeDistanceBackward(BackwardRule &rule) {
+  describeExpression(rule, /*saved=*/nullptr, &rule);
 }
 
 void rules::describeDistanceSaved(SavedRule &rule) {

@@ -6,8 +6,10 @@
 
 #include "../ATenCPU/GemmOperandCopies.h"
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
+#include "BackwardFormulas.h"
+#include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "koila/Interfaces/Layout.h"
 
 using namespace mlir;
@@ -304,4 +306,137 @@ void rules::describeEinsumSaved(SavedRule &rule) {
     return;
   if (auto copies = getCopies(rule, *operands))
     blas::saveFactors(rule, op.getTensors()[0], *copies);
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The gradient of one product: three dims, each of several labels.
+class EinsumBackward {
+public:
+  EinsumBackward(BackwardRule &rule, const Labels &labels)
+      : rule(rule), steps(rule), labels(labels), order(getOrder(labels)) {}
+
+  void run();
+
+private:
+  bool has(unsigned operand, int label) const {
+    return llvm::is_contained(labels.factors[operand], label) &&
+           extents.lookup({operand, label}) > 1;
+  }
+  ConcreteTensor permuteGradient() const;
+  void give(unsigned operand, ArrayRef<SmallVector<int>> groups);
+
+  BackwardRule &rule;
+  kernels::BackwardReplay steps;
+  const Labels &labels;
+  SmallVector<int> order;
+  llvm::DenseMap<std::pair<unsigned, int>, int64_t> extents;
+  SmallVector<int> both, onlyLeft, onlyRight, sums;
+};
+} // namespace
+
+/// With the dims in the order of the product.
+ConcreteTensor EinsumBackward::permuteGradient() const {
+  const ConcreteTensor &gradient = steps.getGradient();
+  auto strides = gradient.getStrides();
+  ConcreteTensor permuted{{}, gradient.elementType};
+  SmallVector<int64_t> moved;
+  for (ArrayRef<int> group :
+       {ArrayRef(both), ArrayRef(onlyLeft), ArrayRef(onlyRight)})
+    for (int label : group) {
+      size_t place = llvm::find(labels.result, label) - labels.result.begin();
+      permuted.dims.push_back(gradient.dims[place]);
+      if (strides)
+        moved.push_back((*strides)[place]);
+    }
+  return kernels::withStrides(permuted,
+                              strides ? std::optional(moved) : std::nullopt);
+}
+
+/// A view of a product, whose dims are `groups`.
+void EinsumBackward::give(unsigned operand, ArrayRef<SmallVector<int>> groups) {
+  ConcreteTensor made = steps.allocate(steps.read(operand));
+  llvm::DenseMap<int, int64_t> places;
+  int64_t stride = 1;
+  for (ArrayRef<int> group : llvm::reverse(groups))
+    for (int label : llvm::reverse(group)) {
+      places[label] = stride;
+      stride *= std::max<int64_t>(extents.lookup({operand, label}), 1);
+    }
+  SmallVector<int64_t> strides;
+  for (int label : labels.factors[operand])
+    strides.push_back(places.contains(label) ? places.lookup(label) : 1);
+  steps.give(operand, kernels::withStrides(made, strides), /*isViewed=*/true);
+}
+
+void EinsumBackward::run() {
+  auto fail = [&] { koila::detail::describeUnknownBackward(rule); };
+  for (unsigned operand : {0u, 1u})
+    for (auto [place, label] : llvm::enumerate(labels.factors[operand]))
+      extents[{operand, label}] = steps.read(operand).dims[place];
+  for (auto [place, label] : llvm::enumerate(order)) {
+    bool isLeft = has(0, label), isRight = has(1, label);
+    if (place >= labels.result.size() && isLeft != isRight)
+      return fail();
+    if (place >= labels.result.size()) {
+      if (isLeft)
+        sums.push_back(label);
+    } else
+      (isLeft && isRight ? both
+       : isLeft          ? onlyLeft
+                         : onlyRight)
+          .push_back(label);
+  }
+  // Elementwise products broadcast.
+  auto copies = getCopies(rule);
+  if (!copies || sums.empty())
+    return fail();
+  unsigned left = 0, right = 1;
+  auto place = [&](int label) { return llvm::find(order, label); };
+  if (!onlyLeft.empty() && !onlyRight.empty() &&
+      place(onlyRight.back()) < place(onlyLeft.front())) {
+    std::swap(left, right);
+    std::swap(onlyLeft, onlyRight);
+  }
+  SmallVector<int64_t> flat;
+  for (ArrayRef<int> group :
+       {ArrayRef(both), ArrayRef(onlyLeft), ArrayRef(onlyRight)}) {
+    flat.push_back(1);
+    for (int label : group)
+      flat.back() *= std::max<int64_t>(
+          {extents.lookup({0u, label}), extents.lookup({1u, label}), 1});
+  }
+  bool isCopied = false;
+  ConcreteTensor rows = steps.reshape(permuteGradient(), flat, isCopied);
+  int64_t arrived = rule.getReleasableBytes();
+  if (isCopied)
+    steps.AllocationTrace::free(arrived);
+  if (steps.wants(right))
+    give(right, {both, sums, onlyRight});
+  if (steps.wants(left))
+    give(left, {both, onlyLeft, sums});
+  steps.AllocationTrace::free(isCopied ? rows.numBytes() : arrived);
+  steps.finish();
+}
+
+void rules::describeEinsumBackward(BackwardRule &rule) {
+  auto op = cast<EinsumOp>(rule.getOp());
+  std::string error;
+  SmallVector<int64_t, 2> ranks;
+  for (Value tensor : op.getTensors()) {
+    auto shape = rule.tensor(tensor);
+    if (!shape || !kernels::isPlain(shape->elementType) ||
+        shape->elementType != rule.getGradient()->elementType)
+      return koila::detail::describeUnknownBackward(rule);
+    ranks.push_back(shape->dims.size());
+  }
+  if (ranks.size() != 2)
+    return koila::detail::describeUnknownBackward(rule);
+  auto labels = rules::parseEquation(op.getEquation(), ranks, error);
+  if (!labels)
+    return koila::detail::describeUnknownBackward(rule);
+  EinsumBackward(rule, *labels).run();
 }

@@ -372,6 +372,77 @@ static void runCumsum(const Formula &of) {
 /// Zeros, into which the gradient of what was taken is written.
 static void fillZeros(const Formula &of) { of.steps.giveContiguous(0); }
 
+/// grad * f(g(self) + 1), and the like: a chain of kernels, then a product.
+template <Number... numbers>
+static void runChain(const Formula &of) {
+  SmallVector<ConcreteTensor> made;
+  ConcreteTensor last = of.self();
+  for (Number number : {numbers...}) {
+    last = of.steps.compute(last, number);
+    made.push_back(last);
+  }
+  of.steps.give(0, of.steps.compute({of.gradient, last}));
+  of.steps.free(made);
+}
+
+/// grad * result * ln(2)
+static void runExp2(const Formula &of) {
+  ConcreteTensor product = of.steps.compute({of.gradient, of.self()});
+  of.steps.give(0, of.steps.compute(product, Number::Float));
+  of.steps.free(product);
+}
+
+static void passOn(const Formula &of) { of.rule.forwardGrad(0); }
+
+/// zeros_like(grad)
+static void giveZeros(const Formula &of) {
+  of.steps.give(0, of.steps.makeLike(of.gradient));
+}
+
+/// grad * isfinite(self), which is (self == self) * (abs(self) != inf)
+static void runNanToNum(const Formula &of) {
+  ConcreteTensor size = of.steps.compute(of.self());
+  ConcreteTensor bounded = of.steps.compute(size, Number::Float, Result::Bool);
+  ConcreteTensor same = of.steps.compute(of.self(), Number::None, Result::Bool);
+  ConcreteTensor finite = of.steps.compute({same, bounded});
+  of.steps.free({size, bounded, same});
+  of.steps.give(0, of.steps.compute({of.gradient, finite}));
+  of.steps.free(finite);
+}
+
+/// The two parts of one tensor, of a contiguous operand.
+static void runGlu(const Formula &of) {
+  if (!of.self().contiguous)
+    return koila::detail::describeUnknownBackward(of.rule);
+  of.steps.giveContiguous(0);
+}
+
+/// Gradients of both operands in one kernel; that of the weight is summed.
+static void runPrelu(const Formula &of) {
+  ConcreteTensor self = of.self(), weight = of.other();
+  ConcreteTensor spread{SmallVector<int64_t>(self.dims.size(), 1),
+                        weight.elementType};
+  bool isOne = weight.numElements() == 1;
+  if (!isOne)
+    spread.dims[std::min<size_t>(self.dims.size() - 1, 1)] =
+        weight.numElements();
+  if (self.dims.empty())
+    return koila::detail::describeUnknownBackward(of.rule);
+  ConcreteTensor own = of.steps.compute({self, spread, of.gradient});
+  ConcreteTensor all = of.steps.compute({self, spread, of.gradient});
+  if (of.steps.wants(1)) {
+    ConcreteTensor sum = of.steps.allocate(spread);
+    of.steps.allocateTemporary(getPartialBytes(of.rule, all, sum));
+    sum.dims = weight.dims;
+    of.steps.give(1, sum, /*isViewed=*/true);
+  }
+  of.steps.free(all);
+  if (of.steps.wants(0))
+    of.steps.give(0, own);
+  else
+    of.steps.free(own);
+}
+
 using Run = void (*)(const Formula &);
 
 static const llvm::StringMap<Run> &getFormulas() {
@@ -408,14 +479,51 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["addcmul"] = runProductSum;
     table["lerp"] = runLerp;
     table["cumsum"] = runCumsum;
-    table["topk"] = table["sort"] = fillZeros;
+    table["topk"] = table["sort"] = table["kthvalue"] = fillZeros;
+    for (StringRef name : {"softshrink", "hardshrink", "logit"})
+      table[name] = runKernel;
+    for (StringRef name : {"sinh", "cosh", "lgamma", "digamma"})
+      table[name] = runProduct;
+    table["log2"] = table["log10"] = runChain<Number::Float>;
+    table["expm1"] = runChain<Number::Integer>;
+    table["tan"] = table["atan"] = runChain<Number::None, Number::Integer>;
+    table["asinh"] = table["acosh"] =
+        runChain<Number::None, Number::Integer, Number::None>;
+    table["asin"] =
+        runChain<Number::None, Number::None, Number::Integer, Number::None>;
+    table["acos"] = runChain<Number::None, Number::None, Number::Integer,
+                             Number::None, Number::None>;
+    table["erfc"] = runErf;
+    table["exp2"] = runExp2;
+    table["frac"] = passOn;
+    for (StringRef name : {"trunc", "round", "floor", "ceil", "sign"})
+      table[name] = giveZeros;
+    table["rad2deg"] = table["deg2rad"] = [](const Formula &of) {
+      of.steps.give(0, of.steps.compute(of.gradient, Number::Float));
+    };
+    table["nan_to_num"] = runNanToNum;
+    table["glu"] = runGlu;
+    table["prelu"] = runPrelu;
     return table;
   }();
   return formulas;
 }
 
+/// Rules of operators that are no formula.
+static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
+  static const llvm::StringMap<void (*)(BackwardRule &)> own = {
+      {"pairwise_distance", rules::describeDistanceBackward},
+      {"cosine_similarity", rules::describeDistanceBackward},
+      {"grid_sampler", rules::describeGridBackward},
+      {"grid_sampler_2d", rules::describeGridBackward},
+      {"grid_sampler_3d", rules::describeGridBackward},
+      {"affine_grid_generator", rules::describeGridBackward},
+  };
+  return own;
+}
+
 bool rules::hasBackwardFormula(StringRef name) {
-  return getFormulas().contains(name);
+  return getFormulas().contains(name) || getRules().contains(name);
 }
 
 void rules::describeBackward(BackwardRule &rule) {
@@ -424,6 +532,9 @@ void rules::describeBackward(BackwardRule &rule) {
   schema.consume_front("aten::");
   StringRef name =
       schema.take_until([](char c) { return c == '.' || c == '('; });
+  if (auto own = getRules().find(name);
+      own != getRules().end() && rule.getGradient())
+    return own->second(rule);
   auto found = getFormulas().find(name);
   if (found == getFormulas().end() || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);

@@ -46,6 +46,188 @@ static void readWritten(BackwardRule &rule, BackwardReplay &steps,
     steps.giveContiguous(source);
 }
 
+/// Whether rows that an expanded index names are written in the order of their
+/// places. Source: can_use_expanded_index_path in
+/// native/TensorAdvancedIndexing.cpp.
+static bool mayBeSorted(const ConcreteTensor &index, int64_t dim,
+                        int64_t rank) {
+  constexpr int64_t kFewColumns = 16;
+  bool isFirst = dim == 0 || dim == -rank;
+  return isFirst && !index.contiguous && index.dims.size() > 1 &&
+         index.numElements() >= kFewColumns * index.dims[0];
+}
+
+namespace {
+/// The gradients of scatter_reduce, both of which are always made.
+struct ScatterReduce {
+  BackwardRule &rule;
+  BackwardReplay &steps;
+  ConcreteTensor gradient, self, index, source;
+
+  ConcreteTensor gather() const {
+    return steps.allocate({index.dims, gradient.elementType});
+  }
+  /// A copy of `into`, written.
+  ConcreteTensor scatter(const ConcreteTensor &into) const {
+    ConcreteTensor made = steps.allocate(into);
+    steps.allocateTemporary(getBlockBytes(into));
+    return made;
+  }
+  ConcreteTensor toMask(const ConcreteTensor &lhs,
+                        const ConcreteTensor &rhs) const {
+    return steps.compute({lhs, rhs}, BackwardReplay::Number::None,
+                         BackwardReplay::Result::Bool);
+  }
+  ConcreteTensor toNumbers(const ConcreteTensor &lhs,
+                           const ConcreteTensor &rhs) const {
+    ConcreteTensor mask = toMask(lhs, rhs);
+    ConcreteTensor numbers = steps.allocate(lhs);
+    steps.free(mask);
+    return numbers;
+  }
+  void runSum(bool includesSelf);
+  void runMean(bool includesSelf);
+  void runExtremum(bool includesSelf);
+  /// `own` is a new tensor, or none where it is the gradient.
+  void give(std::optional<ConcreteTensor> own, const ConcreteTensor &other,
+            bool includesSelf);
+};
+} // namespace
+
+void ScatterReduce::give(std::optional<ConcreteTensor> own,
+                         const ConcreteTensor &other, bool includesSelf) {
+  if (!includesSelf) {
+    ConcreteTensor written = scatter(own.value_or(gradient));
+    if (own)
+      steps.free(*own);
+    own = written;
+  }
+  if (!steps.wants(0)) {
+    if (own)
+      steps.free(*own);
+  } else if (own) {
+    steps.give(0, *own);
+  } else {
+    rule.forwardGrad(0);
+  }
+  if (steps.wants(2))
+    steps.give(2, other);
+  else
+    steps.free(other);
+}
+
+void ScatterReduce::runSum(bool includesSelf) {
+  give(std::nullopt, gather(), includesSelf);
+}
+
+/// grad / count, and that of what was read divided by its count.
+void ScatterReduce::runMean(bool includesSelf) {
+  ConcreteTensor start = steps.makeLike(gradient);
+  ConcreteTensor ones = steps.makeLike(source);
+  ConcreteTensor count = scatter(start);
+  steps.free({start, ones});
+  steps.free(steps.compute(count, BackwardReplay::Number::Integer,
+                           BackwardReplay::Result::Bool));
+  ConcreteTensor own = steps.compute({gradient, count});
+  ConcreteTensor counts = gather(), read = gather();
+  ConcreteTensor other = steps.compute({read, counts});
+  steps.free({counts, read, count});
+  give(own, other, includesSelf);
+}
+
+/// Shared by all that are the extremum.
+void ScatterReduce::runExtremum(bool includesSelf) {
+  ConcreteTensor value = gather();
+  ConcreteTensor selves = toNumbers(self, self);
+  ConcreteTensor sources = toNumbers(source, value);
+  ConcreteTensor count = scatter(selves);
+  ConcreteTensor shares = steps.compute({gradient, count});
+  ConcreteTensor mask = toMask(self, self);
+  ConcreteTensor own = steps.compute({mask, shares});
+  steps.free(mask);
+  ConcreteTensor read = gather();
+  ConcreteTensor sourceMask = toMask(source, value);
+  ConcreteTensor other = steps.compute({sourceMask, read});
+  steps.free({sourceMask, read});
+  if (includesSelf) {
+    steps.free({value, selves, sources, count, shares});
+    return give(own, other, includesSelf);
+  }
+  ConcreteTensor written = scatter(own);
+  steps.free({own, value, selves, sources, count, shares});
+  give(written, other, /*includesSelf=*/true);
+}
+
+static void describeScatterReduce(BackwardRule &rule, BackwardReplay &steps,
+                                  ScatterReduceTwoOp op) {
+  ScatterReduce of{rule,          steps,         steps.getGradient(),
+                   steps.read(0), steps.read(1), steps.read(2)};
+  // Only the part of the source that the index names is read.
+  if (of.index.dims != of.source.dims || of.index.numElements() == 0 ||
+      !of.index.elementType.isInteger(64) ||
+      !isPlain(of.gradient.elementType) ||
+      mayBeSorted(of.index, op.getDim(), of.self.dims.size()))
+    return koila::detail::describeUnknownBackward(rule);
+  StringRef reduce = op.getReduce();
+  if (reduce == "sum")
+    of.runSum(op.getIncludeSelf());
+  else if (reduce == "mean")
+    of.runMean(op.getIncludeSelf());
+  else if (reduce == "amax" || reduce == "amin")
+    of.runExtremum(op.getIncludeSelf());
+  else
+    koila::detail::describeUnknownBackward(rule);
+}
+
+/// The gradient without what was written, and what was read of it for that.
+static void describeWrite(BackwardReplay &steps, std::optional<unsigned> source,
+                          bool isCopied) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (steps.wants(0)) {
+    if (isCopied) {
+      steps.give(0, steps.allocate(gradient));
+      steps.allocateTemporary(getBlockBytes(gradient));
+    } else {
+      steps.give(0, steps.makeLike(gradient));
+    }
+  }
+  if (source && steps.wants(*source))
+    steps.giveContiguous(*source);
+}
+
+/// Padding by what is there: zeros in the format of the operand, which a kernel
+/// fills in that of the gradient, and copies where these are not it.
+static void describeWindowPad(BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
+  auto isImage = [](const ConcreteTensor &tensor) {
+    return !tensor.contiguous && suggestsChannelsLast(tensor);
+  };
+  bool isOwn = isImage(self), isRead = isImage(gradient);
+  ConcreteTensor made = steps.allocate(self);
+  int64_t copies = isRead ? getSuggestedCopyBytes(gradient)
+                          : getCopyBytes(gradient) + getBlockBytes(gradient);
+  if (isOwn != isRead)
+    copies += self.numBytes();
+  steps.allocateTemporary(copies);
+  steps.give(0, isOwn ? toChannelsLast(made) : made);
+}
+
+/// The part of the gradient that was not added.
+static void describeConstantPad(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor part = steps.read(0);
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (gradient.contiguous)
+    return steps.giveContiguous(0);
+  bool isSmaller =
+      llvm::all_of(llvm::zip(part.dims, gradient.dims), [](auto extents) {
+        return std::get<0>(extents) <= std::get<1>(extents);
+      });
+  if (!isSmaller || !gradient.getStrides())
+    return koila::detail::describeUnknownBackward(rule);
+  part = withStrides(part, gradient.getStrides());
+  steps.give(0, steps.makeLike(part));
+}
+
 void rules::describeIndexBackward(BackwardRule &rule) {
   if (!rule.getGradient() || isa<ComplexType>(rule.getGradient()->elementType))
     return koila::detail::describeUnknownBackward(rule);
@@ -67,12 +249,40 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         steps.freeContiguous(gradient);
         steps.freeContiguous(indices);
       })
-      .Case<IndexSelectOp, GatherOp>([&](auto op) {
-        if (auto index = rule.tensor(op.getIndex());
-            !index || !index->contiguous)
+      .Case<IndexSelectOp>([&](auto) {
+        steps.giveContiguous(0);
+        steps.allocateTemporary(getCopyBytes(steps.read(1)));
+      })
+      .Case<GatherOp>([&](GatherOp op) {
+        ConcreteTensor index = steps.read(1);
+        if (!index.elementType.isInteger(64) ||
+            mayBeSorted(index, op.getDim(), steps.read(0).dims.size()))
           return giveUp();
         steps.giveContiguous(0);
       })
+      .Case<TakeAlongDimOp>([&](TakeAlongDimOp op) {
+        ConcreteTensor self = steps.read(0), index = steps.read(1);
+        auto isOther = [&](size_t dim) {
+          int64_t along = op.getDim() ? *op.getDim() : 0;
+          along += along < 0 ? static_cast<int64_t>(self.dims.size()) : 0;
+          return static_cast<int64_t>(dim) != along &&
+                 self.dims[dim] != index.dims[dim];
+        };
+        // What broadcasts is summed in another node.
+        if (!op.getDim() || self.dims.size() != index.dims.size() ||
+            llvm::any_of(llvm::seq(self.dims.size()), isOther) ||
+            mayBeSorted(index, *op.getDim(), self.dims.size()))
+          return giveUp();
+        steps.giveContiguous(0);
+      })
+      .Case<ScatterReduceTwoOp>(
+          [&](auto op) { describeScatterReduce(rule, steps, op); })
+      .Case<ScatterSrcOp>([&](auto) { describeWrite(steps, 2, true); })
+      .Case<ScatterValueOp>(
+          [&](auto) { describeWrite(steps, std::nullopt, true); })
+      .Case<IndexFillScalarOp>(
+          [&](auto) { describeWrite(steps, std::nullopt, false); })
+      .Case<IndexCopyOp>([&](auto) { describeWrite(steps, 2, false); })
       .Case<IndexTensorOp, IndexHackedTwinOp>([&](auto op) {
         // Where a mask is true is found again.
         if (int64_t places; indexing::describeSelection(
@@ -90,28 +300,52 @@ void rules::describeIndexBackward(BackwardRule &rule) {
       .Case<ScatterAddOp>([&](auto) { readWritten(rule, steps, 2); })
       .Case<IndexAddOp>([&](IndexAddOp op) {
         auto alpha = dyn_cast<IntegerAttr>(op.getAlphaAttr());
-        if (!alpha || alpha.getInt() != 1)
+        if (alpha && alpha.getInt() == 1)
+          return readWritten(rule, steps, 2);
+        if (steps.wants(0))
+          rule.forwardGrad(0);
+        if (!steps.wants(2))
+          return;
+        if (!isa<FloatAttr>(op.getAlphaAttr()))
           return giveUp();
-        readWritten(rule, steps, 2);
+        ConcreteTensor read = steps.allocate(steps.read(2));
+        steps.give(2, steps.compute(read, BackwardReplay::Number::Float));
+        steps.free(read);
       })
-      .Case<RepeatOp>([&](auto) { sumRepeated(rule, steps); })
-      .Case<PadOp, ConstantPadNdOp, ReflectionPad1dOp, ReflectionPad2dOp,
-            ReflectionPad3dOp, ReplicationPad1dOp, ReplicationPad2dOp,
-            ReplicationPad3dOp, PixelShuffleOp, PixelUnshuffleOp>([&](auto op) {
-        auto mode = op->template getAttrOfType<StringAttr>("mode");
-        if (!gradient.contiguous || (mode && mode.getValue() == "circular"))
+      .Case<RepeatOp, TileOp>([&](auto) { sumRepeated(rule, steps); })
+      .Case<PadOp>([&](PadOp op) {
+        if (op.getMode() == "circular")
+          return giveUp();
+        op.getMode() == "constant" ? describeConstantPad(rule, steps)
+                                   : describeWindowPad(steps);
+      })
+      .Case<ConstantPadNdOp>([&](auto) { describeConstantPad(rule, steps); })
+      .Case<ReflectionPad1dOp, ReflectionPad2dOp, ReflectionPad3dOp,
+            ReplicationPad1dOp, ReplicationPad2dOp, ReplicationPad3dOp>(
+          [&](auto) { describeWindowPad(steps); })
+      .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp>([&](auto) {
+        if (!gradient.contiguous)
+          return giveUp();
+        steps.giveContiguous(0);
+      })
+      // Of a matrix the diagonal of zeros is written.
+      .Case<DiagOp>([&](auto) {
+        if (steps.read(0).dims.size() != 2)
           return giveUp();
         steps.giveContiguous(0);
       })
       .Case<FlipOp>([&](auto) { steps.give(0, steps.allocate(gradient)); })
       // One dim after the other.
       .Case<RollOp>([&](RollOp op) {
-        if (op.getDims().empty() || op.getDims().size() > 2 ||
-            !gradient.contiguous)
+        bool isOfImages =
+            !gradient.contiguous && suggestsChannelsLast(gradient);
+        if (op.getDims().empty() || isOfImages || gradient.numElements() == 0)
           return giveUp();
+        // Each calls the next.
         steps.give(0, steps.allocate(gradient));
-        if (op.getDims().size() > 1)
-          steps.allocateTemporary(gradient.numBytes());
+        steps.allocateTemporary(
+            gradient.numBytes() *
+            (static_cast<int64_t>(op.getDims().size()) - 1));
       })
       .Case<TrilOp, TriuOp>([&](auto) {
         if (!gradient.contiguous)

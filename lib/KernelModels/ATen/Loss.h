@@ -16,8 +16,9 @@ class BackwardReplay;
 namespace koila::loss {
 
 /// Losses that PyTorch writes as expressions over other operators; `saved` is
-/// told what autograd keeps of them.
-void describeComposed(WorkspaceRule &rule, SavedRule *saved = nullptr);
+/// told what autograd keeps of them, `backward` what their gradients take.
+void describeComposed(WorkspaceRule &rule, SavedRule *saved = nullptr,
+                      BackwardRule *backward = nullptr);
 /// Losses on classes.
 void describeClasses(WorkspaceRule &rule);
 /// Negative likelihoods and cross entropies.

@@ -24,35 +24,61 @@ static void fillZeros(BackwardReplay &steps) {
       steps.giveContiguous(operand);
 }
 
-/// The gradients of a mean or sum, of an absolute value and of a difference.
-static void describeL1(BackwardRule &rule, BackwardReplay &steps,
-                       int64_t reduction) {
-  ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
-  if (steps.wants(1) || steps.read(1).dims != self.dims)
-    return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor spread = expandTo(gradient, self.dims);
-  if (reduction == 1)
-    spread = steps.compute(spread, Number::Integer);
-  ConcreteTensor sign = steps.compute(self);
-  steps.give(0, steps.compute({spread, sign}));
-  steps.free(sign);
-  if (reduction == 1)
-    steps.free(spread);
-}
-
-/// (sigmoid(self) - target) * grad, divided by the number of elements.
+/// (sigmoid(self) - target) * grad * weight, divided by the number of elements.
+/// With weights of positives, t = pos_weight * target:
+/// ((t + 1 - target) * sigmoid(self) - t) * grad.
 static void describeLogits(BackwardRule &rule, BackwardReplay &steps,
                            BinaryCrossEntropyWithLogitsOp loss) {
-  ConcreteTensor self = steps.read(0);
-  if (steps.wants(1) || loss.getWeight() || loss.getPosWeight())
+  ConcreteTensor self = steps.read(0), target = steps.read(1);
+  auto isLikeSelf = [&](Value value) {
+    auto tensor = rule.tensor(value);
+    return tensor && tensor->elementType == self.elementType;
+  };
+  if (steps.wants(1) || target.dims != self.dims ||
+      !isLikeSelf(loss.getTarget()))
     return koila::detail::describeUnknownBackward(rule);
-  if (steps.read(1).dims != self.dims ||
-      steps.read(1).elementType != self.elementType)
-    return koila::detail::describeUnknownBackward(rule);
+  for (Value weight : {loss.getWeight(), loss.getPosWeight()})
+    if (weight && (!isLikeSelf(weight) || rule.wantsGradient(weight)))
+      return koila::detail::describeUnknownBackward(rule);
   // One tensor, written by each step.
-  steps.give(0, steps.compute(self));
+  if (loss.getPosWeight()) {
+    ConcreteTensor weighted =
+        steps.compute({*rule.tensor(loss.getPosWeight()), target});
+    if (weighted.dims != self.dims)
+      return koila::detail::describeUnknownBackward(rule);
+    ConcreteTensor sum = steps.compute(weighted, Number::Integer);
+    ConcreteTensor sigmoid = steps.compute(self);
+    steps.give(0, sum);
+    steps.free({sigmoid, weighted});
+  } else {
+    steps.give(0, steps.compute(self));
+  }
   if (loss.getReduction() == 1)
     steps.allocateTemporary(getIntegerBytes(self.elementType));
+}
+
+/// target * z / (z + 1) * grad, where z = exp(-target * self)
+static void describeSoftMargin(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0), target = steps.read(1);
+  if (steps.wants(1) || target.dims != self.dims ||
+      target.elementType != self.elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor negated = steps.compute(target);
+  ConcreteTensor product = steps.compute({negated, self});
+  ConcreteTensor power = steps.compute(product);
+  steps.free({negated, product});
+  steps.give(0, steps.compute({target, power}));
+  steps.allocateTemporary(getFloatBytes(self.elementType));
+  steps.allocateTemporary(getIntegerBytes(self.elementType));
+  steps.free(power);
+}
+
+/// Zeros, of contiguous operands.
+static void describeClasses(BackwardRule &rule, BackwardReplay &steps) {
+  for (Value operand : rule.getOp()->getOperands())
+    if (auto tensor = rule.tensor(operand); tensor && !tensor->contiguous)
+      return koila::detail::describeUnknownBackward(rule);
+  steps.giveContiguous(0);
 }
 
 void rules::describeLossBackward(BackwardRule &rule) {
@@ -61,14 +87,15 @@ void rules::describeLossBackward(BackwardRule &rule) {
     return koila::detail::describeUnknownBackward(rule);
   if (isa<CrossEntropyLossOp>(op))
     return loss::describeCrossEntropyBackward(rule);
+  if (loss::isComposed(op))
+    return loss::describeComposed(rule, nullptr, &rule);
   BackwardReplay steps(rule);
   auto reduction = op->getAttrOfType<IntegerAttr>("reduction");
   llvm::TypeSwitch<Operation *>(op)
       .Case<MseLossOp, SmoothL1LossOp, HuberLossOp>(
           [&](auto) { fillZeros(steps); })
-      .Case<L1LossOp>([&](auto) {
-        describeL1(rule, steps, reduction ? reduction.getInt() : 1);
-      })
+      .Case<SoftMarginLossOp>([&](auto) { describeSoftMargin(rule, steps); })
+      .Case<MultiMarginLossOp>([&](auto) { describeClasses(rule, steps); })
       .Case<BinaryCrossEntropyOp>([&](auto) {
         if (steps.wants(1))
           return koila::detail::describeUnknownBackward(rule);

@@ -86,17 +86,26 @@ static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps,
 static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps,
                               GroupNormOp norm) {
   ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
-  if (suggestsChannelsLast(input) && !input.contiguous)
-    return rule.setInexact(
-        "the gradient of group_norm of channels-last images");
-  steps.contiguous(gradient);
+  // The gradient is read in the order of the input.
+  bool isOfImages = suggestsChannelsLast(input) && !input.contiguous;
+  if (isOfImages && input.dims.size() != 4)
+    return koila::detail::describeUnknownBackward(rule);
+  int64_t copied = isOfImages ? getChannelsLastCopyBytes(gradient) : 0;
+  if (isOfImages)
+    steps.AllocationTrace::allocate(copied);
+  else
+    steps.contiguous(gradient);
   if (steps.wants(0))
-    steps.giveContiguous(0);
+    steps.give(0, isOfImages ? toChannelsLast(steps.allocate(input))
+                             : steps.allocate(input));
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
   steps.allocateTemporary(
       2 * input.dims[0] * input.dims[1] *
       std::max<int64_t>(4, getElementBytes(input.elementType)));
-  steps.freeContiguous(gradient);
+  if (isOfImages)
+    steps.AllocationTrace::free(copied);
+  else
+    steps.freeContiguous(gradient);
 }
 
 /// Rows of the gradient and of the result.
@@ -112,6 +121,65 @@ static void describeSoftmax(BackwardRule &rule, BackwardReplay &steps) {
   steps.freeContiguous(*result);
 }
 
+/// That of batch_norm over the channels of all samples; the gradients of
+/// repeated parameters are summed.
+static void describeInstanceNorm(BackwardRule &rule, BackwardReplay &steps,
+                                 InstanceNormOp norm) {
+  ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
+  if (input.dims.size() < 3 || !gradient.contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor all = input;
+  all.contiguous = true;
+  all.strides.reset();
+  all.dims.erase(all.dims.begin() + 1);
+  all.dims.front() = 1;
+  all.dims.insert(all.dims.begin() + 1, input.dims[0] * input.dims[1]);
+  if (kernels::normalisesRows(all))
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor channels{{all.dims[1]}, input.elementType};
+  if (steps.wants(0))
+    steps.give(0, steps.allocate(input), /*isViewed=*/true);
+  SmallVector<unsigned, 2> trained;
+  for (Value parameter : {norm.getWeight(), norm.getBias()})
+    for (OpOperand &operand : norm->getOpOperands())
+      if (parameter && operand.get() == parameter &&
+          steps.wants(operand.getOperandNumber()))
+        trained.push_back(operand.getOperandNumber());
+  for (size_t count = trained.size(); count > 0; --count)
+    steps.allocate(channels);
+  if (steps.wants(0))
+    steps.allocateTemporary(input.numBytes());
+  for (unsigned operand : llvm::reverse(trained)) {
+    steps.giveContiguous(operand);
+    steps.free(channels);
+  }
+}
+
+/// Gradients of both. Along the last dim, rows of sums for each thread, and two
+/// more. Source: native/cpu/WeightNormKernel.cpp.
+static void describeWeightNorm(BackwardRule &rule, BackwardReplay &steps,
+                               WeightNormOp norm) {
+  ConcreteTensor direction = steps.read(0), length = steps.read(1);
+  int64_t rank = direction.dims.size(), dim = norm.getDim();
+  bool isLast = dim == rank - 1 && dim != 0;
+  if ((dim != 0 && !isLast) || !direction.contiguous || !length.contiguous ||
+      (isLast && rule.getTarget().threads > 1))
+    return koila::detail::describeUnknownBackward(rule);
+  steps.contiguous(steps.getGradient());
+  for (unsigned operand : {0u, 1u}) {
+    if (steps.wants(operand)) {
+      steps.giveContiguous(operand);
+      continue;
+    }
+    return koila::detail::describeUnknownBackward(rule);
+  }
+  constexpr int64_t kRows = 3;
+  if (isLast)
+    steps.allocateTemporary(kRows * direction.dims.back() *
+                            getElementBytes(direction.elementType));
+  steps.freeContiguous(steps.getGradient());
+}
+
 void rules::describeNormBackward(BackwardRule &rule) {
   if (!rule.getGradient() || !rule.tensor(rule.getOp()->getOperand(0)) ||
       isHalf(rule.getGradient()->elementType))
@@ -124,6 +192,10 @@ void rules::describeNormBackward(BackwardRule &rule) {
           [&](LayerNormOp norm) { describeLayerNorm(rule, steps, norm); })
       .Case<GroupNormOp>(
           [&](GroupNormOp norm) { describeGroupNorm(rule, steps, norm); })
+      .Case<InstanceNormOp>(
+          [&](InstanceNormOp norm) { describeInstanceNorm(rule, steps, norm); })
+      .Case<WeightNormOp>(
+          [&](WeightNormOp norm) { describeWeightNorm(rule, steps, norm); })
       .Case<SoftmaxIntOp, LogSoftmaxIntOp, RawSoftmaxOp, RawLogSoftmaxOp>(
           [&](auto) { describeSoftmax(rule, steps); })
       .Default(

@@ -3,8 +3,9 @@
 // Those of an LSTM that oneDNN runs: a node for each layer in each direction,
 // the last made first. Sources: mkldnn_rnn and mkldnn_rnn_layer_backward in
 // native/mkldnn/RNN.cpp; lstm_backward in ideep, which hands weights to oneDNN
-// in its own rows and gets their gradients in others. Of layers whose cells
-// are expressions, at most what all steps together make. Source: FullLayer in
+// in its own rows and gets their gradients in others. Those of a GRU: the nodes
+// of the steps, the last first. Of other layers whose cells are expressions, at
+// most what all steps together make. Source: FullLayer and GRUCell in
 // native/RNN.cpp.
 //
 //===----------------------------------------------------------------------===//
@@ -182,6 +183,201 @@ void LstmBackward::run() {
 }
 
 //===----------------------------------------------------------------------===//
+// GRU
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// The nodes of a GRU of one direction. What a node gives for a tensor that has
+/// a gradient is added to that, in place where that is a tensor of its own, and
+/// goes when the node ends.
+class GruBackward {
+public:
+  GruBackward(BackwardRule &rule, const Layers &layers)
+      : rule(rule), steps(rule), layers(layers),
+        state(layers.getBytes(layers.samples, layers.hidden)),
+        gates(kGruGates * state) {}
+
+  static bool isKnown(BackwardRule &rule, const Layers &layers);
+  void run();
+
+private:
+  static constexpr int64_t kGruGates = 3;
+
+  void allocate(int64_t bytes) { steps.AllocationTrace::allocate(bytes); }
+  void free(int64_t bytes) { steps.AllocationTrace::free(bytes); }
+  int64_t getParam(int64_t layer, int64_t index) const {
+    return kParam + layer * layers.getParams(0).size() + index;
+  }
+  /// Its gradient is complete.
+  void finish(int64_t layer, int64_t index, int64_t bytes) {
+    if (rule.isAccumulated(getParam(layer, index)))
+      free(bytes);
+  }
+  void sumBias(int64_t rows);
+  void runGates(int64_t step);
+  void runProduct(int64_t layer, int64_t step);
+  /// Gives what the gradient of the input takes.
+  int64_t runLayer(int64_t layer);
+  int64_t getBiasBytes() const {
+    return layers.facts.biases ? layers.getBytes(1, kGruGates * layers.hidden)
+                               : 0;
+  }
+
+  static constexpr unsigned kParam = 2;
+  BackwardRule &rule;
+  BackwardReplay steps;
+  const Layers &layers;
+  /// Of one step.
+  int64_t state, gates;
+  /// Of the outputs of the layer: what is freed with their gradient, whether
+  /// one arrives, and whether the last is the sum of two.
+  int64_t arrived = 0;
+  bool hasOutputs = false, isSum = false;
+};
+} // namespace
+
+bool GruBackward::isKnown(BackwardRule &rule, const Layers &layers) {
+  auto isTrained = [&](int64_t cell) {
+    return llvm::all_of(layers.getParams(cell),
+                        [&](Value param) { return rule.wantsGradient(param); });
+  };
+  return layers.facts.gates == kGruGates && layers.getDirections() == 1 &&
+         !isHalf(layers.type) && layers.steps > 0 && layers.samples > 0 &&
+         !rule.wantsOperand(kHidden) &&
+         llvm::all_of(llvm::seq(layers.facts.layers), isTrained);
+}
+
+void GruBackward::sumBias(int64_t rows) {
+  if (!layers.facts.biases)
+    return;
+  int64_t columns = kGruGates * layers.hidden;
+  ConcreteTensor sum = steps.allocate({{columns}, layers.type});
+  steps.allocateTemporary(
+      getPartialBytes(rule, {{rows, columns}, layers.type}, sum));
+}
+
+/// From the gradient of a state to those of its gates, which are joined.
+void GruBackward::runGates(int64_t step) {
+  bool isLast = step + 1 == layers.steps, isFirst = step == 0;
+  // (hidden - change) * update, of which a copy has been saved.
+  allocate(2 * state);
+  free(state);
+  // The difference: the state before has a view of what arrived, and so has the
+  // change in the last step. What arrived goes with its last view.
+  allocate(state);
+  if (isFirst)
+    free(state);
+  else if (hasOutputs)
+    allocate(state);
+  bool isViewed = isLast && !isSum;
+  if (step == 1 && !isViewed)
+    free(arrived);
+  if (isViewed) {
+    allocate(state);
+    if (step <= 1)
+      free(arrived);
+  }
+  free(isFirst || !hasOutputs ? state : 2 * state);
+  // tanh, whose result has been saved.
+  allocate(state);
+  free(2 * state);
+  // change * reset, of which a copy has been saved.
+  allocate(2 * state);
+  free(state);
+  // Both sigmoids, whose results lie among the gates.
+  steps.allocateTemporary(state);
+  steps.allocateTemporary(state);
+  free(gates);
+  allocate(gates);
+  free(state);
+}
+
+/// The product of the state with its weights.
+void GruBackward::runProduct(int64_t layer, int64_t step) {
+  int64_t hidden = layers.hidden;
+  int64_t weight = layers.getBytes(kGruGates * hidden, hidden);
+  int64_t bias = getBiasBytes();
+  bool isFirst = step == 0;
+  int64_t done = layers.steps - 1 - step;
+  if (!isFirst)
+    allocate(state);
+  allocate(weight);
+  sumBias(layers.samples);
+  free(gates);
+  free(isFirst ? rule.getSavedBytes(kHidden) : state);
+  // Views come first, so that the second is not added in place.
+  if (done == 1) {
+    allocate(bias);
+    free(bias);
+  }
+  if (done > 0)
+    free(bias);
+  if (!isFirst)
+    free(state);
+  if (isFirst && layers.facts.biases)
+    finish(layer, 3, bias);
+  if (done == 1) {
+    allocate(weight);
+    free(weight);
+  }
+  if (done > 0)
+    free(weight);
+  if (isFirst)
+    finish(layer, 1, weight);
+}
+
+int64_t GruBackward::runLayer(int64_t layer) {
+  isSum = hasOutputs && rule.getGradient(1);
+  if (isSum) {
+    allocate(state);
+    if (layers.steps == 1)
+      free(arrived);
+  }
+  for (int64_t step = layers.steps; step-- > 0;) {
+    runGates(step);
+    runProduct(layer, step);
+    // Those of the gates of the input are joined.
+    allocate(gates);
+    free(3 * state);
+  }
+  int64_t all = layers.steps * gates, features = layers.getFeatures(layer);
+  int64_t rows = layers.steps * layers.samples;
+  allocate(all);
+  free(all);
+  sumBias(rows);
+  if (layers.facts.biases)
+    finish(layer, 2, getBiasBytes());
+  int64_t input =
+      layer > 0 || rule.wantsOperand(0) ? layers.getBytes(rows, features) : 0;
+  int64_t weight = layers.getBytes(kGruGates * layers.hidden, features);
+  allocate(input);
+  allocate(weight);
+  free(all);
+  if (layer > 0) {
+    free(layers.steps * state);
+  } else if (auto own = blas::getFactor(rule, layers.getParams(0)[0])) {
+    auto copies = blas::getMatmulCopies(
+        rule, recurrent::getInput(rule, layers, 0), blas::transpose(*own));
+    free(copies.left);
+  }
+  finish(layer, 0, weight);
+  return input;
+}
+
+void GruBackward::run() {
+  hasOutputs = rule.getGradient(0);
+  arrived = hasOutputs ? rule.getReleasableBytes() : 0;
+  for (int64_t layer = layers.facts.layers; layer-- > 0;) {
+    arrived = runLayer(layer);
+    hasOutputs = true;
+  }
+  if (rule.getGradient(1))
+    rule.setBound("when a GRU drops the gradient of its last states");
+  giveGradients(rule, layers);
+  steps.finish();
+}
+
+//===----------------------------------------------------------------------===//
 // Cells of products
 //===----------------------------------------------------------------------===//
 
@@ -222,6 +418,8 @@ void rules::describeRecurrentBackward(BackwardRule &rule) {
         return !rule.tensor(operand);
       }))
     return koila::detail::describeUnknownBackward(rule);
+  if (GruBackward::isKnown(rule, *layers))
+    return GruBackward(rule, *layers).run();
   if (!recurrent::isOfOneDnn(*layers)) {
     giveGradients(rule, *layers);
     rule.setPeak(getBound(*layers));

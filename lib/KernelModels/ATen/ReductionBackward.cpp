@@ -97,6 +97,59 @@ static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
   steps.free({quotient, isZero});
 }
 
+/// 2 / (count - correction) * grad * (self - self.mean())
+static ConcreteTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
+                                  ConcreteTensor gradient) {
+  Operation *op = rule.getOp();
+  ConcreteTensor self = steps.read(0);
+  gradient = restoreDims(op, gradient, self);
+  ConcreteTensor average{{}, self.elementType};
+  auto dims = op->getAttrOfType<DenseI64ArrayAttr>("dim");
+  if (dims && !dims.empty()) {
+    average.dims = self.dims;
+    for (int64_t dim : dims.asArrayRef())
+      average.dims[dim < 0 ? dim + self.dims.size() : dim] = 1;
+  }
+  average = steps.allocate(average);
+  steps.allocateTemporary(getMeanBytes(rule, self, average));
+  ConcreteTensor difference = steps.compute({self, average});
+  ConcreteTensor scaled = steps.compute(gradient, Number::Float);
+  ConcreteTensor made = steps.compute({scaled, difference});
+  steps.free({average, difference, scaled});
+  return made;
+}
+
+/// That of the variance, of (grad / (result * 2)).masked_fill_(result == 0, 0)
+static void runDeviation(BackwardRule &rule, BackwardReplay &steps) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor twice = steps.compute(*result, Number::Integer);
+  ConcreteTensor gradient = steps.compute({steps.getGradient(), twice});
+  ConcreteTensor isZero =
+      steps.compute(*result, Number::Integer, OpReplay::Result::Bool);
+  steps.free({isZero, twice});
+  steps.give(0, runVariance(rule, steps, gradient));
+  steps.free(gradient);
+}
+
+/// grad / count, written into zeros where the extremum is.
+static void spreadExtremum(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor isNan =
+      steps.compute(*result, Number::None, OpReplay::Result::Bool);
+  ConcreteTensor mask =
+      steps.compute({self, *result}, Number::None, OpReplay::Result::Bool);
+  steps.free(isNan);
+  steps.giveContiguous(0);
+  ConcreteTensor count = steps.sum(mask);
+  steps.free(steps.compute({steps.getGradient(), count}));
+  steps.free({count, mask});
+}
+
 void rules::describeReductionBackward(BackwardRule &rule) {
   Operation *op = rule.getOp();
   if (!rule.getGradient() || isa<ComplexType>(rule.getGradient()->elementType))
@@ -108,7 +161,14 @@ void rules::describeReductionBackward(BackwardRule &rule) {
       .Case<MeanOp, MeanDimOp>([&](auto) {
         steps.give(0, steps.compute(expandBack(op, steps), Number::Integer));
       })
-      .Case<MaxDimOp, MinDimOp>([&](auto) { steps.giveContiguous(0); })
+      .Case<MaxDimOp, MinDimOp, MedianDimOp, NanmedianDimOp, ModeOp>(
+          [&](auto) { steps.giveContiguous(0); })
+      .Case<MaxOp, MinOp>([&](auto) { spreadExtremum(rule, steps); })
+      .Case<VarOp, VarDimOp, VarCorrectionOp>([&](auto) {
+        steps.give(0, runVariance(rule, steps, steps.getGradient()));
+      })
+      .Case<StdOp, StdDimOp, StdCorrectionOp>(
+          [&](auto) { runDeviation(rule, steps); })
       .Case<LogsumexpOp>([&](auto) { runLogsumexp(rule, steps); })
       .Case<LinalgVectorNormOp, NormDimOp>([&](auto) { runNorm(rule, steps); })
       .Case<AmaxOp, AminOp>([&](auto) { runExtremum(rule, steps); })

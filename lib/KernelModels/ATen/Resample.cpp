@@ -6,7 +6,10 @@
 
 #include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
+#include "BackwardFormulas.h"
+#include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -52,21 +55,17 @@ static void describeVolume(WorkspaceRule &rule, const ConcreteTensor &input,
 }
 
 /// The places of all points with a one, into which a line for each dim is
-/// copied; then a product with the matrices.
-/// Source: native/AffineGridGenerator.cpp.
-static void describeAffineGrid(WorkspaceRule &rule,
-                               const ConcreteTensor &grid) {
-  if (!grid.elementType.isF32() && !grid.elementType.isF64())
-    return rule.setInexact("a grid of another type than float32 or float64");
-  Value theta = rule.getOp()->getOperand(0);
-  if (auto matrices = rule.tensor(theta); !matrices || !matrices->contiguous)
-    return rule.setInexact("a grid of strided matrices");
-  bool aligned =
-      rule.getOp()->getAttrOfType<BoolAttr>("align_corners").getValue();
+/// copied. Source: native/AffineGridGenerator.cpp.
+static ConcreteTensor makePlaces(AllocationTrace &trace, Operation *op,
+                                 const ConcreteTensor &grid) {
+  bool aligned = op->getAttrOfType<BoolAttr>("align_corners").getValue();
   int64_t size = getElementBytes(grid.elementType);
-  int64_t rank = grid.dims.back();
-  AllocationTrace trace;
-  trace.allocate(rank == 0 ? 0 : grid.numBytes() / rank * (rank + 1));
+  ConcreteTensor places = grid;
+  places.contiguous = true;
+  places.strides.reset();
+  if (grid.dims.back() != 0)
+    ++places.dims.back();
+  trace.allocate(places.numBytes());
   for (int64_t extent : ArrayRef(grid.dims).drop_front().drop_back()) {
     // The line is scaled by two numbers.
     bool isScaled = !aligned && extent > 1;
@@ -74,6 +73,19 @@ static void describeAffineGrid(WorkspaceRule &rule,
                                 size +
                             (isScaled ? getIntegerBytes(grid.elementType) : 0));
   }
+  return places;
+}
+
+/// Then a product with the matrices.
+static void describeAffineGrid(WorkspaceRule &rule,
+                               const ConcreteTensor &grid) {
+  if (!grid.elementType.isF32() && !grid.elementType.isF64())
+    return rule.setInexact("a grid of another type than float32 or float64");
+  Value theta = rule.getOp()->getOperand(0);
+  if (auto matrices = rule.tensor(theta); !matrices || !matrices->contiguous)
+    return rule.setInexact("a grid of strided matrices");
+  AllocationTrace trace;
+  makePlaces(trace, rule.getOp(), grid);
   trace.allocate(grid.numBytes());
   rule.setTransient(trace.getPeak() - grid.numBytes());
 }
@@ -104,4 +116,29 @@ void rules::describeResampleWorkspace(WorkspaceRule &rule) {
           return describeVolume(rule, *input, *result, points);
         rule.setTransient(getTableBytes(*result, points));
       });
+}
+
+/// Zeros for the input, and a tensor for the places. Of matrices: a product of
+/// the places with the gradient, transposed.
+void rules::describeGridBackward(BackwardRule &rule) {
+  BackwardReplay steps(rule);
+  ConcreteTensor gradient = steps.getGradient(), first = steps.read(0);
+  if (!isPlain(gradient.elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  if (isa<AffineGridOp>(rule.getOp())) {
+    if (!gradient.contiguous)
+      return koila::detail::describeUnknownBackward(rule);
+    ConcreteTensor places = makePlaces(steps, rule.getOp(), gradient);
+    steps.give(0,
+               transposeDims(steps.allocate(transposeDims(first, 1, 2)), 1, 2),
+               /*isViewed=*/true);
+    steps.free(places);
+    return steps.finish();
+  }
+  for (unsigned operand : {0u, 1u})
+    if (steps.wants(operand))
+      steps.giveContiguous(operand);
+    else if (operand == 1)
+      steps.allocateTemporary(steps.read(1).numBytes());
+  steps.finish();
 }

@@ -146,6 +146,16 @@ void rules::describeViewBackward(BackwardRule &rule) {
           [&](auto) { rule.forwardGrad(0); })
       .Case<SelectOp, SliceOp, NarrowOp, DiagonalOp>(
           [&](auto) { steps.giveContiguous(0); })
+      // The places along the dim beside it.
+      .Case<UnfoldOp>([&](UnfoldOp view) {
+        ConcreteTensor self = steps.read(0);
+        int64_t rank = self.dims.size(), dim = view.getDimension();
+        dim += dim < 0 ? rank : 0;
+        if (dim < 0 || dim >= rank)
+          return koila::detail::describeUnknownBackward(rule);
+        steps.giveContiguous(0);
+        steps.allocateTemporary(self.dims[dim] * int64_t(sizeof(int64_t)));
+      })
       .Case<ToDtypeOp, ToDeviceOp, ToOtherOp, ToDtypeLayoutOp, ToPrimDeviceOp,
             ToPrimDtypeOp, ToPrimOtherOp, TypeAsOp, CpuOp, ContiguousOp,
             CloneTensorOp, ToCopyOp>([&](auto) { castBack(rule, steps); })
