@@ -691,6 +691,16 @@ CASES |= {
         (2, 7, 8),
         (2, 9, 7),
     ),
+    "einsum_heads": (
+        lambda x, y: torch.einsum("bihd,bjhd->bhij", x, y),
+        (4, 2, 6),
+        (5, 2, 6),
+    ),
+    "einsum_mix": (
+        lambda x, y: torch.einsum("bhij,bjhd->bihd", x, y),
+        (2, 4, 5),
+        (5, 2, 6),
+    ),
 }
 
 

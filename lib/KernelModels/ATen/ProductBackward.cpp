@@ -7,6 +7,7 @@
 
 #include "../ATenCPU/GemmOperandCopies.h"
 #include "../BackwardRules.h"
+#include "BackwardFormulas.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
@@ -260,6 +261,7 @@ void rules::describeProductBackward(BackwardRule &rule) {
           [&](auto) { describePair(rule, 0, 1); })
       .Case<AddmmOp>([&](auto) { describeSum(rule, /*isBatched=*/false); })
       .Case<BaddbmmOp>([&](auto) { describeSum(rule, /*isBatched=*/true); })
+      .Case<EinsumOp>([&](auto) { describeEinsumBackward(rule); })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
 }
