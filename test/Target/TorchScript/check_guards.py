@@ -9,14 +9,17 @@ Usage: check_guards.py mlp UNTILED.pt TILED.pt
        check_guards.py lookup UNTILED.pt TILED.pt
        check_guards.py maybe UNTILED.pt TILED.pt
        check_guards.py maybe_raise UNTILED.pt TILED.pt
+       check_guards.py reads UNTILED.pt TILED.pt
 
 The tiled program must do what the untiled one does (the same result, or the
 same exception) and say why it did not run tiled, in a warning that starts
 with `koila:` and names the fact. `raise` expects programs of mlp compiled with
 guard=raise, which raise instead; `above` expects a budget that was promised
-up to a batch of 64.
+up to a batch of 64. `reads` looks at how the tiled program reads its weights.
 """
 
+import collections
+import re
 import sys
 import warnings
 
@@ -224,6 +227,23 @@ def check_maybe_raise(checker):
     checker.falls_back("grad mode", ["grad mode is on"], x, bias)
 
 
+def check_reads(checker):
+    """LibTorch takes quadratic time for the variables of a branch, and much for
+    each value that is a module."""
+    if found := re.findall(r"^ *(?:weight|bias)\d* = .*", checker.tiled.code, re.MULTILINE):
+        checker.fail("variables of the guard", found)
+    for method in (checker.tiled, checker.tiled.forward_guarded):
+        graph = method.graph
+        reads = collections.Counter(
+            (node.input().debugName(), node.s("name"))
+            for node in graph.findAllNodes("prim::GetAttr")
+            if isinstance(node.output().type(), torch._C.ClassType)
+        )
+        if twice := [name for (_, name), count in reads.items() if count > 1]:
+            checker.fail("modules that are read again", twice)
+        print(f"modules that are read: {len(reads)}")
+
+
 def main():
     what, untiled, tiled = sys.argv[1:]
     torch._C._jit_set_profiling_mode(False)
@@ -238,6 +258,7 @@ def main():
         "lookup": check_lookup,
         "maybe": check_maybe,
         "maybe_raise": check_maybe_raise,
+        "reads": check_reads,
     }[what](checker)
     if checker.failures:
         sys.exit(f"{checker.failures} checks failed")

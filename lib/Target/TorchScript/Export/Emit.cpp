@@ -655,7 +655,8 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
   auto finish = [&](const tj::Module &result, const Expectation &expectation) {
     tj::ExtraFilesMap extraFiles = others;
     extraFiles[carried.module] = bytecode;
-    extraFiles[carried.fingerprint] = getFunctionFingerprint(result, name);
+    extraFiles[carried.fingerprint] =
+        getFunctionFingerprint(result, name, expectation.normalForms);
     if (!options.reportJson.empty())
       extraFiles[kReportFile] = extraFiles[carried.report] =
           getPortableReport(options.reportJson, path);

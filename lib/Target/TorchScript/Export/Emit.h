@@ -5,6 +5,7 @@
 
 #include "../Import/Import.h"
 #include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace koila::torchscript {
 
@@ -67,6 +68,9 @@ public:
   /// trailing arguments take their defaults.
   TorchValue *call(const char *qualifiedName,
                    llvm::ArrayRef<TorchValue *> arguments);
+  /// Of modules that no method assigns, which are read once where that is
+  /// possible: LibTorch takes quadratic time for the variables of a branch, and
+  /// much for each value that is a module.
   TorchValue *readAttribute(llvm::StringRef path);
   torch::jit::Graph &getGraph() { return graph; }
   /// The tensor that `tensor.empty` takes its device from.
@@ -133,6 +137,8 @@ private:
   /// How many branches and loops have names.
   size_t numNamed = 0;
   llvm::DenseMap<mlir::Value, TorchValue *> values;
+  /// Modules that were read, by path.
+  llvm::StringMap<TorchValue *> owners;
 };
 
 /// What a method that facts are assumed for is made of. The method itself holds

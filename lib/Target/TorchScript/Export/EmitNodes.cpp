@@ -57,11 +57,26 @@ tj::Value *GraphEmitter::call(const char *name,
   return graph.insert(c10::Symbol::fromQualString(name), named);
 }
 
+/// Whether `value` is there where the next node will be.
+static bool isAvailable(const tj::Value *value, tj::Graph &graph) {
+  const tj::Node *next = graph.insertPoint();
+  for (const tj::Block *block = next->owningBlock(); block;) {
+    if (block == value->node()->owningBlock())
+      return value->node()->isBefore(next);
+    const tj::Node *owner = block->owningNode();
+    block = owner ? owner->owningBlock() : nullptr;
+  }
+  return false;
+}
+
 tj::Value *GraphEmitter::readAttribute(llvm::StringRef path) {
-  TorchValue *value = self;
-  for (llvm::StringRef name : llvm::split(path, '.'))
-    value = graph.insertGetAttr(value, name.str());
-  return value;
+  auto [ownerPath, name] = path.rsplit('.');
+  if (name.empty())
+    return graph.insertGetAttr(self, path.str());
+  TorchValue *owner = owners.lookup(ownerPath);
+  if (!owner || !isAvailable(owner, graph))
+    owners[ownerPath] = owner = readAttribute(ownerPath);
+  return graph.insertGetAttr(owner, name.str());
 }
 
 /// The index that import left in a location; none if there is none.

@@ -110,12 +110,19 @@ koila::torchscript::getMethodNormalForm(const tj::Module &module,
 
 std::string
 koila::torchscript::getFunctionFingerprint(const tj::Module &module,
-                                           const std::string &function) {
-  std::string form = getMethodNormalForm(module, function);
+                                           const std::string &function,
+                                           const NormalForms &known) {
+  auto get = [&](const std::string &method) {
+    auto found = llvm::find_if(
+        known, [&](const auto &entry) { return entry.first == method; });
+    return found != known.end() ? found->second
+                                : getMethodNormalForm(module, method);
+  };
+  std::string form = get(function);
   // A guard says nothing of what it protects.
   std::string guarded = GuardedMethods(function).guarded;
   if (module.find_method(guarded))
-    form += getMethodNormalForm(module, guarded);
+    form += get(guarded);
   return llvm::toHex(
       llvm::SHA256::hash(llvm::ArrayRef<uint8_t>(
           reinterpret_cast<const uint8_t *>(form.data()), form.size())),

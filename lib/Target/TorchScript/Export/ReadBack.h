@@ -19,15 +19,20 @@ bool isSameProgram(mlir::func::FuncOp lhs, mlir::func::FuncOp rhs);
 std::string getMethodNormalForm(const torch::jit::Module &module,
                                 const std::string &function);
 
-/// SHA-256 of the method's normal form.
+/// Normal forms of methods, by name.
+using NormalForms = std::vector<std::pair<std::string, std::string>>;
+
+/// SHA-256 of the method's normal form. Those that are `known` of the module
+/// are not made again.
 std::string getFunctionFingerprint(const torch::jit::Module &module,
-                                   const std::string &function);
+                                   const std::string &function,
+                                   const NormalForms &known = {});
 
 /// What a written archive is compared with.
 struct Expectation {
   std::string function;
-  /// Normal forms of the methods that were built, by name.
-  std::vector<std::pair<std::string, std::string>> normalForms;
+  /// Of the methods that were built.
+  NormalForms normalForms;
   /// The method that must import as `canonicalText`; empty: none.
   std::string sameFunction;
   std::string canonicalText;

@@ -447,6 +447,9 @@ tj::Value *GuardEmitter::isOfType(TorchValue *tensor, Type type) {
 
 tj::Value *GuardEmitter::readWeight(ParamGetOp get) {
   TorchValue *value = emitter.readAttribute(get.getParam());
+  // Without a name it is written where it is read, and is no variable, of which
+  // a branch may have hundreds.
+  value->setDebugName("");
   if (value->type()->kind() == c10::TypeKind::OptionalType)
     return graph.insertUncheckedCast(value, c10::TensorType::get());
   return value;
