@@ -74,8 +74,11 @@ tj::Value *GraphEmitter::readAttribute(llvm::StringRef path) {
   if (name.empty())
     return graph.insertGetAttr(self, path.str());
   TorchValue *owner = owners.lookup(ownerPath);
-  if (!owner || !isAvailable(owner, graph))
-    owners[ownerPath] = owner = readAttribute(ownerPath);
+  if (!owner || !isAvailable(owner, graph)) {
+    owner = readAttribute(ownerPath);
+    // Without a name it is no variable where it is read once.
+    owners[ownerPath] = owner->setDebugName("");
+  }
   return graph.insertGetAttr(owner, name.str());
 }
 

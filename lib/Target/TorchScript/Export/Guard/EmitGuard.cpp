@@ -48,6 +48,8 @@ private:
   TorchValue *emitFacts(size_t index, bool withGrad);
   TorchValue *emitCondition(AssumeOp fact);
   TorchValue *emitGradCondition();
+  /// Whether one of them requires a gradient.
+  TorchValue *emitAnyRequiresGrad(const std::vector<TorchValue *> &tensors);
   /// Whether the arguments of a training step require gradients as they did
   /// when it was tiled; null if none can.
   TorchValue *emitArgumentsCondition();
@@ -569,31 +571,52 @@ tj::Value *GuardEmitter::emitArgumentsCondition() {
   return all;
 }
 
+tj::Value *
+GuardEmitter::emitAnyRequiresGrad(const std::vector<TorchValue *> &tensors) {
+  if (tensors.empty())
+    return emitter.constant(false);
+  // A loop, for few variables: when LibTorch reads a program, it makes a text
+  // of the whole branch for each variable of it.
+  TorchValue *list =
+      graph.insertNode(graph.createList(c10::TensorType::get(), tensors))
+          ->output();
+  tj::Node *loop = graph.insertNode(graph.create(
+      prim::Loop, {emitter.call("aten::len", list), emitter.constant(true),
+                   emitter.constant(false)}));
+  loop->output()->setType(c10::BoolType::get());
+  tj::Block *body = loop->addBlock();
+  TorchValue *index = body->addInput()->setType(c10::IntType::get());
+  TorchValue *before = body->addInput()->setType(c10::BoolType::get());
+  tj::WithInsertPoint guard(body);
+  TorchValue *flag = emitter.call(
+      "prim::requires_grad", emitter.call("aten::__getitem__", {list, index}));
+  TorchValue *after = emitter.call("aten::__or__", {before, flag});
+  body->registerOutput(emitter.constant(true));
+  body->registerOutput(after);
+  return loop->output();
+}
+
 /// True where a gradient would be recorded: a tiled forward would keep every
 /// tile's saved tensors, and save nothing.
 tj::Value *GuardEmitter::emitGradCondition() {
   TorchValue *enabled = emitter.call("aten::is_grad_enabled", {});
   auto disabled = [&] { return emitter.constant(false); };
   auto anyRequires = [&] {
-    TorchValue *any = nullptr;
-    auto add = [&](TorchValue *tensor) {
-      TorchValue *flag = emitter.call("prim::requires_grad", tensor);
-      any = any ? emitter.call("aten::__or__", {any, flag}) : flag;
-    };
+    std::vector<TorchValue *> tensors;
     for (BlockArgument argument : function.getArguments())
       if (TorchValue *tensor = present.lookup(argument);
           tensor && tensor->type()->kind() == c10::TypeKind::TensorType)
-        add(tensor);
+        tensors.push_back(tensor);
       else if (isa<TensorType>(argument.getType()))
-        add(emitter.lookup(argument, function));
+        tensors.push_back(emitter.lookup(argument, function));
     llvm::StringSet<> seen;
     SymbolTable weights(function->getParentOfType<ModuleOp>());
     function.walk([&](ParamGetOp get) {
       auto param = weights.lookup<ParamOp>(get.getParam());
       if (param && !param.getBuffer() && seen.insert(get.getParam()).second)
-        add(readWeight(get));
+        tensors.push_back(readWeight(get));
     });
-    return any ? any : emitter.constant(false);
+    return emitAnyRequiresGrad(tensors);
   };
   return emitIf(enabled, c10::BoolType::get(), anyRequires, disabled);
 }
