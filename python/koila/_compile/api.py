@@ -100,16 +100,17 @@ def analyze(
     if not isinstance(module, nn.Module):
         return report(os.fspath(module), [*given.specs, *given.target_specs])
 
-    def probe(captured: Captured) -> tuple[Captured, bool]:
-        size = next(iter(given.batch.values()), None)
+    def probe(captured: Captured) -> tuple[list[str], Captured, dict[str, Any]]:
         specs = [*captured.specs, *given.target_specs]
-        return captured, size is None or bool(run(captured.script, specs, size, None)["exact"])
+        return specs, captured, run(captured.script, specs, None, None)
 
     # A trace has less in it than what is scripted, and may be known exactly
-    # where that is not.
+    # where that is not; without a batch neither is.
     capture = ModuleCapture(module, given, trains=mode != "inference")
-    captured, _ = choose(capture, probe, lambda found: found[1])
-    return report(captured.script, [*captured.specs, *given.target_specs])
+    specs, captured, data = choose(
+        capture, probe, lambda found: not given.batch or bool(found[2]["exact"])
+    )
+    return Report(data, functools.partial(run, captured.script, specs))
 
 
 @uninterrupted
