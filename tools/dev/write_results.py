@@ -128,6 +128,10 @@ PAGES = {
         "--threads 1 --cpu",
         is_direct=True,
     ),
+    "compile-time": of_benchmark(
+        "CompileTime.md", "time of reports and compilations", "compile_time.py", "--rounds 3",
+        is_direct=True,
+    ),
     "guard-cost": of_benchmark("GuardCost.md", "time of guards", "guards.py", "", is_direct=True),
     "memtracker": of_benchmark(
         "MemTracker.md", "koila next to PyTorch's MemTracker", "memtracker.py", "", "--train",
