@@ -391,7 +391,10 @@ void EinsumBackward::run() {
           .push_back(label);
   }
   // Elementwise products broadcast.
-  auto copies = getCopies(rule);
+  auto operands = readOperands(rule);
+  auto copies = operands && operands->factors.size() == 2
+                    ? getCopies(rule, *operands)
+                    : std::nullopt;
   if (!copies || sums.empty())
     return fail();
   unsigned left = 0, right = 1;
