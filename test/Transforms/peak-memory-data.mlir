@@ -107,3 +107,12 @@ func.func @turned(%x: tensor<8x2xf32>, %hit: tensor<8xi64>) -> (tensor<2x?xf32>,
   %3 = koila.contiguous %2 {memory_format = 0 : i64} : (tensor<2x?xf32>) -> tensor<2x?xf32>
   return %3, %0 : tensor<2x?xf32>, tensor<?xi64>
 }
+
+// -----
+
+// CHECK-LABEL: memory of 'unranked'
+// CHECK: not exact: my::op, {{.*}}; no upper bound: not even its rank is known
+func.func @unranked(%x: tensor<4x8xf32>) -> tensor<*x!koila.any> {
+  %0 = koila.torch_op "my::op"(%x) args [#koila.operand<0>] effects none : (tensor<4x8xf32>) -> tensor<*x!koila.any>
+  return %0 : tensor<*x!koila.any>
+}

@@ -660,7 +660,7 @@ CASES |= {
         (3, 3, 2),
     ),
     "affine_grid": (
-        lambda t: F.affine_grid(t, (t.shape[0], 3, 5, 5), align_corners=False),
+        lambda t: F.affine_grid(t, [t.shape[0], 3, 5, 5], align_corners=False),
         (2, 3),
     ),
     "gather_expanded": (

@@ -257,7 +257,8 @@ def main():
     for name in models if options.models is None else options.models:
         with tempfile.TemporaryDirectory() as place:
             folder = pathlib.Path(place)
-            found = measure(*save_model(name, models[name], folder), options, folder)
+            file, spec = save_model(name, models[name], folder)
+            found = measure(file, spec, options, folder)
         lines.append(line(name, found, options.against))
         print(lines[-1], flush=True)
     lines += ["", compare(options)]

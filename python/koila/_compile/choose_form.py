@@ -23,7 +23,8 @@ def choose(
     may_script: bool = True,
 ) -> T:
     """What ``use`` makes of the module as it was scripted; or where TorchScript
-    cannot express it, ``use`` refuses it, or makes of it what is not enough
+    cannot express it, ``use`` refuses it (its budget may be too small for the form
+    alone), or makes of it what is not enough
     while a trace gives what is, as it was traced. The code that a trace cannot
     follow is warned of by its line. Without ``may_script`` it is not scripted.
 
@@ -40,9 +41,11 @@ def choose(
         scripted = use(capture.script())
         if not capture.can_trace or is_enough(scripted):
             return scripted
-    except BudgetError:
-        raise
     except CompileError as error:
+        # A trace may be followed further: checks that it is without are barriers
+        # to tiles.
+        if isinstance(error, BudgetError) and not capture.can_trace:
+            raise
         # Its traceback would keep all that was tried until a garbage collection.
         refusal = error.with_traceback(None)
         if not capture.can_trace:
@@ -58,6 +61,8 @@ def choose(
     except CompileError as error:
         if refusal is None:
             return cast(T, scripted)
+        if isinstance(refusal, BudgetError):
+            raise refusal from None
         raise _join(refusal, error) from None
     if refusal is None and not is_enough(traced):
         return cast(T, scripted)

@@ -19,7 +19,6 @@ up to a batch of 64. `reads` looks at how the tiled program reads its weights.
 """
 
 import collections
-import re
 import sys
 import warnings
 
@@ -228,10 +227,7 @@ def check_maybe_raise(checker):
 
 
 def check_reads(checker):
-    """LibTorch takes quadratic time for the variables of a branch, and much for
-    each value that is a module."""
-    if found := re.findall(r"^ *(?:weight|bias)\d* = .*", checker.tiled.code, re.MULTILINE):
-        checker.fail("variables of the guard", found)
+    """LibTorch takes much for each value that is a module."""
     for method in (checker.tiled, checker.tiled.forward_guarded):
         graph = method.graph
         reads = collections.Counter(
