@@ -38,8 +38,18 @@ LIBRARIES = {
     "constructs_modules": [],
     "constructs_mutation": [],
     "scripted": ["torchvision", "timm"],
-    "unseen_scripted": [],
-    "unseen_traced": [],
+    "unseen_audio": [],
+    "unseen_forms": [],
+    "unseen_generators": [],
+    "unseen_graphs": [],
+    "unseen_recommenders": [],
+    "unseen_scripted_images": [],
+    "unseen_scripted_recurrent": [],
+    "unseen_scripted_state": [],
+    "unseen_scripted_text": [],
+    "unseen_tables": [],
+    "unseen_text": [],
+    "unseen_vision": [],
 }
 # Nothing is downloaded.
 os.environ["HF_HUB_OFFLINE"] = "1"

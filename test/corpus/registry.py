@@ -77,6 +77,19 @@ def file_of(name):
     return sys.modules[PROGRAMS[name].__module__].__file__
 
 
+def record(module, specs, grad=True, check=False, training=False):
+    """Traced by hand: without recorded gradients, checked, or in training mode."""
+    import torch
+
+    import inputs
+
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(grad):
+        return torch.jit.trace(
+            module.train(training), inputs.make(specs, 3), check_trace=check, strict=False
+        ), specs
+
+
 def network(forward, **parts):
     """A module with these parts (modules; tensors become buffers) and this
     `forward(self, ...)`."""
