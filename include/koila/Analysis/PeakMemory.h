@@ -229,7 +229,7 @@ private:
   Traced &trace(const SymbolMap &fixed) const;
   /// By the values that it is for.
   mutable llvm::StringMap<std::unique_ptr<Traced>> traces;
-  bool isTraced = false;
+  bool isTraced;
   mutable uint64_t tracedOperations = 0;
   /// Whether numbers decide what symbols do not.
   mutable bool numbersHelp = true;

@@ -7,6 +7,10 @@
 #include "mlir/IR/Block.h"
 
 namespace koila {
+class TorchOpaqueOp;
+
+/// Whether `op` asks `a is b` (false) or `a is not b` (true); none if neither.
+std::optional<bool> isNegatedIdentity(TorchOpaqueOp op);
 
 /// Whether `lhs` and `rhs` are one tensor object, as `a is b` asks; each may be
 /// None as well. Looks through branches: `isLive` says which blocks a call may

@@ -32,6 +32,8 @@ struct Storage {
 /// Whether values of that type may be lists, tuples or dicts with tensors in
 /// them, however deep.
 bool isContainerOfTensors(mlir::Type type);
+/// As isContainerOfTensors, or a tensor, or one that may be None.
+bool mayHoldTensors(mlir::Type type);
 
 /// On an opaque operator all of whose results are views or what was put into
 /// its operands, as its schema says.

@@ -138,6 +138,12 @@ bool Identity::isDifferent(Value lhs, Value rhs) {
                        [&](Value value) { return right.made.contains(value); });
 }
 
+std::optional<bool> koila::isNegatedIdentity(TorchOpaqueOp op) {
+  bool negated = op.getCallee() == "aten::__isnot__";
+  return negated || op.getCallee() == "aten::__is__" ? std::optional(negated)
+                                                     : std::nullopt;
+}
+
 TriBool koila::proveIdentical(Value lhs, Value rhs,
                               llvm::function_ref<bool(Block *)> isLive,
                               ShapeRule::Lookup shapes) {

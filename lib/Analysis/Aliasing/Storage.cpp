@@ -94,6 +94,10 @@ Value getPut(ConstructOp construct, Attribute at) {
 }
 } // namespace
 
+bool koila::mayHoldTensors(Type type) {
+  return holdsTensor(type) || isContainerOfTensors(type);
+}
+
 bool koila::isContainerOfTensors(Type type) {
   auto mayHold = [](Type inner) {
     return isa<TensorType>(inner) || isContainerOfTensors(inner);
@@ -143,9 +147,7 @@ public:
   }
 
 private:
-  static bool mayHold(Type type) {
-    return holdsTensor(type) || isContainerOfTensors(type);
-  }
+  static bool mayHold(Type type) { return mayHoldTensors(type); }
   void makeExternal(Value value) { classes.summary(value).external = true; }
   void allocate(Value value) {
     allocations.insert(value);

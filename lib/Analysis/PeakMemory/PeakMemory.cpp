@@ -251,18 +251,14 @@ struct PeakMemoryAnalysis::Traced {
 
 PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
                                        const PeakMemoryOptions &options)
-    : impl(std::make_unique<Impl>(function, options, nullptr)) {
-  auto program = dyn_cast<FunctionOpInterface>(function);
-  isTraced = isValid() && program && isWorthTracing(program);
-}
+    : impl(std::make_unique<Impl>(function, options, nullptr)),
+      isTraced(isValid() && isWorthTracing(function)) {}
 
 PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
                                        const PeakMemoryOptions &options,
                                        const DimAnalysis &dims)
-    : impl(std::make_unique<Impl>(function, options, &dims)) {
-  auto program = dyn_cast<FunctionOpInterface>(function);
-  isTraced = isValid() && program && isWorthTracing(program);
-}
+    : impl(std::make_unique<Impl>(function, options, &dims)),
+      isTraced(isValid() && isWorthTracing(function)) {}
 
 PeakMemoryAnalysis::~PeakMemoryAnalysis() = default;
 
@@ -309,7 +305,7 @@ PeakMemoryAnalysis::trace(const SymbolMap &fixed) const {
   const DimAnalysis &dims = own ? *own : impl->dims;
   if (dims.isValid())
     made->trace = traceExecution(cast<FunctionOpInterface>(impl->function),
-                                 dims, {impl->records(), false});
+                                 dims, {impl->records()});
   if (made->trace)
     made->impl = std::make_unique<Impl>(made->trace->function, impl->options,
                                         nullptr, fixed);

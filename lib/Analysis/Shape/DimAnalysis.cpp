@@ -260,8 +260,7 @@ static bool isNumber(Type type) {
 /// The tensors that `a is b` or `a is not b` compares; none for other
 /// operators. Of numbers and texts identity is a matter of their values.
 static std::optional<std::pair<Value, Value>> getCompared(TorchOpaqueOp op) {
-  StringRef callee = op.getCallee();
-  if (callee != "aten::__is__" && callee != "aten::__isnot__")
+  if (!isNegatedIdentity(op))
     return std::nullopt;
   SmallVector<Value, 2> compared;
   for (Attribute argument : op.getArguments()) {
@@ -573,10 +572,9 @@ private:
     TriBool same = proveIdentical(lhs, rhs, isLive, lookup);
     if (same == TriBool::Unknown)
       return;
-    bool negated = op.getCallee() == "aten::__isnot__";
     ValueInfo info;
-    info.literal =
-        BoolAttr::get(op.getContext(), (same == TriBool::Yes) != negated);
+    info.literal = BoolAttr::get(op.getContext(), (same == TriBool::Yes) !=
+                                                      *isNegatedIdentity(op));
     shapes.setInfo(0, info);
   }
 

@@ -14,8 +14,6 @@ namespace koila {
 struct CallSetting {
   /// None once nobody knows.
   std::optional<bool> recordsGradients = false;
-  /// Whether the program may turn recording on.
-  bool turnsOn = false;
 };
 
 /// Whether `op` turns recording on or off.

@@ -13,8 +13,9 @@
 using namespace mlir;
 using namespace koila;
 
-bool koila::isWorthTracing(FunctionOpInterface function) {
-  if (!function->getParentOfType<ModuleOp>() || findSeveralBlocks(function))
+bool koila::isWorthTracing(Operation *function) {
+  if (!isa<FunctionOpInterface>(function) ||
+      !function->getParentOfType<ModuleOp>() || findSeveralBlocks(function))
     return false;
   // Loops over tiles turn as often as the tile says, which may change while the
   // analysis is in use. TorchScript counts in 64 bits.
@@ -33,12 +34,6 @@ bool koila::isWorthTracing(FunctionOpInterface function) {
                                : WalkResult::advance();
   });
   return result.wasInterrupted();
-}
-
-bool Tracer::holdsTensors(Type type) {
-  if (auto optional = dyn_cast<OptionalType>(type))
-    type = optional.getValueType();
-  return isa<TensorType>(type) || isContainerOfTensors(type);
 }
 
 //===----------------------------------------------------------------------===//
@@ -82,7 +77,7 @@ static bool isExternal(Value value) {
 }
 
 void Tracer::keep(Value value) {
-  if (holdsTensors(value.getType()) && !isExternal(value))
+  if (mayHoldTensors(value.getType()) && !isExternal(value))
     ending.insert(value);
 }
 
@@ -204,8 +199,9 @@ void Tracer::infer(Operation *op) {
     facts[op->getResult(0)].literal = answer;
 }
 
-/// A number or bool as a literal; null if it is not known.
 Attribute Tracer::getLiteral(Value value) {
+  if (!value)
+    return {};
   Attribute constant;
   if (matchPattern(value, m_Constant(&constant)))
     return constant;
@@ -218,18 +214,15 @@ Attribute Tracer::getLiteral(Value value) {
 }
 
 std::optional<bool> Tracer::decide(Value condition) {
-  Cell cell = lookup(condition);
-  auto literal = dyn_cast_or_null<IntegerAttr>(
-      cell.value ? getLiteral(cell.value) : Attribute());
+  auto literal =
+      dyn_cast_or_null<IntegerAttr>(getLiteral(lookup(condition).value));
   if (!literal || !literal.getType().isInteger(1))
     return std::nullopt;
   return !literal.getValue().isZero();
 }
 
 std::optional<int64_t> Tracer::getNumber(Value old) {
-  Cell cell = lookup(old);
-  auto literal = dyn_cast_or_null<IntegerAttr>(
-      cell.value ? getLiteral(cell.value) : Attribute());
+  auto literal = dyn_cast_or_null<IntegerAttr>(getLiteral(lookup(old).value));
   return literal ? literal.getValue().trySExtValue() : std::nullopt;
 }
 
@@ -332,7 +325,7 @@ Operation *Tracer::copy(Operation *op) {
 //===----------------------------------------------------------------------===//
 
 /// The module without the function's body.
-ModuleOp Tracer::copyModule(ExecutionTrace &trace) {
+void Tracer::copyModule(ExecutionTrace &trace) {
   auto module = program->getParentOfType<ModuleOp>();
   auto copy = cast<ModuleOp>(module->cloneWithoutRegions());
   trace.module = copy;
@@ -352,7 +345,6 @@ ModuleOp Tracer::copyModule(ExecutionTrace &trace) {
     locations.push_back(argument.getLoc());
   builder.createBlock(&function.getFunctionBody(), {}, entry.getArgumentTypes(),
                       locations);
-  return copy;
 }
 
 std::optional<ExecutionTrace> Tracer::run() {
@@ -389,7 +381,7 @@ std::optional<ExecutionTrace> Tracer::run() {
   trace.function = function;
   trace.undecided = undecided;
   trace.operations = operations;
-  trace.turnsRecordingOn = setting.turnsOn;
+  trace.turnsRecordingOn = turnsRecordingOn;
   return trace;
 }
 

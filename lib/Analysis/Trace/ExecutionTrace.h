@@ -31,8 +31,8 @@ struct ExecutionTrace {
   bool turnsRecordingOn = false;
 };
 
-/// Whether `function` has anything that a trace would be without.
-bool isWorthTracing(mlir::FunctionOpInterface function);
+/// Whether `op` is a function with anything that a trace would be without.
+bool isWorthTracing(mlir::Operation *op);
 
 /// The trace of a call on arguments of which `dims` knows the sizes. None if
 /// something changes a list, an object or the module in a way that only a call

@@ -19,18 +19,24 @@ bool Tracer::executeIf(scf::IfOp op) {
   return cells.has_value();
 }
 
+/// What a loop starts with, held.
+Tracer::Cells Tracer::takeInits(LoopLikeOpInterface loop) {
+  Cells carried;
+  for (Value init : loop.getInits()) {
+    carried.push_back(lookup(init));
+    hold(carried.back());
+  }
+  endInits(loop);
+  return carried;
+}
+
 bool Tracer::executeFor(scf::ForOp op) {
   auto from = getNumber(op.getLowerBound()), to = getNumber(op.getUpperBound()),
        step = getNumber(op.getStep());
   if (!from || !to || !step || *step <= 0 ||
       (countsUnsigned(op) && (*from < 0 || *to < 0)))
     return leaveFor(op);
-  Cells carried;
-  for (Value init : op.getInits()) {
-    carried.push_back(lookup(init));
-    hold(carried.back());
-  }
-  endInits(op);
+  Cells carried = takeInits(op);
   Value counter = op.getInductionVar();
   for (int64_t at = *from; at < *to; at += *step) {
     hand(op.getRegionIterArgs(), carried);
@@ -48,12 +54,7 @@ bool Tracer::executeFor(scf::ForOp op) {
 }
 
 bool Tracer::executeWhile(scf::WhileOp op) {
-  Cells carried;
-  for (Value init : op.getInits()) {
-    carried.push_back(lookup(init));
-    hold(carried.back());
-  }
-  endInits(op);
+  Cells carried = takeInits(op);
   while (true) {
     hand(op.getBeforeArguments(), carried);
     // If nobody knows whether there is a next turn, the loop starts here.
@@ -85,53 +86,52 @@ void Tracer::bindUnknown(ValueRange olds, ValueRange values) {
   }
 }
 
-std::optional<Tracer::Cells> Tracer::executeRegion(Region &region, Block *into,
-                                                   ValueRange arguments) {
+bool Tracer::executeRegion(Region &region, Block *into,
+                           function_ref<void(ValueRange)> terminate) {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToEnd(into);
-  bindUnknown(region.getArguments(), arguments);
+  bindUnknown(region.getArguments(), into->getArguments());
   ++depth;
   auto cells = execute(region.front());
   --depth;
   if (!cells)
-    return std::nullopt;
-  // As operands of the terminator.
+    return false;
   Operation *terminator = region.front().getTerminator();
+  SmallVector<Value> values;
   for (auto [cell, old] : llvm::zip_equal(*cells, terminator->getOperands())) {
-    Value value = getValue(cell, old.getType(), terminator->getLoc());
-    if (!value)
-      return std::nullopt;
+    values.push_back(getValue(cell, old.getType(), terminator->getLoc()));
+    if (!values.back())
+      return false;
     release(cell);
-    cell = {value};
   }
-  return cells;
+  flush(terminator->getLoc());
+  terminate(values);
+  return true;
 }
 
 bool Tracer::leaveIf(scf::IfOp op) {
   ++undecided;
-  Value condition = getValue(lookup(op.getCondition()), Type(), op.getLoc());
+  Location loc = op.getLoc();
+  Value condition = getValue(lookup(op.getCondition()), Type(), loc);
   if (!condition)
     return false;
-  auto made =
-      scf::IfOp::create(builder, op.getLoc(), op.getResultTypes(), condition,
-                        /*addThenBlock=*/true, /*addElseBlock=*/true);
+  auto made = scf::IfOp::create(builder, loc, op.getResultTypes(), condition,
+                                /*addThenBlock=*/true, /*addElseBlock=*/true);
+  auto yield = [&](ValueRange values) {
+    scf::YieldOp::create(builder, loc, values);
+  };
   for (auto [from, to] :
-       {std::pair(&op.getThenRegion(), &made.getThenRegion()),
-        std::pair(&op.getElseRegion(), &made.getElseRegion())}) {
-    if (!to->front().empty())
-      to->front().back().erase();
-    SmallVector<Value> values;
-    if (!from->empty()) {
-      auto cells = executeRegion(*from, &to->front(), {});
-      if (!cells)
+       llvm::zip_equal(op->getRegions(), made->getRegions())) {
+    if (!to.front().empty())
+      to.front().back().erase();
+    if (!from.empty()) {
+      if (!executeRegion(from, &to.front(), yield))
         return false;
-      for (const Cell &cell : *cells)
-        values.push_back(cell.value);
+      continue;
     }
     OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToEnd(&to->front());
-    flush(op.getLoc());
-    scf::YieldOp::create(builder, op.getLoc(), values);
+    builder.setInsertionPointToEnd(&to.front());
+    yield({});
   }
   bindUnknown(op.getResults(), made.getResults());
   return true;
@@ -148,22 +148,17 @@ bool Tracer::leaveFor(scf::ForOp op) {
     inits.push_back(getValue(lookup(init), argument.getType(), loc));
   if (llvm::is_contained(bounds, Value()) || llvm::is_contained(inits, Value()))
     return false;
+  endInits(op);
   auto made =
       scf::ForOp::create(builder, loc, bounds[0], bounds[1], bounds[2], inits);
   made.setUnsignedCmp(op.getUnsignedCmp());
   Block *body = made.getBody();
   if (!body->empty())
     body->back().erase();
-  auto cells = executeRegion(op.getRegion(), body, body->getArguments());
-  if (!cells)
+  if (!executeRegion(op.getRegion(), body, [&](ValueRange values) {
+        scf::YieldOp::create(builder, loc, values);
+      }))
     return false;
-  SmallVector<Value> values;
-  for (const Cell &cell : *cells)
-    values.push_back(cell.value);
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPointToEnd(body);
-  flush(loc);
-  scf::YieldOp::create(builder, loc, values);
   bindUnknown(op.getResults(), made.getResults());
   return true;
 }
@@ -179,28 +174,27 @@ bool Tracer::leaveWhile(scf::WhileOp op, Cells carried) {
       return false;
     release(cell);
   }
+  flush(loc);
   auto made = scf::WhileOp::create(builder, loc, op.getResultTypes(), inits);
-  for (auto [from, to] : {std::pair(&op.getBefore(), &made.getBefore()),
-                          std::pair(&op.getAfter(), &made.getAfter())}) {
-    Block *block = builder.createBlock(
-        to, {}, from->getArgumentTypes(),
-        SmallVector<Location>(from->getNumArguments(), loc));
-    builder.setInsertionPointAfter(made);
-    auto cells = executeRegion(*from, block, block->getArguments());
-    if (!cells)
-      return false;
-    SmallVector<Value> values;
-    for (const Cell &cell : *cells)
-      values.push_back(cell.value);
-    OpBuilder::InsertionGuard guard(builder);
-    builder.setInsertionPointToEnd(block);
-    flush(loc);
-    if (from == &op.getBefore())
-      scf::ConditionOp::create(builder, loc, values.front(),
-                               ArrayRef(values).drop_front());
-    else
-      scf::YieldOp::create(builder, loc, values);
-  }
+  auto trace = [&](Region &from, Region &to,
+                   function_ref<void(ValueRange)> terminate) {
+    Block *block;
+    {
+      OpBuilder::InsertionGuard guard(builder);
+      SmallVector<Location> locations(from.getNumArguments(), loc);
+      block = builder.createBlock(&to, {}, from.getArgumentTypes(), locations);
+    }
+    return executeRegion(from, block, terminate);
+  };
+  auto decide = [&](ValueRange values) {
+    scf::ConditionOp::create(builder, loc, values.front(), values.drop_front());
+  };
+  auto yield = [&](ValueRange values) {
+    scf::YieldOp::create(builder, loc, values);
+  };
+  if (!trace(op.getBefore(), made.getBefore(), decide) ||
+      !trace(op.getAfter(), made.getAfter(), yield))
+    return false;
   bindUnknown(op.getResults(), made.getResults());
   return true;
 }

@@ -3,6 +3,7 @@
 #include "../Shape/GenericListInference.h"
 #include "Tracer.h"
 #include "koila/Analysis/MetaKernelShapes.h"
+#include "koila/Analysis/SameTensor.h"
 #include "koila/Analysis/Storage.h"
 
 using namespace mlir;
@@ -16,6 +17,9 @@ using Role = ElementFlow::Role;
 
 /// Runs `block` and returns, held, what its terminator hands on.
 std::optional<Tracer::Cells> Tracer::execute(Block &block) {
+  // A loop may have nothing in it, and no end.
+  if (++operations > kMostOperations)
+    return std::nullopt;
   for (Value value : unread.lookup(&block))
     release(lookup(value));
   for (Operation &op : block.without_terminator()) {
@@ -133,6 +137,18 @@ bool Tracer::executeRead(AttrGetOp op) {
   return true;
 }
 
+/// Of paths with one name at their end, some may lead to the same attribute.
+void Tracer::forgetOthers(StringAttr path) {
+  auto getName = [](StringAttr path) { return path.getValue().rsplit('.'); };
+  auto last = [&](StringAttr path) {
+    auto [owner, name] = getName(path);
+    return name.empty() ? owner : name;
+  };
+  attributes.remove_if([&](const auto &entry) {
+    return entry.first != path && last(entry.first) == last(path);
+  });
+}
+
 bool Tracer::executeAssignment(AttrSetOp op) {
   Cell cell = lookup(op.getValue());
   hold(cell);
@@ -145,8 +161,10 @@ bool Tracer::executeAssignment(AttrSetOp op) {
   };
   if (Value owner = op.getObject()) {
     Object *object = lookup(owner).object;
-    if (!object)
+    if (!object) {
+      forgetOthers(op.getPathAttr());
       return copy(op);
+    }
     if (object->depth != depth)
       return false;
     assign(object->fields[op.getPathAttr()]);
@@ -155,8 +173,9 @@ bool Tracer::executeAssignment(AttrSetOp op) {
   if (depth > 0)
     return false;
   // What goes then was there before the call: the operation says so.
-  if (holdsTensors(op.getValue().getType()) && !copy(op))
+  if (mayHoldTensors(op.getValue().getType()) && !copy(op))
     return false;
+  forgetOthers(op.getPathAttr());
   assigned.insert(op.getPathAttr());
   assign(attributes[op.getPathAttr()]);
   return true;
@@ -222,16 +241,45 @@ std::optional<Tracer::Cell> Tracer::decode(const json::Value &value, Type type,
   return Cell{makeConstant(literal, type, loc)};
 }
 
+bool Tracer::append(Object *list, const Cell &element) {
+  if (list->depth != depth)
+    return false;
+  hold(element);
+  list->elements.push_back(element);
+  list->shown = {};
+  return true;
+}
+
 bool Tracer::replaceContents(Object *object, const json::Value &contents,
                              ArrayRef<Cell> elements, Location loc) {
   auto made = decode(contents, object->type, elements, loc);
   if (!made || !made->object || object->depth != depth)
     return false;
-  changed(object);
+  object->shown = {};
   std::swap(object->elements, made->object->elements);
+  // What is still in it does not end.
+  llvm::SmallDenseSet<Value> left;
+  for (const Cell &cell : object->elements)
+    left.insert(cell.value);
+  llvm::erase_if(made->object->elements, [&](const Cell &cell) {
+    return cell.value && left.contains(cell.value);
+  });
   hold(*made);
   release(*made);
   return true;
+}
+
+/// What an operator on containers of anything gets as an element.
+std::optional<Tracer::Cell> Tracer::getElement(TorchOpaqueOp op,
+                                               Attribute argument) {
+  if (auto operand = dyn_cast<OperandAttr>(argument))
+    return lookup(op.getOperands()[operand.getIndex()]);
+  Type type = op.getOperands()[0].getType();
+  if (auto list = dyn_cast<koila::ListType>(type))
+    return Cell{makeConstant(argument, list.getElementType(), op.getLoc())};
+  if (auto dict = dyn_cast<DictType>(type))
+    return Cell{makeConstant(argument, dict.getValueType(), op.getLoc())};
+  return std::nullopt;
 }
 
 /// Elements are only moved, so numbers that stand for them show where they go:
@@ -241,6 +289,16 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
   if (!flow)
     return std::nullopt;
   Location loc = op.getLoc();
+  // Of a long list, to ask anew for each element would take long.
+  if (flow->grows) {
+    Cell list = lookup(op.getOperands()[0]);
+    auto element = getElement(op, op.getArguments()[1]);
+    if (!list.object || !element || !append(list.object, *element))
+      return false;
+    for (Value result : op->getResults())
+      bind(result, list);
+    return true;
+  }
   Cells elements;
   SmallVector<Object *> containers;
   auto addElement = [&](const Cell &cell) {
@@ -254,9 +312,7 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
     Cell cell = operand ? lookup(op.getOperands()[operand.getIndex()]) : Cell();
     Object *&container = containers.emplace_back(nullptr);
     if (role == Role::None) {
-      Attribute literal = !operand     ? Attribute(argument)
-                          : cell.value ? getLiteral(cell.value)
-                                       : Attribute();
+      Attribute literal = operand ? getLiteral(cell.value) : argument;
       auto encoded =
           literal ? koila::detail::encodeLiteral(literal) : std::nullopt;
       if (!encoded)
@@ -265,38 +321,26 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
       continue;
     }
     if (role == Role::Element) {
-      if (!operand) {
-        auto list = dyn_cast<koila::ListType>(op.getOperands()[0].getType());
-        auto dict = dyn_cast<DictType>(op.getOperands()[0].getType());
-        Type type = list   ? list.getElementType()
-                    : dict ? dict.getValueType()
-                           : Type();
-        if (!type)
-          return std::nullopt;
-        cell = {makeConstant(argument, type, loc)};
-      }
-      arguments.push_back(addElement(cell));
+      auto element = getElement(op, argument);
+      if (!element)
+        return std::nullopt;
+      arguments.push_back(addElement(*element));
       continue;
     }
     container = operand ? getObject(cell, loc) : nullptr;
     bool isDict = role == Role::Dict;
     if ((!isDict && role != Role::List) || !container ||
-        (container->kind == Container::Dict) != isDict)
+        (container->kind == Container::Dict) != isDict ||
+        (flow->writes && !cell.object) ||
+        container->elements.size() > kMostElements)
       return std::nullopt;
-    // A list that an operator made is this one from now on.
-    if (operand && !lookup(op.getOperands()[operand.getIndex()]).object) {
-      if (flow->writes)
-        return std::nullopt;
-    }
     json::Array encoded;
     for (size_t i = 0; i < container->elements.size(); i += isDict ? 2 : 1) {
       if (!isDict) {
         encoded.push_back(addElement(container->elements[i]));
         continue;
       }
-      Attribute key = container->elements[i].value
-                          ? getLiteral(container->elements[i].value)
-                          : Attribute();
+      Attribute key = getLiteral(container->elements[i].value);
       auto name = key ? koila::detail::encodeLiteral(key) : std::nullopt;
       if (!name)
         return std::nullopt;
@@ -333,15 +377,6 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
   return true;
 }
 
-/// `x is None`, where `x` is a container.
-static std::optional<bool> comparesToNone(TorchOpaqueOp op) {
-  if (op.getCallee() != "aten::__is__" && op.getCallee() != "aten::__isnot__")
-    return std::nullopt;
-  if (!llvm::any_of(op.getArguments(), llvm::IsaPred<UnitAttr>))
-    return std::nullopt;
-  return op.getCallee() == "aten::__isnot__";
-}
-
 void Tracer::setRecording(TorchOpaqueOp op) {
   Attribute literal = op.getArguments()[0];
   if (isa<OperandAttr>(literal))
@@ -349,7 +384,7 @@ void Tracer::setRecording(TorchOpaqueOp op) {
   auto isOn = dyn_cast_or_null<BoolAttr>(literal);
   setting.recordsGradients =
       isOn && depth == 0 ? std::optional(isOn.getValue()) : std::nullopt;
-  setting.turnsOn |= !isOn || isOn.getValue();
+  turnsRecordingOn |= !isOn || isOn.getValue();
 }
 
 /// The operation for an operator of which the trace knows more than import did:
@@ -371,6 +406,8 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
         made.values.push_back(getValue(element, Type(), op.getLoc()));
       continue;
     }
+    if (!cell.value)
+      return nullptr;
     if (auto upcast = cell.value.getDefiningOp<UpcastOp>())
       cell.value = upcast.getSource();
     if (!isa<TensorType>(cell.value.getType()))
@@ -399,7 +436,10 @@ bool Tracer::executeOpaque(TorchOpaqueOp op) {
   bool hasObjects = llvm::any_of(op.getOperands(), [&](Value operand) {
     return lookup(operand).object != nullptr;
   });
-  if (auto negated = comparesToNone(op); negated && hasObjects) {
+  // No container is None.
+  if (auto negated = isNegatedIdentity(op);
+      negated && hasObjects &&
+      llvm::any_of(op.getArguments(), llvm::IsaPred<UnitAttr>)) {
     bind(op->getResult(0), {makeConstant(builder.getBoolAttr(*negated),
                                          builder.getI1Type(), loc)});
     return true;
@@ -408,9 +448,10 @@ bool Tracer::executeOpaque(TorchOpaqueOp op) {
     return *moved;
   if (setsRecording(op))
     setRecording(op);
-  // It may change the containers that it gets, or keep them.
-  bool writes = isOrderedWrite(op) && lookup(op->getOperand(0)).object;
-  if (hasObjects && (writes || op.getEffects() == Effects::Unknown))
+  // What it makes of a container, or keeps, nobody knows.
+  bool writes = isOrderedWrite(op) && op->getNumOperands() > 0 &&
+                isMutable(op->getOperand(0).getType());
+  if (writes || (hasObjects && op.getEffects() == Effects::Unknown))
     return false;
   Operation *known = describe(op);
   if (!known)

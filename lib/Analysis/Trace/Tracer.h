@@ -46,7 +46,7 @@ private:
   using Cells = llvm::SmallVector<Cell>;
 
   void findEnds();
-  mlir::ModuleOp copyModule(ExecutionTrace &trace);
+  void copyModule(ExecutionTrace &trace);
 
   // Variables.
   Cell lookup(mlir::Value old) const { return variables.lookup(old); }
@@ -64,7 +64,6 @@ private:
     for (auto [old, cell] : llvm::zip_equal(olds, cells))
       variables[old] = cell;
   }
-  static bool holdsTensors(mlir::Type type);
   void keep(mlir::Value value);
   void end(mlir::Operation *op);
   /// Variables that a loop starts with are its own from then on.
@@ -80,6 +79,7 @@ private:
   void name(mlir::Value value, ValueInfo info);
   std::optional<bool> decide(mlir::Value condition);
   std::optional<int64_t> getNumber(mlir::Value old);
+  /// Null if it is not known, or if there is no value.
   mlir::Attribute getLiteral(mlir::Value value);
 
   // Values of the trace.
@@ -88,7 +88,6 @@ private:
   mlir::Value getValue(const Cell &cell, mlir::Type type, mlir::Location loc);
   Object *makeObject(mlir::Type type, std::optional<Container> kind);
   Object *getObject(Cell &cell, mlir::Location loc);
-  void changed(Object *object) { object->shown = {}; }
   mlir::Operation *copy(mlir::Operation *op);
 
   // Operations. They return false if the call cannot be followed.
@@ -98,25 +97,29 @@ private:
   bool executeUnpack(UnpackOp op);
   bool executeRead(AttrGetOp op);
   bool executeAssignment(AttrSetOp op);
+  void forgetOthers(mlir::StringAttr path);
   bool executeOpaque(TorchOpaqueOp op);
   mlir::Operation *describe(TorchOpaqueOp op);
   void setRecording(TorchOpaqueOp op);
   /// None if `op` does not move elements only.
   std::optional<bool> moveElements(TorchOpaqueOp op);
+  std::optional<Cell> getElement(TorchOpaqueOp op, mlir::Attribute argument);
+  bool append(Object *list, const Cell &element);
   bool replaceContents(Object *object, const llvm::json::Value &contents,
                        llvm::ArrayRef<Cell> elements, mlir::Location loc);
   std::optional<Cell> decode(const llvm::json::Value &value, mlir::Type type,
                              llvm::ArrayRef<Cell> elements, mlir::Location loc);
   bool executeIf(mlir::scf::IfOp op);
+  Cells takeInits(mlir::LoopLikeOpInterface loop);
   bool executeFor(mlir::scf::ForOp op);
   bool executeWhile(mlir::scf::WhileOp op);
   bool leaveIf(mlir::scf::IfOp op);
   bool leaveFor(mlir::scf::ForOp op);
   bool leaveWhile(mlir::scf::WhileOp op, Cells carried);
-  /// Traces `region` as a part of an operation that is left; `arguments` stand
-  /// for the values that nobody knows.
-  std::optional<Cells> executeRegion(mlir::Region &region, mlir::Block *into,
-                                     mlir::ValueRange arguments);
+  /// Traces `region` as a part of an operation that is left, whose block `into`
+  /// has arguments that nobody knows. `terminate` gets what is handed on.
+  bool executeRegion(mlir::Region &region, mlir::Block *into,
+                     llvm::function_ref<void(mlir::ValueRange)> terminate);
   void bindUnknown(mlir::ValueRange olds, mlir::ValueRange values);
 
   mlir::FunctionOpInterface program;
@@ -143,6 +146,9 @@ private:
   llvm::SmallPtrSet<mlir::Attribute, 4> assigned;
   /// A trace is analysed like any program; longer ones would take minutes.
   static constexpr unsigned kMostOperations = 1 << 15;
+  /// Operators on containers get all elements.
+  static constexpr size_t kMostElements = 1 << 10;
+  bool turnsRecordingOn = false;
   unsigned depth = 0, undecided = 0, operations = 0, symbols = 0;
 };
 

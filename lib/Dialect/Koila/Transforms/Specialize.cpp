@@ -1,8 +1,8 @@
 //===- Specialize.cpp - What is decided before tiling ---------------------===//
 
 #include "Specialize.h"
+#include "KnownLoops.h"
 #include "koila/Analysis/DimAnalysis.h"
-#include "koila/Analysis/KnownLoops.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"

@@ -1,7 +1,7 @@
 //===- KnownLoops.h - Loops of a known number of turns ----------*- C++ -*-===//
 
-#ifndef KOILA_ANALYSIS_KNOWNLOOPS_H
-#define KOILA_ANALYSIS_KNOWNLOOPS_H
+#ifndef KOILA_LIB_DIALECT_KOILA_TRANSFORMS_KNOWNLOOPS_H
+#define KOILA_LIB_DIALECT_KOILA_TRANSFORMS_KNOWNLOOPS_H
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 
@@ -14,4 +14,4 @@ bool unrollKnownLoops(mlir::FunctionOpInterface function);
 
 } // namespace koila
 
-#endif // KOILA_ANALYSIS_KNOWNLOOPS_H
+#endif // KOILA_LIB_DIALECT_KOILA_TRANSFORMS_KNOWNLOOPS_H

@@ -1,6 +1,6 @@
 //===- KnownLoops.cpp - Loops of a known number of turns ------------------===//
 
-#include "koila/Analysis/KnownLoops.h"
+#include "KnownLoops.h"
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
