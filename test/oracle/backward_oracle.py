@@ -638,6 +638,10 @@ CASES |= {
         lambda x: F.group_norm(x.to(memory_format=torch.channels_last), 2),
         (4, 6, 6),
     ),
+    "group_norm_channels_last_large": (
+        lambda x: F.group_norm(x.to(memory_format=torch.channels_last), 2),
+        (4, 48, 48),
+    ),
     "weight_norm": (lambda v, g: torch._weight_norm(v, g.reshape(-1, 1, 1)), (4, 6), ()),
     "std": (lambda x: x.std(1), (4, 6)),
     "var": (lambda x: x.var((1, 2), keepdim=True), (4, 6)),

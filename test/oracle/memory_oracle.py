@@ -269,11 +269,11 @@ class Oracle:
             self.reasons[case.op, said.reasons[0]] += 1
             if said.bound:
                 counts["bound"] += 1
+                inside = said.transient
                 # Of what data decide less may be left, and more be inside.
-                if (
-                    measured.kept > said.kept
-                    or measured.transient + measured.kept > said.transient + said.kept
-                ):
+                if any("decided by data" in reason for reason in said.reasons):
+                    inside += said.kept - measured.kept
+                if measured.kept > said.kept or measured.transient > inside:
                     counts["violated"] += 1
                     self.problem(case, batch, threads, said, measured, "bound violated")
             if self.arguments.survey:

@@ -72,17 +72,20 @@ bool RequiresGradAnalysis::comesDetached(Value value,
   return false;
 }
 
-/// Of an operation with several results, each a view of its own operand: that
-/// operand, from which alone a gradient flows. Null for others.
-static Value getViewed(OpResult result) {
-  Operation *op = result.getOwner();
+/// Of an operation with several results, each a view of its own operand: those
+/// operands, from which alone a gradient flows. Null for other results.
+static SmallVector<Value> getViewed(Operation *op) {
+  SmallVector<Value> viewed(op->getNumResults());
   auto memory = dyn_cast<MemoryRuleInterface>(op);
   if (op->getNumResults() < 2 || op->getNumOperands() < 2 || !memory)
-    return {};
-  StorageRule rule(op, [](Value) { return ValueInfo(); });
+    return viewed;
+  auto nothing = [](Value) { return ValueInfo(); };
+  StorageRule rule(op, nothing);
   memory.describeStorage(rule);
-  const StorageFact &fact = rule.getResults()[result.getResultNumber()];
-  return fact.kind == StorageFact::Kind::Alias ? fact.operand : Value();
+  for (auto [value, fact] : llvm::zip_equal(viewed, rule.getResults()))
+    if (fact.kind == StorageFact::Kind::Alias)
+      value = fact.operand;
+  return viewed;
 }
 
 /// Marks results of `op`; true if that was news. With `followWrites` also what
@@ -106,8 +109,8 @@ bool RequiresGradAnalysis::mark(Operation &op, bool followWrites) {
         wantsAny |= wants(operand);
   if (!wantsAny || isDetached(op, [&](Value value) { return wants(value); }))
     return isNew;
-  for (OpResult result : op.getResults())
-    if (Value viewed = getViewed(result); !viewed || wants(viewed))
+  for (auto [result, viewed] : llvm::zip_equal(op.getResults(), getViewed(&op)))
+    if (!viewed || wants(viewed))
       mark(result);
   for (Region &region : op.getRegions())
     llvm::for_each(region.getArguments(), mark);

@@ -104,18 +104,18 @@ SmallVector<DimSymbol, 2> PeakMemoryAnalysis::Impl::getDecided(Operation &op,
   return decided;
 }
 
-/// What extents up to `most` are looked at: all where there are few, else those
-/// around which kernels change their ways.
-static SmallVector<int64_t> getSamples(int64_t most, bool all) {
+/// Up to here all extents are looked at.
+static constexpr int64_t kMostLooked = 1024;
+
+/// What extents below `most` are looked at: those around which kernels change
+/// their ways.
+static SmallVector<int64_t> getSamples(int64_t most) {
   constexpr int64_t kFew = 17;
   SmallVector<int64_t> samples;
-  if (all || most <= kFew) {
-    for (int64_t value = 0; value < most; ++value)
-      samples.push_back(value);
-    return samples;
-  }
-  for (int64_t value = 0; value < kFew; ++value)
+  for (int64_t value = 0; value < std::min(most, kFew); ++value)
     samples.push_back(value);
+  if (most <= kFew)
+    return samples;
   for (int64_t power = 32; power / 2 < most; power *= 2)
     for (int64_t value : {power - 1, power, power + 1, power + power / 2})
       if (value < most)
@@ -148,12 +148,14 @@ int64_t PeakMemoryAnalysis::Impl::getTransientBelow(Operation &op,
       }
     return saturate(bytes);
   };
-  bool isRecorded = kept.contains(&op), grows = true, keepsMost = true;
+  bool isRecorded = kept.contains(&op), keepsMost = true;
   const int64_t whole = count(rule), results = whole - rule.getTransient();
-  int64_t largest = whole, last = 0;
-  auto look = [&](int64_t extent) {
-    for (auto [symbol, most] : llvm::zip_equal(decided, full))
-      run.most[symbol] = std::min(extent, most);
+  int64_t largest = whole;
+  // With `only`, at the most of all others.
+  auto look = [&](int64_t extent, std::optional<size_t> only) {
+    for (auto [index, symbol] : llvm::enumerate(decided))
+      run.most[symbol] =
+          only && *only != index ? full[index] : std::min(extent, full[index]);
     SavedRule below(&op, target, lookup,
                     records() ? WorkspaceRule::Wants(wants)
                               : WorkspaceRule::Wants());
@@ -162,23 +164,30 @@ int64_t PeakMemoryAnalysis::Impl::getTransientBelow(Operation &op,
       memory.describeSaved(below);
     if (!below.isBounded())
       addDoubts(op, below, run);
-    int64_t bytes = count(below);
-    grows &= bytes >= last;
     keepsMost &= below.getKept() <= rule.getKept();
-    last = bytes;
-    largest = std::max(largest, bytes);
+    largest = std::max(largest, count(below));
+    return below.getTransient();
   };
-  constexpr int64_t kMostLooked = 4096;
+  // Between samples nothing is hidden where what is held inside is a multiple
+  // of the extent, as nothing is.
+  bool isEven = true;
+  auto lookAlong = [&](int64_t most, std::optional<size_t> only) {
+    int64_t perExtent = most > 0 ? rule.getTransient() / most : 0;
+    for (int64_t extent : getSamples(most))
+      isEven &= look(extent, only) <= perExtent * extent;
+  };
   int64_t most = *llvm::max_element(full);
-  for (int64_t extent : getSamples(most, /*all=*/false))
-    look(extent);
-  grows &= whole >= last;
-  if (!grows && most <= kMostLooked) {
-    for (int64_t extent : getSamples(most, /*all=*/true))
-      look(extent);
-    grows = true;
+  lookAlong(most, std::nullopt);
+  if (decided.size() > 1)
+    for (auto [index, extent] : llvm::enumerate(full))
+      lookAlong(extent, index);
+  bool isProved = isEven;
+  if (!isProved && decided.size() == 1 && most <= kMostLooked) {
+    for (int64_t extent = 0; extent < most; ++extent)
+      look(extent, std::nullopt);
+    isProved = true;
   }
-  if (!grows || !keepsMost)
+  if (!isProved || !keepsMost)
     markInexact(op,
                 "no upper bound: what it holds inside does not grow with an "
                 "extent that data decide",

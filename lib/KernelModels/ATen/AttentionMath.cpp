@@ -81,6 +81,9 @@ static std::optional<MathSteps> getSteps(WorkspaceRule &rule,
     if (query->dims[dim] != key->dims[dim] ||
         query->dims[dim] != value->dims[dim])
       return fail("attention of batches that broadcast");
+  // There the noise is one number (DropoutModel).
+  if (op.getDropoutP().convertToDouble() == 1)
+    return fail("attention that drops all of its weights");
   MLIRContext *context = op.getContext();
   auto left = scale(context, *query), right = scale(context, *key);
   auto strides = value->getStrides();

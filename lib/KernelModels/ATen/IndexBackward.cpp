@@ -8,6 +8,7 @@
 #include "../BackwardRules.h"
 #include "BackwardReplay.h"
 #include "Embedding.h"
+#include "Pad.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -197,8 +198,10 @@ static void describeWrite(BackwardReplay &steps, std::optional<unsigned> source,
 
 /// Padding by what is there: zeros in the format of the operand, which a kernel
 /// fills in that of the gradient, and copies where these are not it.
-static void describeWindowPad(BackwardReplay &steps) {
+static void describeWindowPad(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
+  if (padsUnbatchedVolume(rule.getOp(), self))
+    return koila::detail::describeUnknownBackward(rule);
   auto isImage = [](const ConcreteTensor &tensor) {
     return !tensor.contiguous && suggestsChannelsLast(tensor);
   };
@@ -317,12 +320,12 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         if (op.getMode() == "circular")
           return giveUp();
         op.getMode() == "constant" ? describeConstantPad(rule, steps)
-                                   : describeWindowPad(steps);
+                                   : describeWindowPad(rule, steps);
       })
       .Case<ConstantPadNdOp>([&](auto) { describeConstantPad(rule, steps); })
       .Case<ReflectionPad1dOp, ReflectionPad2dOp, ReflectionPad3dOp,
             ReplicationPad1dOp, ReplicationPad2dOp, ReplicationPad3dOp>(
-          [&](auto) { describeWindowPad(steps); })
+          [&](auto) { describeWindowPad(rule, steps); })
       .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp>([&](auto) {
         if (!gradient.contiguous)
           return giveUp();

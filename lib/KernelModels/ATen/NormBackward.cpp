@@ -99,9 +99,15 @@ static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps,
     steps.give(0, isOfImages ? toChannelsLast(steps.allocate(input))
                              : steps.allocate(input));
   giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
-  steps.allocateTemporary(
-      2 * input.dims[0] * input.dims[1] *
-      std::max<int64_t>(4, getElementBytes(input.elementType)));
+  int64_t sum = std::max<int64_t>(4, getElementBytes(input.elementType));
+  int64_t sums = 2 * input.dims[0] * input.dims[1] * sum;
+  // Of large images each thread has its own, and the groups have sums. Source:
+  // GroupNormBackwardKernelImplChannelsLast.
+  constexpr int64_t kLarge = 2048;
+  if (isOfImages && input.dims[2] * input.dims[3] >= kLarge)
+    sums = sums * (1 + rule.getTarget().threads) +
+           2 * input.dims[0] * norm.getNumGroups() * sum;
+  steps.allocateTemporary(sums);
   if (isOfImages)
     steps.AllocationTrace::free(copied);
   else

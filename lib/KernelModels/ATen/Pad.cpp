@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Pad.h"
 #include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
@@ -14,14 +15,21 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::kernels;
 
+bool kernels::padsUnbatchedVolume(Operation *op, const ConcreteTensor &input) {
+  if (input.dims.size() != 4)
+    return false;
+  // Six numbers pad three dims.
+  auto pad = dyn_cast<PadOp>(op);
+  return pad ? pad.getPad().size() == 6
+             : isa<ReflectionPad3dOp, ReplicationPad3dOp>(op);
+}
+
 void rules::describePadWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto input = rule.tensor(op->getOperand(0));
   if (!input)
     return rule.setInexact("the shape of the input is unknown");
-  // An unbatched volume has the four dims of images, but not their layout.
-  bool isVolume =
-      input->dims.size() == 4 && isa<ReflectionPad3dOp, ReplicationPad3dOp>(op);
+  bool isVolume = padsUnbatchedVolume(op, *input);
   auto copy = [&] {
     rule.setTransient(
         (isVolume ? getCopyBytes(*input) : getSuggestedCopyBytes(*input)) +
@@ -33,8 +41,6 @@ void rules::describePadWorkspace(WorkspaceRule &rule) {
       // Parts of the result are filled in place.
       .Case<ConstantPadNdOp, PadCircularOp>([](auto) {})
       .Case<PadOp>([&](auto pad) {
-        // Six numbers pad three dims.
-        isVolume = input->dims.size() == 4 && pad.getPad().size() == 6;
         if (pad.getMode() == "reflect" || pad.getMode() == "replicate")
           copy();
       })
