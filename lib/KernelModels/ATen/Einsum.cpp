@@ -18,9 +18,11 @@ using namespace koila::blas;
 using rules::Labels;
 
 namespace {
-/// The product of two operands: what it copies, and what comes of it.
+/// The product of two operands: what it copies, the factors of three dims that
+/// it multiplies, none where it is elementwise, and what comes of it.
 struct PairProduct {
   MatmulCopies copies;
+  Factor left, right;
   Factor result;
 };
 } // namespace
@@ -131,6 +133,8 @@ static std::optional<PairProduct> multiply(WorkspaceRule &rule, Factor left,
   Factor lhs = group(left, {both, onlyLeft, sums}, copies.left);
   Factor rhs = group(right, {both, sums, onlyRight}, copies.right);
   copies.bytes = copies.left + copies.right + getBmmBytes(rule, lhs, rhs);
+  product.left = lhs;
+  product.right = rhs;
   product.result = {SmallVector<int64_t>(rank, 1),
                     SmallVector<int64_t>(rank, 1), left.type};
   int64_t stride = 1;
@@ -256,16 +260,13 @@ static void describeChain(WorkspaceRule &rule, const Operands &operands) {
   rule.setTransient(trace.getTransient());
 }
 
-/// What the product of two tensors copies; none where that is not known.
-static std::optional<MatmulCopies> getCopies(WorkspaceRule &rule,
+/// None where what the product of two tensors copies is not known.
+static std::optional<PairProduct> getProduct(WorkspaceRule &rule,
                                              const Operands &operands) {
   const Factor &left = operands.factors[0], &right = operands.factors[1];
   SmallVector<int64_t> counts = countOperands(operands.factors);
   auto sums = getSums(rule, left, right, operands.resultRank, counts);
-  auto product = sums ? multiply(rule, left, right, *sums) : std::nullopt;
-  if (!product)
-    return std::nullopt;
-  return product->copies;
+  return sums ? multiply(rule, left, right, *sums) : std::nullopt;
 }
 
 /// A view of one tensor, or its sum over what the result does not have.
@@ -290,8 +291,8 @@ void rules::describeEinsumWorkspace(WorkspaceRule &rule) {
     return describeOne(rule, *operands);
   if (operands->factors.size() > 2)
     return describeChain(rule, *operands);
-  if (auto copies = getCopies(rule, *operands))
-    rule.setTransient(copies->bytes);
+  if (auto product = getProduct(rule, *operands))
+    rule.setTransient(product->copies.bytes);
 }
 
 void rules::describeEinsumSaved(SavedRule &rule) {
@@ -304,8 +305,8 @@ void rules::describeEinsumSaved(SavedRule &rule) {
   auto operands = readOperands(rule);
   if (!operands)
     return;
-  if (auto copies = getCopies(rule, *operands))
-    blas::saveFactors(rule, op.getTensors()[0], *copies);
+  if (auto product = getProduct(rule, *operands))
+    blas::saveFactors(rule, op.getTensors()[0], product->copies);
 }
 
 //===----------------------------------------------------------------------===//
@@ -323,11 +324,11 @@ public:
 
 private:
   bool has(unsigned operand, int label) const {
-    return llvm::is_contained(labels.factors[operand], label) &&
-           extents.lookup({operand, label}) > 1;
+    return llvm::is_contained(labels.factors[operand], label);
   }
   ConcreteTensor permuteGradient() const;
-  void give(unsigned operand, ArrayRef<SmallVector<int>> groups);
+  void give(unsigned operand, ArrayRef<SmallVector<int>> groups,
+            const Factor &lhs, const Factor &rhs);
 
   BackwardRule &rule;
   kernels::BackwardReplay steps;
@@ -356,8 +357,13 @@ ConcreteTensor EinsumBackward::permuteGradient() const {
                               strides ? std::optional(moved) : std::nullopt);
 }
 
-/// A view of a product, whose dims are `groups`.
-void EinsumBackward::give(unsigned operand, ArrayRef<SmallVector<int>> groups) {
+/// A view of the product of `lhs` and `rhs`, whose dims are `groups`.
+void EinsumBackward::give(unsigned operand, ArrayRef<SmallVector<int>> groups,
+                          const Factor &lhs, const Factor &rhs) {
+  if (!steps.wants(operand))
+    return;
+  steps.allocateTemporary(getBmmBytes(rule, lhs, rhs) +
+                          steps.read(operand).numBytes());
   ConcreteTensor made = steps.allocate(steps.read(operand));
   llvm::DenseMap<int, int64_t> places;
   int64_t stride = 1;
@@ -377,6 +383,10 @@ void EinsumBackward::run() {
   for (unsigned operand : {0u, 1u})
     for (auto [place, label] : llvm::enumerate(labels.factors[operand]))
       extents[{operand, label}] = steps.read(operand).dims[place];
+  // Dims of one element are grouped by what PyTorch takes their strides for.
+  if (llvm::any_of(extents,
+                   [](const auto &entry) { return entry.second == 1; }))
+    return fail();
   for (auto [place, label] : llvm::enumerate(order)) {
     bool isLeft = has(0, label), isRight = has(1, label);
     if (place >= labels.result.size() && isLeft != isRight)
@@ -392,10 +402,10 @@ void EinsumBackward::run() {
   }
   // Elementwise products broadcast.
   auto operands = readOperands(rule);
-  auto copies = operands && operands->factors.size() == 2
-                    ? getCopies(rule, *operands)
-                    : std::nullopt;
-  if (!copies || sums.empty())
+  auto product = operands && operands->factors.size() == 2
+                     ? getProduct(rule, *operands)
+                     : std::nullopt;
+  if (!product || sums.empty())
     return fail();
   unsigned left = 0, right = 1;
   auto place = [&](int label) { return llvm::find(order, label); };
@@ -413,15 +423,18 @@ void EinsumBackward::run() {
           {extents.lookup({0u, label}), extents.lookup({1u, label}), 1});
   }
   bool isCopied = false;
-  ConcreteTensor rows = steps.reshape(permuteGradient(), flat, isCopied);
+  ConcreteTensor arrives = steps.reshape(permuteGradient(), flat, isCopied);
+  auto strides = arrives.getStrides();
+  // When PyTorch copies it is not known.
+  if (isCopied || !strides)
+    return fail();
+  Factor gradient{SmallVector<int64_t>(flat), SmallVector<int64_t>(*strides),
+                  arrives.elementType};
   int64_t arrived = rule.getReleasableBytes();
-  if (isCopied)
-    steps.AllocationTrace::free(arrived);
-  if (steps.wants(right))
-    give(right, {both, sums, onlyRight});
-  if (steps.wants(left))
-    give(left, {both, onlyLeft, sums});
-  steps.AllocationTrace::free(isCopied ? rows.numBytes() : arrived);
+  give(right, {both, sums, onlyRight}, blas::transpose(product->left),
+       gradient);
+  give(left, {both, onlyLeft, sums}, gradient, blas::transpose(product->right));
+  steps.AllocationTrace::free(arrived);
   steps.finish();
 }
 
