@@ -180,7 +180,7 @@ def sizes(self, x):
 
 
 # ---------------------------------------------------------------------------
-# Not exact, and said so
+# Containers that change
 
 
 @program()
@@ -212,6 +212,49 @@ def length_of_what_is_filled(self, x):
 def list_of_a_branch(self, x):
     both = [x.exp(), x.sin()] if x.dim() == 2 else [x.cos(), x.tanh()]
     return later(x) + both[0].sum()
+
+
+# ---------------------------------------------------------------------------
+# Tuples that are taken apart: what nothing takes ends with them
+
+
+def make_nested(x) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    return x.exp(), (torch.cat([x, x.sin()], 1), x.cos())
+
+
+@program()
+def tuple_in_a_tuple(self, x):
+    first, (_, last) = make_nested(x)
+    return (first + last).sum()
+
+
+@program()
+def tuple_by_two_indices(self, x):
+    both = make_nested(x)
+    last = both[1][1].tanh()
+    return later(x) + last.sum() + both[0].sum()
+
+
+@program()
+def tuple_read_in_a_loop(self, x):
+    both = make_nested(x)
+    total = x
+    for i in range(2):
+        total = both[1][1].exp() + i
+    return total.sum() + later(x)
+
+
+@program()
+def list_that_only_a_dead_branch_writes(self, x):
+    """LibTorch takes all of it away."""
+    both = [torch.cat([x, x, x], 1), x]
+    if self.training:
+        both[0].add_(both[0])
+    return later(x)
+
+
+# ---------------------------------------------------------------------------
+# Not exact, and said so
 
 
 @program(exact=False)

@@ -4,6 +4,7 @@
 #include "../Boundary/Archive.h"
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Import/Graph.h"
+#include "../Import/Lifetimes.h"
 #include "ExecutorBarriers.h"
 #include "StepGradients.h"
 #include "StepResults.h"
@@ -204,6 +205,7 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
   // As LibTorch has it when it reads the step from a file; until then the
   // results of calls are held longer.
   inlineCalls(*graph);
+  std::optional<std::string> shortened = findShortenedLife(*graph);
   cleanUpGraph(graph);
   std::vector<tj::Value *> leaves = findGradientInputs(*graph, spec, arguments);
   if (isTuple || !leaves.empty())
@@ -212,6 +214,8 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
   graph->insert(c10::aten::backward, {loss});
   results = graph->outputs().vec();
   results[0] = graph->insert(c10::aten::detach, {loss});
+  if (shortened)
+    results[0]->node()->s_(kShortens, *shortened);
   for (tj::Value *leaf : leaves) {
     results.push_back(graph->insert(kReadGradient, {leaf}));
     results.back()->node()->setSourceRange(leaf->node()->sourceRange());

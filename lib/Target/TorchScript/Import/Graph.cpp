@@ -509,6 +509,16 @@ static void decideLiterals(std::shared_ptr<tj::Graph> &graph) {
   tj::ConstantPropagationImmutableTypes(graph);
 }
 
+/// As LibTorch does before it runs a method, with tuples as they are: what a
+/// mark keeps would not be dead.
+static void dropDeadCode(std::shared_ptr<tj::Graph> &graph) {
+  KeptWrites kept(*graph);
+  // A list that is gone after the first time may have hidden what is not
+  // written.
+  removeDeadCode(graph);
+  removeDeadCode(graph);
+}
+
 PreparedGraph
 koila::torchscript::prepareGraph(const tj::Module &module,
                                  const tj::Method &method,
@@ -523,13 +533,12 @@ koila::torchscript::prepareGraph(const tj::Module &module,
   removeFences(*prepared.graph);
   foldLiterals(prepared.graph);
   decideLiterals(prepared.graph);
+  dropDeadCode(prepared.graph);
   markLifetimes(*prepared.graph);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);
   // Before LibTorch drops what changes nothing.
-  if (dropsOperations(*prepared.graph))
-    prepared.lifetimes = "LibTorch drops an operation that adds zero or "
-                         "multiplies by one where it can";
+  prepared.lifetimes = describeShortenedLives(*prepared.graph);
   do {
     // A branch that is gone may have been all that stood between a test for
     // None and what it tests.

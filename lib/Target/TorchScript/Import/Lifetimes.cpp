@@ -3,7 +3,7 @@
 #include "Lifetimes.h"
 #include "Graph.h"
 #include "koila/Target/TorchScript/Types.h"
-#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SetVector.h"
 #include <set>
@@ -15,8 +15,8 @@ namespace tj = torch::jit;
 namespace prim = c10::prim;
 namespace aten = c10::aten;
 
-/// Numbers branches and tuples that keep tensors, and says on what marks the
-/// end of those lives which of them it is of.
+/// Numbers branches that keep tensors, and says on what marks the end of those
+/// lives which of them it is of; 0: of none of them.
 static const c10::Symbol kKeeps = c10::Symbol::attr("koila_keeps");
 
 bool koila::torchscript::isLifetimeMark(const tj::Node *node) {
@@ -47,75 +47,109 @@ koila::torchscript::markLifetimes(tj::Node *after,
   return mark(after, ending, /*keeper=*/0);
 }
 
-/// Whether `value` comes from outside of `block` and would end without it.
-static bool isKeptFrom(const tj::Value *value, const tj::Block *block) {
-  if (!mayEnd(value))
-    return false;
-  for (const tj::Block *around = value->node()->owningBlock(); around;
-       around = around->owningNode() ? around->owningNode()->owningBlock()
-                                     : nullptr)
-    if (around == block)
-      return false;
-  return true;
-}
-
-/// Tensors from outside of the branch that it reads, whichever way it goes.
+/// Tensors from around the branch that it reads, whichever way it goes.
 static llvm::SetVector<tj::Value *> getRead(tj::Node *branch) {
-  llvm::SetVector<tj::Value *> read;
+  std::vector<tj::Node *> nodes;
   for (tj::Block *block : branch->blocks()) {
-    std::vector<tj::Node *> nodes;
     collectNodes(block, nodes);
-    auto add = [&](tj::Value *value) {
-      if (isKeptFrom(value, block))
-        read.insert(value);
-    };
-    for (tj::Node *node : nodes)
-      if (node->kind() != prim::Constant && node->kind() != prim::GetAttr)
-        llvm::for_each(node->inputs(), add);
-    llvm::for_each(block->outputs(), add);
+    nodes.push_back(block->return_node());
   }
+  // What nested branches and loops give is read of their blocks.
+  for (size_t index = 0, count = nodes.size(); index < count; ++index)
+    for (tj::Block *inner : nodes[index]->blocks())
+      nodes.push_back(inner->return_node());
+  llvm::SetVector<tj::Value *> read;
+  for (tj::Node *node : nodes)
+    if (node->kind() != prim::Constant && node->kind() != prim::GetAttr)
+      for (tj::Value *value : node->inputs())
+        if (value->node()->owningBlock() == branch->owningBlock() &&
+            mayEnd(value))
+          read.insert(value);
   return read;
 }
 
-/// The node of `block` that `node` is, or is in.
-static tj::Node *getPlace(tj::Node *node, const tj::Block *block) {
-  while (node->owningBlock() != block)
-    node = node->owningBlock()->owningNode();
-  return node;
-}
-static bool isEnd(const tj::Node *node) { return node->kind() == prim::Return; }
-static bool isBefore(tj::Node *lhs, tj::Node *rhs) {
-  return lhs != rhs && !isEnd(lhs) && (isEnd(rhs) || lhs->isBefore(rhs));
-}
-
 /// Whether nothing behind `place`, in the block that made `value`, reads it.
-static bool endsAt(const tj::Value *value, tj::Node *place) {
+static bool endsAt(const tj::Value *value, const tj::Node *place) {
   return llvm::none_of(value->uses(), [&](const tj::Use &use) {
-    return isBefore(place, getPlace(use.user, place->owningBlock()));
+    return place->isBefore(use.user);
   });
 }
 
-/// Elements of a tuple that is made and at once taken apart which nothing uses:
-/// they live until it is.
-static std::vector<tj::Value *> getUnused(tj::Node *node) {
-  std::vector<tj::Value *> unused;
+/// What `value` is, seen through tuples that are made and taken apart.
+static tj::Value *getElement(tj::Value *value) {
+  tj::Node *node = value->node();
   if (node->kind() != prim::TupleUnpack && node->kind() != prim::TupleIndex)
-    return unused;
-  tj::Node *made = node->input(0)->node();
-  if (made->kind() != prim::TupleConstruct ||
-      made->owningBlock() != node->owningBlock())
-    return unused;
-  for (size_t index = 0; index < made->inputs().size(); ++index) {
-    tj::Value *element = made->input(index);
-    bool used =
-        node->kind() == prim::TupleUnpack
-            ? node->output(index)->hasUses()
-            : tj::toIValue(node->input(1)) == c10::IValue(int64_t(index));
-    if (!used && mayEnd(element))
-      unused.push_back(element);
-  }
-  return unused;
+    return value;
+  tj::Node *made = getElement(node->input(0))->node();
+  if (made->kind() != prim::TupleConstruct)
+    return value;
+  if (node->kind() == prim::TupleUnpack)
+    return getElement(made->input(value->offset()));
+  auto constant = tj::toIValue(node->input(1));
+  auto count = static_cast<int64_t>(made->inputs().size());
+  int64_t index = constant && constant->isInt() ? constant->toInt() : count;
+  index += index < 0 ? count : 0;
+  return index < 0 || index >= count ? value : getElement(made->input(index));
 }
+
+namespace {
+/// Where tuples end in the block that made them, and tensors that end with
+/// them: nothing behind it reads those.
+class TupleEnds {
+public:
+  explicit TupleEnds(llvm::ArrayRef<tj::Node *> nodes) {
+    for (tj::Node *node : nodes)
+      if (node->kind() == prim::TupleUnpack || node->kind() == prim::TupleIndex)
+        for (tj::Value *output : node->outputs())
+          if (tj::Value *element = getElement(output); element != output)
+            taken[element].push_back(output);
+  }
+
+  /// The last node that reads the tuple of `made`; null if there is none or if
+  /// what is around has it further.
+  tj::Node *getEnd(tj::Node *made) const {
+    tj::Node *last = nullptr;
+    forEachUse(made->output(), [&](tj::Node *user) {
+      while (user->owningBlock() != made->owningBlock())
+        user = user->owningBlock()->owningNode();
+      if (!last || last->isBefore(user))
+        last = user;
+    });
+    return last && last->kind() != prim::Return ? last : nullptr;
+  }
+
+  void collect(tj::Value *tuple, const tj::Node *end,
+               std::vector<tj::Value *> &ending) const {
+    for (tj::Value *input : tuple->node()->inputs()) {
+      tj::Value *element = getElement(input);
+      if (element->node()->kind() == prim::TupleConstruct)
+        collect(element, end, ending);
+      else if (mayEnd(element) && isLast(element, end))
+        ending.push_back(element);
+    }
+  }
+
+private:
+  template <typename Function>
+  void forEachUse(tj::Value *value, Function function) const {
+    for (const tj::Use &use : value->uses())
+      function(use.user);
+    if (auto it = taken.find(value); it != taken.end())
+      for (tj::Value *other : it->second)
+        for (const tj::Use &use : other->uses())
+          function(use.user);
+  }
+
+  bool isLast(tj::Value *value, const tj::Node *end) const {
+    bool last = true;
+    forEachUse(value, [&](tj::Node *user) { last &= !end->isBefore(user); });
+    return last;
+  }
+
+  /// What unpacking gives that is made before.
+  llvm::DenseMap<tj::Value *, std::vector<tj::Value *>> taken;
+};
+} // namespace
 
 // Here or where it runs. Source: PeepholeOptimize.
 bool koila::torchscript::changesNothing(tj::Node *node) {
@@ -130,50 +164,94 @@ bool koila::torchscript::changesNothing(tj::Node *node) {
   return number->toScalar().equal(isSum ? 0 : 1);
 }
 
-namespace {
-class Marker {
-public:
-  void markBranch(tj::Node *branch) {
-    // By where their lives end: the branch, or one around it.
-    llvm::MapVector<tj::Node *, llvm::SetVector<tj::Value *>> ending;
-    for (tj::Value *value : getRead(branch)) {
-      tj::Node *place = getPlace(branch, value->node()->owningBlock());
-      // What a loop reads lives until its end here as well.
-      if (place->kind() == prim::If && endsAt(value, place))
-        ending[place].insert(value);
-    }
-    for (const auto &[place, values] : ending)
-      add(place, values.getArrayRef());
-  }
-
-  /// Values that live until `keeper` has run, because of it.
-  void add(tj::Node *keeper, llvm::ArrayRef<tj::Value *> values) {
-    if (!keeper->hasAttribute(kKeeps))
-      keeper->i_(kKeeps, ++keepers);
-    mark(keeper, values, keeper->i(kKeeps));
-  }
-
-private:
-  int64_t keepers = 0;
-};
-} // namespace
-
 void koila::torchscript::markLifetimes(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
-  Marker marker;
+  TupleEnds tuples(nodes);
+  int64_t keepers = 0;
   for (tj::Node *node : nodes) {
-    if (std::vector<tj::Value *> unused = getUnused(node); !unused.empty())
-      marker.add(node, unused);
-    if (node->kind() == prim::If)
-      marker.markBranch(node);
+    std::vector<tj::Value *> ending;
+    // What a loop reads lives until its end where it is imported as well.
+    if (node->kind() == prim::If) {
+      llvm::copy_if(getRead(node), std::back_inserter(ending),
+                    [&](tj::Value *value) { return endsAt(value, node); });
+      if (ending.empty())
+        continue;
+      node->i_(kKeeps, ++keepers);
+      mark(node, ending, keepers);
+    } else if (node->kind() == prim::TupleConstruct) {
+      tj::Node *end = tuples.getEnd(node);
+      if (!end)
+        continue;
+      tuples.collect(node->output(), end, ending);
+      if (!ending.empty())
+        mark(end, ending, /*keeper=*/0);
+    }
   }
 }
 
-bool koila::torchscript::dropsOperations(tj::Graph &graph) {
+/// Whether something is computed between the last use of `value`, but in tuples
+/// and marks, and `end`.
+static bool endsLater(const tj::Value *value, const tj::Node *end) {
+  const tj::Node *last = value->node();
+  for (const tj::Use &use : value->uses())
+    if (!use.user->kind().is_prim() && last->isBefore(use.user))
+      last = use.user;
+  if (!last->isBefore(end) || last->owningBlock() != end->owningBlock())
+    return last->isBefore(end);
+  for (last = last->next(); last != end; last = last->next())
+    if (!last->kind().is_prim())
+      return true;
+  return false;
+}
+
+/// Whether clean-up drops the node that makes `value`.
+static bool isDropped(tj::Value *value) {
+  tj::Node *node = value->node();
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  if (node->hasSideEffects() || (schema && schema->is_mutable()))
+    return false;
+  return llvm::all_of(node->outputs(), [](const tj::Value *output) {
+    return llvm::all_of(output->uses(), [](const tj::Use &use) {
+      return use.user->kind() == prim::TupleConstruct;
+    });
+  });
+}
+
+std::optional<std::string>
+koila::torchscript::findShortenedLife(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
-  return llvm::any_of(nodes, changesNothing);
+  TupleEnds tuples(nodes);
+  for (tj::Node *node : nodes) {
+    if (node->kind() != prim::TupleConstruct)
+      continue;
+    tj::Node *end = tuples.getEnd(node);
+    if (!end)
+      continue;
+    std::vector<tj::Value *> ending;
+    tuples.collect(node->output(), end, ending);
+    for (tj::Value *value : ending)
+      if (isDropped(value) || endsLater(value, end))
+        return value->node()->kind().toQualString();
+  }
+  return std::nullopt;
+}
+
+std::string koila::torchscript::describeShortenedLives(tj::Graph &graph) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  std::string text;
+  for (tj::Node *node : nodes)
+    if (node->hasAttribute(kShortens)) {
+      text = "the program computes or holds a result of " + node->s(kShortens) +
+             " that the training step has no use for and leaves out";
+      node->removeAttribute(kShortens);
+    }
+  if (text.empty() && llvm::any_of(nodes, changesNothing))
+    text = "LibTorch drops an operation that adds zero or multiplies by one "
+           "where it can";
+  return text;
 }
 
 std::unordered_map<tj::Node *, std::vector<tj::Value *>>

@@ -11,6 +11,8 @@
 #define KOILA_TARGET_TORCHSCRIPT_IMPORT_LIFETIMES_H
 
 #include "llvm/ADT/ArrayRef.h"
+#include <optional>
+#include <string>
 #include <torch/csrc/jit/ir/ir.h>
 #include <unordered_map>
 #include <vector>
@@ -21,8 +23,9 @@ namespace koila::torchscript {
 /// multiplies by one.
 bool changesNothing(torch::jit::Node *node);
 
-/// Whether there are such operations.
-bool dropsOperations(torch::jit::Graph &graph);
+/// Why tensors may live longer in the program itself than in `graph`; empty if
+/// they do not.
+std::string describeShortenedLives(torch::jit::Graph &graph);
 
 /// Marks the lives of what branches and tuples keep, in a graph with all calls
 /// inlined that is not cleaned up yet.
@@ -31,6 +34,15 @@ void markLifetimes(torch::jit::Graph &graph);
 /// Marks that `values` live until `after` has run; returns the mark.
 torch::jit::Node *markLifetimes(torch::jit::Node *after,
                                 llvm::ArrayRef<torch::jit::Value *> values);
+
+/// The operator of a tensor that nothing takes out of the tuple it is in, and
+/// which is dropped earlier, or is not even computed, once `graph` is cleaned
+/// up without marks; none if there is no such tensor.
+std::optional<std::string> findShortenedLife(torch::jit::Graph &graph);
+
+/// On a node of a method that was made of a program: what findShortenedLife
+/// found.
+inline const c10::Symbol kShortens = c10::Symbol::attr("koila_shortens");
 
 bool isLifetimeMark(const torch::jit::Node *node);
 
