@@ -87,16 +87,23 @@ void Tracer::release(const Cell &cell) {
     Object *object = released.pop_back_val();
     if (!object || --object->holders > 0)
       continue;
-    auto drop = [&](const Cell &inner) {
+    auto add = [&](const Cell &inner) {
       if (inner.object)
         released.push_back(inner.object);
       else if (inner.value)
         keep(inner.value);
     };
-    llvm::for_each(object->elements, drop);
+    llvm::for_each(object->elements, add);
     for (const auto &field : object->fields)
-      drop(field.second);
+      add(field.second);
   }
+}
+
+void Tracer::drop(const Cell &cell) {
+  if (cell.object)
+    release(cell);
+  else if (cell.value)
+    keep(cell.value);
 }
 
 bool Tracer::startsWith(Operation *loop, Value value, bool isInside) {
@@ -115,11 +122,11 @@ void Tracer::end(Operation *op) {
   for (auto [old, isInside] : ends.lookup(op)) {
     if (startsWith(op, old, isInside))
       continue;
+    // A branch or loop hands over what nobody reads, too.
+    bool isHanded = op->getNumRegions() > 0 && old.getDefiningOp() == op;
     Cell cell = lookup(old);
-    if (cell.object)
-      release(cell);
-    else if (isInside && cell.value)
-      keep(cell.value);
+    if (cell.object || isInside || isHanded)
+      drop(cell);
   }
 }
 

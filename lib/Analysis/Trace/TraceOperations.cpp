@@ -20,8 +20,10 @@ std::optional<Tracer::Cells> Tracer::execute(Block &block) {
   // A loop may have nothing in it, and no end.
   if (++operations > kMostOperations)
     return std::nullopt;
+  // What nobody reads lives until it is handed over.
   for (Value value : unread.lookup(&block))
-    release(lookup(value));
+    drop(lookup(value));
+  flush(block.getParentOp()->getLoc());
   for (Operation &op : block.without_terminator()) {
     if (++operations > kMostOperations || !execute(&op))
       return std::nullopt;

@@ -55,6 +55,8 @@ private:
       ++cell.object->holders;
   }
   void release(const Cell &cell);
+  /// The end of a variable that holds it: what it holds lives until here.
+  void drop(const Cell &cell);
   void bind(mlir::Value old, const Cell &cell) {
     hold(cell);
     variables[old] = cell;

@@ -144,6 +144,19 @@ class KeepsAnAverage(nn.Module):
         return average.value / average.count
 
 
+@program
+class HandsOverWhatNobodyReads(nn.Module):
+    """What a turn made last lives until the next one starts."""
+
+    def forward(self, x):
+        _last = x
+        for _ in range(2):
+            for scale in [1.0, 2.0]:
+                _last = torch.cat([x, x, x], 1)
+                x = torch.sin(x * scale) + x
+        return x
+
+
 def check(cls, folder):
     path = str(folder / f"{cls.__name__}.pt")
     torch.jit.script(cls().eval()).save(path)
