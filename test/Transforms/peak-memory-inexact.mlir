@@ -272,3 +272,50 @@ func.func @wraps(%x: tensor<4xf32>, %n: i64) -> (tensor<4xf32>, tensor<4xf32>, t
   }
   return %1, %3, %5 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
 }
+
+// -----
+
+// Data decide which branch runs: the figure is that of the larger one, a bound.
+// CHECK-LABEL: memory of 'one_branch'
+// CHECK: peak {{ *}}48 bytes, not exact, an upper bound
+// CHECK: not exact: koila.cos, {{.*}}: whether a call comes here, data decide; one that does not needs less
+func.func @one_branch(%x: tensor<4xf32>, %p: i1) {
+  %0 = koila.exp %x : (tensor<4xf32>) -> tensor<4xf32>
+  scf.if %p {
+    %1 = koila.sin %x : (tensor<4xf32>) -> tensor<4xf32>
+    %2 = koila.cos %1 : (tensor<4xf32>) -> tensor<4xf32>
+  }
+  %3 = koila.add_Tensor %0, %0 {alpha = 1 : i64} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+// Both need as much, and a branch that ends in an exception does not count.
+// CHECK-LABEL: memory of 'equal_branches'
+// CHECK: peak {{ *}}16 bytes
+// CHECK-NOT: not exact
+func.func @equal_branches(%x: tensor<4xf32>, %p: i1) {
+  scf.if %p {
+    %1 = koila.sin %x : (tensor<4xf32>) -> tensor<4xf32>
+  } else {
+    scf.if %p {
+      %2 = koila.torch_op "prim::RaiseException"() args ["no", unit] effects unknown : () -> none
+    } else {
+      %3 = koila.cos %x : (tensor<4xf32>) -> tensor<4xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+// In place in the program; here what it writes is read again.
+// CHECK-LABEL: memory of 'read_again'
+// CHECK: peak {{ *}}32 bytes, not exact, an upper bound
+// CHECK: not exact: koila.relu, {{.*}}: its result is counted as a new tensor, since what it writes may be read again
+func.func @read_again(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
+  %0 = koila.exp %x : (tensor<4xf32>) -> tensor<4xf32>
+  %1 = koila.relu tied %0 : (tensor<4xf32>) -> tensor<4xf32>
+  return %0, %1 : tensor<4xf32>, tensor<4xf32>
+}

@@ -352,6 +352,14 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
     markInexact(op, found->second, run);
   if (auto found = guesses.find(&op); found != guesses.end())
     markInexact(op, found->second, run);
+  // In place is how the program has it.
+  auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+  if (torchOp && torchOp.isTied() && !isOrderedWrite(&op) &&
+      !storage.mayReuse(&op))
+    markInexact(op,
+                "its result is counted as a new tensor, since what it writes "
+                "may be read again",
+                run, /*isBound=*/true);
   // Without it, what it reads lives on; with it, its result as well.
   if (op.hasAttr(kIdleAttr))
     markInexact(op,
@@ -374,8 +382,7 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   if (!decided.empty())
     transient =
         std::max(transient, getTransientBelow(op, decided, workspace, run));
-  if (auto torchOp = dyn_cast<TorchOperatorInterface>(op);
-      torchOp && run.detailed && workspace.isBounded() &&
+  if (torchOp && run.detailed && workspace.isBounded() &&
       (transient > 0 || births.contains(&op) || torchOp.isTied()))
     checkTable(torchOp, workspace, run);
   if (rule) {
@@ -401,6 +408,7 @@ bool PeakMemoryAnalysis::Impl::reach(Operation *op, Run::Phase phase,
   if (total == std::numeric_limits<int64_t>::max() && run.detailed)
     markInexact(op ? *op : *function, "needs more bytes than 64 bits can count",
                 run);
+  run.certainBytes = std::max(run.certainBytes, saturate(total));
   if (total > run.peakBytes) {
     run.peakBytes = total;
     run.peakEvent = run.event;
@@ -453,22 +461,61 @@ Region *PeakMemoryAnalysis::Impl::getTaken(Operation *op) const {
   return isDecided ? taken : nullptr;
 }
 
+SmallVector<Region *, 2>
+PeakMemoryAnalysis::Impl::getAlternatives(Operation &op, Run &run) const {
+  SmallVector<Region *, 2> alternatives;
+  auto branch = dyn_cast<RegionBranchOpInterface>(op);
+  if (!branch) {
+    for (Region &region : op.getRegions())
+      if (!region.empty())
+        alternatives.push_back(&region);
+    return alternatives;
+  }
+  SmallVector<Attribute> operands;
+  for (Value operand : op.getOperands()) {
+    Attribute constant;
+    if (!matchPattern(operand, m_Constant(&constant)))
+      constant = {};
+    operands.push_back(constant);
+  }
+  SmallVector<RegionSuccessor> successors;
+  branch.getEntrySuccessorRegions(operands, successors);
+  for (RegionSuccessor &successor : successors) {
+    Region *region = successor.isParent() ? nullptr : successor.getSuccessor();
+    // What the assumptions rule out does not run.
+    if (!region || (!region->empty() && !dims.isDead(&region->front())))
+      alternatives.push_back(region);
+  }
+  return alternatives;
+}
+
+/// Whether PyTorch leaves the program in `region`, by an exception.
+static bool raises(Region &region) {
+  return llvm::any_of(region.getOps<TorchOpaqueOp>(), [](TorchOpaqueOp op) {
+    return op.getCallee() == "prim::RaiseException";
+  });
+}
+
 void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
   if (Region *taken = getTaken(&op)) {
     for (Block &block : *taken)
       runBlock(block, run);
     return;
   }
-  for (Region &region : op.getRegions()) {
-    // What the assumptions rule out does not run.
-    if (region.empty() || dims.isDead(&region.front()))
-      continue;
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t certain = kNone, before = run.certainBytes;
+  for (Region *region : getAlternatives(op, run)) {
+    run.certainBytes = 0;
     auto live = run.live;
     __int128 liveBytes = run.liveBytes;
-    for (Block &block : region)
-      runBlock(block, run);
+    if (region)
+      for (Block &block : *region)
+        runBlock(block, run);
     if (run.stopped)
       return;
+    // Of a call that ends in an exception there is no figure.
+    if (!region || !raises(*region))
+      certain = std::min(certain, run.certainBytes);
     // What the branch hands on stays, at the size of the last branch.
     for (const Storage *entry : handedOnStorages)
       if (auto found = run.live.find(entry);
@@ -479,6 +526,7 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
     run.live = std::move(live);
     run.liveBytes = liveBytes;
   }
+  run.certainBytes = std::max(before, certain == kNone ? 0 : certain);
   // What makes results of its own is an operation like any other.
   if (!isa<RegionBranchOpInterface>(op))
     runOperation(op, run);
@@ -661,6 +709,11 @@ void PeakMemoryAnalysis::Impl::execute(Run &run) const {
     runBlock(block, run);
   if (options.optimizer && !run.stopped)
     runOptimizer(run);
+  if (run.certainBytes < run.peakBytes)
+    markInexact(run.peakOp ? *run.peakOp : *function,
+                "whether a call comes here, data decide; one that does not "
+                "needs less",
+                run, /*isBound=*/true);
 }
 
 SmallVector<TrainedWeight>

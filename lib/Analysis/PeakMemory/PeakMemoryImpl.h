@@ -44,6 +44,8 @@ struct PeakMemoryAnalysis::Impl {
     /// Wide: a sum of extents that each fit may not.
     __int128 liveBytes = 0;
     int64_t peakBytes = 0;
+    /// The peak of what runs whichever way branches go that data decide.
+    int64_t certainBytes = 0;
     /// Counts operations that ran; the peak is the first event that reached it.
     uint64_t event = 0, peakEvent = 0;
     /// Iterations of all loops that ran.
@@ -187,6 +189,10 @@ struct PeakMemoryAnalysis::Impl {
                   Run &run) const;
   /// The only branch of `op` that a call gets to; null if that is not known.
   mlir::Region *getTaken(mlir::Operation *op) const;
+  /// The branches of `op` to one of which a call gets; a null stands for going
+  /// on without any.
+  llvm::SmallVector<mlir::Region *, 2> getAlternatives(mlir::Operation &op,
+                                                       Run &run) const;
   /// Each branch from the same start; the larger peak counts.
   void runBranches(mlir::Operation &op, Run &run) const;
   /// The symbols on which sizes, and those on which inner bounds of a loop's

@@ -312,7 +312,11 @@ def _difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]
 def _title(data: dict[str, Any]) -> str:
     threads = f"{data['threads']} thread" + ("s" if data["threads"] != 1 else "")
     return f"memory of '{data['function']}', {data['mode']}, {data['device']}, {threads}" + (
-        "" if data["exact"] else ", not exact"
+        ""
+        if data["exact"]
+        else ", not exact, an upper bound"
+        if all(reason["bound"] for reason in data["inexact"])
+        else ", not exact"
     )
 
 

@@ -165,8 +165,13 @@ void PeakReport::print(llvm::raw_ostream &os) const {
     printCurve(*this, os);
     return;
   }
+  bool isBounded = llvm::all_of(
+      inexact, [](const Inexactness &doubt) { return doubt.isBound; });
   os << "  peak          " << formatBytes(*peakBytes)
-     << (exact() ? "" : ", not exact") << "\n";
+     << (exact()     ? ""
+         : isBounded ? ", not exact, an upper bound"
+                     : ", not exact")
+     << "\n";
   if (!peakOp.empty())
     os << "  at            " << peakOp << ", " << spell(peakPlace) << "\n";
   os << "  parameters    " << formatBytes(parameterBytes)
