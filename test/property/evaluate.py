@@ -5,6 +5,7 @@ did to its arguments, and what the module holds afterwards; and, after all
 calls, what the earlier ones returned, which later writes may reach.
 """
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -220,14 +221,21 @@ def compiled():
     torch._C._set_graph_executor_optimize(True)
 
 
-def get_reference(program, folder):
-    """Writes the archive; what the interpreter makes of each set of calls."""
-    # Kills this process: the interpreter listens to nothing else.
+@contextlib.contextmanager
+def computing():
+    """Bounds the time that a program computes in this process."""
+    # Kills it: the interpreter listens to nothing else.
     signal.setitimer(signal.ITIMER_VIRTUAL, COMPUTING)
     try:
-        return run_reference(program, folder)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def get_reference(program, folder):
+    """Writes the archive; what the interpreter makes of each set of calls."""
+    with computing():
+        return run_reference(program, folder)
 
 
 def run_reference(program, folder):
