@@ -1,7 +1,8 @@
 """Runs random modules (make_module.py) through every koila pass.
 
 Usage: modules.py KOILA_OPT [--mlir-opt TOOL --plugin LIBRARY] [--count N]
-                  [--seed S] [--long] [--state FILE] [--only N] [--keep FOLDER]
+                  [--seed S] [--long [--modules N] [--minutes M] [--state FILE]]
+                  [--jobs N] [--only N] [--keep FOLDER]
 
 A pass may refuse a module, by an error at a place of it. What it may not: end by a
 signal or a sanitizer's report, take forever, say an error without a place, leave invalid
@@ -9,17 +10,20 @@ IR behind, or give another output for the same input. Every other module has dia
 that only mlir-opt knows, which loads koila as a plugin.
 
 One process runs all modules of one kind through one pipeline; only if something is wrong,
-each is run alone. --long goes on with seed after seed until it is ended; with --state it
-goes on where it was.
+each is run alone. --long goes on with seed after seed until there were N modules, or M
+minutes are over; with --state it goes on where it was.
 """
 
 import argparse
+import concurrent.futures
+import json
 import pathlib
 import random
 import re
 import subprocess
 import sys
 import tempfile
+import time
 
 import make_module
 
@@ -92,17 +96,17 @@ def find_failed(modules, path, stderr):
 
 
 class Fuzzer:
-    def __init__(self, options):
-        self.options = options
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="koila-modules-"))
-        self.failures = self.passed = self.count = 0
+    """The modules of one seed."""
+
+    def __init__(self, options, seed):
+        self.options, self.seed = options, seed
+        self.failures = self.passed = self.count = self.modules = 0
 
     def judge(self, tool, modules, pipeline, timeout):
         """(what is wrong, how many modules the pipeline took)"""
-        path = self.folder / "in.mlir"
+        path = self.path
         path.write_text(MARK.join(modules) + "\n")
-        first = tool.run(path, pipeline, timeout)
-        code, _, stderr = first
+        code, _, stderr = tool.run(path, pipeline, timeout)
         if code is None:
             return f"no end within {timeout} s", 0
         if code not in (0, 1) or CRASH.search(stderr):
@@ -110,13 +114,14 @@ class Fuzzer:
         failed, lost = find_failed(modules, path, stderr)
         if lost:
             return f"no place: {lost[0]}", 0
-        if tool.run(path, pipeline, timeout) != first:
-            return "another output the second time", 0
         rest = [module for number, module in enumerate(modules) if number not in failed]
         if not rest:
             return "", 0
         path.write_text(MARK.join(rest) + "\n")
-        code, stdout, stderr = tool.run(path, pipeline, timeout)
+        first = tool.run(path, pipeline, timeout)
+        if tool.run(path, pipeline, timeout) != first:
+            return "another output the second time", 0
+        code, stdout, stderr = first
         if code != 0:
             return f"exit code {code} without an error: {stderr[-300:]}", 0
         path.write_text(stdout)
@@ -143,27 +148,32 @@ class Fuzzer:
 
     def report(self, name, pipeline, problem, text):
         self.failures += 1
-        print(f"{name} (seed {self.options.seed}): {pipeline}\n  {problem}", flush=True)
+        print(f"{name} (seed {self.seed}): {pipeline}\n  {problem}", flush=True)
         if self.options.keep:
             keep = pathlib.Path(self.options.keep)
             keep.mkdir(parents=True, exist_ok=True)
-            (keep / f"{self.options.seed}-{name}.mlir".replace(" ", "-")).write_text(text)
+            (keep / f"{self.seed}-{name}.mlir".replace(" ", "-")).write_text(text)
 
-    def fuzz(self, tools):
+    def run(self, tools):
         numbers = range(self.options.count)
         if self.options.only is not None:
             numbers = [self.options.only]
-        for wide, (tool, pipelines) in enumerate(tools):
-            chosen = [number for number in numbers if number % len(tools) == wide]
-            modules = [
-                make_module.make(random.Random(f"{self.options.seed}/{number}"), bool(wide))
-                for number in chosen
-            ]
-            if modules:
-                self.check(tool, modules, [str(number) for number in chosen], pipelines)
+        with tempfile.TemporaryDirectory(prefix="koila-modules-") as folder:
+            self.path = pathlib.Path(folder) / "in.mlir"
+            for wide, (tool, pipelines) in enumerate(tools):
+                chosen = [number for number in numbers if number % len(tools) == wide]
+                modules = [make(self.seed, number, bool(wide)) for number in chosen]
+                self.modules += len(modules)
+                if modules:
+                    self.check(tool, modules, [str(number) for number in chosen], pipelines)
+        return self
 
 
-def main():
+def make(seed, number, wide):
+    return make_module.make(random.Random(f"{seed}/{number}"), wide)
+
+
+def get_options():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("koila_opt")
     parser.add_argument("--mlir-opt")
@@ -173,34 +183,51 @@ def main():
     parser.add_argument("--only", type=int, help="the module of this number")
     parser.add_argument("--print", action="store_true", help="print the modules and end")
     parser.add_argument("--long", action="store_true", help="seed after seed")
-    parser.add_argument("--seeds", type=int, default=0, help="with --long: so many; 0: no end")
-    parser.add_argument("--state", help="with --long: a file with the next seed")
+    parser.add_argument("--modules", type=int, default=100_000, help="with --long: so many")
+    parser.add_argument("--minutes", type=float, default=60, help="with --long: no longer")
+    parser.add_argument("--state", help="with --long: a file with what was done")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at the same time")
     parser.add_argument("--keep", help="folder for modules that fail")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    options = get_options()
     tools = [(Tool([options.koila_opt]), [*PIPELINES, PRINT])]
     if options.plugin:
         wide = [options.mlir_opt, f"--load-dialect-plugin={options.plugin}"]
         tools.append((Tool(wide), PIPELINES))
-    state = pathlib.Path(options.state) if options.state else None
-    if state and state.exists():
-        options.seed = int(state.read_text())
-    fuzzer = Fuzzer(options)
     if options.print:
         for number in range(options.count) if options.only is None else [options.only]:
-            rng = random.Random(f"{options.seed}/{number}")
-            print(make_module.make(rng, bool(number % len(tools))) + MARK)
+            print(make(options.seed, number, bool(number % len(tools))) + MARK)
         return
-    last = options.seed + options.seeds if options.seeds else None
-    while True:
-        fuzzer.fuzz(tools)
-        options.seed += 1
-        if state:
-            state.write_text(str(options.seed))
-        if not options.long or options.seed == last:
-            break
-    print(f"{fuzzer.count} runs of modules, {fuzzer.passed} of them through the whole pipeline")
-    print(f"{fuzzer.failures} failures")
-    sys.exit(bool(fuzzer.failures))
+    state = pathlib.Path(options.state) if options.state else None
+    done = {"seed": options.seed, "modules": 0, "runs": 0, "passed": 0, "failures": 0}
+    if state and state.exists():
+        done = json.loads(state.read_text())
+    late = time.monotonic() + 60 * options.minutes
+    jobs = options.jobs if options.long else 1
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        while True:
+            seeds = [done["seed"] + job for job in range(jobs)]
+            for found in pool.map(lambda seed: Fuzzer(options, seed).run(tools), seeds):
+                done["modules"] += found.modules
+                done["runs"] += found.count
+                done["passed"] += found.passed
+                done["failures"] += found.failures
+            done["seed"] += jobs
+            if state:
+                state.write_text(json.dumps(done))
+            if options.long:
+                print(f"{done['modules']} modules, {done['failures']} failures", flush=True)
+            if not options.long or done["modules"] >= options.modules or time.monotonic() > late:
+                break
+    print(
+        f"{done['runs']} runs of {done['modules']} modules, "
+        f"{done['passed']} of them through the whole pipeline"
+    )
+    print(f"{done['failures']} failures")
+    sys.exit(bool(done["failures"]))
 
 
 if __name__ == "__main__":

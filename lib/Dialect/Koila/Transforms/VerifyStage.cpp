@@ -164,13 +164,15 @@ static bool isEmittable(Operation *op) {
 
 LogicalResult koila::verifyEmittable(ModuleOp module) {
   for (FunctionOpInterface function : getBodies(module)) {
-    WalkResult result = function->walk([&](Operation *op) {
+    // Operations first, then what is in them: a body may be nobody's text.
+    auto check = [&](Operation *op) {
       if (op == function.getOperation() || isEmittable(op))
         return WalkResult::advance();
       op->emitOpError() << "cannot be written as TorchScript; run passes that "
                            "leave koila, arith, scf and tensor slices only";
       return WalkResult::interrupt();
-    });
+    };
+    WalkResult result = function->walk<WalkOrder::PreOrder>(check);
     if (result.wasInterrupted())
       return failure();
   }
