@@ -9,6 +9,7 @@
 #include "StepResults.h"
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Import/Graph.h"
+#include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallPtrSet.h"
@@ -71,19 +72,6 @@ private:
 
 static bool isTensor(const c10::TypePtr &type) {
   return type->kind() == c10::TypeKind::TensorType;
-}
-
-/// Whether a tensor may be inside of it, or behind it.
-static bool mayHoldTensor(const c10::TypePtr &type) {
-  switch (type->kind()) {
-  case c10::TypeKind::TensorType:
-  case c10::TypeKind::AnyType:
-  case c10::TypeKind::ClassType:
-  case c10::TypeKind::InterfaceType:
-    return true;
-  default:
-    return llvm::any_of(type->containedTypes(), mayHoldTensor);
-  }
 }
 
 /// Whether `node` hands on what is in the module, or a part of it.

@@ -331,8 +331,10 @@ private:
     }
     while (write != writes.end())
       apply();
-    if (!kept && end)
-      markLifetimes(end, contents.getElements());
+    if (end && kept)
+      end->destroy();
+    else if (end)
+      addToMark(end, contents.getElements());
     dropMarks();
     // What a write returned are uses of the container, which have another now.
     for (tj::Node *node : llvm::reverse(writes))

@@ -23,8 +23,8 @@ bool koila::torchscript::isLifetimeMark(const tj::Node *node) {
   return node->kind() == prim::Print && node->hasAttribute(kKeeps);
 }
 
-static tj::Node *mark(tj::Node *after, llvm::ArrayRef<tj::Value *> values,
-                      int64_t keeper) {
+static tj::Node *mark(tj::Node *after, int64_t keeper,
+                      llvm::ArrayRef<tj::Value *> values) {
   // Nothing that prints is dead.
   tj::Node *made = after->owningGraph()->create(prim::Print, values,
                                                 /*num_outputs=*/0);
@@ -39,12 +39,19 @@ static bool mayEnd(const tj::Value *value) {
          node->kind() != prim::Constant && node->kind() != prim::GetAttr;
 }
 
+void koila::torchscript::addToMark(tj::Node *mark,
+                                   llvm::ArrayRef<tj::Value *> values) {
+  for (tj::Value *value : values)
+    if (mayEnd(value))
+      mark->addInput(value);
+}
+
 tj::Node *
 koila::torchscript::markLifetimes(tj::Node *after,
                                   llvm::ArrayRef<tj::Value *> values) {
-  std::vector<tj::Value *> ending;
-  llvm::copy_if(values, std::back_inserter(ending), mayEnd);
-  return mark(after, ending, /*keeper=*/0);
+  tj::Node *made = mark(after, /*keeper=*/0, {});
+  addToMark(made, values);
+  return made;
 }
 
 /// Tensors from around the branch that it reads, whichever way it goes.
@@ -178,14 +185,14 @@ void koila::torchscript::markLifetimes(tj::Graph &graph) {
       if (ending.empty())
         continue;
       node->i_(kKeeps, ++keepers);
-      mark(node, ending, keepers);
+      mark(node, keepers, ending);
     } else if (node->kind() == prim::TupleConstruct) {
       tj::Node *end = tuples.getEnd(node);
       if (!end)
         continue;
       tuples.collect(node->output(), end, ending);
       if (!ending.empty())
-        mark(end, ending, /*keeper=*/0);
+        mark(end, /*keeper=*/0, ending);
     }
   }
 }

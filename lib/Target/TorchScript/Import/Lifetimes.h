@@ -44,6 +44,10 @@ std::optional<std::string> findShortenedLife(torch::jit::Graph &graph);
 /// found.
 inline const c10::Symbol kShortens = c10::Symbol::attr("koila_shortens");
 
+/// Adds `values` to those of `mark`.
+void addToMark(torch::jit::Node *mark,
+               llvm::ArrayRef<torch::jit::Value *> values);
+
 bool isLifetimeMark(const torch::jit::Node *node);
 
 /// Takes the marks out of `graph`, and those behind what is still there away:
