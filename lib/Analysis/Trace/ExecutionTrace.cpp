@@ -13,6 +13,11 @@
 using namespace mlir;
 using namespace koila;
 
+bool koila::takesNumber(TorchOpaqueOp op) {
+  return llvm::any_of(op.getOperandTypes(),
+                      [](Type type) { return type.isIntOrIndexOrFloat(); });
+}
+
 bool koila::isWorthTracing(Operation *function) {
   if (!isa<FunctionOpInterface>(function) ||
       !function->getParentOfType<ModuleOp>() || findSeveralBlocks(function))
@@ -30,8 +35,11 @@ bool koila::isWorthTracing(Operation *function) {
     bool changes =
         isa<AttrSetOp>(op) || (isOrderedWrite(op) && op->getNumOperands() > 0 &&
                                isMutable(op->getOperand(0).getType()));
-    return branches || changes ? WalkResult::interrupt()
-                               : WalkResult::advance();
+    auto opaque = dyn_cast<TorchOpaqueOp>(op);
+    bool mayBeKnown =
+        opaque && opaque.getEffects() == Effects::None && takesNumber(opaque);
+    return branches || changes || mayBeKnown ? WalkResult::interrupt()
+                                             : WalkResult::advance();
   });
   return result.wasInterrupted();
 }

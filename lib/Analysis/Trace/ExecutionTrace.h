@@ -24,7 +24,8 @@ namespace koila {
 struct ExecutionTrace {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   mlir::FunctionOpInterface function;
-  /// Branches and loops that are left: data decide them.
+  /// Branches and loops that are left, and operators that a number which is not
+  /// known keeps from being known: data decide them, or symbols.
   unsigned undecided = 0;
   unsigned operations = 0;
   /// Whether the program may turn on that gradients are recorded.

@@ -425,6 +425,8 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
   if (known)
     for (NamedAttribute mark : op->getDiscardableAttrs())
       known->setDiscardableAttr(mark.getName(), mark.getValue());
+  else if (takesNumber(op))
+    ++undecided;
   return known;
 }
 

@@ -14,6 +14,9 @@
 
 namespace koila {
 
+/// Whether an argument of `op` is a number that the program computes.
+bool takesNumber(TorchOpaqueOp op);
+
 class Tracer {
 public:
   Tracer(mlir::FunctionOpInterface program, const DimAnalysis &dims,
