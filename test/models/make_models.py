@@ -410,6 +410,25 @@ def harmless_branch():
     return torch.jit.script(HarmlessBranch().eval())
 
 
+@model
+def listed_numbers():
+    """Lists of numbers and of bools decide what is computed."""
+    import torch
+
+    class ListedNumbers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scales = [0.5, 2.0]
+            self.doubled = [True, False]
+
+        def forward(self, x):
+            for i, doubled in enumerate(self.doubled):
+                x = torch.cat([x, x.sin()], 1) if doubled else x * self.scales[i]
+            return x * self.scales[0]
+
+    return torch.jit.script(ListedNumbers().eval())
+
+
 # ----------------------------------------------------------------------------
 # Models that must not be tiled
 

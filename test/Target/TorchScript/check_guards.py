@@ -10,6 +10,7 @@ Usage: check_guards.py mlp UNTILED.pt TILED.pt
        check_guards.py maybe UNTILED.pt TILED.pt
        check_guards.py maybe_raise UNTILED.pt TILED.pt
        check_guards.py reads UNTILED.pt TILED.pt
+       check_guards.py lists UNTILED.pt TILED.pt
 
 The tiled program must do what the untiled one does (the same result, or the
 same exception) and say why it did not run tiled, in a warning that starts
@@ -191,6 +192,21 @@ def check_lookup(checker):
         checker.falls_back("double()", ["weight", "dtype is not float32"], x)
 
 
+def check_lists(checker):
+    """Attributes that import took for what they are."""
+    torch.manual_seed(0)
+    x = torch.randn(13, 64)
+    with torch.no_grad():
+        checker.tiles("control", x)
+        for name, value in (("scales", [0.5, 3.0]), ("doubled", [True, True])):
+            before = getattr(checker.tiled, name)
+            for program in (checker.untiled, checker.tiled):
+                setattr(program, name, value)
+            checker.falls_back(name, [name], x)
+            for program in (checker.untiled, checker.tiled):
+                setattr(program, name, before)
+
+
 def check_spectrum(checker):
     torch.manual_seed(0)
     with torch.no_grad():
@@ -251,6 +267,7 @@ def main():
         "above": check_above,
         "squeezed": check_squeezed,
         "spectrum": check_spectrum,
+        "lists": check_lists,
         "lookup": check_lookup,
         "maybe": check_maybe,
         "maybe_raise": check_maybe_raise,

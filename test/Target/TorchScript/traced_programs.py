@@ -145,6 +145,21 @@ class KeepsAnAverage(nn.Module):
 
 
 @program
+class AsListsSay(nn.Module):
+    """What lists of numbers and bools in attributes say."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales = [0.5, 2.0]
+        self.doubled = [True, False]
+
+    def forward(self, x):
+        for i, doubled in enumerate(self.doubled):
+            x = torch.cat([x, x.sin()], 1) if doubled else x * self.scales[i]
+        return x.sum(1)
+
+
+@program
 class HandsOverWhatNobodyReads(nn.Module):
     """What a turn made last lives until the next one starts."""
 

@@ -471,6 +471,14 @@ c10::IValue koila::torchscript::getAssumed(Attribute expected) {
     return text.str();
   if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
     return std::vector<int64_t>(integers.asArrayRef());
+  if (auto numbers = dyn_cast<DenseF64ArrayAttr>(expected))
+    return std::vector<double>(numbers.asArrayRef());
+  if (auto flags = dyn_cast<DenseBoolArrayAttr>(expected)) {
+    c10::List<bool> list;
+    for (bool flag : flags.asArrayRef())
+      list.push_back(flag);
+    return list;
+  }
   if (auto tuple = dyn_cast<ArrayAttr>(expected)) {
     std::vector<c10::IValue> elements;
     for (Attribute element : tuple)

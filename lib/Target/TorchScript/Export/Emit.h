@@ -64,6 +64,8 @@ public:
   TorchValue *constant(const c10::IValue &value);
   TorchValue *integer(int64_t value) { return constant(c10::IValue(value)); }
   TorchValue *integerList(llvm::ArrayRef<int64_t> values);
+  TorchValue *list(llvm::ArrayRef<TorchValue *> elements,
+                   const c10::TypePtr &elementType);
   /// A node of a registered operator, by `aten::name.overload`; absent
   /// trailing arguments take their defaults.
   TorchValue *call(const char *qualifiedName,
@@ -114,8 +116,6 @@ private:
                     mlir::Type fullType, mlir::Type sliceType);
   TorchValue *fromAttr(mlir::Attribute attr, c10::TypePtr type,
                        mlir::Operation *op, mlir::ValueRange operands);
-  TorchValue *list(llvm::ArrayRef<TorchValue *> elements,
-                   const c10::TypePtr &elementType);
   TorchValue *ofr(mlir::OpFoldResult value, mlir::Operation *op);
   /// As convertType, with types that only the archive has; null if unknown.
   c10::TypePtr getType(mlir::Type type) const;

@@ -300,7 +300,7 @@ private:
     case c10::TypeKind::OptionalType:
       return value.isNone();
     case c10::TypeKind::ListType:
-      return value.isIntList();
+      return value.isIntList() || value.isDoubleList() || value.isBoolList();
     case c10::TypeKind::DictType:
       return llvm::all_of(value.toGenericDict(), [&](const auto &entry) {
         return isLiteral(type->containedType(0), entry.key()) &&
@@ -370,7 +370,7 @@ private:
   }
 
   /// LibTorch takes nothing out of a constant list, since lists may change.
-  void replaceElements(tj::Value *list, const std::vector<int64_t> &elements) {
+  void replaceElements(tj::Value *list, c10::ArrayRef<c10::IValue> elements) {
     auto count = static_cast<int64_t>(elements.size());
     for (const tj::Use &use : list->uses()) {
       if (use.user->kind() != c10::aten::__getitem__)
@@ -449,8 +449,8 @@ private:
     }
     tj::WithInsertPoint guard(node);
     tj::Value *literal = prepared.graph->insertConstant(value);
-    if (value.isIntList())
-      replaceElements(node->output(), value.toIntVector());
+    if (value.isList())
+      replaceElements(node->output(), value.toListRef());
     node->output()->replaceAllUsesWith(literal);
     if (paths.insert(path).second)
       prepared.assumed.push_back({path, value});

@@ -160,6 +160,11 @@ void FunctionImporter::addReturn(func::FuncOp function) {
 Attribute FunctionImporter::getAssumed(const c10::IValue &value) const {
   if (value.isIntList())
     return DenseI64ArrayAttr::get(context, value.toIntVector());
+  if (value.isDoubleList())
+    return DenseF64ArrayAttr::get(context, value.toDoubleVector());
+  if (value.isBoolList())
+    return DenseBoolArrayAttr::get(
+        context, llvm::to_vector_of<bool>(value.toBoolList()));
   if (!value.isTuple())
     return getAttr(value);
   llvm::SmallVector<Attribute> elements;

@@ -152,7 +152,7 @@ static bool isLiteral(Attribute attr) {
   if (auto tuple = dyn_cast<ArrayAttr>(attr))
     return llvm::all_of(tuple, isLiteral);
   return isa<UnitAttr, BoolAttr, IntegerAttr, FloatAttr, StringAttr,
-             DenseI64ArrayAttr>(attr);
+             DenseI64ArrayAttr, DenseF64ArrayAttr, DenseBoolArrayAttr>(attr);
 }
 
 /// What is said of a tensor is what some tensor of its type is.

@@ -384,6 +384,16 @@ tj::Value *GuardEmitter::emitLiteralCondition(TorchValue *value,
   if (auto integers = dyn_cast<DenseI64ArrayAttr>(expected))
     return emitter.call("aten::eq",
                         {value, emitter.integerList(integers.asArrayRef())});
+  auto isList = [&](auto array, const c10::TypePtr &type) {
+    llvm::SmallVector<TorchValue *> elements;
+    for (auto element : array)
+      elements.push_back(emitter.constant(c10::IValue(element)));
+    return emitter.call("aten::eq", {value, emitter.list(elements, type)});
+  };
+  if (auto numbers = dyn_cast<DenseF64ArrayAttr>(expected))
+    return isList(numbers.asArrayRef(), c10::FloatType::get());
+  if (auto flags = dyn_cast<DenseBoolArrayAttr>(expected))
+    return isList(flags.asArrayRef(), c10::BoolType::get());
   if (auto tuple = dyn_cast<ArrayAttr>(expected))
     return emitTupleCondition(value, tuple);
   if (auto dict = dyn_cast<DictionaryAttr>(expected))
