@@ -2,14 +2,15 @@
 """Random programs: peaks that are said to be exact are what PyTorch allocates.
 
 Usage: peaks.py [--counter LIBRARY] [--count N] [--seed S] [--only K] [--features A,B]
-                [--least-exact SHARE] [--seconds N] [--state FILE]
+                [--grad] [--least-exact SHARE] [--seconds N] [--state FILE]
 
 Programs of generator.py, with branches, loops, lists, tuples, dicts and state, are
 scripted, saved, measured at two batches and analysed. A figure that is exact and not the
 measured one, to the byte, or a bound that is less, is a failure, which is made smaller and
-printed. The share of exact figures is printed, and --least-exact bounds it from
-below, so that the test means something. With --seconds, seed after seed is taken until
-so many have passed; with --state, from where the last run ended.
+printed. With --grad, autograd records the calls. The share of exact figures is printed,
+and --least-exact bounds it from below, so that the test means something. With --seconds,
+seed after seed is taken until so many have passed; with --state, from where the last run
+ended.
 
 Before that, one figure is changed by a byte and must be found wrong.
 """
@@ -39,14 +40,14 @@ sys.path.append(str(ROOT / "test" / "oracle"))
 
 
 class Judge:
-    def __init__(self, counter, folder):
-        self.counter, self.path = counter, str(folder / "in.pt")
+    def __init__(self, counter, folder, grad):
+        self.counter, self.path, self.grad = counter, str(folder / "in.pt"), grad
 
     def measure(self, program, batch):
         """Bytes of the first call of a file that was just loaded: a call may change
         the module."""
         loaded = torch.jit.load(self.path)
-        with torch.no_grad():
+        with torch.set_grad_enabled(self.grad):
             return self.counter.measure(loaded, make_call(program.arguments, batch, 10, True))[0]
 
     def run(self, program, change=0):
@@ -71,6 +72,7 @@ class Judge:
                     self.path,
                     [flag.removeprefix("--input=") for flag in input_flags(program.arguments)],
                     batch={"B": batch},
+                    mode="forward-with-grad" if self.grad else "inference",
                     floor=False,
                     batches=0,
                 )
@@ -99,6 +101,7 @@ def get_options():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="the program of this number")
     parser.add_argument("--features", default=",".join(FEATURES), help="what programs may have")
+    parser.add_argument("--grad", action="store_true", help="with gradients recorded")
     parser.add_argument("--least-exact", type=float, default=0, metavar="SHARE")
     parser.add_argument("--seconds", type=int, default=0, help="seed after seed, so long")
     parser.add_argument("--state", type=pathlib.Path, help="with --seconds: the next seed")
@@ -118,7 +121,7 @@ def main():
         options.seed = int(options.state.read_text())
     figures, exact, reasons, problems = 0, 0, collections.Counter(), []
     with tempfile.TemporaryDirectory() as folder:
-        judge = Judge(Counter(options.counter), pathlib.Path(folder))
+        judge = Judge(Counter(options.counter), pathlib.Path(folder), options.grad)
         while True:
             for number in range(options.count) if options.only is None else [options.only]:
                 program = generate(f"{options.seed}:{number}", features)
