@@ -515,7 +515,10 @@ TEST_F(StoragePropertyTest, StraightLineProgramsFollowTheDefinition) {
     ASSERT_EQ(step, program.instructions.size());
     PeakMemoryAnalysis peak(function());
     ASSERT_EQ(peak.evaluate(), expected.peak);
-    ASSERT_TRUE(peak.report().exact());
+    // Where a tie is not resolved, the program itself may need less.
+    PeakReport report = peak.report();
+    for (const Inexactness &doubt : report.inexact)
+      ASSERT_TRUE(doubt.isBound) << doubt.reason;
   }
   // The programs are worth running only if both answers occur often.
   EXPECT_GT(reused, kPrograms / 4);

@@ -136,6 +136,10 @@ void PeakMemoryAnalysis::Impl::freeStorage(const Storage *entry, Operation &op,
     return;
   run.liveBytes -= found->second;
   run.live.erase(found);
+  if (auto perhaps = run.perhaps.find(entry); perhaps != run.perhaps.end()) {
+    run.perhapsBytes -= perhaps->second;
+    run.perhaps.erase(perhaps);
+  }
   endSpan(entry, op, run);
 }
 
@@ -408,7 +412,8 @@ bool PeakMemoryAnalysis::Impl::reach(Operation *op, Run::Phase phase,
   if (total == std::numeric_limits<int64_t>::max() && run.detailed)
     markInexact(op ? *op : *function, "needs more bytes than 64 bits can count",
                 run);
-  run.certainBytes = std::max(run.certainBytes, saturate(total));
+  run.certainBytes =
+      std::max(run.certainBytes, saturate(total - run.perhapsBytes));
   if (total > run.peakBytes) {
     run.peakBytes = total;
     run.peakEvent = run.event;
@@ -504,27 +509,44 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
   }
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t certain = kNone, before = run.certainBytes;
+  // Of what the branches hand on: the most and the least that is there.
+  llvm::MapVector<const Storage *, std::pair<int64_t, int64_t>> handed;
+  for (auto [entry, how] : handedOnStorages)
+    handed[entry] = {0, kNone};
   for (Region *region : getAlternatives(op, run)) {
-    run.certainBytes = 0;
     auto live = run.live;
-    __int128 liveBytes = run.liveBytes;
+    auto perhaps = run.perhaps;
+    __int128 liveBytes = run.liveBytes, perhapsBytes = run.perhapsBytes;
+    run.certainBytes = 0;
     if (region)
       for (Block &block : *region)
         runBlock(block, run);
     if (run.stopped)
       return;
     // Of a call that ends in an exception there is no figure.
-    if (!region || !raises(*region))
+    if (!region || !raises(*region)) {
       certain = std::min(certain, run.certainBytes);
-    // What the branch hands on stays, at the size of the last branch.
-    for (const Storage *entry : handedOnStorages)
-      if (auto found = run.live.find(entry);
-          found != run.live.end() && !live.contains(entry)) {
-        live[entry] = found->second;
-        liveBytes += found->second;
+      for (auto &[entry, bytes] : handed) {
+        int64_t now = run.live.lookup(entry);
+        bytes.first = std::max(bytes.first, now);
+        bytes.second = std::min(bytes.second, now - run.perhaps.lookup(entry));
       }
+    }
     run.live = std::move(live);
+    run.perhaps = std::move(perhaps);
     run.liveBytes = liveBytes;
+    run.perhapsBytes = perhapsBytes;
+  }
+  for (const auto &[entry, bytes] : handed) {
+    auto [most, least] = bytes;
+    if (most == run.live.lookup(entry))
+      continue;
+    run.liveBytes += most - run.live.lookup(entry);
+    run.live[entry] = most;
+    if (most == least)
+      continue;
+    run.perhapsBytes += most - least - run.perhaps.lookup(entry);
+    run.perhaps[entry] = most - least;
   }
   run.certainBytes = std::max(before, certain == kNone ? 0 : certain);
   // What makes results of its own is an operation like any other.
@@ -545,8 +567,9 @@ PeakMemoryAnalysis::Impl::getBodySymbols(Operation *loop) const {
     if (expr)
       expr.forEachSymbol([&](DimSymbol symbol) { found.insert(symbol); });
   };
-  llvm::SmallPtrSet<const Storage *, 8> handedOn(handedOnStorages.begin(),
-                                                 handedOnStorages.end());
+  auto entries = llvm::make_first_range(handedOnStorages);
+  llvm::SmallPtrSet<const Storage *, 8> handedOn(entries.begin(),
+                                                 entries.end());
   loop->walk([&](Operation *op) {
     symbols.guesses |= guesses.contains(op);
     if (auto born = births.find(op); born != births.end())

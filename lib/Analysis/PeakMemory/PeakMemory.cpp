@@ -178,6 +178,36 @@ void PeakMemoryAnalysis::Impl::collectUnmodelled() {
   });
 }
 
+/// Whether one of them runs, but not both: they are in different branches.
+static bool areAlternatives(Operation *lhs, Operation *rhs) {
+  Region *common = lhs->getParentRegion();
+  while (!common->isAncestor(rhs->getParentRegion()))
+    common = common->getParentRegion();
+  Operation *outer = common->findAncestorOpInRegion(*lhs);
+  return outer != lhs && outer == common->findAncestorOpInRegion(*rhs) &&
+         isa<RegionBranchOpInterface>(outer);
+}
+
+PeakMemoryAnalysis::Impl::HandedOn
+PeakMemoryAnalysis::Impl::classify(ArrayRef<OpResult> allocations,
+                                   Block *block) {
+  for (OpResult allocation : allocations)
+    for (Operation *op = allocation.getOwner(); op->getBlock() != block;
+         op = op->getParentOp())
+      if (!isa<RegionBranchOpInterface>(op->getParentOp()) ||
+          isa<LoopLikeOpInterface>(op->getParentOp()))
+        return HandedOn::OfIteration;
+  // Pairs are compared.
+  constexpr size_t kMost = 32;
+  if (allocations.size() > kMost)
+    return HandedOn::Several;
+  for (auto [index, allocation] : llvm::enumerate(allocations))
+    for (OpResult other : allocations.take_front(index))
+      if (!areAlternatives(allocation.getOwner(), other.getOwner()))
+        return HandedOn::Several;
+  return HandedOn::Once;
+}
+
 void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
   auto isTaken = [&](OpResult allocation) {
     return !dims.isDead(allocation.getOwner());
@@ -186,11 +216,6 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
       llvm::make_filter_range(entry.allocations, isTaken));
   if (allocations.empty())
     return;
-  if (entry.external)
-    for (OpResult allocation : allocations)
-      unmodelled.try_emplace(allocation.getOwner(),
-                             "a branch or loop hands on this tensor or one "
-                             "of the caller");
   Operation *first = allocations.front().getOwner();
   for (OpResult allocation : allocations)
     births[allocation.getOwner()].emplace_back(&entry, allocation);
@@ -209,9 +234,7 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
                            ancestor->hasTrait<OpTrait::IsTerminator>());
     });
   };
-  // A branch that every call takes is a part of the block around it. A storage
-  // that another branch or a loop hands on lives in the function's block: which
-  // iteration's it is, only a run would tell.
+  // A branch that every call takes is a part of the block around it.
   bool handedOn = allocations.size() > 1 || escapes();
   while (handedOn && allocations.size() == 1 &&
          getTaken(block->getParentOp()) == block->getParent()) {
@@ -219,12 +242,30 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
     block = first->getBlock();
     handedOn = escapes();
   }
-  if (handedOn && block != functionBlock) {
+  // What other branches hand on lives in the block around them.
+  auto leaves = [&] {
+    return escapes() || llvm::any_of(allocations, [&](OpResult allocation) {
+             return !block->findAncestorOpInBlock(*allocation.getOwner());
+           });
+  };
+  while (handedOn && block != functionBlock && leaves()) {
+    first = block->getParentOp();
+    block = first->getBlock();
+  }
+  std::optional<HandedOn> how;
+  if (handedOn)
+    how = classify(allocations, block);
+  if (how == HandedOn::OfIteration) {
     block = functionBlock;
     first = block->findAncestorOpInBlock(*first);
   }
-  if (handedOn)
-    handedOnStorages.push_back(&entry);
+  if (how)
+    handedOnStorages.emplace_back(&entry, *how);
+  if (entry.external && (!how || how == HandedOn::OfIteration))
+    for (OpResult allocation : allocations)
+      unmodelled.try_emplace(allocation.getOwner(),
+                             "a branch or loop hands on this tensor or one "
+                             "of the caller");
   Operation *last = first;
   for (OpResult allocation : allocations)
     if (Operation *ancestor =

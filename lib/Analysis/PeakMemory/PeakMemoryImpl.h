@@ -43,6 +43,9 @@ struct PeakMemoryAnalysis::Impl {
     llvm::DenseMap<const Storage *, int64_t> live;
     /// Wide: a sum of extents that each fit may not.
     __int128 liveBytes = 0;
+    /// Of what branches made: how much of it may not be there.
+    llvm::DenseMap<const Storage *, int64_t> perhaps;
+    __int128 perhapsBytes = 0;
     int64_t peakBytes = 0;
     /// The peak of what runs whichever way branches go that data decide.
     int64_t certainBytes = 0;
@@ -127,6 +130,18 @@ struct PeakMemoryAnalysis::Impl {
   /// What keeps tensors alive in a way that lifetimes do not show.
   void collectUnmodelled();
   void addLifetime(const Storage &entry);
+  /// What branches and loops do with a storage that they hand on.
+  enum class HandedOn {
+    /// A call makes it at most once, in one of several branches.
+    Once,
+    /// It is one of several tensors; all of them are counted.
+    Several,
+    /// Which iteration's it is, only a run would tell.
+    OfIteration
+  };
+  /// `allocations` are those in `block` and in what is inside of it.
+  static HandedOn classify(llvm::ArrayRef<mlir::OpResult> allocations,
+                           mlir::Block *block);
 
   // Autograd (AutogradGraph.cpp).
   bool records() const { return options.mode != PeakMemoryMode::Inference; }
@@ -301,7 +316,7 @@ struct PeakMemoryAnalysis::Impl {
   mutable llvm::SmallPtrSet<const Storage *, 8> ofGradients;
   /// Stands for what an operation makes for its gradient.
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
-  llvm::SmallVector<const Storage *> handedOnStorages;
+  llvm::SmallVector<std::pair<const Storage *, HandedOn>> handedOnStorages;
   llvm::StringMap<int64_t> given;
   mutable llvm::DenseMap<mlir::Operation *, BodySymbols> bodySymbols;
   /// Rows that were found, by what differs within a program: name, element type

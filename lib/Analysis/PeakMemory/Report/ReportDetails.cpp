@@ -43,11 +43,16 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
       report.inexact.push_back({getOperatorName(*op),
                                 getSourcePlace(op->getLoc()), doubt->reason,
                                 doubt->trust == Trust::UpperBound});
-  for (const Storage *entry : handedOnStorages) {
+  for (auto [entry, how] : handedOnStorages) {
+    if (how == HandedOn::Once)
+      continue;
     Operation *op = entry->allocations.front().getOwner();
-    report.inexact.push_back({getOperatorName(*op),
-                              getSourcePlace(op->getLoc()),
-                              "its storage is handed on by a loop or branch"});
+    bool isBound = how == HandedOn::Several;
+    report.inexact.push_back(
+        {getOperatorName(*op), getSourcePlace(op->getLoc()),
+         isBound ? "a branch hands on this tensor or another; all are counted"
+                 : "its storage is handed on by a loop",
+         isBound});
   }
 }
 
