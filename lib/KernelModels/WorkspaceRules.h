@@ -66,6 +66,7 @@ void describeNormSaved(SavedRule &rule);
 void describePoolSaved(SavedRule &rule);
 void describeProductSaved(SavedRule &rule);
 void describeRecurrentSaved(SavedRule &rule);
+void describeSpectralSaved(SavedRule &rule);
 
 } // namespace koila::rules
 

@@ -100,3 +100,73 @@ func.func @gru(%x: tensor<4x2x3xf32>, %h: tensor<1x2x5xf32>, %wi: tensor<15x3xf3
   %0:2 = "koila.gru_input"(%x, %h, %wi, %wh, %bi, %bh) {batch_first = false, bidirectional = false, dropout = 0.0, has_biases = true, num_layers = 1 : i64, train = false} : (tensor<4x2x3xf32>, tensor<1x2x5xf32>, tensor<15x3xf32>, tensor<15x5xf32>, tensor<15xf32>, tensor<15xf32>) -> (tensor<4x2x5xf32>, tensor<1x2x5xf32>)
   return %0#0 : tensor<4x2x5xf32>
 }
+
+// -----
+
+// The reciprocal roots (12 bytes) and the normalised rows (48) are kept, of
+// which the weight's gradient comes. Then come 400 bytes of something else.
+// CHECK-LABEL: memory of 'rms_norm'
+// CHECK: peak {{ *}}508 bytes
+// CHECK: 60 bytes saved rms_norm
+// CHECK-NOT: not exact
+func.func @rms_norm(%x: tensor<3x4xf32> {koila.requires_grad}, %w: tensor<4xf32> {koila.requires_grad}, %z: tensor<100xf32>) -> (tensor<3x4xf32>, tensor<100xf32>) {
+  %0 = koila.rms_norm %x, %w {normalized_shape = array<i64: 4>, operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<3x4xf32>, tensor<4xf32>) -> tensor<3x4xf32>
+  %1 = koila.neg %z : (tensor<100xf32>) -> tensor<100xf32>
+  return %0, %1 : tensor<3x4xf32>, tensor<100xf32>
+}
+
+// -----
+
+// Nothing is kept of rows that are repeated: 144 + 400.
+// CHECK-LABEL: memory of 'repeated'
+// CHECK: peak {{ *}}544 bytes
+// CHECK-NOT: saved
+// CHECK-NOT: not exact
+func.func @repeated(%x: tensor<3x4xf32> {koila.requires_grad}, %z: tensor<100xf32>) -> (tensor<9x4xf32>, tensor<100xf32>) {
+  %0 = koila.repeat_interleave_self_int %x {repeats = 3 : i64, dim = 0 : i64} : (tensor<3x4xf32>) -> tensor<9x4xf32>
+  %1 = koila.neg %z : (tensor<100xf32>) -> tensor<100xf32>
+  return %0, %1 : tensor<9x4xf32>, tensor<100xf32>
+}
+
+// -----
+
+// The product of the first two (48 bytes) is kept for the gradient of the third.
+// CHECK-LABEL: memory of 'einsum_of_three'
+// CHECK: peak {{ *}}688 bytes
+// CHECK: 48 bytes saved einsum
+// CHECK-NOT: not exact
+func.func @einsum_of_three(%x: tensor<3x2xf32> {koila.requires_grad}, %y: tensor<3x2xf32>, %v: tensor<3x5xf32> {koila.requires_grad}, %z: tensor<100xf32>) -> (tensor<3x2x2x5xf32>, tensor<100xf32>) {
+  %0 = koila.einsum %x, %y, %v {equation = "bi,bj,bk->bijk"} : (tensor<3x2xf32>, tensor<3x2xf32>, tensor<3x5xf32>) -> tensor<3x2x2x5xf32>
+  %1 = koila.neg %z : (tensor<100xf32>) -> tensor<100xf32>
+  return %0, %1 : tensor<3x2x2x5xf32>, tensor<100xf32>
+}
+
+// -----
+
+// The signal that was filled up (120 bytes) is kept: how many there were is read
+// of it. With 144 bytes of half a spectrum 664.
+// CHECK-LABEL: memory of 'spectrum'
+// CHECK: peak {{ *}}664 bytes
+// CHECK: 120 bytes saved fft_rfft
+// CHECK-NOT: not exact
+func.func @spectrum(%x: tensor<3x8xf32> {koila.requires_grad}, %z: tensor<100xf32>) -> (tensor<3x6xcomplex<f32>>, tensor<100xf32>) {
+  %0 = koila.fft_rfft %x {dim = -1 : i64, n = 10 : i64} : (tensor<3x8xf32>) -> tensor<3x6xcomplex<f32>>
+  %1 = koila.neg %z : (tensor<100xf32>) -> tensor<100xf32>
+  return %0, %1 : tensor<3x6xcomplex<f32>>, tensor<100xf32>
+}
+
+// -----
+
+// Of a computed size it may have 11 elements.
+// CHECK-LABEL: memory of 'computed'
+// CHECK: peak {{ *}}676 bytes
+// CHECK: 132 bytes saved fft_rfft
+// CHECK: not exact: koila.fft_rfft, {{.*}}: whether the computed size of a spectrum is even
+func.func @computed(%x: tensor<3x8xf32> {koila.requires_grad}, %z: tensor<100xf32>) -> (tensor<3x6xcomplex<f32>>, tensor<100xf32>) {
+  %two = arith.constant 2 : i64
+  %size = koila.size_int %x {dim = 1 : i64} : (tensor<3x8xf32>) -> i64
+  %n = arith.addi %size, %two : i64
+  %0 = koila.fft_rfft %x, %n {dim = -1 : i64, n = -9223372036854775808 : i64} : (tensor<3x8xf32>, i64) -> tensor<3x6xcomplex<f32>>
+  %1 = koila.neg %z : (tensor<100xf32>) -> tensor<100xf32>
+  return %0, %1 : tensor<3x6xcomplex<f32>>, tensor<100xf32>
+}

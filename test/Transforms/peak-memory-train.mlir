@@ -288,3 +288,69 @@ func.func @selected(%x: tensor<?x5xf32> {koila.name = "x", koila.dims = #koila.d
   return %value : tensor<f32>
 }
 }
+
+// -----
+
+// The mask of zeros (32 bytes), their counts (64) and, where there are some, six
+// tensors of 8 x 4 floats (768). With the factors (128), their products (32), the
+// loss and its gradient 1032.
+
+// CHECK: memory of 'product'
+// CHECK: peak {{ *}}1.01 KiB (1,032 bytes), not exact
+// CHECK: at            koila.prod_dim_int (backward)
+// CHECK: not exact: koila.prod_dim_int, {{.*}}: whether an element of a product is zero
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
+func.func @product(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<4xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x4xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  %p = koila.prod_dim_int %y {dim = 1 : i64, keepdim = false} : (tensor<?x4xf32>) -> tensor<?xf32>
+  %loss = koila.sum %p : (tensor<?xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
+
+// -----
+
+// Normalised rows (128 bytes) and roots (32) are kept; inside are 496 more.
+
+// CHECK: memory of 'rms_norm'
+// CHECK: peak {{ *}}664 bytes
+// CHECK-NOT: not exact
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
+func.func @rms_norm(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>, koila.requires_grad}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<4xf32>
+  %y = koila.rms_norm %x, %w {normalized_shape = array<i64: 4>, operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<?x4xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  %loss = koila.sum %y : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}
+
+// -----
+
+// The larger of two, attention with dropout, rows that are repeated and distances
+// have exact figures, those of backward_oracle.py.
+
+// CHECK: memory of 'larger'
+// CHECK: peak {{ *}}13.29 KiB (13,608 bytes)
+// CHECK-NOT: not exact
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
+func.func @larger(%x: tensor<?x5x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 5, 4]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<4xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x5x4xf32>, tensor<4xf32>) -> tensor<?x5x4xf32>
+  %m = koila.max_other %x, %y : (tensor<?x5x4xf32>, tensor<?x5x4xf32>) -> tensor<?x5x4xf32>
+  %a = koila.scaled_dot_product_attention %m, %y, %m {dropout_p = 2.000000e-01 : f64, is_causal = false, enable_gqa = false} : (tensor<?x5x4xf32>, tensor<?x5x4xf32>, tensor<?x5x4xf32>) -> tensor<?x5x4xf32>
+  %r = koila.repeat_interleave_self_int %a {repeats = 2 : i64, dim = 1 : i64} : (tensor<?x5x4xf32>) -> tensor<?x10x4xf32>
+  %d = koila.cdist %r, %a {p = 1.000000e+00 : f64} : (tensor<?x10x4xf32>, tensor<?x5x4xf32>) -> tensor<?x10x5xf32>
+  %loss = koila.sum %d : (tensor<?x10x5xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

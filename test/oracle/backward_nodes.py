@@ -38,7 +38,7 @@ from koila_opt import Broken, Koila, Refused
 from make_programs import load_programs
 
 # Of one operation.
-MOST_NODES = 12
+MOST_NODES = 24
 
 
 class NodeLog:

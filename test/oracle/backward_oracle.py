@@ -212,6 +212,22 @@ CASES = {
     "norm_1": (lambda x: torch.linalg.vector_norm(x, 1, dim=-1), (4, 6)),
     "topk": (lambda x: x.topk(2, 1)[0], (4, 6)),
     "sort": (lambda x: x.sort(1)[0], (4, 6)),
+    "prod": (torch.prod, (4, 6)),
+    "prod_dim": (lambda x: x.prod(-1), (4, 6)),
+    "prod_summed": (lambda x: x.prod(1).sum(), (4, 6)),
+    "prod_middle": (lambda x: x.prod(1, keepdim=True), (4, 6)),
+    "prod_of_zero": (lambda x: (x * (torch.arange(6) != 2)).prod(2), (4, 6)),
+    "prod_of_one": (lambda x: x[:, :, :1].contiguous().prod(2), (4, 6)),
+    "cdist": (torch.cdist, (4, 6), (5, 6)),
+    "cdist_1": (lambda x, y: torch.cdist(x, y, 1.0), (4, 6), (5, 6)),
+    "cdist_of_columns": (
+        lambda x, y: torch.cdist(x.transpose(1, 2), y).transpose(1, 2),
+        (6, 4),
+        (5, 6),
+    ),
+    "cdist_broadcast": (lambda x, y: torch.cdist(x, y[:1]), (4, 6), (5, 6)),
+    "cdist_summed": (lambda x, y: torch.cdist(x, y).sum(), (4, 6), (5, 6)),
+    "cdist_of_many": (torch.cdist, (30, 6), (5, 6)),
     "softmax": (lambda x: x.softmax(-1), (4, 6)),
     "softmax_middle": (lambda x: x.softmax(1), (4, 6)),
     "log_softmax": (lambda x: x.log_softmax(-1), (4, 6)),
@@ -219,6 +235,24 @@ CASES = {
     "layer_norm": (lambda x: F.layer_norm(x, (6,)), (4, 6)),
     "layer_norm_transposed": (lambda x: F.layer_norm(x.transpose(1, 2), (4,)), (4, 6)),
     "group_norm": (lambda x: F.group_norm(x, 2), (4, 6, 6)),
+    "rms_norm": (lambda x, w: F.rms_norm(x, (6,), w[0]), (4, 6), (6,)),
+    "rms_norm_plain": (lambda x: F.rms_norm(x, (4, 6), eps=1e-5), (4, 6)),
+    "rms_norm_summed": (lambda x, w: F.rms_norm(x, (6,), w[0]).sum(2), (4, 6), (6,)),
+    "rms_norm_bfloat16": (
+        lambda x, w: F.rms_norm(x.bfloat16(), (6,), w[0].bfloat16()).float(),
+        (4, 6),
+        (6,),
+    ),
+    "repeat_interleave": (lambda x: x.repeat_interleave(3, 1) * 2, (4, 6)),
+    "repeat_interleave_of_columns": (
+        lambda x: x.repeat_interleave(3, 2).transpose(1, 2).contiguous() * 2,
+        (4, 6),
+    ),
+    "repeat_interleave_summed": (lambda x: x.repeat_interleave(2, 1).sum(2), (4, 6)),
+    "repeat_interleave_once": (lambda x: x.repeat_interleave(1, -1) * 2, (4, 6)),
+    "repeat_interleave_flat": (lambda x: x.repeat_interleave(3) * 2, (4, 6)),
+    "max_other": (torch.max, (4, 6), (4, 6)),
+    "min_other_broadcast": (lambda x, y: torch.min(x, y), (4, 6), (1, 6)),
     "bmm": (torch.matmul, (4, 6), (6, 5)),
     "bmm_transposed": (lambda x, y: x @ y.transpose(1, 2), (30, 6), (25, 6)),
     "matmul_heads": (lambda x, y: x @ y, (3, 40, 20), (3, 20, 30)),
@@ -228,6 +262,41 @@ CASES = {
         (30, 3, 20),
     ),
     "attention": (F.scaled_dot_product_attention, (2, 9, 8), (2, 7, 8), (2, 7, 8)),
+    "attention_dropout": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.2),
+        (2, 9, 8),
+        (2, 7, 8),
+        (2, 7, 8),
+    ),
+    "attention_dropout_masked": (
+        lambda q, k, v, m: F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), m, dropout_p=0.2
+        ),
+        (9, 2, 8),
+        (7, 2, 8),
+        (7, 2, 8),
+        (2, 9, 7),
+    ),
+    "attention_dropout_time_first": (
+        lambda q, k, v: (
+            F.scaled_dot_product_attention(
+                q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), dropout_p=0.2
+            )
+            .permute(2, 0, 1, 3)
+            .contiguous()
+            .view(9, -1, 16)
+            .transpose(0, 1)
+        ),
+        (9, 2, 8),
+        (7, 2, 8),
+        (7, 2, 8),
+    ),
+    "attention_dropout_causal": (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.2),
+        (2, 9, 8),
+        (2, 9, 8),
+        (2, 9, 8),
+    ),
     "attention_rows": (
         lambda q, k, v: (
             F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
@@ -330,6 +399,42 @@ CASES = {
         (40,),
         (40, 64),
         (64,),
+    ),
+    "einsum_outer": (lambda x, y: torch.einsum("bi,bj->bij", x, y), (2,), (3,)),
+    "einsum_elements": (lambda x, y: torch.einsum("bi,bi->bi", x, y), (3,), (3,)),
+    "einsum_of_itself": (lambda x: torch.einsum("bi,bj->bij", x, x), (3,)),
+    "einsum_turned": (lambda x, y: torch.einsum("bi,bj->bji", x, y), (2,), (3,)),
+    "einsum_outer_of_one": (
+        lambda x, y: torch.einsum("bi,bj->bij", x * 2, y.detach()).transpose(1, 2) * 2,
+        (2,),
+        (3,),
+    ),
+    "einsum_of_three": (
+        lambda x, y, z: torch.einsum("bi,bj,bk->bijk", x, y, z),
+        (2,),
+        (3,),
+        (4,),
+    ),
+    "linear_of_float16": (
+        lambda x, w, b: F.linear(x.half(), w[0].half(), b[0].half()).float(),
+        (7, 40),
+        (33, 40),
+        (33,),
+    ),
+    "linear_of_float16_unbiased": (
+        lambda x, w: F.linear(x.half(), w[0].half()).float(),
+        (40,),
+        (33, 40),
+    ),
+    "bmm_of_float16": (
+        lambda x, y: torch.bmm(x.half(), y.half().transpose(1, 2)).float(),
+        (17, 33),
+        (16, 33),
+    ),
+    "matmul_of_float16": (
+        lambda x, y: torch.matmul(x.half(), y.half()).transpose(1, 2).float(),
+        (3, 4),
+        (4, 5),
     ),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2), (4, 6, 6)),
     "max_pool2d_ceil": (lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True), (4, 6, 6)),
@@ -623,6 +728,17 @@ CASES |= {
         (6,),
         (6,),
     ),
+    **{
+        f"cosine_embedding_{reduction}": (
+            lambda x, y, z, reduction=reduction: F.cosine_embedding_loss(
+                x, y, z.detach()[:, 0].sign(), margin=0.2, reduction=reduction
+            ),
+            (6,),
+            (6,),
+            (6,),
+        )
+        for reduction in ("none", "sum")
+    },
     "multi_margin": (F.multi_margin_loss, (7,), ("int 7",)),
     "cosine_similarity": (lambda x, y: F.cosine_similarity(x, y, -1), (4, 6), (4, 6)),
     "cosine_matrix": (lambda x, y: F.cosine_similarity(x[:, None], y[None], -1), (6,), (6,)),
@@ -775,7 +891,7 @@ def check_floor(names, right):
     lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
     known = set(filter(None, lines))
     # What products of half types hold depends on the processor.
-    names = [name for name in names if "bfloat16" not in name]
+    names = [name for name in names if "float16" not in name]
     for name in sorted(set(names) - right - known):
         print(f"no figure: {name}: no batch of it is right any more")
     for name in sorted(known & right):

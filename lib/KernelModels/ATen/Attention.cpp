@@ -175,8 +175,7 @@ static ConcreteTensor layHeadsInRows(const ConcreteTensor &tensor) {
 void rules::describeAttentionBackward(BackwardRule &rule) {
   auto op = dyn_cast<ScaledDotProductAttentionOp>(rule.getOp());
   auto shapes = op ? getShapes(rule, op) : std::nullopt;
-  // What is drawn has a gradient that has no rule yet.
-  if (!shapes || !rule.getGradient() || op.draws())
+  if (!shapes || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   if (!takesFlash(*shapes, op) || rule.wantsGradient(op.getAttnMask()))
     return attention::describeMathBackward(rule, op);

@@ -213,7 +213,9 @@ void attention::describeMathBackward(BackwardRule &rule,
                             gradient.dims.end()[-2], gradient.dims.end()[-1]};
   bool isCopied = false;
   ConcreteTensor rows = steps.reshape(gradient, flat, isCopied);
-  if (!rows.contiguous)
+  auto strides = rows.getStrides();
+  auto values = blas::getFactor(rule, op.getValue());
+  if (!strides || !values)
     return koila::detail::describeUnknownBackward(rule);
   int64_t releasable = rule.getReleasableBytes();
   if (isCopied)
@@ -221,10 +223,29 @@ void attention::describeMathBackward(BackwardRule &rule,
   ConcreteTensor scores = query;
   scores.dims.back() = key.dims.end()[-2];
   // The product with the values.
+  Factor arrives{flat, *strides, gradient.elementType};
+  Factor weights{{flat[0], flat[1], scores.dims.back()},
+                 {flat[1] * scores.dims.back(), scores.dims.back(), 1},
+                 gradient.elementType};
+  int64_t copied = 0;
+  Factor factor =
+      blas::flattenLeading(*values, ArrayRef(value.dims).drop_back(2), copied);
+  steps.allocateTemporary(
+      value.numBytes() +
+      blas::getBmmBytes(rule, blas::transpose(weights), arrives));
   steps.give(2, steps.allocate(value), /*isViewed=*/true);
+  steps.allocateTemporary(
+      scores.numBytes() +
+      blas::getBmmBytes(rule, arrives, blas::transpose(factor)));
   scores = steps.allocate(scores);
   steps.AllocationTrace::free(isCopied ? rows.numBytes() : releasable);
   steps.AllocationTrace::free(getSaved(math->second.right, 2));
+  // What was dropped, then the noise, by which the gradient is multiplied.
+  if (op.draws()) {
+    steps.free(scores);
+    steps.allocate(scores);
+    steps.free({scores, scores});
+  }
   // The softmax, whose result has been saved.
   steps.allocate(scores);
   steps.free({scores, scores});

@@ -16,11 +16,13 @@ class BackwardRule;
 
 namespace koila::rules {
 
-/// pairwise_distance and cosine_similarity.
+/// pairwise_distance, cosine_similarity and cdist.
 void describeDistanceBackward(BackwardRule &rule);
 void describeEinsumBackward(BackwardRule &rule);
 /// grid_sampler and affine_grid_generator.
 void describeGridBackward(BackwardRule &rule);
+
+void describeRmsNormBackward(BackwardRule &rule);
 
 /// Whether describeBackward knows operators of this base name, `mul` for one.
 bool hasBackwardFormula(llvm::StringRef name);

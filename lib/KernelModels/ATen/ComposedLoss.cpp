@@ -194,9 +194,6 @@ static void describeTriplet(const Operands &of, TripletMarginLossOp op) {
 
 void loss::describeComposed(WorkspaceRule &rule, SavedRule *saved,
                             BackwardRule *backward) {
-  // What is masked is written in place, and its gradients go another way.
-  if (backward && isa<CosineEmbeddingLossOp>(rule.getOp()))
-    return koila::detail::describeUnknownBackward(*backward);
   AutogradReplay steps(rule, saved, backward);
   auto terms = readReals(steps, rule, rule.getOp()->getOperands());
   if (!terms)

@@ -4,11 +4,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../ATenCPU/GemmOperandCopies.h"
 #include "../WorkspaceRules.h"
 #include "AutogradReplay.h"
 #include "BackwardFormulas.h"
+#include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
-#include "koila/Interfaces/BackwardRule.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -81,16 +82,18 @@ static void describeExpression(WorkspaceRule &rule, SavedRule *saved,
 // cdist
 //===----------------------------------------------------------------------===//
 
-/// Tensor::expand(leading dims).contiguous()
-static void copyExpanded(OpReplay &steps, const ConcreteTensor &tensor,
-                         ArrayRef<int64_t> leading) {
+/// Tensor::expand(leading dims).contiguous(); the bytes of the copy.
+static int64_t copyExpanded(OpReplay &steps, const ConcreteTensor &tensor,
+                            ArrayRef<int64_t> leading) {
   ConcreteTensor expanded = tensor;
   expanded.dims.assign(leading.begin(), leading.end());
   llvm::append_range(expanded.dims, ArrayRef(tensor.dims).take_back(2));
-  if (expanded.numElements() == tensor.numElements())
+  if (expanded.numElements() == tensor.numElements()) {
     steps.makeContiguous(tensor);
-  else
-    steps.allocate(expanded);
+    return getCopyBytes(tensor);
+  }
+  steps.allocate(expanded);
+  return expanded.numBytes();
 }
 
 /// |x|^2 - 2xy + |y|^2 as a product of matrices with two more columns.
@@ -179,6 +182,111 @@ static void saveCdist(SavedRule &rule, CdistOp op) {
   });
 }
 
+/// ratio = grad / distances, 0 where they are; then for both operands
+/// x1 * ratio.sum(-1) - ratio @ x2, of which nothing goes before the end.
+/// Source: _euclidean_dist_backward in FunctionsManual.cpp.
+static void describeProductsBackward(BackwardRule &rule, BackwardReplay &steps,
+                                     const ConcreteTensor &distances) {
+  ConcreteTensor operands[] = {steps.read(0), steps.read(1)};
+  int64_t rows = distances.dims.rbegin()[1], columns = distances.dims.back();
+  int64_t pairs = distances.numElements() / (rows * columns);
+  SmallVector<int64_t> leading{pairs};
+  // A single pair is taken as it is.
+  if (pairs == 1)
+    leading.assign(distances.dims.begin(), distances.dims.end() - 2);
+  auto lay = [&](ConcreteTensor tensor, int64_t height, int64_t width) {
+    tensor.dims = leading;
+    tensor.dims.append({height, width});
+    tensor.contiguous = true;
+    tensor.strides.reset();
+    return tensor;
+  };
+  ConcreteTensor whole = lay(distances, rows, columns);
+  bool isCopied = false;
+  ConcreteTensor gradient =
+      steps.reshape(steps.getGradient(), whole.dims, isCopied);
+  // Each operand is a copy in rows, but where there is a single pair.
+  bool isAsItIs = llvm::all_of(operands, [&](const ConcreteTensor &tensor) {
+    return tensor.contiguous && tensor.elementType == distances.elementType &&
+           (pairs > 1 || tensor.dims.size() == distances.dims.size());
+  });
+  if (isCopied || !isAsItIs)
+    return rule.setInexact("the gradient of distances of strided rows");
+  int64_t width = operands[0].dims.back();
+  ConcreteTensor first = lay(operands[0], rows, width);
+  ConcreteTensor second = lay(operands[1], columns, width);
+  ConcreteTensor ratio = steps.compute({gradient, whole});
+  steps.free(steps.compute(whole, OpReplay::Number::Integer, Result::Bool));
+  SmallVector<ConcreteTensor> held{ratio};
+  auto toFactor = [](const ConcreteTensor &tensor) {
+    return blas::Factor{tensor.dims, *tensor.getStrides(), tensor.elementType};
+  };
+  auto run = [&](unsigned operand, const ConcreteTensor &own,
+                 const ConcreteTensor &other, const ConcreteTensor &ratio) {
+    ConcreteTensor sum = steps.allocate(lay(own, own.dims.rbegin()[1], 1));
+    steps.allocateTemporary(getPartialBytes(rule, ratio, sum));
+    held.append({sum, steps.compute({own, sum})});
+    steps.allocateTemporary(
+        own.numBytes() +
+        blas::getMatmulCopies(rule, toFactor(ratio), toFactor(other)).bytes);
+    held.push_back(steps.allocate(own));
+    ConcreteTensor made = steps.allocate(own);
+    if (!steps.wants(operand))
+      return held.push_back(made);
+    made.dims.assign(distances.dims.begin(), distances.dims.end() - 2);
+    made.dims.append({own.dims.rbegin()[1], width});
+    steps.give(operand, made, /*isViewed=*/pairs > 1);
+  };
+  if (!ratio.getStrides())
+    return rule.setInexact("the strides of a gradient are unknown");
+  run(0, first, second, ratio);
+  run(1, second, first, transposeDims(ratio, -1, -2));
+  steps.free(held);
+  steps.finish();
+}
+
+/// A kernel for each operand reads the gradient, both operands and the
+/// distances, all in rows; for the second one the latter are transposed.
+/// Source: _cdist_backward in native/Distance.cpp, and derivatives.yaml.
+static void describeCdistBackward(BackwardRule &rule,
+                                  std::optional<int64_t> mode,
+                                  const APFloat &p) {
+  Operation *op = rule.getOp();
+  BackwardReplay steps(rule);
+  ConcreteTensor operands[] = {steps.read(0), steps.read(1)};
+  auto distances = rule.tensor(op->getResult(0));
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (!distances || distances->numElements() == 0 ||
+      operands[0].dims.size() < 2 || operands[1].dims.size() < 2 ||
+      operands[0].dims.back() == 0 || !gradient.getStrides() ||
+      !operands[0].getStrides() || !operands[1].getStrides())
+    return koila::detail::describeUnknownBackward(rule);
+  if (isa<CdistOp>(op) && isProductOfRows(operands, mode, p))
+    return describeProductsBackward(rule, steps, *distances);
+  ArrayRef<int64_t> leading = ArrayRef(distances->dims).drop_back(2);
+  for (unsigned operand : {0u, 1u}) {
+    if (!steps.wants(operand))
+      continue;
+    ConcreteTensor read[] = {
+        operand == 0 ? gradient : transposeDims(gradient, -1, -2),
+        operand == 0 ? *distances : transposeDims(*distances, -1, -2)};
+    for (const ConcreteTensor &tensor : read)
+      steps.contiguous(tensor);
+    int64_t copied = 0;
+    for (const ConcreteTensor &tensor : operands)
+      copied += copyExpanded(steps, tensor, leading);
+    ConcreteTensor made = operands[operand];
+    made.dims.assign(leading.begin(), leading.end());
+    llvm::append_range(made.dims,
+                       ArrayRef(operands[operand].dims).take_back(2));
+    steps.give(operand, steps.allocate(made), /*isViewed=*/true);
+    steps.AllocationTrace::free(copied);
+    for (const ConcreteTensor &tensor : read)
+      steps.freeContiguous(tensor);
+  }
+  steps.finish();
+}
+
 /// Rows, then the result.
 static void describePdist(WorkspaceRule &rule, Tensors of) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
@@ -207,6 +315,12 @@ void rules::describeDistanceWorkspace(WorkspaceRule &rule) {
 }
 
 void rules::describeDistanceBackward(BackwardRule &rule) {
+  if (auto distance = dyn_cast<CdistOp>(rule.getOp()))
+    return describeCdistBackward(rule, distance.getComputeMode(),
+                                 distance.getP());
+  if (auto distance = dyn_cast<CdistForwardOp>(rule.getOp()))
+    return describeCdistBackward(rule, distance.getComputeMode(),
+                                 distance.getP());
   describeExpression(rule, /*saved=*/nullptr, &rule);
 }
 

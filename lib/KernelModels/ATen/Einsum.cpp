@@ -6,6 +6,7 @@
 
 #include "../ATenCPU/GemmOperandCopies.h"
 #include "../WorkspaceRules.h"
+#include "AutogradReplay.h"
 #include "BackwardFormulas.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
@@ -230,10 +231,13 @@ static SmallVector<int64_t> countOperands(ArrayRef<Factor> factors) {
   return counts;
 }
 
-/// From the left to the right, two operands at a time.
-static void describeChain(WorkspaceRule &rule, const Operands &operands) {
+/// From the left to the right, two operands at a time. Autograd keeps what each
+/// product reads of the other factor; `saved`, if there, is told.
+static void describeChain(WorkspaceRule &rule, const Operands &operands,
+                          SavedRule *saved = nullptr) {
   ArrayRef<Factor> factors = operands.factors;
-  if (cast<EinsumOp>(rule.getOp()).getPath())
+  auto op = cast<EinsumOp>(rule.getOp());
+  if (op.getPath())
     return rule.setInexact("einsum of more than two tensors along a path");
   for (const Factor &factor : factors)
     if (factor.type != factors.front().type || factor.numBytes() == 0)
@@ -241,6 +245,7 @@ static void describeChain(WorkspaceRule &rule, const Operands &operands) {
   SmallVector<int64_t> counts = countOperands(factors);
   kernels::AllocationTrace trace;
   Factor left = factors.front();
+  bool isLeftTrained = rule.wantsGradient(op.getTensors().front());
   for (auto [index, right] : llvm::enumerate(factors.drop_front())) {
     auto sums = getSums(rule, left, right, operands.resultRank, counts);
     auto product = sums ? multiply(rule, left, right, *sums) : std::nullopt;
@@ -248,16 +253,31 @@ static void describeChain(WorkspaceRule &rule, const Operands &operands) {
       return;
     if (product->result.strides.size() != product->result.dims.size())
       return rule.setInexact("the strides of a factor are unknown");
-    int64_t copied = product->copies.left + product->copies.right;
+    Value operand = op.getTensors()[index + 1];
+    bool isRightTrained = rule.wantsGradient(operand);
+    const MatmulCopies &copies = product->copies;
+    int64_t copied = copies.left + copies.right;
+    int64_t before = index > 0 ? left.numBytes() : 0;
+    int64_t kept = 0;
+    if (isRightTrained)
+      kept += copies.left > 0 ? copies.left : before;
+    if (isLeftTrained)
+      kept += copies.right;
     trace.allocate(copied);
     trace.allocate(product->result.numBytes());
-    trace.allocateTemporary(product->copies.bytes - copied);
-    trace.free(copied);
-    if (index > 0)
-      trace.free(left.numBytes());
+    trace.allocateTemporary(copies.bytes - copied);
+    trace.free(copied + before - kept);
+    if (saved) {
+      saved->keep(kept);
+      if (isRightTrained && copies.left == 0 && index == 0)
+        saved->save(op.getTensors().front());
+      if (isLeftTrained && copies.right == 0)
+        saved->save(operand);
+    }
+    isLeftTrained |= isRightTrained;
     left = product->result;
   }
-  rule.setTransient(trace.getTransient());
+  rule.setTransient(trace.getPeak() - left.numBytes());
 }
 
 /// None where what the product of two tensors copies is not known.
@@ -300,11 +320,11 @@ void rules::describeEinsumSaved(SavedRule &rule) {
   // Neither a view nor a sum reads anything.
   if (op.getTensors().size() == 1)
     return;
-  if (op.getTensors().size() > 2)
-    return rule.setInexact("what einsum of more than two tensors keeps");
   auto operands = readOperands(rule);
   if (!operands)
     return;
+  if (op.getTensors().size() > 2)
+    return describeChain(rule, *operands, &rule);
   if (auto product = getProduct(rule, *operands))
     blas::saveFactors(rule, op.getTensors()[0], product->copies);
 }
@@ -438,6 +458,37 @@ void EinsumBackward::run() {
   steps.finish();
 }
 
+/// Products of elements, from the left to the right: the operands are views
+/// with a dim for each label.
+static void describeElementsBackward(BackwardRule &rule, const Labels &labels) {
+  SmallVector<int> order = getOrder(labels);
+  kernels::AutogradReplay steps(rule, /*saved=*/nullptr, &rule);
+  SmallVector<kernels::Term> factors;
+  for (auto [operand, own] :
+       llvm::zip_equal(rule.getOp()->getOperands(), labels.factors)) {
+    kernels::Term read = steps.read(operand), seen = read;
+    SmallVector<int64_t> places;
+    for (int label : own)
+      places.push_back(llvm::find(order, label) - order.begin());
+    // The strides of a product of others are not followed here.
+    if (!read.contiguous || !llvm::is_sorted(places, std::less_equal<>()))
+      return koila::detail::describeUnknownBackward(rule);
+    seen.dims.assign(order.size(), 1);
+    for (auto [place, extent] : llvm::zip_equal(places, read.dims))
+      seen.dims[place] = extent;
+    steps.record("view", read, seen);
+    factors.push_back(std::move(seen));
+  }
+  kernels::Term product = factors.front();
+  for (auto [index, factor] : llvm::enumerate(ArrayRef(factors).drop_front())) {
+    kernels::Term next = steps.compute("mul.Tensor", {product, factor});
+    if (index > 0)
+      steps.free(product);
+    product = next;
+  }
+  steps.finish(product);
+}
+
 void rules::describeEinsumBackward(BackwardRule &rule) {
   auto op = cast<EinsumOp>(rule.getOp());
   std::string error;
@@ -449,10 +500,12 @@ void rules::describeEinsumBackward(BackwardRule &rule) {
       return koila::detail::describeUnknownBackward(rule);
     ranks.push_back(shape->dims.size());
   }
-  if (ranks.size() != 2)
-    return koila::detail::describeUnknownBackward(rule);
   auto labels = rules::parseEquation(op.getEquation(), ranks, error);
-  if (!labels)
+  if (!labels || ranks.size() < 2)
+    return koila::detail::describeUnknownBackward(rule);
+  if (getOrder(*labels).size() == labels->result.size() && !op.getPath())
+    return describeElementsBackward(rule, *labels);
+  if (ranks.size() > 2)
     return koila::detail::describeUnknownBackward(rule);
   EinsumBackward(rule, *labels).run();
 }

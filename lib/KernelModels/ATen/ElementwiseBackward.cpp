@@ -206,8 +206,13 @@ static void runMul(const Formula &of) {
 
 /// grad / other, and -grad * ((self / other) / other)
 static void runDiv(const Formula &of) {
-  if (of.getOp()->hasAttr("rounding_mode"))
-    return koila::detail::describeUnknownBackward(of.rule);
+  // zeros_like(grad), of what is rounded.
+  if (of.getOp()->hasAttr("rounding_mode")) {
+    for (unsigned operand : {1u, 0u})
+      if (operand < 1 + of.hasOther() && of.steps.wants(operand))
+        of.steps.give(operand, of.steps.makeLike(of.gradient));
+    return;
+  }
   if (!of.hasOther())
     return of.steps.give(0,
                          of.steps.compute(of.gradient, of.getNumber("other")));
@@ -475,7 +480,8 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["log1p"] = runLog1p;
     table["special_entr"] = runEntr;
     table["erf"] = runErf;
-    table["maximum"] = table["minimum"] = runMaximum;
+    for (StringRef name : {"maximum", "minimum", "max", "min"})
+      table[name] = runMaximum;
     table["addcmul"] = runProductSum;
     table["lerp"] = runLerp;
     table["cumsum"] = runCumsum;
@@ -514,6 +520,8 @@ static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
   static const llvm::StringMap<void (*)(BackwardRule &)> own = {
       {"pairwise_distance", rules::describeDistanceBackward},
       {"cosine_similarity", rules::describeDistanceBackward},
+      {"cdist", rules::describeDistanceBackward},
+      {"_cdist_forward", rules::describeDistanceBackward},
       {"grid_sampler", rules::describeGridBackward},
       {"grid_sampler_2d", rules::describeGridBackward},
       {"grid_sampler_3d", rules::describeGridBackward},

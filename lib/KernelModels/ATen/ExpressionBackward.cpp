@@ -77,6 +77,7 @@ private:
   }
   void drop(const Gradient &gradient);
   void fit(Gradient &gradient, const ConcreteTensor &wanted);
+  void sumTo(Gradient &gradient, const ConcreteTensor &wanted);
   void deliver(size_t storage, const Gradient &gradient);
   void runNode(const Node &next);
   void finish();
@@ -152,6 +153,22 @@ static void runSqrt(Engine &of) {
   of.steps.free(twice);
 }
 
+/// -0.5 * grad * result.pow(3)
+static void runRsqrt(Engine &of) {
+  ConcreteTensor half = of.steps.compute(of.getGradient(), Number::Float);
+  ConcreteTensor cube = of.steps.compute(of.getResult());
+  of.give(0, of.steps.compute({half, cube}));
+  of.steps.free({half, cube});
+}
+
+/// grad * (exponent * self.pow(exponent - 1)), an exponent other than zero.
+static void runPower(Engine &of) {
+  ConcreteTensor power = of.steps.compute(of.getOperand(0));
+  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  of.give(0, of.steps.compute({of.getGradient(), scaled}));
+  of.steps.free({power, scaled});
+}
+
 /// where(self >= min, grad, 0)
 static void runClampMin(Engine &of) {
   ConcreteTensor zero = of.steps.makeNumber(of.getGradient());
@@ -201,6 +218,14 @@ static void runSum(Engine &of) {
   of.passView(0, expandTo(restoreDim(of), of.getOperand(0).dims));
 }
 
+/// A view of what is contiguous; of the whole.
+static void runView(Engine &of) {
+  if (!of.getGradient().contiguous)
+    return of.fail();
+  ConcreteTensor whole{of.getOperand(0).dims, of.getGradient().elementType};
+  of.passView(0, whole);
+}
+
 static void runMean(Engine &of) {
   of.give(0, of.steps.compute(expandTo(restoreDim(of), of.getOperand(0).dims),
                               Number::Integer));
@@ -228,11 +253,19 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["mul.Scalar"] = [](Engine &of) {
       of.give(0, of.steps.compute(of.getGradient(), Number::Float));
     };
-    for (StringRef name : {"add.Tensor", "add_.Tensor", "add.Scalar"})
+    for (StringRef name :
+         {"add.Tensor", "add_.Tensor", "add.Scalar", "add_.Scalar", "clone"})
       table[name] = runAdd;
     for (StringRef name : {"sub.Tensor", "sub_.Tensor", "sub.Scalar"})
       table[name] = runSub;
-    table["clone"] = runAdd;
+    table["view"] = runView;
+    table["rsqrt"] = runRsqrt;
+    table["pow.Tensor_Scalar"] = runPower;
+    table["_to_copy"] = [](Engine &of) {
+      ConcreteTensor cast = of.getGradient();
+      cast.elementType = of.getOperand(0).elementType;
+      of.give(0, of.steps.makeLike(cast));
+    };
     table["neg"] = [](Engine &of) {
       of.give(0, of.steps.compute(of.getGradient()));
     };
@@ -247,7 +280,7 @@ static const llvm::StringMap<Run> &getFormulas() {
       of.give(0, of.steps.allocate(of.getGradient()));
     };
     table["sum"] = runSum;
-    table["mean"] = runMean;
+    table["mean"] = table["mean.dim"] = runMean;
     table["norm.ScalarOpt_dim"] = table["linalg_vector_norm"] = runNorm;
     return table;
   }();
@@ -279,8 +312,20 @@ void Engine::drop(const Gradient &gradient) {
     steps.AllocationTrace::free(buffer.bytes);
 }
 
-/// The sum over dims that were broadcast.
+/// The sum over dims that were broadcast, then a cast. Source: validate_grad.
 void Engine::fit(Gradient &gradient, const ConcreteTensor &wanted) {
+  sumTo(gradient, wanted);
+  if (gradient.shape.elementType == wanted.elementType)
+    return;
+  ConcreteTensor cast = gradient.shape;
+  cast.elementType = wanted.elementType;
+  cast = steps.makeLike(cast);
+  drop(gradient);
+  buffers.push_back({cast.numBytes(), 1, std::nullopt});
+  gradient = {std::move(cast), buffers.size() - 1, /*isView=*/false};
+}
+
+void Engine::sumTo(Gradient &gradient, const ConcreteTensor &wanted) {
   if (gradient.shape.dims == wanted.dims)
     return;
   ConcreteTensor sum =
@@ -331,11 +376,10 @@ void Engine::runNode(const Node &next) {
   if (formula == getFormulas().end())
     return fail();
   formula->second(*this);
-  for (auto &[operand, gradient] : given) {
+  // Whatever is computed first, they are summed in the order of the operands.
+  llvm::sort(given, llvm::less_first());
+  for (auto &[operand, gradient] : given)
     fit(gradient, next.operands[operand]);
-    if (gradient.shape.elementType != next.operands[operand].elementType)
-      return fail();
-  }
   drop(arrived);
   for (size_t storage : next.saved) {
     const AutogradReplay::Storage &entry = of.getStorage(storage);

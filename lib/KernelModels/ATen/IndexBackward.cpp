@@ -38,6 +38,41 @@ static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
   steps.give(0, sum);
 }
 
+/// The sum over the dim of the repetitions, as a view; of a copy, where the
+/// strides of the gradient allow no such dim.
+/// Source: repeat_interleave_symint in native/Repeat.cpp.
+static void sumInterleaved(BackwardRule &rule, BackwardReplay &steps,
+                           RepeatInterleaveIntOp op) {
+  ConcreteTensor self = steps.read(0), sum = self;
+  const ConcreteTensor &gradient = steps.getGradient();
+  sum.contiguous = true;
+  sum.strides.reset();
+  if (!op.getDim())
+    sum.dims = {self.numElements()};
+  int64_t rank = sum.dims.size(), dim = op.getDim().value_or(0);
+  dim += dim < 0 ? rank : 0;
+  if (dim < 0 || dim >= rank || gradient.numElements() == 0)
+    return koila::detail::describeUnknownBackward(rule);
+  int64_t repeats = gradient.dims[dim] / sum.dims[dim];
+  SmallVector<int64_t> dims = sum.dims;
+  dims.insert(dims.begin() + dim + 1, repeats);
+  bool isCopy = false;
+  ConcreteTensor apart = steps.reshape(gradient, dims, isCopy);
+  if (repeats == 1) {
+    if (!apart.contiguous)
+      return koila::detail::describeUnknownBackward(rule);
+    sum.dims = self.dims;
+    return isCopy ? steps.give(0, sum, /*isViewed=*/true)
+                  : rule.setView(0, sum);
+  }
+  if (isCopy)
+    steps.AllocationTrace::free(rule.getReleasableBytes());
+  sum = steps.allocate(sum);
+  steps.allocateTemporary(getPartialBytes(rule, apart, sum));
+  sum.dims = self.dims;
+  steps.give(0, sum, /*isViewed=*/true);
+}
+
 /// The gradient itself, and what was read of it for what was written.
 static void readWritten(BackwardRule &rule, BackwardReplay &steps,
                         unsigned source) {
@@ -316,6 +351,8 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         steps.free(read);
       })
       .Case<RepeatOp, TileOp>([&](auto) { sumRepeated(rule, steps); })
+      .Case<RepeatInterleaveIntOp>(
+          [&](auto op) { sumInterleaved(rule, steps, op); })
       .Case<PadOp>([&](PadOp op) {
         if (op.getMode() == "circular")
           return giveUp();

@@ -8,7 +8,9 @@
 #include "Norm.h"
 #include "../WorkspaceRules.h"
 #include "AutogradReplay.h"
+#include "BackwardFormulas.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
+#include "koila/Interfaces/BackwardRule.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -142,48 +144,61 @@ void LayerNormOp::describeWorkspace(WorkspaceRule &rule) {
 
 /// rsqrt(mean(x^2) + eps), times x, times the weight; half types are computed
 /// in float32. Source: rms_norm_composite.
-static void describeRmsNorm(WorkspaceRule &rule, RmsNormOp op) {
-  auto input = rule.tensor(op.getInput());
-  auto weight = rule.tensor(op.getWeight());
-  if (!input || (op.getWeight() && !weight))
-    return rule.setInexact("a shape of rms_norm is unknown");
-  if (isa<ComplexType>(input->elementType) ||
-      (weight && weight->elementType != input->elementType))
+static void describeRmsNorm(WorkspaceRule &rule, SavedRule *saved,
+                            BackwardRule *backward, RmsNormOp op) {
+  SmallVector<Value, 2> operands{op.getInput()};
+  if (op.getWeight())
+    operands.push_back(op.getWeight());
+  AutogradReplay steps(rule, saved, backward);
+  auto terms = readReals(steps, rule, operands);
+  if (!terms)
+    return;
+  Term self = terms->front(), input = self;
+  Type type = self.elementType;
+  bool isCast = isHalf(type);
+  if (op.getWeight() && terms->back().elementType != type)
     return rule.setInexact("rms_norm of several types");
-  Type type = input->elementType;
-  if (!input->contiguous && (isHalf(type) || !weight))
+  // Where nothing is kept, the copy takes the place of a factor.
+  if (!self.contiguous && (isCast || !op.getWeight() || rule.isRecording()))
     return rule.setInexact("rms_norm of strided rows may copy its result");
-  if (isHalf(type))
-    type = Float32Type::get(type.getContext());
-  ConcreteTensor mean = *input;
-  mean.elementType = type;
+  if (isCast) {
+    input.elementType = Float32Type::get(type.getContext());
+    input = steps.allocate(input);
+    steps.record("_to_copy", self, input);
+  }
+  Term squares = steps.compute("pow.Tensor_Scalar", input);
+  Term mean = squares;
   for (int64_t &extent :
        MutableArrayRef(mean.dims).take_back(op.getNormalizedShape().size()))
     extent = 1;
-  ConcreteTensor squares = *input;
-  squares.elementType = type;
-  int64_t upcast = getCastBytes(*input, type), elements = squares.numBytes();
-  AllocationTrace trace;
-  trace.allocate(upcast);
-  trace.allocate(elements);
-  trace.allocate(mean.numBytes());
-  trace.allocateTemporary(getMeanBytes(rule, squares, mean));
-  trace.allocateTemporary(getFloatBytes(type));
-  // The reciprocal root, after which squares and mean go.
-  trace.allocate(mean.numBytes());
-  trace.free(elements + mean.numBytes());
-  trace.allocate(elements);
-  if (weight) {
-    trace.allocate(getCastBytes(*weight, type) + elements);
-    trace.free(getCastBytes(*weight, type) + elements);
+  mean = steps.allocate(mean);
+  steps.allocateTemporary(getMeanBytes(rule, squares, mean));
+  steps.record("mean.dim", squares, mean);
+  steps.write("add_.Scalar", mean, OpReplay::Number::Float);
+  Term root = steps.compute("rsqrt", mean);
+  steps.free({squares, mean});
+  Term result = steps.compute("mul.Tensor", {input, root});
+  if (op.getWeight()) {
+    Term scaled = steps.compute("mul.Tensor", {result, terms->back()});
+    steps.free(result);
+    result = scaled;
   }
-  trace.free(upcast);
-  if (upcast > 0) {
-    trace.allocate(input->numBytes());
-    trace.free(elements);
+  if (isCast) {
+    steps.free(input);
+    Term narrow = result;
+    narrow.elementType = type;
+    narrow = steps.allocate(narrow);
+    steps.record("_to_copy", result, narrow);
+    steps.free(result);
+    result = narrow;
   }
-  trace.free(mean.numBytes());
-  rule.setTransient(trace.getTransient());
+  steps.free(root);
+  steps.finish(result);
+}
+
+void rules::describeRmsNormBackward(BackwardRule &rule) {
+  describeRmsNorm(rule, /*saved=*/nullptr, &rule,
+                  cast<RmsNormOp>(rule.getOp()));
 }
 
 static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
@@ -250,7 +265,9 @@ static void describeWeightNorm(WorkspaceRule &rule, SavedRule *saved,
 
 void rules::describeNormWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<RmsNormOp>([&](auto op) { describeRmsNorm(rule, op); })
+      .Case<RmsNormOp>([&](auto op) {
+        describeRmsNorm(rule, /*saved=*/nullptr, /*backward=*/nullptr, op);
+      })
       .Case<WeightNormOp>(
           [&](auto op) { describeWeightNorm(rule, nullptr, op); })
       .Case<GroupNormOp>([&](auto op) { describeGroupNorm(rule, op); })
@@ -282,6 +299,9 @@ void rules::describeNormSaved(SavedRule &rule) {
   llvm::TypeSwitch<Operation *>(op)
       .Case<WeightNormOp>(
           [&](auto norm) { describeWeightNorm(rule, &rule, norm); })
+      .Case<RmsNormOp>([&](auto norm) {
+        describeRmsNorm(rule, &rule, /*backward=*/nullptr, norm);
+      })
       .Case<BatchNormOp>([&](BatchNormOp norm) {
         if (saveDifferentiated(rule).savesInner)
           keepStatistics(rule, *input, input->dims[1],

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../BackwardRules.h"
+#include "BackwardFormulas.h"
 #include "BackwardReplay.h"
 #include "Norm.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
@@ -187,6 +188,8 @@ static void describeWeightNorm(BackwardRule &rule, BackwardReplay &steps,
 }
 
 void rules::describeNormBackward(BackwardRule &rule) {
+  if (rule.getGradient() && isa<RmsNormOp>(rule.getOp()))
+    return describeRmsNormBackward(rule);
   if (!rule.getGradient() || !rule.tensor(rule.getOp()->getOperand(0)) ||
       isHalf(rule.getGradient()->elementType))
     return koila::detail::describeUnknownBackward(rule);

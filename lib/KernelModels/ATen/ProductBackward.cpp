@@ -253,7 +253,7 @@ static void describeSum(BackwardRule &rule, bool isBatched) {
 }
 
 void rules::describeProductBackward(BackwardRule &rule) {
-  if (!rule.getGradient() || rule.getGradient()->elementType.isF16())
+  if (!rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<LinearOp>([&](LinearOp op) { describeLinear(rule, op); })

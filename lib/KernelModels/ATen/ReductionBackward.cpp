@@ -74,27 +74,98 @@ static void runLogsumexp(BackwardRule &rule, BackwardReplay &steps) {
   steps.free({difference, power});
 }
 
-/// grad * (self / norm), which is filled with zeros where the norm is zero.
+/// grad * (self / norm), which is filled with zeros where the norm is zero; of
+/// order one grad * self.sgn().
 static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
   Operation *op = rule.getOp();
   Attribute order = op->getAttr(isa<NormDimOp>(op) ? "p" : "ord");
-  auto isTwo = [&] {
+  auto isOrder = [&](int64_t wanted) {
     if (!order)
-      return isa<NormDimOp>(op);
+      return wanted == 2 && isa<NormDimOp>(op);
     if (auto number = dyn_cast<FloatAttr>(order))
-      return number.getValueAsDouble() == 2;
+      return number.getValueAsDouble() == wanted;
     auto number = dyn_cast<IntegerAttr>(order);
-    return number && number.getInt() == 2;
+    return number && number.getInt() == wanted;
   };
   auto norm = rule.tensor(op->getResult(0));
   ConcreteTensor self = steps.read(0);
-  if (!isTwo() || !norm || norm->elementType != self.elementType)
+  if (!norm || norm->elementType != self.elementType ||
+      (!isOrder(1) && !isOrder(2)))
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor quotient = steps.compute(self);
+  if (isOrder(1)) {
+    ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
+    steps.give(0, steps.compute({gradient, quotient}));
+    return steps.free(quotient);
+  }
   ConcreteTensor isZero =
       steps.compute(*norm, Number::Integer, OpReplay::Result::Bool);
   steps.give(0, steps.compute(quotient));
   steps.free({quotient, isZero});
+}
+
+/// Products of all elements but one: from both ends along `dim`, times each
+/// other, times the gradient. Source: prod_safe_zeros_backward.
+static void multiplyOthers(BackwardReplay &steps, const ConcreteTensor &self,
+                           int64_t dim) {
+  if (self.dims[dim] == 1)
+    return;
+  ConcreteTensor slice = self, rest = self;
+  slice.dims[dim] = 1;
+  rest.dims[dim] -= 1;
+  slice = steps.allocate(slice);
+  ConcreteTensor before = steps.allocate(self), upTo = steps.allocate(self);
+  rest = steps.allocate(rest);
+  ConcreteTensor after = steps.allocate(self);
+  steps.free({slice, rest});
+  ConcreteTensor turned = steps.allocate(self), from = steps.allocate(self);
+  steps.free(turned);
+  ConcreteTensor others = steps.allocate(self), made = steps.allocate(self);
+  steps.free({others, made, from, after, upTo, before});
+}
+
+/// grad * (result / self), which says nothing of zeros. Where there are some,
+/// the others are multiplied; where there are several among all elements,
+/// nothing is left. Source: prod_backward.
+static void runProd(BackwardRule &rule, BackwardReplay &steps) {
+  Operation *op = rule.getOp();
+  ConcreteTensor self = steps.read(0);
+  auto result = rule.tensor(op->getResult(0));
+  if (!result || result->elementType != self.elementType || self.dims.empty() ||
+      self.numElements() == 0 || !self.contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
+  auto along = op->getAttrOfType<IntegerAttr>("dim");
+  int64_t rank = self.dims.size(), dim = along ? along.getInt() : 0;
+  dim += dim < 0 ? rank : 0;
+  ConcreteTensor isZero =
+      steps.compute(self, Number::Integer, OpReplay::Result::Bool);
+  ConcreteTensor row = self, zeros;
+  if (along) {
+    zeros = steps.OpReplay::sum(isZero, dim, /*keepdim=*/true);
+    steps.free(steps.OpReplay::sum(zeros));
+  } else {
+    row.dims = {self.numElements()};
+    zeros = {{self.numElements(), rank},
+             IntegerType::get(op->getContext(), 64)};
+    zeros = steps.allocate(zeros);
+    steps.free(isZero);
+    steps.allocateTemporary(self.numBytes());
+    steps.free(zeros);
+    zeros.dims.front() = 1;
+    zeros = steps.allocate(zeros);
+  }
+  ConcreteTensor quotient =
+      steps.compute({restoreDims(op, *result, self), self});
+  ConcreteTensor made = steps.compute({gradient, quotient});
+  steps.free({quotient, made});
+  multiplyOthers(steps, row, dim);
+  steps.allocate(made);
+  steps.give(0, made);
+  steps.free(zeros);
+  if (along)
+    steps.free(isZero);
+  rule.setBound("whether an element of a product is zero");
 }
 
 /// 2 / (count - correction) * grad * (self - self.mean())
@@ -171,6 +242,7 @@ void rules::describeReductionBackward(BackwardRule &rule) {
           [&](auto) { runDeviation(rule, steps); })
       .Case<LogsumexpOp>([&](auto) { runLogsumexp(rule, steps); })
       .Case<LinalgVectorNormOp, NormDimOp>([&](auto) { runNorm(rule, steps); })
+      .Case<ProdOp, ProdDimOp>([&](auto) { runProd(rule, steps); })
       .Case<AmaxOp, AminOp>([&](auto) { runExtremum(rule, steps); })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });

@@ -43,31 +43,37 @@ static std::optional<bool> isDefaultSize(Operation *op) {
   return size == -1;
 }
 
-/// The sizes to which the dims are cut or filled up; none if one is not known.
-static std::optional<SmallVector<int64_t>> getSizes(Operation *op, Fourier kind,
-                                                    ArrayRef<int64_t> dims,
-                                                    ArrayRef<int64_t> before,
-                                                    ArrayRef<int64_t> after) {
+/// The sizes to which the dims are cut or filled up: one or the other, where
+/// one is computed.
+static SmallVector<SmallVector<int64_t>, 2>
+getSizes(Operation *op, Fourier kind, ArrayRef<int64_t> dims,
+         ArrayRef<int64_t> before, ArrayRef<int64_t> after) {
   SmallVector<int64_t> sizes;
   for (int64_t dim : dims)
     sizes.push_back(after[dim]);
   if (dims.empty() || kind == Fourier::Complex)
-    return sizes;
+    return {sizes};
   if (kind == Fourier::HalfToReal) {
     sizes.back() = sizes.back() / 2 + 1;
-    return sizes;
+    return {sizes};
   }
-  // Half a spectrum does not tell an even size from an odd one.
   auto isDefault = isDefaultSize(op);
-  if (!isDefault)
-    return std::nullopt;
+  if (!isDefault) {
+    // Half a spectrum does not tell an even size from an odd one.
+    sizes.back() = 2 * sizes.back() - 1;
+    SmallVector<int64_t> other(sizes);
+    --other.back();
+    if (other.back() < 1)
+      return {sizes};
+    return {sizes, other};
+  }
   if (*isDefault)
     sizes.back() = before[dims.back()];
   else if (auto n = op->getAttrOfType<IntegerAttr>("n"))
     sizes.back() = n.getInt();
   else
     sizes.back() = op->getAttrOfType<DenseI64ArrayAttr>("s")[sizes.size() - 1];
-  return sizes;
+  return {sizes};
 }
 
 //===----------------------------------------------------------------------===//
@@ -135,60 +141,117 @@ static bool leavesConjugate(Operation *op, bool isReal, size_t dims) {
          (isa<FftIhfft2Op, FftIhfftnOp>(op) && dims == 1);
 }
 
-static void describeTransform(WorkspaceRule &rule) {
-  Operation *op = rule.getOp();
-  auto signal = spectral::getSignal(rule, op->getOperand(0));
-  auto result = rule.tensor(op->getResult(0));
-  auto dims =
-      signal ? rules::getFourierDims(op, signal->dims.size()) : std::nullopt;
-  if (!signal || !result || !dims)
-    return rule.setInexact("the strides of a signal are unknown");
-  Fourier kind = getKind(op);
-  auto sizes = getSizes(op, kind, *dims, signal->dims, result->dims);
-  if (!sizes)
-    return rule.setInexact("half a spectrum of a computed size");
-  if (result->numElements() == 0 || signal->numElements() == 0)
-    return rule.setInexact("a transform of nothing");
-  bool isOne = op->hasAttrOfType<IntegerAttr>("dim");
-  bool isReal = !isa_and_present<ComplexType>(signal->elementType);
-  if (leavesConjugate(op, isReal, dims->size()))
-    return rule.setInexact("the next operator resolves the conjugate");
-  // Real numbers stay so in one dim, and where half a spectrum is wanted.
-  Type type = spectral::getRealType(signal->elementType);
-  if (kind == Fourier::HalfToReal ||
-      (kind == Fourier::Complex && !(isOne && isReal)))
-    type = ComplexType::get(type);
+namespace {
+/// What a transform holds beside its result, and of this the signal that was
+/// filled up.
+struct Held {
+  int64_t transient = 0, filled = 0;
+};
+} // namespace
+
+static Held holdTransform(WorkspaceRule &rule, Signal signal, Type type,
+                          ArrayRef<int64_t> dims, ArrayRef<int64_t> sizes,
+                          ArrayRef<int64_t> after) {
+  bool isOne = rule.getOp()->hasAttrOfType<IntegerAttr>("dim");
   AllocationTrace trace;
-  int64_t converted = getCastBytes(*signal, type), filled = 0;
+  int64_t converted = getCastBytes(signal, type);
+  Held held;
   if (converted > 0) {
-    signal = spectral::convert(*signal, type);
+    signal = spectral::convert(signal, type);
     trace.allocate(converted);
   }
-  if (spectral::resize(*signal, *dims, *sizes)) {
-    filled = signal->numBytes();
-    trace.allocate(filled);
+  if (spectral::resize(signal, dims, sizes)) {
+    held.filled = signal.numBytes();
+    trace.allocate(held.filled);
     // In one dim what was converted goes then.
     if (isOne) {
       trace.free(converted);
       converted = 0;
     }
   }
-  for (auto [extent, stride] : llvm::zip_equal(signal->dims, *signal->strides))
-    if (extent > 1 && stride == 0)
-      return rule.setInexact("a transform of repeated elements");
-  transform(rule, trace, *signal, *dims, result->dims);
-  trace.free(converted + filled);
-  rule.setTransient(trace.getTransient());
+  for (auto [extent, stride] : llvm::zip_equal(signal.dims, *signal.strides))
+    if (extent > 1 && stride == 0) {
+      rule.setInexact("a transform of repeated elements");
+      return held;
+    }
+  transform(rule, trace, signal, dims, after);
+  trace.free(converted + held.filled);
+  held.transient = trace.getTransient();
+  return held;
+}
+
+/// None where that is not known, and then the rule says so.
+static std::optional<Held> holdTransform(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto signal = spectral::getSignal(rule, op->getOperand(0));
+  auto result = rule.tensor(op->getResult(0));
+  auto dims =
+      signal ? rules::getFourierDims(op, signal->dims.size()) : std::nullopt;
+  auto fail = [&](StringRef why) -> std::optional<Held> {
+    rule.setInexact(why);
+    return std::nullopt;
+  };
+  if (!signal || !result || !dims)
+    return fail("the strides of a signal are unknown");
+  if (result->numElements() == 0 || signal->numElements() == 0)
+    return fail("a transform of nothing");
+  Fourier kind = getKind(op);
+  bool isOne = op->hasAttrOfType<IntegerAttr>("dim");
+  bool isReal = !isa_and_present<ComplexType>(signal->elementType);
+  if (leavesConjugate(op, isReal, dims->size()))
+    return fail("the next operator resolves the conjugate");
+  // Real numbers stay so in one dim, and where half a spectrum is wanted.
+  Type type = spectral::getRealType(signal->elementType);
+  if (kind == Fourier::HalfToReal ||
+      (kind == Fourier::Complex && !(isOne && isReal)))
+    type = ComplexType::get(type);
+  std::optional<Held> most;
+  for (ArrayRef<int64_t> sizes :
+       getSizes(op, kind, *dims, signal->dims, result->dims)) {
+    Held held = holdTransform(rule, *signal, type, *dims, sizes, result->dims);
+    if (most &&
+        (most->transient != held.transient || most->filled != held.filled))
+      rule.setBound("whether the computed size of a spectrum is even");
+    if (most) {
+      held.transient = std::max(held.transient, most->transient);
+      held.filled = std::max(held.filled, most->filled);
+    }
+    most = held;
+  }
+  return most;
 }
 
 void rules::describeSpectralWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
-  if (!isa<FftFftfreqOp, FftRfftfreqOp>(op))
-    return describeTransform(rule);
+  if (!isa<FftFftfreqOp, FftRfftfreqOp>(op)) {
+    if (auto held = holdTransform(rule))
+      rule.setTransient(held->transient);
+    return;
+  }
   // Whole numbers times a step.
   auto result = rule.tensor(op->getResult(0));
   if (!result || !(result->elementType.isF32() || result->elementType.isF64()))
     return rule.setInexact("frequencies of another type than float32 or "
                            "float64");
   rule.setTransient(getFloatBytes(result->elementType));
+}
+
+/// Of real numbers the first step, from these to complex ones, reads how many
+/// there were: of what was filled up. Of several dims they are made complex
+/// before. Source: _fft_r2c in derivatives.yaml.
+void rules::describeSpectralSaved(SavedRule &rule) {
+  Operation *op = rule.getOp();
+  auto signal = rule.tensor(op->getOperand(0));
+  if (!signal)
+    return rule.setInexact("the shape of a signal is unknown");
+  bool isOne = op->hasAttrOfType<IntegerAttr>("dim");
+  Fourier kind = getKind(op);
+  if (isa<ComplexType>(signal->elementType) || kind == Fourier::HalfToReal ||
+      (kind == Fourier::Complex && !isOne))
+    return;
+  auto held = holdTransform(rule);
+  if (held && held->filled > 0)
+    rule.keep(held->filled);
+  else
+    rule.save(op->getOperand(0));
 }

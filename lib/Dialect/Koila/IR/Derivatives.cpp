@@ -49,9 +49,16 @@ void rules::describeEinsumDerivative(DifferentiationRule &rule) {
   // A view or a sum of one reads nothing.
   if (tensors.size() == 1)
     return;
+  // The product of those on the left, which a copy inside may hold, meets the
+  // next one.
+  for (auto [index, tensor] : llvm::enumerate(tensors.drop_front())) {
+    for (Value before : tensors.take_front(index + 1))
+      rule.saveFor(before, tensor);
+    if (index == 0)
+      rule.saveFor(tensor, tensors.front());
+  }
   if (tensors.size() > 2)
-    return rule.setUnknown("what einsum of more than two tensors keeps");
-  describeFactors(rule, tensors[0], tensors[1]);
+    rule.saveInner();
 }
 
 // Source: _cdist_forward and _pdist_forward in derivatives.yaml.
@@ -99,7 +106,8 @@ void rules::describeLossDerivative(DifferentiationRule &rule) {
 // Mean and deviation are tensors of their own.
 void rules::describeNormDerivative(DifferentiationRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
-      .Case<WeightNormOp>([&](auto) { describeExpressionDerivative(rule); })
+      .Case<WeightNormOp, RmsNormOp>(
+          [&](auto) { describeExpressionDerivative(rule); })
       .Case<BatchNormOp>([&](auto norm) {
         for (Value value : {norm.getInput(), norm.getWeight(),
                             norm.getRunningMean(), norm.getRunningVar()})

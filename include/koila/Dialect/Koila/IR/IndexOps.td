@@ -493,6 +493,7 @@ def Koila_RepeatInterleaveIntOp : Koila_IndexingOp<"repeat_interleave_self_int",
   let shape = "inferRepeatInterleave(rule, getSelf(), getDim())";
   let batch = "inferRepeatInterleaveBatch(rule, getSelf(), getRepeats(), getDim())";
   let workspaceRule = "::koila::rules::describeRearrangeWorkspace(rule);";
+  let differentiationRule = "";
 }
 def Koila_RepeatInterleaveSelfTensorOp
     : Koila_IndexingOp<"repeat_interleave_self_Tensor",

@@ -29,10 +29,13 @@ class Koila_FourierOp<string mnemonic, string signature, dag extra, string kind>
   // Transforms of complex numbers save nothing; those of real ones what they
   // are given, which may have been filled up.
   let differentiationRule = [{
-    if (!::llvm::isa_and_nonnull<::mlir::ComplexType>(
+    if (::llvm::isa_and_nonnull<::mlir::ComplexType>(
             rule.getElementType(getSelf())))
-      rule.setUnknown("what autograd keeps of a transform of real numbers");
+      return;
+    rule.save(getSelf());
+    rule.saveInner();
   }];
+  let savedRule = "::koila::rules::describeSpectralSaved(rule);";
 }
 class Koila_FourierOneOp<string mnemonic, string kind>
     : Koila_FourierOp<mnemonic, "SymInt? n=None, int dim=-1",
