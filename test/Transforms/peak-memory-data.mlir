@@ -116,3 +116,30 @@ func.func @unranked(%x: tensor<4x8xf32>) -> tensor<*x!koila.any> {
   %0 = koila.torch_op "my::op"(%x) args [#koila.operand<0>] effects none : (tensor<4x8xf32>) -> tensor<*x!koila.any>
   return %0 : tensor<*x!koila.any>
 }
+
+// -----
+
+// A nested tensor of 3 x 5 steps of 8 numbers, and where its sequences are: 480
+// and 120. While it is padded there are three times as many. Of an operator
+// without a rule for nested tensors nothing is known.
+// CHECK-LABEL: memory of 'nested'
+// CHECK: peak {{ *}}1.99 KiB (2,040 bytes), not exact
+// CHECK: not exact: koila._nested_tensor_from_mask, {{.*}}: how many steps a mask keeps is decided by data; the most there can be is counted
+// CHECK-NOT: size of a result
+func.func @nested(%x: tensor<3x5x8xf32>, %m: tensor<3x5xi1>) -> tensor<3x5x8xf32> {
+  %0 = koila._nested_tensor_from_mask %x, %m {mask_check = false} : (tensor<3x5x8xf32>, tensor<3x5xi1>) -> tensor<*xf32>
+  %1 = koila.to_padded_tensor %0 {padding = 0.0 : f64, output_size = array<i64: 3, 5, 8>} : (tensor<*xf32>) -> tensor<3x5x8xf32>
+  return %1 : tensor<3x5x8xf32>
+}
+
+// -----
+
+// CHECK-LABEL: memory of 'nested_unknown'
+// CHECK: not exact: koila.relu, {{.*}}: the size of a result is not known
+// CHECK: not exact: koila.to_padded_tensor, {{.*}}: which sequences a nested tensor holds is unknown
+func.func @nested_unknown(%x: tensor<3x5x8xf32>, %m: tensor<3x5xi1>) -> tensor<3x5x8xf32> {
+  %0 = koila._nested_tensor_from_mask %x, %m {mask_check = false} : (tensor<3x5x8xf32>, tensor<3x5xi1>) -> tensor<*xf32>
+  %1 = koila.relu %0 : (tensor<*xf32>) -> tensor<*xf32>
+  %2 = koila.to_padded_tensor %1 {padding = 0.0 : f64, output_size = array<i64: 3, 5, 8>} : (tensor<*xf32>) -> tensor<3x5x8xf32>
+  return %2 : tensor<3x5x8xf32>
+}

@@ -45,8 +45,9 @@ Attribute koila::getSettingAnswer(Operation *op, const CallSetting &setting,
   if (StringRef device = getDevice(info.literal);
       !device.empty() && opaque.getCallee() == "prim::type")
     return builder.getStringAttr(device);
-  // Arguments are dense tensors, as their types say.
-  if (!info.tensor)
+  // Arguments are dense tensors, as their types say. What has no shape may be
+  // nested or sparse.
+  if (!info.tensor || !info.tensor->hasRank())
     return {};
   return llvm::StringSwitch<Attribute>(opaque.getCallee())
       .Cases({"prim::is_nested", "prim::is_sparse", "prim::is_sparse_csr",

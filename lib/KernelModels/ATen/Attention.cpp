@@ -135,6 +135,10 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
       })
       .Case<NativeMultiHeadAttentionOp, TransformerEncoderLayerFwdOp>(
           [&](auto) { attention::describeLayer(rule); })
+      .Case<NestedTensorFromMaskOp>(
+          [&](auto op) { attention::describeNesting(rule, op); })
+      .Case<ToPaddedTensorOp>(
+          [&](auto op) { attention::describePadding(rule, op); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }
 

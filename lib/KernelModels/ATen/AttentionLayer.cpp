@@ -137,6 +137,9 @@ void attention::describeLayer(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<NativeMultiHeadAttentionOp>(
           [&](auto op) { describeAttention(rule, op); })
-      .Case<TransformerEncoderLayerFwdOp>(
-          [&](auto op) { describeEncoderLayer(rule, op); });
+      .Case<TransformerEncoderLayerFwdOp>([&](auto op) {
+        if (rules::getPadded(op.getSrc()))
+          return describeNestedLayer(rule, op);
+        describeEncoderLayer(rule, op);
+      });
 }

@@ -18,6 +18,10 @@ namespace koila::attention {
 
 /// The bytes that a fused attention or encoder layer holds inside.
 void describeLayer(WorkspaceRule &rule);
+/// The same of layers of nested tensors, and of what makes and ends those.
+void describeNestedLayer(WorkspaceRule &rule, TransformerEncoderLayerFwdOp op);
+void describeNesting(WorkspaceRule &rule, NestedTensorFromMaskOp op);
+void describePadding(WorkspaceRule &rule, ToPaddedTensorOp op);
 /// The bytes of attention by way of matmul and softmax, and what of them
 /// autograd keeps.
 void describeMath(WorkspaceRule &rule, ScaledDotProductAttentionOp op);

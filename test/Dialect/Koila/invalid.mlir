@@ -599,3 +599,43 @@ func.func @computed(%x: tensor<2x8x9x9xf32>, %w: tensor<8x1x3x3xf32>) {
   %0 = koila.conv2d %x, %w {stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: -9223372036854775808, 1>, groups = 8 : i64} : (tensor<2x8x9x9xf32>, tensor<8x1x3x3xf32>) -> tensor<*x!koila.any>
   return
 }
+
+// -----
+
+func.func @nested_rank(%x: tensor<2x5xf32>, %m: tensor<2x5xi1>) {
+  // expected-error @below {{expects sequences of rank 3, got 2}}
+  %0 = koila._nested_tensor_from_mask %x, %m {mask_check = false} : (tensor<2x5xf32>, tensor<2x5xi1>) -> tensor<*xf32>
+  return
+}
+
+// -----
+
+func.func @nested_mask_rank(%x: tensor<2x5x8xf32>, %m: tensor<5xi1>) {
+  // expected-error @below {{expects a mask of rank 2, got 1}}
+  %0 = koila._nested_tensor_from_mask %x, %m {mask_check = false} : (tensor<2x5x8xf32>, tensor<5xi1>) -> tensor<*xf32>
+  return
+}
+
+// -----
+
+func.func @nested_mask_type(%x: tensor<2x5x8xf32>, %m: tensor<2x5xf32>) {
+  // expected-error @below {{expects a mask of type bool}}
+  %0 = koila._nested_tensor_from_mask %x, %m {mask_check = false} : (tensor<2x5x8xf32>, tensor<2x5xf32>) -> tensor<*xf32>
+  return
+}
+
+// -----
+
+func.func @nested_mask(%x: tensor<2x5x8xf32>, %m: tensor<2x4xi1>) {
+  // expected-error @below {{a mask of 2 rows and 4 columns does not fit}}
+  %0 = koila._nested_tensor_from_mask %x, %m {mask_check = false} : (tensor<2x5x8xf32>, tensor<2x4xi1>) -> tensor<*xf32>
+  return
+}
+
+// -----
+
+func.func @padded(%x: tensor<2x5x8xf32>) {
+  // expected-error @below {{expects a nested tensor}}
+  %0 = koila.to_padded_tensor %x {padding = 0.0 : f64} : (tensor<2x5x8xf32>) -> tensor<*xf32>
+  return
+}

@@ -30,6 +30,20 @@ class Tied(nn.Module):
         return self.head(self.embedding(i).tanh())
 
 
+class Padded(nn.Module):
+    """Sequences without their padding, on the fast path of nested tensors."""
+
+    def __init__(self, first):
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=first)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        # That path is left out for norm_first by torch.nn alone.
+        self.encoder.use_nested_tensor = True
+
+    def forward(self, x, mask):
+        return self.encoder(x, src_key_padding_mask=mask).sum(1)
+
+
 def main():
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
@@ -39,6 +53,12 @@ def main():
     torch.jit.trace(Sized(), x).save(folder / "sized.pt")
     torch.jit.trace(nn.Identity(), x).save(folder / "identity.pt")
     torch.jit.script(Tied()).save(folder / "tied.pt")
+    mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad():
+        for name in ("last", "first"):
+            model = Padded(name == "first").eval()
+            sequences = torch.randn(2, 5, 8), mask
+            torch.jit.trace(model, sequences, check_trace=False).save(folder / f"{name}.pt")
 
 
 main()

@@ -5,6 +5,7 @@
 #include "koila/Analysis/DimAnalysis.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
+#include "koila/Interfaces/DataExtents.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "llvm/ADT/StringMap.h"
 
@@ -96,10 +97,11 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
     };
     WalkResult result = function->walk([&](Operation *op) {
       // What an opaque operator makes may stay unknown, what an attribute
-      // holds that the program assigns, and what is made of it. So may what
-      // branches merge, and what nothing reads.
-      if (isa<TorchOpaqueOp, RefineOp, RegionBranchOpInterface,
-              UninitializedOp>(op) ||
+      // holds that the program assigns, what has no shape because data decide
+      // it, and what is made of it. So may what branches merge, and what
+      // nothing reads.
+      if (isa<TorchOpaqueOp, RefineOp, RegionBranchOpInterface, UninitializedOp,
+              DataExtentInterface>(op) ||
           accessesModuleState(op) || (dims && dims->isDead(op)))
         return WalkResult::advance();
       bool fromOpaque = llvm::any_of(op->getOperandTypes(), isUnknown);

@@ -25,6 +25,10 @@ struct Recurrent {
   bool biases = true, bidirectional = false, batchFirst = false;
 };
 
+/// The sequences that a nested tensor was made of, with their padding; null for
+/// any other tensor.
+mlir::Value getPadded(mlir::Value nested);
+
 } // namespace koila::rules
 
 #define GET_OP_CLASSES

@@ -116,6 +116,42 @@ def Koila_TransformerEncoderLayerFwdOp : Koila_AttentionLayerOp<"_transformer_en
   "getMaskType()}">;
 
 //===----------------------------------------------------------------------===//
+// Nested tensors
+//===----------------------------------------------------------------------===//
+
+/// What follows from a nested tensor, rules find by its padded one
+/// (koila::rules::getPadded): it has a rank, but no sizes.
+def Koila_NestedTensorFromMaskOp : Koila_RuledOp<"_nested_tensor_from_mask",
+  "aten::_nested_tensor_from_mask(Tensor t, Tensor mask, bool mask_check=True) -> Tensor"> {
+  let description = [{
+    Sequences `[N, L, E]` without the steps where the mask is false. The result
+    has no shape, so that operators without a rule for nested tensors know
+    nothing of it. Data decide its size; samples mix. New storage.
+  }];
+  let arguments = (ins AnyTensor:$t, AnyTensor:$mask, BoolAttr:$mask_check);
+  let shapeRule = "return ::koila::rules::inferNested(rule, getT(), getMask());";
+  let batchRule = [{
+    rule.mix("a nested tensor holds samples of several lengths together");
+  }];
+  let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
+}
+def Koila_ToPaddedTensorOp : Koila_RuledOp<"to_padded_tensor",
+  "aten::to_padded_tensor(Tensor self, float padding, SymInt[]? output_size=None) -> Tensor"> {
+  let description = [{
+    The reverse of _nested_tensor_from_mask. Without a size it is as long as the
+    longest sequence, which data decide. New storage, dense row-major.
+  }];
+  let arguments = (ins AnyTensor:$self, F64Attr:$padding,
+                       OptionalAttr<DenseI64ArrayAttr>:$output_size,
+                       Variadic<AnyType>:$dynamic);
+  let shapeRule = "return ::koila::rules::inferToPadded(rule, getSelf());";
+  let batchRule = [{
+    rule.mix("a nested tensor holds samples of several lengths together");
+  }];
+  let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
+}
+
+//===----------------------------------------------------------------------===//
 // Recurrent layers
 //===----------------------------------------------------------------------===//
 

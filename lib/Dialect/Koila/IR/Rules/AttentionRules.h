@@ -37,6 +37,10 @@ llvm::LogicalResult inferAttentionLayer(ShapeRule &rule,
                                         const AttentionLayer &layer);
 void inferAttentionLayerBatch(BatchRule &rule, const AttentionLayer &layer);
 
+llvm::LogicalResult inferNested(ShapeRule &rule, mlir::Value padded,
+                                mlir::Value mask);
+llvm::LogicalResult inferToPadded(ShapeRule &rule, mlir::Value nested);
+
 llvm::LogicalResult inferRecurrent(ShapeRule &rule, const Recurrent &layer);
 void inferRecurrentBatch(BatchRule &rule, const Recurrent &layer);
 llvm::LogicalResult inferCell(ShapeRule &rule, const Recurrent &cell);

@@ -300,3 +300,50 @@ void rules::inferAttentionLayerBatch(BatchRule &rule,
     return rule.mix("the mask does not follow the batch");
   rule.setAll(fact);
 }
+
+//===----------------------------------------------------------------------===//
+// Nested tensors
+//===----------------------------------------------------------------------===//
+
+Value rules::getPadded(Value nested) {
+  while (nested) {
+    if (auto made = nested.getDefiningOp<NestedTensorFromMaskOp>())
+      return made.getT();
+    auto layer = nested.getDefiningOp<TransformerEncoderLayerFwdOp>();
+    nested = layer ? layer.getSrc() : Value();
+  }
+  return {};
+}
+
+LogicalResult rules::inferNested(ShapeRule &rule, Value padded, Value mask) {
+  TensorInfo info = rule.tensor(padded), kept = rule.tensor(mask), result;
+  if (info.hasRank() && info.getRank() != 3)
+    return rule.emitError()
+           << "expects sequences of rank 3, got " << info.getRank();
+  if (kept.hasRank() && kept.getRank() != 2)
+    return rule.emitError()
+           << "expects a mask of rank 2, got " << kept.getRank();
+  if (kept.elementType && !kept.elementType.isInteger(1))
+    return rule.emitError() << "expects a mask of type bool";
+  if (info.hasRank() && kept.hasRank())
+    for (int64_t dim : {0, 1})
+      if (proveEqual(info.dim(dim), kept.dim(dim)) == TriBool::No)
+        return rule.emitError()
+               << "a mask of " << kept.dim(0).str() << " rows and "
+               << kept.dim(1).str() << " columns does not fit";
+  result.elementType = info.elementType;
+  rule.setResult(0, result);
+  return success();
+}
+
+LogicalResult rules::inferToPadded(ShapeRule &rule, Value nested) {
+  TensorInfo info = rule.tensor(nested);
+  if (info.hasRank())
+    return rule.emitError() << "expects a nested tensor";
+  // Without a size it is as long as the longest sequence, which data decide.
+  info.dims = rule.integerList("output_size");
+  if (info.hasRank() && !llvm::is_contained(*info.dims, DimExpr()))
+    info = TensorInfo::contiguous(*info.dims, info.elementType);
+  rule.setResult(0, info);
+  return success();
+}

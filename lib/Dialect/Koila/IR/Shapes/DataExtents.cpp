@@ -164,6 +164,15 @@ struct PadModel
                        getExtent(pad.getData(), 0, facts)};
   }
 };
+
+/// It has no extents to bound; its memory rule counts all steps.
+struct NestedModel
+    : DataExtentInterface::ExternalModel<NestedModel, NestedTensorFromMaskOp> {
+  std::optional<ExtentBound> getExtentBound(Operation *, unsigned, unsigned,
+                                            Facts) const {
+    return std::nullopt;
+  }
+};
 } // namespace
 
 template <typename... Ops>
@@ -189,4 +198,5 @@ void rules::attachDataExtents(MLIRContext &context) {
       UnboundedModel<RepeatInterleaveSelfTensorOp>>(context);
   PackPaddedSequenceOp::attachInterface<PackModel>(context);
   PadPackedSequenceOp::attachInterface<PadModel>(context);
+  NestedTensorFromMaskOp::attachInterface<NestedModel>(context);
 }
