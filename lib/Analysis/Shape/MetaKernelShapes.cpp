@@ -533,9 +533,20 @@ static bool inferDivision(TorchOpaqueOp op, ShapeRule &rule) {
   return true;
 }
 
+/// `len(x)`, as a loop over a tensor asks.
+static bool inferLength(TorchOpaqueOp op, ShapeRule &rule) {
+  if (op.getCallee() != "aten::len.Tensor" || op->getNumOperands() != 1)
+    return false;
+  TensorInfo info = rule.tensor(op->getOperand(0));
+  if (!info.hasRank() || info.getRank() == 0)
+    return false;
+  rule.setInteger(0, info.dim(0));
+  return true;
+}
+
 void koila::inferMetaKernelShapes(TorchOpaqueOp op, ShapeRule &rule,
                                   ListLookup lists) {
-  if (inferDivision(op, rule))
+  if (inferDivision(op, rule) || inferLength(op, rule))
     return;
   const auto *source =
       op->getDialect()->getRegisteredInterface<MetaKernelShapeSource>();

@@ -23,6 +23,17 @@ bool koila::setsRecording(Operation *op) {
          opaque.getArguments().size() == 1;
 }
 
+bool koila::delimitsNoGrad(Operation *op) {
+  auto opaque = dyn_cast<TorchOpaqueOp>(op);
+  if (!opaque || op->getNumOperands() == 0 ||
+      (opaque.getCallee() != "prim::Enter" &&
+       opaque.getCallee() != "prim::Exit"))
+    return false;
+  auto type = dyn_cast<TorchType>(op->getOperand(0).getType());
+  return type &&
+         type.getSpelling() == "__torch__.torch.autograd.grad_mode.no_grad";
+}
+
 Attribute koila::getSettingAnswer(Operation *op, const CallSetting &setting,
                                   function_ref<ValueInfo(Value)> lookup) {
   Builder builder(op->getContext());

@@ -19,6 +19,9 @@ struct CallSetting {
 /// Whether `op` turns recording on or off.
 bool setsRecording(mlir::Operation *op);
 
+/// Whether `op` enters or leaves `with torch.no_grad()`.
+bool delimitsNoGrad(mlir::Operation *op);
+
 /// What `op`, which asks on which device a tensor is or how the program is
 /// called, answers in such a call; null for any other operation. `lookup` knows
 /// of its operands.

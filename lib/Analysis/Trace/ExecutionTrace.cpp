@@ -32,14 +32,21 @@ bool koila::isWorthTracing(Operation *function) {
     return false;
   WalkResult result = function->walk([](Operation *op) {
     bool branches = isa<scf::IfOp, scf::ForOp, scf::WhileOp>(op);
+    // A trace knows what is in a container that the caller gives.
+    bool takes = isa<TorchOpaqueOp>(op) &&
+                 llvm::any_of(op->getOperands(), [](Value operand) {
+                   return isa<BlockArgument>(operand) &&
+                          !isa<TensorType>(operand.getType()) &&
+                          mayHoldTensors(operand.getType());
+                 });
     bool changes =
         isa<AttrSetOp>(op) || (isOrderedWrite(op) && op->getNumOperands() > 0 &&
                                isMutable(op->getOperand(0).getType()));
     auto opaque = dyn_cast<TorchOpaqueOp>(op);
     bool mayBeKnown =
         opaque && opaque.getEffects() == Effects::None && takesNumber(opaque);
-    return branches || changes || mayBeKnown ? WalkResult::interrupt()
-                                             : WalkResult::advance();
+    return branches || takes || changes || mayBeKnown ? WalkResult::interrupt()
+                                                      : WalkResult::advance();
   });
   return result.wasInterrupted();
 }
@@ -87,6 +94,22 @@ static bool isExternal(Value value) {
 void Tracer::keep(Value value) {
   if (mayHoldTensors(value.getType()) && !isExternal(value))
     ending.insert(value);
+}
+
+/// Keeps whatever `cell` holds, until here.
+void Tracer::keepAll(const Cell &cell) {
+  SmallVector<Cell> left{cell};
+  llvm::SmallPtrSet<Object *, 4> seen;
+  while (!left.empty()) {
+    Cell next = left.pop_back_val();
+    if (!next.object) {
+      if (next.value)
+        keep(next.value);
+    } else if (seen.insert(next.object).second) {
+      llvm::append_range(left, next.object->elements);
+      llvm::append_range(left, llvm::make_second_range(next.object->fields));
+    }
+  }
 }
 
 void Tracer::release(const Cell &cell) {
@@ -362,6 +385,48 @@ void Tracer::copyModule(ExecutionTrace &trace) {
                       locations);
 }
 
+/// What is in the lists, tuples and dicts of tensors that the caller gives, as
+/// far as it is known.
+void Tracer::takeContainers(Block &entry) {
+  for (auto [index, old] : llvm::enumerate(entry.getArguments())) {
+    Value value = lookup(old).value;
+    Type type = value.getType();
+    std::vector<ValueInfo> elements = getInfo(value).elements;
+    auto dict = dyn_cast<DictType>(type);
+    if (elements.empty() || !mayHoldTensors(type) ||
+        !isa<koila::ListType, TupleType, DictType>(type))
+      continue;
+    auto given = dyn_cast_or_null<DictionaryAttr>(
+        program.getArgAttr(index, KoilaDialect::kValueAttr));
+    auto keys = given ? given.getAs<ArrayAttr>("keys") : ArrayAttr();
+    if (dict && (!keys || keys.size() != elements.size()))
+      continue;
+    Location loc = value.getLoc();
+    Object *object = makeObject(type, dict                   ? Container::Dict
+                                      : isa<TupleType>(type) ? Container::Tuple
+                                                             : Container::List);
+    for (size_t place = 0; place < elements.size(); ++place) {
+      Attribute at = builder.getI64IntegerAttr(place);
+      if (dict) {
+        at = keys[place];
+        object->elements.push_back({makeConstant(at, dict.getKeyType(), loc)});
+      }
+      Type inner = dict ? dict.getValueType() : Type();
+      if (auto list = dyn_cast<koila::ListType>(type))
+        inner = list.getElementType();
+      else if (auto tuple = dyn_cast<TupleType>(type))
+        inner = tuple.getType(place);
+      auto element = ElementOp::create(builder, loc, inner, value, at);
+      infer(element);
+      object->elements.push_back({element.getResult()});
+    }
+    // The caller has it, too.
+    object->holders = 2;
+    this->given.push_back(object);
+    variables[old] = {Value(), object};
+  }
+}
+
 std::optional<ExecutionTrace> Tracer::run() {
   ExecutionTrace trace;
   copyModule(trace);
@@ -372,6 +437,7 @@ std::optional<ExecutionTrace> Tracer::run() {
     facts[argument] = dims.lookup(old);
     variables[old] = {argument};
   }
+  takeContainers(entry);
   ScopedDiagnosticHandler quiet(program->getContext(),
                                 [](Diagnostic &) { return success(); });
   auto cells = execute(entry);
@@ -386,8 +452,8 @@ std::optional<ExecutionTrace> Tracer::run() {
   }
   // What attributes hold by then stays.
   for (const auto &[path, cell] : attributes)
-    if (assigned.contains(path) && cell.value)
-      keep(cell.value);
+    if (assigned.contains(path))
+      keepAll(cell);
   flush(terminator->getLoc());
   IRMapping mapping;
   for (auto [old, value] : llvm::zip_equal(terminator->getOperands(), results))
@@ -403,5 +469,13 @@ std::optional<ExecutionTrace> Tracer::run() {
 std::optional<ExecutionTrace>
 koila::traceExecution(FunctionOpInterface function, const DimAnalysis &dims,
                       CallSetting setting) {
-  return Tracer(function, dims, setting).run();
+  AttributePaths changing;
+  while (true) {
+    Tracer tracer(function, dims, setting, changing);
+    auto trace = tracer.run();
+    AttributePaths changed = tracer.findChanged();
+    if (!trace || changed.empty())
+      return trace;
+    changing.insert(changed.begin(), changed.end());
+  }
 }

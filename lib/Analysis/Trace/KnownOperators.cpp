@@ -88,14 +88,23 @@ Operation *KnownOperators::create(OpBuilder &builder, Location loc,
                          getAttribute(argument.literal, builder.getContext()));
       continue;
     }
-    if (isAttribute((label + "_mask").str()) || (argument.literal && !isNone))
+    if (argument.literal && !isNone)
       return nullptr;
-    segments.push_back(argument.values.size());
+    SmallVector<bool> isThere;
+    size_t before = state.operands.size();
     for (Value value : argument.values) {
-      if (!isa<TensorType>(value.getType()))
+      isThere.push_back(value != nullptr);
+      if (value && !isa<TensorType>(value.getType()))
         return nullptr;
-      state.operands.push_back(value);
+      if (value)
+        state.operands.push_back(value);
     }
+    segments.push_back(state.operands.size() - before);
+    // Of a list of optional tensors the attribute says which are there.
+    if (std::string mask = (label + "_mask").str(); isAttribute(mask))
+      state.addAttribute(mask, builder.getDenseBoolArrayAttr(isThere));
+    else if (llvm::is_contained(isThere, false))
+      return nullptr;
   }
   if (isAttribute("operandSegmentSizes")) {
     if (operation->takesDynamic())

@@ -11,6 +11,7 @@ namespace koila {
 /// An argument of an operator: a literal, a value, or the elements of a list.
 struct OperatorArgument {
   mlir::Attribute literal;
+  /// Null for an element that is None.
   llvm::SmallVector<mlir::Value, 4> values;
 };
 

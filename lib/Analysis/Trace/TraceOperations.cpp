@@ -79,14 +79,29 @@ bool Tracer::execute(Operation *op) {
     if (reaches || !assigned.empty())
       return false;
     attributes.clear();
+    runsUnknownCode = true;
   }
   return op->getNumRegions() == 0 && copy(op);
+}
+
+/// `op` reads a container that is none of this trace. What would change that
+/// ends the trace, but for code that nobody knows, so that the read needs no
+/// place among writes.
+bool Tracer::copyRead(Operation *op) {
+  Operation *made = copy(op);
+  if (!made)
+    return false;
+  if (!runsUnknownCode) {
+    made->removeAttr(KoilaDialect::kReadsAttr);
+    infer(made);
+  }
+  return true;
 }
 
 bool Tracer::executeElement(ElementOp op) {
   Object *object = lookup(op.getContainer()).object;
   if (!object)
-    return copy(op);
+    return copyRead(op);
   auto &elements = object->elements;
   auto at = dyn_cast<IntegerAttr>(op.getAt());
   if (object->kind == Container::Dict) {
@@ -108,7 +123,7 @@ bool Tracer::executeElement(ElementOp op) {
 bool Tracer::executeUnpack(UnpackOp op) {
   Object *object = lookup(op.getContainer()).object;
   if (!object)
-    return copy(op);
+    return copyRead(op);
   if (object->kind == Container::Dict ||
       object->elements.size() != op->getNumResults())
     return false;
@@ -130,25 +145,128 @@ bool Tracer::executeRead(AttrGetOp op) {
   }
   auto found = attributes.find(op.getPathAttr());
   if (found == attributes.end()) {
-    Operation *made = copy(op);
-    if (made && depth == 0)
-      attributes[op.getPathAttr()] = {made->getResult(0)};
-    return made;
+    Value value = readWeight(op);
+    if (value)
+      bind(op.getResult(), {value});
+    else if (Operation *made = copy(op))
+      value = made->getResult(0);
+    if (value && depth == 0)
+      attributes[op.getPathAttr()] = {value};
+    return value != nullptr;
   }
   bind(op.getResult(), found->second);
   return true;
 }
 
-/// Of paths with one name at their end, some may lead to the same attribute.
-void Tracer::forgetOthers(StringAttr path) {
-  auto getName = [](StringAttr path) { return path.getValue().rsplit('.'); };
-  auto last = [&](StringAttr path) {
-    auto [owner, name] = getName(path);
-    return name.empty() ? owner : name;
+/// The owner of the attribute, with a dot, and its name there.
+static std::pair<StringRef, StringRef> splitPath(StringAttr path) {
+  size_t dot = path.getValue().rfind('.');
+  size_t place = dot == StringRef::npos ? 0 : dot + 1;
+  return {path.getValue().take_front(place), path.getValue().substr(place)};
+}
+
+/// Of paths with one name at their end, some lead to the same attribute. Not if
+/// their owners differ: what is in one object has a key by each path to it.
+bool Tracer::mayLeadToOne(StringAttr path, StringAttr other) {
+  auto [owner, name] = splitPath(path);
+  auto [otherOwner, otherName] = splitPath(other);
+  if (path == other || name != otherName)
+    return path == other;
+  auto hasOther = [](ArrayAttr keys, StringRef from, StringRef to) {
+    return llvm::all_of(keys.getAsValueRange<StringAttr>(), [&](StringRef key) {
+      if (!key.consume_front(from))
+        return true;
+      return llvm::any_of(keys.getAsValueRange<StringAttr>(),
+                          [&](StringRef tied) {
+                            return tied.consume_front(to) && tied == key;
+                          });
+    });
   };
+  for (ParamOp weight :
+       function->getParentOfType<ModuleOp>().getBody()->getOps<ParamOp>())
+    if (!hasOther(weight.getKeys(), owner, otherOwner) ||
+        !hasOther(weight.getKeys(), otherOwner, owner))
+      return false;
+  return true;
+}
+
+/// False if nobody knows whether that frees what another path was assigned.
+bool Tracer::forgetOthers(StringAttr path) {
+  bool isKnown = true;
   attributes.remove_if([&](const auto &entry) {
-    return entry.first != path && last(entry.first) == last(path);
+    const auto &[other, cell] = entry;
+    if (other == path || !mayLeadToOne(other, path))
+      return false;
+    isKnown &= !assigned.contains(other) ||
+               (!cell.object &&
+                (!cell.value || !mayHoldTensors(cell.value.getType())));
+    return true;
   });
+  return isKnown;
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors of attributes
+//===----------------------------------------------------------------------===//
+
+/// The tensor that the archive has there, if no gradient flows to it.
+ParamOp Tracer::findWeight(StringAttr path) {
+  for (ParamOp weight :
+       function->getParentOfType<ModuleOp>().getBody()->getOps<ParamOp>())
+    if (llvm::is_contained(weight.getKeys(), path))
+      return weight.getRequiresGrad() ? ParamOp() : weight;
+  return {};
+}
+
+/// What an attribute holds as long as the call assigned nothing: the archive's
+/// tensor. Each call leaves one of the same size, or findChanged() says that
+/// this was wrong. With gradients the graph of an earlier call may hang on it.
+Value Tracer::readWeight(AttrGetOp op) {
+  if (!isa<TensorType>(op.getResult().getType()) || runsUnknownCode ||
+      setting.recordsGradients != false || turnsRecordingOn ||
+      changing.contains(op.getPathAttr()))
+    return {};
+  ParamOp weight = findWeight(op.getPathAttr());
+  if (!weight)
+    return {};
+  taken[op.getPathAttr()] = weight;
+  auto read = ParamGetOp::create(builder, op.getLoc(), weight.getType(),
+                                 weight.getSymName());
+  infer(read);
+  return read.getResult();
+}
+
+/// Whether both are contiguous, and of one size and type.
+bool Tracer::isLike(const Cell &cell, ParamOp weight) {
+  if (!cell.value || !weight ||
+      isa_and_nonnull<UnitAttr>(getLiteral(cell.value)))
+    return false;
+  const std::optional<TensorInfo> &info = getInfo(cell.value).tensor;
+  auto type = dyn_cast<RankedTensorType>(weight.getType());
+  if (!info || !info->hasRank() || !type ||
+      info->elementType != type.getElementType() ||
+      info->getRank() != type.getRank() || info->isContiguous() != TriBool::Yes)
+    return false;
+  int64_t stride = 1;
+  for (int64_t dim = type.getRank() - 1; dim >= 0; --dim) {
+    int64_t extent = type.getDimSize(dim);
+    if (!info->dim(dim).isConstant(extent) ||
+        (extent != 1 && weight.getStrides()[dim] != stride))
+      return false;
+    stride *= extent;
+  }
+  return true;
+}
+
+AttributePaths Tracer::findChanged() {
+  AttributePaths changed;
+  for (const auto &[path, weight] : taken)
+    if (runsUnknownCode || turnsRecordingOn ||
+        llvm::any_of(resized, [&](StringAttr other) {
+          return mayLeadToOne(path, other);
+        }))
+      changed.insert(path);
+  return changed;
 }
 
 bool Tracer::executeAssignment(AttrSetOp op) {
@@ -163,10 +281,8 @@ bool Tracer::executeAssignment(AttrSetOp op) {
   };
   if (Value owner = op.getObject()) {
     Object *object = lookup(owner).object;
-    if (!object) {
-      forgetOthers(op.getPathAttr());
-      return copy(op);
-    }
+    if (!object)
+      return forgetOthers(op.getPathAttr()) && copy(op);
     if (object->depth != depth)
       return false;
     assign(object->fields[op.getPathAttr()]);
@@ -174,10 +290,15 @@ bool Tracer::executeAssignment(AttrSetOp op) {
   }
   if (depth > 0)
     return false;
-  // What goes then was there before the call: the operation says so.
-  if (mayHoldTensors(op.getValue().getType()) && !copy(op))
+  // What goes then was there before the call, and is not counted. A graph that
+  // it keeps the operation says.
+  bool mayHaveGraph = setting.recordsGradients != false || turnsRecordingOn;
+  if (mayHaveGraph && mayHoldTensors(op.getValue().getType()) && !copy(op))
     return false;
-  forgetOthers(op.getPathAttr());
+  if (!isLike(cell, findWeight(op.getPathAttr())))
+    resized.insert(op.getPathAttr());
+  if (!forgetOthers(op.getPathAttr()))
+    return false;
   assigned.insert(op.getPathAttr());
   assign(attributes[op.getPathAttr()]);
   return true;
@@ -243,8 +364,14 @@ std::optional<Tracer::Cell> Tracer::decode(const json::Value &value, Type type,
   return Cell{makeConstant(literal, type, loc)};
 }
 
+/// What an undecided branch or loop changes, nobody knows afterwards; and what
+/// the caller's list holds, not what the next call gets.
+bool Tracer::mayChange(const Object *object) const {
+  return object->depth == depth && !llvm::is_contained(given, object);
+}
+
 bool Tracer::append(Object *list, const Cell &element) {
-  if (list->depth != depth)
+  if (!mayChange(list))
     return false;
   hold(element);
   list->elements.push_back(element);
@@ -255,7 +382,7 @@ bool Tracer::append(Object *list, const Cell &element) {
 bool Tracer::replaceContents(Object *object, const json::Value &contents,
                              ArrayRef<Cell> elements, Location loc) {
   auto made = decode(contents, object->type, elements, loc);
-  if (!made || !made->object || object->depth != depth)
+  if (!made || !made->object || !mayChange(object))
     return false;
   object->shown = {};
   std::swap(object->elements, made->object->elements);
@@ -282,6 +409,20 @@ std::optional<Tracer::Cell> Tracer::getElement(TorchOpaqueOp op,
   if (auto dict = dyn_cast<DictType>(type))
     return Cell{makeConstant(argument, dict.getValueType(), op.getLoc())};
   return std::nullopt;
+}
+
+/// The list that a literal is; null if it holds more than numbers.
+Tracer::Object *Tracer::makeList(Attribute literal, Location loc) {
+  auto list = dyn_cast<ArrayAttr>(literal);
+  if (!list || list.empty() ||
+      !llvm::all_of(list, llvm::IsaPred<IntegerAttr, FloatAttr>))
+    return nullptr;
+  Type type = cast<TypedAttr>(list[0]).getType();
+  Object *object = makeObject(koila::ListType::get(list.getContext(), type),
+                              Container::List);
+  for (Attribute element : list)
+    object->elements.push_back({makeConstant(element, type, loc)});
+  return object;
 }
 
 /// Elements are only moved, so numbers that stand for them show where they go:
@@ -329,7 +470,7 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
       arguments.push_back(addElement(*element));
       continue;
     }
-    container = operand ? getObject(cell, loc) : nullptr;
+    container = operand ? getObject(cell, loc) : makeList(argument, loc);
     bool isDict = role == Role::Dict;
     if ((!isDict && role != Role::List) || !container ||
         (container->kind == Container::Dict) != isDict ||
@@ -379,6 +520,21 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
   return true;
 }
 
+/// An element of a tuple by a number that the trace knows, such as that of a
+/// turn.
+std::optional<Tracer::Cell> Tracer::indexTuple(TorchOpaqueOp op) {
+  if (op.getCallee() != "prim::TupleIndex" || op.getArguments().size() != 2)
+    return std::nullopt;
+  Object *tuple = lookup(op.getOperands()[0]).object;
+  auto literal = dyn_cast<IntegerAttr>(op.getArguments()[1]);
+  std::optional<int64_t> index =
+      literal ? literal.getInt() : getNumber(op.getOperands()[1]);
+  int64_t size = tuple ? tuple->elements.size() : 0;
+  if (!index || *index < -size || *index >= size)
+    return std::nullopt;
+  return tuple->elements[*index < 0 ? *index + size : *index];
+}
+
 void Tracer::setRecording(TorchOpaqueOp op) {
   Attribute literal = op.getArguments()[0];
   if (isa<OperandAttr>(literal))
@@ -387,6 +543,11 @@ void Tracer::setRecording(TorchOpaqueOp op) {
   setting.recordsGradients =
       isOn && depth == 0 ? std::optional(isOn.getValue()) : std::nullopt;
   turnsRecordingOn |= !isOn || isOn.getValue();
+}
+
+static Value stripUpcast(Value value) {
+  auto upcast = value ? value.getDefiningOp<UpcastOp>() : UpcastOp();
+  return upcast ? upcast.getSource() : value;
 }
 
 /// The operation for an operator of which the trace knows more than import did:
@@ -404,22 +565,23 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
       continue;
     Cell cell = lookup(op.getOperands()[operand.getIndex()]);
     if (cell.object) {
-      for (const Cell &element : cell.object->elements)
-        made.values.push_back(getValue(element, Type(), op.getLoc()));
+      for (const Cell &element : cell.object->elements) {
+        Value value = stripUpcast(getValue(element, Type(), op.getLoc()));
+        if (!value)
+          return nullptr;
+        bool isNone = isa_and_nonnull<UnitAttr>(getLiteral(value));
+        made.values.push_back(isNone ? Value() : value);
+      }
       continue;
     }
     if (!cell.value)
       return nullptr;
-    if (auto upcast = cell.value.getDefiningOp<UpcastOp>())
-      cell.value = upcast.getSource();
+    cell.value = stripUpcast(cell.value);
     if (!isa<TensorType>(cell.value.getType()))
       made.literal = getLiteral(cell.value);
     if (!made.literal)
       made.values.push_back(cell.value);
   }
-  for (const OperatorArgument &argument : arguments)
-    if (llvm::is_contained(argument.values, Value()))
-      return nullptr;
   Operation *known = operators.create(builder, op.getLoc(), op.getCallee(),
                                       arguments, op->getResultTypes());
   if (known)
@@ -440,6 +602,13 @@ bool Tracer::executeOpaque(TorchOpaqueOp op) {
   bool hasObjects = llvm::any_of(op.getOperands(), [&](Value operand) {
     return lookup(operand).object != nullptr;
   });
+  // Where nothing is recorded it changes nothing, and gives nothing.
+  if (delimitsNoGrad(op) && setting.recordsGradients == false) {
+    Type none = TorchType::get(op->getContext(), "NoneType");
+    for (Value result : op->getResults())
+      bind(result, {makeConstant(builder.getUnitAttr(), none, loc)});
+    return true;
+  }
   // No container is None.
   if (auto negated = isNegatedIdentity(op);
       negated && hasObjects &&
@@ -450,8 +619,14 @@ bool Tracer::executeOpaque(TorchOpaqueOp op) {
   }
   if (auto moved = moveElements(op))
     return *moved;
+  if (auto element = indexTuple(op)) {
+    bind(op->getResult(0), *element);
+    return true;
+  }
   if (setsRecording(op))
     setRecording(op);
+  else if (op.getEffects() == Effects::Unknown)
+    runsUnknownCode = true;
   // What it makes of a container, or keeps, nobody knows.
   bool writes = isOrderedWrite(op) && op->getNumOperands() > 0 &&
                 isMutable(op->getOperand(0).getType());

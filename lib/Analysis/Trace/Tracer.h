@@ -17,14 +17,21 @@ namespace koila {
 /// Whether an argument of `op` is a number that the program computes.
 bool takesNumber(TorchOpaqueOp op);
 
+/// Attributes of the module by their paths.
+using AttributePaths = llvm::SmallPtrSet<mlir::Attribute, 4>;
+
 class Tracer {
 public:
+  /// Of attributes that are in `changing` each call may find another size.
   Tracer(mlir::FunctionOpInterface program, const DimAnalysis &dims,
-         CallSetting setting)
-      : program(program), dims(dims), setting(setting),
+         CallSetting setting, const AttributePaths &changing)
+      : program(program), dims(dims), setting(setting), changing(changing),
         builder(program->getContext()), operators(program->getContext()) {}
 
   std::optional<ExecutionTrace> run();
+  /// Attributes that the trace took to be as the archive has them, and that the
+  /// call may leave otherwise.
+  AttributePaths findChanged();
 
 private:
   struct Object;
@@ -50,6 +57,7 @@ private:
 
   void findEnds();
   void copyModule(ExecutionTrace &trace);
+  void takeContainers(mlir::Block &entry);
 
   // Variables.
   Cell lookup(mlir::Value old) const { return variables.lookup(old); }
@@ -70,6 +78,7 @@ private:
       variables[old] = cell;
   }
   void keep(mlir::Value value);
+  void keepAll(const Cell &cell);
   void end(mlir::Operation *op);
   /// Variables that a loop starts with are its own from then on.
   void endInits(mlir::Operation *loop);
@@ -93,22 +102,30 @@ private:
   mlir::Value getValue(const Cell &cell, mlir::Type type, mlir::Location loc);
   Object *makeObject(mlir::Type type, std::optional<Container> kind);
   Object *getObject(Cell &cell, mlir::Location loc);
+  Object *makeList(mlir::Attribute literal, mlir::Location loc);
   mlir::Operation *copy(mlir::Operation *op);
 
   // Operations. They return false if the call cannot be followed.
   std::optional<Cells> execute(mlir::Block &block);
   bool execute(mlir::Operation *op);
+  bool copyRead(mlir::Operation *op);
   bool executeElement(ElementOp op);
   bool executeUnpack(UnpackOp op);
   bool executeRead(AttrGetOp op);
+  mlir::Value readWeight(AttrGetOp op);
   bool executeAssignment(AttrSetOp op);
-  void forgetOthers(mlir::StringAttr path);
+  bool mayLeadToOne(mlir::StringAttr path, mlir::StringAttr other);
+  bool forgetOthers(mlir::StringAttr path);
+  ParamOp findWeight(mlir::StringAttr path);
+  bool isLike(const Cell &cell, ParamOp weight);
   bool executeOpaque(TorchOpaqueOp op);
   mlir::Operation *describe(TorchOpaqueOp op);
   void setRecording(TorchOpaqueOp op);
   /// None if `op` does not move elements only.
   std::optional<bool> moveElements(TorchOpaqueOp op);
   std::optional<Cell> getElement(TorchOpaqueOp op, mlir::Attribute argument);
+  std::optional<Cell> indexTuple(TorchOpaqueOp op);
+  bool mayChange(const Object *object) const;
   bool append(Object *list, const Cell &element);
   bool replaceContents(Object *object, const llvm::json::Value &contents,
                        llvm::ArrayRef<Cell> elements, mlir::Location loc);
@@ -131,6 +148,7 @@ private:
   const DimAnalysis &dims;
   /// As it is where the trace is.
   CallSetting setting;
+  const AttributePaths &changing;
   mlir::OpBuilder builder;
   KnownOperators operators;
   mlir::SymbolTableCollection params;
@@ -138,6 +156,8 @@ private:
   llvm::DenseMap<mlir::Value, Cell> variables;
   llvm::DenseMap<mlir::Value, ValueInfo> facts;
   std::vector<std::unique_ptr<Object>> objects;
+  /// Those of the caller.
+  llvm::SmallVector<Object *, 2> given;
   /// Variables that end with an operation, and whether something inside of it
   /// reads them.
   llvm::DenseMap<mlir::Operation *,
@@ -148,7 +168,12 @@ private:
   llvm::SetVector<mlir::Value> ending;
   /// What attributes of the module hold, and of those the assigned ones.
   llvm::MapVector<mlir::StringAttr, Cell> attributes;
-  llvm::SmallPtrSet<mlir::Attribute, 4> assigned;
+  AttributePaths assigned;
+  /// Tensors of attributes that are taken to be as they are in the archive.
+  llvm::MapVector<mlir::StringAttr, ParamOp> taken;
+  /// Paths of attributes that some assignment gives another size.
+  llvm::SetVector<mlir::StringAttr> resized;
+  bool runsUnknownCode = false;
   /// A trace is analysed like any program; longer ones would take minutes.
   static constexpr unsigned kMostOperations = 1 << 15;
   /// Operators on containers get all elements.

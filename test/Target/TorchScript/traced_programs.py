@@ -172,6 +172,99 @@ class HandsOverWhatNobodyReads(nn.Module):
         return x
 
 
+@program
+class ShiftedWindows(nn.Module):
+    """As transformers of windows: pads by numbers from a tuple, shifts in a copy of a
+    list, a table by indices, of which the second list begins with None."""
+
+    window: tuple[int, int]
+
+    def __init__(self):
+        super().__init__()
+        self.window, self.shift = (4, 5), [1, 2]
+        self.table = nn.Parameter(torch.rand(9, 65))
+        self.register_buffer("rows", torch.arange(18) % 9)
+
+    def forward(self, x):
+        pads: list[int] = []
+        for i in range(2):
+            pads.append((self.window[i] - x.size(1) % self.window[i]) % self.window[i])
+        y = nn.functional.pad(x, [0, pads[1]])
+        shift = self.shift.copy()
+        if self.window[1] >= y.size(1):
+            shift[1] = 0
+        if sum(shift) > 0:
+            y = torch.roll(y, [-shift[1]], [1])
+        mask = torch.zeros_like(y)
+        mask[:, : self.window[0]] = 1.0
+        return y * mask + self.table[self.rows].mean(0), self.table[:, self.rows]
+
+
+@program
+class MovingAverage(nn.Module):
+    """Two of them: what a buffer held goes, what it is given stays."""
+
+    def __init__(self, size: int = 64):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("seen", torch.tensor(0))
+        self.inner = MovingAverage(256) if size == 64 else nn.Identity()
+        self.head = nn.Linear(64, 256)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+            self.seen += 1
+        y = x - self.mean
+        if x.size(1) == 64:
+            y = self.inner(self.head(y))
+        return y * self.seen
+
+
+@program
+class KeepsWhatItMade(nn.Module):
+    """What is assigned first goes, what is assigned last stays: a list, too, of which
+    one element is a view."""
+
+    both: list[Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.last = torch.zeros(0)
+        self.both = []
+
+    def forward(self, x):
+        self.last = torch.cat([x, x, x]).exp()
+        self.last = x.sin()
+        y = torch.cat([x, x]).cos()
+        self.both = [y[0], x.tan()]
+        return (x * 2).exp().sum()
+
+
+@program
+class OverRows(nn.Module):
+    def forward(self, x):
+        total = torch.zeros(64)
+        for row in x:
+            total = total + row.exp()
+        return total
+
+
+@program
+class Queue(nn.Module):
+    """As large after each call as before it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("queue", torch.zeros(16, 64))
+        self.place = 0
+
+    def forward(self, x):
+        self.queue = torch.cat([x.sin(), self.queue])[:16]
+        self.place = (self.place + x.size(0)) % 16
+        return x @ self.queue.t()
+
+
 def check(cls, folder):
     path = str(folder / f"{cls.__name__}.pt")
     torch.jit.script(cls().eval()).save(path)
