@@ -13,7 +13,7 @@ import pathlib
 import re
 import subprocess
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 TIMEOUT = 60
 
 # Errors that are no answer to a program: what koila itself made is wrong.
@@ -45,6 +45,7 @@ class ImportOptions(ctypes.Structure):
         ("function", ctypes.c_char_p),
         ("loss", ctypes.c_char_p),
         ("gradients", ctypes.c_char_p),
+        ("program", ctypes.c_void_p),
     ]
 
 
@@ -55,6 +56,7 @@ class EmitOptions(ctypes.Structure):
         ("weights", ctypes.c_char_p),
         ("output", ctypes.c_char_p),
         ("report", ctypes.c_char_p),
+        ("program", ctypes.c_void_p),
     ]
 
 
@@ -100,7 +102,7 @@ class Koila:
     def read(self, path, function="forward", loss=None, gradients=None):
         """The program of an archive, or with `loss` its training step, as bytecode."""
         words = [None if word is None else word.encode() for word in (function, loss, gradients)]
-        options = ImportOptions(str(path).encode(), *words)
+        options = ImportOptions(str(path).encode(), *words, None)
         bytecode, messages = Buffer(), Buffer()
         failed = self.library.koilaTorchImport(
             ctypes.byref(options), ctypes.byref(bytecode), ctypes.byref(messages)
@@ -109,7 +111,7 @@ class Koila:
         return self.take(bytecode)
 
     def write(self, code, path):
-        options = EmitOptions(code, len(code), None, str(path).encode(), None)
+        options = EmitOptions(code, len(code), None, str(path).encode(), None, None)
         messages = Buffer()
         failed = self.library.koilaTorchEmit(ctypes.byref(options), ctypes.byref(messages))
         self.check(failed, messages)

@@ -8,6 +8,7 @@
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 #include <dlfcn.h>
+#include <utility>
 
 using namespace koila;
 
@@ -89,11 +90,11 @@ TorchScriptLibrary::open(const char *executable, const ArchiveOptions &options,
 std::optional<std::string>
 TorchScriptLibrary::import(llvm::StringRef path, llvm::StringRef function,
                            const std::optional<std::string> &loss,
-                           const std::string &gradients) {
+                           const std::string &gradients, bool willEmit) {
   std::string pathText = path.str(), functionText = function.str();
-  KoilaTorchImportOptions options{pathText.c_str(), functionText.c_str(),
-                                  loss ? loss->c_str() : nullptr,
-                                  gradients.c_str()};
+  KoilaTorchImportOptions options{
+      pathText.c_str(), functionText.c_str(), loss ? loss->c_str() : nullptr,
+      gradients.c_str(), willEmit ? &program : nullptr};
   KoilaTorchBuffer bytecode{}, messages{};
   Stage stage("reading '" + pathText + "'", timeoutSeconds);
   int failed = lookup<decltype(koilaTorchImport)>(handle, "koilaTorchImport")(
@@ -113,9 +114,12 @@ bool TorchScriptLibrary::emit(llvm::StringRef bytecode, llvm::StringRef weights,
   std::string weightsText = weights.str(), outputText = output.str(),
               reportText = report.str();
   KoilaTorchEmitOptions options{
-      bytecode.data(), bytecode.size(),
-      weightsText.empty() ? nullptr : weightsText.c_str(), outputText.c_str(),
-      reportText.empty() ? nullptr : reportText.c_str()};
+      bytecode.data(),
+      bytecode.size(),
+      weightsText.empty() ? nullptr : weightsText.c_str(),
+      outputText.c_str(),
+      reportText.empty() ? nullptr : reportText.c_str(),
+      std::exchange(program, nullptr)};
   KoilaTorchBuffer messages{};
   Stage stage("writing '" + outputText + "'", timeoutSeconds);
   int failed = lookup<decltype(koilaTorchEmit)>(handle, "koilaTorchEmit")(

@@ -13,6 +13,8 @@
 #include <optional>
 #include <string>
 
+struct KoilaTorchProgram;
+
 namespace koila {
 
 class TorchScriptLibrary {
@@ -24,11 +26,13 @@ public:
 
   /// MLIR bytecode of a method of an archive, or of the training step that it
   /// makes with `loss` (empty: the method returns it) and `gradients`
-  /// (KoilaTorchImportOptions). Messages go to stderr.
+  /// (KoilaTorchImportOptions). Messages go to stderr. What `willEmit` is kept
+  /// in memory for that.
   std::optional<std::string> import(llvm::StringRef path,
                                     llvm::StringRef function,
                                     const std::optional<std::string> &loss,
-                                    const std::string &gradients);
+                                    const std::string &gradients,
+                                    bool willEmit);
   bool emit(llvm::StringRef bytecode, llvm::StringRef weights,
             llvm::StringRef output, llvm::StringRef report);
   /// Runs an operator on shapes (MetaKernelShapeSource); none if it cannot.
@@ -38,6 +42,8 @@ public:
 
 private:
   void *handle = nullptr;
+  /// Used up by emission, or by the end of the process.
+  KoilaTorchProgram *program = nullptr;
   /// How long LibTorch may be busy with one archive.
   unsigned timeoutSeconds = 0;
 };

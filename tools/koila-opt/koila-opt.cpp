@@ -314,9 +314,9 @@ int main(int argc, char **argv) {
     if (!openTorch())
       return EXIT_FAILURE;
     MLIRContext context(registry, MLIRContext::Threading::DISABLED);
-    auto imported = torch->import(inputPath, functionName,
-                                  findTrainingLoss(config, context),
-                                  getGradientArguments(call->inputs));
+    auto imported = torch->import(
+        inputPath, functionName, findTrainingLoss(config, context),
+        getGradientArguments(call->inputs), toArchive);
     if (!imported)
       return EXIT_FAILURE;
     source = std::move(*imported);

@@ -29,7 +29,7 @@ static OwningOpRef<ModuleOp> import(const std::string &path,
   Stage stage("reading '" + path + "'", options.archives.timeoutSeconds);
   std::string gradients = getGradientArguments(options.call.inputs);
   KoilaTorchImportOptions request = {path.c_str(), method.c_str(), loss,
-                                     gradients.c_str()};
+                                     gradients.c_str(), nullptr};
   std::string messages;
   OwningOpRef<ModuleOp> module =
       torchscript::importArchive(request, context, messages);

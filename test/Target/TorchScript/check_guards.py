@@ -254,6 +254,20 @@ def check_reads(checker):
         if twice := [name for (_, name), count in reads.items() if count > 1]:
             checker.fail("modules that are read again", twice)
         print(f"modules that are read: {len(reads)}")
+    # And makes a text of the whole file for each variable of a branch.
+    graph = checker.tiled.graph
+    everywhere = [
+        node.s("name")
+        for node in graph.findAllNodes("prim::GetAttr")
+        if isinstance(node.output().type(), torch._C.TensorType)
+    ]
+    outside = [node.s("name") for node in graph.nodes() if node.kind() == "prim::GetAttr"]
+    for name in everywhere:
+        if name not in outside:
+            checker.fail("a weight that a branch reads", name)
+        else:
+            outside.remove(name)
+    print(f"weights that the guard reads: {len(everywhere)}")
 
 
 def main():

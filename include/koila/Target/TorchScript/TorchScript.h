@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 /** Raised whenever a struct or function here changes its meaning. */
-#define KOILA_TORCH_ABI_VERSION 3
+#define KOILA_TORCH_ABI_VERSION 4
 
 #define KOILA_TORCH_EXPORT __attribute__((visibility("default")))
 
@@ -27,6 +27,10 @@ typedef struct KoilaTorchBuffer {
   char *data;
   size_t size;
 } KoilaTorchBuffer;
+
+/** A program that was loaded, for emission to go on with; give it to
+    koilaTorchEmit or to koilaTorchRelease. */
+typedef struct KoilaTorchProgram KoilaTorchProgram;
 
 typedef struct KoilaTorchImportOptions {
   /** The archive. */
@@ -42,6 +46,9 @@ typedef struct KoilaTorchImportOptions {
   /** With `loss`: arguments whose gradients the step returns as well, by name
      or position (from 0), with commas between; null: none. */
   const char *gradients;
+  /** Not null: takes the program, with its weights, so that emission need not
+      load it again; null if emission has to. */
+  KoilaTorchProgram **program;
 } KoilaTorchImportOptions;
 
 typedef struct KoilaTorchEmitOptions {
@@ -54,6 +61,8 @@ typedef struct KoilaTorchEmitOptions {
   const char *outputPath;
   /** Stored in the archive as `koila/report.json`; may be null. */
   const char *reportJson;
+  /** What import kept of the archive, used up by this; may be null. */
+  KoilaTorchProgram *program;
 } KoilaTorchEmitOptions;
 
 /** KOILA_TORCH_ABI_VERSION of the library. */
@@ -63,6 +72,9 @@ KOILA_TORCH_EXPORT int koilaTorchAbiVersion(void);
 KOILA_TORCH_EXPORT const char *koilaTorchVersion(void);
 
 KOILA_TORCH_EXPORT void koilaTorchFree(KoilaTorchBuffer *buffer);
+
+/** Does nothing for null. */
+KOILA_TORCH_EXPORT void koilaTorchRelease(KoilaTorchProgram *program);
 
 /** The functions below return 0, or 1 after an error. `messages` is one JSON
     object per line: {"severity": "error"|"warning"|"note", "message": ...,

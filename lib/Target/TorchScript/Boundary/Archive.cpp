@@ -117,6 +117,28 @@ Archive koila::torchscript::inspectArchive(const std::string &path) {
   return archive;
 }
 
+bool koila::torchscript::isUnchanged(const Archive &archive) {
+  auto buffer = llvm::MemoryBuffer::getFile(archive.path, /*IsText=*/false,
+                                            /*RequiresNullTerminator=*/false);
+  if (!buffer)
+    return false;
+  try {
+    return readDirectory(archive.path, (*buffer)->getBuffer()).fingerprint ==
+           archive.fingerprint;
+  } catch (const Refusal &) {
+    return false;
+  }
+}
+
+torch::jit::ExtraFilesMap
+koila::torchscript::getExtraFiles(const Archive &archive) {
+  torch::jit::ExtraFilesMap files;
+  for (StringRef record : archive.records)
+    if (record.consume_front("extra/"))
+      files[record.str()] = "";
+  return files;
+}
+
 /// Gives the inputs of traced methods the types of their recorded examples.
 /// LibTorch's own way to restore them goes on to infer the graph's shapes, and
 /// expands the operands of comparisons to the extents of the example: the

@@ -40,6 +40,12 @@ struct CarriedFiles {
 /// code at load, or is made to overwhelm LibTorch.
 Archive inspectArchive(const std::string &path);
 
+/// Whether the file at its path still has the directory that it had.
+bool isUnchanged(const Archive &archive);
+
+/// The extra files that are in it, without contents.
+torch::jit::ExtraFilesMap getExtraFiles(const Archive &archive);
+
 /// Whether archives that run `__setstate__` are loaded. A property of the
 /// process: it says that the user trusts the files.
 void setAllowSetState(bool allow);

@@ -20,6 +20,7 @@
 #include "mlir/Pass/PassRegistry.h"
 #include "llvm/ADT/ScopeExit.h"
 #include <mutex>
+#include <utility>
 
 using namespace mlir;
 using namespace koila;
@@ -268,9 +269,12 @@ koila::torchscript::runOnArchive(const std::string &path,
   return runGuarded([&](Session &session, InProcessResult &result) {
     CallSpec call = readCall(options);
     std::string gradients = getGradientArguments(call.inputs), texts;
+    KoilaTorchProgram *kept = nullptr;
+    auto release = llvm::scope_exit([&] { koilaTorchRelease(kept); });
     KoilaTorchImportOptions import{
         path.c_str(), options.method.c_str(),
-        options.loss ? options.loss->c_str() : nullptr, gradients.c_str()};
+        options.loss ? options.loss->c_str() : nullptr, gradients.c_str(),
+        output.empty() ? nullptr : &kept};
     OwningOpRef<ModuleOp> program =
         importArchive(import, &session.context, texts);
     session.messages.append(texts);
@@ -283,8 +287,9 @@ koila::torchscript::runOnArchive(const std::string &path,
     llvm::raw_string_ostream os(bytes);
     if (mlir::failed(writeBytecodeToFile(*program, os)))
       refuse("the program cannot be written as bytecode");
-    KoilaTorchEmitOptions emit{bytes.data(), bytes.size(), nullptr,
-                               output.c_str(), result.report.c_str()};
+    KoilaTorchEmitOptions emit{
+        bytes.data(),   bytes.size(),          nullptr,
+        output.c_str(), result.report.c_str(), std::exchange(kept, nullptr)};
     KoilaTorchBuffer messages{};
     int failed = koilaTorchEmit(&emit, &messages);
     session.messages.append(

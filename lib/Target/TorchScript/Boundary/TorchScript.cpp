@@ -17,6 +17,7 @@
 #include "mlir/Parser/Parser.h"
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <torch/version.h>
 
 using namespace mlir;
@@ -55,11 +56,22 @@ struct Session {
 };
 } // namespace
 
-/// Runs `body` in a session; nothing thrown leaves.
+struct KoilaTorchProgram {
+  // The context outlives what is in it.
+  Session session;
+  std::optional<LoadedProgram> loaded;
+};
+
+/// Runs `body` in the session of `program`, which is made where there is none;
+/// nothing thrown leaves.
 static int runGuarded(KoilaTorchBuffer *messages,
+                      std::unique_ptr<KoilaTorchProgram> &program,
                       llvm::function_ref<void(Session &)> body) {
   try {
-    Session session;
+    if (!program)
+      program = std::make_unique<KoilaTorchProgram>();
+    Session &session = program->session;
+    session.messages = Messages();
     int code = 1;
     try {
       body(session);
@@ -76,6 +88,12 @@ static int runGuarded(KoilaTorchBuffer *messages,
          "{\"severity\": \"error\", \"message\": \"out of memory\"}\n");
     return 1;
   }
+}
+
+static int runGuarded(KoilaTorchBuffer *messages,
+                      llvm::function_ref<void(Session &)> body) {
+  std::unique_ptr<KoilaTorchProgram> program;
+  return runGuarded(messages, program, body);
 }
 
 /// The tiled module that an emitted archive carries; null if it has none. The
@@ -123,15 +141,24 @@ void koilaTorchFree(KoilaTorchBuffer *buffer) {
   *buffer = {nullptr, 0};
 }
 
+void koilaTorchRelease(KoilaTorchProgram *program) { delete program; }
+
 int koilaTorchImport(const KoilaTorchImportOptions *options,
                      KoilaTorchBuffer *bytecode, KoilaTorchBuffer *messages) {
   fill(bytecode, "");
-  return runGuarded(messages, [&](Session &session) {
+  if (options->program)
+    *options->program = nullptr;
+  std::unique_ptr<KoilaTorchProgram> program;
+  int code = runGuarded(messages, program, [&](Session &session) {
     std::string function = options->function ? options->function : "forward";
     Archive archive = inspectArchive(options->path);
     CarriedFiles carried(function);
     torch::jit::ExtraFilesMap files{{carried.module, ""},
                                     {carried.fingerprint, ""}};
+    // Emission reads another method of what koila has written.
+    bool keeps = options->program && !archive.carries(function);
+    if (keeps)
+      files = getExtraFiles(archive);
     torch::jit::Module module =
         loadArchive(archive, files, /*restoreExamples=*/true);
     TrainStepSpec step{function, options->loss ? options->loss : "",
@@ -151,12 +178,21 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
       function = kTrainStep;
     }
     OperatorTable operators(&session.context);
-    OwningOpRef<ModuleOp> result =
-        readCarriedModule(archive, module, files, function, &session.context);
-    if (!result)
-      result = std::move(
-          importFunction(archive, module, function, operators, &session.context)
-              .module);
+    OwningOpRef<ModuleOp> result;
+    if (!keeps)
+      result =
+          readCarriedModule(archive, module, files, function, &session.context);
+    if (!result) {
+      ImportedFunction imported = importFunction(archive, module, function,
+                                                 operators, &session.context);
+      if (keeps) {
+        result = imported.module->clone();
+        program->loaded = LoadedProgram{archive, module, std::move(files),
+                                        function, std::move(imported)};
+      } else {
+        result = std::move(imported.module);
+      }
+    }
     if (options->loss)
       setTrainStep(*result, step);
     std::string bytes;
@@ -166,6 +202,9 @@ int koilaTorchImport(const KoilaTorchImportOptions *options,
     koilaTorchFree(bytecode);
     fill(bytecode, bytes);
   });
+  if (code == 0 && program->loaded)
+    *options->program = program.release();
+  return code;
 }
 
 extern "C" KOILA_TORCH_EXPORT void koilaTorchAllowSetState(int allow) {
@@ -179,7 +218,8 @@ koilaTorchCheckArchive(const char *path, KoilaTorchBuffer *messages) {
 
 int koilaTorchEmit(const KoilaTorchEmitOptions *options,
                    KoilaTorchBuffer *messages) {
-  return runGuarded(messages, [&](Session &session) {
+  std::unique_ptr<KoilaTorchProgram> program(options->program);
+  return runGuarded(messages, program, [&](Session &session) {
     llvm::StringRef bytes(options->bytecode, options->bytecodeSize);
     OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(
         bytes, ParserConfig(&session.context), "<module>");
@@ -192,7 +232,7 @@ int koilaTorchEmit(const KoilaTorchEmitOptions *options,
     emitOptions.outputPath = options->outputPath;
     if (options->reportJson)
       emitOptions.reportJson = options->reportJson;
-    emitModule(*module, emitOptions, operators);
+    emitModule(*module, emitOptions, operators, std::move(program->loaded));
   });
 }
 

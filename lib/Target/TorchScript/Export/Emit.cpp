@@ -624,7 +624,8 @@ static void warnOfDropped(const Archive &archive, MLIRContext *context) {
 }
 
 void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
-                                    const OperatorTable &operators) {
+                                    const OperatorTable &operators,
+                                    std::optional<LoadedProgram> kept) {
   upgradeOldForms(module);
   auto source = module->getAttrOfType<ArchiveAttr>(KoilaDialect::kArchiveAttr);
   if (!source && options.weightsPath.empty())
@@ -640,20 +641,28 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
     refuse(Twine("'") + source.getPath() +
            "', which the module was imported from, is not there; name the "
            "archive with --weights=FILE.pt");
-  Archive archive =
-      inspectArchive(replaced ? options.weightsPath : source.getPath().str());
+  if (kept &&
+      (replaced || kept->function != name ||
+       kept->archive.path != source.getPath() || !isUnchanged(kept->archive)))
+    kept.reset();
+  Archive archive = kept       ? kept->archive
+                    : replaced ? inspectArchive(options.weightsPath)
+                               : inspectArchive(source.getPath().str());
   if (!replaced && archive.fingerprint != source.getFingerprint())
     refuse(Twine("'") + archive.path +
            "' was changed since it was imported; "
            "import it again, or name the file with --weights=FILE.pt if only "
            "weights differ");
   // What the archive carries of other methods stays, and what the user put in.
-  tj::ExtraFilesMap others;
-  for (llvm::StringRef record : archive.records)
-    if (record.consume_front("extra/"))
-      others[record.str()] = "";
+  tj::ExtraFilesMap others =
+      kept ? std::move(kept->extraFiles) : getExtraFiles(archive);
   warnOfDropped(archive, module.getContext());
-  tj::Module loaded = loadArchive(archive, others, /*restoreExamples=*/true);
+  tj::Module loaded =
+      kept ? kept->module
+           : loadArchive(archive, others, /*restoreExamples=*/true);
+  std::optional<ImportedFunction> imported;
+  if (kept)
+    imported = std::move(kept->imported);
   if (replaced)
     checkWeights(module, loaded, archive.path);
 
@@ -672,5 +681,5 @@ void koila::torchscript::emitModule(ModuleOp module, const EmitOptions &options,
           module.getContext());
   };
   rebuildMethod(module, function, archive, loaded, operators,
-                /*isForFile=*/true, finish);
+                /*isForFile=*/true, finish, std::move(imported));
 }

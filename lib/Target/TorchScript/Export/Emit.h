@@ -15,9 +15,22 @@ struct EmitOptions {
   std::string reportJson;
 };
 
-/// Writes the module's function into a copy of its archive. Throws Refusal.
+/// A method of an archive as it was read, in the context of what is emitted.
+struct LoadedProgram {
+  Archive archive;
+  torch::jit::Module module;
+  /// All extra files of the archive.
+  torch::jit::ExtraFilesMap extraFiles;
+  std::string function;
+  /// Read without assumptions.
+  ImportedFunction imported;
+};
+
+/// Writes the module's function into a copy of its archive. That is loaded
+/// again, unless it is the one of `kept`, which changes then. Throws Refusal.
 void emitModule(mlir::ModuleOp module, const EmitOptions &options,
-                const OperatorTable &operators);
+                const OperatorTable &operators,
+                std::optional<LoadedProgram> kept = std::nullopt);
 
 struct Expectation;
 using FinishModule =

@@ -15,6 +15,7 @@
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 #include <c10/core/ScalarType.h>
 #include <torch/csrc/jit/passes/inliner.h>
@@ -45,11 +46,17 @@ public:
 private:
   void collectFacts();
   /// The text of the first fact from `index` on that fails, "" for none.
-  TorchValue *emitFacts(size_t index, bool withGrad);
+  TorchValue *emitFacts(size_t index);
   TorchValue *emitCondition(AssumeOp fact);
-  TorchValue *emitGradCondition();
+  TorchValue *emitGradCondition(TorchValue *weights);
+  /// A text where a gradient would be recorded, unless something has `failed`
+  /// (null: nothing) before.
+  TorchValue *emitGradFact(TorchValue *failed);
+  /// The parameters that the function reads; null if none.
+  TorchValue *listWeights();
+  TorchValue *makeList(const std::vector<TorchValue *> &tensors);
   /// Whether one of them requires a gradient.
-  TorchValue *emitAnyRequiresGrad(const std::vector<TorchValue *> &tensors);
+  TorchValue *emitAnyRequiresGrad(TorchValue *list);
   /// Whether the arguments of a training step require gradients as they did
   /// when it was tiled; null if none can.
   TorchValue *emitArgumentsCondition();
@@ -83,7 +90,7 @@ private:
       llvm::function_ref<void(TorchValue *condition, const Twine &message)>
           require);
   /// As emitFacts, of the attributes first: reading them cannot fail.
-  TorchValue *emitAllFacts(bool withGrad);
+  TorchValue *emitAllFacts();
   TorchValue *emitLiteralCondition(TorchValue *value, Attribute expected);
   TorchValue *emitDictCondition(TorchValue *dict, DictionaryAttr expected);
   TorchValue *emitTupleCondition(TorchValue *tuple, ArrayAttr expected);
@@ -516,9 +523,9 @@ void GuardEmitter::requireSettings(
   });
 }
 
-tj::Value *GuardEmitter::emitAllFacts(bool withGrad) {
+tj::Value *GuardEmitter::emitAllFacts() {
   if (attributeFacts.empty() && !tiled)
-    return emitFacts(0, withGrad);
+    return emitFacts(0);
   // One after the other, not nested: there may be hundreds.
   TorchValue *failed = text("");
   auto require = [&](TorchValue *condition, const Twine &message) {
@@ -534,11 +541,11 @@ tj::Value *GuardEmitter::emitAllFacts(bool withGrad) {
     requireSettings([&](TorchValue *condition, const Twine &message) {
       require(condition, message + suffix);
     });
-  if (facts.empty() && !withGrad)
+  if (facts.empty())
     return failed;
   return emitIf(
       emitter.call("aten::eq", {failed, text("")}), c10::StringType::get(),
-      [&] { return emitFacts(0, withGrad); }, [&] { return failed; });
+      [&] { return emitFacts(0); }, [&] { return failed; });
 }
 
 tj::Value *GuardEmitter::emitIf(TorchValue *condition, const c10::TypePtr &type,
@@ -581,15 +588,12 @@ tj::Value *GuardEmitter::emitArgumentsCondition() {
   return all;
 }
 
-tj::Value *
-GuardEmitter::emitAnyRequiresGrad(const std::vector<TorchValue *> &tensors) {
-  if (tensors.empty())
-    return emitter.constant(false);
-  // A loop, for few variables: when LibTorch reads a program, it makes a text
-  // of the whole branch for each variable of it.
-  TorchValue *list =
-      graph.insertNode(graph.createList(c10::TensorType::get(), tensors))
-          ->output();
+tj::Value *GuardEmitter::makeList(const std::vector<TorchValue *> &tensors) {
+  return graph.insertNode(graph.createList(c10::TensorType::get(), tensors))
+      ->output();
+}
+
+tj::Value *GuardEmitter::emitAnyRequiresGrad(TorchValue *list) {
   tj::Node *loop = graph.insertNode(graph.create(
       prim::Loop, {emitter.call("aten::len", list), emitter.constant(true),
                    emitter.constant(false)}));
@@ -606,9 +610,21 @@ GuardEmitter::emitAnyRequiresGrad(const std::vector<TorchValue *> &tensors) {
   return loop->output();
 }
 
+tj::Value *GuardEmitter::listWeights() {
+  std::vector<TorchValue *> tensors;
+  llvm::StringSet<> seen;
+  SymbolTable weights(function->getParentOfType<ModuleOp>());
+  function.walk([&](ParamGetOp get) {
+    auto param = weights.lookup<ParamOp>(get.getParam());
+    if (param && !param.getBuffer() && seen.insert(get.getParam()).second)
+      tensors.push_back(readWeight(get));
+  });
+  return tensors.empty() ? nullptr : makeList(tensors);
+}
+
 /// True where a gradient would be recorded: a tiled forward would keep every
-/// tile's saved tensors, and save nothing.
-tj::Value *GuardEmitter::emitGradCondition() {
+/// tile's saved tensors, and save nothing. `weights`: a list, or null.
+tj::Value *GuardEmitter::emitGradCondition(TorchValue *weights) {
   TorchValue *enabled = emitter.call("aten::is_grad_enabled", {});
   auto disabled = [&] { return emitter.constant(false); };
   auto anyRequires = [&] {
@@ -619,19 +635,39 @@ tj::Value *GuardEmitter::emitGradCondition() {
         tensors.push_back(tensor);
       else if (isa<TensorType>(argument.getType()))
         tensors.push_back(emitter.lookup(argument, function));
-    llvm::StringSet<> seen;
-    SymbolTable weights(function->getParentOfType<ModuleOp>());
-    function.walk([&](ParamGetOp get) {
-      auto param = weights.lookup<ParamOp>(get.getParam());
-      if (param && !param.getBuffer() && seen.insert(get.getParam()).second)
-        tensors.push_back(readWeight(get));
-    });
-    return emitAnyRequiresGrad(tensors);
+    TorchValue *any =
+        tensors.empty() ? nullptr : emitAnyRequiresGrad(makeList(tensors));
+    if (TorchValue *ofWeights =
+            weights ? emitAnyRequiresGrad(weights) : nullptr)
+      any = any ? emitter.call("aten::__or__", {any, ofWeights}) : ofWeights;
+    return any ? any : emitter.constant(false);
   };
   return emitIf(enabled, c10::BoolType::get(), anyRequires, disabled);
 }
 
-tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
+tj::Value *GuardEmitter::emitGradFact(TorchValue *failed) {
+  // Outside of all branches: when LibTorch reads a program, it makes a text of
+  // the whole file for each variable of a branch.
+  TorchValue *weights = listWeights();
+  auto recorded = [&] {
+    castPresent();
+    return emitIf(
+        emitGradCondition(weights), c10::StringType::get(),
+        [&] {
+          return text("koila: grad mode is on and something requires a "
+                      "gradient: the tiled forward would not reduce memory; "
+                      "call it under torch.no_grad(); running the untiled "
+                      "program");
+        },
+        [&] { return text(""); });
+  };
+  if (!failed)
+    return recorded();
+  return emitIf(emitter.call("aten::eq", {failed, text("")}),
+                c10::StringType::get(), recorded, [&] { return failed; });
+}
+
+tj::Value *GuardEmitter::emitFacts(size_t index) {
   // What may be None is compared with it once, before it is read.
   if (index < facts.size() && isOptional(facts[index])) {
     BlockArgument argument = getArgument(facts[index]);
@@ -644,7 +680,7 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
         [&] {
           present[argument] =
               graph.insertUncheckedCast(value, type->getElementType());
-          return emitFacts(index, withGrad);
+          return emitFacts(index);
         },
         [&] { return text(getArgumentName(argument) + ": is None" + suffix); });
   }
@@ -658,16 +694,14 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
   }
   if (condition)
     return emitIf(
-        condition, c10::StringType::get(),
-        [&] { return emitFacts(index, withGrad); },
+        condition, c10::StringType::get(), [&] { return emitFacts(index); },
         [&] { return text(message); });
   if (index < facts.size())
-    return emitFacts(index, withGrad);
+    return emitFacts(index);
   if (TorchValue *isEnough =
           std::exchange(hasLeast, true) ? nullptr : emitLeastCondition())
     return emitIf(
-        isEnough, c10::StringType::get(),
-        [&] { return emitFacts(index, withGrad); },
+        isEnough, c10::StringType::get(), [&] { return emitFacts(index); },
         [&] {
           return text((trains ? Twine("koila: no tile of this step has fewer "
                                       "samples than ")
@@ -683,17 +717,7 @@ tj::Value *GuardEmitter::emitFacts(size_t index, bool withGrad) {
                       "the step was tiled" +
                       suffix);
         });
-  if (!withGrad)
-    return text("");
-  return emitIf(
-      emitGradCondition(), c10::StringType::get(),
-      [&] {
-        return text("koila: grad mode is on and something requires a "
-                    "gradient: the tiled forward would not reduce memory; "
-                    "call it under torch.no_grad(); running the untiled "
-                    "program");
-      },
-      [&] { return text(""); });
+  return text("");
 }
 
 void GuardEmitter::castPresent() {
@@ -721,9 +745,40 @@ void GuardEmitter::warn(TorchValue *text) {
   graph.insertNode(graph.create(aten::warn, {text, emitter.integer(2)}, 0));
 }
 
+/// Whether `graph` has branches or loops before it is inlined, in what it calls
+/// as well.
+static bool mayHaveFlow(const tj::Graph &graph,
+                        llvm::DenseSet<const tj::Graph *> &seen) {
+  if (!seen.insert(&graph).second)
+    return false;
+  return llvm::any_of(graph.nodes(), [&](const tj::Node *node) {
+    if (!node->blocks().empty())
+      return true;
+    tj::Function *callee = nullptr;
+    if (node->kind() == prim::CallMethod) {
+      auto object = node->input(0)->type()->cast<c10::ClassType>();
+      callee = object ? object->findMethod(node->s(c10::attr::name)) : nullptr;
+      // Of an interface nobody knows what it calls.
+      if (!callee)
+        return true;
+    } else if (node->kind() == prim::CallFunction) {
+      auto type = node->input(0)->type()->cast<c10::FunctionType>();
+      callee = type ? type->function() : nullptr;
+    }
+    auto *function = callee ? tj::tryToGraphFunction(*callee) : nullptr;
+    return function && mayHaveFlow(*function->graph(), seen);
+  });
+}
+
 /// Whether `method` has branches or loops, in what it calls as well.
 static bool hasFlow(const tj::Method &method) {
-  auto graph = tj::toGraphFunction(method.function()).graph()->copy();
+  std::shared_ptr<tj::Graph> original =
+      tj::toGraphFunction(method.function()).graph();
+  // LibTorch optimises each function that it inlines.
+  llvm::DenseSet<const tj::Graph *> seen;
+  if (!mayHaveFlow(*original, seen))
+    return false;
+  auto graph = original->copy();
   tj::Inline(*graph);
   return llvm::any_of(graph->nodes(),
                       [](tj::Node *node) { return !node->blocks().empty(); });
@@ -808,7 +863,9 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
   collectFacts();
   // Without tiles grad mode changes nothing.
   // A training step needs it on, tiled or not.
-  TorchValue *failed = emitAllFacts(/*withGrad=*/tiled && !raises && !trains);
+  TorchValue *failed = emitAllFacts();
+  if (tiled && !raises && !trains)
+    failed = emitGradFact(failed);
   if (raises) {
     emitIf(
         emitter.call("aten::ne", {failed, text("")}), nullptr,
@@ -820,8 +877,7 @@ tj::Value *GuardEmitter::emit(const GuardedMethods &methods) {
         },
         []() -> TorchValue * { return nullptr; });
     // Only grad mode is left.
-    castPresent();
-    failed = trains ? text("") : emitFacts(facts.size(), /*withGrad=*/true);
+    failed = trains ? text("") : emitGradFact(nullptr);
   }
   c10::TypePtr type = module.get_method(methods.untiled)
                           .function()
