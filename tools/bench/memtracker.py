@@ -58,11 +58,30 @@ def run_program(module, arguments, trains):
     return module(*arguments).square().mean().backward()
 
 
-def track(name, specs, batch, rounds, trains, answer):
-    """MemTracker's peak beyond what is there before the call, and seconds."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
+def make_fake(mode, module, arguments):
+    """The arguments without data, and the module, in place."""
+    module._apply(mode.from_tensor)
+    return [mode.from_tensor(argument) for argument in arguments]
+
+
+def watch(module, arguments, call):
+    """MemTracker's peak beyond what is there before `call`, which runs under
+    FakeTensorMode."""
     from torch.distributed._tools.mem_tracker import MemTracker
+
+    tracker = MemTracker()
+    tracker.track_external(module, *arguments)
+    before = sum_of(tracker.get_tracker_snapshot("current"))
+    with tracker:
+        call()
+    return sum_of(tracker.get_tracker_snapshot("peak")) - before
+
+
+def track(name, specs, batch, rounds, trains, answer):
+    """MemTracker's peak, and seconds."""
+    import torch
+    import torch.distributed._tools.mem_tracker
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     import inputs
     import make_programs
@@ -75,19 +94,13 @@ def track(name, specs, batch, rounds, trains, answer):
     arguments = inputs.make(specs, batch)
     seconds = []
     with FakeTensorMode() as mode, torch.set_grad_enabled(trains):
-        module._apply(mode.from_tensor)
-        arguments = [mode.from_tensor(argument) for argument in arguments]
+        arguments = make_fake(mode, module, arguments)
         run_program(module, arguments, trains)
         for _ in range(rounds + 1):
             start = time.perf_counter()
-            tracker = MemTracker()
-            tracker.track_external(module, *arguments)
-            before = sum_of(tracker.get_tracker_snapshot("current"))
-            with tracker:
-                run_program(module, arguments, trains)
-            peak = sum_of(tracker.get_tracker_snapshot("peak"))
+            peak = watch(module, arguments, lambda: run_program(module, arguments, trains))
             seconds.append(time.perf_counter() - start)
-    answer.put((peak - before, seconds[0], statistics.median(seconds[1:])))
+    answer.put((peak, seconds[0], statistics.median(seconds[1:])))
 
 
 def run_tracker(options, name, specs):
