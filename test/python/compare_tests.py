@@ -25,7 +25,9 @@ def test_what_is_put_aside_is_the_same(dtype, shape, tmp_path):
         forms.append(torch.stack([tensor, tensor], -1)[..., 0])
     for found, form in itertools.product(forms, forms):
         aside = put_aside([form], str(tmp_path))
-        assert compare([found], aside) is None
+        kept = put_aside([form], str(tmp_path), form.nbytes)
+        assert all(isinstance(part, torch.Tensor) for part in kept)
+        assert compare([found], aside) is None and compare([found], kept) is None
         assert compare([found], [form]) is None
         if not tensor.numel():
             continue
@@ -33,7 +35,15 @@ def test_what_is_put_aside_is_the_same(dtype, shape, tmp_path):
         last = other[(-1,) * other.dim()]
         last.copy_(~last if dtype is torch.bool else last + 1000)
         assert compare([other], aside) and compare([other], [form])
-        assert compare([other], aside) == compare([other], [form])
+        assert compare([other], aside) == compare([other], [form]) == compare([other], kept)
+
+
+def test_what_is_kept_in_memory_is_a_copy_within_room(tmp_path):
+    tensors = [torch.ones(4), torch.ones(4)]
+    kept = put_aside(tensors, str(tmp_path), tensors[0].nbytes)
+    assert [isinstance(part, torch.Tensor) for part in kept] == [True, False]
+    tensors[0].zero_()
+    assert compare(tensors, kept)
 
 
 def test_numbers_that_are_not_finite(tmp_path):
@@ -43,6 +53,12 @@ def test_numbers_that_are_not_finite(tmp_path):
     assert compare(tensor.clone(), aside) is None
     tensor[15000], tensor[14000] = 0, torch.inf
     assert compare(tensor, aside) == "not finite at other places"
+    # In parts that are equal, too.
+    tensor = torch.randn(40000)
+    tensor[0] = torch.inf
+    aside, other = put_aside(tensor, str(tmp_path)), tensor.clone()
+    other[-1] += 10
+    assert compare(tensor, aside) is None and "off by" in compare(other, aside)
 
 
 def test_rounding_is_allowed_unless_exact(tmp_path):

@@ -17,7 +17,7 @@ from koila._temporary import explain_write
 __all__ = ["compare", "put_aside"]
 
 # Elements that are compared at once: in float64 little of a budget.
-_PART = 1 << 11
+_PART = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,9 @@ def _compare_tensors(found: torch.Tensor, wanted: torch.Tensor | _Aside, exact: 
             if not torch.equal(left, right):
                 return "other integers"
             continue
+        same = torch.equal(left, right)
         left, right = left.to(wide), right.to(wide)
-        squares = float((left - right).norm()) ** 2, float(right.norm()) ** 2
+        squares = 0.0 if same else float((left - right).norm()) ** 2, float(right.norm()) ** 2
         if not math.isfinite(sum(squares)):
             finite = torch.isfinite(right)
             if not torch.equal(finite, torch.isfinite(left)):
@@ -133,21 +134,28 @@ def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
         yield from _pieces(part if part.numel() <= _PART else part[0])
 
 
-def put_aside(result: Any, folder: str) -> Any:
+def put_aside(result: Any, folder: str, room: int = 0) -> Any:
     """The same, its tensors in files of ``folder``, for ``compare``: two sets of
-    gradients may not fit into memory. Raises KoilaError where the disk is full."""
-    if isinstance(result, torch.Tensor):
-        result = result.detach()
-        if not result.numel() or result.layout != torch.strided:
-            return result
+    gradients may not fit into memory. Up to ``room`` bytes are copies in memory,
+    which is faster. Raises KoilaError where the disk is full."""
+
+    def put(tensor: torch.Tensor) -> Any:
+        nonlocal room
+        tensor = tensor.detach()
+        if not tensor.numel() or tensor.layout != torch.strided:
+            return tensor
+        if tensor.device.type == "cpu" and tensor.nbytes <= room:
+            room -= tensor.nbytes
+            return tensor.clone()
         path = os.path.join(folder, str(len(os.listdir(folder))))
         try:
             with open(path, "wb") as file:
-                for part in _parts(result):
+                for part in _parts(tensor):
                     part = part.contiguous()
                     file.write((ctypes.c_char * part.nbytes).from_address(part.data_ptr()))
         except OSError as error:
             what = "a result that is compared"
-            raise explain_write(error, path, result.nbytes, what) from None
-        return _Aside(path, result.shape, result.dtype)
-    return map_tensors(lambda tensor: put_aside(tensor, folder), result)
+            raise explain_write(error, path, tensor.nbytes, what) from None
+        return _Aside(path, tensor.shape, tensor.dtype)
+
+    return put(result) if isinstance(result, torch.Tensor) else map_tensors(put, result)

@@ -101,12 +101,12 @@ def trace_module(
     made = Captured(traced, specs, reads, layout, frozenset(changes.attributes))
     # Of the batch that was traced, gradients say little, and take the most.
     for size, compute in zip(_SIZES, (_results_in_training, _gradients), strict=True):
-        _check_trace(made, module, snapshot, inputs, size, compute if trains else _results)
+        _check_trace(made, module, snapshot, inputs, size, compute if trains else _results, limit)
     decisions = _find_decisions(caught)
     if decisions:
         most = _most_samples(made, inputs, limit)
         if most > max(_SIZES):
-            _check_trace(made, module, snapshot, inputs, most, _results)
+            _check_trace(made, module, snapshot, inputs, most, _results, limit)
     return dataclasses.replace(made, decisions=decisions)
 
 
@@ -149,6 +149,7 @@ def _check_trace(
     inputs: Inputs,
     size: int,
     compute: Callable[[Callable[[], Any], nn.Module, Arguments], Any],
+    limit: int | None,
 ) -> None:
     trains = compute is not _results
     suspects = _Suspects()
@@ -164,7 +165,7 @@ def _check_trace(
                 f"a trace of it cannot be compared: the module raises for a batch of {size}: "
                 f"{explain_torch(error)[0]}"
             ) from None
-        wanted = put_aside(wanted, folder)
+        wanted = put_aside(wanted, folder, _room(inputs, limit))
         arguments = inputs.resize(size)
         only_gradients = False
         try:
@@ -182,6 +183,17 @@ def _check_trace(
         raise NoTrace(f"a trace of it has other gradients: {problem}", suspects.no_grad)
     if problem:
         raise NoTrace(f"a trace of it is wrong for a batch of {size}: {problem}")
+
+
+def _room(inputs: Inputs, limit: int | None) -> int:
+    """Bytes of results that may be in memory twice: a small part of what is free,
+    where nobody has set a limit."""
+    if limit is not None:
+        return 0
+    try:
+        return memory.free(inputs.device) // 8
+    except KoilaError:
+        return 0
 
 
 class _Suspects(TorchFunctionMode):
