@@ -352,9 +352,11 @@ PeakMemoryAnalysis::trace(const SymbolMap &fixed) const {
                                         nullptr, fixed);
   if (made->trace)
     tracedOperations += made->trace->operations;
-  if (made->impl)
+  if (made->impl) {
     made->impl->turnsRecordingOn =
         made->trace->turnsRecordingOn && !impl->records();
+    made->impl->replaced = made->trace->replaced;
+  }
   if (made->impl && !made->impl->dims.isValid())
     made->trace.reset();
   return *made;
@@ -473,6 +475,11 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
          "a batch below " + std::to_string(least) +
              " runs the untiled program; this is the peak of the tiled one",
          false});
+  if (at.replaced)
+    report.inexact.push_back(
+        {getOperatorName(*at.replaced), getSourcePlace(at.replaced->getLoc()),
+         "what the attribute held before the call goes, which is not taken off",
+         true});
   if (at.turnsRecordingOn)
     report.inexact.push_back(
         {at.function->getName().getStringRef().str(),

@@ -270,6 +270,8 @@ struct PeakMemoryAnalysis::Impl {
   bool hasOneBlock = true;
   /// Whether the program may record gradients where the mode does not.
   bool turnsRecordingOn = false;
+  /// See ExecutionTrace.
+  mlir::Operation *replaced = nullptr;
   std::string batchSymbol;
   WorkspaceTarget target;
   /// Null where a caller has them.

@@ -463,6 +463,7 @@ std::optional<ExecutionTrace> Tracer::run() {
   trace.undecided = undecided;
   trace.operations = operations;
   trace.turnsRecordingOn = turnsRecordingOn;
+  trace.replaced = replaced;
   return trace;
 }
 

@@ -290,11 +290,15 @@ bool Tracer::executeAssignment(AttrSetOp op) {
   }
   if (depth > 0)
     return false;
-  // What goes then was there before the call, and is not counted. A graph that
+  // What goes first was there before the call, and is not counted. A graph that
   // it keeps the operation says.
   bool mayHaveGraph = setting.recordsGradients != false || turnsRecordingOn;
-  if (mayHaveGraph && mayHoldTensors(op.getValue().getType()) && !copy(op))
-    return false;
+  if (mayHoldTensors(op.getValue().getType())) {
+    if (mayHaveGraph && !copy(op))
+      return false;
+    if (!replaced)
+      replaced = op;
+  }
   if (!isLike(cell, findWeight(op.getPathAttr())))
     resized.insert(op.getPathAttr());
   if (!forgetOthers(op.getPathAttr()))

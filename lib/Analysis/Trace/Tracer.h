@@ -174,6 +174,8 @@ private:
   /// Paths of attributes that some assignment gives another size.
   llvm::SetVector<mlir::StringAttr> resized;
   bool runsUnknownCode = false;
+  /// The first that frees a tensor of before the call.
+  AttrSetOp replaced;
   /// A trace is analysed like any program; longer ones would take minutes.
   static constexpr unsigned kMostOperations = 1 << 15;
   /// Operators on containers get all elements.
