@@ -72,3 +72,19 @@ func.func @raises(%p: i1, %x: tensor<4x8xf32>) -> tensor<*x!koila.any> {
   }
   return %r : tensor<*x!koila.any>
 }
+
+// -----
+
+// What a known choice does not take may have any shape.
+// CHECK-LABEL: func.func @chosen
+// CHECK-SAME: %[[Y:[a-z0-9]+]]: tensor<8x0xf32>
+// CHECK: %[[E:.*]] = koila.exp %[[Y]] : (tensor<8x0xf32>) -> tensor<8x0xf32>
+// CHECK: %[[ANY:.*]] = koila.refine %[[E]] : tensor<8x0xf32> to tensor<*x!koila.any>
+// CHECK: %[[OTHER:.*]] = koila.refine %[[ANY]] : tensor<*x!koila.any> to tensor<4xf32>
+// CHECK: arith.select %{{.*}}, %{{.*}}, %[[OTHER]] : tensor<4xf32>
+func.func @chosen(%x: tensor<4xf32>, %y: tensor<8x0xf32>, %p: i1 {koila.value = true}) -> tensor<*x!koila.any> {
+  %0 = koila.relu %x : (tensor<4xf32>) -> tensor<*x!koila.any>
+  %1 = koila.exp %y : (tensor<8x0xf32>) -> tensor<*x!koila.any>
+  %2 = arith.select %p, %0, %1 : tensor<*x!koila.any>
+  return %2 : tensor<*x!koila.any>
+}

@@ -45,3 +45,12 @@ func.func @result_rank(%x: tensor<2x4xf32>) {
   %1 = koila.relu %0 : (tensor<*x!koila.any>) -> tensor<8xf32>
   return
 }
+
+// -----
+
+func.func @refine_element_type(%x: tensor<2x4xf32>) {
+  %0 = koila.relu %x : (tensor<2x4xf32>) -> tensor<*x!koila.any>
+  // expected-error @below {{states element type 'i64' for a tensor of 'f32'}}
+  %1 = koila.refine %0 : tensor<*x!koila.any> to tensor<2x4xi64>
+  return
+}

@@ -66,7 +66,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // A marked read gives what was assigned; what an object kept before is said.
 // PEAK: "inexact": [
 // PEAK: "op": "koila.attr.set",
-// PEAK-NEXT: "reason": "what a list or object that changes keeps alive is not known"
+// PEAK-NEXT: "reason": "what the attribute held before the call goes, which is not taken off"
 // PEAK-NOT: the size of a result is not known
 //--- peak.mlir
 module attributes {koila.symbols = [#koila.symbol<name = "B", value = 4, batch = true>]} {

@@ -196,7 +196,6 @@ GAPS |= {
     "script_scalar_types": Gap(UNION, refused="is no Union[float, int]"),
     "script_if_type": Gap(UNION, refused="is no Union[float, int, NoneType]"),
     "script_for_steps": Gap(COUNTER, fresh={"aten::slice.Tensor"}),
-    "script_for_tensor": Gap(LIST, fresh={"aten::stack"}),
     "script_for_zip_enumerate": Gap(LIST, fresh={"aten::cat"}),
     "script_break_continue": Gap(COUNTER, fresh={"aten::slice.Tensor"}),
     "script_beam_search": Gap(LIST, fresh={"aten::stack"}),

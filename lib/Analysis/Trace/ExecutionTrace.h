@@ -28,8 +28,8 @@ struct ExecutionTrace {
   /// known keeps from being known: data decide them, or symbols.
   unsigned undecided = 0;
   unsigned operations = 0;
-  /// In the program: the first assignment to an attribute by which a tensor goes
-  /// that was there before the call; null if there is none.
+  /// In the program: the first assignment to an attribute by which a tensor
+  /// goes that was there before the call; null if there is none.
   mlir::Operation *replaced = nullptr;
   /// Whether the program may turn on that gradients are recorded.
   bool turnsRecordingOn = false;

@@ -185,6 +185,7 @@ class ShiftedWindows(nn.Module):
     list, a table by indices, of which the second list begins with None."""
 
     window: tuple[int, int]
+    rows: Tensor
 
     def __init__(self):
         super().__init__()
@@ -210,6 +211,9 @@ class ShiftedWindows(nn.Module):
 @assigns
 class MovingAverage(nn.Module):
     """Two of them: what a buffer held goes, what it is given stays."""
+
+    mean: Tensor
+    seen: Tensor
 
     def __init__(self, size: int = 64):
         super().__init__()

@@ -10,6 +10,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/OperationSupport.h"
+#include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "llvm/ADT/SetVector.h"
@@ -102,6 +103,19 @@ forEachHandedOn(RegionBranchOpInterface branch,
         visit(&block.back());
 }
 
+/// Gives `operand` the type of what receives it.
+static void refineTo(Type type, OpOperand &operand, OpBuilder &builder) {
+  Value value = operand.get();
+  if (value.getType() == type)
+    return;
+  Location loc = operand.getOwner()->getLoc();
+  Type unknown = getUnknownType(type.getContext());
+  // What no call takes may contradict what calls take.
+  if (value.getType() != unknown && type != unknown)
+    value = RefineOp::create(builder, loc, unknown, value);
+  operand.set(RefineOp::create(builder, loc, type, value));
+}
+
 /// Where a region operation hands on a value that is known better, or worse,
 /// than what receives it, a refinement stands between.
 static void alignTypes(RegionBranchOpInterface branch) {
@@ -113,25 +127,16 @@ static void alignTypes(RegionBranchOpInterface branch) {
             inputs, [](Value input) { return input.getType(); })))
       llvm::for_each(inputs, generalize);
   });
-  Type unknown = getUnknownType(branch.getContext());
-  forEachHandedOn(branch, [&](OpOperand &operand, ArrayRef<Value> inputs) {
-    Type type = inputs.front().getType();
-    Value value = operand.get();
-    if (value.getType() == type)
-      return;
-    Operation *owner = operand.getOwner();
-    OpBuilder builder(owner);
-    // A branch that no call gets to may hand on what contradicts the others.
-    if (value.getType() != unknown && type != unknown)
-      value = RefineOp::create(builder, owner->getLoc(), unknown, value);
-    operand.set(RefineOp::create(builder, owner->getLoc(), type, value));
+  forEachHandedOn(branch, [](OpOperand &operand, ArrayRef<Value> inputs) {
+    OpBuilder builder(operand.getOwner());
+    refineTo(inputs.front().getType(), operand, builder);
   });
 }
 
 /// An operation that shapes rule out may stand in a branch that they rule out,
 /// too: there its operands stay unknown.
 static void hideShapes(Operation *op) {
-  if (!isa<ShapeRuleInterface>(op) || isa<RefineOp>(op) || !isInBranch(op))
+  if (!isa<ShapeRuleInterface>(op) || !isInBranch(op))
     return;
   bool fits;
   {
@@ -141,13 +146,38 @@ static void hideShapes(Operation *op) {
   }
   if (fits)
     return;
-  Type unknown = getUnknownType(op->getContext());
-  OpBuilder builder(op);
-  for (OpOperand &operand : op->getOpOperands())
-    if (isa<TensorType>(operand.get().getType()) &&
-        operand.get().getType() != unknown)
-      operand.set(
-          RefineOp::create(builder, op->getLoc(), unknown, operand.get()));
+  // Other dialects want the element type, and some the rank.
+  auto hide = [&](function_ref<Type(TensorType)> getType) {
+    SmallVector<Value> before(op->getOperands());
+    OpBuilder builder(op);
+    for (OpOperand &operand : op->getOpOperands())
+      if (auto type = dyn_cast<TensorType>(operand.get().getType()))
+        refineTo(getType(type), operand, builder);
+    ScopedDiagnosticHandler quiet(op->getContext(),
+                                  [](Diagnostic &) { return success(); });
+    if (succeeded(verify(op, /*verifyRecursively=*/false)))
+      return true;
+    SmallVector<Value> tried(op->getOperands());
+    op->setOperands(before);
+    for (Value value : tried)
+      while (auto refined = value.getDefiningOp<RefineOp>()) {
+        if (!refined->use_empty())
+          break;
+        value = refined.getSource();
+        refined.erase();
+      }
+    return false;
+  };
+  (void)(hide([&](TensorType) { return getUnknownType(op->getContext()); }) ||
+         hide([](TensorType type) {
+           return UnrankedTensorType::get(type.getElementType());
+         }) ||
+         hide([](TensorType type) -> Type {
+           if (!type.hasRank())
+             return type;
+           SmallVector<int64_t> dims(type.getRank(), ShapedType::kDynamic);
+           return RankedTensorType::get(dims, type.getElementType());
+         }));
 }
 
 /// Whether `op` hands on one of its operands; others select for each element.
@@ -165,10 +195,8 @@ static void alignTypes(SelectLikeOpInterface select) {
     return;
   OpBuilder builder(select);
   for (OpOperand &operand : select->getOpOperands())
-    if (isa<TensorType>(operand.get().getType()) &&
-        operand.get().getType() != type)
-      operand.set(
-          RefineOp::create(builder, select->getLoc(), type, operand.get()));
+    if (isa<TensorType>(operand.get().getType()))
+      refineTo(type, operand, builder);
 }
 
 /// Assumptions about the arguments, one of each kind, in argument order. They

@@ -121,6 +121,9 @@ LogicalResult RefineOp::inferShapes(ShapeRule &rule) {
     }
   if (!info.elementType)
     info.elementType = stated.elementType;
+  else if (stated.elementType && stated.elementType != info.elementType)
+    return rule.emitError() << "states element type " << stated.elementType
+                            << " for a tensor of " << info.elementType;
   rule.setResult(0, info);
   return success();
 }
