@@ -383,6 +383,26 @@ def unused_result():
 
 
 @model
+def loss_and_path():
+    """A step needs the loss alone."""
+    import torch
+
+    class LossAndPath(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(1024, 8)
+
+        def run(self, x):
+            scores = self.linear(x)
+            return scores.pow(2).mean(), scores.exp().argmax(1)
+
+        def forward(self, x):
+            return self.run(x)[0]
+
+    return torch.jit.script(LossAndPath().eval())
+
+
+@model
 def adds_nothing():
     """PyTorch's executor drops the sum."""
     import torch

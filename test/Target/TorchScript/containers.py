@@ -245,6 +245,20 @@ def tuple_read_in_a_loop(self, x):
 
 
 @program()
+def tuple_of_a_branch(self, x):
+    """Of which an attribute decides: what an auxiliary head gives, and nobody takes."""
+    both = make_auxiliary(x, self.training)
+    return later(x) + both[0].sum()
+
+
+def make_auxiliary(x, training: bool) -> tuple[Tensor, Tensor]:
+    y = x.exp()
+    if training:
+        return y, torch.cat([y, y.sin()], 1).cos()
+    return y, y
+
+
+@program()
 def list_that_only_a_dead_branch_writes(self, x):
     """LibTorch takes all of it away."""
     both = [torch.cat([x, x, x], 1), x]

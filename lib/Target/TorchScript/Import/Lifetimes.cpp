@@ -9,6 +9,7 @@
 #include <set>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir_views.h>
+#include <utility>
 
 using namespace koila::torchscript;
 namespace tj = torch::jit;
@@ -112,12 +113,12 @@ public:
             taken[element].push_back(output);
   }
 
-  /// The last node that reads the tuple of `made`; null if there is none or if
-  /// what is around has it further.
-  tj::Node *getEnd(tj::Node *made) const {
+  /// The last node that reads `tuple`, in the block that made it; null if there
+  /// is none or if what is around has it further.
+  tj::Node *getEnd(tj::Value *tuple) const {
     tj::Node *last = nullptr;
-    forEachUse(made->output(), [&](tj::Node *user) {
-      while (user->owningBlock() != made->owningBlock())
+    forEachUse(tuple, [&](tj::Node *user) {
+      while (user->owningBlock() != tuple->node()->owningBlock())
         user = user->owningBlock()->owningNode();
       if (!last || last->isBefore(user))
         last = user;
@@ -182,12 +183,17 @@ void koila::torchscript::markLifetimes(tj::Graph &graph) {
     if (node->kind() == prim::If) {
       llvm::copy_if(getRead(node), std::back_inserter(ending),
                     [&](tj::Value *value) { return endsAt(value, node); });
-      if (ending.empty())
-        continue;
-      node->i_(kKeeps, ++keepers);
-      mark(node, keepers, ending);
+      if (!ending.empty()) {
+        node->i_(kKeeps, ++keepers);
+        mark(node, keepers, ending);
+      }
+      // Once it is decided, what is in the tuple is known.
+      for (tj::Value *output : node->outputs())
+        if (output->type()->kind() == c10::TypeKind::TupleType)
+          if (tj::Node *end = tuples.getEnd(output); end && mayEnd(output))
+            mark(end, /*keeper=*/0, {output});
     } else if (node->kind() == prim::TupleConstruct) {
-      tj::Node *end = tuples.getEnd(node);
+      tj::Node *end = tuples.getEnd(node->output());
       if (!end)
         continue;
       tuples.collect(node->output(), end, ending);
@@ -233,7 +239,7 @@ koila::torchscript::findShortenedLife(tj::Graph &graph) {
   for (tj::Node *node : nodes) {
     if (node->kind() != prim::TupleConstruct)
       continue;
-    tj::Node *end = tuples.getEnd(node);
+    tj::Node *end = tuples.getEnd(node->output());
     if (!end)
       continue;
     std::vector<tj::Value *> ending;
@@ -277,10 +283,40 @@ koila::torchscript::takeKeptAlive(tj::Graph &graph) {
     node->removeAttribute(kKeeps);
   }
   std::unordered_map<tj::Node *, std::vector<tj::Value *>> kept;
-  for (tj::Node *mark : marks) {
-    if (!left.count(mark->i(kKeeps))) {
-      std::vector<tj::Value *> &values = kept[mark->prev()];
-      values.insert(values.end(), mark->inputs().begin(), mark->inputs().end());
+  std::set<tj::Node *> tuples;
+  // What is in a tuple stands for it.
+  auto add = [&](auto &add, tj::Value *value,
+                 std::vector<tj::Value *> &values) -> void {
+    tj::Node *node = value->node();
+    if (node->kind() != prim::TupleConstruct) {
+      if (mayEnd(value))
+        values.push_back(value);
+      return;
+    }
+    tuples.insert(node);
+    for (tj::Value *element : node->inputs())
+      add(add, element, values);
+  };
+  std::vector<std::vector<tj::Value *>> ending(marks.size());
+  for (auto [mark, values] : llvm::zip_equal(marks, ending)) {
+    for (tj::Value *value : mark->inputs())
+      add(add, value, values);
+    mark->removeAllInputs();
+  }
+  // Outer ones first.
+  for (bool changed = true; std::exchange(changed, false);)
+    for (auto it = tuples.begin(); it != tuples.end();)
+      if ((*it)->output()->hasUses()) {
+        ++it;
+      } else {
+        (*it)->destroy();
+        it = tuples.erase(it);
+        changed = true;
+      }
+  for (auto [mark, values] : llvm::zip_equal(marks, ending)) {
+    if (!left.count(mark->i(kKeeps)) && !values.empty()) {
+      std::vector<tj::Value *> &all = kept[mark->prev()];
+      all.insert(all.end(), values.begin(), values.end());
     }
     mark->destroy();
   }
