@@ -88,3 +88,13 @@ func.func @chosen(%x: tensor<4xf32>, %y: tensor<8x0xf32>, %p: i1 {koila.value = 
   %2 = arith.select %p, %0, %1 : tensor<*x!koila.any>
   return %2 : tensor<*x!koila.any>
 }
+
+// -----
+
+// PyTorch gives complex numbers of float16, which koila has no type for.
+// CHECK-LABEL: func.func @half_complex
+// CHECK: koila.add_Tensor {{.*}} -> tensor<3x!koila.any>
+func.func @half_complex(%x: tensor<complex<f32>>, %y: tensor<3xf16>) -> tensor<*x!koila.any> {
+  %0 = koila.add_Tensor %x, %y {alpha = 1 : i64} : (tensor<complex<f32>>, tensor<3xf16>) -> tensor<*x!koila.any>
+  return %0 : tensor<*x!koila.any>
+}

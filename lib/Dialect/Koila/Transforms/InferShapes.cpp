@@ -3,6 +3,7 @@
 #include "TraceSpecializedBatch.h"
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/DimAnalysis.h"
+#include "koila/Dialect/Koila/IR/DType.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/Transforms/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -30,8 +31,10 @@ static Type refine(Value value, const ValueInfo &info) {
   if (!type || !info.tensor)
     return value.getType();
   auto found = cast<TensorType>(getTensorType(*info.tensor, type.getContext()));
-  Type element = isa<AnyType>(found.getElementType()) ? type.getElementType()
-                                                      : found.getElementType();
+  // PyTorch has types that koila has not: half a complex number.
+  Type element = found.getElementType();
+  if (getDTypeName(element).empty())
+    element = type.getElementType();
   if (!found.hasRank())
     return type.hasRank() ? RankedTensorType::get(type.getShape(), element)
                           : Type(UnrankedTensorType::get(element));
