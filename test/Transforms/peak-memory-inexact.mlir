@@ -234,7 +234,7 @@ func.func @unsigned(%x: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK: output {{ *}}relu tensor<4xf32> {{.*}}:[[#@LINE+23]]
 // CHECK: output {{ *}}relu tensor<4xf32> {{.*}}:[[#@LINE+30]]
 // CHECK: not exact: scf.for, {{.*}}: the trip count of a loop is not known
-// CHECK: not exact: koila.relu, {{.*}}:[[#@LINE+34]]: whether a call comes here, data decide
+// CHECK: not exact: koila.relu, {{.*}}:[[#@LINE+34]]: which branch a call takes, data decide
 func.func @wraps(%x: tensor<4xf32>, %n: i64) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
   %c0 = arith.constant 0 : i64
   %c1 = arith.constant 1 : i64
@@ -278,7 +278,7 @@ func.func @wraps(%x: tensor<4xf32>, %n: i64) -> (tensor<4xf32>, tensor<4xf32>, t
 // Data decide which branch runs: the figure is that of the larger one, a bound.
 // CHECK-LABEL: memory of 'one_branch'
 // CHECK: peak {{ *}}48 bytes, not exact, an upper bound
-// CHECK: not exact: koila.cos, {{.*}}: whether a call comes here, data decide; one that does not needs less
+// CHECK: not exact: koila.cos, {{.*}}: which branch a call takes, data decide; others may need less
 func.func @one_branch(%x: tensor<4xf32>, %p: i1) {
   %0 = koila.exp %x : (tensor<4xf32>) -> tensor<4xf32>
   scf.if %p {
@@ -343,7 +343,7 @@ func.func @either(%x: tensor<4xf32>, %p: i1) -> tensor<4xf32> {
 // The caller's or a new one: at most the new one.
 // CHECK-LABEL: memory of 'new_or_not'
 // CHECK: peak {{ *}}32 bytes, not exact, an upper bound
-// CHECK: not exact: koila.exp, {{.*}}: whether a call comes here, data decide; one that does not needs less
+// CHECK: not exact: koila.exp, {{.*}}: which branch a call takes, data decide; others may need less
 func.func @new_or_not(%x: tensor<4xf32>, %p: i1) -> tensor<4xf32> {
   %0 = scf.if %p -> tensor<4xf32> {
     %1 = koila.sin %x : (tensor<4xf32>) -> tensor<4xf32>

@@ -298,7 +298,7 @@ func.func @selected(%x: tensor<?x5xf32> {koila.name = "x", koila.dims = #koila.d
 // CHECK: memory of 'product'
 // CHECK: peak {{ *}}1.01 KiB (1,032 bytes), not exact
 // CHECK: at            koila.prod_dim_int (backward)
-// CHECK: not exact: koila.prod_dim_int, {{.*}}: whether an element of a product is zero
+// CHECK: not exact: koila.prod_dim_int, {{.*}}: whether an element of a product is zero, data decide; the most counts
 module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
 koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
 func.func @product(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<f32> {

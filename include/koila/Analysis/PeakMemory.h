@@ -218,7 +218,7 @@ private:
   /// some views for copies, and the reverse. Where the program branches, turns
   /// or fills lists, it is the trace of a call.
   Impl &select(const llvm::StringMap<int64_t> &symbols) const;
-  void fillCurve(const llvm::StringMap<int64_t> &symbols,
+  void fillCurve(const llvm::StringMap<int64_t> &symbols, bool isCertain,
                  PeakReport &report) const;
 
   std::unique_ptr<Impl> impl;

@@ -359,11 +359,18 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   // In place is how the program has it.
   auto torchOp = dyn_cast<TorchOperatorInterface>(op);
   if (torchOp && torchOp.isTied() && !isOrderedWrite(&op) &&
-      !storage.mayReuse(&op))
+      !storage.mayReuse(&op)) {
+    // A view would keep all of what it is a view of.
+    const Storage *written = storage.lookup(op.getOperand(0));
+    auto result = getConcrete(op.getResult(0), run);
+    bool fills =
+        written && result &&
+        (written->external || run.live.lookup(written) <= result->numBytes());
     markInexact(op,
                 "its result is counted as a new tensor, since what it writes "
                 "may be read again",
-                run, /*isBound=*/true);
+                run, /*isBound=*/fills);
+  }
   // Without it, what it reads lives on; with it, its result as well.
   if (op.hasAttr(kIdleAttr))
     markInexact(op,
@@ -539,7 +546,8 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
   }
   for (const auto &[entry, bytes] : handed) {
     auto [most, least] = bytes;
-    if (most == run.live.lookup(entry))
+    // None is there if all branches end in an exception.
+    if (least == kNone || most == run.live.lookup(entry))
       continue;
     run.liveBytes += most - run.live.lookup(entry);
     run.live[entry] = most;
@@ -734,8 +742,7 @@ void PeakMemoryAnalysis::Impl::execute(Run &run) const {
     runOptimizer(run);
   if (run.certainBytes < run.peakBytes)
     markInexact(run.peakOp ? *run.peakOp : *function,
-                "whether a call comes here, data decide; one that does not "
-                "needs less",
+                "which branch a call takes, data decide; others may need less",
                 run, /*isBound=*/true);
 }
 

@@ -388,11 +388,12 @@ PeakMemoryAnalysis::evaluate(const llvm::StringMap<int64_t> &symbols) const {
 
 /// The peak as a function of the batch, and the largest batch that fits.
 void PeakMemoryAnalysis::fillCurve(const llvm::StringMap<int64_t> &symbols,
-                                   PeakReport &report) const {
+                                   bool isCertain, PeakReport &report) const {
   if (report.batchSymbol.empty())
     return;
   llvm::StringMap<int64_t> values = symbols;
   uint64_t events = 0;
+  bool isLastCertain = true;
   auto peak = [&](int64_t batch) -> std::optional<int64_t> {
     values[report.batchSymbol] = batch;
     uint64_t traced = tracedOperations;
@@ -402,6 +403,7 @@ void PeakMemoryAnalysis::fillCurve(const llvm::StringMap<int64_t> &symbols,
     // To trace an operation takes as long as to run it this many times.
     constexpr uint64_t kEventsOfTracing = 64;
     events += run.event + (tracedOperations - traced) * kEventsOfTracing;
+    isLastCertain = run.certainBytes == run.peakBytes;
     if (!run.missing.empty())
       return std::nullopt;
     return run.peakBytes;
@@ -409,8 +411,10 @@ void PeakMemoryAnalysis::fillCurve(const llvm::StringMap<int64_t> &symbols,
   if (impl->options.batches > 0) {
     // Large programs get a shorter curve; its last piece says how far it goes.
     constexpr uint64_t kMostEvents = 1 << 19;
+    // Where the report is exact, the curve has exact figures alone.
     auto bounded = [&](int64_t batch) {
-      return events > kMostEvents ? std::nullopt : peak(batch);
+      auto bytes = events > kMostEvents ? std::nullopt : peak(batch);
+      return isCertain && !isLastCertain ? std::nullopt : bytes;
     };
     // A figure that holds for larger batches is no part of an exact curve.
     values[report.batchSymbol] = 1;
@@ -456,7 +460,7 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   at.fillBytes(run, report);
   // Also what only the size of an argument depends on.
   report.missing = run.missing;
-  fillCurve(symbols, report);
+  fillCurve(symbols, run.certainBytes == run.peakBytes, report);
   if (!run.missing.empty())
     return report;
   report.peakBytes = run.peakBytes;

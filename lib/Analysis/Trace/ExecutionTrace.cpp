@@ -474,8 +474,10 @@ koila::traceExecution(FunctionOpInterface function, const DimAnalysis &dims,
   while (true) {
     Tracer tracer(function, dims, setting, changing);
     auto trace = tracer.run();
+    if (!trace)
+      return std::nullopt;
     AttributePaths changed = tracer.findChanged();
-    if (!trace || changed.empty())
+    if (changed.empty())
       return trace;
     changing.insert(changed.begin(), changed.end());
   }

@@ -191,11 +191,13 @@ bool Tracer::mayLeadToOne(StringAttr path, StringAttr other) {
 }
 
 /// False if nobody knows whether that frees what another path was assigned.
-bool Tracer::forgetOthers(StringAttr path) {
+bool Tracer::forgetOthers(StringAttr path, bool isName) {
   bool isKnown = true;
   attributes.remove_if([&](const auto &entry) {
     const auto &[other, cell] = entry;
-    if (other == path || !mayLeadToOne(other, path))
+    bool mayBe = isName ? splitPath(other).second == path.getValue()
+                        : other != path && mayLeadToOne(other, path);
+    if (!mayBe)
       return false;
     isKnown &= !assigned.contains(other) ||
                (!cell.object &&
@@ -281,8 +283,9 @@ bool Tracer::executeAssignment(AttrSetOp op) {
   };
   if (Value owner = op.getObject()) {
     Object *object = lookup(owner).object;
+    // Of an object that nobody knows the path is a name only.
     if (!object)
-      return forgetOthers(op.getPathAttr()) && copy(op);
+      return forgetOthers(op.getPathAttr(), /*isName=*/true) && copy(op);
     if (object->depth != depth)
       return false;
     assign(object->fields[op.getPathAttr()]);
@@ -296,9 +299,10 @@ bool Tracer::executeAssignment(AttrSetOp op) {
   if (mayHoldTensors(op.getValue().getType())) {
     if (mayHaveGraph && !copy(op))
       return false;
-    if (!replaced)
-      replaced = op;
   }
+  bool isNone = cell.value && isa_and_nonnull<UnitAttr>(getLiteral(cell.value));
+  if (!replaced && (isNone || mayHoldTensors(op.getValue().getType())))
+    replaced = op;
   if (!isLike(cell, findWeight(op.getPathAttr())))
     resized.insert(op.getPathAttr());
   if (!forgetOthers(op.getPathAttr()))

@@ -115,7 +115,7 @@ private:
   mlir::Value readWeight(AttrGetOp op);
   bool executeAssignment(AttrSetOp op);
   bool mayLeadToOne(mlir::StringAttr path, mlir::StringAttr other);
-  bool forgetOthers(mlir::StringAttr path);
+  bool forgetOthers(mlir::StringAttr path, bool isName = false);
   ParamOp findWeight(mlir::StringAttr path);
   bool isLike(const Cell &cell, ParamOp weight);
   bool executeOpaque(TorchOpaqueOp op);

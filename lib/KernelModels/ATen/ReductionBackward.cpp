@@ -165,7 +165,8 @@ static void runProd(BackwardRule &rule, BackwardReplay &steps) {
   steps.free(zeros);
   if (along)
     steps.free(isZero);
-  rule.setBound("whether an element of a product is zero");
+  rule.setBound(
+      "whether an element of a product is zero, data decide; the most counts");
 }
 
 /// 2 / (count - correction) * grad * (self - self.mean())

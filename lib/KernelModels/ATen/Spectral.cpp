@@ -211,7 +211,8 @@ static std::optional<Held> holdTransform(WorkspaceRule &rule) {
     Held held = holdTransform(rule, *signal, type, *dims, sizes, result->dims);
     if (most &&
         (most->transient != held.transient || most->filled != held.filled))
-      rule.setBound("whether the computed size of a spectrum is even");
+      rule.setBound("whether the computed size of a spectrum is even, nobody "
+                    "knows; the larger one counts");
     if (most) {
       held.transient = std::max(held.transient, most->transient);
       held.filled = std::max(held.filled, most->filled);

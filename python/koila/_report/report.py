@@ -315,7 +315,7 @@ def _title(data: dict[str, Any]) -> str:
         ""
         if data["exact"]
         else ", not exact, an upper bound"
-        if all(reason["bound"] for reason in data["inexact"])
+        if data["inexact"] and all(reason["bound"] for reason in data["inexact"])
         else ", not exact"
     )
 

@@ -9,6 +9,7 @@
 #include "ReadBack.h"
 #include "../Boundary/DiagnosticJSON.h"
 #include "Emit.h"
+#include "koila/Analysis/PeakMemory.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
 
@@ -23,6 +24,8 @@ std::string koila::torchscript::getCanonicalText(ModuleOp module) {
   (*copy)->removeAttr(KoilaDialect::kArchiveAttr);
   for (auto function : copy->getOps<func::FuncOp>()) {
     function.setName("function");
+    // A step has it as it is made, and not as it is read.
+    function->removeAttr(kLifetimesAttr);
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
       function.removeArgAttr(i, kExampleAttr);
   }

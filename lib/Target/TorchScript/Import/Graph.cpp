@@ -7,6 +7,7 @@
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringSet.h"
+#include <cmath>
 #include <set>
 #include <sstream>
 #include <torch/csrc/jit/ir/constants.h>
@@ -300,7 +301,11 @@ private:
     case c10::TypeKind::OptionalType:
       return value.isNone();
     case c10::TypeKind::ListType:
-      return value.isIntList() || value.isDoubleList() || value.isBoolList();
+      // Not a number is not even equal to itself.
+      return value.isIntList() || value.isBoolList() ||
+             (value.isDoubleList() &&
+              llvm::none_of(value.toDoubleVector(),
+                            [](double number) { return std::isnan(number); }));
     case c10::TypeKind::DictType:
       return llvm::all_of(value.toGenericDict(), [&](const auto &entry) {
         return isLiteral(type->containedType(0), entry.key()) &&
@@ -617,7 +622,7 @@ private:
       os << std::string(depth, ' ') << node->kind().toQualString();
       for (tj::Symbol name : node->attributeNames()) {
         // A serial number that the parser gives.
-        if (name == c10::attr::warn_id)
+        if (name == c10::attr::warn_id || name == kShortens)
           continue;
         os << " " << name.toUnqualString();
         if (node->kindOf(name) == tj::AttributeKind::s)

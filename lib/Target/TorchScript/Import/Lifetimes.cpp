@@ -126,6 +126,15 @@ public:
     return last && last->kind() != prim::Return ? last : nullptr;
   }
 
+  /// Whether anything but tuples reads `value`, also out of them.
+  bool isTaken(tj::Value *value) const {
+    bool isTaken = false;
+    forEachUse(value, [&](const tj::Node *user) {
+      isTaken |= user->kind() != prim::TupleConstruct;
+    });
+    return isTaken;
+  }
+
   void collect(tj::Value *tuple, const tj::Node *end,
                std::vector<tj::Value *> &ending) const {
     for (tj::Value *input : tuple->node()->inputs()) {
@@ -219,15 +228,13 @@ static bool endsLater(const tj::Value *value, const tj::Node *end) {
 }
 
 /// Whether clean-up drops the node that makes `value`.
-static bool isDropped(tj::Value *value) {
+static bool isDropped(tj::Value *value, const TupleEnds &tuples) {
   tj::Node *node = value->node();
   const c10::FunctionSchema *schema = node->maybeSchema();
   if (node->hasSideEffects() || (schema && schema->is_mutable()))
     return false;
-  return llvm::all_of(node->outputs(), [](const tj::Value *output) {
-    return llvm::all_of(output->uses(), [](const tj::Use &use) {
-      return use.user->kind() == prim::TupleConstruct;
-    });
+  return llvm::none_of(node->outputs(), [&](tj::Value *output) {
+    return tuples.isTaken(output);
   });
 }
 
@@ -245,7 +252,7 @@ koila::torchscript::findShortenedLife(tj::Graph &graph) {
     std::vector<tj::Value *> ending;
     tuples.collect(node->output(), end, ending);
     for (tj::Value *value : ending)
-      if (isDropped(value) || endsLater(value, end))
+      if (isDropped(value, tuples) || endsLater(value, end))
         return value->node()->kind().toQualString();
   }
   return std::nullopt;
