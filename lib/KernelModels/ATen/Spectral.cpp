@@ -146,6 +146,8 @@ namespace {
 /// filled up.
 struct Held {
   int64_t transient = 0, filled = 0;
+  /// Whether it may be the signal itself that is transformed.
+  bool isSignal = false;
 };
 } // namespace
 
@@ -176,6 +178,7 @@ static Held holdTransform(WorkspaceRule &rule, Signal signal, Type type,
     }
   transform(rule, trace, signal, dims, after);
   trace.free(converted + held.filled);
+  held.isSignal = held.filled == 0;
   held.transient = trace.getTransient();
   return held;
 }
@@ -216,6 +219,7 @@ static std::optional<Held> holdTransform(WorkspaceRule &rule) {
     if (most) {
       held.transient = std::max(held.transient, most->transient);
       held.filled = std::max(held.filled, most->filled);
+      held.isSignal |= most->isSignal;
     }
     most = held;
   }
@@ -253,6 +257,6 @@ void rules::describeSpectralSaved(SavedRule &rule) {
   auto held = holdTransform(rule);
   if (held && held->filled > 0)
     rule.keep(held->filled);
-  else
+  if (!held || held->isSignal)
     rule.save(op->getOperand(0));
 }
