@@ -117,6 +117,9 @@ static std::optional<Nested> getSequences(WorkspaceRule &rule, Value nested) {
     rule.setInexact("a nested tensor of another type than float32 or float64");
     return std::nullopt;
   }
+  // How long autograd has the sizes of nested tensors is not known.
+  if (rule.isRecording())
+    rule.setInexact("a nested tensor where gradients are recorded");
   rule.setBound("how many steps a mask keeps is decided by data; the most "
                 "there can be is counted");
   return Nested(*padded, rule.getTarget().threads);
