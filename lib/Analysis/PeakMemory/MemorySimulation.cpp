@@ -518,7 +518,7 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
   int64_t certain = kNone, before = run.certainBytes;
   // Of what the branches hand on: the most and the least that is there.
   llvm::MapVector<const Storage *, std::pair<int64_t, int64_t>> handed;
-  for (auto [entry, how] : handedOnStorages)
+  for (const Storage *entry : handedOnIn.lookup(&op))
     handed[entry] = {0, kNone};
   for (Region *region : getAlternatives(op, run)) {
     auto live = run.live;

@@ -259,8 +259,16 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
     block = functionBlock;
     first = block->findAncestorOpInBlock(*first);
   }
-  if (how)
+  if (how) {
     handedOnStorages.emplace_back(&entry, *how);
+    llvm::SetVector<Operation *> around;
+    for (OpResult allocation : allocations)
+      for (Operation *op = allocation.getOwner()->getParentOp(); op != function;
+           op = op->getParentOp())
+        around.insert(op);
+    for (Operation *op : around)
+      handedOnIn[op].push_back(&entry);
+  }
   if (entry.external && (!how || how == HandedOn::OfIteration))
     for (OpResult allocation : allocations)
       unmodelled.try_emplace(allocation.getOwner(),

@@ -319,6 +319,9 @@ struct PeakMemoryAnalysis::Impl {
   /// Stands for what an operation makes for its gradient.
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
   llvm::SmallVector<std::pair<const Storage *, HandedOn>> handedOnStorages;
+  /// Those that are made inside of an operation.
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<const Storage *, 2>>
+      handedOnIn;
   llvm::StringMap<int64_t> given;
   mutable llvm::DenseMap<mlir::Operation *, BodySymbols> bodySymbols;
   /// Rows that were found, by what differs within a program: name, element type

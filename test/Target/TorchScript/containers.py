@@ -267,6 +267,17 @@ def list_that_only_a_dead_branch_writes(self, x):
     return later(x)
 
 
+@program()
+def list_that_is_empty(self, x):
+    """LibTorch takes the loop away, and then what only it reads."""
+    both: list[Tensor] = []
+    unread = torch.cat([x, x, x], 1)
+    total = x
+    for _part in both:
+        total = total + unread.sum()
+    return later(x) + total.sum()
+
+
 # ---------------------------------------------------------------------------
 # Not exact, and said so
 

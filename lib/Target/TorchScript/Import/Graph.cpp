@@ -484,10 +484,7 @@ static void foldLiterals(const std::shared_ptr<tj::Graph> &graph) {
   bool any = llvm::any_of(nodes, [](tj::Node *node) {
     return (node->kind() == prim::ListConstruct ||
             node->kind() == prim::DictConstruct) &&
-           llvm::any_of(node->inputs(),
-                        [](const tj::Value *element) {
-                          return mayHoldTensor(element->type());
-                        }) &&
+           mayHoldTensor(node->output()->type()) &&
            llvm::any_of(node->output()->uses(), [](const tj::Use &use) {
              return use.user->kind() == c10::aten::__getitem__ ||
                     use.user->kind() == c10::aten::len ||
@@ -523,13 +520,14 @@ static void fillWithNumbers(tj::Graph &graph) {
   }
 }
 
-/// As LibTorch does before it runs a method: branches on literals are gone, and
-/// keep nothing.
+/// As LibTorch does before it runs a method: branches on literals and loops
+/// that do not turn are gone, and keep nothing.
 static void decideLiterals(std::shared_ptr<tj::Graph> &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph->block(), nodes);
-  if (llvm::none_of(
-          nodes, [](const tj::Node *node) { return node->kind() == prim::If; }))
+  if (llvm::none_of(nodes, [](const tj::Node *node) {
+        return node->kind() == prim::If || node->kind() == prim::Loop;
+      }))
     return;
   KeptWrites kept(*graph);
   tj::ConstantPropagationImmutableTypes(graph);
