@@ -372,3 +372,22 @@ func.func @one_of_two(%x: tensor<4xf32>, %p: i1) -> tensor<4xf32> {
   %3 = koila.exp %0 : (tensor<4xf32>) -> tensor<4xf32>
   return %3 : tensor<4xf32>
 }
+
+// -----
+
+// A view keeps all of what it is a view of: a new tensor in its place is no bound.
+// CHECK-LABEL: memory of 'part_of_either'
+// CHECK: peak {{ *}}{{[0-9]+}} bytes, not exact{{$}}
+// CHECK: not exact: koila.relu, {{.*}}: its result is counted as a new tensor
+func.func @part_of_either(%x: tensor<64xf32>, %p: i1) -> tensor<4xf32> {
+  %0 = scf.if %p -> tensor<64xf32> {
+    %1 = koila.sin %x : (tensor<64xf32>) -> tensor<64xf32>
+    scf.yield %1 : tensor<64xf32>
+  } else {
+    %2 = koila.cos %x : (tensor<64xf32>) -> tensor<64xf32>
+    scf.yield %2 : tensor<64xf32>
+  }
+  %3 = koila.slice_Tensor %0 {dim = 0 : i64, end = 4 : i64, start = 0 : i64, step = 1 : i64} : (tensor<64xf32>) -> tensor<4xf32>
+  %4 = koila.relu tied %3 : (tensor<4xf32>) -> tensor<4xf32>
+  return %4 : tensor<4xf32>
+}

@@ -268,6 +268,14 @@ def list_that_only_a_dead_branch_writes(self, x):
 
 
 @program()
+def condition_that_an_attribute_decides(self, x):
+    """PyTorch computes what is asked first."""
+    if bool((torch.cat([x, x, x], 1) > 2.0).any()) or not self.training:
+        return later(x)
+    return later(x)
+
+
+@program()
 def list_that_is_empty(self, x):
     """LibTorch takes the loop away, and then what only it reads."""
     both: list[Tensor] = []

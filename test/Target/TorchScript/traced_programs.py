@@ -152,21 +152,6 @@ class KeepsAnAverage(nn.Module):
 
 
 @program
-class AsListsSay(nn.Module):
-    """What lists of numbers and bools in attributes say."""
-
-    def __init__(self):
-        super().__init__()
-        self.scales = [0.5, 2.0]
-        self.doubled = [True, False]
-
-    def forward(self, x):
-        for i, doubled in enumerate(self.doubled):
-            x = torch.cat([x, x.sin()], 1) if doubled else x * self.scales[i]
-        return x.sum(1)
-
-
-@program
 class HandsOverWhatNobodyReads(nn.Module):
     """What a turn made last lives until the next one starts."""
 
@@ -250,6 +235,21 @@ class KeepsWhatItMade(nn.Module):
         y = torch.cat([x, x]).cos()
         self.both = [y[0], x.tan()]
         return (x * 2).exp().sum()
+
+
+@assigns
+class Forgets(nn.Module):
+    """What the attribute held goes, and nothing comes in its place."""
+
+    cache: Tensor | None
+
+    def __init__(self):
+        super().__init__()
+        self.cache = torch.zeros(256)
+
+    def forward(self, x):
+        self.cache = None
+        return x.exp().sum()
 
 
 @program

@@ -16,8 +16,8 @@ namespace tj = torch::jit;
 namespace prim = c10::prim;
 namespace aten = c10::aten;
 
-/// Numbers branches that keep tensors, and says on what marks the end of those
-/// lives which of them it is of; 0: of none of them.
+/// Numbers branches and readers that keep tensors, and says on what marks the
+/// end of those lives which of them it is of; 0: of none of them.
 static const c10::Symbol kKeeps = c10::Symbol::attr("koila_keeps");
 
 bool koila::torchscript::isLifetimeMark(const tj::Node *node) {
@@ -181,6 +181,18 @@ bool koila::torchscript::changesNothing(tj::Node *node) {
   return number->toScalar().equal(isSum ? 0 : 1);
 }
 
+/// Whether `node` makes numbers of what tensors it reads. Once attributes are
+/// known nobody may ask for those, as in `y.any() or self.flag`; PyTorch does.
+static bool readsNumbers(const tj::Node *node) {
+  auto holds = [](const tj::Value *value) {
+    return mayHoldTensor(value->type());
+  };
+  return node->blocks().empty() && !node->outputs().empty() &&
+         node->kind() != prim::Constant && node->kind() != prim::GetAttr &&
+         llvm::any_of(node->inputs(), holds) &&
+         llvm::none_of(node->outputs(), holds);
+}
+
 void koila::torchscript::markLifetimes(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
@@ -188,14 +200,20 @@ void koila::torchscript::markLifetimes(tj::Graph &graph) {
   int64_t keepers = 0;
   for (tj::Node *node : nodes) {
     std::vector<tj::Value *> ending;
+    auto keep = [&](auto &&values) {
+      llvm::copy_if(values, std::back_inserter(ending), [&](tj::Value *value) {
+        return mayEnd(value) && endsAt(value, node);
+      });
+      if (ending.empty())
+        return;
+      node->i_(kKeeps, ++keepers);
+      mark(node, keepers, ending);
+    };
+    if (readsNumbers(node))
+      keep(node->inputs());
     // What a loop reads lives until its end where it is imported as well.
     if (node->kind() == prim::If) {
-      llvm::copy_if(getRead(node), std::back_inserter(ending),
-                    [&](tj::Value *value) { return endsAt(value, node); });
-      if (!ending.empty()) {
-        node->i_(kKeeps, ++keepers);
-        mark(node, keepers, ending);
-      }
+      keep(getRead(node));
       // Once it is decided, what is in the tuple is known.
       for (tj::Value *output : node->outputs())
         if (output->type()->kind() == c10::TypeKind::TupleType)
