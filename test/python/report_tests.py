@@ -19,6 +19,17 @@ def test_text(report):
     assert "128.00 KiB" in repr(report)
 
 
+def test_bounds(report):
+    def title(**changes):
+        return str(koila.Report({**report.data, "exact": False, **changes})).splitlines()[0]
+
+    doubt = {"op": "koila.relu", "location": None, "reason": "", "bound": True}
+    assert title(inexact=[doubt]).endswith(", not exact, an upper bound")
+    assert title(inexact=[doubt, {**doubt, "bound": False}]).endswith(", not exact")
+    # Without a batch there is no figure that could be one.
+    assert title(inexact=[], peak_bytes=None).endswith(", not exact")
+
+
 def test_diff(report):
     smaller = koila.analyze(networks.mlp(), networks.batch()[0], batch=32)
     difference = report.diff(smaller)

@@ -195,7 +195,10 @@ def judge(seconds, bar):
 
 def line(name, found, against):
     parts = split(found)
-    compiling = [all - start for all, start in zip(found["compile"], found["start"], strict=True)]
+    # Of a small program the difference is noise, of either sign.
+    compiling = [
+        max(all - start, 0.0) for all, start in zip(found["compile"], found["start"], strict=True)
+    ]
     cells = [f"`{name}`", *judge(found["report"], REPORT), *judge(compiling, COMPILE)]
     cells += [f"{found['start'][1]:.2f}", *(f"{parts[part]:.2f}" for part in PARTS)]
     cells += [f"{found['again'][1] / found['load'][1]:.2f}"]
