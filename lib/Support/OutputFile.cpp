@@ -4,6 +4,7 @@
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/Error.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/Signals.h"
 #include <csignal>
 #include <mutex>
 
@@ -47,8 +48,18 @@ llvm::Expected<fs::TempFile> koila::createOutputFile(llvm::StringRef path) {
   std::string target = resolveLink(path);
   llvm::SmallString<128> model(llvm::sys::path::parent_path(target));
   llvm::sys::path::append(model, "." + llvm::sys::path::filename(target) +
-                                     ".koila-%%%%%%.tmp");
-  return fs::TempFile::create(model);
+                                     ".koila-%%%%%%%%.tmp");
+  llvm::SmallString<128> name;
+  fs::createUniquePath(model, name, /*MakeAbsolute=*/false);
+  // TempFile::create tells the signal handlers of a file that is there
+  // already; a signal before that would leave it.
+  std::string error;
+  if (llvm::sys::RemoveFileOnSignal(name, &error))
+    return llvm::createStringError(error);
+  auto file = fs::TempFile::create(name);
+  if (!file)
+    llvm::sys::DontRemoveFileOnSignal(name);
+  return file;
 }
 
 llvm::Error koila::keepOutputFile(fs::TempFile &file, llvm::StringRef path) {
