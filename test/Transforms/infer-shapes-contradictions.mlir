@@ -54,3 +54,12 @@ func.func @refine_element_type(%x: tensor<2x4xf32>) {
   %1 = koila.refine %0 : tensor<*x!koila.any> to tensor<2x4xi64>
   return
 }
+
+// -----
+
+func.func @assumed_rank(%x: tensor<8xf32>) {
+  %0 = koila.relu %x : (tensor<8xf32>) -> tensor<*x!koila.any>
+  // expected-error @below {{'rank' cannot be 7 : i64 of 'tensor<8xf32>'}}
+  koila.assume rank %0 : tensor<*x!koila.any> is 7
+  return
+}

@@ -421,6 +421,8 @@ static LogicalResult inferShapes(FunctionOpInterface function,
         if (op != function.getOperation())
           llvm::for_each(block.getArguments(), apply);
   });
+  // What is assumed of a tensor is held against the type that it has now.
+  function->walk([&](AssumeOp op) { contradicted |= failed(op.verify()); });
   if (contradicted)
     return failure();
   function->walk<WalkOrder::PreOrder>(
