@@ -116,7 +116,8 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
         }
       return WalkResult::advance();
     });
-    if (result.wasInterrupted())
+    // The analysis says where the program contradicts itself.
+    if (result.wasInterrupted() || (dims && !dims->isValid()))
       return failure();
   }
   return success();
