@@ -11,6 +11,7 @@
 #include "Graph.h"
 #include "Lifetimes.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallPtrSet.h"
 #include <torch/csrc/jit/ir/constants.h>
 
 using namespace koila::torchscript;
@@ -205,6 +206,7 @@ private:
 
   /// Sorts the uses of the container; false if one changes it otherwise.
   bool collect(tj::Value *container) {
+    containers.insert(container);
     for (const tj::Use &use : container->uses()) {
       if (isLifetimeMark(use.user)) {
         marks.push_back(use);
@@ -285,7 +287,7 @@ private:
       tj::Node *mark = use.user;
       std::vector<tj::Value *> others;
       for (tj::Value *value : mark->inputs())
-        if (value->node() != construct)
+        if (!containers.contains(value))
           others.push_back(value);
       mark->removeAllInputs();
       for (tj::Value *value : others)
@@ -346,6 +348,8 @@ private:
   tj::Block *block;
   std::vector<tj::Node *> writes;
   std::vector<tj::Use> readers, escapes, marks;
+  /// The container, as what makes it and what writes it give it.
+  llvm::SmallPtrSet<tj::Value *, 4> containers;
   /// The container, once somebody keeps it.
   tj::Value *kept = nullptr;
 };

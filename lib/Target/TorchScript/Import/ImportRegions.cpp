@@ -47,6 +47,7 @@ void FunctionImporter::importBlock(tj::Block *block, Block &body, size_t first,
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToEnd(&body);
   scopes.emplace_back();
+  importKeptAlive(block->return_node());
   for (Node *node : block->nodes()) {
     location = locations.read(node);
     if (isa<UnknownLoc>(location))

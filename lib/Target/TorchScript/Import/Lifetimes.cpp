@@ -4,8 +4,9 @@
 #include "Graph.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/SmallVector.h"
 #include <set>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir_views.h>
@@ -16,28 +17,21 @@ namespace tj = torch::jit;
 namespace prim = c10::prim;
 namespace aten = c10::aten;
 
-/// Numbers branches and readers that keep tensors, and says on what marks the
-/// end of those lives which of them it is of; 0: of none of them.
+/// On marks.
 static const c10::Symbol kKeeps = c10::Symbol::attr("koila_keeps");
 
 bool koila::torchscript::isLifetimeMark(const tj::Node *node) {
   return node->kind() == prim::Print && node->hasAttribute(kKeeps);
 }
 
-static tj::Node *mark(tj::Node *after, int64_t keeper,
-                      llvm::ArrayRef<tj::Value *> values) {
-  // Nothing that prints is dead.
-  tj::Node *made = after->owningGraph()->create(prim::Print, values,
-                                                /*num_outputs=*/0);
-  made->i_(kKeeps, keeper);
-  return made->insertAfter(after);
-}
-
 /// The caller keeps arguments, and the module its attributes.
 static bool mayEnd(const tj::Value *value) {
   const tj::Node *node = value->node();
-  return mayHoldTensor(value->type()) && node->kind() != prim::Param &&
-         node->kind() != prim::Constant && node->kind() != prim::GetAttr;
+  bool isArgument = node->kind() == prim::Param &&
+                    node->owningBlock() == node->owningGraph()->block();
+  return mayHoldTensor(value->type()) && !isArgument &&
+         node->kind() != prim::Constant && node->kind() != prim::GetAttr &&
+         node->kind() != prim::Uninitialized;
 }
 
 void koila::torchscript::addToMark(tj::Node *mark,
@@ -50,37 +44,19 @@ void koila::torchscript::addToMark(tj::Node *mark,
 tj::Node *
 koila::torchscript::markLifetimes(tj::Node *after,
                                   llvm::ArrayRef<tj::Value *> values) {
-  tj::Node *made = mark(after, /*keeper=*/0, {});
+  // Nothing that prints is dead.
+  tj::Node *made = after->owningGraph()->create(prim::Print,
+                                                /*num_outputs=*/0);
+  made->i_(kKeeps, 1);
   addToMark(made, values);
-  return made;
+  return made->insertAfter(after);
 }
 
-/// Tensors from around the branch that it reads, whichever way it goes.
-static llvm::SetVector<tj::Value *> getRead(tj::Node *branch) {
-  std::vector<tj::Node *> nodes;
-  for (tj::Block *block : branch->blocks()) {
-    collectNodes(block, nodes);
-    nodes.push_back(block->return_node());
-  }
-  // What nested branches and loops give is read of their blocks.
-  for (size_t index = 0, count = nodes.size(); index < count; ++index)
-    for (tj::Block *inner : nodes[index]->blocks())
-      nodes.push_back(inner->return_node());
-  llvm::SetVector<tj::Value *> read;
-  for (tj::Node *node : nodes)
-    if (node->kind() != prim::Constant && node->kind() != prim::GetAttr)
-      for (tj::Value *value : node->inputs())
-        if (value->node()->owningBlock() == branch->owningBlock() &&
-            mayEnd(value))
-          read.insert(value);
-  return read;
-}
-
-/// Whether nothing behind `place`, in the block that made `value`, reads it.
-static bool endsAt(const tj::Value *value, const tj::Node *place) {
-  return llvm::none_of(value->uses(), [&](const tj::Use &use) {
-    return place->isBefore(use.user);
-  });
+/// The node of `block` that `node` is, or is in; null if it is in none.
+static tj::Node *getPlaceIn(const tj::Block *block, tj::Node *node) {
+  while (node && node->owningBlock() != block)
+    node = node->owningBlock()->owningNode();
+  return node;
 }
 
 /// What `value` is, seen through tuples that are made and taken apart.
@@ -181,53 +157,53 @@ bool koila::torchscript::changesNothing(tj::Node *node) {
   return number->toScalar().equal(isSum ? 0 : 1);
 }
 
-/// Whether `node` makes numbers of what tensors it reads. Once attributes are
-/// known nobody may ask for those, as in `y.any() or self.flag`; PyTorch does.
-static bool readsNumbers(const tj::Node *node) {
-  auto holds = [](const tj::Value *value) {
-    return mayHoldTensor(value->type());
-  };
-  return node->blocks().empty() && !node->outputs().empty() &&
-         node->kind() != prim::Constant && node->kind() != prim::GetAttr &&
-         llvm::any_of(node->inputs(), holds) &&
-         llvm::none_of(node->outputs(), holds);
+/// Whether a loop takes what it carries from there.
+static bool startsLoop(const tj::Use &use) {
+  return use.user->kind() == prim::Loop;
+}
+
+/// The last node that reads `value`, in the block that makes it; what makes it
+/// if nothing does, and null if something has it further: what is around the
+/// block, or a loop that starts with it.
+static tj::Node *findEnd(tj::Value *value) {
+  tj::Node *last = value->node();
+  bool isHandedOn = false;
+  for (const tj::Use &use : value->uses()) {
+    tj::Node *user = getPlaceIn(value->node()->owningBlock(), use.user);
+    if (user->kind() == prim::Return)
+      return nullptr;
+    bool starts = startsLoop(use);
+    if (last->kind() == prim::Param || last->isBefore(user)) {
+      last = user;
+      isHandedOn = starts;
+    } else if (last == user) {
+      isHandedOn &= starts;
+    }
+  }
+  return isHandedOn || last->kind() == prim::Param ? nullptr : last;
 }
 
 void koila::torchscript::markLifetimes(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
-  TupleEnds tuples(nodes);
-  int64_t keepers = 0;
+  bool isFolded = llvm::any_of(nodes, [](const tj::Node *node) {
+    return !node->blocks().empty() || node->kind() == prim::TupleConstruct;
+  });
+  if (!isFolded)
+    return;
+  llvm::MapVector<tj::Node *, llvm::SmallVector<tj::Value *>> ending;
+  auto add = [&](tj::Value *value) {
+    if (mayEnd(value))
+      if (tj::Node *end = findEnd(value))
+        ending[end].push_back(value);
+  };
   for (tj::Node *node : nodes) {
-    std::vector<tj::Value *> ending;
-    auto keep = [&](auto &&values) {
-      llvm::copy_if(values, std::back_inserter(ending), [&](tj::Value *value) {
-        return mayEnd(value) && endsAt(value, node);
-      });
-      if (ending.empty())
-        return;
-      node->i_(kKeeps, ++keepers);
-      mark(node, keepers, ending);
-    };
-    if (readsNumbers(node))
-      keep(node->inputs());
-    // What a loop reads lives until its end where it is imported as well.
-    if (node->kind() == prim::If) {
-      keep(getRead(node));
-      // Once it is decided, what is in the tuple is known.
-      for (tj::Value *output : node->outputs())
-        if (output->type()->kind() == c10::TypeKind::TupleType)
-          if (tj::Node *end = tuples.getEnd(output); end && mayEnd(output))
-            mark(end, /*keeper=*/0, {output});
-    } else if (node->kind() == prim::TupleConstruct) {
-      tj::Node *end = tuples.getEnd(node->output());
-      if (!end)
-        continue;
-      tuples.collect(node->output(), end, ending);
-      if (!ending.empty())
-        mark(end, /*keeper=*/0, ending);
-    }
+    llvm::for_each(node->outputs(), add);
+    if (node->kind() == prim::Loop)
+      llvm::for_each(node->blocks()[0]->inputs(), add);
   }
+  for (auto &[end, values] : ending)
+    markLifetimes(end, values);
 }
 
 /// Whether something is computed between the last use of `value`, but in tuples
@@ -292,22 +268,23 @@ std::string koila::torchscript::describeShortenedLives(tj::Graph &graph) {
   return text;
 }
 
+/// Whether a reader of `value` says as much as a mark behind `place` does.
+static bool isReadAt(tj::Value *value, tj::Node *place) {
+  return llvm::any_of(value->uses(), [&](const tj::Use &use) {
+    tj::Node *user = getPlaceIn(place->owningBlock(), use.user);
+    if (!user)
+      return false;
+    if (user == place)
+      return !startsLoop(use);
+    return user->kind() == prim::Return || place->kind() == prim::Return ||
+           place->isBefore(user);
+  });
+}
+
 std::unordered_map<tj::Node *, std::vector<tj::Value *>>
 koila::torchscript::takeKeptAlive(tj::Graph &graph) {
-  std::vector<tj::Node *> nodes, marks;
+  std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
-  std::set<int64_t> left;
-  for (tj::Node *node : nodes) {
-    if (!node->hasAttribute(kKeeps))
-      continue;
-    if (isLifetimeMark(node)) {
-      marks.push_back(node);
-      continue;
-    }
-    left.insert(node->i(kKeeps));
-    node->removeAttribute(kKeeps);
-  }
-  std::unordered_map<tj::Node *, std::vector<tj::Value *>> kept;
   std::set<tj::Node *> tuples;
   // What is in a tuple stands for it.
   auto add = [&](auto &add, tj::Value *value,
@@ -322,8 +299,10 @@ koila::torchscript::takeKeptAlive(tj::Graph &graph) {
     for (tj::Value *element : node->inputs())
       add(add, element, values);
   };
-  std::vector<std::vector<tj::Value *>> ending(marks.size());
-  for (auto [mark, values] : llvm::zip_equal(marks, ending)) {
+  llvm::erase_if(nodes,
+                 [](const tj::Node *node) { return !isLifetimeMark(node); });
+  std::vector<std::vector<tj::Value *>> ending(nodes.size());
+  for (auto [mark, values] : llvm::zip_equal(nodes, ending)) {
     for (tj::Value *value : mark->inputs())
       add(add, value, values);
     mark->removeAllInputs();
@@ -338,12 +317,14 @@ koila::torchscript::takeKeptAlive(tj::Graph &graph) {
         it = tuples.erase(it);
         changed = true;
       }
-  for (auto [mark, values] : llvm::zip_equal(marks, ending)) {
-    if (!left.count(mark->i(kKeeps)) && !values.empty()) {
-      std::vector<tj::Value *> &all = kept[mark->prev()];
-      all.insert(all.end(), values.begin(), values.end());
-    }
+  std::unordered_map<tj::Node *, std::vector<tj::Value *>> kept;
+  for (auto [mark, values] : llvm::zip_equal(nodes, ending)) {
+    // A block's end stands before its first node.
+    tj::Node *place = mark->prev();
     mark->destroy();
+    for (tj::Value *value : values)
+      if (!isReadAt(value, place))
+        kept[place].push_back(value);
   }
   return kept;
 }

@@ -2,8 +2,9 @@
 //
 // The interpreter keeps a tensor until the statement that uses it last is over,
 // and a branch is one statement; what is in a list lives until the list goes.
-// Where import decides a branch, takes a tuple apart or gives readers of a list
-// what they read, marks in the graph say where the lives of such tensors end.
+// Marks in the graph say where lives end, so that they do not end sooner where
+// import decides a branch, takes a tuple apart, gives readers of a list what
+// they read, or where nobody reads a tensor any more once attributes are known.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,8 +28,9 @@ bool changesNothing(torch::jit::Node *node);
 /// they do not.
 std::string describeShortenedLives(torch::jit::Graph &graph);
 
-/// Marks the lives of what branches and tuples keep, in a graph with all calls
-/// inlined that is not cleaned up yet.
+/// Marks where the life of each tensor and container ends in the block that
+/// makes it, if branches, loops or tuples may be folded. What LibTorch drops
+/// before it runs `graph` is gone.
 void markLifetimes(torch::jit::Graph &graph);
 
 /// Marks that `values` live until `after` has run; returns the mark.
@@ -50,8 +52,8 @@ void addToMark(torch::jit::Node *mark,
 
 bool isLifetimeMark(const torch::jit::Node *node);
 
-/// Takes the marks out of `graph`, and those behind what is still there away:
-/// by the node behind which one stood, values that live until then.
+/// Takes the marks out of `graph`: by the node behind which one stood, or the
+/// end of a block for its beginning, values that nothing reads there or later.
 std::unordered_map<torch::jit::Node *, std::vector<torch::jit::Value *>>
 takeKeptAlive(torch::jit::Graph &graph);
 
