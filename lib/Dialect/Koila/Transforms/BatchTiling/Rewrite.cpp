@@ -605,8 +605,13 @@ SmallVector<PhaseLoops> Tiler::rewrite() {
   for (Operation *container : plan.getContainers())
     useWhole(builder, container);
   useWhole(builder, terminator);
-  for (Operation *op : llvm::reverse(replaced))
+  for (Operation *op : llvm::reverse(replaced)) {
+    // Nothing can be assumed of what is not there any more.
+    for (Operation *user : llvm::make_early_inc_range(op->getUsers()))
+      if (isa<AssumeOp>(user))
+        user->erase();
     op->erase();
+  }
   SmallVector<Operation *> wholes;
   for (const TilePhase &phase : plan.getPhases())
     llvm::append_range(wholes, phase.whole);
