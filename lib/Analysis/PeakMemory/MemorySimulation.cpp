@@ -257,11 +257,35 @@ void PeakMemoryAnalysis::Impl::allocateResults(Operation &op,
                         "; no such call runs",
                     run);
     int64_t bytes = storage.value_or(tensor ? tensor->numBytes() : 0);
+    int64_t now = getLiveBytes(entry, op, bytes, run);
     int64_t &live = run.live[entry];
-    run.liveBytes -= live;
-    live = saturate(__int128(live) + bytes);
-    run.liveBytes += live;
+    run.liveBytes += now - live;
+    live = now;
   }
+}
+
+int64_t PeakMemoryAnalysis::Impl::getLiveBytes(const Storage *entry,
+                                               Operation &op, int64_t bytes,
+                                               Run &run) const {
+  auto found = carried.find(entry);
+  if (found == carried.end())
+    return saturate(__int128(run.live.lookup(entry)) + bytes);
+  auto &made = run.madeBy[entry];
+  int64_t &most = made[&op];
+  most = std::max(most, bytes);
+  __int128 before = 0, inside = 0;
+  int64_t largest = 0;
+  for (auto [maker, bytes] : made) {
+    if (!maker->getParentOfType<LoopLikeOpInterface>()) {
+      before += bytes;
+      continue;
+    }
+    inside += bytes;
+    largest = std::max(largest, bytes);
+  }
+  __int128 handed = __int128(found->second.variables.value_or(0)) * largest;
+  return saturate(inside + (found->second.isStart ? std::max(before, handed)
+                                                  : before + handed));
 }
 
 static StringRef getMemoryFormat(const ConcreteTensor &tensor) {
@@ -608,6 +632,24 @@ std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(OpFoldResult value,
   return evaluate(dims.lookup(cast<Value>(value)).integer, run);
 }
 
+void PeakMemoryAnalysis::Impl::runUncountedLoop(LoopLikeOpInterface loop,
+                                                Run &run) const {
+  // Each iteration needs what the others need, but for what is handed on; what
+  // autograd keeps of a loop says that it is not known.
+  if (run.missing.empty())
+    markInexact(*loop, "the trip count of a loop is not known", run,
+                /*isBound=*/true);
+  // The second time it is known how much the first hands on.
+  bool handsOn =
+      llvm::any_of(handedOnIn.lookup(loop), [&](const Storage *entry) {
+        return carried.contains(entry);
+      });
+  for (int turn = 0; turn < (handsOn ? 2 : 1); ++turn)
+    for (Region *region : loop.getLoopRegions())
+      for (Block &block : *region)
+        runBlock(block, run);
+}
+
 void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
                                        Run &run) const {
   auto lower = loop.getLoopLowerBounds(), upper = loop.getLoopUpperBounds(),
@@ -625,14 +667,10 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
                 "counted",
                 run);
   bool wraps = countsUnsigned(loop) && from && to && (*from < 0 || *to < 0);
-  if (!from || !to || !step || *step <= 0 || wraps) {
-    if (run.missing.empty())
-      markInexact(*loop, "the trip count of a loop is not known", run);
-    for (Region *region : loop.getLoopRegions())
-      for (Block &block : *region)
-        runBlock(block, run);
-    return;
-  }
+  if (!from || !to || !step || *step <= 0 || wraps)
+    return runUncountedLoop(loop, run);
+  for (const Storage *entry : handedOnIn.lookup(loop))
+    run.uncounted.insert(entry);
   // The integers that change from iteration to iteration.
   DimSymbol counter;
   if (auto variables = loop.getLoopInductionVars())

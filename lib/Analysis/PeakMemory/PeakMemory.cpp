@@ -208,6 +208,42 @@ PeakMemoryAnalysis::Impl::classify(ArrayRef<OpResult> allocations,
   return HandedOn::Once;
 }
 
+PeakMemoryAnalysis::Impl::Carried
+PeakMemoryAnalysis::Impl::getCarried(const Storage &entry, Block *block) {
+  Carried result;
+  if (!entry.holders.empty())
+    return result;
+  // A loop has what it carries in its variables, then in its results.
+  llvm::MapVector<Operation *, llvm::SmallDenseMap<Region *, unsigned, 2>>
+      loops;
+  for (Value value : entry.values) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    Operation *owner =
+        argument ? argument.getOwner()->getParentOp() : value.getDefiningOp();
+    if (isa<LoopLikeOpInterface>(owner))
+      ++loops[owner][argument ? argument.getOwner()->getParent() : nullptr];
+  }
+  result.variables = 0;
+  for (const auto &[loop, counts] : loops)
+    *result.variables += *llvm::max_element(llvm::make_second_range(counts));
+  result.isStart = llvm::all_of(entry.values, [&](Value value) {
+    Operation *maker = value.getDefiningOp();
+    if (value.getParentBlock() != block || (maker && loops.contains(maker)))
+      return true;
+    // Until a loop starts with it others may read it.
+    Operation *start = nullptr;
+    for (Operation *user : value.getUsers())
+      if (loops.contains(user))
+        start = user;
+    return start && llvm::all_of(value.getUsers(), [&](Operation *user) {
+             Operation *ancestor = block->findAncestorOpInBlock(*user);
+             return user == start ||
+                    (ancestor && ancestor->isBeforeInBlock(start));
+           });
+  });
+  return result;
+}
+
 void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
   auto isTaken = [&](OpResult allocation) {
     return !dims.isDead(allocation.getOwner());
@@ -258,6 +294,7 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
   if (how == HandedOn::OfIteration) {
     block = functionBlock;
     first = block->findAncestorOpInBlock(*first);
+    carried[&entry] = getCarried(entry, block);
   }
   if (how) {
     handedOnStorages.emplace_back(&entry, *how);
@@ -269,7 +306,9 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
     for (Operation *op : around)
       handedOnIn[op].push_back(&entry);
   }
-  if (entry.external && (!how || how == HandedOn::OfIteration))
+  // Of those of a loop all are counted.
+  if (entry.external && (!how || how == HandedOn::OfIteration) &&
+      !carried.lookup(&entry).variables)
     for (OpResult allocation : allocations)
       unmodelled.try_emplace(allocation.getOwner(),
                              "a branch or loop hands on this tensor or one "

@@ -46,6 +46,12 @@ struct PeakMemoryAnalysis::Impl {
     /// Of what branches made: how much of it may not be there.
     llvm::DenseMap<const Storage *, int64_t> perhaps;
     __int128 perhapsBytes = 0;
+    /// Of storages that loops hand on: the bytes that each operation makes.
+    llvm::DenseMap<const Storage *,
+                   llvm::SmallMapVector<mlir::Operation *, int64_t, 2>>
+        madeBy;
+    /// Of which more may be there at once than was counted.
+    llvm::SmallPtrSet<const Storage *, 2> uncounted;
     int64_t peakBytes = 0;
     /// The peak of what runs whichever way branches go that data decide.
     int64_t certainBytes = 0;
@@ -136,9 +142,21 @@ struct PeakMemoryAnalysis::Impl {
     Once,
     /// It is one of several tensors; all of them are counted.
     Several,
-    /// Which iteration's it is, only a run would tell.
+    /// Which iteration's it is, only a run would tell; see Carried.
     OfIteration
   };
+  /// How many tensors of a storage that a loop hands on may be there at once,
+  /// beside those that the iteration has made which runs.
+  struct Carried {
+    /// Variables of loops: each has one tensor. None where containers have
+    /// them.
+    std::optional<unsigned> variables;
+    /// Whether loops that start with what is made before them are all that has
+    /// it from then on: an iteration later it is gone.
+    bool isStart = false;
+  };
+  /// Of a storage that lives in `block`, the function's.
+  static Carried getCarried(const Storage &entry, mlir::Block *block);
   /// `allocations` are those in `block` and in what is inside of it.
   static HandedOn classify(llvm::ArrayRef<mlir::OpResult> allocations,
                            mlir::Block *block);
@@ -189,6 +207,12 @@ struct PeakMemoryAnalysis::Impl {
   /// The storages that `op` makes; `rule` may know better how large they are.
   void allocateResults(mlir::Operation &op, const WorkspaceRule &rule,
                        Run &run) const;
+  /// The bytes of a storage of which `op` makes `bytes`, with what is there of
+  /// it before.
+  int64_t getLiveBytes(const Storage *entry, mlir::Operation &op, int64_t bytes,
+                       Run &run) const;
+  /// A loop that turns nobody knows how often.
+  void runUncountedLoop(mlir::LoopLikeOpInterface loop, Run &run) const;
   /// An extent below zero that `value` would have; none if there is none.
   std::optional<int64_t> getNegativeExtent(mlir::Value value, Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;
@@ -319,6 +343,8 @@ struct PeakMemoryAnalysis::Impl {
   /// Stands for what an operation makes for its gradient.
   llvm::DenseMap<mlir::Operation *, std::unique_ptr<Storage>> kept;
   llvm::SmallVector<std::pair<const Storage *, HandedOn>> handedOnStorages;
+  /// Of those that are HandedOn::OfIteration.
+  llvm::DenseMap<const Storage *, Carried> carried;
   /// Those that are made inside of an operation.
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<const Storage *, 2>>
       handedOnIn;

@@ -47,12 +47,17 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
     if (how == HandedOn::Once)
       continue;
     Operation *op = entry->allocations.front().getOwner();
-    bool isBound = how == HandedOn::Several;
+    bool isBound = true;
+    std::string reason =
+        "a branch hands on this tensor or another; all are counted";
+    if (auto found = carried.find(entry); found != carried.end()) {
+      isBound = found->second.variables && !run.uncounted.contains(entry);
+      reason = "its storage is handed on by a loop";
+      if (isBound)
+        reason += "; as many as the loop has variables are counted";
+    }
     report.inexact.push_back(
-        {getOperatorName(*op), getSourcePlace(op->getLoc()),
-         isBound ? "a branch hands on this tensor or another; all are counted"
-                 : "its storage is handed on by a loop",
-         isBound});
+        {getOperatorName(*op), getSourcePlace(op->getLoc()), reason, isBound});
   }
 }
 
