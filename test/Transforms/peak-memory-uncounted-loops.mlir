@@ -13,7 +13,7 @@
 // Nothing has a gradient: each turn keeps nothing.
 // GRAD-LABEL: memory of 'hands_on'
 // GRAD: peak 2.01 KiB (2,060 bytes), not exact, an upper bound
-func.func @hands_on(%x: tensor<256xf32> {koila.name = "x", koila.dims = #koila.dims<[256]>}, %n: index) -> tensor<256xf32> {
+func.func @hands_on(%x: tensor<256xf32> {koila.name = "x", koila.dims = #koila.dims<[256]>}, %n: index) -> tuple<tensor<256xf32>> {
   %zero = arith.constant 0 : index
   %one = arith.constant 1 : index
   %0 = koila.exp %x : (tensor<256xf32>) -> tensor<256xf32>
@@ -21,7 +21,8 @@ func.func @hands_on(%x: tensor<256xf32> {koila.name = "x", koila.dims = #koila.d
     %2 = koila.mul_Scalar %y {other = 2.0 : f64} : (tensor<256xf32>) -> tensor<256xf32>
     scf.yield %2 : tensor<256xf32>
   }
-  return %1 : tensor<256xf32>
+  %3 = koila.construct tuple(%1) : (tensor<256xf32>) -> tuple<tensor<256xf32>>
+  return %3 : tuple<tensor<256xf32>>
 }
 
 // -----

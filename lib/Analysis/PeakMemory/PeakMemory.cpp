@@ -211,7 +211,12 @@ PeakMemoryAnalysis::Impl::classify(ArrayRef<OpResult> allocations,
 PeakMemoryAnalysis::Impl::Carried
 PeakMemoryAnalysis::Impl::getCarried(const Storage &entry, Block *block) {
   Carried result;
-  if (!entry.holders.empty())
+  // What is put into a container behind the loops is in their results as well.
+  auto mayHoldSeveral = [&](Value holder) {
+    return holder.getParentBlock() != block ||
+           isa_and_nonnull<LoopLikeOpInterface>(holder.getDefiningOp());
+  };
+  if (llvm::any_of(entry.holders, mayHoldSeveral))
     return result;
   // A loop has what it carries in its variables, then in its results.
   llvm::MapVector<Operation *, llvm::SmallDenseMap<Region *, unsigned, 2>>
@@ -226,21 +231,22 @@ PeakMemoryAnalysis::Impl::getCarried(const Storage &entry, Block *block) {
   result.variables = 0;
   for (const auto &[loop, counts] : loops)
     *result.variables += *llvm::max_element(llvm::make_second_range(counts));
-  result.isStart = llvm::all_of(entry.values, [&](Value value) {
-    Operation *maker = value.getDefiningOp();
-    if (value.getParentBlock() != block || (maker && loops.contains(maker)))
-      return true;
-    // Until a loop starts with it others may read it.
-    Operation *start = nullptr;
-    for (Operation *user : value.getUsers())
-      if (loops.contains(user))
-        start = user;
-    return start && llvm::all_of(value.getUsers(), [&](Operation *user) {
-             Operation *ancestor = block->findAncestorOpInBlock(*user);
-             return user == start ||
-                    (ancestor && ancestor->isBeforeInBlock(start));
-           });
-  });
+  result.isStart =
+      entry.holders.empty() && llvm::all_of(entry.values, [&](Value value) {
+        Operation *maker = value.getDefiningOp();
+        if (value.getParentBlock() != block || (maker && loops.contains(maker)))
+          return true;
+        // Until a loop starts with it others may read it.
+        Operation *start = nullptr;
+        for (Operation *user : value.getUsers())
+          if (loops.contains(user))
+            start = user;
+        return start && llvm::all_of(value.getUsers(), [&](Operation *user) {
+                 Operation *ancestor = block->findAncestorOpInBlock(*user);
+                 return user == start ||
+                        (ancestor && ancestor->isBeforeInBlock(start));
+               });
+      });
   return result;
 }
 
