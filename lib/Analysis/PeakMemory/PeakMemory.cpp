@@ -231,22 +231,26 @@ PeakMemoryAnalysis::Impl::getCarried(const Storage &entry, Block *block) {
   result.variables = 0;
   for (const auto &[loop, counts] : loops)
     *result.variables += *llvm::max_element(llvm::make_second_range(counts));
-  result.isStart =
-      entry.holders.empty() && llvm::all_of(entry.values, [&](Value value) {
-        Operation *maker = value.getDefiningOp();
-        if (value.getParentBlock() != block || (maker && loops.contains(maker)))
-          return true;
-        // Until a loop starts with it others may read it.
-        Operation *start = nullptr;
-        for (Operation *user : value.getUsers())
-          if (loops.contains(user))
-            start = user;
-        return start && llvm::all_of(value.getUsers(), [&](Operation *user) {
-                 Operation *ancestor = block->findAncestorOpInBlock(*user);
-                 return user == start ||
-                        (ancestor && ancestor->isBeforeInBlock(start));
-               });
-      });
+  llvm::SmallPtrSet<Operation *, 2> containers;
+  for (Value holder : entry.holders)
+    if (Operation *maker = holder.getDefiningOp())
+      containers.insert(maker);
+  result.isStart = llvm::all_of(entry.values, [&](Value value) {
+    Operation *maker = value.getDefiningOp();
+    if (value.getParentBlock() != block || (maker && loops.contains(maker)))
+      return true;
+    // Until a loop starts with it others may read it.
+    Operation *start = nullptr;
+    for (Operation *user : value.getUsers())
+      if (loops.contains(user))
+        start = user;
+    return start && llvm::all_of(value.getUsers(), [&](Operation *user) {
+             Operation *ancestor = block->findAncestorOpInBlock(*user);
+             return user == start ||
+                    (ancestor && ancestor->isBeforeInBlock(start) &&
+                     !containers.contains(user));
+           });
+  });
   return result;
 }
 
