@@ -16,6 +16,7 @@ minutes are over; with --state it goes on where it was.
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import pathlib
 import random
@@ -95,6 +96,17 @@ def find_failed(modules, path, stderr):
     return failed, lost
 
 
+def find_difference(first, second):
+    """The first lines that differ, or the exit codes."""
+    if first[0] != second[0]:
+        return f"exit codes {first[0]} and {second[0]}, {second[2][-300:]}"
+    for one, other in zip(first[1:], second[1:], strict=True):
+        for line, another in itertools.zip_longest(one.splitlines(), other.splitlines()):
+            if line != another:
+                return f"\n    {line!r:.1000}\n    {another!r:.1000}"
+    return ""
+
+
 class Fuzzer:
     """The modules of one seed."""
 
@@ -126,8 +138,9 @@ class Fuzzer:
             code, stdout, stderr = first
             if code != 0:
                 return f"exit code {code} without an error: {stderr[-300:]}", 0
-        if tool.run(path, pipeline, timeout) != first:
-            return "another output the second time", 0
+        second = tool.run(path, pipeline, timeout)
+        if second != first:
+            return f"another output the second time: {find_difference(first, second)}", 0
         if not passed:
             return "", 0
         # mlir-opt prints nothing of one with an error but its mark.
