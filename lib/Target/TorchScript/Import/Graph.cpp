@@ -573,6 +573,8 @@ koila::torchscript::prepareGraph(const tj::Module &module,
     // What a dict is known to have may decide further branches.
   } while (unfoldContainers(*prepared.graph));
   prepared.keptAlive = takeKeptAlive(*prepared.graph);
+  // Marks were uses, too.
+  tj::CanonicalizeOutputs(prepared.graph);
   collectNodes(prepared.graph->block(), prepared.nodes);
   return prepared;
 }
