@@ -41,6 +41,8 @@ class Program:
     exact: bool = False
     # Why koila may be more careful than the program asks for.
     careful: str = ""
+    # Data decide how much memory a call needs: sizes, branches, turns of a loop.
+    decided: bool = False
     # Scripted instead of traced.
     scripted: bool = False
     training: bool = False

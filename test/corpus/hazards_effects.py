@@ -111,7 +111,7 @@ def attention_dropout(self, x):
 # Data decide
 
 
-@hazard_that_adds_up(ROWS, scripted=True)
+@hazard_that_adds_up(ROWS, scripted=True, decided=True)
 def branch_on_mean(self, x):
     h = self.encode(x)
     if float(h.mean()) > -0.03:
@@ -133,7 +133,7 @@ def cut_to_longest(self, x, lengths):
     return self.encode(x)[:, : int(lengths.max())]
 
 
-@hazard_that_adds_up(ROWS, scripted=True)
+@hazard_that_adds_up(ROWS, scripted=True, decided=True)
 def branch_on_any(self, x):
     """One outlier changes what is done to all."""
     h = self.encode(x)
@@ -142,7 +142,7 @@ def branch_on_any(self, x):
     return h
 
 
-@hazard(ROWS, barrier="max|control flow|effects", scripted=True)
+@hazard(ROWS, barrier="max|control flow|effects", scripted=True, decided=True)
 def loop_until_small(self, x):
     h = self.encode(x)
     while bool(h.abs().max() > 0.25):
@@ -150,19 +150,19 @@ def loop_until_small(self, x):
     return h
 
 
-@hazard(ROWS, barrier="nonzero|not zero")
+@hazard(ROWS, barrier="nonzero|not zero", decided=True)
 def places_of_positives(self, x):
     h = self.encode(x)
     return h, (h > 0.3).nonzero()
 
 
-@hazard(ROWS, barrier="mask|select")
+@hazard(ROWS, barrier="mask|select", decided=True)
 def positives(self, x):
     h = self.encode(x)
     return h, h[h > 0.3]
 
 
-@hazard(ROWS, barrier="mask|select|not zero|nonzero|ind")
+@hazard(ROWS, barrier="mask|select|not zero|nonzero|ind", decided=True)
 def routed(self, x):
     """A mixture of experts: rows go to an expert and come back."""
     h = self.encode(x)

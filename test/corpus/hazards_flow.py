@@ -13,7 +13,7 @@ SCALE = "float32[4]"
 # Each tile by itself
 
 
-@safe(ROWS, SCALE, scripted=True)
+@safe(ROWS, SCALE, scripted=True, decided=True)
 def branch_on_an_argument(self, x, scale):
     h = self.encode(x)
     if bool(scale[0] > scale[1]):
@@ -23,7 +23,7 @@ def branch_on_an_argument(self, x, scale):
     return h + 1
 
 
-@safe(ROWS, SCALE, scripted=True)
+@safe(ROWS, SCALE, scripted=True, decided=True)
 def branch_in_a_branch(self, x, scale):
     h = self.encode(x)
     if bool(scale.sum() > 0):
@@ -33,7 +33,7 @@ def branch_in_a_branch(self, x, scale):
     return h.softmax(1), x
 
 
-@safe(ROWS, SCALE, scripted=True)
+@safe(ROWS, SCALE, scripted=True, decided=True)
 def steps_of_an_argument(self, x, scale):
     h = self.encode(x)
     for step in range(2 + int(scale.abs().sum())):
@@ -41,7 +41,7 @@ def steps_of_an_argument(self, x, scale):
     return h
 
 
-@safe(ROWS, SCALE, scripted=True)
+@safe(ROWS, SCALE, scripted=True, decided=True)
 def until_a_number_is_small(self, x, scale):
     h = self.encode(x)
     left = float(scale.abs().sum()) + 1
@@ -51,7 +51,7 @@ def until_a_number_is_small(self, x, scale):
     return h
 
 
-@safe(ROWS, SCALE, scripted=True)
+@safe(ROWS, SCALE, scripted=True, decided=True)
 def sizes_in_a_branch(self, x, scale):
     """The number of samples is asked for inside, and only to keep it."""
     h = self.encode(x)
@@ -64,7 +64,7 @@ def sizes_in_a_branch(self, x, scale):
 # Only all of them together
 
 
-@hazard(ROWS, SCALE, barrier="softmax over dim 0", scripted=True)
+@hazard(ROWS, SCALE, barrier="softmax over dim 0", scripted=True, decided=True)
 def branch_that_mixes(self, x, scale):
     h = self.encode(x)
     if bool(scale.abs().sum() >= 0):
@@ -72,7 +72,7 @@ def branch_that_mixes(self, x, scale):
     return h * 2
 
 
-@hazard(ROWS, SCALE, barrier="cumsum", scripted=True)
+@hazard(ROWS, SCALE, barrier="cumsum", scripted=True, decided=True)
 def steps_that_mix(self, x, scale):
     h = self.encode(x)
     for step in range(1 + int(scale.abs().sum() >= 0)):
@@ -96,7 +96,7 @@ def steps_of_the_number(self, x):
     return h
 
 
-@hazard(ROWS, barrier="number of samples|mixes|control flow", scripted=True)
+@hazard(ROWS, barrier="number of samples|mixes|control flow", scripted=True, decided=True)
 def branch_on_a_mean_inside(self, x):
     h = self.encode(x)
     for step in range(2):
@@ -106,7 +106,7 @@ def branch_on_a_mean_inside(self, x):
     return h
 
 
-@hazard_that_adds_up(ROWS, SCALE, scripted=True)
+@hazard_that_adds_up(ROWS, SCALE, scripted=True, decided=True)
 def mean_decided_by_an_argument(self, x, scale):
     """The mean of all of them is taken where an argument says so."""
     h = self.encode(x)

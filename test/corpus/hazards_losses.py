@@ -124,7 +124,14 @@ def kl_div_of_logs(self, x, target):
     )
 
 
-@loss("float32[12,B,8]", "int64[B,4]{1:6}", "int64[B]{10:13}", "int64[B]{1:5}", barrier="ctc_loss")
+@loss(
+    "float32[12,B,8]",
+    "int64[B,4]{1:6}",
+    "int64[B]{10:13}",
+    "int64[B]{1:5}",
+    barrier="ctc_loss",
+    decided=True,
+)
 def ctc_mean(self, x, targets, lengths, target_lengths):
     """Each sample by its length, then a mean."""
     return F.ctc_loss(self.encode(x).log_softmax(2), targets, lengths, target_lengths)

@@ -44,12 +44,12 @@ def quantile_of_batch(self, x):
     return torch.quantile(self.encode(x), 0.3, dim=0)
 
 
-@hazard(ROWS, "int64[B]{0:5}", barrier="unique")
+@hazard(ROWS, "int64[B]{0:5}", barrier="unique", decided=True)
 def unique_labels(self, x, labels):
     return self.encode(x), torch.unique(labels)
 
 
-@hazard_that_adds_up(ROWS, "int64[B]{0:5}", barrier="bincount")
+@hazard_that_adds_up(ROWS, "int64[B]{0:5}", barrier="bincount", decided=True)
 def counted_labels(self, x, labels):
     """How many samples share a sample's label."""
     return self.encode(x) * torch.bincount(labels, minlength=5)[labels].unsqueeze(1)
@@ -233,7 +233,7 @@ def sample_put_in_front(self, x):
     return torch.cat([self.token, self.encode(x)], 0)
 
 
-@hazard(ROWS, "bool[B]", barrier="mask")
+@hazard(ROWS, "bool[B]", barrier="mask", decided=True)
 def samples_by_mask(self, x, mask):
     return self.encode(x)[mask]
 

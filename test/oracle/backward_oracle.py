@@ -113,6 +113,8 @@ CASES = {
     "hardsigmoid": (F.hardsigmoid, (4, 6)),
     "elu": (F.elu, (4, 6)),
     "leaky_relu": (F.leaky_relu, (4, 6)),
+    "rrelu": (lambda x: F.rrelu(x, training=True), (4, 6)),
+    "alpha_dropout": (lambda x: F.alpha_dropout(x, 0.3, training=True), (4, 6)),
     "threshold": (lambda x: F.threshold(x, 0.1, 0.2), (4, 6)),
     "selu": (F.selu, (4, 6)),
     "celu": (F.celu, (4, 6)),

@@ -3,6 +3,7 @@
 Usage: accuracy.py [--koila-opt PATH] [--counter LIBRARY] [--programs FOLDER]
            [--only NAME...] [--batches 1,2,7,16] [--threads 1,2] [--jobs N]
            [--grad | --train [--first-step]] [--curve] [--default-executor]
+           [--scripted | --hazards]
            [--json FILE]
        accuracy.py --write FILE JSON...
 
@@ -13,8 +14,9 @@ the batch and the number of threads given. A pair is a program, a batch and a
 number of threads.
 
 right      koila says exact, and not a byte differs
-WRONG      koila says exact, and the figures differ
+WRONG      koila says exact, and the figures differ; or no less, and it is less
 differs    the same, with PyTorch's default executor
+bounded    koila says that no more is allocated than it says
 inexact    koila says that it does not know, with the place and the reason
 refused    no figure, with a reason
 
@@ -24,8 +26,10 @@ and runs forward and backward; programs without weights are left out. All weight
 have a gradient before; with --first-step none has.
 --default-executor leaves PyTorch as it starts, and measures the first three
 calls of each pair in a process of its own: profiling and what LibTorch makes of
-it, which koila does not model. --scripted takes the scripted programs, and loads
-the file anew for each pair, since a call may change it. --curve takes the
+it, which koila does not model. --scripted takes the scripted programs, and
+--hazards those of hazards_*.py; both load the file anew for each pair, since a
+call may change it; where data decide the memory of a program, its pairs are
+also counted apart. --curve takes the
 figures from the polynomials over the batch of one report. --json keeps a run,
 and --write makes a page of several.
 """
@@ -187,14 +191,52 @@ class CurvePredictor(Predictor):
         return "no piece of the curve is for this batch"
 
 
+def make_hazards(options):
+    """The names of the programs of hazards_*.py, which it makes."""
+    import hazards
+
+    hazards.load_hazards()
+    names = [
+        name
+        for name in hazards.PROGRAMS
+        if not options.only or any(map(name.startswith, options.only))
+    ]
+    options.programs = pathlib.Path(options.programs) / "hazards"
+    if names:
+        hazards.make_side_by_side(
+            names, argparse.Namespace(folder=options.programs, tile=4, jobs=options.jobs)
+        )
+    return names
+
+
+def find_program(name, options):
+    """The file of a program, and the specifications of its inputs."""
+    folder = pathlib.Path(options.programs)
+    if options.hazards:
+        import hazards
+
+        hazards.load_hazards()
+        return hazards.Files(folder, name).original, list(hazards.PROGRAMS[name].inputs)
+    file = folder / f"{name}.pt"
+    return file, json.loads(file.with_suffix(".inputs").read_text())
+
+
+def is_decided(name, options):
+    """Whether data decide how much memory the program needs."""
+    if options.hazards:
+        import hazards
+
+        return hazards.PROGRAMS[name].decided
+    return False
+
+
 def make_losses(names, options):
     """Makes NAME.loss.pt; the names of programs that have one."""
     import training
 
     tasks = []
     for name in names:
-        file = pathlib.Path(options.programs) / f"{name}.pt"
-        specs = json.loads(file.with_suffix(".inputs").read_text())
+        file, specs = find_program(name, options)
         tasks.append((file, file.with_suffix(".loss.pt"), specs))
     problems = training.make_losses(tasks)
     return {name for name, problem in zip(names, problems, strict=True) if not problem}
@@ -213,8 +255,7 @@ def evaluate(task):
     # It is on when PyTorch starts.
     if not options.default_executor:
         torch._C._jit_set_profiling_mode(False)
-    file = pathlib.Path(options.programs) / f"{name}.pt"
-    specs = json.loads(file.with_suffix(".inputs").read_text())
+    file, specs = find_program(name, options)
     mode = "forward-with-grad" if options.grad else "inference"
     if options.train:
         mode = f"train grads={'absent' if options.first_step else 'present'}"
@@ -231,7 +272,7 @@ def evaluate(task):
         nonlocal loaded
         torch.set_num_threads(threads)
         torch.manual_seed(0)
-        if loaded is None or options.scripted:
+        if loaded is None or options.scripted or options.hazards:
             loaded = torch.jit.load(str(file))
             if options.train:
                 loaded = Step(loaded, options.first_step)
@@ -251,6 +292,8 @@ def evaluate(task):
         for threads in options.threads:
             for batch in options.batches:
                 pair = {"program": name, "batch": batch, "threads": threads}
+                if is_decided(name, options):
+                    pair["decided"] = True
                 if options.default_executor:
                     pair["default_executor"] = True
                 pairs.append(pair)
@@ -270,6 +313,7 @@ def evaluate(task):
                     continue
                 pair["predicted"] = found["peak_bytes"]
                 pair["exact"] = found["exact"]
+                pair["bounded"] = all(entry["bound"] for entry in found["inexact"])
                 pair["reasons"] = sorted(
                     {
                         f"{entry['op'].removeprefix('koila.')}: {entry['reason']}"
@@ -284,9 +328,11 @@ def verdict(pair):
         return "not run"
     if pair.get("predicted") is None:
         return "refused"
-    if not pair["exact"]:
+    if not pair["exact"] and not pair.get("bounded"):
         return "inexact"
-    if pair["predicted"] == pair["measured"]:
+    if not pair["exact"] and pair["predicted"] >= pair["measured"]:
+        return "bounded"
+    if pair["exact"] and pair["predicted"] == pair["measured"]:
         return "right"
     return "differs" if pair.get("default_executor") else "WRONG"
 
@@ -302,7 +348,7 @@ def percent(pair):
     return 100 * abs(off(pair)) / max(1, pair["measured"])
 
 
-VERDICTS = ["right", "WRONG", "differs", "inexact", "refused", "not run"]
+VERDICTS = ["right", "WRONG", "differs", "bounded", "inexact", "refused", "not run"]
 
 
 def summary(pairs):
@@ -313,10 +359,18 @@ def summary(pairs):
     figures = [pair for pair in ran if off(pair) is not None]
     equal = sum(off(pair) == 0 for pair in figures)
     errors = [percent(pair) for pair in figures]
+    apart = {}
+    if any(pair.get("decided") for pair in pairs):
+        known = [pair for pair in ran if not pair.get("decided")]
+        same = sum(off(pair) == 0 for pair in known)
+        apart["where data decide nothing"] = (
+            f"{same} of {len(known)} ({100 * same / max(1, len(known)):.1f} %)"
+        )
     return {
         "pairs": len(pairs),
         **{kind: counts[kind] for kind in kinds},
         "0 bytes off": f"{equal} ({100 * equal / max(1, len(ran)):.1f} %)",
+        **apart,
         "median": f"{statistics.median(errors):.2f} %" if errors else "",
         "worst": f"{max(errors):.1f} %" if errors else "",
     }
@@ -357,8 +411,11 @@ def describe_run(run):
         else "Inference under `no_grad`"
     )
     mode = "the mode that they were scripted in" if run["scripted"] else "eval mode"
+    kind = "Scripted" if run["scripted"] else "Traced"
+    if run.get("hazards"):
+        kind, mode = "Hazardous", "the mode that they name"
     said = (
-        f"{'Scripted' if run['scripted'] else 'Traced'} programs of "
+        f"{kind} programs of "
         f"`test/corpus` in {mode} at batches {text}, "
         f"{' and '.join(map(str, run['threads']))} threads."
     )
@@ -371,6 +428,8 @@ def describe_run(run):
         )
     if run["scripted"]:
         heading += ", scripted"
+    if run.get("hazards"):
+        heading += ", hazards"
     if run["curve"]:
         heading += ", by the curve"
         said += " Predicted by the polynomials of one report."
@@ -489,6 +548,9 @@ def parse():
     parser.add_argument(
         "--scripted", action="store_true", help="the scripted programs, not the traced ones"
     )
+    parser.add_argument(
+        "--hazards", action="store_true", help="those of hazards_*.py, traced and scripted"
+    )
     parser.add_argument("--batches", type=numbers, default=[1, 2, 7, 16])
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--grad", action="store_true", help="record gradients")
@@ -511,6 +573,8 @@ def parse():
     options = parser.parse_args()
     if options.first_step and not options.train:
         parser.error("--first-step belongs to --train")
+    if options.hazards and options.scripted:
+        parser.error("--hazards takes the scripted ones, too")
     if options.train and (options.grad or options.default_executor):
         parser.error("--train goes with --curve and --scripted alone")
     return options
@@ -530,10 +594,13 @@ def main():
     from registry import select
 
     make_programs.load_programs()
-    names = select(options.scripted, options.only)
+    if options.hazards:
+        names = make_hazards(options)
+    else:
+        names = select(options.scripted, options.only)
+        corpus.make_programs(names, pathlib.Path(options.programs), options.jobs)
     if not names:
         sys.exit("accuracy.py: --only names no program of the corpus")
-    corpus.make_programs(names, pathlib.Path(options.programs), options.jobs)
     losses = make_losses(names, options) if options.train else set()
     pairs = []
     context = multiprocessing.get_context("spawn")
@@ -558,6 +625,7 @@ def main():
                 "train",
                 "first_step",
                 "scripted",
+                "hazards",
                 "curve",
                 "default_executor",
                 "batches",
@@ -567,6 +635,8 @@ def main():
         pathlib.Path(options.json).write_text(json.dumps({**run, "pairs": pairs}, indent=1))
     for key, value in summary(pairs).items():
         print(f"{key}: {value}")
+    if decided := sorted({pair["program"] for pair in pairs if pair.get("decided")}):
+        print("data decide:", ", ".join(decided))
     reasons = collections.Counter(reason for pair in pairs for reason in pair.get("reasons", []))
     for reason, count in reasons.most_common(40):
         print(f"{count:6} {reason}")

@@ -18,6 +18,15 @@ bool koila::takesNumber(TorchOpaqueOp op) {
                       [](Type type) { return type.isIntOrIndexOrFloat(); });
 }
 
+/// Whether a trace may have an operation for `op`: by a number that it knows,
+/// or one that says nothing of the effects.
+static bool mayBeDescribed(TorchOpaqueOp op) {
+  if (op.getEffects() == Effects::None)
+    return takesNumber(op);
+  return op.getEffects() != Effects::Unknown &&
+         KnownOperators(op.getContext()).contains(op.getCallee());
+}
+
 bool koila::isWorthTracing(Operation *function) {
   if (!isa<FunctionOpInterface>(function) ||
       !function->getParentOfType<ModuleOp>() || findSeveralBlocks(function))
@@ -43,8 +52,7 @@ bool koila::isWorthTracing(Operation *function) {
         isa<AttrSetOp>(op) || (isOrderedWrite(op) && op->getNumOperands() > 0 &&
                                isMutable(op->getOperand(0).getType()));
     auto opaque = dyn_cast<TorchOpaqueOp>(op);
-    bool mayBeKnown =
-        opaque && opaque.getEffects() == Effects::None && takesNumber(opaque);
+    bool mayBeKnown = opaque && mayBeDescribed(opaque);
     return branches || takes || changes || mayBeKnown ? WalkResult::interrupt()
                                                       : WalkResult::advance();
   });

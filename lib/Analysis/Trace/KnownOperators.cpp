@@ -115,8 +115,7 @@ Operation *KnownOperators::create(OpBuilder &builder, Location loc,
   state.addTypes(results);
   Operation *op = builder.create(state);
   ScopedDiagnosticHandler quiet(builder.getContext(), [](Diagnostic &) {});
-  if (succeeded(verify(op, /*verifyRecursively=*/false)) &&
-      cast<TorchOperatorInterface>(op).isFaithful())
+  if (succeeded(verify(op, /*verifyRecursively=*/false)))
     return op;
   op->erase();
   return nullptr;

@@ -16,18 +16,22 @@ struct OperatorArgument {
 };
 
 /// The dialect's operations by operator. Import carries `torch.cat(parts)`
-/// opaquely where it does not see what is in `parts`; a trace does.
+/// opaquely where it does not see what is in `parts`; a trace does. So it does
+/// a dropout between recurrent layers, of which an operation does not say that
+/// it draws: of shapes and memory, for which there are traces, it says all.
 class KnownOperators {
 public:
   explicit KnownOperators(mlir::MLIRContext *context);
 
   /// The operation for `callee`, for example `aten::cat`, with tensors of
-  /// unknown shapes as results; null if there is none that describes the
-  /// operator with these arguments.
+  /// unknown shapes as results; null if there is none with these arguments.
   mlir::Operation *create(mlir::OpBuilder &builder, mlir::Location loc,
                           llvm::StringRef callee,
                           llvm::ArrayRef<OperatorArgument> arguments,
                           mlir::TypeRange results) const;
+
+  /// Whether there is an operation for `callee` with some arguments.
+  bool contains(llvm::StringRef callee) const { return names.contains(callee); }
 
 private:
   llvm::StringMap<mlir::RegisteredOperationName> names;

@@ -562,7 +562,7 @@ static Value stripUpcast(Value value) {
 /// what is in a list, or that an optional tensor is there. Null if there is
 /// none.
 Operation *Tracer::describe(TorchOpaqueOp op) {
-  if (op.getEffects() != Effects::None || isOrderedWrite(op))
+  if (op.getEffects() == Effects::Unknown)
     return nullptr;
   SmallVector<OperatorArgument> arguments;
   for (Attribute argument : op.getArguments()) {
@@ -592,9 +592,12 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
   }
   Operation *known = operators.create(builder, op.getLoc(), op.getCallee(),
                                       arguments, op->getResultTypes());
+  // It writes what the module has, statistics for example, and no result of it
+  // is an operand that was written.
   if (known)
     for (NamedAttribute mark : op->getDiscardableAttrs())
-      known->setDiscardableAttr(mark.getName(), mark.getValue());
+      if (mark.getName() != KoilaDialect::kWritesAttr)
+        known->setDiscardableAttr(mark.getName(), mark.getValue());
   else if (takesNumber(op))
     ++undecided;
   return known;

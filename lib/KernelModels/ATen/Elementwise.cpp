@@ -52,10 +52,14 @@ static void describeQuery(WorkspaceRule &rule, const ConcreteTensor &input,
   rule.setTransient(trace.getTransient());
 }
 
-/// A tensor for the noise, which is not drawn; the slope is computed of two
-/// 0-dim tensors. Source: rrelu_with_noise_out_cpu in native/Activation.cpp.
+/// A tensor for the noise. In training it is drawn, and rows are read; else the
+/// slope is computed of two 0-dim tensors. Source: rrelu_with_noise_out_cpu in
+/// native/Activation.cpp.
 static void describeRrelu(WorkspaceRule &rule, const ConcreteTensor &input) {
   Operation *op = rule.getOp();
+  if (cast<RreluOp>(op).getTraining())
+    return rule.setTransient(input.numBytes() + getCopyBytes(input) +
+                             getBlockBytes(input));
   auto lower = dyn_cast_or_null<TypedAttr>(op->getAttr("lower"));
   auto upper = dyn_cast_or_null<TypedAttr>(op->getAttr("upper"));
   if (!lower || !upper || lower.getType().isInteger(1) ||

@@ -93,6 +93,18 @@ static void runThreshold(const Formula &of) {
   of.steps.give(0, of.steps.compute({of.self(), of.gradient}));
 }
 
+/// In training the gradient times the noise, which is in rows; else as
+/// leaky_relu. Source: rrelu_with_noise_backward in native/Activation.cpp.
+static void runRrelu(const Formula &of) {
+  auto training = of.getOp()->getAttrOfType<BoolAttr>("training");
+  if (!training || !training.getValue())
+    return runThreshold(of);
+  ConcreteTensor noise = of.self();
+  noise.contiguous = true;
+  noise.strides.reset();
+  of.steps.give(0, of.steps.compute({noise, of.gradient}));
+}
+
 /// oneDNN computes it of a contiguous input: it copies any other gradient, and
 /// the result to the strides of that (measured).
 static void runGelu(const Formula &of) {
@@ -461,6 +473,7 @@ static const llvm::StringMap<Run> &getFormulas() {
       table[name] = runThreshold;
     for (StringRef name : {"abs", "sin"})
       table[name] = runProduct;
+    table["rrelu"] = runRrelu;
     table["gelu"] = runGelu;
     table["sqrt"] = runSqrt;
     table["rsqrt"] = runRsqrt;

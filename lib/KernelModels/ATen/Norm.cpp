@@ -104,7 +104,11 @@ static void describeInstanceNorm(WorkspaceRule &rule, InstanceNormOp op) {
     return rule.setInexact("instance_norm of a half type by given statistics");
   if (isHalf(input->elementType) && (op.getBias() && !op.getWeight()))
     return rule.setInexact("instance_norm of a half type with a bias alone");
+  if (isHalf(input->elementType) && op.getRunningMean())
+    return rule.setInexact("instance_norm of a half type that has statistics");
   int64_t channels = input->dims[0] * input->dims[1];
+  // Of the repeated statistics that it writes the means are copied back, when
+  // less is held than while batch_norm runs.
   AllocationTrace trace;
   for (Value parameter :
        {op.getWeight(), op.getBias(), op.getRunningMean(), op.getRunningVar()})

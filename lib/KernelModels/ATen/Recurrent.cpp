@@ -35,8 +35,13 @@ int64_t Layers::getBytes(int64_t vectors, int64_t width) const {
 static bool isComputed(Type type) { return type.isF32() || type.isF64(); }
 
 /// The extents of a call; says why if they are not known.
-static std::optional<Layers> getLayers(WorkspaceRule &rule,
-                                       rules::Recurrent facts) {
+static std::optional<Layers>
+getLayers(WorkspaceRule &rule, rules::Recurrent facts, const APFloat &dropout) {
+  // There the noise is one number.
+  if (dropout.isExactlyValue(1.0) && facts.layers > 1) {
+    rule.setInexact("a dropout of all that recurrent layers hand on");
+    return std::nullopt;
+  }
   auto input = rule.tensor(facts.input);
   auto state = rule.tensor(facts.hidden.front());
   auto cell = rule.tensor(facts.hidden.back());
@@ -50,6 +55,7 @@ static std::optional<Layers> getLayers(WorkspaceRule &rule,
   layers.samples = state->dims[1];
   layers.state = state->dims[2];
   layers.hidden = cell->dims[2];
+  layers.drops = !dropout.isZero();
   if (facts.batchSizes) {
     auto sizes = rule.tensor(facts.batchSizes);
     layers.steps = sizes ? sizes->dims[0] : 0;
@@ -229,6 +235,13 @@ void Replay::run() {
     runLayer(layer);
     if (layer > 0)
       trace.free(directions * outputs);
+    if (!layers.drops || layer + 1 == layers.facts.layers)
+      continue;
+    // Noise, and its product with the outputs.
+    trace.allocate(directions * outputs);
+    trace.allocateTemporary(getFloatBytes(layers.type));
+    trace.allocate(directions * outputs);
+    trace.free(2 * directions * outputs);
   }
   int64_t states = layers.getCells() * state;
   int64_t cells = layers.isLstm() ? layers.getCells() * hidden : 0;
@@ -302,10 +315,8 @@ static rules::Recurrent getFacts(OpT op, int64_t gates) {
 }
 
 static void describeLayers(WorkspaceRule &rule, SavedRule *saved,
-                           rules::Recurrent facts, bool drops) {
-  if (drops && facts.layers > 1)
-    return rule.setInexact("a dropout between recurrent layers");
-  auto layers = getLayers(rule, std::move(facts));
+                           rules::Recurrent facts, const APFloat &dropout) {
+  auto layers = getLayers(rule, std::move(facts), dropout);
   if (!layers)
     return;
   if (recurrent::isOfOneDnn(*layers))
@@ -313,6 +324,12 @@ static void describeLayers(WorkspaceRule &rule, SavedRule *saved,
   if (rule.isRecording())
     return recurrent::describeRecorded(rule, saved, *layers);
   Replay(rule, *layers).run();
+}
+
+/// The probability with which an output is dropped on its way up.
+template <typename OpT>
+static APFloat getDropout(OpT op) {
+  return op.getTrain() ? op.getDropout() : APFloat(0.0);
 }
 
 template <typename OpT>
@@ -326,8 +343,7 @@ static rules::Recurrent getDenseFacts(OpT op, int64_t gates) {
 template <typename OpT>
 static void describeDense(WorkspaceRule &rule, SavedRule *saved, OpT op,
                           int64_t gates) {
-  describeLayers(rule, saved, getDenseFacts(op, gates),
-                 op.getTrain() && !op.getDropout().isZero());
+  describeLayers(rule, saved, getDenseFacts(op, gates), getDropout(op));
 }
 
 // Source: use_mkldnn; packed ones of equal lengths, too (measured).
@@ -337,9 +353,7 @@ bool recurrent::isOfOneDnn(const Layers &layers) {
 
 std::optional<Layers> recurrent::getDenseLayers(WorkspaceRule &rule) {
   auto get = [&](auto op, int64_t gates) -> std::optional<Layers> {
-    if (op.getTrain() && !op.getDropout().isZero() && op.getNumLayers() > 1)
-      return std::nullopt;
-    return getLayers(rule, getDenseFacts(op, gates));
+    return getLayers(rule, getDenseFacts(op, gates), getDropout(op));
   };
   return llvm::TypeSwitch<Operation *, std::optional<Layers>>(rule.getOp())
       .Case<LstmInputOp>([&](auto op) { return get(op, 4); })
@@ -354,8 +368,7 @@ static void describePacked(WorkspaceRule &rule, SavedRule *saved, OpT op,
   rules::Recurrent facts = getFacts(op, gates);
   facts.input = op.getData();
   facts.batchSizes = op.getBatchSizes();
-  describeLayers(rule, saved, std::move(facts),
-                 op.getTrain() && !op.getDropout().isZero());
+  describeLayers(rule, saved, std::move(facts), getDropout(op));
 }
 
 /// `saved` is told what autograd keeps.

@@ -177,6 +177,9 @@ void LstmBackward::run() {
     // The outputs of the layer before go with the node that made them.
     if (!isLast)
       free(outputs * directions);
+    // The gradient of what a dropout made, times its noise.
+    if (layers.drops && layer > 0)
+      steps.allocateTemporary(outputs * directions);
   }
   giveGradients(rule, layers);
   steps.finish();
@@ -243,6 +246,7 @@ bool GruBackward::isKnown(BackwardRule &rule, const Layers &layers) {
   };
   return layers.facts.gates == kGruGates && layers.getDirections() == 1 &&
          !isHalf(layers.type) && layers.steps > 0 && layers.samples > 0 &&
+         !(layers.drops && layers.facts.layers > 1) &&
          !rule.wantsOperand(kHidden) &&
          llvm::all_of(llvm::seq(layers.facts.layers), isTrained);
 }
@@ -407,6 +411,8 @@ static int64_t getBound(const Layers &layers) {
                         directions * layers.getBytes(rows, layers.state) +
                         kMostOfStep * layers.getBytes(samples, layers.hidden) +
                         layers.getBytes(samples, gates) + 4 * own;
+    if (layers.drops)
+      layerMost += directions * layers.getBytes(rows, layers.state);
     most = std::max(most, layerMost);
   }
   return states + weights + most;
@@ -426,6 +432,8 @@ void rules::describeRecurrentBackward(BackwardRule &rule) {
     return rule.setBound("what the steps of a recurrent layer free meanwhile");
   }
   LstmBackward(rule, *layers).run();
+  if (layers->drops && layers->facts.layers > 1)
+    rule.setBound("when a dropout between recurrent layers frees its noise");
   if (layers->getCells() > 1 &&
       (rule.getGradient(kHidden) || rule.getGradient(kCells)))
     rule.setBound("when the layers of an LSTM drop gradients of states");

@@ -11,6 +11,11 @@
 #include "../ATenCPU/GemmOperandCopies.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
 
+namespace koila::kernels {
+class AutogradReplay;
+struct Term;
+} // namespace koila::kernels
+
 namespace koila::recurrent {
 
 /// The layers of one call with numbers for symbols.
@@ -20,6 +25,8 @@ struct Layers {
   int64_t steps = 0, samples = 0, features = 0;
   /// Of a cell, and of what it hands to the next step: less if projected.
   int64_t hidden = 0, state = 0;
+  /// Whether a dropout follows each layer but the last.
+  bool drops = false;
 
   bool isLstm() const { return facts.gates == 4; }
   bool isProjected() const { return state != hidden; }
@@ -57,6 +64,10 @@ int64_t getGradientScratchpadBytes(const Layers &layers);
 /// what autograd keeps, here and below.
 void describeOneDnn(WorkspaceRule &rule, SavedRule *saved,
                     const Layers &layers);
+/// What a dropout makes of the outputs of a layer, which live on. Source:
+/// _dropout_impl in native/Dropout.cpp.
+kernels::Term drop(kernels::AutogradReplay &steps,
+                   const kernels::Term &outputs);
 /// Layers of products where autograd records.
 void describeRecorded(WorkspaceRule &rule, SavedRule *saved,
                       const Layers &layers);

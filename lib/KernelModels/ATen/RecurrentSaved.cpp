@@ -205,6 +205,14 @@ private:
 };
 } // namespace
 
+Term recurrent::drop(AutogradReplay &steps, const Term &outputs) {
+  Term noise = steps.allocate(outputs);
+  steps.write("div_.Scalar", noise, OpReplay::Number::Float);
+  Term dropped = steps.compute("mul.Tensor", {outputs, noise});
+  steps.free(noise);
+  return dropped;
+}
+
 /// at::stack and at::cat save nothing.
 Term RecordedLayers::stack(ArrayRef<Term> terms, ArrayRef<int64_t> dims) {
   Term result = allocate(dims);
@@ -279,6 +287,10 @@ void RecordedLayers::run() {
     if (layer > 0)
       steps.free(input);
     input = output;
+    if (layers.drops && layer + 1 < layers.facts.layers) {
+      input = recurrent::drop(steps, output);
+      steps.free(output);
+    }
   }
   SmallVector<Term> states, cells;
   for (const State &state : last) {

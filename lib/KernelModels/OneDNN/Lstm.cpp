@@ -238,8 +238,9 @@ void OneDnn::run(int64_t copies) {
     outputs.clear();
     for (int64_t direction = 0; direction < directions; ++direction) {
       outputs.push_back(runLayer(input, layer, direction));
-      // In two directions those of the last layer have been joined.
-      if (layer > 0 && directions == 2)
+      // In two directions those of the last layer have been joined; or what a
+      // dropout made of them was read.
+      if (layer > 0 && (directions == 2 || layers.drops))
         steps.free(before[direction]);
     }
     Term next = outputs.front();
@@ -250,6 +251,11 @@ void OneDnn::run(int64_t copies) {
     if (layer > 0)
       steps.free(input);
     input = next;
+    if (layers.drops && layer + 1 < layers.facts.layers) {
+      input = recurrent::drop(steps, next);
+      if (directions == 2)
+        steps.free(next);
+    }
   }
   // The states of all cells are stacked.
   Term state = allocate(layers.getCells() * layers.samples, layers.hidden);

@@ -65,8 +65,7 @@ void Dropout::describeWorkspace(WorkspaceRule &rule) const {
 
 std::optional<ConcreteTensor>
 Dropout::getNoise(const ConcreteTensor &input) const {
-  if (alpha || p == 1 || !isa<FloatType>(input.elementType) ||
-      input.numElements() == 0)
+  if (p == 1 || !isa<FloatType>(input.elementType) || input.numElements() == 0)
     return std::nullopt;
   if (!feature)
     return input;
@@ -76,9 +75,10 @@ Dropout::getNoise(const ConcreteTensor &input) const {
   return ConcreteTensor{std::move(dims), input.elementType};
 }
 
-// The product saves the noise, which wants no gradient, and not the input.
+// The product saves the noise, which wants no gradient, and not the input; what
+// an alpha dropout adds is not saved.
 void Dropout::describeDifferentiation(DifferentiationRule &rule) const {
-  if (alpha || p == 1)
+  if (p == 1)
     return rule.setUnknown("what autograd keeps of this dropout is not known");
   rule.saveInner();
 }
