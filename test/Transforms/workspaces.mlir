@@ -504,3 +504,16 @@ module {
     return %2 : tensor<2x64x16xf32>
   }
 }
+
+// -----
+
+// With a bias, what is contiguous is viewed as a matrix, whatever the strides of its
+// dims of one are: nothing inside.
+// CHECK-LABEL: memory of 'linear_of_ones'
+// CHECK: peak {{ *}}160 bytes
+// CHECK-NOT: not exact
+func.func @linear_of_ones(%x: tensor<4x5x8x1xf32>, %w: tensor<2x8xf32>, %b: tensor<2xf32>) -> tensor<4x1x5x2xf32> {
+  %0 = koila.permute %x {dims = array<i64: 0, 3, 1, 2>} : (tensor<4x5x8x1xf32>) -> tensor<4x1x5x8xf32>
+  %1 = koila.linear %0, %w, %b : (tensor<4x1x5x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x1x5x2xf32>
+  return %1 : tensor<4x1x5x2xf32>
+}

@@ -69,14 +69,14 @@ TEST(WorkspaceTable, WhatIsShippedKnowsItsLimits) {
   EXPECT_EQ(trust("aten::relu", "avx512_core_amx", 64), Trust::Exact);
   EXPECT_EQ(trust("aten::relu", "generic", 2), Trust::Unknown);
   EXPECT_EQ(trust("aten::relu", "avx1024", 2), std::nullopt);
-  // Matrix units for one half type are none for the other.
+  // What was not measured.
   auto trustAttention = [&](StringRef dtype, StringRef isa) {
     WorkspaceKey key = makeKey("aten::scaled_dot_product_attention", isa);
     key.dtype = dtype;
     return table.find(key)->trust;
   };
   EXPECT_EQ(trustAttention("bfloat16", "avx512_core_fp16"), Trust::Exact);
-  EXPECT_EQ(trustAttention("bfloat16", "avx512_core_amx"), Trust::Unknown);
+  EXPECT_EQ(trustAttention("bfloat16", "avx512_core_amx"), Trust::Exact);
   EXPECT_EQ(trustAttention("float16", "avx512_core_amx"), Trust::Exact);
   EXPECT_EQ(trustAttention("float16", "avx512_core_amx_fp16"), Trust::Unknown);
 }

@@ -65,10 +65,47 @@ static std::pair<int64_t, int64_t> getBlock(const AttentionShapes &shapes) {
   return {std::min(queries, most), std::min(keys, kKeys)};
 }
 
+/// Keys and values as matrix units read them, in pairs of rows, a transposed
+/// block for each thread, and rows of queries of odd length. Only where they
+/// are read often enough. Source: need_pack in cpu_flash_attention.
+static int64_t getPackedBytes(const WorkspaceRule &rule,
+                              const AttentionShapes &shapes, bool isCausal) {
+  const ConcreteTensor &query = shapes.query, &key = shapes.key;
+  StringRef isa = rule.getTarget().isa;
+  bool isF16 = query.elementType.isF16();
+  if (!isHalf(query.elementType) ||
+      (isa != "avx512_core_amx_fp16" && (isF16 || isa != "avx512_core_amx")))
+    return 0;
+  int64_t threads = rule.getTarget().threads, head = query.dims[3];
+  int64_t queries = query.dims[2], keys = key.dims[2];
+  auto [queryBlock, keyBlock] = getBlock(shapes);
+  int64_t least = isF16 ? 16 : 64, often = isF16 ? 1 : 4;
+  if (queries < least || keys < least)
+    return 0;
+  int64_t matrices = query.dims[0] * key.dims[1];
+  int64_t blocks =
+      query.dims[0] * query.dims[1] * llvm::divideCeil(queries, queryBlock);
+  double packed = static_cast<double>(matrices) * keys * head;
+  double read = static_cast<double>(llvm::divideCeil(blocks, threads)) *
+                queryBlock * (isCausal ? std::min(queries, keys) : keys) * head;
+  if (read / packed < often)
+    return 0;
+  auto pad = [](int64_t extent) { return extent + extent % 2; };
+  int64_t last = (keys - 1) % keyBlock + 1;
+  int64_t rows = (keys - 1) / keyBlock * pad(keyBlock) + pad(last);
+  int64_t elements = matrices * (pad(head) * keys + rows * head);
+  elements += threads * keyBlock * head;
+  // Also of the narrowed weights.
+  elements += threads * queryBlock * (pad(keyBlock) - keyBlock);
+  if (head % 2 != 0)
+    elements += threads * queryBlock * pad(head);
+  return elements * getElementBytes(query.elementType);
+}
+
 /// Each thread has scores, maxima, sums and results of a block of queries and
 /// keys. Source: cpu_flash_attention.
 static int64_t getFlashBytes(const WorkspaceRule &rule,
-                             const AttentionShapes &shapes) {
+                             const AttentionShapes &shapes, bool isCausal) {
   int64_t head = shapes.query.dims[3];
   auto [queryBlock, keyBlock] = getBlock(shapes);
   int64_t scores = queryBlock * keyBlock;
@@ -77,7 +114,8 @@ static int64_t getFlashBytes(const WorkspaceRule &rule,
   // Half types are summed in float32, and their weights narrowed.
   if (isHalf(shapes.query.elementType))
     bytes += scores * 2;
-  return bytes * rule.getTarget().threads;
+  return bytes * rule.getTarget().threads +
+         getPackedBytes(rule, shapes, isCausal);
 }
 
 /// A mask whose columns are neither dense nor one is copied, for all queries
@@ -119,7 +157,7 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
         // The logarithms of the sums are dropped; a bool mask becomes numbers.
         const ConcreteTensor &query = shapes->query;
         int64_t rows = query.dims[0] * query.dims[1] * query.dims[2];
-        int64_t bytes = getFlashBytes(rule, *shapes) +
+        int64_t bytes = getFlashBytes(rule, *shapes, op.getIsCausal()) +
                         rows * (query.elementType.isF64() ? 8 : 4) +
                         getMaskCopyBytes(rule, *shapes);
         if (shapes->mask && shapes->mask->elementType.isInteger(1))
@@ -128,9 +166,11 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
       })
       .Case<ScaledDotProductFlashAttentionForCpuOp>([&](auto op) {
         auto shapes = getShapes(rule, op);
+        if (!op.getDropoutP().isZero())
+          return rule.setInexact("flash attention refuses to drop weights");
         if (!shapes || shapes->query.dims.size() != 4)
           return rule.setInexact("a shape of attention is unknown");
-        rule.setTransient(getFlashBytes(rule, *shapes) +
+        rule.setTransient(getFlashBytes(rule, *shapes, op.getIsCausal()) +
                           getMaskCopyBytes(rule, *shapes));
       })
       .Case<NativeMultiHeadAttentionOp, TransformerEncoderLayerFwdOp>(

@@ -23,8 +23,25 @@ static int64_t getScaleBytes(Type type, const ConcreteTensor &result) {
   return result.numElements() == 0 ? 0 : 8;
 }
 
+/// The first factor of linear. With a bias, a contiguous one is viewed as a
+/// matrix, whatever the strides of its dims of one are. Source:
+/// _flatten_nd_linear in native/Linear.cpp.
+static std::optional<Factor> getLinearInput(const WorkspaceRule &rule,
+                                            LinearOp op) {
+  auto input = getFactor(rule, op.getInput());
+  auto tensor = rule.tensor(op.getInput());
+  if (!input || !op.getBias() || !tensor->contiguous || input->getRank() <= 2)
+    return input;
+  int64_t stride = 1;
+  for (size_t dim = input->dims.size(); dim-- > 0;) {
+    input->strides[dim] = stride;
+    stride *= input->dims[dim];
+  }
+  return input;
+}
+
 void LinearOp::describeWorkspace(WorkspaceRule &rule) {
-  auto input = getFactor(rule, getInput()),
+  auto input = getLinearInput(rule, *this),
        weight = getFactor(rule, getWeight());
   auto result = rule.tensor(getResult());
   if (!checkFactors(rule, input, weight) || !result)
@@ -202,19 +219,20 @@ void blas::saveFactors(SavedRule &rule, Value first,
 void rules::describeProductSaved(SavedRule &rule) {
   Operation *op = rule.getOp();
   Value first = op->getOperand(0), second = op->getOperand(1);
-  auto lhs = getFactor(rule, first), rhs = getFactor(rule, second);
+  auto linear = dyn_cast<LinearOp>(op);
+  auto lhs = linear ? getLinearInput(rule, linear) : getFactor(rule, first);
+  auto rhs = getFactor(rule, second);
   if (!checkFactors(rule, lhs, rhs))
     return;
   MatmulCopies copies;
-  if (!isa<LinearOp>(op))
+  if (!linear)
     copies = getMatmulCopies(rule, *lhs, *rhs);
   else if (lhs->getRank() != 2 || rhs->getRank() != 2)
     copies = getMatmulCopies(rule, *lhs,
                              rhs->getRank() == 2 ? transpose(*rhs) : *rhs);
   saveFactors(rule, first, copies);
-  // _flatten_nd_linear in aten/src/ATen/native/Linear.cpp returns a view of
-  // what addmm makes of the rows.
-  if (auto linear = dyn_cast<LinearOp>(op))
+  // _flatten_nd_linear returns a view of what addmm makes of the rows.
+  if (linear)
     if (auto input = rule.tensor(first))
       if (linear.getBias() && lhs->getRank() != 2 && input->contiguous)
         rule.setViewed();

@@ -9,7 +9,7 @@
 
 #include "GemmOperandCopies.h"
 #include "../ATen/AllocationTrace.h"
-#include "../OneDNN/BrgemmProduct.h"
+#include "../OneDNN/AmxProduct.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
@@ -113,6 +113,8 @@ enum class Library {
   Gemm,
   /// oneDNN's brgemm_matmul_t, whose buffers follow from its blocks.
   Brgemm,
+  /// The same with AMX, whose blocks depend on the caches.
+  Amx,
   /// The same with other blocks, of which nothing is known.
   BrgemmOfOtherBlocks
 };
@@ -131,7 +133,7 @@ static Library getLibrary(StringRef isa, Type type) {
     return Library::BrgemmOfOtherBlocks;
   bool isF16 = type.isF16();
   if (isa == "avx512_core_amx")
-    return isF16 ? Library::Brgemm : Library::BrgemmOfOtherBlocks;
+    return isF16 ? Library::Brgemm : Library::Amx;
   if (isa == "avx512_core_fp16")
     return Library::Brgemm;
   if (isF16 || !isa.starts_with("avx512_core"))
@@ -148,10 +150,10 @@ static bool isLarge(ArrayRef<int64_t> extents) {
   return work > kMostOfATen;
 }
 
-/// What oneDNN holds to multiply the matrices of `lhs` by as many others, of
-/// `columns`.
+/// What oneDNN holds to multiply the matrices of `lhs` by as many others.
 static int64_t getOneDnnBytes(WorkspaceRule &rule, const Factor &lhs,
-                              int64_t columns, blas::Scale scale) {
+                              const Factor &rhs, blas::Scale scale) {
+  int64_t columns = rhs.dims.back();
   const WorkspaceTarget &target = rule.getTarget();
   Library library = getLibrary(target.isa, lhs.type);
   StringRef typeName = lhs.type.isBF16() ? "bfloat16" : "float16";
@@ -174,11 +176,27 @@ static int64_t getOneDnnBytes(WorkspaceRule &rule, const Factor &lhs,
   }
   // The scale is a tensor of one number. Source: ideep's matmul_forward.
   int64_t scaleBytes = scale == blas::Scale::Other ? sizeof(float) : 0;
+  onednn::BrgemmProduct product{batch,
+                                rows,
+                                sums,
+                                columns,
+                                lhs.strides.end()[-2],
+                                lhs.strides.end()[-1],
+                                lhs.type.isF16()};
+  if (library == Library::Amx) {
+    if (sums > kMostElements / std::max(rows, columns)) {
+      rule.setInexact("a product of bfloat16 in oneDNN of too many elements");
+      return 0;
+    }
+    onednn::AmxProduct ofAmx{product, rhs.strides.back() != 1 && columns > 1};
+    onednn::Caches caches{target.l1Bytes, target.l2Bytes};
+    if (auto bytes = onednn::getAmxBytes(ofAmx, target.threads, caches))
+      return *bytes + scaleBytes;
+    rule.setBound("the blocks of a product of bfloat16 with AMX");
+    return onednn::boundAmxBytes(ofAmx, target.threads, caches) + scaleBytes;
+  }
   if (library == Library::Brgemm) {
-    auto bytes = onednn::getBrgemmBytes(
-        {batch, rows, sums, columns, lhs.strides.end()[-2],
-         lhs.strides.end()[-1], lhs.type.isF16()},
-        target.threads);
+    auto bytes = onednn::getBrgemmBytes(product, target.threads);
     if (!bytes)
       rule.setInexact(Twine("a product of ") + typeName +
                       " that oneDNN cannot cut into blocks");
@@ -273,9 +291,11 @@ int64_t blas::getMmBytes(WorkspaceRule &rule, const Factor &lhs,
   // BLAS takes columns: a result of one is that row.
   bool isColumn = columns == 1;
   Factor first = isColumn ? transpose(rhs) : lhs;
-  if (!isReadable(first))
-    first = getDense(first);
-  return copies + getOneDnnBytes(rule, first, isColumn ? rows : columns, scale);
+  Factor second = isColumn ? transpose(lhs) : rhs;
+  for (Factor *factor : {&first, &second})
+    if (!isReadable(*factor))
+      *factor = getDense(*factor);
+  return copies + getOneDnnBytes(rule, first, second, scale);
 }
 
 /// Source: bmm_out_or_baddbmm_. Small products and readable matrices need
@@ -292,7 +312,7 @@ int64_t blas::getBmmBytes(WorkspaceRule &rule, const Factor &lhs,
       return 0;
     Factor left = lhs, right = rhs;
     int64_t copies = copyUnlessDense(left) + copyUnlessDense(right);
-    return copies + getOneDnnBytes(rule, left, columns, scale);
+    return copies + getOneDnnBytes(rule, left, right, scale);
   }
   int64_t work = rows * lhs.dims[2] * columns;
   if (work < kSmall || (isReadable(lhs) && isReadable(rhs)))
@@ -312,7 +332,7 @@ int64_t blas::getMvBytes(WorkspaceRule &rule, const Factor &matrix,
     Factor left = matrix;
     Factor column{{vector.dims[0], 1}, {vector.strides[0], 1}, vector.type};
     int64_t copies = copyUnlessDense(left) + copyUnlessDense(column);
-    return copies + getOneDnnBytes(rule, left, 1, scale);
+    return copies + getOneDnnBytes(rule, left, column, scale);
   }
   return isContiguous(matrix) ? 0 : getReadableBytes(matrix);
 }
@@ -327,7 +347,7 @@ int64_t blas::getDotBytes(WorkspaceRule &rule, const Factor &lhs,
   for (const Factor *factor : {&lhs, &rhs})
     copies += isContiguous(*factor) ? 0 : factor->numBytes();
   Factor row = getDense({{1, lhs.dims[0]}, {lhs.dims[0], 1}, lhs.type});
-  return copies + getOneDnnBytes(rule, row, 1, Scale::One);
+  return copies + getOneDnnBytes(rule, row, transpose(row), Scale::One);
 }
 
 //===----------------------------------------------------------------------===//
