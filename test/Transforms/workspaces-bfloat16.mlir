@@ -115,3 +115,13 @@ func.func @shared(%x: tensor<4096x64xbf16>, %y: tensor<4096x48xbf16>) -> tensor<
   %0 = koila.mm %t, %y : (tensor<64x4096xbf16>, tensor<4096x48xbf16>) -> tensor<64x48xbf16>
   return %0 : tensor<64x48xbf16>
 }
+
+// -----
+
+// No rows are no work.
+// CHECK-LABEL: memory of 'none'
+// CHECK: peak {{ *}}0 bytes
+func.func @none(%x: tensor<0x54xbf16>, %y: tensor<54x89xbf16>) -> tensor<0x89xbf16> {
+  %0 = koila.einsum %x, %y {equation = "ij,jk"} : (tensor<0x54xbf16>, tensor<54x89xbf16>) -> tensor<0x89xbf16>
+  return %0 : tensor<0x89xbf16>
+}

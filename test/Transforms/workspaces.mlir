@@ -517,3 +517,19 @@ func.func @linear_of_ones(%x: tensor<4x5x8x1xf32>, %w: tensor<2x8xf32>, %b: tens
   %1 = koila.linear %0, %w, %b : (tensor<4x1x5x8xf32>, tensor<2x8xf32>, tensor<2xf32>) -> tensor<4x1x5x2xf32>
   return %1 : tensor<4x1x5x2xf32>
 }
+
+// -----
+
+// A mask that can be trained keeps attention from the flash kernel, also where no
+// gradient is recorded: 1600 bytes, and 2600 inside.
+module {
+  koila.param @m : tensor<5x5xf32> keys ["m"] strides [5, 1] requires_grad
+  // CHECK-LABEL: memory of 'trained_mask'
+  // CHECK: peak {{ *}}4.10 KiB (4,200 bytes)
+  // CHECK-NOT: not exact
+  func.func @trained_mask(%x: tensor<5x2x5x8xf32>) -> tensor<5x2x5x8xf32> {
+    %0 = koila.param.get @m : tensor<5x5xf32>
+    %1 = koila.scaled_dot_product_attention %x, %x, %x, %0 {dropout_p = 0.0 : f64, is_causal = false, enable_gqa = false} : (tensor<5x2x5x8xf32>, tensor<5x2x5x8xf32>, tensor<5x2x5x8xf32>, tensor<5x5xf32>) -> tensor<5x2x5x8xf32>
+    return %1 : tensor<5x2x5x8xf32>
+  }
+}

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../ATenCPU/GemmOperandCopies.h"
 #include "../BackwardRules.h"
 #include "../WorkspaceRules.h"
 #include "AttentionLayers.h"
@@ -152,7 +153,8 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
         if (!shapes)
           return rule.setInexact("a shape of attention is unknown");
         // A mask that is trained takes the other way, too.
-        if (!takesFlash(*shapes, op) || rule.wantsGradient(op.getAttnMask()))
+        if (!takesFlash(*shapes, op) ||
+            blas::requiresGradient(rule, op.getAttnMask()))
           return attention::describeMath(rule, op);
         // The logarithms of the sums are dropped; a bool mask becomes numbers.
         const ConcreteTensor &query = shapes->query;

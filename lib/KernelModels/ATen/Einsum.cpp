@@ -119,7 +119,7 @@ static std::optional<PairProduct> multiply(WorkspaceRule &rule, Factor left,
   for (int64_t dim = 0; dim < rank; ++dim) {
     if (llvm::is_contained(sums, dim))
       continue;
-    bool isLeft = left.dims[dim] > 1, isRight = right.dims[dim] > 1;
+    bool isLeft = left.dims[dim] != 1, isRight = right.dims[dim] != 1;
     (isLeft && isRight ? both : isLeft ? onlyLeft : onlyRight).push_back(dim);
   }
   PairProduct product;
@@ -211,7 +211,7 @@ getSums(WorkspaceRule &rule, const Factor &left, const Factor &right,
         int64_t resultRank, MutableArrayRef<int64_t> counts) {
   SmallVector<int64_t> sums;
   for (int64_t dim = resultRank; dim < left.getRank(); ++dim) {
-    bool isLeft = left.dims[dim] > 1, isRight = right.dims[dim] > 1;
+    bool isLeft = left.dims[dim] != 1, isRight = right.dims[dim] != 1;
     if (isLeft && isRight) {
       if (--counts[dim] == 1)
         sums.push_back(dim);

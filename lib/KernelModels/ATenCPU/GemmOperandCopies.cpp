@@ -29,9 +29,7 @@ int64_t Factor::numBytes() const {
   return tensor.numBytes();
 }
 
-/// Whether it is a weight that can be trained, or a view of one: such products
-/// are folded also where that copies, for the sake of a backward pass.
-/// Source: should_fold.
+/// Whether it is a weight that can be trained, or a view of one.
 static bool isTrainedWeight(Value value) {
   while (Operation *op = value ? value.getDefiningOp() : nullptr) {
     if (auto read = dyn_cast<ParamGetOp>(op)) {
@@ -47,14 +45,18 @@ static bool isTrainedWeight(Value value) {
   return false;
 }
 
+bool blas::requiresGradient(const WorkspaceRule &rule, Value value) {
+  return rule.isRecording() ? rule.wantsGradient(value)
+                            : isTrainedWeight(value);
+}
+
 std::optional<Factor> blas::getFactor(const WorkspaceRule &rule, Value value) {
   auto tensor = rule.tensor(value);
   auto strides = tensor ? tensor->getStrides() : std::nullopt;
   if (!strides)
     return std::nullopt;
   return Factor{tensor->dims, *strides, tensor->elementType,
-                rule.isRecording() ? rule.wantsGradient(value)
-                                   : isTrainedWeight(value)};
+                requiresGradient(rule, value)};
 }
 
 Factor blas::transpose(Factor factor) {

@@ -25,6 +25,11 @@ struct Factor {
   int64_t numBytes() const;
 };
 
+/// Whether the tensor requires a gradient, which kernels ask also where none is
+/// recorded: products are then folded even if that copies, for the sake of a
+/// backward pass, and a mask keeps attention from the flash kernel. Sources:
+/// should_fold and check_attn_mask_shape.
+bool requiresGradient(const WorkspaceRule &rule, mlir::Value value);
 /// None if the extents or strides are unknown.
 std::optional<Factor> getFactor(const WorkspaceRule &rule, mlir::Value value);
 /// The last two dims exchanged.
