@@ -12,6 +12,7 @@ from torch.nn import functional
 import koila
 import networks
 from koila._compile import program_selection
+from koila._compile.choose_form import choose
 from memory_counter import peak_of
 
 
@@ -270,3 +271,36 @@ def test_guards_that_raise():
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__, "-q"]))
+
+
+class Forms:
+    """A module whose scripted form no tile fits."""
+
+    is_script = False
+    can_trace = True
+
+    def __init__(self, refuses_trace=False):
+        self.refuses_trace = refuses_trace
+        self.told = []
+        self.warn_of = self.told.append
+
+    def script(self):
+        return "scripted"
+
+    def trace(self):
+        return "traced"
+
+    def use(self, form):
+        if form == "scripted":
+            raise koila.BudgetError("no tile fits")
+        if self.refuses_trace:
+            raise koila.CompileError("it cannot be tiled")
+        return form
+
+
+def test_a_budget_that_the_scripted_form_does_not_fit_is_tried_on_a_trace():
+    forms = Forms()
+    assert choose(forms, forms.use) == "traced" and forms.told == ["traced"]
+    forms = Forms(refuses_trace=True)
+    with pytest.raises(koila.BudgetError, match="no tile fits"):
+        choose(forms, forms.use)

@@ -94,23 +94,22 @@ def analyze(
             name=name,
         )
 
-    def report(script: torch.jit.ScriptModule | str, specs: list[str]) -> Report:
-        return Report(run(script, specs, None, None), functools.partial(run, script, specs))
-
-    if not isinstance(module, nn.Module):
-        return report(os.fspath(module), [*given.specs, *given.target_specs])
-
-    def probe(captured: Captured) -> tuple[list[str], Captured, dict[str, Any]]:
+    def probe(captured: Captured) -> tuple[torch.jit.ScriptModule, list[str], dict[str, Any]]:
         specs = [*captured.specs, *given.target_specs]
-        return specs, captured, run(captured.script, specs, None, None)
+        return captured.script, specs, run(captured.script, specs, None, None)
 
-    # A trace has less in it than what is scripted, and may be known exactly
-    # where that is not; without a batch neither is.
-    capture = ModuleCapture(module, given, trains=mode != "inference")
-    specs, captured, data = choose(
-        capture, probe, lambda found: not given.batch or bool(found[2]["exact"])
-    )
-    return Report(data, functools.partial(run, captured.script, specs))
+    script: torch.jit.ScriptModule | str
+    if isinstance(module, nn.Module):
+        # A trace has less in it than what is scripted, and may be known exactly
+        # where that is not; without a batch neither is.
+        capture = ModuleCapture(module, given, trains=mode != "inference")
+        script, specs, data = choose(
+            capture, probe, lambda found: not given.batch or bool(found[2]["exact"])
+        )
+    else:
+        script, specs = os.fspath(module), [*given.specs, *given.target_specs]
+        data = run(script, specs, None, None)
+    return Report(data, functools.partial(run, script, specs))
 
 
 @uninterrupted
