@@ -33,6 +33,7 @@ each in the first call of a process, from the import of koila on, judged by the 
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -193,13 +194,17 @@ def judge(seconds, bar):
     return [text, "met" if min(seconds) <= bar else "**missed**"]
 
 
-def line(name, found, against):
-    parts = split(found)
+def without_start(found):
     # Of a small program the difference is noise, of either sign.
-    compiling = [
+    return [
         max(all - start, 0.0) for all, start in zip(found["compile"], found["start"], strict=True)
     ]
-    cells = [f"`{name}`", *judge(found["report"], REPORT), *judge(compiling, COMPILE)]
+
+
+def line(name, found, against):
+    parts = split(found)
+    cells = [f"`{name}`", *judge(found["report"], REPORT)]
+    cells += judge(without_start(found), COMPILE)
     cells += [f"{found['start'][1]:.2f}", *(f"{parts[part]:.2f}" for part in PARTS)]
     cells += [f"{found['again'][1] / found['load'][1]:.2f}"]
     cells += [f"{found['compile'][1] / found['against'][1]:.2f}"] if against else []
@@ -219,6 +224,29 @@ def head(against):
         *["ratio"] * bool(against),
     ]
     return [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+
+
+def explain(results):
+    """What misses a bar, with the parts that make up most of it."""
+    missed = []
+    for name, found in results.items():
+        parts = split(found)
+        for what, seconds, bar, of in (
+            ("report", found["report"], REPORT, PARTS[:4]),
+            ("compile", without_start(found), COMPILE, ("load", *PARTS[4:])),
+        ):
+            if min(seconds) <= bar:
+                continue
+            causes, left = [], 0.75 * sum(parts[part] for part in of)
+            for part in sorted(of, key=parts.get, reverse=True):
+                if left <= 0:
+                    break
+                causes.append(f"*{part}* {parts[part]:.2f} s")
+                left -= parts[part]
+            missed.append(
+                f"* `{name}`, {what}: {min(seconds):.2f} s, most of it {', '.join(causes)}"
+            )
+    return ["Bars that are missed:", "", *missed] if missed else ["No bar is missed."]
 
 
 def make_step():
@@ -310,6 +338,18 @@ def compare(options):
     ]
 
 
+def about_machine():
+    import torch
+
+    processor = "unknown processor"
+    with contextlib.suppress(OSError):
+        for text in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+            if text.startswith("model name"):
+                processor = text.partition(":")[2].strip()
+                break
+    return f"torch {torch.__version__}, {processor}, {os.cpu_count()} cores."
+
+
 def page(lines, options):
     sections = __doc__.split("\n\n")
     kinds = []
@@ -336,6 +376,8 @@ def page(lines, options):
             "`koila report` adds to the same work of koila-opt; *tile* is what the passes add to "
             "*load*, and *emit* what is left of the compilation without *check*. *again* is the "
             "ratio of two equal runs: the noise.",
+            "",
+            about_machine(),
             "",
             *lines,
             "",
@@ -372,13 +414,16 @@ def main():
             found = measure(file, spec, options, pathlib.Path(folder))
         print(line(pathlib.Path(file).stem, found, options.against))
         return
+    results = {}
     for name in models if options.models is None else options.models:
         with tempfile.TemporaryDirectory() as place:
             folder = pathlib.Path(place)
             file, spec = save_model(name, models[name], folder)
-            found = measure(file, spec, options, folder)
-        lines.append(line(name, found, options.against))
+            results[name] = measure(file, spec, options, folder)
+        lines.append(line(name, results[name], options.against))
         print(lines[-1], flush=True)
+    misses = explain(results)
+    print("", *misses, sep="\n")
     training = [
         f"Peak of a training step of ResNet-18, {STEP[0]} images of {STEP[1]} × {STEP[1]}, first "
         "call of a process:",
@@ -387,7 +432,7 @@ def main():
     ]
     print("", *training, sep="\n")
     if options.write:
-        options.write.write_text(page([*lines, "", *training], options))
+        options.write.write_text(page([*lines, "", *misses, "", *training], options))
 
 
 if __name__ == "__main__":
