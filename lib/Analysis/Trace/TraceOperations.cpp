@@ -598,8 +598,8 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
     for (NamedAttribute mark : op->getDiscardableAttrs())
       if (mark.getName() != KoilaDialect::kWritesAttr)
         known->setDiscardableAttr(mark.getName(), mark.getValue());
-  else if (takesNumber(op))
-    ++undecided;
+      else if (takesNumber(op))
+        ++undecided;
   return known;
 }
 

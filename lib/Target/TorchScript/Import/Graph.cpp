@@ -184,20 +184,35 @@ static bool mayHaveDeadCode(tj::Block *block) {
   });
 }
 
+static size_t countValues(tj::Block *block) {
+  size_t count = block->inputs().size();
+  for (tj::Node *node : block->nodes()) {
+    count += 1 + node->outputs().size();
+    for (tj::Block *inner : node->blocks())
+      count += countValues(inner);
+  }
+  return count;
+}
+
 /// LibTorch goes from each live node up through all blocks around it, and in a
-/// guard there is one for each fact.
-static void removeDeadCode(std::shared_ptr<tj::Graph> &graph) {
-  if (mayHaveDeadCode(graph->block()))
-    tj::EliminateDeadCode(graph);
+/// guard there is one for each fact. Whether there was any.
+static bool removeDeadCode(std::shared_ptr<tj::Graph> &graph) {
+  if (!mayHaveDeadCode(graph->block()))
+    return false;
+  size_t before = countValues(graph->block());
+  tj::EliminateDeadCode(graph);
+  return countValues(graph->block()) != before;
 }
 
 void koila::torchscript::cleanUpGraph(std::shared_ptr<tj::Graph> &graph) {
   KeptWrites kept(*graph);
   tj::LowerSimpleTuples(graph->block());
-  removeDeadCode(graph);
-  tj::ConstantPropagationImmutableTypes(graph);
+  bool isChanged = removeDeadCode(graph);
+  isChanged |= tj::ConstantPropagationImmutableTypes(graph);
   tj::ConstantPooling(graph);
-  removeDeadCode(graph);
+  // All aliases are found anew each time.
+  if (isChanged)
+    removeDeadCode(graph);
   // What loops carry comes in the order of its first use, when a program is
   // read.
   tj::CanonicalizeOutputs(graph);

@@ -17,9 +17,9 @@ using namespace mlir;
 using namespace koila;
 
 /// What weights that share storage have in common.
-static Attribute getIdentity(ParamGetOp read) {
+static Attribute getIdentity(ParamGetOp read, SymbolTableCollection &symbols) {
   auto param =
-      SymbolTable::lookupNearestSymbolFrom<ParamOp>(read, read.getParamAttr());
+      symbols.lookupNearestSymbolFrom<ParamOp>(read, read.getParamAttr());
   return param && !param.getStorage().empty()
              ? Attribute(param.getStorageAttr())
              : Attribute(read.getParamAttr());
@@ -32,13 +32,14 @@ static Attribute getIdentity(ParamGetOp read) {
 static void releaseReaders(FunctionOpInterface function) {
   DimAnalysis dims(function);
   StorageAnalysis storages(function, dims);
+  SymbolTableCollection symbols;
   llvm::DenseSet<Attribute> written;
   bool isKnown = true;
   auto note = [&](Value value) {
     auto read = value.getDefiningOp<ParamGetOp>();
     isKnown &= !!read;
     if (read)
-      written.insert(getIdentity(read));
+      written.insert(getIdentity(read, symbols));
   };
   function->walk([&](Operation *op) {
     if (isOrderedWrite(op))
@@ -50,7 +51,7 @@ static void releaseReaders(FunctionOpInterface function) {
     return;
   llvm::DenseSet<const Storage *> touched;
   function->walk([&](ParamGetOp read) {
-    if (written.contains(getIdentity(read)))
+    if (written.contains(getIdentity(read, symbols)))
       touched.insert(storages.lookup(read.getResult()));
   });
   auto isApart = [&](Value value) {
@@ -88,7 +89,7 @@ void koila::markStatistics(FunctionOpInterface function) {
 
 void PhasePlan::collectParamUses() {
   function->walk([&](ParamGetOp read) {
-    paramUses[getIdentity(read)] += llvm::range_size(read->getUses());
+    paramUses[getIdentity(read, symbols)] += llvm::range_size(read->getUses());
   });
 }
 
@@ -96,7 +97,7 @@ bool PhasePlan::mayUpdateInTiles(Operation &op) const {
   return hasOwnStatistics(&op) && !isOrdered(&op) &&
          llvm::all_of(getUpdates(&op), [&](OpOperand *updated) {
            auto read = updated->get().getDefiningOp<ParamGetOp>();
-           return read && paramUses.lookup(getIdentity(read)) == 1;
+           return read && paramUses.lookup(getIdentity(read, symbols)) == 1;
          });
 }
 

@@ -263,6 +263,8 @@ private:
   mlir::Operation *lastUnknownWrite = nullptr;
   /// How often a weight, or what shares storage with it, is read.
   llvm::DenseMap<mlir::Attribute, unsigned> paramUses;
+  /// For the declarations of weights.
+  mutable mlir::SymbolTableCollection symbols;
   llvm::DenseMap<mlir::Operation *, Combine> combined;
   /// In order.
   llvm::SmallVector<mlir::Operation *> tiled, whole;
