@@ -592,14 +592,15 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
   }
   Operation *known = operators.create(builder, op.getLoc(), op.getCallee(),
                                       arguments, op->getResultTypes());
+  if (!known) {
+    undecided += takesNumber(op);
+    return nullptr;
+  }
   // It writes what the module has, statistics for example, and no result of it
   // is an operand that was written.
-  if (known)
-    for (NamedAttribute mark : op->getDiscardableAttrs())
-      if (mark.getName() != KoilaDialect::kWritesAttr)
-        known->setDiscardableAttr(mark.getName(), mark.getValue());
-      else if (takesNumber(op))
-        ++undecided;
+  for (NamedAttribute mark : op->getDiscardableAttrs())
+    if (mark.getName() != KoilaDialect::kWritesAttr)
+      known->setDiscardableAttr(mark.getName(), mark.getValue());
   return known;
 }
 
