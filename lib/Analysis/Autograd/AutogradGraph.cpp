@@ -32,7 +32,8 @@ bool PeakMemoryAnalysis::Impl::ownsRecords(Block &block) {
   if (!isNew)
     return entry->second;
   if (options.mode != PeakMemoryMode::Train ||
-      !isa<LoopLikeOpInterface>(block.getParentOp()))
+      !isa<LoopLikeOpInterface>(block.getParentOp()) ||
+      !block.mightHaveTerminator())
     return false;
   auto wants = [&](Value value) { return gradients->wants(value); };
   if (llvm::any_of(block.getArguments(), wants) ||

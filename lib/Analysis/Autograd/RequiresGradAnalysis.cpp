@@ -105,8 +105,9 @@ bool RequiresGradAnalysis::mark(Operation &op, bool followWrites) {
   // Which branch hands on what is not looked at.
   for (Region &region : op.getRegions())
     for (Block &block : region)
-      for (Value operand : block.getTerminator()->getOperands())
-        wantsAny |= wants(operand);
+      if (block.mightHaveTerminator())
+        for (Value operand : block.getTerminator()->getOperands())
+          wantsAny |= wants(operand);
   if (!wantsAny || isDetached(op, [&](Value value) { return wants(value); }))
     return isNew;
   for (auto [result, viewed] : llvm::zip_equal(op.getResults(), getViewed(&op)))
