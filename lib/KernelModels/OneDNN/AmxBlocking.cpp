@@ -10,27 +10,18 @@
 
 #include "AmxProduct.h"
 #include "llvm/ADT/SmallVector.h"
-#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 using namespace koila;
 using namespace koila::onednn;
+using namespace koila::onednn::amx;
 
 using llvm::SmallVector;
 
-static int64_t divideCeil(int64_t extent, int64_t block) {
-  return llvm::divideCeil(extent, block);
-}
-static int64_t pad(int64_t extent, int64_t block) {
-  return llvm::alignTo(extent, block);
-}
-
-/// Bytes of bfloat16, and of a sum.
-static constexpr int64_t kSize = 2, kFloatBytes = 4;
-/// The columns of a block, and the sums that one step takes.
-static constexpr int64_t kColumnBlock = 32, kSumBlock = 32, kTile = 16;
+/// The columns of a block.
+static constexpr int64_t kColumnBlock = 32, kTile = 16;
 static constexpr int64_t kLine = 64;
 
 //===----------------------------------------------------------------------===//

@@ -9,25 +9,13 @@
 //===----------------------------------------------------------------------===//
 
 #include "AmxProduct.h"
-#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 
 using namespace koila;
 using namespace koila::onednn;
+using namespace koila::onednn::amx;
 
-static int64_t divideCeil(int64_t extent, int64_t block) {
-  return llvm::divideCeil(extent, block);
-}
-
-/// Bytes of bfloat16, in which the factors are copied, and of a sum.
-static constexpr int64_t kSize = 2, kFloatBytes = 4;
-/// The sums that one step takes.
-static constexpr int64_t kSumBlock = 32;
 static constexpr int64_t kAlignment = 128, kTileBytes = 1024;
-
-static int64_t pad(int64_t extent, int64_t block) {
-  return llvm::alignTo(extent, block);
-}
 
 namespace {
 /// What each thread holds, but for pointers and sums.

@@ -9,23 +9,15 @@
 //===----------------------------------------------------------------------===//
 
 #include "AmxProduct.h"
-#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
 using namespace koila;
 using namespace koila::onednn;
+using namespace koila::onednn::amx;
 
-static int64_t divideCeil(int64_t extent, int64_t block) {
-  return llvm::divideCeil(extent, block);
-}
-static int64_t pad(int64_t extent, int64_t block) {
-  return llvm::alignTo(extent, block);
-}
-
-static constexpr int64_t kSize = 2, kFloatBytes = 4;
-static constexpr int64_t kSumBlock = 32, kColumnBlock = 64;
+static constexpr int64_t kColumnBlock = 64;
 /// Rows and columns from which on copies are read often enough.
 static constexpr int64_t kMany = 256;
 

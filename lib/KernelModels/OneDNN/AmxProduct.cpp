@@ -8,23 +8,14 @@
 
 #include "AmxProduct.h"
 #include "llvm/ADT/ArrayRef.h"
-#include "llvm/Support/MathExtras.h"
 #include <algorithm>
 
 using namespace koila;
 using namespace koila::onednn;
+using namespace koila::onednn::amx;
 
-static int64_t divideCeil(int64_t extent, int64_t block) {
-  return llvm::divideCeil(extent, block);
-}
-static int64_t pad(int64_t extent, int64_t block) {
-  return llvm::alignTo(extent, block);
-}
-
-/// Bytes of bfloat16, and of a sum.
-static constexpr int64_t kSize = 2, kFloatBytes = 4;
-/// The columns of a block, and the sums that one step takes.
-static constexpr int64_t kColumnBlock = 32, kSumBlock = 32;
+/// The columns of a block.
+static constexpr int64_t kColumnBlock = 32;
 /// The columns of a block where the first factor is not in rows.
 static constexpr int64_t kCopiedColumnBlock = 64;
 static constexpr int64_t kTile = 16, kTileBytes = 1024;

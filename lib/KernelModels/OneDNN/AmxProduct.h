@@ -9,6 +9,24 @@
 #define KOILA_KERNELMODELS_ONEDNN_AMXPRODUCT_H
 
 #include "BrgemmProduct.h"
+#include "llvm/Support/MathExtras.h"
+
+/// What all blocks have in common.
+namespace koila::onednn::amx {
+
+inline int64_t divideCeil(int64_t extent, int64_t block) {
+  return llvm::divideCeil(extent, block);
+}
+inline int64_t pad(int64_t extent, int64_t block) {
+  return llvm::alignTo(extent, block);
+}
+
+/// Bytes of bfloat16, in which factors are copied, and of a sum.
+inline constexpr int64_t kSize = 2, kFloatBytes = 4;
+/// The sums that one step takes.
+inline constexpr int64_t kSumBlock = 32;
+
+} // namespace koila::onednn::amx
 
 namespace koila::onednn {
 
