@@ -268,7 +268,7 @@ int64_t PeakMemoryAnalysis::Impl::getLiveBytes(const Storage *entry,
                                                Operation &op, int64_t bytes,
                                                Run &run) const {
   auto found = carried.find(entry);
-  if (found == carried.end())
+  if (found == carried.end() || run.uncounted.contains(entry))
     return saturate(__int128(run.live.lookup(entry)) + bytes);
   auto &made = run.madeBy[entry];
   int64_t &most = made[&op];
