@@ -268,24 +268,22 @@ int64_t PeakMemoryAnalysis::Impl::getLiveBytes(const Storage *entry,
                                                Operation &op, int64_t bytes,
                                                Run &run) const {
   auto found = carried.find(entry);
-  if (found == carried.end() || run.uncounted.contains(entry))
+  if (found == carried.end() || run.undercounted.contains(entry))
     return saturate(__int128(run.live.lookup(entry)) + bytes);
-  auto &made = run.madeBy[entry];
-  int64_t &most = made[&op];
+  Run::Made &made = run.made[entry];
+  bool isInside = static_cast<bool>(op.getParentOfType<LoopLikeOpInterface>());
+  int64_t &most = made.byOp[&op];
+  (isInside ? made.inside : made.outside) += std::max(bytes - most, int64_t(0));
   most = std::max(most, bytes);
-  __int128 before = 0, inside = 0;
-  int64_t largest = 0;
-  for (auto [maker, bytes] : made) {
-    if (!maker->getParentOfType<LoopLikeOpInterface>()) {
-      before += bytes;
-      continue;
-    }
-    inside += bytes;
-    largest = std::max(largest, bytes);
-  }
-  __int128 handed = __int128(found->second.variables.value_or(0)) * largest;
-  return saturate(inside + (found->second.isStart ? std::max(before, handed)
-                                                  : before + handed));
+  if (isInside)
+    made.largest = std::max(made.largest, bytes);
+  auto variables = static_cast<int64_t>(found->second.variables.value_or(0));
+  // A variable has either what the loop starts with or what it made.
+  if (found->second.isStart)
+    return saturate(made.inside + __int128(variables - 1) * made.largest +
+                    std::max(made.outside, __int128(made.largest)));
+  return saturate(made.inside + __int128(variables) * made.largest +
+                  made.outside);
 }
 
 static StringRef getMemoryFormat(const ConcreteTensor &tensor) {
@@ -632,8 +630,8 @@ std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(OpFoldResult value,
   return evaluate(dims.lookup(cast<Value>(value)).integer, run);
 }
 
-void PeakMemoryAnalysis::Impl::runUncountedLoop(LoopLikeOpInterface loop,
-                                                Run &run) const {
+void PeakMemoryAnalysis::Impl::runLoopOfUnknownTrips(LoopLikeOpInterface loop,
+                                                     Run &run) const {
   // Each iteration needs what the others need, but for what is handed on; what
   // autograd keeps of a loop says that it is not known.
   if (run.missing.empty())
@@ -668,9 +666,9 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
                 run);
   bool wraps = countsUnsigned(loop) && from && to && (*from < 0 || *to < 0);
   if (!from || !to || !step || *step <= 0 || wraps)
-    return runUncountedLoop(loop, run);
+    return runLoopOfUnknownTrips(loop, run);
   for (const Storage *entry : handedOnIn.lookup(loop))
-    run.uncounted.insert(entry);
+    run.undercounted.insert(entry);
   // The integers that change from iteration to iteration.
   DimSymbol counter;
   if (auto variables = loop.getLoopInductionVars())

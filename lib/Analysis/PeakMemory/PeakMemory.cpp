@@ -211,12 +211,20 @@ PeakMemoryAnalysis::Impl::classify(ArrayRef<OpResult> allocations,
 PeakMemoryAnalysis::Impl::Carried
 PeakMemoryAnalysis::Impl::getCarried(const Storage &entry, Block *block) {
   Carried result;
+  auto isInBranch = [&](OpResult allocation) {
+    Operation *op = allocation.getOwner();
+    while (op->getBlock() != block &&
+           isa<RegionBranchOpInterface>(op->getParentOp()))
+      op = op->getParentOp();
+    return op->getBlock() == block;
+  };
   // What is put into a container behind the loops is in their results as well.
   auto mayHoldSeveral = [&](Value holder) {
     return holder.getParentBlock() != block ||
            isa_and_nonnull<LoopLikeOpInterface>(holder.getDefiningOp());
   };
-  if (llvm::any_of(entry.holders, mayHoldSeveral))
+  if (!llvm::all_of(entry.allocations, isInBranch) ||
+      llvm::any_of(entry.holders, mayHoldSeveral))
     return result;
   // A loop has what it carries in its variables, then in its results.
   llvm::MapVector<Operation *, llvm::SmallDenseMap<Region *, unsigned, 2>>
@@ -228,29 +236,36 @@ PeakMemoryAnalysis::Impl::getCarried(const Storage &entry, Block *block) {
     if (isa<LoopLikeOpInterface>(owner))
       ++loops[owner][argument ? argument.getOwner()->getParent() : nullptr];
   }
+  if (loops.empty())
+    return result;
   result.variables = 0;
   for (const auto &[loop, counts] : loops)
     *result.variables += *llvm::max_element(llvm::make_second_range(counts));
+  // One loop with all others in it, and who has what is made before it.
+  Operation *outermost = block->findAncestorOpInBlock(*loops.front().first);
   llvm::SmallPtrSet<Operation *, 2> containers;
   for (Value holder : entry.holders)
     if (Operation *maker = holder.getDefiningOp())
       containers.insert(maker);
-  result.isStart = llvm::all_of(entry.values, [&](Value value) {
+  auto isGone = [&](Value value) {
     Operation *maker = value.getDefiningOp();
-    if (value.getParentBlock() != block || (maker && loops.contains(maker)))
+    // Views of results have what is in those.
+    if (value.getParentBlock() != block || maker == outermost ||
+        (maker && outermost->isBeforeInBlock(maker) &&
+         !llvm::is_contained(entry.allocations, value)))
       return true;
-    // Until a loop starts with it others may read it.
-    Operation *start = nullptr;
-    for (Operation *user : value.getUsers())
-      if (loops.contains(user))
-        start = user;
-    return start && llvm::all_of(value.getUsers(), [&](Operation *user) {
-             Operation *ancestor = block->findAncestorOpInBlock(*user);
-             return user == start ||
-                    (ancestor && ancestor->isBeforeInBlock(start) &&
-                     !containers.contains(user));
-           });
-  });
+    return llvm::all_of(value.getUsers(), [&](Operation *user) {
+      Operation *ancestor = block->findAncestorOpInBlock(*user);
+      return user == outermost ||
+             (ancestor && ancestor->isBeforeInBlock(outermost) &&
+              !containers.contains(user));
+    });
+  };
+  result.isStart = llvm::all_of(llvm::make_first_range(loops),
+                                [&](Operation *loop) {
+                                  return outermost->isAncestor(loop);
+                                }) &&
+                   llvm::all_of(entry.values, isGone);
   return result;
 }
 

@@ -46,12 +46,16 @@ struct PeakMemoryAnalysis::Impl {
     /// Of what branches made: how much of it may not be there.
     llvm::DenseMap<const Storage *, int64_t> perhaps;
     __int128 perhapsBytes = 0;
-    /// Of storages that loops hand on: the bytes that each operation makes.
-    llvm::DenseMap<const Storage *,
-                   llvm::SmallMapVector<mlir::Operation *, int64_t, 2>>
-        madeBy;
+    /// What operations make of a storage that loops hand on.
+    struct Made {
+      llvm::DenseMap<mlir::Operation *, int64_t> byOp;
+      __int128 outside = 0, inside = 0;
+      /// Of what is made inside of loops.
+      int64_t largest = 0;
+    };
+    llvm::DenseMap<const Storage *, Made> made;
     /// Of which more may be there at once than was counted.
-    llvm::SmallPtrSet<const Storage *, 2> uncounted;
+    llvm::SmallPtrSet<const Storage *, 2> undercounted;
     int64_t peakBytes = 0;
     /// The peak of what runs whichever way branches go that data decide.
     int64_t certainBytes = 0;
@@ -149,10 +153,10 @@ struct PeakMemoryAnalysis::Impl {
   /// beside those that the iteration has made which runs.
   struct Carried {
     /// Variables of loops: each has one tensor. None where containers have
-    /// them.
+    /// them, or operations that may run what is in them in another way.
     std::optional<unsigned> variables;
-    /// Whether loops that start with what is made before them are all that has
-    /// it from then on: an iteration later it is gone.
+    /// Whether what is made outside is there only in variables of the outermost
+    /// loop, once that has started.
     bool isStart = false;
   };
   /// Of a storage that lives in `block`, the function's.
@@ -211,8 +215,7 @@ struct PeakMemoryAnalysis::Impl {
   /// it before.
   int64_t getLiveBytes(const Storage *entry, mlir::Operation &op, int64_t bytes,
                        Run &run) const;
-  /// A loop that turns nobody knows how often.
-  void runUncountedLoop(mlir::LoopLikeOpInterface loop, Run &run) const;
+  void runLoopOfUnknownTrips(mlir::LoopLikeOpInterface loop, Run &run) const;
   /// An extent below zero that `value` would have; none if there is none.
   std::optional<int64_t> getNegativeExtent(mlir::Value value, Run &run) const;
   void runOperation(mlir::Operation &op, Run &run) const;

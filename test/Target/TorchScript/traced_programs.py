@@ -319,6 +319,21 @@ class TwoBefore(nn.Module):
 
 
 @decided
+class StartsAnew(nn.Module):
+    """What the inner loop starts with each time is there all the while."""
+
+    def forward(self, x):
+        first = torch.cat([x, x, x, x]).exp()
+        total = x.sum()
+        for _ in range(int(total)):
+            y = first
+            for _ in range(int(total)):
+                y = y * 0.5
+            total = total + y.sum()
+        return total
+
+
+@decided
 class LoopsInLoops(nn.Module):
     def forward(self, x):
         y = x.cos()

@@ -51,7 +51,7 @@ void PeakMemoryAnalysis::Impl::fillPlaces(Run &run, PeakReport &report) const {
     std::string reason =
         "a branch hands on this tensor or another; all are counted";
     if (auto found = carried.find(entry); found != carried.end()) {
-      isBound = found->second.variables && !run.uncounted.contains(entry);
+      isBound = found->second.variables && !run.undercounted.contains(entry);
       reason = "its storage is handed on by a loop";
       if (isBound)
         reason += "; as many as the loop has variables are counted";

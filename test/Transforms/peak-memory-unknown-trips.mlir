@@ -61,6 +61,52 @@ func.func @hands_on_what_is_large(%x: tensor<256xf32> {koila.name = "x", koila.d
 
 // -----
 
+// What the inner loop starts with is there until the outer one ends.
+// CHECK-LABEL: memory of 'starts_anew'
+// CHECK: peak 3.02 KiB (3,092 bytes), not exact, an upper bound
+func.func @starts_anew(%x: tensor<256xf32> {koila.name = "x", koila.dims = #koila.dims<[256]>}, %n: index) -> tensor<f32> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %0 = koila.exp %x : (tensor<256xf32>) -> tensor<256xf32>
+  %1 = koila.sum %x : (tensor<256xf32>) -> tensor<f32>
+  %2 = scf.for %i = %zero to %n step %one iter_args(%sum = %1) -> (tensor<f32>) {
+    %3 = scf.for %j = %zero to %n step %one iter_args(%y = %0) -> (tensor<256xf32>) {
+      %4 = koila.mul_Scalar %y {other = 2.0 : f64} : (tensor<256xf32>) -> tensor<256xf32>
+      scf.yield %4 : tensor<256xf32>
+    }
+    %5 = koila.sum %3 : (tensor<256xf32>) -> tensor<f32>
+    %6 = koila.add_Tensor %sum, %5 {alpha = 1 : i64} : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    scf.yield %6 : tensor<f32>
+  }
+  return %2 : tensor<f32>
+}
+
+// -----
+
+// Of two variables one may have what the loop starts with while the other has what
+// it made.
+// CHECK-LABEL: memory of 'one_of_two'
+// CHECK: peak 6.01 KiB (6,156 bytes), not exact, an upper bound
+func.func @one_of_two(%x: tensor<256xf32> {koila.name = "x", koila.dims = #koila.dims<[256]>}, %c: i1, %n: index) -> tensor<256xf32> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %0 = koila.exp %x : (tensor<256xf32>) -> tensor<256xf32>
+  %1 = koila.cat %x, %x, %x {dim = 0 : i64} : (tensor<256xf32>, tensor<256xf32>, tensor<256xf32>) -> tensor<768xf32>
+  %2 = koila.slice_Tensor %1 {dim = 0 : i64, start = 0 : i64, end = 256 : i64, step = 1 : i64} : (tensor<768xf32>) -> tensor<256xf32>
+  %3:2 = scf.for %i = %zero to %n step %one iter_args(%a = %0, %b = %2) -> (tensor<256xf32>, tensor<256xf32>) {
+    %4 = koila.mul_Scalar %a {other = 2.0 : f64} : (tensor<256xf32>) -> tensor<256xf32>
+    %5 = scf.if %c -> (tensor<256xf32>) {
+      scf.yield %b : tensor<256xf32>
+    } else {
+      scf.yield %4 : tensor<256xf32>
+    }
+    scf.yield %4, %5 : tensor<256xf32>, tensor<256xf32>
+  }
+  return %3#1 : tensor<256xf32>
+}
+
+// -----
+
 module {
   koila.param @w : tensor<256xf32> keys ["w"] strides [1] requires_grad
   // Autograd keeps something of each turn.
