@@ -20,11 +20,15 @@ bool koila::takesNumber(TorchOpaqueOp op) {
 
 /// Whether a trace may have an operation for `op`: by a number that it knows,
 /// or one that says nothing of the effects.
-static bool mayBeDescribed(TorchOpaqueOp op) {
+static bool mayBeDescribed(TorchOpaqueOp op,
+                           std::optional<KnownOperators> &operators) {
   if (op.getEffects() == Effects::None)
     return takesNumber(op);
-  return op.getEffects() != Effects::Unknown &&
-         KnownOperators(op.getContext()).contains(op.getCallee());
+  if (op.getEffects() == Effects::Unknown)
+    return false;
+  if (!operators)
+    operators.emplace(op.getContext());
+  return operators->contains(op.getCallee());
 }
 
 bool koila::isWorthTracing(Operation *function) {
@@ -39,7 +43,8 @@ bool koila::isWorthTracing(Operation *function) {
   });
   if (tiles.wasInterrupted())
     return false;
-  WalkResult result = function->walk([](Operation *op) {
+  std::optional<KnownOperators> operators;
+  WalkResult result = function->walk([&](Operation *op) {
     bool branches = isa<scf::IfOp, scf::ForOp, scf::WhileOp>(op);
     // A trace knows what is in a container that the caller gives.
     bool takes = isa<TorchOpaqueOp>(op) &&
@@ -52,7 +57,7 @@ bool koila::isWorthTracing(Operation *function) {
         isa<AttrSetOp>(op) || (isOrderedWrite(op) && op->getNumOperands() > 0 &&
                                isMutable(op->getOperand(0).getType()));
     auto opaque = dyn_cast<TorchOpaqueOp>(op);
-    bool mayBeKnown = opaque && mayBeDescribed(opaque);
+    bool mayBeKnown = opaque && mayBeDescribed(opaque, operators);
     return branches || takes || changes || mayBeKnown ? WalkResult::interrupt()
                                                       : WalkResult::advance();
   });

@@ -93,6 +93,8 @@ private:
   bool isAcceptable(const State &state) const;
   bool setBlocks(State &state, bool isForced, bool transforms) const;
   int64_t getSumBlock(const State &state, int64_t width) const;
+  void chooseBlocks(Best &best, const State &state, int64_t sumBlock,
+                    bool isHorizontal, bool transforms, int64_t least) const;
   Best findHorizontal(const State &state, int64_t sumBlock, bool transforms,
                       int64_t least, float score) const;
   Best findVertical(const State &state, int64_t sumBlock, bool isForced) const;
@@ -303,6 +305,26 @@ static bool leavesIdle(int64_t each, int64_t block, int64_t threads,
   return pad(each, block) * (threads - 1) >= extent;
 }
 
+/// Of the numbers of blocks that fit, those for which most is computed for each
+/// byte; at least `least` of sums.
+void Search::chooseBlocks(Best &best, const State &state, int64_t sumBlock,
+                          bool isHorizontal, bool transforms,
+                          int64_t least) const {
+  int64_t extent = isHorizontal ? state.ofColumns : state.ofRows;
+  int64_t block = isHorizontal ? state.columns : state.rows;
+  auto chunks = getCandidates(state.ofSums, sumBlock);
+  for (int64_t other : getCandidates(extent, block))
+    for (int64_t chunk : chunks) {
+      if (getUse(state, chunk, other * block, sumBlock, isHorizontal,
+                 transforms) > static_cast<size_t>(l2))
+        continue;
+      float ratio =
+          getRatio(state, chunk, other * block, sumBlock, isHorizontal);
+      if (ratio > best.score && chunk >= least)
+        best = {chunk, other, ratio, best.isPossible};
+    }
+}
+
 /// Rows of tiles one after the other, through blocks of columns. Source:
 /// calc_horizontal.
 Search::Best Search::findHorizontal(const State &state, int64_t sumBlock,
@@ -315,18 +337,7 @@ Search::Best Search::findHorizontal(const State &state, int64_t sumBlock,
     best.isPossible = false;
     return best;
   }
-  auto others = getCandidates(state.ofColumns, state.columns);
-  auto chunks = getCandidates(state.ofSums, sumBlock);
-  for (int64_t other : others)
-    for (int64_t chunk : chunks) {
-      int64_t columns = other * state.columns;
-      if (getUse(state, chunk, columns, sumBlock, true, transforms) >
-          static_cast<size_t>(l2))
-        continue;
-      float ratio = getRatio(state, chunk, columns, sumBlock, true);
-      if (ratio > best.score && chunk >= least)
-        best = {chunk, other, ratio, true};
-    }
+  chooseBlocks(best, state, sumBlock, /*isHorizontal=*/true, transforms, least);
   best.isPossible = best.other > 0 &&
                     !leavesIdle(state.ofColumns, best.other * state.columns,
                                 state.columnThreads, product.columns) &&
@@ -346,18 +357,8 @@ Search::Best Search::findVertical(const State &state, int64_t sumBlock,
     best.isPossible = false;
     return best;
   }
-  auto others = getCandidates(state.ofRows, state.rows);
-  auto chunks = getCandidates(state.ofSums, sumBlock);
-  for (int64_t other : others)
-    for (int64_t chunk : chunks) {
-      int64_t rows = other * state.rows;
-      if (getUse(state, chunk, rows, sumBlock, false, false) >
-          static_cast<size_t>(l2))
-        continue;
-      float ratio = getRatio(state, chunk, rows, sumBlock, false);
-      if (ratio > best.score)
-        best = {chunk, other, ratio, best.isPossible};
-    }
+  chooseBlocks(best, state, sumBlock, /*isHorizontal=*/false,
+               /*transforms=*/false, /*least=*/0);
   if (best.other == 0 ||
       leavesIdle(state.ofRows, best.other * state.rows, state.rowThreads,
                  product.rows) ||
