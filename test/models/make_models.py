@@ -384,7 +384,7 @@ def unused_result():
 
 @model
 def loss_and_path():
-    """A step needs the loss alone."""
+    """The loss needs nothing of the path, which is what takes memory."""
     import torch
 
     class LossAndPath(torch.nn.Module):
@@ -394,12 +394,48 @@ def loss_and_path():
 
         def run(self, x):
             scores = self.linear(x)
-            return scores.pow(2).mean(), scores.exp().argmax(1)
+            return scores.pow(2).mean(), scores.exp().repeat(1, 1024).argmax(1)
 
         def forward(self, x):
             return self.run(x)[0]
 
     return torch.jit.script(LossAndPath().eval())
+
+
+@model
+def dict_in_tuple():
+    """What is read of a dict that came in a tuple."""
+    import torch
+
+    class DictInTuple(torch.nn.Module):
+        def run(self, x):
+            return {"exp": x.exp(), "double": x * 2}, x.relu().argmax(1)
+
+        def forward(self, x):
+            found, _ = self.run(x)
+            return found["double"].repeat(2, 1)
+
+    return torch.jit.script(DictInTuple().eval())
+
+
+@model
+def loss_and_sum():
+    """As loss_and_path, with a result beside the loss."""
+    import torch
+
+    class LossAndSum(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(1024, 8)
+
+        def run(self, x):
+            scores = self.linear(x)
+            return scores.pow(2).mean(), scores.exp().argmax(1)
+
+        def forward(self, x):
+            return self.run(x)[0], x.sum()
+
+    return torch.jit.script(LossAndSum().eval())
 
 
 @model

@@ -511,15 +511,28 @@ static func::FuncOp getFunction(ModuleOp module) {
   return *module.getOps<func::FuncOp>().begin();
 }
 
+/// Whether `method` had anything that LibTorch's reader drops.
+static bool dropUnneeded(const tj::Method &method) {
+  auto graph = tj::toGraphFunction(method.function()).graph();
+  std::string before = getNormalForm(*graph);
+  cleanUpGraph(graph);
+  return getNormalForm(*graph) != before;
+}
+
 void koila::torchscript::rebuildMethod(
     ModuleOp module, func::FuncOp function, const Archive &archive,
     tj::Module &loaded, const OperatorTable &operators, bool isForFile,
     FinishModule finish, std::optional<ImportedFunction> imported) {
   std::string name = function.getName().str();
   bool isStep = module->hasAttr(kTrainStepAttr) && name == kTrainStep;
-  if (auto step = getTrainStep(module); step && !loaded.find_method(name))
-    if (auto why = addTrainStep(loaded, *step))
-      refuse(*why);
+  if (auto step = getTrainStep(module)) {
+    if (!loaded.find_method(name))
+      if (auto why = addTrainStep(loaded, *step))
+        refuse(*why);
+    // What the loss does not need is gone once LibTorch has read the file.
+    if (isForFile && dropUnneeded(loaded.get_method(name)))
+      imported.reset();
+  }
   // A file that koila tiled before has its original under another name.
   MLIRContext *context = module.getContext();
   bool guarded = isGuarded(function);

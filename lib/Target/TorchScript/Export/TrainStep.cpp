@@ -205,11 +205,13 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
   // As LibTorch has it when it reads the step from a file; until then the
   // results of calls are held longer.
   inlineCalls(*graph);
-  std::optional<std::string> shortened = findShortenedLife(*graph);
-  cleanUpGraph(graph);
   std::vector<tj::Value *> leaves = findGradientInputs(*graph, spec, arguments);
-  if (isTuple || !leaves.empty())
+  std::optional<std::string> shortened;
+  if (isTuple || !leaves.empty()) {
+    shortened = findShortenedLife(*graph);
+    cleanUpGraph(graph);
     leaves = separateResults(graph, module, leaves);
+  }
   tj::Value *loss = graph->outputs()[0];
   graph->insert(c10::aten::backward, {loss});
   results = graph->outputs().vec();
@@ -226,7 +228,6 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
       isTuple || !leaves.empty()
           ? graph->insertNode(graph->createTuple(results))->output()
           : results[0]);
-  cleanUpGraph(graph);
   addExecutorBarriers(*graph);
 #ifndef NDEBUG
   graph->lint();

@@ -585,6 +585,7 @@ koila::torchscript::prepareGraph(const tj::Module &module,
     if (!prepared.assumed.empty())
       tj::PeepholeOptimize(prepared.graph, /*addmm_fusion_enabled=*/false);
     cleanUpGraph(prepared.graph);
+    takeMarkedTuplesApart(*prepared.graph);
     // What a dict is known to have may decide further branches.
   } while (unfoldContainers(*prepared.graph));
   prepared.keptAlive = takeKeptAlive(*prepared.graph);

@@ -172,8 +172,8 @@ public:
 
   /// Whether it changed the graph.
   bool run() {
-    if (!collect(construct->output()) || writes.empty() || !mayEscape() ||
-        !isKnown())
+    if (!collect(construct->output()) || !mayEscape() || !isKnown() ||
+        (writes.empty() && !isTakenApart()))
       return false;
     rewrite();
     return true;
@@ -247,6 +247,21 @@ private:
     return contents.start(construct) &&
            llvm::all_of(writes,
                         [&](tj::Node *write) { return contents.apply(write); });
+  }
+
+  /// Whether what is read of the container is known although nothing fills it
+  /// later: it may have come out of a tuple. Who keeps it, keeps it further.
+  bool isTakenApart() const {
+    Contents contents;
+    contents.start(construct);
+    return llvm::any_of(readers,
+                        [&](const tj::Use &use) {
+                          return use.user->kind() == aten::__getitem__ &&
+                                 contents.read(use.user);
+                        }) &&
+           llvm::all_of(escapes, [](const tj::Use &use) {
+             return use.user->kind() == prim::Return;
+           });
   }
 
   /// Gives the use what it reads. Who keeps the container keeps the same one

@@ -4,6 +4,7 @@
 #include "Graph.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
@@ -281,31 +282,29 @@ static bool isReadAt(tj::Value *value, tj::Node *place) {
   });
 }
 
-std::unordered_map<tj::Node *, std::vector<tj::Value *>>
-koila::torchscript::takeKeptAlive(tj::Graph &graph) {
-  std::vector<tj::Node *> nodes;
-  collectNodes(graph.block(), nodes);
+void koila::torchscript::takeMarkedTuplesApart(tj::Graph &graph) {
+  std::vector<tj::Node *> marks;
+  collectNodes(graph.block(), marks);
+  llvm::erase_if(marks,
+                 [](const tj::Node *node) { return !isLifetimeMark(node); });
   std::set<tj::Node *> tuples;
-  // What is in a tuple stands for it.
   auto add = [&](auto &add, tj::Value *value,
                  std::vector<tj::Value *> &values) -> void {
     tj::Node *node = value->node();
     if (node->kind() != prim::TupleConstruct) {
-      if (mayEnd(value))
-        values.push_back(value);
+      values.push_back(value);
       return;
     }
     tuples.insert(node);
     for (tj::Value *element : node->inputs())
       add(add, element, values);
   };
-  llvm::erase_if(nodes,
-                 [](const tj::Node *node) { return !isLifetimeMark(node); });
-  std::vector<std::vector<tj::Value *>> ending(nodes.size());
-  for (auto [mark, values] : llvm::zip_equal(nodes, ending)) {
+  for (tj::Node *mark : marks) {
+    std::vector<tj::Value *> values;
     for (tj::Value *value : mark->inputs())
       add(add, value, values);
     mark->removeAllInputs();
+    addToMark(mark, values);
   }
   // Outer ones first.
   for (bool changed = true; std::exchange(changed, false);)
@@ -317,13 +316,27 @@ koila::torchscript::takeKeptAlive(tj::Graph &graph) {
         it = tuples.erase(it);
         changed = true;
       }
+}
+
+std::unordered_map<tj::Node *, std::vector<tj::Value *>>
+koila::torchscript::takeKeptAlive(tj::Graph &graph) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  llvm::erase_if(nodes,
+                 [](const tj::Node *node) { return !isLifetimeMark(node); });
+  std::vector<std::vector<tj::Value *>> ending;
+  for (tj::Node *mark : nodes) {
+    ending.push_back(mark->inputs().vec());
+    mark->removeAllInputs();
+  }
   std::unordered_map<tj::Node *, std::vector<tj::Value *>> kept;
+  llvm::DenseSet<std::pair<tj::Node *, tj::Value *>> seen;
   for (auto [mark, values] : llvm::zip_equal(nodes, ending)) {
     // A block's end stands before its first node.
     tj::Node *place = mark->prev();
     mark->destroy();
     for (tj::Value *value : values)
-      if (!isReadAt(value, place))
+      if (!isReadAt(value, place) && seen.insert({place, value}).second)
         kept[place].push_back(value);
   }
   return kept;
