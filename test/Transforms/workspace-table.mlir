@@ -35,7 +35,7 @@
 
 // A doubt of the rule itself stays, whatever the table says.
 // RUN: koila-opt %t/doubt.mlir --koila-peak-memory='threads=2 isa=avx2_vnni_2 workspaces=%t/here.json' -o /dev/null 2>&1 | FileCheck %s --check-prefix=DOUBT
-// DOUBT: not exact: koila.conv2d, {{.*}}: no workspace rule for a convolution of another type than float32 or float64
+// DOUBT: not exact: koila.conv2d, {{.*}}: the convolution's workspace is an upper bound for this case on 'avx2_vnni_2'
 
 // RUN: not koila-opt %t/program.mlir --koila-peak-memory='workspaces=%t/bad.json' -o /dev/null 2>&1 | FileCheck %s --check-prefix=BAD
 // RUN: not koila-opt %t/program.mlir --koila-tile-batch='tile=2 workspaces=%t/bad.json' -o /dev/null 2>&1 | FileCheck %s --check-prefix=BAD

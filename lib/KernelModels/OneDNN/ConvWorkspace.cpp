@@ -7,8 +7,10 @@
 
 #include "ConvWorkspace.h"
 #include "ConvGeometry.h"
+#include "HalfConv.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include <algorithm>
 #include <cassert>
@@ -96,7 +98,7 @@ static Workspace slowTransposedVolume(const Geometry &g, int64_t copies) {
 }
 
 //===----------------------------------------------------------------------===//
-// Entry
+// Shapes
 //===----------------------------------------------------------------------===//
 
 /// Brings a convolution of one to three dimensions into Geometry.
@@ -207,6 +209,84 @@ static int64_t getCopies(const Geometry &g, const ConvolutionShape &shape,
          (copies(shape.weightLayout) ? g.weightBytes() : 0);
 }
 
+//===----------------------------------------------------------------------===//
+// Half types
+//===----------------------------------------------------------------------===//
+
+/// Whether PyTorch hands a half type to oneDNN, as it does wherever the
+/// processor has vectors of it. Source: ConvParams::use_mkldnn.
+static bool halfUsesOneDnn(const ConvolutionShape &shape,
+                           const HalfKernels &kernels) {
+  if (shape.transposed)
+    for (size_t axis = 0; axis < shape.outputPadding.size(); ++axis)
+      if (shape.outputPadding[axis] >=
+          shape.stride[std::min(axis, shape.stride.size() - 1)])
+        return false;
+  return kernels.hasVectors;
+}
+
+/// The worst of the caches that may be, `compute` having the rest.
+static Workspace
+overCaches(Geometry g,
+           llvm::function_ref<Workspace(const Geometry &)> compute) {
+  std::optional<Workspace> found;
+  forEachCache(g, [&](int64_t l1Bytes, int64_t l2Bytes) {
+    Geometry own = g;
+    own.l1Bytes = l1Bytes;
+    own.l2Bytes = l2Bytes;
+    Workspace one = compute(own);
+    bool differs = found && found->bytes != one.bytes;
+    if (!found || one.bytes > found->bytes)
+      found = Workspace{one.bytes, one.exact && (!found || found->exact)};
+    if (differs || !one.exact)
+      found->exact = false;
+  });
+  return *found;
+}
+
+/// Sums of half types may be kept in float32.
+static Workspace boundHalf(ConvolutionShape shape, int64_t threads) {
+  shape.elementBytes = FloatBytes;
+  return {upperBound(shape, threads), false};
+}
+
+static Workspace halfWorkspace(const ConvolutionShape &shape,
+                               const WorkspaceTarget &target) {
+  Geometry g = makeGeometry(shape, target);
+  HalfKernels kernels = findHalfKernels(target.isa, shape.isFloat16);
+  if (g.outputD <= 0 || g.outputH <= 0 || g.outputW <= 0 || g.groupInput <= 0 ||
+      g.groupOutput <= 0 || g.isBeyondInt32() ||
+      !halfUsesOneDnn(shape, kernels))
+    return boundHalf(shape, g.threads);
+  bool channelsLast = shape.isChannelsLast();
+  Workspace found = overCaches(g, [&](const Geometry &own) {
+    return shape.transposed ? halfTransposed(own, kernels, channelsLast)
+                            : halfConvolution(own, kernels, channelsLast);
+  });
+  return {found.bytes + getCopies(g, shape, channelsLast), found.exact};
+}
+
+static Workspace halfBackwardWorkspace(const ConvolutionShape &shape,
+                                       const WorkspaceTarget &target,
+                                       bool wantsInput, bool wantsWeight) {
+  Geometry g = makeGeometry(shape, target);
+  HalfKernels kernels = findHalfKernels(target.isa, shape.isFloat16);
+  if (g.outputD <= 0 || g.outputH <= 0 || g.outputW <= 0 || g.groupInput <= 0 ||
+      g.groupOutput <= 0 || g.isBeyondInt32() ||
+      !halfUsesOneDnn(shape, kernels))
+    return {4 * boundHalf(shape, g.threads).bytes, false};
+  bool channelsLast = shape.isChannelsLast();
+  Workspace found = overCaches(g, [&](const Geometry &own) {
+    return halfBackward(own, kernels, shape.transposed, channelsLast,
+                        wantsInput, wantsWeight);
+  });
+  return {found.bytes + getCopies(g, shape, channelsLast), found.exact};
+}
+
+//===----------------------------------------------------------------------===//
+// Entry
+//===----------------------------------------------------------------------===//
+
 Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
                                       const WorkspaceTarget &target) {
   assert(shape.input.size() == shape.weight.size() && shape.input.size() > 2);
@@ -214,6 +294,8 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
   for (int64_t extent : shape.input)
     if (extent == 0) // ConvBackend::Empty and MkldnnEmpty compute nothing.
       return {0, true};
+  if (shape.elementBytes == HalfBytes && shape.input.size() <= 5)
+    return halfWorkspace(shape, target);
   const std::string &isa = target.isa;
   bool avx2 = isa.starts_with("avx2"), avx512 = isa.starts_with("avx512_core");
   bool isDouble = shape.elementBytes == 2 * FloatBytes;
@@ -256,6 +338,9 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
   auto bound = [&]() -> Workspace {
     return {4 * upperBound(shape, threads), false};
   };
+  if (shape.elementBytes == HalfBytes && shape.input.size() <= 5 &&
+      !llvm::is_contained(shape.input, 0))
+    return halfBackwardWorkspace(shape, target, wantsInput, wantsWeight);
   bool isFloat = shape.elementBytes == FloatBytes;
   bool isDouble = shape.elementBytes == 2 * FloatBytes;
   if (llvm::is_contained(shape.input, 0) || shape.input.size() > 5 ||

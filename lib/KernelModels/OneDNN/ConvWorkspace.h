@@ -34,6 +34,8 @@ struct ConvolutionShape {
   bool transposed = false, hasBias = false;
   TensorLayout inputLayout, weightLayout;
   int64_t elementBytes = 4; // float32
+  /// Of two bytes; bfloat16 else.
+  bool isFloat16 = false;
 
   /// Whether PyTorch computes it, and its gradients, on channels-last tensors.
   bool isChannelsLast() const {

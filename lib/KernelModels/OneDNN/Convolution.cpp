@@ -131,9 +131,10 @@ std::optional<conv::Call> conv::readCall(WorkspaceRule &rule,
   Call call;
   ConvolutionShape &shape = call.shape;
   shape.transposed = transposed ? transposed.getValue() : kind.transposed;
-  if (!input->elementType.isF32() && !input->elementType.isF64())
+  if (!isa<FloatType>(input->elementType) ||
+      getElementBytes(input->elementType) < 2)
     return refuse("no workspace rule for a convolution of another type than "
-                  "float32 or float64");
+                  "float64, float32, bfloat16 or float16");
   // PyTorch runs an unbatched input as a batch of one.
   if (input->dims.size() + 1 == weight->dims.size())
     input = kernels::unsqueeze(*input, 0);
@@ -167,6 +168,7 @@ std::optional<conv::Call> conv::readCall(WorkspaceRule &rule,
   shape.groups = groups ? groups.getInt() : 1;
   shape.hasBias = op->getNumOperands() > 2;
   shape.elementBytes = getElementBytes(input->elementType);
+  shape.isFloat16 = input->elementType.isF16();
   call.target.threads = rule.getTarget().threads;
   call.target.isa = rule.getTarget().isa;
   call.target.l1Bytes = rule.getTarget().l1Bytes;
