@@ -9,7 +9,6 @@
 
 #include "HalfConv.h"
 #include "ConvTransposed.h"
-#include "ConvWeightGrad.h"
 
 using namespace koila;
 using namespace koila::conv;
@@ -352,139 +351,20 @@ Workspace conv::halfTransposed(const Geometry &g, const HalfKernels &kernels,
 }
 
 //===----------------------------------------------------------------------===//
-// Gradients of weights
+// Gradients
 //===----------------------------------------------------------------------===//
 
-namespace {
-struct WeightKernel {
-  int64_t source = 0, gradient = 0, weight = 0, scratchpad = 0;
-  bool exact = true;
-};
-} // namespace
-
-/// brgconv_bwd_w on one thread. Source: init_conf_bwd_w and
-/// init_scratchpad_bwd_w in jit_brgemm_conv_utils.cpp.
-static std::optional<WeightKernel>
-tiledWeight(const Geometry &g, const HalfKernels &kernels, bool channelsLast) {
-  if (!kernels.hasTiles || g.isDepthwise())
-    return std::nullopt;
-  auto isBoth = [](int64_t dilation, int64_t stride) {
-    return dilation != 1 && stride != 1;
-  };
-  if (isBoth(g.dilationD, g.strideD) || isBoth(g.dilationH, g.strideH) ||
-      isBoth(g.dilationW, g.strideW) ||
-      (g.dilationH != 1 && g.extentH() > g.inputH) ||
-      (g.dilationD != 1 && g.paddingD != 0))
-    return std::nullopt;
-  auto end = [](int64_t output, int64_t stride, int64_t extent, int64_t input,
-                int64_t padding) {
-    return (output - 1) * stride + extent - input - padding;
-  };
-  int64_t endD = end(g.outputD, g.strideD, g.extentD(), g.inputD, g.paddingD);
-  int64_t endH = end(g.outputH, g.strideH, g.extentH(), g.inputH, g.paddingH);
-  int64_t endW = end(g.outputW, g.strideW, g.extentW(), g.inputW, g.paddingW);
-  if (g.paddingW >= g.extentW() || endW >= g.extentW() ||
-      g.paddingH > g.extentH() / 2 || endH > g.extentH() / 2 ||
-      g.paddingD >= g.extentD() || endD >= g.extentD() ||
-      (g.dilationD != 1 && endD != 0))
-    return std::nullopt;
-  int64_t inputW = g.inputW, inputH = g.inputH;
-  int64_t outputW = g.outputW, outputH = g.outputH;
-  bool isRow = g.kernelH == 1 && g.kernelW == 1 && g.strideH == 1 &&
-               g.strideW == 1 && g.paddingH == 0 && endH == 0 &&
-               g.paddingW == 0 && endW == 0 && inputW <= 28;
-  int64_t products = g.outputD * outputH;
-  if (isRow) {
-    inputW *= inputH;
-    inputH = 1;
-    outputW *= outputH;
-    outputH = 1;
-    products = g.outputD;
-  }
-  constexpr int64_t kRound = 32;
-  int64_t guard = roundUp(std::max(g.paddingW, endW + 1), kRound);
-  int64_t row =
-      roundUp(llvm::divideCeilSigned(inputW + g.paddingW + endW, g.strideW),
-              kRound) *
-      g.strideW;
-  int64_t gradientRow = roundUp(outputW, 2);
-  if (gradientRow > kRound) {
-    int64_t fewest = gradientRow / 2, best = gradientRow;
-    for (int64_t width = gradientRow; width <= roundUp(gradientRow, kRound);
-         width += 2)
-      for (int64_t block = kRound; block > 0; block -= 2)
-        if (width % block == 0) {
-          if (width / block < fewest) {
-            fewest = width / block;
-            best = width;
-          }
-          break;
-        }
-    gradientRow = best;
-  }
-  int64_t inputBlocks = llvm::divideCeilSigned(g.groupInput, 16);
-  int64_t outputBlocks = llvm::divideCeilSigned(g.groupOutput, 16);
-  int64_t rowBytes = HalfBytes * row * 16 * inputBlocks * 2;
-  int64_t gradientBytes = HalfBytes * gradientRow * 16 * outputBlocks * 2;
-  // A part of the second cache, of which init_jcp takes three quarters.
-  float cache = 0.8f * (unsigned)(g.l2Bytes * 3 / 4);
-  float left =
-      std::max(0.f, cache - g.kernelH * rowBytes) / (rowBytes + gradientBytes);
-  int64_t limit = (int64_t)std::max(1.f, left);
-  limit =
-      llvm::divideCeilSigned(outputH, llvm::divideCeilSigned(outputH, limit));
-  int64_t lines = std::max<int64_t>(1, std::min(outputH, limit));
-  int64_t reach = std::min(
-      inputH, (lines - 1) * std::min(g.kernelH, g.strideH) + g.extentH());
-  int64_t inputLines = std::min(inputH, g.strideH * reach);
-  WeightKernel found;
-  if (!channelsLast) {
-    found.source = rowsSource(g);
-    found.gradient =
-        g.outputChannels() == 1 || g.outputArea() == 1 ? 0 : g.outputBytes();
-  }
-  int64_t weight =
-      g.groups * outputBlocks * 16 * inputBlocks * 16 * g.kernelArea();
-  found.weight = g.groups * outputBlocks * 16 * roundUp(g.groupInput, 32) *
-                 g.kernelArea() * HalfBytes;
-  auto copies = [&](int64_t threads) {
-    int64_t input =
-        threads * inputBlocks * g.groups * row * 16 * inputLines * g.inputD +
-        guard;
-    int64_t gradient = threads * outputBlocks * g.groups * gradientRow * 16 *
-                           lines * g.outputD +
-                       row * 16;
-    int64_t bias = g.hasBias ? g.groups * outputBlocks * 16 : 0;
-    return booked(input * HalfBytes) + booked(gradient * HalfBytes) +
-           booked(threads * (weight + bias) * FloatBytes);
-  };
-  constexpr int64_t kElement = 40;
-  int64_t list =
-      llvm::divideCeilSigned(roundUp(products * kElement, Page), kElement) *
-      kElement;
-  found.scratchpad = copies(g.threads) + barriers(1) + booked(64) +
-                     bookedPage(g.threads * list) +
-                     bookedPage(g.threads * 2 * Page);
-  if (g.threads > 1) {
-    found.scratchpad += 2 * barriers(g.threads);
-    found.exact = false;
-  }
-  if (!isScratchpadTaken(g, found.scratchpad, found.weight))
-    return std::nullopt;
-  return found;
-}
-
-static WeightKernel weightKernel(const Geometry &g, const HalfKernels &kernels,
-                                 bool channelsLast) {
+static HalfWeightGradient
+weightKernel(const Geometry &g, const HalfKernels &kernels, bool channelsLast) {
   bool isSure = !isInnerProduct(g);
   if (isSure)
-    if (auto found = tiledWeight(g, kernels, channelsLast))
+    if (auto found = findHalfWeightGradient(g, kernels, channelsLast))
       return *found;
   // The reference reads tensors as they are.
   if (kernels.isFloat16 && !kernels.hasTiles && isSure)
     return {0, 0, g.weightBytes(), 0, true};
   Kernel bound = boundKernel(g);
-  WeightKernel found;
+  HalfWeightGradient found;
   found.exact = false;
   found.source = bound.source;
   found.gradient = bound.result;
@@ -522,7 +402,7 @@ Workspace conv::halfBackward(const Geometry &g, const HalfKernels &kernels,
     return found;
   Geometry weighed = isTransposed ? other : g;
   weighed.hasBias = g.hasBias && !isTransposed;
-  WeightKernel kernel = weightKernel(weighed, kernels, channelsLast);
+  HalfWeightGradient kernel = weightKernel(weighed, kernels, channelsLast);
   if (isTransposed)
     kernel.scratchpad = booked(kernel.scratchpad);
   int64_t bias = g.hasBias ? g.outputChannels() * HalfBytes : 0;

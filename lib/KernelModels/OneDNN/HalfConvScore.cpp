@@ -9,11 +9,11 @@
 using namespace koila;
 using namespace koila::conv;
 
-/// Relative costs of a load from the first cache, the second, and beyond.
-static constexpr float FirstCost = 1, SecondCost = 2.3f, MemoryCost = 17;
+/// The cost of a load from the first cache.
+static constexpr float FirstCost = 1;
 
 float HalfLoops::load(HalfAccess HalfLoop::*operand, int64_t count) const {
-  float price = MemoryCost, repeats = 1;
+  float price = memoryCost, repeats = 1;
   bool isInput = operand == &HalfLoop::input;
   for (size_t index = loops.size(); index-- > 0;) {
     const HalfLoop &loop = loops[index];
@@ -27,7 +27,7 @@ float HalfLoops::load(HalfAccess HalfLoop::*operand, int64_t count) const {
     int64_t bytes =
         HalfBytes * (loop.input.size + loop.weight.size + loop.result.size) +
         (keepsSums ? FloatBytes * loop.result.size : 0);
-    float again = bytes < l2Bytes ? SecondCost : MemoryCost;
+    float again = bytes < l2Bytes ? secondCost : memoryCost;
     if (isInput && HalfBytes * loop.input.size < l1Bytes)
       again = FirstCost;
     price = (price + again * (times - 1)) / times;

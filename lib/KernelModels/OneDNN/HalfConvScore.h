@@ -27,6 +27,8 @@ struct HalfLoops {
   std::vector<HalfLoop> loops;
   int64_t l1Bytes, l2Bytes;
   bool keepsSums;
+  /// Relative costs of a load from the second cache, and beyond.
+  float secondCost = 2.3f, memoryCost = 17;
 
   /// The cost of `count` accesses to one operand. Source: io_k.
   float load(HalfAccess HalfLoop::*operand, int64_t count) const;
