@@ -9,6 +9,7 @@
 #include "../BackwardRules.h"
 #include "BackwardFormulas.h"
 #include "BackwardReplay.h"
+#include "Sum.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "mlir/IR/TypeUtilities.h"
@@ -449,7 +450,10 @@ static void runPrelu(const Formula &of) {
   ConcreteTensor all = of.steps.compute({self, spread, of.gradient});
   if (of.steps.wants(1)) {
     ConcreteTensor sum = of.steps.allocate(spread);
-    of.steps.allocateTemporary(getPartialBytes(of.rule, all, sum));
+    SmallVector<bool> isReduced;
+    for (auto [own, given] : llvm::zip_equal(spread.dims, all.dims))
+      isReduced.push_back(own != given);
+    of.steps.allocateTemporary(getSumBytes(of.rule, all, sum, isReduced));
     sum.dims = weight.dims;
     of.steps.give(1, sum, /*isViewed=*/true);
   }

@@ -12,6 +12,7 @@
 #include "AutogradReplay.h"
 #include "BackwardReplay.h"
 #include "Reduction.h"
+#include "Sum.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/MapVector.h"
@@ -330,7 +331,13 @@ void Engine::sumTo(Gradient &gradient, const ConcreteTensor &wanted) {
     return;
   ConcreteTensor sum =
       steps.allocate({wanted.dims, gradient.shape.elementType});
-  steps.allocateTemporary(getPartialBytes(rule, gradient.shape, sum));
+  // Dims in front, and those that were one.
+  size_t added = gradient.shape.dims.size() - wanted.dims.size();
+  SmallVector<bool> isReduced(added, true);
+  for (auto [own, given] : llvm::zip_equal(
+           wanted.dims, ArrayRef(gradient.shape.dims).drop_front(added)))
+    isReduced.push_back(own != given);
+  steps.allocateTemporary(getSumBytes(rule, gradient.shape, sum, isReduced));
   bool isView =
       !wanted.dims.empty() && gradient.shape.dims.size() > wanted.dims.size();
   drop(gradient);

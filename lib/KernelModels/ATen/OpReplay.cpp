@@ -1,6 +1,7 @@
 //===- OpReplay.cpp - Operators that call others --------------------------===//
 
 #include "OpReplay.h"
+#include "Sum.h"
 #include "mlir/IR/BuiltinTypes.h"
 
 using namespace mlir;
@@ -123,8 +124,11 @@ ConcreteTensor OpReplay::sum(const ConcreteTensor &tensor,
   if (isa<IntegerType>(tensor.elementType))
     result.elementType = IntegerType::get(tensor.elementType.getContext(), 64);
   result = allocate(std::move(result));
+  SmallVector<bool> isReduced(tensor.dims.size(), !dim);
+  if (dim && !tensor.dims.empty())
+    isReduced[*dim < 0 ? *dim + tensor.dims.size() : *dim] = true;
   allocateTemporary(getCastBytes(tensor, result.elementType) +
-                    getPartialBytes(rule, tensor, result));
+                    getSumBytes(rule, tensor, result, isReduced));
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include "Reduction.h"
 #include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
+#include "Sum.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -124,13 +125,26 @@ static void describeMedian(const Reduced &reduced, int64_t dim) {
   reduced.rule.setTransient(getCopyBytes(rows) + getBlockBytes(rows));
 }
 
-/// Half types are summed by way of float32 copies where two dims that do not
-/// make one are reduced innermost, as of transposed and expanded tensors.
-/// Source: should_use_acc_buffer in native/ReduceOps.cpp.
-static bool mayCopyToSum(const Reduced &reduced) {
-  auto dims = reduced.rule.getOp()->getAttrOfType<DenseI64ArrayAttr>("dim");
-  return isHalf(reduced.result.elementType) && !reduced.input.contiguous &&
-         !(dims && dims.size() == 1);
+/// Which dims of the input a sum is over; all if none is named.
+static SmallVector<bool> findReduced(Operation *op, size_t rank) {
+  auto dims = op->getAttrOfType<DenseI64ArrayAttr>("dim");
+  bool isAll = !dims || dims.empty();
+  SmallVector<bool> isReduced(rank, isAll);
+  if (isAll)
+    return isReduced;
+  for (int64_t dim : dims.asArrayRef())
+    if (rank > 0)
+      isReduced[dim < 0 ? dim + rank : dim] = true;
+  return isReduced;
+}
+
+static void describeSum(const Reduced &reduced) {
+  const ConcreteTensor &input = reduced.input;
+  SmallVector<bool> isReduced =
+      findReduced(reduced.rule.getOp(), input.dims.size());
+  reduced.rule.setTransient(
+      getCastBytes(input, reduced.result.elementType) +
+      getSumBytes(reduced.rule, input, reduced.result, isReduced));
 }
 
 void rules::describeReductionWorkspace(WorkspaceRule &rule) {
@@ -142,9 +156,6 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   Reduced reduced{rule, *input, *result};
   if (isa<ComplexType>(input->elementType))
     return rule.setInexact("a reduction of complex numbers");
-  if (isa<SumOp, SumDimOp, NansumOp>(op) && mayCopyToSum(reduced))
-    return rule.setInexact(
-        "a sum of half types over dims that are not adjacent");
   llvm::TypeSwitch<Operation *>(op)
       .Case<NansumOp>([&](auto) {
         if (isa<FloatType>(input->elementType) &&
@@ -152,7 +163,8 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
           return rule.setInexact("nansum of numbers as integers");
         rule.setTransient(reduced.getCastAndPartial());
       })
-      .Case<SumOp, SumDimOp, ProdOp, ProdDimOp>(
+      .Case<SumOp, SumDimOp>([&](auto) { describeSum(reduced); })
+      .Case<ProdOp, ProdDimOp>(
           [&](auto) { rule.setTransient(reduced.getCastAndPartial()); })
       .Case<AllOp, AllDimOp, AllDimsOp, AnyOp, AnyDimOp, AnyDimsOp>([&](auto) {
         // A single element is cast to bool, even where that stays uint8.

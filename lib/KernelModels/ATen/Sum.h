@@ -1,0 +1,23 @@
+//===- Sum.h - What a sum holds inside --------------------------*- C++ -*-===//
+//
+// Private to lib/KernelModels.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_ATEN_SUM_H
+#define KOILA_KERNELMODELS_ATEN_SUM_H
+
+#include "AllocationTrace.h"
+#include "llvm/ADT/ArrayRef.h"
+
+namespace koila::kernels {
+
+/// What Tensor::sum() over the dims of `isReduced` holds beyond `result`, whose
+/// type the input already has.
+int64_t getSumBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
+                    const ConcreteTensor &result,
+                    llvm::ArrayRef<bool> isReduced);
+
+} // namespace koila::kernels
+
+#endif // KOILA_KERNELMODELS_ATEN_SUM_H
