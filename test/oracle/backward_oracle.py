@@ -21,6 +21,7 @@ import warnings
 import torch
 import torch.nn.functional as F
 
+import backward_functions
 import backward_nodes
 from counter import Counter
 
@@ -824,6 +825,7 @@ CASES |= {
         (5, 2, 6),
     ),
 }
+CASES |= backward_functions.CASES
 
 
 class Program(torch.nn.Module):

@@ -49,15 +49,18 @@ public:
     /// Whether a new tensor is handed on as a view of it, which the engine does
     /// not add to in place.
     bool isViewed = false;
+    /// The bytes of a new tensor where its storage is larger than it.
+    int64_t storageBytes = 0;
   };
   /// A new tensor, or a view of a new tensor.
-  void setNew(unsigned operand, ConcreteTensor tensor, bool isViewed = false) {
-    outputs.push_back(
-        {operand, std::move(tensor), std::nullopt, false, isViewed});
+  void setNew(unsigned operand, ConcreteTensor tensor, bool isViewed = false,
+              int64_t storageBytes = 0) {
+    outputs.push_back({operand, std::move(tensor), std::nullopt, false,
+                       isViewed, storageBytes});
   }
   /// The tensor that arrives for result `of`.
   void forwardGrad(unsigned operand, unsigned of = 0) {
-    outputs.push_back({operand, *gradients[of], of, true, false});
+    outputs.push_back({operand, *gradients[of], of, true, false, 0});
   }
   /// PyTorch makes no node: the operation gave operand `operand` back as it is.
   void setAbsent(unsigned operand) {
@@ -67,7 +70,7 @@ public:
   bool isIdentity() const { return absent; }
   /// A view of it.
   void setView(unsigned operand, ConcreteTensor view, unsigned of = 0) {
-    outputs.push_back({operand, std::move(view), of, false, false});
+    outputs.push_back({operand, std::move(view), of, false, false, 0});
   }
   /// Only the shape of operand `index` is read, so that it gets no gradient.
   void setUnread(unsigned index) { unread.push_back(index); }
@@ -80,6 +83,7 @@ public:
   void accumulateFirst(unsigned operand) { first = operand; }
   /// The gradient of this operand comes from a node of its own: after the
   /// others and those named before, when what they complete has been handed on.
+  /// Dims that were broadcast are summed there.
   void splitIntoOwnNode(unsigned operand) { apart.push_back(operand); }
   bool isApart(unsigned operand) const {
     return llvm::is_contained(apart, operand);

@@ -35,14 +35,15 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::getEntry(Operation &op,
 PeakMemoryAnalysis::Impl::BackwardSimulation::Gradient
 PeakMemoryAnalysis::Impl::BackwardSimulation::make(ConcreteTensor shape,
                                                    Operation &op,
-                                                   unsigned operand) {
+                                                   unsigned operand,
+                                                   int64_t storageBytes) {
   if (run.stopped) {
     bytes.push_back({nullptr, 1});
     tensors.push_back({bytes.size() - 1, 1, std::nullopt});
     return {tensors.size() - 1, std::move(shape)};
   }
   const Storage *entry = getEntry(op, operand);
-  int64_t size = shape.numBytes();
+  int64_t size = std::max(shape.numBytes(), storageBytes);
   run.live[entry] = size;
   run.liveBytes += size;
   if (run.detailed && !run.timeline.empty())
@@ -257,7 +258,8 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::makeOutputs(
       continue;
     }
     if (!output.of) {
-      Gradient made = make(output.tensor, op, output.operand);
+      Gradient made =
+          make(output.tensor, op, output.operand, output.storageBytes);
       if (output.isViewed) {
         Gradient seen = view(made, output.tensor);
         drop(made, op);
@@ -399,7 +401,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
     return;
   auto outputs = makeOutputs(run.records[index], rule, arrived);
   for (auto &[edge, gradient] : outputs) {
-    fit(gradient, *edge, op);
+    if (!rule.isApart(edge->operand))
+      fit(gradient, *edge, op);
     if (run.stopped)
       return;
   }
@@ -414,8 +417,12 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
   }
   impl.release(run.records[index], op, run);
   for (auto &[edge, gradient] : outputs) {
-    if (rule.isApart(edge->operand))
+    if (rule.isApart(edge->operand)) {
       finishLeaves(op);
+      fit(gradient, *edge, op);
+      if (run.stopped)
+        return;
+    }
     deliver(*edge, gradient, op);
   }
   finishLeaves(op);

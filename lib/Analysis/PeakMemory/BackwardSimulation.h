@@ -69,7 +69,9 @@ private:
   void accumulate(Leaf leaf, const Run::Edge &edge, Gradient gradient,
                   mlir::Operation &op);
 
-  Gradient make(ConcreteTensor shape, mlir::Operation &op, unsigned operand);
+  /// With a storage of `storageBytes` where that is more.
+  Gradient make(ConcreteTensor shape, mlir::Operation &op, unsigned operand,
+                int64_t storageBytes = 0);
   Gradient view(const Gradient &gradient, ConcreteTensor shape);
   void drop(const Gradient &gradient, mlir::Operation &op);
   /// Whether nothing else has the tensor, or its bytes.

@@ -19,6 +19,8 @@ namespace koila::rules {
 /// pairwise_distance, cosine_similarity and cdist.
 void describeDistanceBackward(BackwardRule &rule);
 void describeEinsumBackward(BackwardRule &rule);
+/// Transforms of the Fourier family.
+void describeSpectralBackward(BackwardRule &rule);
 /// grid_sampler and affine_grid_generator.
 void describeGridBackward(BackwardRule &rule);
 

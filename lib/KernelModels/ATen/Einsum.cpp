@@ -458,6 +458,42 @@ void EinsumBackward::run() {
   steps.finish();
 }
 
+/// A view of the gradient, in the order of the operand; a dim that was summed
+/// is repeated.
+static void describeOneBackward(BackwardRule &rule, const Labels &labels) {
+  ArrayRef<int> own = labels.factors.front();
+  auto self = rule.tensor(rule.getOp()->getOperand(0));
+  auto strides = rule.getGradient()->getStrides();
+  if (!strides)
+    return rule.setInexact("the strides of a gradient are unknown");
+  SmallVector<int64_t> seen;
+  for (int label : own) {
+    const auto *place = llvm::find(labels.result, label);
+    bool isSummed = place == labels.result.end();
+    if (llvm::count(own, label) > 1)
+      return koila::detail::describeUnknownBackward(rule);
+    seen.push_back(isSummed ? 0 : (*strides)[place - labels.result.begin()]);
+  }
+  rule.setView(0, kernels::withStrides(*self, seen));
+}
+
+/// Whether each dim lies within the one before: what is computed of such
+/// tensors is in rows.
+static bool isInOrder(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  if (!strides)
+    return false;
+  int64_t before = std::numeric_limits<int64_t>::max();
+  for (auto [extent, stride] : llvm::zip_equal(tensor.dims, *strides)) {
+    if (extent == 1)
+      continue;
+    if (stride > before || stride == 0)
+      return false;
+    before = stride;
+  }
+  return true;
+}
+
 /// Products of elements, from the left to the right: the operands are views
 /// with a dim for each label.
 static void describeElementsBackward(BackwardRule &rule, const Labels &labels) {
@@ -471,8 +507,12 @@ static void describeElementsBackward(BackwardRule &rule, const Labels &labels) {
     for (int label : own)
       places.push_back(llvm::find(order, label) - order.begin());
     // The strides of a product of others are not followed here.
-    if (!read.contiguous || !llvm::is_sorted(places, std::less_equal<>()))
+    if (!isInOrder(read) || !llvm::is_sorted(places, std::less_equal<>()))
       return koila::detail::describeUnknownBackward(rule);
+    for (kernels::Term *term : {&read, &seen}) {
+      term->contiguous = true;
+      term->strides.reset();
+    }
     seen.dims.assign(order.size(), 1);
     for (auto [place, extent] : llvm::zip_equal(places, read.dims))
       seen.dims[place] = extent;
@@ -501,8 +541,10 @@ void rules::describeEinsumBackward(BackwardRule &rule) {
     ranks.push_back(shape->dims.size());
   }
   auto labels = rules::parseEquation(op.getEquation(), ranks, error);
-  if (!labels || ranks.size() < 2)
+  if (!labels || ranks.empty())
     return koila::detail::describeUnknownBackward(rule);
+  if (ranks.size() == 1)
+    return describeOneBackward(rule, *labels);
   if (getOrder(*labels).size() == labels->result.size() && !op.getPath())
     return describeElementsBackward(rule, *labels);
   if (ranks.size() > 2)

@@ -123,8 +123,9 @@ static void runGelu(const Formula &of) {
 }
 
 /// grad * factor, or divided by it: the factor is freed.
-static void multiplyBy(const Formula &of, const ConcreteTensor &factor) {
-  of.steps.give(0, of.steps.compute({of.gradient, factor}));
+static void multiplyBy(const Formula &of, const ConcreteTensor &factor,
+                       unsigned operand = 0) {
+  of.steps.give(operand, of.steps.compute({of.gradient, factor}));
   of.steps.free(factor);
 }
 
@@ -166,6 +167,20 @@ static void negate(const Formula &of) {
   of.steps.give(0, of.steps.compute(of.gradient));
 }
 
+/// Of a number to a tensor: grad * (result * log(number)).
+static void runExponent(const Formula &of) {
+  Attribute base = of.getOp()->getAttr("self");
+  auto integer = dyn_cast_if_present<IntegerAttr>(base);
+  auto number = dyn_cast_if_present<FloatAttr>(base);
+  bool isKnown = integer ? integer.getInt() != 0
+                         : number && number.getValueAsDouble() != 0;
+  if (!isKnown)
+    return koila::detail::describeUnknownBackward(of.rule);
+  ConcreteTensor scaled = of.steps.compute(of.self(), Number::Float);
+  of.steps.give(0, of.steps.compute({of.gradient, scaled}));
+  of.steps.free(scaled);
+}
+
 /// grad * (exponent * self.pow(exponent - 1))
 static void runPower(const Formula &of) {
   Attribute exponent = of.getOp()->getAttr("exponent");
@@ -174,7 +189,7 @@ static void runPower(const Formula &of) {
   // `square` has none; that of 2 ** x is another formula.
   bool isSquare = of.getOp()->getName().stripDialect() == "square";
   if (!isSquare && !integer && !number)
-    return koila::detail::describeUnknownBackward(of.rule);
+    return runExponent(of);
   if ((integer && integer.getInt() == 0) ||
       (number && number.getValueAsDouble() == 0))
     return of.steps.giveContiguous(0);
@@ -202,9 +217,51 @@ static void runClamp(const Formula &of) {
   of.steps.free(zero);
 }
 
+/// where(self >= min, grad, 0) of limits that are tensors and have no gradient.
+static void runClampTensors(const Formula &of) {
+  ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+  SmallVector<ConcreteTensor> masks;
+  for (unsigned limit = 1; limit < of.getOp()->getNumOperands(); ++limit) {
+    if (of.steps.wants(limit))
+      return koila::detail::describeUnknownBackward(of.rule);
+    masks.push_back(of.steps.compute({of.self(), of.steps.read(limit)},
+                                     Number::None, Result::Bool));
+  }
+  of.steps.give(0, of.steps.mask(masks.front(), of.gradient));
+  of.steps.free(masks);
+  of.steps.free(zero);
+}
+
 //===----------------------------------------------------------------------===//
 // Two operands
 //===----------------------------------------------------------------------===//
+
+/// What is left of the gradient of a real operand, a complex number: a view of
+/// its real parts.
+static void giveReal(const Formula &of, unsigned operand,
+                     const ConcreteTensor &made) {
+  auto type = dyn_cast<ComplexType>(made.elementType);
+  if (!type || isa<ComplexType>(of.steps.read(operand).elementType))
+    return of.steps.give(operand, made);
+  ConcreteTensor real = made;
+  real.elementType = type.getElementType();
+  auto strides = made.getStrides();
+  if (strides)
+    for (int64_t &stride : *strides)
+      stride *= 2;
+  of.rule.setNew(operand, withStrides(real, strides), /*isViewed=*/true,
+                 made.numBytes());
+}
+
+/// grad * factor.conj(), of which a kernel reads a copy that is conjugated.
+static void giveConjugated(const Formula &of, unsigned operand,
+                           const ConcreteTensor &factor) {
+  bool isCopied = isa<ComplexType>(factor.elementType);
+  ConcreteTensor copy = isCopied ? of.steps.makeLike(factor) : factor;
+  giveReal(of, operand, of.steps.compute({of.gradient, copy}));
+  if (isCopied)
+    of.steps.free(copy);
+}
 
 static void runMul(const Formula &of) {
   if (!of.hasOther())
@@ -212,9 +269,9 @@ static void runMul(const Formula &of) {
                          of.steps.compute(of.gradient, of.getNumber("other")));
   // In the order of their names.
   if (of.steps.wants(1))
-    of.steps.give(1, of.steps.compute({of.gradient, of.self()}));
+    giveConjugated(of, 1, of.self());
   if (of.steps.wants(0))
-    of.steps.give(0, of.steps.compute({of.gradient, of.other()}));
+    giveConjugated(of, 0, of.other());
 }
 
 /// grad / other, and -grad * ((self / other) / other)
@@ -362,13 +419,145 @@ static void runProductSum(const Formula &of) {
   }
 }
 
-/// grad * (1 - weight), and grad * weight, a number.
+/// grad * (1 - weight), and grad * weight: of a number, or of a tensor, of
+/// which the gradient is grad * (end - self).
 static void runLerp(const Formula &of) {
-  if (of.getOp()->getNumOperands() > 2)
-    return koila::detail::describeUnknownBackward(of.rule);
+  if (of.getOp()->getNumOperands() > 2) {
+    ConcreteTensor weight = of.steps.read(2);
+    if (of.steps.wants(1))
+      of.steps.give(1, of.steps.compute({of.gradient, weight}));
+    if (of.steps.wants(0)) {
+      ConcreteTensor rest = of.steps.makeLike(weight);
+      of.steps.give(0, of.steps.compute({of.gradient, rest}));
+      of.steps.free(rest);
+    }
+    if (of.steps.wants(2))
+      multiplyBy(of, of.steps.compute({of.other(), of.self()}), 2);
+    return;
+  }
   for (unsigned operand : {1u, 0u})
     if (of.steps.wants(operand))
       of.steps.give(operand, of.steps.compute(of.gradient, Number::Float));
+}
+
+/// Powers of tensors: grad * where(self == 0 and exponent >= 0, 0, result *
+/// self.log()), and where(exponent == 0, 0, grad * (exponent *
+/// self.pow(exponent
+/// - 1))).
+static void runPowerOfTensors(const Formula &of) {
+  ConcreteTensor self = of.self(), exponent = of.other();
+  auto result = of.rule.tensor(of.getOp()->getResult(0));
+  if (!result || self.elementType != exponent.elementType)
+    return koila::detail::describeUnknownBackward(of.rule);
+  if (of.steps.wants(1)) {
+    ConcreteTensor isZero =
+        of.steps.compute(self, Number::Integer, Result::Bool);
+    ConcreteTensor isPositive =
+        of.steps.compute(exponent, Number::Integer, Result::Bool);
+    ConcreteTensor mask =
+        of.steps.compute({isZero, isPositive}, Number::None, Result::Bool);
+    of.steps.free({isZero, isPositive});
+    ConcreteTensor log = of.steps.compute(self);
+    ConcreteTensor product = of.steps.compute({*result, log});
+    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+    ConcreteTensor chosen = of.steps.mask(mask, product);
+    of.steps.give(1, of.steps.compute({of.gradient, chosen}));
+    of.steps.free({mask, log, product, zero, chosen});
+  }
+  if (of.steps.wants(0)) {
+    ConcreteTensor less = of.steps.compute(exponent, Number::Integer);
+    ConcreteTensor power = of.steps.compute({self, less});
+    ConcreteTensor product = of.steps.compute({exponent, power});
+    ConcreteTensor all = of.steps.compute({of.gradient, product});
+    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+    ConcreteTensor mask =
+        of.steps.compute(exponent, Number::Float, Result::Bool);
+    of.steps.give(0, of.steps.mask(mask, all));
+    of.steps.free({less, power, product, all, zero, mask});
+  }
+}
+
+/// grad * other * recip and grad * -self * recip, of the reciprocal of
+/// self * self + other * other, which is filled with zeros where that is zero.
+static void runAtan2(const Formula &of) {
+  ConcreteTensor self = of.self(), other = of.other();
+  ConcreteTensor first = of.steps.compute(self),
+                 second = of.steps.compute(other);
+  ConcreteTensor sum = of.steps.compute({first, second});
+  of.steps.free({first, second});
+  ConcreteTensor inverse = of.steps.compute(sum);
+  of.steps.free(of.steps.compute(sum, Number::Integer, Result::Bool));
+  SmallVector<ConcreteTensor> made{sum, inverse};
+  if (of.steps.wants(0)) {
+    made.push_back(of.steps.compute({of.gradient, other}));
+    of.steps.give(0, of.steps.compute({made.back(), inverse}));
+  }
+  if (of.steps.wants(1)) {
+    ConcreteTensor negated = of.steps.compute(self);
+    ConcreteTensor product = of.steps.compute({of.gradient, negated});
+    of.steps.give(1, of.steps.compute({product, inverse}));
+    made.append({negated, product});
+  }
+  of.steps.free(made);
+}
+
+/// grad * self / result
+static void runHypot(const Formula &of) {
+  auto result = of.rule.tensor(of.getOp()->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(of.rule);
+  for (unsigned operand : {1u, 0u}) {
+    if (!of.steps.wants(operand))
+      continue;
+    ConcreteTensor product =
+        of.steps.compute({of.gradient, of.steps.read(operand)});
+    of.steps.give(operand, of.steps.compute({product, *result}));
+    of.steps.free(product);
+  }
+}
+
+/// The gradient itself, and -grad * self.div(other), rounded.
+static void runRemainder(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.forwardGrad(0);
+  if (!of.hasOther() || !of.steps.wants(1))
+    return;
+  ConcreteTensor negated = of.steps.compute(of.gradient);
+  ConcreteTensor quotient = of.steps.compute({of.self(), of.other()});
+  of.steps.give(1, of.steps.compute({negated, quotient}));
+  of.steps.free({negated, quotient});
+}
+
+/// grad / (1 + exp(other - self)), and the reverse.
+template <Number number>
+static void runLogOfSum(const Formula &of) {
+  for (unsigned operand : {1u, 0u}) {
+    if (!of.steps.wants(operand))
+      continue;
+    ConcreteTensor difference = of.steps.compute({of.self(), of.other()});
+    ConcreteTensor power = of.steps.compute(difference, number);
+    ConcreteTensor sum = of.steps.compute(power, Number::Integer);
+    multiplyBy(of, sum, operand);
+    of.steps.free({difference, power});
+  }
+}
+
+/// grad * (value / tensor2), and -grad * (value * tensor1 / (tensor2 *
+/// tensor2)).
+static void runQuotientSum(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.forwardGrad(0);
+  ConcreteTensor above = of.steps.read(1), below = of.steps.read(2);
+  if (of.steps.wants(1))
+    multiplyBy(of, of.steps.makeLike(below), 1);
+  if (!of.steps.wants(2))
+    return;
+  ConcreteTensor negated = of.steps.compute(of.gradient);
+  ConcreteTensor scaled = of.steps.compute(above, of.getNumber("value"));
+  ConcreteTensor square = of.steps.compute(below);
+  ConcreteTensor quotient = of.steps.compute({scaled, square});
+  of.steps.give(2, of.steps.compute({negated, quotient}));
+  of.steps.free({negated, scaled, square, quotient});
 }
 
 /// The gradient turned around, summed up, and turned again.
@@ -500,7 +689,14 @@ static const llvm::StringMap<Run> &getFormulas() {
     for (StringRef name : {"maximum", "minimum", "max", "min"})
       table[name] = runMaximum;
     table["addcmul"] = runProductSum;
+    table["addcdiv"] = runQuotientSum;
     table["lerp"] = runLerp;
+    table["atan2"] = runAtan2;
+    table["hypot"] = runHypot;
+    table["fmod"] = table["remainder"] = runRemainder;
+    table["logaddexp"] = runLogOfSum<Number::None>;
+    table["logaddexp2"] = runLogOfSum<Number::Integer>;
+    table["cummax"] = table["cummin"] = fillZeros;
     table["cumsum"] = runCumsum;
     table["topk"] = table["sort"] = table["kthvalue"] = fillZeros;
     for (StringRef name : {"softshrink", "hardshrink", "logit"})
@@ -539,6 +735,18 @@ static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
       {"cosine_similarity", rules::describeDistanceBackward},
       {"cdist", rules::describeDistanceBackward},
       {"_cdist_forward", rules::describeDistanceBackward},
+      {"fft_fft", rules::describeSpectralBackward},
+      {"fft_fft2", rules::describeSpectralBackward},
+      {"fft_fftn", rules::describeSpectralBackward},
+      {"fft_ifft", rules::describeSpectralBackward},
+      {"fft_ifft2", rules::describeSpectralBackward},
+      {"fft_ifftn", rules::describeSpectralBackward},
+      {"fft_rfft", rules::describeSpectralBackward},
+      {"fft_rfft2", rules::describeSpectralBackward},
+      {"fft_rfftn", rules::describeSpectralBackward},
+      {"fft_irfft", rules::describeSpectralBackward},
+      {"fft_irfft2", rules::describeSpectralBackward},
+      {"fft_irfftn", rules::describeSpectralBackward},
       {"grid_sampler", rules::describeGridBackward},
       {"grid_sampler_2d", rules::describeGridBackward},
       {"grid_sampler_3d", rules::describeGridBackward},
@@ -549,6 +757,21 @@ static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
 
 bool rules::hasBackwardFormula(StringRef name) {
   return getFormulas().contains(name) || getRules().contains(name);
+}
+
+/// Products of complex numbers, also with real ones. Of sums with these a view
+/// of the gradient is handed on, and a complex number takes more than a real
+/// one.
+static bool knowsComplex(const BackwardRule &rule, Run run) {
+  Operation *op = rule.getOp();
+  Attribute other = op->getAttr("other");
+  if (other && !isa<IntegerAttr, FloatAttr>(other))
+    return false;
+  return run == runMul ||
+         (llvm::is_contained({runAdd, runSub, negate}, run) &&
+          llvm::all_of(op->getOperandTypes(), [](Type type) {
+            return isa<ComplexType>(getElementTypeOrSelf(type));
+          }));
 }
 
 void rules::describeBackward(BackwardRule &rule) {
@@ -564,13 +787,15 @@ void rules::describeBackward(BackwardRule &rule) {
   if (found == getFormulas().end() || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   // Powers of and to tensors, limits that are tensors.
-  bool isOfOne = found->second == runPower || found->second == runClamp;
-  if (isOfOne &&
-      llvm::count_if(op->getOperandTypes(), llvm::IsaPred<TensorType>) > 1)
-    return koila::detail::describeUnknownBackward(rule);
-  if (isa<ComplexType>(rule.getGradient()->elementType))
+  Run run = found->second;
+  if (llvm::count_if(op->getOperandTypes(), llvm::IsaPred<TensorType>) > 1)
+    run = run == runPower   ? runPowerOfTensors
+          : run == runClamp ? runClampTensors
+                            : run;
+  if (isa<ComplexType>(rule.getGradient()->elementType) &&
+      !knowsComplex(rule, run))
     return rule.setInexact("gradients that are complex numbers");
   BackwardReplay steps(rule);
-  found->second({rule, steps, *rule.getGradient()});
+  run({rule, steps, *rule.getGradient()});
   steps.finish();
 }

@@ -231,6 +231,65 @@ static void describeWrite(BackwardReplay &steps, std::optional<unsigned> source,
     steps.giveContiguous(*source);
 }
 
+/// How many elements index_put writes; none if a shape is unknown.
+template <typename PutOp>
+static std::optional<int64_t> countWritten(BackwardRule &rule, PutOp op,
+                                           const ConcreteTensor &self) {
+  SmallVector<int64_t> extents;
+  for (Value value : op.getIndices()) {
+    auto index = rule.tensor(value);
+    if (!index || !index->elementType.isInteger(64))
+      return std::nullopt;
+    if (extents.size() < index->dims.size())
+      extents.insert(extents.begin(), index->dims.size() - extents.size(), 1);
+    for (auto [mine, other] :
+         llvm::zip(llvm::reverse(extents), llvm::reverse(index->dims)))
+      mine = mine == 1 ? other : mine;
+  }
+  int64_t count = 1;
+  for (int64_t extent : extents)
+    count *= extent;
+  auto mask = op->template getAttrOfType<DenseBoolArrayAttr>("indices_mask");
+  for (auto [dim, extent] : llvm::enumerate(self.dims)) {
+    bool isIndexed = mask ? dim < static_cast<size_t>(mask.size()) && mask[dim]
+                          : dim < op.getIndices().size();
+    count *= isIndexed ? 1 : extent;
+  }
+  return count;
+}
+
+/// The gradient, zero where it was written; and what was read of it there.
+template <typename PutOp>
+static void describePut(BackwardRule &rule, BackwardReplay &steps, PutOp op) {
+  unsigned source = 1 + op.getIndices().size();
+  ConcreteTensor gradient = steps.getGradient(), values = steps.read(source);
+  auto first = op.getIndices().empty() ? std::nullopt
+                                       : rule.tensor(op.getIndices().front());
+  // One number under one mask is masked_fill_.
+  bool isFill = !op.getAccumulate() && source == 2 && first &&
+                first->elementType.isInteger(1) && values.numElements() == 1;
+  int64_t places = 0;
+  bool selects =
+      !isFill && indexing::describeSelection(rule, op.getIndices(), places);
+  // How many elements a mask reads, data decide.
+  if ((isFill || selects) && steps.wants(source))
+    return koila::detail::describeUnknownBackward(rule);
+  auto count = isFill || selects ? std::optional(values.numElements())
+                                 : countWritten(rule, op, gradient);
+  if (!count || *count != values.numElements() || !gradient.contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  if (steps.wants(0) && op.getAccumulate())
+    rule.forwardGrad(0);
+  else if (steps.wants(0)) {
+    ConcreteTensor zeros = steps.allocate(values);
+    steps.give(0, steps.makeLike(gradient));
+    steps.allocateTemporary(isFill ? 0 : places);
+    steps.free(zeros);
+  }
+  if (steps.wants(source))
+    steps.giveContiguous(source);
+}
+
 /// Padding by what is there: zeros in the format of the operand, which a kernel
 /// fills in that of the gradient, and copies where these are not it.
 static void describeWindowPad(BackwardRule &rule, BackwardReplay &steps) {
@@ -264,6 +323,41 @@ static void describeConstantPad(BackwardRule &rule, BackwardReplay &steps) {
     return koila::detail::describeUnknownBackward(rule);
   part = withStrides(part, gradient.getStrides());
   steps.give(0, steps.makeLike(part));
+}
+
+/// Tensor::diagonal of the gradient.
+static void takeDiagonal(BackwardRule &rule, BackwardReplay &steps,
+                         DiagEmbedOp op) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  int64_t rank = gradient.dims.size();
+  auto strides = gradient.getStrides();
+  auto wrap = [&](int64_t dim) { return dim < 0 ? dim + rank : dim; };
+  int64_t first = wrap(op.getDim1()), second = wrap(op.getDim2());
+  if (!strides || first >= rank || second >= rank || first == second)
+    return koila::detail::describeUnknownBackward(rule);
+  SmallVector<int64_t> kept;
+  for (int64_t dim = 0; dim < rank; ++dim)
+    if (dim != first && dim != second)
+      kept.push_back((*strides)[dim]);
+  kept.push_back((*strides)[first] + (*strides)[second]);
+  rule.setView(0, withStrides(steps.read(0), kept));
+}
+
+/// Blocks of an image as columns, or the reverse: the result starts as a tensor
+/// like the gradient, whose storage it keeps where that is large enough.
+/// Sources: im2col_cpu and col2im_cpu in native/Im2Col.cpp and Col2Im.cpp.
+static void describeBlocks(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  const ConcreteTensor &gradient = steps.getGradient();
+  int64_t first = gradient.numBytes();
+  if (self.numBytes() > first)
+    steps.allocateTemporary(first + getCopyBytes(gradient) + self.numBytes());
+  int64_t kept = std::max(first, self.numBytes());
+  steps.AllocationTrace::allocate(kept);
+  steps.allocateTemporary(getCopyBytes(gradient) + getBlockBytes(gradient));
+  self.contiguous = true;
+  self.strides.reset();
+  rule.setNew(0, self, /*isViewed=*/false, kept);
 }
 
 void rules::describeIndexBackward(BackwardRule &rule) {
@@ -335,6 +429,8 @@ void rules::describeIndexBackward(BackwardRule &rule) {
             return giveUp();
         steps.giveContiguous(0);
       })
+      .Case<IndexPutOp, IndexPutHackedTwinOp>(
+          [&](auto op) { describePut(rule, steps, op); })
       .Case<ScatterAddOp>([&](auto) { readWritten(rule, steps, 2); })
       .Case<IndexAddOp>([&](IndexAddOp op) {
         auto alpha = dyn_cast<IntegerAttr>(op.getAlphaAttr());
@@ -374,6 +470,8 @@ void rules::describeIndexBackward(BackwardRule &rule) {
           return giveUp();
         steps.giveContiguous(0);
       })
+      .Case<Im2colOp, Col2imOp>([&](auto) { describeBlocks(rule, steps); })
+      .Case<DiagEmbedOp>([&](auto op) { takeDiagonal(rule, steps, op); })
       .Case<FlipOp>([&](auto) { steps.give(0, steps.allocate(gradient)); })
       // One dim after the other.
       .Case<RollOp>([&](RollOp op) {

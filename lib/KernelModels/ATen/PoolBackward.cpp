@@ -15,37 +15,77 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::kernels;
 
-/// A new tensor in the format of the operand, which a kernel fills in that of
-/// the gradient: copies of both where these are not it, and of the places of
-/// maxima.
-static void readCopied(BackwardRule &rule, BackwardReplay &steps,
-                       bool hasPlaces = false) {
-  ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
+namespace {
+/// In which format a kernel reads.
+enum class Reads {
+  /// In that of the gradient.
+  Gradient,
+  /// The same, and the places of maxima.
+  Places,
+  /// In that of the operand, as the places are.
+  Operand
+};
+} // namespace
+
+/// A new tensor in the format of the operand, which a kernel fills: copies of
+/// what is not in the format that it reads. None where the strides say nothing.
+static std::optional<ConcreteTensor> fillCopied(BackwardReplay &steps,
+                                                const ConcreteTensor &self,
+                                                const ConcreteTensor &gradient,
+                                                Reads reads) {
   auto isImage = [](const ConcreteTensor &tensor) {
     return !tensor.contiguous && suggestsChannelsLast(tensor);
   };
   bool isOwn = isImage(self), isRead = isImage(gradient);
   if ((isOwn || isRead) && self.dims.size() != 4)
-    return koila::detail::describeUnknownBackward(rule);
+    return std::nullopt;
+  if (reads == Reads::Operand)
+    isRead = isOwn;
   int64_t copies = isRead ? getChannelsLastCopyBytes(gradient)
                           : getCopyBytes(gradient) + getBlockBytes(gradient);
   if (isOwn != isRead) {
     copies += self.numBytes();
-    if (hasPlaces)
+    if (reads == Reads::Places)
       copies += countBytes(gradient,
                            IntegerType::get(self.elementType.getContext(), 64));
   }
   ConcreteTensor made = steps.allocate(self);
   steps.allocateTemporary(copies);
-  steps.give(0, isOwn ? toChannelsLast(made) : made);
+  return isOwn ? toChannelsLast(made) : made;
+}
+
+static void readCopied(BackwardRule &rule, BackwardReplay &steps,
+                       Reads reads = Reads::Gradient) {
+  auto made = fillCopied(steps, steps.read(0), steps.getGradient(), reads);
+  if (!made)
+    return koila::detail::describeUnknownBackward(rule);
+  steps.give(0, *made);
+}
+
+/// Of rows as images of one row.
+static void readRow(BackwardRule &rule, BackwardReplay &steps,
+                    Reads reads = Reads::Gradient) {
+  ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
+  int64_t row = static_cast<int64_t>(self.dims.size()) - 1;
+  if (row < 1 || !self.getStrides() || !gradient.getStrides())
+    return koila::detail::describeUnknownBackward(rule);
+  auto toImage = [&](const ConcreteTensor &tensor) {
+    ConcreteTensor image = unsqueeze(tensor, row);
+    return withStrides(image, image.getStrides());
+  };
+  auto made = fillCopied(steps, toImage(self), toImage(gradient), reads);
+  if (!made)
+    return koila::detail::describeUnknownBackward(rule);
+  SmallVector<int64_t> strides = *made->getStrides();
+  strides.erase(strides.begin() + row);
+  steps.give(0, withStrides(self, strides), /*isViewed=*/true);
 }
 
 /// Of contiguous tensors alone.
-static void readContiguous(BackwardRule &rule, BackwardReplay &steps,
-                           bool isViewed = false) {
+static void readContiguous(BackwardRule &rule, BackwardReplay &steps) {
   if (!steps.read(0).contiguous || !steps.getGradient().contiguous)
     return koila::detail::describeUnknownBackward(rule);
-  steps.give(0, steps.allocate(steps.read(0)), isViewed);
+  steps.give(0, steps.allocate(steps.read(0)));
 }
 
 /// The gradient of a mean over the trailing dims: expanded and divided.
@@ -68,28 +108,29 @@ void rules::describePoolBackward(BackwardRule &rule) {
   };
   llvm::TypeSwitch<Operation *>(op)
       .Case<MaxPool2dOp, MaxPool2dWithIndicesOp>(
-          [&](auto) { readCopied(rule, steps, /*hasPlaces=*/true); })
+          [&](auto) { readCopied(rule, steps, Reads::Places); })
+      .Case<AdaptiveMaxPool2dOp>(
+          [&](auto) { readCopied(rule, steps, Reads::Operand); })
       .Case<AvgPool2dOp>([&](auto) { readCopied(rule, steps); })
       .Case<MaxPool3dOp, MaxPool3dWithIndicesOp, AvgPool3dOp,
-            AdaptiveMaxPool2dOp, AdaptiveMaxPool3dOp>(
-          [&](auto) { readContiguous(rule, steps); })
-      .Case<AdaptiveMaxPool1dOp>(
-          [&](auto) { readContiguous(rule, steps, /*isViewed=*/true); })
+            AdaptiveMaxPool3dOp>([&](auto) { readContiguous(rule, steps); })
       .Case<AdaptiveAvgPool2dOp>([&](auto) {
         isMean(2) ? divide(rule, steps, /*isViewed=*/false)
                   : readCopied(rule, steps);
       })
-      // Of contiguous tensors; the others go by way of images.
       .Case<AdaptiveAvgPool1dOp>([&](auto) {
         isMean(1) ? divide(rule, steps, /*isViewed=*/true)
-                  : readContiguous(rule, steps, /*isViewed=*/true);
+                  : readRow(rule, steps);
       })
       .Case<AdaptiveAvgPool3dOp>([&](auto) {
         isMean(3) ? divide(rule, steps, /*isViewed=*/false)
                   : readContiguous(rule, steps);
       })
-      .Case<MaxPool1dOp, AvgPool1dOp, MaxPool1dWithIndicesOp>(
-          [&](auto) { readContiguous(rule, steps, /*isViewed=*/true); })
+      .Case<AvgPool1dOp>([&](auto) { readRow(rule, steps); })
+      .Case<MaxPool1dOp, MaxPool1dWithIndicesOp>(
+          [&](auto) { readRow(rule, steps, Reads::Places); })
+      .Case<AdaptiveMaxPool1dOp>(
+          [&](auto) { readRow(rule, steps, Reads::Operand); })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
   steps.finish();

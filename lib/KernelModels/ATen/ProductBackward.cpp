@@ -27,6 +27,13 @@ struct Product {
   Factor lhs, rhs;
   /// Whether the second factor is the transposed operand.
   bool isTransposed = false;
+  /// Whether both factors are the transposed other operand: the result is
+  /// transposed.
+  bool isExchanged = false;
+  /// The dims to which both are repeated.
+  SmallVector<int64_t> leading;
+  /// What multiplies both gradients.
+  OpReplay::Number alpha = OpReplay::Number::None;
 
   Product(BackwardRule &rule, Factor lhs, Factor rhs)
       : rule(rule), steps(rule), lhs(std::move(lhs)), rhs(std::move(rhs)) {}
@@ -48,7 +55,10 @@ static Factor toFactor(const ConcreteTensor &tensor) {
 
 Factor Product::readGradient(ArrayRef<int64_t> dims) {
   bool isCopy = false;
-  ConcreteTensor seen = steps.reshape(steps.getGradient(), dims, isCopy);
+  ConcreteTensor arrived = steps.getGradient();
+  if (isExchanged)
+    arrived = transposeDims(arrived, -1, -2);
+  ConcreteTensor seen = steps.reshape(arrived, dims, isCopy);
   if (!seen.getStrides())
     rule.setInexact("the strides of a gradient are unknown");
   if (isCopy)
@@ -60,18 +70,33 @@ Factor Product::readGradient(ArrayRef<int64_t> dims) {
 void Product::give(unsigned operand, const Factor &like, bool isInColumns) {
   ConcreteTensor self = steps.read(operand);
   ConcreteTensor made = steps.allocate({like.dims, like.type});
+  bool isScaled = alpha != OpReplay::Number::None;
+  if (isScaled) {
+    steps.compute(made, alpha);
+    steps.free(made);
+  }
   if (isInColumns)
     made = withStrides(std::move(made), SmallVector<int64_t>{1, like.dims[0]});
   // Both have nodes of their own, which give views.
-  bool isWeight = isTransposed && &like == &rhs;
+  bool isWeight = (isTransposed || isExchanged) && &like == &rhs;
   if (isWeight)
     made = transposeDims(made, 0, 1);
-  bool isFolded =
-           self.dims != made.dims && self.numElements() == made.numElements(),
-       isCopy = false;
+  bool isRows = isExchanged && !isWeight, isCopy = false;
+  if (isRows)
+    self = transposeDims(self, -1, -2);
+  // What was repeated is summed afterwards.
+  SmallVector<int64_t> dims = self.dims;
+  if (self.numElements() != made.numElements()) {
+    dims = leading;
+    dims.append(made.dims.end() - 2, made.dims.end());
+  }
+  bool isFolded = dims != made.dims;
   if (isFolded)
-    made = steps.reshape(made, self.dims, isCopy);
-  steps.give(operand, made, isInColumns || isWeight || isFolded);
+    made = steps.reshape(made, dims, isCopy);
+  if (isRows)
+    made = transposeDims(made, -1, -2);
+  steps.give(operand, made,
+             (isInColumns && !isScaled) || isWeight || isFolded || isRows);
 }
 
 /// Of a matrix in columns the gradient is computed transposed.
@@ -193,6 +218,246 @@ static void describeLinear(BackwardRule &rule, LinearOp op) {
   steps.finish();
 }
 
+/// What maybe_multiply multiplies a gradient by; nothing for the number one.
+/// None where it is computed.
+static std::optional<OpReplay::Number> getFactorNumber(Operation *op,
+                                                       StringRef name) {
+  Attribute attr = op->getAttr(name);
+  if (auto number = dyn_cast_or_null<IntegerAttr>(attr))
+    return number.getInt() == 1 ? OpReplay::Number::None
+                                : OpReplay::Number::Integer;
+  if (auto number = dyn_cast_or_null<FloatAttr>(attr))
+    return number.getValueAsDouble() == 1 ? OpReplay::Number::None
+                                          : OpReplay::Number::Float;
+  return std::nullopt;
+}
+
+/// What is added gets the gradient itself, or times beta.
+static void giveAdded(BackwardRule &rule, BackwardReplay &steps,
+                      OpReplay::Number beta) {
+  if (!steps.wants(0))
+    return;
+  if (beta == OpReplay::Number::None)
+    return rule.forwardGrad(0);
+  steps.give(0, steps.compute(steps.getGradient(), beta));
+}
+
+static void describeSum(BackwardRule &rule, bool isBatched) {
+  Operation *op = rule.getOp();
+  auto lhs = blas::getFactor(rule, op->getOperand(1)),
+       rhs = blas::getFactor(rule, op->getOperand(2));
+  auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
+  if (!blas::checkFactors(rule, lhs, rhs) || !beta || !alpha)
+    return koila::detail::describeUnknownBackward(rule);
+  Product product(rule, *lhs, *rhs);
+  product.alpha = *alpha;
+  if (isBatched)
+    product.runBmm(1, 2, /*isAdded=*/true);
+  else
+    product.runMm(1, 2, /*isAdded=*/true);
+  giveAdded(rule, product.steps, *beta);
+  product.steps.finish();
+}
+
+//===----------------------------------------------------------------------===//
+// Vectors
+//===----------------------------------------------------------------------===//
+
+/// A column of `vector`, by Tensor::reshape.
+static ConcreteTensor makeColumn(BackwardReplay &steps,
+                                 const ConcreteTensor &vector) {
+  bool isCopy = false;
+  return steps.reshape(vector, {vector.dims.front(), 1}, isCopy);
+}
+
+/// A matrix times a vector: grad.ger(vec), and self.t().mv(grad).
+static void multiplyVector(BackwardRule &rule, BackwardReplay &steps,
+                           const Factor &matrix, const Factor &vector,
+                           unsigned first, unsigned second,
+                           OpReplay::Number alpha = OpReplay::Number::None) {
+  bool isCopy = false;
+  ConcreteTensor gradient =
+      steps.reshape(steps.getGradient(), {matrix.dims[0]}, isCopy);
+  if (isCopy)
+    steps.AllocationTrace::free(rule.getReleasableBytes());
+  auto scale = [&](ConcreteTensor made) {
+    if (alpha == OpReplay::Number::None)
+      return made;
+    ConcreteTensor scaled = steps.compute(made, alpha);
+    steps.free(made);
+    return scaled;
+  };
+  if (steps.wants(first)) {
+    ConcreteTensor made =
+        scale(steps.compute({makeColumn(steps, gradient), steps.read(second)}));
+    ConcreteTensor self = steps.read(first);
+    bool isFolded = self.dims != made.dims;
+    steps.give(first, isFolded ? steps.reshape(made, self.dims, isCopy) : made,
+               isFolded);
+  }
+  if (steps.wants(second)) {
+    steps.allocateTemporary(
+        blas::getMvBytes(rule, blas::transpose(matrix), toFactor(gradient)) +
+        vector.numBytes());
+    steps.give(second, scale(steps.allocate({vector.dims, vector.type})));
+  }
+  steps.finish();
+}
+
+/// A product of a matrix and a vector, on either side.
+static void describeVector(BackwardRule &rule, const Factor &lhs,
+                           const Factor &rhs) {
+  BackwardReplay steps(rule);
+  int64_t left = lhs.getRank(), right = rhs.getRank();
+  if (left == 2 && right == 1)
+    return multiplyVector(rule, steps, lhs, rhs, 0, 1);
+  // The rows are one matrix, by a node of its own.
+  if (right == 1 && left > 2 && blas::isMatrixProduct(lhs, rhs)) {
+    int64_t copied = 0;
+    Factor matrix = blas::foldRows(lhs, copied);
+    rule.splitIntoOwnNode(0);
+    return multiplyVector(rule, steps, matrix, rhs, 0, 1);
+  }
+  if (left != 1 || right != 2)
+    return koila::detail::describeUnknownBackward(rule);
+  Factor row{{1, lhs.dims[0]},
+             {lhs.dims[0] * lhs.strides[0], lhs.strides[0]},
+             lhs.type};
+  Product product(rule, row, rhs);
+  rule.splitIntoOwnNode(0);
+  product.runMm(0, 1, /*isAdded=*/false);
+  product.steps.finish();
+}
+
+/// grad * other, and grad * self: in the order of their names, of which
+/// vdot(self, other) and dot(self, tensor) have others.
+static void describeDot(BackwardRule &rule) {
+  BackwardReplay steps(rule);
+  bool isOther = isa<VdotOp>(rule.getOp());
+  for (unsigned operand : {unsigned(isOther), unsigned(!isOther)})
+    if (steps.wants(operand))
+      steps.give(operand,
+                 steps.compute({steps.getGradient(), steps.read(1 - operand)}));
+  steps.finish();
+}
+
+/// The product of a column and a row, both of which broadcast: each gradient is
+/// summed. Source: outer in native/LinearAlgebra.cpp.
+static void describeOuter(BackwardRule &rule) {
+  BackwardReplay steps(rule);
+  ConcreteTensor left = steps.read(0), right = steps.read(1);
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (left.dims.size() != 1 || right.dims.size() != 1 ||
+      left.elementType != right.elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  bool isCopy = false;
+  ConcreteTensor column = steps.reshape(left, {left.dims.front(), 1}, isCopy);
+  if (isCopy)
+    return koila::detail::describeUnknownBackward(rule);
+  // What does not broadcast is not summed.
+  bool sumsLeft = right.dims.front() != 1;
+  ConcreteTensor ofRight, ofLeft;
+  if (steps.wants(1))
+    ofRight = steps.compute({gradient, column});
+  if (steps.wants(0))
+    ofLeft = steps.compute({gradient, right});
+  rule.splitIntoOwnNode(0);
+  if (steps.wants(0)) {
+    ConcreteTensor sum{left.dims, left.elementType};
+    if (sumsLeft) {
+      sum = steps.allocate(sum);
+      steps.allocateTemporary(getPartialBytes(rule, ofLeft, sum));
+      steps.free(ofLeft);
+    }
+    steps.give(0, sum, /*isViewed=*/true);
+  }
+  if (steps.wants(1)) {
+    ConcreteTensor sum = steps.allocate({right.dims, right.elementType});
+    steps.allocateTemporary(getPartialBytes(rule, ofRight, sum));
+    steps.free(ofRight);
+    steps.give(1, sum, /*isViewed=*/true);
+  }
+  steps.finish();
+}
+
+/// cross(grad, self), and cross(other, grad).
+static void describeCross(BackwardRule &rule) {
+  BackwardReplay steps(rule);
+  if (steps.read(0).dims != steps.read(1).dims)
+    return koila::detail::describeUnknownBackward(rule);
+  for (unsigned operand : {1u, 0u})
+    if (steps.wants(operand))
+      steps.giveContiguous(operand);
+  steps.finish();
+}
+
+/// beta * self + alpha * (mat @ vec): grad.ger(vec), mat.t().mv(grad).
+static void describeAddmv(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  auto matrix = blas::getFactor(rule, op->getOperand(1)),
+       vector = blas::getFactor(rule, op->getOperand(2));
+  auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
+  if (!blas::checkFactors(rule, matrix, vector) || !beta || !alpha)
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  // In the order of mat, self and vec.
+  if (*beta != OpReplay::Number::None && steps.wants(0))
+    return koila::detail::describeUnknownBackward(rule);
+  giveAdded(rule, steps, *beta);
+  multiplyVector(rule, steps, *matrix, *vector, 1, 2, *alpha);
+}
+
+/// beta * self + alpha * vec1 x vec2: grad.mv(vec2), grad.t().mv(vec1).
+static void describeAddr(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  auto left = blas::getFactor(rule, op->getOperand(1)),
+       right = blas::getFactor(rule, op->getOperand(2));
+  auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
+  if (!blas::checkFactors(rule, left, right) || !beta || !alpha)
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  if (!steps.getGradient().getStrides())
+    return rule.setInexact("the strides of a gradient are unknown");
+  Factor gradient = toFactor(steps.getGradient());
+  giveAdded(rule, steps, *beta);
+  auto multiply = [&](unsigned operand, const Factor &matrix,
+                      const Factor &vector) {
+    if (!steps.wants(operand))
+      return;
+    ConcreteTensor self = steps.read(operand);
+    steps.allocateTemporary(blas::getMvBytes(rule, matrix, vector) +
+                            self.numBytes());
+    ConcreteTensor made = steps.allocate(self);
+    if (*alpha != OpReplay::Number::None) {
+      ConcreteTensor scaled = steps.compute(made, *alpha);
+      steps.free(made);
+      made = scaled;
+    }
+    steps.give(operand, made);
+  };
+  multiply(1, gradient, *right);
+  multiply(2, blas::transpose(gradient), *left);
+  steps.finish();
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors of any ranks
+//===----------------------------------------------------------------------===//
+
+/// A trained matrix times the matrices of a batch: transposed rows of these
+/// times the transposed matrix, transposed again. Source: _matmul_impl.
+static void describeExchanged(BackwardRule &rule, const Factor &lhs,
+                              const Factor &rhs) {
+  int64_t copied = 0;
+  Product product(rule, blas::foldRows(blas::transpose(rhs), copied),
+                  blas::transpose(lhs));
+  product.isExchanged = true;
+  rule.splitIntoOwnNode(0);
+  rule.splitIntoOwnNode(1);
+  product.runMm(1, 0, /*isAdded=*/false);
+  product.steps.finish();
+}
+
 static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   Operation *op = rule.getOp();
   auto lhs = blas::getFactor(rule, op->getOperand(first)),
@@ -200,8 +465,12 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   if (!blas::checkFactors(rule, lhs, rhs))
     return;
   int64_t left = lhs->getRank(), right = rhs->getRank();
-  if (left < 2 || right < 2 || (left == 2 && right > 2))
-    return koila::detail::describeUnknownBackward(rule);
+  if (left == 1 && right == 1)
+    return describeDot(rule);
+  if (left < 2 || right < 2)
+    return describeVector(rule, *lhs, *rhs);
+  if (left == 2 && right > 2 && lhs->isTrained)
+    return describeExchanged(rule, *lhs, *rhs);
   if (right == 2 && (left == 2 || blas::isMatrixProduct(*lhs, *rhs))) {
     Product product = makeMatrix(rule, *lhs, *rhs);
     // The fold has a node of its own.
@@ -214,13 +483,7 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   // Those of bmm are read as they are.
   Product product = isa<BmmOp>(op) ? Product(rule, *lhs, *rhs)
                                    : makeBatched(rule, *lhs, *rhs);
-  // What was repeated is summed afterwards.
-  auto isRepeated = [&](const Factor &factor) {
-    return ArrayRef(factor.dims).drop_back(2) != ArrayRef(leading);
-  };
-  if ((isRepeated(*lhs) && product.steps.wants(first)) ||
-      (isRepeated(*rhs) && product.steps.wants(second)))
-    return rule.setInexact("the gradient of a product that broadcasts");
+  product.leading = leading;
   // matmul expands and folds both, the second one later.
   if (!isa<BmmOp>(op)) {
     rule.splitIntoOwnNode(second);
@@ -230,37 +493,23 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   product.steps.finish();
 }
 
-/// What is added gets the gradient itself.
-static void describeSum(BackwardRule &rule, bool isBatched) {
-  Operation *op = rule.getOp();
-  auto lhs = blas::getFactor(rule, op->getOperand(1)),
-       rhs = blas::getFactor(rule, op->getOperand(2));
-  auto isOne = [&](StringRef name) {
-    Attribute attr = op->getAttr(name);
-    auto number = dyn_cast_or_null<IntegerAttr>(attr);
-    return number && number.getInt() == 1;
-  };
-  if (!blas::checkFactors(rule, lhs, rhs) || !isOne("beta") || !isOne("alpha"))
-    return koila::detail::describeUnknownBackward(rule);
-  Product product(rule, *lhs, *rhs);
-  if (isBatched)
-    product.runBmm(1, 2, /*isAdded=*/true);
-  else
-    product.runMm(1, 2, /*isAdded=*/true);
-  if (product.steps.wants(0))
-    rule.forwardGrad(0);
-  product.steps.finish();
-}
-
 void rules::describeProductBackward(BackwardRule &rule) {
   if (!rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
+  // Their formulas read conjugates, which are copies.
+  if (isa<ComplexType>(rule.getGradient()->elementType))
+    return rule.setInexact("gradients that are complex numbers");
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<LinearOp>([&](LinearOp op) { describeLinear(rule, op); })
-      .Case<MmOp, MatmulOp, LinalgMatmulOp, BmmOp>(
+      .Case<MmOp, MvOp, MatmulOp, LinalgMatmulOp, BmmOp>(
           [&](auto) { describePair(rule, 0, 1); })
+      .Case<DotOp, VdotOp>([&](auto) { describeDot(rule); })
+      .Case<OuterOp, GerOp>([&](auto) { describeOuter(rule); })
+      .Case<AddmvOp>([&](auto) { describeAddmv(rule); })
+      .Case<AddrOp>([&](auto) { describeAddr(rule); })
       .Case<AddmmOp>([&](auto) { describeSum(rule, /*isBatched=*/false); })
       .Case<BaddbmmOp>([&](auto) { describeSum(rule, /*isBatched=*/true); })
+      .Case<CrossOp, LinalgCrossOp>([&](auto) { describeCross(rule); })
       .Case<EinsumOp>([&](auto) { describeEinsumBackward(rule); })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });

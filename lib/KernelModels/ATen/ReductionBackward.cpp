@@ -10,6 +10,7 @@
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace koila;
@@ -74,34 +75,86 @@ static void runLogsumexp(BackwardRule &rule, BackwardReplay &steps) {
   steps.free({difference, power});
 }
 
+/// The order of a norm; none if it is computed.
+static std::optional<double> getOrder(Operation *op) {
+  Attribute order = op->getAttr(isa<NormDimOp>(op) ? "p" : "ord");
+  if (!order)
+    return isa<NormDimOp>(op) ? std::optional(2.0) : std::nullopt;
+  if (auto number = dyn_cast<FloatAttr>(order))
+    return number.getValueAsDouble();
+  auto number = dyn_cast<IntegerAttr>(order);
+  return number ? std::optional<double>(number.getInt()) : std::nullopt;
+}
+
 /// grad * (self / norm), which is filled with zeros where the norm is zero; of
-/// order one grad * self.sgn().
+/// order one grad * self.sgn(). Source: norm_backward.
 static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
   Operation *op = rule.getOp();
-  Attribute order = op->getAttr(isa<NormDimOp>(op) ? "p" : "ord");
-  auto isOrder = [&](int64_t wanted) {
-    if (!order)
-      return wanted == 2 && isa<NormDimOp>(op);
-    if (auto number = dyn_cast<FloatAttr>(order))
-      return number.getValueAsDouble() == wanted;
-    auto number = dyn_cast<IntegerAttr>(order);
-    return number && number.getInt() == wanted;
-  };
+  auto order = getOrder(op);
   auto norm = rule.tensor(op->getResult(0));
   ConcreteTensor self = steps.read(0);
-  if (!norm || norm->elementType != self.elementType ||
-      (!isOrder(1) && !isOrder(2)))
+  if (!norm || norm->elementType != self.elementType || !order || *order < 1)
     return koila::detail::describeUnknownBackward(rule);
-  ConcreteTensor quotient = steps.compute(self);
-  if (isOrder(1)) {
-    ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
-    steps.give(0, steps.compute({gradient, quotient}));
-    return steps.free(quotient);
+  ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
+  norm = restoreDims(op, *norm, self);
+  if (*order == 1) {
+    ConcreteTensor sign = steps.compute(self);
+    steps.give(0, steps.compute({gradient, sign}));
+    return steps.free(sign);
   }
+  if (*order == 2) {
+    ConcreteTensor quotient = steps.compute(self);
+    ConcreteTensor isZero =
+        steps.compute(*norm, Number::Integer, OpReplay::Result::Bool);
+    steps.give(0, steps.compute(quotient));
+    return steps.free({quotient, isZero});
+  }
+  if (std::isinf(*order)) {
+    // self.sgn() * ((grad / mask.sum(dim, true)) * mask)
+    ConcreteTensor size = steps.compute(self);
+    ConcreteTensor equal =
+        steps.compute(size, Number::None, OpReplay::Result::Bool);
+    ConcreteTensor isNan =
+        steps.compute(size, Number::None, OpReplay::Result::Bool);
+    ConcreteTensor mask =
+        steps.compute({equal, isNan}, Number::None, OpReplay::Result::Bool);
+    steps.free({equal, isNan});
+    ConcreteTensor sign = steps.compute(self), count = *norm;
+    count.elementType = IntegerType::get(op->getContext(), 64);
+    count = steps.allocate(count);
+    steps.allocateTemporary(getPartialBytes(rule, mask, count));
+    ConcreteTensor shares = steps.compute({gradient, count});
+    ConcreteTensor spread = steps.compute({shares, mask});
+    steps.give(0, steps.compute({sign, spread}));
+    return steps.free({size, mask, sign, count, shares, spread});
+  }
+  // self * self.abs().pow_(p - 2), or of an order below two the sign of it,
+  // times grad / norm.pow(p - 1).
+  ConcreteTensor size = steps.compute(self), sign = size;
+  if (*order < 2)
+    sign = steps.compute(self);
+  ConcreteTensor scaled = steps.compute({self, size});
+  if (*order < 2)
+    steps.free(sign);
+  steps.free(size);
+  ConcreteTensor power = steps.compute(*norm);
+  ConcreteTensor shares = steps.compute({gradient, power});
+  steps.free(power);
   ConcreteTensor isZero =
       steps.compute(*norm, Number::Integer, OpReplay::Result::Bool);
-  steps.give(0, steps.compute(quotient));
-  steps.free({quotient, isZero});
+  steps.free(isZero);
+  steps.give(0, steps.compute({scaled, shares}));
+  steps.free({scaled, shares});
+}
+
+/// The gradient, expanded, times self.isnan().logical_not().
+static void runNansum(BackwardReplay &steps, const ConcreteTensor &expanded) {
+  ConcreteTensor isNan =
+      steps.compute(steps.read(0), Number::None, OpReplay::Result::Bool);
+  ConcreteTensor isNumber =
+      steps.compute(isNan, Number::None, OpReplay::Result::Bool);
+  steps.give(0, steps.compute({expanded, isNumber}));
+  steps.free({isNan, isNumber});
 }
 
 /// Products of all elements but one: from both ends along `dim`, times each
@@ -235,7 +288,9 @@ void rules::describeReductionBackward(BackwardRule &rule) {
       })
       .Case<MaxDimOp, MinDimOp, MedianDimOp, NanmedianDimOp, ModeOp>(
           [&](auto) { steps.giveContiguous(0); })
-      .Case<MaxOp, MinOp>([&](auto) { spreadExtremum(rule, steps); })
+      .Case<NansumOp>([&](auto) { runNansum(steps, expandBack(op, steps)); })
+      .Case<MaxOp, MinOp, MedianOp, NanmedianOp>(
+          [&](auto) { spreadExtremum(rule, steps); })
       .Case<VarOp, VarDimOp, VarCorrectionOp>([&](auto) {
         steps.give(0, runVariance(rule, steps, steps.getGradient()));
       })

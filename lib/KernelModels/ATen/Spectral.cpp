@@ -6,8 +6,13 @@
 
 #include "../WorkspaceRules.h"
 #include "StftOperands.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace koila;
@@ -19,7 +24,7 @@ using namespace koila::spectral;
 // Arguments
 //===----------------------------------------------------------------------===//
 
-static Fourier getKind(Operation *op) {
+Fourier spectral::getKind(Operation *op) {
   return llvm::TypeSwitch<Operation *, Fourier>(op)
       .Case<FftRfftOp, FftIhfftOp, FftRfft2Op, FftRfftnOp>(
           [](auto) { return Fourier::RealToHalf; })
@@ -30,23 +35,67 @@ static Fourier getKind(Operation *op) {
       .Default([](Operation *) { return Fourier::Complex; });
 }
 
-/// Whether the last size was left out or is that of the operand; none if it is
-/// computed.
-static std::optional<bool> isDefaultSize(Operation *op) {
-  int64_t size = -1;
-  if (auto n = op->getAttrOfType<IntegerAttr>("n"))
-    size = n.getInt();
-  else if (auto s = op->getAttrOfType<DenseI64ArrayAttr>("s"); s && !s.empty())
-    size = s.asArrayRef().back();
-  if (size == ShapedType::kDynamic)
+/// An integer that a program computes of the sizes of tensors.
+static std::optional<int64_t> evaluate(const WorkspaceRule &rule, Value value) {
+  if (APInt number; matchPattern(value, m_ConstantInt(&number)))
+    return number.getSExtValue();
+  Operation *maker = value.getDefiningOp();
+  if (auto size = dyn_cast_or_null<SizeIntOp>(maker)) {
+    auto tensor = rule.tensor(size.getSelf());
+    int64_t rank = tensor ? tensor->dims.size() : 0;
+    auto dim = static_cast<int64_t>(size.getDim());
+    dim += dim < 0 ? rank : 0;
+    return tensor && dim >= 0 && dim < rank ? std::optional(tensor->dims[dim])
+                                            : std::nullopt;
+  }
+  if (auto read = dyn_cast_or_null<IntTensorOp>(maker))
+    return evaluate(rule, read.getA());
+  // The number is the last operand.
+  if (isa_and_present<NumToTensorOp>(maker) && maker->getNumOperands() > 0)
+    return evaluate(rule, maker->getOperands().back());
+  if (!isa_and_present<arith::AddIOp, arith::SubIOp, arith::MulIOp>(maker))
     return std::nullopt;
-  return size == -1;
+  auto lhs = evaluate(rule, maker->getOperand(0)),
+       rhs = evaluate(rule, maker->getOperand(1));
+  int64_t result = 0;
+  if (!lhs || !rhs ||
+      (isa<arith::AddIOp>(maker)   ? llvm::AddOverflow(*lhs, *rhs, result)
+       : isa<arith::SubIOp>(maker) ? llvm::SubOverflow(*lhs, *rhs, result)
+                                   : llvm::MulOverflow(*lhs, *rhs, result)))
+    return std::nullopt;
+  return result;
+}
+
+std::optional<int64_t> spectral::getLastSize(const WorkspaceRule &rule,
+                                             ArrayRef<int64_t> dims,
+                                             ArrayRef<int64_t> before,
+                                             int64_t half) {
+  Operation *op = rule.getOp();
+  OperatorArguments arguments(op);
+  std::optional<int64_t> size;
+  Value computed;
+  if (auto n = op->getAttrOfType<IntegerAttr>("n")) {
+    size = n.getInt();
+    computed = arguments.getDynamic("n");
+  } else if (auto s = op->getAttrOfType<DenseI64ArrayAttr>("s");
+             s && !dims.empty() &&
+             static_cast<int64_t>(dims.size()) <= s.size()) {
+    size = s[dims.size() - 1];
+    computed = arguments.getDynamic("s", dims.size() - 1);
+  }
+  if (size == ShapedType::kDynamic)
+    size = computed ? evaluate(rule, computed) : std::nullopt;
+  else if (!size || *size == -1)
+    size = before[dims.back()];
+  if (!size || *size / 2 + 1 != half)
+    return std::nullopt;
+  return size;
 }
 
 /// The sizes to which the dims are cut or filled up: one or the other, where
 /// one is computed.
 static SmallVector<SmallVector<int64_t>, 2>
-getSizes(Operation *op, Fourier kind, ArrayRef<int64_t> dims,
+getSizes(const WorkspaceRule &rule, Fourier kind, ArrayRef<int64_t> dims,
          ArrayRef<int64_t> before, ArrayRef<int64_t> after) {
   SmallVector<int64_t> sizes;
   for (int64_t dim : dims)
@@ -57,23 +106,17 @@ getSizes(Operation *op, Fourier kind, ArrayRef<int64_t> dims,
     sizes.back() = sizes.back() / 2 + 1;
     return {sizes};
   }
-  auto isDefault = isDefaultSize(op);
-  if (!isDefault) {
-    // Half a spectrum does not tell an even size from an odd one.
-    sizes.back() = 2 * sizes.back() - 1;
-    SmallVector<int64_t> other(sizes);
-    --other.back();
-    if (other.back() < 1)
-      return {sizes};
-    return {sizes, other};
+  if (auto size = spectral::getLastSize(rule, dims, before, sizes.back())) {
+    sizes.back() = *size;
+    return {sizes};
   }
-  if (*isDefault)
-    sizes.back() = before[dims.back()];
-  else if (auto n = op->getAttrOfType<IntegerAttr>("n"))
-    sizes.back() = n.getInt();
-  else
-    sizes.back() = op->getAttrOfType<DenseI64ArrayAttr>("s")[sizes.size() - 1];
-  return {sizes};
+  // Half a spectrum does not tell an even size from an odd one.
+  sizes.back() = 2 * sizes.back() - 1;
+  SmallVector<int64_t> other(sizes);
+  --other.back();
+  if (other.back() < 1)
+    return {sizes};
+  return {sizes, other};
 }
 
 //===----------------------------------------------------------------------===//
@@ -210,7 +253,7 @@ static std::optional<Held> holdTransform(WorkspaceRule &rule) {
     type = ComplexType::get(type);
   std::optional<Held> most;
   for (ArrayRef<int64_t> sizes :
-       getSizes(op, kind, *dims, signal->dims, result->dims)) {
+       getSizes(rule, kind, *dims, signal->dims, result->dims)) {
     Held held = holdTransform(rule, *signal, type, *dims, sizes, result->dims);
     if (most &&
         (most->transient != held.transient || most->filled != held.filled))

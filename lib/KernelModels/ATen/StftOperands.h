@@ -10,11 +10,21 @@
 #define KOILA_KERNELMODELS_ATEN_STFTOPERANDS_H
 
 #include "AllocationTrace.h"
+#include "koila/Dialect/Koila/IR/SpectralOps.h"
 
 namespace koila::spectral {
 
 /// A tensor whose strides are known.
 using Signal = ConcreteTensor;
+
+rules::Fourier getKind(mlir::Operation *op);
+/// The last of the sizes to which the `dims` of a real operand are cut or
+/// filled up, which half a spectrum of `half` elements does not tell. None if
+/// it is computed of something else than the sizes of tensors.
+std::optional<int64_t> getLastSize(const WorkspaceRule &rule,
+                                   llvm::ArrayRef<int64_t> dims,
+                                   llvm::ArrayRef<int64_t> before,
+                                   int64_t half);
 
 /// None if the strides are unknown.
 std::optional<Signal> getSignal(const WorkspaceRule &rule, mlir::Value value);

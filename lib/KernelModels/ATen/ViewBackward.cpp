@@ -22,8 +22,8 @@ using namespace koila::kernels;
 static void reshapeBack(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
   // No node is made where nothing changes.
-  if (isa<FlattenOp, SqueezeOp, SqueezeDimOp, SqueezeDimsOp, AliasOperatorOp>(
-          rule.getOp()) &&
+  if (isa<FlattenOp, SqueezeOp, SqueezeDimOp, SqueezeDimsOp, AliasOperatorOp,
+          AtLeast1DOp, AtLeast2DOp, AtLeast3DOp>(rule.getOp()) &&
       self.dims == steps.getGradient().dims)
     return rule.forwardGrad(0);
   bool isCopy = false;
@@ -54,12 +54,69 @@ static void permuteBack(BackwardRule &rule, BackwardReplay &steps,
   rule.setView(0, withStrides(std::move(back), strides));
 }
 
+/// Where Tensor::movedim takes each dim from. None where a list is computed.
+static SmallVector<int64_t> getMoved(Operation *op, int64_t rank) {
+  auto read = [&](StringRef name) {
+    SmallVector<int64_t> dims;
+    Attribute attr = op->getAttr(name);
+    if (auto one = dyn_cast_if_present<IntegerAttr>(attr))
+      dims.push_back(one.getInt());
+    else if (auto list = dyn_cast_if_present<DenseI64ArrayAttr>(attr))
+      dims.append(list.asArrayRef().begin(), list.asArrayRef().end());
+    for (int64_t &dim : dims)
+      dim += dim < 0 ? rank : 0;
+    return dims;
+  };
+  SmallVector<int64_t> from = read("source"), to = read("destination");
+  SmallVector<int64_t> order(rank, -1), rest;
+  if (from.size() != to.size())
+    return {};
+  for (auto [source, destination] : llvm::zip(from, to)) {
+    if (source < 0 || source >= rank || destination < 0 || destination >= rank)
+      return {};
+    order[destination] = source;
+  }
+  for (int64_t dim = 0; dim < rank; ++dim)
+    if (!llvm::is_contained(from, dim))
+      rest.push_back(dim);
+  auto *next = rest.begin();
+  for (int64_t &dim : order)
+    if (dim < 0 && next != rest.end())
+      dim = *next++;
+  return order;
+}
+
+/// The tensor as one of real or of complex numbers, of which each is two.
+static ConcreteTensor viewParts(ConcreteTensor tensor) {
+  auto type = dyn_cast<ComplexType>(tensor.elementType);
+  if (type)
+    tensor.dims.push_back(2);
+  else
+    tensor.dims.pop_back();
+  tensor.elementType =
+      type ? type.getElementType() : ComplexType::get(tensor.elementType);
+  tensor.contiguous = true;
+  tensor.strides.reset();
+  return tensor;
+}
+
+/// The gradient as numbers of the other kind, of a contiguous copy.
+static void viewPartsBack(BackwardRule &rule, BackwardReplay &steps) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (gradient.contiguous)
+    return rule.setView(0, viewParts(gradient));
+  steps.give(0, viewParts(steps.contiguous(gradient)), /*isViewed=*/true);
+}
+
 /// Casts, and copies of other strides.
 static void castBack(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
   const ConcreteTensor &gradient = steps.getGradient();
   if (self.elementType == gradient.elementType)
     return rule.forwardGrad(0);
+  if (isa<ComplexType>(self.elementType) ||
+      isa<ComplexType>(gradient.elementType))
+    return rule.setInexact("gradients that are complex numbers");
   ConcreteTensor cast = gradient;
   cast.elementType = self.elementType;
   steps.give(0, steps.makeLike(cast));
@@ -112,18 +169,32 @@ void rules::describeViewBackward(BackwardRule &rule) {
     return steps.finish();
   if (!rule.getGradient() || op->getNumResults() != 1)
     return koila::detail::describeUnknownBackward(rule);
-  if (isa<ComplexType>(steps.getGradient().elementType))
-    return rule.setInexact("gradients that are complex numbers");
   const ConcreteTensor &gradient = steps.getGradient();
   if (isa<ViewAsOp, ReshapeAsOp, ExpandAsOp, TypeAsOp, ToOtherOp>(op))
     rule.setUnread(1);
   llvm::TypeSwitch<Operation *>(op)
       .Case<ViewOp, UnsafeViewOp, ReshapeOp, ViewAsOp, ReshapeAsOp, FlattenOp,
             RavelOp, UnflattenOp, UnsqueezeOp, SqueezeOp, SqueezeDimOp,
-            SqueezeDimsOp, AliasOperatorOp>(
-          [&](auto) { reshapeBack(rule, steps); })
+            SqueezeDimsOp, AliasOperatorOp, AtLeast1DOp, AtLeast2DOp,
+            AtLeast3DOp>([&](auto) { reshapeBack(rule, steps); })
       .Case<PermuteOp>(
           [&](PermuteOp view) { permuteBack(rule, steps, view.getDims()); })
+      .Case<NumpyTOp>([&](auto) {
+        int64_t rank = gradient.dims.size();
+        permuteBack(rule, steps,
+                    llvm::to_vector(llvm::reverse(llvm::seq(rank))));
+      })
+      .Case<MoveDimOp, MoveDimListOp, MoveAxisOp, MoveAxisListOp>([&](auto) {
+        permuteBack(rule, steps, getMoved(op, gradient.dims.size()));
+      })
+      .Case<ViewAsRealOp, ViewAsComplexOp>(
+          [&](auto) { viewPartsBack(rule, steps); })
+      // Zeros of both parts, into one of which it is written.
+      .Case<RealOp, ImagOp>([&](auto) {
+        if (!isa<ComplexType>(steps.read(0).elementType))
+          return rule.forwardGrad(0);
+        steps.give(0, steps.allocate(steps.read(0)), /*isViewed=*/true);
+      })
       .Case<TransposeOp>([&](TransposeOp view) {
         rule.setView(0,
                      transposeDims(gradient, view.getDim0(), view.getDim1()));
@@ -172,16 +243,21 @@ void rules::describeViewBackward(BackwardRule &rule) {
 void rules::describeJoinBackward(BackwardRule &rule) {
   Operation *op = rule.getOp();
   BackwardReplay steps(rule);
-  if (!rule.getGradient() || !isa<CatOp, ConcatOp, ConcatenateOp, StackOp>(op))
+  if (!rule.getGradient() || !isa<CatOp, ConcatOp, ConcatenateOp, StackOp,
+                                  HstackOp, VstackOp, RowStackOp>(op))
     return koila::detail::describeUnknownBackward(rule);
   const ConcreteTensor &gradient = steps.getGradient();
   auto strides = gradient.getStrides();
-  int64_t dim = op->getAttrOfType<IntegerAttr>("dim").getInt();
+  auto attr = op->getAttrOfType<IntegerAttr>("dim");
+  // Of those without the attribute only tensors of two dims or more are joined
+  // as they are; of these no place is needed.
+  int64_t dim = attr ? attr.getInt() : 0;
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
     if (!steps.wants(index))
       continue;
     ConcreteTensor self = steps.read(index);
-    if (self.elementType != gradient.elementType)
+    if (self.elementType != gradient.elementType ||
+        (!attr && self.dims.size() < 2))
       return koila::detail::describeUnknownBackward(rule);
     auto own = strides;
     // A stack's part lacks the dim.

@@ -232,12 +232,26 @@ LogicalResult Contraction::multiply(Step a, Step b, ArrayRef<int64_t> summed,
           rules::checkOneElementType(rule, a.type, b.type, "another operand")))
     return failure();
   result.type = a.type ? a.type : b.type;
-  // Where all extents that are summed are one it is an elementwise product.
-  if (llvm::none_of(summed, [&](int64_t dim) {
-        return a.dims[dim].getConstant() || b.dims[dim].getConstant();
-      })) {
-    result.strides.reset();
-    return success();
+  // Where all extents that are summed are one it is an elementwise product,
+  // which has to have the same strides.
+  std::optional<SmallVector<DimExpr>> elementwise;
+  bool mayBeElementwise = llvm::none_of(summed, [&](int64_t dim) {
+    return a.dims[dim].getConstant() || b.dims[dim].getConstant();
+  });
+  if (mayBeElementwise) {
+    auto info = [&](const Step &step) {
+      TensorInfo info;
+      info.dims = step.dims;
+      info.strides = step.strides;
+      for (int64_t dim : summed)
+        (*info.dims)[dim] = one;
+      return info;
+    };
+    elementwise = computeElementwiseStrides({info(a), info(b)}, result.dims);
+    if (!elementwise) {
+      result.strides.reset();
+      return success();
+    }
   }
   // A bmm whose result is dense in the order of these dims. The operands are
   // exchanged where all dims of the right one alone come first (measured). A
@@ -270,6 +284,12 @@ LogicalResult Contraction::multiply(Step a, Step b, ArrayRef<int64_t> summed,
     (*result.strides)[dim] = stride;
     stride = stride * result.dims[dim];
   }
+  for (int64_t dim = 0; mayBeElementwise && dim < rank; ++dim)
+    if (!result.dims[dim].isConstant(1) &&
+        (*elementwise)[dim] != (*result.strides)[dim]) {
+      result.strides.reset();
+      break;
+    }
   return success();
 }
 
@@ -315,8 +335,11 @@ LogicalResult Contraction::run(std::optional<ArrayRef<int64_t>> path) {
     steps.insert(path ? steps.end() : steps.begin(), result);
   }
   Step &last = steps.front();
-  if (numOperands == 1 && rank > outRank)
+  if (numOperands == 1 && rank > outRank) {
     sum(last, llvm::to_vector(llvm::seq<int64_t>(outRank, rank)));
+    // A new tensor, in rows.
+    last.strides = TensorInfo::contiguous(last.dims, last.type).strides;
+  }
   TensorInfo info;
   info.elementType = last.type;
   info.dims.emplace(ArrayRef(extents).take_front(outRank));

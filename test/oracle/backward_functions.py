@@ -1,0 +1,116 @@
+"""More cases of backward_oracle.py: products with vectors, functions of two
+tensors, transforms, and what moves elements."""
+
+import torch
+import torch.nn.functional as F
+
+
+def convolve(x, w):
+    """Along the last dim, by transforms of twice its size."""
+    size = 2 * x.shape[-1]
+    spectrum = torch.fft.rfft(x, n=size) * torch.fft.rfft(w[0], n=size)
+    return torch.fft.irfft(spectrum, n=size)[..., : x.shape[-1]]
+
+
+def normalize_spectrum(w, u, v):
+    return w / torch.dot(u[:, 0].detach(), torch.mv(w.flatten(1), v[0].flatten().detach()))
+
+
+def rotate(x):
+    angles = torch.polar(torch.ones(6), torch.arange(6.0))
+    return torch.view_as_real(torch.view_as_complex(x) * angles).flatten(2)
+
+
+CASES = {
+    "mv": (lambda x, v: x.flatten(1).mv(v[0].flatten()), (4, 6), (4, 6)),
+    "mv_of_columns": (lambda x, v: x.flatten(1).t().mv(v[:, 0]), (4, 6), (4,)),
+    "dot": (lambda x, y: torch.dot(x.flatten(), y.flatten()) * x, (4, 6), (4, 6)),
+    "vdot_itself": (lambda x: torch.vdot(x.flatten(), x.flatten()) * x, (4, 6)),
+    "spectral_norm": (normalize_spectrum, (4, 6), (1,), (4, 6)),
+    "outer": (lambda x, y: torch.outer(x.flatten(), y[0]), (4, 6), (6,)),
+    "addmv": (lambda x, y, z: torch.addmv(z[:, 0], x.flatten(1), y[0]), (4, 6), (24,), (1,)),
+    "addr": (lambda x, y, z: torch.addr(z, x[:, 0], y[0], alpha=0.5), (4,), (6,), (6,)),
+    "matmul_vector": (lambda x, y: x @ y[0], (4, 6), (6,)),
+    "matmul_of_trained": (lambda x, y: y[0] @ x, (4, 6), (5, 4)),
+    "matmul_repeated": (lambda x, y: x @ y[0], (2, 4, 6), (2, 6, 5)),
+    "matmul_repeated_heads": (lambda x, y: x[:, None] @ y, (4, 6), (2, 6, 5)),
+    "baddbmm_scaled": (
+        lambda x, y, z: torch.baddbmm(z, x, y, alpha=0.5, beta=2),
+        (4, 6),
+        (6, 5),
+        (4, 5),
+    ),
+    "addmm_scaled": (
+        lambda x, y, z: torch.addmm(z, x, y[0], alpha=0.5, beta=0.3),
+        (6,),
+        (6, 5),
+        (5,),
+    ),
+    "cross": (lambda x, y: torch.linalg.cross(x, y), (4, 3), (4, 3)),
+    "unfold_image": (lambda x: F.unfold(x, 3, padding=1).transpose(1, 2) * 2, (4, 6, 6)),
+    "unfold_image_softmax": (
+        lambda x: F.unfold(x, 3, padding=1).unflatten(1, (4, 9)).softmax(2),
+        (4, 6, 6),
+    ),
+    "fold": (lambda x: F.fold(x, (6, 6), 3, padding=1), (36, 36)),
+    "fold_permuted": (
+        lambda x: F.fold(x, (6, 6), 3, padding=1).permute(0, 2, 3, 1).contiguous() * 2,
+        (36, 36),
+    ),
+    "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 2), (4, 6)),
+    "adaptive_max_pool2d_channels_last": (
+        lambda x: F.adaptive_max_pool2d(x.to(memory_format=torch.channels_last), 2),
+        (4, 6, 6),
+    ),
+    "max_pool1d_of_columns": (lambda x: F.max_pool1d(x.transpose(1, 2), 2), (4, 6)),
+    "max_pool1d_of_all": (lambda x: F.max_pool1d(x, x.shape[2]).squeeze(2), (4, 6)),
+    "rfft": (lambda x: torch.fft.rfft(x).abs(), (4, 6)),
+    "rfft_cut": (lambda x: torch.fft.rfft(x, n=4).abs(), (4, 6)),
+    "rfft_convolution": (convolve, (4, 6), (4, 6)),
+    "rfft2_twice": (lambda x: torch.fft.irfft2(torch.fft.rfft2(x), s=(4, 6)), (4, 6)),
+    "fft_real": (lambda x: torch.fft.fft(torch.fft.fft(x, dim=-1), dim=-2).real, (4, 6)),
+    "fft2_twice": (lambda x: torch.fft.ifft2(torch.fft.fft2(x)).real, (4, 6)),
+    "complex_square": (
+        lambda x: (torch.view_as_complex(x) * torch.view_as_complex(x)).real,
+        (4, 6, 2),
+    ),
+    "rotary_complex": (rotate, (4, 6, 2)),
+    "einsum_view": (lambda x: torch.einsum("bij->bji", x), (4, 6)),
+    "einsum_summed": (lambda x: torch.einsum("bij->bj", x), (4, 6)),
+    "einsum_over_samples": (lambda x, y: torch.einsum("bi,bj->ij", x, y), (6,), (5,)),
+    "einsum_of_three": (
+        lambda x: torch.einsum("bti,btj,btk->btijk", *x.split(2, 2)),
+        (4, 6),
+    ),
+    "movedim": (lambda x: x.movedim(1, 2) * 2, (4, 6)),
+    "diag_embed": (torch.diag_embed, (4, 6)),
+    "hstack": (lambda x, y: torch.hstack([x, y]), (4, 6), (4, 6)),
+    "cummax": (lambda x: x.cummax(1)[0], (4, 6)),
+    "norm_inf": (lambda x: x.norm(p=float("inf"), dim=1), (4, 6)),
+    "norm_3": (lambda x: x.norm(p=3, dim=1), (4, 6)),
+    "norm_1_5": (lambda x: x.norm(p=1.5, dim=-1, keepdim=True), (4, 6)),
+    "nansum": (lambda x: x.nansum(1), (4, 6)),
+    "median_all": (lambda x: x.median() * x, (4, 6)),
+    "index_put": (lambda x, y: x.index_put((torch.tensor([0]),), y[:1]), (4, 6), (4, 6)),
+    "index_put_added": (
+        lambda x, y: x.index_put((torch.tensor([0]),), y[:1], accumulate=True),
+        (4, 6),
+        (4, 6),
+    ),
+    "index_put_number": (lambda x: (x * 2).index_put((x > 0,), torch.zeros(())), (4, 6)),
+    "atan2": (torch.atan2, (4, 6), (4, 6)),
+    "hypot": (torch.hypot, (4, 6), (4, 6)),
+    "fmod": (torch.fmod, (4, 6), (4, 6)),
+    "remainder_number": (lambda x: torch.remainder(x, 2.0), (4, 6)),
+    "logaddexp": (torch.logaddexp, (4, 6), (4, 6)),
+    "logaddexp2_broadcast": (torch.logaddexp2, (4, 6), (1, 6)),
+    "addcdiv": (
+        lambda x, y, z: torch.addcdiv(x, y, z.abs() + 1, value=0.5),
+        (4, 6),
+        (4, 6),
+        (4, 6),
+    ),
+    "pow_of_number": (lambda x: 2.0**x, (4, 6)),
+    "lerp_tensor": (torch.lerp, (4, 6), (4, 6), (4, 6)),
+    "clamp_tensor": (lambda x, y: torch.clamp(x, min=y.detach()), (4, 6), (4, 6)),
+}
