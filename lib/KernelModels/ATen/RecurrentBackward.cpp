@@ -402,6 +402,12 @@ static int64_t getBound(const Layers &layers) {
         (layers.isProjected() ? layers.getBytes(layers.state, layers.hidden)
                               : 0);
     weights += directions * own;
+    // A gradient of a weight and its sum with the one before, which is another
+    // tensor where that is a view. Of half types also what a product reorders.
+    int64_t largest = layers.getBytes(
+        1, std::max({gates * features, gates * layers.state,
+                     layers.isProjected() ? layers.state * layers.hidden : 0}));
+    int64_t added = isHalf(layers.type) ? 4 * own : 2 * largest;
     // The gradients of the gates wait for the first step, and are stacked. The
     // inputs are multiplied with them, perhaps in a copy; their gradients add
     // up, as those of the weights do. Those of the outputs come from the next
@@ -410,7 +416,7 @@ static int64_t getBound(const Layers &layers) {
                         (directions + 1) * layers.getBytes(rows, features) +
                         directions * layers.getBytes(rows, layers.state) +
                         kMostOfStep * layers.getBytes(samples, layers.hidden) +
-                        layers.getBytes(samples, gates) + 4 * own;
+                        layers.getBytes(samples, gates) + added;
     if (layers.drops)
       layerMost += directions * layers.getBytes(rows, layers.state);
     most = std::max(most, layerMost);
