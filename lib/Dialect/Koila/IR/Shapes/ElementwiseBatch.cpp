@@ -2,6 +2,7 @@
 
 #include "../Rules/ElementwiseRules.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 
 using namespace mlir;
@@ -62,22 +63,6 @@ void rules::describeNewStorage(StorageRule &rule) {
     rule.setTied(0, rule.getOp()->getOperand(0));
 }
 
-/// The types of the numbers that take part in the common type; null: unknown.
-static SmallVector<Type> getNumberTypes(Operation *op,
-                                        const Elementwise &kind) {
-  SmallVector<Type> types;
-  for (StringRef name : kind.numbers) {
-    Attribute attr = op->getAttr(name);
-    if (Value dynamic = OperatorArguments(op).getDynamic(name))
-      types.push_back(dynamic.getType());
-    else if (auto typed = dyn_cast_or_null<TypedAttr>(attr))
-      types.push_back(typed.getType());
-    else if (attr)
-      types.push_back({});
-  }
-  return types;
-}
-
 /// What LibTorch makes a number of that a 0-dim tensor of `type` holds.
 static Type getNumberType(Type type) {
   if (isa<FloatType>(type))
@@ -85,6 +70,38 @@ static Type getNumberType(Type type) {
   if (isa<IntegerType>(type) && !type.isInteger(1))
     return IntegerType::get(type.getContext(), 64);
   return type;
+}
+
+/// The type of a number that the program computes: what `item` reads is of the
+/// tensor's. Null if it is not known.
+static Type getNumberType(WorkspaceRule &rule, Value number) {
+  Type type = number.getType();
+  if (type.isInteger(64) || type.isF64() || type.isInteger(1))
+    return type;
+  auto *read = number.getDefiningOp();
+  if (!isa_and_nonnull<ItemOp, ScalarImplicitOp>(read))
+    return {};
+  auto tensor = rule.tensor(read->getOperand(0));
+  return tensor && isa<IntegerType, FloatType>(tensor->elementType)
+             ? getNumberType(tensor->elementType)
+             : Type();
+}
+
+/// The types of the numbers that take part in the common type; null: unknown.
+static SmallVector<Type> getNumberTypes(WorkspaceRule &rule,
+                                        const Elementwise &kind) {
+  Operation *op = rule.getOp();
+  SmallVector<Type> types;
+  for (StringRef name : kind.numbers) {
+    Attribute attr = op->getAttr(name);
+    if (Value dynamic = OperatorArguments(op).getDynamic(name))
+      types.push_back(getNumberType(rule, dynamic));
+    else if (auto typed = dyn_cast_or_null<TypedAttr>(attr))
+      types.push_back(typed.getType());
+    else if (attr)
+      types.push_back({});
+  }
+  return types;
 }
 
 /// Whether the number `self` is 1, or may be.
@@ -104,7 +121,7 @@ void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
   SmallVector<TensorInfo> infos;
   Operation *op = rule.getOp();
   MLIRContext *context = op->getContext();
-  SmallVector<Type> numbers = getNumberTypes(op, kind);
+  SmallVector<Type> numbers = getNumberTypes(rule, kind);
   OperandRange tensors = getTensors(op);
   SmallVector<ConcreteTensor> weights;
   for (auto [index, value] : llvm::enumerate(tensors)) {
@@ -153,6 +170,8 @@ void rules::describeElementwiseWorkspace(WorkspaceRule &rule,
     bytes += number ? getElementBytes(number) : 8;
     if (number != computed)
       bytes += size;
+    if (!number)
+      rule.setBound("of which type a number is, is not known");
   }
   // pow of base 1 fills the result; native/Pow.cpp.
   if (isa<PowScalarOp>(op) && mayBeOne(op))
