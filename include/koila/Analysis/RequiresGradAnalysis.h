@@ -14,6 +14,10 @@
 
 namespace koila {
 
+/// On an operation that runs while nothing is recorded, as in
+/// `torch.no_grad()`.
+inline constexpr llvm::StringLiteral kUnrecordedAttr = "koila.unrecorded";
+
 class RequiresGradAnalysis {
 public:
   /// `dims` and `storage` are of `function`; both have to outlive this.

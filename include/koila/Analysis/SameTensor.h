@@ -12,6 +12,11 @@ class TorchOpaqueOp;
 /// Whether `op` asks `a is b` (false) or `a is not b` (true); none if neither.
 std::optional<bool> isNegatedIdentity(TorchOpaqueOp op);
 
+/// The tensors that `a is b` or `a is not b` compares; none for other
+/// operators. Of numbers and texts identity is a matter of their values.
+std::optional<std::pair<mlir::Value, mlir::Value>>
+getComparedTensors(TorchOpaqueOp op);
+
 /// Whether `lhs` and `rhs` are one tensor object, as `a is b` asks; each may be
 /// None as well. Looks through branches: `isLive` says which blocks a call may
 /// get to, `shapes` what is known of values.

@@ -144,6 +144,26 @@ std::optional<bool> koila::isNegatedIdentity(TorchOpaqueOp op) {
                                                      : std::nullopt;
 }
 
+std::optional<std::pair<Value, Value>>
+koila::getComparedTensors(TorchOpaqueOp op) {
+  if (!isNegatedIdentity(op))
+    return std::nullopt;
+  SmallVector<Value, 2> compared;
+  for (Attribute argument : op.getArguments()) {
+    auto operand = dyn_cast<OperandAttr>(argument);
+    Value value = operand ? op->getOperand(operand.getIndex()) : Value();
+    Type type = value ? value.getType() : Type();
+    if (auto optional = dyn_cast_or_null<OptionalType>(type))
+      type = optional.getValueType();
+    if (!isa_and_nonnull<TensorType>(type))
+      return std::nullopt;
+    compared.push_back(value);
+  }
+  if (compared.size() != 2 || op->getNumResults() != 1)
+    return std::nullopt;
+  return std::make_pair(compared[0], compared[1]);
+}
+
 TriBool koila::proveIdentical(Value lhs, Value rhs,
                               llvm::function_ref<bool(Block *)> isLive,
                               ShapeRule::Lookup shapes) {

@@ -52,11 +52,43 @@ bool PeakMemoryAnalysis::Impl::ownsRecords(Block &block) {
          });
 }
 
+/// An operation that leaves no record. It may write a tensor that has one, or
+/// hand on its operand, which keeps its own.
+void PeakMemoryAnalysis::Impl::checkUnrecorded(Operation &op) {
+  if (llvm::any_of(op.getResults(),
+                   [&](Value value) { return gradients->wants(value); })) {
+    if (!op.getOperand(0).getDefiningOp<ParamGetOp>())
+      unmodelled.try_emplace(
+          &op, "what autograd keeps of a write that it does not record");
+    return;
+  }
+  auto isOperand = [&](Value result, Value operand) {
+    const ValueInfo &made = dims.lookup(result), &given = dims.lookup(operand);
+    return gradients->wants(operand) && storage.lookup(result) &&
+           storage.lookup(result) == storage.lookup(operand) && made.tensor &&
+           given.tensor && made.tensor->dims == given.tensor->dims;
+  };
+  auto types = [&](Value value) { return dims.lookup(value).getElementType(); };
+  auto wants = [&](Value value) { return gradients->wants(value); };
+  for (Value result : op.getResults())
+    if (llvm::any_of(
+            op.getOperands(),
+            [&](Value operand) { return isOperand(result, operand); }) &&
+        llvm::any_of(
+            result.getUsers(),
+            [](Operation *user) { return !user->hasAttr(kUnrecordedAttr); }) &&
+        !getDifferentiation(&op, wants, types).isDetached)
+      unmodelled.try_emplace(
+          &op, "whether it hands on its operand, with its gradient");
+}
+
 void PeakMemoryAnalysis::Impl::collectGradients() {
   Block &body = function->getRegion(0).front();
   gradients.emplace(function, dims, storage);
   auto wants = [&](Value value) { return gradients->wants(value); };
   function->walk([&](Operation *op) {
+    if (op->hasAttr(kUnrecordedAttr))
+      return checkUnrecorded(*op);
     // What only a later write makes wanting is made without a record.
     if (llvm::none_of(op->getResults(), wants) || isa<ParamGetOp, LeafOp>(op) ||
         (op->getNumRegions() == 0 && llvm::none_of(op->getOperands(), wants)))

@@ -100,6 +100,12 @@ bool RequiresGradAnalysis::mark(Operation &op, bool followWrites) {
     mark(leaf.getResult());
     return isNew;
   }
+  // What is written keeps the graph that it has.
+  if (op.hasAttr(kUnrecordedAttr)) {
+    if (isTied(&op) && wants(op.getOperand(0)))
+      mark(op.getResult(0));
+    return isNew;
+  }
   bool wantsAny =
       llvm::any_of(op.getOperands(), [&](Value value) { return wants(value); });
   // Which branch hands on what is not looked at.

@@ -1,6 +1,7 @@
 //===- MemorySimulation.cpp - A program run over byte counts --------------===//
 
 #include "../../KernelModels/ATen/AllocationTrace.h"
+#include "../Trace/ExecutionTrace.h"
 #include "BackwardSimulation.h"
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/MetaKernelShapes.h"
@@ -361,12 +362,20 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   auto lookup = [&](Value value) { return getConcrete(value, run); };
   auto wants = [&](Value value) { return gradients->wants(value); };
   SavedRule workspace(&op, target, lookup,
-                      records() ? WorkspaceRule::Wants(wants)
-                                : WorkspaceRule::Wants());
+                      records() && !op.hasAttr(kUnrecordedAttr)
+                          ? WorkspaceRule::Wants(wants)
+                          : WorkspaceRule::Wants());
   auto rule = dyn_cast<MemoryRuleInterface>(op);
   bool isRecorded = kept.contains(&op);
   if (rule)
     rule.describeWorkspace(workspace);
+  if (auto into = op.getAttrOfType<BoolAttr>(kIntoAttr)) {
+    if (into.getValue())
+      workspace.setStorageBytes(op.getResult(0), 0);
+    else
+      workspace.setBound("what it writes into is not contiguous; a tensor "
+                         "beside it is counted");
+  }
   // Containers hold what others made.
   if (rule && isRecorded &&
       llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>))

@@ -425,8 +425,12 @@ PeakMemoryAnalysis::trace(const SymbolMap &fixed) const {
   if (made->trace)
     tracedOperations += made->trace->operations;
   if (made->impl) {
-    made->impl->turnsRecordingOn =
-        made->trace->turnsRecordingOn && !impl->records();
+    if (made->trace->turnsRecordingOn && !impl->records())
+      made->impl->recordingDoubt =
+          "the program itself turns on that gradients are recorded";
+    else if (made->trace->unknownRecording)
+      made->impl->recordingDoubt =
+          "data decide whether the program records gradients";
     made->impl->replaced = made->trace->replaced;
   }
   if (made->impl && !made->impl->dims.isValid())
@@ -554,13 +558,16 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
   if (at.replaced)
     report.inexact.push_back(
         {getOperatorName(*at.replaced), getSourcePlace(at.replaced->getLoc()),
-         "what the attribute held before the call goes, which is not taken off",
+         isa<AttrSetOp>(at.replaced)
+             ? "what the attribute held before the call goes, which is not "
+               "taken off"
+             : "what the list or dict held before the call may go, which is "
+               "not taken off",
          true});
-  if (at.turnsRecordingOn)
-    report.inexact.push_back(
-        {at.function->getName().getStringRef().str(),
-         getSourcePlace(at.function->getLoc()),
-         "the program itself turns on that gradients are recorded", false});
+  if (!at.recordingDoubt.empty())
+    report.inexact.push_back({at.function->getName().getStringRef().str(),
+                              getSourcePlace(at.function->getLoc()),
+                              at.recordingDoubt.str(), false});
   at.checkArguments(run, report);
   at.fillPlaces(run, report);
   at.fillSpans(run, report);

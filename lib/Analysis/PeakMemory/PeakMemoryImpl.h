@@ -171,6 +171,7 @@ struct PeakMemoryAnalysis::Impl {
   bool ownsRecords(mlir::Block &block);
   /// Finds the values to which a gradient flows, and where their lives end.
   void collectGradients();
+  void checkUnrecorded(mlir::Operation &op);
   /// Notes what `op`, which is recorded, saves and keeps.
   void addRecord(mlir::Operation &op, const SavedRule &rule, Run &run) const;
   // Writes that others see (CopySlices.cpp).
@@ -295,8 +296,8 @@ struct PeakMemoryAnalysis::Impl {
   mlir::ModuleOp module;
   /// Whether `function` has structured control flow only.
   bool hasOneBlock = true;
-  /// Whether the program may record gradients where the mode does not.
-  bool turnsRecordingOn = false;
+  /// Why nobody knows whether gradients are recorded; empty if that is known.
+  llvm::StringRef recordingDoubt;
   /// See ExecutionTrace.
   mlir::Operation *replaced = nullptr;
   std::string batchSymbol;

@@ -257,27 +257,6 @@ static bool isNumber(Type type) {
   return type.isIntOrIndex() && !type.isInteger(1);
 }
 
-/// The tensors that `a is b` or `a is not b` compares; none for other
-/// operators. Of numbers and texts identity is a matter of their values.
-static std::optional<std::pair<Value, Value>> getCompared(TorchOpaqueOp op) {
-  if (!isNegatedIdentity(op))
-    return std::nullopt;
-  SmallVector<Value, 2> compared;
-  for (Attribute argument : op.getArguments()) {
-    auto operand = dyn_cast<OperandAttr>(argument);
-    Value value = operand ? op->getOperand(operand.getIndex()) : Value();
-    Type type = value ? value.getType() : Type();
-    if (auto optional = dyn_cast_or_null<OptionalType>(type))
-      type = optional.getValueType();
-    if (!isa_and_nonnull<TensorType>(type))
-      return std::nullopt;
-    compared.push_back(value);
-  }
-  if (compared.size() != 2 || op->getNumResults() != 1)
-    return std::nullopt;
-  return std::make_pair(compared[0], compared[1]);
-}
-
 /// Gives dims that joins took away, also of elements, a symbol of the value. Of
 /// what a mask selects it is one of the mask.
 static void nameDims(ValueInfo &info, Value value, const std::string &path,
@@ -392,7 +371,7 @@ public:
       waits |= !contents.initialised;
       return ListFact{contents, getLength(value, op)};
     };
-    if (opaque && getCompared(opaque))
+    if (opaque && getComparedTensors(opaque))
       inferIdentity(opaque, shapes);
     else if (opaque)
       inferMetaKernelShapes(opaque, shapes, lists);
@@ -568,7 +547,7 @@ private:
       return toInfo(getOrCreateFor<DimLattice>(point, value)->getValue(), value,
                     symbols);
     };
-    auto [lhs, rhs] = *getCompared(op);
+    auto [lhs, rhs] = *getComparedTensors(op);
     TriBool same = proveIdentical(lhs, rhs, isLive, lookup);
     if (same == TriBool::Unknown)
       return;

@@ -2,6 +2,7 @@
 
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "GenericListInference.h"
+#include "koila/Analysis/SameTensor.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -550,6 +551,9 @@ void koila::inferMetaKernelShapes(TorchOpaqueOp op, ShapeRule &rule,
     return;
   const auto *source =
       op->getDialect()->getRegisteredInterface<MetaKernelShapeSource>();
+  // Which tensors are one, copies of their shapes do not tell.
+  if (getComparedTensors(op))
+    return;
   // Text without an archive speaks of no library. What writes or has unknown
   // effects may not be run at all, even on shapes.
   auto module = op->getParentOfType<ModuleOp>();

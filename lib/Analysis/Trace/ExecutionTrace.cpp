@@ -4,7 +4,10 @@
 #include "Tracer.h"
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/MetaKernelShapes.h"
+#include "koila/Analysis/RequiresGradAnalysis.h"
+#include "koila/Analysis/SameTensor.h"
 #include "koila/Analysis/Storage.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
@@ -26,6 +29,8 @@ static bool mayBeDescribed(TorchOpaqueOp op,
     return takesNumber(op);
   if (op.getEffects() == Effects::Unknown)
     return false;
+  if (KnownOperators::takesOut(op.getCallee()))
+    return true;
   if (!operators)
     operators.emplace(op.getContext());
   return operators->contains(op.getCallee());
@@ -46,11 +51,17 @@ bool koila::isWorthTracing(Operation *function) {
   std::optional<KnownOperators> operators;
   WalkResult result = function->walk([&](Operation *op) {
     bool branches = isa<scf::IfOp, scf::ForOp, scf::WhileOp>(op);
+    // What is taken out of a list is what was put there.
+    auto element = dyn_cast<ElementOp>(op);
+    bool takesOwn =
+        element && element.getContainer().getDefiningOp<ConstructOp>();
     // A trace knows what is in a container that the caller gives.
     bool takes = isa<TorchOpaqueOp>(op) &&
                  llvm::any_of(op->getOperands(), [](Value operand) {
-                   return isa<BlockArgument>(operand) &&
-                          !isa<TensorType>(operand.getType()) &&
+                   bool isGiven =
+                       isa<BlockArgument>(operand) ||
+                       isa_and_nonnull<ElementOp>(operand.getDefiningOp());
+                   return isGiven && !isa<TensorType>(operand.getType()) &&
                           mayHoldTensors(operand.getType());
                  });
     bool changes =
@@ -58,8 +69,9 @@ bool koila::isWorthTracing(Operation *function) {
                                isMutable(op->getOperand(0).getType()));
     auto opaque = dyn_cast<TorchOpaqueOp>(op);
     bool mayBeKnown = opaque && mayBeDescribed(opaque, operators);
-    return branches || takes || changes || mayBeKnown ? WalkResult::interrupt()
-                                                      : WalkResult::advance();
+    return branches || takesOwn || takes || changes || mayBeKnown
+               ? WalkResult::interrupt()
+               : WalkResult::advance();
   });
   return result.wasInterrupted();
 }
@@ -234,6 +246,149 @@ void Tracer::foldLiteral(Operation *op) {
     info.integer = DimExpr::constant(builder.getContext(), *number);
 }
 
+/// What `a is b` gives, if that is certain.
+Attribute Tracer::compareTensors(Operation *op) {
+  auto opaque = dyn_cast<TorchOpaqueOp>(op);
+  auto compared = opaque ? getComparedTensors(opaque) : std::nullopt;
+  if (!compared)
+    return {};
+  auto [lhs, rhs] = *compared;
+  auto isNone = [&](Value value) {
+    return isa_and_nonnull<UnitAttr>(getLiteral(value));
+  };
+  TriBool same;
+  if (isNone(lhs) || isNone(rhs))
+    same = isNone(lhs) && isNone(rhs)                ? TriBool::Yes
+           : getInfo(isNone(lhs) ? rhs : lhs).tensor ? TriBool::No
+                                                     : TriBool::Unknown;
+  else
+    same = proveIdentical(
+        lhs, rhs, [](Block *) { return true; },
+        [&](Value value) { return getInfo(value); });
+  if (same == TriBool::Unknown)
+    return {};
+  return builder.getBoolAttr((same == TriBool::Yes) !=
+                             *isNegatedIdentity(opaque));
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+void Tracer::markWanting(Value value) {
+  const std::optional<TensorInfo> &tensor = getInfo(value).tensor;
+  Type element = tensor ? tensor->elementType : Type();
+  if (mayHoldTensors(value.getType()) &&
+      (!element || isa<FloatType, ComplexType>(element)))
+    wanting.insert(value);
+}
+
+bool Tracer::mayWant(const Cell &cell) const {
+  SmallVector<Cell> left{cell};
+  llvm::SmallPtrSet<Object *, 4> seen;
+  while (!left.empty()) {
+    Cell next = left.pop_back_val();
+    if (next.value && (wantsAll || wanting.contains(next.value)))
+      return true;
+    if (next.object && seen.insert(next.object).second) {
+      llvm::append_range(left, next.object->elements);
+      llvm::append_range(left, llvm::make_second_range(next.object->fields));
+    }
+  }
+  return false;
+}
+
+/// Says of an operation of the trace whether it is recorded, and where a
+/// gradient may flow.
+void Tracer::followGradient(Operation *op) {
+  if (!records)
+    return;
+  auto isWanting = [&](Value value) { return mayWant({value}); };
+  auto mark = [&](Value value) { markWanting(value); };
+  auto markAll = [&] {
+    for (Value result : op->getResults())
+      mark(result);
+  };
+  if (auto read = dyn_cast<ParamGetOp>(op)) {
+    auto param =
+        params.lookupNearestSymbolFrom<ParamOp>(read, read.getParamAttr());
+    if (!param || param.getRequiresGrad())
+      mark(read.getResult());
+    if (param && param.getRequiresGrad())
+      surelyWanting.insert(read.getResult());
+    return;
+  }
+  bool isUnrecorded = setting.recordsGradients == false &&
+                      isa<TorchOperatorInterface, TorchOpaqueOp>(op);
+  if (isUnrecorded)
+    op->setAttr(kUnrecordedAttr, builder.getUnitAttr());
+  // Of what the module has nobody knows what it is made of.
+  if (isa<LeafOp, AttrGetOp, CallMethodOp>(op))
+    return markAll();
+  if (llvm::none_of(op->getOperands(), isWanting))
+    return;
+  auto types = [&](Value value) {
+    const std::optional<TensorInfo> &tensor = getInfo(value).tensor;
+    return tensor ? tensor->elementType : Type();
+  };
+  bool hasTensors =
+      llvm::any_of(op->getResultTypes(), llvm::IsaPred<TensorType>);
+  if (hasTensors && getDifferentiation(op, isWanting, types).isDetached)
+    return;
+  if (!isUnrecorded) {
+    wantsAll |= isOrderedWrite(op);
+    bool isSure = (isa<UpcastOp, UncheckedCastOp>(op) ||
+                   (isa<TorchOperatorInterface>(op) &&
+                    setting.recordsGradients == true)) &&
+                  llvm::any_of(op->getOperands(), [&](Value value) {
+                    return surelyWanting.contains(value);
+                  });
+    for (Value result : op->getResults()) {
+      mark(result);
+      Type element = types(result);
+      if (isSure && element && wanting.contains(result))
+        surelyWanting.insert(result);
+    }
+    return;
+  }
+  // It may hand on its operand.
+  auto memory = dyn_cast<MemoryRuleInterface>(op);
+  if (!memory)
+    return markAll();
+  StorageRule storage(op, [&](Value value) { return getInfo(value); });
+  memory.describeStorage(storage);
+  for (auto [result, fact] :
+       llvm::zip_equal(op->getResults(), storage.getResults()))
+    if (fact.operand && isWanting(fact.operand))
+      mark(result);
+}
+
+/// What `requires_grad` of a tensor gives, if that is certain.
+Attribute Tracer::getRequiresGrad(Operation *op) {
+  auto opaque = dyn_cast<TorchOpaqueOp>(op);
+  if (!opaque || opaque.getCallee() != "prim::requires_grad" ||
+      op->getNumOperands() != 1 || op->getNumResults() != 1)
+    return {};
+  Value value = op->getOperand(0);
+  while (auto upcast = value.getDefiningOp<UpcastOp>())
+    value = upcast.getSource();
+  if (auto read = value.getDefiningOp<ParamGetOp>()) {
+    auto param =
+        params.lookupNearestSymbolFrom<ParamOp>(read, read.getParamAttr());
+    return param ? builder.getBoolAttr(param.getRequiresGrad()) : BoolAttr();
+  }
+  if (!isa<TensorType>(value.getType()))
+    return {};
+  if (auto argument = dyn_cast<BlockArgument>(value);
+      argument && argument.getOwner() == &function.getFunctionBody().front())
+    return builder.getBoolAttr(
+        program.getArgAttr(argument.getArgNumber(),
+                           KoilaDialect::kRequiresGradAttr) != nullptr);
+  if (surelyWanting.contains(value))
+    return builder.getBoolAttr(true);
+  return records && !mayWant({value}) ? builder.getBoolAttr(false) : BoolAttr();
+}
+
 void Tracer::infer(Operation *op) {
   auto lookup = [&](Value value) { return getInfo(value); };
   ShapeRule rule(op, lookup, &params);
@@ -246,8 +401,14 @@ void Tracer::infer(Operation *op) {
        llvm::zip_equal(op->getResults(), rule.getResults()))
     name(result, info);
   foldLiteral(op);
-  if (Attribute answer = getSettingAnswer(op, setting, lookup))
+  Attribute answer = getSettingAnswer(op, setting, lookup);
+  if (!answer)
+    answer = compareTensors(op);
+  if (!answer)
+    answer = getRequiresGrad(op);
+  if (answer)
     facts[op->getResult(0)].literal = answer;
+  followGradient(op);
 }
 
 Attribute Tracer::getLiteral(Value value) {
@@ -318,6 +479,10 @@ Value Tracer::getValue(const Cell &cell, Type type, Location loc) {
     return {};
   auto refined = RefineOp::create(builder, loc, type, value);
   facts[refined.getResult()] = getInfo(value);
+  if (mayWant({value}))
+    markWanting(refined.getResult());
+  if (surelyWanting.contains(value))
+    surelyWanting.insert(refined.getResult());
   return refined.getResult();
 }
 
@@ -398,57 +563,67 @@ void Tracer::copyModule(ExecutionTrace &trace) {
                       locations);
 }
 
+/// What is in the list, tuple or dict that `value` is, which the caller gives.
+Tracer::Cell Tracer::takeContainer(Value value, ArrayAttr keys) {
+  Type type = value.getType();
+  std::vector<ValueInfo> elements = getInfo(value).elements;
+  auto dict = dyn_cast<DictType>(type);
+  if (elements.empty() || !mayHoldTensors(type) ||
+      !isa<koila::ListType, TupleType, DictType>(type) ||
+      (dict && (!keys || keys.size() != elements.size())))
+    return {value};
+  Location loc = value.getLoc();
+  Object *object = makeObject(type, dict                   ? Container::Dict
+                                    : isa<TupleType>(type) ? Container::Tuple
+                                                           : Container::List);
+  for (size_t place = 0; place < elements.size(); ++place) {
+    Attribute at = builder.getI64IntegerAttr(place);
+    if (dict) {
+      at = keys[place];
+      object->elements.push_back({makeConstant(at, dict.getKeyType(), loc)});
+    }
+    Type inner = dict ? dict.getValueType() : Type();
+    if (auto list = dyn_cast<koila::ListType>(type))
+      inner = list.getElementType();
+    else if (auto tuple = dyn_cast<TupleType>(type))
+      inner = tuple.getType(place);
+    auto element = ElementOp::create(builder, loc, inner, value, at);
+    infer(element);
+    object->elements.push_back(takeContainer(element.getResult(), {}));
+  }
+  // The caller has it, too.
+  object->holders = 2;
+  given.push_back(object);
+  return {Value(), object};
+}
+
 /// What is in the lists, tuples and dicts of tensors that the caller gives, as
 /// far as it is known.
 void Tracer::takeContainers(Block &entry) {
   for (auto [index, old] : llvm::enumerate(entry.getArguments())) {
-    Value value = lookup(old).value;
-    Type type = value.getType();
-    std::vector<ValueInfo> elements = getInfo(value).elements;
-    auto dict = dyn_cast<DictType>(type);
-    if (elements.empty() || !mayHoldTensors(type) ||
-        !isa<koila::ListType, TupleType, DictType>(type))
-      continue;
-    auto given = dyn_cast_or_null<DictionaryAttr>(
+    auto value = dyn_cast_or_null<DictionaryAttr>(
         program.getArgAttr(index, KoilaDialect::kValueAttr));
-    auto keys = given ? given.getAs<ArrayAttr>("keys") : ArrayAttr();
-    if (dict && (!keys || keys.size() != elements.size()))
-      continue;
-    Location loc = value.getLoc();
-    Object *object = makeObject(type, dict                   ? Container::Dict
-                                      : isa<TupleType>(type) ? Container::Tuple
-                                                             : Container::List);
-    for (size_t place = 0; place < elements.size(); ++place) {
-      Attribute at = builder.getI64IntegerAttr(place);
-      if (dict) {
-        at = keys[place];
-        object->elements.push_back({makeConstant(at, dict.getKeyType(), loc)});
-      }
-      Type inner = dict ? dict.getValueType() : Type();
-      if (auto list = dyn_cast<koila::ListType>(type))
-        inner = list.getElementType();
-      else if (auto tuple = dyn_cast<TupleType>(type))
-        inner = tuple.getType(place);
-      auto element = ElementOp::create(builder, loc, inner, value, at);
-      infer(element);
-      object->elements.push_back({element.getResult()});
-    }
-    // The caller has it, too.
-    object->holders = 2;
-    this->given.push_back(object);
-    variables[old] = {Value(), object};
+    variables[old] =
+        takeContainer(lookup(old).value,
+                      value ? value.getAs<ArrayAttr>("keys") : ArrayAttr());
   }
 }
 
 std::optional<ExecutionTrace> Tracer::run() {
   ExecutionTrace trace;
   copyModule(trace);
+  indexWeights();
   findEnds();
   Block &entry = program.getFunctionBody().front();
   for (auto [old, argument] : llvm::zip_equal(
            entry.getArguments(), function.getFunctionBody().getArguments())) {
     facts[argument] = dims.lookup(old);
     variables[old] = {argument};
+    if (program.getArgAttr(argument.getArgNumber(),
+                           KoilaDialect::kRequiresGradAttr)) {
+      markWanting(argument);
+      surelyWanting.insert(argument);
+    }
   }
   takeContainers(entry);
   ScopedDiagnosticHandler quiet(program->getContext(),
@@ -463,10 +638,14 @@ std::optional<ExecutionTrace> Tracer::run() {
     if (!results.back())
       return std::nullopt;
   }
-  // What attributes hold by then stays.
+  // What attributes hold by then stays, and what others have.
   for (const auto &[path, cell] : attributes)
     if (assigned.contains(path))
       keepAll(cell);
+  for (Object *object : given)
+    keepAll({Value(), object});
+  for (const Cell &cell : kept)
+    keepAll(cell);
   flush(terminator->getLoc());
   IRMapping mapping;
   for (auto [old, value] : llvm::zip_equal(terminator->getOperands(), results))
@@ -476,6 +655,7 @@ std::optional<ExecutionTrace> Tracer::run() {
   trace.undecided = undecided;
   trace.operations = operations;
   trace.turnsRecordingOn = turnsRecordingOn;
+  trace.unknownRecording = records && unknownRecording;
   trace.replaced = replaced;
   return trace;
 }

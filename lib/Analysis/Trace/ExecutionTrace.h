@@ -21,6 +21,11 @@
 
 namespace koila {
 
+/// On an operation of a trace that writes what it computes into a tensor that
+/// is there. If true, its result is none of its own; else it may be, for a
+/// while.
+inline constexpr llvm::StringLiteral kIntoAttr = "koila.into";
+
 struct ExecutionTrace {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   mlir::FunctionOpInterface function;
@@ -28,11 +33,13 @@ struct ExecutionTrace {
   /// known keeps from being known: data decide them, or symbols.
   unsigned undecided = 0;
   unsigned operations = 0;
-  /// In the program: the first assignment to an attribute by which a tensor
-  /// goes that was there before the call; null if there is none.
+  /// In the program: the first operation by which a tensor goes that an
+  /// attribute, list or dict held before the call; null if there is none.
   mlir::Operation *replaced = nullptr;
   /// Whether the program may turn on that gradients are recorded.
   bool turnsRecordingOn = false;
+  /// Whether data decide if gradients are recorded.
+  bool unknownRecording = false;
 };
 
 /// Whether `op` is a function with anything that a trace would be without.

@@ -63,9 +63,34 @@ Operation *KnownOperators::create(OpBuilder &builder, Location loc,
                                   ArrayRef<OperatorArgument> arguments,
                                   TypeRange results) const {
   auto found = names.find(callee);
-  if (found == names.end())
-    return nullptr;
-  RegisteredOperationName name = found->second;
+  return found == names.end()
+             ? nullptr
+             : create(builder, loc, found->second, arguments, results);
+}
+
+Operation *KnownOperators::createWithoutOut(
+    OpBuilder &builder, Location loc, StringRef callee,
+    ArrayRef<OperatorArgument> arguments, TypeRange results) const {
+  StringRef base = callee.split('.').first;
+  Operation *only = nullptr;
+  for (const auto &entry : names) {
+    if (entry.first().split('.').first != base)
+      continue;
+    Operation *made = create(builder, loc, entry.second, arguments, results);
+    if (made && only) {
+      made->erase();
+      only->erase();
+      return nullptr;
+    }
+    only = made ? made : only;
+  }
+  return only;
+}
+
+Operation *KnownOperators::create(OpBuilder &builder, Location loc,
+                                  RegisteredOperationName name,
+                                  ArrayRef<OperatorArgument> arguments,
+                                  TypeRange results) const {
   auto *operation = name.getInterface<TorchOperatorInterface>();
   SmallVector<StringRef> declared =
       getArgumentNames(operation->getTorchSchema());

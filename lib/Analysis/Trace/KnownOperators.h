@@ -30,10 +30,26 @@ public:
                           llvm::ArrayRef<OperatorArgument> arguments,
                           mlir::TypeRange results) const;
 
+  /// The operation for what `callee`, an operator with `out=`, computes.
+  mlir::Operation *createWithoutOut(mlir::OpBuilder &builder,
+                                    mlir::Location loc, llvm::StringRef callee,
+                                    llvm::ArrayRef<OperatorArgument> arguments,
+                                    mlir::TypeRange results) const;
+
   /// Whether there is an operation for `callee` with some arguments.
   bool contains(llvm::StringRef callee) const { return names.contains(callee); }
 
+  /// Whether `callee` is an operator with `out=`.
+  static bool takesOut(llvm::StringRef callee) {
+    return callee.ends_with(".out") || callee.ends_with("_out");
+  }
+
 private:
+  mlir::Operation *create(mlir::OpBuilder &builder, mlir::Location loc,
+                          mlir::RegisteredOperationName name,
+                          llvm::ArrayRef<OperatorArgument> arguments,
+                          mlir::TypeRange results) const;
+
   llvm::StringMap<mlir::RegisteredOperationName> names;
 };
 

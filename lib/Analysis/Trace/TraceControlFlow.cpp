@@ -83,6 +83,8 @@ void Tracer::bindUnknown(ValueRange olds, ValueRange values) {
   for (auto [old, value] : llvm::zip_equal(olds, values)) {
     name(value, ValueInfo());
     variables[old] = {value};
+    if (records)
+      markWanting(value);
   }
 }
 

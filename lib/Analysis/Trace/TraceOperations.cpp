@@ -5,6 +5,7 @@
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Analysis/SameTensor.h"
 #include "koila/Analysis/Storage.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 
 using namespace mlir;
 using namespace koila;
@@ -84,14 +85,13 @@ bool Tracer::execute(Operation *op) {
   return op->getNumRegions() == 0 && copy(op);
 }
 
-/// `op` reads a container that is none of this trace. What would change that
-/// ends the trace, but for code that nobody knows, so that the read needs no
-/// place among writes.
+/// `op` reads a container that is none of this trace. As long as nothing may
+/// have changed one, the read needs no place among writes.
 bool Tracer::copyRead(Operation *op) {
   Operation *made = copy(op);
   if (!made)
     return false;
-  if (!runsUnknownCode) {
+  if (!runsUnknownCode && !changesForeign) {
     made->removeAttr(KoilaDialect::kReadsAttr);
     infer(made);
   }
@@ -129,186 +129,6 @@ bool Tracer::executeUnpack(UnpackOp op) {
     return false;
   for (auto [result, cell] : llvm::zip_equal(op.getResults(), object->elements))
     bind(result, cell);
-  return true;
-}
-
-bool Tracer::executeRead(AttrGetOp op) {
-  if (Value owner = op.getObject()) {
-    Object *object = lookup(owner).object;
-    if (!object)
-      return copy(op);
-    auto found = object->fields.find(op.getPathAttr());
-    if (found == object->fields.end())
-      return false;
-    bind(op.getResult(), found->second);
-    return true;
-  }
-  auto found = attributes.find(op.getPathAttr());
-  if (found == attributes.end()) {
-    Value value = readWeight(op);
-    if (value)
-      bind(op.getResult(), {value});
-    else if (Operation *made = copy(op))
-      value = made->getResult(0);
-    if (value && depth == 0)
-      attributes[op.getPathAttr()] = {value};
-    return value != nullptr;
-  }
-  bind(op.getResult(), found->second);
-  return true;
-}
-
-/// The owner of the attribute, with a dot, and its name there.
-static std::pair<StringRef, StringRef> splitPath(StringAttr path) {
-  size_t dot = path.getValue().rfind('.');
-  size_t place = dot == StringRef::npos ? 0 : dot + 1;
-  return {path.getValue().take_front(place), path.getValue().substr(place)};
-}
-
-/// Of paths with one name at their end, some lead to the same attribute. Not if
-/// their owners differ: what is in one object has a key by each path to it.
-bool Tracer::mayLeadToOne(StringAttr path, StringAttr other) {
-  auto [owner, name] = splitPath(path);
-  auto [otherOwner, otherName] = splitPath(other);
-  if (path == other || name != otherName)
-    return path == other;
-  auto hasOther = [](ArrayAttr keys, StringRef from, StringRef to) {
-    return llvm::all_of(keys.getAsValueRange<StringAttr>(), [&](StringRef key) {
-      if (!key.consume_front(from))
-        return true;
-      return llvm::any_of(keys.getAsValueRange<StringAttr>(),
-                          [&](StringRef tied) {
-                            return tied.consume_front(to) && tied == key;
-                          });
-    });
-  };
-  for (ParamOp weight :
-       function->getParentOfType<ModuleOp>().getBody()->getOps<ParamOp>())
-    if (!hasOther(weight.getKeys(), owner, otherOwner) ||
-        !hasOther(weight.getKeys(), otherOwner, owner))
-      return false;
-  return true;
-}
-
-/// False if nobody knows whether that frees what another path was assigned.
-bool Tracer::forgetOthers(StringAttr path, bool isName) {
-  bool isKnown = true;
-  attributes.remove_if([&](const auto &entry) {
-    const auto &[other, cell] = entry;
-    bool mayBe = isName ? splitPath(other).second == path.getValue()
-                        : other != path && mayLeadToOne(other, path);
-    if (!mayBe)
-      return false;
-    isKnown &= !assigned.contains(other) ||
-               (!cell.object &&
-                (!cell.value || !mayHoldTensors(cell.value.getType())));
-    return true;
-  });
-  return isKnown;
-}
-
-//===----------------------------------------------------------------------===//
-// Tensors of attributes
-//===----------------------------------------------------------------------===//
-
-/// The tensor that the archive has there, if no gradient flows to it.
-ParamOp Tracer::findWeight(StringAttr path) {
-  for (ParamOp weight :
-       function->getParentOfType<ModuleOp>().getBody()->getOps<ParamOp>())
-    if (llvm::is_contained(weight.getKeys(), path))
-      return weight.getRequiresGrad() ? ParamOp() : weight;
-  return {};
-}
-
-/// What an attribute holds as long as the call assigned nothing: the archive's
-/// tensor. Each call leaves one of the same size, or findChanged() says that
-/// this was wrong. With gradients the graph of an earlier call may hang on it.
-Value Tracer::readWeight(AttrGetOp op) {
-  if (!isa<TensorType>(op.getResult().getType()) || runsUnknownCode ||
-      setting.recordsGradients != false || turnsRecordingOn ||
-      changing.contains(op.getPathAttr()))
-    return {};
-  ParamOp weight = findWeight(op.getPathAttr());
-  if (!weight)
-    return {};
-  taken[op.getPathAttr()] = weight;
-  auto read = ParamGetOp::create(builder, op.getLoc(), weight.getType(),
-                                 weight.getSymName());
-  infer(read);
-  return read.getResult();
-}
-
-/// Whether both are contiguous, and of one size and type.
-bool Tracer::isLike(const Cell &cell, ParamOp weight) {
-  if (!cell.value || !weight ||
-      isa_and_nonnull<UnitAttr>(getLiteral(cell.value)))
-    return false;
-  const std::optional<TensorInfo> &info = getInfo(cell.value).tensor;
-  auto type = dyn_cast<RankedTensorType>(weight.getType());
-  if (!info || !info->hasRank() || !type ||
-      info->elementType != type.getElementType() ||
-      info->getRank() != type.getRank() || info->isContiguous() != TriBool::Yes)
-    return false;
-  int64_t stride = 1;
-  for (int64_t dim = type.getRank() - 1; dim >= 0; --dim) {
-    int64_t extent = type.getDimSize(dim);
-    if (!info->dim(dim).isConstant(extent) ||
-        (extent != 1 && weight.getStrides()[dim] != stride))
-      return false;
-    stride *= extent;
-  }
-  return true;
-}
-
-AttributePaths Tracer::findChanged() {
-  AttributePaths changed;
-  for (const auto &[path, weight] : taken)
-    if (runsUnknownCode || turnsRecordingOn ||
-        llvm::any_of(resized, [&](StringAttr other) {
-          return mayLeadToOne(path, other);
-        }))
-      changed.insert(path);
-  return changed;
-}
-
-bool Tracer::executeAssignment(AttrSetOp op) {
-  Cell cell = lookup(op.getValue());
-  hold(cell);
-  auto assign = [&](Cell &place) {
-    Cell former = std::exchange(place, cell);
-    if (former.object)
-      release(former);
-    else if (former.value)
-      keep(former.value);
-  };
-  if (Value owner = op.getObject()) {
-    Object *object = lookup(owner).object;
-    // Of an object that nobody knows the path is a name only.
-    if (!object)
-      return forgetOthers(op.getPathAttr(), /*isName=*/true) && copy(op);
-    if (object->depth != depth)
-      return false;
-    assign(object->fields[op.getPathAttr()]);
-    return true;
-  }
-  if (depth > 0)
-    return false;
-  // What goes first was there before the call, and is not counted. A graph that
-  // it keeps the operation says.
-  bool mayHaveGraph = setting.recordsGradients != false || turnsRecordingOn;
-  if (mayHoldTensors(op.getValue().getType())) {
-    if (mayHaveGraph && !copy(op))
-      return false;
-  }
-  bool isNone = cell.value && isa_and_nonnull<UnitAttr>(getLiteral(cell.value));
-  if (!replaced && (isNone || mayHoldTensors(op.getValue().getType())))
-    replaced = op;
-  if (!isLike(cell, findWeight(op.getPathAttr())))
-    resized.insert(op.getPathAttr());
-  if (!forgetOthers(op.getPathAttr()))
-    return false;
-  assigned.insert(op.getPathAttr());
-  assign(attributes[op.getPathAttr()]);
   return true;
 }
 
@@ -372,10 +192,50 @@ std::optional<Tracer::Cell> Tracer::decode(const json::Value &value, Type type,
   return Cell{makeConstant(literal, type, loc)};
 }
 
-/// What an undecided branch or loop changes, nobody knows afterwards; and what
-/// the caller's list holds, not what the next call gets.
+/// What an undecided branch or loop changes, nobody knows afterwards.
 bool Tracer::mayChange(const Object *object) const {
-  return object->depth == depth && !llvm::is_contained(given, object);
+  return object->depth == depth;
+}
+
+/// Changes a list or dict of the caller or the module, of which nobody knows
+/// what is in it: what comes stays there, what goes was there before the call.
+/// None if it may be another one.
+std::optional<bool> Tracer::changeForeign(TorchOpaqueOp op,
+                                          const ElementFlow &flow) {
+  auto first = dyn_cast<OperandAttr>(op.getArguments()[0]);
+  Cell container = first ? lookup(op.getOperands()[first.getIndex()]) : Cell();
+  if (!container.value || (!isa<BlockArgument>(container.value) &&
+                           !container.value.getDefiningOp<AttrGetOp>()))
+    return std::nullopt;
+  auto takes = [&](Value result) {
+    return !result.use_empty() && result.getType() != container.value.getType();
+  };
+  if (llvm::any_of(op->getResults(), takes))
+    return std::nullopt;
+  Cells coming;
+  for (auto [role, argument] :
+       llvm::drop_begin(llvm::zip_equal(flow.arguments, op.getArguments()))) {
+    auto operand = dyn_cast<OperandAttr>(argument);
+    if (role == Role::None)
+      continue;
+    if (role == Role::Other)
+      return std::nullopt;
+    if (operand &&
+        mayHoldTensors(op.getOperands()[operand.getIndex()].getType()))
+      coming.push_back(lookup(op.getOperands()[operand.getIndex()]));
+  }
+  if (depth > 0 && !coming.empty())
+    return std::nullopt;
+  llvm::for_each(coming, [&](const Cell &cell) { hold(cell); });
+  kept.append(coming);
+  changesForeign = true;
+  bool isCallers = isa<BlockArgument>(container.value);
+  if ((!flow.grows || isCallers) && !replaced &&
+      mayHoldTensors(container.value.getType()))
+    replaced = op;
+  for (Value result : op->getResults())
+    bind(result, result.use_empty() ? Cell() : container);
+  return true;
 }
 
 bool Tracer::append(Object *list, const Cell &element) {
@@ -388,8 +248,8 @@ bool Tracer::append(Object *list, const Cell &element) {
 }
 
 bool Tracer::replaceContents(Object *object, const json::Value &contents,
-                             ArrayRef<Cell> elements, Location loc) {
-  auto made = decode(contents, object->type, elements, loc);
+                             ArrayRef<Cell> elements, TorchOpaqueOp op) {
+  auto made = decode(contents, object->type, elements, op.getLoc());
   if (!made || !made->object || !mayChange(object))
     return false;
   object->shown = {};
@@ -401,6 +261,8 @@ bool Tracer::replaceContents(Object *object, const json::Value &contents,
   llvm::erase_if(made->object->elements, [&](const Cell &cell) {
     return cell.value && left.contains(cell.value);
   });
+  if (!replaced && llvm::is_contained(given, object))
+    replaced = op;
   hold(*made);
   release(*made);
   return true;
@@ -419,13 +281,15 @@ std::optional<Tracer::Cell> Tracer::getElement(TorchOpaqueOp op,
   return std::nullopt;
 }
 
-/// The list that a literal is; null if it holds more than numbers.
+/// The list that a literal is; null if it holds more than numbers and texts.
 Tracer::Object *Tracer::makeList(Attribute literal, Location loc) {
   auto list = dyn_cast<ArrayAttr>(literal);
   if (!list || list.empty() ||
-      !llvm::all_of(list, llvm::IsaPred<IntegerAttr, FloatAttr>))
+      !llvm::all_of(list, llvm::IsaPred<IntegerAttr, FloatAttr, StringAttr>))
     return nullptr;
-  Type type = cast<TypedAttr>(list[0]).getType();
+  Type type = isa<StringAttr>(list[0])
+                  ? TorchType::get(list.getContext(), "str")
+                  : cast<TypedAttr>(list[0]).getType();
   Object *object = makeObject(koila::ListType::get(list.getContext(), type),
                               Container::List);
   for (Attribute element : list)
@@ -437,15 +301,23 @@ Tracer::Object *Tracer::makeList(Attribute literal, Location loc) {
 /// TorchScript's own operator runs on the numbers.
 std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
   std::optional<ElementFlow> flow = getElementFlow(op);
-  if (!flow)
+  // Whether two elements are the same object, the numbers do not say.
+  if (!flow || (llvm::is_contained(flow->arguments, Role::Element) &&
+                llvm::is_contained(flow->results, Role::None)))
     return std::nullopt;
   Location loc = op.getLoc();
+  if (flow->writes && !op.getOperands().empty() &&
+      !lookup(op.getOperands()[0]).object)
+    if (auto changed = changeForeign(op, *flow))
+      return *changed;
   // Of a long list, to ask anew for each element would take long.
   if (flow->grows) {
     Cell list = lookup(op.getOperands()[0]);
     auto element = getElement(op, op.getArguments()[1]);
     if (!list.object || !element || !append(list.object, *element))
       return false;
+    if (!replaced && llvm::is_contained(given, list.object))
+      replaced = op;
     for (Value result : op->getResults())
       bind(result, list);
     return true;
@@ -522,7 +394,7 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
   }
   if (flow->writes)
     for (auto [container, contents] : llvm::zip_equal(containers, *after))
-      if (container && !replaceContents(container, contents, elements, loc))
+      if (container && !replaceContents(container, contents, elements, op))
         return false;
   hand(op->getResults(), made);
   return true;
@@ -551,6 +423,22 @@ void Tracer::setRecording(TorchOpaqueOp op) {
   setting.recordsGradients =
       isOn && depth == 0 ? std::optional(isOn.getValue()) : std::nullopt;
   turnsRecordingOn |= !isOn || isOn.getValue();
+  unknownRecording |= !setting.recordsGradients;
+}
+
+/// Nothing is recorded within `with torch.no_grad()`.
+bool Tracer::delimitNoGrad(TorchOpaqueOp op) {
+  if (op.getCallee() == "prim::Enter") {
+    outer.push_back(std::exchange(setting.recordsGradients, false));
+  } else {
+    if (outer.empty())
+      return false;
+    setting.recordsGradients = outer.pop_back_val();
+  }
+  Type none = TorchType::get(op->getContext(), "NoneType");
+  for (Value result : op->getResults())
+    bind(result, {makeConstant(builder.getUnitAttr(), none, op.getLoc())});
+  return true;
 }
 
 static Value stripUpcast(Value value) {
@@ -558,12 +446,22 @@ static Value stripUpcast(Value value) {
   return upcast ? upcast.getSource() : value;
 }
 
-/// The operation for an operator of which the trace knows more than import did:
-/// what is in a list, or that an optional tensor is there. Null if there is
-/// none.
-Operation *Tracer::describe(TorchOpaqueOp op) {
-  if (op.getEffects() == Effects::Unknown)
-    return nullptr;
+/// The literal that a list of numbers is; null if some are not known, or if it
+/// is a list of something else.
+Attribute Tracer::getListLiteral(const Object &list) {
+  SmallVector<Attribute> numbers;
+  for (const Cell &element : list.elements) {
+    auto number = dyn_cast_or_null<IntegerAttr>(getLiteral(element.value));
+    if (!number || !number.getType().isInteger(64))
+      return {};
+    numbers.push_back(number);
+  }
+  return numbers.empty() ? Attribute() : builder.getArrayAttr(numbers);
+}
+
+/// What `op` gets; none if a list cannot be shown.
+std::optional<SmallVector<OperatorArgument>>
+Tracer::getArguments(TorchOpaqueOp op) {
   SmallVector<OperatorArgument> arguments;
   for (Attribute argument : op.getArguments()) {
     OperatorArgument &made = arguments.emplace_back();
@@ -573,27 +471,47 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
       continue;
     Cell cell = lookup(op.getOperands()[operand.getIndex()]);
     if (cell.object) {
+      made.literal = getListLiteral(*cell.object);
+      if (made.literal)
+        continue;
       for (const Cell &element : cell.object->elements) {
         Value value = stripUpcast(getValue(element, Type(), op.getLoc()));
         if (!value)
-          return nullptr;
+          return std::nullopt;
         bool isNone = isa_and_nonnull<UnitAttr>(getLiteral(value));
         made.values.push_back(isNone ? Value() : value);
       }
       continue;
     }
     if (!cell.value)
-      return nullptr;
+      return std::nullopt;
     cell.value = stripUpcast(cell.value);
     if (!isa<TensorType>(cell.value.getType()))
       made.literal = getLiteral(cell.value);
     if (!made.literal)
       made.values.push_back(cell.value);
   }
+  return arguments;
+}
+
+/// The operation for an operator of which the trace knows more than import did:
+/// what is in a list, or that an optional tensor is there. Null if there is
+/// none.
+Operation *Tracer::describe(TorchOpaqueOp op) {
+  if (op.getEffects() == Effects::Unknown)
+    return nullptr;
+  auto arguments = getArguments(op);
+  if (!arguments)
+    return nullptr;
   Operation *known = operators.create(builder, op.getLoc(), op.getCallee(),
-                                      arguments, op->getResultTypes());
+                                      *arguments, op->getResultTypes());
   if (!known) {
-    undecided += takesNumber(op);
+    bool takesNumbers = llvm::any_of(op.getOperandTypes(), [](Type type) {
+      auto list = dyn_cast<koila::ListType>(type);
+      return list && list.getElementType().isIntOrFloat();
+    });
+    undecided +=
+        takesNumber(op) || (takesNumbers && operators.contains(op.getCallee()));
     return nullptr;
   }
   // It writes what the module has, statistics for example, and no result of it
@@ -602,6 +520,61 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
     if (mark.getName() != KoilaDialect::kWritesAttr)
       known->setDiscardableAttr(mark.getName(), mark.getValue());
   return known;
+}
+
+/// An operator with `out=` computes what it does without, in the tensor that it
+/// gets: in its storage if that is as large, else in a new one if it has none.
+/// False if it is none, or does something else.
+bool Tracer::executeOut(TorchOpaqueOp op) {
+  if (!KnownOperators::takesOut(op.getCallee()) || op->getNumResults() != 1 ||
+      op.getEffects() == Effects::Unknown)
+    return false;
+  auto arguments = getArguments(op);
+  if (!arguments || arguments->empty() || arguments->back().values.size() != 1)
+    return false;
+  Value out = arguments->pop_back_val().values.front();
+  Operation *made = operators.createWithoutOut(
+      builder, op.getLoc(), op.getCallee(), *arguments, op->getResultTypes());
+  if (!made)
+    return false;
+  infer(made);
+  const std::optional<TensorInfo> &there = getInfo(out).tensor,
+                                  &here = getInfo(made->getResult(0)).tensor;
+  bool isKnown = there && here && there->hasRank() && here->hasRank() &&
+                 rules::isTorchType(there->elementType) &&
+                 there->elementType == here->elementType;
+  bool isFull = isKnown && there->dims == here->dims;
+  auto isZero = [](DimExpr dim) { return dim.isConstant(0); };
+  bool isEmpty = isKnown && !isOrderedWrite(op) && !isa<BlockArgument>(out) &&
+                 !out.getDefiningOp<ParamGetOp>() &&
+                 llvm::any_of(*there->dims, isZero);
+  auto memory = dyn_cast<MemoryRuleInterface>(made);
+  bool isNew = false;
+  if (memory) {
+    StorageRule storage(made, [&](Value value) { return getInfo(value); });
+    memory.describeStorage(storage);
+    isNew = storage.getResults()[0].kind == StorageFact::Kind::New;
+  }
+  bool isRecorded =
+      records && (mayWant({out}) || mayWant({made->getResult(0)}));
+  if (!isNew || isRecorded || (!isFull && !isEmpty)) {
+    facts.erase(made->getResult(0));
+    wanting.erase(made->getResult(0));
+    made->erase();
+    return false;
+  }
+  if (isFull)
+    made->setAttr(kIntoAttr,
+                  builder.getBoolAttr(there->isContiguous() == TriBool::Yes));
+  keep(out);
+  bind(op->getResult(0), {isFull ? out : made->getResult(0)});
+  return true;
+}
+
+/// Whether `op` only asks how the program is called.
+bool Tracer::isAnswered(TorchOpaqueOp op) {
+  return op->getNumOperands() == 0 &&
+         getSettingAnswer(op, setting, [](Value) { return ValueInfo(); });
 }
 
 bool Tracer::executeOpaque(TorchOpaqueOp op) {
@@ -614,13 +587,8 @@ bool Tracer::executeOpaque(TorchOpaqueOp op) {
   bool hasObjects = llvm::any_of(op.getOperands(), [&](Value operand) {
     return lookup(operand).object != nullptr;
   });
-  // Where nothing is recorded it changes nothing, and gives nothing.
-  if (delimitsNoGrad(op) && setting.recordsGradients == false) {
-    Type none = TorchType::get(op->getContext(), "NoneType");
-    for (Value result : op->getResults())
-      bind(result, {makeConstant(builder.getUnitAttr(), none, loc)});
-    return true;
-  }
+  if (delimitsNoGrad(op))
+    return delimitNoGrad(op);
   // No container is None.
   if (auto negated = isNegatedIdentity(op);
       negated && hasObjects &&
@@ -635,9 +603,11 @@ bool Tracer::executeOpaque(TorchOpaqueOp op) {
     bind(op->getResult(0), *element);
     return true;
   }
+  if (executeOut(op))
+    return true;
   if (setsRecording(op))
     setRecording(op);
-  else if (op.getEffects() == Effects::Unknown)
+  else if (op.getEffects() == Effects::Unknown && !isAnswered(op))
     runsUnknownCode = true;
   // What it makes of a container, or keeps, nobody knows.
   bool writes = isOrderedWrite(op) && op->getNumOperands() > 0 &&

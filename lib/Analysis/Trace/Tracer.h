@@ -20,12 +20,15 @@ bool takesNumber(TorchOpaqueOp op);
 /// Attributes of the module by their paths.
 using AttributePaths = llvm::SmallPtrSet<mlir::Attribute, 4>;
 
+struct ElementFlow;
+
 class Tracer {
 public:
   /// Of attributes that are in `changing` each call may find another size.
   Tracer(mlir::FunctionOpInterface program, const DimAnalysis &dims,
          CallSetting setting, const AttributePaths &changing)
       : program(program), dims(dims), setting(setting), changing(changing),
+        records(setting.recordsGradients != false),
         builder(program->getContext()), operators(program->getContext()) {}
 
   std::optional<ExecutionTrace> run();
@@ -58,6 +61,7 @@ private:
   void findEnds();
   void copyModule(ExecutionTrace &trace);
   void takeContainers(mlir::Block &entry);
+  Cell takeContainer(mlir::Value value, mlir::ArrayAttr keys);
 
   // Variables.
   Cell lookup(mlir::Value old) const { return variables.lookup(old); }
@@ -89,7 +93,13 @@ private:
   // Facts of the trace.
   ValueInfo getInfo(mlir::Value value);
   void infer(mlir::Operation *op);
+  mlir::Attribute compareTensors(mlir::Operation *op);
   void foldLiteral(mlir::Operation *op);
+  // Where a gradient may flow.
+  bool mayWant(const Cell &cell) const;
+  void markWanting(mlir::Value value);
+  void followGradient(mlir::Operation *op);
+  mlir::Attribute getRequiresGrad(mlir::Operation *op);
   void name(mlir::Value value, ValueInfo info);
   std::optional<bool> decide(mlir::Value condition);
   std::optional<int64_t> getNumber(mlir::Value old);
@@ -114,21 +124,34 @@ private:
   bool executeRead(AttrGetOp op);
   mlir::Value readWeight(AttrGetOp op);
   bool executeAssignment(AttrSetOp op);
-  bool mayLeadToOne(mlir::StringAttr path, mlir::StringAttr other);
-  bool forgetOthers(mlir::StringAttr path, bool isName = false);
+  /// An owner, by its number among those that differ, and a name.
+  using Place = std::pair<unsigned, mlir::StringAttr>;
+  void indexWeights();
+  Place getPlace(mlir::StringAttr path);
+  Cell &getAttribute(mlir::StringAttr path);
+  bool forget(llvm::ArrayRef<mlir::StringAttr> paths);
+  bool forgetOthers(mlir::StringAttr path);
+  bool forgetName(mlir::StringAttr name);
   ParamOp findWeight(mlir::StringAttr path);
   bool isLike(const Cell &cell, ParamOp weight);
   bool executeOpaque(TorchOpaqueOp op);
+  std::optional<llvm::SmallVector<OperatorArgument>>
+  getArguments(TorchOpaqueOp op);
   mlir::Operation *describe(TorchOpaqueOp op);
+  mlir::Attribute getListLiteral(const Object &list);
+  bool executeOut(TorchOpaqueOp op);
+  bool isAnswered(TorchOpaqueOp op);
   void setRecording(TorchOpaqueOp op);
+  bool delimitNoGrad(TorchOpaqueOp op);
   /// None if `op` does not move elements only.
   std::optional<bool> moveElements(TorchOpaqueOp op);
   std::optional<Cell> getElement(TorchOpaqueOp op, mlir::Attribute argument);
   std::optional<Cell> indexTuple(TorchOpaqueOp op);
   bool mayChange(const Object *object) const;
+  std::optional<bool> changeForeign(TorchOpaqueOp op, const ElementFlow &flow);
   bool append(Object *list, const Cell &element);
   bool replaceContents(Object *object, const llvm::json::Value &contents,
-                       llvm::ArrayRef<Cell> elements, mlir::Location loc);
+                       llvm::ArrayRef<Cell> elements, TorchOpaqueOp op);
   std::optional<Cell> decode(const llvm::json::Value &value, mlir::Type type,
                              llvm::ArrayRef<Cell> elements, mlir::Location loc);
   bool executeIf(mlir::scf::IfOp op);
@@ -149,6 +172,10 @@ private:
   /// As it is where the trace is.
   CallSetting setting;
   const AttributePaths &changing;
+  /// Whether the call does, where the program does not say otherwise.
+  const bool records;
+  /// What `with torch.no_grad()` returns to.
+  llvm::SmallVector<std::optional<bool>, 1> outer;
   mlir::OpBuilder builder;
   KnownOperators operators;
   mlir::SymbolTableCollection params;
@@ -171,16 +198,31 @@ private:
   AttributePaths assigned;
   /// Tensors of attributes that are taken to be as they are in the archive.
   llvm::MapVector<mlir::StringAttr, ParamOp> taken;
-  /// Paths of attributes that some assignment gives another size.
-  llvm::SetVector<mlir::StringAttr> resized;
+  /// Weights by their paths, and owners by theirs.
+  llvm::DenseMap<mlir::StringAttr, ParamOp> weights;
+  llvm::StringMap<unsigned> owners;
+  /// Paths of `attributes` by what they may lead to.
+  llvm::MapVector<Place, llvm::SmallVector<mlir::StringAttr, 1>> places;
+  /// Attributes that some assignment gives another size, or something with a
+  /// gradient.
+  llvm::DenseSet<Place> unsteady;
+  /// Values to which a gradient may flow, or all of them.
+  llvm::DenseSet<mlir::Value> wanting;
+  /// Those of `wanting` to which one does.
+  llvm::DenseSet<mlir::Value> surelyWanting;
+  bool wantsAll = false;
+  /// What was put into lists and dicts that nobody knows, which keep it.
+  Cells kept;
   bool runsUnknownCode = false;
+  /// Whether a list or dict is changed that is none of this trace.
+  bool changesForeign = false;
   /// The first that frees a tensor of before the call.
-  AttrSetOp replaced;
+  mlir::Operation *replaced = nullptr;
   /// A trace is analysed like any program; longer ones would take minutes.
   static constexpr unsigned kMostOperations = 1 << 15;
   /// Operators on containers get all elements.
   static constexpr size_t kMostElements = 1 << 10;
-  bool turnsRecordingOn = false;
+  bool turnsRecordingOn = false, unknownRecording = false;
   unsigned depth = 0, undecided = 0, operations = 0, symbols = 0;
 };
 

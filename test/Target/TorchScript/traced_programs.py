@@ -3,9 +3,10 @@
 Scripted programs of what people write, each with a figure that must be exact, or a
 bound where said so, and what PyTorch allocates, to the byte, at several batches: some
 turn as often as there are samples. Of loops that turn as often as data say the figure
-is a bound that PyTorch stays below. Usage: traced_programs.py
+is a bound that PyTorch stays below. Usage: traced_programs.py [NAME...]
 """
 
+import copy
 import pathlib
 import sys
 import tempfile
@@ -18,7 +19,7 @@ import memory
 from koila import _compiler
 
 BATCHES = (2, 5)
-PROGRAMS, BOUNDS, DECIDED = [], [], []
+PROGRAMS, BOUNDS, DECIDED, GRADIENTS = [], [], [], []
 
 
 def program(cls):
@@ -31,6 +32,12 @@ def assigns(cls):
     later calls free what the profiler has not seen before."""
     BOUNDS.append(cls)
     return program(cls)
+
+
+def recorded(cls):
+    """Also with gradients."""
+    GRADIENTS.append(cls)
+    return cls
 
 
 def decided(cls):
@@ -345,39 +352,186 @@ class LoopsInLoops(nn.Module):
         return y
 
 
+@recorded
+@program
+class SelfAttention(nn.Module):
+    """Which asks whether the query is the key."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+    def forward(self, x):
+        y = x.unflatten(1, (2, 32))
+        mask = torch.triu(torch.full((2, 2), float("-inf")), diagonal=1)
+        return self.attention(y, y, y, attn_mask=mask)[0]
+
+
+@program
+class DividesByANumber(nn.Module):
+    def forward(self, x):
+        return x / x.max().item() + x.argmax().item()
+
+
+@recorded
+@program
+class FeaturesByName(nn.Module):
+    """The caller gives them."""
+
+    inputs = ("{'a': float32[B,64], 'b': float32[B,32]}",)
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(96, 8)
+
+    def make(batch):
+        return ({"a": torch.rand(batch, 64), "b": torch.rand(batch, 32)},)
+
+    def forward(self, features: dict[str, Tensor]):
+        parts: list[Tensor] = []
+        for name in ["b", "a", "missing"]:
+            if name in features:
+                parts.append(features[name].sin())
+        return self.head(torch.cat(parts, 1))
+
+
+@assigns
+class AddsToTheCallers(nn.Module):
+    """Who may see it, or have given a copy."""
+
+    inputs = ("[float32[B,64], float32[B,64]]",)
+
+    def make(batch):
+        return ([torch.rand(batch, 64), torch.rand(batch, 64)],)
+
+    def forward(self, rows: list[Tensor]):
+        rows.append(rows[0].exp())
+        return torch.cat(rows, 1).sin().sum() + len(rows)
+
+
+@assigns
+class ReplacesTheCallers(nn.Module):
+    """What was there goes."""
+
+    inputs = ("{'a': float32[B,64]}",)
+
+    def make(batch):
+        return ({"a": torch.rand(batch, 64)},)
+
+    def forward(self, features: dict[str, Tensor]):
+        features["a"] = torch.cat([features["a"], features["a"]]).exp()
+        return features["a"].sin().sum() + len(features)
+
+
+@recorded
+@assigns
+class KeepsActivations(nn.Module):
+    """In a dict and a list that nobody reads."""
+
+    seen: dict[str, Tensor]
+    last: list[Tensor]
+
+    def __init__(self):
+        super().__init__()
+        self.seen = torch.jit.annotate(dict[str, Tensor], {})
+        self.last = []
+        self.one, self.two = nn.Linear(64, 128), nn.Linear(128, 64)
+
+    def forward(self, x):
+        y = self.one(x).tanh()
+        self.seen["one"] = y
+        self.last.append(y.detach().mean(0))
+        return self.two(y).sum()
+
+
+@recorded
+@assigns
+class AveragesWithoutGradients(nn.Module):
+    """Of which one statement is recorded, but not its operands."""
+
+    mean: Tensor
+    square: Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(128))
+        self.register_buffer("square", torch.zeros(128))
+        self.one = nn.Linear(64, 128)
+
+    def forward(self, x):
+        y = self.one(x)
+        with torch.no_grad():
+            wide = torch.cat([y, y, y]).exp()
+            self.mean = 0.9 * self.mean + 0.1 * wide.mean(0)
+        self.square = 0.9 * self.square + 0.1 * (y.detach() ** 2).mean(0)
+        return ((y - self.mean) / (self.square + 1)).exp()
+
+
+@program
+class WritesInto(nn.Module):
+    """With `out=`: tensors that are there, or whose storage comes with it."""
+
+    def forward(self, x):
+        y = torch.empty(x.size(0), 128)
+        torch.cat([x, x], dim=1, out=y)
+        torch.mul(y, y, out=y)
+        torch.exp(x, out=y.view(-1, 64)[: x.size(0)])
+        z = torch.empty(0)
+        torch.stack([y, y], out=z)
+        return z.sum(0)
+
+
+def compare(cls, path, batch, grad):
+    loaded = torch.jit.load(path)
+    inputs = getattr(cls, "inputs", ("float32[B,64]",))
+    given = cls.make(batch) if hasattr(cls, "make") else (torch.rand(batch, 64),)
+
+    def call():
+        # A list or dict of the caller is as it was before.
+        return loaded(*(value if torch.is_tensor(value) else copy.copy(value) for value in given))
+
+    with torch.set_grad_enabled(grad):
+        measured = memory.peak_bytes(call, calls=1)
+    report = _compiler.analyze_script(
+        path,
+        list(inputs),
+        batch={"B": batch},
+        mode="forward-with-grad" if grad else "inference",
+        floor=False,
+        batches=0,
+    )
+    doubts = report["inexact"]
+    where = f"at {batch}" + (" with gradients" if grad else "")
+    if bool(doubts) != (cls in BOUNDS) or not all(doubt["bound"] for doubt in doubts):
+        return f"not exact {where}: {doubts}" if doubts else f"exact {where}"
+    if cls in DECIDED and measured <= report["peak_bytes"] <= 2 * measured:
+        return None
+    if report["peak_bytes"] != measured:
+        return f"predicted {report['peak_bytes']} {where}, measured {measured}"
+    return None
+
+
 def check(cls, folder):
     path = str(folder / f"{cls.__name__}.pt")
     torch.jit.script(cls().eval()).save(path)
-    loaded = torch.jit.load(path)
-    problems = []
-    for batch in BATCHES:
-        x = torch.rand(batch, 64)
-        with torch.no_grad():
-            measured = memory.peak_bytes(lambda x=x: loaded(x), calls=1)
-        report = _compiler.analyze_script(
-            path, ["float32[B,64]"], batch={"B": batch}, floor=False, batches=0
-        )
-        doubts = report["inexact"]
-        if bool(doubts) != (cls in BOUNDS) or not all(doubt["bound"] for doubt in doubts):
-            problems.append(f"not exact at {batch}: {doubts}" if doubts else "exact")
-        elif cls in DECIDED and measured <= report["peak_bytes"] <= 2 * measured:
-            continue
-        elif report["peak_bytes"] != measured:
-            problems.append(f"predicted {report['peak_bytes']}, measured {measured}")
-    return problems
+    modes = [False, True] if cls in GRADIENTS else [False]
+    problems = [compare(cls, path, batch, grad) for batch in BATCHES for grad in modes]
+    return [problem for problem in problems if problem]
 
 
 def main():
     warnings.simplefilter("ignore")
     torch._C._jit_set_profiling_mode(False)
+    names = sys.argv[1:]
+    chosen = [cls for cls in PROGRAMS if not names or cls.__name__ in names]
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
-        for cls in PROGRAMS:
+        for cls in chosen:
             problems = check(cls, pathlib.Path(folder))
             failures += bool(problems)
             for problem in problems:
                 print(f"{cls.__name__}: {problem}")
-    print(f"{failures} of {len(PROGRAMS)} programs are wrong")
+    print(f"{failures} of {len(chosen)} programs are wrong")
     sys.exit(failures > 0)
 
 
