@@ -2,6 +2,7 @@
 
 #include "Graph.h"
 #include "../Export/ExecutorBarriers.h"
+#include "ForwardedOperators.h"
 #include "Lifetimes.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/BitVector.h"
@@ -514,27 +515,6 @@ static void foldLiterals(const std::shared_ptr<tj::Graph> &graph) {
   tj::PeepholeOptimizeDictIdioms(graph);
 }
 
-/// `x[i] = 0.5` is a copy of a number to LibTorch's compiler, and fills when it
-/// runs. Source: aten::copy_.float in register_prim_ops_fulljit.cpp.
-static void fillWithNumbers(tj::Graph &graph) {
-  std::vector<tj::Node *> nodes;
-  collectNodes(graph.block(), nodes);
-  for (tj::Node *node : nodes) {
-    if (node->kind() != c10::aten::copy_ || node->inputs().size() != 2 ||
-        node->input(1)->type()->kind() == c10::TypeKind::TensorType)
-      continue;
-    tj::WithInsertPoint guard(node);
-    tj::Node *fill = graph.create(c10::aten::fill_, node->inputs());
-    fill->setSourceRange(node->sourceRange());
-    fill->setScope(node->scope());
-    if (auto stack = node->callstack())
-      fill->setCallStack(*stack);
-    graph.insertNode(fill);
-    node->output()->replaceAllUsesWith(fill->output());
-    node->destroy();
-  }
-}
-
 /// As LibTorch does before it runs a method: branches on literals and loops
 /// that do not turn are gone, and keep nothing.
 static void decideLiterals(std::shared_ptr<tj::Graph> &graph) {
@@ -570,7 +550,7 @@ koila::torchscript::prepareGraph(const tj::Module &module,
       input->setType(c10::TensorType::get());
   inlineCalls(*prepared.graph);
   removeFences(*prepared.graph);
-  fillWithNumbers(*prepared.graph);
+  forwardOperators(*prepared.graph);
   foldLiterals(prepared.graph);
   decideLiterals(prepared.graph);
   dropDeadCode(prepared.graph);

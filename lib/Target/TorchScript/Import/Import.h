@@ -92,6 +92,8 @@ private:
   // ImportValues.cpp
   /// The MLIR value of `value`, built at the insertion point if need be.
   mlir::Value getValue(const TorchValue *value);
+  /// The same where it is built already; null elsewhere.
+  mlir::Value findValue(const TorchValue *value);
   /// As getValue, with integers that stand for 0-dim tensors made tensors.
   mlir::Value getTensor(const TorchValue *value);
   /// As getTensor, and None is of its own type, whatever it may stand for.

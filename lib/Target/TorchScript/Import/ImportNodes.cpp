@@ -580,8 +580,7 @@ void FunctionImporter::uniteByStorageRule(Node *node, Operation *op) {
     // themselves; the list shares storage with each.
     bool known = false;
     for (const TorchValue *input : node->inputs()) {
-      auto it = values.find(input);
-      if (it == values.end() || it->second != fact.operand)
+      if (!fact.operand || findValue(input) != fact.operand)
         continue;
       aliases.setView(output, input);
       known = true;

@@ -150,6 +150,18 @@ Value FunctionImporter::getConstantTensor(const at::Tensor &tensor) {
   return read;
 }
 
+Value FunctionImporter::findValue(const TorchValue *value) {
+  if (auto it = values.find(value); it != values.end())
+    return it->second;
+  std::optional<c10::IValue> known = getLiteral(value);
+  if (const ModuleAttribute *attribute = getModuleAttribute(value))
+    known = attribute->value;
+  if (!known || !known->isTensor())
+    return {};
+  auto it = weights.find(known->toTensor().unsafeGetTensorImpl());
+  return it == weights.end() ? Value() : reads.lookup(it->second.getSymName());
+}
+
 Value FunctionImporter::getValue(const TorchValue *value) {
   if (auto it = values.find(value); it != values.end())
     return it->second;

@@ -55,8 +55,9 @@ bool isLifetimeMark(const torch::jit::Node *node);
 /// Marks keep what is in tuples in their place.
 void takeMarkedTuplesApart(torch::jit::Graph &graph);
 
-/// Takes the marks out of `graph`, of which none keeps a tuple: by the node behind which one stood, or the
-/// end of a block for its beginning, values that nothing reads there or later.
+/// Takes the marks out of `graph`, of which none keeps a tuple: by the node
+/// behind which one stood, or the end of a block for its beginning, values that
+/// nothing reads there or later.
 std::unordered_map<torch::jit::Node *, std::vector<torch::jit::Value *>>
 takeKeptAlive(torch::jit::Graph &graph);
 

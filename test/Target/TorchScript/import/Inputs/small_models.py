@@ -57,6 +57,27 @@ class ComparedSamples(nn.Module):
         return labels.unsqueeze(0) == labels.unsqueeze(1), x.unsqueeze(0) < x.unsqueeze(1)
 
 
+class CountedSteps(nn.Module):
+    """A trace shares the constant between the counter and sizes."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.tensor(0))
+
+    def forward(self, x):
+        self.steps += 1
+        y = x.exp()
+        return y.view(y.size(0), 2, (y.size(1) - 1 + 1) // 2) * 2
+
+
+class Norms(nn.Module):
+    """Norms that are those of vectors under another name."""
+
+    def forward(self, x):
+        rows = torch.linalg.norm(x, dim=-1) * torch.linalg.norm(x, ord=1, dim=-1)
+        return rows + torch.linalg.norm(x) + torch.linalg.matrix_norm(x.unsqueeze(1))
+
+
 class ScriptedSizes(nn.Module):
     def forward(self, x):
         return x.view([x.size()[0] * 2, -1])
@@ -385,6 +406,8 @@ def main():
     script("scripted_divided", ScriptedDivided())
 
     trace("compared_samples", ComparedSamples())
+    trace("counted_steps", CountedSteps())
+    trace("norms", Norms())
     script("scripted_sizes", ScriptedSizes())
     script("rounded_sizes", RoundedSizes())
     script("values", Values())
