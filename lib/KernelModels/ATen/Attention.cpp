@@ -185,7 +185,9 @@ void rules::describeAttentionWorkspace(WorkspaceRule &rule) {
 }
 
 void rules::describeAttentionSaved(SavedRule &rule) {
-  auto op = cast<ScaledDotProductAttentionOp>(rule.getOp());
+  auto op = dyn_cast<ScaledDotProductAttentionOp>(rule.getOp());
+  if (!op)
+    return attention::saveNested(rule);
   auto shapes = getShapes(rule, op);
   if (!shapes)
     return rule.setInexact("a shape of attention is unknown");
@@ -225,9 +227,6 @@ void rules::describeAttentionBackward(BackwardRule &rule) {
     return koila::detail::describeUnknownBackward(rule);
   if (!takesFlash(*shapes, op) || rule.wantsGradient(op.getAttnMask()))
     return attention::describeMathBackward(rule, op);
-  if (shapes->key.dims[1] != shapes->query.dims[1] ||
-      isHalf(shapes->query.elementType))
-    return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   int64_t unasked = 0;
   for (unsigned operand : {0u, 1u, 2u}) {
@@ -237,10 +236,19 @@ void rules::describeAttentionBackward(BackwardRule &rule) {
     else
       unasked += made.numBytes();
   }
-  // Each thread has its scores and their gradients; the sums are shared.
+  // Each thread has its scores and their gradients, of half types in float32
+  // and narrowed; the sums are shared.
   auto [queries, keys] = getBlock(*shapes);
-  int64_t inside = queries * (2 * keys * rule.getTarget().threads + 1) *
-                   getElementBytes(shapes->query.elementType);
+  int64_t scores = 2 * queries * keys * rule.getTarget().threads;
+  int64_t inside =
+      (scores + queries) * (shapes->query.elementType.isF64() ? 8 : 4);
+  Type type = shapes->query.elementType;
+  if (isHalf(type)) {
+    inside += scores * getElementBytes(type);
+    if (blas::takesOneDnn(rule, type, {queries, keys, shapes->query.dims[3]}))
+      rule.setInexact("what oneDNN holds in the products of the gradient of "
+                      "attention of half types");
+  }
   steps.allocateTemporary(
       getCopyBytes(transposeDims(steps.getGradient(), 1, 2)) + inside);
   steps.AllocationTrace::free(unasked);

@@ -22,6 +22,8 @@ void describeLayer(WorkspaceRule &rule);
 void describeNestedLayer(WorkspaceRule &rule, TransformerEncoderLayerFwdOp op);
 void describeNesting(WorkspaceRule &rule, NestedTensorFromMaskOp op);
 void describePadding(WorkspaceRule &rule, ToPaddedTensorOp op);
+/// What autograd keeps of those whose result is nested.
+void saveNested(SavedRule &rule);
 /// The bytes of attention by way of matmul and softmax, and what of them
 /// autograd keeps.
 void describeMath(WorkspaceRule &rule, ScaledDotProductAttentionOp op);

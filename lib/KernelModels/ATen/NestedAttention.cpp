@@ -10,6 +10,7 @@
 
 #include "AllocationTrace.h"
 #include "AttentionLayers.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 
 using namespace mlir;
 using namespace koila;
@@ -117,12 +118,33 @@ static std::optional<Nested> getSequences(WorkspaceRule &rule, Value nested) {
     rule.setInexact("a nested tensor of another type than float32 or float64");
     return std::nullopt;
   }
-  // How long autograd has the sizes of nested tensors is not known.
-  if (rule.isRecording())
-    rule.setInexact("a nested tensor where gradients are recorded");
   rule.setBound("how many steps a mask keeps is decided by data; the most "
                 "there can be is counted");
   return Nested(*padded, rule.getTarget().threads);
+}
+
+/// A node of autograd knows its nested result by the sizes, which it holds as
+/// long as it lives: longer than the tensor, which has the same. Source:
+/// InputMetadata::shape_ in autograd/input_metadata.cpp.
+static bool nodeHoldsSizes(const WorkspaceRule &rule) {
+  return llvm::any_of(rule.getOp()->getOperands(), [&](Value operand) {
+    return rule.wantsGradient(operand);
+  });
+}
+
+/// Leaves the nested tensor that `trace` has made.
+static void leave(WorkspaceRule &rule, const Nested &nested,
+                  const AllocationTrace &trace) {
+  int64_t sizes = nodeHoldsSizes(rule) ? nested.getSizes() : 0;
+  rule.setTransient(trace.getTransient() + sizes);
+  rule.setStorageBytes(rule.getOp()->getResult(0), nested.getStorage() - sizes);
+}
+
+void attention::saveNested(SavedRule &rule) {
+  koila::detail::describeSaved(rule);
+  auto padded = rule.tensor(rules::getPadded(rule.getOp()->getResult(0)));
+  if (padded && padded->dims.size() == 3 && nodeHoldsSizes(rule))
+    rule.keep(Nested(*padded, rule.getTarget().threads).getSizes());
 }
 
 void attention::describeNesting(WorkspaceRule &rule,
@@ -148,8 +170,7 @@ void attention::describeNesting(WorkspaceRule &rule,
   trace.free(counts);
   nested->unpad(trace, padded->contiguous);
   trace.free(rows * (1 + 2 * kNumber));
-  rule.setTransient(trace.getTransient());
-  rule.setStorageBytes(op.getResult(), nested->getStorage());
+  leave(rule, *nested, trace);
 }
 
 void attention::describePadding(WorkspaceRule &rule, ToPaddedTensorOp op) {
@@ -192,6 +213,5 @@ void attention::describeNestedLayer(WorkspaceRule &rule,
     trace.free(buffer);
     trace.free(nested->getStorage());
   }
-  rule.setTransient(trace.getTransient());
-  rule.setStorageBytes(op.getResult(), nested->getStorage());
+  leave(rule, *nested, trace);
 }

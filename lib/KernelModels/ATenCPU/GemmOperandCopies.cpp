@@ -152,6 +152,12 @@ static bool isLarge(ArrayRef<int64_t> extents) {
   return work > kMostOfATen;
 }
 
+bool blas::takesOneDnn(const WorkspaceRule &rule, Type type,
+                       ArrayRef<int64_t> extents) {
+  return getLibrary(rule.getTarget().isa, type) != Library::ATen &&
+         isLarge(extents);
+}
+
 /// What oneDNN holds to multiply the matrices of `lhs` by as many others.
 static int64_t getOneDnnBytes(WorkspaceRule &rule, const Factor &lhs,
                               const Factor &rhs, blas::Scale scale) {

@@ -61,6 +61,10 @@ Scale getScale(mlir::Attribute number);
 /// Two matrices.
 int64_t getMmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
                    Scale scale = Scale::One);
+/// Whether a product over these extents goes to oneDNN, which may hold memory
+/// of its own.
+bool takesOneDnn(const WorkspaceRule &rule, mlir::Type type,
+                 llvm::ArrayRef<int64_t> extents);
 /// Two tensors of as many matrices.
 int64_t getBmmBytes(WorkspaceRule &rule, const Factor &lhs, const Factor &rhs,
                     Scale scale = Scale::One);

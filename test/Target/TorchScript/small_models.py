@@ -33,14 +33,18 @@ class Tied(nn.Module):
 class Padded(nn.Module):
     """Sequences without their padding, on the fast path of nested tensors."""
 
-    def __init__(self, first):
+    def __init__(self, first, trained):
         super().__init__()
         layer = nn.TransformerEncoderLayer(8, 2, 12, batch_first=True, norm_first=first)
         self.encoder = nn.TransformerEncoder(layer, 2)
         # That path is left out for norm_first by torch.nn alone.
         self.encoder.use_nested_tensor = True
+        self.scale = nn.Parameter(torch.ones(1)) if trained else None
 
     def forward(self, x, mask):
+        # A gradient flows to what is nested.
+        if self.scale is not None:
+            x = x * self.scale
         return self.encoder(x, src_key_padding_mask=mask).sum(1)
 
 
@@ -55,8 +59,8 @@ def main():
     torch.jit.script(Tied()).save(folder / "tied.pt")
     mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     with torch.no_grad():
-        for name in ("last", "first"):
-            model = Padded(name == "first").eval()
+        for name in ("last", "first", "trained"):
+            model = Padded(name == "first", name == "trained").eval()
             sequences = torch.randn(2, 5, 8), mask
             torch.jit.trace(model, sequences, check_trace=False).save(folder / f"{name}.pt")
 

@@ -113,7 +113,9 @@ def Koila_TransformerEncoderLayerFwdOp : Koila_AttentionLayerOp<"_transformer_en
   "{getSrc(), getQkvWeight(), getQkvBias(), "
   "getProjWeight(), getProjBias(), getMask(), {getSrc()}, "
   "static_cast<int64_t>(getEmbedDim()), static_cast<int64_t>(getNumHeads()), "
-  "getMaskType()}">;
+  "getMaskType()}"> {
+  let savedRule = "::koila::rules::describeAttentionSaved(rule);";
+}
 
 //===----------------------------------------------------------------------===//
 // Nested tensors
@@ -134,6 +136,7 @@ def Koila_NestedTensorFromMaskOp : Koila_RuledOp<"_nested_tensor_from_mask",
     rule.mix("a nested tensor holds samples of several lengths together");
   }];
   let workspaceRule = "::koila::rules::describeAttentionWorkspace(rule);";
+  let savedRule = "::koila::rules::describeAttentionSaved(rule);";
 }
 def Koila_ToPaddedTensorOp : Koila_RuledOp<"to_padded_tensor",
   "aten::to_padded_tensor(Tensor self, float padding, SymInt[]? output_size=None) -> Tensor"> {
