@@ -354,3 +354,27 @@ func.func @larger(%x: tensor<?x5x4xf32> {koila.name = "x", koila.dims = #koila.d
   return %value : tensor<f32>
 }
 }
+
+// -----
+
+// A write into a view of the product, here of the whole: its record is that of the
+// product, whose gradient it copies twice, whole and the part written (128 bytes
+// each), beside the gradient of the part, the loss and its gradient.
+
+// CHECK: peak          392 bytes{{$}}
+// CHECK: at            koila.neg (backward)
+// CHECK-NOT: not exact
+// FIRST: peak          392 bytes{{$}}
+module attributes {koila.symbols = [#koila.symbol<name = "B", value = 8, batch = true>]} {
+koila.param @w : tensor<4xf32> keys ["w"] strides [1] requires_grad
+func.func @write_view(%x: tensor<?x4xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 4]>}) -> tensor<f32> {
+  %w = koila.param.get @w : tensor<4xf32>
+  %y = koila.mul_Tensor %x, %w : (tensor<?x4xf32>, tensor<4xf32>) -> tensor<?x4xf32>
+  %view = koila.unsqueeze %y {dim = 0 : i64, koila.reads} : (tensor<?x4xf32>) -> tensor<1x?x4xf32>
+  %written = koila.neg tied %view {koila.writes} : (tensor<1x?x4xf32>) -> tensor<1x?x4xf32>
+  %loss = koila.sum %y {koila.reads} : (tensor<?x4xf32>) -> tensor<f32>
+  koila.backward %loss {create_graph = false} : (tensor<f32>) -> ()
+  %value = koila.detach %loss : (tensor<f32>) -> tensor<f32>
+  return %value : tensor<f32>
+}
+}

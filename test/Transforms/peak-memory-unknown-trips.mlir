@@ -127,3 +127,43 @@ module {
     return %1 : tensor<256xf32>
   }
 }
+
+// -----
+
+// A list that each turn makes longer.
+// CHECK-LABEL: memory of 'grows'
+// CHECK: not exact: aten::append.t, {{.*}}: no upper bound: a list or object may grow with each iteration of a loop, and how many there are is not known; where sizes and numbers of the program decide how many there are, what it keeps is known
+func.func @grows(%x: tensor<256xf32> {koila.name = "x", koila.dims = #koila.dims<[256]>}, %n: index) -> !koila.list<tensor<*x!koila.any>> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %0 = koila.construct list() {koila.reads} : () -> !koila.list<tensor<*x!koila.any>>
+  scf.for %i = %zero to %n step %one {
+    %1 = koila.exp %x {koila.reads} : (tensor<256xf32>) -> tensor<256xf32>
+    %2 = koila.torch_op "aten::append.t"(%0, %1) args [#koila.operand<0>, #koila.operand<1>] effects write aliases [[0, 1]] {koila.views, koila.writes} : (!koila.list<tensor<*x!koila.any>>, tensor<256xf32>) -> !koila.list<tensor<*x!koila.any>>
+    koila.keep_alive %2 : !koila.list<tensor<*x!koila.any>>
+  }
+  return %0 : !koila.list<tensor<*x!koila.any>>
+}
+
+// -----
+
+// Nothing that a gradient flows to is handed on: each turn ends what it keeps.
+// GRAD-LABEL: memory of 'ends_records'
+// GRAD: peak 3.00 KiB (3,072 bytes), not exact, an upper bound
+// GRAD-NOT: not modelled
+module {
+koila.param @v : tensor<256xf32> keys ["v"] strides [1] requires_grad
+func.func @ends_records(%x: tensor<256xf32> {koila.name = "x", koila.dims = #koila.dims<[256]>}, %n: index) -> tensor<256xf32> {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %0 = koila.exp %x : (tensor<256xf32>) -> tensor<256xf32>
+  %1 = scf.for %i = %zero to %n step %one iter_args(%y = %0) -> (tensor<256xf32>) {
+    %leaf = koila.param.get @v : tensor<256xf32>
+    %2 = koila.mul_Tensor %y, %leaf : (tensor<256xf32>, tensor<256xf32>) -> tensor<256xf32>
+    %3 = koila.exp %2 : (tensor<256xf32>) -> tensor<256xf32>
+    %4 = koila.detach %3 : (tensor<256xf32>) -> tensor<256xf32>
+    scf.yield %4 : tensor<256xf32>
+  }
+  return %1 : tensor<256xf32>
+}
+}

@@ -32,10 +32,13 @@ public:
     return unwritten.contains(value);
   }
 
-private:
+  /// Whether no gradient passes `op`, whose operands want one as `wants` says.
   bool isDetached(mlir::Operation &op, DifferentiationRule::Wants wants) const;
-  bool mark(mlir::Operation &op, bool followWrites);
+  /// Whether `value`, of a storage, is a view of what was detached.
   bool comesDetached(mlir::Value value, const Storage &entry) const;
+
+private:
+  bool mark(mlir::Operation &op, bool followWrites);
 
   const DimAnalysis &dims;
   const StorageAnalysis &storage;

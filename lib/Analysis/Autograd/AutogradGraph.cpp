@@ -31,8 +31,7 @@ bool PeakMemoryAnalysis::Impl::ownsRecords(Block &block) {
   auto [entry, isNew] = ownRecords.try_emplace(&block, false);
   if (!isNew)
     return entry->second;
-  if (options.mode != PeakMemoryMode::Train ||
-      !isa<LoopLikeOpInterface>(block.getParentOp()) ||
+  if (!isa<LoopLikeOpInterface>(block.getParentOp()) ||
       !block.mightHaveTerminator())
     return false;
   auto wants = [&](Value value) { return gradients->wants(value); };
@@ -97,10 +96,19 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
         op->getNumRegions() > 0)
       unmodelled.try_emplace(
           op, "what autograd keeps of a branch or loop is not modelled");
-    else if (isOrderedWrite(op) && !writesUntracked(*op) &&
-             !isModelledWrite(*op))
+    else if (isModelledWrite(*op) && !writesUntracked(*op))
+      modelledWrites.insert(op);
+    else if (isOrderedWrite(op) && !writesUntracked(*op))
       unmodelled.try_emplace(
           op, "what autograd keeps where others see a write is not modelled");
+    if (isOrderedWrite(op))
+      for (Value result : op->getResults())
+        if (const Storage *entry = storage.lookup(result)) {
+          if (modelledWrites.contains(op))
+            writesOf[entry].push_back(op);
+          else
+            unmodelledWrites.insert(entry);
+        }
     auto entry = std::make_unique<Storage>();
     entry->allocations.push_back(op->getResult(0));
     kept[op] = std::move(entry);
@@ -127,6 +135,14 @@ void PeakMemoryAnalysis::Impl::collectGradients() {
 
 void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
                                          Run &run) const {
+  auto wants = [&](Value value) { return wantsNow(value, run); };
+  for (Value operand : op.getOperands())
+    if (wants(operand))
+      updateRecord(operand, run);
+  auto torchOp = dyn_cast<TorchOperatorInterface>(op);
+  bool isTied = torchOp && torchOp.isTied();
+  bool isWrite = modelledWrites.contains(&op);
+  Value base = isWrite ? getBase(op.getOperand(0), run) : Value();
   size_t number = run.records.size();
   Run::Record &record = run.records.emplace_back();
   record.op = &op;
@@ -146,29 +162,49 @@ void PeakMemoryAnalysis::Impl::addRecord(Operation &op, const SavedRule &rule,
     if (run.detailed && !run.timeline.empty())
       run.spans[record.kept] = {run.timeline.size() - 1, 0, keptBytes, nullptr};
   }
+  auto hold = [&](size_t other) {
+    record.operands.push_back(other);
+    ++run.records[other].holders;
+  };
+  auto latest = run.latest.find(base);
+  bool hasBase = latest != run.latest.end();
+  // What is written in place stays a view.
+  if (hasBase)
+    record.isViewed |= run.records[latest->second].isViewed;
+  if (isWrite && (record.isViewed || getObject(op.getOperand(0), run) != base))
+    record.kind = Run::Record::Kind::CopySlices;
   for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
-    if (!gradients->wants(operand))
+    if (!wants(operand))
       continue;
     auto made = run.recordOf.find(operand);
-    bool isMade = made != run.recordOf.end();
-    record.edges.push_back(
-        {static_cast<unsigned>(index), operand,
-         isMade ? std::optional(made->second) : std::nullopt});
-    if (!isMade)
-      continue;
-    record.operands.push_back(made->second);
-    ++run.records[made->second].holders;
-    // What is written in place stays a view.
-    auto torchOp = dyn_cast<TorchOperatorInterface>(op);
-    if (index == 0 && torchOp && torchOp.isTied())
-      record.isViewed |= run.records[made->second].isViewed;
+    std::optional<size_t> from;
+    if (made != run.recordOf.end()) {
+      hold(*(from = made->second));
+      if (index == 0 && isTied && !isWrite)
+        record.isViewed |= run.records[*from].isViewed;
+    }
+    if (index == 0 && hasBase) {
+      hold(latest->second);
+      record.edges.push_back({0, base, latest->second});
+    } else {
+      record.edges.push_back({static_cast<unsigned>(index), operand, from});
+    }
   }
   for (Value result : op.getResults())
     if (gradients->wants(result)) {
       run.recordOf[result] = number;
       ++record.holders;
+      run.latest[result] = number;
     }
-  replaceRecords(op, number, run);
+  if (isWrite)
+    replaceRecords(op, number, run);
+}
+
+void PeakMemoryAnalysis::Impl::forgetRecords(Operation &op, Run &run) const {
+  for (Value result : op.getResults()) {
+    run.latest.erase(result);
+    run.outdated.erase(result);
+  }
 }
 
 void PeakMemoryAnalysis::Impl::release(Run::Record &record, Operation &op,

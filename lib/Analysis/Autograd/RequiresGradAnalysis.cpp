@@ -48,7 +48,6 @@ static bool isDifferentiable(const ValueInfo &info, Type type) {
   return !element || isa<FloatType, ComplexType>(element);
 }
 
-/// Whether no gradient passes `op`, whose operands want one as `wants` says.
 bool RequiresGradAnalysis::isDetached(Operation &op,
                                       DifferentiationRule::Wants wants) const {
   return llvm::any_of(op.getResultTypes(), llvm::IsaPred<TensorType>) &&
@@ -57,7 +56,6 @@ bool RequiresGradAnalysis::isDetached(Operation &op,
          }).isDetached;
 }
 
-/// Whether `value`, of a storage, is a view of what was detached.
 bool RequiresGradAnalysis::comesDetached(Value value,
                                          const Storage &entry) const {
   auto all = [](Value) { return true; };

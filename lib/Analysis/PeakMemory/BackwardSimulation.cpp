@@ -312,35 +312,83 @@ PeakMemoryAnalysis::Impl::BackwardSimulation::getSavedBytes(
       });
 }
 
+/// Their gradients are summed over places that several elements share, or have
+/// bytes between them.
+static constexpr StringRef kWriteIntoSparse =
+    "a write into a view of a tensor that is not dense, or that views expand";
+
+/// Source: _maybe_overlapping_memory in FunctionsManual.cpp.
+static bool mayOverlap(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  if (!strides)
+    return true;
+  SmallVector<std::pair<int64_t, int64_t>> dims;
+  for (auto [extent, stride] : llvm::zip_equal(tensor.dims, *strides))
+    if (extent != 1)
+      dims.emplace_back(stride, extent);
+  llvm::sort(dims);
+  int64_t reached = 0;
+  for (auto [stride, extent] : dims) {
+    if (stride <= reached)
+      return true;
+    reached += stride * (extent - 1);
+  }
+  return false;
+}
+
+/// A new buffer as large as the tensor that is viewed, and a view of it.
+/// Source: as_strided_backward in FunctionsManual.cpp.
+void PeakMemoryAnalysis::Impl::BackwardSimulation::runAsStrided(
+    const Run::Record &record, const Gradient &arrived) {
+  Operation &op = *record.op;
+  const Run::Edge &edge = record.edges.front();
+  auto base = impl.getConcrete(edge.value, run);
+  auto seen = impl.getConcrete(record.view, run);
+  if (!base || !kernels::isDense(*base) || !seen || mayOverlap(*seen))
+    impl.markInexact(op, kWriteIntoSparse, run);
+  Gradient made = make(base.value_or(arrived.shape), op, edge.operand);
+  note(op, 0);
+  Gradient given = view(made, made.shape);
+  drop(made, op);
+  drop(arrived, op);
+  deliver(edge, given, op);
+  finishLeaves(op);
+}
+
+/// Source: CopySlices::apply_impl in autograd/functions/tensor.cpp.
 std::optional<PeakMemoryAnalysis::Impl::BackwardSimulation::CopiedSlices>
 PeakMemoryAnalysis::Impl::BackwardSimulation::copySlices(
-    const Run::Record &record, Gradient &arrived) {
+    const Run::Record &record) {
   Operation &op = *record.op;
-  auto torchOp = dyn_cast<TorchOperatorInterface>(op);
-  if (!torchOp || !torchOp.isTied() || record.edges.empty())
+  if (record.kind != Run::Record::Kind::CopySlices)
     return std::nullopt;
-  const Run::Edge &edge = record.edges.front();
-  if (edge.operand != 0 || !edge.record || !run.records[*edge.record].isViewed)
+  auto base = impl.getConcrete(impl.getBase(op.getOperand(0), run), run);
+  auto slice = impl.getConcrete(op.getOperand(0), run);
+  if (!base || !slice || !kernels::isDense(*base)) {
+    impl.markInexact(op, kWriteIntoSparse, run);
     return std::nullopt;
-  auto base = impl.getConcrete(edge.value, run);
-  if (!base)
-    return std::nullopt;
-  base->contiguous = true;
-  base->strides.reset();
-  // The written tensor comes of the other one by as_strided, whose gradient is
-  // a new tensor (as_strided_backward in FunctionsManual.cpp).
-  Gradient whole = make(*base, op, edge.operand);
-  note(op, 0);
-  drop(arrived, op);
-  // A copy of it, in which the gradient of what was written is replaced by that
-  // of what was there before (CopySlices in autograd/functions/tensor.cpp).
-  Gradient copied = make(*base, op, edge.operand);
-  arrived = make(*base, op, edge.operand);
-  return CopiedSlices{whole, copied};
+  }
+  slice->contiguous = true;
+  slice->strides.reset();
+  Gradient copied = make(*base, op, 0);
+  return CopiedSlices{copied, make(*slice, op, 0)};
+}
+
+void PeakMemoryAnalysis::Impl::BackwardSimulation::finishSlices(
+    const CopiedSlices &slices, Operation &op,
+    MutableArrayRef<std::pair<const Run::Edge *, Gradient>> outputs) {
+  auto first = llvm::find_if(
+      outputs, [](const auto &output) { return output.first->operand == 0; });
+  drop(first == outputs.end() ? slices.copied
+                              : std::exchange(first->second, slices.copied),
+       op);
+  drop(slices.slice, op);
 }
 
 void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
+  using Kind = Run::Record::Kind;
   Operation &op = *run.records[index].op;
+  bool isOperation = run.records[index].kind == Kind::Operation;
   SmallVector<std::optional<Gradient>> arrived(op.getNumResults());
   SmallVector<std::optional<ConcreteTensor>> shapes(op.getNumResults());
   bool isAsked = false;
@@ -355,7 +403,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
     waiting.erase(found);
     auto own = impl.getConcrete(result, run);
     if (own && own->dims != shapes[number]->dims) {
-      impl.markInexact(op, "its result has been written in place", run);
+      if (isOperation)
+        impl.markInexact(op, "its result has been written in place", run);
       shapes[number] = own;
     }
   }
@@ -366,15 +415,24 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
     return finishLeaves(op);
   }
   before = run.liveBytes;
-  std::optional<CopiedSlices> slices;
-  if (arrived.front())
-    slices = copySlices(run.records[index], *arrived.front());
-  if (slices)
-    shapes.front() = arrived.front()->shape;
+  if (run.records[index].kind == Kind::AsStrided)
+    return runAsStrided(run.records[index], *arrived.front());
+  std::optional<CopiedSlices> slices = copySlices(run.records[index]);
+  std::optional<Gradient> whole;
+  if (slices) {
+    whole = std::exchange(arrived.front(), slices->slice);
+    shapes.front() = slices->slice.shape;
+  }
   auto lookup = [&](Value value) { return impl.getConcrete(value, run); };
-  auto wants = [&](Value value) { return impl.gradients->wants(value); };
+  auto wants = [&](Value value) {
+    if (!llvm::is_contained(op.getOperands(), value))
+      return impl.gradients->wants(value);
+    return llvm::any_of(run.records[index].edges, [&](const Run::Edge &edge) {
+      return op.getOperand(edge.operand) == value;
+    });
+  };
   BackwardRule rule(&op, impl.target, lookup, wants, shapes);
-  if (arrived.front() && isLast(*arrived.front()))
+  if (!slices && arrived.front() && isLast(*arrived.front()))
     rule.setReleasableBytes(
         run.live.lookup(bytes[tensors[arrived.front()->tensor].bytes].entry));
   rule.setSavedBytes(getSavedBytes(run.records[index]));
@@ -386,8 +444,10 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
     memory.describeBackward(rule);
   else
     rule.setInexact("koila has no memory rule for its gradient");
-  if (!rule.isIdentity() && (impl.rewrites.contains(&op) ||
-                             (impl.writesView(op) && !writesUntracked(op))))
+  auto tiedOp = dyn_cast<TorchOperatorInterface>(op);
+  bool isHidden = run.records[index].isViewed && tiedOp && tiedOp.isTied();
+  if (!rule.isIdentity() && !impl.modelledWrites.contains(&op) &&
+      (isHidden || impl.writesView(op)) && !writesUntracked(op))
     impl.markInexact(op, "the backward pass of a write into views", run);
   bool allocates = rule.getPeak() > 0 ||
                    llvm::any_of(rule.getOutputs(),
@@ -400,6 +460,10 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
   if (run.stopped)
     return;
   auto outputs = makeOutputs(run.records[index], rule, arrived);
+  if (slices) {
+    finishSlices(*slices, op, outputs);
+    arrived.front() = whole;
+  }
   for (auto &[edge, gradient] : outputs) {
     if (!rule.isApart(edge->operand))
       fit(gradient, *edge, op);
@@ -409,12 +473,6 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::runNode(size_t index) {
   for (const std::optional<Gradient> &gradient : arrived)
     if (gradient)
       drop(*gradient, op);
-  if (slices) {
-    for (auto &[edge, gradient] : outputs)
-      if (edge->operand == 0)
-        drop(std::exchange(gradient, slices->copied), op);
-    drop(slices->arrived, op);
-  }
   impl.release(run.records[index], op, run);
   for (auto &[edge, gradient] : outputs) {
     if (rule.isApart(edge->operand)) {

@@ -45,14 +45,18 @@ private:
   /// For each operand the bytes that only this record keeps.
   llvm::SmallVector<int64_t> getSavedBytes(const Run::Record &record) const;
   void runNode(size_t index);
-  /// What CopySlices holds while a write into a view is differentiated.
+  /// The node of a view that was read after a write into what it is of.
+  void runAsStrided(const Run::Record &record, const Gradient &arrived);
+  /// What CopySlices holds while a write into a view is differentiated: a copy
+  /// of the gradient of the tensor that is viewed, and of the part written.
   struct CopiedSlices {
-    Gradient arrived, copied;
+    Gradient copied, slice;
   };
-  /// Of a write into the whole of what autograd takes for a view: what stands
-  /// for the gradient that has arrived, and what CopySlices holds beside it.
-  std::optional<CopiedSlices> copySlices(const Run::Record &record,
-                                         Gradient &arrived);
+  std::optional<CopiedSlices> copySlices(const Run::Record &record);
+  /// Puts the first in place of the gradient of what was there before.
+  void finishSlices(
+      const CopiedSlices &slices, mlir::Operation &op,
+      llvm::MutableArrayRef<std::pair<const Run::Edge *, Gradient>> outputs);
   /// What `rule` says of the gradients of the operands, complete.
   llvm::SmallVector<std::pair<const Run::Edge *, Gradient>>
   makeOutputs(const Run::Record &record, const BackwardRule &rule,

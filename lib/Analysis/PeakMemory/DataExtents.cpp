@@ -136,7 +136,7 @@ int64_t PeakMemoryAnalysis::Impl::getTransientBelow(Operation &op,
   for (DimSymbol symbol : decided)
     full.push_back(run.most.lookup(symbol));
   auto lookup = [&](Value value) { return getConcrete(value, run); };
-  auto wants = [&](Value value) { return gradients->wants(value); };
+  auto wants = [&](Value value) { return wantsNow(value, run); };
   // With the results: what is held may be there before they are.
   auto count = [&](const SavedRule &rule) {
     __int128 bytes = rule.getTransient();
@@ -148,7 +148,7 @@ int64_t PeakMemoryAnalysis::Impl::getTransientBelow(Operation &op,
       }
     return saturate(bytes);
   };
-  bool isRecorded = kept.contains(&op), keepsMost = true;
+  bool isRecorded = isRecordedNow(op, run), keepsMost = true;
   const int64_t whole = count(rule), results = whole - rule.getTransient();
   int64_t largest = whole;
   // With `only`, at the most of all others.

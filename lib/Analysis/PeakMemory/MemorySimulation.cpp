@@ -104,8 +104,9 @@ void PeakMemoryAnalysis::Impl::runBlock(Block &block, Run &run) const {
   for (Operation &op : block) {
     if (run.stopped)
       return;
-    if (auto found = unmodelled.find(&op);
-        found != unmodelled.end() && op.getNumRegions() > 0)
+    if (auto found = unmodelled.find(&op); found != unmodelled.end() &&
+                                           op.getNumRegions() > 0 &&
+                                           !isa<LoopLikeOpInterface>(op))
       markInexact(op, found->second, run);
     if (isa<LoopLikeOpInterface>(op))
       runLoop(cast<LoopLikeOpInterface>(op), run);
@@ -360,13 +361,15 @@ static bool movesElements(Operation &op) {
 void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   boundExtents(op, run);
   auto lookup = [&](Value value) { return getConcrete(value, run); };
-  auto wants = [&](Value value) { return gradients->wants(value); };
+  auto wants = [&](Value value) { return wantsNow(value, run); };
   SavedRule workspace(&op, target, lookup,
                       records() && !op.hasAttr(kUnrecordedAttr)
                           ? WorkspaceRule::Wants(wants)
                           : WorkspaceRule::Wants());
   auto rule = dyn_cast<MemoryRuleInterface>(op);
-  bool isRecorded = kept.contains(&op);
+  if (kept.contains(&op))
+    forgetRecords(op, run);
+  bool isRecorded = isRecordedNow(op, run);
   if (rule)
     rule.describeWorkspace(workspace);
   if (auto into = op.getAttrOfType<BoolAttr>(kIntoAttr)) {
@@ -383,7 +386,14 @@ void PeakMemoryAnalysis::Impl::runOperation(Operation &op, Run &run) const {
   auto gradient = dyn_cast<LeafGradOp>(op);
   if (!gradient || !takeGradient(gradient, run))
     allocateResults(op, workspace, run);
-  if (auto found = unmodelled.find(&op); found != unmodelled.end())
+  if (growing.contains(&op) && run.unknownLoops > 0)
+    markInexact(op,
+                "no upper bound: a list or object may grow with each iteration "
+                "of a loop, and how many there are is not known; where sizes "
+                "and numbers of the program decide how many there are, what it "
+                "keeps is known",
+                run);
+  else if (auto found = unmodelled.find(&op); found != unmodelled.end())
     markInexact(op, found->second, run);
   if (auto found = guesses.find(&op); found != guesses.end())
     markInexact(op, found->second, run);
@@ -641,9 +651,16 @@ std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(OpFoldResult value,
 
 void PeakMemoryAnalysis::Impl::runLoopOfUnknownTrips(LoopLikeOpInterface loop,
                                                      Run &run) const {
-  // Each iteration needs what the others need, but for what is handed on; what
-  // autograd keeps of a loop says that it is not known.
-  if (run.missing.empty())
+  // Each iteration needs what the others need, but for what is handed on. What
+  // is made of it has the records of all of them.
+  if (unmodelled.contains(loop))
+    markInexact(*loop,
+                "no upper bound: each iteration keeps what its gradient needs, "
+                "and how many there are is not known; under torch.no_grad(), "
+                "or where sizes and numbers of the program decide how many "
+                "there are, there is one",
+                run);
+  else if (run.missing.empty())
     markInexact(*loop, "the trip count of a loop is not known", run,
                 /*isBound=*/true);
   // The second time it is known how much the first hands on.
@@ -651,10 +668,12 @@ void PeakMemoryAnalysis::Impl::runLoopOfUnknownTrips(LoopLikeOpInterface loop,
       llvm::any_of(handedOnIn.lookup(loop), [&](const Storage *entry) {
         return carried.contains(entry);
       });
+  ++run.unknownLoops;
   for (int turn = 0; turn < (handsOn ? 2 : 1); ++turn)
     for (Region *region : loop.getLoopRegions())
       for (Block &block : *region)
         runBlock(block, run);
+  --run.unknownLoops;
 }
 
 void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
@@ -676,6 +695,8 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
   bool wraps = countsUnsigned(loop) && from && to && (*from < 0 || *to < 0);
   if (!from || !to || !step || *step <= 0 || wraps)
     return runLoopOfUnknownTrips(loop, run);
+  if (auto found = unmodelled.find(loop); found != unmodelled.end())
+    markInexact(*loop, found->second, run);
   for (const Storage *entry : handedOnIn.lookup(loop))
     run.undercounted.insert(entry);
   // The integers that change from iteration to iteration.

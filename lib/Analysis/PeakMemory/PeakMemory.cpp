@@ -172,9 +172,11 @@ void PeakMemoryAnalysis::Impl::collectUnmodelled() {
     // Objects may keep what they are given.
     bool mayKeep = mayWriteModuleState(op) &&
                    llvm::any_of(op->getOperandTypes(), holdsTensors);
-    if (changes || mayKeep)
-      unmodelled.try_emplace(
-          op, "what a list or object that changes keeps alive is not known");
+    if (!changes && !mayKeep)
+      return;
+    growing.insert(op);
+    unmodelled.try_emplace(
+        op, "what a list or object that changes keeps alive is not known");
   });
 }
 

@@ -61,6 +61,8 @@ struct PeakMemoryAnalysis::Impl {
     int64_t certainBytes = 0;
     /// Counts operations that ran; the peak is the first event that reached it.
     uint64_t event = 0, peakEvent = 0;
+    /// Around what runs: loops of which it is not known how often they turn.
+    unsigned unknownLoops = 0;
     /// Iterations of all loops that ran.
     int64_t iterations = 0;
     /// A part of a training step; all else is Forward.
@@ -99,6 +101,14 @@ struct PeakMemoryAnalysis::Impl {
     /// What autograd recorded of an operation: lives as long as a tensor or a
     /// later record holds it.
     struct Record {
+      /// What stands for the operation where a tensor has been written in
+      /// place: a write into a view is the record of the tensor that is viewed
+      /// (PyTorch's CopySlices); a view that is read after it comes of that
+      /// tensor anew (AsStridedBackward).
+      enum class Kind { Operation, CopySlices, AsStrided };
+      Kind kind = Kind::Operation;
+      /// Of such a view.
+      mlir::Value view;
       mlir::Operation *op = nullptr;
       llvm::SmallVector<Edge, 2> edges;
       llvm::SmallVector<const Storage *, 3> saved;
@@ -111,6 +121,15 @@ struct PeakMemoryAnalysis::Impl {
     };
     std::vector<Record> records;
     llvm::DenseMap<mlir::Value, size_t> recordOf;
+    /// By tensor: the record it has now, also where only views of it are left.
+    llvm::DenseMap<mlir::Value, size_t> latest;
+    /// By view: the write since it was made, and the record that it has got
+    /// since, if something has read it.
+    struct Outdated {
+      size_t write;
+      std::optional<size_t> record;
+    };
+    llvm::DenseMap<mlir::Value, Outdated> outdated;
     /// How many records keep a storage; and those that only records keep.
     llvm::DenseMap<const Storage *, unsigned> savedBy;
     llvm::SmallPtrSet<const Storage *, 8> onlySaved;
@@ -174,14 +193,30 @@ struct PeakMemoryAnalysis::Impl {
   void checkUnrecorded(mlir::Operation &op);
   /// Notes what `op`, which is recorded, saves and keeps.
   void addRecord(mlir::Operation &op, const SavedRule &rule, Run &run) const;
-  // Writes that others see (CopySlices.cpp).
-  /// Whether the record of a write is known to be that of all that share the
-  /// storage.
-  bool isModelledWrite(mlir::Operation &op);
+  /// What is known of the records of results of `op`, which runs again.
+  void forgetRecords(mlir::Operation &op, Run &run) const;
+  // Writes in place (CopySlices.cpp).
+  /// Whether it is known which tensors share the storage that `op` writes, so
+  /// that the record of the write is that of all of them.
+  bool isModelledWrite(mlir::Operation &op) const;
   /// Whether `op` writes into a view in place, or into what has views.
   bool writesView(mlir::Operation &op) const;
   /// Notes the writes between which and `last` a tensor is alive.
   void noteRewrites(mlir::Value value, mlir::Operation &last);
+  /// Whether a gradient flows to `value` after what has been written so far.
+  bool wantsNow(mlir::Value value, Run &run) const;
+  /// Whether autograd records `op` after what has been written so far.
+  bool isRecordedNow(mlir::Operation &op, Run &run) const;
+  /// Whether PyTorch gives the first operand back, not a view of it.
+  bool returnsOperand(mlir::Operation &op, Run &run) const;
+  /// The value by which a tensor was made that `value` is: other than a view of
+  /// it.
+  mlir::Value getObject(mlir::Value value, Run &run) const;
+  /// The tensor that `value` is a view of, or itself.
+  mlir::Value getBase(mlir::Value value, Run &run) const;
+  /// Gives `value`, which something reads, the record that it has got by writes
+  /// since it was made.
+  void updateRecord(mlir::Value value, Run &run) const;
   /// What shares the storage that `op` writes comes of its record from now on.
   void replaceRecords(mlir::Operation &op, size_t index, Run &run) const;
   /// The last use of `value` was in `op`.
@@ -322,6 +357,8 @@ struct PeakMemoryAnalysis::Impl {
       llvm::SmallVector<std::pair<const Storage *, mlir::OpResult>, 1>>
       births;
   llvm::DenseMap<mlir::Operation *, llvm::StringRef> unmodelled;
+  /// Of those, the ones that change a list or object, which may grow.
+  llvm::SmallPtrSet<mlir::Operation *, 4> growing;
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<const Storage *, 2>>
       deaths;
   llvm::SmallPtrSet<const Storage *, 4> returned;
@@ -332,9 +369,12 @@ struct PeakMemoryAnalysis::Impl {
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> handles;
   /// Of a write: what shares the storage and is alive then.
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Value, 2>> rewrites;
-  /// Those writes, by what they write.
+  /// Those writes, by what they write, and all that are modelled.
   llvm::DenseMap<const Storage *, llvm::SmallVector<mlir::Operation *, 2>>
       writesOf;
+  llvm::SmallPtrSet<mlir::Operation *, 4> modelledWrites;
+  /// What others than those write.
+  llvm::SmallPtrSet<const Storage *, 4> unmodelledWrites;
   /// What ownsRecords() said.
   llvm::DenseMap<mlir::Block *, bool> ownRecords;
   // The backward pass (BackwardSimulation.h).

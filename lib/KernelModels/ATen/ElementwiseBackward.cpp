@@ -38,8 +38,11 @@ struct Formula {
     return getOp()->getNumOperands() > 1 &&
            isa<TensorType>(getOp()->getOperand(1).getType()) && !getConstant();
   }
+  /// A number that the file has as a tensor; in place PyTorch takes it for one
+  /// (measured).
   ParamGetOp getConstant() const {
-    if (getOp()->getNumOperands() < 2)
+    if (getOp()->getNumOperands() < 2 ||
+        cast<TorchOperatorInterface>(getOp()).isTied())
       return {};
     auto read = getOp()->getOperand(1).getDefiningOp<ParamGetOp>();
     return read && read->hasAttr("wrapped") ? read : ParamGetOp();
@@ -606,6 +609,39 @@ static void giveZeros(const Formula &of) {
   of.steps.give(0, of.steps.makeLike(of.gradient));
 }
 
+/// Zeros for what was there before, in rows, and the gradient itself for what
+/// was copied. Source: CopyBackwards in autograd/functions/tensor.cpp.
+static void runCopy(const Formula &of) {
+  if (of.steps.wants(0)) {
+    ConcreteTensor zeros = of.gradient;
+    zeros.contiguous = true;
+    zeros.strides.reset();
+    of.steps.give(0, of.steps.allocate(zeros));
+  }
+  if (!of.steps.wants(1))
+    return;
+  ConcreteTensor source = of.steps.read(1);
+  if (source.elementType == of.gradient.elementType)
+    return of.rule.forwardGrad(1);
+  source = of.gradient;
+  source.elementType = of.steps.read(1).elementType;
+  of.steps.give(1, of.steps.makeLike(source));
+}
+
+/// zeros_like(grad), and grad.sum() for a tensor that fills.
+static void runFill(const Formula &of) {
+  if (of.steps.wants(0))
+    giveZeros(of);
+  Operation *op = of.rule.getOp();
+  if (op->getNumOperands() < 2 || !isa<TensorType>(op->getOperand(1).getType()))
+    return;
+  if (of.steps.wants(1)) {
+    ConcreteTensor sum = of.steps.makeNumber(of.gradient);
+    of.steps.allocateTemporary(getPartialBytes(of.rule, of.gradient, sum));
+    of.steps.give(1, sum);
+  }
+}
+
 /// grad * isfinite(self), which is (self == self) * (abs(self) != inf)
 static void runNanToNum(const Formula &of) {
   ConcreteTensor size = of.steps.compute(of.self());
@@ -720,6 +756,8 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["rad2deg"] = table["deg2rad"] = [](const Formula &of) {
       of.steps.give(0, of.steps.compute(of.gradient, Number::Float));
     };
+    table["copy"] = runCopy;
+    table["fill"] = table["zero"] = runFill;
     table["nan_to_num"] = runNanToNum;
     table["glu"] = runGlu;
     table["prelu"] = runPrelu;
