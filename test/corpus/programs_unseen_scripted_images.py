@@ -387,3 +387,52 @@ def unseen_script_vision_transformer():
             return self.head(x[:, 0]), hidden
 
     return Vision(), [IMAGE]
+
+
+class Modulated(nn.Module):
+    """A convolution whose weight a style scales, of each sample its own: the
+    batch becomes groups (StyleGAN2)."""
+
+    up: Final[bool]
+    demodulates: Final[bool]
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, up: bool = False, plain=False):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outputs, inputs, kernel, kernel))
+        self.style = nn.Linear(6, inputs)
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        self.up = up
+        self.demodulates = not plain
+
+    def forward(self, x: Tensor, style: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        kernel = self.weight.shape[-1]
+        weight = self.weight.unsqueeze(0) * self.style(style).view(batch, 1, channels, 1, 1)
+        if self.demodulates:
+            weight = weight * torch.rsqrt(weight.square().sum([2, 3, 4], keepdim=True) + 1e-8)
+        x = x.reshape(1, batch * channels, height, width)
+        if self.up:
+            weight = weight.transpose(1, 2).reshape(batch * channels, -1, kernel, kernel)
+            x = F.conv_transpose2d(x, weight, stride=2, padding=1, groups=batch)
+        else:
+            weight = weight.reshape(-1, channels, kernel, kernel)
+            x = F.conv2d(x, weight, padding=kernel // 2, groups=batch)
+        x = x.view(batch, -1, x.shape[2], x.shape[3])
+        return x + self.bias.view(1, -1, 1, 1)
+
+
+@scripted()
+def unseen_script_modulated():
+    def forward(self, x, style):
+        y = F.leaky_relu(self.first(x, style), 0.2)
+        y = F.leaky_relu(self.grow(y, style), 0.2)
+        y = F.leaky_relu(self.second(y, style), 0.2)
+        return self.image(y, style)
+
+    return network(
+        forward,
+        first=Modulated(8, 12, 3),
+        grow=Modulated(12, 16, 3, up=True),
+        second=Modulated(16, 10, 3),
+        image=Modulated(10, 3, 1, plain=True),
+    ), ["float32[B,8,7,6]", "float32[B,6]"]

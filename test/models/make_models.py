@@ -439,6 +439,20 @@ def loss_and_sum():
 
 
 @model
+def dead_part():
+    """Nothing reads what the write computes."""
+    import torch
+
+    class DeadPart(torch.nn.Module):
+        def forward(self, x):
+            left, right = (x + 1).chunk(2, 1)
+            left.mul_(right.exp().repeat(1, 1))
+            return right.sum()
+
+    return torch.jit.script(DeadPart().eval())
+
+
+@model
 def adds_nothing():
     """PyTorch's executor drops the sum."""
     import torch

@@ -79,6 +79,11 @@ def halve(*tensors):
     return [tensor.bfloat16() for tensor in tensors]
 
 
+def attend(*tensors, **options):
+    query, key, value = tensors
+    return F.scaled_dot_product_attention(query, key, value, **options)
+
+
 def ctc(x, targets, lengths, **options):
     """Of targets of one letter up to three."""
     return F.ctc_loss(
@@ -309,7 +314,7 @@ CASES = {
     # 8 queries to a key and value; by way of matmul; both in half types.
     **{
         f"attention_{name}": (
-            lambda q, k, v, halves=halves, options=options: F.scaled_dot_product_attention(
+            lambda q, k, v, halves=halves, options=options: attend(
                 *(halve(q, k, v) if halves else (q, k, v)), **options
             ).float(),
             (8, 9, 8),
@@ -328,9 +333,7 @@ CASES = {
         )
     },
     "attention_bfloat16_bias": (
-        lambda q, k, v, m: F.scaled_dot_product_attention(
-            *halve(q, k, v), attn_mask=m[:1].bfloat16()
-        ).float(),
+        lambda q, k, v, m: attend(*halve(q, k, v), attn_mask=m[:1].bfloat16()).float(),
         (2, 9, 8),
         (2, 7, 8),
         (2, 7, 8),
@@ -346,7 +349,7 @@ CASES = {
     # Gradients of some of the operands alone.
     **{
         f"attention_dropout_of_{which}": (
-            lambda q, k, v, which=which: F.scaled_dot_product_attention(
+            lambda q, k, v, which=which: attend(
                 *(
                     tensor if name in which else tensor.detach()
                     for name, tensor in (("q", q), ("k", k), ("v", v))

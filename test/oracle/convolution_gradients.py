@@ -2,7 +2,7 @@
 """Compares what random convolutions hold in the backward pass with PyTorch.
 
 Usage: convolution_gradients.py --counter LIBRARY [--koila-opt PATH]
-           [--count N] [--seed S] [--threads 1,2] [--control]
+           [--count N] [--seed S] [--threads 1,2] [--type NAME,...] [--control]
 
 Each convolution, of one, two or three dims, plain or transposed, contiguous or
 channels-last, has a module and a file of its own; the loss is the mean of the
@@ -117,13 +117,13 @@ def make_case(rng):
 
 def run_case(module, image, batch, threads, options, folder, counter):
     """A verdict, and what differs."""
-    x = torch.randn(batch, module.scale.shape[1], *image)
+    x = torch.randn(batch, module.scale.shape[1], *image).to(module.scale.dtype)
     file = f"{folder}/convolution.pt"
     torch.jit.trace(module, x, check_trace=False).save(file)
     program = torch.jit.load(file)
     log = backward_nodes.measure(program, [x], counter)
     options.batch, options.threads = batch, threads
-    spec = f"float32[B,{','.join(map(str, x.shape[1:]))}]"
+    spec = f"{str(x.dtype).removeprefix('torch.')}[B,{','.join(map(str, x.shape[1:]))}]"
     report, predicted = backward_nodes.predict(options, file, [spec])
     problems = backward_nodes.compare(log, predicted, False)
     if report["exact"]:
@@ -145,6 +145,7 @@ def main():
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--type", default="float32")
     parser.add_argument("--control", action="store_true")
     options = parser.parse_args()
     torch._C._jit_set_profiling_mode(False)
@@ -152,6 +153,7 @@ def main():
     rng = random.Random(options.seed)
     torch.manual_seed(options.seed)
     threads = [int(number) for number in options.threads.split(",")]
+    types = [getattr(torch, name) for name in options.type.split(",")]
     verdicts = collections.Counter()
     done = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -160,6 +162,7 @@ def main():
             if not case:
                 continue
             module, image = case
+            module.to(types[done // len(threads) % len(types)])
             number = threads[done % len(threads)]
             kernel = module.convolution.weight[0][0].numel()
             # There oneDNN writes past its scratchpad on several threads.

@@ -597,15 +597,49 @@ Tracer::Cell Tracer::takeContainer(Value value, ArrayAttr keys) {
   return {Value(), object};
 }
 
-/// What is in the lists, tuples and dicts of tensors that the caller gives, as
-/// far as it is known.
-void Tracer::takeContainers(Block &entry) {
+/// The numbers in the list that `value` is, which the caller gives.
+Tracer::Cell Tracer::takeNumbers(Value value, ArrayAttr numbers) {
+  Type type = cast<koila::ListType>(value.getType()).getElementType();
+  Object *object = makeObject(value.getType(), Container::List);
+  for (Attribute number : numbers)
+    object->elements.push_back({makeConstant(number, type, value.getLoc())});
+  // The caller has it, too.
+  object->holders = 2;
+  return {Value(), object};
+}
+
+/// Whether `given` is a list of numbers, for an argument of that type.
+static bool areNumbers(Attribute given, Type type) {
+  auto list = dyn_cast<koila::ListType>(type);
+  auto numbers = dyn_cast_if_present<ArrayAttr>(given);
+  return list && numbers && llvm::all_of(numbers, [&](Attribute number) {
+           auto typed = dyn_cast<TypedAttr>(number);
+           return typed && typed.getType() == list.getElementType() &&
+                  typed.getType().isIntOrFloat();
+         });
+}
+
+/// What the caller gives, as far as it is known: numbers, and what is in lists,
+/// tuples and dicts.
+void Tracer::takeGiven(Block &entry) {
   for (auto [index, old] : llvm::enumerate(entry.getArguments())) {
-    auto value = dyn_cast_or_null<DictionaryAttr>(
-        program.getArgAttr(index, KoilaDialect::kValueAttr));
-    variables[old] =
-        takeContainer(lookup(old).value,
-                      value ? value.getAs<ArrayAttr>("keys") : ArrayAttr());
+    Attribute given = program.getArgAttr(index, KoilaDialect::kValueAttr);
+    Value argument = lookup(old).value;
+    if (auto number = dyn_cast_if_present<FloatAttr>(given);
+        number && number.getType() == argument.getType())
+      facts[argument].literal = number;
+    if (auto number = dyn_cast_if_present<IntegerAttr>(given);
+        number && number.getType() == argument.getType() &&
+        argument.getType().isInteger(64))
+      facts[argument].integer =
+          DimExpr::constant(builder.getContext(), number.getInt());
+    if (areNumbers(given, argument.getType())) {
+      variables[old] = takeNumbers(argument, cast<ArrayAttr>(given));
+      continue;
+    }
+    auto value = dyn_cast_or_null<DictionaryAttr>(given);
+    variables[old] = takeContainer(
+        argument, value ? value.getAs<ArrayAttr>("keys") : ArrayAttr());
   }
 }
 
@@ -625,7 +659,7 @@ std::optional<ExecutionTrace> Tracer::run() {
       surelyWanting.insert(argument);
     }
   }
-  takeContainers(entry);
+  takeGiven(entry);
   ScopedDiagnosticHandler quiet(program->getContext(),
                                 [](Diagnostic &) { return success(); });
   auto cells = execute(entry);

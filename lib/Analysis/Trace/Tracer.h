@@ -60,7 +60,8 @@ private:
 
   void findEnds();
   void copyModule(ExecutionTrace &trace);
-  void takeContainers(mlir::Block &entry);
+  void takeGiven(mlir::Block &entry);
+  Cell takeNumbers(mlir::Value value, mlir::ArrayAttr numbers);
   Cell takeContainer(mlir::Value value, mlir::ArrayAttr keys);
 
   // Variables.

@@ -384,6 +384,7 @@ class FeaturesByName(nn.Module):
         super().__init__()
         self.head = nn.Linear(96, 8)
 
+    @staticmethod
     def make(batch):
         return ({"a": torch.rand(batch, 64), "b": torch.rand(batch, 32)},)
 
@@ -401,6 +402,7 @@ class AddsToTheCallers(nn.Module):
 
     inputs = ("[float32[B,64], float32[B,64]]",)
 
+    @staticmethod
     def make(batch):
         return ([torch.rand(batch, 64), torch.rand(batch, 64)],)
 
@@ -415,6 +417,7 @@ class ReplacesTheCallers(nn.Module):
 
     inputs = ("{'a': float32[B,64]}",)
 
+    @staticmethod
     def make(batch):
         return ({"a": torch.rand(batch, 64)},)
 
@@ -479,6 +482,25 @@ class WritesInto(nn.Module):
         z = torch.empty(0)
         torch.stack([y, y], out=z)
         return z.sum(0)
+
+
+@program
+class GivenNumbers(nn.Module):
+    """A default and a list of numbers decide what is computed."""
+
+    inputs = ("float32[B,64]", "[2, 0, 3, 1]")
+
+    @staticmethod
+    def make(batch):
+        return torch.rand(batch, 64), [2, 0, 3, 1]
+
+    def forward(self, x, widths: list[int], share: float = 0.9):
+        y = x * 2
+        if share < 1.0:
+            y = torch.cat([y, y])
+        for width in widths:
+            y = torch.cat([y, y[:, :width]], 1)
+        return y.exp()
 
 
 def compare(cls, path, batch, grad):

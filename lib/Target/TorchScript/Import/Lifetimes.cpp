@@ -253,6 +253,27 @@ koila::torchscript::findShortenedLife(tj::Graph &graph) {
   return std::nullopt;
 }
 
+/// Whether `node` writes a part of a tensor, and nothing reads that part later.
+/// LibTorch takes the parts of aten::chunk for tensors of their own before it
+/// drops dead code. Source: CanonicalizeOps.
+static bool writesDeadPart(tj::Node *node) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  if (!schema || !schema->is_mutable() || node->inputs().empty())
+    return false;
+  tj::Value *part = node->input(0);
+  tj::Node *unpack = part->node();
+  if (unpack->kind() != prim::ListUnpack ||
+      unpack->input()->node()->kind() != aten::chunk)
+    return false;
+  auto isRead = [&](const tj::Use &use) {
+    return !isLifetimeMark(use.user) && use.user->isAfter(node);
+  };
+  return llvm::none_of(part->uses(), isRead) &&
+         llvm::all_of(node->outputs(), [&](tj::Value *output) {
+           return llvm::none_of(output->uses(), isRead);
+         });
+}
+
 std::string koila::torchscript::describeShortenedLives(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
@@ -266,6 +287,9 @@ std::string koila::torchscript::describeShortenedLives(tj::Graph &graph) {
   if (text.empty() && llvm::any_of(nodes, changesNothing))
     text = "LibTorch drops an operation that adds zero or multiplies by one "
            "where it can";
+  if (text.empty() && llvm::any_of(nodes, writesDeadPart))
+    text = "LibTorch drops a write into a part of aten::chunk that nothing "
+           "reads later";
   return text;
 }
 
