@@ -60,7 +60,7 @@ def source_of(name):
 def select(scripted=False, only=None):
     """The names of all traced or scripted programs; with `only`, of those whose
     names begin with one of these. Programs of programs_unseen_*.py, which are
-    measured and not held to a page, are among them where `only` says "unseen"."""
+    measured and not held to a page, are among them where `only` says so."""
     return [
         name
         for name in PROGRAMS
