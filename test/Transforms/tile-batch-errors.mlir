@@ -206,9 +206,9 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
 // Softmax over the batch reads all rows at once; which strides einsum gives them
 // depends on whether S is one.
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
-  func.func @strides(%x: tensor<?x?xf32> {koila.name = "x", koila.dims = #koila.dims<[B, S]>}, %y: tensor<?x?x3xf32> {koila.name = "y", koila.dims = #koila.dims<[B, S, 3]>}) -> tensor<?x3xf32> {
+  func.func @strides(%x: tensor<?x?xf32> {koila.name = "x", koila.dims = #koila.dims<[B, S]>}, %y: tensor<3x?x?xf32> {koila.name = "y", koila.dims = #koila.dims<[3, S, B]>}) -> tensor<?x3xf32> {
     // expected-error @below {{cannot tile the batch: this result is kept whole between loops, and its strides are not known there}}
-    %sums = koila.einsum %x, %y {equation = "bs,bsj->bj"} : (tensor<?x?xf32>, tensor<?x?x3xf32>) -> tensor<?x3xf32>
+    %sums = koila.einsum %x, %y {equation = "bs,jsb->bj"} : (tensor<?x?xf32>, tensor<3x?x?xf32>) -> tensor<?x3xf32>
     %shares = koila.softmax_int %sums {dim = 0 : i64} : (tensor<?x3xf32>) -> tensor<?x3xf32>
     return %shares : tensor<?x3xf32>
   }
