@@ -2,6 +2,7 @@
 
 #include "BackwardSimulation.h"
 #include "../../KernelModels/ATen/BackwardReplay.h"
+#include "../../KernelModels/ATen/Sum.h"
 #include "mlir/IR/BuiltinTypes.h"
 
 using namespace mlir;
@@ -209,7 +210,14 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::fit(Gradient &gradient,
       return std::nullopt;
     };
     WorkspaceRule rule(&op, impl.target, unknown);
-    int64_t partial = kernels::getPartialBytes(rule, gradient.shape, sum);
+    // Dims in front, and those that were one.
+    SmallVector<bool> isReduced(gradient.shape.dims.size(), true);
+    for (auto [own, given, reduced] : llvm::zip(
+             llvm::reverse(wanted->dims), llvm::reverse(gradient.shape.dims),
+             llvm::reverse(isReduced)))
+      reduced = own != given;
+    int64_t partial =
+        kernels::getSumBytes(rule, gradient.shape, sum, isReduced);
     Gradient reduced = make(std::move(sum), op, edge.operand);
     note(op, partial);
     // Leading dims go by a view.

@@ -228,6 +228,9 @@ static void add(tj::Module &module, const TrainStepSpec &spec) {
       isTuple || !leaves.empty()
           ? graph->insertNode(graph->createTuple(results))->output()
           : results[0]);
+  // grads() moves leaves before the first node, which is a constant then.
+  if (isTuple || !leaves.empty())
+    cleanUpGraph(graph);
   addExecutorBarriers(*graph);
 #ifndef NDEBUG
   graph->lint();
