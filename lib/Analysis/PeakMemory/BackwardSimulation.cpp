@@ -2,7 +2,6 @@
 
 #include "BackwardSimulation.h"
 #include "../../KernelModels/ATen/BackwardReplay.h"
-#include "../../KernelModels/ATen/Sum.h"
 #include "mlir/IR/BuiltinTypes.h"
 
 using namespace mlir;

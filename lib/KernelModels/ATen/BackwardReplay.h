@@ -10,6 +10,7 @@
 #define KOILA_KERNELMODELS_ATEN_BACKWARDREPLAY_H
 
 #include "OpReplay.h"
+#include "Sum.h"
 #include "koila/Interfaces/BackwardRule.h"
 
 namespace koila::kernels {

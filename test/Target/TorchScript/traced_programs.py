@@ -528,7 +528,9 @@ def compare(cls, path, batch, grad):
         return f"not exact {where}: {doubts}" if doubts else f"exact {where}"
     if cls in DECIDED and measured <= report["peak_bytes"] <= 2 * measured:
         return None
-    if report["peak_bytes"] != measured:
+    # The profiler may miss a number of an earlier call that goes in this one.
+    spare = 8 if cls in BOUNDS and grad else 0
+    if not measured <= report["peak_bytes"] <= measured + spare:
         return f"predicted {report['peak_bytes']} {where}, measured {measured}"
     return None
 
