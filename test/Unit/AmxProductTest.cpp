@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "KernelModels/OneDNN/AmxProduct.h"
+#include "KernelModels/OneDNN/Amx/AmxProduct.h"
 #include "gtest/gtest.h"
 
 using namespace koila;

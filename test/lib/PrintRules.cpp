@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "Dialect/Koila/IR/SavedTable.h"
-#include "KernelModels/ATen/BackwardFormulas.h"
+#include "KernelModels/ATen/Backward/BackwardFormulas.h"
 #include "TestPasses.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "mlir/Pass/Pass.h"

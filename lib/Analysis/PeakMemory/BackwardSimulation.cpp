@@ -1,7 +1,7 @@
 //===- BackwardSimulation.cpp - A backward pass run over byte counts ------===//
 
 #include "BackwardSimulation.h"
-#include "../../KernelModels/ATen/BackwardReplay.h"
+#include "../../KernelModels/ATen/Backward/BackwardReplay.h"
 #include "mlir/IR/BuiltinTypes.h"
 
 using namespace mlir;

@@ -6,9 +6,9 @@
 
 #include "../ATenCPU/GemmOperandCopies.h"
 #include "../WorkspaceRules.h"
-#include "AutogradReplay.h"
-#include "BackwardFormulas.h"
-#include "BackwardReplay.h"
+#include "Backward/AutogradReplay.h"
+#include "Backward/BackwardFormulas.h"
+#include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/MatmulOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "koila/Interfaces/Layout.h"

@@ -9,7 +9,7 @@
 #include "Embedding.h"
 #include "../ATenCPU/GemmOperandCopies.h"
 #include "../WorkspaceRules.h"
-#include "BackwardReplay.h"
+#include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"

@@ -7,8 +7,8 @@
 
 #include "Norm.h"
 #include "../WorkspaceRules.h"
-#include "AutogradReplay.h"
-#include "BackwardFormulas.h"
+#include "Backward/AutogradReplay.h"
+#include "Backward/BackwardFormulas.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Interfaces/BackwardRule.h"
 #include "llvm/ADT/TypeSwitch.h"

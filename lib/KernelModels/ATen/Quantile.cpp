@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "AutogradReplay.h"
+#include "Backward/AutogradReplay.h"
 #include "Reduction.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
 #include "llvm/ADT/TypeSwitch.h"

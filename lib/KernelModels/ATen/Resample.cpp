@@ -6,8 +6,8 @@
 
 #include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
-#include "BackwardFormulas.h"
-#include "BackwardReplay.h"
+#include "Backward/BackwardFormulas.h"
+#include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"

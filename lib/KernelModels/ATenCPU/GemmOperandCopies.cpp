@@ -9,7 +9,7 @@
 
 #include "GemmOperandCopies.h"
 #include "../ATen/AllocationTrace.h"
-#include "../OneDNN/AmxProduct.h"
+#include "../OneDNN/Amx/AmxProduct.h"
 #include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"

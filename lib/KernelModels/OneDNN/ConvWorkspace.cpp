@@ -7,7 +7,7 @@
 
 #include "ConvWorkspace.h"
 #include "ConvGeometry.h"
-#include "HalfConv.h"
+#include "HalfConv/HalfConv.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/STLFunctionalExtras.h"

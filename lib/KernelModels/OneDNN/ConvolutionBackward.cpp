@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../ATen/BackwardReplay.h"
+#include "../ATen/Backward/BackwardReplay.h"
 #include "../BackwardRules.h"
 #include "ConvolutionCall.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"

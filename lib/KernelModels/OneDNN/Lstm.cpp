@@ -6,8 +6,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../ATen/AutogradReplay.h"
-#include "../ATen/RecurrentLayers.h"
+#include "../ATen/Backward/AutogradReplay.h"
+#include "../ATen/Recurrent/RecurrentLayers.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;

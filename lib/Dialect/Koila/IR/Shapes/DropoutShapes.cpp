@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../../../../KernelModels/ATen/BackwardReplay.h"
+#include "../../../../KernelModels/ATen/Backward/BackwardReplay.h"
 #include "../Rules/Dropout.h"
 #include "../Rules/ElementwiseRules.h"
 #include "../Rules/FactoryRules.h"

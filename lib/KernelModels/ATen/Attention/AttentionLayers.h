@@ -1,0 +1,35 @@
+//===- AttentionLayers.h - Layers that are one operator ---------*- C++ -*-===//
+//
+// Private to lib/KernelModels.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_ATEN_ATTENTION_ATTENTIONLAYERS_H
+#define KOILA_KERNELMODELS_ATEN_ATTENTION_ATTENTIONLAYERS_H
+
+#include "koila/Dialect/Koila/IR/AttentionOps.h"
+#include "koila/Interfaces/Rules.h"
+
+namespace koila {
+class BackwardRule;
+} // namespace koila
+
+namespace koila::attention {
+
+/// The bytes that a fused attention or encoder layer holds inside.
+void describeLayer(WorkspaceRule &rule);
+/// The same of layers of nested tensors, and of what makes and ends those.
+void describeNestedLayer(WorkspaceRule &rule, TransformerEncoderLayerFwdOp op);
+void describeNesting(WorkspaceRule &rule, NestedTensorFromMaskOp op);
+void describePadding(WorkspaceRule &rule, ToPaddedTensorOp op);
+/// What autograd keeps of those whose result is nested.
+void saveNested(SavedRule &rule);
+/// The bytes of attention by way of matmul and softmax, and what of them
+/// autograd keeps.
+void describeMath(WorkspaceRule &rule, ScaledDotProductAttentionOp op);
+void saveMath(SavedRule &rule, ScaledDotProductAttentionOp op);
+void describeMathBackward(BackwardRule &rule, ScaledDotProductAttentionOp op);
+
+} // namespace koila::attention
+
+#endif // KOILA_KERNELMODELS_ATEN_ATTENTION_ATTENTIONLAYERS_H

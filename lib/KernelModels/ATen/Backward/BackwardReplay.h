@@ -1,0 +1,77 @@
+//===- BackwardReplay.h - What backward formulas allocate -------*- C++ -*-===//
+//
+// Private to lib/KernelModels. An OpReplay that replays the backward
+// formula of an operator, with the strides of what it makes: where a gradient
+// comes back in other strides, a view of it may be a copy.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_KERNELMODELS_ATEN_BACKWARD_BACKWARDREPLAY_H
+#define KOILA_KERNELMODELS_ATEN_BACKWARD_BACKWARDREPLAY_H
+
+#include "../OpReplay.h"
+#include "../Sum.h"
+#include "koila/Interfaces/BackwardRule.h"
+
+namespace koila::kernels {
+
+/// `tensor` with these strides; none: unknown.
+ConcreteTensor withStrides(ConcreteTensor tensor,
+                           std::optional<llvm::SmallVector<int64_t>> strides);
+/// `tensor` as a new one of channels-last strides, of four or five dims.
+ConcreteTensor toChannelsLast(ConcreteTensor tensor);
+/// What the sum of both is.
+ConcreteTensor addStrides(const ConcreteTensor &lhs, const ConcreteTensor &rhs);
+/// Tensor::transpose.
+ConcreteTensor transposeDims(const ConcreteTensor &tensor, int64_t first,
+                             int64_t second);
+/// Tensor::expand, of which dims may be missing in front.
+ConcreteTensor expandTo(ConcreteTensor tensor, llvm::ArrayRef<int64_t> dims);
+
+class BackwardReplay : public OpReplay {
+public:
+  explicit BackwardReplay(BackwardRule &rule) : OpReplay(rule), rule(rule) {}
+
+  /// The gradient of the first result; there is one.
+  const ConcreteTensor &getGradient() const { return *rule.getGradient(); }
+  bool wants(unsigned operand) const { return rule.wantsOperand(operand); }
+  /// An operand. Says so where its shape is unknown, and gives the gradient.
+  ConcreteTensor read(unsigned operand);
+
+  /// A new tensor, elementwise from operands that broadcast.
+  ConcreteTensor compute(Tensors operands, Number number = Number::None,
+                         Result kind = Result::Common);
+  /// where(mask, gradient, 0), of a tensor for the number.
+  ConcreteTensor mask(const ConcreteTensor &mask,
+                      const ConcreteTensor &gradient);
+  /// A number as a 0-dim tensor of the type of `like`.
+  ConcreteTensor makeNumber(const ConcreteTensor &like);
+  /// Tensor::empty_like or clone(): dense strides stay.
+  ConcreteTensor makeLike(const ConcreteTensor &tensor);
+  /// Tensor::contiguous().
+  ConcreteTensor contiguous(const ConcreteTensor &tensor);
+  /// Frees what `contiguous` made of `tensor`.
+  void freeContiguous(const ConcreteTensor &tensor) {
+    AllocationTrace::free(getCopyBytes(tensor));
+  }
+  /// Tensor::reshape(); sets `isCopy` where the strides allow no view.
+  ConcreteTensor reshape(const ConcreteTensor &tensor,
+                         llvm::ArrayRef<int64_t> dims, bool &isCopy);
+
+  /// What is left and is the gradient of an operand.
+  void give(unsigned operand, ConcreteTensor tensor, bool isViewed = false) {
+    rule.setNew(operand, std::move(tensor), isViewed);
+  }
+  /// A gradient of an operand of this shape, contiguous.
+  void giveContiguous(unsigned operand) {
+    give(operand, allocate(read(operand)));
+  }
+  void finish() { rule.setPeak(getPeak()); }
+
+private:
+  BackwardRule &rule;
+};
+
+} // namespace koila::kernels
+
+#endif // KOILA_KERNELMODELS_ATEN_BACKWARD_BACKWARDREPLAY_H

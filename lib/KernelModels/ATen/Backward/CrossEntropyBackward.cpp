@@ -1,0 +1,177 @@
+//===- CrossEntropyBackward.cpp - Gradients of cross entropies ------------===//
+//
+// A cross entropy is an expression, and its gradient runs through the nodes of
+// all parts, the last made first. Each node frees what it alone has saved, and
+// the gradient that arrived for it. Sources: native/LossNLL.cpp;
+// mul_tensor_backward, div_tensor_self_backward, sum_backward and the formulas
+// of masked_fill, neg and nll_loss in derivatives.yaml.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BackwardReplay.h"
+#include "../Loss/Loss.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using Number = OpReplay::Number;
+
+namespace {
+/// A call and its operands.
+struct Call {
+  Call(BackwardRule &rule, CrossEntropyLossOp op)
+      : rule(rule), steps(rule), op(op), self(steps.read(0)),
+        target(steps.read(1)), reduction(loss::getReduction(rule)) {
+    if (op.getWeight())
+      weight = steps.read(2);
+  }
+
+  int64_t getClassDim() const { return self.dims.size() == 1 ? 0 : 1; }
+  /// The weight as it broadcasts over the classes.
+  ConcreteTensor spreadWeight() const {
+    ConcreteTensor spread{{}, weight->elementType};
+    spread.dims.assign(self.dims.size(), 1);
+    spread.dims[getClassDim()] = weight->dims.front();
+    return spread;
+  }
+  /// One gradient for each sample, for all its classes alike.
+  ConcreteTensor spreadClasses(const ConcreteTensor &gradient) const {
+    ConcreteTensor one = unsqueeze(gradient, getClassDim());
+    return expandTo(withStrides(one, one.strides), self.dims);
+  }
+  /// The node of a product or quotient with a number, the first that is run:
+  /// the gradient that arrived is dropped.
+  ConcreteTensor scale(Number number) {
+    ConcreteTensor scaled = steps.compute(steps.getGradient(), number);
+    steps.AllocationTrace::free(rule.getReleasableBytes());
+    return scaled;
+  }
+  /// The node of an operand that ends.
+  ConcreteTensor replace(const ConcreteTensor &old, ConcreteTensor made) {
+    steps.free(old);
+    return made;
+  }
+  /// The softmax, from the gradient of the logarithms.
+  void finish(const ConcreteTensor &gradient) {
+    steps.giveContiguous(0);
+    steps.free(gradient);
+    steps.finish();
+  }
+
+  BackwardRule &rule;
+  BackwardReplay steps;
+  CrossEntropyLossOp op;
+  ConcreteTensor self, target;
+  std::optional<ConcreteTensor> weight;
+  int64_t reduction;
+};
+} // namespace
+
+static constexpr int64_t kMean = 1;
+
+/// The gradients of the chosen logarithms. What that node keeps is gone after
+/// it: the total weight of the targets, and targets and weights that were made
+/// for it.
+static ConcreteTensor choose(Call &of, int64_t arrived) {
+  ConcreteTensor chosen = of.steps.allocate(of.self);
+  int64_t totalWeight = getElementBytes(of.self.elementType);
+  of.steps.AllocationTrace::free(totalWeight + arrived +
+                                 of.rule.getSavedBytes(1) +
+                                 of.rule.getSavedBytes(2));
+  return chosen;
+}
+
+/// The nodes of the losses of all classes alike, down to the logarithms. With
+/// weights the result is a tensor of its own, else a view of one value for each
+/// sample; `held` is what is freed with it.
+static ConcreteTensor spreadSmooth(Call &of, ConcreteTensor gradient,
+                                   int64_t &held) {
+  BackwardReplay &steps = of.steps;
+  Type type = of.self.elementType;
+  if (of.reduction == kMean) {
+    // How many targets count, or what they weigh, has been saved.
+    ConcreteTensor count{
+        {}, of.weight ? type : IntegerType::get(type.getContext(), 64)};
+    gradient = of.replace(gradient, steps.compute({gradient, count}));
+    steps.free(count);
+  }
+  // A copy in rows, for the samples that are ignored, and their mask.
+  ConcreteTensor filled = steps.allocate({of.target.dims, type});
+  steps.free(gradient);
+  steps.free({of.target.dims, IntegerType::get(type.getContext(), 1)});
+  ConcreteTensor negated = of.replace(filled, steps.compute(filled));
+  held = negated.numBytes();
+  ConcreteTensor spread = of.spreadClasses(negated);
+  if (!of.weight)
+    return spread;
+  spread = steps.compute({spread, of.spreadWeight()});
+  steps.free(negated);
+  held = spread.numBytes();
+  return spread;
+}
+
+static void describeSmooth(Call &of) {
+  BackwardReplay &steps = of.steps;
+  ConcreteTensor others = steps.compute(steps.getGradient(), Number::Float);
+  int64_t held = 0;
+  ConcreteTensor spread = spreadSmooth(of, of.scale(Number::Float), held);
+  ConcreteTensor chosen = choose(of, others.numBytes());
+  // The engine adds in place what is a tensor of its own.
+  if (isDense(spread) && of.weight) {
+    steps.free(chosen);
+    return of.finish(spread);
+  }
+  ConcreteTensor sum = steps.compute({spread, chosen});
+  steps.AllocationTrace::free(held);
+  steps.free(chosen);
+  of.finish(sum);
+}
+
+/// -(log_softmax(self) * target * weight), summed.
+static void describeProbabilities(Call &of, bool isSmooth) {
+  BackwardReplay &steps = of.steps;
+  ConcreteTensor value = steps.getGradient();
+  bool isMean = of.reduction == kMean;
+  if (isMean)
+    value = of.scale(Number::Integer);
+  ConcreteTensor gradient = steps.compute(value);
+  steps.AllocationTrace::free(isMean ? value.numBytes()
+                                     : of.rule.getReleasableBytes());
+  int64_t held = gradient.numBytes();
+  gradient = of.reduction == 0 ? of.spreadClasses(gradient)
+                               : expandTo(gradient, of.self.dims);
+  auto multiply = [&](const ConcreteTensor &factor, int64_t saved) {
+    gradient = steps.compute({gradient, factor});
+    steps.AllocationTrace::free(held + saved);
+    held = gradient.numBytes();
+  };
+  if (of.weight)
+    multiply(of.spreadWeight(), of.rule.getSavedBytes(2));
+  multiply(of.target, isSmooth ? countBytes(of.target, of.self.elementType)
+                               : of.rule.getSavedBytes(1));
+  of.finish(gradient);
+}
+
+void loss::describeCrossEntropyBackward(BackwardRule &rule) {
+  auto op = cast<CrossEntropyLossOp>(rule.getOp());
+  auto isUnknown = [&](unsigned operand) {
+    return rule.wantsOperand(operand) || !rule.tensor(op->getOperand(operand));
+  };
+  if (!rule.tensor(op.getSelf()) || isUnknown(1) ||
+      (op.getWeight() && isUnknown(2)))
+    return koila::detail::describeUnknownBackward(rule);
+  Call of(rule, op);
+  bool isSmooth = op.getLabelSmoothing().convertToDouble() != 0;
+  bool hasProbabilities = of.self.dims == of.target.dims;
+  if (!isSmooth && !hasProbabilities)
+    return of.finish(choose(of, rule.getReleasableBytes()));
+  if (!of.self.contiguous || of.self.numElements() == 0 ||
+      (hasProbabilities && of.target.elementType != of.self.elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  if (hasProbabilities)
+    return describeProbabilities(of, isSmooth);
+  describeSmooth(of);
+}

@@ -1,0 +1,839 @@
+//===- ElementwiseBackward.cpp - Gradients of elementwise operators -------===//
+//
+// Source: tools/autograd/derivatives.yaml and FunctionsManual.cpp in
+// torch/csrc/autograd: each formula is replayed in the order in which its
+// tensors are made. What a statement makes lives to its end.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../BackwardRules.h"
+#include "BackwardFormulas.h"
+#include "BackwardReplay.h"
+#include "../Sum.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "llvm/ADT/StringMap.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using Number = OpReplay::Number;
+using Result = OpReplay::Result;
+
+void koila::detail::describeUnknownBackward(BackwardRule &rule) {
+  rule.setInexact("what its backward pass allocates is not known");
+}
+
+namespace {
+struct Formula {
+  BackwardRule &rule;
+  BackwardReplay &steps;
+  const ConcreteTensor &gradient;
+
+  Operation *getOp() const { return rule.getOp(); }
+  /// Whether there is a second tensor, not a number or a constant that is taken
+  /// as one.
+  bool hasOther() const {
+    return getOp()->getNumOperands() > 1 &&
+           isa<TensorType>(getOp()->getOperand(1).getType()) && !getConstant();
+  }
+  /// A number that the file has as a tensor; in place PyTorch takes it for one
+  /// (measured).
+  ParamGetOp getConstant() const {
+    if (getOp()->getNumOperands() < 2 ||
+        cast<TorchOperatorInterface>(getOp()).isTied())
+      return {};
+    auto read = getOp()->getOperand(1).getDefiningOp<ParamGetOp>();
+    return read && read->hasAttr("wrapped") ? read : ParamGetOp();
+  }
+  ConcreteTensor self() const { return steps.read(0); }
+  ConcreteTensor other() const { return steps.read(1); }
+  /// What the argument `name`, a number, becomes.
+  Number getNumber(StringRef name) const;
+  /// Whether it is the number one.
+  bool isOne(StringRef name) const;
+};
+} // namespace
+
+Number Formula::getNumber(StringRef name) const {
+  if (auto constant = getConstant(); constant && name == "other")
+    return isa<FloatType>(getElementTypeOrSelf(constant.getResult().getType()))
+               ? Number::Float
+               : Number::Integer;
+  Attribute attr = getOp()->getAttr(name);
+  if (isa_and_nonnull<FloatAttr>(attr))
+    return Number::Float;
+  if (isa_and_nonnull<IntegerAttr>(attr))
+    return Number::Integer;
+  OperatorArguments arguments(getOp());
+  Value value = arguments.has(name) ? arguments.getDynamic(name) : Value();
+  return value && isa<FloatType>(value.getType()) ? Number::Float
+                                                  : Number::Integer;
+}
+
+bool Formula::isOne(StringRef name) const {
+  Attribute attr = getOp()->getAttr(name);
+  if (!attr)
+    return true;
+  if (auto number = dyn_cast<FloatAttr>(attr))
+    return number.getValueAsDouble() == 1;
+  auto number = dyn_cast<IntegerAttr>(attr);
+  return number && number.getInt() == 1;
+}
+
+//===----------------------------------------------------------------------===//
+// One operand
+//===----------------------------------------------------------------------===//
+
+/// One kernel reads the gradient and what was saved.
+static void runKernel(const Formula &of) {
+  of.steps.give(0, of.steps.compute({of.gradient, of.self()}));
+}
+
+/// threshold_backward and leaky_relu_backward have the gradient as the second
+/// operand (native/Activation.cpp): strides are those of the first.
+static void runThreshold(const Formula &of) {
+  of.steps.give(0, of.steps.compute({of.self(), of.gradient}));
+}
+
+/// In training the gradient times the noise, which is in rows; else as
+/// leaky_relu. Source: rrelu_with_noise_backward in native/Activation.cpp.
+static void runRrelu(const Formula &of) {
+  auto training = of.getOp()->getAttrOfType<BoolAttr>("training");
+  if (!training || !training.getValue())
+    return runThreshold(of);
+  ConcreteTensor noise = of.self();
+  noise.contiguous = true;
+  noise.strides.reset();
+  of.steps.give(0, of.steps.compute({noise, of.gradient}));
+}
+
+/// oneDNN computes it of a contiguous input: it copies any other gradient, and
+/// the result to the strides of that (measured).
+static void runGelu(const Formula &of) {
+  auto kind = of.getOp()->getAttrOfType<StringAttr>("approximate");
+  ConcreteTensor self = of.self();
+  ConcreteTensor result = of.steps.compute({of.gradient, self});
+  bool copies = kind && kind.getValue() == "none" && self.contiguous &&
+                !of.gradient.contiguous && self.elementType.isF32();
+  if (self.elementType.isBF16() && !of.gradient.contiguous)
+    return of.rule.setInexact("the gradient of gelu of bfloat16");
+  if (copies)
+    of.steps.allocateTemporary(self.numBytes() +
+                               (result.contiguous ? 0 : self.numBytes()));
+  of.steps.give(0, result);
+}
+
+/// grad * factor, or divided by it: the factor is freed.
+static void multiplyBy(const Formula &of, const ConcreteTensor &factor,
+                       unsigned operand = 0) {
+  of.steps.give(operand, of.steps.compute({of.gradient, factor}));
+  of.steps.free(factor);
+}
+
+/// grad / (2 * result)
+static void runSqrt(const Formula &of) {
+  multiplyBy(of, of.steps.compute(of.self(), Number::Integer));
+}
+
+/// -0.5 * grad * result.pow(3)
+static void runRsqrt(const Formula &of) {
+  ConcreteTensor half = of.steps.compute(of.gradient, Number::Float);
+  ConcreteTensor cube = of.steps.compute(of.self());
+  of.steps.give(0, of.steps.compute({half, cube}));
+  of.steps.free({half, cube});
+}
+
+/// grad * f(self)
+static void runProduct(const Formula &of) {
+  multiplyBy(of, of.steps.compute(of.self()));
+}
+
+/// grad * -self.sin()
+static void runCos(const Formula &of) {
+  ConcreteTensor sine = of.steps.compute(of.self());
+  ConcreteTensor negated = of.steps.compute(sine);
+  of.steps.give(0, of.steps.compute({of.gradient, negated}));
+  of.steps.free({sine, negated});
+}
+
+/// -grad * result * result
+static void runReciprocal(const Formula &of) {
+  ConcreteTensor negated = of.steps.compute(of.gradient);
+  ConcreteTensor square = of.steps.compute({of.self(), of.self()});
+  of.steps.give(0, of.steps.compute({negated, square}));
+  of.steps.free({negated, square});
+}
+
+static void negate(const Formula &of) {
+  of.steps.give(0, of.steps.compute(of.gradient));
+}
+
+/// Of a number to a tensor: grad * (result * log(number)).
+static void runExponent(const Formula &of) {
+  Attribute base = of.getOp()->getAttr("self");
+  auto integer = dyn_cast_if_present<IntegerAttr>(base);
+  auto number = dyn_cast_if_present<FloatAttr>(base);
+  bool isKnown = integer ? integer.getInt() != 0
+                         : number && number.getValueAsDouble() != 0;
+  if (!isKnown)
+    return koila::detail::describeUnknownBackward(of.rule);
+  ConcreteTensor scaled = of.steps.compute(of.self(), Number::Float);
+  of.steps.give(0, of.steps.compute({of.gradient, scaled}));
+  of.steps.free(scaled);
+}
+
+/// grad * (exponent * self.pow(exponent - 1))
+static void runPower(const Formula &of) {
+  Attribute exponent = of.getOp()->getAttr("exponent");
+  auto integer = dyn_cast_if_present<IntegerAttr>(exponent);
+  auto number = dyn_cast_if_present<FloatAttr>(exponent);
+  // `square` has none; that of 2 ** x is another formula.
+  bool isSquare = of.getOp()->getName().stripDialect() == "square";
+  if (!isSquare && !integer && !number)
+    return runExponent(of);
+  if ((integer && integer.getInt() == 0) ||
+      (number && number.getValueAsDouble() == 0))
+    return of.steps.giveContiguous(0);
+  ConcreteTensor power = of.steps.compute(of.self());
+  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  of.steps.give(0, of.steps.compute({of.gradient, scaled}));
+  of.steps.free({power, scaled});
+}
+
+/// where(self >= min, grad, 0), or both limits
+static void runClamp(const Formula &of) {
+  auto given = [&](StringRef name) {
+    return of.getOp()->getAttr(name) != nullptr;
+  };
+  ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+  SmallVector<ConcreteTensor> masks;
+  for (StringRef name : {"min", "max"})
+    if (given(name))
+      masks.push_back(
+          of.steps.compute(of.self(), of.getNumber(name), Result::Bool));
+  if (masks.empty())
+    return koila::detail::describeUnknownBackward(of.rule);
+  of.steps.give(0, of.steps.mask(masks.front(), of.gradient));
+  of.steps.free(masks);
+  of.steps.free(zero);
+}
+
+/// where(self >= min, grad, 0) of limits that are tensors and have no gradient.
+static void runClampTensors(const Formula &of) {
+  ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+  SmallVector<ConcreteTensor> masks;
+  for (unsigned limit = 1; limit < of.getOp()->getNumOperands(); ++limit) {
+    if (of.steps.wants(limit))
+      return koila::detail::describeUnknownBackward(of.rule);
+    masks.push_back(of.steps.compute({of.self(), of.steps.read(limit)},
+                                     Number::None, Result::Bool));
+  }
+  of.steps.give(0, of.steps.mask(masks.front(), of.gradient));
+  of.steps.free(masks);
+  of.steps.free(zero);
+}
+
+//===----------------------------------------------------------------------===//
+// Two operands
+//===----------------------------------------------------------------------===//
+
+/// What is left of the gradient of a real operand, a complex number: a view of
+/// its real parts.
+static void giveReal(const Formula &of, unsigned operand,
+                     const ConcreteTensor &made) {
+  auto type = dyn_cast<ComplexType>(made.elementType);
+  if (!type || isa<ComplexType>(of.steps.read(operand).elementType))
+    return of.steps.give(operand, made);
+  ConcreteTensor real = made;
+  real.elementType = type.getElementType();
+  auto strides = made.getStrides();
+  if (strides)
+    for (int64_t &stride : *strides)
+      stride *= 2;
+  of.rule.setNew(operand, withStrides(real, strides), /*isViewed=*/true,
+                 made.numBytes());
+}
+
+/// grad * factor.conj(), of which a kernel reads a copy that is conjugated.
+static void giveConjugated(const Formula &of, unsigned operand,
+                           const ConcreteTensor &factor) {
+  bool isCopied = isa<ComplexType>(factor.elementType);
+  ConcreteTensor copy = isCopied ? of.steps.makeLike(factor) : factor;
+  giveReal(of, operand, of.steps.compute({of.gradient, copy}));
+  if (isCopied)
+    of.steps.free(copy);
+}
+
+static void runMul(const Formula &of) {
+  if (!of.hasOther())
+    return of.steps.give(0,
+                         of.steps.compute(of.gradient, of.getNumber("other")));
+  // In the order of their names.
+  if (of.steps.wants(1))
+    giveConjugated(of, 1, of.self());
+  if (of.steps.wants(0))
+    giveConjugated(of, 0, of.other());
+}
+
+/// grad / other, and -grad * ((self / other) / other)
+static void runDiv(const Formula &of) {
+  // zeros_like(grad), of what is rounded.
+  if (of.getOp()->hasAttr("rounding_mode")) {
+    for (unsigned operand : {1u, 0u})
+      if (operand < 1 + of.hasOther() && of.steps.wants(operand))
+        of.steps.give(operand, of.steps.makeLike(of.gradient));
+    return;
+  }
+  if (!of.hasOther())
+    return of.steps.give(0,
+                         of.steps.compute(of.gradient, of.getNumber("other")));
+  // In the order of their names.
+  if (of.steps.wants(1)) {
+    ConcreteTensor negated = of.steps.compute(of.gradient);
+    ConcreteTensor quotient = of.steps.compute({of.self(), of.other()});
+    ConcreteTensor again = of.steps.compute({quotient, of.other()});
+    of.steps.give(1, of.steps.compute({negated, again}));
+    of.steps.free({negated, quotient, again});
+  }
+  if (of.steps.wants(0))
+    of.steps.give(0, of.steps.compute({of.gradient, of.other()}));
+}
+
+/// The gradient, times alpha.
+static void passScaled(const Formula &of, unsigned operand) {
+  if (of.isOne("alpha"))
+    return of.rule.forwardGrad(operand);
+  of.steps.give(operand, of.steps.compute(of.gradient, of.getNumber("alpha")));
+}
+
+static void passNegated(const Formula &of, unsigned operand) {
+  ConcreteTensor negated = of.steps.compute(of.gradient);
+  if (of.isOne("alpha"))
+    return of.steps.give(operand, negated);
+  of.steps.give(operand, of.steps.compute(negated, of.getNumber("alpha")));
+  of.steps.free(negated);
+}
+
+static void runAdd(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.forwardGrad(0);
+  if (of.hasOther() && of.steps.wants(1))
+    passScaled(of, 1);
+}
+
+static void runSub(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.forwardGrad(0);
+  if (of.hasOther() && of.steps.wants(1))
+    passNegated(of, 1);
+}
+
+static void runReversedSub(const Formula &of) {
+  if (of.steps.wants(0))
+    passNegated(of, 0);
+  if (of.hasOther() && of.steps.wants(1))
+    of.rule.forwardGrad(1);
+}
+
+/// where(condition, grad, 0), and the reverse.
+static void runWhere(const Formula &of) {
+  ValueRange operands = of.getOp()->getOperands();
+  for (unsigned index = 1; index < operands.size(); ++index) {
+    if (!isa<TensorType>(operands[index].getType()) || !of.steps.wants(index))
+      continue;
+    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+    of.steps.give(index, of.steps.mask(of.steps.read(0), of.gradient));
+    of.steps.free(zero);
+  }
+}
+
+/// grad.masked_fill(mask, 0): a contiguous clone, filled.
+static void runMaskedFill(const Formula &of) {
+  if (of.getOp()->getNumOperands() > 2 && of.steps.wants(2))
+    return koila::detail::describeUnknownBackward(of.rule);
+  of.steps.give(0, of.steps.allocate(of.gradient));
+}
+
+/// The one it is, or a product with the mask.
+static void runDropout(const Formula &of) {
+  auto train = of.getOp()->getAttrOfType<BoolAttr>("train");
+  if (!train)
+    return koila::detail::describeUnknownBackward(of.rule);
+  auto p = of.getOp()->getAttrOfType<FloatAttr>("p");
+  if (!train.getValue() || (p && p.getValueAsDouble() == 0))
+    return of.rule.setAbsent(0);
+  of.steps.give(0, of.steps.compute({of.gradient, of.self()}));
+}
+
+/// grad / (self + 1)
+static void runLog1p(const Formula &of) {
+  multiplyBy(of, of.steps.compute(of.self(), Number::Integer));
+}
+
+/// grad * -(1 + self.log())
+static void runEntr(const Formula &of) {
+  ConcreteTensor log = of.steps.compute(of.self());
+  ConcreteTensor sum = of.steps.compute(log, Number::Integer);
+  ConcreteTensor negated = of.steps.compute(sum);
+  of.steps.give(0, of.steps.compute({of.gradient, negated}));
+  of.steps.free({log, sum, negated});
+}
+
+/// 2 / sqrt(pi) * exp(-(self.pow(2))) * grad
+static void runErf(const Formula &of) {
+  ConcreteTensor square = of.steps.compute(of.self());
+  ConcreteTensor negated = of.steps.compute(square);
+  ConcreteTensor power = of.steps.compute(negated);
+  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  of.steps.give(0, of.steps.compute({scaled, of.gradient}));
+  of.steps.free({square, negated, power, scaled});
+}
+
+/// Each gradient is halved where both are equal, and zero where the other one
+/// was taken.
+static void runMaximum(const Formula &of) {
+  for (unsigned operand : {1u, 0u}) {
+    if (!of.steps.wants(operand))
+      continue;
+    ConcreteTensor half = of.steps.compute(of.gradient, Number::Integer);
+    ConcreteTensor equal =
+        of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
+    ConcreteTensor taken = of.steps.mask(equal, of.gradient);
+    ConcreteTensor less =
+        of.steps.compute({of.self(), of.other()}, Number::None, Result::Bool);
+    of.steps.give(operand, taken);
+    of.steps.free({half, equal, less});
+  }
+}
+
+/// grad * (tensor * value), for both factors.
+static void runProductSum(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.forwardGrad(0);
+  for (auto [operand, factor] : {std::pair(1u, 2u), std::pair(2u, 1u)}) {
+    if (!of.steps.wants(operand))
+      continue;
+    ConcreteTensor scaled =
+        of.steps.compute(of.steps.read(factor), of.getNumber("value"));
+    of.steps.give(operand, of.steps.compute({of.gradient, scaled}));
+    of.steps.free(scaled);
+  }
+}
+
+/// grad * (1 - weight), and grad * weight: of a number, or of a tensor, of
+/// which the gradient is grad * (end - self).
+static void runLerp(const Formula &of) {
+  if (of.getOp()->getNumOperands() > 2) {
+    ConcreteTensor weight = of.steps.read(2);
+    if (of.steps.wants(1))
+      of.steps.give(1, of.steps.compute({of.gradient, weight}));
+    if (of.steps.wants(0)) {
+      ConcreteTensor rest = of.steps.makeLike(weight);
+      of.steps.give(0, of.steps.compute({of.gradient, rest}));
+      of.steps.free(rest);
+    }
+    if (of.steps.wants(2))
+      multiplyBy(of, of.steps.compute({of.other(), of.self()}), 2);
+    return;
+  }
+  for (unsigned operand : {1u, 0u})
+    if (of.steps.wants(operand))
+      of.steps.give(operand, of.steps.compute(of.gradient, Number::Float));
+}
+
+/// Powers of tensors: grad * where(self == 0 and exponent >= 0, 0, result *
+/// self.log()), and where(exponent == 0, 0, grad * (exponent *
+/// self.pow(exponent
+/// - 1))).
+static void runPowerOfTensors(const Formula &of) {
+  ConcreteTensor self = of.self(), exponent = of.other();
+  auto result = of.rule.tensor(of.getOp()->getResult(0));
+  if (!result || self.elementType != exponent.elementType)
+    return koila::detail::describeUnknownBackward(of.rule);
+  if (of.steps.wants(1)) {
+    ConcreteTensor isZero =
+        of.steps.compute(self, Number::Integer, Result::Bool);
+    ConcreteTensor isPositive =
+        of.steps.compute(exponent, Number::Integer, Result::Bool);
+    ConcreteTensor mask =
+        of.steps.compute({isZero, isPositive}, Number::None, Result::Bool);
+    of.steps.free({isZero, isPositive});
+    ConcreteTensor log = of.steps.compute(self);
+    ConcreteTensor product = of.steps.compute({*result, log});
+    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+    ConcreteTensor chosen = of.steps.mask(mask, product);
+    of.steps.give(1, of.steps.compute({of.gradient, chosen}));
+    of.steps.free({mask, log, product, zero, chosen});
+  }
+  if (of.steps.wants(0)) {
+    ConcreteTensor less = of.steps.compute(exponent, Number::Integer);
+    ConcreteTensor power = of.steps.compute({self, less});
+    ConcreteTensor product = of.steps.compute({exponent, power});
+    ConcreteTensor all = of.steps.compute({of.gradient, product});
+    ConcreteTensor zero = of.steps.makeNumber(of.gradient);
+    ConcreteTensor mask =
+        of.steps.compute(exponent, Number::Float, Result::Bool);
+    of.steps.give(0, of.steps.mask(mask, all));
+    of.steps.free({less, power, product, all, zero, mask});
+  }
+}
+
+/// grad * other * recip and grad * -self * recip, of the reciprocal of
+/// self * self + other * other, which is filled with zeros where that is zero.
+static void runAtan2(const Formula &of) {
+  ConcreteTensor self = of.self(), other = of.other();
+  ConcreteTensor first = of.steps.compute(self),
+                 second = of.steps.compute(other);
+  ConcreteTensor sum = of.steps.compute({first, second});
+  of.steps.free({first, second});
+  ConcreteTensor inverse = of.steps.compute(sum);
+  of.steps.free(of.steps.compute(sum, Number::Integer, Result::Bool));
+  SmallVector<ConcreteTensor> made{sum, inverse};
+  if (of.steps.wants(0)) {
+    made.push_back(of.steps.compute({of.gradient, other}));
+    of.steps.give(0, of.steps.compute({made.back(), inverse}));
+  }
+  if (of.steps.wants(1)) {
+    ConcreteTensor negated = of.steps.compute(self);
+    ConcreteTensor product = of.steps.compute({of.gradient, negated});
+    of.steps.give(1, of.steps.compute({product, inverse}));
+    made.append({negated, product});
+  }
+  of.steps.free(made);
+}
+
+/// grad * self / result
+static void runHypot(const Formula &of) {
+  auto result = of.rule.tensor(of.getOp()->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(of.rule);
+  for (unsigned operand : {1u, 0u}) {
+    if (!of.steps.wants(operand))
+      continue;
+    ConcreteTensor product =
+        of.steps.compute({of.gradient, of.steps.read(operand)});
+    of.steps.give(operand, of.steps.compute({product, *result}));
+    of.steps.free(product);
+  }
+}
+
+/// The gradient itself, and -grad * self.div(other), rounded.
+static void runRemainder(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.forwardGrad(0);
+  if (!of.hasOther() || !of.steps.wants(1))
+    return;
+  ConcreteTensor negated = of.steps.compute(of.gradient);
+  ConcreteTensor quotient = of.steps.compute({of.self(), of.other()});
+  of.steps.give(1, of.steps.compute({negated, quotient}));
+  of.steps.free({negated, quotient});
+}
+
+/// grad / (1 + exp(other - self)), and the reverse.
+template <Number number>
+static void runLogOfSum(const Formula &of) {
+  for (unsigned operand : {1u, 0u}) {
+    if (!of.steps.wants(operand))
+      continue;
+    ConcreteTensor difference = of.steps.compute({of.self(), of.other()});
+    ConcreteTensor power = of.steps.compute(difference, number);
+    ConcreteTensor sum = of.steps.compute(power, Number::Integer);
+    multiplyBy(of, sum, operand);
+    of.steps.free({difference, power});
+  }
+}
+
+/// grad * (value / tensor2), and -grad * (value * tensor1 / (tensor2 *
+/// tensor2)).
+static void runQuotientSum(const Formula &of) {
+  if (of.steps.wants(0))
+    of.rule.forwardGrad(0);
+  ConcreteTensor above = of.steps.read(1), below = of.steps.read(2);
+  if (of.steps.wants(1))
+    multiplyBy(of, of.steps.makeLike(below), 1);
+  if (!of.steps.wants(2))
+    return;
+  ConcreteTensor negated = of.steps.compute(of.gradient);
+  ConcreteTensor scaled = of.steps.compute(above, of.getNumber("value"));
+  ConcreteTensor square = of.steps.compute(below);
+  ConcreteTensor quotient = of.steps.compute({scaled, square});
+  of.steps.give(2, of.steps.compute({negated, quotient}));
+  of.steps.free({negated, scaled, square, quotient});
+}
+
+/// The gradient turned around, summed up, and turned again.
+static void runCumsum(const Formula &of) {
+  auto dim = of.getOp()->getAttrOfType<IntegerAttr>("dim");
+  int64_t rank = of.gradient.dims.size(), place = dim ? dim.getInt() : rank;
+  place += place < 0 ? rank : 0;
+  if (of.self().elementType != of.gradient.elementType || place < 0 ||
+      place >= rank)
+    return koila::detail::describeUnknownBackward(of.rule);
+  if (of.gradient.numElements() <= 1 || of.gradient.dims[place] == 1)
+    return of.rule.forwardGrad(0);
+  ConcreteTensor turned = of.steps.allocate(of.gradient);
+  ConcreteTensor summed = of.steps.allocate(of.gradient);
+  of.steps.give(0, of.steps.allocate(of.gradient));
+  of.steps.free({turned, summed});
+}
+
+/// Zeros, into which the gradient of what was taken is written.
+static void fillZeros(const Formula &of) { of.steps.giveContiguous(0); }
+
+/// grad * f(g(self) + 1), and the like: a chain of kernels, then a product.
+template <Number... numbers>
+static void runChain(const Formula &of) {
+  SmallVector<ConcreteTensor> made;
+  ConcreteTensor last = of.self();
+  for (Number number : {numbers...}) {
+    last = of.steps.compute(last, number);
+    made.push_back(last);
+  }
+  of.steps.give(0, of.steps.compute({of.gradient, last}));
+  of.steps.free(made);
+}
+
+/// grad * result * ln(2)
+static void runExp2(const Formula &of) {
+  ConcreteTensor product = of.steps.compute({of.gradient, of.self()});
+  of.steps.give(0, of.steps.compute(product, Number::Float));
+  of.steps.free(product);
+}
+
+static void passOn(const Formula &of) { of.rule.forwardGrad(0); }
+
+/// zeros_like(grad)
+static void giveZeros(const Formula &of) {
+  of.steps.give(0, of.steps.makeLike(of.gradient));
+}
+
+/// Zeros for what was there before, in rows, and the gradient itself for what
+/// was copied. Source: CopyBackwards in autograd/functions/tensor.cpp.
+static void runCopy(const Formula &of) {
+  if (of.steps.wants(0)) {
+    ConcreteTensor zeros = of.gradient;
+    zeros.contiguous = true;
+    zeros.strides.reset();
+    of.steps.give(0, of.steps.allocate(zeros));
+  }
+  if (!of.steps.wants(1))
+    return;
+  ConcreteTensor source = of.steps.read(1);
+  if (source.elementType == of.gradient.elementType)
+    return of.rule.forwardGrad(1);
+  source = of.gradient;
+  source.elementType = of.steps.read(1).elementType;
+  of.steps.give(1, of.steps.makeLike(source));
+}
+
+/// zeros_like(grad), and grad.sum() for a tensor that fills.
+static void runFill(const Formula &of) {
+  if (of.steps.wants(0))
+    giveZeros(of);
+  Operation *op = of.rule.getOp();
+  if (op->getNumOperands() < 2 || !isa<TensorType>(op->getOperand(1).getType()))
+    return;
+  if (of.steps.wants(1)) {
+    ConcreteTensor sum = of.steps.makeNumber(of.gradient);
+    of.steps.allocateTemporary(getPartialBytes(of.rule, of.gradient, sum));
+    of.steps.give(1, sum);
+  }
+}
+
+/// grad * isfinite(self), which is (self == self) * (abs(self) != inf)
+static void runNanToNum(const Formula &of) {
+  ConcreteTensor size = of.steps.compute(of.self());
+  ConcreteTensor bounded = of.steps.compute(size, Number::Float, Result::Bool);
+  ConcreteTensor same = of.steps.compute(of.self(), Number::None, Result::Bool);
+  ConcreteTensor finite = of.steps.compute({same, bounded});
+  of.steps.free({size, bounded, same});
+  of.steps.give(0, of.steps.compute({of.gradient, finite}));
+  of.steps.free(finite);
+}
+
+/// The two parts of one tensor, of a contiguous operand.
+static void runGlu(const Formula &of) {
+  if (!of.self().contiguous)
+    return koila::detail::describeUnknownBackward(of.rule);
+  of.steps.giveContiguous(0);
+}
+
+/// Gradients of both operands in one kernel; that of the weight is summed.
+static void runPrelu(const Formula &of) {
+  ConcreteTensor self = of.self(), weight = of.other();
+  ConcreteTensor spread{SmallVector<int64_t>(self.dims.size(), 1),
+                        weight.elementType};
+  bool isOne = weight.numElements() == 1;
+  if (!isOne)
+    spread.dims[std::min<size_t>(self.dims.size() - 1, 1)] =
+        weight.numElements();
+  if (self.dims.empty())
+    return koila::detail::describeUnknownBackward(of.rule);
+  ConcreteTensor own = of.steps.compute({self, spread, of.gradient});
+  ConcreteTensor all = of.steps.compute({self, spread, of.gradient});
+  if (of.steps.wants(1)) {
+    ConcreteTensor sum = of.steps.allocate(spread);
+    SmallVector<bool> isReduced;
+    for (auto [own, given] : llvm::zip_equal(spread.dims, all.dims))
+      isReduced.push_back(own != given);
+    of.steps.allocateTemporary(getSumBytes(of.rule, all, sum, isReduced));
+    sum.dims = weight.dims;
+    of.steps.give(1, sum, /*isViewed=*/true);
+  }
+  of.steps.free(all);
+  if (of.steps.wants(0))
+    of.steps.give(0, own);
+  else
+    of.steps.free(own);
+}
+
+using Run = void (*)(const Formula &);
+
+static const llvm::StringMap<Run> &getFormulas() {
+  static const llvm::StringMap<Run> formulas = [] {
+    llvm::StringMap<Run> table;
+    for (StringRef name : {"silu", "sigmoid", "tanh", "hardtanh", "hardswish",
+                           "hardsigmoid", "elu", "selu", "celu", "softplus",
+                           "mish", "exp", "log", "relu6", "log_sigmoid"})
+      table[name] = runKernel;
+    for (StringRef name : {"relu", "leaky_relu", "threshold"})
+      table[name] = runThreshold;
+    for (StringRef name : {"abs", "sin"})
+      table[name] = runProduct;
+    table["rrelu"] = runRrelu;
+    table["gelu"] = runGelu;
+    table["sqrt"] = runSqrt;
+    table["rsqrt"] = runRsqrt;
+    table["cos"] = runCos;
+    table["reciprocal"] = runReciprocal;
+    table["neg"] = negate;
+    table["pow"] = table["square"] = runPower;
+    table["clamp"] = table["clamp_min"] = table["clamp_max"] = runClamp;
+    table["mul"] = runMul;
+    table["div"] = runDiv;
+    table["add"] = runAdd;
+    table["sub"] = runSub;
+    table["rsub"] = runReversedSub;
+    table["where"] = runWhere;
+    table["masked_fill"] = runMaskedFill;
+    table["dropout"] = table["feature_dropout"] = runDropout;
+    table["log1p"] = runLog1p;
+    table["special_entr"] = runEntr;
+    table["erf"] = runErf;
+    for (StringRef name : {"maximum", "minimum", "max", "min"})
+      table[name] = runMaximum;
+    table["addcmul"] = runProductSum;
+    table["addcdiv"] = runQuotientSum;
+    table["lerp"] = runLerp;
+    table["atan2"] = runAtan2;
+    table["hypot"] = runHypot;
+    table["fmod"] = table["remainder"] = runRemainder;
+    table["logaddexp"] = runLogOfSum<Number::None>;
+    table["logaddexp2"] = runLogOfSum<Number::Integer>;
+    table["cummax"] = table["cummin"] = fillZeros;
+    table["cumsum"] = runCumsum;
+    table["topk"] = table["sort"] = table["kthvalue"] = fillZeros;
+    for (StringRef name : {"softshrink", "hardshrink", "logit"})
+      table[name] = runKernel;
+    for (StringRef name : {"sinh", "cosh", "lgamma", "digamma"})
+      table[name] = runProduct;
+    table["log2"] = table["log10"] = runChain<Number::Float>;
+    table["expm1"] = runChain<Number::Integer>;
+    table["tan"] = table["atan"] = runChain<Number::None, Number::Integer>;
+    table["asinh"] = table["acosh"] =
+        runChain<Number::None, Number::Integer, Number::None>;
+    table["asin"] =
+        runChain<Number::None, Number::None, Number::Integer, Number::None>;
+    table["acos"] = runChain<Number::None, Number::None, Number::Integer,
+                             Number::None, Number::None>;
+    table["erfc"] = runErf;
+    table["exp2"] = runExp2;
+    table["frac"] = passOn;
+    for (StringRef name : {"trunc", "round", "floor", "ceil", "sign"})
+      table[name] = giveZeros;
+    table["rad2deg"] = table["deg2rad"] = [](const Formula &of) {
+      of.steps.give(0, of.steps.compute(of.gradient, Number::Float));
+    };
+    table["copy"] = runCopy;
+    table["fill"] = table["zero"] = runFill;
+    table["nan_to_num"] = runNanToNum;
+    table["glu"] = runGlu;
+    table["prelu"] = runPrelu;
+    return table;
+  }();
+  return formulas;
+}
+
+/// Rules of operators that are no formula.
+static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
+  static const llvm::StringMap<void (*)(BackwardRule &)> own = {
+      {"pairwise_distance", rules::describeDistanceBackward},
+      {"cosine_similarity", rules::describeDistanceBackward},
+      {"cdist", rules::describeDistanceBackward},
+      {"_cdist_forward", rules::describeDistanceBackward},
+      {"fft_fft", rules::describeSpectralBackward},
+      {"fft_fft2", rules::describeSpectralBackward},
+      {"fft_fftn", rules::describeSpectralBackward},
+      {"fft_ifft", rules::describeSpectralBackward},
+      {"fft_ifft2", rules::describeSpectralBackward},
+      {"fft_ifftn", rules::describeSpectralBackward},
+      {"fft_rfft", rules::describeSpectralBackward},
+      {"fft_rfft2", rules::describeSpectralBackward},
+      {"fft_rfftn", rules::describeSpectralBackward},
+      {"fft_irfft", rules::describeSpectralBackward},
+      {"fft_irfft2", rules::describeSpectralBackward},
+      {"fft_irfftn", rules::describeSpectralBackward},
+      {"grid_sampler", rules::describeGridBackward},
+      {"grid_sampler_2d", rules::describeGridBackward},
+      {"grid_sampler_3d", rules::describeGridBackward},
+      {"affine_grid_generator", rules::describeGridBackward},
+  };
+  return own;
+}
+
+bool rules::hasBackwardFormula(StringRef name) {
+  return getFormulas().contains(name) || getRules().contains(name);
+}
+
+/// Products of complex numbers, also with real ones. Of sums with these a view
+/// of the gradient is handed on, and a complex number takes more than a real
+/// one.
+static bool knowsComplex(const BackwardRule &rule, Run run) {
+  Operation *op = rule.getOp();
+  Attribute other = op->getAttr("other");
+  if (other && !isa<IntegerAttr, FloatAttr>(other))
+    return false;
+  return run == runMul ||
+         (llvm::is_contained({runAdd, runSub, negate}, run) &&
+          llvm::all_of(op->getOperandTypes(), [](Type type) {
+            return isa<ComplexType>(getElementTypeOrSelf(type));
+          }));
+}
+
+void rules::describeBackward(BackwardRule &rule) {
+  auto op = cast<TorchOperatorInterface>(rule.getOp());
+  StringRef schema = op.getTorchSchema();
+  schema.consume_front("aten::");
+  StringRef name =
+      schema.take_until([](char c) { return c == '.' || c == '('; });
+  if (auto own = getRules().find(name);
+      own != getRules().end() && rule.getGradient())
+    return own->second(rule);
+  auto found = getFormulas().find(name);
+  if (found == getFormulas().end() || !rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  // Powers of and to tensors, limits that are tensors.
+  Run run = found->second;
+  if (llvm::count_if(op->getOperandTypes(), llvm::IsaPred<TensorType>) > 1)
+    run = run == runPower   ? runPowerOfTensors
+          : run == runClamp ? runClampTensors
+                            : run;
+  if (isa<ComplexType>(rule.getGradient()->elementType) &&
+      !knowsComplex(rule, run))
+    return rule.setInexact("gradients that are complex numbers");
+  BackwardReplay steps(rule);
+  run({rule, steps, *rule.getGradient()});
+  steps.finish();
+}

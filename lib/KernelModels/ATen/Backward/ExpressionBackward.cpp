@@ -1,0 +1,471 @@
+//===- ExpressionBackward.cpp - Gradients of recorded expressions ---------===//
+//
+// What autograd's engine does with the records of one expression: the last is
+// run first, its gradients are summed to the extents of their operands, the
+// gradient that arrived is dropped, and what only this record has saved is
+// freed. Sources: torch/csrc/autograd/engine.cpp, and derivatives.yaml for the
+// formulas.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../BackwardRules.h"
+#include "AutogradReplay.h"
+#include "BackwardReplay.h"
+#include "../Reduction.h"
+#include "../Sum.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/StringMap.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using Node = AutogradReplay::Node;
+using Number = OpReplay::Number;
+using Result = OpReplay::Result;
+
+namespace {
+/// A gradient on its way: the buffer that it reads, and how.
+struct Gradient {
+  ConcreteTensor shape;
+  size_t buffer = 0;
+  /// Whether it is another tensor than that of the buffer.
+  bool isView = false;
+};
+
+class Engine {
+public:
+  Engine(BackwardRule &rule, const AutogradReplay &of)
+      : rule(rule), steps(rule), of(of), savers(countSavers()) {}
+
+  void run(AutogradReplay::Terms results);
+
+  const Node &getNode() const { return *node; }
+  bool wants(unsigned operand) const { return node->wanted[operand]; }
+  const ConcreteTensor &getOperand(unsigned operand) const {
+    return node->operands[operand];
+  }
+  const ConcreteTensor &getResult() const { return node->result; }
+  const ConcreteTensor &getGradient() const { return arrived.shape; }
+  /// A new tensor that a step made.
+  void give(unsigned operand, ConcreteTensor made);
+  /// The gradient that arrived, or a view of it.
+  void pass(unsigned operand) { given.push_back({operand, hold(arrived)}); }
+  void passView(unsigned operand, ConcreteTensor view) {
+    Gradient gradient = hold(arrived);
+    gradient.shape = std::move(view);
+    gradient.isView = true;
+    given.push_back({operand, std::move(gradient)});
+  }
+  void fail() { koila::detail::describeUnknownBackward(rule); }
+
+  BackwardRule &rule;
+  BackwardReplay steps;
+
+private:
+  struct Buffer {
+    int64_t bytes;
+    unsigned holders;
+    /// That of a gradient of a result of the operation.
+    std::optional<unsigned> result;
+  };
+  SmallVector<unsigned> countSavers() const;
+  Gradient hold(const Gradient &gradient) {
+    ++buffers[gradient.buffer].holders;
+    return gradient;
+  }
+  void drop(const Gradient &gradient);
+  void fit(Gradient &gradient, const ConcreteTensor &wanted);
+  void sumTo(Gradient &gradient, const ConcreteTensor &wanted);
+  void deliver(size_t storage, const Gradient &gradient);
+  void runNode(const Node &next);
+  void finish();
+
+  const AutogradReplay &of;
+  /// How many records that have not run have saved a storage.
+  SmallVector<unsigned> savers;
+  const Node *node = nullptr;
+  Gradient arrived;
+  SmallVector<std::pair<unsigned, Gradient>, 2> given;
+  /// Those of this node that were added to others.
+  SmallVector<Gradient, 2> added;
+  std::vector<Buffer> buffers;
+  /// By storage.
+  llvm::MapVector<size_t, Gradient> waiting;
+};
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Formulas
+//===----------------------------------------------------------------------===//
+
+static void runScaled(Engine &of, const ConcreteTensor &factor) {
+  of.give(0, of.steps.compute({of.getGradient(), factor}));
+}
+
+static void runMul(Engine &of) {
+  // In the order of their names.
+  if (of.wants(1))
+    of.give(1, of.steps.compute({of.getGradient(), of.getOperand(0)}));
+  if (of.wants(0))
+    of.give(0, of.steps.compute({of.getGradient(), of.getOperand(1)}));
+}
+
+/// -grad * ((self / other) / other), and grad / other
+static void runDiv(Engine &of) {
+  if (of.wants(1)) {
+    ConcreteTensor quotient =
+        of.steps.compute({of.getOperand(0), of.getOperand(1)});
+    ConcreteTensor again = of.steps.compute({quotient, of.getOperand(1)});
+    ConcreteTensor negated = of.steps.compute(of.getGradient());
+    of.give(1, of.steps.compute({negated, again}));
+    of.steps.free({negated, quotient, again});
+  }
+  if (of.wants(0))
+    of.give(0, of.steps.compute({of.getGradient(), of.getOperand(1)}));
+}
+
+static void runAdd(Engine &of) {
+  for (unsigned operand = 0; operand < of.getNode().operands.size(); ++operand)
+    if (of.wants(operand))
+      of.pass(operand);
+}
+
+static void runSub(Engine &of) {
+  if (of.wants(0))
+    of.pass(0);
+  if (of.getNode().operands.size() > 1 && of.wants(1))
+    of.give(1, of.steps.compute(of.getGradient()));
+}
+
+/// grad * self.sgn()
+static void runAbs(Engine &of) {
+  ConcreteTensor sign = of.steps.compute(of.getOperand(0));
+  runScaled(of, sign);
+  of.steps.free(sign);
+}
+
+/// grad / (2 * result)
+static void runSqrt(Engine &of) {
+  ConcreteTensor twice = of.steps.compute(of.getResult(), Number::Integer);
+  runScaled(of, twice);
+  of.steps.free(twice);
+}
+
+/// -0.5 * grad * result.pow(3)
+static void runRsqrt(Engine &of) {
+  ConcreteTensor half = of.steps.compute(of.getGradient(), Number::Float);
+  ConcreteTensor cube = of.steps.compute(of.getResult());
+  of.give(0, of.steps.compute({half, cube}));
+  of.steps.free({half, cube});
+}
+
+/// grad * (exponent * self.pow(exponent - 1)), an exponent other than zero.
+static void runPower(Engine &of) {
+  ConcreteTensor power = of.steps.compute(of.getOperand(0));
+  ConcreteTensor scaled = of.steps.compute(power, Number::Float);
+  of.give(0, of.steps.compute({of.getGradient(), scaled}));
+  of.steps.free({power, scaled});
+}
+
+/// where(self >= min, grad, 0)
+static void runClampMin(Engine &of) {
+  ConcreteTensor zero = of.steps.makeNumber(of.getGradient());
+  ConcreteTensor mask =
+      of.steps.compute(of.getOperand(0), Number::Integer, Result::Bool);
+  of.give(0, of.steps.mask(mask, of.getGradient()));
+  of.steps.free({mask, zero});
+}
+
+static void runWhere(Engine &of) {
+  for (unsigned operand : {1u, 2u}) {
+    if (!of.wants(operand))
+      continue;
+    ConcreteTensor zero = of.steps.makeNumber(of.getGradient());
+    of.give(operand, of.steps.mask(of.getOperand(0), of.getGradient()));
+    of.steps.free(zero);
+  }
+}
+
+/// As that of maximum.
+static void runMinimum(Engine &of) {
+  for (unsigned operand : {1u, 0u}) {
+    if (!of.wants(operand))
+      continue;
+    ConcreteTensor both[] = {of.getOperand(0), of.getOperand(1)};
+    ConcreteTensor half = of.steps.compute(of.getGradient(), Number::Integer);
+    ConcreteTensor equal = of.steps.compute(both, Number::None, Result::Bool);
+    ConcreteTensor taken = of.steps.mask(equal, of.getGradient());
+    ConcreteTensor less = of.steps.compute(both, Number::None, Result::Bool);
+    of.give(operand, taken);
+    of.steps.free({half, equal, less});
+  }
+}
+
+/// The gradient with the dim that was reduced, of one element.
+static ConcreteTensor restoreDim(Engine &of) {
+  ConcreteTensor whole = of.getGradient();
+  int64_t rank = of.getOperand(0).dims.size();
+  if (!of.getNode().dim || whole.dims.size() == of.getOperand(0).dims.size())
+    return whole;
+  int64_t dim = *of.getNode().dim;
+  whole = unsqueeze(std::move(whole), dim < 0 ? dim + rank : dim);
+  return withStrides(whole, whole.strides);
+}
+
+static void runSum(Engine &of) {
+  of.passView(0, expandTo(restoreDim(of), of.getOperand(0).dims));
+}
+
+/// A view of what is contiguous; of the whole.
+static void runView(Engine &of) {
+  if (!of.getGradient().contiguous)
+    return of.fail();
+  ConcreteTensor whole{of.getOperand(0).dims, of.getGradient().elementType};
+  of.passView(0, whole);
+}
+
+static void runMean(Engine &of) {
+  of.give(0, of.steps.compute(expandTo(restoreDim(of), of.getOperand(0).dims),
+                              Number::Integer));
+}
+
+/// grad * (self / norm), which is filled with zeros where the norm is zero.
+static void runNorm(Engine &of) {
+  auto order = of.rule.getOp()->getAttrOfType<FloatAttr>("p");
+  if (order && order.getValueAsDouble() != 2)
+    return of.fail();
+  ConcreteTensor quotient = of.steps.compute(of.getOperand(0));
+  ConcreteTensor isZero =
+      of.steps.compute(of.getResult(), Number::Integer, Result::Bool);
+  of.give(0, of.steps.compute(quotient));
+  of.steps.free({quotient, isZero});
+}
+
+using Run = void (*)(Engine &);
+
+static const llvm::StringMap<Run> &getFormulas() {
+  static const llvm::StringMap<Run> formulas = [] {
+    llvm::StringMap<Run> table;
+    table["mul.Tensor"] = runMul;
+    table["div.Tensor"] = runDiv;
+    table["mul.Scalar"] = [](Engine &of) {
+      of.give(0, of.steps.compute(of.getGradient(), Number::Float));
+    };
+    for (StringRef name :
+         {"add.Tensor", "add_.Tensor", "add.Scalar", "add_.Scalar", "clone"})
+      table[name] = runAdd;
+    for (StringRef name : {"sub.Tensor", "sub_.Tensor", "sub.Scalar"})
+      table[name] = runSub;
+    table["view"] = runView;
+    table["rsqrt"] = runRsqrt;
+    table["pow.Tensor_Scalar"] = runPower;
+    table["_to_copy"] = [](Engine &of) {
+      ConcreteTensor cast = of.getGradient();
+      cast.elementType = of.getOperand(0).elementType;
+      of.give(0, of.steps.makeLike(cast));
+    };
+    table["neg"] = [](Engine &of) {
+      of.give(0, of.steps.compute(of.getGradient()));
+    };
+    table["abs"] = runAbs;
+    table["exp"] = [](Engine &of) { runScaled(of, of.getResult()); };
+    table["log"] = [](Engine &of) { runScaled(of, of.getOperand(0)); };
+    table["sqrt_"] = runSqrt;
+    table["clamp_min"] = table["clamp_min_"] = runClampMin;
+    table["where.self"] = runWhere;
+    table["minimum"] = runMinimum;
+    table["masked_fill.Scalar"] = [](Engine &of) {
+      of.give(0, of.steps.allocate(of.getGradient()));
+    };
+    table["sum"] = runSum;
+    table["mean"] = table["mean.dim"] = runMean;
+    table["norm.ScalarOpt_dim"] = table["linalg_vector_norm"] = runNorm;
+    return table;
+  }();
+  return formulas;
+}
+
+//===----------------------------------------------------------------------===//
+// The engine
+//===----------------------------------------------------------------------===//
+
+SmallVector<unsigned> Engine::countSavers() const {
+  SmallVector<unsigned> counts;
+  for (const Node &each : of.getNodes())
+    for (size_t storage : each.saved) {
+      counts.resize(std::max(counts.size(), storage + 1), 0);
+      ++counts[storage];
+    }
+  return counts;
+}
+
+void Engine::give(unsigned operand, ConcreteTensor made) {
+  buffers.push_back({made.numBytes(), 1, std::nullopt});
+  given.push_back({operand, {std::move(made), buffers.size() - 1, false}});
+}
+
+void Engine::drop(const Gradient &gradient) {
+  Buffer &buffer = buffers[gradient.buffer];
+  if (--buffer.holders == 0)
+    steps.AllocationTrace::free(buffer.bytes);
+}
+
+/// The sum over dims that were broadcast, then a cast. Source: validate_grad.
+void Engine::fit(Gradient &gradient, const ConcreteTensor &wanted) {
+  sumTo(gradient, wanted);
+  if (gradient.shape.elementType == wanted.elementType)
+    return;
+  ConcreteTensor cast = gradient.shape;
+  cast.elementType = wanted.elementType;
+  cast = steps.makeLike(cast);
+  drop(gradient);
+  buffers.push_back({cast.numBytes(), 1, std::nullopt});
+  gradient = {std::move(cast), buffers.size() - 1, /*isView=*/false};
+}
+
+void Engine::sumTo(Gradient &gradient, const ConcreteTensor &wanted) {
+  if (gradient.shape.dims == wanted.dims)
+    return;
+  ConcreteTensor sum =
+      steps.allocate({wanted.dims, gradient.shape.elementType});
+  // Dims in front, and those that were one.
+  size_t added = gradient.shape.dims.size() - wanted.dims.size();
+  SmallVector<bool> isReduced(added, true);
+  for (auto [own, given] : llvm::zip_equal(
+           wanted.dims, ArrayRef(gradient.shape.dims).drop_front(added)))
+    isReduced.push_back(own != given);
+  steps.allocateTemporary(getSumBytes(rule, gradient.shape, sum, isReduced));
+  bool isView =
+      !wanted.dims.empty() && gradient.shape.dims.size() > wanted.dims.size();
+  drop(gradient);
+  buffers.push_back({sum.numBytes(), 1, std::nullopt});
+  gradient = {std::move(sum), buffers.size() - 1, isView};
+}
+
+/// What arrives first is written if nobody else has it. What is added to it
+/// goes when its node ends.
+void Engine::deliver(size_t storage, const Gradient &gradient) {
+  auto [place, isFirst] = waiting.insert({storage, gradient});
+  if (isFirst)
+    return;
+  added.push_back(gradient);
+  Gradient &first = place->second;
+  const Buffer &buffer = buffers[first.buffer];
+  if (buffer.holders == 1 && !buffer.result && !first.isView &&
+      isDense(first.shape))
+    return;
+  ConcreteTensor sum = steps.allocate(addStrides(first.shape, gradient.shape));
+  sum = withStrides(sum, addStrides(first.shape, gradient.shape).getStrides());
+  drop(first);
+  buffers.push_back({sum.numBytes(), 1, std::nullopt});
+  first = {std::move(sum), buffers.size() - 1, false};
+}
+
+void Engine::runNode(const Node &next) {
+  auto found = waiting.find(next.result.storage);
+  if (found == waiting.end()) {
+    // No gradient comes this way: its record goes as it is.
+    for (size_t storage : next.saved)
+      --savers[storage];
+    return;
+  }
+  node = &next;
+  arrived = found->second;
+  waiting.erase(found);
+  given.clear();
+  if (arrived.shape.dims != next.result.dims ||
+      arrived.shape.elementType != next.result.elementType)
+    return fail();
+  auto formula = getFormulas().find(next.name);
+  if (formula == getFormulas().end())
+    return fail();
+  formula->second(*this);
+  // Whatever is computed first, they are summed in the order of the operands.
+  llvm::sort(given, llvm::less_first());
+  for (auto &[operand, gradient] : given)
+    fit(gradient, next.operands[operand]);
+  drop(arrived);
+  for (size_t storage : next.saved) {
+    const AutogradReplay::Storage &entry = of.getStorage(storage);
+    if (--savers[storage] > 0)
+      continue;
+    if (!entry.operand) {
+      steps.AllocationTrace::free(entry.bytes);
+      continue;
+    }
+    for (OpOperand &operand : rule.getOp()->getOpOperands())
+      if (operand.get() == entry.operand) {
+        steps.AllocationTrace::free(
+            rule.getSavedBytes(operand.getOperandNumber()));
+        break;
+      }
+  }
+  for (auto &[operand, gradient] : given)
+    deliver(next.operands[operand].storage, gradient);
+  for (const Gradient &gradient : std::exchange(added, {}))
+    drop(gradient);
+}
+
+void Engine::finish() {
+  Operation *op = rule.getOp();
+  // Each has to have found its way, and an operand is one tensor.
+  llvm::SmallPtrSet<Value, 4> operands;
+  for (OpOperand &operand : op->getOpOperands())
+    if (!operands.insert(operand.get()).second)
+      return fail();
+  for (auto &[storage, gradient] : waiting)
+    if (!of.getStorage(storage).operand ||
+        !operands.contains(of.getStorage(storage).operand))
+      return fail();
+  SmallVector<size_t> taken;
+  for (OpOperand &operand : op->getOpOperands()) {
+    unsigned index = operand.getOperandNumber();
+    if (!rule.wantsOperand(index))
+      continue;
+    for (auto &[storage, gradient] : waiting) {
+      if (of.getStorage(storage).operand != operand.get())
+        continue;
+      const Buffer &buffer = buffers[gradient.buffer];
+      if (buffer.result && !gradient.isView) {
+        rule.forwardGrad(index, *buffer.result);
+      } else if (buffer.result) {
+        rule.setView(index, gradient.shape, *buffer.result);
+      } else {
+        if (llvm::is_contained(taken, gradient.buffer))
+          rule.setBound("one gradient of two operands");
+        taken.push_back(gradient.buffer);
+        rule.setNew(index, gradient.shape, gradient.isView);
+      }
+    }
+  }
+  steps.finish();
+}
+
+void Engine::run(AutogradReplay::Terms results) {
+  for (auto [index, result] : llvm::enumerate(results)) {
+    const ConcreteTensor *gradient = rule.getGradient(index);
+    if (!gradient)
+      continue;
+    // What the caller has of it is not freed here.
+    int64_t bytes = index == 0 ? rule.getReleasableBytes() : 0;
+    buffers.push_back({bytes, 1, index});
+    waiting.insert(
+        {result.storage, {*gradient, buffers.size() - 1, /*isView=*/false}});
+  }
+  for (const Node &next : llvm::reverse(of.getNodes())) {
+    runNode(next);
+    if (!rule.isBounded())
+      return;
+  }
+  finish();
+}
+
+void kernels::describeExpressionBackward(BackwardRule &rule,
+                                         const AutogradReplay &of,
+                                         AutogradReplay::Terms results) {
+  if (rule.isBounded())
+    Engine(rule, of).run(results);
+}

@@ -1,0 +1,495 @@
+//===- IndexBackward.cpp - Gradients of reads by indices ------------------===//
+//
+// Zeros of the shape that was read, into which the gradient is added. Sources:
+// FunctionsManual.cpp, native/Embedding.cpp, native/cpu/IndexKernel.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../BackwardRules.h"
+#include "BackwardReplay.h"
+#include "../Embedding.h"
+#include "../Pad.h"
+#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// The sums over what was repeated: dims that were added first, one after the
+/// other. Source: repeat_backward.
+static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0), sum = steps.getGradient();
+  bool isFirst = true;
+  auto replace = [&](ConcreteTensor by) {
+    by = steps.allocate(by);
+    if (!isFirst)
+      steps.free(sum);
+    isFirst = false;
+    sum = by;
+  };
+  while (sum.dims.size() > self.dims.size())
+    replace(dropDim(sum, 0, /*keepdim=*/false));
+  if (sum.dims != self.dims)
+    replace(self);
+  if (isFirst)
+    return rule.forwardGrad(0);
+  steps.give(0, sum);
+}
+
+/// The sum over the dim of the repetitions, as a view; of a copy, where the
+/// strides of the gradient allow no such dim.
+/// Source: repeat_interleave_symint in native/Repeat.cpp.
+static void sumInterleaved(BackwardRule &rule, BackwardReplay &steps,
+                           RepeatInterleaveIntOp op) {
+  ConcreteTensor self = steps.read(0), sum = self;
+  const ConcreteTensor &gradient = steps.getGradient();
+  sum.contiguous = true;
+  sum.strides.reset();
+  if (!op.getDim())
+    sum.dims = {self.numElements()};
+  int64_t rank = sum.dims.size(), dim = op.getDim().value_or(0);
+  dim += dim < 0 ? rank : 0;
+  if (dim < 0 || dim >= rank || gradient.numElements() == 0)
+    return koila::detail::describeUnknownBackward(rule);
+  int64_t repeats = gradient.dims[dim] / sum.dims[dim];
+  SmallVector<int64_t> dims = sum.dims;
+  dims.insert(dims.begin() + dim + 1, repeats);
+  bool isCopy = false;
+  ConcreteTensor apart = steps.reshape(gradient, dims, isCopy);
+  if (repeats == 1) {
+    if (!apart.contiguous)
+      return koila::detail::describeUnknownBackward(rule);
+    sum.dims = self.dims;
+    return isCopy ? steps.give(0, sum, /*isViewed=*/true)
+                  : rule.setView(0, sum);
+  }
+  if (isCopy)
+    steps.AllocationTrace::free(rule.getReleasableBytes());
+  sum = steps.allocate(sum);
+  steps.allocateTemporary(getPartialBytes(rule, apart, sum));
+  sum.dims = self.dims;
+  steps.give(0, sum, /*isViewed=*/true);
+}
+
+/// The gradient itself, and what was read of it for what was written.
+static void readWritten(BackwardRule &rule, BackwardReplay &steps,
+                        unsigned source) {
+  if (steps.wants(0))
+    rule.forwardGrad(0);
+  if (steps.wants(source))
+    steps.giveContiguous(source);
+}
+
+/// Whether rows that an expanded index names are written in the order of their
+/// places. Source: can_use_expanded_index_path in
+/// native/TensorAdvancedIndexing.cpp.
+static bool mayBeSorted(const ConcreteTensor &index, int64_t dim,
+                        int64_t rank) {
+  constexpr int64_t kFewColumns = 16;
+  bool isFirst = dim == 0 || dim == -rank;
+  return isFirst && !index.contiguous && index.dims.size() > 1 &&
+         index.numElements() >= kFewColumns * index.dims[0];
+}
+
+namespace {
+/// The gradients of scatter_reduce, both of which are always made.
+struct ScatterReduce {
+  BackwardRule &rule;
+  BackwardReplay &steps;
+  ConcreteTensor gradient, self, index, source;
+
+  ConcreteTensor gather() const {
+    return steps.allocate({index.dims, gradient.elementType});
+  }
+  /// A copy of `into`, written.
+  ConcreteTensor scatter(const ConcreteTensor &into) const {
+    ConcreteTensor made = steps.allocate(into);
+    steps.allocateTemporary(getBlockBytes(into));
+    return made;
+  }
+  ConcreteTensor toMask(const ConcreteTensor &lhs,
+                        const ConcreteTensor &rhs) const {
+    return steps.compute({lhs, rhs}, BackwardReplay::Number::None,
+                         BackwardReplay::Result::Bool);
+  }
+  ConcreteTensor toNumbers(const ConcreteTensor &lhs,
+                           const ConcreteTensor &rhs) const {
+    ConcreteTensor mask = toMask(lhs, rhs);
+    ConcreteTensor numbers = steps.allocate(lhs);
+    steps.free(mask);
+    return numbers;
+  }
+  void runSum(bool includesSelf);
+  void runMean(bool includesSelf);
+  void runExtremum(bool includesSelf);
+  /// `own` is a new tensor, or none where it is the gradient.
+  void give(std::optional<ConcreteTensor> own, const ConcreteTensor &other,
+            bool includesSelf);
+};
+} // namespace
+
+void ScatterReduce::give(std::optional<ConcreteTensor> own,
+                         const ConcreteTensor &other, bool includesSelf) {
+  if (!includesSelf) {
+    ConcreteTensor written = scatter(own.value_or(gradient));
+    if (own)
+      steps.free(*own);
+    own = written;
+  }
+  if (!steps.wants(0)) {
+    if (own)
+      steps.free(*own);
+  } else if (own) {
+    steps.give(0, *own);
+  } else {
+    rule.forwardGrad(0);
+  }
+  if (steps.wants(2))
+    steps.give(2, other);
+  else
+    steps.free(other);
+}
+
+void ScatterReduce::runSum(bool includesSelf) {
+  give(std::nullopt, gather(), includesSelf);
+}
+
+/// grad / count, and that of what was read divided by its count.
+void ScatterReduce::runMean(bool includesSelf) {
+  ConcreteTensor start = steps.makeLike(gradient);
+  ConcreteTensor ones = steps.makeLike(source);
+  ConcreteTensor count = scatter(start);
+  steps.free({start, ones});
+  steps.free(steps.compute(count, BackwardReplay::Number::Integer,
+                           BackwardReplay::Result::Bool));
+  ConcreteTensor own = steps.compute({gradient, count});
+  ConcreteTensor counts = gather(), read = gather();
+  ConcreteTensor other = steps.compute({read, counts});
+  steps.free({counts, read, count});
+  give(own, other, includesSelf);
+}
+
+/// Shared by all that are the extremum.
+void ScatterReduce::runExtremum(bool includesSelf) {
+  ConcreteTensor value = gather();
+  ConcreteTensor selves = toNumbers(self, self);
+  ConcreteTensor sources = toNumbers(source, value);
+  ConcreteTensor count = scatter(selves);
+  ConcreteTensor shares = steps.compute({gradient, count});
+  ConcreteTensor mask = toMask(self, self);
+  ConcreteTensor own = steps.compute({mask, shares});
+  steps.free(mask);
+  ConcreteTensor read = gather();
+  ConcreteTensor sourceMask = toMask(source, value);
+  ConcreteTensor other = steps.compute({sourceMask, read});
+  steps.free({sourceMask, read});
+  if (includesSelf) {
+    steps.free({value, selves, sources, count, shares});
+    return give(own, other, includesSelf);
+  }
+  ConcreteTensor written = scatter(own);
+  steps.free({own, value, selves, sources, count, shares});
+  give(written, other, /*includesSelf=*/true);
+}
+
+static void describeScatterReduce(BackwardRule &rule, BackwardReplay &steps,
+                                  ScatterReduceTwoOp op) {
+  ScatterReduce of{rule,          steps,         steps.getGradient(),
+                   steps.read(0), steps.read(1), steps.read(2)};
+  // Only the part of the source that the index names is read.
+  if (of.index.dims != of.source.dims || of.index.numElements() == 0 ||
+      !of.index.elementType.isInteger(64) ||
+      !isPlain(of.gradient.elementType) ||
+      mayBeSorted(of.index, op.getDim(), of.self.dims.size()))
+    return koila::detail::describeUnknownBackward(rule);
+  StringRef reduce = op.getReduce();
+  if (reduce == "sum")
+    of.runSum(op.getIncludeSelf());
+  else if (reduce == "mean")
+    of.runMean(op.getIncludeSelf());
+  else if (reduce == "amax" || reduce == "amin")
+    of.runExtremum(op.getIncludeSelf());
+  else
+    koila::detail::describeUnknownBackward(rule);
+}
+
+/// The gradient without what was written, and what was read of it for that.
+static void describeWrite(BackwardReplay &steps, std::optional<unsigned> source,
+                          bool isCopied) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (steps.wants(0)) {
+    if (isCopied) {
+      steps.give(0, steps.allocate(gradient));
+      steps.allocateTemporary(getBlockBytes(gradient));
+    } else {
+      steps.give(0, steps.makeLike(gradient));
+    }
+  }
+  if (source && steps.wants(*source))
+    steps.giveContiguous(*source);
+}
+
+/// How many elements index_put writes; none if a shape is unknown.
+template <typename PutOp>
+static std::optional<int64_t> countWritten(BackwardRule &rule, PutOp op,
+                                           const ConcreteTensor &self) {
+  SmallVector<int64_t> extents;
+  for (Value value : op.getIndices()) {
+    auto index = rule.tensor(value);
+    if (!index || !index->elementType.isInteger(64))
+      return std::nullopt;
+    if (extents.size() < index->dims.size())
+      extents.insert(extents.begin(), index->dims.size() - extents.size(), 1);
+    for (auto [mine, other] :
+         llvm::zip(llvm::reverse(extents), llvm::reverse(index->dims)))
+      mine = mine == 1 ? other : mine;
+  }
+  int64_t count = 1;
+  for (int64_t extent : extents)
+    count *= extent;
+  auto mask = op->template getAttrOfType<DenseBoolArrayAttr>("indices_mask");
+  for (auto [dim, extent] : llvm::enumerate(self.dims)) {
+    bool isIndexed = mask ? dim < static_cast<size_t>(mask.size()) && mask[dim]
+                          : dim < op.getIndices().size();
+    count *= isIndexed ? 1 : extent;
+  }
+  return count;
+}
+
+/// The gradient, zero where it was written; and what was read of it there.
+template <typename PutOp>
+static void describePut(BackwardRule &rule, BackwardReplay &steps, PutOp op) {
+  unsigned source = 1 + op.getIndices().size();
+  ConcreteTensor gradient = steps.getGradient(), values = steps.read(source);
+  auto first = op.getIndices().empty() ? std::nullopt
+                                       : rule.tensor(op.getIndices().front());
+  // One number under one mask is masked_fill_.
+  bool isFill = !op.getAccumulate() && source == 2 && first &&
+                first->elementType.isInteger(1) && values.numElements() == 1;
+  int64_t places = 0;
+  bool selects =
+      !isFill && indexing::describeSelection(rule, op.getIndices(), places);
+  // How many elements a mask reads, data decide.
+  if ((isFill || selects) && steps.wants(source))
+    return koila::detail::describeUnknownBackward(rule);
+  auto count = isFill || selects ? std::optional(values.numElements())
+                                 : countWritten(rule, op, gradient);
+  if (!count || *count != values.numElements() || !gradient.contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  if (steps.wants(0) && op.getAccumulate())
+    rule.forwardGrad(0);
+  else if (steps.wants(0)) {
+    ConcreteTensor zeros = steps.allocate(values);
+    steps.give(0, steps.makeLike(gradient));
+    steps.allocateTemporary(isFill ? 0 : places);
+    steps.free(zeros);
+  }
+  if (steps.wants(source))
+    steps.giveContiguous(source);
+}
+
+/// Padding by what is there: zeros in the format of the operand, which a kernel
+/// fills in that of the gradient, and copies where these are not it.
+static void describeWindowPad(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
+  if (padsUnbatchedVolume(rule.getOp(), self))
+    return koila::detail::describeUnknownBackward(rule);
+  auto isImage = [](const ConcreteTensor &tensor) {
+    return !tensor.contiguous && suggestsChannelsLast(tensor);
+  };
+  bool isOwn = isImage(self), isRead = isImage(gradient);
+  ConcreteTensor made = steps.allocate(self);
+  int64_t copies = isRead ? getSuggestedCopyBytes(gradient)
+                          : getCopyBytes(gradient) + getBlockBytes(gradient);
+  if (isOwn != isRead)
+    copies += self.numBytes();
+  steps.allocateTemporary(copies);
+  steps.give(0, isOwn ? toChannelsLast(made) : made);
+}
+
+/// The part of the gradient that was not added.
+static void describeConstantPad(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor part = steps.read(0);
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (gradient.contiguous)
+    return steps.giveContiguous(0);
+  bool isSmaller =
+      llvm::all_of(llvm::zip(part.dims, gradient.dims), [](auto extents) {
+        return std::get<0>(extents) <= std::get<1>(extents);
+      });
+  if (!isSmaller || !gradient.getStrides())
+    return koila::detail::describeUnknownBackward(rule);
+  part = withStrides(part, gradient.getStrides());
+  steps.give(0, steps.makeLike(part));
+}
+
+/// Tensor::diagonal of the gradient.
+static void takeDiagonal(BackwardRule &rule, BackwardReplay &steps,
+                         DiagEmbedOp op) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  int64_t rank = gradient.dims.size();
+  auto strides = gradient.getStrides();
+  auto wrap = [&](int64_t dim) { return dim < 0 ? dim + rank : dim; };
+  int64_t first = wrap(op.getDim1()), second = wrap(op.getDim2());
+  if (!strides || first >= rank || second >= rank || first == second)
+    return koila::detail::describeUnknownBackward(rule);
+  SmallVector<int64_t> kept;
+  for (int64_t dim = 0; dim < rank; ++dim)
+    if (dim != first && dim != second)
+      kept.push_back((*strides)[dim]);
+  kept.push_back((*strides)[first] + (*strides)[second]);
+  rule.setView(0, withStrides(steps.read(0), kept));
+}
+
+/// Blocks of an image as columns, or the reverse: the result starts as a tensor
+/// like the gradient, whose storage it keeps where that is large enough.
+/// Sources: im2col_cpu and col2im_cpu in native/Im2Col.cpp and Col2Im.cpp.
+static void describeBlocks(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  const ConcreteTensor &gradient = steps.getGradient();
+  int64_t first = gradient.numBytes();
+  if (self.numBytes() > first)
+    steps.allocateTemporary(first + getCopyBytes(gradient) + self.numBytes());
+  int64_t kept = std::max(first, self.numBytes());
+  steps.AllocationTrace::allocate(kept);
+  steps.allocateTemporary(getCopyBytes(gradient) + getBlockBytes(gradient));
+  self.contiguous = true;
+  self.strides.reset();
+  rule.setNew(0, self, /*isViewed=*/false, kept);
+}
+
+void rules::describeIndexBackward(BackwardRule &rule) {
+  if (!rule.getGradient() || isa<ComplexType>(rule.getGradient()->elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor gradient = *rule.getGradient();
+  auto giveUp = [&] { koila::detail::describeUnknownBackward(rule); };
+  for (StringRef name : {"sparse", "sparse_grad"})
+    if (auto flag = rule.getOp()->getAttrOfType<BoolAttr>(name);
+        flag && flag.getValue())
+      return giveUp();
+  if (isa<EmbeddingBagOp, EmbeddingBagPaddingOp>(rule.getOp()))
+    return indexing::describeBagBackward(rule);
+  BackwardReplay steps(rule);
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<EmbeddingOp>([&](auto) {
+        ConcreteTensor indices = steps.read(1);
+        steps.contiguous(indices);
+        steps.contiguous(gradient);
+        steps.giveContiguous(0);
+        steps.freeContiguous(gradient);
+        steps.freeContiguous(indices);
+      })
+      .Case<IndexSelectOp>([&](auto) {
+        steps.giveContiguous(0);
+        steps.allocateTemporary(getCopyBytes(steps.read(1)));
+      })
+      .Case<GatherOp>([&](GatherOp op) {
+        ConcreteTensor index = steps.read(1);
+        if (!index.elementType.isInteger(64) ||
+            mayBeSorted(index, op.getDim(), steps.read(0).dims.size()))
+          return giveUp();
+        steps.giveContiguous(0);
+      })
+      .Case<TakeAlongDimOp>([&](TakeAlongDimOp op) {
+        ConcreteTensor self = steps.read(0), index = steps.read(1);
+        auto isOther = [&](size_t dim) {
+          int64_t along = op.getDim() ? *op.getDim() : 0;
+          along += along < 0 ? static_cast<int64_t>(self.dims.size()) : 0;
+          return static_cast<int64_t>(dim) != along &&
+                 self.dims[dim] != index.dims[dim];
+        };
+        // What broadcasts is summed in another node.
+        if (!op.getDim() || self.dims.size() != index.dims.size() ||
+            llvm::any_of(llvm::seq(self.dims.size()), isOther) ||
+            mayBeSorted(index, *op.getDim(), self.dims.size()))
+          return giveUp();
+        steps.giveContiguous(0);
+      })
+      .Case<ScatterReduceTwoOp>(
+          [&](auto op) { describeScatterReduce(rule, steps, op); })
+      .Case<ScatterSrcOp>([&](auto) { describeWrite(steps, 2, true); })
+      .Case<ScatterValueOp>(
+          [&](auto) { describeWrite(steps, std::nullopt, true); })
+      .Case<IndexFillScalarOp>(
+          [&](auto) { describeWrite(steps, std::nullopt, false); })
+      .Case<IndexCopyOp>([&](auto) { describeWrite(steps, 2, false); })
+      .Case<IndexTensorOp, IndexHackedTwinOp>([&](auto op) {
+        // Where a mask is true is found again.
+        if (int64_t places; indexing::describeSelection(
+                rule, op->getOperands().drop_front(), places)) {
+          steps.giveContiguous(0);
+          steps.allocateTemporary(places);
+          return;
+        }
+        for (Value operand : op->getOperands().drop_front())
+          if (auto index = rule.tensor(operand);
+              !index || !index->elementType.isInteger(64))
+            return giveUp();
+        steps.giveContiguous(0);
+      })
+      .Case<IndexPutOp, IndexPutHackedTwinOp>(
+          [&](auto op) { describePut(rule, steps, op); })
+      .Case<ScatterAddOp>([&](auto) { readWritten(rule, steps, 2); })
+      .Case<IndexAddOp>([&](IndexAddOp op) {
+        auto alpha = dyn_cast<IntegerAttr>(op.getAlphaAttr());
+        if (alpha && alpha.getInt() == 1)
+          return readWritten(rule, steps, 2);
+        if (steps.wants(0))
+          rule.forwardGrad(0);
+        if (!steps.wants(2))
+          return;
+        if (!isa<FloatAttr>(op.getAlphaAttr()))
+          return giveUp();
+        ConcreteTensor read = steps.allocate(steps.read(2));
+        steps.give(2, steps.compute(read, BackwardReplay::Number::Float));
+        steps.free(read);
+      })
+      .Case<RepeatOp, TileOp>([&](auto) { sumRepeated(rule, steps); })
+      .Case<RepeatInterleaveIntOp>(
+          [&](auto op) { sumInterleaved(rule, steps, op); })
+      .Case<PadOp>([&](PadOp op) {
+        if (op.getMode() == "circular")
+          return giveUp();
+        op.getMode() == "constant" ? describeConstantPad(rule, steps)
+                                   : describeWindowPad(rule, steps);
+      })
+      .Case<ConstantPadNdOp>([&](auto) { describeConstantPad(rule, steps); })
+      .Case<ReflectionPad1dOp, ReflectionPad2dOp, ReflectionPad3dOp,
+            ReplicationPad1dOp, ReplicationPad2dOp, ReplicationPad3dOp>(
+          [&](auto) { describeWindowPad(rule, steps); })
+      .Case<PixelShuffleOp, PixelUnshuffleOp, ChannelShuffleOp>([&](auto) {
+        if (!gradient.contiguous)
+          return giveUp();
+        steps.giveContiguous(0);
+      })
+      // Of a matrix the diagonal of zeros is written.
+      .Case<DiagOp>([&](auto) {
+        if (steps.read(0).dims.size() != 2)
+          return giveUp();
+        steps.giveContiguous(0);
+      })
+      .Case<Im2colOp, Col2imOp>([&](auto) { describeBlocks(rule, steps); })
+      .Case<DiagEmbedOp>([&](auto op) { takeDiagonal(rule, steps, op); })
+      .Case<FlipOp>([&](auto) { steps.give(0, steps.allocate(gradient)); })
+      // One dim after the other.
+      .Case<RollOp>([&](RollOp op) {
+        bool isOfImages =
+            !gradient.contiguous && suggestsChannelsLast(gradient);
+        if (op.getDims().empty() || isOfImages || gradient.numElements() == 0)
+          return giveUp();
+        // Each calls the next.
+        steps.give(0, steps.allocate(gradient));
+        steps.allocateTemporary(
+            gradient.numBytes() *
+            (static_cast<int64_t>(op.getDims().size()) - 1));
+      })
+      .Case<TrilOp, TriuOp>([&](auto) {
+        if (!gradient.contiguous)
+          return giveUp();
+        steps.give(0, steps.allocate(gradient));
+      })
+      .Default([&](Operation *) { giveUp(); });
+  steps.finish();
+}

@@ -1,0 +1,114 @@
+//===- LossBackward.cpp - Gradients of losses -----------------------------===//
+//
+// Sources: native/Loss.cpp, FunctionsManual.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../BackwardRules.h"
+#include "BackwardReplay.h"
+#include "../Loss/Loss.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using Number = OpReplay::Number;
+
+/// Zeros of the shape of the input, filled by one kernel.
+static void fillZeros(BackwardReplay &steps) {
+  for (unsigned operand : {0u, 1u})
+    if (steps.wants(operand))
+      steps.giveContiguous(operand);
+}
+
+/// (sigmoid(self) - target) * grad * weight, divided by the number of elements.
+/// With weights of positives, t = pos_weight * target:
+/// ((t + 1 - target) * sigmoid(self) - t) * grad.
+static void describeLogits(BackwardRule &rule, BackwardReplay &steps,
+                           BinaryCrossEntropyWithLogitsOp loss) {
+  ConcreteTensor self = steps.read(0), target = steps.read(1);
+  auto isLikeSelf = [&](Value value) {
+    auto tensor = rule.tensor(value);
+    return tensor && tensor->elementType == self.elementType;
+  };
+  if (steps.wants(1) || target.dims != self.dims ||
+      !isLikeSelf(loss.getTarget()))
+    return koila::detail::describeUnknownBackward(rule);
+  for (Value weight : {loss.getWeight(), loss.getPosWeight()})
+    if (weight && (!isLikeSelf(weight) || rule.wantsGradient(weight)))
+      return koila::detail::describeUnknownBackward(rule);
+  // One tensor, written by each step.
+  if (loss.getPosWeight()) {
+    ConcreteTensor weighted =
+        steps.compute({*rule.tensor(loss.getPosWeight()), target});
+    if (weighted.dims != self.dims)
+      return koila::detail::describeUnknownBackward(rule);
+    ConcreteTensor sum = steps.compute(weighted, Number::Integer);
+    ConcreteTensor sigmoid = steps.compute(self);
+    steps.give(0, sum);
+    steps.free({sigmoid, weighted});
+  } else {
+    steps.give(0, steps.compute(self));
+  }
+  if (loss.getReduction() == 1)
+    steps.allocateTemporary(getIntegerBytes(self.elementType));
+}
+
+/// target * z / (z + 1) * grad, where z = exp(-target * self)
+static void describeSoftMargin(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0), target = steps.read(1);
+  if (steps.wants(1) || target.dims != self.dims ||
+      target.elementType != self.elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor negated = steps.compute(target);
+  ConcreteTensor product = steps.compute({negated, self});
+  ConcreteTensor power = steps.compute(product);
+  steps.free({negated, product});
+  steps.give(0, steps.compute({target, power}));
+  steps.allocateTemporary(getFloatBytes(self.elementType));
+  steps.allocateTemporary(getIntegerBytes(self.elementType));
+  steps.free(power);
+}
+
+/// Zeros, of contiguous operands.
+static void describeClasses(BackwardRule &rule, BackwardReplay &steps) {
+  for (Value operand : rule.getOp()->getOperands())
+    if (auto tensor = rule.tensor(operand); tensor && !tensor->contiguous)
+      return koila::detail::describeUnknownBackward(rule);
+  steps.giveContiguous(0);
+}
+
+void rules::describeLossBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  if (isa<CrossEntropyLossOp>(op))
+    return loss::describeCrossEntropyBackward(rule);
+  if (loss::isComposed(op))
+    return loss::describeComposed(rule, nullptr, &rule);
+  BackwardReplay steps(rule);
+  auto reduction = op->getAttrOfType<IntegerAttr>("reduction");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MseLossOp, SmoothL1LossOp, HuberLossOp>(
+          [&](auto) { fillZeros(steps); })
+      .Case<SoftMarginLossOp>([&](auto) { describeSoftMargin(rule, steps); })
+      .Case<MultiMarginLossOp>([&](auto) { describeClasses(rule, steps); })
+      .Case<BinaryCrossEntropyOp>([&](auto) {
+        if (steps.wants(1))
+          return koila::detail::describeUnknownBackward(rule);
+        steps.giveContiguous(0);
+        if (reduction && reduction.getInt() == 1)
+          steps.allocateTemporary(getIntegerBytes(steps.read(0).elementType));
+      })
+      .Case<BinaryCrossEntropyWithLogitsOp>(
+          [&](auto loss) { describeLogits(rule, steps, loss); })
+      .Case<NllLossNdOp, NllLossOp, NllLoss2dOp>(
+          [&](auto) { steps.giveContiguous(0); })
+      .Case<CtcLossOp>([&](auto) { loss::describeCtcBackward(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}

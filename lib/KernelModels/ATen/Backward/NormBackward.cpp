@@ -1,0 +1,213 @@
+//===- NormBackward.cpp - Gradients of normalisations ---------------------===//
+//
+// Sources: native/Normalization.cpp, native/layer_norm.cpp and its kernel,
+// native/group_norm.cpp, native/SoftMax.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../BackwardRules.h"
+#include "BackwardFormulas.h"
+#include "BackwardReplay.h"
+#include "../Norm.h"
+#include "koila/Dialect/Koila/IR/NormOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// One vector for each parameter that wants a gradient.
+static void giveParameters(BackwardRule &rule, BackwardReplay &steps,
+                           ValueRange parameters) {
+  for (Value parameter : parameters)
+    for (OpOperand &operand : rule.getOp()->getOpOperands())
+      if (parameter && operand.get() == parameter &&
+          steps.wants(operand.getOperandNumber()))
+        steps.giveContiguous(operand.getOperandNumber());
+}
+
+static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
+                              BatchNormOp norm) {
+  ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
+  if (steps.wants(0))
+    steps.give(0, steps.makeLike(input));
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  // One kernel where both have the same dense layout; else the reciprocal
+  // deviations are computed first (measured, as what the kernel holds).
+  bool isDense = (input.contiguous && gradient.contiguous) ||
+                 (isChannelsLast(input) && isChannelsLast(gradient));
+  if (!isDense) {
+    if (norm.getTraining() && !steps.wants(0))
+      rule.setInexact("the statistics' gradient of a batch that is not dense");
+    return steps.allocateTemporary(input.dims[1] *
+                                   getElementBytes(input.elementType));
+  }
+  // Two sums of each thread, where channels lie innermost; and a vector more
+  // without parameters (measured).
+  if (norm.getTraining() && kernels::normalisesRows(input)) {
+    Value weight = norm.getWeight(), bias = norm.getBias();
+    bool isTrained = weight && bias && rule.wantsGradient(weight) &&
+                     rule.wantsGradient(bias);
+    if (!isTrained && (weight || bias))
+      rule.setInexact("the gradient of rows in batch_norm with frozen "
+                      "parameters in training mode");
+    steps.allocateTemporary((2 * rule.getTarget().threads + !isTrained) *
+                            input.dims[1] * getElementBytes(input.elementType));
+  }
+  if (steps.wants(0))
+    steps.allocateTemporary(input.numBytes());
+}
+
+/// Rows of the input and of the gradient; sums of each thread for the
+/// parameters.
+static void describeLayerNorm(BackwardRule &rule, BackwardReplay &steps,
+                              LayerNormOp norm) {
+  ConcreteTensor input = steps.read(0);
+  ConcreteTensor gradient = steps.getGradient();
+  steps.contiguous(gradient);
+  steps.contiguous(input);
+  if (steps.wants(0))
+    steps.giveContiguous(0);
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  int64_t columns = 1;
+  for (int64_t extent :
+       ArrayRef(input.dims).take_back(norm.getNormalizedShape().size()))
+    columns *= extent;
+  bool hasSums = (norm.getWeight() && rule.wantsGradient(norm.getWeight())) ||
+                 (norm.getBias() && rule.wantsGradient(norm.getBias()));
+  if (hasSums)
+    steps.allocateTemporary(2 * rule.getTarget().threads * columns *
+                            getElementBytes(input.elementType));
+  steps.freeContiguous(input);
+  steps.freeContiguous(gradient);
+}
+
+/// Rows of the gradient, and two sums of each channel of each sample.
+static void describeGroupNorm(BackwardRule &rule, BackwardReplay &steps,
+                              GroupNormOp norm) {
+  ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
+  // The gradient is read in the order of the input.
+  bool isOfImages = suggestsChannelsLast(input) && !input.contiguous;
+  if (isOfImages && input.dims.size() != 4)
+    return koila::detail::describeUnknownBackward(rule);
+  int64_t copied = isOfImages ? getChannelsLastCopyBytes(gradient) : 0;
+  if (isOfImages)
+    steps.AllocationTrace::allocate(copied);
+  else
+    steps.contiguous(gradient);
+  if (steps.wants(0))
+    steps.give(0, isOfImages ? toChannelsLast(steps.allocate(input))
+                             : steps.allocate(input));
+  giveParameters(rule, steps, {norm.getWeight(), norm.getBias()});
+  int64_t sum = std::max<int64_t>(4, getElementBytes(input.elementType));
+  int64_t sums = 2 * input.dims[0] * input.dims[1] * sum;
+  // Of large images each thread has its own, and the groups have sums. Source:
+  // GroupNormBackwardKernelImplChannelsLast.
+  constexpr int64_t kLarge = 2048;
+  if (isOfImages && input.dims[2] * input.dims[3] >= kLarge)
+    sums = sums * (1 + rule.getTarget().threads) +
+           2 * input.dims[0] * norm.getNumGroups() * sum;
+  steps.allocateTemporary(sums);
+  if (isOfImages)
+    steps.AllocationTrace::free(copied);
+  else
+    steps.freeContiguous(gradient);
+}
+
+/// Rows of the gradient and of the result.
+static void describeSoftmax(BackwardRule &rule, BackwardReplay &steps) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || result->elementType != steps.read(0).elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor gradient = steps.getGradient();
+  steps.giveContiguous(0);
+  steps.contiguous(gradient);
+  steps.contiguous(*result);
+  steps.freeContiguous(gradient);
+  steps.freeContiguous(*result);
+}
+
+/// That of batch_norm over the channels of all samples; the gradients of
+/// repeated parameters are summed.
+static void describeInstanceNorm(BackwardRule &rule, BackwardReplay &steps,
+                                 InstanceNormOp norm) {
+  ConcreteTensor input = steps.read(0), gradient = steps.getGradient();
+  if (input.dims.size() < 3 || !gradient.contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor all = input;
+  all.contiguous = true;
+  all.strides.reset();
+  all.dims.erase(all.dims.begin() + 1);
+  all.dims.front() = 1;
+  all.dims.insert(all.dims.begin() + 1, input.dims[0] * input.dims[1]);
+  if (kernels::normalisesRows(all))
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor channels{{all.dims[1]}, input.elementType};
+  if (steps.wants(0))
+    steps.give(0, steps.allocate(input), /*isViewed=*/true);
+  SmallVector<unsigned, 2> trained;
+  for (Value parameter : {norm.getWeight(), norm.getBias()})
+    for (OpOperand &operand : norm->getOpOperands())
+      if (parameter && operand.get() == parameter &&
+          steps.wants(operand.getOperandNumber()))
+        trained.push_back(operand.getOperandNumber());
+  for (size_t count = trained.size(); count > 0; --count)
+    steps.allocate(channels);
+  if (steps.wants(0))
+    steps.allocateTemporary(input.numBytes());
+  for (unsigned operand : llvm::reverse(trained)) {
+    steps.giveContiguous(operand);
+    steps.free(channels);
+  }
+}
+
+/// Gradients of both. Along the last dim, rows of sums for each thread, and two
+/// more. Source: native/cpu/WeightNormKernel.cpp.
+static void describeWeightNorm(BackwardRule &rule, BackwardReplay &steps,
+                               WeightNormOp norm) {
+  ConcreteTensor direction = steps.read(0), length = steps.read(1);
+  int64_t rank = direction.dims.size(), dim = norm.getDim();
+  bool isLast = dim == rank - 1 && dim != 0;
+  if ((dim != 0 && !isLast) || !direction.contiguous || !length.contiguous ||
+      (isLast && rule.getTarget().threads > 1))
+    return koila::detail::describeUnknownBackward(rule);
+  steps.contiguous(steps.getGradient());
+  for (unsigned operand : {0u, 1u}) {
+    if (steps.wants(operand)) {
+      steps.giveContiguous(operand);
+      continue;
+    }
+    return koila::detail::describeUnknownBackward(rule);
+  }
+  constexpr int64_t kRows = 3;
+  if (isLast)
+    steps.allocateTemporary(kRows * direction.dims.back() *
+                            getElementBytes(direction.elementType));
+  steps.freeContiguous(steps.getGradient());
+}
+
+void rules::describeNormBackward(BackwardRule &rule) {
+  if (rule.getGradient() && isa<RmsNormOp>(rule.getOp()))
+    return describeRmsNormBackward(rule);
+  if (!rule.getGradient() || !rule.tensor(rule.getOp()->getOperand(0)) ||
+      isHalf(rule.getGradient()->elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<BatchNormOp>(
+          [&](BatchNormOp norm) { describeBatchNorm(rule, steps, norm); })
+      .Case<LayerNormOp>(
+          [&](LayerNormOp norm) { describeLayerNorm(rule, steps, norm); })
+      .Case<GroupNormOp>(
+          [&](GroupNormOp norm) { describeGroupNorm(rule, steps, norm); })
+      .Case<InstanceNormOp>(
+          [&](InstanceNormOp norm) { describeInstanceNorm(rule, steps, norm); })
+      .Case<WeightNormOp>(
+          [&](WeightNormOp norm) { describeWeightNorm(rule, steps, norm); })
+      .Case<SoftmaxIntOp, LogSoftmaxIntOp, RawSoftmaxOp, RawLogSoftmaxOp>(
+          [&](auto) { describeSoftmax(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}

@@ -1,0 +1,516 @@
+//===- ProductBackward.cpp - Gradients of products ------------------------===//
+//
+// Sources: mm_mat1_backward and mm_mat2_backward in FunctionsManual.cpp,
+// native/Linear.cpp, native/LinearAlgebra.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../ATenCPU/GemmOperandCopies.h"
+#include "../../BackwardRules.h"
+#include "BackwardFormulas.h"
+#include "BackwardReplay.h"
+#include "koila/Dialect/Koila/IR/MatmulOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using blas::Factor;
+
+namespace {
+/// A product of two operands. What multiplies them may be a copy of one, or a
+/// view with other dims.
+struct Product {
+  BackwardRule &rule;
+  BackwardReplay steps;
+  Factor lhs, rhs;
+  /// Whether the second factor is the transposed operand.
+  bool isTransposed = false;
+  /// Whether both factors are the transposed other operand: the result is
+  /// transposed.
+  bool isExchanged = false;
+  /// The dims to which both are repeated.
+  SmallVector<int64_t> leading;
+  /// What multiplies both gradients.
+  OpReplay::Number alpha = OpReplay::Number::None;
+
+  Product(BackwardRule &rule, Factor lhs, Factor rhs)
+      : rule(rule), steps(rule), lhs(std::move(lhs)), rhs(std::move(rhs)) {}
+
+  /// The gradient in the dims that the kernel saw; a copy replaces it.
+  Factor readGradient(ArrayRef<int64_t> dims);
+  void give(unsigned operand, const Factor &like, bool isInColumns);
+  /// mm and bmm compute the second gradient first, addmm the first.
+  void runMm(unsigned first, unsigned second, bool isAdded);
+  void runBmm(unsigned first, unsigned second, bool isAdded);
+};
+} // namespace
+
+static Factor toFactor(const ConcreteTensor &tensor) {
+  auto strides = tensor.getStrides();
+  return {tensor.dims, strides.value_or(SmallVector<int64_t>()),
+          tensor.elementType};
+}
+
+Factor Product::readGradient(ArrayRef<int64_t> dims) {
+  bool isCopy = false;
+  ConcreteTensor arrived = steps.getGradient();
+  if (isExchanged)
+    arrived = transposeDims(arrived, -1, -2);
+  ConcreteTensor seen = steps.reshape(arrived, dims, isCopy);
+  if (!seen.getStrides())
+    rule.setInexact("the strides of a gradient are unknown");
+  if (isCopy)
+    steps.AllocationTrace::free(rule.getReleasableBytes());
+  return toFactor(seen);
+}
+
+/// The new gradient of an operand: of the dims of `like`, in rows or columns.
+void Product::give(unsigned operand, const Factor &like, bool isInColumns) {
+  ConcreteTensor self = steps.read(operand);
+  ConcreteTensor made = steps.allocate({like.dims, like.type});
+  bool isScaled = alpha != OpReplay::Number::None;
+  if (isScaled) {
+    steps.compute(made, alpha);
+    steps.free(made);
+  }
+  if (isInColumns)
+    made = withStrides(std::move(made), SmallVector<int64_t>{1, like.dims[0]});
+  // Both have nodes of their own, which give views.
+  bool isWeight = (isTransposed || isExchanged) && &like == &rhs;
+  if (isWeight)
+    made = transposeDims(made, 0, 1);
+  bool isRows = isExchanged && !isWeight, isCopy = false;
+  if (isRows)
+    self = transposeDims(self, -1, -2);
+  // What was repeated is summed afterwards.
+  SmallVector<int64_t> dims = self.dims;
+  if (self.numElements() != made.numElements()) {
+    dims = leading;
+    dims.append(made.dims.end() - 2, made.dims.end());
+  }
+  bool isFolded = dims != made.dims;
+  if (isFolded)
+    made = steps.reshape(made, dims, isCopy);
+  if (isRows)
+    made = transposeDims(made, -1, -2);
+  steps.give(operand, made,
+             (isInColumns && !isScaled) || isWeight || isFolded || isRows);
+}
+
+/// Of a matrix in columns the gradient is computed transposed.
+static bool isInColumns(const Factor &factor) {
+  return factor.strides[0] == 1 && factor.strides[1] == factor.dims[0];
+}
+
+void Product::runMm(unsigned first, unsigned second, bool isAdded) {
+  Factor gradient = readGradient({lhs.dims[0], rhs.dims[1]});
+  if (!rule.isExact())
+    return;
+  auto multiply = [&](const Factor &left, const Factor &right,
+                      const Factor &made, unsigned operand, bool isInColumns) {
+    steps.allocateTemporary(blas::getMmBytes(rule, left, right) +
+                            made.numBytes());
+    give(operand, made, isInColumns);
+  };
+  auto runFirst = [&] {
+    if (!steps.wants(first))
+      return;
+    if (isInColumns(lhs))
+      return multiply(rhs, blas::transpose(gradient), lhs, first, true);
+    multiply(gradient, blas::transpose(rhs), lhs, first, false);
+  };
+  auto runSecond = [&] {
+    if (!steps.wants(second))
+      return;
+    if (isInColumns(rhs))
+      return multiply(blas::transpose(gradient), lhs, rhs, second, true);
+    multiply(blas::transpose(lhs), gradient, rhs, second, false);
+  };
+  if (isAdded)
+    runFirst();
+  runSecond();
+  if (!isAdded)
+    runFirst();
+}
+
+void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
+  Factor gradient = readGradient({lhs.dims[0], lhs.dims[1], rhs.dims[2]});
+  if (!rule.isExact())
+    return;
+  auto multiply = [&](const Factor &left, const Factor &right,
+                      const Factor &made, unsigned operand) {
+    if (!steps.wants(operand))
+      return;
+    steps.allocateTemporary(blas::getBmmBytes(rule, left, right) +
+                            made.numBytes());
+    give(operand, made, false);
+  };
+  if (isAdded)
+    multiply(gradient, blas::transpose(rhs), lhs, first);
+  multiply(blas::transpose(lhs), gradient, rhs, second);
+  if (!isAdded)
+    multiply(gradient, blas::transpose(rhs), lhs, first);
+}
+
+/// The left factor, of any rank, as one matrix. Copies are operations of their
+/// own, which the forward pass keeps.
+static Product makeMatrix(BackwardRule &rule, const Factor &lhs,
+                          const Factor &rhs) {
+  int64_t copied = 0;
+  return Product(rule, blas::foldRows(lhs, copied), rhs);
+}
+
+/// Both as matrices of one batch.
+static Product makeBatched(BackwardRule &rule, const Factor &lhs,
+                           const Factor &rhs) {
+  int64_t copied = 0;
+  SmallVector<int64_t> leading = blas::getLeadingDims(lhs, rhs);
+  return Product(rule, blas::flattenLeading(lhs, leading, copied),
+                 blas::flattenLeading(rhs, leading, copied));
+}
+
+static void describeLinear(BackwardRule &rule, LinearOp op) {
+  auto input = blas::getFactor(rule, op.getInput()),
+       weight = blas::getFactor(rule, op.getWeight());
+  if (!blas::checkFactors(rule, input, weight))
+    return;
+  auto bias = rule.tensor(op.getBias());
+  if (input->getRank() < 2 || weight->getRank() != 2 ||
+      (op.getBias() && (!bias || bias->dims.size() != 1)))
+    return koila::detail::describeUnknownBackward(rule);
+  auto self = rule.tensor(op.getInput());
+  // With a bias, a matrix and what is contiguous go to addmm; else the bias is
+  // added in place, and its gradient is made first.
+  bool isJoined = input->getRank() == 2 || (self && self->contiguous);
+  Factor transposed = blas::transpose(*weight);
+  bool isBatched = input->getRank() > 2 && !(isJoined && op.getBias()) &&
+                   !blas::isMatrixProduct(*input, transposed);
+  Product product = isBatched ? makeBatched(rule, *input, transposed)
+                              : makeMatrix(rule, *input, transposed);
+  product.isTransposed = true;
+  bool wantsBias = op.getBias() && product.steps.wants(2);
+  // The transposition of the weight has a node of its own, and so has the fold
+  // of the input: recorded before it for addmm, in matmul after it.
+  rule.accumulateFirst(2);
+  bool isFolded = input->getRank() > 2;
+  if (isFolded && !(isJoined && op.getBias()))
+    rule.splitIntoOwnNode(0);
+  rule.splitIntoOwnNode(1);
+  if (isFolded && isJoined && op.getBias())
+    rule.splitIntoOwnNode(0);
+  BackwardReplay &steps = product.steps;
+  auto addBias = [&] {
+    steps.give(2, steps.sum({{1, bias->dims.front()}, bias->elementType}, 0));
+  };
+  if (wantsBias && !isJoined) {
+    addBias();
+    if (rule.isAccumulated(2))
+      steps.AllocationTrace::free(steps.read(2).numBytes());
+  }
+  if (isBatched)
+    product.runBmm(0, 1, /*isAdded=*/false);
+  else
+    product.runMm(0, 1, isJoined && op.getBias());
+  if (wantsBias && isJoined)
+    addBias();
+  steps.finish();
+}
+
+/// What maybe_multiply multiplies a gradient by; nothing for the number one.
+/// None where it is computed.
+static std::optional<OpReplay::Number> getFactorNumber(Operation *op,
+                                                       StringRef name) {
+  Attribute attr = op->getAttr(name);
+  if (auto number = dyn_cast_or_null<IntegerAttr>(attr))
+    return number.getInt() == 1 ? OpReplay::Number::None
+                                : OpReplay::Number::Integer;
+  if (auto number = dyn_cast_or_null<FloatAttr>(attr))
+    return number.getValueAsDouble() == 1 ? OpReplay::Number::None
+                                          : OpReplay::Number::Float;
+  return std::nullopt;
+}
+
+/// What is added gets the gradient itself, or times beta.
+static void giveAdded(BackwardRule &rule, BackwardReplay &steps,
+                      OpReplay::Number beta) {
+  if (!steps.wants(0))
+    return;
+  if (beta == OpReplay::Number::None)
+    return rule.forwardGrad(0);
+  steps.give(0, steps.compute(steps.getGradient(), beta));
+}
+
+static void describeSum(BackwardRule &rule, bool isBatched) {
+  Operation *op = rule.getOp();
+  auto lhs = blas::getFactor(rule, op->getOperand(1)),
+       rhs = blas::getFactor(rule, op->getOperand(2));
+  auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
+  if (!blas::checkFactors(rule, lhs, rhs) || !beta || !alpha)
+    return koila::detail::describeUnknownBackward(rule);
+  Product product(rule, *lhs, *rhs);
+  product.alpha = *alpha;
+  if (isBatched)
+    product.runBmm(1, 2, /*isAdded=*/true);
+  else
+    product.runMm(1, 2, /*isAdded=*/true);
+  giveAdded(rule, product.steps, *beta);
+  product.steps.finish();
+}
+
+//===----------------------------------------------------------------------===//
+// Vectors
+//===----------------------------------------------------------------------===//
+
+/// A column of `vector`, by Tensor::reshape.
+static ConcreteTensor makeColumn(BackwardReplay &steps,
+                                 const ConcreteTensor &vector) {
+  bool isCopy = false;
+  return steps.reshape(vector, {vector.dims.front(), 1}, isCopy);
+}
+
+/// A matrix times a vector: grad.ger(vec), and self.t().mv(grad).
+static void multiplyVector(BackwardRule &rule, BackwardReplay &steps,
+                           const Factor &matrix, const Factor &vector,
+                           unsigned first, unsigned second,
+                           OpReplay::Number alpha = OpReplay::Number::None) {
+  bool isCopy = false;
+  ConcreteTensor gradient =
+      steps.reshape(steps.getGradient(), {matrix.dims[0]}, isCopy);
+  if (isCopy)
+    steps.AllocationTrace::free(rule.getReleasableBytes());
+  auto scale = [&](ConcreteTensor made) {
+    if (alpha == OpReplay::Number::None)
+      return made;
+    ConcreteTensor scaled = steps.compute(made, alpha);
+    steps.free(made);
+    return scaled;
+  };
+  if (steps.wants(first)) {
+    ConcreteTensor made =
+        scale(steps.compute({makeColumn(steps, gradient), steps.read(second)}));
+    ConcreteTensor self = steps.read(first);
+    bool isFolded = self.dims != made.dims;
+    steps.give(first, isFolded ? steps.reshape(made, self.dims, isCopy) : made,
+               isFolded);
+  }
+  if (steps.wants(second)) {
+    steps.allocateTemporary(
+        blas::getMvBytes(rule, blas::transpose(matrix), toFactor(gradient)) +
+        vector.numBytes());
+    steps.give(second, scale(steps.allocate({vector.dims, vector.type})));
+  }
+  steps.finish();
+}
+
+/// A product of a matrix and a vector, on either side.
+static void describeVector(BackwardRule &rule, const Factor &lhs,
+                           const Factor &rhs) {
+  BackwardReplay steps(rule);
+  int64_t left = lhs.getRank(), right = rhs.getRank();
+  if (left == 2 && right == 1)
+    return multiplyVector(rule, steps, lhs, rhs, 0, 1);
+  // The rows are one matrix, by a node of its own.
+  if (right == 1 && left > 2 && blas::isMatrixProduct(lhs, rhs)) {
+    int64_t copied = 0;
+    Factor matrix = blas::foldRows(lhs, copied);
+    rule.splitIntoOwnNode(0);
+    return multiplyVector(rule, steps, matrix, rhs, 0, 1);
+  }
+  if (left != 1 || right != 2)
+    return koila::detail::describeUnknownBackward(rule);
+  Factor row{{1, lhs.dims[0]},
+             {lhs.dims[0] * lhs.strides[0], lhs.strides[0]},
+             lhs.type};
+  Product product(rule, row, rhs);
+  rule.splitIntoOwnNode(0);
+  product.runMm(0, 1, /*isAdded=*/false);
+  product.steps.finish();
+}
+
+/// grad * other, and grad * self: in the order of their names, of which
+/// vdot(self, other) and dot(self, tensor) have others.
+static void describeDot(BackwardRule &rule) {
+  BackwardReplay steps(rule);
+  bool isOther = isa<VdotOp>(rule.getOp());
+  for (unsigned operand : {unsigned(isOther), unsigned(!isOther)})
+    if (steps.wants(operand))
+      steps.give(operand,
+                 steps.compute({steps.getGradient(), steps.read(1 - operand)}));
+  steps.finish();
+}
+
+/// The product of a column and a row, both of which broadcast: each gradient is
+/// summed. Source: outer in native/LinearAlgebra.cpp.
+static void describeOuter(BackwardRule &rule) {
+  BackwardReplay steps(rule);
+  ConcreteTensor left = steps.read(0), right = steps.read(1);
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (left.dims.size() != 1 || right.dims.size() != 1 ||
+      left.elementType != right.elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  bool isCopy = false;
+  ConcreteTensor column = steps.reshape(left, {left.dims.front(), 1}, isCopy);
+  if (isCopy)
+    return koila::detail::describeUnknownBackward(rule);
+  // What does not broadcast is not summed.
+  bool sumsLeft = right.dims.front() != 1;
+  ConcreteTensor ofRight, ofLeft;
+  if (steps.wants(1))
+    ofRight = steps.compute({gradient, column});
+  if (steps.wants(0))
+    ofLeft = steps.compute({gradient, right});
+  rule.splitIntoOwnNode(0);
+  if (steps.wants(0)) {
+    ConcreteTensor sum{left.dims, left.elementType};
+    if (sumsLeft) {
+      sum = steps.allocate(sum);
+      steps.allocateTemporary(getPartialBytes(rule, ofLeft, sum));
+      steps.free(ofLeft);
+    }
+    steps.give(0, sum, /*isViewed=*/true);
+  }
+  if (steps.wants(1)) {
+    ConcreteTensor sum = steps.allocate({right.dims, right.elementType});
+    steps.allocateTemporary(getPartialBytes(rule, ofRight, sum));
+    steps.free(ofRight);
+    steps.give(1, sum, /*isViewed=*/true);
+  }
+  steps.finish();
+}
+
+/// cross(grad, self), and cross(other, grad).
+static void describeCross(BackwardRule &rule) {
+  BackwardReplay steps(rule);
+  if (steps.read(0).dims != steps.read(1).dims)
+    return koila::detail::describeUnknownBackward(rule);
+  for (unsigned operand : {1u, 0u})
+    if (steps.wants(operand))
+      steps.giveContiguous(operand);
+  steps.finish();
+}
+
+/// beta * self + alpha * (mat @ vec): grad.ger(vec), mat.t().mv(grad).
+static void describeAddmv(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  auto matrix = blas::getFactor(rule, op->getOperand(1)),
+       vector = blas::getFactor(rule, op->getOperand(2));
+  auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
+  if (!blas::checkFactors(rule, matrix, vector) || !beta || !alpha)
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  // In the order of mat, self and vec.
+  if (*beta != OpReplay::Number::None && steps.wants(0))
+    return koila::detail::describeUnknownBackward(rule);
+  giveAdded(rule, steps, *beta);
+  multiplyVector(rule, steps, *matrix, *vector, 1, 2, *alpha);
+}
+
+/// beta * self + alpha * vec1 x vec2: grad.mv(vec2), grad.t().mv(vec1).
+static void describeAddr(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  auto left = blas::getFactor(rule, op->getOperand(1)),
+       right = blas::getFactor(rule, op->getOperand(2));
+  auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
+  if (!blas::checkFactors(rule, left, right) || !beta || !alpha)
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  if (!steps.getGradient().getStrides())
+    return rule.setInexact("the strides of a gradient are unknown");
+  Factor gradient = toFactor(steps.getGradient());
+  giveAdded(rule, steps, *beta);
+  auto multiply = [&](unsigned operand, const Factor &matrix,
+                      const Factor &vector) {
+    if (!steps.wants(operand))
+      return;
+    ConcreteTensor self = steps.read(operand);
+    steps.allocateTemporary(blas::getMvBytes(rule, matrix, vector) +
+                            self.numBytes());
+    ConcreteTensor made = steps.allocate(self);
+    if (*alpha != OpReplay::Number::None) {
+      ConcreteTensor scaled = steps.compute(made, *alpha);
+      steps.free(made);
+      made = scaled;
+    }
+    steps.give(operand, made);
+  };
+  multiply(1, gradient, *right);
+  multiply(2, blas::transpose(gradient), *left);
+  steps.finish();
+}
+
+//===----------------------------------------------------------------------===//
+// Tensors of any ranks
+//===----------------------------------------------------------------------===//
+
+/// A trained matrix times the matrices of a batch: transposed rows of these
+/// times the transposed matrix, transposed again. Source: _matmul_impl.
+static void describeExchanged(BackwardRule &rule, const Factor &lhs,
+                              const Factor &rhs) {
+  int64_t copied = 0;
+  Product product(rule, blas::foldRows(blas::transpose(rhs), copied),
+                  blas::transpose(lhs));
+  product.isExchanged = true;
+  rule.splitIntoOwnNode(0);
+  rule.splitIntoOwnNode(1);
+  product.runMm(1, 0, /*isAdded=*/false);
+  product.steps.finish();
+}
+
+static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
+  Operation *op = rule.getOp();
+  auto lhs = blas::getFactor(rule, op->getOperand(first)),
+       rhs = blas::getFactor(rule, op->getOperand(second));
+  if (!blas::checkFactors(rule, lhs, rhs))
+    return;
+  int64_t left = lhs->getRank(), right = rhs->getRank();
+  if (left == 1 && right == 1)
+    return describeDot(rule);
+  if (left < 2 || right < 2)
+    return describeVector(rule, *lhs, *rhs);
+  if (left == 2 && right > 2 && lhs->isTrained)
+    return describeExchanged(rule, *lhs, *rhs);
+  if (right == 2 && (left == 2 || blas::isMatrixProduct(*lhs, *rhs))) {
+    Product product = makeMatrix(rule, *lhs, *rhs);
+    // The fold has a node of its own.
+    if (left > 2)
+      rule.splitIntoOwnNode(first);
+    product.runMm(first, second, /*isAdded=*/false);
+    return product.steps.finish();
+  }
+  SmallVector<int64_t> leading = blas::getLeadingDims(*lhs, *rhs);
+  // Those of bmm are read as they are.
+  Product product = isa<BmmOp>(op) ? Product(rule, *lhs, *rhs)
+                                   : makeBatched(rule, *lhs, *rhs);
+  product.leading = leading;
+  // matmul expands and folds both, the second one later.
+  if (!isa<BmmOp>(op)) {
+    rule.splitIntoOwnNode(second);
+    rule.splitIntoOwnNode(first);
+  }
+  product.runBmm(first, second, /*isAdded=*/false);
+  product.steps.finish();
+}
+
+void rules::describeProductBackward(BackwardRule &rule) {
+  if (!rule.getGradient())
+    return koila::detail::describeUnknownBackward(rule);
+  // Their formulas read conjugates, which are copies.
+  if (isa<ComplexType>(rule.getGradient()->elementType))
+    return rule.setInexact("gradients that are complex numbers");
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<LinearOp>([&](LinearOp op) { describeLinear(rule, op); })
+      .Case<MmOp, MvOp, MatmulOp, LinalgMatmulOp, BmmOp>(
+          [&](auto) { describePair(rule, 0, 1); })
+      .Case<DotOp, VdotOp>([&](auto) { describeDot(rule); })
+      .Case<OuterOp, GerOp>([&](auto) { describeOuter(rule); })
+      .Case<AddmvOp>([&](auto) { describeAddmv(rule); })
+      .Case<AddrOp>([&](auto) { describeAddr(rule); })
+      .Case<AddmmOp>([&](auto) { describeSum(rule, /*isBatched=*/false); })
+      .Case<BaddbmmOp>([&](auto) { describeSum(rule, /*isBatched=*/true); })
+      .Case<CrossOp, LinalgCrossOp>([&](auto) { describeCross(rule); })
+      .Case<EinsumOp>([&](auto) { describeEinsumBackward(rule); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+}

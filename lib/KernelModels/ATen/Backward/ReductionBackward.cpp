@@ -1,0 +1,306 @@
+//===- ReductionBackward.cpp - Gradients of reductions --------------------===//
+//
+// Source: sum_backward, mean_backward, var_backward, scale_grad_by_count and
+// norm_backward in FunctionsManual.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../BackwardRules.h"
+#include "BackwardReplay.h"
+#include "koila/Dialect/Koila/IR/ReductionOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using Number = OpReplay::Number;
+
+/// The gradient with the dims that were reduced, each of one element.
+static ConcreteTensor restoreDims(Operation *op, const ConcreteTensor &gradient,
+                                  const ConcreteTensor &self) {
+  int64_t rank = self.dims.size();
+  if (gradient.dims.size() == self.dims.size())
+    return gradient;
+  SmallVector<int64_t> dims;
+  for (StringRef name : {"dim", "dims"})
+    if (Attribute attr = op->getAttr(name)) {
+      if (auto one = dyn_cast<IntegerAttr>(attr))
+        dims.push_back(one.getInt());
+      else if (auto list = dyn_cast<DenseI64ArrayAttr>(attr))
+        dims.append(list.asArrayRef().begin(), list.asArrayRef().end());
+    }
+  for (int64_t &dim : dims)
+    dim += dim < 0 ? rank : 0;
+  llvm::sort(dims);
+  if (gradient.dims.size() + dims.size() != self.dims.size())
+    return gradient;
+  ConcreteTensor whole = gradient;
+  for (int64_t dim : dims)
+    whole = unsqueeze(std::move(whole), dim);
+  return withStrides(whole, whole.strides);
+}
+
+/// A cast by `dtype=` comes back by the engine.
+static ConcreteTensor expandBack(Operation *op, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  return expandTo(restoreDims(op, steps.getGradient(), self), self.dims);
+}
+
+/// grad * (self == result), divided by how many there are.
+static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
+  Operation *op = rule.getOp();
+  ConcreteTensor self = steps.read(0);
+  ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
+  auto result = rule.tensor(op->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor mask = steps.compute({restoreDims(op, *result, self), self},
+                                      Number::None, OpReplay::Result::Bool);
+  ConcreteTensor masked = steps.compute({gradient, mask});
+  ConcreteTensor count = gradient;
+  count.elementType = IntegerType::get(op->getContext(), 64);
+  count = steps.allocate(count);
+  steps.give(0, steps.compute({masked, count}));
+  steps.free({mask, masked, count});
+}
+
+/// grad * (self - result).exp()
+static void runLogsumexp(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  ConcreteTensor difference = steps.compute(self);
+  ConcreteTensor power = steps.compute(difference);
+  steps.give(0, steps.compute(power));
+  steps.free({difference, power});
+}
+
+/// The order of a norm; none if it is computed.
+static std::optional<double> getOrder(Operation *op) {
+  Attribute order = op->getAttr(isa<NormDimOp>(op) ? "p" : "ord");
+  if (!order)
+    return isa<NormDimOp>(op) ? std::optional(2.0) : std::nullopt;
+  if (auto number = dyn_cast<FloatAttr>(order))
+    return number.getValueAsDouble();
+  auto number = dyn_cast<IntegerAttr>(order);
+  return number ? std::optional<double>(number.getInt()) : std::nullopt;
+}
+
+/// grad * (self / norm), which is filled with zeros where the norm is zero; of
+/// order one grad * self.sgn(). Source: norm_backward.
+static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
+  Operation *op = rule.getOp();
+  auto order = getOrder(op);
+  auto norm = rule.tensor(op->getResult(0));
+  ConcreteTensor self = steps.read(0);
+  if (!norm || norm->elementType != self.elementType || !order || *order < 1)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
+  norm = restoreDims(op, *norm, self);
+  if (*order == 1) {
+    ConcreteTensor sign = steps.compute(self);
+    steps.give(0, steps.compute({gradient, sign}));
+    return steps.free(sign);
+  }
+  if (*order == 2) {
+    ConcreteTensor quotient = steps.compute(self);
+    ConcreteTensor isZero =
+        steps.compute(*norm, Number::Integer, OpReplay::Result::Bool);
+    steps.give(0, steps.compute(quotient));
+    return steps.free({quotient, isZero});
+  }
+  if (std::isinf(*order)) {
+    // self.sgn() * ((grad / mask.sum(dim, true)) * mask)
+    ConcreteTensor size = steps.compute(self);
+    ConcreteTensor equal =
+        steps.compute(size, Number::None, OpReplay::Result::Bool);
+    ConcreteTensor isNan =
+        steps.compute(size, Number::None, OpReplay::Result::Bool);
+    ConcreteTensor mask =
+        steps.compute({equal, isNan}, Number::None, OpReplay::Result::Bool);
+    steps.free({equal, isNan});
+    ConcreteTensor sign = steps.compute(self), count = *norm;
+    count.elementType = IntegerType::get(op->getContext(), 64);
+    count = steps.allocate(count);
+    steps.allocateTemporary(getPartialBytes(rule, mask, count));
+    ConcreteTensor shares = steps.compute({gradient, count});
+    ConcreteTensor spread = steps.compute({shares, mask});
+    steps.give(0, steps.compute({sign, spread}));
+    return steps.free({size, mask, sign, count, shares, spread});
+  }
+  // self * self.abs().pow_(p - 2), or of an order below two the sign of it,
+  // times grad / norm.pow(p - 1).
+  ConcreteTensor size = steps.compute(self), sign = size;
+  if (*order < 2)
+    sign = steps.compute(self);
+  ConcreteTensor scaled = steps.compute({self, size});
+  if (*order < 2)
+    steps.free(sign);
+  steps.free(size);
+  ConcreteTensor power = steps.compute(*norm);
+  ConcreteTensor shares = steps.compute({gradient, power});
+  steps.free(power);
+  ConcreteTensor isZero =
+      steps.compute(*norm, Number::Integer, OpReplay::Result::Bool);
+  steps.free(isZero);
+  steps.give(0, steps.compute({scaled, shares}));
+  steps.free({scaled, shares});
+}
+
+/// The gradient, expanded, times self.isnan().logical_not().
+static void runNansum(BackwardReplay &steps, const ConcreteTensor &expanded) {
+  ConcreteTensor isNan =
+      steps.compute(steps.read(0), Number::None, OpReplay::Result::Bool);
+  ConcreteTensor isNumber =
+      steps.compute(isNan, Number::None, OpReplay::Result::Bool);
+  steps.give(0, steps.compute({expanded, isNumber}));
+  steps.free({isNan, isNumber});
+}
+
+/// Products of all elements but one: from both ends along `dim`, times each
+/// other, times the gradient. Source: prod_safe_zeros_backward.
+static void multiplyOthers(BackwardReplay &steps, const ConcreteTensor &self,
+                           int64_t dim) {
+  if (self.dims[dim] == 1)
+    return;
+  ConcreteTensor slice = self, rest = self;
+  slice.dims[dim] = 1;
+  rest.dims[dim] -= 1;
+  slice = steps.allocate(slice);
+  ConcreteTensor before = steps.allocate(self), upTo = steps.allocate(self);
+  rest = steps.allocate(rest);
+  ConcreteTensor after = steps.allocate(self);
+  steps.free({slice, rest});
+  ConcreteTensor turned = steps.allocate(self), from = steps.allocate(self);
+  steps.free(turned);
+  ConcreteTensor others = steps.allocate(self), made = steps.allocate(self);
+  steps.free({others, made, from, after, upTo, before});
+}
+
+/// grad * (result / self), which says nothing of zeros. Where there are some,
+/// the others are multiplied; where there are several among all elements,
+/// nothing is left. Source: prod_backward.
+static void runProd(BackwardRule &rule, BackwardReplay &steps) {
+  Operation *op = rule.getOp();
+  ConcreteTensor self = steps.read(0);
+  auto result = rule.tensor(op->getResult(0));
+  if (!result || result->elementType != self.elementType || self.dims.empty() ||
+      self.numElements() == 0 || !self.contiguous)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor gradient = restoreDims(op, steps.getGradient(), self);
+  auto along = op->getAttrOfType<IntegerAttr>("dim");
+  int64_t rank = self.dims.size(), dim = along ? along.getInt() : 0;
+  dim += dim < 0 ? rank : 0;
+  ConcreteTensor isZero =
+      steps.compute(self, Number::Integer, OpReplay::Result::Bool);
+  ConcreteTensor row = self, zeros;
+  if (along) {
+    zeros = steps.OpReplay::sum(isZero, dim, /*keepdim=*/true);
+    steps.free(steps.OpReplay::sum(zeros));
+  } else {
+    row.dims = {self.numElements()};
+    zeros = {{self.numElements(), rank},
+             IntegerType::get(op->getContext(), 64)};
+    zeros = steps.allocate(zeros);
+    steps.free(isZero);
+    steps.allocateTemporary(self.numBytes());
+    steps.free(zeros);
+    zeros.dims.front() = 1;
+    zeros = steps.allocate(zeros);
+  }
+  ConcreteTensor quotient =
+      steps.compute({restoreDims(op, *result, self), self});
+  ConcreteTensor made = steps.compute({gradient, quotient});
+  steps.free({quotient, made});
+  multiplyOthers(steps, row, dim);
+  steps.allocate(made);
+  steps.give(0, made);
+  steps.free(zeros);
+  if (along)
+    steps.free(isZero);
+  rule.setBound(
+      "whether an element of a product is zero, data decide; the most counts");
+}
+
+/// 2 / (count - correction) * grad * (self - self.mean())
+static ConcreteTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
+                                  ConcreteTensor gradient) {
+  Operation *op = rule.getOp();
+  ConcreteTensor self = steps.read(0);
+  gradient = restoreDims(op, gradient, self);
+  ConcreteTensor average{{}, self.elementType};
+  auto dims = op->getAttrOfType<DenseI64ArrayAttr>("dim");
+  if (dims && !dims.empty()) {
+    average.dims = self.dims;
+    for (int64_t dim : dims.asArrayRef())
+      average.dims[dim < 0 ? dim + self.dims.size() : dim] = 1;
+  }
+  average = steps.allocate(average);
+  steps.allocateTemporary(getMeanBytes(rule, self, average));
+  ConcreteTensor difference = steps.compute({self, average});
+  ConcreteTensor scaled = steps.compute(gradient, Number::Float);
+  ConcreteTensor made = steps.compute({scaled, difference});
+  steps.free({average, difference, scaled});
+  return made;
+}
+
+/// That of the variance, of (grad / (result * 2)).masked_fill_(result == 0, 0)
+static void runDeviation(BackwardRule &rule, BackwardReplay &steps) {
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor twice = steps.compute(*result, Number::Integer);
+  ConcreteTensor gradient = steps.compute({steps.getGradient(), twice});
+  ConcreteTensor isZero =
+      steps.compute(*result, Number::Integer, OpReplay::Result::Bool);
+  steps.free({isZero, twice});
+  steps.give(0, runVariance(rule, steps, gradient));
+  steps.free(gradient);
+}
+
+/// grad / count, written into zeros where the extremum is.
+static void spreadExtremum(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor isNan =
+      steps.compute(*result, Number::None, OpReplay::Result::Bool);
+  ConcreteTensor mask =
+      steps.compute({self, *result}, Number::None, OpReplay::Result::Bool);
+  steps.free(isNan);
+  steps.giveContiguous(0);
+  ConcreteTensor count = steps.sum(mask);
+  steps.free(steps.compute({steps.getGradient(), count}));
+  steps.free({count, mask});
+}
+
+void rules::describeReductionBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  if (!rule.getGradient() || isa<ComplexType>(rule.getGradient()->elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<SumOp, SumDimOp>(
+          [&](auto) { rule.setView(0, expandBack(op, steps)); })
+      .Case<MeanOp, MeanDimOp>([&](auto) {
+        steps.give(0, steps.compute(expandBack(op, steps), Number::Integer));
+      })
+      .Case<MaxDimOp, MinDimOp, MedianDimOp, NanmedianDimOp, ModeOp>(
+          [&](auto) { steps.giveContiguous(0); })
+      .Case<NansumOp>([&](auto) { runNansum(steps, expandBack(op, steps)); })
+      .Case<MaxOp, MinOp, MedianOp, NanmedianOp>(
+          [&](auto) { spreadExtremum(rule, steps); })
+      .Case<VarOp, VarDimOp, VarCorrectionOp>([&](auto) {
+        steps.give(0, runVariance(rule, steps, steps.getGradient()));
+      })
+      .Case<StdOp, StdDimOp, StdCorrectionOp>(
+          [&](auto) { runDeviation(rule, steps); })
+      .Case<LogsumexpOp>([&](auto) { runLogsumexp(rule, steps); })
+      .Case<LinalgVectorNormOp, NormDimOp>([&](auto) { runNorm(rule, steps); })
+      .Case<ProdOp, ProdDimOp>([&](auto) { runProd(rule, steps); })
+      .Case<AmaxOp, AminOp>([&](auto) { runExtremum(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}

@@ -1,0 +1,158 @@
+//===- SpectralBackward.cpp - Gradients of Fourier transforms -------------===//
+//
+// Sources: fft_r2c_backward and fft_c2r_backward in FunctionsManual.cpp,
+// native/SpectralOps.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BackwardFormulas.h"
+#include "BackwardReplay.h"
+#include "../StftOperands.h"
+#include "koila/Dialect/Koila/IR/SpectralOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using namespace koila::spectral;
+using rules::Fourier;
+
+namespace {
+class SpectralBackward {
+public:
+  SpectralBackward(BackwardRule &rule, Signal gradient, Signal self,
+                   SmallVector<int64_t> dims)
+      : rule(rule), steps(rule), gradient(std::move(gradient)),
+        self(std::move(self)), dims(std::move(dims)) {}
+
+  void run();
+
+private:
+  /// Of what was transformed, the size in each dim; none if it is not known.
+  std::optional<SmallVector<int64_t>> getExtents(Fourier kind) const;
+  Signal runFull(const SmallVector<int64_t> &extents, bool isHalf);
+  Signal runHalf();
+  void giveResized(Signal made, int64_t saved);
+
+  BackwardRule &rule;
+  BackwardReplay steps;
+  Signal gradient, self;
+  SmallVector<int64_t> dims;
+  int64_t releasable = 0;
+};
+} // namespace
+
+std::optional<SmallVector<int64_t>>
+SpectralBackward::getExtents(Fourier kind) const {
+  SmallVector<int64_t> extents(gradient.dims);
+  int64_t last = dims.back();
+  if (kind == Fourier::HalfToReal)
+    extents[last] = extents[last] / 2 + 1;
+  if (kind == Fourier::RealToHalf) {
+    auto size = getLastSize(rule, dims, self.dims, extents[last]);
+    if (!size)
+      return std::nullopt;
+    extents[last] = *size;
+  }
+  return extents;
+}
+
+/// All frequencies, the other half of which are zeros, transformed back.
+Signal SpectralBackward::runFull(const SmallVector<int64_t> &extents,
+                                 bool isHalf) {
+  Signal full = gradient;
+  bool isFilled = isHalf && extents[dims.back()] > gradient.dims[dims.back()];
+  if (isFilled)
+    full = makeContiguous(extents, gradient.elementType);
+  if (isFilled)
+    steps.AllocationTrace::allocate(full.numBytes());
+  Signal made = transformComplex(steps, full, dims);
+  if (isFilled)
+    steps.free(full);
+  return made;
+}
+
+/// Half a spectrum, of which all but the first, and the last of an even size,
+/// are doubled.
+Signal SpectralBackward::runHalf() {
+  Signal made = transformReal(steps, gradient, dims, /*onesided=*/true);
+  if (gradient.dims[dims.back()] > made.dims[dims.back()])
+    steps.allocateTemporary(getIntegerBytes(made.elementType));
+  return made;
+}
+
+/// What is left of it: a part, where it had been filled up, and zeros around it
+/// where it had been cut. By then the first node has given up what arrived and
+/// `saved` bytes.
+void SpectralBackward::giveResized(Signal made, int64_t saved) {
+  Signal whole = made;
+  bool isReal = !isa<ComplexType>(self.elementType);
+  auto strides = made.getStrides();
+  if (isReal && isa<ComplexType>(made.elementType)) {
+    whole.elementType = self.elementType;
+    for (int64_t &stride : *strides)
+      stride *= 2;
+    whole = withStrides(whole, strides);
+  }
+  if (whole.dims == self.dims)
+    return rule.setNew(0, whole, /*isViewed=*/isReal, made.numBytes());
+  steps.AllocationTrace::free(releasable + saved);
+  bool isFilled = false, isCut = false;
+  for (auto [own, other] : llvm::zip(self.dims, whole.dims)) {
+    isFilled |= own < other;
+    isCut |= own > other;
+  }
+  if (isFilled && isCut)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor part = self;
+  part.elementType = whole.elementType;
+  part = isCut ? steps.allocate(part)
+               : steps.makeLike(withStrides(part, whole.getStrides()));
+  steps.give(0, part);
+  steps.AllocationTrace::free(made.numBytes());
+}
+
+void SpectralBackward::run() {
+  Operation *op = rule.getOp();
+  Fourier kind = getKind(op);
+  auto extents = getExtents(kind);
+  bool isReal = !isa<ComplexType>(self.elementType);
+  bool isComplex = isa<ComplexType>(gradient.elementType);
+  if (!extents || isComplex != (kind != Fourier::HalfToReal) ||
+      (isReal && kind == Fourier::HalfToReal))
+    return koila::detail::describeUnknownBackward(rule);
+  releasable = rule.getReleasableBytes();
+  Signal made = kind == Fourier::HalfToReal
+                    ? runHalf()
+                    : runFull(*extents, kind == Fourier::RealToHalf);
+  // Of real numbers what was filled up is kept, which says how many there were.
+  bool isOne = op->hasAttrOfType<IntegerAttr>("dim");
+  bool isKept = isReal && (kind == Fourier::RealToHalf || isOne);
+  Signal filled{made.dims, self.elementType};
+  bool isFilled = filled.numElements() > self.numElements();
+  giveResized(made, isKept && isFilled ? filled.numBytes() : 0);
+  steps.finish();
+}
+
+void rules::describeSpectralBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  auto self = getSignal(rule, op->getOperand(0));
+  const ConcreteTensor &gradient = *rule.getGradient();
+  auto fourier =
+      self ? rules::getFourierDims(op, self->dims.size()) : std::nullopt;
+  auto strides = gradient.getStrides();
+  // Those whose results are conjugates of others are no plain transforms.
+  bool isPlain =
+      isa<FftFftOp, FftRfftOp, FftIrfftOp, FftFft2Op, FftIfft2Op, FftRfft2Op,
+          FftIrfft2Op, FftFftnOp, FftIfftnOp, FftRfftnOp, FftIrfftnOp>(op) ||
+      (isa<FftIfftOp>(op) && self && isa<ComplexType>(self->elementType));
+  if (!fourier || fourier->empty() || !strides || !isPlain ||
+      gradient.numElements() == 0 || self->elementType.isInteger())
+    return koila::detail::describeUnknownBackward(rule);
+  for (auto [extent, stride] : llvm::zip_equal(gradient.dims, *strides))
+    if (extent > 1 && stride == 0)
+      return rule.setInexact("a transform of repeated elements");
+  Signal arrived = withStrides(gradient, strides);
+  arrived.strides = strides;
+  SpectralBackward(rule, arrived, *self, llvm::to_vector(*fourier)).run();
+}

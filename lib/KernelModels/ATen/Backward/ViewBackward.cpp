@@ -1,0 +1,270 @@
+//===- ViewBackward.cpp - Gradients of views and copies -------------------===//
+//
+// The gradient of a view of all elements is a view of the gradient, or a copy
+// where its strides allow none; that of a part is a tensor of zeros with the
+// part written. Source: FunctionsManual.cpp in torch/csrc/autograd.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../BackwardRules.h"
+#include "BackwardReplay.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
+#include "koila/Dialect/Koila/IR/IndexOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+
+/// Tensor::reshape to the shape of the operand.
+static void reshapeBack(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  // No node is made where nothing changes.
+  if (isa<FlattenOp, SqueezeOp, SqueezeDimOp, SqueezeDimsOp, AliasOperatorOp,
+          AtLeast1DOp, AtLeast2DOp, AtLeast3DOp>(rule.getOp()) &&
+      self.dims == steps.getGradient().dims)
+    return rule.forwardGrad(0);
+  bool isCopy = false;
+  ConcreteTensor back = steps.reshape(steps.getGradient(), self.dims, isCopy);
+  if (isCopy)
+    return steps.give(0, back);
+  rule.setView(0, back);
+}
+
+/// Tensor::permute with the inverse of `dims`.
+static void permuteBack(BackwardRule &rule, BackwardReplay &steps,
+                        ArrayRef<int64_t> dims) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  int64_t rank = dims.size();
+  if (gradient.dims.size() != dims.size())
+    return koila::detail::describeUnknownBackward(rule);
+  auto strides = gradient.getStrides();
+  ConcreteTensor back = gradient;
+  SmallVector<int64_t> moved(rank);
+  for (auto [place, dim] : llvm::enumerate(dims)) {
+    int64_t source = dim < 0 ? dim + rank : dim;
+    back.dims[source] = gradient.dims[place];
+    if (strides)
+      moved[source] = (*strides)[place];
+  }
+  if (strides)
+    strides = moved;
+  rule.setView(0, withStrides(std::move(back), strides));
+}
+
+/// Where Tensor::movedim takes each dim from. None where a list is computed.
+static SmallVector<int64_t> getMoved(Operation *op, int64_t rank) {
+  auto read = [&](StringRef name) {
+    SmallVector<int64_t> dims;
+    Attribute attr = op->getAttr(name);
+    if (auto one = dyn_cast_if_present<IntegerAttr>(attr))
+      dims.push_back(one.getInt());
+    else if (auto list = dyn_cast_if_present<DenseI64ArrayAttr>(attr))
+      dims.append(list.asArrayRef().begin(), list.asArrayRef().end());
+    for (int64_t &dim : dims)
+      dim += dim < 0 ? rank : 0;
+    return dims;
+  };
+  SmallVector<int64_t> from = read("source"), to = read("destination");
+  SmallVector<int64_t> order(rank, -1), rest;
+  if (from.size() != to.size())
+    return {};
+  for (auto [source, destination] : llvm::zip(from, to)) {
+    if (source < 0 || source >= rank || destination < 0 || destination >= rank)
+      return {};
+    order[destination] = source;
+  }
+  for (int64_t dim = 0; dim < rank; ++dim)
+    if (!llvm::is_contained(from, dim))
+      rest.push_back(dim);
+  auto *next = rest.begin();
+  for (int64_t &dim : order)
+    if (dim < 0 && next != rest.end())
+      dim = *next++;
+  return order;
+}
+
+/// The tensor as one of real or of complex numbers, of which each is two.
+static ConcreteTensor viewParts(ConcreteTensor tensor) {
+  auto type = dyn_cast<ComplexType>(tensor.elementType);
+  if (type)
+    tensor.dims.push_back(2);
+  else
+    tensor.dims.pop_back();
+  tensor.elementType =
+      type ? type.getElementType() : ComplexType::get(tensor.elementType);
+  tensor.contiguous = true;
+  tensor.strides.reset();
+  return tensor;
+}
+
+/// The gradient as numbers of the other kind, of a contiguous copy.
+static void viewPartsBack(BackwardRule &rule, BackwardReplay &steps) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (gradient.contiguous)
+    return rule.setView(0, viewParts(gradient));
+  steps.give(0, viewParts(steps.contiguous(gradient)), /*isViewed=*/true);
+}
+
+/// Casts, and copies of other strides.
+static void castBack(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0);
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (self.elementType == gradient.elementType)
+    return rule.forwardGrad(0);
+  if (isa<ComplexType>(self.elementType) ||
+      isa<ComplexType>(gradient.elementType))
+    return rule.setInexact("gradients that are complex numbers");
+  ConcreteTensor cast = gradient;
+  cast.elementType = self.elementType;
+  steps.give(0, steps.makeLike(cast));
+}
+
+/// The parts joined; of those without a gradient zeros are made first.
+static void joinParts(BackwardRule &rule, BackwardReplay &steps) {
+  SmallVector<ConcreteTensor> zeros;
+  for (OpResult part : rule.getOp()->getResults())
+    if (!rule.getGradient(part.getResultNumber())) {
+      auto tensor = rule.tensor(part);
+      if (!tensor)
+        return koila::detail::describeUnknownBackward(rule);
+      zeros.push_back(steps.allocate(*tensor));
+    }
+  steps.giveContiguous(0);
+  steps.free(zeros);
+}
+
+/// Of parts along a dim that goes: zeros are one number, which is expanded.
+static void stackParts(BackwardRule &rule, BackwardReplay &steps) {
+  SmallVector<ConcreteTensor> zeros;
+  ConcreteTensor self = steps.read(0);
+  for (OpResult part : rule.getOp()->getResults())
+    if (!rule.getGradient(part.getResultNumber()))
+      zeros.push_back(steps.makeNumber(self));
+  steps.giveContiguous(0);
+  steps.free(zeros);
+}
+
+void rules::describeViewBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  BackwardReplay steps(rule);
+  bool isPart = false;
+  if (!rule.tensor(op->getOperand(0)))
+    return rule.setInexact("the shape of an operand is unknown");
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<UnbindOp>([&](auto) { stackParts(rule, steps); })
+      .Case<SplitOp, UnsafeSplitOp, SplitListOp, SplitSizesListOp,
+            SplitWithSizesOp, UnsafeSplitWithSizesOp, ChunkOp, UnsafeChunkOp>(
+          [&](auto) { joinParts(rule, steps); })
+      // Sums over what was repeated are the engine's.
+      .Case<BroadcastTensorsOp>([&](auto) {
+        for (unsigned index = 0; index < op->getNumOperands(); ++index)
+          if (rule.getGradient(index) && steps.wants(index))
+            rule.forwardGrad(index, index);
+      })
+      .Default([&](Operation *) { isPart = true; });
+  if (!isPart)
+    return steps.finish();
+  if (!rule.getGradient() || op->getNumResults() != 1)
+    return koila::detail::describeUnknownBackward(rule);
+  const ConcreteTensor &gradient = steps.getGradient();
+  if (isa<ViewAsOp, ReshapeAsOp, ExpandAsOp, TypeAsOp, ToOtherOp>(op))
+    rule.setUnread(1);
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<ViewOp, UnsafeViewOp, ReshapeOp, ViewAsOp, ReshapeAsOp, FlattenOp,
+            RavelOp, UnflattenOp, UnsqueezeOp, SqueezeOp, SqueezeDimOp,
+            SqueezeDimsOp, AliasOperatorOp, AtLeast1DOp, AtLeast2DOp,
+            AtLeast3DOp>([&](auto) { reshapeBack(rule, steps); })
+      .Case<PermuteOp>(
+          [&](PermuteOp view) { permuteBack(rule, steps, view.getDims()); })
+      .Case<NumpyTOp>([&](auto) {
+        int64_t rank = gradient.dims.size();
+        permuteBack(rule, steps,
+                    llvm::to_vector(llvm::reverse(llvm::seq(rank))));
+      })
+      .Case<MoveDimOp, MoveDimListOp, MoveAxisOp, MoveAxisListOp>([&](auto) {
+        permuteBack(rule, steps, getMoved(op, gradient.dims.size()));
+      })
+      .Case<ViewAsRealOp, ViewAsComplexOp>(
+          [&](auto) { viewPartsBack(rule, steps); })
+      // Zeros of both parts, into one of which it is written.
+      .Case<RealOp, ImagOp>([&](auto) {
+        if (!isa<ComplexType>(steps.read(0).elementType))
+          return rule.forwardGrad(0);
+        steps.give(0, steps.allocate(steps.read(0)), /*isViewed=*/true);
+      })
+      .Case<TransposeOp>([&](TransposeOp view) {
+        rule.setView(0,
+                     transposeDims(gradient, view.getDim0(), view.getDim1()));
+      })
+      .Case<SwapDimsOp>([&](SwapDimsOp view) {
+        rule.setView(0,
+                     transposeDims(gradient, view.getDim0(), view.getDim1()));
+      })
+      .Case<SwapAxesOp>([&](SwapAxesOp view) {
+        rule.setView(0,
+                     transposeDims(gradient, view.getAxis0(), view.getAxis1()));
+      })
+      .Case<TOp, MTOp>([&](auto) {
+        rule.setView(0, gradient.dims.size() < 2
+                            ? gradient
+                            : transposeDims(gradient, -1, -2));
+      })
+      // Sums over what was repeated are the engine's.
+      .Case<ExpandOp, BroadcastToOp, ExpandAsOp>(
+          [&](auto) { rule.forwardGrad(0); })
+      .Case<SelectOp, SliceOp, NarrowOp, DiagonalOp>(
+          [&](auto) { steps.giveContiguous(0); })
+      // The places along the dim beside it.
+      .Case<UnfoldOp>([&](UnfoldOp view) {
+        ConcreteTensor self = steps.read(0);
+        int64_t rank = self.dims.size(), dim = view.getDimension();
+        dim += dim < 0 ? rank : 0;
+        if (dim < 0 || dim >= rank)
+          return koila::detail::describeUnknownBackward(rule);
+        steps.giveContiguous(0);
+        steps.allocateTemporary(self.dims[dim] * int64_t(sizeof(int64_t)));
+      })
+      .Case<ToDtypeOp, ToDeviceOp, ToOtherOp, ToDtypeLayoutOp, ToPrimDeviceOp,
+            ToPrimDtypeOp, ToPrimOtherOp, TypeAsOp, CpuOp, ContiguousOp,
+            CloneTensorOp, ToCopyOp>([&](auto) { castBack(rule, steps); })
+      .Default(
+          [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
+  steps.finish();
+}
+
+//===----------------------------------------------------------------------===//
+// Joins
+//===----------------------------------------------------------------------===//
+
+/// Each operand gets its part of the gradient, a view.
+void rules::describeJoinBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  BackwardReplay steps(rule);
+  if (!rule.getGradient() || !isa<CatOp, ConcatOp, ConcatenateOp, StackOp,
+                                  HstackOp, VstackOp, RowStackOp>(op))
+    return koila::detail::describeUnknownBackward(rule);
+  const ConcreteTensor &gradient = steps.getGradient();
+  auto strides = gradient.getStrides();
+  auto attr = op->getAttrOfType<IntegerAttr>("dim");
+  // Of those without the attribute only tensors of two dims or more are joined
+  // as they are; of these no place is needed.
+  int64_t dim = attr ? attr.getInt() : 0;
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    if (!steps.wants(index))
+      continue;
+    ConcreteTensor self = steps.read(index);
+    if (self.elementType != gradient.elementType ||
+        (!attr && self.dims.size() < 2))
+      return koila::detail::describeUnknownBackward(rule);
+    auto own = strides;
+    // A stack's part lacks the dim.
+    if (own && self.dims.size() < own->size())
+      own->erase(own->begin() +
+                 (dim < 0 ? dim + static_cast<int64_t>(own->size()) : dim));
+    rule.setView(index, withStrides(self, own));
+  }
+  steps.finish();
+}

@@ -1,0 +1,181 @@
+//===- ClassLoss.cpp - What losses on classes hold inside -----------------===//
+//
+// Sources: native/LossMultiMargin.cpp, native/LossMultiLabelMargin.cpp,
+// native/LossCTC.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../BackwardRules.h"
+#include "../../WorkspaceRules.h"
+#include "../Backward/AutogradReplay.h"
+#include "../Backward/BackwardReplay.h"
+#include "Loss.h"
+#include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using Number = OpReplay::Number;
+using Result = OpReplay::Result;
+
+namespace {
+/// A loss on classes with numbers for its shapes.
+struct ClassOperands {
+  WorkspaceRule &rule;
+  ConcreteTensor self, target;
+  std::optional<ConcreteTensor> weight;
+};
+} // namespace
+
+static std::optional<ClassOperands> getClasses(WorkspaceRule &rule,
+                                               Value weight) {
+  auto tensors = getRealTensors(
+      rule, rule.getOp()->getOperands().take_front(weight ? 3 : 2),
+      /*needsStrides=*/true);
+  if (!tensors)
+    return std::nullopt;
+  ClassOperands classes{rule, (*tensors)[0], (*tensors)[1], std::nullopt};
+  if (weight)
+    classes.weight = tensors->back();
+  return classes;
+}
+
+/// In rows, where they are not.
+static void makeContiguous(OpReplay &steps, OpReplay::Tensors tensors) {
+  for (const ConcreteTensor &tensor : tensors)
+    steps.makeContiguous(tensor);
+}
+
+//===----------------------------------------------------------------------===//
+// Losses of rows
+//===----------------------------------------------------------------------===//
+
+static void describeMultiMargin(const ClassOperands &of) {
+  if (of.self.numElements() == 0)
+    return;
+  OpReplay steps(of.rule);
+  makeContiguous(steps, {of.self, of.target});
+  if (of.weight)
+    makeContiguous(steps, *of.weight);
+  steps.finish(0);
+}
+
+/// Marks of the targets, of which the least and the greatest are looked at
+/// before they are read in rows.
+static void describeMultilabelMargin(const ClassOperands &of) {
+  if (of.self.numElements() == 0)
+    return;
+  OpReplay steps(of.rule);
+  steps.allocate(countBytes(of.target, of.self.elementType));
+  steps.allocateTemporary(getElementBytes(of.target.elementType) +
+                          getCopyBytes(of.target) + getBlockBytes(of.target));
+  makeContiguous(steps, {of.self, of.target});
+  steps.finish(0);
+}
+
+//===----------------------------------------------------------------------===//
+// ctc_loss; native/LossCTC.cpp
+//===----------------------------------------------------------------------===//
+
+/// Only data says how long the longest target is, but not longer than all.
+static int64_t getLongest(const ConcreteTensor &targets) {
+  return targets.dims.empty() ? 1 : targets.dims.back();
+}
+
+static void setLongest(WorkspaceRule &rule) {
+  rule.setBound("how long the targets of ctc_loss are is decided by data");
+}
+
+/// Losses of samples, and the logarithms of all sums on the way to them, which
+/// the gradient reads again.
+void loss::describeCtc(WorkspaceRule &rule, SavedRule *saved) {
+  auto op = cast<CtcLossOp>(rule.getOp());
+  AutogradReplay steps(rule, saved);
+  auto terms = readReals(steps, rule, op->getOperands());
+  if (!terms)
+    return;
+  if (terms->front().dims.size() < 2)
+    return rule.setInexact("a shape of ctc_loss is unknown");
+  Term logs = (*terms)[0], targets = (*terms)[1];
+  Type type = logs.elementType;
+  Type integer = IntegerType::get(type.getContext(), 64);
+  int64_t samples = logs.dims.size() == 3 ? logs.dims[1] : 1;
+  int64_t reduction = getReduction(rule);
+  // Lengths in rows of int64, and targets of int64.
+  for (size_t index : {2, 3})
+    steps.AllocationTrace::allocate(countBytes((*terms)[index], integer));
+  if (!targets.elementType.isInteger(64))
+    targets = steps.allocate({targets.dims, integer});
+  Term alphas = steps.allocate(
+      {{samples, logs.dims[0], 2 * getLongest(targets) + 1}, type});
+  Term losses = steps.allocate({{samples}, type});
+  if (steps.wants(logs)) {
+    steps.follow(logs, losses);
+    for (const Term &term : {logs, targets, losses, alphas})
+      steps.save(term);
+  }
+  steps.free(alphas);
+  if (op.getZeroInfinity()) {
+    Term mask = steps.compute("eq.Scalar", losses, Result::Bool, Number::Float);
+    Term zero = steps.allocate({{}, type});
+    losses = steps.select(mask, zero, losses);
+  }
+  if (reduction == 1) {
+    Term given = steps.allocate({{samples}, type});
+    Term counts = steps.compute("clamp_min", given);
+    losses = steps.compute("div.Tensor", {losses, counts}, Result::Float);
+  }
+  steps.finish(steps.reduce(losses, reduction));
+  setLongest(rule);
+}
+
+/// The nodes of the reduction, of the losses that are not infinite, and of the
+/// losses themselves.
+void loss::describeCtcBackward(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<CtcLossOp>(rule.getOp());
+  ConcreteTensor logs = steps.read(0), targets = steps.read(1);
+  if (steps.wants(1) || logs.dims.size() < 2)
+    return koila::detail::describeUnknownBackward(rule);
+  Type type = logs.elementType;
+  int64_t samples = logs.dims.size() == 3 ? logs.dims[1] : 1;
+  int64_t reduction = getReduction(rule);
+  ConcreteTensor losses{{samples}, type}, arrived = steps.getGradient();
+  bool isOwn = false;
+  auto replace = [&](const ConcreteTensor &made) {
+    if (isOwn)
+      steps.free(arrived);
+    arrived = made;
+    isOwn = true;
+  };
+  if (reduction != 0)
+    arrived = expandTo(arrived, losses.dims);
+  if (reduction == 1) {
+    replace(steps.compute(arrived, Number::Integer));
+    replace(steps.compute({arrived, losses}));
+  }
+  if (op.getZeroInfinity())
+    replace(steps.mask(losses, arrived));
+  steps.giveContiguous(0);
+  ConcreteTensor betas = steps.allocate(ConcreteTensor{
+      {samples, logs.dims[0], 2 * getLongest(targets) + 1}, type});
+  steps.free(betas);
+  if (isOwn)
+    steps.free(arrived);
+  setLongest(rule);
+}
+
+void loss::describeClasses(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<MultiMarginLossOp>([&](auto margin) {
+        if (auto classes = getClasses(rule, margin.getWeight()))
+          describeMultiMargin(*classes);
+      })
+      .Case<MultilabelMarginLossOp>([&](auto) {
+        if (auto classes = getClasses(rule, {}))
+          describeMultilabelMargin(*classes);
+      })
+      .Default([&](Operation *) { rules::describeUnknownWorkspace(rule); });
+}
