@@ -7,29 +7,18 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BlockScore.h"
 #include "ConvTransposed.h"
 
 #include <cmath>
-#include <vector>
 
 using namespace koila;
 using namespace koila::conv;
 
-/// Relative costs of a load from the first cache, the second, and beyond.
-static constexpr float FirstCost = 1, SecondCost = 3, MemoryCost = 15;
 /// Less efficient blocks are refused.
 static constexpr float LeastScore = 0.00001f;
 
 namespace {
-
-/// What one loop reads and writes in elements, and how often it does the same.
-struct Access {
-  int64_t size = 0;
-  float repeats = 1, overlap = 1;
-};
-struct Loop {
-  Access input, result, weight;
-};
 
 class StridedBlocking {
 public:
@@ -49,10 +38,7 @@ private:
   void blockRows();
   void unroll();
   float score() const;
-  float balance(int64_t work, int64_t job) const;
   float cost(int64_t job) const;
-  float load(const std::vector<Loop> &loops, Access Loop::*operand,
-             int64_t operations) const;
 
   int64_t registers() const { return g.lanes == 16 ? 32 : 16; }
   /// The columns of the result, those of uneven ones rounded up.
@@ -135,21 +121,7 @@ void StridedBlocking::blockRows() {
     if (blockD == 1)
       blockH = std::clamp<int64_t>(left / row, 1, g.outputH);
   }
-  int64_t groups = g.groupOutput > 32 ? g.groups : 1;
-  int64_t shares = llvm::divideCeilSigned(
-      g.threads,
-      g.batch * llvm::divideCeilSigned(groups * g.groupOutput, channels));
-  int64_t sharesD = llvm::divideCeilSigned(g.outputD, shares);
-  int64_t sharesH = llvm::divideCeilSigned(
-      g.outputH, shares * llvm::divideCeilSigned(g.outputD, sharesD));
-  auto grow = [](int64_t block, int64_t stride, int64_t extent) {
-    while (block < extent &&
-           (block % stride || (extent % stride == 0 && extent % block)))
-      ++block;
-    return block;
-  };
-  blockD = grow(std::min(blockD, sharesD), g.strideD, g.outputD);
-  blockH = grow(std::min(blockH, sharesH), g.strideH, g.outputH);
+  shareRows(g, channels, blockD, blockH);
 }
 
 /// brgemm_blocking_vmm: rows of the product that fit the registers.
@@ -197,74 +169,6 @@ void StridedBlocking::search(StridedBlocks &best, int64_t depth,
     if ((found > best.score || best.score == 0) && found >= LeastScore)
       best = {channels, blockD, blockH, blockW, kernelD, kernelH, found};
   }
-}
-
-/// A place among the blocks: sample, slice, row, columns, group, channels.
-using Place = std::array<int64_t, 6>;
-
-/// Moves `place` on by `steps`; the last dim in `order` is the fastest.
-static void advance(Place &place, const Place &extents, const Place &order,
-                    int64_t steps) {
-  for (size_t index = order.size(); index-- > 0;) {
-    int64_t dim = order[index];
-    steps += place[dim];
-    place[dim] = steps % extents[dim];
-    steps /= extents[dim];
-  }
-}
-
-/// How evenly the blocks spread over the threads. Of few blocks oneDNN adds up
-/// what each thread computes; its iterator moves twice at each step.
-float StridedBlocking::balance(int64_t work, int64_t job) const {
-  if (job >= g.threads)
-    return (float)work / roundUp(work, g.threads);
-  Place extents = {g.batch,   g.outputD,
-                   g.outputH, llvm::divideCeilSigned(g.outputW, blockW),
-                   g.groups,  channelBlocks};
-  const Place byPixels = {0, 1, 2, 3, 4, 5}, byChannels = {0, 4, 5, 1, 2, 3};
-  const Place &order = byBlocks ? byChannels : byPixels;
-  int64_t longer = work - (job - 1) * g.threads;
-  int64_t most = 0, sum = 0, start = 0;
-  for (int64_t thread = 0; thread < std::min(g.threads, work); ++thread) {
-    int64_t count = thread < longer ? job : job - 1, done = 0;
-    Place place = {};
-    advance(place, extents, order, start);
-    for (int64_t step = 0; step < count; ++step) {
-      done += std::min(width() - place[3] * blockW, blockW) *
-              std::min(g.groupOutput - place[5] * channels, channels);
-      advance(place, extents, byPixels, 1);
-      advance(place, extents, order, 1);
-    }
-    start += count;
-    most = std::max(most, done);
-    sum += done;
-  }
-  return most == 0 ? 1 : (float)sum / (most * g.threads);
-}
-
-/// The cost of all accesses to one operand. A loop that repeats loads from
-/// the cache that holds what it touches.
-float StridedBlocking::load(const std::vector<Loop> &loops,
-                            Access Loop::*operand, int64_t operations) const {
-  float price = MemoryCost, repeats = 1;
-  bool broadcast = operand == &Loop::input;
-  for (size_t index = loops.size(); index-- > 0;) {
-    const Loop &loop = loops[index];
-    const Access &access = loop.*operand;
-    repeats *= access.repeats;
-    float times = access.repeats * access.overlap;
-    if (times < 1)
-      price = 0;
-    if (times <= 1)
-      continue;
-    int64_t bytes =
-        FloatBytes * (loop.input.size + loop.weight.size + loop.result.size);
-    float again = bytes < l2Bytes ? SecondCost : MemoryCost;
-    if (broadcast && FloatBytes * loop.input.size < l1Bytes)
-      again = FirstCost;
-    price = (price + again * (times - 1)) / times;
-  }
-  return price * (operations * repeats);
 }
 
 /// The cost of one thread's share, loop by loop from the innermost.
@@ -343,8 +247,10 @@ float StridedBlocking::cost(int64_t job) const {
   int64_t reads = myBatch * myArea * kernel * inputs;
   int64_t writes = myBatch * myArea * myVectors;
   loops.push_back({{reads}, {writes * lanes}, {myWeights * lanes}});
-  return load(loops, &Loop::input, reads) + load(loops, &Loop::result, writes) +
-         load(loops, &Loop::weight, myWeights) + job * passes;
+  LoopNest nest = {std::move(loops),    FloatBytes, l1Bytes, l2Bytes,
+                   /*keepsSums=*/false, 3,          15};
+  return nest.load(&Loop::input, reads) + nest.load(&Loop::result, writes) +
+         nest.load(&Loop::weight, myWeights) + job * passes;
 }
 
 float StridedBlocking::score() const {
@@ -363,8 +269,9 @@ float StridedBlocking::score() const {
   int64_t products =
       g.batch * g.outputD * g.outputH * width() * g.groupInput * g.groupOutput;
   float cache = products / (g.threads * cost(job));
-  return channelFit * kernel * spread * balance(work, job) * fit * cache *
-         ((1 + reuse) / 2);
+  StridedWork blocks = {width(), blockW, channels, channelBlocks, !byBlocks};
+  return channelFit * kernel * spread * blocks.balance(g, work, job) * fit *
+         cache * ((1 + reuse) / 2);
 }
 
 std::optional<StridedBlocks>

@@ -132,11 +132,8 @@ static std::optional<Workspace> strided(const Geometry &g, bool channelsLast) {
   return found;
 }
 
-/// Unit strides on channels-last tensors: a convolution with the kernel turned
-/// around, whose padding is what the kernel reached beyond this one's. Groups
-/// of few channels go to the kernel for AVX2.
-static std::optional<Workspace> turned(Geometry g) {
-  if (g.isStrided() || g.isDepthwise())
+std::optional<Geometry> conv::turnKernel(Geometry g) {
+  if (g.isStrided())
     return std::nullopt;
   for (const Axis &axis : getAxes(g))
     if (axis.padding > axis.extent() - 1)
@@ -144,6 +141,16 @@ static std::optional<Workspace> turned(Geometry g) {
   g.paddingD = g.extentD() - 1 - g.paddingD;
   g.paddingH = g.extentH() - 1 - g.paddingH;
   g.paddingW = g.extentW() - 1 - g.paddingW;
+  return g;
+}
+
+/// Unit strides on channels-last tensors. Groups of few channels go to the
+/// kernel for AVX2.
+static std::optional<Workspace> turned(const Geometry &given) {
+  std::optional<Geometry> made = turnKernel(given);
+  if (!made || given.isDepthwise())
+    return std::nullopt;
+  const Geometry &g = *made;
   Workspace found = channelsLastBrgemm(g);
   if (g.groups > 1 && g.groupInput <= 16) {
     constexpr int64_t kLanes = 8, kMost = 4 * kLanes;

@@ -41,6 +41,11 @@ struct Axis {
 /// Depth, height and width.
 std::array<Axis, 3> getAxes(const Geometry &g);
 
+/// The convolution with the kernel turned around that computes one of unit
+/// strides, with as much padding as the kernel reached beyond that one's; none
+/// where it would be less than none.
+std::optional<Geometry> turnKernel(Geometry g);
+
 /// A bias is added to a result beside the one of `result` bytes.
 int64_t biasScratchpad(const Geometry &g, int64_t result);
 

@@ -22,6 +22,12 @@ struct WeightGradient {
   bool exact = true;
 };
 
+/// The more of `found`, what the gradient of an input of `input` bytes holds,
+/// and what that of the weight of `g` holds afterwards beside those.
+Workspace joinWeightGradient(Workspace found, WeightGradient kernel,
+                             const Geometry &g, bool isTransposed,
+                             bool channelsLast, int64_t input);
+
 /// The kernel oneDNN takes, on contiguous or on channels-last tensors.
 WeightGradient weightGradient(const Geometry &g, bool channelsLast);
 

@@ -30,6 +30,22 @@ static Workspace convolved(Geometry g, bool channelsLast) {
   return channelsLast ? channelsLastOneDnn(g) : contiguousOneDnn(g);
 }
 
+Workspace conv::joinWeightGradient(Workspace found, WeightGradient kernel,
+                                   const Geometry &g, bool isTransposed,
+                                   bool channelsLast, int64_t input) {
+  if (isTransposed)
+    kernel.scratchpad = booked(kernel.scratchpad);
+  int64_t bias = g.hasBias ? g.outputChannels() * g.elementBytes : 0;
+  int64_t running = kernel.source + kernel.gradient + kernel.weight +
+                    kernel.scratchpad + bias;
+  // Both are copied as PyTorch's tensors are, a weight again to its layout.
+  int64_t copied =
+      kernel.weight + (channelsLast ? 2 : 1) * g.weightBytes() + 2 * bias;
+  found.bytes = std::max(found.bytes, input + std::max(running, copied));
+  found.exact &= kernel.exact;
+  return found;
+}
+
 Workspace conv::oneDnnBackward(const Geometry &g, bool isTransposed,
                                bool channelsLast, bool wantsInput,
                                bool wantsWeight) {
@@ -43,19 +59,9 @@ Workspace conv::oneDnnBackward(const Geometry &g, bool isTransposed,
   }
   if (!wantsWeight)
     return found;
-  WeightGradient kernel =
-      weightGradient(isTransposed ? other : g, channelsLast);
-  if (isTransposed)
-    kernel.scratchpad = booked(kernel.scratchpad);
-  int64_t bias = g.hasBias ? g.outputChannels() * g.elementBytes : 0;
-  int64_t running = kernel.source + kernel.gradient + kernel.weight +
-                    kernel.scratchpad + bias;
-  // Both are copied as PyTorch's tensors are, a weight again to its layout.
-  int64_t copied =
-      kernel.weight + (channelsLast ? 2 : 1) * g.weightBytes() + 2 * bias;
-  found.bytes = std::max(found.bytes, input + std::max(running, copied));
-  found.exact &= kernel.exact;
-  return found;
+  return joinWeightGradient(
+      found, weightGradient(isTransposed ? other : g, channelsLast), g,
+      isTransposed, channelsLast, input);
 }
 
 /// Of volumes the columns of all samples and groups, also for the input.

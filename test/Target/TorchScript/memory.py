@@ -3,9 +3,26 @@
 import torch
 
 
+def read_allocations(events):
+    """The address and the bytes, negative if they go, in order of time."""
+    left = list(events)
+    found = []
+    while left:
+        event = left.pop()
+        left.extend(event.children)
+        if event.name == "[memory]":
+            fields = event.extra_fields
+            found.append((event.start_time_ns, fields.ptr, fields.alloc_size))
+    # What happens at one time is in the order of the tree.
+    found.sort(key=lambda allocation: allocation[0])
+    return [(place, size) for _, place, size in found]
+
+
 def peak_bytes(function, calls=3):
     """Largest sum of bytes allocated and not yet freed, over the calls after
-    one warm-up; what was live before does not count."""
+    one warm-up; what was live before does not count. Of a block that the
+    profiler did not see the first time it may give the size of another one
+    that had its address."""
     function()
     peak = 0
     for _ in range(calls):
@@ -13,10 +30,15 @@ def peak_bytes(function, calls=3):
             activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
         ) as profile:
             result = function()
-        live = 0
-        for event in profile.profiler.kineto_results.events():
-            if event.name() == "[memory]":
-                live += event.nbytes()
-                peak = max(peak, live)
+        blocks, live = {}, 0
+        for place, size in read_allocations(
+            profile.profiler.kineto_results.experimental_event_tree()
+        ):
+            if size > 0:
+                blocks[place] = size
+                live += size
+            else:
+                live -= blocks.pop(place, 0)
+            peak = max(peak, live)
         del result
     return peak

@@ -528,9 +528,7 @@ def compare(cls, path, batch, grad):
         return f"not exact {where}: {doubts}" if doubts else f"exact {where}"
     if cls in DECIDED and measured <= report["peak_bytes"] <= 2 * measured:
         return None
-    # The profiler may miss a number of an earlier call that goes in this one.
-    spare = 8 if cls in BOUNDS and grad else 0
-    if not measured <= report["peak_bytes"] <= measured + spare:
+    if report["peak_bytes"] != measured:
         return f"predicted {report['peak_bytes']} {where}, measured {measured}"
     return None
 

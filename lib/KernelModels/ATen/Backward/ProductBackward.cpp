@@ -242,20 +242,37 @@ static void giveAdded(BackwardRule &rule, BackwardReplay &steps,
   steps.give(0, steps.compute(steps.getGradient(), beta));
 }
 
-static void describeSum(BackwardRule &rule, bool isBatched) {
+namespace {
+/// beta * self + alpha * (lhs @ rhs).
+struct AddedProduct {
+  Factor lhs, rhs;
+  OpReplay::Number beta, alpha;
+};
+} // namespace
+
+/// None, and the rule says that it is unknown, if a factor or number is.
+static std::optional<AddedProduct> readAddedProduct(BackwardRule &rule) {
   Operation *op = rule.getOp();
   auto lhs = blas::getFactor(rule, op->getOperand(1)),
        rhs = blas::getFactor(rule, op->getOperand(2));
   auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
-  if (!blas::checkFactors(rule, lhs, rhs) || !beta || !alpha)
-    return koila::detail::describeUnknownBackward(rule);
-  Product product(rule, *lhs, *rhs);
-  product.alpha = *alpha;
+  if (blas::checkFactors(rule, lhs, rhs) && beta && alpha)
+    return AddedProduct{*lhs, *rhs, *beta, *alpha};
+  koila::detail::describeUnknownBackward(rule);
+  return std::nullopt;
+}
+
+static void describeSum(BackwardRule &rule, bool isBatched) {
+  std::optional<AddedProduct> sum = readAddedProduct(rule);
+  if (!sum)
+    return;
+  Product product(rule, sum->lhs, sum->rhs);
+  product.alpha = sum->alpha;
   if (isBatched)
     product.runBmm(1, 2, /*isAdded=*/true);
   else
     product.runMm(1, 2, /*isAdded=*/true);
-  giveAdded(rule, product.steps, *beta);
+  giveAdded(rule, product.steps, sum->beta);
   product.steps.finish();
 }
 
@@ -393,33 +410,27 @@ static void describeCross(BackwardRule &rule) {
 
 /// beta * self + alpha * (mat @ vec): grad.ger(vec), mat.t().mv(grad).
 static void describeAddmv(BackwardRule &rule) {
-  Operation *op = rule.getOp();
-  auto matrix = blas::getFactor(rule, op->getOperand(1)),
-       vector = blas::getFactor(rule, op->getOperand(2));
-  auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
-  if (!blas::checkFactors(rule, matrix, vector) || !beta || !alpha)
-    return koila::detail::describeUnknownBackward(rule);
+  std::optional<AddedProduct> sum = readAddedProduct(rule);
+  if (!sum)
+    return;
   BackwardReplay steps(rule);
   // In the order of mat, self and vec.
-  if (*beta != OpReplay::Number::None && steps.wants(0))
+  if (sum->beta != OpReplay::Number::None && steps.wants(0))
     return koila::detail::describeUnknownBackward(rule);
-  giveAdded(rule, steps, *beta);
-  multiplyVector(rule, steps, *matrix, *vector, 1, 2, *alpha);
+  giveAdded(rule, steps, sum->beta);
+  multiplyVector(rule, steps, sum->lhs, sum->rhs, 1, 2, sum->alpha);
 }
 
 /// beta * self + alpha * vec1 x vec2: grad.mv(vec2), grad.t().mv(vec1).
 static void describeAddr(BackwardRule &rule) {
-  Operation *op = rule.getOp();
-  auto left = blas::getFactor(rule, op->getOperand(1)),
-       right = blas::getFactor(rule, op->getOperand(2));
-  auto beta = getFactorNumber(op, "beta"), alpha = getFactorNumber(op, "alpha");
-  if (!blas::checkFactors(rule, left, right) || !beta || !alpha)
-    return koila::detail::describeUnknownBackward(rule);
+  std::optional<AddedProduct> sum = readAddedProduct(rule);
+  if (!sum)
+    return;
   BackwardReplay steps(rule);
   if (!steps.getGradient().getStrides())
     return rule.setInexact("the strides of a gradient are unknown");
   Factor gradient = toFactor(steps.getGradient());
-  giveAdded(rule, steps, *beta);
+  giveAdded(rule, steps, sum->beta);
   auto multiply = [&](unsigned operand, const Factor &matrix,
                       const Factor &vector) {
     if (!steps.wants(operand))
@@ -428,15 +439,15 @@ static void describeAddr(BackwardRule &rule) {
     steps.allocateTemporary(blas::getMvBytes(rule, matrix, vector) +
                             self.numBytes());
     ConcreteTensor made = steps.allocate(self);
-    if (*alpha != OpReplay::Number::None) {
-      ConcreteTensor scaled = steps.compute(made, *alpha);
+    if (sum->alpha != OpReplay::Number::None) {
+      ConcreteTensor scaled = steps.compute(made, sum->alpha);
       steps.free(made);
       made = scaled;
     }
     steps.give(operand, made);
   };
-  multiply(1, gradient, *right);
-  multiply(2, blas::transpose(gradient), *left);
+  multiply(1, gradient, sum->rhs);
+  multiply(2, blas::transpose(gradient), sum->lhs);
   steps.finish();
 }
 

@@ -224,20 +224,6 @@ Workspace conv::halfConvolution(const Geometry &g, const HalfKernels &kernels,
 // Gradients of inputs, and transposed convolutions
 //===----------------------------------------------------------------------===//
 
-/// The convolution with the kernel turned around that computes a gradient of
-/// unit strides; none where its padding would be less than none.
-static std::optional<Geometry> turn(Geometry g) {
-  if (g.isStrided())
-    return std::nullopt;
-  for (const Axis &axis : getAxes(g))
-    if (axis.padding > axis.extent() - 1)
-      return std::nullopt;
-  g.paddingD = g.extentD() - 1 - g.paddingD;
-  g.paddingH = g.extentH() - 1 - g.paddingH;
-  g.paddingW = g.extentW() - 1 - g.paddingW;
-  return g;
-}
-
 /// jit:avx512_core_amx. Source: jit_avx512_core_amx_bwd_data_kernel_t.
 static std::optional<Kernel>
 tiledDirect(const Geometry &g, const HalfKernels &kernels, bool isOperator) {
@@ -287,7 +273,7 @@ static Kernel gradientKernel(const Geometry &g, const HalfKernels &kernels,
                              bool channelsLast) {
   if (g.isStrided() == false && isInnerProduct(transposed(g)))
     return boundKernel(g);
-  if (auto turned = turn(g))
+  if (auto turned = turnKernel(g))
     if (auto found = tiled(*turned, kernels, true)) {
       found->scratchpad = booked(found->scratchpad);
       return *found;
@@ -297,7 +283,7 @@ static Kernel gradientKernel(const Geometry &g, const HalfKernels &kernels,
       return Kernel(*found);
   if (auto found = tiledDirect(g, kernels, false))
     return *found;
-  if (auto turned = turn(g))
+  if (auto turned = turnKernel(g))
     if (auto found = vectored(*turned, kernels, true, channelsLast)) {
       found->scratchpad = booked(found->scratchpad);
       return *found;
@@ -322,7 +308,7 @@ Workspace conv::halfTransposed(const Geometry &g, const HalfKernels &kernels,
         return std::nullopt;
       return Kernel(*found);
     }
-    auto turned = turn(g);
+    auto turned = turnKernel(g);
     if (!turned)
       return std::nullopt;
     return own.hasTiles ? tiled(*turned, own, true)
@@ -354,7 +340,7 @@ Workspace conv::halfTransposed(const Geometry &g, const HalfKernels &kernels,
 // Gradients
 //===----------------------------------------------------------------------===//
 
-static HalfWeightGradient
+static WeightGradient
 weightKernel(const Geometry &g, const HalfKernels &kernels, bool channelsLast) {
   bool isSure = !isInnerProduct(g);
   if (isSure)
@@ -364,7 +350,7 @@ weightKernel(const Geometry &g, const HalfKernels &kernels, bool channelsLast) {
   if (kernels.isFloat16 && !kernels.hasTiles && isSure)
     return {0, 0, g.weightBytes(), 0, true};
   Kernel bound = boundKernel(g);
-  HalfWeightGradient found;
+  WeightGradient found;
   found.exact = false;
   found.source = bound.source;
   found.gradient = bound.result;
@@ -402,15 +388,6 @@ Workspace conv::halfBackward(const Geometry &g, const HalfKernels &kernels,
     return found;
   Geometry weighed = isTransposed ? other : g;
   weighed.hasBias = g.hasBias && !isTransposed;
-  HalfWeightGradient kernel = weightKernel(weighed, kernels, channelsLast);
-  if (isTransposed)
-    kernel.scratchpad = booked(kernel.scratchpad);
-  int64_t bias = g.hasBias ? g.outputChannels() * HalfBytes : 0;
-  int64_t running = kernel.source + kernel.gradient + kernel.weight +
-                    kernel.scratchpad + bias;
-  int64_t copied =
-      kernel.weight + (channelsLast ? 2 : 1) * g.weightBytes() + 2 * bias;
-  found.bytes = std::max(found.bytes, input + std::max(running, copied));
-  found.exact &= kernel.exact;
-  return found;
+  return joinWeightGradient(found, weightKernel(weighed, kernels, channelsLast),
+                            g, isTransposed, channelsLast, input);
 }

@@ -7,7 +7,7 @@
 #ifndef KOILA_KERNELMODELS_ONEDNN_HALFCONV_HALFCONV_H
 #define KOILA_KERNELMODELS_ONEDNN_HALFCONV_HALFCONV_H
 
-#include "../ConvGeometry.h"
+#include "../ConvWeightGrad.h"
 
 #include "llvm/ADT/StringRef.h"
 #include <optional>
@@ -56,17 +56,10 @@ std::optional<HalfBuffers> findHalfPointwise(const Geometry &g,
 std::optional<HalfBuffers> findHalfStrided(const Geometry &g,
                                            const HalfKernels &kernels);
 
-/// The bytes that the gradient of a weight is computed of and in: copies of the
-/// input and of the gradient, and the weight in the kernel's layout.
-struct HalfWeightGradient {
-  int64_t source = 0, gradient = 0, weight = 0, scratchpad = 0;
-  bool exact = true;
-};
-
 /// brgconv_bwd_w, with tiles.
-std::optional<HalfWeightGradient>
-findHalfWeightGradient(const Geometry &g, const HalfKernels &kernels,
-                       bool channelsLast);
+std::optional<WeightGradient> findHalfWeightGradient(const Geometry &g,
+                                                     const HalfKernels &kernels,
+                                                     bool channelsLast);
 
 /// What oneDNN's kernels for a half type are on `isa`.
 HalfKernels findHalfKernels(llvm::StringRef isa, bool isFloat16);

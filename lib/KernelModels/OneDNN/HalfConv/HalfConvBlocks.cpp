@@ -7,7 +7,7 @@
 
 #include "HalfConvBlocks.h"
 #include "../Amx/AmxTiles.h"
-#include "HalfConvScore.h"
+#include "../BlockScore.h"
 
 #include "llvm/ADT/SmallVector.h"
 
@@ -427,7 +427,7 @@ float HalfBlocks::rate() const {
                ? roundUp(count * channels, lanes)
                : count * roundUp(channels, lanes);
   };
-  std::vector<HalfLoop> loops;
+  std::vector<Loop> loops;
   loops.push_back(
       {{columnsUnder(unrolled, kernelBlockW) * lanes, 1, (float)sumLanes},
        {0},
@@ -507,10 +507,10 @@ float HalfBlocks::rate() const {
   int64_t products = std::max(kernelBlockD * kernelBlockH * kernelBlockW,
                               padBlockD * padBlockH * padBlockW);
   float batchFit = std::min(1.f, l2Bytes / (kElement * products));
-  HalfLoops nest = {std::move(loops), l1Bytes, l2Bytes, keepsSums};
-  float inputCost = nest.load(&HalfLoop::input, reads);
-  float resultCost = nest.load(&HalfLoop::result, writes);
-  float weightCost = nest.load(&HalfLoop::weight, operations);
+  LoopNest nest = {std::move(loops), HalfBytes, l1Bytes, l2Bytes, keepsSums};
+  float inputCost = nest.load(&Loop::input, reads);
+  float resultCost = nest.load(&Loop::result, writes);
+  float weightCost = nest.load(&Loop::weight, operations);
   float cache = (batch * outputD * outputH * pixels * inputs * outputs) /
                 (threads * (inputCost + resultCost + weightCost + call));
   return channelFit * kernel * spread * balance * fit * cache * reuse *

@@ -7,8 +7,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Amx/AmxTiles.h"
+#include "../BlockScore.h"
 #include "HalfConv.h"
-#include "HalfConvScore.h"
 
 #include <cmath>
 
@@ -324,7 +324,7 @@ float Pointwise::rate() const {
 
   auto pad = [](int64_t channels) { return roundUp(channels, kLanes); };
   int64_t filter = outputBlock * inputBlock;
-  HalfLoops nest = {{}, l1Bytes, l2Bytes, keepsSums};
+  LoopNest nest = {{}, HalfBytes, l1Bytes, l2Bytes, keepsSums};
   auto &loops = nest.loops;
   loops.push_back({{unrolled * kLanes, 1, (float)kTile}, {0}, {outputBlock}});
   int64_t strips = divideCeil(pixelBlock, unrolled);
@@ -372,9 +372,9 @@ float Pointwise::rate() const {
   operations = myVectors * inputs;
   loops.push_back({{reads}, {writes * kLanes}, {operations * kLanes}});
   float call = 1000.f * job * chunks;
-  float inputCost = nest.load(&HalfLoop::input, reads);
-  float resultCost = nest.load(&HalfLoop::result, writes);
-  float weightCost = nest.load(&HalfLoop::weight, operations);
+  float inputCost = nest.load(&Loop::input, reads);
+  float resultCost = nest.load(&Loop::result, writes);
+  float weightCost = nest.load(&Loop::weight, operations);
   float cache = (g.batch * rowsOfAll * pixels * inputs * outputs) /
                 (g.threads * (inputCost + resultCost + weightCost + call));
   return channelFit * kernel * spread * balance * fit * cache * reuse;

@@ -7,9 +7,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Amx/AmxTiles.h"
+#include "../BlockScore.h"
 #include "../ConvTransposed.h"
 #include "HalfConv.h"
-#include "HalfConvScore.h"
 
 #include <cmath>
 
@@ -84,7 +84,6 @@ private:
   void cutRows();
   void tryKernel(Strided &best, int64_t slices, int64_t lines, int64_t most);
   void unroll();
-  float balance(int64_t work, int64_t job) const;
   float rate() const;
   bool divides(int64_t columns) const {
     return columns % g.strideW == 0 && (isUneven || g.outputW % columns == 0);
@@ -161,20 +160,7 @@ void Strided::cutRows() {
       blockH = h;
     }
   }
-  int64_t groups = g.groupOutput > 32 ? g.groups : 1;
-  int64_t shares = divideCeil(
-      g.threads, g.batch * divideCeil(groups * g.groupOutput, channels));
-  int64_t shareD = divideCeil(g.outputD, shares);
-  int64_t shareH =
-      divideCeil(g.outputH, shares * divideCeil(g.outputD, shareD));
-  auto grow = [](int64_t block, int64_t stride, int64_t extent) {
-    while (block < extent &&
-           (block % stride || (extent % stride == 0 && extent % block)))
-      ++block;
-    return block;
-  };
-  blockD = grow(std::min(blockD, shareD), g.strideD, g.outputD);
-  blockH = grow(std::min(blockH, shareH), g.strideH, g.outputH);
+  shareRows(g, channels, blockD, blockH);
 }
 
 /// Source: estimate_brgemm_ur.
@@ -258,49 +244,6 @@ bool Strided::choose() {
   return true;
 }
 
-/// A place among the blocks: sample, slice, row, columns, group, channels.
-using Place = std::array<int64_t, 6>;
-
-/// Moves `place` on by `steps`; the last dim in `order` is the fastest.
-static void advance(Place &place, const Place &extents, const Place &order,
-                    int64_t steps) {
-  for (size_t index = order.size(); index-- > 0;) {
-    int64_t dim = order[index];
-    steps += place[dim];
-    place[dim] = steps % extents[dim];
-    steps /= extents[dim];
-  }
-}
-
-/// How evenly the blocks spread over the threads. Of few blocks oneDNN adds up
-/// what each thread computes; its iterator moves twice at each step.
-float Strided::balance(int64_t work, int64_t job) const {
-  if (job >= g.threads)
-    return (float)work / roundUp(work, g.threads);
-  Place extents = {g.batch,   g.outputD,
-                   g.outputH, divideCeil(g.outputW, blockW),
-                   g.groups,  channelBlocks};
-  const Place pixels = {0, 1, 2, 3, 4, 5}, blocks = {0, 4, 5, 1, 2, 3};
-  const Place &order = byPixels ? pixels : blocks;
-  int64_t longer = work - (job - 1) * g.threads;
-  int64_t most = 0, sum = 0, start = 0;
-  for (int64_t thread = 0; thread < std::min(g.threads, work); ++thread) {
-    int64_t count = thread < longer ? job : job - 1, done = 0;
-    Place place = {};
-    advance(place, extents, order, start);
-    for (int64_t step = 0; step < count; ++step) {
-      done += std::min(width() - place[3] * blockW, blockW) *
-              std::min(g.groupOutput - place[5] * channels, channels);
-      advance(place, extents, pixels, 1);
-      advance(place, extents, order, 1);
-    }
-    start += count;
-    most = std::max(most, done);
-    sum += done;
-  }
-  return most == 0 ? 1 : (float)sum / (most * g.threads);
-}
-
 /// Source: est_eff.
 float Strided::rate() const {
   constexpr int64_t kLanes = 32, kRegisters = 32;
@@ -332,7 +275,8 @@ float Strided::rate() const {
                ? roundUp(count * inputs, kLanes)
                : count * roundUp(inputs, kLanes);
   };
-  HalfLoops nest = {{}, g.l1Bytes, g.l2Bytes, /*keepsSums=*/true, 3, 15};
+  LoopNest nest = {{}, HalfBytes, g.l1Bytes, g.l2Bytes, /*keepsSums=*/true,
+                   3,  15};
   auto &loops = nest.loops;
   int64_t filter = channels * block, kernelW = g.kernelW;
   int64_t all = g.kernelArea(), slice = kernelD * kernelH;
@@ -397,15 +341,16 @@ float Strided::rate() const {
   int64_t writes = myBatch * area * myVectors;
   operations = all * myVectors * g.groupInput;
   loops.push_back({{reads}, {writes * kLanes}, {operations * kLanes}});
-  float inputCost = nest.load(&HalfLoop::input, reads);
-  float resultCost = nest.load(&HalfLoop::result, writes);
-  float weightCost = nest.load(&HalfLoop::weight, operations);
+  float inputCost = nest.load(&Loop::input, reads);
+  float resultCost = nest.load(&Loop::result, writes);
+  float weightCost = nest.load(&Loop::weight, operations);
   int64_t call = job * passes;
   float cache = (g.batch * g.outputD * g.outputH * width() * g.groupInput *
                  g.groupOutput) /
                 (g.threads * (inputCost + resultCost + weightCost + call));
-  return channelFit * kernel * spread * balance(work, job) * fit * cache *
-         reuse;
+  StridedWork blocks = {width(), blockW, channels, channelBlocks, byPixels};
+  return channelFit * kernel * spread * blocks.balance(g, work, job) * fit *
+         cache * reuse;
 }
 
 /// Source: init_scratchpad.

@@ -162,7 +162,7 @@ static bool serves(const Geometry &g, int64_t endD, int64_t endH,
          g.paddingD < g.extentD() && endD < g.extentD();
 }
 
-std::optional<HalfWeightGradient>
+std::optional<WeightGradient>
 conv::findHalfWeightGradient(const Geometry &g, const HalfKernels &kernels,
                              bool channelsLast) {
   if (!kernels.hasTiles || g.isDepthwise())
@@ -202,7 +202,7 @@ conv::findHalfWeightGradient(const Geometry &g, const HalfKernels &kernels,
   int64_t reach = std::min(
       b.inputH, (lines - 1) * std::min(g.kernelH, g.strideH) + g.extentH());
   int64_t inputLines = std::min(b.inputH, g.strideH * reach);
-  HalfWeightGradient found;
+  WeightGradient found;
   found.exact = isKnown;
   if (!channelsLast) {
     found.source = rowsSource(g);
