@@ -39,8 +39,11 @@ static SmallVector<StringRef> getArgumentNames(StringRef schema) {
 
 KnownOperators::KnownOperators(MLIRContext *context) {
   for (RegisteredOperationName name : context->getRegisteredOperations())
-    if (auto *operation = name.getInterface<TorchOperatorInterface>())
-      names.try_emplace(operation->getTorchSchema().split('(').first, name);
+    if (auto *operation = name.getInterface<TorchOperatorInterface>()) {
+      StringRef callee = operation->getTorchSchema().split('(').first;
+      names.try_emplace(callee, name);
+      overloads[callee.split('.').first].push_back(name);
+    }
 }
 
 /// What the operation calls a literal of the interpreter.
@@ -71,12 +74,12 @@ Operation *KnownOperators::create(OpBuilder &builder, Location loc,
 Operation *KnownOperators::createWithoutOut(
     OpBuilder &builder, Location loc, StringRef callee,
     ArrayRef<OperatorArgument> arguments, TypeRange results) const {
-  StringRef base = callee.split('.').first;
   Operation *only = nullptr;
-  for (const auto &entry : names) {
-    if (entry.first().split('.').first != base)
-      continue;
-    Operation *made = create(builder, loc, entry.second, arguments, results);
+  auto found = overloads.find(callee.split('.').first);
+  if (found == overloads.end())
+    return nullptr;
+  for (RegisteredOperationName name : found->second) {
+    Operation *made = create(builder, loc, name, arguments, results);
     if (made && only) {
       made->erase();
       only->erase();

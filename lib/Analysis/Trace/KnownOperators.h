@@ -51,6 +51,9 @@ private:
                           mlir::TypeRange results) const;
 
   llvm::StringMap<mlir::RegisteredOperationName> names;
+  /// By what is before the dot.
+  llvm::StringMap<llvm::SmallVector<mlir::RegisteredOperationName, 2>>
+      overloads;
 };
 
 } // namespace koila

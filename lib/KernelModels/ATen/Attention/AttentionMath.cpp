@@ -8,8 +8,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../ATenCPU/GemmOperandCopies.h"
-#include "AttentionLayers.h"
 #include "../Backward/BackwardReplay.h"
+#include "AttentionLayers.h"
 #include "koila/Dialect/Koila/IR/AttentionOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "koila/Interfaces/Layout.h"

@@ -8,8 +8,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "BackwardReplay.h"
 #include "../Loss/Loss.h"
+#include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "mlir/IR/BuiltinTypes.h"

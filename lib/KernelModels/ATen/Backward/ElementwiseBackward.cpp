@@ -7,9 +7,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../BackwardRules.h"
+#include "../Sum.h"
 #include "BackwardFormulas.h"
 #include "BackwardReplay.h"
-#include "../Sum.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "mlir/IR/TypeUtilities.h"

@@ -9,10 +9,10 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../BackwardRules.h"
-#include "AutogradReplay.h"
-#include "BackwardReplay.h"
 #include "../Reduction.h"
 #include "../Sum.h"
+#include "AutogradReplay.h"
+#include "BackwardReplay.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/MapVector.h"

@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../BackwardRules.h"
-#include "BackwardReplay.h"
 #include "../Embedding.h"
 #include "../Pad.h"
+#include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"

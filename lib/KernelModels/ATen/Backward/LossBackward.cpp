@@ -5,8 +5,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../BackwardRules.h"
-#include "BackwardReplay.h"
 #include "../Loss/Loss.h"
+#include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"

@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../BackwardRules.h"
+#include "../Norm.h"
 #include "BackwardFormulas.h"
 #include "BackwardReplay.h"
-#include "../Norm.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"

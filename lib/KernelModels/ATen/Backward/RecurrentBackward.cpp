@@ -11,8 +11,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "../../BackwardRules.h"
-#include "BackwardReplay.h"
 #include "../Recurrent/RecurrentLayers.h"
+#include "BackwardReplay.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 
 using namespace mlir;

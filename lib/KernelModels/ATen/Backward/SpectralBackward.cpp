@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../StftOperands.h"
 #include "BackwardFormulas.h"
 #include "BackwardReplay.h"
-#include "../StftOperands.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 
