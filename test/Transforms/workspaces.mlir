@@ -533,3 +533,25 @@ module {
     return %1 : tensor<5x2x5x8xf32>
   }
 }
+
+// -----
+
+// Nothing is multiplied: what is added is scaled by a number, 12 bytes.
+// CHECK-LABEL: memory of 'empty_product'
+// CHECK: peak {{ *}}68 bytes
+// CHECK-NOT: not exact
+func.func @empty_product(%b: tensor<7xf32>, %x: tensor<2x0xf32>, %y: tensor<0x7xf32>) -> tensor<2x7xf32> {
+  %0 = koila.addmm %b, %x, %y {beta = 1 : i64, alpha = 1 : i64} : (tensor<7xf32>, tensor<2x0xf32>, tensor<0x7xf32>) -> tensor<2x7xf32>
+  return %0 : tensor<2x7xf32>
+}
+
+// -----
+
+// Nor is an empty result scaled.
+// CHECK-LABEL: memory of 'empty_result'
+// CHECK: peak {{ *}}0 bytes
+// CHECK-NOT: not exact
+func.func @empty_result(%b: tensor<7xf32>, %x: tensor<0x0xf32>, %y: tensor<0x7xf32>) -> tensor<0x7xf32> {
+  %0 = koila.addmm %b, %x, %y {beta = 1 : i64, alpha = 1 : i64} : (tensor<7xf32>, tensor<0x0xf32>, tensor<0x7xf32>) -> tensor<0x7xf32>
+  return %0 : tensor<0x7xf32>
+}

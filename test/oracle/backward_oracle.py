@@ -3,10 +3,14 @@
 
 Usage: backward_oracle.py --counter LIBRARY [--koila-opt PATH] [--batches 1,2,5]
            [--threads T] [--only NAME...] [--every N] [--verbose]
+           [--gradient dense|expanded|permuted|channels_last|first_last]
 
 Each case is a function of tensors that weights have scaled; the mean of the
 squares of what it gives is the loss. As in backward_nodes.py a hook before each
 autograd node reads the allocator, and koila's report has to name the same bytes.
+With --gradient expanded the loss is the sum, whose gradient is one number in all
+places; with the others the dims are copied in another order before, so that the
+gradient has other strides.
 A case of which koila says that its figure is exact must not differ; one whose
 figure is a bound must not take more.
 """
@@ -39,10 +43,26 @@ CASES = {
 }
 
 
+def copy_first(move):
+    """The mean of squares of a copy whose dims are in another order."""
+    return lambda result: (
+        (move(result).contiguous() if result.dim() > 1 else result).square().mean()
+    )
+
+
+LOSSES = {
+    "dense": lambda result: result.square().mean(),
+    "expanded": torch.sum,
+    "permuted": copy_first(lambda result: result.transpose(-1, -2)),
+    "channels_last": copy_first(lambda result: result.movedim(1, -1)),
+    "first_last": copy_first(lambda result: result.movedim(0, -1)),
+}
+
+
 class Program(torch.nn.Module):
-    def __init__(self, function, extents):
+    def __init__(self, function, extents, loss):
         super().__init__()
-        self.function = function
+        self.function, self.loss = function, loss
         self.scales = torch.nn.ParameterList(torch.nn.Parameter(torch.ones(1)) for _ in extents)
 
     def forward(self, *operands):
@@ -50,7 +70,7 @@ class Program(torch.nn.Module):
             operand * scale if operand.is_floating_point() else operand
             for operand, scale in zip(operands, self.scales, strict=True)
         ]
-        return self.function(*scaled).square().mean().float()
+        return self.loss(self.function(*scaled)).float()
 
 
 def make_inputs(extents, batch):
@@ -76,7 +96,9 @@ def evaluate(name, options, folder, counter):
     torch.manual_seed(0)
     file = f"{folder}/{name}.pt"
     torch.jit.trace(
-        Program(function, extents), tuple(make_inputs(extents, 3)), check_trace=False
+        Program(function, extents, LOSSES[options.gradient]),
+        tuple(make_inputs(extents, 3)),
+        check_trace=False,
     ).save(file)
     program = torch.jit.load(file)
     for batch in options.batches:
@@ -122,6 +144,7 @@ def main():
         "--batches", default="1,2,5", type=lambda text: [int(n) for n in text.split(",")]
     )
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--gradient", default="dense", choices=list(LOSSES))
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--every", type=int, default=1, help="only each Nth of the cases")
     parser.add_argument(

@@ -16,11 +16,12 @@ using namespace mlir;
 using namespace koila;
 using namespace koila::blas;
 
-/// An empty inner dim: what is added is scaled by a 0-dim tensor (measured).
+/// An empty inner dim: what is added is scaled by a 0-dim tensor, unless the
+/// result is empty as well (measured).
 static int64_t getScaleBytes(Type type, const ConcreteTensor &result) {
-  if (isa<FloatType>(type))
-    return 8 + getElementBytes(type);
-  return result.numElements() == 0 ? 0 : 8;
+  if (result.numElements() == 0)
+    return 0;
+  return isa<FloatType>(type) ? 8 + getElementBytes(type) : 8;
 }
 
 /// The first factor of linear. With a bias, a contiguous one is viewed as a

@@ -135,10 +135,16 @@ void rules::describeGridBackward(BackwardRule &rule) {
     steps.free(places);
     return steps.finish();
   }
+  int64_t temporary = 0;
   for (unsigned operand : {0u, 1u})
     if (steps.wants(operand))
       steps.giveContiguous(operand);
     else if (operand == 1)
-      steps.allocateTemporary(steps.read(1).numBytes());
+      temporary = steps.read(1).numBytes();
+  // The kernel for images reads rows of the gradient, that for volumes strides.
+  // Source: grid_sampler_2d_backward_cpu_kernel_impl.
+  if (gradient.dims.size() == 4 && !gradient.contiguous)
+    temporary += gradient.numBytes();
+  steps.allocateTemporary(temporary);
   steps.finish();
 }

@@ -472,7 +472,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
       })
       .Case<Im2colOp, Col2imOp>([&](auto) { describeBlocks(rule, steps); })
       .Case<DiagEmbedOp>([&](auto op) { takeDiagonal(rule, steps, op); })
-      .Case<FlipOp>([&](auto) { steps.give(0, steps.allocate(gradient)); })
+      .Case<FlipOp>([&](auto) { steps.give(0, steps.makeLike(gradient)); })
       // One dim after the other.
       .Case<RollOp>([&](RollOp op) {
         bool isOfImages =
