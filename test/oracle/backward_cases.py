@@ -338,6 +338,14 @@ CASES = {
     "upsample_nearest": (lambda x: F.interpolate(x, scale_factor=2.0), (4, 5, 5)),
     "upsample_bilinear": (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), (4, 5, 5)),
     "upsample_bicubic": (lambda x: F.interpolate(x, size=(9, 7), mode="bicubic"), (4, 5, 5)),
+    "upsample_volume": (lambda x: F.interpolate(x, scale_factor=2.0), (4, 2, 3, 3)),
+    **{
+        f"upsample_{mode}_antialias": (
+            lambda x, mode=mode: F.interpolate(x, size=(4, 7), mode=mode, antialias=True),
+            (4, 5, 5),
+        )
+        for mode in ("bilinear", "bicubic")
+    },
     "upsample_channels_last": (
         lambda x: F.interpolate(
             x.to(memory_format=torch.channels_last), scale_factor=2.0, mode="bilinear"

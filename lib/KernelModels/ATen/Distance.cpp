@@ -210,7 +210,10 @@ static void describeProductsBackward(BackwardRule &rule, BackwardReplay &steps,
     return tensor.contiguous && tensor.elementType == distances.elementType &&
            (pairs > 1 || tensor.dims.size() == distances.dims.size());
   });
-  if (isCopied || !isAsItIs)
+  auto strides = gradient.getStrides();
+  bool isByPairs = pairs == 1 || !strides || strides->front() == 0 ||
+                   strides->front() >= rows * columns;
+  if (isCopied || !isAsItIs || !isByPairs)
     return rule.setInexact("the gradient of distances of strided rows");
   int64_t width = operands[0].dims.back();
   ConcreteTensor first = lay(operands[0], rows, width);

@@ -11,6 +11,7 @@
 #include "koila/Dialect/Koila/IR/ResampleOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include <cmath>
 
 using namespace mlir;
 using namespace koila;
@@ -90,6 +91,75 @@ static void describeAffineGrid(WorkspaceRule &rule,
   rule.setTransient(trace.getPeak() - grid.numBytes());
 }
 
+/// The extent of the window of input that a row or column of the result reads.
+/// Source: area_pixel_compute_scale in native/UpSample.h, and
+/// _compute_index_ranges_weights in native/cpu/UpSampleKernel.cpp, whose
+/// numbers are those of the tensor.
+template <typename Number>
+static int64_t getWindow(int64_t input, int64_t result, int64_t points,
+                         bool alignsCorners, std::optional<double> factor) {
+  Number scale = factor && *factor > 0 ? static_cast<Number>(1 / *factor)
+                                       : static_cast<Number>(input) / result;
+  if (alignsCorners)
+    scale = result > 1 ? static_cast<Number>(input - 1) / (result - 1) : 0;
+  Number reach = scale >= 1 ? points * Number(0.5) * scale : points * 0.5;
+  return static_cast<int64_t>(std::ceil(reach)) * 2 + 1;
+}
+
+/// Columns first, into a tensor of their own where rows follow; each dim has
+/// four numbers and a window of weights for each row or column. Source:
+/// separable_upsample_generic_Nd_kernel_impl in native/cpu/UpSampleKernel.cpp.
+static void describeAntialias(WorkspaceRule &rule, const ConcreteTensor &input,
+                              const ConcreteTensor &result, int64_t points,
+                              bool alignsCorners,
+                              ArrayRef<std::optional<double>> factors) {
+  bool isSingle = result.elementType.isF32();
+  if (!isSingle && !result.elementType.isF64())
+    return rules::describeUnknownWorkspace(rule);
+  AllocationTrace trace;
+  int64_t between = 0;
+  for (size_t dim : {3, 2}) {
+    int64_t from = input.dims[dim], to = result.dims[dim];
+    if (from == to)
+      continue;
+    if (dim == 3 && input.dims[2] != result.dims[2]) {
+      between = input.numBytes() / from * to;
+      trace.allocate(between);
+    }
+    auto window = isSingle ? getWindow<float> : getWindow<double>;
+    int64_t table =
+        to * (32 + window(from, to, points, alignsCorners, factors[dim - 2]) *
+                       getElementBytes(result.elementType));
+    trace.allocate(table);
+    trace.free(table);
+  }
+  trace.free(between);
+  rule.setTransient(trace.getPeak());
+}
+
+template <typename ResizeToOp>
+static void describeAntialiasTo(WorkspaceRule &rule,
+                                const ConcreteTensor &input,
+                                const ConcreteTensor &result, ResizeToOp op,
+                                int64_t points) {
+  auto read = [](std::optional<APFloat> scale) -> std::optional<double> {
+    return scale ? std::optional(scale->convertToDouble()) : std::nullopt;
+  };
+  describeAntialias(rule, input, result, points, op.getAlignCorners(),
+                    {read(op.getScalesH()), read(op.getScalesW())});
+}
+
+template <typename ResizeByOp>
+static void describeAntialiasBy(WorkspaceRule &rule,
+                                const ConcreteTensor &input,
+                                const ConcreteTensor &result, ResizeByOp op,
+                                int64_t points) {
+  SmallVector<std::optional<double>> factors(2);
+  if (auto given = op.getScaleFactors())
+    factors.assign(given->begin(), given->end());
+  describeAntialias(rule, input, result, points, op.getAlignCorners(), factors);
+}
+
 void rules::describeResampleWorkspace(WorkspaceRule &rule) {
   Operation *op = rule.getOp();
   auto input = rule.tensor(op->getOperand(0));
@@ -98,14 +168,22 @@ void rules::describeResampleWorkspace(WorkspaceRule &rule) {
     return rule.setInexact("a shape of the operator is unknown");
   if (isa<AffineGridOp>(op))
     return describeAffineGrid(rule, *result);
-  if (result->numElements() == 0)
+  if (input->numElements() == 0 || result->numElements() == 0)
     return;
   bool isFloat = isa<FloatType>(result->elementType);
   llvm::TypeSwitch<Operation *>(op)
       .Case<GridSamplerAnyOp, GridSampler2dOp, GridSampler3dOp>([](auto) {})
+      .Case<UpsampleBilinear2dAaOp>(
+          [&](auto op) { describeAntialiasTo(rule, *input, *result, op, 2); })
+      .Case<UpsampleBicubic2dAaOp>(
+          [&](auto op) { describeAntialiasTo(rule, *input, *result, op, 4); })
+      .Case<UpsampleBilinear2dAaVecOp>(
+          [&](auto op) { describeAntialiasBy(rule, *input, *result, op, 2); })
+      .Case<UpsampleBicubic2dAaVecOp>(
+          [&](auto op) { describeAntialiasBy(rule, *input, *result, op, 4); })
       .Default([&](Operation *) {
         StringRef name = op->getName().stripDialect();
-        if (!isFloat || name.contains("_aa"))
+        if (!isFloat)
           return describeUnknownWorkspace(rule);
         int64_t points = name.contains("cubic")    ? 4
                          : name.contains("linear") ? 2

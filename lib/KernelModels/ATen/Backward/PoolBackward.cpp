@@ -8,6 +8,7 @@
 #include "../../BackwardRules.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/PoolOps.h"
+#include "koila/Dialect/Koila/IR/ResampleOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -136,14 +137,30 @@ void rules::describePoolBackward(BackwardRule &rule) {
   steps.finish();
 }
 
-/// Resizings go by the format of the gradient.
+/// Resizings go by the format of the gradient; of volumes by the nearest
+/// element only inside, and cubic ones not at all (measured).
 void rules::describeResampleBackward(BackwardRule &rule) {
   if (!rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   const ConcreteTensor &gradient = steps.getGradient();
   ConcreteTensor made = steps.allocate(steps.read(0));
-  if (!gradient.contiguous && isChannelsLast(gradient)) {
+  bool isInRows =
+      isa<UpsampleBicubic2dOp, UpsampleBicubic2dVecOp, UpsampleBicubic2dAaOp,
+          UpsampleBicubic2dAaVecOp>(rule.getOp());
+  bool isOfChannels =
+      !isInRows && !gradient.contiguous && isChannelsLast(gradient);
+  if (isOfChannels &&
+      isa<UpsampleNearest3dOp, UpsampleNearest3dVecOp, UpsampleNearestExact3dOp,
+          UpsampleNearestExact3dVecOp>(rule.getOp())) {
+    steps.allocateTemporary(made.numBytes());
+    steps.give(0, made);
+  } else if (isOfChannels &&
+             isa<UpsampleBilinear2dAaOp, UpsampleBilinear2dAaVecOp>(
+                 rule.getOp())) {
+    steps.allocateTemporary(gradient.numBytes() + made.numBytes());
+    steps.give(0, toChannelsLast(made));
+  } else if (isOfChannels) {
     steps.give(0, toChannelsLast(made));
   } else if (gradient.contiguous || gradient.dims.size() == 4) {
     steps.allocateTemporary(getCopyBytes(gradient) + getBlockBytes(gradient));
