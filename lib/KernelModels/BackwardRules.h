@@ -27,6 +27,7 @@ void describeConvolutionBackward(BackwardRule &rule, ConvolutionKind kind);
 void describeIndexBackward(BackwardRule &rule);
 void describeJoinBackward(BackwardRule &rule);
 void describeLossBackward(BackwardRule &rule);
+void describeMatrixFunctionBackward(BackwardRule &rule);
 void describeNormBackward(BackwardRule &rule);
 void describePoolBackward(BackwardRule &rule);
 void describeProductBackward(BackwardRule &rule);

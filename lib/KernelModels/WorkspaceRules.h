@@ -33,6 +33,7 @@ void describeJoinWorkspace(WorkspaceRule &rule);
 void describeLossWorkspace(WorkspaceRule &rule);
 /// Inverses, determinants, solutions and powers of matrices.
 void describeMatrixFunctionWorkspace(WorkspaceRule &rule);
+void describeMatrixFunctionSaved(SavedRule &rule);
 void describeNormWorkspace(WorkspaceRule &rule);
 /// torch.tensor and torch.as_tensor.
 void describeNumberTensorWorkspace(WorkspaceRule &rule);
@@ -55,6 +56,8 @@ void describeSortWorkspace(WorkspaceRule &rule);
 /// Fourier transforms and their frequencies.
 void describeSpectralWorkspace(WorkspaceRule &rule);
 void describeStftWorkspace(WorkspaceRule &rule);
+/// Windows of spectral transforms.
+void describeWindowWorkspace(WorkspaceRule &rule);
 
 // The bytes that autograd keeps, where kernels keep copies or what they made.
 void describeAttentionSaved(SavedRule &rule);
@@ -67,6 +70,7 @@ void describePoolSaved(SavedRule &rule);
 void describeProductSaved(SavedRule &rule);
 void describeRecurrentSaved(SavedRule &rule);
 void describeSpectralSaved(SavedRule &rule);
+void describeStftSaved(SavedRule &rule);
 
 } // namespace koila::rules
 

@@ -452,6 +452,27 @@ CASES = {
         ("int 4", 3),
         ("int 3",),
     ),
+    **{
+        f"ctc_of_full_lengths_{name}": (
+            lambda x, t, options=options: F.ctc_loss(
+                x.log_softmax(2).transpose(0, 1),
+                t + 1,
+                torch.full((x.shape[0],), 6),
+                torch.full((x.shape[0],), 2),
+                **options,
+            ),
+            (6, 5),
+            ("int 4", 3),
+        )
+        for name, options in {
+            "mean": {},
+            "sum": {"reduction": "sum"},
+            "none": {"reduction": "none"},
+            "finite": {"zero_infinity": True},
+            "finite_none": {"zero_infinity": True, "reduction": "none"},
+            "finite_sum": {"zero_infinity": True, "reduction": "sum"},
+        }.items()
+    },
     "ctc_longest": (lambda x, t, n: ctc(x, t, n * 0 + 2), (16, 5), ("int 4", 3), ("int 3",)),
     "cross_entropy_pixels": (F.cross_entropy, (7, 4, 4), ("int 7", 4, 4)),
     "cross_entropy_line": (F.cross_entropy, (7, 4), ("int 7", 4)),

@@ -35,6 +35,57 @@ CASES = {
             "both": {"weight": torch.ones(6), "pos_weight": torch.arange(6) / 6.0},
         }.items()
     },
+    "kl_of_trained_target": (
+        lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"),
+        (4, 6),
+        (4, 6),
+    ),
+    "kl_log_of_trained_target": (
+        lambda x, y: F.kl_div(x, y.log_softmax(-1), log_target=True, reduction="none"),
+        (4, 6),
+        (4, 6),
+    ),
+    "bce_of_trained_target": (
+        lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
+        (4, 6),
+        (4, 6),
+    ),
+    "bce_logits_of_trained_target": (
+        lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()),
+        (4, 6),
+        (4, 6),
+    ),
+    **{
+        f"{name}_{kind}": (
+            lambda x, w, b, norm=norm, dtype=dtype: norm(
+                x.to(dtype), w[0].to(dtype), b[0].to(dtype)
+            ).float(),
+            extents,
+            extents[:1] if name == "group_norm" else extents[-1:],
+            extents[:1] if name == "group_norm" else extents[-1:],
+        )
+        for kind, dtype in (("bfloat16", torch.bfloat16), ("half", torch.float16))
+        for name, extents, norm in (
+            ("layer_norm", (4, 40), lambda x, w, b: F.layer_norm(x, (40,), w, b)),
+            ("group_norm", (4, 6, 6), lambda x, w, b: F.group_norm(x, 2, w, b)),
+        )
+    },
+    "layer_norm_mixed": (
+        lambda x, w, b: F.layer_norm(x.bfloat16(), (40,), w[0], b[0]).float(),
+        (4, 40),
+        (40,),
+        (40,),
+    ),
+    "batch_norm_bfloat16": (
+        lambda x, w, b: F.batch_norm(
+            x.bfloat16(), torch.zeros(4), torch.ones(4), w[0], b[0], training=True
+        ).float(),
+        (4, 6, 6),
+        (4,),
+        (4,),
+    ),
+    "softmax_bfloat16": (lambda x: x.bfloat16().softmax(1).float(), (40, 6)),
+    "log_softmax_bfloat16": (lambda x: x.bfloat16().log_softmax(-1).float(), (4, 60)),
     "triplet": (F.triplet_margin_loss, (6,), (6,), (6,)),
     "triplet_swap": (
         lambda x, y, z: F.triplet_margin_loss(x, y, z, swap=True, reduction="none"),

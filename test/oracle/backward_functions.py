@@ -21,6 +21,22 @@ def rotate(x):
     return torch.view_as_real(torch.view_as_complex(x) * angles).flatten(2)
 
 
+def complex_of(x):
+    return torch.view_as_complex(x.contiguous())
+
+
+def spectra(x, **options):
+    return torch.stft(
+        x, 16, hop_length=4, window=torch.ones(16), center=False, return_complex=True, **options
+    )
+
+
+def write_modes(x):
+    y = torch.zeros(x.shape[0], 4, 8, dtype=torch.cfloat)
+    y[:, :, :6] = complex_of(x) * 2
+    return torch.view_as_real(y)
+
+
 CASES = {
     "mv": (lambda x, v: x.flatten(1).mv(v[0].flatten()), (4, 6), (4, 6)),
     "mv_of_columns": (lambda x, v: x.flatten(1).t().mv(v[:, 0]), (4, 6), (4,)),
@@ -82,6 +98,24 @@ CASES = {
         lambda x: torch.einsum("bti,btj,btk->btijk", *x.split(2, 2)),
         (4, 6),
     ),
+    "einsum_chain": (
+        lambda x, y, z: torch.einsum("bij,bjk,bkl->bil", x, y, z),
+        (4, 6),
+        (6, 5),
+        (5, 3),
+    ),
+    "einsum_forms": (
+        lambda x, y, z: torch.einsum("bi,bij,bj->b", x, y, z),
+        (4,),
+        (4, 6),
+        (6,),
+    ),
+    "einsum_bilinear": (
+        lambda x, w, y: torch.einsum("bn,anm,bm->ba", x, w[:3], y),
+        (4,),
+        (4, 6),
+        (6,),
+    ),
     "movedim": (lambda x: x.movedim(1, 2) * 2, (4, 6)),
     "diag_embed": (torch.diag_embed, (4, 6)),
     "hstack": (lambda x, y: torch.hstack([x, y]), (4, 6), (4, 6)),
@@ -113,4 +147,76 @@ CASES = {
     "pow_of_number": (lambda x: 2.0**x, (4, 6)),
     "lerp_tensor": (torch.lerp, (4, 6), (4, 6), (4, 6)),
     "clamp_tensor": (lambda x, y: torch.clamp(x, min=y.detach()), (4, 6), (4, 6)),
+    "cumprod": (lambda x: x.cumprod(1), (4, 6)),
+    "cumprod_of_zero": (lambda x: (x * (torch.arange(6) != 2)).cumprod(2), (4, 6)),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), (4, 6)),
+    "diff": (lambda x: x.diff(dim=1), (4, 6)),
+    "var_mean": (lambda x: sum(torch.var_mean(x, dim=1)), (4, 6)),
+    "std_mean": (lambda x: torch.mul(*torch.std_mean(x, dim=(1, 2), keepdim=True)), (4, 6)),
+    "mean_of_var_mean": (lambda x: torch.var_mean(x)[1] * x, (4, 6)),
+    "aminmax": (lambda x: torch.sub(*torch.aminmax(x, dim=1)), (4, 6)),
+    "xlogy": (lambda x, y: torch.xlogy(x, y.abs() + 1), (4, 6), (1, 6)),
+    "xlogy_of_number": (lambda x: torch.xlogy(2.0, x.abs() + 1), (4, 6)),
+    "fmax": (torch.fmax, (4, 6), (4, 1)),
+    "copysign": (torch.copysign, (4, 6), (4, 6)),
+    "sinc": (torch.sinc, (4, 6)),
+    "erfinv": (lambda x: torch.erfinv(x.tanh() * 0.9), (4, 6)),
+    "atanh": (lambda x: torch.atanh(x.tanh() * 0.9), (4, 6)),
+    "angle_of_real": (torch.angle, (4, 6)),
+    "angle": (lambda x: complex_of(x).angle(), (4, 6, 2)),
+    "abs_of_complex": (lambda x: complex_of(x).abs(), (4, 6, 2)),
+    "polar": (lambda x, y: torch.polar(x.abs(), y).real, (4, 6), (4, 6)),
+    "complex": (lambda x, y: torch.complex(x, y).imag, (4, 6), (4, 6)),
+    "complex_quotient": (
+        lambda x, y: torch.view_as_real(complex_of(x) / complex_of(y)),
+        (4, 6, 2),
+        (4, 6, 2),
+    ),
+    "complex_exp": (lambda x: complex_of(x).exp().real, (4, 6, 2)),
+    "complex_sum": (lambda x: torch.view_as_real(complex_of(x).sum(1)), (4, 6, 2)),
+    "complex_mean": (lambda x: torch.view_as_real(complex_of(x).mean(1) + 1), (4, 6, 2)),
+    "complex_matrices": (
+        lambda x, y: torch.view_as_real(complex_of(x) @ complex_of(y)),
+        (9, 8, 2),
+        (8, 10, 2),
+    ),
+    "complex_by_weight": (
+        lambda x, y: torch.view_as_real(complex_of(x) @ complex_of(y[0])),
+        (9, 8, 2),
+        (8, 10, 2),
+    ),
+    "complex_by_turned_weight": (
+        lambda x, y: torch.view_as_real(complex_of(x) @ complex_of(y[0]).T),
+        (8, 2),
+        (10, 8, 2),
+    ),
+    "complex_modes": (
+        lambda x, w: torch.view_as_real(
+            torch.einsum("bixy,ioxy->boxy", complex_of(x), complex_of(w[0]))
+        ),
+        (9, 3, 3, 2),
+        (9, 10, 3, 3, 2),
+    ),
+    "complex_pad": (
+        lambda x: torch.view_as_real(F.pad(complex_of(x), (0, 3))),
+        (4, 6, 2),
+    ),
+    "complex_written": (write_modes, (4, 6, 2)),
+    "stft": (lambda x: spectra(x).abs(), (64,)),
+    "stft_of_all": (lambda x: spectra(x, onesided=False).abs(), (64,)),
+    "stft_without_window": (
+        lambda x: torch.stft(x, 16, center=False, return_complex=True).abs(),
+        (64,),
+    ),
+    "istft": (
+        lambda x: torch.istft(complex_of(x), 16, hop_length=4, window=torch.ones(16)),
+        (9, 17, 2),
+    ),
+    "istft_of_length": (
+        lambda x: torch.istft(complex_of(x), 16, hop_length=4, window=torch.ones(16), length=60),
+        (9, 17, 2),
+    ),
+    "hann_window": (lambda x: x * torch.hann_window(6), (4, 6)),
+    "hamming_window": (lambda x: x * torch.hamming_window(6, periodic=False), (4, 6)),
+    "linspace_of_sizes": (lambda x: x * torch.linspace(0, x.shape[1] - 1, x.shape[2]), (4, 6)),
 }

@@ -28,6 +28,7 @@ import backward_attention
 import backward_cases
 import backward_composed
 import backward_functions
+import backward_linalg
 import backward_nodes
 import backward_recurrent
 import backward_writes
@@ -39,6 +40,7 @@ CASES = {
     **backward_attention.CASES,
     **backward_composed.CASES,
     **backward_functions.CASES,
+    **backward_linalg.CASES,
     **backward_writes.CASES,
 }
 

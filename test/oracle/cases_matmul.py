@@ -394,6 +394,43 @@ def solve(name, results="r"):
     return make
 
 
+def triangular(name, arguments):
+    """Solutions by triangles. `arguments` formats matrices `a` and right sides
+    `b`, which may stand on the other side where there is `{left}`."""
+
+    def make(g):
+        dtype = g.dtype(LAPACK)
+        lead, n, k = g.dims(g.rng.randint(0, 2)), extent(g), extent(g)
+        a = regular(g, [*lead, n, n], dtype)
+        left = "{left}" not in arguments or g.chance(0.7)
+        own = g.broadcast(lead) if g.chance(0.3) else lead
+        b = matrix(g, own + ([n, k] if left else [k, n]), dtype)
+        return g.call(f"r = torch.ops.aten.{name}({arguments.format(a=a, b=b, left=left)})")
+
+    return make
+
+
+def exponential(name):
+    """Of contiguous matrices: PyTorch takes others only if they are a view."""
+
+    def make(g):
+        lead, n = g.dims(g.rng.randint(0, 2)), extent(g)
+        dtype = "int64" if g.spoil() else g.dtype(["float32", "float32", "float64"])
+        x = g.tensor([*lead, n, n], dtype, channels_last=False)
+        return g.call(f"r = torch.ops.aten.{name}({x})")
+
+    return make
+
+
+def householder(g):
+    dtype = g.dtype(LAPACK)
+    lead, n = g.dims(g.rng.randint(0, 2)), extent(g)
+    m = n + 1 if g.chance(0.5) else n
+    x = matrix(g, [*lead, m, n], dtype)
+    tau = g.tensor([*lead, n], dtype, channels_last=False)
+    return g.call(f"r = torch.ops.aten.linalg_householder_product({x}, {tau})")
+
+
 def sure(make):
     """An extent that is wrong in a call with a symbol may be the right one."""
 
@@ -454,6 +491,14 @@ GENERATORS = {
     "aten::pinverse": matrix_function("pinverse", "r", False),
     "aten::linalg_matrix_power": power("linalg_matrix_power"),
     "aten::matrix_power": power("matrix_power"),
+    "aten::cholesky_inverse": positive("cholesky_inverse"),
+    "aten::linalg_matrix_exp": exponential("linalg_matrix_exp"),
+    "aten::matrix_exp": exponential("matrix_exp"),
+    "aten::linalg_householder_product": householder,
+    "aten::linalg_solve_triangular": triangular(
+        "linalg_solve_triangular", "{a}, {b}, upper=False, left={left}"
+    ),
+    "aten::cholesky_solve": triangular("cholesky_solve", "{b}, {a}"),
     "aten::linalg_solve": solve("linalg_solve"),
     "aten::linalg_solve_ex": solve("linalg_solve_ex", "r, i1"),
 }

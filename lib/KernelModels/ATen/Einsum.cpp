@@ -106,6 +106,35 @@ multiplyElements(WorkspaceRule &rule, const Factor &left, const Factor &right) {
   return product;
 }
 
+namespace {
+/// Dims that are not summed, by the factors that have them.
+struct Groups {
+  SmallVector<int64_t> both, onlyLeft, onlyRight;
+  /// Whether the factors are exchanged, and so are these.
+  bool isSwapped = false;
+};
+} // namespace
+
+static Groups getGroups(const Factor &left, const Factor &right,
+                        ArrayRef<int64_t> sums) {
+  Groups groups;
+  for (int64_t dim = 0; dim < left.getRank(); ++dim) {
+    if (llvm::is_contained(sums, dim))
+      continue;
+    bool isLeft = left.dims[dim] != 1, isRight = right.dims[dim] != 1;
+    (isLeft && isRight ? groups.both
+     : isLeft          ? groups.onlyLeft
+                       : groups.onlyRight)
+        .push_back(dim);
+  }
+  if (!groups.onlyLeft.empty() && !groups.onlyRight.empty() &&
+      groups.onlyRight.back() < groups.onlyLeft.front()) {
+    std::swap(groups.onlyLeft, groups.onlyRight);
+    groups.isSwapped = true;
+  }
+  return groups;
+}
+
 /// A batched product of both, permuted: [both, left, sums] x [both, sums,
 /// right], exchanged where the result then is in order. Source:
 /// sumproduct_pair.
@@ -114,23 +143,13 @@ static std::optional<PairProduct> multiply(WorkspaceRule &rule, Factor left,
                                            const SmallVector<int64_t> &sums) {
   if (sums.empty())
     return multiplyElements(rule, left, right);
-  SmallVector<int64_t> both, onlyLeft, onlyRight;
+  Groups groups = getGroups(left, right, sums);
+  auto &[both, onlyLeft, onlyRight, isSwapped] = groups;
   int64_t rank = left.getRank();
-  for (int64_t dim = 0; dim < rank; ++dim) {
-    if (llvm::is_contained(sums, dim))
-      continue;
-    bool isLeft = left.dims[dim] != 1, isRight = right.dims[dim] != 1;
-    (isLeft && isRight ? both : isLeft ? onlyLeft : onlyRight).push_back(dim);
-  }
   PairProduct product;
   MatmulCopies &copies = product.copies;
-  bool isSwapped = false;
-  if (!onlyLeft.empty() && !onlyRight.empty() &&
-      onlyRight.back() < onlyLeft.front()) {
+  if (isSwapped)
     std::swap(left, right);
-    std::swap(onlyLeft, onlyRight);
-    isSwapped = true;
-  }
   Factor lhs = group(left, {both, onlyLeft, sums}, copies.left);
   Factor rhs = group(right, {both, sums, onlyRight}, copies.right);
   copies.bytes = copies.left + copies.right + getBmmBytes(rule, lhs, rhs);
@@ -231,53 +250,84 @@ static SmallVector<int64_t> countOperands(ArrayRef<Factor> factors) {
   return counts;
 }
 
-/// From the left to the right, two operands at a time. Autograd keeps what each
-/// product reads of the other factor; `saved`, if there, is told.
-static void describeChain(WorkspaceRule &rule, const Operands &operands,
-                          SavedRule *saved = nullptr) {
+namespace {
+/// One product of a chain.
+struct Step {
+  Factor left, right;
+  SmallVector<int64_t> sums;
+  PairProduct product;
+  bool isLeftTrained = false, isRightTrained = false;
+  /// Of what was multiplied before, and what autograd keeps that is no operand.
+  int64_t before = 0, kept = 0;
+};
+} // namespace
+
+/// From the left to the right, two operands at a time. None where a step is not
+/// known, and then the rule says so.
+static std::optional<std::vector<Step>> getSteps(WorkspaceRule &rule,
+                                                 const Operands &operands) {
   ArrayRef<Factor> factors = operands.factors;
   auto op = cast<EinsumOp>(rule.getOp());
-  if (op.getPath())
-    return rule.setInexact("einsum of more than two tensors along a path");
+  auto fail = [&](StringRef why) -> std::optional<std::vector<Step>> {
+    rule.setInexact(why);
+    return std::nullopt;
+  };
+  if (op.getPath() && factors.size() > 2)
+    return fail("einsum of more than two tensors along a path");
   for (const Factor &factor : factors)
     if (factor.type != factors.front().type || factor.numBytes() == 0)
-      return rule.setInexact("einsum of several element types or of nothing");
+      return fail("einsum of several element types or of nothing");
   SmallVector<int64_t> counts = countOperands(factors);
-  kernels::AllocationTrace trace;
+  std::vector<Step> steps;
   Factor left = factors.front();
   bool isLeftTrained = rule.wantsGradient(op.getTensors().front());
   for (auto [index, right] : llvm::enumerate(factors.drop_front())) {
     auto sums = getSums(rule, left, right, operands.resultRank, counts);
     auto product = sums ? multiply(rule, left, right, *sums) : std::nullopt;
     if (!product)
-      return;
+      return std::nullopt;
     if (product->result.strides.size() != product->result.dims.size())
-      return rule.setInexact("the strides of a factor are unknown");
-    Value operand = op.getTensors()[index + 1];
-    bool isRightTrained = rule.wantsGradient(operand);
-    const MatmulCopies &copies = product->copies;
-    int64_t copied = copies.left + copies.right;
-    int64_t before = index > 0 ? left.numBytes() : 0;
-    int64_t kept = 0;
-    if (isRightTrained)
-      kept += copies.left > 0 ? copies.left : before;
+      return fail("the strides of a factor are unknown");
+    Step step{left, right, *sums, *product, isLeftTrained};
+    step.isRightTrained = rule.wantsGradient(op.getTensors()[index + 1]);
+    step.before = index > 0 ? left.numBytes() : 0;
+    const MatmulCopies &copies = step.product.copies;
+    if (step.isRightTrained)
+      step.kept += copies.left > 0 ? copies.left : step.before;
     if (isLeftTrained)
-      kept += copies.right;
-    trace.allocate(copied);
-    trace.allocate(product->result.numBytes());
-    trace.allocateTemporary(copies.bytes - copied);
-    trace.free(copied + before - kept);
-    if (saved) {
-      saved->keep(kept);
-      if (isRightTrained && copies.left == 0 && index == 0)
-        saved->save(op.getTensors().front());
-      if (isLeftTrained && copies.right == 0)
-        saved->save(operand);
-    }
-    isLeftTrained |= isRightTrained;
+      step.kept += copies.right;
+    isLeftTrained |= step.isRightTrained;
     left = product->result;
+    steps.push_back(std::move(step));
   }
-  rule.setTransient(trace.getPeak() - left.numBytes());
+  return steps;
+}
+
+/// Autograd keeps what each product reads of the other factor; `saved`, if
+/// there, is told.
+static void describeChain(WorkspaceRule &rule, const Operands &operands,
+                          SavedRule *saved = nullptr) {
+  auto op = cast<EinsumOp>(rule.getOp());
+  auto steps = getSteps(rule, operands);
+  if (!steps)
+    return;
+  kernels::AllocationTrace trace;
+  for (auto [index, step] : llvm::enumerate(*steps)) {
+    const MatmulCopies &copies = step.product.copies;
+    int64_t copied = copies.left + copies.right;
+    trace.allocate(copied);
+    trace.allocate(step.product.result.numBytes());
+    trace.allocateTemporary(copies.bytes - copied);
+    trace.free(copied + step.before - step.kept);
+    if (!saved)
+      continue;
+    saved->keep(step.kept);
+    if (step.isRightTrained && copies.left == 0 && index == 0)
+      saved->save(op.getTensors().front());
+    if (step.isLeftTrained && copies.right == 0)
+      saved->save(op.getTensors()[index + 1]);
+  }
+  rule.setTransient(trace.getPeak() - steps->back().product.result.numBytes());
 }
 
 /// None where what the product of two tensors copies is not known.
@@ -334,127 +384,139 @@ void rules::describeEinsumSaved(SavedRule &rule) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The gradient of one product: three dims, each of several labels.
-class EinsumBackward {
+/// The gradients of a chain of products, the last one first.
+class ChainBackward {
 public:
-  EinsumBackward(BackwardRule &rule, const Labels &labels)
+  ChainBackward(BackwardRule &rule, const Labels &labels)
       : rule(rule), steps(rule), labels(labels), order(getOrder(labels)) {}
 
   void run();
 
 private:
-  bool has(unsigned operand, int label) const {
-    return llvm::is_contained(labels.factors[operand], label);
-  }
-  ConcreteTensor permuteGradient() const;
-  void give(unsigned operand, ArrayRef<SmallVector<int>> groups,
-            const Factor &lhs, const Factor &rhs);
+  /// The product of `lhs` and `rhs`, whose dims are `groups`, as a gradient of
+  /// `like`.
+  ConcreteTensor multiply(Factor lhs, Factor rhs, bool isLeft,
+                          ArrayRef<SmallVector<int64_t>> groups,
+                          const Factor &like);
+  void give(unsigned operand, const ConcreteTensor &made);
+  bool runStep(const Step &step, unsigned index);
 
   BackwardRule &rule;
   kernels::BackwardReplay steps;
   const Labels &labels;
   SmallVector<int> order;
-  llvm::DenseMap<std::pair<unsigned, int>, int64_t> extents;
-  SmallVector<int> both, onlyLeft, onlyRight, sums;
+  /// The gradient that arrives, and what is freed when it goes.
+  ConcreteTensor arrived;
+  int64_t releasable = 0;
 };
 } // namespace
 
-/// With the dims in the order of the product.
-ConcreteTensor EinsumBackward::permuteGradient() const {
-  const ConcreteTensor &gradient = steps.getGradient();
-  auto strides = gradient.getStrides();
-  ConcreteTensor permuted{{}, gradient.elementType};
-  SmallVector<int64_t> moved;
-  for (ArrayRef<int> group :
-       {ArrayRef(both), ArrayRef(onlyLeft), ArrayRef(onlyRight)})
-    for (int label : group) {
-      size_t place = llvm::find(labels.result, label) - labels.result.begin();
-      permuted.dims.push_back(gradient.dims[place]);
-      if (strides)
-        moved.push_back((*strides)[place]);
-    }
-  return kernels::withStrides(permuted,
-                              strides ? std::optional(moved) : std::nullopt);
-}
-
-/// A view of the product of `lhs` and `rhs`, whose dims are `groups`.
-void EinsumBackward::give(unsigned operand, ArrayRef<SmallVector<int>> groups,
-                          const Factor &lhs, const Factor &rhs) {
-  if (!steps.wants(operand))
-    return;
-  steps.allocateTemporary(getBmmBytes(rule, lhs, rhs) +
-                          steps.read(operand).numBytes());
-  ConcreteTensor made = steps.allocate(steps.read(operand));
-  llvm::DenseMap<int, int64_t> places;
+ConcreteTensor ChainBackward::multiply(Factor lhs, Factor rhs, bool isLeft,
+                                       ArrayRef<SmallVector<int64_t>> groups,
+                                       const Factor &like) {
+  ConcreteTensor made{like.dims, like.type};
+  int64_t resolved = kernels::resolveConjugate(rule, isLeft ? lhs : rhs);
+  steps.allocateTemporary(getBmmBytes(rule, lhs, rhs) + resolved +
+                          made.numBytes());
+  steps.allocate(made);
+  SmallVector<int64_t> strides(like.dims.size(), 1);
   int64_t stride = 1;
-  for (ArrayRef<int> group : llvm::reverse(groups))
-    for (int label : llvm::reverse(group)) {
-      places[label] = stride;
-      stride *= std::max<int64_t>(extents.lookup({operand, label}), 1);
+  for (ArrayRef<int64_t> group : llvm::reverse(groups))
+    for (int64_t dim : llvm::reverse(group)) {
+      strides[dim] = stride;
+      stride *= like.dims[dim];
     }
-  SmallVector<int64_t> strides;
-  for (int label : labels.factors[operand])
-    strides.push_back(places.contains(label) ? places.lookup(label) : 1);
-  steps.give(operand, kernels::withStrides(made, strides), /*isViewed=*/true);
+  return kernels::withStrides(made, strides);
 }
 
-void EinsumBackward::run() {
-  auto fail = [&] { koila::detail::describeUnknownBackward(rule); };
-  for (unsigned operand : {0u, 1u})
-    for (auto [place, label] : llvm::enumerate(labels.factors[operand]))
-      extents[{operand, label}] = steps.read(operand).dims[place];
-  // Dims of one element are grouped by what PyTorch takes their strides for.
-  if (llvm::any_of(extents,
-                   [](const auto &entry) { return entry.second == 1; }))
+void ChainBackward::give(unsigned operand, const ConcreteTensor &made) {
+  SmallVector<int64_t> strides;
+  auto all = made.getStrides();
+  for (int label : labels.factors[operand])
+    strides.push_back((*all)[llvm::find(order, label) - order.begin()]);
+  steps.give(operand, kernels::withStrides(steps.read(operand), strides),
+             /*isViewed=*/true);
+}
+
+/// Whether there is a step before it that wants a gradient.
+bool ChainBackward::runStep(const Step &step, unsigned index) {
+  auto fail = [&] {
+    koila::detail::describeUnknownBackward(rule);
+    return false;
+  };
+  auto seen = arrived.getStrides();
+  if (step.sums.empty() || !seen)
     return fail();
-  for (auto [place, label] : llvm::enumerate(order)) {
-    bool isLeft = has(0, label), isRight = has(1, label);
-    if (place >= labels.result.size() && isLeft != isRight)
-      return fail();
-    if (place >= labels.result.size()) {
-      if (isLeft)
-        sums.push_back(label);
-    } else
-      (isLeft && isRight ? both
-       : isLeft          ? onlyLeft
-                         : onlyRight)
-          .push_back(label);
-  }
-  // Elementwise products broadcast.
-  auto operands = readOperands(rule);
-  auto product = operands && operands->factors.size() == 2
-                     ? getProduct(rule, *operands)
-                     : std::nullopt;
-  if (!product || sums.empty())
-    return fail();
-  unsigned left = 0, right = 1;
-  auto place = [&](int label) { return llvm::find(order, label); };
-  if (!onlyLeft.empty() && !onlyRight.empty() &&
-      place(onlyRight.back()) < place(onlyLeft.front())) {
-    std::swap(left, right);
-    std::swap(onlyLeft, onlyRight);
-  }
-  SmallVector<int64_t> flat;
-  for (ArrayRef<int> group :
-       {ArrayRef(both), ArrayRef(onlyLeft), ArrayRef(onlyRight)}) {
+  Groups groups = getGroups(step.left, step.right, step.sums);
+  const Factor &left = groups.isSwapped ? step.right : step.left;
+  const Factor &right = groups.isSwapped ? step.left : step.right;
+  ConcreteTensor permuted{{}, arrived.elementType};
+  SmallVector<int64_t> moved, flat;
+  for (ArrayRef<int64_t> group :
+       {ArrayRef(groups.both), ArrayRef(groups.onlyLeft),
+        ArrayRef(groups.onlyRight)}) {
     flat.push_back(1);
-    for (int label : group)
-      flat.back() *= std::max<int64_t>(
-          {extents.lookup({0u, label}), extents.lookup({1u, label}), 1});
+    for (int64_t dim : group) {
+      permuted.dims.push_back(arrived.dims[dim]);
+      moved.push_back((*seen)[dim]);
+      flat.back() *= arrived.dims[dim];
+    }
   }
   bool isCopied = false;
-  ConcreteTensor arrives = steps.reshape(permuteGradient(), flat, isCopied);
-  auto strides = arrives.getStrides();
+  ConcreteTensor folded =
+      steps.reshape(kernels::withStrides(permuted, moved), flat, isCopied);
+  auto strides = folded.getStrides();
   // When PyTorch copies it is not known.
   if (isCopied || !strides)
     return fail();
-  Factor gradient{SmallVector<int64_t>(flat), SmallVector<int64_t>(*strides),
-                  arrives.elementType};
-  int64_t arrived = rule.getReleasableBytes();
-  give(right, {both, sums, onlyRight}, blas::transpose(product->left),
-       gradient);
-  give(left, {both, onlyLeft, sums}, gradient, blas::transpose(product->right));
-  steps.AllocationTrace::free(arrived);
+  Factor gradient{flat, *strides, arrived.elementType};
+  bool wantsLeft = groups.isSwapped ? step.isRightTrained : step.isLeftTrained;
+  bool wantsRight = groups.isSwapped ? step.isLeftTrained : step.isRightTrained;
+  std::optional<ConcreteTensor> ofLeft, ofRight;
+  if (wantsRight)
+    ofRight = multiply(blas::transpose(step.product.left), gradient,
+                       /*isLeft=*/true,
+                       {groups.both, step.sums, groups.onlyRight}, right);
+  if (wantsLeft)
+    ofLeft = multiply(gradient, blas::transpose(step.product.right),
+                      /*isLeft=*/false,
+                      {groups.both, groups.onlyLeft, step.sums}, left);
+  if (groups.isSwapped)
+    std::swap(ofLeft, ofRight);
+  // The factor on the right may live for this node alone.
+  int64_t saved = step.isLeftTrained && step.product.copies.right == 0
+                      ? rule.getSavedBytes(index + 1)
+                      : 0;
+  steps.AllocationTrace::free(releasable + step.kept + saved);
+  if (ofRight)
+    give(index + 1, *ofRight);
+  if (ofLeft && index == 0)
+    give(0, *ofLeft);
+  if (!ofLeft)
+    return false;
+  arrived = *ofLeft;
+  releasable = arrived.numBytes();
+  return true;
+}
+
+void ChainBackward::run() {
+  auto operands = readOperands(rule);
+  auto chain = operands ? getSteps(rule, *operands) : std::nullopt;
+  for (unsigned operand = 0; operand < labels.factors.size(); ++operand)
+    // Dims of one element are grouped by what PyTorch takes their strides for.
+    if (llvm::is_contained(steps.read(operand).dims, 1))
+      return koila::detail::describeUnknownBackward(rule);
+  arrived = steps.getGradient();
+  auto strides = arrived.getStrides();
+  if (!chain || !strides)
+    return koila::detail::describeUnknownBackward(rule);
+  arrived.dims.resize(order.size(), 1);
+  strides->resize(order.size(), 1);
+  arrived = kernels::withStrides(arrived, strides);
+  releasable = rule.getReleasableBytes();
+  for (size_t index = chain->size(); index-- > 0;)
+    if (!runStep((*chain)[index], index))
+      break;
   steps.finish();
 }
 
@@ -535,7 +597,8 @@ void rules::describeEinsumBackward(BackwardRule &rule) {
   SmallVector<int64_t, 2> ranks;
   for (Value tensor : op.getTensors()) {
     auto shape = rule.tensor(tensor);
-    if (!shape || !kernels::isPlain(shape->elementType) ||
+    bool isComplex = shape && isa<ComplexType>(shape->elementType);
+    if (!shape || !(isComplex || kernels::isPlain(shape->elementType)) ||
         shape->elementType != rule.getGradient()->elementType)
       return koila::detail::describeUnknownBackward(rule);
     ranks.push_back(shape->dims.size());
@@ -545,9 +608,10 @@ void rules::describeEinsumBackward(BackwardRule &rule) {
     return koila::detail::describeUnknownBackward(rule);
   if (ranks.size() == 1)
     return describeOneBackward(rule, *labels);
-  if (getOrder(*labels).size() == labels->result.size() && !op.getPath())
+  bool isOfElements = getOrder(*labels).size() == labels->result.size();
+  if (isOfElements && isa<ComplexType>(rule.getGradient()->elementType))
+    return rule.setInexact("gradients that are complex numbers");
+  if (isOfElements && !op.getPath())
     return describeElementsBackward(rule, *labels);
-  if (ranks.size() > 2)
-    return koila::detail::describeUnknownBackward(rule);
-  EinsumBackward(rule, *labels).run();
+  ChainBackward(rule, *labels).run();
 }

@@ -102,3 +102,25 @@ void rules::describeRandomWorkspace(WorkspaceRule &rule) {
   if (isa<RandpermOp>(op))
     rule.setTransient(getElementBytes(result->elementType));
 }
+
+/// Numbers from zero on, written step by step; of a periodic window the last
+/// one is cut off. Source: native/TensorFactories.cpp.
+void rules::describeWindowWorkspace(WorkspaceRule &rule) {
+  Operation *op = rule.getOp();
+  auto result = rule.tensor(op->getResult(0));
+  auto periodic = op->getAttrOfType<BoolAttr>("periodic");
+  bool isKaiser =
+      isa<KaiserWindowOp, KaiserWindowPeriodicOp, KaiserWindowBetaOp>(op);
+  bool isBlackman = isa<BlackmanWindowOp, BlackmanWindowPeriodicOp>(op);
+  bool isBartlett = isa<BartlettWindowOp, BartlettWindowPeriodicOp>(op);
+  if (!result ||
+      !(result->elementType.isF32() || result->elementType.isF64()) ||
+      result->numElements() < 2 || isKaiser || isBartlett || isBlackman)
+    return rule.setInexact("a window of this kind, type or length");
+  int64_t more = !periodic || periodic.getValue()
+                     ? getElementBytes(result->elementType)
+                     : 0;
+  int64_t kept = result->numBytes() + more;
+  rule.setStorageBytes(op->getResult(0), kept);
+  rule.setTransient(getFloatBytes(result->elementType));
+}

@@ -7,6 +7,7 @@
 
 #include "../WorkspaceRules.h"
 #include "AllocationTrace.h"
+#include "Linalg.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
 #include "koila/Interfaces/Layout.h"
@@ -39,23 +40,6 @@ static void describeRoll(WorkspaceRule &rule, const ConcreteTensor &input,
     trace.allocate(input.numBytes());
   trace.free(static_cast<int64_t>(dims - 1) * input.numBytes());
   rule.setTransient(trace.getTransient());
-}
-
-/// Matrices are read in place if each is one after the other.
-/// Source: checkTrilTriuBatchContiguous in native/TriangularOpsUtils.h.
-static void describeTriangle(WorkspaceRule &rule, const ConcreteTensor &input) {
-  auto strides = input.getStrides();
-  int64_t rank = input.dims.size();
-  if (!strides)
-    return rule.setInexact("the strides of the matrices are unknown");
-  if (input.contiguous || rank < 3)
-    return;
-  int64_t expected = input.dims[rank - 1] * input.dims[rank - 2];
-  for (int64_t dim = rank - 3; dim >= 0; --dim) {
-    if ((*strides)[dim] != expected)
-      return rule.setTransient(input.numBytes());
-    expected *= input.dims[dim];
-  }
 }
 
 /// The result starts as a tensor like the operand, which is replaced where that
@@ -124,7 +108,10 @@ void rules::describeRearrangeWorkspace(WorkspaceRule &rule) {
       .Case<TrilOp, TriuOp>([&](auto triangle) {
         if (triangle.getTied())
           return describeUnknownWorkspace(rule);
-        describeTriangle(rule, *input);
+        if (!input->getStrides())
+          return rule.setInexact("the strides of the matrices are unknown");
+        if (linalg::copiesForTriangle(*input))
+          rule.setTransient(input->numBytes());
       })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

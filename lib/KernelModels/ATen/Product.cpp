@@ -154,6 +154,31 @@ static void describeTensordot(WorkspaceRule &rule, TensordotOp op) {
   rule.setTransient(bytes + getMmBytes(rule, left, right));
 }
 
+/// The features of each result are added up by themselves: by the first input,
+/// then by the second. Source: bilinear and _trilinear in native/Linear.cpp.
+static void describeBilinear(WorkspaceRule &rule, BilinearOp op) {
+  auto tensors = kernels::getRealTensors(
+      rule, {op.getInput1(), op.getInput2(), op.getWeight()});
+  auto result = rule.tensor(op.getResult());
+  if (!tensors)
+    return;
+  bool isPlain = llvm::all_of(*tensors, [](const ConcreteTensor &tensor) {
+    return tensor.contiguous && kernels::isPlain(tensor.elementType);
+  });
+  if (!isPlain || !result || result->numElements() == 0)
+    return rule.setInexact("bilinear of strided or empty tensors, or of "
+                           "another type than float32 and float64");
+  int64_t rows = result->numBytes() / result->dims.back();
+  kernels::AllocationTrace trace;
+  trace.allocate(result->numBytes());
+  trace.allocateTemporary(rows * ((*tensors)[1].dims.back() + 1));
+  if (op.getBias()) {
+    trace.allocate(result->numBytes());
+    trace.free(result->numBytes());
+  }
+  rule.setTransient(trace.getTransient());
+}
+
 void rules::describeProductWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<MmOp>(
@@ -203,6 +228,7 @@ void rules::describeProductWorkspace(WorkspaceRule &rule) {
         rule.setTransient(casts);
       })
       .Case<TensordotOp>([&](auto op) { describeTensordot(rule, op); })
+      .Case<BilinearOp>([&](auto op) { describeBilinear(rule, op); })
       .Case<EinsumOp>([&](auto) { describeEinsumWorkspace(rule); })
       .Default([&](Operation *) { describeUnknownWorkspace(rule); });
 }

@@ -154,7 +154,8 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   if (!input || !result)
     return rule.setInexact("a shape of the reduction is unknown");
   Reduced reduced{rule, *input, *result};
-  if (isa<ComplexType>(input->elementType))
+  if (isa<ComplexType>(input->elementType) &&
+      !isa<SumOp, SumDimOp, MeanOp, MeanDimOp>(op))
     return rule.setInexact("a reduction of complex numbers");
   llvm::TypeSwitch<Operation *>(op)
       .Case<NansumOp>([&](auto) {

@@ -5,8 +5,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "../WorkspaceRules.h"
+#include "Backward/BackwardFormulas.h"
+#include "Backward/BackwardReplay.h"
 #include "StftOperands.h"
 #include "koila/Dialect/Koila/IR/SpectralOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -31,10 +34,11 @@ static void pad(WorkspaceRule &rule, AllocationTrace &trace, Signal &signal,
   signal = padded;
 }
 
-/// What is left of the signal is freed at the end.
+/// What is left of the signal is freed at the end. `saved` is told what
+/// autograd keeps, if it is there.
 static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
                     int64_t padded, int64_t points, int64_t hop, int64_t window,
-                    bool onesided) {
+                    bool onesided, SavedRule *saved) {
   int64_t samples = signal.dims[0];
   int64_t frames = (signal.dims[1] - points) / hop + 1;
   auto strides = *signal.strides;
@@ -52,6 +56,8 @@ static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
     trace.allocate(window + windows.numBytes());
     trace.free(padded);
     held = window + windows.numBytes();
+    if (saved)
+      saved->keep(held);
   }
   transformReal(trace, windows, {2}, onesided);
   trace.free(held);
@@ -60,7 +66,10 @@ static void runStft(WorkspaceRule &rule, AllocationTrace &trace, Signal signal,
 
 template <typename OpT>
 static void describeStft(WorkspaceRule &rule, OpT op, bool center,
-                         StringRef mode) {
+                         StringRef mode, SavedRule *saved = nullptr) {
+  if (saved && (center || rule.wantsGradient(op.getWindow())))
+    return rule.setInexact("what autograd keeps of a signal that is padded, or "
+                           "for the gradient of a window");
   auto signal = spectral::getSignal(rule, op.getSelf());
   auto frame = rule.tensor(op.getWindow());
   if (!signal || (op.getWindow() && !frame))
@@ -91,9 +100,14 @@ static void describeStft(WorkspaceRule &rule, OpT op, bool center,
   int64_t window = width < points ? points * getElementBytes(type)
                    : frame        ? 0
                                   : -1;
+  // Where the window is not multiplied the frames are a view of the signal.
+  if (saved && window < 0)
+    saved->save(op.getSelf());
+  else if (saved && width >= points)
+    saved->save(op.getWindow());
   if (rule.isExact())
     runStft(rule, trace, *signal, padded, points, hop, window,
-            op.getOnesided().value_or(true));
+            op.getOnesided().value_or(true), saved);
 }
 
 //===----------------------------------------------------------------------===//
@@ -123,11 +137,14 @@ static void addFrames(AllocationTrace &trace, const Synthesis &s,
 
 /// Frames by the window, added up, over the added squares of the window.
 static void runIstft(WorkspaceRule &rule, AllocationTrace &trace,
-                     const Synthesis &s, Type type, int64_t window) {
+                     const Synthesis &s, Type type, int64_t window,
+                     bool isRecorded) {
   trace.allocate(s.getFrameBytes());
   addFrames(trace, s, s.samples);
   trace.allocate(s.points * s.size);
-  trace.free(window);
+  // Autograd keeps the window.
+  if (!isRecorded)
+    trace.free(window);
   addFrames(trace, s, 1);
   // Whether the least of the squares is near zero; the bool lives on.
   trace.allocate(s.getKept() * s.size + s.size);
@@ -142,7 +159,8 @@ static void runIstft(WorkspaceRule &rule, AllocationTrace &trace,
     trace.allocate(s.samples * (s.end - s.start) * s.size);
     trace.free(kept);
   }
-  trace.free(1 + s.total * s.size + s.points * s.size + 2 * s.getFrameBytes());
+  trace.free(1 + s.total * s.size + s.points * s.size + 2 * s.getFrameBytes() +
+             (isRecorded ? window : 0));
   rule.setTransient(trace.getTransient());
 }
 
@@ -162,15 +180,20 @@ static std::optional<Signal> getSpectra(const WorkspaceRule &rule, IstftOp op) {
   return signal;
 }
 
-static void describeIstft(WorkspaceRule &rule, IstftOp op) {
+/// None where a shape is unknown or of no signal, and then the rule says so.
+static std::optional<Synthesis> getSynthesis(WorkspaceRule &rule, IstftOp op) {
   auto spectra = getSpectra(rule, op);
   auto frame = rule.tensor(op.getWindow());
   auto result = rule.tensor(op.getResult());
+  auto fail = [&](StringRef why) -> std::optional<Synthesis> {
+    rule.setInexact(why);
+    return std::nullopt;
+  };
   if (!spectra || !result || (op.getWindow() && !frame))
-    return rule.setInexact("the strides of the spectra are unknown");
+    return fail("the strides of the spectra are unknown");
   Type type = getRealType(spectra->elementType);
   if (op.getReturnComplex() || (frame && frame->elementType != type))
-    return rule.setInexact("istft of these element types");
+    return fail("istft of these element types");
   Synthesis s;
   s.samples = spectra->dims[0];
   s.frames = spectra->dims[1];
@@ -182,9 +205,20 @@ static void describeIstft(WorkspaceRule &rule, IstftOp op) {
   s.end = s.total - s.start;
   if (op.getLength())
     s.end = s.start + result->dims.back();
-  int64_t width = op.getWinLength().value_or(s.points);
   if (s.points < 2 || spectra->numElements() == 0 || s.getKept() < 1)
-    return rule.setInexact("istft of no signal");
+    return fail("istft of no signal");
+  return s;
+}
+
+static void describeIstft(WorkspaceRule &rule, IstftOp op) {
+  auto synthesis = getSynthesis(rule, op);
+  if (!synthesis)
+    return;
+  Synthesis s = *synthesis;
+  auto spectra = getSpectra(rule, op);
+  auto frame = rule.tensor(op.getWindow());
+  Type type = getRealType(spectra->elementType);
+  int64_t width = op.getWinLength().value_or(s.points);
   AllocationTrace trace;
   // Ones where no window is given, which is filled up to a frame.
   int64_t window = frame ? 0 : width * s.size;
@@ -195,7 +229,138 @@ static void describeIstft(WorkspaceRule &rule, IstftOp op) {
     window = s.points * s.size;
   }
   transformToReal(trace, *spectra, {2}, s.points);
-  runIstft(rule, trace, s, type, window);
+  runIstft(rule, trace, s, type, window, rule.wantsGradient(op.getSelf()));
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+/// Whether the window is given for whole frames.
+static bool isWhole(IstftOp op, const Synthesis &s) {
+  auto width = static_cast<int64_t>(op.getWinLength().value_or(s.points));
+  return op.getWindow() && width == s.points;
+}
+
+/// The window, or what it was filled up to, and the sum of its squares.
+static void saveIstft(SavedRule &rule, IstftOp op) {
+  auto s = getSynthesis(rule, op);
+  if (!s)
+    return;
+  if (rule.wantsGradient(op.getWindow()))
+    return rule.setInexact("the gradient of a window");
+  if (isWhole(op, *s))
+    rule.save(op.getWindow());
+  else
+    rule.keep(s->points * s->size);
+  rule.keep(s->total * s->size);
+}
+
+void rules::describeStftSaved(SavedRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<StftOp>([&](auto op) { describeStft(rule, op, false, "", &rule); })
+      .Case<StftCenterOp>([&](auto op) {
+        describeStft(rule, op, op.getCenter(), op.getPadMode(), &rule);
+      })
+      .Case<IstftOp>([&](auto op) { saveIstft(rule, op); });
+}
+
+/// The gradient with the other half of the frequencies, transformed, times the
+/// window, added up where frames overlap. Sources: fft_r2c_backward,
+/// as_strided_backward.
+template <typename OpT>
+static void describeStftBackward(BackwardRule &rule, OpT op, bool center) {
+  auto signal = getSignal(rule, op.getSelf());
+  const ConcreteTensor &gradient = *rule.getGradient();
+  auto result = rule.tensor(op.getResult());
+  int64_t points = op.getNFft(), hop = op.getHopLength().value_or(points / 4);
+  int64_t width = op.getWinLength().value_or(points);
+  auto frame = rule.tensor(op.getWindow());
+  if (center || !signal || !result || !signal->contiguous || hop < 1 ||
+      signal->dims.size() > 2 || rule.wantsGradient(op.getWindow()) ||
+      !isa<ComplexType>(gradient.elementType))
+    return koila::detail::describeUnknownBackward(rule);
+  int64_t samples = signal->dims.size() == 2 ? signal->dims[0] : 1;
+  int64_t frames = (signal->dims.back() - points) / hop + 1;
+  int64_t real = getElementBytes(signal->elementType);
+  int64_t elements = samples * frames * points, whole = elements * 2 * real;
+  bool hasWindow = frame || width < points;
+  BackwardReplay steps(rule);
+  AllocationTrace &trace = steps;
+  bool isHalf = op.getOnesided().value_or(true);
+  Signal spectra = transposeDims(gradient, -1, -2);
+  if (isHalf) {
+    spectra = spectral::makeContiguous({samples, frames, points},
+                                       gradient.elementType);
+    trace.allocate(whole);
+  }
+  spectra.strides = spectra.getStrides();
+  if (!spectra.strides)
+    return koila::detail::describeUnknownBackward(rule);
+  int64_t last = spectra.dims.size() - 1;
+  transformComplex(steps, spectra, {last});
+  if (isHalf)
+    trace.free(whole);
+  trace.free(rule.getReleasableBytes());
+  int64_t arrived = whole;
+  if (hasWindow) {
+    int64_t filled = width < points ? points * real : 0;
+    trace.free(elements * real);
+    trace.allocate(elements * real);
+    trace.free(whole + filled + rule.getSavedBytes(1));
+    arrived = elements * real;
+  }
+  // Places of the signal, and those of all frames.
+  constexpr int64_t kIndexBytes = 8;
+  steps.give(0, steps.allocate(*signal), /*isViewed=*/true);
+  if (hop < points) {
+    trace.allocate(signal->numElements() * kIndexBytes);
+    trace.allocateTemporary(elements * kIndexBytes);
+    trace.free(signal->numElements() * kIndexBytes);
+  }
+  trace.free(arrived);
+  steps.finish();
+}
+
+/// The gradient over the added squares of the window, written into zeros, of
+/// which frames are views; times the window, and transformed.
+static void describeIstftBackward(BackwardRule &rule, IstftOp op) {
+  auto s = getSynthesis(rule, op);
+  if (!s)
+    return;
+  auto self = rule.tensor(op.getSelf());
+  // Both halves are cut, and what lies beyond the frames is filled up by nodes
+  // of their own.
+  if (!self || self->dims.size() < 2 || rule.wantsGradient(op.getWindow()) ||
+      self->dims.rbegin()[1] != s->points / 2 + 1 || s->end > s->total)
+    return koila::detail::describeUnknownBackward(rule);
+  BackwardReplay steps(rule);
+  AllocationTrace &trace = steps;
+  int64_t kept = s->samples * s->getKept() * s->size;
+  int64_t total = s->samples * s->total * s->size;
+  trace.allocate(kept);
+  trace.free(rule.getReleasableBytes() + s->total * s->size);
+  trace.allocate(total);
+  trace.free(kept);
+  trace.allocate(s->getFrameBytes());
+  trace.free(total +
+             (isWhole(op, *s) ? rule.getSavedBytes(1) : s->points * s->size));
+  ConcreteTensor spectra = *self;
+  std::swap(spectra.dims.rbegin()[0], spectra.dims.rbegin()[1]);
+  spectra = transposeDims(steps.allocate(spectra), -1, -2);
+  steps.give(0, spectra, /*isViewed=*/true);
+  if (s->points / 2 + 1 < s->points)
+    trace.allocateTemporary(getIntegerBytes(spectra.elementType));
+  trace.free(s->getFrameBytes());
+  steps.finish();
+}
+
+void rules::describeStftBackward(BackwardRule &rule) {
+  llvm::TypeSwitch<Operation *>(rule.getOp())
+      .Case<StftOp>([&](auto op) { ::describeStftBackward(rule, op, false); })
+      .Case<StftCenterOp>(
+          [&](auto op) { ::describeStftBackward(rule, op, op.getCenter()); })
+      .Case<IstftOp>([&](auto op) { describeIstftBackward(rule, op); });
 }
 
 void rules::describeStftWorkspace(WorkspaceRule &rule) {

@@ -547,7 +547,5 @@ bool blas::checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
                         const std::optional<Factor> &rhs) {
   if (!lhs || !rhs)
     rule.setInexact("the strides of a factor are unknown");
-  else if (isa<ComplexType>(lhs->type))
-    rule.setInexact("a product of complex numbers");
   return rule.isExact();
 }

@@ -84,8 +84,7 @@ struct MatmulCopies {
 MatmulCopies getMatmulCopies(WorkspaceRule &rule, const Factor &lhs,
                              const Factor &rhs);
 
-/// Says why the figure is not exact where the factors are not known, or of
-/// complex numbers.
+/// Says why the figure is not exact where the factors are not known.
 bool checkFactors(WorkspaceRule &rule, const std::optional<Factor> &lhs,
                   const std::optional<Factor> &rhs);
 

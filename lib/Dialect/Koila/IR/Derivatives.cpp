@@ -44,6 +44,49 @@ void rules::describeConvolutionDerivative(DifferentiationRule &rule) {
   rule.save(op->getOperand(0));
 }
 
+void rules::describeMatrixFunctionDerivative(DifferentiationRule &rule) {
+  Operation *op = rule.getOp();
+  Value self = op->getOperand(0), result = op->getResult(0);
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<LinalgInvOp, InverseOp>(
+          [&](auto) { describeDerivativeAs(rule, "linalg_inv_ex"); })
+      .Case<LinalgCholeskyOp>(
+          [&](auto) { describeDerivativeAs(rule, "linalg_cholesky_ex"); })
+      // Factors and pivots are made inside.
+      .Case<LinalgSolveOp, LinalgSolveExOp, LinalgDetOp, DetOp, LinalgSlogdetOp,
+            SlogdetOp>([&](auto) {
+        rule.save(self);
+        rule.save(result);
+        rule.saveInner();
+      })
+      .Case<LogdetOp>([&](auto) {
+        rule.save(self);
+        rule.saveInner();
+      })
+      .Case<LinalgEighOp>([&](auto eigh) {
+        rule.save(eigh.getEigenvalues());
+        rule.save(eigh.getEigenvectors());
+      })
+      .Case<LinalgEigvalshOp, LinalgSvdvalsOp>([&](auto) {
+        rule.save(result);
+        rule.saveInner();
+      })
+      .Case<LinalgSvdOp>([&](auto svd) {
+        rule.save(svd.getU());
+        rule.save(svd.getS());
+        rule.save(svd.getVh());
+      })
+      .Case<PinverseOp>([&](auto) {
+        rule.save(self);
+        rule.save(result);
+      })
+      .Case<MatrixExpOp>(
+          [&](auto) { describeDerivativeAs(rule, "linalg_matrix_exp"); })
+      .Case<LinalgMatrixPowerOp, MatrixPowerOp>(
+          [&](auto) { describeUnknown(rule); })
+      .Default([&](Operation *) { describeDerivative(rule); });
+}
+
 void rules::describeEinsumDerivative(DifferentiationRule &rule) {
   ValueRange tensors = cast<EinsumOp>(rule.getOp()).getTensors();
   // A view or a sum of one reads nothing.

@@ -16,11 +16,15 @@ class BackwardRule;
 
 namespace koila::rules {
 
+/// cumprod, logcumsumexp and diff.
+void describeCumulativeBackward(BackwardRule &rule);
 /// pairwise_distance, cosine_similarity and cdist.
 void describeDistanceBackward(BackwardRule &rule);
 void describeEinsumBackward(BackwardRule &rule);
 /// Transforms of the Fourier family.
 void describeSpectralBackward(BackwardRule &rule);
+/// Of one that is not centred, and back.
+void describeStftBackward(BackwardRule &rule);
 /// grid_sampler and affine_grid_generator.
 void describeGridBackward(BackwardRule &rule);
 

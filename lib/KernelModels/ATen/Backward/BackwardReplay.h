@@ -13,6 +13,10 @@
 #include "../Sum.h"
 #include "koila/Interfaces/BackwardRule.h"
 
+namespace koila::blas {
+struct Factor;
+} // namespace koila::blas
+
 namespace koila::kernels {
 
 /// `tensor` with these strides; none: unknown.
@@ -27,6 +31,10 @@ ConcreteTensor transposeDims(const ConcreteTensor &tensor, int64_t first,
                              int64_t second);
 /// Tensor::expand, of which dims may be missing in front.
 ConcreteTensor expandTo(ConcreteTensor tensor, llvm::ArrayRef<int64_t> dims);
+
+/// The conjugate of a complex factor, which bmm copies whole: its bytes, and
+/// then `factor` is the copy. Nothing for a real one.
+int64_t resolveConjugate(BackwardRule &rule, blas::Factor &factor);
 
 class BackwardReplay : public OpReplay {
 public:

@@ -9,52 +9,19 @@
 #include "../../BackwardRules.h"
 #include "../Sum.h"
 #include "BackwardFormulas.h"
-#include "BackwardReplay.h"
-#include "koila/Dialect/Koila/IR/Koila.h"
-#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "ElementwiseFormula.h"
 #include "mlir/IR/TypeUtilities.h"
-#include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
 using namespace koila;
 using namespace koila::kernels;
 using Number = OpReplay::Number;
 using Result = OpReplay::Result;
+using Run = kernels::RunFormula;
 
 void koila::detail::describeUnknownBackward(BackwardRule &rule) {
   rule.setInexact("what its backward pass allocates is not known");
 }
-
-namespace {
-struct Formula {
-  BackwardRule &rule;
-  BackwardReplay &steps;
-  const ConcreteTensor &gradient;
-
-  Operation *getOp() const { return rule.getOp(); }
-  /// Whether there is a second tensor, not a number or a constant that is taken
-  /// as one.
-  bool hasOther() const {
-    return getOp()->getNumOperands() > 1 &&
-           isa<TensorType>(getOp()->getOperand(1).getType()) && !getConstant();
-  }
-  /// A number that the file has as a tensor; in place PyTorch takes it for one
-  /// (measured).
-  ParamGetOp getConstant() const {
-    if (getOp()->getNumOperands() < 2 ||
-        cast<TorchOperatorInterface>(getOp()).isTied())
-      return {};
-    auto read = getOp()->getOperand(1).getDefiningOp<ParamGetOp>();
-    return read && read->hasAttr("wrapped") ? read : ParamGetOp();
-  }
-  ConcreteTensor self() const { return steps.read(0); }
-  ConcreteTensor other() const { return steps.read(1); }
-  /// What the argument `name`, a number, becomes.
-  Number getNumber(StringRef name) const;
-  /// Whether it is the number one.
-  bool isOne(StringRef name) const;
-};
-} // namespace
 
 Number Formula::getNumber(StringRef name) const {
   if (auto constant = getConstant(); constant && name == "other")
@@ -125,9 +92,8 @@ static void runGelu(const Formula &of) {
   of.steps.give(0, result);
 }
 
-/// grad * factor, or divided by it: the factor is freed.
-static void multiplyBy(const Formula &of, const ConcreteTensor &factor,
-                       unsigned operand = 0) {
+void kernels::multiplyBy(const Formula &of, const ConcreteTensor &factor,
+                         unsigned operand) {
   of.steps.give(operand, of.steps.compute({of.gradient, factor}));
   of.steps.free(factor);
 }
@@ -239,33 +205,6 @@ static void runClampTensors(const Formula &of) {
 // Two operands
 //===----------------------------------------------------------------------===//
 
-/// What is left of the gradient of a real operand, a complex number: a view of
-/// its real parts.
-static void giveReal(const Formula &of, unsigned operand,
-                     const ConcreteTensor &made) {
-  auto type = dyn_cast<ComplexType>(made.elementType);
-  if (!type || isa<ComplexType>(of.steps.read(operand).elementType))
-    return of.steps.give(operand, made);
-  ConcreteTensor real = made;
-  real.elementType = type.getElementType();
-  auto strides = made.getStrides();
-  if (strides)
-    for (int64_t &stride : *strides)
-      stride *= 2;
-  of.rule.setNew(operand, withStrides(real, strides), /*isViewed=*/true,
-                 made.numBytes());
-}
-
-/// grad * factor.conj(), of which a kernel reads a copy that is conjugated.
-static void giveConjugated(const Formula &of, unsigned operand,
-                           const ConcreteTensor &factor) {
-  bool isCopied = isa<ComplexType>(factor.elementType);
-  ConcreteTensor copy = isCopied ? of.steps.makeLike(factor) : factor;
-  giveReal(of, operand, of.steps.compute({of.gradient, copy}));
-  if (isCopied)
-    of.steps.free(copy);
-}
-
 static void runMul(const Formula &of) {
   if (!of.hasOther())
     return of.steps.give(0,
@@ -282,7 +221,7 @@ static void runDiv(const Formula &of) {
   // zeros_like(grad), of what is rounded.
   if (of.getOp()->hasAttr("rounding_mode")) {
     for (unsigned operand : {1u, 0u})
-      if (operand < 1 + of.hasOther() && of.steps.wants(operand))
+      if (operand < 1u + of.hasOther() && of.steps.wants(operand))
         of.steps.give(operand, of.steps.makeLike(of.gradient));
     return;
   }
@@ -689,8 +628,6 @@ static void runPrelu(const Formula &of) {
     of.steps.free(own);
 }
 
-using Run = void (*)(const Formula &);
-
 static const llvm::StringMap<Run> &getFormulas() {
   static const llvm::StringMap<Run> formulas = [] {
     llvm::StringMap<Run> table;
@@ -710,9 +647,10 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["reciprocal"] = runReciprocal;
     table["neg"] = negate;
     table["pow"] = table["square"] = runPower;
-    table["clamp"] = table["clamp_min"] = table["clamp_max"] = runClamp;
+    for (StringRef name : {"clamp", "clip", "clamp_min", "clamp_max"})
+      table[name] = runClamp;
     table["mul"] = runMul;
-    table["div"] = runDiv;
+    table["div"] = table["true_divide"] = runDiv;
     table["add"] = runAdd;
     table["sub"] = runSub;
     table["rsub"] = runReversedSub;
@@ -761,6 +699,7 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["nan_to_num"] = runNanToNum;
     table["glu"] = runGlu;
     table["prelu"] = runPrelu;
+    addSpecialFormulas(table);
     return table;
   }();
   return formulas;
@@ -772,6 +711,11 @@ static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
       {"pairwise_distance", rules::describeDistanceBackward},
       {"cosine_similarity", rules::describeDistanceBackward},
       {"cdist", rules::describeDistanceBackward},
+      {"stft", rules::describeStftBackward},
+      {"istft", rules::describeStftBackward},
+      {"cumprod", rules::describeCumulativeBackward},
+      {"logcumsumexp", rules::describeCumulativeBackward},
+      {"diff", rules::describeCumulativeBackward},
       {"_cdist_forward", rules::describeDistanceBackward},
       {"fft_fft", rules::describeSpectralBackward},
       {"fft_fft2", rules::describeSpectralBackward},
@@ -793,23 +737,45 @@ static const llvm::StringMap<void (*)(BackwardRule &)> &getRules() {
   return own;
 }
 
-bool rules::hasBackwardFormula(StringRef name) {
-  return getFormulas().contains(name) || getRules().contains(name);
+/// Formulas of gradients that are complex numbers.
+static const llvm::StringMap<Run> &getComplexFormulas() {
+  static const llvm::StringMap<Run> formulas = [] {
+    llvm::StringMap<Run> table;
+    table["mul"] = runMul;
+    table["add"] = runAdd;
+    table["sub"] = runSub;
+    table["neg"] = negate;
+    table["where"] = runWhere;
+    table["masked_fill"] = runMaskedFill;
+    table["copy"] = runCopy;
+    table["fill"] = table["zero"] = runFill;
+    addComplexFormulas(table);
+    return table;
+  }();
+  return formulas;
 }
 
-/// Products of complex numbers, also with real ones. Of sums with these a view
-/// of the gradient is handed on, and a complex number takes more than a real
-/// one.
-static bool knowsComplex(const BackwardRule &rule, Run run) {
+/// None where the formula is not known. Of sums with real numbers a view of the
+/// gradient is handed on, and a complex number takes more than a real one.
+static Run findComplexFormula(const BackwardRule &rule, StringRef name) {
   Operation *op = rule.getOp();
   Attribute other = op->getAttr("other");
-  if (other && !isa<IntegerAttr, FloatAttr>(other))
-    return false;
-  return run == runMul ||
-         (llvm::is_contained({runAdd, runSub, negate}, run) &&
-          llvm::all_of(op->getOperandTypes(), [](Type type) {
-            return isa<ComplexType>(getElementTypeOrSelf(type));
-          }));
+  auto found = getComplexFormulas().find(name);
+  if (found == getComplexFormulas().end() ||
+      (other && !isa<IntegerAttr, FloatAttr>(other)))
+    return nullptr;
+  Run run = found->second;
+  bool handsOn = llvm::is_contained({runAdd, runSub, runWhere, runCopy}, run);
+  bool isMixed = llvm::any_of(op->getOpOperands(), [&](OpOperand &operand) {
+    return rule.wantsOperand(operand.getOperandNumber()) &&
+           !isa<ComplexType>(getElementTypeOrSelf(operand.get().getType()));
+  });
+  return handsOn && isMixed ? nullptr : run;
+}
+
+bool rules::hasBackwardFormula(StringRef name) {
+  return getFormulas().contains(name) || getComplexFormulas().contains(name) ||
+         getRules().contains(name);
 }
 
 void rules::describeBackward(BackwardRule &rule) {
@@ -821,17 +787,17 @@ void rules::describeBackward(BackwardRule &rule) {
   if (auto own = getRules().find(name);
       own != getRules().end() && rule.getGradient())
     return own->second(rule);
-  auto found = getFormulas().find(name);
-  if (found == getFormulas().end() || !rule.getGradient())
+  if (!hasBackwardFormula(name) || !rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
   // Powers of and to tensors, limits that are tensors.
-  Run run = found->second;
+  Run run = getFormulas().lookup(name);
   if (llvm::count_if(op->getOperandTypes(), llvm::IsaPred<TensorType>) > 1)
     run = run == runPower   ? runPowerOfTensors
           : run == runClamp ? runClampTensors
                             : run;
-  if (isa<ComplexType>(rule.getGradient()->elementType) &&
-      !knowsComplex(rule, run))
+  if (isa<ComplexType>(rule.getGradient()->elementType))
+    run = findComplexFormula(rule, name);
+  if (!run)
     return rule.setInexact("gradients that are complex numbers");
   BackwardReplay steps(rule);
   run({rule, steps, *rule.getGradient()});

@@ -204,6 +204,26 @@ static void runMinimum(Engine &of) {
   }
 }
 
+/// grad * self / other, and xlogy(grad, other), which is filled with zeros
+/// where (self == 0) & (other <= 0).
+static void runXlogy(Engine &of) {
+  const ConcreteTensor &self = of.getOperand(0), &other = of.getOperand(1);
+  if (of.wants(1)) {
+    ConcreteTensor product = of.steps.compute({of.getGradient(), self});
+    of.give(1, of.steps.compute({product, other}));
+    of.steps.free(product);
+  }
+  if (of.wants(0)) {
+    ConcreteTensor logs = of.steps.compute({of.getGradient(), other});
+    ConcreteTensor isZero = of.steps.compute(self, Number::Float, Result::Bool);
+    ConcreteTensor isLess =
+        of.steps.compute(other, Number::Float, Result::Bool);
+    ConcreteTensor isBoth = of.steps.compute({isZero, isLess});
+    of.give(0, of.steps.allocate(logs));
+    of.steps.free({logs, isZero, isLess, isBoth});
+  }
+}
+
 /// The gradient with the dim that was reduced, of one element.
 static ConcreteTensor restoreDim(Engine &of) {
   ConcreteTensor whole = of.getGradient();
@@ -277,6 +297,7 @@ static const llvm::StringMap<Run> &getFormulas() {
     table["clamp_min"] = table["clamp_min_"] = runClampMin;
     table["where.self"] = runWhere;
     table["minimum"] = runMinimum;
+    table["xlogy.Tensor"] = runXlogy;
     table["masked_fill.Scalar"] = [](Engine &of) {
       of.give(0, of.steps.allocate(of.getGradient()));
     };

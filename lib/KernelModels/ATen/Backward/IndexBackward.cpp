@@ -7,6 +7,7 @@
 
 #include "../../BackwardRules.h"
 #include "../Embedding.h"
+#include "../Linalg.h"
 #include "../Pad.h"
 #include "BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
@@ -361,7 +362,9 @@ static void describeBlocks(BackwardRule &rule, BackwardReplay &steps) {
 }
 
 void rules::describeIndexBackward(BackwardRule &rule) {
-  if (!rule.getGradient() || isa<ComplexType>(rule.getGradient()->elementType))
+  bool isPad = isa<PadOp, ConstantPadNdOp>(rule.getOp());
+  if (!rule.getGradient() ||
+      (isa<ComplexType>(rule.getGradient()->elementType) && !isPad))
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor gradient = *rule.getGradient();
   auto giveUp = [&] { koila::detail::describeUnknownBackward(rule); };
@@ -486,9 +489,13 @@ void rules::describeIndexBackward(BackwardRule &rule) {
             (static_cast<int64_t>(op.getDims().size()) - 1));
       })
       .Case<TrilOp, TriuOp>([&](auto) {
-        if (!gradient.contiguous)
+        // Repeated matrices may be read as they are.
+        auto strides = gradient.getStrides();
+        if (!strides || llvm::is_contained(*strides, 0))
           return giveUp();
         steps.give(0, steps.allocate(gradient));
+        if (linalg::copiesForTriangle(gradient))
+          steps.allocateTemporary(gradient.numBytes());
       })
       .Default([&](Operation *) { giveUp(); });
   steps.finish();

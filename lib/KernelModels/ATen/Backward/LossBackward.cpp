@@ -34,9 +34,13 @@ static void describeLogits(BackwardRule &rule, BackwardReplay &steps,
     auto tensor = rule.tensor(value);
     return tensor && tensor->elementType == self.elementType;
   };
-  if (steps.wants(1) || target.dims != self.dims ||
-      !isLikeSelf(loss.getTarget()))
+  if (target.dims != self.dims || !isLikeSelf(loss.getTarget()) ||
+      (steps.wants(1) && loss.getPosWeight()))
     return koila::detail::describeUnknownBackward(rule);
+  auto divide = [&] {
+    if (loss.getReduction() == 1)
+      steps.allocateTemporary(getIntegerBytes(self.elementType));
+  };
   for (Value weight : {loss.getWeight(), loss.getPosWeight()})
     if (weight && (!isLikeSelf(weight) || rule.wantsGradient(weight)))
       return koila::detail::describeUnknownBackward(rule);
@@ -50,11 +54,34 @@ static void describeLogits(BackwardRule &rule, BackwardReplay &steps,
     ConcreteTensor sigmoid = steps.compute(self);
     steps.give(0, sum);
     steps.free({sigmoid, weighted});
-  } else {
+  } else if (steps.wants(0)) {
     steps.give(0, steps.compute(self));
   }
-  if (loss.getReduction() == 1)
-    steps.allocateTemporary(getIntegerBytes(self.elementType));
+  divide();
+  // -self * grad, for the target.
+  if (!steps.wants(1))
+    return;
+  ConcreteTensor negated = steps.compute(self);
+  steps.give(1, steps.compute({negated, steps.getGradient()}));
+  steps.free(negated);
+  divide();
+}
+
+/// A kernel, and logit(self) times the gradient for the target, each divided by
+/// the number of elements.
+static void describeEntropy(BackwardRule &rule, BackwardReplay &steps,
+                            BinaryCrossEntropyOp loss) {
+  ConcreteTensor self = steps.read(0);
+  if (steps.wants(1) && steps.read(1).dims != self.dims)
+    return koila::detail::describeUnknownBackward(rule);
+  for (unsigned operand : {0u, 1u}) {
+    if (!steps.wants(operand))
+      continue;
+    steps.give(operand,
+               operand == 0 ? steps.allocate(self) : steps.compute(self));
+    if (loss.getReduction() == 1)
+      steps.allocateTemporary(getIntegerBytes(self.elementType));
+  }
 }
 
 /// target * z / (z + 1) * grad, where z = exp(-target * self)
@@ -90,19 +117,13 @@ void rules::describeLossBackward(BackwardRule &rule) {
   if (loss::isComposed(op))
     return loss::describeComposed(rule, nullptr, &rule);
   BackwardReplay steps(rule);
-  auto reduction = op->getAttrOfType<IntegerAttr>("reduction");
   llvm::TypeSwitch<Operation *>(op)
       .Case<MseLossOp, SmoothL1LossOp, HuberLossOp>(
           [&](auto) { fillZeros(steps); })
       .Case<SoftMarginLossOp>([&](auto) { describeSoftMargin(rule, steps); })
       .Case<MultiMarginLossOp>([&](auto) { describeClasses(rule, steps); })
-      .Case<BinaryCrossEntropyOp>([&](auto) {
-        if (steps.wants(1))
-          return koila::detail::describeUnknownBackward(rule);
-        steps.giveContiguous(0);
-        if (reduction && reduction.getInt() == 1)
-          steps.allocateTemporary(getIntegerBytes(steps.read(0).elementType));
-      })
+      .Case<BinaryCrossEntropyOp>(
+          [&](auto loss) { describeEntropy(rule, steps, loss); })
       .Case<BinaryCrossEntropyWithLogitsOp>(
           [&](auto loss) { describeLogits(rule, steps, loss); })
       .Case<NllLossNdOp, NllLossOp, NllLoss2dOp>(

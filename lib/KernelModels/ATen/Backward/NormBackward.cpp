@@ -37,6 +37,9 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
   // deviations are computed first (measured, as what the kernel holds).
   bool isDense = (input.contiguous && gradient.contiguous) ||
                  (isChannelsLast(input) && isChannelsLast(gradient));
+  if (isHalf(input.elementType) &&
+      (!isDense || (norm.getTraining() && kernels::normalisesRows(input))))
+    return koila::detail::describeUnknownBackward(rule);
   if (!isDense) {
     if (norm.getTraining() && !steps.wants(0))
       rule.setInexact("the statistics' gradient of a batch that is not dense");
@@ -190,8 +193,11 @@ static void describeWeightNorm(BackwardRule &rule, BackwardReplay &steps,
 void rules::describeNormBackward(BackwardRule &rule) {
   if (rule.getGradient() && isa<RmsNormOp>(rule.getOp()))
     return describeRmsNormBackward(rule);
+  bool knowsHalf =
+      isa<BatchNormOp, LayerNormOp, GroupNormOp, SoftmaxIntOp, LogSoftmaxIntOp,
+          RawSoftmaxOp, RawLogSoftmaxOp>(rule.getOp());
   if (!rule.getGradient() || !rule.tensor(rule.getOp()->getOperand(0)) ||
-      isHalf(rule.getGradient()->elementType))
+      (isHalf(rule.getGradient()->elementType) && !knowsHalf))
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   llvm::TypeSwitch<Operation *>(rule.getOp())

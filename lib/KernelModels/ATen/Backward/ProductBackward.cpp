@@ -104,13 +104,28 @@ static bool isInColumns(const Factor &factor) {
   return factor.strides[0] == 1 && factor.strides[1] == factor.dims[0];
 }
 
+/// mm reads a conjugated factor as it is where BLAS transposes it; else it is
+/// copied. Source: addmm_impl_cpu_.
+static int64_t getResolvedBytes(const Factor &factor, int64_t columns) {
+  if (!isa<ComplexType>(factor.type))
+    return 0;
+  // BLAS takes columns: a result in rows is transposed.
+  unsigned fast = columns == 1 ? 0 : 1;
+  bool isPlain =
+      factor.strides[fast] == 1 &&
+      factor.strides[1 - fast] >= std::max<int64_t>(1, factor.dims[fast]);
+  return isPlain ? factor.numBytes() : 0;
+}
+
 void Product::runMm(unsigned first, unsigned second, bool isAdded) {
   Factor gradient = readGradient({lhs.dims[0], rhs.dims[1]});
   if (!rule.isExact())
     return;
-  auto multiply = [&](const Factor &left, const Factor &right,
+  // The factor that is not the gradient is conjugated.
+  auto multiply = [&](const Factor &left, const Factor &right, bool isLeft,
                       const Factor &made, unsigned operand, bool isInColumns) {
-    steps.allocateTemporary(blas::getMmBytes(rule, left, right) +
+    int64_t resolved = getResolvedBytes(isLeft ? left : right, right.dims[1]);
+    steps.allocateTemporary(blas::getMmBytes(rule, left, right) + resolved +
                             made.numBytes());
     give(operand, made, isInColumns);
   };
@@ -118,15 +133,15 @@ void Product::runMm(unsigned first, unsigned second, bool isAdded) {
     if (!steps.wants(first))
       return;
     if (isInColumns(lhs))
-      return multiply(rhs, blas::transpose(gradient), lhs, first, true);
-    multiply(gradient, blas::transpose(rhs), lhs, first, false);
+      return multiply(rhs, blas::transpose(gradient), true, lhs, first, true);
+    multiply(gradient, blas::transpose(rhs), false, lhs, first, false);
   };
   auto runSecond = [&] {
     if (!steps.wants(second))
       return;
     if (isInColumns(rhs))
-      return multiply(blas::transpose(gradient), lhs, rhs, second, true);
-    multiply(blas::transpose(lhs), gradient, rhs, second, false);
+      return multiply(blas::transpose(gradient), lhs, false, rhs, second, true);
+    multiply(blas::transpose(lhs), gradient, true, rhs, second, false);
   };
   if (isAdded)
     runFirst();
@@ -139,19 +154,20 @@ void Product::runBmm(unsigned first, unsigned second, bool isAdded) {
   Factor gradient = readGradient({lhs.dims[0], lhs.dims[1], rhs.dims[2]});
   if (!rule.isExact())
     return;
-  auto multiply = [&](const Factor &left, const Factor &right,
+  auto multiply = [&](Factor left, Factor right, bool isLeft,
                       const Factor &made, unsigned operand) {
     if (!steps.wants(operand))
       return;
-    steps.allocateTemporary(blas::getBmmBytes(rule, left, right) +
+    int64_t resolved = resolveConjugate(rule, isLeft ? left : right);
+    steps.allocateTemporary(blas::getBmmBytes(rule, left, right) + resolved +
                             made.numBytes());
     give(operand, made, false);
   };
   if (isAdded)
-    multiply(gradient, blas::transpose(rhs), lhs, first);
-  multiply(blas::transpose(lhs), gradient, rhs, second);
+    multiply(gradient, blas::transpose(rhs), false, lhs, first);
+  multiply(blas::transpose(lhs), gradient, true, rhs, second);
   if (!isAdded)
-    multiply(gradient, blas::transpose(rhs), lhs, first);
+    multiply(gradient, blas::transpose(rhs), false, lhs, first);
 }
 
 /// The left factor, of any rank, as one matrix. Copies are operations of their
@@ -325,6 +341,8 @@ static void multiplyVector(BackwardRule &rule, BackwardReplay &steps,
 static void describeVector(BackwardRule &rule, const Factor &lhs,
                            const Factor &rhs) {
   BackwardReplay steps(rule);
+  if (isa<ComplexType>(lhs.type))
+    return rule.setInexact("gradients that are complex numbers");
   int64_t left = lhs.getRank(), right = rhs.getRank();
   if (left == 2 && right == 1)
     return multiplyVector(rule, steps, lhs, rhs, 0, 1);
@@ -476,6 +494,9 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
   if (!blas::checkFactors(rule, lhs, rhs))
     return;
   int64_t left = lhs->getRank(), right = rhs->getRank();
+  if (isa<ComplexType>(lhs->type) != isa<ComplexType>(rhs->type) ||
+      (isa<ComplexType>(lhs->type) && left == 1 && right == 1))
+    return rule.setInexact("gradients that are complex numbers");
   if (left == 1 && right == 1)
     return describeDot(rule);
   if (left < 2 || right < 2)
@@ -507,8 +528,9 @@ static void describePair(BackwardRule &rule, unsigned first, unsigned second) {
 void rules::describeProductBackward(BackwardRule &rule) {
   if (!rule.getGradient())
     return koila::detail::describeUnknownBackward(rule);
-  // Their formulas read conjugates, which are copies.
-  if (isa<ComplexType>(rule.getGradient()->elementType))
+  bool isOfMatrices =
+      isa<MmOp, MatmulOp, LinalgMatmulOp, BmmOp, EinsumOp>(rule.getOp());
+  if (isa<ComplexType>(rule.getGradient()->elementType) && !isOfMatrices)
     return rule.setInexact("gradients that are complex numbers");
   llvm::TypeSwitch<Operation *>(rule.getOp())
       .Case<LinearOp>([&](LinearOp op) { describeLinear(rule, op); })

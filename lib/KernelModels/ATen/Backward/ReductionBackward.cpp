@@ -66,6 +66,34 @@ static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
   steps.free({mask, masked, count});
 }
 
+/// grad / count * (self == result), of either extremum; the second one is added
+/// to the first. Source: aminmax_backward.
+static void runBothExtrema(BackwardRule &rule, BackwardReplay &steps) {
+  auto op = cast<AminmaxOp>(rule.getOp());
+  ConcreteTensor self = steps.read(0);
+  std::optional<ConcreteTensor> made;
+  for (unsigned index : {0u, 1u}) {
+    const ConcreteTensor *gradient = rule.getGradient(index);
+    auto result = rule.tensor(op->getResult(index));
+    if (!gradient)
+      continue;
+    if (!result || self.dims.empty())
+      return koila::detail::describeUnknownBackward(rule);
+    ConcreteTensor mask = steps.compute({restoreDims(op, *result, self), self},
+                                        Number::None, OpReplay::Result::Bool);
+    ConcreteTensor count = steps.OpReplay::sum(mask, op.getDim(), true);
+    ConcreteTensor share =
+        steps.compute({restoreDims(op, *gradient, self), count});
+    ConcreteTensor part = steps.compute({share, mask});
+    steps.free({share, count, mask});
+    if (made)
+      steps.free(part);
+    else
+      made = part;
+  }
+  steps.give(0, *made);
+}
+
 /// grad * (self - result).exp()
 static void runLogsumexp(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0);
@@ -245,17 +273,44 @@ static ConcreteTensor runVariance(BackwardRule &rule, BackwardReplay &steps,
 }
 
 /// That of the variance, of (grad / (result * 2)).masked_fill_(result == 0, 0)
-static void runDeviation(BackwardRule &rule, BackwardReplay &steps) {
+static ConcreteTensor runDeviation(BackwardRule &rule, BackwardReplay &steps) {
   auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!result)
-    return koila::detail::describeUnknownBackward(rule);
+  if (!result) {
+    koila::detail::describeUnknownBackward(rule);
+    return steps.getGradient();
+  }
   ConcreteTensor twice = steps.compute(*result, Number::Integer);
   ConcreteTensor gradient = steps.compute({steps.getGradient(), twice});
   ConcreteTensor isZero =
       steps.compute(*result, Number::Integer, OpReplay::Result::Bool);
   steps.free({isZero, twice});
-  steps.give(0, runVariance(rule, steps, gradient));
+  ConcreteTensor made = runVariance(rule, steps, gradient);
   steps.free(gradient);
+  return made;
+}
+
+/// That of the variance or deviation, and grad / count of the mean, added up.
+/// Either may be missing. Source: var_mean_backward, std_mean_backward.
+static void runWithMean(BackwardRule &rule, BackwardReplay &steps) {
+  Operation *op = rule.getOp();
+  std::optional<ConcreteTensor> made;
+  if (rule.getGradient())
+    made = isa<StdMeanOp, StdMeanDimOp, StdMeanCorrectionOp>(op)
+               ? runDeviation(rule, steps)
+               : runVariance(rule, steps, steps.getGradient());
+  const ConcreteTensor *ofMean = rule.getGradient(1);
+  if (ofMean) {
+    ConcreteTensor self = steps.read(0);
+    ConcreteTensor share = steps.compute(
+        expandTo(restoreDims(op, *ofMean, self), self.dims), Number::Integer);
+    if (made) {
+      ConcreteTensor sum = steps.compute({*made, share});
+      steps.free({*made, share});
+      share = sum;
+    }
+    made = share;
+  }
+  steps.give(0, *made);
 }
 
 /// grad / count, written into zeros where the extremum is.
@@ -277,7 +332,16 @@ static void spreadExtremum(BackwardRule &rule, BackwardReplay &steps) {
 
 void rules::describeReductionBackward(BackwardRule &rule) {
   Operation *op = rule.getOp();
-  if (!rule.getGradient() || isa<ComplexType>(rule.getGradient()->elementType))
+  bool isPair = isa<VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp, StdMeanOp,
+                    StdMeanDimOp, StdMeanCorrectionOp, AminmaxOp>(op);
+  const ConcreteTensor *gradient = rule.getGradient();
+  if (!gradient && isPair)
+    gradient = rule.getGradient(1);
+  if (!gradient)
+    return koila::detail::describeUnknownBackward(rule);
+  // Sums and means read nothing that would have to be conjugated.
+  if (isa<ComplexType>(gradient->elementType) &&
+      !isa<SumOp, SumDimOp, MeanOp, MeanDimOp>(op))
     return koila::detail::describeUnknownBackward(rule);
   BackwardReplay steps(rule);
   llvm::TypeSwitch<Operation *>(op)
@@ -295,11 +359,22 @@ void rules::describeReductionBackward(BackwardRule &rule) {
         steps.give(0, runVariance(rule, steps, steps.getGradient()));
       })
       .Case<StdOp, StdDimOp, StdCorrectionOp>(
-          [&](auto) { runDeviation(rule, steps); })
+          [&](auto) { steps.give(0, runDeviation(rule, steps)); })
+      .Case<VarMeanOp, VarMeanDimOp, VarMeanCorrectionOp, StdMeanOp,
+            StdMeanDimOp, StdMeanCorrectionOp>(
+          [&](auto) { runWithMean(rule, steps); })
       .Case<LogsumexpOp>([&](auto) { runLogsumexp(rule, steps); })
       .Case<LinalgVectorNormOp, NormDimOp>([&](auto) { runNorm(rule, steps); })
       .Case<ProdOp, ProdDimOp>([&](auto) { runProd(rule, steps); })
       .Case<AmaxOp, AminOp>([&](auto) { runExtremum(rule, steps); })
+      .Case<AminmaxOp>([&](auto) { runBothExtrema(rule, steps); })
+      // Zeros, with the places of the diagonal beside them.
+      .Case<TraceOp>([&](auto) {
+        ConcreteTensor self = steps.read(0);
+        steps.giveContiguous(0);
+        steps.allocateTemporary(std::min(self.dims[0], self.dims[1]) *
+                                int64_t(sizeof(int64_t)));
+      })
       .Default(
           [&](Operation *) { koila::detail::describeUnknownBackward(rule); });
   steps.finish();

@@ -207,7 +207,9 @@ void rules::describeViewBackward(BackwardRule &rule) {
         rule.setView(0,
                      transposeDims(gradient, view.getAxis0(), view.getAxis1()));
       })
-      .Case<TOp, MTOp>([&](auto) {
+      .Case<TOp, MTOp, MHOp>([&](auto) {
+        if (isa<MHOp>(op) && isa<ComplexType>(gradient.elementType))
+          return rule.setInexact("gradients that are complex numbers");
         rule.setView(0, gradient.dims.size() < 2
                             ? gradient
                             : transposeDims(gradient, -1, -2));

@@ -10,6 +10,7 @@
 #include "../Backward/AutogradReplay.h"
 #include "../Backward/BackwardReplay.h"
 #include "Loss.h"
+#include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -79,13 +80,25 @@ static void describeMultilabelMargin(const ClassOperands &of) {
 // ctc_loss; native/LossCTC.cpp
 //===----------------------------------------------------------------------===//
 
-/// Only data says how long the longest target is, but not longer than all.
-static int64_t getLongest(const ConcreteTensor &targets) {
-  return targets.dims.empty() ? 1 : targets.dims.back();
+/// The length of all targets, where they are full of one number that nobody
+/// else can write.
+static std::optional<int64_t> getLength(CtcLossOp op) {
+  auto full = op.getTargetLengths().getDefiningOp<FullOp>();
+  auto number = full ? dyn_cast<IntegerAttr>(full.getFillValue()) : nullptr;
+  if (!number || !number.getType().isInteger(64) ||
+      !llvm::all_of(full->getUsers(), llvm::IsaPred<CtcLossOp>))
+    return std::nullopt;
+  return number.getInt();
+}
+
+/// Else only data says how long the longest target is, but not longer than all.
+static int64_t getLongest(CtcLossOp op, const ConcreteTensor &targets) {
+  return getLength(op).value_or(targets.dims.empty() ? 1 : targets.dims.back());
 }
 
 static void setLongest(WorkspaceRule &rule) {
-  rule.setBound("how long the targets of ctc_loss are is decided by data");
+  if (!getLength(cast<CtcLossOp>(rule.getOp())))
+    rule.setBound("how long the targets of ctc_loss are is decided by data");
 }
 
 /// Losses of samples, and the logarithms of all sums on the way to them, which
@@ -105,11 +118,13 @@ void loss::describeCtc(WorkspaceRule &rule, SavedRule *saved) {
   int64_t reduction = getReduction(rule);
   // Lengths in rows of int64, and targets of int64.
   for (size_t index : {2, 3})
-    steps.AllocationTrace::allocate(countBytes((*terms)[index], integer));
+    if (const Term &lengths = (*terms)[index];
+        !lengths.elementType.isInteger(64) || !lengths.contiguous)
+      steps.AllocationTrace::allocate(countBytes(lengths, integer));
   if (!targets.elementType.isInteger(64))
     targets = steps.allocate({targets.dims, integer});
   Term alphas = steps.allocate(
-      {{samples, logs.dims[0], 2 * getLongest(targets) + 1}, type});
+      {{samples, logs.dims[0], 2 * getLongest(op, targets) + 1}, type});
   Term losses = steps.allocate({{samples}, type});
   if (steps.wants(logs)) {
     steps.follow(logs, losses);
@@ -118,8 +133,8 @@ void loss::describeCtc(WorkspaceRule &rule, SavedRule *saved) {
   }
   steps.free(alphas);
   if (op.getZeroInfinity()) {
-    Term mask = steps.compute("eq.Scalar", losses, Result::Bool, Number::Float);
     Term zero = steps.allocate({{}, type});
+    Term mask = steps.compute("eq.Scalar", losses, Result::Bool, Number::Float);
     losses = steps.select(mask, zero, losses);
   }
   if (reduction == 1) {
@@ -151,15 +166,25 @@ void loss::describeCtcBackward(BackwardRule &rule, BackwardReplay &steps) {
   };
   if (reduction != 0)
     arrived = expandTo(arrived, losses.dims);
+  // What each node has saved goes with it: lengths, and which losses are
+  // infinite.
   if (reduction == 1) {
     replace(steps.compute(arrived, Number::Integer));
+    steps.AllocationTrace::free(rule.getReleasableBytes());
     replace(steps.compute({arrived, losses}));
+    steps.free(losses);
   }
-  if (op.getZeroInfinity())
-    replace(steps.mask(losses, arrived));
+  if (op.getZeroInfinity()) {
+    ConcreteTensor zero = steps.makeNumber(losses);
+    ConcreteTensor chosen = steps.mask(losses, arrived);
+    steps.free(zero);
+    replace(chosen);
+    steps.AllocationTrace::free(
+        samples + (reduction == 1 ? 0 : rule.getReleasableBytes()));
+  }
   steps.giveContiguous(0);
   ConcreteTensor betas = steps.allocate(ConcreteTensor{
-      {samples, logs.dims[0], 2 * getLongest(targets) + 1}, type});
+      {samples, logs.dims[0], 2 * getLongest(op, targets) + 1}, type});
   steps.free(betas);
   if (isOwn)
     steps.free(arrived);

@@ -71,10 +71,48 @@ static bool callVectorNorm(tj::Node *node) {
   return true;
 }
 
+/// Three names of one view.
+static bool callConjugateTranspose(tj::Node *node) {
+  static const c10::Symbol kAdjoint =
+      c10::Symbol::fromQualString("aten::adjoint");
+  static const c10::Symbol kMatrixH =
+      c10::Symbol::fromQualString("aten::matrix_H");
+  if (node->kind() != kAdjoint && node->kind() != kMatrixH)
+    return false;
+  replace(node, c10::Symbol::fromQualString("aten::mH"), node->inputs());
+  return true;
+}
+
+/// The ends of a range may be 0-dim tensors, as sizes are to the tracer; the
+/// operator takes their numbers. Source: native/RangeFactories.cpp.
+static bool callWithNumbers(tj::Node *node) {
+  if ((node->kind() != aten::linspace && node->kind() != aten::logspace) ||
+      node->inputs().size() < 2)
+    return false;
+  std::vector<tj::Value *> inputs = node->inputs().vec();
+  bool isChanged = false;
+  for (size_t index : {0, 1}) {
+    if (inputs[index]->type()->kind() != c10::TypeKind::TensorType)
+      continue;
+    tj::WithInsertPoint guard(node);
+    tj::Node *number =
+        node->owningGraph()->create(aten::ScalarImplicit, {inputs[index]});
+    number->output()->setType(c10::NumberType::get());
+    number->setSourceRange(node->sourceRange());
+    node->owningGraph()->insertNode(number);
+    inputs[index] = number->output();
+    isChanged = true;
+  }
+  if (isChanged)
+    replace(node, node->kind(), inputs);
+  return isChanged;
+}
+
 void koila::torchscript::forwardOperators(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
   for (tj::Node *node : nodes)
-    if (!fillWithNumber(node))
+    if (!fillWithNumber(node) && !callConjugateTranspose(node) &&
+        !callWithNumbers(node))
       callVectorNorm(node);
 }

@@ -187,8 +187,7 @@ class Koila_WindowOp<string mnemonic, string name, string parameters = "",
       return ::mlir::failure();
     return ::koila::rules::inferSequence(rule, "window_length");
   }];
-  // The cosines are computed by several operators with temporaries.
-  let workspaceRule = "::koila::rules::describeUnknownWorkspace(rule);";
+  let workspaceRule = "::koila::rules::describeWindowWorkspace(rule);";
 }
 foreach kind = ["hann", "hamming", "blackman", "bartlett", "kaiser"] in {
   defvar cppName = !cast<string>(!cond(

@@ -231,6 +231,10 @@ class Koila_MatrixFunctionOp<string mnemonic, string schema, dag operands,
   let batchRule = "::koila::rules::inferMatrixFunctionBatch(rule, " # input #
                   ");";
   let workspaceRule = "::koila::rules::describeMatrixFunctionWorkspace(rule);";
+  let differentiationRule =
+      "::koila::rules::describeMatrixFunctionDerivative(rule);";
+  let savedRule = "::koila::rules::describeMatrixFunctionSaved(rule);";
+  let backwardRule = "::koila::rules::describeMatrixFunctionBackward(rule);";
 }
 defvar matrixA = (ins AnyTensor:$A);
 defvar matrixSelf = (ins AnyTensor:$self);
@@ -301,6 +305,24 @@ def Koila_LinalgSvdvalsOp : Koila_MatrixFunctionOp<"linalg_svdvals",
 def Koila_PinverseOp : Koila_MatrixFunctionOp<"pinverse",
   "aten::pinverse(Tensor self, float rcond=1.0000000000000001e-15) -> Tensor",
   !con(matrixSelf, (ins F64Attr:$rcond)), [{"Cs:mn"}], 0>;
+def Koila_CholeskyInverseOp : Koila_MatrixFunctionOp<"cholesky_inverse",
+  "aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor",
+  !con(matrixSelf, (ins BoolAttr:$upper)), [{"Fs:nn"}]>;
+def Koila_LinalgMatrixExpOp : Koila_MatrixFunctionOp<"linalg_matrix_exp",
+  "aten::linalg_matrix_exp(Tensor self) -> Tensor", matrixSelf, [{"Cs:nn"}]>;
+def Koila_MatrixExpOp : Koila_MatrixFunctionOp<"matrix_exp",
+  "aten::matrix_exp(Tensor self) -> Tensor", matrixSelf, [{"Cs:nn"}]>;
+def Koila_LinalgHouseholderProductOp
+    : Koila_MatrixFunctionOp<"linalg_householder_product",
+        "aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor",
+        (ins AnyTensor:$input, AnyTensor:$tau), [{"Fs:nm"}], 0> {
+  let batchRule = [{
+    if (!(rule.fact(getInput()) == rule.fact(getTau())))
+      return rule.mix("reflectors and their factors carry the batch in "
+                      "different dims");
+    ::koila::rules::inferMatrixFunctionBatch(rule, getInput());
+  }];
+}
 /// Products of the matrix with itself; an inverse alone keeps its layout.
 class Koila_MatrixPowerFamilyOp<string mnemonic, string schema>
     : Koila_MatrixFunctionOp<mnemonic, schema,
@@ -314,16 +336,44 @@ def Koila_LinalgMatrixPowerOp : Koila_MatrixPowerFamilyOp<"linalg_matrix_power",
 def Koila_MatrixPowerOp : Koila_MatrixPowerFamilyOp<"matrix_power",
   "aten::matrix_power(Tensor self, int n) -> Tensor">;
 
-class Koila_SolveFamilyOp<string mnemonic, string schema, dag extra, bit info>
+/// `system` are the matrices, the right sides and whether these stand on the
+/// right, in C++.
+class Koila_SystemOp<string mnemonic, string schema, dag operands,
+                     string system, string kind>
     : Koila_RuledOp<mnemonic, schema> {
-  let arguments = !con((ins AnyTensor:$A, AnyTensor:$B, BoolAttr:$left), extra);
-  let shapeRule = "return ::koila::rules::inferSolve(rule, getA(), getB(), "
-                  "getLeft(), " # !if(info, "true", "false") # ");";
-  let batchRule =
-      "::koila::rules::inferSolveBatch(rule, getA(), getB(), getLeft());";
+  let description = [{
+    Solutions of systems of equations: the matrices are in the last two dims of
+    one operand, the right sides in those of the other. The batch stays in a
+    leading dim, or among the right sides of the same matrices. New storage with
+    the columns of a matrix first.
+  }];
+  let arguments = operands;
+  let shapeRule = "return ::koila::rules::inferSolve(rule, " # system #
+                  ", ::koila::rules::System::" # kind # ");";
+  let batchRule = "::koila::rules::inferSolveBatch(rule, " # system #
+                  ", ::koila::rules::System::" # kind # ");";
   let workspaceRule = "::koila::rules::describeMatrixFunctionWorkspace(rule);";
+  let differentiationRule =
+      "::koila::rules::describeMatrixFunctionDerivative(rule);";
+  let savedRule = "::koila::rules::describeMatrixFunctionSaved(rule);";
+  let backwardRule = "::koila::rules::describeMatrixFunctionBackward(rule);";
+}
+class Koila_SolveFamilyOp<string mnemonic, string schema, dag extra, bit info>
+    : Koila_SystemOp<mnemonic, schema,
+        !con((ins AnyTensor:$A, AnyTensor:$B, BoolAttr:$left), extra),
+        "getA(), getB(), getLeft()", !if(info, "WithInfo", "General")> {
   let results = !con(oneResult, !if(info, (outs AnyTensor:$info), (outs)));
 }
+def Koila_LinalgSolveTriangularOp
+    : Koila_SystemOp<"linalg_solve_triangular",
+        "aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False) -> Tensor",
+        (ins AnyTensor:$self, AnyTensor:$B, BoolAttr:$upper, BoolAttr:$left,
+             BoolAttr:$unitriangular),
+        "getSelf(), getB(), getLeft()", "Triangular">;
+def Koila_CholeskySolveOp : Koila_SystemOp<"cholesky_solve",
+  "aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor",
+  (ins AnyTensor:$self, AnyTensor:$input2, BoolAttr:$upper),
+  "getInput2(), getSelf(), true", "Triangular">;
 def Koila_LinalgSolveOp : Koila_SolveFamilyOp<"linalg_solve",
   "aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor",
   (ins), 0>;

@@ -133,6 +133,14 @@ class Koila_StftFamilyOp<string mnemonic, string schema, dag extra,
   let batchRule = "::koila::rules::inferStftBatch(rule, getSelf(), "
                   "getWindow(), 1);";
   let workspaceRule = "::koila::rules::describeStftWorkspace(rule);";
+  // The transform reads how long the frames were, which may be products with
+  // the window.
+  let differentiationRule = [{
+    rule.save(getSelf());
+    rule.saveFor(getSelf(), getWindow());
+    rule.saveInner();
+  }];
+  let savedRule = "::koila::rules::describeStftSaved(rule);";
 }
 def Koila_StftOp : Koila_StftFamilyOp<"stft",
   "aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None, bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor",
@@ -159,6 +167,11 @@ def Koila_IstftOp : Koila_RuledOp<"istft",
   let batchRule = "::koila::rules::inferStftBatch(rule, getSelf(), "
                   "getWindow(), 2);";
   let workspaceRule = "::koila::rules::describeStftWorkspace(rule);";
+  let differentiationRule = [{
+    rule.save(getWindow());
+    rule.saveInner();
+  }];
+  let savedRule = "::koila::rules::describeStftSaved(rule);";
 }
 
 #endif // KOILA_DIALECT_KOILA_IR_SPECTRALOPS_TD

@@ -33,6 +33,8 @@ void describeConvolutionDerivative(DifferentiationRule &rule);
 void describeDistanceDerivative(DifferentiationRule &rule);
 void describeEinsumDerivative(DifferentiationRule &rule);
 void describeEmbeddingBagDerivative(DifferentiationRule &rule);
+/// Functions of matrices that go by way of others.
+void describeMatrixFunctionDerivative(DifferentiationRule &rule);
 void describeLossDerivative(DifferentiationRule &rule);
 void describeNormDerivative(DifferentiationRule &rule);
 void describePoolDerivative(DifferentiationRule &rule);

@@ -111,12 +111,13 @@ llvm::LogicalResult inferCholesky(ShapeRule &rule, mlir::Value input);
 llvm::LogicalResult inferMatrixPower(ShapeRule &rule, mlir::Value input,
                                      int64_t n);
 void inferMatrixFunctionBatch(BatchRule &rule, mlir::Value input);
-/// A system of equations; `info` says that there is a second result of one
-/// code for each matrix.
+/// Systems of equations: WithInfo has a second result of one code for each
+/// matrix; the right sides of Triangular are matrices.
+enum class System { General, WithInfo, Triangular };
 llvm::LogicalResult inferSolve(ShapeRule &rule, mlir::Value matrix,
-                               mlir::Value rhs, bool left, bool info);
+                               mlir::Value rhs, bool left, System kind);
 void inferSolveBatch(BatchRule &rule, mlir::Value matrix, mlir::Value rhs,
-                     bool left);
+                     bool left, System kind);
 
 } // namespace koila::rules
 

@@ -29,10 +29,46 @@ static LogicalResult checkFloating(ShapeRule &rule, Type type) {
                           << type;
 }
 
+/// As many factors as there are reflectors, or less, and no more of these than
+/// rows. Source: linalg_householder_product.
+static LogicalResult checkReflectors(ShapeRule &rule,
+                                     LinalgHouseholderProductOp op) {
+  TensorInfo input = rule.tensor(op.getInput()), tau = rule.tensor(op.getTau());
+  if (failed(rules::checkOneElementType(rule, input.elementType,
+                                        tau.elementType, "the factors")))
+    return failure();
+  if (!input.hasRank() || !tau.hasRank() || input.getRank() < 2)
+    return success();
+  if (tau.getRank() + 1 != input.getRank())
+    return rule.emitError() << "expects factors of rank " << input.getRank() - 1
+                            << ", got " << tau.getRank();
+  int64_t leading = input.getRank() - 2;
+  for (int64_t dim = 0; dim < leading; ++dim)
+    if (proveEqual(input.dim(dim), tau.dim(dim)) == TriBool::No)
+      return rule.emitError()
+             << "has " << input.dim(dim).str() << " reflectors and "
+             << tau.dim(dim).str() << " factors in dim " << dim;
+  auto rows = input.dim(leading).getConstant();
+  auto columns = input.dim(leading + 1).getConstant();
+  auto factors = tau.dim(leading).getConstant();
+  if ((rows && columns && *rows < *columns) ||
+      (columns && factors && *columns < *factors))
+    return rule.emitError() << "expects no more reflectors than rows, and no "
+                               "more factors than these";
+  return success();
+}
+
 LogicalResult rules::inferMatrixFunction(ShapeRule &rule, Value input,
                                          bool square, StringRef results,
                                          bool takesIntegers) {
   TensorInfo info = rule.tensor(input);
+  if (auto product = dyn_cast<LinalgHouseholderProductOp>(rule.getOp()))
+    if (failed(checkReflectors(rule, product)))
+      return failure();
+  // The exponential is a sum of products, which half types have.
+  if (isa<LinalgMatrixExpOp, MatrixExpOp>(rule.getOp()) &&
+      isa_and_nonnull<FloatType>(info.elementType))
+    takesIntegers = true;
   if (!takesIntegers && failed(checkFloating(rule, info.elementType)))
     return failure();
   int64_t leading = info.hasRank() ? info.getRank() - 2 : 0;
@@ -141,7 +177,7 @@ static std::optional<bool> takesVectors(const TensorInfo &matrix,
 }
 
 LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
-                                bool left, bool hasInfo) {
+                                bool left, System kind) {
   TensorInfo a = rule.tensor(matrix), b = rule.tensor(rhs), result, info;
   info.elementType = IntegerType::get(rule.getContext(), 32);
   result.elementType = a.elementType ? a.elementType : b.elementType;
@@ -151,13 +187,14 @@ LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
     return failure();
   auto finish = [&] {
     rule.setResult(0, result);
-    if (hasInfo)
+    if (kind == System::WithInfo)
       rule.setResult(1, info);
     return success();
   };
   if (!a.hasRank() || !b.hasRank())
     return finish();
-  if (a.getRank() < 2 || b.getRank() < 1)
+  bool isTriangular = kind == System::Triangular;
+  if (a.getRank() < 2 || b.getRank() < (isTriangular ? 2 : 1))
     return rule.emitError() << "expects matrices and a right side, got ranks "
                             << a.getRank() << " and " << b.getRank();
   int64_t leading = a.getRank() - 2;
@@ -168,7 +205,7 @@ LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
            << a.dim(leading + 1).str() << " columns";
   info = TensorInfo::contiguous(ArrayRef(*a.dims).take_front(leading),
                                 info.elementType);
-  auto vectors = takesVectors(a, b);
+  auto vectors = isTriangular ? std::optional(false) : takesVectors(a, b);
   // A vector cannot stand on the left.
   if (!vectors && !left)
     vectors = false;
@@ -197,18 +234,20 @@ LogicalResult rules::inferSolve(ShapeRule &rule, Value matrix, Value rhs,
     dims.push_back(a.dim(x).broadcast(b.dim(y)));
   }
   dims.append(tail);
-  result = left ? columnsFirst(dims, result.elementType)
-                : TensorInfo::contiguous(dims, result.elementType);
+  result = left || isTriangular
+               ? columnsFirst(dims, result.elementType)
+               : TensorInfo::contiguous(dims, result.elementType);
   return finish();
 }
 
-void rules::inferSolveBatch(BatchRule &rule, Value matrix, Value rhs,
-                            bool left) {
+void rules::inferSolveBatch(BatchRule &rule, Value matrix, Value rhs, bool left,
+                            System kind) {
   TensorInfo a = rule.tensor(matrix), b = rule.tensor(rhs);
   BatchFact fact = rule.fact(matrix), other = rule.fact(rhs);
   if (!a.hasRank() || !b.hasRank())
     return rule.mix("the rank of an operand is unknown");
-  auto vectors = takesVectors(a, b);
+  auto vectors =
+      kind == System::Triangular ? std::optional(false) : takesVectors(a, b);
   if (!vectors && !left)
     vectors = false;
   if (!vectors)

@@ -1,0 +1,160 @@
+//===- CumulativeBackward.cpp - Gradients of cumulative operators ---------===//
+//
+// Source: cumprod_backward and logcumsumexp_backward in FunctionsManual.cpp;
+// diff_helper in native/ReduceOps.cpp.
+//
+//===----------------------------------------------------------------------===//
+
+#include "BackwardFormulas.h"
+#include "BackwardReplay.h"
+#include "koila/Dialect/Koila/IR/SortOps.h"
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "mlir/IR/BuiltinTypes.h"
+
+using namespace mlir;
+using namespace koila;
+using namespace koila::kernels;
+using Number = OpReplay::Number;
+using Result = OpReplay::Result;
+
+/// f(tensor.flip(dim), dim).flip(dim), in rows.
+static ConcreteTensor runFlipped(BackwardReplay &steps,
+                                 const ConcreteTensor &tensor) {
+  ConcreteTensor turned = steps.allocate(tensor);
+  ConcreteTensor summed = steps.allocate(tensor);
+  ConcreteTensor made = steps.allocate(tensor);
+  steps.free({turned, summed});
+  return made;
+}
+
+/// Only where an element is zero: sums before the first zero of each row, then
+/// those at it. Source: cumprod_backward.
+static void runProductOfZeros(BackwardReplay &steps, const ConcreteTensor &self,
+                              const ConcreteTensor &isZero, int64_t dim) {
+  MLIRContext *context = self.elementType.getContext();
+  ConcreteTensor made = steps.allocate(self), count = isZero, row = self;
+  count.elementType = IntegerType::get(context, 64);
+  count = steps.allocate(count);
+  steps.allocateTemporary(count.numBytes());
+  ConcreteTensor isSeen = steps.allocate(isZero);
+  ConcreteTensor isOther = steps.allocate(isZero);
+  ConcreteTensor filled = steps.allocate(self);
+  ConcreteTensor sums = runFlipped(steps, filled);
+  steps.free({filled, isOther});
+  steps.allocateTemporary(self.numBytes());
+  row.dims[dim] = 1;
+  ConcreteTensor place = row, values = row;
+  place.elementType = count.elementType;
+  values.elementType = isZero.elementType;
+  values = steps.allocate(values);
+  place = steps.allocate(place);
+  steps.free(values);
+  ConcreteTensor isFirst = steps.allocate(isZero);
+  isOther = steps.allocate(isZero);
+  filled = steps.allocate(self);
+  ConcreteTensor products = steps.allocate(self);
+  steps.free({filled, isOther});
+  ConcreteTensor isNotSeen =
+      steps.compute(count, Number::Integer, Result::Bool);
+  ConcreteTensor masked = steps.allocate(self);
+  steps.free(isNotSeen);
+  ConcreteTensor before = steps.compute(place, Number::Integer);
+  ConcreteTensor taken = steps.allocate(row);
+  steps.free(steps.compute(place, Number::Integer, Result::Bool));
+  steps.free(before);
+  ConcreteTensor sum = steps.allocate(row);
+  steps.free(masked);
+  steps.allocateTemporary(self.numBytes());
+  steps.free({sum, taken, products, isFirst, place, sums, isSeen, count, made});
+}
+
+/// (result * grad), summed up from the end, over self.
+static void runCumprod(BackwardRule &rule, BackwardReplay &steps, int64_t dim) {
+  ConcreteTensor self = steps.read(0);
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result || result->elementType != self.elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  if (self.numElements() <= 1 || self.dims[dim] == 1)
+    return rule.forwardGrad(0);
+  ConcreteTensor product = steps.compute({*result, steps.getGradient()});
+  ConcreteTensor isZero = steps.compute(self, Number::Integer, Result::Bool);
+  ConcreteTensor isAny{{}, isZero.elementType};
+  steps.allocate(isAny);
+  steps.allocateTemporary(getPartialBytes(rule, isZero, isAny));
+  steps.free(isAny);
+  ConcreteTensor sums = runFlipped(steps, product);
+  ConcreteTensor made = steps.compute({sums, self});
+  steps.free({sums, made});
+  runProductOfZeros(steps, self, isZero, dim);
+  steps.give(0, steps.allocate(made));
+  steps.free({product, isZero});
+  rule.setBound("whether an element of a cumulative product is zero, data "
+                "decide; the most counts");
+}
+
+/// exp(f(log(|grad|) - result) + self) of the positive and of the negative
+/// elements of the gradient, where f sums exponentials up from the end.
+static void runLogcumsumexp(BackwardRule &rule, BackwardReplay &steps) {
+  ConcreteTensor self = steps.read(0), gradient = steps.getGradient();
+  auto result = rule.tensor(rule.getOp()->getResult(0));
+  if (!result)
+    return koila::detail::describeUnknownBackward(rule);
+  if (gradient.dims.empty() || gradient.numElements() == 0)
+    return rule.forwardGrad(0);
+  ConcreteTensor least = steps.makeNumber(gradient);
+  ConcreteTensor size = steps.compute(gradient);
+  ConcreteTensor logs = steps.compute(size);
+  steps.free(size);
+  auto choose = [&] {
+    ConcreteTensor isSigned =
+        steps.compute(gradient, Number::Integer, Result::Bool);
+    ConcreteTensor chosen = steps.mask(isSigned, logs);
+    steps.free(isSigned);
+    return chosen;
+  };
+  ConcreteTensor positive = choose(), negative = choose();
+  auto sum = [&](const ConcreteTensor &chosen) {
+    ConcreteTensor difference = steps.compute({chosen, *result});
+    ConcreteTensor flipped = runFlipped(steps, difference);
+    ConcreteTensor shifted = steps.compute({flipped, self});
+    ConcreteTensor power = steps.compute(shifted);
+    steps.free({difference, flipped, shifted});
+    return power;
+  };
+  ConcreteTensor first = sum(positive), second = sum(negative);
+  steps.give(0, steps.compute({first, second}));
+  steps.free({least, logs, positive, negative, first, second});
+}
+
+/// The negated gradient and the gradient, each written into zeros by a node of
+/// its own, and added up.
+static void runDiff(BackwardRule &rule, BackwardReplay &steps, DiffOp op) {
+  if (op.getN() != 1 || op.getPrepend() || op.getAppend() ||
+      steps.read(0).elementType != steps.getGradient().elementType)
+    return koila::detail::describeUnknownBackward(rule);
+  ConcreteTensor negated = steps.compute(steps.getGradient());
+  ConcreteTensor first = steps.allocate(steps.read(0));
+  steps.free(negated);
+  steps.giveContiguous(0);
+  steps.AllocationTrace::free(rule.getReleasableBytes());
+  steps.free(first);
+}
+
+void rules::describeCumulativeBackward(BackwardRule &rule) {
+  Operation *op = rule.getOp();
+  BackwardReplay steps(rule);
+  if (isa<ComplexType>(rule.getGradient()->elementType))
+    return rule.setInexact("gradients that are complex numbers");
+  if (auto product = dyn_cast<CumprodOp>(op)) {
+    int64_t rank = steps.read(0).dims.size(), dim = product.getDim();
+    dim += dim < 0 ? rank : 0;
+    if (rank == 0)
+      return rule.forwardGrad(0);
+    runCumprod(rule, steps, dim);
+  } else if (auto difference = dyn_cast<DiffOp>(op)) {
+    runDiff(rule, steps, difference);
+  } else {
+    runLogcumsumexp(rule, steps);
+  }
+  steps.finish();
+}
