@@ -454,12 +454,16 @@ def dead_part():
 
 @model
 def adds_nothing():
-    """PyTorch's executor drops the sum."""
+    """PyTorch's executor would drop the sum, but that it does not know the number."""
     import torch
 
     class AddsNothing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.offset = 0
+
         def forward(self, x):
-            return (x.sin() + 0).cos()
+            return (x.sin() + self.offset).cos()
 
     return torch.jit.script(AddsNothing().eval())
 

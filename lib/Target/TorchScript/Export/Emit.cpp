@@ -459,7 +459,8 @@ static void store(const tj::Module &module, const tj::ExtraFilesMap &extraFiles,
     fail(llvm::toString(std::move(error)));
 }
 
-/// The value that a literal of an assumption stands for.
+/// The value that a literal of an assumption stands for; of a member of an enum
+/// its name.
 c10::IValue koila::torchscript::getAssumed(Attribute expected) {
   if (auto flag = dyn_cast<BoolAttr>(expected))
     return flag.getValue();
@@ -485,7 +486,16 @@ c10::IValue koila::torchscript::getAssumed(Attribute expected) {
       elements.push_back(getAssumed(element));
     return c10::ivalue::Tuple::create(std::move(elements));
   }
-  if (auto dict = dyn_cast<DictionaryAttr>(expected)) {
+  auto dict = dyn_cast<DictionaryAttr>(expected);
+  if (auto texts = dict ? dict.getAs<ArrayAttr>("texts") : ArrayAttr()) {
+    c10::List<std::string> list;
+    for (auto text : texts.getAsValueRange<StringAttr>())
+      list.push_back(text.str());
+    return list;
+  }
+  if (auto member = dict ? dict.getAs<StringAttr>("member") : StringAttr())
+    return member.str();
+  if (dict) {
     c10::impl::GenericDict entries(c10::AnyType::get(), c10::AnyType::get());
     for (auto [key, value] : llvm::zip_equal(dict.getAs<ArrayAttr>("keys"),
                                              dict.getAs<ArrayAttr>("values")))

@@ -4,6 +4,8 @@
 #include "../Export/ExecutorBarriers.h"
 #include "ForwardedOperators.h"
 #include "Lifetimes.h"
+#include "koila/Target/PyTorchArchive/Refusal.h"
+#include "koila/Target/TorchScript/TrainStep.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "llvm/ADT/BitVector.h"
 #include "llvm/ADT/STLExtras.h"
@@ -19,8 +21,10 @@
 #include <torch/csrc/jit/passes/inliner.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 #include <torch/csrc/jit/passes/peephole.h>
+#include <torch/csrc/jit/passes/peephole_alias_sensitive.h>
 #include <torch/csrc/jit/passes/peephole_dict_idioms.h>
 #include <torch/csrc/jit/passes/peephole_list_idioms.h>
+#include <torch/csrc/jit/passes/shape_analysis.h>
 #include <unordered_map>
 
 using namespace koila::torchscript;
@@ -310,6 +314,20 @@ private:
     }
   }
 
+  /// The value of an assumption, which names a member of an enum only.
+  static c10::IValue getAssumed(const c10::TypePtr &type,
+                                const c10::IValue &assumed) {
+    auto members = type->cast<c10::EnumType>();
+    if (!members)
+      return assumed;
+    for (const auto &[name, value] : members->enumNamesValues())
+      if (name == assumed.toStringRef())
+        return c10::IValue(
+            c10::make_intrusive<c10::ivalue::EnumHolder>(members, name, value));
+    refuse("no member of " + members->annotation_str() + " is named '" +
+           assumed.toStringRef() + "'");
+  }
+
   static bool isLiteral(const c10::TypePtr &type, const c10::IValue &value) {
     if (isPlain(type))
       return true;
@@ -319,6 +337,7 @@ private:
     case c10::TypeKind::ListType:
       // Not a number is not even equal to itself.
       return value.isIntList() || value.isBoolList() ||
+             type->containedType(0)->kind() == c10::TypeKind::StringType ||
              (value.isDoubleList() &&
               llvm::none_of(value.toDoubleVector(),
                             [](double number) { return std::isnan(number); }));
@@ -350,7 +369,8 @@ private:
   }
 
   static bool mayHoldList(const c10::TypePtr &type) {
-    return !isPlain(type) && type->kind() != c10::TypeKind::TensorType;
+    return !isPlain(type) && type->kind() != c10::TypeKind::TensorType &&
+           type->kind() != c10::TypeKind::EnumType;
   }
 
   /// Whether the user takes the value as it is and hands it on to nobody.
@@ -456,12 +476,12 @@ private:
       return;
     if (value.isTensorList())
       return replaceTensors(node, owner, value);
-    if (!isLiteral(node->output()->type(), value))
+    if (!value.isEnum() && !isLiteral(node->output()->type(), value))
       return;
     std::string path = owner.path.empty() ? name : owner.path + "." + name;
     for (const AssumedAttribute &assumption : given)
       if (assumption.path == path)
-        value = assumption.value;
+        value = getAssumed(node->output()->type(), assumption.value);
     if (value.isGenericDict()) {
       // No constant of a program is a dict.
       if (foldReaders(node->output(), value) && paths.insert(path).second)
@@ -538,11 +558,40 @@ static void dropDeadCode(std::shared_ptr<tj::Graph> &graph) {
   removeDeadCode(graph);
 }
 
+/// As LibTorch does before it runs a method: what changes nothing is gone where
+/// nobody can tell.
+static void dropIdleNodes(std::shared_ptr<tj::Graph> &graph) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph->block(), nodes);
+  // LibTorch analyses all aliases, which takes a while.
+  if (llvm::none_of(nodes, [](tj::Node *node) {
+        return changesNothing(node, /*profiles=*/false);
+      }))
+    return;
+  // The executor forgets what tracing saw.
+  tj::EraseShapeInformation(graph);
+  tj::PeepholeOptimizeAliasSensitive(graph, /*shape_peepholes=*/true);
+  dropDeadCode(graph);
+  nodes.clear();
+  collectNodes(graph->block(), nodes);
+  for (tj::Node *node : nodes)
+    if (changesNothing(node, /*profiles=*/false))
+      node->i_(kStays, 1);
+}
+
+static size_t countStaying(tj::Graph &graph) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  return llvm::count_if(
+      nodes, [](tj::Node *node) { return node->hasAttribute(kStays); });
+}
+
 PreparedGraph
 koila::torchscript::prepareGraph(const tj::Module &module,
                                  const tj::Method &method,
                                  const std::vector<AssumedAttribute> &given) {
   PreparedGraph prepared;
+  prepared.profiles = method.name() == kTrainStep;
   prepared.graph = tj::toGraphFunction(method.function()).graph()->copy();
   // Shapes of recorded examples hold for the examples only.
   for (tj::Value *input : prepared.graph->inputs())
@@ -554,11 +603,14 @@ koila::torchscript::prepareGraph(const tj::Module &module,
   foldLiterals(prepared.graph);
   decideLiterals(prepared.graph);
   dropDeadCode(prepared.graph);
+  dropIdleNodes(prepared.graph);
   markLifetimes(*prepared.graph);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);
   // Before LibTorch drops what changes nothing.
-  prepared.lifetimes = describeShortenedLives(*prepared.graph);
+  prepared.lifetimes =
+      describeShortenedLives(*prepared.graph, prepared.profiles);
+  size_t staying = countStaying(*prepared.graph);
   do {
     // A branch that is gone may have been all that stood between a test for
     // None and what it tests.
@@ -568,6 +620,9 @@ koila::torchscript::prepareGraph(const tj::Module &module,
     takeMarkedTuplesApart(*prepared.graph);
     // What a dict is known to have may decide further branches.
   } while (unfoldContainers(*prepared.graph));
+  // Here LibTorch could, once attributes are known.
+  if (prepared.lifetimes.empty() && countStaying(*prepared.graph) < staying)
+    prepared.lifetimes = kDropsIdle;
   prepared.keptAlive = takeKeptAlive(*prepared.graph);
   // Marks were uses, too.
   tj::CanonicalizeOutputs(prepared.graph);
@@ -618,7 +673,7 @@ private:
       os << std::string(depth, ' ') << node->kind().toQualString();
       for (tj::Symbol name : node->attributeNames()) {
         // A serial number that the parser gives.
-        if (name == c10::attr::warn_id || name == kShortens)
+        if (name == c10::attr::warn_id || name == kShortens || name == kStays)
           continue;
         os << " " << name.toUnqualString();
         if (node->kindOf(name) == tj::AttributeKind::s)

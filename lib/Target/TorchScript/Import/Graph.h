@@ -31,6 +31,8 @@ struct PreparedGraph {
   /// Why tensors may live longer in the program itself than here, where calls
   /// and branches are gone; empty if they do not.
   std::string lifetimes;
+  /// Whether what is said of it holds for the profiling executor, too.
+  bool profiles = false;
 };
 
 /// `requires_grad_` and `grad` of a tensor.

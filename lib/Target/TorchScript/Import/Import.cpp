@@ -156,8 +156,10 @@ void FunctionImporter::addReturn(func::FuncOp function) {
       function.getArgumentTypes(), ValueRange(operands).getTypes()));
 }
 
-/// A list is an array of numbers, unlike a tuple.
+/// A list is an array of numbers or has a name, unlike a tuple. A member of an
+/// enum has its own.
 Attribute FunctionImporter::getAssumed(const c10::IValue &value) const {
+  Builder builder(context);
   if (value.isIntList())
     return DenseI64ArrayAttr::get(context, value.toIntVector());
   if (value.isDoubleList())
@@ -165,6 +167,12 @@ Attribute FunctionImporter::getAssumed(const c10::IValue &value) const {
   if (value.isBoolList())
     return DenseBoolArrayAttr::get(
         context, llvm::to_vector_of<bool>(value.toBoolList()));
+  if (value.isList())
+    return builder.getDictionaryAttr(
+        builder.getNamedAttr("texts", getAttr(value)));
+  if (value.isEnum())
+    return builder.getDictionaryAttr(builder.getNamedAttr(
+        "member", builder.getStringAttr(value.toEnumHolder()->name())));
   if (!value.isTuple())
     return getAttr(value);
   llvm::SmallVector<Attribute> elements;

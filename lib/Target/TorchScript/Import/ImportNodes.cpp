@@ -758,7 +758,7 @@ void FunctionImporter::importNode(Node *node) {
   } else {
     op = importOpaque(node);
   }
-  if (changesNothing(node))
+  if (changesNothing(node, result.graph.profiles))
     op->setAttr(kIdleAttr, builder.getUnitAttr());
   markOrdered(node, op, write.any && !write.tied);
   defineResults(node, op, write.tied);

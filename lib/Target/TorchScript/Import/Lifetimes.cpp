@@ -146,16 +146,29 @@ private:
 } // namespace
 
 // Here or where it runs. Source: PeepholeOptimize.
-bool koila::torchscript::changesNothing(tj::Node *node) {
+bool koila::torchscript::changesNothing(tj::Node *node, bool profiles) {
   bool isSum = node->kind() == aten::add || node->kind() == aten::sub;
   bool isProduct = node->kind() == aten::mul || node->kind() == aten::div;
   if (!(isSum || isProduct) || node->inputs().size() < 2 ||
+      (node->hasAttribute(kStays) && !profiles) ||
       node->input(0)->type()->kind() != c10::TypeKind::TensorType)
     return false;
   auto number = tj::toIValue(node->input(1));
-  if (!number || !number->isScalar())
+  if (!number || !number->isScalar() ||
+      !number->toScalar().equal(isSum ? 0 : 1))
     return false;
-  return number->toScalar().equal(isSum ? 0 : 1);
+  auto factor = isSum && node->inputs().size() > 2
+                    ? tj::toIValue(node->input(2))
+                    : std::optional(c10::IValue(1));
+  if (!factor || !factor->isScalar() || !factor->toScalar().equal(1))
+    return false;
+  // Of integers it might change the type. Without profiling, types are known of
+  // constants alone.
+  auto element =
+      node->input(0)->type()->expectRef<c10::TensorType>().scalarType();
+  bool mayBeFloat = element ? at::isFloatingType(*element) : profiles;
+  return mayBeFloat ||
+         (node->kind() != aten::div && number->isInt() && factor->isInt());
 }
 
 /// Whether a loop takes what it carries from there.
@@ -274,7 +287,8 @@ static bool writesDeadPart(tj::Node *node) {
          });
 }
 
-std::string koila::torchscript::describeShortenedLives(tj::Graph &graph) {
+std::string koila::torchscript::describeShortenedLives(tj::Graph &graph,
+                                                       bool profiles) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
   std::string text;
@@ -284,9 +298,10 @@ std::string koila::torchscript::describeShortenedLives(tj::Graph &graph) {
              " that the training step has no use for and leaves out";
       node->removeAttribute(kShortens);
     }
-  if (text.empty() && llvm::any_of(nodes, changesNothing))
-    text = "LibTorch drops an operation that adds zero or multiplies by one "
-           "where it can";
+  if (text.empty() && llvm::any_of(nodes, [&](tj::Node *node) {
+        return changesNothing(node, profiles);
+      }))
+    text = kDropsIdle;
   if (text.empty() && llvm::any_of(nodes, writesDeadPart))
     text = "LibTorch drops a write into a part of aten::chunk that nothing "
            "reads later";

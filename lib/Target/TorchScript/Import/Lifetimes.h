@@ -20,13 +20,22 @@
 
 namespace koila::torchscript {
 
+/// On an operation that LibTorch keeps, though it changes nothing: somebody
+/// could tell.
+inline const c10::Symbol kStays = c10::Symbol::attr("koila_stays");
+
+inline constexpr const char *kDropsIdle =
+    "LibTorch drops an operation that adds zero or multiplies by one where it "
+    "can";
+
 /// Whether LibTorch drops the operation where it can: it adds zero or
-/// multiplies by one.
-bool changesNothing(torch::jit::Node *node);
+/// multiplies by one. With `profiles` the executor may know types that the
+/// graph does not show.
+bool changesNothing(torch::jit::Node *node, bool profiles);
 
 /// Why tensors may live longer in the program itself than in `graph`; empty if
 /// they do not.
-std::string describeShortenedLives(torch::jit::Graph &graph);
+std::string describeShortenedLives(torch::jit::Graph &graph, bool profiles);
 
 /// Marks where the life of each tensor and container ends in the block that
 /// makes it, if branches, loops or tuples may be folded. What LibTorch drops

@@ -141,9 +141,14 @@ void RefineOp::describeStorage(StorageRule &rule) {
 //===----------------------------------------------------------------------===//
 
 /// What can be compared with a literal at entry. An array is a tuple; a dict
-/// has its keys and its values.
+/// has its keys and its values, a list of texts those, and a member of an enum
+/// its name.
 static bool isLiteral(Attribute attr) {
   if (auto dict = dyn_cast<DictionaryAttr>(attr)) {
+    if (auto texts = dict.getAs<ArrayAttr>("texts"))
+      return dict.size() == 1 && llvm::all_of(texts, llvm::IsaPred<StringAttr>);
+    if (dict.size() == 1 && dict.getAs<StringAttr>("member"))
+      return true;
     auto keys = dict.getAs<ArrayAttr>("keys");
     auto values = dict.getAs<ArrayAttr>("values");
     llvm::SmallDenseSet<Attribute> known;

@@ -403,7 +403,15 @@ tj::Value *GuardEmitter::emitLiteralCondition(TorchValue *value,
     return isList(flags.asArrayRef(), c10::BoolType::get());
   if (auto tuple = dyn_cast<ArrayAttr>(expected))
     return emitTupleCondition(value, tuple);
-  if (auto dict = dyn_cast<DictionaryAttr>(expected))
+  auto dict = dyn_cast<DictionaryAttr>(expected);
+  if (auto texts = dict ? dict.getAs<ArrayAttr>("texts") : ArrayAttr())
+    return isList(llvm::map_range(texts.getAsValueRange<StringAttr>(),
+                                  [](StringRef text) { return text.str(); }),
+                  c10::StringType::get());
+  if (auto member = dict ? dict.getAs<StringAttr>("member") : StringAttr())
+    return emitter.call("aten::eq", {emitter.call("prim::EnumName", value),
+                                     text(member.getValue())});
+  if (dict)
     return emitDictCondition(value, dict);
   return emitter.call("aten::eq",
                       {value, text(cast<StringAttr>(expected).getValue())});

@@ -27,6 +27,8 @@ def main():
         ("grid", ((2, 1.5), "rows", True)),
         ("grid", ((3, 0.5), "rows", True)),
         ("grid", ((2, 0.5), "rows", True)),
+        ("steps", ["double"]),
+        ("steps", ["add", "double"]),
         ("window", [2, 2]),
     ):
         if name:

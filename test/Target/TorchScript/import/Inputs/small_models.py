@@ -10,6 +10,7 @@ import math
 import pathlib
 import sys
 import warnings
+from enum import Enum
 from typing import List, NamedTuple, Optional, Tuple
 
 import torch
@@ -291,8 +292,13 @@ class ChangedAttribute(nn.Module):
         return x.unsqueeze(1).permute(self.order)
 
 
+class Pace(Enum):
+    SLOW = 1
+    FAST = 3
+
+
 class LiteralAttributes(nn.Module):
-    """Attributes that are tuples, and a list that is only read."""
+    """Attributes that are tuples, lists that are only read, and a member of an enum."""
 
     patch: Tuple[int, int]
     grid: Tuple[Tuple[int, float], str, bool]
@@ -302,10 +308,16 @@ class LiteralAttributes(nn.Module):
         self.patch = (2, 3)
         self.grid = ((2, 0.5), "rows", True)
         self.window = [3, 2]
+        self.steps = ["add", "double"]
+        self.pace = Pace.FAST
 
     def forward(self, x):
         window = self.window.copy()
         window[0] = window[0] * 7
+        for step in self.steps:
+            x = x + 1 if step == "add" else x * 2
+        if self.pace == Pace.SLOW:
+            x = x.sin()
         if self.grid[1] == "rows":
             x = x.view(-1, self.patch[0], self.patch[1])
         if self.grid[0][1] < 1.0 and self.grid[2]:
