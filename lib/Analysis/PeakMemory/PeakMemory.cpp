@@ -359,10 +359,90 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
 
 /// A call as one list of operations, and its analysis.
 struct PeakMemoryAnalysis::Traced {
+  /// Analyses `trace`, made for these numbers of symbols.
+  void analyse(const Impl &general, const SymbolMap &fixed);
+  /// Whether the figure at these numbers is right, or an upper bound.
+  bool isBounded(const SymbolMap &numbers) const;
+  /// Of the ways that data may make the call go the one that needs most; null
+  /// if that is not known. `tracedOperations` grows by what is traced.
+  Impl *selectWay(const Impl &general, const SymbolMap &fixed,
+                  const SymbolMap &numbers, uint64_t &tracedOperations);
+
   /// None if it could not be followed.
   std::optional<ExecutionTrace> trace;
   std::unique_ptr<Impl> impl;
+  /// Made when needed.
+  std::optional<std::vector<std::unique_ptr<Traced>>> ways;
 };
+
+void PeakMemoryAnalysis::Traced::analyse(const Impl &general,
+                                         const SymbolMap &fixed) {
+  impl =
+      std::make_unique<Impl>(trace->function, general.options, nullptr, fixed);
+  if (trace->turnsRecordingOn && !general.records())
+    impl->recordingDoubt =
+        "the program itself turns on that gradients are recorded";
+  else if (trace->unknownRecording)
+    impl->recordingDoubt = "data decide whether the program records gradients";
+  impl->replaced = trace->replaced;
+  impl->forked = trace->forked;
+  impl->unsteady = trace->unsteady;
+  if (!impl->dims.isValid())
+    trace.reset();
+}
+
+bool PeakMemoryAnalysis::Traced::isBounded(const SymbolMap &numbers) const {
+  Impl::Run run = impl->start({});
+  run.symbols = numbers;
+  run.detailed = true;
+  impl->execute(run);
+  return run.missing.empty() && impl->recordingDoubt.empty() &&
+         !impl->unsteady && llvm::all_of(run.doubts, [](const auto &entry) {
+           return entry.second.getTrust() <= Trust::UpperBound;
+         });
+}
+
+PeakMemoryAnalysis::Impl *PeakMemoryAnalysis::Traced::selectWay(
+    const Impl &general, const SymbolMap &fixed, const SymbolMap &numbers,
+    uint64_t &tracedOperations) {
+  if (!ways) {
+    ways.emplace();
+    // The program need not run at this size, nor all ways.
+    ScopedDiagnosticHandler quiet(general.function->getContext(),
+                                  [](Diagnostic &) { return success(); });
+    std::optional<DimAnalysis> own;
+    if (!fixed.empty())
+      own.emplace(general.function, fixed);
+    const DimAnalysis &dims = own ? *own : general.dims;
+    std::vector<ExecutionTrace> traces;
+    if (dims.isValid())
+      traces = traceWays(cast<FunctionOpInterface>(general.function), dims,
+                         {general.records()});
+    for (ExecutionTrace &found : traces) {
+      tracedOperations += found.operations;
+      auto way = std::make_unique<Traced>();
+      way->trace = std::move(found);
+      way->analyse(general, fixed);
+      // What PyTorch refuses, no call does.
+      if (way->trace)
+        ways->push_back(std::move(way));
+    }
+  }
+  Impl *most = nullptr;
+  int64_t bytes = -1;
+  for (const std::unique_ptr<Traced> &way : *ways) {
+    if (!way->isBounded(numbers))
+      return nullptr;
+    Impl::Run run = way->impl->start({});
+    run.symbols = numbers;
+    way->impl->execute(run);
+    if (run.peakBytes > bytes) {
+      bytes = run.peakBytes;
+      most = way->impl.get();
+    }
+  }
+  return most;
+}
 
 PeakMemoryAnalysis::PeakMemoryAnalysis(Operation *function,
                                        const PeakMemoryOptions &options)
@@ -421,22 +501,10 @@ PeakMemoryAnalysis::trace(const SymbolMap &fixed) const {
   if (dims.isValid())
     made->trace = traceExecution(cast<FunctionOpInterface>(impl->function),
                                  dims, {impl->records()});
-  if (made->trace)
-    made->impl = std::make_unique<Impl>(made->trace->function, impl->options,
-                                        nullptr, fixed);
-  if (made->trace)
+  if (made->trace) {
     tracedOperations += made->trace->operations;
-  if (made->impl) {
-    if (made->trace->turnsRecordingOn && !impl->records())
-      made->impl->recordingDoubt =
-          "the program itself turns on that gradients are recorded";
-    else if (made->trace->unknownRecording)
-      made->impl->recordingDoubt =
-          "data decide whether the program records gradients";
-    made->impl->replaced = made->trace->replaced;
+    made->analyse(*impl, fixed);
   }
-  if (made->impl && !made->impl->dims.isValid())
-    made->trace.reset();
   return *made;
 }
 
@@ -444,14 +512,22 @@ PeakMemoryAnalysis::Impl *
 PeakMemoryAnalysis::selectTrace(const SymbolMap &numbers,
                                 const SymbolMap &fixed) const {
   Traced &general = trace(fixed);
+  Traced *better = &general;
   bool isDecided = general.trace && general.trace->undecided == 0;
-  if (isDecided || !numbersHelp || numbers.size() == fixed.size())
-    return general.trace ? general.impl.get() : nullptr;
-  Traced &own = trace(numbers);
-  numbersHelp = own.trace && (!general.trace ||
-                              own.trace->undecided < general.trace->undecided);
-  Traced &better = numbersHelp ? own : general;
-  return better.trace ? better.impl.get() : nullptr;
+  if (!isDecided && numbersHelp && numbers.size() > fixed.size()) {
+    Traced &own = trace(numbers);
+    numbersHelp = own.trace && (!general.trace || own.trace->undecided <
+                                                      general.trace->undecided);
+    better = numbersHelp ? &own : &general;
+  }
+  if (better->trace && (!better->trace->forks || better->isBounded(numbers)))
+    return better->impl.get();
+  Impl *way = general.selectWay(*impl, fixed, numbers, tracedOperations);
+  if (!way && numbers.size() > fixed.size())
+    way = trace(numbers).selectWay(*impl, numbers, numbers, tracedOperations);
+  if (way)
+    return way;
+  return better->trace ? better->impl.get() : nullptr;
 }
 
 std::optional<int64_t>
@@ -566,6 +642,18 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
              : "what the list or dict held before the call may go, which is "
                "not taken off",
          true});
+  if (at.unsteady)
+    report.inexact.push_back(
+        {getOperatorName(*at.unsteady), getSourcePlace(at.unsteady->getLoc()),
+         "no upper bound: the attribute may hold more after each call; this is "
+         "the figure of the first call, on what the file has",
+         false});
+  if (at.forked)
+    report.inexact.push_back({getOperatorName(*at.forked),
+                              getSourcePlace(at.forked->getLoc()),
+                              "data decide which way a call goes; the one that "
+                              "needs most is counted",
+                              true});
   if (!at.recordingDoubt.empty())
     report.inexact.push_back({at.function->getName().getStringRef().str(),
                               getSourcePlace(at.function->getLoc()),

@@ -21,14 +21,22 @@ bool koila::takesNumber(TorchOpaqueOp op) {
                       [](Type type) { return type.isIntOrIndexOrFloat(); });
 }
 
+bool koila::givesTensors(TorchOpaqueOp op) {
+  auto list = op->getNumResults() == 1
+                  ? dyn_cast<koila::ListType>(op->getResult(0).getType())
+                  : koila::ListType();
+  return list && isa<TensorType>(list.getElementType());
+}
+
 /// Whether a trace may have an operation for `op`: by a number that it knows,
-/// or one that says nothing of the effects.
+/// one with a result for each tensor of a list, or one that says nothing of the
+/// effects.
 static bool mayBeDescribed(TorchOpaqueOp op,
                            std::optional<KnownOperators> &operators) {
-  if (op.getEffects() == Effects::None)
-    return takesNumber(op);
   if (op.getEffects() == Effects::Unknown)
     return false;
+  if (op.getEffects() == Effects::None && !givesTensors(op))
+    return takesNumber(op);
   if (KnownOperators::takesOut(op.getCallee()))
     return true;
   if (!operators)
@@ -433,6 +441,38 @@ std::optional<bool> Tracer::decide(Value condition) {
   return !literal.getValue().isZero();
 }
 
+std::optional<bool> Choices::take() {
+  if (next == kMost) {
+    tooMany = true;
+    return std::nullopt;
+  }
+  if (next == ways.size())
+    ways.push_back(true);
+  return ways[next++];
+}
+
+bool Choices::advance() {
+  next = 0;
+  while (!ways.empty() && !ways.back())
+    ways.pop_back();
+  if (!ways.empty())
+    ways.back() = false;
+  return !ways.empty();
+}
+
+std::optional<bool> Tracer::choose(Value condition, Operation *op) {
+  if (!choices || depth > 0)
+    return std::nullopt;
+  std::optional<bool> holds = choices->take();
+  Value value = lookup(condition).value;
+  // Who asks again hears the same.
+  if (holds && value)
+    facts[value].literal = builder.getBoolAttr(*holds);
+  if (!forked)
+    forked = op;
+  return holds;
+}
+
 std::optional<int64_t> Tracer::getNumber(Value old) {
   auto literal = dyn_cast_or_null<IntegerAttr>(getLiteral(lookup(old).value));
   return literal ? literal.getValue().trySExtValue() : std::nullopt;
@@ -519,6 +559,23 @@ Tracer::Object *Tracer::getObject(Cell &cell, Location loc) {
   return object;
 }
 
+/// `made` stands for `op`. As a read of what is in lists and dicts of this
+/// trace it needs no place among writes: it has them as they are by then.
+void Tracer::dropReads(Operation *op, Operation *made) {
+  if (isOrderedWrite(made))
+    return;
+  bool any = false;
+  for (Value operand : op->getOperands()) {
+    if (!isMutable(operand.getType()))
+      continue;
+    if (!lookup(operand).object)
+      return;
+    any = true;
+  }
+  if (any)
+    made->removeAttr(KoilaDialect::kReadsAttr);
+}
+
 /// A copy of `op` on what its operands hold; null if one cannot be shown.
 Operation *Tracer::copy(Operation *op) {
   IRMapping mapping;
@@ -529,6 +586,7 @@ Operation *Tracer::copy(Operation *op) {
     mapping.map(operand, value);
   }
   Operation *made = builder.clone(*op, mapping);
+  dropReads(op, made);
   infer(made);
   for (auto [old, result] :
        llvm::zip_equal(op->getResults(), made->getResults()))
@@ -687,6 +745,8 @@ std::optional<ExecutionTrace> Tracer::run() {
   builder.clone(*terminator, mapping);
   trace.function = function;
   trace.undecided = undecided;
+  trace.forks = forks;
+  trace.forked = forked;
   trace.operations = operations;
   trace.turnsRecordingOn = turnsRecordingOn;
   trace.unknownRecording = records && unknownRecording;
@@ -697,15 +757,44 @@ std::optional<ExecutionTrace> Tracer::run() {
 std::optional<ExecutionTrace>
 koila::traceExecution(FunctionOpInterface function, const DimAnalysis &dims,
                       CallSetting setting) {
-  AttributePaths changing;
+  AttributeStates states;
   while (true) {
-    Tracer tracer(function, dims, setting, changing);
+    Tracer tracer(function, dims, setting, states);
     auto trace = tracer.run();
     if (!trace)
       return std::nullopt;
-    AttributePaths changed = tracer.findChanged();
-    if (changed.empty())
-      return trace;
-    changing.insert(changed.begin(), changed.end());
+    if (states.update(tracer.getLeft()))
+      continue;
+    trace->unsteady = states.getUnsteady();
+    return trace;
+  }
+}
+
+std::vector<ExecutionTrace> koila::traceWays(FunctionOpInterface function,
+                                             const DimAnalysis &dims,
+                                             CallSetting setting) {
+  // Each is analysed like any program.
+  constexpr unsigned kMostOperations = 1 << 15;
+  AttributeStates states;
+  while (true) {
+    std::vector<ExecutionTrace> ways;
+    AttributeStates::LeftStates left;
+    Choices choices;
+    unsigned operations = 0;
+    do {
+      Tracer tracer(function, dims, setting, states, &choices);
+      auto trace = tracer.run();
+      if (!trace && tracer.raises())
+        continue;
+      if (!trace || (operations += trace->operations) > kMostOperations)
+        return {};
+      AttributeStates::merge(left, tracer.getLeft());
+      ways.push_back(std::move(*trace));
+    } while (choices.advance());
+    if (states.update(left))
+      continue;
+    for (ExecutionTrace &way : ways)
+      way.unsteady = states.getUnsteady();
+    return ways;
   }
 }

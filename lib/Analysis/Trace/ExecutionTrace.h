@@ -33,9 +33,17 @@ struct ExecutionTrace {
   /// known keeps from being known: data decide them, or symbols.
   unsigned undecided = 0;
   unsigned operations = 0;
+  /// Whether a branch or loop is left.
+  bool forks = false;
+  /// In the program: the first branch or loop where data decided for this way
+  /// of several; null if there is none.
+  mlir::Operation *forked = nullptr;
   /// In the program: the first operation by which a tensor goes that an
   /// attribute, list or dict held before the call; null if there is none.
   mlir::Operation *replaced = nullptr;
+  /// In the program: an assignment of an attribute that no two calls leave the
+  /// same, so that the trace is of the first; null if there is none.
+  mlir::Operation *unsteady = nullptr;
   /// Whether the program may turn on that gradients are recorded.
   bool turnsRecordingOn = false;
   /// Whether data decide if gradients are recorded.
@@ -51,6 +59,12 @@ bool isWorthTracing(mlir::Operation *op);
 std::optional<ExecutionTrace> traceExecution(mlir::FunctionOpInterface function,
                                              const DimAnalysis &dims,
                                              CallSetting setting);
+
+/// A trace for each way that data may make a call go, without those that end
+/// with an exception. Empty if there are too many or one cannot be followed.
+std::vector<ExecutionTrace> traceWays(mlir::FunctionOpInterface function,
+                                      const DimAnalysis &dims,
+                                      CallSetting setting);
 
 } // namespace koila
 

@@ -1,12 +1,16 @@
 //===- TraceAttributes.cpp - Attributes that a traced call assigns --------===//
 //
 // A call may read what it assigned before. What it reads first is as the
-// archive has it, as long as each call leaves it so.
+// archive has it, as long as each call leaves it so; else it is as the last
+// call has left it, if all later calls leave the same. What grows from call to
+// call never is.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Tracer.h"
+#include "koila/Analysis/AttributeState.h"
 #include "koila/Analysis/Storage.h"
+#include "koila/Dialect/Koila/IR/TypePromotion.h"
 #include <map>
 
 using namespace mlir;
@@ -25,7 +29,7 @@ bool Tracer::executeRead(AttrGetOp op) {
   }
   auto found = attributes.find(op.getPathAttr());
   if (found == attributes.end()) {
-    Value value = readWeight(op);
+    Value value = readHeld(op);
     if (value)
       bind(op.getResult(), {value});
     else if (Operation *made = copy(op))
@@ -114,8 +118,10 @@ bool Tracer::forgetOthers(StringAttr path) {
 bool Tracer::forgetName(StringAttr name) {
   SmallVector<StringAttr> paths;
   for (auto &[place, known] : places)
-    if (place.second == name)
+    if (place.second == name) {
+      assignedPlaces.insert(place);
       paths.append(std::exchange(known, {}));
+    }
   return forget(paths);
 }
 
@@ -131,50 +137,187 @@ ParamOp Tracer::findWeight(StringAttr path) {
 
 /// What an attribute holds as long as the call assigned nothing: the archive's
 /// tensor. Each call leaves one of the same size, on which no graph hangs, or
-/// findChanged() says that this was wrong.
-Value Tracer::readWeight(AttrGetOp op) {
-  if (!isa<TensorType>(op.getResult().getType()) || runsUnknownCode ||
-      (turnsRecordingOn && !records) || changing.contains(op.getPathAttr()))
-    return {};
-  ParamOp weight = findWeight(op.getPathAttr());
+/// getLeft() says that this was wrong.
+Value Tracer::readWeight(StringAttr path, Location loc) {
+  ParamOp weight = findWeight(path);
   if (!weight)
     return {};
-  taken[op.getPathAttr()] = weight;
-  auto read = ParamGetOp::create(builder, op.getLoc(), weight.getType(),
-                                 weight.getSymName());
+  taken[path] = describe(weight);
+  auto read =
+      ParamGetOp::create(builder, loc, weight.getType(), weight.getSymName());
   infer(read);
   return read.getResult();
 }
 
-/// Whether both are contiguous, and of one size and type.
-bool Tracer::isLike(const Cell &cell, ParamOp weight) {
-  if (!cell.value || !weight ||
-      isa_and_nonnull<UnitAttr>(getLiteral(cell.value)))
-    return false;
-  const std::optional<TensorInfo> &info = getInfo(cell.value).tensor;
+static Held describeInitial(Attribute initial) {
+  Held held;
+  held.kind = Held::Kind::Unknown;
+  if (auto tensor = dyn_cast_if_present<TypeAttr>(initial)) {
+    auto type = cast<RankedTensorType>(tensor.getValue());
+    held.kind = Held::Kind::Tensor;
+    held.elementType = type.getElementType();
+    for (int64_t extent : type.getShape())
+      held.dims.push_back(DimExpr::constant(type.getContext(), extent));
+  } else if (initial) {
+    held.kind = Held::Kind::Literal;
+    held.literal = initial;
+  }
+  return held;
+}
+
+/// What the last call has left in an attribute that this one has not assigned;
+/// null if nobody knows. Tensors are further arguments of the trace.
+Value Tracer::readHeld(AttrGetOp op) {
+  StringAttr path = op.getPathAttr();
+  Location loc = op.getLoc();
+  if (runsUnknownCode || (turnsRecordingOn && !records))
+    return {};
+  Held held = states.lookup(path);
+  if (held.kind == Held::Kind::Archive) {
+    if (Value weight = readWeight(path, loc))
+      return weight;
+    held = describeInitial(op->getAttr(kInitialAttr));
+  }
+  if (held.kind == Held::Kind::Unknown)
+    return {};
+  taken[path] = held;
+  if (held.kind == Held::Kind::Literal) {
+    MLIRContext *context = builder.getContext();
+    Type type = TorchType::get(context, isa<UnitAttr>(held.literal) ? "NoneType"
+                                                                    : "str");
+    return makeConstant(held.literal, type, loc);
+  }
+  SmallVector<int64_t> extents;
+  SmallVector<DimExprAttr> exprs;
+  for (DimExpr dim : held.dims) {
+    extents.push_back(dim.getConstant().value_or(ShapedType::kDynamic));
+    exprs.push_back(dim.getAttr());
+  }
+  unsigned index = function.getNumArguments();
+  auto attributes = builder.getDictionaryAttr(
+      {builder.getNamedAttr(KoilaDialect::kDimsAttr,
+                            DimsAttr::get(builder.getContext(), exprs)),
+       builder.getNamedAttr(kLeftAttr, builder.getUnitAttr())});
+  if (failed(function.insertArgument(
+          index, RankedTensorType::get(extents, held.elementType), attributes,
+          loc)))
+    return {};
+  Value argument = function.getArgument(index);
+  facts[argument].tensor = TensorInfo::contiguous(held.dims, held.elementType);
+  return argument;
+}
+
+/// As what a call leaves; Archive if it is not contiguous.
+Held Tracer::describe(ParamOp weight) {
+  Held held;
   auto type = dyn_cast<RankedTensorType>(weight.getType());
-  if (!info || !info->hasRank() || !type ||
-      info->elementType != type.getElementType() ||
-      info->getRank() != type.getRank() || info->isContiguous() != TriBool::Yes)
-    return false;
+  if (!type)
+    return held;
   int64_t stride = 1;
   for (int64_t dim = type.getRank() - 1; dim >= 0; --dim) {
     int64_t extent = type.getDimSize(dim);
-    if (!info->dim(dim).isConstant(extent) ||
-        (extent != 1 && weight.getStrides()[dim] != stride))
-      return false;
+    if (extent != 1 && weight.getStrides()[dim] != stride)
+      return held;
     stride *= extent;
   }
-  return true;
+  held.kind = Held::Kind::Tensor;
+  held.elementType = type.getElementType();
+  for (int64_t extent : type.getShape())
+    held.dims.push_back(DimExpr::constant(builder.getContext(), extent));
+  return held;
 }
 
-AttributePaths Tracer::findChanged() {
-  AttributePaths changed;
+/// Whether `dim` is the same in every trace.
+static bool isOfProgram(DimExpr dim) {
+  bool isOwn = !dim;
+  if (dim)
+    dim.forEachSymbol(
+        [&](DimSymbol symbol) { isOwn |= symbol.getName().starts_with("_t"); });
+  return !isOwn;
+}
+
+/// What the attribute that the call assigned last at `path` holds in the end.
+Held Tracer::describeLeft(StringAttr path) {
+  Held held;
+  held.kind = Held::Kind::Unknown;
+  Value value = attributes.lookup(path).value;
+  if (!value)
+    return held;
+  if (Attribute literal = getLiteral(value)) {
+    if (!isa<UnitAttr, IntegerAttr, StringAttr>(literal))
+      return held;
+    held.kind = Held::Kind::Literal;
+    held.literal = literal;
+    return held;
+  }
+  const std::optional<TensorInfo> &info = getInfo(value).tensor;
+  if (!info || !info->hasRank() || info->isContiguous() != TriBool::Yes ||
+      !rules::isTorchType(info->elementType) ||
+      !llvm::all_of(*info->dims, isOfProgram))
+    return held;
+  held.kind = Held::Kind::Tensor;
+  held.elementType = info->elementType;
+  held.dims = *info->dims;
+  return held;
+}
+
+AttributeStates::LeftStates Tracer::getLeft() {
+  AttributeStates::LeftStates states;
   bool mayBeAny = runsUnknownCode || wantsAll || (turnsRecordingOn && !records);
-  for (const auto &[path, weight] : taken)
-    if (mayBeAny || unsteady.contains(getPlace(path)))
-      changed.insert(path);
-  return changed;
+  for (const auto &[path, found] : taken) {
+    Place place = getPlace(path);
+    AttributeStates::Left &entry = states[path];
+    entry.found = entry.left = found;
+    entry.op = assigned.lookup(path);
+    entry.mayHaveGraph = mayBeAny || wantingPlaces.contains(place);
+    if (entry.op)
+      entry.left = describeLeft(path);
+    else if (assignedPlaces.contains(place))
+      entry.left.kind = Held::Kind::Unknown;
+    if (entry.mayHaveGraph)
+      entry.left.kind = Held::Kind::Unknown;
+  }
+  return states;
+}
+
+bool AttributeStates::update(const LeftStates &left) {
+  bool isChanged = false;
+  for (const auto &[path, entry] : left) {
+    State &state = states[path];
+    if (state.isFixed || entry.left == entry.found)
+      continue;
+    isChanged = true;
+    bool isKnown = entry.left.kind != Held::Kind::Unknown;
+    if (isKnown && state.changes++ == 0) {
+      state.held = entry.left;
+      continue;
+    }
+    bool isNumber = entry.found.literal && !isa<UnitAttr>(entry.found.literal);
+    if (isNumber || entry.mayHaveGraph || !entry.op) {
+      state.held = Held();
+      state.held.kind = Held::Kind::Unknown;
+      continue;
+    }
+    state.held = Held();
+    state.isFixed = true;
+    if (!unsteady)
+      unsteady = entry.op;
+  }
+  return isChanged;
+}
+
+void AttributeStates::merge(LeftStates &into, const LeftStates &other) {
+  for (const auto &[path, entry] : other) {
+    auto [place, isNew] = into.try_emplace(path, entry);
+    Left &known = place->second;
+    known.mayHaveGraph |= entry.mayHaveGraph;
+    if (!known.op)
+      known.op = entry.op;
+    if (!(known.left == entry.left)) {
+      known.left = Held();
+      known.left.kind = Held::Kind::Unknown;
+    }
+  }
 }
 
 bool Tracer::executeAssignment(AttrSetOp op) {
@@ -202,19 +345,19 @@ bool Tracer::executeAssignment(AttrSetOp op) {
   // What goes first was there before the call, and is not counted. If the call
   // reads it and it has a graph, the operation says so.
   bool mayHaveGraph =
-      records ? changing.contains(op.getPathAttr()) : turnsRecordingOn;
+      records ? states.lookup(op.getPathAttr()).kind == Held::Kind::Unknown
+              : turnsRecordingOn;
   if (mayHoldTensors(op.getValue().getType()) && mayHaveGraph && !copy(op))
     return false;
   if (records && mayWant(cell))
-    unsteady.insert(getPlace(op.getPathAttr()));
+    wantingPlaces.insert(getPlace(op.getPathAttr()));
+  assignedPlaces.insert(getPlace(op.getPathAttr()));
   bool isNone = cell.value && isa_and_nonnull<UnitAttr>(getLiteral(cell.value));
   if (!replaced && (isNone || mayHoldTensors(op.getValue().getType())))
     replaced = op;
-  if (!isLike(cell, findWeight(op.getPathAttr())))
-    unsteady.insert(getPlace(op.getPathAttr()));
   if (!forgetOthers(op.getPathAttr()))
     return false;
-  assigned.insert(op.getPathAttr());
+  assigned[op.getPathAttr()] = op;
   assign(getAttribute(op.getPathAttr()));
   return true;
 }

@@ -9,6 +9,8 @@ using namespace koila;
 bool Tracer::executeIf(scf::IfOp op) {
   std::optional<bool> taken = decide(op.getCondition());
   if (!taken)
+    taken = choose(op.getCondition(), op);
+  if (!taken)
     return leaveIf(op);
   Region &region = *taken ? op.getThenRegion() : op.getElseRegion();
   if (region.empty())
@@ -58,12 +60,14 @@ bool Tracer::executeWhile(scf::WhileOp op) {
   while (true) {
     hand(op.getBeforeArguments(), carried);
     // If nobody knows whether there is a next turn, the loop starts here.
+    Value condition = op.getConditionOp().getCondition();
     bool decides = op.getBeforeBody()->without_terminator().empty();
-    if (decides && !decide(op.getConditionOp().getCondition()))
+    if (decides && !decide(condition) && !choose(condition, op))
       return leaveWhile(op, carried);
     auto cells = execute(*op.getBeforeBody());
-    std::optional<bool> goesOn =
-        cells ? decide(op.getConditionOp().getCondition()) : std::nullopt;
+    std::optional<bool> goesOn = cells ? decide(condition) : std::nullopt;
+    if (cells && !goesOn)
+      goesOn = choose(condition, op);
     if (!goesOn)
       return false;
     cells->erase(cells->begin());
@@ -113,6 +117,7 @@ bool Tracer::executeRegion(Region &region, Block *into,
 
 bool Tracer::leaveIf(scf::IfOp op) {
   ++undecided;
+  forks = true;
   Location loc = op.getLoc();
   Value condition = getValue(lookup(op.getCondition()), Type(), loc);
   if (!condition)
@@ -141,6 +146,7 @@ bool Tracer::leaveIf(scf::IfOp op) {
 
 bool Tracer::leaveFor(scf::ForOp op) {
   ++undecided;
+  forks = true;
   Location loc = op.getLoc();
   SmallVector<Value> bounds, inits;
   for (Value bound : {op.getLowerBound(), op.getUpperBound(), op.getStep()})
@@ -167,6 +173,7 @@ bool Tracer::leaveFor(scf::ForOp op) {
 
 bool Tracer::leaveWhile(scf::WhileOp op, Cells carried) {
   ++undecided;
+  forks = true;
   Location loc = op.getLoc();
   SmallVector<Value> inits;
   for (auto [cell, argument] :

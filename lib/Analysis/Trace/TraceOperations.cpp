@@ -42,6 +42,8 @@ std::optional<Tracer::Cells> Tracer::execute(Block &block) {
 }
 
 bool Tracer::execute(Operation *op) {
+  if (choices && choices->areTooMany())
+    return false;
   if (auto construct = dyn_cast<ConstructOp>(op)) {
     Object *object =
         makeObject(construct.getResult().getType(), construct.getContainer());
@@ -494,6 +496,77 @@ Tracer::getArguments(TorchOpaqueOp op) {
   return arguments;
 }
 
+/// How many tensors are in the list that `op` gives, as far as it says; else as
+/// many as its tensor has dims, which the operation's rule of shapes judges.
+size_t Tracer::countElements(TorchOpaqueOp op,
+                             ArrayRef<OperatorArgument> arguments) {
+  if (Operation *made = copy(op)) {
+    Value list = made->getResult(0);
+    size_t count = getInfo(list).elements.size();
+    facts.erase(list);
+    wanting.erase(list);
+    variables.erase(op->getResult(0));
+    made->erase();
+    if (count > 0)
+      return count;
+  }
+  if (arguments.empty() || arguments[0].values.size() != 1)
+    return 0;
+  const std::optional<TensorInfo> &tensor =
+      getInfo(arguments[0].values[0]).tensor;
+  return tensor && tensor->hasRank() ? std::max<size_t>(tensor->getRank(), 1)
+                                     : 0;
+}
+
+/// An operator that gives a list of tensors has an operation with a result for
+/// each.
+Operation *Tracer::create(TorchOpaqueOp op,
+                          ArrayRef<OperatorArgument> arguments) {
+  if (!givesTensors(op))
+    return operators.create(builder, op.getLoc(), op.getCallee(), arguments,
+                            op->getResultTypes());
+  if (!operators.contains(op.getCallee()))
+    return nullptr;
+  auto list = cast<koila::ListType>(op->getResult(0).getType());
+  SmallVector<Type> types(countElements(op, arguments), list.getElementType());
+  Operation *made = types.empty()
+                        ? nullptr
+                        : operators.create(builder, op.getLoc(), op.getCallee(),
+                                           arguments, types);
+  auto shapes = dyn_cast_if_present<ShapeRuleInterface>(made);
+  if (!shapes)
+    return made;
+  ShapeRule rule(made, [&](Value value) { return getInfo(value); }, &params);
+  if (succeeded(shapes.inferShapes(rule)))
+    return made;
+  made->erase();
+  return nullptr;
+}
+
+/// Whether `op` gets a list without tensors, where PyTorch wants some.
+bool Tracer::lacksTensors(TorchOpaqueOp op,
+                          ArrayRef<OperatorArgument> arguments) {
+  auto isTensor = [](Value value) { return isa<TensorType>(value.getType()); };
+  auto found = llvm::find_if(function.getArguments(), isTensor);
+  if (found == function.getArguments().end())
+    return false;
+  SmallVector<OperatorArgument> filled(arguments);
+  bool isEmpty = false;
+  for (OperatorArgument &argument : filled)
+    if (!argument.literal && argument.values.empty()) {
+      argument.values.push_back(*found);
+      isEmpty = true;
+    }
+  if (!isEmpty || op->getNumResults() != 1)
+    return false;
+  Type any = UnrankedTensorType::get(AnyType::get(op->getContext()));
+  Operation *made =
+      operators.create(builder, op.getLoc(), op.getCallee(), filled, any);
+  if (made)
+    made->erase();
+  return made != nullptr;
+}
+
 /// The operation for an operator of which the trace knows more than import did:
 /// what is in a list, or that an optional tensor is there. Null if there is
 /// none.
@@ -503,8 +576,11 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
   auto arguments = getArguments(op);
   if (!arguments)
     return nullptr;
-  Operation *known = operators.create(builder, op.getLoc(), op.getCallee(),
-                                      *arguments, op->getResultTypes());
+  Operation *known = create(op, *arguments);
+  if (!known && choices && depth == 0 && lacksTensors(op, *arguments)) {
+    isRaised = true;
+    return nullptr;
+  }
   if (!known) {
     bool takesNumbers = llvm::any_of(op.getOperandTypes(), [](Type type) {
       auto list = dyn_cast<koila::ListType>(type);
@@ -517,8 +593,10 @@ Operation *Tracer::describe(TorchOpaqueOp op) {
   // It writes what the module has, statistics for example, and no result of it
   // is an operand that was written.
   for (NamedAttribute mark : op->getDiscardableAttrs())
-    if (mark.getName() != KoilaDialect::kWritesAttr)
+    if (mark.getName() != KoilaDialect::kWritesAttr &&
+        mark.getName() != kViewsAttr)
       known->setDiscardableAttr(mark.getName(), mark.getValue());
+  dropReads(op, known);
   return known;
 }
 
@@ -579,6 +657,10 @@ bool Tracer::isAnswered(TorchOpaqueOp op) {
 
 bool Tracer::executeOpaque(TorchOpaqueOp op) {
   Location loc = op.getLoc();
+  if (choices && depth == 0 && op.getCallee() == "prim::RaiseException") {
+    isRaised = true;
+    return false;
+  }
   if (op.getCallee() == "prim::CreateObject" && op->getNumResults() == 1) {
     bind(op->getResult(0),
          {Value(), makeObject(op->getResult(0).getType(), std::nullopt)});
@@ -616,8 +698,15 @@ bool Tracer::executeOpaque(TorchOpaqueOp op) {
     return false;
   Operation *known = describe(op);
   if (!known)
-    return copy(op);
+    return !isRaised && copy(op);
   infer(known);
+  if (givesTensors(op)) {
+    Object *list = makeObject(op->getResult(0).getType(), Container::List);
+    for (Value result : known->getResults())
+      list->elements.push_back({result});
+    bind(op->getResult(0), {Value(), list});
+    return true;
+  }
   for (auto [old, result] :
        llvm::zip_equal(op->getResults(), known->getResults()))
     bind(old, {result});

@@ -17,24 +17,98 @@ namespace koila {
 /// Whether an argument of `op` is a number that the program computes.
 bool takesNumber(TorchOpaqueOp op);
 
-/// Attributes of the module by their paths.
-using AttributePaths = llvm::SmallPtrSet<mlir::Attribute, 4>;
+/// Whether `op` gives a list of tensors, and nothing else.
+bool givesTensors(TorchOpaqueOp op);
+
+/// What an attribute of the module holds when a call starts, or ends.
+struct Held {
+  enum class Kind {
+    /// What the archive has there.
+    Archive,
+    /// A contiguous tensor with these dims.
+    Tensor,
+    /// None, or a number or text.
+    Literal,
+    /// Nobody knows.
+    Unknown
+  };
+  Kind kind = Kind::Archive;
+  llvm::SmallVector<DimExpr> dims;
+  mlir::Type elementType;
+  mlir::Attribute literal;
+  bool operator==(const Held &other) const {
+    return kind == other.kind && dims == other.dims &&
+           elementType == other.elementType && literal == other.literal;
+  }
+};
+
+/// What calls leave in attributes, by their paths, and so what each finds
+/// there.
+class AttributeStates {
+public:
+  Held lookup(mlir::StringAttr path) const { return states.lookup(path).held; }
+  /// Takes over what a call has left of what it found; `op` is the assignment.
+  /// False if it has left all as it was.
+  struct Left {
+    Held found, left;
+    mlir::Operation *op = nullptr;
+    bool mayHaveGraph = false;
+  };
+  using LeftStates = llvm::MapVector<mlir::StringAttr, Left>;
+  bool update(const LeftStates &left);
+  /// What calls leave of which each goes one of several ways.
+  static void merge(LeftStates &into, const LeftStates &other);
+  /// The assignment of an attribute that holds something of another size after
+  /// each call, and is taken to be as the archive has it; null if there is
+  /// none.
+  mlir::Operation *getUnsteady() const { return unsteady; }
+
+private:
+  struct State {
+    Held held;
+    unsigned changes = 0;
+    bool isFixed = false;
+  };
+  llvm::DenseMap<mlir::StringAttr, State> states;
+  mlir::Operation *unsteady = nullptr;
+};
 
 struct ElementFlow;
 
+/// The ways of a call where data decide, one call after the other: first the
+/// one on which all conditions hold.
+class Choices {
+public:
+  /// Whether the next condition holds; none if the call is to end, since there
+  /// are too many.
+  std::optional<bool> take();
+  /// Makes ready for the next call; false if all ways have been gone.
+  bool advance();
+  bool areTooMany() const { return tooMany; }
+
+private:
+  static constexpr size_t kMost = 64;
+  llvm::SmallVector<bool> ways;
+  size_t next = 0;
+  bool tooMany = false;
+};
+
 class Tracer {
 public:
-  /// Of attributes that are in `changing` each call may find another size.
+  /// `states` says what attributes hold when the call starts. Where data
+  /// decide, the trace has all branches, or those that `choices` say.
   Tracer(mlir::FunctionOpInterface program, const DimAnalysis &dims,
-         CallSetting setting, const AttributePaths &changing)
-      : program(program), dims(dims), setting(setting), changing(changing),
-        records(setting.recordsGradients != false),
+         CallSetting setting, const AttributeStates &states,
+         Choices *choices = nullptr)
+      : program(program), dims(dims), setting(setting), states(states),
+        choices(choices), records(setting.recordsGradients != false),
         builder(program->getContext()), operators(program->getContext()) {}
 
   std::optional<ExecutionTrace> run();
-  /// Attributes that the trace took to be as the archive has them, and that the
-  /// call may leave otherwise.
-  AttributePaths findChanged();
+  /// What the call leaves in attributes of which it took something to be known.
+  AttributeStates::LeftStates getLeft();
+  /// Whether the call ends with an exception, after which nothing is there.
+  bool raises() const { return isRaised; }
 
 private:
   struct Object;
@@ -103,6 +177,8 @@ private:
   mlir::Attribute getRequiresGrad(mlir::Operation *op);
   void name(mlir::Value value, ValueInfo info);
   std::optional<bool> decide(mlir::Value condition);
+  /// What the condition of `op`, which data decide, is on this way.
+  std::optional<bool> choose(mlir::Value condition, mlir::Operation *op);
   std::optional<int64_t> getNumber(mlir::Value old);
   /// Null if it is not known, or if there is no value.
   mlir::Attribute getLiteral(mlir::Value value);
@@ -115,6 +191,7 @@ private:
   Object *getObject(Cell &cell, mlir::Location loc);
   Object *makeList(mlir::Attribute literal, mlir::Location loc);
   mlir::Operation *copy(mlir::Operation *op);
+  void dropReads(mlir::Operation *op, mlir::Operation *made);
 
   // Operations. They return false if the call cannot be followed.
   std::optional<Cells> execute(mlir::Block &block);
@@ -123,7 +200,9 @@ private:
   bool executeElement(ElementOp op);
   bool executeUnpack(UnpackOp op);
   bool executeRead(AttrGetOp op);
-  mlir::Value readWeight(AttrGetOp op);
+  mlir::Value readHeld(AttrGetOp op);
+  mlir::Value readWeight(mlir::StringAttr path, mlir::Location loc);
+  Held describeLeft(mlir::StringAttr path);
   bool executeAssignment(AttrSetOp op);
   /// An owner, by its number among those that differ, and a name.
   using Place = std::pair<unsigned, mlir::StringAttr>;
@@ -134,10 +213,16 @@ private:
   bool forgetOthers(mlir::StringAttr path);
   bool forgetName(mlir::StringAttr name);
   ParamOp findWeight(mlir::StringAttr path);
-  bool isLike(const Cell &cell, ParamOp weight);
+  Held describe(ParamOp weight);
   bool executeOpaque(TorchOpaqueOp op);
   std::optional<llvm::SmallVector<OperatorArgument>>
   getArguments(TorchOpaqueOp op);
+  size_t countElements(TorchOpaqueOp op,
+                       llvm::ArrayRef<OperatorArgument> arguments);
+  mlir::Operation *create(TorchOpaqueOp op,
+                          llvm::ArrayRef<OperatorArgument> arguments);
+  bool lacksTensors(TorchOpaqueOp op,
+                    llvm::ArrayRef<OperatorArgument> arguments);
   mlir::Operation *describe(TorchOpaqueOp op);
   mlir::Attribute getListLiteral(const Object &list);
   bool executeOut(TorchOpaqueOp op);
@@ -172,7 +257,12 @@ private:
   const DimAnalysis &dims;
   /// As it is where the trace is.
   CallSetting setting;
-  const AttributePaths &changing;
+  const AttributeStates &states;
+  /// Null: a trace has all ways.
+  Choices *choices;
+  /// The first operation of the program that made use of them.
+  mlir::Operation *forked = nullptr;
+  bool isRaised = false;
   /// Whether the call does, where the program does not say otherwise.
   const bool records;
   /// What `with torch.no_grad()` returns to.
@@ -194,19 +284,20 @@ private:
   /// Those of a block that nothing reads.
   llvm::DenseMap<mlir::Block *, llvm::SmallVector<mlir::Value, 1>> unread;
   llvm::SetVector<mlir::Value> ending;
-  /// What attributes of the module hold, and of those the assigned ones.
+  /// What attributes of the module hold, and the last assignments of those that
+  /// the call assigns.
   llvm::MapVector<mlir::StringAttr, Cell> attributes;
-  AttributePaths assigned;
-  /// Tensors of attributes that are taken to be as they are in the archive.
-  llvm::MapVector<mlir::StringAttr, ParamOp> taken;
+  llvm::DenseMap<mlir::StringAttr, mlir::Operation *> assigned;
+  /// What attributes are taken to hold when the call starts.
+  llvm::MapVector<mlir::StringAttr, Held> taken;
   /// Weights by their paths, and owners by theirs.
   llvm::DenseMap<mlir::StringAttr, ParamOp> weights;
   llvm::StringMap<unsigned> owners;
   /// Paths of `attributes` by what they may lead to.
   llvm::MapVector<Place, llvm::SmallVector<mlir::StringAttr, 1>> places;
-  /// Attributes that some assignment gives another size, or something with a
-  /// gradient.
-  llvm::DenseSet<Place> unsteady;
+  /// Attributes that some assignment gives something with a gradient, and
+  /// those that are assigned.
+  llvm::DenseSet<Place> wantingPlaces, assignedPlaces;
   /// Values to which a gradient may flow, or all of them.
   llvm::DenseSet<mlir::Value> wanting;
   /// Those of `wanting` to which one does.
@@ -223,7 +314,7 @@ private:
   static constexpr unsigned kMostOperations = 1 << 15;
   /// Operators on containers get all elements.
   static constexpr size_t kMostElements = 1 << 10;
-  bool turnsRecordingOn = false, unknownRecording = false;
+  bool turnsRecordingOn = false, unknownRecording = false, forks = false;
   unsigned depth = 0, undecided = 0, operations = 0, symbols = 0;
 };
 

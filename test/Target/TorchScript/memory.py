@@ -18,12 +18,13 @@ def read_allocations(events):
     return [(place, size) for _, place, size in found]
 
 
-def peak_bytes(function, calls=3):
+def peak_bytes(function, calls=3, warm=True):
     """Largest sum of bytes allocated and not yet freed, over the calls after
-    one warm-up; what was live before does not count. Of a block that the
+    one warm-up, if `warm`; what was live before does not count. Of a block that the
     profiler did not see the first time it may give the size of another one
     that had its address."""
-    function()
+    if warm:
+        function()
     peak = 0
     for _ in range(calls):
         with torch.profiler.profile(

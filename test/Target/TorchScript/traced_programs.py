@@ -11,6 +11,7 @@ import pathlib
 import sys
 import tempfile
 import warnings
+from enum import Enum
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ import memory
 from koila import _compiler
 
 BATCHES = (2, 5)
-PROGRAMS, BOUNDS, DECIDED, GRADIENTS = [], [], [], []
+PROGRAMS, BOUNDS, DECIDED, GRADIENTS, FIRST = [], [], [], [], []
 
 
 def program(cls):
@@ -290,6 +291,12 @@ class Queue(nn.Module):
         return x @ self.queue.t()
 
 
+def first(cls):
+    """The figure holds for the first call only."""
+    FIRST.append(cls)
+    return program(cls)
+
+
 @decided
 class Halves(nn.Module):
     """Each turn needs what the others need, and the one before it."""
@@ -503,6 +510,170 @@ class GivenNumbers(nn.Module):
         return y.exp()
 
 
+@recorded
+@program
+class AddsNothing(nn.Module):
+    """LibTorch drops what changes nothing where the type stays: not of floats, and not
+    where somebody could tell."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(64, 128)
+
+    def forward(self, x):
+        y = (self.head(x) + 0) * 1.0
+        z = torch.cat([y, y * 1], 1).exp() - 0
+        return z / 1, x * 1
+
+
+@program
+class InReverse(nn.Module):
+    """Parts of a list that an operator gave: their strides are those of views."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(8, 6)
+
+    def forward(self, x):
+        steps = x.view(-1, 8, 8).unbind(1)
+        h = x.new_zeros(x.size(0), 6)
+        for i in range(len(steps) - 1, -1, -1):
+            h = self.cell(steps[i], h)
+        return h
+
+
+@program
+class ToTheSizeOf(nn.Module):
+    def forward(self, x):
+        images = x.view(-1, 4, 4, 4)
+        levels = [images.exp(), images[..., :2, :2].exp()]
+        for i in range(len(levels) - 2, -1, -1):
+            size = levels[i].shape[-2:]
+            levels.append(levels[i] + nn.functional.interpolate(levels[-1], size=size))
+        return levels[-1].sin()
+
+
+class Pace(Enum):
+    SLOW = 1
+    FAST = 3
+
+
+@program
+class DecidedByTexts(nn.Module):
+    """A list of texts and a member of an enum that are attributes, a dict of numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = ["sin", "exp"]
+        self.pace = Pace.FAST
+        self.weights = {"sin": 1.0, "exp": 0.5}
+
+    def forward(self, x):
+        parts: list[Tensor] = []
+        for name in self.names:
+            y = x.sin() if name == "sin" else x.exp()
+            parts.append(y * self.weights[name])
+        y = torch.cat(parts, 1)
+        if self.pace == Pace.SLOW:
+            y = torch.cat([y, y])
+        return y.tanh()
+
+
+@decided
+class WhereItHolds(nn.Module):
+    """As many as data say, at most as many as there are."""
+
+    def forward(self, x):
+        found: list[Tensor] = []
+        for row in x.unbind(0):
+            keep = torch.where(row > -1)[0]
+            found.append(row[keep].exp())
+        rows, _ = torch.where(x > -1)
+        return torch.cat(found), rows + 1
+
+
+@decided
+class GreedyDecoding(nn.Module):
+    """Ends early where data say so: lists and tensors grow with each turn."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.cell = nn.Embedding(10, 64), nn.GRUCell(64, 64)
+        self.head = nn.Linear(64, 10)
+
+    def forward(self, x, most: int = 6):
+        words: list[Tensor] = []
+        path = torch.zeros(x.size(0), 1, dtype=torch.long)
+        for _ in range(most):
+            x = self.cell(self.embed(path[:, -1]), x)
+            word = self.head(x).argmax(1)
+            words.append(word)
+            path = torch.cat([path, word.unsqueeze(1)], 1)
+            if bool((word > 100).all()):
+                break
+        return torch.stack(words, 1), path
+
+
+@decided
+class KeepsSome(nn.Module):
+    """Each way that data may choose; one raises."""
+
+    best: Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.best = torch.zeros(64)
+
+    def forward(self, x):
+        rows: list[Tensor] = []
+        for row in x:
+            if bool(row.sum() > -1.0):
+                rows.append(row.exp())
+        mean = torch.stack(rows).mean(0)
+        if bool(torch.isnan(mean).any()):
+            raise ValueError("not a number")
+        if bool(mean.sum() > self.best.sum()):
+            self.best = mean
+        return torch.cat(rows) - 1
+
+
+@assigns
+class StateOfTheLastCall(nn.Module):
+    """Which is not there at first, or of another size."""
+
+    state: Tensor | None
+    last: Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(64, 32)
+        self.state, self.last, self.starts = None, torch.zeros(0), True
+
+    def forward(self, x):
+        h = self.state
+        if h is None:
+            h = torch.cat([torch.zeros(x.size(0), 32)] * 4)[: x.size(0)]
+        if self.starts:
+            h = torch.cat([h, h]).exp()[: x.size(0)]
+        h = self.cell(x, h)
+        y = h * self.last.sum()
+        self.state, self.last, self.starts = h, y, False
+        return y.exp()
+
+
+@first
+class Grows(nn.Module):
+    """No two calls find the same: the figure is that of the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("cache", torch.zeros(0, 64))
+
+    def forward(self, x):
+        self.cache = torch.cat([self.cache, x])
+        return (x @ self.cache.t()).softmax(1) @ self.cache
+
+
 def compare(cls, path, batch, grad):
     loaded = torch.jit.load(path)
     inputs = getattr(cls, "inputs", ("float32[B,64]",))
@@ -524,6 +695,15 @@ def compare(cls, path, batch, grad):
     )
     doubts = report["inexact"]
     where = f"at {batch}" + (" with gradients" if grad else "")
+    if cls in FIRST:
+        if not any("figure of the first call" in doubt["reason"] for doubt in doubts):
+            return f"does not say that it holds for the first call {where}: {doubts}"
+        fresh = torch.jit.load(path)
+        with torch.set_grad_enabled(grad):
+            measured = memory.peak_bytes(lambda: fresh(*given), calls=1, warm=False)
+        if report["peak_bytes"] != measured:
+            return f"predicted {report['peak_bytes']} {where}, measured {measured}"
+        return None
     if bool(doubts) != (cls in BOUNDS) or not all(doubt["bound"] for doubt in doubts):
         return f"not exact {where}: {doubts}" if doubts else f"exact {where}"
     if cls in DECIDED and measured <= report["peak_bytes"] <= 2 * measured:

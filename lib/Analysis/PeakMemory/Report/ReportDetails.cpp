@@ -1,6 +1,7 @@
 //===- ReportDetails.cpp - What a report says beside the peak -------------===//
 
 #include "../PeakMemoryImpl.h"
+#include "koila/Analysis/AttributeState.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -176,7 +177,11 @@ void PeakMemoryAnalysis::Impl::fillBytes(Run &run, PeakReport &report) const {
     return total;
   };
   Block &entry = function->getRegion(0).front();
-  report.inputBytes = sum(entry.getArguments());
+  report.inputBytes = sum(llvm::make_filter_range(
+      entry.getArguments(), [&](BlockArgument argument) {
+        auto owner = dyn_cast<FunctionOpInterface>(function);
+        return !owner || !owner.getArgAttr(argument.getArgNumber(), kLeftAttr);
+      }));
   SmallVector<Value> outputs;
   for (const std::unique_ptr<Storage> &candidate : storage.getStorages())
     if (returned.contains(candidate.get()))

@@ -8,6 +8,7 @@
 
 #include "../Boundary/DiagnosticJSON.h"
 #include "Import.h"
+#include "koila/Analysis/AttributeState.h"
 #include "koila/Dialect/Koila/IR/ObjectOps.h"
 #include "koila/Target/TorchScript/Types.h"
 #include <sstream>
@@ -85,6 +86,16 @@ void FunctionImporter::importGetAttr(Node *node) {
       AttrGetOp::create(builder, location, convertType(output->type(), context),
                         path.empty() ? name : path, object);
   op->setAttr(KoilaDialect::kReadsAttr, builder.getUnitAttr());
+  if (!path.empty()) {
+    c10::IValue value = owner->value.toObject()->getAttr(name);
+    if (value.isNone() || value.isBool() || value.isInt() || value.isString())
+      op->setAttr(kInitialAttr, getAttr(value));
+    if (value.isTensor() && value.toTensor().defined() &&
+        value.toTensor().layout() == at::kStrided &&
+        value.toTensor().is_contiguous() && !value.toTensor().requires_grad())
+      op->setAttr(kInitialAttr,
+                  TypeAttr::get(getTensorType(value.toTensor(), context)));
+  }
   if (path.empty()) {
     uniteCarried(output, node->input());
   } else if (isShared(output->type())) {

@@ -127,6 +127,10 @@ static std::optional<size_t> findKey(Value dict, StringAttr key) {
 
 LogicalResult ElementOp::inferShapes(ShapeRule &rule) {
   ValueInfo info = rule.info(getContainer());
+  // Of numbers, which an operator gave.
+  if (info.elements.empty() && info.list)
+    for (DimExpr number : *info.list)
+      info.elements.emplace_back().integer = number;
   if (info.elements.empty())
     return success();
   if (auto key = dyn_cast<StringAttr>(getAt())) {
