@@ -387,6 +387,7 @@ void PeakMemoryAnalysis::Traced::analyse(const Impl &general,
   impl->replaced = trace->replaced;
   impl->forked = trace->forked;
   impl->unsteady = trace->unsteady;
+  impl->late = trace->late;
   if (!impl->dims.isValid())
     trace.reset();
 }
@@ -397,7 +398,8 @@ bool PeakMemoryAnalysis::Traced::isBounded(const SymbolMap &numbers) const {
   run.detailed = true;
   impl->execute(run);
   return run.missing.empty() && impl->recordingDoubt.empty() &&
-         !impl->unsteady && llvm::all_of(run.doubts, [](const auto &entry) {
+         !impl->unsteady && !impl->late &&
+         llvm::all_of(run.doubts, [](const auto &entry) {
            return entry.second.getTrust() <= Trust::UpperBound;
          });
 }
@@ -431,8 +433,9 @@ PeakMemoryAnalysis::Impl *PeakMemoryAnalysis::Traced::selectWay(
   Impl *most = nullptr;
   int64_t bytes = -1;
   for (const std::unique_ptr<Traced> &way : *ways) {
+    // It says itself why; so does the trace of all ways, if there is one.
     if (!way->isBounded(numbers))
-      return nullptr;
+      return trace ? nullptr : way->impl.get();
     Impl::Run run = way->impl->start({});
     run.symbols = numbers;
     way->impl->execute(run);
@@ -647,6 +650,12 @@ PeakMemoryAnalysis::report(const llvm::StringMap<int64_t> &symbols) const {
         {getOperatorName(*at.unsteady), getSourcePlace(at.unsteady->getLoc()),
          "no upper bound: the attribute may hold more after each call; this is "
          "the figure of the first call, on what the file has",
+         false});
+  if (at.late)
+    report.inexact.push_back(
+        {getOperatorName(*at.late), getSourcePlace(at.late->getLoc()),
+         "no upper bound: the second call does not find yet what later ones "
+         "find in the attribute; this is the figure of those",
          false});
   if (at.forked)
     report.inexact.push_back({getOperatorName(*at.forked),

@@ -334,7 +334,8 @@ struct PeakMemoryAnalysis::Impl {
   /// Why nobody knows whether gradients are recorded; empty if that is known.
   llvm::StringRef recordingDoubt;
   /// See ExecutionTrace.
-  mlir::Operation *replaced = nullptr, *forked = nullptr, *unsteady = nullptr;
+  mlir::Operation *replaced = nullptr, *forked = nullptr, *unsteady = nullptr,
+                  *late = nullptr;
   std::string batchSymbol;
   WorkspaceTarget target;
   /// Null where a caller has them.

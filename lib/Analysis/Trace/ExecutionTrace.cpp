@@ -35,8 +35,10 @@ static bool mayBeDescribed(TorchOpaqueOp op,
                            std::optional<KnownOperators> &operators) {
   if (op.getEffects() == Effects::Unknown)
     return false;
+  if (op.getEffects() == Effects::None && takesNumber(op))
+    return true;
   if (op.getEffects() == Effects::None && !givesTensors(op))
-    return takesNumber(op);
+    return false;
   if (KnownOperators::takesOut(op.getCallee()))
     return true;
   if (!operators)
@@ -766,6 +768,7 @@ koila::traceExecution(FunctionOpInterface function, const DimAnalysis &dims,
     if (states.update(tracer.getLeft()))
       continue;
     trace->unsteady = states.getUnsteady();
+    trace->late = states.getLate();
     return trace;
   }
 }
@@ -788,13 +791,18 @@ std::vector<ExecutionTrace> koila::traceWays(FunctionOpInterface function,
         continue;
       if (!trace || (operations += trace->operations) > kMostOperations)
         return {};
-      AttributeStates::merge(left, tracer.getLeft());
+      if (ways.empty())
+        left = tracer.getLeft();
+      else
+        AttributeStates::merge(left, tracer.getLeft());
       ways.push_back(std::move(*trace));
     } while (choices.advance());
     if (states.update(left))
       continue;
-    for (ExecutionTrace &way : ways)
+    for (ExecutionTrace &way : ways) {
       way.unsteady = states.getUnsteady();
+      way.late = states.getLate();
+    }
     return ways;
   }
 }

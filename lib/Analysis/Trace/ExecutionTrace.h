@@ -44,6 +44,9 @@ struct ExecutionTrace {
   /// In the program: an assignment of an attribute that no two calls leave the
   /// same, so that the trace is of the first; null if there is none.
   mlir::Operation *unsteady = nullptr;
+  /// One of an attribute in which the second call does not find yet what later
+  /// ones do, of which the trace is.
+  mlir::Operation *late = nullptr;
   /// Whether the program may turn on that gradients are recorded.
   bool turnsRecordingOn = false;
   /// Whether data decide if gradients are recorded.

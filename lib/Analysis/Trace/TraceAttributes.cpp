@@ -29,14 +29,16 @@ bool Tracer::executeRead(AttrGetOp op) {
   }
   auto found = attributes.find(op.getPathAttr());
   if (found == attributes.end()) {
-    Value value = readHeld(op);
-    if (value)
-      bind(op.getResult(), {value});
+    std::optional<Cell> held = readHeld(op);
+    if (held)
+      bind(op.getResult(), *held);
     else if (Operation *made = copy(op))
-      value = made->getResult(0);
-    if (value && depth == 0)
-      getAttribute(op.getPathAttr()) = {value};
-    return value != nullptr;
+      held = Cell{made->getResult(0)};
+    if (held && depth == 0) {
+      hold(*held);
+      getAttribute(op.getPathAttr()) = *held;
+    }
+    return held.has_value();
   }
   bind(op.getResult(), found->second);
   return true;
@@ -73,7 +75,7 @@ void Tracer::indexWeights() {
 }
 
 /// Paths may lead to one attribute if this is the same of both.
-Tracer::Place Tracer::getPlace(StringAttr path) {
+Place Tracer::getPlace(StringAttr path) {
   auto [owner, name] = path.getValue().rsplit('.');
   if (name.empty())
     return {owners.lookup(""), path};
@@ -166,26 +168,50 @@ static Held describeInitial(Attribute initial) {
 }
 
 /// What the last call has left in an attribute that this one has not assigned;
-/// null if nobody knows. Tensors are further arguments of the trace.
-Value Tracer::readHeld(AttrGetOp op) {
+/// none if nobody knows.
+std::optional<Tracer::Cell> Tracer::readHeld(AttrGetOp op) {
   StringAttr path = op.getPathAttr();
   Location loc = op.getLoc();
-  if (runsUnknownCode || (turnsRecordingOn && !records))
-    return {};
+  if (runsUnknownCode || (turnsRecordingOn && !records) ||
+      states.isAssignedElsewhere(getPlace(path), path))
+    return std::nullopt;
   Held held = states.lookup(path);
   if (held.kind == Held::Kind::Archive) {
     if (Value weight = readWeight(path, loc))
-      return weight;
+      return Cell{weight};
     held = describeInitial(op->getAttr(kInitialAttr));
   }
-  if (held.kind == Held::Kind::Unknown)
-    return {};
-  taken[path] = held;
-  if (held.kind == Held::Kind::Literal) {
-    MLIRContext *context = builder.getContext();
+  std::optional<Cell> cell = make(held, loc);
+  if (cell)
+    taken[path] = held;
+  return cell;
+}
+
+/// A value that is like `held`. Tensors are further arguments of the trace.
+std::optional<Tracer::Cell> Tracer::make(const Held &held, Location loc) {
+  MLIRContext *context = builder.getContext();
+  switch (held.kind) {
+  case Held::Kind::Archive:
+  case Held::Kind::Unknown:
+    return std::nullopt;
+  case Held::Kind::Literal: {
     Type type = TorchType::get(context, isa<UnitAttr>(held.literal) ? "NoneType"
                                                                     : "str");
-    return makeConstant(held.literal, type, loc);
+    return Cell{makeConstant(held.literal, type, loc)};
+  }
+  case Held::Kind::Tuple: {
+    Object *tuple = makeObject(held.type, Container::Tuple);
+    for (const Held &element : held.elements) {
+      auto cell = make(element, loc);
+      if (!cell)
+        return std::nullopt;
+      hold(*cell);
+      tuple->elements.push_back(*cell);
+    }
+    return Cell{Value(), tuple};
+  }
+  case Held::Kind::Tensor:
+    break;
   }
   SmallVector<int64_t> extents;
   SmallVector<DimExprAttr> exprs;
@@ -196,15 +222,15 @@ Value Tracer::readHeld(AttrGetOp op) {
   unsigned index = function.getNumArguments();
   auto attributes = builder.getDictionaryAttr(
       {builder.getNamedAttr(KoilaDialect::kDimsAttr,
-                            DimsAttr::get(builder.getContext(), exprs)),
+                            DimsAttr::get(context, exprs)),
        builder.getNamedAttr(kLeftAttr, builder.getUnitAttr())});
   if (failed(function.insertArgument(
           index, RankedTensorType::get(extents, held.elementType), attributes,
           loc)))
-    return {};
+    return std::nullopt;
   Value argument = function.getArgument(index);
   facts[argument].tensor = TensorInfo::contiguous(held.dims, held.elementType);
-  return argument;
+  return Cell{argument};
 }
 
 /// As what a call leaves; Archive if it is not contiguous.
@@ -236,21 +262,30 @@ static bool isOfProgram(DimExpr dim) {
   return !isOwn;
 }
 
-/// What the attribute that the call assigned last at `path` holds in the end.
-Held Tracer::describeLeft(StringAttr path) {
+/// What a call leaves that assigns `cell`.
+Held Tracer::describe(const Cell &cell) {
   Held held;
   held.kind = Held::Kind::Unknown;
-  Value value = attributes.lookup(path).value;
-  if (!value)
+  if (cell.object && cell.object->kind == Container::Tuple) {
+    for (const Cell &element : cell.object->elements) {
+      held.elements.push_back(describe(element));
+      if (held.elements.back().kind == Held::Kind::Unknown)
+        return held.elements.back();
+    }
+    held.kind = Held::Kind::Tuple;
+    held.type = cell.object->type;
     return held;
-  if (Attribute literal = getLiteral(value)) {
+  }
+  if (!cell.value)
+    return held;
+  if (Attribute literal = getLiteral(cell.value)) {
     if (!isa<UnitAttr, IntegerAttr, StringAttr>(literal))
       return held;
     held.kind = Held::Kind::Literal;
     held.literal = literal;
     return held;
   }
-  const std::optional<TensorInfo> &info = getInfo(value).tensor;
+  const std::optional<TensorInfo> &info = getInfo(cell.value).tensor;
   if (!info || !info->hasRank() || info->isContiguous() != TriBool::Yes ||
       !rules::isTorchType(info->elementType) ||
       !llvm::all_of(*info->dims, isOfProgram))
@@ -262,43 +297,66 @@ Held Tracer::describeLeft(StringAttr path) {
 }
 
 AttributeStates::LeftStates Tracer::getLeft() {
-  AttributeStates::LeftStates states;
+  AttributeStates::LeftStates left;
   bool mayBeAny = runsUnknownCode || wantsAll || (turnsRecordingOn && !records);
-  for (const auto &[path, found] : taken) {
-    Place place = getPlace(path);
-    AttributeStates::Left &entry = states[path];
+  auto add = [&](StringAttr path, const Held &found, bool isRead) {
+    AttributeStates::Left &entry = left[path];
     entry.found = entry.left = found;
+    entry.isRead = isRead;
     entry.op = assigned.lookup(path);
-    entry.mayHaveGraph = mayBeAny || wantingPlaces.contains(place);
+    entry.place = getPlace(path);
+    entry.mayHaveGraph = mayBeAny || wantingPlaces.contains(entry.place);
     if (entry.op)
-      entry.left = describeLeft(path);
-    else if (assignedPlaces.contains(place))
+      entry.left = describe(attributes.lookup(path));
+    if (entry.mayHaveGraph ||
+        (!entry.op && assignedPlaces.contains(entry.place))) {
+      entry.left = Held();
       entry.left.kind = Held::Kind::Unknown;
-    if (entry.mayHaveGraph)
-      entry.left.kind = Held::Kind::Unknown;
-  }
-  return states;
+    }
+  };
+  for (const auto &[path, found] : taken)
+    add(path, found, /*isRead=*/true);
+  for (StringAttr path : llvm::make_first_range(assigned))
+    if (!taken.contains(path))
+      add(path, states.lookup(path), /*isRead=*/false);
+  return left;
 }
 
 bool AttributeStates::update(const LeftStates &left) {
   bool isChanged = false;
   for (const auto &[path, entry] : left) {
     State &state = states[path];
+    if (isFirst)
+      state.afterFirst = entry.left;
+    isChanged |= entry.isRead && !state.isFixed && !(entry.left == entry.found);
+  }
+  isFirst = false;
+  for (const auto &[path, entry] : left) {
+    State &state = states[path];
+    if (!isChanged) {
+      bool isLate = entry.isRead && state.changes > 0 && !state.isFixed &&
+                    state.held.kind != Held::Kind::Unknown &&
+                    (!state.afterFirst || !(*state.afterFirst == state.held));
+      if (isLate && !late)
+        late = entry.op;
+      continue;
+    }
+    SmallVector<StringAttr, 1> &paths = assigned[entry.place];
+    if (entry.op && !llvm::is_contained(paths, path))
+      paths.push_back(path);
     if (state.isFixed || entry.left == entry.found)
       continue;
-    isChanged = true;
     bool isKnown = entry.left.kind != Held::Kind::Unknown;
     if (isKnown && state.changes++ == 0) {
       state.held = entry.left;
       continue;
     }
     bool isNumber = entry.found.literal && !isa<UnitAttr>(entry.found.literal);
-    if (isNumber || entry.mayHaveGraph || !entry.op) {
-      state.held = Held();
+    state.held = Held();
+    if (isNumber || entry.mayHaveGraph || !entry.op || !entry.isRead) {
       state.held.kind = Held::Kind::Unknown;
       continue;
     }
-    state.held = Held();
     state.isFixed = true;
     if (!unsteady)
       unsteady = entry.op;
@@ -307,16 +365,23 @@ bool AttributeStates::update(const LeftStates &left) {
 }
 
 void AttributeStates::merge(LeftStates &into, const LeftStates &other) {
+  auto forget = [](Left &entry) {
+    entry.left = Held();
+    entry.left.kind = Held::Kind::Unknown;
+  };
+  // A way that neither reads nor assigns an attribute leaves what it was.
+  for (auto &[path, entry] : into)
+    if (!other.contains(path) && !(entry.left == entry.found))
+      forget(entry);
   for (const auto &[path, entry] : other) {
     auto [place, isNew] = into.try_emplace(path, entry);
     Left &known = place->second;
     known.mayHaveGraph |= entry.mayHaveGraph;
+    known.isRead |= entry.isRead;
     if (!known.op)
       known.op = entry.op;
-    if (!(known.left == entry.left)) {
-      known.left = Held();
-      known.left.kind = Held::Kind::Unknown;
-    }
+    if (isNew ? !(entry.left == entry.found) : !(known.left == entry.left))
+      forget(known);
   }
 }
 

@@ -29,6 +29,7 @@ struct Held {
     Tensor,
     /// None, or a number or text.
     Literal,
+    Tuple,
     /// Nobody knows.
     Unknown
   };
@@ -36,25 +37,35 @@ struct Held {
   llvm::SmallVector<DimExpr> dims;
   mlir::Type elementType;
   mlir::Attribute literal;
+  /// Of a tuple.
+  mlir::Type type;
+  std::vector<Held> elements;
   bool operator==(const Held &other) const {
     return kind == other.kind && dims == other.dims &&
-           elementType == other.elementType && literal == other.literal;
+           elementType == other.elementType && literal == other.literal &&
+           type == other.type && elements == other.elements;
   }
 };
+
+/// An owner of attributes, by its number among those that differ, and the name
+/// of an attribute. Paths of one place may lead to one attribute.
+using Place = std::pair<unsigned, mlir::StringAttr>;
 
 /// What calls leave in attributes, by their paths, and so what each finds
 /// there.
 class AttributeStates {
 public:
   Held lookup(mlir::StringAttr path) const { return states.lookup(path).held; }
-  /// Takes over what a call has left of what it found; `op` is the assignment.
-  /// False if it has left all as it was.
+  /// What a call has found in an attribute, or might have if it had read it,
+  /// and what it has left there; `op` is the assignment.
   struct Left {
     Held found, left;
     mlir::Operation *op = nullptr;
-    bool mayHaveGraph = false;
+    Place place;
+    bool mayHaveGraph = false, isRead = false;
   };
   using LeftStates = llvm::MapVector<mlir::StringAttr, Left>;
+  /// Takes over what a call has left. False if the next one finds what it did.
   bool update(const LeftStates &left);
   /// What calls leave of which each goes one of several ways.
   static void merge(LeftStates &into, const LeftStates &other);
@@ -62,15 +73,27 @@ public:
   /// each call, and is taken to be as the archive has it; null if there is
   /// none.
   mlir::Operation *getUnsteady() const { return unsteady; }
+  /// The assignment of an attribute in which the second call does not find yet
+  /// what later ones do; null if there is none.
+  mlir::Operation *getLate() const { return late; }
+  /// Whether a call assigned what may be the attribute at `path` by another.
+  bool isAssignedElsewhere(Place place, mlir::StringAttr path) const {
+    return llvm::any_of(assigned.lookup(place),
+                        [&](mlir::StringAttr other) { return other != path; });
+  }
 
 private:
   struct State {
     Held held;
+    /// None: the first call neither read nor assigned it.
+    std::optional<Held> afterFirst;
     unsigned changes = 0;
     bool isFixed = false;
   };
   llvm::DenseMap<mlir::StringAttr, State> states;
-  mlir::Operation *unsteady = nullptr;
+  llvm::DenseMap<Place, llvm::SmallVector<mlir::StringAttr, 1>> assigned;
+  bool isFirst = true;
+  mlir::Operation *unsteady = nullptr, *late = nullptr;
 };
 
 struct ElementFlow;
@@ -200,12 +223,11 @@ private:
   bool executeElement(ElementOp op);
   bool executeUnpack(UnpackOp op);
   bool executeRead(AttrGetOp op);
-  mlir::Value readHeld(AttrGetOp op);
+  std::optional<Cell> readHeld(AttrGetOp op);
+  std::optional<Cell> make(const Held &held, mlir::Location loc);
   mlir::Value readWeight(mlir::StringAttr path, mlir::Location loc);
-  Held describeLeft(mlir::StringAttr path);
+  Held describe(const Cell &cell);
   bool executeAssignment(AttrSetOp op);
-  /// An owner, by its number among those that differ, and a name.
-  using Place = std::pair<unsigned, mlir::StringAttr>;
   void indexWeights();
   Place getPlace(mlir::StringAttr path);
   Cell &getAttribute(mlir::StringAttr path);

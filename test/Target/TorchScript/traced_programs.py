@@ -20,7 +20,7 @@ import memory
 from koila import _compiler
 
 BATCHES = (2, 5)
-PROGRAMS, BOUNDS, DECIDED, GRADIENTS, FIRST = [], [], [], [], []
+PROGRAMS, BOUNDS, DECIDED, GRADIENTS, FIRST, LATE = [], [], [], [], [], []
 
 
 def program(cls):
@@ -294,6 +294,12 @@ class Queue(nn.Module):
 def first(cls):
     """The figure holds for the first call only."""
     FIRST.append(cls)
+    return program(cls)
+
+
+def late(cls):
+    """The figure is that of calls from the third on."""
+    LATE.append(cls)
     return program(cls)
 
 
@@ -661,6 +667,73 @@ class StateOfTheLastCall(nn.Module):
         return y.exp()
 
 
+@assigns
+class PairOfTheLastCall(nn.Module):
+    """A tuple, which is not there at first."""
+
+    state: tuple[Tensor, Tensor] | None
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(64, 16)
+        self.state = None
+
+    def forward(self, x):
+        state = self.state
+        if state is None:
+            state = (torch.zeros(x.size(0), 16), torch.zeros(x.size(0) * 8, 16)[: x.size(0)])
+        state = self.cell(x, state)
+        self.state = (state[0], state[1])
+        return state[0].exp()
+
+
+@program
+class MadeByTheFirstCall(nn.Module):
+    """Later ones find it, and assign nothing."""
+
+    scale: Tensor | None
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.mode = None, "start"
+
+    def forward(self, x):
+        if self.mode == "start":
+            self.scale, self.mode = torch.cat([x, x, x, x]).exp().sum(0), "go"
+        scale = self.scale
+        assert scale is not None
+        return x.exp() * scale
+
+
+@late
+class TwoCallsBefore(nn.Module):
+    """The second call does not find yet what the third does."""
+
+    last: Tensor | None
+    before: Tensor | None
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.before = None, None
+
+    def forward(self, x):
+        before = self.before
+        if before is None:
+            y = torch.cat([x, x, x, x]).sin()[: x.size(0)]
+        else:
+            y = x + before
+        self.before = self.last
+        self.last = x.cos()
+        return y
+
+
+@program
+class SomeOfAList(nn.Module):
+    def forward(self, x, most: int = 2):
+        parts = [x.sin(), x.cos(), x.exp()]
+        return torch.stack(parts[:most]).mean(0)
+
+
 @first
 class Grows(nn.Module):
     """No two calls find the same: the figure is that of the first."""
@@ -695,6 +768,9 @@ def compare(cls, path, batch, grad):
     )
     doubts = report["inexact"]
     where = f"at {batch}" + (" with gradients" if grad else "")
+    if cls in LATE:
+        says = any("does not find yet" in doubt["reason"] for doubt in doubts)
+        return None if says else f"does not say that it holds for later calls {where}: {doubts}"
     if cls in FIRST:
         if not any("figure of the first call" in doubt["reason"] for doubt in doubts):
             return f"does not say that it holds for the first call {where}: {doubts}"
