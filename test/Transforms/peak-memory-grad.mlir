@@ -143,3 +143,17 @@ func.func @loop(%x: tensor<10x4xf32> {koila.requires_grad}, %n: index) -> tensor
   }
   return %0 : tensor<10x4xf32>
 }
+
+// -----
+
+// Lengths that are full of a number are known: 32; the logarithms of all sums,
+// 448, losses and counts, which are kept, the quotients, and a mean of them.
+// CHECK-LABEL: memory of 'lengths', forward-with-grad
+// CHECK: peak {{ *}}520 bytes
+// CHECK-NOT: not exact
+func.func @lengths(%x: tensor<8x2x5xf32> {koila.requires_grad}, %targets: tensor<2x3xi64>) -> tensor<f32> {
+  %0 = koila.full {dtype = 4 : i64, fill_value = 8 : i64, size = array<i64: 2>} : () -> tensor<2xi64>
+  %1 = koila.full {dtype = 4 : i64, fill_value = 3 : i64, size = array<i64: 2>} : () -> tensor<2xi64>
+  %2 = koila.ctc_loss_Tensor %x, %targets, %0, %1 {blank = 0 : i64, reduction = 1 : i64, zero_infinity = false} : (tensor<8x2x5xf32>, tensor<2x3xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<f32>
+  return %2 : tensor<f32>
+}

@@ -135,11 +135,14 @@ void loss::describeCtc(WorkspaceRule &rule, SavedRule *saved) {
   if (op.getZeroInfinity()) {
     Term zero = steps.allocate({{}, type});
     Term mask = steps.compute("eq.Scalar", losses, Result::Bool, Number::Float);
-    losses = steps.select(mask, zero, losses);
+    Term chosen = steps.select(mask, zero, losses);
+    steps.free({zero, mask, losses});
+    losses = chosen;
   }
   if (reduction == 1) {
     Term given = steps.allocate({{samples}, type});
     Term counts = steps.compute("clamp_min", given);
+    steps.free(given);
     losses = steps.compute("div.Tensor", {losses, counts}, Result::Float);
   }
   steps.finish(steps.reduce(losses, reduction));
