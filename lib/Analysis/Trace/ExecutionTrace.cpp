@@ -776,15 +776,17 @@ koila::traceExecution(FunctionOpInterface function, const DimAnalysis &dims,
 std::vector<ExecutionTrace> koila::traceWays(FunctionOpInterface function,
                                              const DimAnalysis &dims,
                                              CallSetting setting) {
-  // Each is analysed like any program.
-  constexpr unsigned kMostOperations = 1 << 15;
+  // Each is analysed like any program; those that raise have no operations.
+  constexpr unsigned kMostOperations = 1 << 15, kMostWays = 1 << 10;
   AttributeStates states;
   while (true) {
     std::vector<ExecutionTrace> ways;
     AttributeStates::LeftStates left;
     Choices choices;
-    unsigned operations = 0;
+    unsigned operations = 0, count = 0;
     do {
+      if (++count > kMostWays)
+        return {};
       Tracer tracer(function, dims, setting, states, &choices);
       auto trace = tracer.run();
       if (!trace && tracer.raises())
