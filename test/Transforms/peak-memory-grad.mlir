@@ -157,3 +157,13 @@ func.func @lengths(%x: tensor<8x2x5xf32> {koila.requires_grad}, %targets: tensor
   %2 = koila.ctc_loss_Tensor %x, %targets, %0, %1 {blank = 0 : i64, reduction = 1 : i64, zero_infinity = false} : (tensor<8x2x5xf32>, tensor<2x3xi64>, tensor<2xi64>, tensor<2xi64>) -> tensor<f32>
   return %2 : tensor<f32>
 }
+
+// -----
+
+// Of matrices without rows nothing is kept.
+// CHECK-LABEL: memory of 'no_rows', forward-with-grad
+// CHECK: peak {{ *}}{{[0-9]+}} bytes
+func.func @no_rows(%x: tensor<2x0x3xf32> {koila.requires_grad}) -> tensor<2x0xf32> {
+  %0 = koila.linalg_svdvals %x : (tensor<2x0x3xf32>) -> tensor<2x0xf32>
+  return %0 : tensor<2x0xf32>
+}

@@ -47,6 +47,8 @@ int64_t linalg::getInnerVectorBytes(const WorkspaceRule &rule) {
       !tensor)
     return 0;
   int64_t rows = tensor->dims.rbegin()[1], columns = tensor->dims.back();
+  if (tensor->numElements() == 0)
+    return 0;
   return tensor->numBytes() / (rows * columns) * std::min(rows, columns) *
          (rows + columns);
 }

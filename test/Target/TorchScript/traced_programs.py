@@ -731,6 +731,27 @@ class SomeOfAList(nn.Module):
         return torch.stack(parts[:most]).mean(0)
 
 
+class OfOneOrMore(nn.Module):
+    def forward(self, x: Tensor | list[Tensor]):
+        parts = [x] if isinstance(x, Tensor) else x
+        return torch.cat(parts, 1).relu()[:, :64]
+
+
+@program
+class TakesOneOrMore(nn.Module):
+    """Which type an argument has is known where the call is inlined."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = OfOneOrMore()
+
+    def forward(self, x):
+        parts = [self.layer(x)]
+        for _ in range(3):
+            parts.append(self.layer(parts))
+        return torch.stack(parts).sum(0)
+
+
 @first
 class Grows(nn.Module):
     """No two calls find the same: the figure is that of the first."""

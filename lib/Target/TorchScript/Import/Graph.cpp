@@ -579,6 +579,40 @@ static void dropIdleNodes(std::shared_ptr<tj::Graph> &graph) {
       node->i_(kStays, 1);
 }
 
+/// Whether a value of `type` is of one of `types`; none where values decide.
+static std::optional<bool> isOfType(const c10::TypePtr &type,
+                                    llvm::ArrayRef<c10::TypePtr> types) {
+  if (llvm::any_of(types, [&](const c10::TypePtr &asked) {
+        return type->isSubtypeOf(*asked);
+      }))
+    return true;
+  bool isOpen = type->castRaw<c10::UnionType>() ||
+                type->kind() == c10::TypeKind::AnyType ||
+                type->kind() == c10::TypeKind::InterfaceType ||
+                type->kind() == c10::TypeKind::NumberType;
+  bool mayBe = isOpen || llvm::any_of(types, [&](const c10::TypePtr &asked) {
+                 return asked->isSubtypeOf(*type);
+               });
+  return mayBe ? std::nullopt : std::optional(false);
+}
+
+/// An argument that may be of several types is of one where a call is inlined.
+/// LibTorch asks while it runs.
+static void decideTypes(tj::Graph &graph) {
+  std::vector<tj::Node *> nodes;
+  collectNodes(graph.block(), nodes);
+  for (tj::Node *node : nodes) {
+    if (node->kind() != prim::isinstance || node->inputs().size() != 1)
+      continue;
+    auto known = isOfType(node->input(0)->type(), node->tys(c10::attr::types));
+    if (!known)
+      continue;
+    tj::WithInsertPoint guard(node);
+    node->output()->replaceAllUsesWith(graph.insertConstant(*known));
+    node->destroy();
+  }
+}
+
 static size_t countStaying(tj::Graph &graph) {
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
@@ -605,6 +639,7 @@ koila::torchscript::prepareGraph(const tj::Module &module,
   dropDeadCode(prepared.graph);
   dropIdleNodes(prepared.graph);
   markLifetimes(*prepared.graph);
+  decideTypes(*prepared.graph);
   Specializer(module, prepared, given).run();
   cleanUpGraph(prepared.graph);
   // Before LibTorch drops what changes nothing.
