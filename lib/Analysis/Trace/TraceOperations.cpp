@@ -496,30 +496,44 @@ Tracer::getArguments(TorchOpaqueOp op) {
   return arguments;
 }
 
-/// How many tensors are in the list that `op` gives, as far as it says; else as
-/// many as its tensor has dims, which the operation's rule of shapes judges.
-size_t Tracer::countElements(TorchOpaqueOp op,
-                             ArrayRef<OperatorArgument> arguments) {
-  if (Operation *made = copy(op)) {
-    Value list = made->getResult(0);
-    size_t count = getInfo(list).elements.size();
-    facts.erase(list);
-    wanting.erase(list);
-    variables.erase(op->getResult(0));
-    made->erase();
-    if (count > 0)
-      return count;
-  }
-  if (arguments.empty() || arguments[0].values.size() != 1)
+/// How many tensors are in the list that `op` gives; 0 if nobody knows.
+size_t Tracer::countElements(TorchOpaqueOp op) {
+  Operation *made = copy(op);
+  if (!made)
     return 0;
-  const std::optional<TensorInfo> &tensor =
-      getInfo(arguments[0].values[0]).tensor;
-  return tensor && tensor->hasRank() ? std::max<size_t>(tensor->getRank(), 1)
-                                     : 0;
+  Value list = made->getResult(0);
+  size_t count = getInfo(list).elements.size();
+  facts.erase(list);
+  wanting.erase(list);
+  variables.erase(op->getResult(0));
+  made->erase();
+  return count;
+}
+
+/// With `count` tensors in its list; null if the shapes say that there are
+/// others.
+Operation *Tracer::createWith(TorchOpaqueOp op,
+                              ArrayRef<OperatorArgument> arguments,
+                              size_t count) {
+  auto list = cast<koila::ListType>(op->getResult(0).getType());
+  SmallVector<Type> types(count, list.getElementType());
+  Operation *made =
+      operators.create(builder, op.getLoc(), op.getCallee(), arguments, types);
+  auto shapes = dyn_cast_if_present<ShapeRuleInterface>(made);
+  if (!shapes)
+    return made;
+  ScopedDiagnosticHandler quiet(op->getContext(),
+                                [](Diagnostic &) { return success(); });
+  ShapeRule rule(made, [&](Value value) { return getInfo(value); }, &params);
+  if (succeeded(shapes.inferShapes(rule)))
+    return made;
+  made->erase();
+  return nullptr;
 }
 
 /// An operator that gives a list of tensors has an operation with a result for
-/// each.
+/// each. Where it does not say how many there are, there may be as many as its
+/// tensor has dims, if the shapes allow no other number.
 Operation *Tracer::create(TorchOpaqueOp op,
                           ArrayRef<OperatorArgument> arguments) {
   if (!givesTensors(op))
@@ -527,20 +541,20 @@ Operation *Tracer::create(TorchOpaqueOp op,
                             op->getResultTypes());
   if (!operators.contains(op.getCallee()))
     return nullptr;
-  auto list = cast<koila::ListType>(op->getResult(0).getType());
-  SmallVector<Type> types(countElements(op, arguments), list.getElementType());
-  Operation *made = types.empty()
-                        ? nullptr
-                        : operators.create(builder, op.getLoc(), op.getCallee(),
-                                           arguments, types);
-  auto shapes = dyn_cast_if_present<ShapeRuleInterface>(made);
-  if (!shapes)
-    return made;
-  ShapeRule rule(made, [&](Value value) { return getInfo(value); }, &params);
-  if (succeeded(shapes.inferShapes(rule)))
-    return made;
-  made->erase();
-  return nullptr;
+  if (size_t count = countElements(op))
+    return createWith(op, arguments, count);
+  if (arguments.empty() || arguments[0].values.size() != 1)
+    return nullptr;
+  const std::optional<TensorInfo> &tensor =
+      getInfo(arguments[0].values[0]).tensor;
+  if (!tensor || !tensor->hasRank())
+    return nullptr;
+  size_t rank = std::max<size_t>(tensor->getRank(), 1);
+  if (Operation *other = createWith(op, arguments, rank + 1)) {
+    other->erase();
+    return nullptr;
+  }
+  return createWith(op, arguments, rank);
 }
 
 /// Whether `op` gets a list without tensors, where PyTorch wants some.

@@ -239,8 +239,10 @@ private:
   bool executeOpaque(TorchOpaqueOp op);
   std::optional<llvm::SmallVector<OperatorArgument>>
   getArguments(TorchOpaqueOp op);
-  size_t countElements(TorchOpaqueOp op,
-                       llvm::ArrayRef<OperatorArgument> arguments);
+  size_t countElements(TorchOpaqueOp op);
+  mlir::Operation *createWith(TorchOpaqueOp op,
+                              llvm::ArrayRef<OperatorArgument> arguments,
+                              size_t count);
   mlir::Operation *create(TorchOpaqueOp op,
                           llvm::ArrayRef<OperatorArgument> arguments);
   bool lacksTensors(TorchOpaqueOp op,

@@ -731,6 +731,14 @@ class SomeOfAList(nn.Module):
         return torch.stack(parts[:most]).mean(0)
 
 
+@program
+class ForEachPart(nn.Module):
+    """How many parts there are, the batch decides."""
+
+    def forward(self, x):
+        return torch.stack([part.mean(0)[:, None] * x[0] for part in x.tanh().split(2, 0)])
+
+
 class OfOneOrMore(nn.Module):
     def forward(self, x: Tensor | list[Tensor]):
         parts = [x] if isinstance(x, Tensor) else x
