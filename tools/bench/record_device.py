@@ -42,6 +42,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -539,7 +540,7 @@ def run_recurrent(_seed):
 
 def run_optimizers(_seed):
     rows = []
-    choices = {
+    choices: dict[str, Callable[..., torch.optim.Optimizer]] = {
         "SGD": lambda p: torch.optim.SGD(p, 0.1),
         "SGD momentum": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
         "SGD weight decay": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1),
@@ -590,41 +591,39 @@ def run_optimizers(_seed):
 # --- E12: whole models ------------------------------------------------------------------------
 
 
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm, self.heads = nn.LayerNorm(width), heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.rest = nn.Sequential(
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.GELU(),
+            nn.Linear(4 * width, width),
+        )
+
+    def forward(self, x):
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(self.norm(x)).chunk(3, -1)
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        return x + self.rest(x)
+
+
 class Decoder(nn.Module):
     """A small GPT: 4 blocks, 8 heads, width 256."""
 
     def __init__(self, width=256, heads=8, blocks=4, words=1000):
         super().__init__()
-        self.embed, self.heads = nn.Embedding(words, width), heads
-        self.blocks = nn.ModuleList(
-            nn.ModuleDict(
-                {
-                    "norm": nn.LayerNorm(width),
-                    "qkv": nn.Linear(width, 3 * width),
-                    "out": nn.Linear(width, width),
-                    "rest": nn.Sequential(
-                        nn.LayerNorm(width),
-                        nn.Linear(width, 4 * width),
-                        nn.GELU(),
-                        nn.Linear(4 * width, width),
-                    ),
-                }
-            )
-            for _ in range(blocks)
-        )
+        self.embed = nn.Embedding(words, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(blocks)))
         self.head = nn.Linear(width, words)
 
     def forward(self, tokens):
-        x = self.embed(tokens)
-        for block in self.blocks:
-            q, k, v = (
-                part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-                for part in block["qkv"](block["norm"](x)).chunk(3, -1)
-            )
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-            x = x + block["out"](mixed.transpose(1, 2).flatten(2))
-            x = x + block["rest"](x)
-        return self.head(x)
+        return self.head(self.blocks(self.embed(tokens)))
 
 
 class Tagger(nn.Module):
