@@ -188,7 +188,6 @@ GAPS |= {
             "scf.if",
         },
     ),
-    "script_any": Gap(TYPES, unknown={"aten::add.Tensor", "koila.unchecked_cast", "scf.if"}),
     "script_enum": Gap("an enum as a constant", refused="Mode is not supported yet"),
     "script_complex_numbers": Gap(
         "complex numbers as constants", refused="a constant of type complex is not supported yet"
@@ -375,16 +374,12 @@ GAPS |= {
             "scf.if",
         },
     ),
-    "script_tv_swin": Gap(
-        LIST, unknown=SWIN, fresh={"aten::slice.Tensor", "aten::view", "prim::If"}
-    ),
-    "script_tv_swin_padded": Gap(
-        LIST, unknown=SWIN, fresh={"aten::slice.Tensor", "aten::view", "prim::If"}
-    ),
+    "script_tv_swin": Gap(LIST, unknown=SWIN, fresh={"aten::slice.Tensor", "aten::view"}),
+    "script_tv_swin_padded": Gap(LIST, unknown=SWIN, fresh={"aten::slice.Tensor", "aten::view"}),
     "script_tv_swin_v2": Gap(
         LIST,
         unknown=SWIN | {"aten::mul.Scalar", "aten::sigmoid"},
-        fresh={"aten::slice.Tensor", "aten::view", "prim::If"},
+        fresh={"aten::slice.Tensor", "aten::view"},
     ),
     "script_timm_levit": Gap(
         LIST,
