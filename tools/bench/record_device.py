@@ -129,6 +129,11 @@ def record_both(rows, facts, forward, inputs):
         rows.append({**facts, "pass": "backward", "error": str(error).splitlines()[0][:200]})
 
 
+def record_layer(rows, facts, layer, x):
+    """The same of a layer, with the gradients of its weights."""
+    record_both(rows, facts, lambda x, *_: layer(x), (x, *layer.parameters()))
+
+
 # --- E1: the device outside of the allocator --------------------------------------------------
 
 
@@ -397,10 +402,7 @@ def run_batch_norms(_seed):
                         "channels": channels, "side": side, "training": training,
                     }  # fmt: skip
 
-                    def call(x, *_, norm=norm):
-                        return norm(x)
-
-                    record_both(rows, facts, call, (x, *norm.parameters()))
+                    record_layer(rows, facts, norm, x)
     return rows
 
 
@@ -466,22 +468,11 @@ def run_reductions(_seed):
         for kind in (nn.LayerNorm, nn.RMSNorm):
             layer = kind(width).to(DEVICE)
             x = make_tensor(count, width, grad=True)
-            weights = list(layer.parameters())
-            facts = {"op": kind.__name__, "shape": (count, width)}
-
-            def call(x, *_, layer=layer):
-                return layer(x)
-
-            record_both(rows, facts, call, (x, *weights))
+            record_layer(rows, {"op": kind.__name__, "shape": (count, width)}, layer, x)
     for channels, side in ((64, 1), (64, 7), (256, 28)):
         layer = nn.GroupNorm(8, channels).to(DEVICE)
         x = make_tensor(4, channels, side, side, grad=True)
-        facts = {"op": "GroupNorm", "shape": (4, channels, side, side)}
-
-        def normalise(x, *_, layer=layer):
-            return layer(x)
-
-        record_both(rows, facts, normalise, (x, *layer.parameters()))
+        record_layer(rows, {"op": "GroupNorm", "shape": (4, channels, side, side)}, layer, x)
     return rows
 
 
@@ -530,11 +521,7 @@ def run_recurrent(_seed):
             layer = kind(32, width, layers, dropout=dropout, batch_first=True).to(DEVICE)
             x = make_tensor(8, 20, 32, grad=True)
             facts = {"op": kind.__name__, "layers": layers, "width": width, "dropout": dropout}
-
-            def call(x, *_, layer=layer):
-                return layer(x)
-
-            record_both(rows, facts, call, (x, *layer.parameters()))
+            record_layer(rows, facts, layer, x)
     return rows
 
 

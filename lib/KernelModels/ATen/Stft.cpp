@@ -305,6 +305,8 @@ static void describeStftBackward(BackwardRule &rule, OpT op, bool center) {
   int64_t arrived = whole;
   if (hasWindow) {
     int64_t filled = width < points ? points * real : 0;
+    // The frames times the window, which the transform kept, and the gradient
+    // times the window.
     trace.free(elements * real);
     trace.allocate(elements * real);
     trace.free(whole + filled + rule.getSavedBytes(1));
