@@ -361,8 +361,8 @@ void PeakMemoryAnalysis::Impl::addLifetime(const Storage &entry) {
 struct PeakMemoryAnalysis::Traced {
   /// Analyses `trace`, made for these numbers of symbols.
   void analyse(const Impl &general, const SymbolMap &fixed);
-  /// Whether the figure at these numbers is right, or an upper bound.
-  bool isBounded(const SymbolMap &numbers) const;
+  /// The figure at these numbers, if it is right or an upper bound.
+  std::optional<int64_t> getBound(const SymbolMap &numbers) const;
   /// Of the ways that data may make the call go the one that needs most; null
   /// if that is not known. `tracedOperations` grows by what is traced.
   Impl *selectWay(const Impl &general, const SymbolMap &fixed,
@@ -392,16 +392,18 @@ void PeakMemoryAnalysis::Traced::analyse(const Impl &general,
     trace.reset();
 }
 
-bool PeakMemoryAnalysis::Traced::isBounded(const SymbolMap &numbers) const {
+std::optional<int64_t>
+PeakMemoryAnalysis::Traced::getBound(const SymbolMap &numbers) const {
   Impl::Run run = impl->start({});
   run.symbols = numbers;
   run.detailed = true;
   impl->execute(run);
-  return run.missing.empty() && impl->recordingDoubt.empty() &&
-         !impl->unsteady && !impl->late &&
-         llvm::all_of(run.doubts, [](const auto &entry) {
-           return entry.second.getTrust() <= Trust::UpperBound;
-         });
+  bool isBounded = run.missing.empty() && impl->recordingDoubt.empty() &&
+                   !impl->unsteady && !impl->late &&
+                   llvm::all_of(run.doubts, [](const auto &entry) {
+                     return entry.second.getTrust() <= Trust::UpperBound;
+                   });
+  return isBounded ? std::optional(run.peakBytes) : std::nullopt;
 }
 
 PeakMemoryAnalysis::Impl *PeakMemoryAnalysis::Traced::selectWay(
@@ -433,14 +435,12 @@ PeakMemoryAnalysis::Impl *PeakMemoryAnalysis::Traced::selectWay(
   Impl *most = nullptr;
   int64_t bytes = -1;
   for (const std::unique_ptr<Traced> &way : *ways) {
+    std::optional<int64_t> bound = way->getBound(numbers);
     // It says itself why; so does the trace of all ways, if there is one.
-    if (!way->isBounded(numbers))
+    if (!bound)
       return trace ? nullptr : way->impl.get();
-    Impl::Run run = way->impl->start({});
-    run.symbols = numbers;
-    way->impl->execute(run);
-    if (run.peakBytes > bytes) {
-      bytes = run.peakBytes;
+    if (*bound > bytes) {
+      bytes = *bound;
       most = way->impl.get();
     }
   }
@@ -523,7 +523,7 @@ PeakMemoryAnalysis::selectTrace(const SymbolMap &numbers,
                                                       general.trace->undecided);
     better = numbersHelp ? &own : &general;
   }
-  if (better->trace && (!better->trace->forks || better->isBounded(numbers)))
+  if (better->trace && (!better->trace->forks || better->getBound(numbers)))
     return better->impl.get();
   Impl *way = general.selectWay(*impl, fixed, numbers, tracedOperations);
   if (!way && numbers.size() > fixed.size())
