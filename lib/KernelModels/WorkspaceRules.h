@@ -23,6 +23,7 @@ void describeAttentionWorkspace(WorkspaceRule &rule);
 void describeComposedWorkspace(WorkspaceRule &rule);
 /// Distances of vectors and of their pairs.
 void describeDistanceWorkspace(WorkspaceRule &rule);
+void describeCovarianceWorkspace(WorkspaceRule &rule);
 /// A conjugate that PyTorch leaves to those who read it.
 void describeConjugateWorkspace(WorkspaceRule &rule);
 void describeConvolutionWorkspace(WorkspaceRule &rule, ConvolutionKind kind);
@@ -63,6 +64,7 @@ void describeWindowWorkspace(WorkspaceRule &rule);
 void describeAttentionSaved(SavedRule &rule);
 void describeConvolutionSaved(SavedRule &rule);
 void describeDistanceSaved(SavedRule &rule);
+void describeCovarianceSaved(SavedRule &rule);
 void describeEinsumSaved(SavedRule &rule);
 void describeLossSaved(SavedRule &rule);
 void describeNormSaved(SavedRule &rule);

@@ -54,7 +54,7 @@ def sizes_in_views(self, x):
     return self.encode(x.view(b, 2, c // 2).flatten(1).reshape(b, -1))
 
 
-@safe(ROWS, scripted=True, careful="the number of samples is computed with")
+@safe(ROWS, scripted=True)
 def size_of_no_use(self, x):
     """The number of samples is divided out again."""
     n = x.numel() // x.size(0)

@@ -147,6 +147,34 @@ def inner(g):
     )
 
 
+def observed(g):
+    """Rows of which the columns are observations, or one row. As squeeze() does,
+    a batch of one row would drop its dim."""
+    dims = [Batch(2) if isinstance(d, Batch) else d for d in g.dims(g.rank(0, 2))]
+    return dims, g.strided(dims, "bool" if g.spoil(0.2) else g.dtype(TYPES))
+
+
+def cov(g):
+    dims, x = observed(g)
+    count = dims[-1] if dims else 1
+    if g.spoil(0.3) and not isinstance(count, Batch):
+        count += 1
+    arguments = [f"correction={g.pick(0, 1, 1, 2)}"]
+    for name, types, wrong in (
+        ("fweights", ["int64", "int32"], "float32"),
+        ("aweights", FLOATS[:2], "int64"),
+    ):
+        if g.chance(0.3):
+            dtype = wrong if g.spoil(0.3) else g.pick(*types)
+            g.prepare(f"p{name} = torch.ops.aten.abs({g.tensor([count], dtype, 1, 3)})")
+            arguments.append(f"{name}=p{name}")
+    return g.call(f"r = torch.ops.aten.cov({x}, {', '.join(arguments)})")
+
+
+def corrcoef(g):
+    return g.call(f"r = torch.ops.aten.corrcoef({observed(g)[1]})")
+
+
 def tensordot(g):
     dtype = g.dtype(TYPES)
     pairs = g.rng.randint(0, 2)
@@ -469,6 +497,8 @@ GENERATORS = {
     "aten::linalg_multi_dot": multi_dot,
     "aten::linalg_cross": cross("linalg_cross"),
     "aten::cross": cross("cross"),
+    "aten::cov": cov,
+    "aten::corrcoef": corrcoef,
     "aten::einsum": einsum,
     "aten::linalg_inv": positive("linalg_inv"),
     "aten::inverse": positive("inverse"),

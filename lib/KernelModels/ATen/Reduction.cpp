@@ -74,13 +74,45 @@ static void describeCount(const Reduced &reduced) {
 }
 
 /// All elements of float32 or float64 at once: by way of the mean.
+static int64_t getDeviationBytes(WorkspaceRule &rule,
+                                 const ConcreteTensor &input,
+                                 const ConcreteTensor &result) {
+  if (isHalf(result.elementType) || input.numElements() == 0 ||
+      result.numElements() != 1)
+    return 0;
+  return result.numBytes() + getMeanBytes(rule, input, result);
+}
+
 static void describeDeviation(const Reduced &reduced) {
-  Type type = reduced.result.elementType;
-  if (isHalf(type) || reduced.isEmpty() || reduced.result.numElements() != 1)
-    return;
   reduced.rule.setTransient(
-      reduced.result.numBytes() +
-      getMeanBytes(reduced.rule, reduced.input, reduced.result));
+      getDeviationBytes(reduced.rule, reduced.input, reduced.result));
+}
+
+/// The real and the imaginary parts by themselves, with their means where
+/// `hasMean`; then what both results are made of.
+/// Source: std_var_out and std_var_mean_out in native/ReduceOps.cpp.
+static void describeComplexDeviation(const Reduced &reduced, bool hasMean) {
+  ConcreteTensor part = reduced.input;
+  part.elementType = reduced.result.elementType;
+  if (auto strides = part.getStrides()) {
+    for (int64_t &stride : *strides)
+      stride *= 2;
+    part.strides = strides;
+  }
+  part.contiguous = false;
+  int64_t one = reduced.result.numBytes() * (hasMean ? 2 : 1);
+  int64_t inside =
+      hasMean ? 0 : getDeviationBytes(reduced.rule, part, reduced.result);
+  AllocationTrace trace;
+  for (int count = 0; count < 2; ++count) {
+    trace.allocate(one);
+    trace.allocateTemporary(inside);
+  }
+  trace.allocate(reduced.result.numBytes());
+  if (hasMean)
+    trace.allocate(2 * reduced.result.numBytes());
+  trace.free(2 * one);
+  reduced.rule.setTransient(trace.getTransient());
 }
 
 static void describeNorm(const Reduced &reduced, Attribute order) {
@@ -154,9 +186,16 @@ void rules::describeReductionWorkspace(WorkspaceRule &rule) {
   if (!input || !result)
     return rule.setInexact("a shape of the reduction is unknown");
   Reduced reduced{rule, *input, *result};
-  if (isa<ComplexType>(input->elementType) &&
-      !isa<SumOp, SumDimOp, MeanOp, MeanDimOp>(op))
-    return rule.setInexact("a reduction of complex numbers");
+  if (isa<ComplexType>(input->elementType)) {
+    if (isa<StdOp, StdDimOp, StdCorrectionOp, VarOp, VarDimOp, VarCorrectionOp>(
+            op))
+      return describeComplexDeviation(reduced, /*hasMean=*/false);
+    if (isa<StdMeanOp, StdMeanDimOp, StdMeanCorrectionOp, VarMeanOp,
+            VarMeanDimOp, VarMeanCorrectionOp>(op))
+      return describeComplexDeviation(reduced, /*hasMean=*/true);
+    if (!isa<SumOp, SumDimOp, MeanOp, MeanDimOp>(op))
+      return rule.setInexact("a reduction of complex numbers");
+  }
   llvm::TypeSwitch<Operation *>(op)
       .Case<NansumOp>([&](auto) {
         if (isa<FloatType>(input->elementType) &&

@@ -381,4 +381,31 @@ def Koila_LinalgSolveExOp : Koila_SolveFamilyOp<"linalg_solve_ex",
   "aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result, Tensor info)",
   (ins BoolAttr:$check_errors), 1>;
 
+//===----------------------------------------------------------------------===//
+// Covariances
+//===----------------------------------------------------------------------===//
+
+class Koila_CovarianceFamilyOp<string mnemonic, string schema, dag weights,
+                               string given, list<Trait> traits = []>
+    : Koila_RuledOp<mnemonic, schema, "", traits> {
+  let description = [{
+    Rows are variables, columns are observations; the extents of one of the
+    result are dropped. Mixes samples. New storage.
+  }];
+  let arguments = !con((ins AnyTensor:$self), weights);
+  let shapeRule = "return ::koila::rules::inferCovariance(rule, getSelf(), " #
+                  given # ");";
+  let batchRule = "rule.mix(\"a covariance sums over all observations\");";
+  let workspaceRule = "::koila::rules::describeCovarianceWorkspace(rule);";
+  let differentiationRule = "::koila::rules::describeExpressionDerivative(rule);";
+  let savedRule = "::koila::rules::describeCovarianceSaved(rule);";
+}
+def Koila_CovOp : Koila_CovarianceFamilyOp<"cov",
+  "aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor",
+  (ins I64Attr:$correction, Koila_OptionalTensor:$fweights,
+       Koila_OptionalTensor:$aweights),
+  "getFweights(), getAweights()", [AttrSizedOperandSegments]>;
+def Koila_CorrcoefOp : Koila_CovarianceFamilyOp<"corrcoef",
+  "aten::corrcoef(Tensor self) -> Tensor", (ins), "{}, {}">;
+
 #endif // KOILA_DIALECT_KOILA_IR_MATMULOPS_TD

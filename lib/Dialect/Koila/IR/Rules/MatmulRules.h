@@ -84,6 +84,9 @@ llvm::LogicalResult inferKron(ShapeRule &rule, mlir::Value lhs,
 void inferKronBatch(BatchRule &rule, mlir::Value lhs, mlir::Value rhs);
 llvm::LogicalResult inferMultiDot(ShapeRule &rule, mlir::ValueRange matrices);
 void inferMultiDotBatch(BatchRule &rule, mlir::ValueRange matrices);
+/// Of the rows of `self`, whose columns may have two kinds of weights.
+llvm::LogicalResult inferCovariance(ShapeRule &rule, mlir::Value self,
+                                    mlir::Value counts, mlir::Value weights);
 /// Without `dim` along the first dim of extent 3.
 llvm::LogicalResult inferCross(ShapeRule &rule, mlir::Value lhs,
                                mlir::Value rhs, std::optional<int64_t> dim);

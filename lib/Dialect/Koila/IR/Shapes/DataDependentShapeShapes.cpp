@@ -51,10 +51,13 @@ LogicalResult indexing::inferMaskedScatter(ShapeRule &rule, Value self,
 // Source: nonzero_out_cpu in TensorAdvancedIndexing.cpp.
 LogicalResult indexing::inferNonzero(ShapeRule &rule, Value self) {
   TensorInfo info = rule.tensor(self);
-  TensorInfo result = unranked(IntegerType::get(rule.getContext(), 64));
+  Type type = IntegerType::get(rule.getContext(), 64);
+  TensorInfo result = unranked(type);
+  // One column after the other, whose length data decides (measured).
   result.dims = SmallVector<DimExpr>{
       DimExpr(), info.hasRank() ? rule.constant(info.getRank()) : DimExpr()};
-  // One column after the other, whose length data decides (measured).
+  if (info.hasRank() && info.getRank() == 1)
+    result = packed(*result.dims, type);
   rule.setResult(0, result);
   return success();
 }
