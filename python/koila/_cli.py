@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -347,11 +346,12 @@ def _koila_run(
 def _bench(options: argparse.Namespace) -> int:
     from koila._compiler import CompileOptions, compile_file
     from koila._outputs import apart
+    from koila._temporary import temporary_folder
     from koila.memory import format_bytes
 
     batch = _needed_batch(options)
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="koila-") as folder:
+    with temporary_folder() as folder:
         files = [(None, options.model)]
         tile = 1 << (options.batch.bit_length() - 1)
         # Six sizes say how memory turns into time.

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NoReturn, TypeVar
 
 from koila._errors import KoilaError
+from koila._temporary import temporary_folder
 
 __all__ = ["apart", "end_by_signals", "replacing"]
 
@@ -30,13 +31,9 @@ def replacing(path: str) -> Iterator[str]:
         yield path
         return
     # A link stays a link.
-    folder, name = os.path.split(os.path.realpath(path))
-    try:
-        beside = tempfile.TemporaryDirectory(prefix=f".{name}.koila-", suffix=".tmp", dir=folder)
-    except OSError as error:
-        raise KoilaError(f"cannot write '{path}': {error.strerror}") from None
-    with beside as temporary:
-        written = os.path.join(temporary, name)
+    target = os.path.realpath(path)
+    with temporary_folder(beside=path) as temporary:
+        written = os.path.join(temporary, os.path.basename(target))
         try:
             yield written
         except KoilaError as error:
@@ -46,7 +43,7 @@ def replacing(path: str) -> Iterator[str]:
         # Whoever says that it was interrupted has left everything as it was.
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-        os.replace(written, os.path.join(folder, name))
+        os.replace(written, target)
 
 
 def end_by_signals() -> None:
@@ -68,7 +65,7 @@ def apart(work: Callable[[], T]) -> T:
     child just ends.
     """
     sys.stdout.flush()
-    with tempfile.TemporaryDirectory(prefix="koila-") as scratch:
+    with temporary_folder() as scratch:
         reader, writer = os.pipe()
         # No signal may come between the fork and the handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

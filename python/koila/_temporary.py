@@ -14,15 +14,24 @@ __all__ = ["explain_write", "temporary_folder", "write_text"]
 
 
 @contextlib.contextmanager
-def temporary_folder() -> Iterator[str]:
-    """A folder that is removed at the end, where TMPDIR says. Ctrl-C comes before or
-    after it is made or removed."""
+def temporary_folder(beside: str | None = None) -> Iterator[str]:
+    """A folder that is removed at the end: where TMPDIR says, or a hidden one beside
+    a file. A signal that raises comes before or after it is made or removed."""
     folder = None
     try:
         with held_back():
             try:
-                folder = tempfile.TemporaryDirectory(prefix="koila-")
+                if beside is None:
+                    folder = tempfile.TemporaryDirectory(prefix="koila-")
+                else:
+                    # A link stays a link.
+                    where, name = os.path.split(os.path.realpath(beside))
+                    folder = tempfile.TemporaryDirectory(
+                        prefix=f".{name}.koila-", suffix=".tmp", dir=where
+                    )
             except OSError as error:
+                if beside is not None:
+                    raise KoilaError(f"cannot write '{beside}': {error.strerror}") from None
                 raise KoilaError(f"there is no folder for temporary files: {error}") from None
         yield folder.name
     finally:

@@ -196,6 +196,32 @@ def run_fork(arguments, delay, number, log):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def test_interruption_of_a_new_folder(tmp_path, monkeypatch):
+    """A signal in the moment in which a temporary folder is made."""
+    make = tempfile.mkdtemp
+
+    def make_and_interrupt(*arguments, **options):
+        folder = make(*arguments, **options)
+        signal.raise_signal(signal.SIGTERM)
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_and_interrupt)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for work in (lambda: _outputs.apart(int), lambda: write_beside(tmp_path / "output")):
+            with pytest.raises(KeyboardInterrupt):
+                work()
+            assert os.listdir(tmp_path) == []
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def write_beside(path):
+    with _outputs.replacing(str(path)):
+        raise AssertionError("interrupted before")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("command", ["compile", "report"])
 def test_interruption(model, tmp_path, command, number, monkeypatch):
