@@ -7,7 +7,7 @@ module: it records what is done to tensors.
 
 from __future__ import annotations
 
-from koila import constants, errors, gpus, memory, prepasses
+from koila import constants, errors, gpus, memory, prepasses, retry
 from koila._compile import CompiledModule, analyze, compile, max_batch
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
 from koila._lazy import BatchedPair, BatchInfo, Evaluation, LazyFunction, LazyTensor, lazy, run
@@ -41,6 +41,7 @@ __all__ = [
     "max_batch",
     "memory",
     "prepasses",
+    "retry",
     "run",
     "strict",
 ]

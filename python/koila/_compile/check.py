@@ -18,6 +18,7 @@ from koila._capture.module_snapshot import Changes, Snapshot
 from koila._compile.recorded_calls import step_loss
 from koila._compile.specialized_module import Refused, Specialization
 from koila._errors import CompileError, explain_torch
+from koila._execute.out_of_memory import is_out_of_memory
 from koila._interrupt import let_through
 from koila._temporary import temporary_folder
 
@@ -72,7 +73,7 @@ def check(compiled: Specialization, snapshot: Snapshot, inputs: Inputs, name: st
             ("the batch may be another dim, see batch_dim=; check=False skips the check",),
         ) from None
     except RuntimeError as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         _warn_unchecked(name, explain_torch(error)[0])
 
@@ -159,7 +160,7 @@ class _Comparison:
                     wanted = _run_original(self.compiled, arguments)
                 self.held = self.held if held is None else held.peak
             except Exception as error:
-                if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+                if is_out_of_memory(error):
                     raise
                 raise _DoesNotRun(explain_torch(error)[0]) from error
             wanted = put_aside((wanted, arguments), folder)
@@ -169,7 +170,7 @@ class _Comparison:
                 with self.snapshot.preserved(keep=self.written) as found_changes, let_through():
                     found = _run_compiled(self.compiled, arguments)
             except Exception as error:
-                if isinstance(error, RuntimeError) and _is_out_of_memory(error):
+                if is_out_of_memory(error):
                     raise
                 if isinstance(error, Refused):
                     return f"on the example it does not run in tiles: {error}"
@@ -237,8 +238,3 @@ def _compare_changes(found: Changes, wanted: Changes) -> str | None:
     if other := sorted(found.rebound ^ wanted.rebound):
         return f"the buffer '{other[0]}' is assigned anew by one of both"
     return None
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    # The CPU's allocator has no class of its own (c10/core/impl/alloc_cpu.cpp).
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

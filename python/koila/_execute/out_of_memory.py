@@ -1,0 +1,98 @@
+"""Errors that say that memory ran out, of every allocator and library, and
+giving back what they leave behind.
+
+Sources of the texts: c10/core/impl/alloc_cpu.cpp, CUDACachingAllocator.cpp,
+XPUCachingAllocator.cpp, aten/src/ATen/mps/MPSAllocator.mm, the names of the
+status codes of cuDNN, cuBLAS, cuSOLVER, cuSPARSE, cuFFT, MIOpen, rocBLAS and
+hipBLAS, and cudaGetErrorString.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+__all__ = ["Place", "find_exhausted", "fits", "is_out_of_memory", "release_cached"]
+
+#: Where memory ran out. A library may be short of memory, or want a plan that
+#: needs less.
+Place = Literal["host", "device", "library"]
+
+_DEVICE = re.compile(
+    r"(?:CUDA|HIP|XPU|NPU|MLU|MUSA|HPU) out of memory"
+    r"|(?:CUDA|HIP)(?: driver| runtime)? error: out of memory"
+    r"|\b(?:cuda|hip)Error(?:OutOfMemory|MemoryAllocation)\b"
+    r"|\bCUDA_ERROR_OUT_OF_MEMORY\b"
+    r"|MPS backend out of memory"
+    r"|\bUR_RESULT_ERROR_OUT_OF_(?:DEVICE|HOST)_MEMORY\b"
+    r"|\bZE_RESULT_ERROR_OUT_OF_(?:DEVICE|HOST)_MEMORY\b"
+)
+_LIBRARY = re.compile(
+    r"\b(?:CUDNN|CUBLAS|CUSOLVER|CUSPARSE|CUSPARSELT|HIPBLAS|HIPSOLVER|HIPSPARSE)"
+    r"_STATUS_(?:INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED|ALLOC_FAILED)\b"
+    r"|\bmiopenStatusAllocFailed\b|\brocblas_status_memory_error\b"
+    r"|\b(?:CUFFT|HIPFFT)_ALLOC_FAILED\b"
+    # github.com/pytorch/pytorch/issues/4107: what cuDNN says of tensors that are
+    # too large for it.
+    r"|cuDNN error: CUDNN_STATUS_NOT_SUPPORTED\."
+)
+_HOST = re.compile(
+    r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)"
+    r"|\bstd::bad_alloc\b"
+    r"|Cannot allocate memory"
+)
+
+
+def find_exhausted(error: BaseException) -> Place | None:
+    """Where memory ran out, if that is what ``error`` says; None for all others,
+    also such as speak of memory: illegal accesses, layouts, pinned memory."""
+    if isinstance(error, MemoryError):
+        return "host"
+    if not isinstance(error, RuntimeError):
+        return None
+    text = str(error)
+    if _HOST.search(text):
+        return "host"
+    if _LIBRARY.search(text):
+        return "library"
+    if isinstance(error, torch.OutOfMemoryError) or _DEVICE.search(text):
+        return "device"
+    return None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether ``error`` says that memory ran out, on the host or on a device of
+    any vendor."""
+    return find_exhausted(error) is not None
+
+
+def release_cached() -> None:
+    """Collects what only cycles keep alive, and gives blocks that PyTorch's
+    allocators of devices hold for later back to the driver."""
+    gc.collect()
+    for module in (torch.cuda, torch.xpu):
+        if module.is_available() and module.is_initialized():
+            module.empty_cache()
+    if torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+
+
+def fits(call: Callable[[], object], may_shrink: Callable[[Exception], bool]) -> bool:
+    """Whether ``call()`` returns; False where it raises an error of which
+    ``may_shrink`` says that less may do. Others are raised.
+
+    Nothing of a failed call is left, as its traceback would keep it: the caller
+    tries again with the memory of this one.
+    """
+    try:
+        call()
+        return True
+    except (RuntimeError, MemoryError) as error:
+        if not may_shrink(error):
+            raise
+    release_cached()
+    return False
