@@ -95,7 +95,7 @@ class Retry:
         factor: float = 2.0,
         minimum: int = 1,
         growth: int | None = None,
-        undo: Iterable[torch.nn.Module | Tensor] = (),
+        undo: torch.nn.Module | Tensor | Iterable[torch.nn.Module | Tensor] = (),
         strict: bool = False,
         on_retry: Callable[[str, int, int], object] | None = None,
     ) -> None:
@@ -106,7 +106,7 @@ class Retry:
         if growth is not None and growth < 1:
             raise KoilaError(f"growth={growth!r}: a count of at least 1, or None")
         self.factor, self.minimum, self.growth = factor, minimum, growth
-        self.undo = tuple([undo] if isinstance(undo, (torch.nn.Module, Tensor)) else undo)
+        self.undo = (undo,) if isinstance(undo, (torch.nn.Module, Tensor)) else tuple(undo)
         self.strict, self.on_retry = strict, on_retry
         self._sizes: dict[object, _Size] = {}
 

@@ -117,9 +117,13 @@ def test_factor_and_minimum():
     with pytest.raises(RuntimeError, match="CUDA out of memory"):
         retry.Retry(factor=1.01).batch(body, 3)
     assert sizes == [3, 2, 1]
-    for wrong in ({"factor": 1}, {"minimum": 0}, {"growth": 0}):
-        with pytest.raises(koila.KoilaError, match=f"{next(iter(wrong))}="):
-            retry.Retry(**wrong)
+    for name, make in (
+        ("factor", lambda: retry.Retry(factor=1)),
+        ("minimum", lambda: retry.Retry(minimum=0)),
+        ("growth", lambda: retry.Retry(growth=0)),
+    ):
+        with pytest.raises(koila.KoilaError, match=f"{name}="):
+            make()
     with pytest.raises(koila.KoilaError, match="a size of 0"):
         retry.batch(body, 0)
 
@@ -174,9 +178,15 @@ def test_each_function_has_its_size():
 
 def test_who_is_told():
     told = []
-    retry.Retry(on_retry=lambda *said: told.append(said)).batch(
-        lambda size: fail() if size > 2 else None, 8
-    )
+
+    def tell(text, size, smaller):
+        told.append((text, size, smaller))
+
+    def body(size):
+        if size > 2:
+            fail()
+
+    retry.Retry(on_retry=tell).batch(body, 8)
     assert [(size, smaller) for _, size, smaller in told] == [(8, 4), (4, 2)]
     assert told[0][0].startswith("CUDA out of memory.")
 
