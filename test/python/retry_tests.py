@@ -192,7 +192,10 @@ def test_who_is_told():
 
 
 def test_results_and_chunks():
-    assert retry.batch(lambda size, a, *, b: (size, a, b), 4, 1, b=2) == (4, 1, 2)
+    def whole(size, a, *, b):
+        return size, a, b
+
+    assert retry.batch(whole, 4, 1, b=2) == (4, 1, 2)
     tensor, seen = torch.zeros(5, 2), []
 
     def body(chunk, start, end, name):
