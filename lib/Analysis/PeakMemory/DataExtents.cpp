@@ -165,16 +165,25 @@ int64_t PeakMemoryAnalysis::Impl::getTransientBelow(Operation &op,
     if (!below.isBounded())
       addDoubts(op, below, run);
     keepsMost &= below.getKept() <= rule.getKept();
-    largest = std::max(largest, count(below));
-    return below.getTransient();
+    int64_t bytes = count(below);
+    largest = std::max(largest, bytes);
+    return bytes;
   };
-  // Between samples nothing is hidden where what is held inside is a multiple
-  // of the extent, as nothing is.
+  // Between samples nothing is hidden where what is held with the results lies
+  // on or below a line that does not fall: through what one element and the
+  // most of them take, since operators may hold what no extent decides.
   bool isEven = true;
   auto lookAlong = [&](int64_t most, std::optional<size_t> only) {
-    int64_t perExtent = most > 0 ? rule.getTransient() / most : 0;
-    for (int64_t extent : getSamples(most))
-      isEven &= look(extent, only) <= perExtent * extent;
+    __int128 last = whole, first = last;
+    if (most > 1)
+      first = look(1, only);
+    isEven &= first <= last;
+    for (int64_t extent : getSamples(most)) {
+      __int128 held = look(extent, only);
+      isEven &= extent == 0 ? held <= first
+                            : (held - first) * (most - 1) <=
+                                  (last - first) * (extent - 1);
+    }
   };
   int64_t most = *llvm::max_element(full);
   lookAlong(most, std::nullopt);
