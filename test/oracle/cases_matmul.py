@@ -164,7 +164,7 @@ def cov(g):
         ("fweights", ["int64", "int32"], "float32"),
         ("aweights", FLOATS[:2], "int64"),
     ):
-        if g.chance(0.3):
+        if g.chance(0.12):
             dtype = wrong if g.spoil(0.3) else g.pick(*types)
             g.prepare(f"p{name} = torch.ops.aten.abs({g.tensor([count], dtype, 1, 3)})")
             arguments.append(f"{name}=p{name}")
