@@ -61,6 +61,8 @@ def batch_norm(g):
     dims, kind = image(g), g.dtype(FLOATS)
     if len(dims) > 1 and dims[1] == 0:
         return None  # Refused in some layouts and not in others.
+    # Two rows or more: a single one may make a permuted image channels-last.
+    dims = [Batch(2) if isinstance(d, Batch) else d for d in dims]
     x = g.strided(dims, kind)
     names = vectors(g, channels(g, dims), kind, (0.7, 0.7, 1, 1))
     if g.spoil(0.15):

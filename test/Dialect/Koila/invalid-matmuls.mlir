@@ -31,3 +31,11 @@ func.func @linear_bias(%x: tensor<2x3xf32>, %y: tensor<3xf32>, %w: tensor<1xf32>
   %0 = koila.linear %x, %y, %w : (tensor<2x3xf32>, tensor<3xf32>, tensor<1xf32>) -> tensor<*x!koila.any>
   return
 }
+
+// -----
+
+func.func @recurrent_weight(%x: tensor<2x3x4xf32>, %h: tensor<1x3x5xf32>, %w: tensor<5x4xf32>, %u: tensor<5xf32>) {
+  // expected-error @below {{expects matrices as weights, got rank 1}}
+  %0:2 = "koila.rnn_tanh_input"(%x, %h, %w, %u) {batch_first = false, bidirectional = false, dropout = 0.0, has_biases = false, num_layers = 1 : i64, train = false} : (tensor<2x3x4xf32>, tensor<1x3x5xf32>, tensor<5x4xf32>, tensor<5xf32>) -> (tensor<*x!koila.any>, tensor<*x!koila.any>)
+  return
+}

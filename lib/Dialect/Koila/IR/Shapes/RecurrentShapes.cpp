@@ -48,6 +48,11 @@ static LogicalResult checkParameters(ShapeRule &rule, const Recurrent &layer,
     return rule.emitError() << "expects " << cells * perCell << " weights for "
                             << cells << " cells, got " << count;
   for (int64_t cell = 0; cell < cells; ++cell) {
+    for (Value weight : ValueRange(layer.params).slice(cell * perCell, 2))
+      if (TensorInfo info = rule.tensor(weight);
+          info.hasRank() && info.getRank() != 2)
+        return rule.emitError()
+               << "expects matrices as weights, got rank " << info.getRank();
     TensorInfo input = rule.tensor(layer.params[cell * perCell]);
     DimExpr width = cell < directions ? features
                     : hidden          ? hidden * directions
