@@ -51,6 +51,18 @@ func.func @logsumexp(%x: tensor<3x4xf32>) -> tensor<3xf32> {
 
 // -----
 
+// 12 bytes; exponentials of 240 bytes, maxima of 12, and over dims that lie
+// apart the exponentials and their sums as float32, 480 and 24.
+// CHECK-LABEL: memory of 'logsumexp_apart'
+// CHECK: peak {{ *}}768 bytes
+// CHECK-NOT: not exact
+func.func @logsumexp_apart(%x: tensor<4x6x5xbf16>) -> tensor<6xbf16> {
+  %0 = koila.logsumexp %x {dim = array<i64: 0, 2>} : (tensor<4x6x5xbf16>) -> tensor<6xbf16>
+  return %0 : tensor<6xbf16>
+}
+
+// -----
+
 // 4 bytes; a mean of 4, and its divisor, 12.
 // CHECK-LABEL: memory of 'var'
 // CHECK: peak {{ *}}20 bytes
@@ -84,6 +96,19 @@ func.func @any(%x: tensor<3x4xf32>) -> tensor<i1> {
 func.func @group_norm(%x: tensor<1x4x6xf32>) -> tensor<1x4x6xf32> {
   %0 = koila.group_norm %x {num_groups = 2, eps = 1.0e-05 : f64, cudnn_enabled = true, operandSegmentSizes = array<i32: 1, 0, 0>} : (tensor<1x4x6xf32>) -> tensor<1x4x6xf32>
   return %0 : tensor<1x4x6xf32>
+}
+
+// -----
+
+// 48 bytes; of channels that are the last in memory, though contiguous, 96 for
+// scale and shift, and the statistics, 48.
+// CHECK-LABEL: memory of 'group_norm_one_pixel'
+// CHECK: peak {{ *}}192 bytes
+// CHECK-NOT: not exact
+func.func @group_norm_one_pixel(%x: tensor<1x1x1x1x6xf64>) -> tensor<1x6x1x1x1xf64> {
+  %p = koila.permute %x {dims = array<i64: 0, 4, 1, 2, 3>} : (tensor<1x1x1x1x6xf64>) -> tensor<1x6x1x1x1xf64>
+  %0 = koila.group_norm %p {num_groups = 3, eps = 1.0e-05 : f64, cudnn_enabled = true, operandSegmentSizes = array<i32: 1, 0, 0>} : (tensor<1x6x1x1x1xf64>) -> tensor<1x6x1x1x1xf64>
+  return %0 : tensor<1x6x1x1x1xf64>
 }
 
 // -----
@@ -181,6 +206,53 @@ func.func @cat(%x: tensor<6xf32>, %y: tensor<4xi64>) -> tensor<10xf32> {
 func.func @roll(%x: tensor<3x4xf32>) -> tensor<3x4xf32> {
   %0 = koila.roll %x {shifts = array<i64: 1, 1>, dims = array<i64: 0, 1>} : (tensor<3x4xf32>) -> tensor<3x4xf32>
   return %0 : tensor<3x4xf32>
+}
+
+// -----
+
+// 112 bytes; rows of what is strided, 48.
+// CHECK-LABEL: memory of 'index_select_strided'
+// CHECK: peak {{ *}}160 bytes
+// CHECK-NOT: not exact
+func.func @index_select_strided(%x: tensor<3x4xf32>, %i: tensor<7xi64>) -> tensor<4x7xf32> {
+  %t = koila.t %x : (tensor<3x4xf32>) -> tensor<4x3xf32>
+  %0 = koila.index_select %t, %i {dim = 1 : i64} : (tensor<4x3xf32>, tensor<7xi64>) -> tensor<4x7xf32>
+  return %0 : tensor<4x7xf32>
+}
+
+// -----
+
+// Of no places no index is cast.
+// CHECK-LABEL: memory of 'index_nothing'
+// CHECK: peak {{ *}}0 bytes
+// CHECK-NOT: not exact
+func.func @index_nothing(%x: tensor<7x5xf32>, %i: tensor<7x0xi32>) -> tensor<7x0x5xf32> {
+  %0 = koila.index_Tensor_hacked_twin %x, %i : (tensor<7x5xf32>, tensor<7x0xi32>) -> tensor<7x0x5xf32>
+  return %0 : tensor<7x0x5xf32>
+}
+
+// -----
+
+// 200 bytes: whole rows of a half type are not read as float32.
+// CHECK-LABEL: memory of 'gather_rows'
+// CHECK: peak {{ *}}200 bytes
+// CHECK-NOT: not exact
+func.func @gather_rows(%x: tensor<5x20xbf16>, %i: tensor<5x1xi64>) -> tensor<5x20xbf16> {
+  %e = koila.expand %i {size = array<i64: 5, 20>, implicit = false} : (tensor<5x1xi64>) -> tensor<5x20xi64>
+  %0 = koila.gather %x, %e {dim = 0, sparse_grad = false} : (tensor<5x20xbf16>, tensor<5x20xi64>) -> tensor<5x20xbf16>
+  return %0 : tensor<5x20xbf16>
+}
+
+// -----
+
+// 200 bytes; each of two threads sums a row as float32, 80.
+// CHECK-LABEL: memory of 'scatter_rows'
+// CHECK: peak {{ *}}360 bytes
+// CHECK-NOT: not exact
+func.func @scatter_rows(%x: tensor<5x20xbf16>, %i: tensor<5x1xi64>) -> tensor<5x20xbf16> {
+  %e = koila.expand %i {size = array<i64: 5, 20>, implicit = false} : (tensor<5x1xi64>) -> tensor<5x20xi64>
+  %0 = koila.scatter_add %x, %e, %x {dim = 0 : i64} : (tensor<5x20xbf16>, tensor<5x20xi64>, tensor<5x20xbf16>) -> tensor<5x20xbf16>
+  return %0 : tensor<5x20xbf16>
 }
 
 // -----

@@ -217,6 +217,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::fit(Gradient &gradient,
       reduced = own != given;
     int64_t partial =
         kernels::getSumBytes(rule, gradient.shape, sum, isReduced);
+    impl.addDoubts(op, rule, run);
     Gradient reduced = make(std::move(sum), op, edge.operand);
     note(op, partial);
     // Leading dims go by a view.

@@ -16,6 +16,7 @@ using namespace koila;
 using namespace koila::kernels;
 
 static const char kUnknown[] = "a shape of the operator is unknown";
+static const char kNoStrides[] = "the strides of the indices are unknown";
 
 /// Indices of another type are first cast to int64.
 static int64_t getIndexBytes(const ConcreteTensor &index) {
@@ -35,38 +36,122 @@ static void describeRows(WorkspaceRule &rule, Value indices) {
   rule.setTransient(trace.getPeak() - result->numBytes());
 }
 
-/// Half types are read and written as float32: `computed` is cast.
-static void describeAlongDim(WorkspaceRule &rule, Value indices,
-                             Value computed) {
-  auto index = rule.tensor(indices), tensor = rule.tensor(computed);
-  if (!index || !tensor)
+/// index_select along dim 1 copies what is strided into rows.
+/// Source: index_select_out_cpu_dim1_ in native/TensorAdvancedIndexing.cpp.
+static void describeSelect(WorkspaceRule &rule, IndexSelectOp op) {
+  auto self = rule.tensor(op.getSelf()), index = rule.tensor(op.getIndex());
+  if (!self || !index)
+    return rule.setInexact(kUnknown);
+  AllocationTrace trace;
+  trace.makeContiguous(*index);
+  int64_t rank = self->dims.size(), dim = op.getDim();
+  dim += dim < 0 ? rank : 0;
+  if (rank > 1 && dim == 1 && index->numElements() > 0)
+    trace.makeContiguous(*self);
+  rule.setTransient(trace.getPeak());
+}
+
+/// Whether `index` is a column that names whole rows, for which there are other
+/// kernels; no answer where strides are not known. `written` is what is written
+/// and `read` what is read. Source: can_use_expanded_index_path in
+/// native/TensorAdvancedIndexing.cpp.
+static std::optional<bool> namesRows(const ConcreteTensor &index,
+                                     const ConcreteTensor &written,
+                                     const ConcreteTensor &read, int64_t dim) {
+  int64_t rank = index.dims.size();
+  if ((dim != 0 && dim != -rank) || rank == 0 || !read.contiguous ||
+      !written.contiguous || read.dims.size() != index.dims.size() ||
+      ArrayRef(read.dims).drop_front() != ArrayRef(index.dims).drop_front())
+    return false;
+  auto strides = index.getStrides();
+  if (!strides)
+    return std::nullopt;
+  // A cast of what overlaps is made in rows.
+  if (!index.elementType.isInteger(64) && !isDense(index))
+    strides = ConcreteTensor{index.dims, index.elementType}.getStrides();
+  return strides->front() == 1 &&
+         llvm::all_of(ArrayRef(*strides).drop_front(),
+                      [](int64_t stride) { return stride <= 1; });
+}
+
+/// The elements of a half type as float32; nothing for others.
+static int64_t getFloatsBytes(const ConcreteTensor &tensor) {
+  return isHalf(tensor.elementType)
+             ? countBytes(tensor,
+                          Float32Type::get(tensor.elementType.getContext()))
+             : 0;
+}
+
+/// Half types are read by way of float32, but not where rows are.
+static void describeGather(WorkspaceRule &rule, GatherOp op) {
+  auto index = rule.tensor(op.getIndex()), self = rule.tensor(op.getSelf());
+  auto result = rule.tensor(op.getResult());
+  if (!index || !self || !result)
+    return rule.setInexact(kUnknown);
+  if (index->numElements() == 0)
+    return;
+  int64_t floats = getFloatsBytes(*result);
+  if (floats > 0) {
+    auto isOfRows = namesRows(*index, *result, *self, op.getDim());
+    if (!isOfRows)
+      return rule.setInexact(kNoStrides);
+    floats = *isOfRows ? 0 : floats;
+  }
+  rule.setTransient(getIndexBytes(*index) + floats);
+}
+
+/// Half types are written as float32: what is written is cast, or each thread
+/// sums rows. `added` has the elements that are added to others; none: they are
+/// put there.
+static void describeScatter(WorkspaceRule &rule, Value written, int64_t dim,
+                            Value indices, Value added) {
+  auto index = rule.tensor(indices), tensor = rule.tensor(written);
+  auto source = added ? rule.tensor(added) : std::nullopt;
+  if (!index || !tensor || (added && !source))
     return rule.setInexact(kUnknown);
   // What is written is first copied into the result.
-  int64_t block = isa<GatherOp>(rule.getOp()) || rules::isInPlace(rule.getOp())
-                      ? 0
-                      : getBlockBytes(*tensor);
+  bool isInPlace = rules::isInPlace(rule.getOp());
+  int64_t block = isInPlace ? 0 : getBlockBytes(*tensor);
   if (index->numElements() == 0)
     return rule.setTransient(block);
-  int64_t bytes = getIndexBytes(*index);
-  if (isHalf(tensor->elementType))
-    bytes +=
-        countBytes(*tensor, Float32Type::get(tensor->elementType.getContext()));
-  rule.setTransient(std::max(block, bytes));
+  int64_t bytes = getIndexBytes(*index), floats = getFloatsBytes(*tensor);
+  if (floats > 0 && added) {
+    constexpr int64_t kFewColumns = 16;
+    if (!isInPlace)
+      tensor->contiguous = true;
+    auto isOfRows = namesRows(*index, *tensor, *source, dim);
+    if (!isOfRows)
+      return rule.setInexact(kNoStrides);
+    int64_t columns =
+        *isOfRows ? index->numElements() / index->dims.front() : 0;
+    if (columns >= kFewColumns)
+      floats = rule.getTarget().threads * columns * 4;
+  }
+  rule.setTransient(std::max(block, bytes + floats));
 }
 
 /// gather by the indices modulo the extent. Without a dim, of all elements.
 /// Source: take_along_dim in native/TensorAdvancedIndexing.cpp.
 static void describeTakeAlong(WorkspaceRule &rule, TakeAlongDimOp op) {
   auto result = rule.tensor(op.getResult());
-  auto index = rule.tensor(op.getIndices());
-  if (!result || !index || !index->elementType.isInteger(64))
+  auto index = rule.tensor(op.getIndices()), self = rule.tensor(op.getSelf());
+  if (!result || !index || !self || !index->elementType.isInteger(64))
     return rule.setInexact(kUnknown);
   if (isHalf(result->elementType) && rule.wantsGradient(op.getSelf()))
     return rule.setInexact("how gradients of a half type are gathered");
-  int64_t inside = 0;
-  if (isHalf(result->elementType))
-    inside =
-        countBytes(*result, Float32Type::get(result->elementType.getContext()));
+  // As namesRows, of the indices modulo the extent, which are dense, or of all
+  // elements in a row.
+  bool isOfRows = self->contiguous;
+  if (op.getDim()) {
+    ArrayRef<int64_t> dims = result->dims;
+    int64_t rank = dims.size(), dim = *op.getDim();
+    isOfRows &= rank > 0 && (dim == 0 || dim == -rank) &&
+                llvm::all_of(dims.drop_front(),
+                             [](int64_t extent) { return extent == 1; });
+  } else {
+    isOfRows &= index->contiguous;
+  }
+  int64_t inside = isOfRows ? 0 : getFloatsBytes(*result);
   AllocationTrace trace;
   if (op.getDim()) {
     trace.allocate(countBytes(*result, index->elementType));
@@ -105,8 +190,9 @@ static bool sumIndexBytes(WorkspaceRule &rule, ValueRange indices,
       dims.insert(dims.begin(), extents.size() - dims.size(), 1);
     for (auto [mine, other] :
          llvm::zip(llvm::reverse(dims), llvm::reverse(extents)))
-      mine =
-          mine == 1 || (selects && other != 1) ? std::max(mine, other) : mine;
+      mine = mine == 1               ? other
+             : selects && other != 1 ? std::max(mine, other)
+                                     : mine;
   }
   bytes = casts * kPlace;
   for (int64_t extent : dims)
@@ -181,29 +267,22 @@ void rules::describeIndexWorkspace(WorkspaceRule &rule) {
   llvm::TypeSwitch<Operation *>(op)
       .Case<EmbeddingOp>(
           [&](auto rows) { describeRows(rule, rows.getIndices()); })
-      .Case<IndexSelectOp>([&](auto rows) {
-        describeRows(rule, rows.getIndex());
-        auto self = rule.tensor(rows.getSelf());
-        auto index = rule.tensor(rows.getIndex());
-        if (self && index && !self->contiguous &&
-            (!index->elementType.isInteger(64) ||
-             isa<ComplexType>(self->elementType)))
-          rule.setInexact("strided rows by indices that are not int64");
-      })
-      .Case<GatherOp>([&](auto gather) {
-        describeAlongDim(rule, gather.getIndex(), gather.getResult());
-      })
+      .Case<IndexSelectOp>([&](auto rows) { describeSelect(rule, rows); })
+      .Case<GatherOp>([&](auto gather) { describeGather(rule, gather); })
       .Case<EmbeddingBagOp, EmbeddingBagPaddingOp>(
           [&](auto) { indexing::describeBagMemory(rule); })
       .Case<TakeAlongDimOp>([&](auto take) { describeTakeAlong(rule, take); })
-      .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp, ScatterValueReduceOp,
-            ScatterAddOp>([&](auto scatter) {
-        describeAlongDim(rule, scatter.getIndex(), scatter.getSelf());
+      .Case<ScatterSrcOp, ScatterValueOp, ScatterReduceOp,
+            ScatterValueReduceOp>([&](auto scatter) {
+        describeScatter(rule, scatter.getSelf(), scatter.getDim(),
+                        scatter.getIndex(), /*added=*/Value());
       })
-      .Case<ScatterReduceTwoOp>([&](auto scatter) {
-        if (scatter.getReduce() == "mean")
+      .Case<ScatterAddOp, ScatterReduceTwoOp>([&](auto scatter) {
+        if (auto mode = dyn_cast<ScatterReduceTwoOp>(*scatter);
+            mode && mode.getReduce() == "mean")
           return rule.setInexact("scatter_reduce divides by a count");
-        describeAlongDim(rule, scatter.getIndex(), scatter.getSelf());
+        describeScatter(rule, scatter.getSelf(), scatter.getDim(),
+                        scatter.getIndex(), scatter.getSrc());
       })
       .Case<IndexTensorOp, IndexHackedTwinOp>(
           [&](auto index) { describeIndex(rule, index.getIndices()); })

@@ -212,7 +212,7 @@ static void describeGroupNorm(WorkspaceRule &rule, GroupNormOp op) {
   int64_t samples = input->dims[0], channels = input->dims[1];
   int64_t groups = op.getNumGroups();
   int64_t sum = getSumBytes(input->elementType), inside = 0;
-  if (suggestsChannelsLast(*input) && !input->contiguous) {
+  if (suggestsChannelsLast(*input)) {
     // Scale and shift of each channel of each sample; of large images each
     // thread has its own, and the groups have sums.
     constexpr int64_t kLarge = 1024;

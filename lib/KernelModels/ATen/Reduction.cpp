@@ -7,8 +7,7 @@
 
 #include "Reduction.h"
 #include "../WorkspaceRules.h"
-#include "AllocationTrace.h"
-#include "Sum.h"
+#include "Backward/BackwardReplay.h"
 #include "koila/Dialect/Koila/IR/Elementwise.h"
 #include "koila/Dialect/Koila/IR/ReductionOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -32,6 +31,19 @@ struct Reduced {
 };
 } // namespace
 
+/// Which dims of the input a sum is over; all if none is named.
+static SmallVector<bool> findReduced(Operation *op, size_t rank) {
+  auto dims = op->getAttrOfType<DenseI64ArrayAttr>("dim");
+  bool isAll = !dims || dims.empty();
+  SmallVector<bool> isReduced(rank, isAll);
+  if (isAll)
+    return isReduced;
+  for (int64_t dim : dims.asArrayRef())
+    if (rank > 0)
+      isReduced[dim < 0 ? dim + rank : dim] = true;
+  return isReduced;
+}
+
 /// exp(self - max) is as large as the operand.
 static void describeLogSumExp(const Reduced &reduced) {
   Type type = reduced.result.elementType;
@@ -45,11 +57,18 @@ static void describeLogSumExp(const Reduced &reduced) {
     trace.allocateTemporary(maxima + reduced.result.numElements() +
                             getFloatBytes(type));
   }
-  int64_t exponentials = countBytes(reduced.input, type);
-  trace.allocate(exponentials);
+  SmallVector<bool> isReduced =
+      findReduced(reduced.rule.getOp(), reduced.input.dims.size());
+  ConcreteTensor input = reduced.input, most{input.dims, type};
+  input.elementType = type;
+  for (auto [extent, isGone] : llvm::zip_equal(most.dims, isReduced))
+    extent = isGone ? 1 : extent;
+  ConcreteTensor exponentials = addStrides(input, most);
+  trace.allocate(exponentials.numBytes());
   trace.allocate(reduced.result.numBytes());
-  trace.allocateTemporary(reduced.getPartial());
-  trace.free(exponentials);
+  trace.allocateTemporary(
+      getSumBytes(reduced.rule, exponentials, reduced.result, isReduced));
+  trace.free(exponentials.numBytes());
   if (!reduced.isEmpty())
     trace.free(maxima);
   trace.free(getCastBytes(reduced.input, type));
@@ -155,19 +174,6 @@ static void describeMedian(const Reduced &reduced, int64_t dim) {
     expected *= std::max<int64_t>(rows.dims[place], 1);
   }
   reduced.rule.setTransient(getCopyBytes(rows) + getBlockBytes(rows));
-}
-
-/// Which dims of the input a sum is over; all if none is named.
-static SmallVector<bool> findReduced(Operation *op, size_t rank) {
-  auto dims = op->getAttrOfType<DenseI64ArrayAttr>("dim");
-  bool isAll = !dims || dims.empty();
-  SmallVector<bool> isReduced(rank, isAll);
-  if (isAll)
-    return isReduced;
-  for (int64_t dim : dims.asArrayRef())
-    if (rank > 0)
-      isReduced[dim < 0 ? dim + rank : dim] = true;
-  return isReduced;
 }
 
 static void describeSum(const Reduced &reduced) {

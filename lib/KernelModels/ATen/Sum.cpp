@@ -7,20 +7,18 @@ using namespace mlir;
 using namespace koila;
 
 /// Whether the dims that are reduced make more than one when those that lie one
-/// behind the other are taken together. Strides that are not known are those of
-/// a contiguous tensor. Source: reorder_dimensions and coalesce_dimensions in
+/// behind the other are taken together; no answer where that depends on strides
+/// that are not known. Source: reorder_dimensions and coalesce_dimensions in
 /// TensorIterator.cpp.
-static bool reducesApart(const ConcreteTensor &input,
-                         ArrayRef<bool> isReduced) {
+static std::optional<bool> reducesApart(const ConcreteTensor &input,
+                                        ArrayRef<bool> isReduced) {
   auto strides = input.getStrides();
   SmallVector<std::pair<int64_t, int64_t>> dims;
-  int64_t packed = 1;
-  for (size_t dim = input.dims.size(); dim-- > 0;) {
-    int64_t extent = input.dims[dim];
+  for (auto [dim, extent] : llvm::enumerate(input.dims))
     if (isReduced[dim] && extent != 1)
-      dims.push_back({strides ? (*strides)[dim] : packed, extent});
-    packed *= extent;
-  }
+      dims.push_back({strides ? (*strides)[dim] : 0, extent});
+  if (dims.size() > 1 && !strides)
+    return std::nullopt;
   llvm::stable_sort(dims, llvm::less_first());
   for (size_t index = 1; index < dims.size(); ++index)
     if (dims[index - 1].first * dims[index - 1].second != dims[index].first)
@@ -28,12 +26,14 @@ static bool reducesApart(const ConcreteTensor &input,
   return false;
 }
 
-int64_t kernels::getSumBytes(const WorkspaceRule &rule,
-                             const ConcreteTensor &input,
+int64_t kernels::getSumBytes(WorkspaceRule &rule, const ConcreteTensor &input,
                              const ConcreteTensor &result,
                              ArrayRef<bool> isReduced) {
-  if (!isHalf(result.elementType) || input.numElements() == 0 ||
-      !reducesApart(input, isReduced))
+  bool mayCopy = isHalf(result.elementType) && input.numElements() != 0;
+  auto isApart = mayCopy ? reducesApart(input, isReduced) : false;
+  if (!isApart)
+    rule.setInexact("a sum over dims of which the strides are unknown");
+  if (!isApart || !*isApart)
     return getPartialBytes(rule, input, result);
   // By way of copies. Source: should_use_acc_buffer in native/ReduceOps.cpp.
   ConcreteTensor sum = result;

@@ -13,8 +13,8 @@
 namespace koila::kernels {
 
 /// What Tensor::sum() over the dims of `isReduced` holds beyond `result`, whose
-/// type the input already has.
-int64_t getSumBytes(const WorkspaceRule &rule, const ConcreteTensor &input,
+/// type the input already has. Says so where strides that are not known matter.
+int64_t getSumBytes(WorkspaceRule &rule, const ConcreteTensor &input,
                     const ConcreteTensor &result,
                     llvm::ArrayRef<bool> isReduced);
 
