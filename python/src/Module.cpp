@@ -1,6 +1,7 @@
 //===- Module.cpp - koila._C: modules between Python and koila ------------===//
 
 #include "Guards.h"
+#include "MemoryCounter.h"
 #include "koila/Device/HostMemory.h"
 #include "koila/Support/ByteSize.h"
 #include "koila/Support/OutputFile.h"
@@ -134,6 +135,11 @@ PYBIND11_MODULE(_C, m) {
   py::class_<Guards>(m, "Guards")
       .def(py::init<const py::list &>(), py::arg("guards"))
       .def("hold", &Guards::hold);
+  m.def("count_cpu_memory", &countCPUMemory, py::arg("tensors"));
+  m.def("cpu_memory", &getCPUMemory);
+  m.def("restart_cpu_peak", &restartCPUPeak);
+  m.def("take_cpu_lap", &takeCPULap);
+  m.def("end_cpu_laps", &endCPULaps);
   m.def(
       "check_output",
       [](const std::string &path) {

@@ -2,6 +2,8 @@
 
 ``koila.compat.toma``
     Runs functions with smaller sizes until they fit.
+``koila.compat.pytorch_memlab``
+    Memory line by line and tensor by tensor, and moved out of the way.
 
 Nothing here is imported with koila itself.
 """

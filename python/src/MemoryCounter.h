@@ -1,0 +1,45 @@
+//===- MemoryCounter.h - what the CPU allocator handed out ------*- C++ -*-===//
+
+#ifndef KOILA_PYTHON_MEMORYCOUNTER_H
+#define KOILA_PYTHON_MEMORYCOUNTER_H
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+
+namespace koila {
+
+/// Live now, the most at once, handed out, taken back: of bytes, then of
+/// blocks.
+using MemoryFigures = std::array<int64_t, 8>;
+
+/// Puts a counter in front of PyTorch's CPU allocator, unless it is there. It
+/// is never taken away. Blocks that are live already are known only by
+/// `tensors` (those that another allocator made, or that nobody owns, stay
+/// unknown).
+///
+/// An allocator, not a memory reporter of `c10::ThreadLocalDebugInfo`, as
+/// koila-run has: that one hears only of threads that have it, and never of
+/// blocks that are older than it.
+void countCPUMemory(const std::vector<at::Tensor> &tensors);
+
+/// Of the process, since the counter is there; the peak since it was restarted.
+MemoryFigures getCPUMemory();
+void restartCPUPeak();
+
+/// What happened since the last lap of this thread; zeros in its first. What is
+/// live, and the peak, are those of the process. What threads handed out and
+/// took back that have no laps counts in the next lap of any thread: the laps
+/// of all threads add up to what the process did.
+MemoryFigures takeCPULap();
+
+/// This thread has no laps from now on.
+void endCPULaps();
+
+} // namespace koila
+
+#endif // KOILA_PYTHON_MEMORYCOUNTER_H
