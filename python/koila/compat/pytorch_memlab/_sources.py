@@ -18,13 +18,13 @@ between processes, pinned memory, what oneDNN and MKL take from the system).
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Iterable, Sequence
 
 import torch
 
 from koila import _C
+from koila.compat.pytorch_memlab._tensors import get_live_tensors
 
 _PARTS = ("current", "peak", "allocated", "freed")
 
@@ -130,28 +130,6 @@ def get_source(target: int | str | torch.device) -> Source:
     if device.type == "cpu":
         count_cpu()
     return source
-
-
-def get_live_tensors() -> list[torch.Tensor]:
-    """The tensors that Python's garbage collector knows, and their gradients."""
-    found: dict[int, torch.Tensor] = {}
-    # Not isinstance: some objects answer it with code of their own.
-    for tensor in [o for o in gc.get_objects() if issubclass(type(o), torch.Tensor)]:
-        found[id(tensor)] = tensor
-        gradient = _get_gradient(tensor)
-        if gradient is not None:
-            found[id(gradient)] = gradient
-    return list(found.values())
-
-
-def _get_gradient(tensor: torch.Tensor) -> torch.Tensor | None:
-    try:
-        # A non-leaf warns when it is asked, and has one only if it retains it.
-        if tensor.is_leaf or tensor.retains_grad:
-            return tensor.grad
-    except RuntimeError:
-        pass
-    return None
 
 
 def count_cpu(tensors: Iterable[torch.Tensor] | None = None) -> None:
