@@ -7,20 +7,42 @@ module: it records what is done to tensors.
 
 from __future__ import annotations
 
-from koila import constants, errors, gpus, memory, prepasses, retry
+from typing import TYPE_CHECKING
+
+from koila import (
+    constants,
+    eager,
+    errors,
+    gpus,
+    interfaces,
+    memory,
+    prepasses,
+    retry,
+    shapes,
+)
 from koila._compile import CompiledModule, analyze, compile, max_batch
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
-from koila._lazy import BatchedPair, BatchInfo, Evaluation, LazyFunction, LazyTensor, lazy, run
+from koila._lazy import BatchedPair, BatchInfo, Evaluation, LazyFunction, LazyTensor, run
 from koila._plan.announce import Last, last, strict
 from koila._report import Report, ReportDiff
+from koila.eager import EagerTensor
 from koila.errors import UnsupportedError
+from koila.interfaces import Runnable, RunnableTensor, TensorMixin
+from koila.prepasses import CallBack, MetaData, PrePass, PrePassFunc
+
+if TYPE_CHECKING:
+    from koila._lazy import lazy
+else:
+    from koila import lazy  # the function, and the module of that name
 
 __all__ = [
     "BatchInfo",
     "BatchedPair",
     "BudgetError",
+    "CallBack",
     "CompileError",
     "CompiledModule",
+    "EagerTensor",
     "Evaluation",
     "KoilaError",
     "KoilaWarning",
@@ -28,14 +50,22 @@ __all__ = [
     "LazyFunction",
     "LazyTensor",
     "Location",
+    "MetaData",
+    "PrePass",
+    "PrePassFunc",
     "Report",
     "ReportDiff",
+    "Runnable",
+    "RunnableTensor",
+    "TensorMixin",
     "UnsupportedError",
     "analyze",
     "compile",
     "constants",
+    "eager",
     "errors",
     "gpus",
+    "interfaces",
     "last",
     "lazy",
     "max_batch",
@@ -43,5 +73,6 @@ __all__ = [
     "prepasses",
     "retry",
     "run",
+    "shapes",
     "strict",
 ]

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -47,6 +47,11 @@ class KoilaError(RuntimeError):
         self.message = message
         self.location = location
         self.notes = notes
+
+    @classmethod
+    def raise_error(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises it, as a function that refuses any call; a name of koila 0.1.1."""
+        raise cls("this function is not supported")
 
     def __str__(self) -> str:
         first = self.message

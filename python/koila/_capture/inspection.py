@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from koila._capture.closure import closure
 from koila._capture.dispatch_cache import fakes
 from koila._capture.program import Program
-from koila._capture.values import Node, Value
+from koila._capture.values import Meta, Node, Value
 
-__all__ = ["count_buffer", "find_batch", "list_values"]
+__all__ = ["Entry", "count_buffer", "find_batch", "list_entries", "list_values"]
+
+
+class Entry(NamedTuple):
+    """A tensor of a recorded program, which this does not keep. ``key`` is its own
+    as long as something does."""
+
+    key: int
+    meta: Meta
+    batch: tuple[int, int] | None
 
 
 def list_values(value: Value) -> list[Value]:
@@ -83,6 +92,22 @@ def find_batch(value: Value) -> tuple[int, int] | None:
         if other[place][dim] != extent:
             return dim, extent
     return None
+
+
+def list_entries(value: Value) -> list[Entry]:
+    """The same tensors, and the batch of each."""
+    program = Program(closure([value]), [value])
+    batch = _batch_of(program)
+    other = _shapes_at(program, batch, batch + 1) if batch else None
+    entries = []
+    for place, found in enumerate(list_values(value)):
+        shape = found.meta.shape
+        grown = other[place] if other else shape
+        mark = next(((dim, size) for dim, size in enumerate(shape) if grown[dim] != size), None)
+        # What nodes make is listed anew each time.
+        key = id(found) if found.node is None else hash((id(found.node), found.index))
+        entries.append(Entry(key, found.meta, mark))
+    return entries
 
 
 def count_buffer(value: Value, in_bytes: bool) -> tuple[int, int]:

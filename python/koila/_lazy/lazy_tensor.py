@@ -11,12 +11,12 @@ from torch import Tensor
 from koila._capture import inspection
 from koila._capture.frames import find_frames, location_of
 from koila._capture.recorder import RecordedTensor, make_leaf, set_face, wrap
-from koila._capture.values import Origin, Value
+from koila._capture.values import Origin
 from koila._errors import KoilaError
 from koila._execute import executor
 from koila._lazy.dispatch import dispatch
 
-__all__ = ["BatchInfo", "BatchedPair", "Evaluation", "LazyTensor"]
+__all__ = ["BatchInfo", "BatchedPair", "BufferEntry", "Evaluation", "LazyTensor"]
 
 
 class BatchInfo(NamedTuple):
@@ -24,6 +24,10 @@ class BatchInfo(NamedTuple):
 
     index: int  # type: ignore[assignment]
     value: int
+
+    def map(self, func: Callable[[int], int]) -> BatchInfo:
+        """The same samples in another dim."""
+        return BatchInfo(func(self.index), self.value)
 
 
 class BatchedPair(NamedTuple):
@@ -104,9 +108,18 @@ class LazyTensor(RecordedTensor):
         found = inspection.find_batch(self._value)
         return BatchInfo(*found) if found else None
 
-    def buffer(self) -> dict[int, Value]:
-        """Every tensor of the recorded program that leads here, by its id."""
-        return {id(value): value for value in inspection.list_values(self._value)}
+    def visit(self, nodes: dict[int, Any]) -> None:
+        """Adds every tensor of the recorded program that leads here to ``nodes``,
+        once: what is known of it, a ``BufferEntry``, by a number of its own."""
+        for entry in inspection.list_entries(self._value):
+            nodes[entry.key] = BufferEntry(entry)
+
+    def buffer(self) -> dict[int, BufferEntry]:
+        """Every tensor of the recorded program that leads here, by a number of its
+        own: what is known of it. That keeps none of them alive."""
+        nodes: dict[int, BufferEntry] = {}
+        self.visit(nodes)
+        return nodes
 
     def buffer_numel(self) -> BatchedPair:
         """Elements of all these tensors."""
@@ -116,8 +129,53 @@ class LazyTensor(RecordedTensor):
         """Bytes of all these tensors."""
         return BatchedPair(*inspection.count_buffer(self._value, True))
 
+    def memory(self) -> int:
+        """Bytes of this tensor alone: of one sample where it has a batch."""
+        batch = self.batch()
+        samples = 1 if batch is None else max(batch.value, 1)
+        return int(self.numel()) // samples * self.itemsize
+
 
 set_face(LazyTensor)
+
+
+class BufferEntry:
+    """What is known of one tensor of a recorded program."""
+
+    def __init__(self, entry: inspection.Entry) -> None:
+        self._entry = entry
+
+    def size(self, dim: int | None = None) -> Any:
+        shape = torch.Size(self._entry.meta.shape)
+        return shape if dim is None else shape[dim]
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size(self._entry.meta.shape)
+
+    def dim(self) -> int:
+        return len(self._entry.meta.shape)
+
+    def numel(self) -> int:
+        return self.shape.numel()
+
+    def dtype(self) -> torch.dtype:
+        return self._entry.meta.dtype
+
+    def device(self) -> torch.device:
+        return self._entry.meta.device
+
+    def batch(self) -> BatchInfo | None:
+        return None if self._entry.batch is None else BatchInfo(*self._entry.batch)
+
+    def memory(self) -> int:
+        """Bytes, of one sample where it has a batch."""
+        batch = self.batch()
+        samples = 1 if batch is None else max(batch.value, 1)
+        return self.numel() // samples * self.dtype().itemsize
+
+    def __repr__(self) -> str:
+        return f"<{self.dtype()} {tuple(self.shape)}>"
 
 
 class Evaluation:
@@ -128,9 +186,29 @@ class Evaluation:
         self.func, self.prepass, self.args, self.kwargs = func, prepass, args, kwargs
         self.tensor: LazyTensor = dispatch(func, args, kwargs)
 
-    def run(self, partial: tuple[int, int] | None = None) -> Tensor:
-        """The computed tensor."""
-        return self.tensor.run(partial)
-
     def __getattr__(self, name: str) -> Any:
+        if name == "tensor":  # not there yet, as in copies
+            raise AttributeError(name)
         return getattr(self.tensor, name)
+
+
+def _delegate(name: str) -> property:
+    return property(lambda self: getattr(self.tensor, name), doc=f"``{name}`` of the tensor.")
+
+
+# In the class, where `issubclass(Evaluation, koila.RunnableTensor)` looks.
+for _name in (
+    "batch",
+    "buffer",
+    "buffer_memory",
+    "buffer_numel",
+    "device",
+    "dim",
+    "dtype",
+    "memory",
+    "numel",
+    "run",
+    "size",
+    "visit",
+):
+    setattr(Evaluation, _name, _delegate(_name))
