@@ -141,5 +141,10 @@ def count_cpu(tensors: Iterable[torch.Tensor] | None = None) -> None:
     _C.count_cpu_memory([t for t in tensors or () if _has_memory(t)])
 
 
+def get_cpu_bytes() -> int:
+    """What the CPU's allocator has handed out and not got back, of what is counted."""
+    return int(_C.cpu_memory()[0])
+
+
 def _has_memory(tensor: torch.Tensor) -> bool:
     return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided

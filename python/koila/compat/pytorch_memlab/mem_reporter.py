@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch.utils.weak import TensorWeakRef
 
-from koila import _C
 from koila.compat.pytorch_memlab import _sources, _tensors
 from koila.compat.pytorch_memlab._names import Names
 from koila.compat.pytorch_memlab.utils import readable_size
@@ -166,7 +165,7 @@ class MemReporter:
 
     def _print_allocated(self, device: torch.device) -> None:
         if device.type == "cpu":
-            allocated = _C.cpu_memory()[0]
+            allocated = _sources.get_cpu_bytes()
         elif device.type == "cuda":
             allocated = torch.cuda.memory_allocated(device)
         else:
