@@ -131,6 +131,16 @@ CASES = {
         (4, 6),
         (4, 6),
     ),
+    "index_add": (
+        lambda x, y: x.index_add(1, torch.tensor([0, 2, 2]), y),
+        (4, 6),
+        (3, 6),
+    ),
+    "index_copy": (
+        lambda x, y: x.index_copy(1, torch.tensor([0, 3, 2]), y),
+        (4, 6),
+        (3, 6),
+    ),
     "index_put_number": (lambda x: (x * 2).index_put((x > 0,), torch.zeros(())), (4, 6)),
     "atan2": (torch.atan2, (4, 6), (4, 6)),
     "hypot": (torch.hypot, (4, 6), (4, 6)),

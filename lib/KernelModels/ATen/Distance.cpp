@@ -265,7 +265,9 @@ static void describeCdistBackward(BackwardRule &rule,
       !operands[0].getStrides() || !operands[1].getStrides())
     return koila::detail::describeUnknownBackward(rule);
   if (isa<CdistOp>(op) && isProductOfRows(operands, mode, p))
-    return describeProductsBackward(rule, steps, *distances);
+    return isHalf(gradient.elementType)
+               ? koila::detail::describeUnknownBackward(rule)
+               : describeProductsBackward(rule, steps, *distances);
   ArrayRef<int64_t> leading = ArrayRef(distances->dims).drop_back(2);
   for (unsigned operand : {0u, 1u}) {
     if (!steps.wants(operand))

@@ -160,6 +160,14 @@ ConcreteTensor BackwardReplay::makeLike(const ConcreteTensor &tensor) {
   return withStrides(allocate(tensor), strides);
 }
 
+void BackwardReplay::giveScattered(unsigned operand) {
+  ConcreteTensor zeros = read(operand);
+  giveContiguous(operand);
+  if (isHalf(zeros.elementType))
+    allocateTemporary(
+        getCastBytes(zeros, Float32Type::get(zeros.elementType.getContext())));
+}
+
 ConcreteTensor BackwardReplay::contiguous(const ConcreteTensor &tensor) {
   if (tensor.contiguous)
     return tensor;

@@ -74,6 +74,9 @@ public:
   void giveContiguous(unsigned operand) {
     give(operand, allocate(read(operand)));
   }
+  /// Zeros for an operand, into which a kernel writes at the places of an
+  /// index: half types by way of float32.
+  void giveScattered(unsigned operand);
   void finish() { rule.setPeak(getPeak()); }
 
 private:

@@ -169,6 +169,7 @@ void loss::describeCrossEntropyBackward(BackwardRule &rule) {
   if (!isSmooth && !hasProbabilities)
     return of.finish(choose(of, rule.getReleasableBytes()));
   if (!of.self.contiguous || of.self.numElements() == 0 ||
+      (of.weight && of.weight->elementType != of.self.elementType) ||
       (hasProbabilities && of.target.elementType != of.self.elementType))
     return koila::detail::describeUnknownBackward(rule);
   if (hasProbabilities)

@@ -72,7 +72,8 @@ static void runProductOfZeros(BackwardReplay &steps, const ConcreteTensor &self,
 static void runCumprod(BackwardRule &rule, BackwardReplay &steps, int64_t dim) {
   ConcreteTensor self = steps.read(0);
   auto result = rule.tensor(rule.getOp()->getResult(0));
-  if (!result || result->elementType != self.elementType)
+  if (!result || result->elementType != self.elementType ||
+      isHalf(self.elementType))
     return koila::detail::describeUnknownBackward(rule);
   if (self.numElements() <= 1 || self.dims[dim] == 1)
     return rule.forwardGrad(0);

@@ -519,7 +519,7 @@ static void runCumsum(const Formula &of) {
 }
 
 /// Zeros, into which the gradient of what was taken is written.
-static void fillZeros(const Formula &of) { of.steps.giveContiguous(0); }
+static void fillZeros(const Formula &of) { of.steps.giveScattered(0); }
 
 /// grad * f(g(self) + 1), and the like: a chain of kernels, then a product.
 template <Number... numbers>

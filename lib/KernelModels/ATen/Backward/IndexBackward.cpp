@@ -19,12 +19,14 @@ using namespace koila;
 using namespace koila::kernels;
 
 /// The sums over what was repeated: dims that were added first, one after the
-/// other. Source: repeat_backward.
+/// other, then each dim seen as repetitions of what was there.
+/// Source: repeat_backward.
 static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
   ConcreteTensor self = steps.read(0), sum = steps.getGradient();
   bool isFirst = true;
-  auto replace = [&](ConcreteTensor by) {
+  auto replace = [&](ConcreteTensor by, int64_t inside = 0) {
     by = steps.allocate(by);
+    steps.allocateTemporary(inside);
     if (!isFirst)
       steps.free(sum);
     isFirst = false;
@@ -32,8 +34,21 @@ static void sumRepeated(BackwardRule &rule, BackwardReplay &steps) {
   };
   while (sum.dims.size() > self.dims.size())
     replace(dropDim(sum, 0, /*keepdim=*/false));
-  if (sum.dims != self.dims)
-    replace(self);
+  if (sum.dims != self.dims) {
+    ConcreteTensor apart{{}, sum.elementType};
+    SmallVector<int64_t> apartStrides;
+    SmallVector<bool> isReduced;
+    auto strides = sum.getStrides();
+    for (auto [dim, extent] : llvm::enumerate(self.dims)) {
+      int64_t stride = strides ? (*strides)[dim] : 0;
+      apart.dims.append({extent ? sum.dims[dim] / extent : 0, extent});
+      apartStrides.append({stride * extent, stride});
+      isReduced.append({true, false});
+    }
+    apart = withStrides(apart,
+                        strides ? std::optional(apartStrides) : std::nullopt);
+    replace(self, getSumBytes(rule, apart, self, isReduced));
+  }
   if (isFirst)
     return rule.forwardGrad(0);
   steps.give(0, sum);
@@ -74,13 +89,35 @@ static void sumInterleaved(BackwardRule &rule, BackwardReplay &steps,
   steps.give(0, sum, /*isViewed=*/true);
 }
 
-/// The gradient itself, and what was read of it for what was written.
-static void readWritten(BackwardRule &rule, BackwardReplay &steps,
-                        unsigned source) {
-  if (steps.wants(0))
-    rule.forwardGrad(0);
-  if (steps.wants(source))
-    steps.giveContiguous(source);
+/// Whether the index surely names single places, not whole rows, for which half
+/// types do not go by way of float32.
+static bool namesPlaces(const ConcreteTensor &index) {
+  int64_t rest = 1;
+  for (int64_t extent : ArrayRef(index.dims).drop_front(!index.dims.empty()))
+    rest *= extent;
+  return index.contiguous && rest > 1;
+}
+
+/// What gather reads of the gradient.
+static void giveGathered(BackwardRule &rule, BackwardReplay &steps,
+                         unsigned source) {
+  if (!isHalf(steps.getGradient().elementType))
+    return steps.giveContiguous(source);
+  if (!namesPlaces(steps.read(1)))
+    return koila::detail::describeUnknownBackward(rule);
+  steps.giveScattered(source);
+}
+
+/// What index_select reads of the gradient, of which it copies what is strided
+/// along dim 1.
+static void giveSelected(BackwardReplay &steps, unsigned source, int64_t dim) {
+  const ConcreteTensor &gradient = steps.getGradient();
+  int64_t rank = gradient.dims.size();
+  dim += dim < 0 ? rank : 0;
+  ConcreteTensor read = steps.allocate(steps.read(source));
+  if (dim == 1 && read.numElements() > 0)
+    steps.allocateTemporary(getCopyBytes(gradient) + getBlockBytes(gradient));
+  steps.give(source, read);
 }
 
 /// Whether rows that an expanded index names are written in the order of their
@@ -216,20 +253,23 @@ static void describeScatterReduce(BackwardRule &rule, BackwardReplay &steps,
     koila::detail::describeUnknownBackward(rule);
 }
 
-/// The gradient without what was written, and what was read of it for that.
-static void describeWrite(BackwardReplay &steps, std::optional<unsigned> source,
-                          bool isCopied) {
+/// The gradient without what scatter wrote.
+static void describeScatter(BackwardReplay &steps) {
+  if (!steps.wants(0))
+    return;
   const ConcreteTensor &gradient = steps.getGradient();
-  if (steps.wants(0)) {
-    if (isCopied) {
-      steps.give(0, steps.allocate(gradient));
-      steps.allocateTemporary(getBlockBytes(gradient));
-    } else {
-      steps.give(0, steps.makeLike(gradient));
-    }
-  }
-  if (source && steps.wants(*source))
-    steps.giveContiguous(*source);
+  ConcreteTensor made = steps.allocate(gradient);
+  steps.allocateTemporary(getBlockBytes(gradient));
+  if (isHalf(made.elementType) && steps.read(1).numElements() > 0)
+    steps.allocateTemporary(
+        getCastBytes(made, Float32Type::get(made.elementType.getContext())));
+  steps.give(0, made);
+}
+
+/// The gradient without the rows that were written.
+static void describeRows(BackwardReplay &steps) {
+  if (steps.wants(0))
+    steps.give(0, steps.makeLike(steps.getGradient()));
 }
 
 /// How many elements index_put writes; none if a shape is unknown.
@@ -384,7 +424,12 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         steps.freeContiguous(gradient);
         steps.freeContiguous(indices);
       })
-      .Case<IndexSelectOp>([&](auto) {
+      .Case<IndexSelectOp>([&](IndexSelectOp op) {
+        // Along the first dim half types are added as by scatter_add.
+        int64_t rank = steps.read(0).dims.size();
+        if (isHalf(gradient.elementType) &&
+            (op.getDim() == 0 || op.getDim() == -rank))
+          return giveUp();
         steps.giveContiguous(0);
         steps.allocateTemporary(getCopyBytes(steps.read(1)));
       })
@@ -393,7 +438,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         if (!index.elementType.isInteger(64) ||
             mayBeSorted(index, op.getDim(), steps.read(0).dims.size()))
           return giveUp();
-        steps.giveContiguous(0);
+        steps.giveScattered(0);
       })
       .Case<TakeAlongDimOp>([&](TakeAlongDimOp op) {
         ConcreteTensor self = steps.read(0), index = steps.read(1);
@@ -408,16 +453,22 @@ void rules::describeIndexBackward(BackwardRule &rule) {
             llvm::any_of(llvm::seq(self.dims.size()), isOther) ||
             mayBeSorted(index, *op.getDim(), self.dims.size()))
           return giveUp();
-        steps.giveContiguous(0);
+        steps.giveScattered(0);
       })
       .Case<ScatterReduceTwoOp>(
           [&](auto op) { describeScatterReduce(rule, steps, op); })
-      .Case<ScatterSrcOp>([&](auto) { describeWrite(steps, 2, true); })
-      .Case<ScatterValueOp>(
-          [&](auto) { describeWrite(steps, std::nullopt, true); })
-      .Case<IndexFillScalarOp>(
-          [&](auto) { describeWrite(steps, std::nullopt, false); })
-      .Case<IndexCopyOp>([&](auto) { describeWrite(steps, 2, false); })
+      .Case<ScatterSrcOp>([&](auto) {
+        describeScatter(steps);
+        if (steps.wants(2))
+          giveGathered(rule, steps, 2);
+      })
+      .Case<ScatterValueOp>([&](auto) { describeScatter(steps); })
+      .Case<IndexFillScalarOp>([&](auto) { describeRows(steps); })
+      .Case<IndexCopyOp>([&](IndexCopyOp op) {
+        describeRows(steps);
+        if (steps.wants(2))
+          giveSelected(steps, 2, op.getDim());
+      })
       .Case<IndexTensorOp, IndexHackedTwinOp>([&](auto op) {
         // Where a mask is true is found again.
         if (int64_t places; indexing::describeSelection(
@@ -434,16 +485,21 @@ void rules::describeIndexBackward(BackwardRule &rule) {
       })
       .Case<IndexPutOp, IndexPutHackedTwinOp>(
           [&](auto op) { describePut(rule, steps, op); })
-      .Case<ScatterAddOp>([&](auto) { readWritten(rule, steps, 2); })
+      .Case<ScatterAddOp>([&](auto) {
+        if (steps.wants(0))
+          rule.forwardGrad(0);
+        if (steps.wants(2))
+          giveGathered(rule, steps, 2);
+      })
       .Case<IndexAddOp>([&](IndexAddOp op) {
-        auto alpha = dyn_cast<IntegerAttr>(op.getAlphaAttr());
-        if (alpha && alpha.getInt() == 1)
-          return readWritten(rule, steps, 2);
         if (steps.wants(0))
           rule.forwardGrad(0);
         if (!steps.wants(2))
           return;
-        if (!isa<FloatAttr>(op.getAlphaAttr()))
+        auto alpha = dyn_cast<IntegerAttr>(op.getAlphaAttr());
+        if (alpha && alpha.getInt() == 1)
+          return giveSelected(steps, 2, op.getDim());
+        if (!isa<FloatAttr>(op.getAlphaAttr()) || !gradient.contiguous)
           return giveUp();
         ConcreteTensor read = steps.allocate(steps.read(2));
         steps.give(2, steps.compute(read, BackwardReplay::Number::Float));

@@ -48,6 +48,18 @@ static ConcreteTensor expandBack(Operation *op, BackwardReplay &steps) {
   return expandTo(restoreDims(op, steps.getGradient(), self), self.dims);
 }
 
+/// mask.sum(dims, true), of the shape of `like`: of a copy as int64.
+static ConcreteTensor countMask(BackwardRule &rule, BackwardReplay &steps,
+                                const ConcreteTensor &mask,
+                                const ConcreteTensor &like) {
+  ConcreteTensor count = like;
+  count.elementType = IntegerType::get(like.elementType.getContext(), 64);
+  count = steps.allocate(count);
+  steps.allocateTemporary(getCastBytes(mask, count.elementType) +
+                          getPartialBytes(rule, mask, count));
+  return count;
+}
+
 /// grad * (self == result), divided by how many there are.
 static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
   Operation *op = rule.getOp();
@@ -58,10 +70,8 @@ static void runExtremum(BackwardRule &rule, BackwardReplay &steps) {
     return koila::detail::describeUnknownBackward(rule);
   ConcreteTensor mask = steps.compute({restoreDims(op, *result, self), self},
                                       Number::None, OpReplay::Result::Bool);
+  ConcreteTensor count = countMask(rule, steps, mask, gradient);
   ConcreteTensor masked = steps.compute({gradient, mask});
-  ConcreteTensor count = gradient;
-  count.elementType = IntegerType::get(op->getContext(), 64);
-  count = steps.allocate(count);
   steps.give(0, steps.compute({masked, count}));
   steps.free({mask, masked, count});
 }
@@ -147,12 +157,10 @@ static void runNorm(BackwardRule &rule, BackwardReplay &steps) {
     ConcreteTensor mask =
         steps.compute({equal, isNan}, Number::None, OpReplay::Result::Bool);
     steps.free({equal, isNan});
-    ConcreteTensor sign = steps.compute(self), count = *norm;
-    count.elementType = IntegerType::get(op->getContext(), 64);
-    count = steps.allocate(count);
-    steps.allocateTemporary(getPartialBytes(rule, mask, count));
+    ConcreteTensor count = countMask(rule, steps, mask, *norm);
     ConcreteTensor shares = steps.compute({gradient, count});
     ConcreteTensor spread = steps.compute({shares, mask});
+    ConcreteTensor sign = steps.compute(self);
     steps.give(0, steps.compute({sign, spread}));
     return steps.free({size, mask, sign, count, shares, spread});
   }
@@ -351,7 +359,7 @@ void rules::describeReductionBackward(BackwardRule &rule) {
         steps.give(0, steps.compute(expandBack(op, steps), Number::Integer));
       })
       .Case<MaxDimOp, MinDimOp, MedianDimOp, NanmedianDimOp, ModeOp>(
-          [&](auto) { steps.giveContiguous(0); })
+          [&](auto) { steps.giveScattered(0); })
       .Case<NansumOp>([&](auto) { runNansum(steps, expandBack(op, steps)); })
       .Case<MaxOp, MinOp, MedianOp, NanmedianOp>(
           [&](auto) { spreadExtremum(rule, steps); })
