@@ -430,6 +430,18 @@ func.func @transposed_volume_f64(%x: tensor<1x2x2x2x2xf64>, %w: tensor<2x3x2x2x2
 
 // -----
 
+// A result that is smaller than the input keeps as many bytes, 41472, beside the
+// columns of a sample, 17280.
+// CHECK-LABEL: memory of 'smaller_volume'
+// CHECK: peak {{.*}}58,752 bytes
+// CHECK-NOT: not exact
+func.func @smaller_volume(%x: tensor<4x3x8x6x9xf64>, %w: tensor<3x5x1x1x1xf64>) -> tensor<4x5x6x4x7xf64> {
+  %0 = koila.conv_transpose3d_input %x, %w {stride = array<i64: 1>, padding = array<i64: 1>, output_padding = array<i64: 0>, groups = 1, dilation = array<i64: 1>} : (tensor<4x3x8x6x9xf64>, tensor<3x5x1x1x1xf64>) -> tensor<4x5x6x4x7xf64>
+  return %0 : tensor<4x5x6x4x7xf64>
+}
+
+// -----
+
 // 512 bytes; the input padded at its ends, 1200, and columns, 3072.
 // CHECK-LABEL: memory of 'same_f64'
 // CHECK: peak {{ *}}4.67 KiB

@@ -7,6 +7,7 @@
 
 #include "ConvWorkspace.h"
 #include "ConvGeometry.h"
+#include "ConvolutionCall.h"
 #include "HalfConv/HalfConv.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -90,9 +91,9 @@ static Workspace slowTransposedVolume(const Geometry &g, int64_t copies) {
   int64_t output = g.outputBytes() / g.groups;
   int64_t kept = std::max(input, output), slice = g.batch > 1 ? input : 0;
   int64_t inside = std::max(output > input ? input : 0, columns + ones);
-  // What is kept of one group is larger than its elements.
+  // All that is kept is the storage of the result.
   if (g.groups == 1)
-    return {copies + inside + kept - output, kept == output};
+    return {copies + inside, true};
   int64_t groups = (g.groups - 1) * kept + slice + kept + inside;
   return {copies + std::max(groups - g.groups * output, g.groups * kept), true};
 }
@@ -327,6 +328,21 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
                                      : contiguousOneDnn(g);
   bool isKnown = avx512 || !g.isVolume;
   return {copies + found.bytes, found.exact && isKnown};
+}
+
+std::optional<int64_t> conv::getResultStorage(const ConvolutionShape &shape,
+                                              const WorkspaceTarget &target) {
+  if (!shape.transposed || shape.groups != 1 || shape.input.size() != 5 ||
+      llvm::is_contained(shape.input, 0))
+    return std::nullopt;
+  Geometry g = makeGeometry(shape, target);
+  bool isOneDnn =
+      shape.elementBytes == HalfBytes
+          ? halfUsesOneDnn(shape, findHalfKernels(target.isa, shape.isFloat16))
+          : shape.elementBytes == FloatBytes && usesOneDnn(g, shape);
+  if (isOneDnn || g.outputBytes() <= 0 || g.outputBytes() >= g.inputBytes())
+    return std::nullopt;
+  return g.inputBytes();
 }
 
 Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,

@@ -185,6 +185,8 @@ void rules::describeConvolutionWorkspace(WorkspaceRule &rule,
     return;
   Workspace workspace = convolutionWorkspace(call->shape, call->target);
   rule.setTransient(workspace.bytes + call->copyBytes);
+  if (auto kept = conv::getResultStorage(call->shape, call->target))
+    rule.setStorageBytes(rule.getOp()->getResult(0), *kept);
   if (!workspace.exact)
     rule.setBound("the convolution's workspace is an upper bound for this "
                   "case on '" +

@@ -24,6 +24,11 @@ struct Call {
 /// What `rule` knows; none, after the rule says why, if that is too little.
 std::optional<Call> readCall(WorkspaceRule &rule, rules::ConvolutionKind kind);
 
+/// The bytes that stay of the result, which may begin as large as the input;
+/// none: those of its elements.
+std::optional<int64_t> getResultStorage(const ConvolutionShape &shape,
+                                        const WorkspaceTarget &target);
+
 } // namespace koila::conv
 
 #endif // KOILA_KERNELMODELS_ONEDNN_CONVOLUTIONCALL_H

@@ -130,3 +130,11 @@ func.func @weight_norm(%v: tensor<5x3xf32>, %g: tensor<5x1xf64>) {
   %0 = koila._weight_norm %v, %g {dim = 0 : i64} : (tensor<5x3xf32>, tensor<5x1xf64>) -> tensor<*xf32>
   return
 }
+
+// -----
+
+func.func @half_statistics(%x: tensor<2x3xf32>, %v: tensor<3xf32>) {
+  // expected-error @below {{takes running_mean and running_var together or neither}}
+  %0 = koila.batch_norm %x running_var %v {training = true, momentum = 0.1 : f64, eps = 1.0e-5 : f64, cudnn_enabled = true} : (tensor<2x3xf32>, tensor<3xf32>) -> tensor<*xf32>
+  return
+}

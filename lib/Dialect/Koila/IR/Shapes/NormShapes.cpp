@@ -45,6 +45,9 @@ LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
   if (!getTraining() && (!getRunningMean() || !getRunningVar()))
     return rule.emitError()
            << "needs running_mean and running_var outside training";
+  if (!getRunningMean() != !getRunningVar())
+    return rule.emitError()
+           << "takes running_mean and running_var together or neither";
   SmallVector<Value> vectors{getWeight(), getBias(), getRunningMean(),
                              getRunningVar()};
   if (input.hasRank()) {
