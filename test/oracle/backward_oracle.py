@@ -114,7 +114,13 @@ def evaluate(name, options, folder, counter):
         values = tuple(make_inputs(extents, batch))
         log = backward_nodes.measure(program, values, counter)
         options.batch = batch
-        report, predicted = backward_nodes.predict(options, file, list(make_specs(extents)))
+        try:
+            report, predicted = backward_nodes.predict(options, file, list(make_specs(extents)))
+        except SystemExit as error:
+            if options.type == "float32":
+                raise
+            yield "refused", str(error).splitlines()[0]
+            continue
         problems = backward_nodes.compare(log, predicted, options.verbose)
         if not report["exact"]:
             bound = all(entry["bound"] for entry in report["inexact"])
