@@ -46,7 +46,9 @@ class _Random:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._host = torch.random.get_rng_state()
-        self._module = None if device.type == "cpu" else torch.get_device_module(device)
+        module = None if device.type == "cpu" else torch.get_device_module(device)
+        # Some devices draw from the host's.
+        self._module = module if hasattr(module, "get_rng_state") else None
         self._other: Any = None if self._module is None else self._module.get_rng_state(device)
 
     def restore(self) -> None:
@@ -287,8 +289,11 @@ class _Step:
             if outputs:
                 weights = [weight for weight in tiler.model.parameters() if weight.requires_grad]
                 above = [torch.zeros_like(output) for output in outputs]
+                # Room for what the tiles before it have given.
+                reserve = [torch.empty_like(weight) for weight in weights]
                 with _without_hooks(weights):
                     torch.autograd.grad(outputs, weights, above, allow_unused=True)
+                del reserve
         state.restore()
         tiler.rehearsed[key] = end - start
 
@@ -303,6 +308,8 @@ class _Step:
         def add(start: int, end: int) -> None:
             with torch.enable_grad(), contextlib.ExitStack() as stack:
                 for kind, enabled, dtype in self.autocast:
+                    if not enabled and not torch.is_autocast_enabled(kind):
+                        continue  # not every device has it
                     stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled))
                 outputs = pytree.tree_leaves(self._run(start, end))
             pairs = [
