@@ -177,6 +177,50 @@ def test_example_in_a_fifth_of_the_memory():
         assert (gradient - right).abs().max() <= 1e-4 * right.abs().max()
 
 
+def test_example():
+    """The loop of its example, with a scheduler and an evaluation by hand."""
+    torch.manual_seed(0)
+    data = torch.utils.data.TensorDataset(torch.randn(96, 1, 28, 28), torch.randint(10, (96,)))
+    loader = torch.utils.data.DataLoader(data, batch_size=32)
+
+    def train(run_epoch):
+        torch.manual_seed(1)
+        model = Digits()
+        optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
+        losses = []
+        step = run_epoch(model, optimizer)
+        torch.manual_seed(2)
+        for _ in range(2):
+            model.train()
+            step()
+            model.eval()
+            with torch.no_grad():
+                losses += [F.nll_loss(model(x), t, reduction="sum").item() for x, t in loader]
+            scheduler.step()
+        return losses
+
+    def plain(model, optimizer):
+        def step():
+            for x, t in loader:
+                optimizer.zero_grad()
+                F.nll_loss(model(x), t).backward()
+                optimizer.step()
+
+        return step
+
+    def tiled(model, optimizer):
+        ib = InfinityBatch(verbose=False)
+        ib.model, ib.optimizer = model, optimizer
+        ib.criterion, ib.dataloader = nn.NLLLoss(), loader
+        ib.budget = "2MiB"
+        return ib.epoch
+
+    wanted = train(plain)
+    assert train(tiled) == pytest.approx(wanted, rel=1e-3)
+    assert koila.last().tile < 32
+
+
 # A batch that the device cannot hold.
 
 
@@ -280,6 +324,15 @@ def test_samples_that_are_not_apart_run_whole(mixing):
 
 
 @pytest.mark.usefixtures("apart")
+def test_samples_that_are_alike_show_it_too():
+    model = nn.Sequential(nn.Linear(12, 4), nn.Softmax(0))
+    ib, x = make(model), torch.ones(6, 12)
+    with pytest.warns(Warned, match="depends on the others of the batch"):
+        outputs = ib.batch_(x)
+    torch.testing.assert_close(outputs, model(x))
+
+
+@pytest.mark.usefixtures("apart")
 def test_what_tiles_refuse():
     ib = make()
     with pytest.raises(Error, match="gradients of the inputs"):
@@ -292,6 +345,21 @@ def test_what_tiles_refuse():
     outputs.sum().backward(retain_graph=True)
     with pytest.raises(koila.KoilaError, match="a second backward pass"):
         outputs.sum().backward()
+
+
+@pytest.mark.usefixtures("apart")
+def test_autocast_holds_for_both_passes():
+    x, t = make_batches(1)[0]
+    ib, wanted = make(), make_model()
+    Capped(ib.model, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs, right = ib.batch_(x), wanted(x)
+    assert outputs.dtype == right.dtype == torch.bfloat16
+    # Neither backward pass is in the block.
+    F.cross_entropy(outputs.float(), t).backward()
+    F.cross_entropy(right.float(), t).backward()
+    for one, other in zip(ib.model.parameters(), wanted.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=0.02, atol=0.002)
 
 
 @pytest.mark.usefixtures("apart")

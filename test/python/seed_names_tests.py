@@ -254,6 +254,7 @@ def test_visits_count_each_tensor_once():
 def test_eager_tensors():
     eager: Any = koila.EagerTensor(torch.arange(3.0))
     assert eager.run() is eager.data and eager.batch() is None
+    assert koila.run([eager, 1]) == [eager.data, 1]
     assert torch.add(eager, eager).tolist() == [0, 2, 4]
     assert torch.stack([eager, eager]).shape == (2, 3)
     assert eager.numel() == 3 and eager.memory() == 12 and eager.mean().item() == 1

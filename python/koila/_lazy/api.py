@@ -77,9 +77,18 @@ def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> 
 def run(value: Any, partial: tuple[int, int] | None = None) -> Any:
     """The tensors of lazy ones, in nested lists, tuples and dicts too; anything
     else as it is."""
-    if isinstance(value, (LazyTensor, Evaluation)):
+    if isinstance(value, (LazyTensor, Evaluation)) or _is_runnable(value):
         return value.run(partial)
     return _map(value, lambda item: run(item, partial))
+
+
+def _is_runnable(value: Any) -> bool:
+    """Whether it is a tensor of another class that is asked like a lazy one; not
+    whatever has a method of that name."""
+    kind = type(value)
+    return kind is not Tensor and all(
+        callable(getattr(kind, name, None)) for name in ("run", "batch", "visit")
+    )
 
 
 # The batches that the program still has.
