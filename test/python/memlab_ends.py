@@ -10,6 +10,10 @@ import time
 
 import torch
 
+import koila
+
+assert koila.lazy and not any(name.startswith("koila.compat") for name in sys.modules)
+
 older = [torch.ones(1000), torch.ones(1000, requires_grad=True)]
 older[1].sum().backward()
 view = older[0][:10]

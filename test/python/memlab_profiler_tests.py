@@ -150,6 +150,21 @@ def test_generators_and_coroutines():
             others.append(torch.ones(10000))
     assert get_total(profiler, functions.generator) == 4 * (50 + 100 + 150 + 200 + 7)
 
+    def ends():
+        try:
+            yield torch.ones(10)
+        finally:
+            values.append(torch.ones(1000))
+
+    with LineProfiler(ends) as profiler:
+        closed, thrown, dropped = ends(), ends(), ends()
+        values += [next(closed), next(thrown), next(dropped)]
+        closed.close()
+        with pytest.raises(KeyError):
+            thrown.throw(KeyError)
+        del dropped
+    assert get_total(profiler, ends) == 3 * 4040
+
     async def waits():
         a = torch.ones(100)
         await asyncio.sleep(0)
