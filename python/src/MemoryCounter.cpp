@@ -246,6 +246,5 @@ void koila::endCPULaps() {
   if (!lapped.isListed)
     return;
   lapped.isListed = false;
-  counter.threads.erase(
-      std::find(counter.threads.begin(), counter.threads.end(), &lapped));
+  std::erase(counter.threads, &lapped);
 }

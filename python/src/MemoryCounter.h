@@ -9,7 +9,7 @@
 
 namespace at {
 class Tensor;
-}
+} // namespace at
 
 namespace koila {
 

@@ -456,6 +456,7 @@ def test_a_gpu(monkeypatch):
         stats["active_bytes.all.freed"] += size
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: dict(stats))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset)
 

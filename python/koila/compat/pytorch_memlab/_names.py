@@ -115,7 +115,7 @@ def _find(value: Any, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
             if isinstance(key, str | int):
                 for path, tensor in _find(item, depth + 1):
                     yield f"[{key!r}]{path}", tensor
-    elif issubclass(kind, torch.nn.Module) and not isinstance(value, torch.jit.ScriptModule):
+    elif issubclass(kind, torch.nn.Module) and not issubclass(kind, torch.jit.ScriptModule):
         for name, module in value.named_modules():
             stem = f".{name}" if name else ""
             for own, tensor in [*module._parameters.items(), *module._buffers.items()]:
@@ -126,14 +126,19 @@ def _find(value: Any, depth: int) -> Iterator[tuple[str, torch.Tensor]]:
                 if not own.startswith("_"):
                     for path, found in _find(item, depth + 1):
                         yield f"{stem}.{own}{path}", found
-    elif depth == 0 and kind.__module__ not in ("builtins", "types") and _has_dict(value):
-        for own, item in list(vars(value).items()):
+    elif depth == 0 and kind.__module__ not in ("builtins", "types"):
+        for own, item in list(_get_attributes(value).items()):
             for path, tensor in _find(item, depth + 2):
                 yield f".{own}{path}", tensor
 
 
-def _has_dict(value: Any) -> bool:
-    return isinstance(getattr(value, "__dict__", None), dict) and not isinstance(value, type)
+def _get_attributes(value: Any) -> dict[str, Any]:
+    """Without code of the value's own: a proxy may do what it likes when it is asked."""
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes if type(attributes) is dict else {}
 
 
 def _find_in_frames(frame: FrameType | None) -> Iterator[tuple[str, torch.Tensor]]:
@@ -150,7 +155,7 @@ def _find_in_frame(frame: FrameType) -> Iterator[tuple[str, torch.Tensor]]:
     found = [
         (f"{name}{path}", tensor)
         for name, value in list(variables.items())
-        if not name.startswith("__") and not isinstance(value, type)
+        if not name.startswith("__") and not issubclass(type(value), type)
         for path, tensor in _find(value, 0)
     ]
     _let_go(frame, variables)

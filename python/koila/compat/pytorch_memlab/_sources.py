@@ -88,6 +88,8 @@ class CUDASource(Source):
 
     def __init__(self, device: torch.device) -> None:
         self._lock = threading.Lock()
+        # Before, there are no figures.
+        torch.cuda.init()  # type: ignore[no-untyped-call]
         stats = torch.cuda.memory_stats(device)
         super().__init__(device, [name for name in stats if isinstance(stats[name], int)])
         self._before = [int(stats[name]) for name in self.fields]
