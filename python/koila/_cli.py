@@ -48,6 +48,14 @@ Compiles a file for each size of tiles, runs all, and compares peak and time.
 
   koila bench model.pt --input 'float32[B,3,224,224]' --batch 64
 """,
+    "profile": """\
+Runs a script of Python and says what each of its lines added to the memory of
+tensors, and the most that was there while it ran. What comes after the script's
+name is the script's own.
+
+  koila profile train.py --epochs 1
+  koila profile -o memory.html train.py
+""",
 }
 
 
@@ -67,7 +75,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from koila._errors import KoilaError, KoilaWarning
     from koila._outputs import end_by_signals
 
-    commands = {"report": _report, "compile": _compile, "run": _run, "bench": _bench}
+    commands = {
+        "report": _report,
+        "compile": _compile,
+        "run": _run,
+        "bench": _bench,
+        "profile": _profile,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         # What a command has to say does not depend on PYTHONWARNINGS.
@@ -153,6 +167,16 @@ def _make_parser() -> argparse.ArgumentParser:
         "--loss", metavar="NAME", help="of a training step, as cross_entropy; one more --input"
     )
     add("bench", "compare sizes of tiles")
+
+    profile = commands.add_parser(
+        "profile",
+        help="memory of a script, line by line",
+        description=_EXAMPLES["profile"],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    profile.add_argument("-o", "--output", metavar="FILE.html", help="also a page with the source")
+    profile.add_argument("model", metavar="SCRIPT.py", help="a script of Python")
+    profile.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own")
     return parser
 
 
@@ -341,6 +365,21 @@ def _koila_run(
         stdout=subprocess.PIPE if capture else None,
         check=False,
     )
+
+
+def _profile(options: argparse.Namespace) -> int:
+    from koila._outputs import replacing
+    from koila._profile import make_page, run_script
+    from koila._temporary import write_text
+
+    _check_output(options)
+    profiler, status = run_script(options.model, options.arguments)
+    sys.stdout.flush()
+    print(profiler.display(), flush=True)
+    if options.output is not None:
+        with replacing(options.output) as path:
+            write_text(path, make_page(profiler, f"Memory of {options.model}"))
+    return status
 
 
 def _bench(options: argparse.Namespace) -> int:

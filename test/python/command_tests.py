@@ -164,6 +164,62 @@ def test_help(tmp_path):
         assert "float32[B,3,224,224]" in done.stdout
 
 
+SCRIPT = """\
+import sys
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        h = x * 2
+        return h.relu()
+
+def main(count):
+    return [Net()(torch.ones(1000)) for _ in range(count)]
+
+held = main(int(sys.argv[1]))
+print(__name__, sys.argv[1:], [sys.modules["__main__"].held is held])
+del held[0]
+if len(sys.argv) > 2:
+    sys.exit(sys.argv[2] if sys.argv[2] != "3" else 3)
+raise ValueError("an end")
+"""
+
+
+def test_profile(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = koila("profile", "-o", "page.html", script, 3, "--stop", folder=tmp_path, code=1)
+    assert done.stderr == "--stop\n"
+    said, _, tables = done.stdout.partition("## <module>")
+    assert said == "__main__ ['3', '--stop'] [True]\n"
+    # 4,000 bytes for each result; what a call holds inside is gone.
+    assert re.search(r"19.53K +11.72K +12 +held = main", tables)
+    assert re.search(r"11.72K +-3.91K +14 +del held", tables)
+    assert re.search(r"## Net.forward|## forward", tables)
+    assert re.search(r"11.72K +6 +h = x \* 2", tables)
+    page = (tmp_path / "page.html").read_text()
+    assert "held = main(int(sys.argv[1]))" in page and "background" in page
+    assert koila("profile", script, 1, 3, folder=tmp_path, code=3).stderr == ""
+    for wrong, expected in (("no.py", "No such file"), ("page.html", "invalid")):
+        done = koila("profile", wrong, folder=tmp_path, code=1)
+        assert re.fullmatch(rf"error: cannot run '{wrong}': {expected}.*\n", done.stderr)
+
+
+def test_profile_of_a_script_that_raises(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "koila", "profile", "script.py", "1"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith('Traceback (most recent call last):\n  File "script.py", line 17')
+    assert "koila" not in done.stderr
+    assert "held = main" in done.stdout
+
+
 def run_fork(arguments, delay, number, log):
     """The command in a fork, which has imported torch; its exit code. Signal
     `number`, if any, arrives after a delay."""

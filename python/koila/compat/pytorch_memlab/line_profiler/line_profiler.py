@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, TextIO
 
 import torch
@@ -39,7 +39,7 @@ class LineProfiler:
     """
 
     def __init__(
-        self, *functions: Callable[..., Any], target_gpu: int | str | torch.device = 0
+        self, *functions: Callable[..., Any] | CodeType, target_gpu: int | str | torch.device = 0
     ) -> None:
         self._records: dict[int, Record] = {}
         self._functions: dict[int, object] = {}
@@ -63,8 +63,9 @@ class LineProfiler:
             self._source = source
             self._trace()
 
-    def add_function(self, func: Callable[..., Any]) -> None:
-        """Profiles a function, a method, what a decorator wraps, a module's forward."""
+    def add_function(self, func: Callable[..., Any] | CodeType) -> None:
+        """Profiles a function, a method, what a decorator wraps, a module's forward; also
+        code itself."""
         code = get_code(func)
         if code is None:
             warnings.warn(f"{func!r} has no lines in Python: not profiled", stacklevel=2)
@@ -72,7 +73,8 @@ class LineProfiler:
         if id(code) not in self._records:
             self._records[id(code)] = Record(code)
             # The code, not the function: that may hold tensors.
-            self._functions[id(code)] = getattr(func, "__qualname__", code.co_name)
+            name = getattr(code, "co_qualname", code.co_name)
+            self._functions[id(code)] = getattr(func, "__qualname__", name)
         if self.enabled:
             self._trace()
 

@@ -158,8 +158,12 @@ def _get_name(info: Mapping[str, Any]) -> str:
 
 
 def _get_source(info: Mapping[str, Any]) -> tuple[int, list[str]]:
+    code = get_code(info["func"])
     try:
-        lines, first = inspect.getsourcelines(get_code(info["func"]) or info["func"])
+        if code is not None and code.co_name == "<module>":
+            # Of a script getsourcelines() has the first block alone.
+            return 1, [line.rstrip() for line in inspect.findsource(code)[0]]
+        lines, first = inspect.getsourcelines(code or info["func"])
         return first, [line.rstrip() for line in lines]
     except (OSError, TypeError):
         return info["first_line"], []
