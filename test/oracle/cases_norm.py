@@ -63,7 +63,8 @@ def batch_norm(g):
         return None  # Refused in some layouts and not in others.
     # Two rows or more: a single one may make a permuted image channels-last.
     dims = [Batch(2) if isinstance(d, Batch) else d for d in dims]
-    x = g.strided(dims, kind)
+    # Strided ones have no figure.
+    x = g.tensor(dims, kind) if g.chance(0.4) else g.strided(dims, kind)
     names = vectors(g, channels(g, dims), kind, (0.7, 0.7, 1, 1))
     if g.spoil(0.15):
         names[2] = "None"
