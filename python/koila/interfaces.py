@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from koila._lazy.api import run
-from koila._lazy.lazy_tensor import BatchedPair, BatchInfo
+from koila._lazy.lazy_tensor import BatchedPair, BatchInfo, bytes_of_sample
 
 __all__ = [
     "BatchInfo",
@@ -111,6 +111,4 @@ def bat(tensor: TensorLike) -> BatchInfo | None:
 
 def mem(tensor: TensorLike) -> int:
     """Bytes: of one sample where there is a batch, else of all elements."""
-    batch = bat(tensor)
-    samples = 1 if batch is None else max(batch.value, 1)
-    return int(tensor.numel()) // samples * dtyp(tensor).itemsize
+    return bytes_of_sample(int(tensor.numel()), dtyp(tensor), bat(tensor))

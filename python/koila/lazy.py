@@ -9,19 +9,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from koila._lazy.api import LazyFunction, lazy, run
-from koila._lazy.lazy_tensor import BatchedPair, BatchInfo, Evaluation, LazyTensor
+from koila import _lazy
+from koila._lazy import *  # noqa: F403
+from koila._lazy import LazyFunction, lazy
 
-__all__ = [
-    "BatchInfo",
-    "BatchedPair",
-    "Evaluation",
-    "LazyFunction",
-    "LazyTensor",
-    "lazy",
-    "lazy_forward",
-    "run",
-]
+__all__ = [*_lazy.__all__, "lazy_forward"]
 
 
 def lazy_forward(func: Callable[..., Any], shape_func: Any, *args: Any, **kwargs: Any) -> Any:

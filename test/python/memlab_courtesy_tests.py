@@ -4,8 +4,6 @@ There is no accelerator here: tensors leave "cpu", the device that stands in, by
 same moves.
 """
 
-import gc
-
 import pytest
 import torch
 from torch import nn
@@ -14,6 +12,7 @@ import koila
 from koila import _C
 from koila.compat.pytorch_memlab import Courtesy, _sources
 from koila.compat.pytorch_memlab.courtesy import _Moved
+from memlab_fixtures import collect, freeze  # noqa: F401
 
 
 def make_courtesy():
@@ -56,20 +55,6 @@ def train(courtesy, where):
         losses.append(x.grad.clone())
         optimizer.zero_grad()
     return losses + [value.clone() for value in model.state_dict().values()]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def freeze():
-    """What there is already is looked at no more: collecting garbage takes no time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.fixture(autouse=True)
-def collect(freeze):
-    gc.collect()
 
 
 @pytest.mark.parametrize("where", ["graph", "backward", "step"])

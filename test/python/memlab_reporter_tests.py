@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from koila import _C
 from koila.compat.pytorch_memlab import MemReporter
 from koila.compat.pytorch_memlab.utils import readable_size
+from memlab_fixtures import collect, freeze  # noqa: F401
 
 CPU = torch.device("cpu")
 
@@ -23,20 +24,6 @@ def get_rows(reporter):
     for name, _, _, amount in reporter.device_tensor_stat[CPU]:
         rows[name] = rows.get(name, 0) + amount
     return rows
-
-
-@pytest.fixture(autouse=True, scope="module")
-def freeze():
-    """What there is already is looked at no more: collecting garbage takes no time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.fixture(autouse=True)
-def collect(freeze):
-    gc.collect()
 
 
 class Held:

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import (
 from koila._capture.batch_int import BatchInt
 from koila._capture.dispatch_cache import fakes
 from koila._capture.inspection import find_batch
+from koila._capture.module_snapshot import tensors_of
 from koila._capture.recorder import RecordedTensor, current
 from koila._capture.values import rebuild
 from koila._errors import KoilaError
@@ -36,16 +37,6 @@ class Told(NamedTuple):
 
 def _batch_of(item: Any) -> tuple[int, int] | None:
     return find_batch(current(item)) if isinstance(item, RecordedTensor) else None
-
-
-def _list_tensors(item: Any) -> list[Tensor]:
-    if isinstance(item, Tensor):
-        return [item]
-    if isinstance(item, dict):
-        item = list(item.values())
-    if isinstance(item, (list, tuple)):
-        return [tensor for part in item for tensor in _list_tensors(part)]
-    return []
 
 
 def _stand_in(item: Any, batch: int | None, more: int) -> Any:
@@ -94,7 +85,7 @@ def tell(function: Callable[..., Any], args: Any, kwargs: Any) -> Told:
     batch = next(
         (
             found[1]
-            for tensor in _list_tensors((args, kwargs))
+            for tensor in tensors_of([args, kwargs])
             if (found := _batch_of(tensor)) is not None
         ),
         None,

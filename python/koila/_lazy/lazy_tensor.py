@@ -30,6 +30,12 @@ class BatchInfo(NamedTuple):
         return BatchInfo(func(self.index), self.value)
 
 
+def bytes_of_sample(count: int, dtype: torch.dtype, batch: BatchInfo | None) -> int:
+    """Of ``count`` elements: those of one sample, or all where there is no batch."""
+    samples = 1 if batch is None else max(batch.value, 1)
+    return count // samples * dtype.itemsize
+
+
 class BatchedPair(NamedTuple):
     """Amounts per sample, and those that do not depend on the batch."""
 
@@ -131,9 +137,7 @@ class LazyTensor(RecordedTensor):
 
     def memory(self) -> int:
         """Bytes of this tensor alone: of one sample where it has a batch."""
-        batch = self.batch()
-        samples = 1 if batch is None else max(batch.value, 1)
-        return int(self.numel()) // samples * self.itemsize
+        return bytes_of_sample(int(self.numel()), self.dtype, self.batch())
 
 
 set_face(LazyTensor)
@@ -170,9 +174,7 @@ class BufferEntry:
 
     def memory(self) -> int:
         """Bytes, of one sample where it has a batch."""
-        batch = self.batch()
-        samples = 1 if batch is None else max(batch.value, 1)
-        return self.numel() // samples * self.dtype().itemsize
+        return bytes_of_sample(self.numel(), self.dtype(), self.batch())
 
     def __repr__(self) -> str:
         return f"<{self.dtype()} {tuple(self.shape)}>"
