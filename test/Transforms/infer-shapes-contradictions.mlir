@@ -63,3 +63,14 @@ func.func @assumed_rank(%x: tensor<8xf32>) {
   koila.assume rank %0 : tensor<*x!koila.any> is 7
   return
 }
+
+// -----
+
+// Half a complex number is a type of PyTorch that koila has not: found by the pass,
+// which leaves no IR that the verifier refuses.
+func.func @half_complex(%x: tensor<?x?xf16>, %y: tensor<complex<f32>>) -> tensor<?x?xf16> {
+  %0 = koila.tanh %y : (tensor<complex<f32>>) -> tensor<*x!koila.any>
+  // expected-error-re @below {{{{^has result element type}} 'f16', the operands give 'complex<f16>'}}
+  %1 = koila.sub_Tensor %x, %0 {alpha = 1 : i64} : (tensor<?x?xf16>, tensor<*x!koila.any>) -> tensor<?x?xf16>
+  return %1 : tensor<?x?xf16>
+}

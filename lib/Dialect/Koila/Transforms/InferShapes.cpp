@@ -42,17 +42,21 @@ static Type refine(Value value, const ValueInfo &info) {
 }
 
 /// Says where what is stated of a value contradicts what is inferred.
-static LogicalResult checkStated(Value value, Type type) {
+static LogicalResult checkStated(Value value, Type type,
+                                 const ValueInfo &info) {
   auto stated = dyn_cast<TensorType>(value.getType());
   auto found = dyn_cast<TensorType>(type);
   if (!stated || !found)
     return success();
-  if (!isa<AnyType>(stated.getElementType()) &&
-      !isa<AnyType>(found.getElementType()) &&
-      stated.getElementType() != found.getElementType())
+  // What is found may be of a type that koila has not.
+  Type element = info.tensor && info.tensor->elementType
+                     ? info.tensor->elementType
+                     : found.getElementType();
+  if (!isa<AnyType>(stated.getElementType()) && !isa<AnyType>(element) &&
+      stated.getElementType() != element)
     return emitError(value.getLoc())
            << "has result element type " << stated.getElementType()
-           << ", the operands give " << found.getElementType();
+           << ", the operands give " << element;
   if (!stated.hasRank() || !found.hasRank())
     return success();
   if (stated.getRank() != found.getRank())
@@ -402,8 +406,9 @@ static LogicalResult inferShapes(FunctionOpInterface function,
   bool contradicted = false;
   OldTypes old;
   auto apply = [&](Value value) {
-    Type type = refine(value, dims.lookup(value));
-    contradicted |= failed(checkStated(value, type));
+    const ValueInfo &info = dims.lookup(value);
+    Type type = refine(value, info);
+    contradicted |= failed(checkStated(value, type, info));
     if (type != value.getType())
       old.try_emplace(value, value.getType());
     value.setType(type);
