@@ -23,6 +23,7 @@ from koila import (
 from koila._compile import CompiledModule, analyze, compile, max_batch
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
 from koila._lazy import BatchedPair, BatchInfo, Evaluation, LazyFunction, LazyTensor, run
+from koila._operators import BatchArgument, Block, KernelTrace, register
 from koila._plan.announce import Last, last, strict
 from koila._report import Report, ReportDiff
 from koila.eager import EagerTensor
@@ -36,14 +37,17 @@ else:
     from koila import lazy  # the function, and the module of that name
 
 __all__ = [
+    "BatchArgument",
     "BatchInfo",
     "BatchedPair",
+    "Block",
     "BudgetError",
     "CallBack",
     "CompileError",
     "CompiledModule",
     "EagerTensor",
     "Evaluation",
+    "KernelTrace",
     "KoilaError",
     "KoilaWarning",
     "Last",
@@ -71,6 +75,7 @@ __all__ = [
     "max_batch",
     "memory",
     "prepasses",
+    "register",
     "retry",
     "run",
     "shapes",

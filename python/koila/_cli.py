@@ -56,6 +56,20 @@ name is the script's own.
   koila profile train.py --epochs 1
   koila profile -o memory.html train.py
 """,
+    "check-op": """\
+Runs an operator and compares what its rules (koila.register) say with what it
+does: shapes, storage, bytes that it holds, that autograd keeps and that its
+backward pass holds, and samples alone with samples together. Exit code 1 if a
+rule is wrong.
+
+  koila check-op mylib::scaled_gelu --rules my_rules.py
+  koila check-op mylib::scaled_gelu --rules my_package.rules \\
+      --input 'float32[B,64]' --input 2.5
+
+Inputs, in the order of the operator's arguments: float32[B,64], B being the
+batch; int64[B]{0:10}, values of 0 to 9; numbers, true, false, none. Without them
+koila makes up calls that the operator takes.
+""",
 }
 
 
@@ -81,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "run": _run,
         "bench": _bench,
         "profile": _profile,
+        "check-op": _check_op,
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -139,13 +154,24 @@ def _make_parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--optimizer", metavar="NAME", help="as 'adamw(lr=1e-3)'")
 
+    def add_rules(command: argparse.ArgumentParser) -> None:
+        command.add_argument(
+            "--rules",
+            action="append",
+            default=[],
+            metavar="MODULE",
+            help="imported first: a file or a module that defines and registers operators",
+        )
+
     report = add("report", "what a call needs, and where")
     add_training(report)
+    add_rules(report)
     report.add_argument("--budget", metavar="SIZE", help="also the largest batch within 6GiB, say")
     report.add_argument("-o", "--output", metavar="FILE.html", help="the page (MODEL.html)")
 
     compile = add("compile", "write a file whose batch runs in tiles")
     add_training(compile)
+    add_rules(compile)
     compile.add_argument("-o", "--output", required=True, metavar="OUT.pt")
     size = compile.add_mutually_exclusive_group()
     size.add_argument(
@@ -177,6 +203,17 @@ def _make_parser() -> argparse.ArgumentParser:
     profile.add_argument("-o", "--output", metavar="FILE.html", help="also a page with the source")
     profile.add_argument("model", metavar="SCRIPT.py", help="a script of Python")
     profile.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own")
+
+    check = commands.add_parser(
+        "check-op",
+        help="compare an operator's rules with runs",
+        description=_EXAMPLES["check-op"],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    check.add_argument("operator", metavar="OP", help="as mylib::op or mylib::op.overload")
+    add_rules(check)
+    check.add_argument("--input", action="append", default=[], metavar="SPEC", help="repeated")
+    check.add_argument("--json", action="store_true", help="JSON on stdout, and nothing else")
     return parser
 
 
@@ -247,6 +284,41 @@ def _mode(options: argparse.Namespace) -> str:
     return options.mode or ("train" if options.loss else "inference")
 
 
+def _load_rules(options: argparse.Namespace) -> None:
+    """Imports what registers operators. KoilaError where that fails."""
+    import importlib
+    import importlib.util
+
+    from koila._errors import KoilaError
+
+    for name in options.rules:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(name)) if name.endswith(".py") else "")
+        try:
+            if name.endswith(".py"):
+                spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+                if spec is None or spec.loader is None:
+                    raise KoilaError(f"--rules {name}: no module of Python")
+                module = importlib.util.module_from_spec(spec)
+                sys.modules[module.__name__] = module
+                spec.loader.exec_module(module)
+            else:
+                importlib.import_module(name)
+        except KoilaError:
+            raise
+        except Exception as error:
+            raise KoilaError(f"--rules {name}: {type(error).__name__}: {error}") from error
+
+
+def _check_op(options: argparse.Namespace) -> int:
+    from koila._check_op import check_op
+
+    _load_rules(options)
+    _progress(f"running {options.operator}")
+    found = check_op(options.operator, *options.input)
+    print(json.dumps(found.to_dict(), indent=2) if options.json else found, flush=True)
+    return 0 if found.agrees else 1
+
+
 def _report(options: argparse.Namespace) -> int:
     from koila._capture.inputs import find_symbol
     from koila._compiler import analyze_script
@@ -255,6 +327,7 @@ def _report(options: argparse.Namespace) -> int:
     from koila._temporary import write_text
     from koila.memory import budget_bytes
 
+    _load_rules(options)
     _check_output(options)
     limit = None if options.budget is None else budget_bytes(options.budget)
 
@@ -299,6 +372,7 @@ def _compile(options: argparse.Namespace) -> int:
     from koila.memory import budget_bytes
 
     batch = _needed_batch(options)
+    _load_rules(options)
     _check_output(options)
     compile_options = CompileOptions(
         mode=_mode(options),

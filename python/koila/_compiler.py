@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from koila._errors import BudgetError, CompileError, KoilaWarning, Location
+from koila._errors import BudgetError, CompileError, KoilaWarning, Location, RuleError
 from koila._interrupt import let_through
 from koila._temporary import explain_write
 
@@ -38,6 +38,7 @@ __all__ = [
     "make_module",
     "parse_size",
     "save_script",
+    "set_custom_operators",
 ]
 
 
@@ -275,6 +276,46 @@ def analyze_script(
     return report
 
 
+#: What rules of operators raised since the last run: operator, rule, error.
+_raised: list[tuple[str, str, BaseException]] = []
+
+
+def set_custom_operators(
+    operators: Mapping[str, tuple[list[str], list[int]]],
+    answer: Callable[[dict[str, Any]], dict[str, Any]],
+) -> None:
+    """From now on programs know these operators, by their names: the rules that there
+    are for each, and per result the argument that it is a view of, or -1. ``answer`` is
+    asked what a rule says (include/koila/Interfaces/CustomOperators.h)."""
+    from koila import _C
+
+    def ask(request: str) -> str:
+        question = json.loads(request)
+        try:
+            return json.dumps(answer(question))
+        except BaseException as error:
+            # Some sizes no operator takes; shapes are asked for more than one.
+            is_refusal = isinstance(error, RuntimeError | ValueError | AssertionError)
+            if question["rule"] != "shape" or not is_refusal:
+                _raised.append((question["callee"], question["rule"], error))
+            return json.dumps({"error": f"raises {type(error).__name__}: {error}"})
+
+    _C.set_custom_operators(dict(operators), ask)
+
+
+def _raise_errors() -> None:
+    """What a rule raised ends the run that asked it."""
+    if not _raised:
+        return
+    name, rule, error = _raised[0]
+    _raised.clear()
+    if not isinstance(error, Exception):
+        raise error
+    raise RuleError(
+        f"the {rule} rule of '{name}' raised {type(error).__name__}: {error}"
+    ) from error
+
+
 def make_guards(guards: list[tuple[object, object]]) -> Callable[[], bool]:
     """A quick question whether everything that is guarded is what it was, by
     identity: pairs of a container and its items, and more (`python/src/Guards.h`)."""
@@ -371,6 +412,7 @@ def _run(
         batch_symbol="",
         pipeline=pipeline,
     )
+    _raised.clear()
     with let_through():
         if isinstance(script, str):
             result = _C.run_on_archive(script, options, output or "")
@@ -378,6 +420,7 @@ def _run(
             result = _C.run_on_module(script, options, emit)
         else:
             raise TypeError(f"expected a torch.jit.ScriptModule, not {type(script).__name__}")
+    _raise_errors()
     messages = _parse_messages(result["messages"])
     # The peak was found where that it is above the budget is what failed.
     if not result["succeeded"] and (emit or output or not result["report"]):

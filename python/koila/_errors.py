@@ -16,6 +16,7 @@ __all__ = [
     "KoilaError",
     "KoilaWarning",
     "Location",
+    "RuleError",
     "explain_torch",
     "warn_at",
 ]
@@ -62,6 +63,13 @@ class KoilaError(RuntimeError):
 
 class CompileError(KoilaError):
     """The program cannot be analysed or rewritten."""
+
+
+class RuleError(KoilaError):
+    """A rule that was registered for an operator raised, or gave no answer.
+
+    The cause is what it raised.
+    """
 
 
 class BudgetError(CompileError, torch.OutOfMemoryError):

@@ -9,7 +9,7 @@ import torch
 
 from koila._errors import KoilaError
 
-__all__ = ["budget_bytes", "free", "recent_budget_bytes"]
+__all__ = ["CountedMemory", "budget_bytes", "free", "recent_budget_bytes"]
 
 # What Python, the compiler and gaps between blocks take beside tensors.
 _BESIDE = 16 << 20
@@ -67,6 +67,36 @@ def budget_bytes(budget: int | str, device: torch.device | str = "cpu") -> int:
     if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
         raise KoilaError(f"{source} is no number of bytes")
     return budget
+
+
+class CountedMemory:
+    """Bytes that PyTorch's CPU allocator hands out and takes back in a ``with`` block, in
+    all threads."""
+
+    def __enter__(self) -> CountedMemory:
+        from koila import _C
+
+        # What was there before is no part of it.
+        _C.count_cpu_memory([])
+        self._before = _C.cpu_memory()[0]
+        _C.restart_cpu_peak()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def get_live(self) -> int:
+        """Bytes more than at the start of the block; of blocks that are older, what has
+        been freed since."""
+        from koila import _C
+
+        return int(_C.cpu_memory()[0] - self._before)
+
+    def get_peak(self) -> int:
+        """The most at once since the start of the block."""
+        from koila import _C
+
+        return int(_C.cpu_memory()[1] - self._before)
 
 
 _recent: dict[tuple[int | str, torch.device, str | None], tuple[float, int]] = {}

@@ -1,5 +1,6 @@
 //===- Module.cpp - koila._C: modules between Python and koila ------------===//
 
+#include "CustomOperators.h"
 #include "Guards.h"
 #include "MemoryCounter.h"
 #include "koila/Device/HostMemory.h"
@@ -100,6 +101,7 @@ PYBIND11_MODULE(_C, m) {
       .def(py::init(&makeOptions), py::kw_only(), py::arg("name"),
            py::arg("method"), py::arg("loss"), py::arg("inputs"),
            py::arg("batch"), py::arg("batch_symbol"), py::arg("pipeline"));
+  bindCustomOperators(m);
   m.def("run_on_module", &runOnModule, py::arg("script"), py::arg("options"),
         py::arg("emit"));
   m.def("make_module", &makeModule, py::arg("name"), py::arg("unit"),

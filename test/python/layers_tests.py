@@ -8,7 +8,15 @@ import koila
 PACKAGE = pathlib.Path(koila.__file__).parent
 # Each may import those before it: a compiled module hands calls that it has no
 # program for to koila.lazy.
-ROOMS = [{"_capture"}, {"_plan"}, {"_execute"}, {"_report"}, {"_lazy"}, {"_compile"}]
+ROOMS = [
+    {"_operators"},
+    {"_capture"},
+    {"_plan"},
+    {"_execute"},
+    {"_report"},
+    {"_lazy"},
+    {"_compile"},
+]
 DOOR = "_compiler"
 # What is in C++ and no compiler: how much memory is free, and what is allocated.
 COUNTERS = ("memory.py", "compat/pytorch_memlab/_sources.py")

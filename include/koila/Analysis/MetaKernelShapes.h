@@ -11,47 +11,35 @@
 #ifndef KOILA_ANALYSIS_METAKERNELSHAPES_H
 #define KOILA_ANALYSIS_METAKERNELSHAPES_H
 
+#include "koila/Interfaces/KoilaOpInterfaces.h"
+#include "koila/Interfaces/RequestSource.h"
 #include "koila/Interfaces/Rules.h"
 #include "mlir/IR/DialectInterface.h"
-#include "llvm/ADT/StringMap.h"
-#include <mutex>
 
 namespace koila {
 class TorchOpaqueOp;
 
 /// Runs operators on shapes.
+///
+/// A request is a JSON object: `callee`, for example `aten::special_i0e`, and
+/// `arguments`, each `{"tensor": {"dims", "dtype"}}` with PyTorch's code of
+/// the element type, or a literal (encodeLiteral). The answer is an array with,
+/// per result, `{"dims", "dtype", "contiguous"}`, `{"value": literal,
+/// "structural": bool}` (true if the sizes in the arguments do not matter),
+/// `{"list": [...]}` of such, or null for what is none of these; none if there
+/// is no such kernel or it refuses the arguments.
+///
+/// Without `arguments` the answer says what an operator that is declared for
+/// lists or dicts of anything does with what is in them (ElementFlow):
+/// `arguments` and `results` with a role each, and `writes` and `grows`. With
+/// `"moves": true` numbers among `arguments` stand for elements, and the
+/// answer has `results` and, as they are afterwards, `arguments`
+/// (GenericListInference.h).
 class MetaKernelShapeSource
-    : public mlir::DialectInterface::Base<MetaKernelShapeSource> {
+    : public mlir::DialectInterface::Base<MetaKernelShapeSource>,
+      public RequestSource {
 public:
   explicit MetaKernelShapeSource(mlir::Dialect *dialect) : Base(dialect) {}
-
-  /// `request` is a JSON object: `callee`, for example `aten::special_i0e`, and
-  /// `arguments`, each `{"tensor": {"dims", "dtype"}}` with PyTorch's code of
-  /// the element type, `{"list": [...]}`, `{"device": "cpu"}`,
-  /// `{"float": number}` with "inf", "-inf" or "nan" for what JSON has not, or
-  /// `{"value": literal}`. The answer is an array with, per result,
-  /// `{"dims", "dtype", "contiguous"}`, `{"value": literal, "structural":
-  /// bool}` (true if the sizes in the arguments do not matter), `{"list":
-  /// [...]}` of such, or null for what is none of these; none if there is no
-  /// such kernel or it refuses the arguments.
-  ///
-  /// Without `arguments` the answer says what an operator that is declared for
-  /// lists or dicts of anything does with what is in them (ElementFlow):
-  /// `arguments` and `results` with a role each, and `writes` and `grows`. With
-  /// `"moves": true` numbers among `arguments` stand for elements, and the
-  /// answer has `results` and, as they are afterwards, `arguments`
-  /// (GenericListInference.h).
-  ///
-  /// Each request is answered once: a program has the same ones in all of its
-  /// layers, and analyses ask again for every tile.
-  std::optional<std::string> run(llvm::StringRef request) const;
-
-protected:
-  virtual std::optional<std::string> answer(llvm::StringRef request) const = 0;
-
-private:
-  mutable llvm::StringMap<std::optional<std::string>> answers;
-  mutable std::mutex mutex;
 };
 
 /// An operator on lists or dicts of anything cannot look at what is in them:
@@ -81,7 +69,8 @@ using ListLookup = llvm::function_ref<std::optional<ListFact>(mlir::Value)>;
 
 /// Sets the results of `op` that a source knows; the others stay unknown.
 /// `lists` knows of lists that change.
-void inferMetaKernelShapes(TorchOpaqueOp op, ShapeRule &rule, ListLookup lists);
+void inferMetaKernelShapes(CarriedOperatorInterface op, ShapeRule &rule,
+                           ListLookup lists);
 
 } // namespace koila
 

@@ -48,6 +48,23 @@ def Koila_TorchOperatorInterface : OpInterface<"TorchOperatorInterface"> {
   ];
 }
 
+def Koila_CarriedOperatorInterface : OpInterface<"CarriedOperatorInterface"> {
+  let cppNamespace = "::koila";
+  let description = [{
+    An operation that carries an operator of PyTorch by its name. The operator
+    itself, run on shapes, says what shapes its results have.
+  }];
+  let methods = [
+    InterfaceMethod<[{
+      The qualified name with the overload, for example `aten::split.Tensor`.
+    }], "::llvm::StringRef", "getCallee">,
+    InterfaceMethod<[{
+      One entry per argument of the operator: the index of an operand
+      (`#koila.operand<i>`), or a constant (`unit` is None).
+    }], "::mlir::ArrayAttr", "getArguments">
+  ];
+}
+
 def Koila_ShapeRuleInterface : OpInterface<"ShapeRuleInterface"> {
   let cppNamespace = "::koila";
   let description = [{

@@ -340,7 +340,8 @@ public:
       return success();
     auto rule = dyn_cast<ShapeRuleInterface>(op);
     auto opaque = dyn_cast<TorchOpaqueOp>(op);
-    if (!rule && !opaque) {
+    auto carried = dyn_cast<CarriedOperatorInterface>(op);
+    if (!rule && !carried) {
       setAllToEntryStates(results);
       return success();
     }
@@ -373,8 +374,8 @@ public:
     };
     if (opaque && getComparedTensors(opaque))
       inferIdentity(opaque, shapes);
-    else if (opaque)
-      inferMetaKernelShapes(opaque, shapes, lists);
+    else if (carried)
+      inferMetaKernelShapes(carried, shapes, lists);
     else if (failed(rule.inferShapes(shapes)))
       return success();
     for (auto [lattice, info, result] :

@@ -15,7 +15,6 @@
 using namespace mlir;
 using namespace koila;
 namespace json = llvm::json;
-using koila::detail::ask;
 using Role = ElementFlow::Role;
 
 static Role parseRole(const json::Value &role) {
@@ -27,32 +26,9 @@ static Role parseRole(const json::Value &role) {
       .Default(Role::Other);
 }
 
-std::optional<std::string> MetaKernelShapeSource::run(StringRef request) const {
-  std::lock_guard<std::mutex> lock(mutex);
-  auto [entry, isNew] = answers.try_emplace(request);
-  if (isNew)
-    entry->second = answer(request);
-  return entry->second;
-}
-
-std::optional<json::Value>
-koila::detail::ask(const MetaKernelShapeSource &source, json::Object question) {
-  std::string request;
-  llvm::raw_string_ostream(request) << json::Value(std::move(question));
-  std::optional<std::string> text = source.run(request);
-  if (!text)
-    return std::nullopt;
-  auto parsed = json::parse(*text);
-  if (!parsed) {
-    llvm::consumeError(parsed.takeError());
-    return std::nullopt;
-  }
-  return std::move(*parsed);
-}
-
 static std::optional<ElementFlow>
 getElementFlow(TorchOpaqueOp op, const MetaKernelShapeSource &source) {
-  auto answer = ask(source, json::Object{{"callee", op.getCallee()}});
+  auto answer = source.ask(json::Object{{"callee", op.getCallee()}});
   const json::Object *object = answer ? answer->getAsObject() : nullptr;
   const json::Array *arguments =
       object ? object->getArray("arguments") : nullptr;
@@ -164,7 +140,7 @@ static std::optional<json::Value> encode(Role role, Attribute argument,
   if (role != Role::None)
     return std::nullopt;
   if (!operand)
-    return koila::detail::encodeLiteral(argument);
+    return encodeLiteral(argument);
   if (auto number = info.integer ? info.integer.getConstant() : std::nullopt)
     return json::Object{{"value", *number}};
   return std::nullopt;
@@ -184,8 +160,8 @@ bool koila::detail::inferGenericListElements(
       return false;
     arguments.push_back(std::move(*encoded));
   }
-  auto answer = ask(source, json::Object{{"callee", op.getCallee()},
-                                         {"arguments", std::move(arguments)}});
+  auto answer = source.ask(json::Object{{"callee", op.getCallee()},
+                                        {"arguments", std::move(arguments)}});
   const json::Array *results = answer ? answer->getAsArray() : nullptr;
   if (!results || results->size() != flow->results.size())
     return false;
@@ -219,9 +195,9 @@ std::optional<json::Object> koila::detail::moveElements(TorchOpaqueOp op,
       op->getDialect()->getRegisteredInterface<MetaKernelShapeSource>();
   if (!source)
     return std::nullopt;
-  auto answer = ask(*source, json::Object{{"callee", op.getCallee()},
-                                          {"moves", true},
-                                          {"arguments", std::move(arguments)}});
+  auto answer = source->ask(json::Object{{"callee", op.getCallee()},
+                                         {"moves", true},
+                                         {"arguments", std::move(arguments)}});
   json::Object *object = answer ? answer->getAsObject() : nullptr;
   return object ? std::optional(std::move(*object)) : std::nullopt;
 }

@@ -9,14 +9,6 @@
 
 namespace koila::detail {
 
-/// An argument of a request to MetaKernelShapeSource; none if `literal` cannot
-/// be one.
-std::optional<llvm::json::Value> encodeLiteral(mlir::Attribute literal);
-
-/// What `source` answers to `question`; none if it has no answer.
-std::optional<llvm::json::Value> ask(const MetaKernelShapeSource &source,
-                                     llvm::json::Object question);
-
 /// If `op` is an operator on lists of anything whose elements and numbers are
 /// known, sets what its results hold and returns true.
 bool inferGenericListElements(TorchOpaqueOp op, ShapeRule &rule,

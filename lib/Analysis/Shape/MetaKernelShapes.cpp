@@ -5,52 +5,15 @@
 #include "koila/Analysis/SameTensor.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Dialect/Koila/IR/TypePromotion.h"
+#include "koila/Interfaces/CustomOperators.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/Sequence.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/JSON.h"
-#include <cmath>
 
 using namespace mlir;
 using namespace koila;
-using koila::detail::encodeLiteral;
 namespace json = llvm::json;
-
-std::optional<json::Value> koila::detail::encodeLiteral(Attribute literal) {
-  auto value = [](json::Value made) {
-    return json::Object{{"value", std::move(made)}};
-  };
-  if (isa<UnitAttr>(literal))
-    return value(nullptr);
-  if (auto flag = dyn_cast<BoolAttr>(literal))
-    return value(flag.getValue());
-  if (auto integer = dyn_cast<IntegerAttr>(literal))
-    return value(integer.getInt());
-  if (auto number = dyn_cast<FloatAttr>(literal)) {
-    double finite = number.getValueAsDouble();
-    if (std::isfinite(finite))
-      return json::Object{{"float", finite}};
-    return json::Object{{"float", std::isnan(finite) ? "nan"
-                                  : finite > 0       ? "inf"
-                                                     : "-inf"}};
-  }
-  if (auto text = dyn_cast<StringAttr>(literal))
-    return value(text.getValue());
-  if (auto dictionary = dyn_cast<DictionaryAttr>(literal))
-    if (auto device = dictionary.getAs<StringAttr>("device"))
-      return json::Object{{"device", device.getValue()}};
-  auto array = dyn_cast<ArrayAttr>(literal);
-  if (!array)
-    return std::nullopt;
-  json::Array list;
-  for (Attribute element : array) {
-    auto encoded = encodeLiteral(element);
-    if (!encoded)
-      return std::nullopt;
-    list.push_back(std::move(*encoded));
-  }
-  return json::Object{{"list", std::move(list)}};
-}
 
 namespace {
 /// One value per symbol, in their order.
@@ -73,9 +36,12 @@ struct Answer {
 
 class Inference {
 public:
-  Inference(TorchOpaqueOp op, ShapeRule &rule,
-            const MetaKernelShapeSource &source, ListLookup lists)
-      : op(op), rule(rule), source(source), lists(lists) {}
+  /// What of the operator gives the results for encoded arguments.
+  using Kernel =
+      llvm::function_ref<std::optional<json::Value>(json::Array arguments)>;
+  Inference(CarriedOperatorInterface op, ShapeRule &rule, Kernel kernel,
+            ListLookup lists)
+      : op(op), rule(rule), kernel(kernel), lists(lists) {}
   void run();
 
 private:
@@ -96,9 +62,9 @@ private:
   TensorInfo concludeTensor(ArrayRef<const Answer *> found);
   DimExpr fit(ArrayRef<int64_t> values);
 
-  TorchOpaqueOp op;
+  CarriedOperatorInterface op;
   ShapeRule &rule;
-  const MetaKernelShapeSource &source;
+  Kernel kernel;
   ListLookup lists;
   llvm::SetVector<DimSymbol> symbols;
   /// The base, one step along each symbol, then points that confirm.
@@ -108,14 +74,6 @@ private:
   int64_t largest = 1;
 };
 } // namespace
-
-static std::optional<int64_t> getDType(Type type) {
-  for (int64_t code : llvm::seq<int64_t>(0, 16))
-    if (type &&
-        rules::getTypeForScalarTypeCode(type.getContext(), code) == type)
-      return code;
-  return std::nullopt;
-}
 
 /// Shapes are the same on every device.
 static bool isDevice(Type type) {
@@ -137,7 +95,8 @@ bool Inference::collectSymbols(const ValueInfo &info) {
   if (isa_and_nonnull<DynamicAttr>(info.literal))
     return false;
   if (info.tensor)
-    return info.tensor->hasRank() && getDType(info.tensor->elementType) &&
+    return info.tensor->hasRank() &&
+           rules::getScalarTypeCode(info.tensor->elementType) &&
            llvm::all_of(*info.tensor->dims, collect);
   if (info.integer)
     return collect(info.integer);
@@ -160,7 +119,7 @@ bool Inference::collectSymbols(const ListFact &list) {
   ValueInfo length;
   length.integer = list.length
                        ? list.length
-                       : DimExpr::symbol(getUnknownLength(op.getContext()));
+                       : DimExpr::symbol(getUnknownLength(op->getContext()));
   return collectSymbols(list.element) && collectSymbols(length);
 }
 
@@ -180,10 +139,10 @@ std::optional<json::Value> Inference::encode(const ListFact &list,
   constexpr int64_t kMost = 1 << 16;
   DimExpr expr = list.length
                      ? list.length
-                     : DimExpr::symbol(getUnknownLength(op.getContext()));
+                     : DimExpr::symbol(getUnknownLength(op->getContext()));
   auto length = evaluate(expr, point);
   auto element =
-      encode(list.element, IntegerType::get(op.getContext(), 64), point);
+      encode(list.element, IntegerType::get(op->getContext(), 64), point);
   if (!length || !element || *length < 0 || *length > kMost)
     return std::nullopt;
   json::Array elements;
@@ -203,9 +162,9 @@ std::optional<json::Value> Inference::encode(const ValueInfo &info, Type type,
       dims.push_back(*extent);
     }
     return json::Object{
-        {"tensor",
-         json::Object{{"dims", std::move(dims)},
-                      {"dtype", *getDType(info.tensor->elementType)}}}};
+        {"tensor", json::Object{{"dims", std::move(dims)},
+                                {"dtype", *rules::getScalarTypeCode(
+                                              info.tensor->elementType)}}}};
   }
   if (info.integer) {
     auto value = evaluate(info.integer, point);
@@ -228,7 +187,7 @@ std::optional<json::Value> Inference::encode(const ValueInfo &info, Type type,
   json::Array list;
   for (const ValueInfo &element : info.elements) {
     auto encoded =
-        encode(element, IntegerType::get(op.getContext(), 64), point);
+        encode(element, IntegerType::get(op->getContext(), 64), point);
     if (!encoded)
       return std::nullopt;
     list.push_back(std::move(*encoded));
@@ -242,9 +201,9 @@ std::optional<json::Value> Inference::encode(Attribute literal,
   if (!operand)
     return encodeLiteral(literal);
   if (operand.getIndex() < 0 ||
-      operand.getIndex() >= static_cast<int64_t>(op.getOperands().size()))
+      operand.getIndex() >= static_cast<int64_t>(op->getNumOperands()))
     return std::nullopt;
-  Value given = op.getOperands()[operand.getIndex()];
+  Value given = op->getOperand(operand.getIndex());
   if (isDevice(given.getType()))
     return json::Object{{"device", "cpu"}};
   if (std::optional<ListFact> list = lists(given))
@@ -301,15 +260,13 @@ std::optional<std::vector<Answer>> Inference::ask(const Point &point) {
       return std::nullopt;
     arguments.push_back(std::move(*encoded));
   }
-  auto answer = koila::detail::ask(
-      source, json::Object{{"callee", op.getCallee()},
-                           {"arguments", std::move(arguments)}});
+  auto answer = kernel(std::move(arguments));
   const json::Array *results = answer ? answer->getAsArray() : nullptr;
   if (!results || results->size() != op->getNumResults())
     return std::nullopt;
   std::vector<Answer> found;
   for (const json::Value &result : *results)
-    found.push_back(parse(result, op.getContext()));
+    found.push_back(parse(result, op->getContext()));
   return found;
 }
 
@@ -343,7 +300,7 @@ DimExpr Inference::fit(ArrayRef<int64_t> values) {
     constant -= slopes.back() * points[0][i];
   }
   auto symbol = [&](unsigned i) { return DimExpr::symbol(symbols[i]); };
-  DimSymbol unknownLength = getUnknownLength(op.getContext());
+  DimSymbol unknownLength = getUnknownLength(op->getContext());
   if (linear && confirmed([&](const Point &point) {
         int64_t value = constant;
         for (auto [slope, x] : llvm::zip_equal(slopes, point))
@@ -385,7 +342,7 @@ TensorInfo Inference::concludeTensor(ArrayRef<const Answer *> found) {
     dims.push_back(fit(values));
   }
   Type elementType =
-      rules::getTypeForScalarTypeCode(op.getContext(), found.front()->dtype);
+      rules::getTypeForScalarTypeCode(op->getContext(), found.front()->dtype);
   bool known = llvm::all_of(dims, [](DimExpr dim) { return bool(dim); });
   if (known && llvm::all_of(found, [](const Answer *answer) {
         return answer->contiguous;
@@ -467,7 +424,7 @@ bool Inference::addListPoints() {
 }
 
 void Inference::run() {
-  for (Value operand : op.getOperands()) {
+  for (Value operand : op->getOperands()) {
     if (isDevice(operand.getType()))
       continue;
     std::optional<ListFact> list = lists(operand);
@@ -545,23 +502,53 @@ static bool inferLength(TorchOpaqueOp op, ShapeRule &rule) {
   return true;
 }
 
-void koila::inferMetaKernelShapes(TorchOpaqueOp op, ShapeRule &rule,
-                                  ListLookup lists) {
+/// By the rule that was registered with it, else by the operator itself.
+static void inferCustom(CustomOp op, ShapeRule &rule,
+                        const MetaKernelShapeSource *source, ListLookup lists) {
+  const auto *rules =
+      op->getDialect()->getRegisteredInterface<CustomOperatorSource>();
+  const CustomOperator *found = rules ? rules->lookup(op.getCallee()) : nullptr;
+  auto run = [&](json::Array arguments) -> std::optional<json::Value> {
+    if (!found || !found->shape)
+      return source ? source->ask(
+                          json::Object{{"callee", op.getCallee()},
+                                       {"arguments", std::move(arguments)}})
+                    : std::nullopt;
+    auto answer = rules->ask(json::Object{{"callee", op.getCallee()},
+                                          {"rule", "shape"},
+                                          {"arguments", std::move(arguments)}});
+    json::Object *object = answer ? answer->getAsObject() : nullptr;
+    json::Value *results = object ? object->get("results") : nullptr;
+    return results ? std::optional(std::move(*results)) : std::nullopt;
+  };
+  Inference(op, rule, run, lists).run();
+}
+
+void koila::inferMetaKernelShapes(CarriedOperatorInterface carried,
+                                  ShapeRule &rule, ListLookup lists) {
+  const auto *source =
+      carried->getDialect()->getRegisteredInterface<MetaKernelShapeSource>();
+  // Text without an archive speaks of no library.
+  auto module = carried->getParentOfType<ModuleOp>();
+  if (!module || !module->hasAttr(KoilaDialect::kArchiveAttr))
+    source = nullptr;
+  if (auto custom = dyn_cast<CustomOp>(*carried))
+    return inferCustom(custom, rule, source, lists);
+  auto op = cast<TorchOpaqueOp>(*carried);
   if (inferDivision(op, rule) || inferLength(op, rule))
     return;
-  const auto *source =
-      op->getDialect()->getRegisteredInterface<MetaKernelShapeSource>();
   // Which tensors are one, copies of their shapes do not tell.
   if (getComparedTensors(op))
     return;
-  // Text without an archive speaks of no library. What writes or has unknown
-  // effects may not be run at all, even on shapes.
-  auto module = op->getParentOfType<ModuleOp>();
+  // What writes or has unknown effects may not be run at all, even on shapes.
   bool mayRun =
       op.getEffects() == Effects::None || op.getEffects() == Effects::Rng;
-  if (!source || !module || !module->hasAttr(KoilaDialect::kArchiveAttr) ||
-      !mayRun)
+  if (!source || !mayRun)
     return;
+  auto run = [&](json::Array arguments) {
+    return source->ask(json::Object{{"callee", op.getCallee()},
+                                    {"arguments", std::move(arguments)}});
+  };
   if (!koila::detail::inferGenericListElements(op, rule, *source))
-    Inference(op, rule, *source, lists).run();
+    Inference(op, rule, run, lists).run();
 }

@@ -338,8 +338,7 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
     Object *&container = containers.emplace_back(nullptr);
     if (role == Role::None) {
       Attribute literal = operand ? getLiteral(cell.value) : argument;
-      auto encoded =
-          literal ? koila::detail::encodeLiteral(literal) : std::nullopt;
+      auto encoded = literal ? encodeLiteral(literal) : std::nullopt;
       if (!encoded)
         return std::nullopt;
       arguments.push_back(std::move(*encoded));
@@ -366,7 +365,7 @@ std::optional<bool> Tracer::moveElements(TorchOpaqueOp op) {
         continue;
       }
       Attribute key = getLiteral(container->elements[i].value);
-      auto name = key ? koila::detail::encodeLiteral(key) : std::nullopt;
+      auto name = key ? encodeLiteral(key) : std::nullopt;
       if (!name)
         return std::nullopt;
       encoded.push_back(json::Array{std::move(*name),

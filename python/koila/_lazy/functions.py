@@ -14,6 +14,7 @@ from koila._execute import executor
 from koila._lazy.dispatch import aliases, call, compute
 from koila._lazy.lazy_tensor import LazyTensor
 from koila._lazy.modules import watch_modules
+from koila._operators.functions import find_function
 
 __all__ = ["watch_functions"]
 
@@ -75,6 +76,9 @@ def _applier(cls: Any) -> Callable[..., Any]:
     if cls not in _appliers:
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            operator = find_function(cls)
+            if operator is not None and torch._C._get_tracing_state() is not None:
+                return operator(*args, **kwargs)
             return _apply(cls, *args, **kwargs)
 
         call.__name__ = cls.__name__

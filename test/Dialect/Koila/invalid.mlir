@@ -228,6 +228,22 @@ func.func @opaque_operand(%x: tensor<4xf32>) {
 
 // -----
 
+func.func @custom_name() {
+  // expected-error @below {{'relu' is no qualified operator name}}
+  koila.custom_op "relu"() args [] : () -> ()
+  return
+}
+
+// -----
+
+func.func @custom_operand(%x: tensor<4xf32>) {
+  // expected-error @below {{argument #koila.operand<1> of 1 operands}}
+  koila.custom_op "mylib::op"(%x) args [#koila.operand<1>] : (tensor<4xf32>) -> ()
+  return
+}
+
+// -----
+
 func.func @opaque_aliases(%x: tensor<4xf32>) {
   // expected-error @below {{has 1 alias entries for 0 results}}
   koila.torch_op "aten::foo"(%x) args [#koila.operand<0>] effects none aliases [[0]] : (tensor<4xf32>) -> ()

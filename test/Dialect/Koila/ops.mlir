@@ -87,6 +87,15 @@ module attributes {koila.symbols = [
     return
   }
 
+  // CHECK-LABEL: func.func @custom
+  // CHECK-SAME: %[[X:.*]]: tensor<4xf32>
+  func.func @custom(%x: tensor<4xf32>) -> tensor<*x!koila.any> {
+    // CHECK: koila.custom_op "mylib::op"(%[[X]]) args [#koila.operand<0>, 2.000000e+00, unit] : (tensor<4xf32>) -> tensor<*x!koila.any>
+    %0 = koila.custom_op "mylib::op"(%x) args [#koila.operand<0>, 2.0, unit]
+        : (tensor<4xf32>) -> tensor<*x!koila.any>
+    return %0 : tensor<*x!koila.any>
+  }
+
   // CHECK-LABEL: func.func private @types
   // CHECK-SAME: !koila.optional<tensor<*x!koila.any>>
   // CHECK-SAME: !koila.dict<!koila.torch<"str">, !koila.list<f64>>

@@ -9,7 +9,9 @@
 #ifndef KOILA_TARGET_TORCHSCRIPT_INPROCESS_H
 #define KOILA_TARGET_TORCHSCRIPT_INPROCESS_H
 
+#include "koila/Interfaces/CustomOperators.h"
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <torch/csrc/jit/api/module.h>
@@ -24,6 +26,12 @@ namespace koila::torchscript {
 /// From now on contexts of `registry` ask LibTorch for the shapes of operators
 /// that koila has no rule for.
 void registerMetaKernels(mlir::DialectRegistry &registry);
+
+/// From now on passes on modules of this process know the operators that
+/// `operators` names, and ask `answer` what their rules say
+/// (Interfaces/CustomOperators.h). Replaces what was registered before.
+void setCustomOperators(llvm::StringMap<CustomOperator> operators,
+                        std::function<std::string(llvm::StringRef)> answer);
 
 /// What to run on which method.
 struct InProcessOptions {

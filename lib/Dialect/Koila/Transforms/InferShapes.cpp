@@ -417,8 +417,8 @@ static LogicalResult inferShapes(FunctionOpInterface function,
     // Weights are typed by their declaration, and a refinement by itself.
     // Operations of other dialects tie their result types to something
     // else, a callee for one.
-    bool hasRule =
-        isa<ShapeRuleInterface, RegionBranchOpInterface, TorchOpaqueOp>(op);
+    bool hasRule = isa<ShapeRuleInterface, RegionBranchOpInterface,
+                       CarriedOperatorInterface>(op);
     if (hasRule && !isa<ParamGetOp, RefineOp>(op))
       llvm::for_each(op->getResults(), apply);
     for (Region &region : op->getRegions())

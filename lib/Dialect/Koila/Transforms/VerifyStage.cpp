@@ -100,8 +100,8 @@ LogicalResult koila::verifyInferred(ModuleOp module) {
       // holds that the program assigns, what has no shape because data decide
       // it, and what is made of it. So may what branches merge, and what
       // nothing reads.
-      if (isa<TorchOpaqueOp, RefineOp, RegionBranchOpInterface, UninitializedOp,
-              DataExtentInterface>(op) ||
+      if (isa<CarriedOperatorInterface, RefineOp, RegionBranchOpInterface,
+              UninitializedOp, DataExtentInterface>(op) ||
           accessesModuleState(op) || (dims && dims->isDead(op)))
         return WalkResult::advance();
       bool fromOpaque = llvm::any_of(op->getOperandTypes(), isUnknown);

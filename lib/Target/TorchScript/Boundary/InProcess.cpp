@@ -6,6 +6,7 @@
 #include "../Import/Import.h"
 #include "../Import/MetaKernels.h"
 #include "CompilationUnit.h"
+#include "CustomOperators.h"
 #include "DiagnosticJSON.h"
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -88,6 +89,7 @@ struct Session {
     DialectRegistry registry;
     registerAllDialects(registry);
     registerMetaKernels(registry);
+    addCustomOperators(registry);
     context.appendDialectRegistry(registry);
     context.loadAllAvailableDialects();
     context.printOpOnDiagnostic(false);

@@ -6,6 +6,7 @@
 #include "../Export/Reproducible.h"
 #include "../Import/Import.h"
 #include "../Import/MetaKernels.h"
+#include "CustomOperators.h"
 #include "DiagnosticJSON.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Bytecode/BytecodeReader.h"
@@ -43,6 +44,7 @@ struct Session {
     DialectRegistry registry;
     registry.insert<KoilaDialect, arith::ArithDialect, func::FuncDialect,
                     scf::SCFDialect, tensor::TensorDialect>();
+    addCustomOperators(registry);
     context.appendDialectRegistry(registry);
     context.loadAllAvailableDialects();
     context.getDiagEngine().registerHandler([this](Diagnostic &diagnostic) {

@@ -96,7 +96,7 @@ private:
 
   void emitOperation(mlir::Operation *op);
   void emitOperator(mlir::Operation *op, const OperatorInfo &info);
-  void emitOpaque(TorchOpaqueOp op);
+  void emitCarried(CarriedOperatorInterface op);
   /// Lists, tuples, dicts and other literals; false if `op` is none.
   bool emitContainer(mlir::Operation *op);
   void emitParam(ParamGetOp op);

@@ -355,7 +355,7 @@ void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
   checkOverload(node, op, getQualifiedName(schema));
 }
 
-void GraphEmitter::emitOpaque(TorchOpaqueOp op) {
+void GraphEmitter::emitCarried(CarriedOperatorInterface op) {
   llvm::StringRef callee = op.getCallee();
   llvm::ArrayRef<Attribute> arguments = op.getArguments().getValue();
   ValueRange operands = op->getOperands();
@@ -505,8 +505,8 @@ void GraphEmitter::emitLeaf(Operation *op) {
 void GraphEmitter::emitOperation(Operation *op) {
   if (const OperatorInfo *info = operators.lookup(op->getName()))
     return emitOperator(op, *info);
-  if (auto opaque = dyn_cast<TorchOpaqueOp>(op))
-    return emitOpaque(opaque);
+  if (auto carried = dyn_cast<CarriedOperatorInterface>(op))
+    return emitCarried(carried);
   if (auto param = dyn_cast<ParamGetOp>(op))
     return emitParam(param);
   if (auto refine = dyn_cast<RefineOp>(op)) {

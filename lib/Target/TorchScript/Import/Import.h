@@ -172,6 +172,7 @@ private:
   mlir::Operation *importLeaf(Node *node);
   mlir::Operation *importOperator(Node *node, const OperatorInfo &info,
                                   bool inPlace);
+  mlir::Operation *importCustom(Node *node);
   mlir::Operation *importOpaque(Node *node);
   mlir::Attribute getMarker(c10::TypePtr type, const TorchValue *value);
   std::optional<llvm::SmallVector<const TorchValue *>>

@@ -21,6 +21,7 @@
 #include "koila/Dialect/Koila/IR/FactoryOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Interfaces/CustomOperators.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
@@ -509,6 +510,25 @@ static bool makesViews(const tj::Node &node) {
          });
 }
 
+/// An operator whose rules were registered; null if none were.
+Operation *FunctionImporter::importCustom(Node *node) {
+  const c10::FunctionSchema *schema = node->maybeSchema();
+  const auto *rules = context->getLoadedDialect<KoilaDialect>()
+                          ->getRegisteredInterface<CustomOperatorSource>();
+  if (!schema || !rules || !rules->lookup(getQualifiedName(*schema)))
+    return nullptr;
+  llvm::SmallVector<Value> operands;
+  llvm::SmallVector<Attribute> arguments;
+  for (const TorchValue *input : node->inputs())
+    arguments.push_back(encodeOperand(input, /*literalLists=*/true, operands));
+  llvm::SmallVector<Type> types;
+  for (const TorchValue *output : node->outputs())
+    types.push_back(convertType(output->type(), context));
+  return CustomOp::create(builder, location, types,
+                          builder.getStringAttr(getQualifiedName(*schema)),
+                          operands, builder.getArrayAttr(arguments));
+}
+
 Operation *FunctionImporter::importOpaque(Node *node) {
   const c10::FunctionSchema *schema = node->maybeSchema();
   std::string callee =
@@ -747,8 +767,8 @@ void FunctionImporter::importNode(Node *node) {
 
   Write write = getWrite(node);
   const c10::FunctionSchema *schema = node->maybeSchema();
-  Operation *op = nullptr;
-  if (schema) {
+  Operation *op = importCustom(node);
+  if (schema && !op) {
     if (auto match = operators.lookup(getQualifiedName(*schema)))
       op = importOperator(node, *match.info, match.inPlace);
   }

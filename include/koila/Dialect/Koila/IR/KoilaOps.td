@@ -279,6 +279,7 @@ def Koila_Effects : I32EnumAttr<"Effects", "effects of an opaque operator", [
 }
 
 def Koila_TorchOpaqueOp : Koila_Op<"torch_op", [
+    Koila_CarriedOperatorInterface,
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   let summary = "an operator carried through unchanged";
   let description = [{
@@ -300,6 +301,40 @@ def Koila_TorchOpaqueOp : Koila_Op<"torch_op", [
   let assemblyFormat = [{
     $callee `(` $operands `)` `args` $arguments `effects` $effects
     (`aliases` $aliases^)? attr-dict `:` functional-type($operands, $outputs)
+  }];
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Operators with rules of the program's own
+//===----------------------------------------------------------------------===//
+
+def Koila_CustomOp : Koila_Op<"custom_op", Koila_Ordered # [
+    Koila_CarriedOperatorInterface,
+    DeclareOpInterfaceMethods<Koila_BatchRuleInterface>,
+    DeclareOpInterfaceMethods<Koila_MemoryRuleInterface,
+        ["describeStorage", "describeWorkspace", "describeSaved",
+         "describeBackward"]>,
+    DeclareOpInterfaceMethods<Koila_DifferentiationInterface>]> {
+  let summary = "an operator whose rules were registered";
+  let description = [{
+    What `koila.register` knows in Python: an operator of a library or of the
+    program itself, which reads its operands and makes its results. Whoever runs
+    the passes adds the rules to the dialect (`CustomOperatorSource`); without
+    them nothing is known of it, and every rule says so. `arguments` is as that
+    of `koila.torch_op`.
+
+    ```mlir
+    %0 = koila.custom_op "mylib::scaled_gelu"(%x) args [#koila.operand<0>, 2.0]
+        : (tensor<?xf32>) -> tensor<*x!koila.any>
+    ```
+  }];
+  let arguments = (ins StrAttr:$callee, Variadic<AnyType>:$operands,
+                       ArrayAttr:$arguments);
+  let results = (outs Variadic<AnyType>:$outputs);
+  let assemblyFormat = [{
+    $callee `(` $operands `)` `args` $arguments attr-dict
+    `:` functional-type($operands, $outputs)
   }];
   let hasVerifier = 1;
 }

@@ -10,6 +10,9 @@ namespace koila::rules {
 /// PyTorch's element type for a ScalarType code; null for unknown codes.
 mlir::Type getTypeForScalarTypeCode(mlir::MLIRContext *context, int64_t code);
 
+/// PyTorch's ScalarType code of an element type; none if it has no such type.
+std::optional<int64_t> getScalarTypeCode(mlir::Type type);
+
 /// The common element type of two tensors, as torch.promote_types with
 /// 0-dim tensors giving way. Null if either is unknown.
 mlir::Type promoteTypes(const TensorInfo &lhs, const TensorInfo &rhs);

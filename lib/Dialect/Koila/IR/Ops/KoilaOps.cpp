@@ -244,7 +244,7 @@ LogicalResult AssumeOp::verify() {
 // The opaque operator
 //===----------------------------------------------------------------------===//
 
-static LogicalResult verifyArguments(TorchOpaqueOp op, ArrayAttr arguments) {
+static LogicalResult verifyArguments(Operation *op, ArrayAttr arguments) {
   for (Attribute argument : arguments) {
     if (auto nested = dyn_cast<ArrayAttr>(argument)) {
       if (failed(verifyArguments(op, nested)))
@@ -254,16 +254,28 @@ static LogicalResult verifyArguments(TorchOpaqueOp op, ArrayAttr arguments) {
     auto operand = dyn_cast<OperandAttr>(argument);
     if (operand &&
         (operand.getIndex() < 0 || operand.getIndex() >= op->getNumOperands()))
-      return op.emitOpError() << "argument " << operand << " of "
-                              << op->getNumOperands() << " operands";
+      return op->emitOpError() << "argument " << operand << " of "
+                               << op->getNumOperands() << " operands";
   }
   return success();
 }
 
+static LogicalResult verifyCallee(Operation *op, StringRef callee) {
+  if (callee.contains("::"))
+    return success();
+  return op->emitOpError() << "'" << callee
+                           << "' is no qualified operator name";
+}
+
+LogicalResult CustomOp::verify() {
+  if (failed(verifyCallee(*this, getCallee())))
+    return failure();
+  return verifyArguments(*this, getArguments());
+}
+
 LogicalResult TorchOpaqueOp::verify() {
-  if (!getCallee().contains("::"))
-    return emitOpError() << "'" << getCallee()
-                         << "' is no qualified operator name";
+  if (failed(verifyCallee(*this, getCallee())))
+    return failure();
   if (getAliases() && getAliases()->size() != getNumResults())
     return emitOpError() << "has " << getAliases()->size()
                          << " alias entries for " << getNumResults()

@@ -38,6 +38,14 @@ Type rules::getTypeForScalarTypeCode(MLIRContext *context, int64_t code) {
   }
 }
 
+std::optional<int64_t> rules::getScalarTypeCode(Type type) {
+  constexpr int64_t kEnd = 16;
+  for (int64_t code = 0; type && code < kEnd; ++code)
+    if (getTypeForScalarTypeCode(type.getContext(), code) == type)
+      return code;
+  return std::nullopt;
+}
+
 bool rules::isTorchType(Type type) {
   return isa_and_nonnull<IntegerType, FloatType, ComplexType>(type);
 }

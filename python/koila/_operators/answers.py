@@ -1,0 +1,241 @@
+"""Answers to what the compiler asks of registered rules.
+
+The compiler asks in JSON (include/koila/Interfaces/CustomOperators.h). Rules see
+tensors of the meta device, which have sizes, strides and a type, and no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from koila._operators.batch import BatchArgument
+from koila._operators.kernel_trace import Block, KernelTrace
+from koila._operators.rules import OperatorRules
+
+__all__ = ["answer", "as_results"]
+
+# c10/core/ScalarType.h
+_CODES = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex64: 9,
+    torch.complex128: 10,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+}
+_TYPES = {code: dtype for dtype, code in _CODES.items()}
+
+
+def answer(rules: OperatorRules, request: dict[str, Any]) -> dict[str, Any]:
+    """What the rule that ``request`` names says; raises what the rule raises, and
+    TypeError or ValueError for an answer that is none."""
+    kind = request["rule"]
+    if kind == "shape":
+        return _answer_shape(rules, request)
+    if kind == "batch":
+        return {"results": answer_batch(rules, request["arguments"])}
+    arguments = [_decode(argument) for argument in request["arguments"]]
+    results = [_decode(result) for result in request["results"]]
+    threads = int(request["threads"])
+    if kind == "forward":
+        return {"transient": ask_forward(rules, threads, arguments, results)}
+    if kind == "saved":
+        return ask_saved(rules, arguments, results)
+    gradients = [None if g is None else _decode(g) for g in request["gradients"]]
+    return ask_backward(rules, threads, gradients, arguments, results, request["wants"])
+
+
+def _decode(encoded: Any) -> Any:
+    if tensor := encoded.get("tensor"):
+        dtype = _TYPES[tensor["dtype"]]
+        if strides := tensor.get("strides"):
+            return torch.empty_strided(tensor["dims"], strides, dtype=dtype, device="meta")
+        return torch.empty(tensor["dims"], dtype=dtype, device="meta")
+    if "float" in encoded:
+        return float(encoded["float"])
+    if "list" in encoded:
+        return [_decode(element) for element in encoded["list"]]
+    if "device" in encoded:
+        return torch.device("meta")
+    if encoded.get("unknown"):
+        raise ValueError("an argument is computed when the program runs")
+    return encoded["value"]
+
+
+def _encode(tensor: torch.Tensor) -> dict[str, Any]:
+    if tensor.dtype not in _CODES:
+        raise TypeError(f"a tensor of {tensor.dtype}, of which koila knows nothing")
+    return {
+        "dims": list(tensor.shape),
+        "dtype": _CODES[tensor.dtype],
+        "strides": list(tensor.stride()),
+        "contiguous": tensor.is_contiguous(),
+    }
+
+
+def as_results(made: Any) -> list[Any]:
+    """What an operator returns, one by one."""
+    return list(made) if isinstance(made, tuple | list) else [made]
+
+
+def _answer_shape(rules: OperatorRules, request: dict[str, Any]) -> dict[str, Any]:
+    assert rules.shape is not None
+    values = [_decode(argument) for argument in request["arguments"]]
+    positional, named = rules.bind(values)
+    with torch.no_grad():
+        made = as_results(rules.shape(*positional, **named))
+    _check_count("shape", made, rules)
+    for tensor in made:
+        if not isinstance(tensor, torch.Tensor) or not tensor.is_meta:
+            raise TypeError(
+                f"it gives {tensor!r} in place of a tensor of the meta device, as "
+                "torch.empty_like(x) makes of its arguments"
+            )
+    return {"results": [_encode(tensor) for tensor in made]}
+
+
+def _check_count(kind: str, made: Sequence[Any], rules: OperatorRules) -> None:
+    wanted = len(rules.operator._schema.returns)
+    if len(made) != wanted:
+        raise ValueError(f"it names {len(made)} results, and the operator has {wanted}")
+
+
+def answer_batch(rules: OperatorRules, arguments: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Per result ``{"dim"}``, ``{"free"}`` or ``{"mixed"}``."""
+    values = [
+        BatchArgument(argument["batch"], argument["rank"])
+        if "rank" in argument
+        else _decode(argument)
+        for argument in arguments
+    ]
+    dims = ask_batch(rules, values)
+    return [
+        {"free": True} if dim is None else {"mixed": dim} if isinstance(dim, str) else {"dim": dim}
+        for dim in dims
+    ]
+
+
+def ask_batch(rules: OperatorRules, values: Sequence[Any]) -> list[int | str | None]:
+    """Per result the dim of the batch, None, or why samples meet."""
+    rule = rules.batch
+    if isinstance(rule, int):
+        for value in values:
+            if isinstance(value, BatchArgument) and value.batch not in (None, rule):
+                reason = (
+                    f"the batch is in dim {value.batch}, and '{rules.name}' takes it in dim {rule}"
+                )
+                return [reason] * len(rules.operator._schema.returns)
+        return [rule] * len(rules.operator._schema.returns)
+    assert rule is not None
+    positional, named = rules.bind(values)
+    dims = as_results(rule(*positional, **named))
+    _check_count("batch", dims, rules)
+    for dim in dims:
+        is_dim = isinstance(dim, int) and not isinstance(dim, bool) and dim >= 0
+        if dim is not None and not is_dim and not isinstance(dim, str):
+            raise TypeError(
+                f"it gives {dim!r}: a dim from 0 on, None for a result without the batch, or "
+                "a text that says why samples meet"
+            )
+    return dims
+
+
+def ask_forward(
+    rules: OperatorRules, threads: int, arguments: Sequence[Any], results: Sequence[Any]
+) -> int:
+    """Bytes beyond the results at the worst moment."""
+    assert rules.forward is not None
+    own = [
+        result if view is None else None
+        for result, view in zip(results, rules.storage, strict=True)
+    ]
+    trace = KernelTrace(threads, own)
+    positional, named = rules.bind(arguments)
+    rules.forward(trace, *positional, **named)
+    return trace.get_transient()
+
+
+def _find(wanted: Any, among: Sequence[Any]) -> int | None:
+    return next((at for at, value in enumerate(among) if value is wanted), None)
+
+
+def ask_saved(
+    rules: OperatorRules, arguments: Sequence[Any], results: Sequence[Any]
+) -> dict[str, Any]:
+    """Positions of arguments and results that autograd keeps, and bytes beside them."""
+    assert rules.saved is not None
+    output = results[0] if len(results) == 1 else tuple(results)
+    kept = rules.saved(tuple(arguments), output)
+    found: dict[str, Any] = {"arguments": [], "results": [], "bytes": 0}
+    for item in as_results(kept if kept is not None else ()):
+        if (at := _find(item, arguments)) is not None and isinstance(item, torch.Tensor):
+            found["arguments"].append(at)
+        elif (at := _find(item, results)) is not None:
+            found["results"].append(at)
+        elif isinstance(item, torch.Tensor):
+            found["bytes"] += item.untyped_storage().nbytes()
+        elif isinstance(item, int) and not isinstance(item, bool) and item >= 0:
+            found["bytes"] += item
+        elif item is not None:
+            raise TypeError(
+                f"it gives {item!r}: what autograd keeps are arguments, results, new tensors "
+                "or numbers of bytes"
+            )
+    return found
+
+
+def ask_backward(
+    rules: OperatorRules,
+    threads: int,
+    gradients: Sequence[Any],
+    arguments: Sequence[Any],
+    results: Sequence[Any],
+    wants: Sequence[bool],
+) -> dict[str, Any]:
+    """The bytes at the worst moment, and per argument which tensor its gradient is."""
+    assert rules.backward is not None
+    trace = KernelTrace(threads, ())
+    output = results[0] if len(results) == 1 else tuple(results)
+    # None for what nobody asks for, as ctx.needs_input_grad says.
+    grads = gradients[0] if len(gradients) == 1 else tuple(gradients)
+    made = as_results(rules.backward(trace, grads, tuple(arguments), output))
+    if len(made) != len(arguments):
+        raise ValueError(
+            f"it gives {len(made)} gradients, and the operator has {len(arguments)} arguments"
+        )
+    return {
+        "peak": trace.get_peak(),
+        "gradients": [
+            _encode_gradient(item, gradients) if wanted else None
+            for item, wanted in zip(made, wants, strict=True)
+        ],
+    }
+
+
+def _encode_gradient(item: Any, arrived: Sequence[Any]) -> dict[str, Any] | None:
+    if item is None:
+        return None
+    if (at := _find(item, arrived)) is not None:
+        return {"same": at}
+    if isinstance(item, Block):
+        if item.tensor is None:
+            raise TypeError("a gradient is a block that was allocated for a tensor, not for bytes")
+        return {"tensor": _encode(item.tensor)}
+    if isinstance(item, torch.Tensor):
+        storage = item.untyped_storage()._cdata
+        for at, gradient in enumerate(arrived):
+            if gradient is not None and gradient.untyped_storage()._cdata == storage:
+                return {"view": at, "tensor": _encode(item)}
+    raise TypeError(
+        f"it gives {item!r}: a gradient is None, a gradient that arrived, a view of one, or "
+        "what trace.allocate(tensor) returned"
+    )

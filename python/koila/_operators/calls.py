@@ -1,0 +1,199 @@
+"""Calls of an operator to hold its rules against."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from koila._errors import KoilaError
+from koila._operators.rules import OperatorRules
+
+__all__ = ["Call", "TensorSpec", "find_calls", "parse_inputs"]
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A tensor argument: extents, ``None`` for the batch, and integers below ``limit``."""
+
+    dtype: torch.dtype
+    dims: tuple[int | None, ...]
+    limit: int = 8
+    #: Rows are not next to each other: the last two dims are swapped in memory.
+    is_transposed: bool = False
+
+    @property
+    def batch(self) -> int | None:
+        """The dim of the batch."""
+        return self.dims.index(None) if None in self.dims else None
+
+    def make(self, samples: int, generator: torch.Generator) -> torch.Tensor:
+        """Random values, without two that are equal among real numbers."""
+        sizes = [samples if extent is None else extent for extent in self.dims]
+        if self.is_transposed and len(sizes) > 1:
+            sizes[-1], sizes[-2] = sizes[-2], sizes[-1]
+        if self.dtype.is_floating_point or self.dtype.is_complex:
+            made = torch.randn(sizes, generator=generator, dtype=torch.float64).to(self.dtype)
+        elif self.dtype == torch.bool:
+            made = torch.rand(sizes, generator=generator) < 0.5
+        else:
+            made = torch.randint(self.limit, sizes, generator=generator, dtype=self.dtype)
+        return made.transpose(-1, -2) if self.is_transposed and len(sizes) > 1 else made
+
+    def __str__(self) -> str:
+        dims = ",".join("B" if extent is None else str(extent) for extent in self.dims)
+        limit = "" if self.dtype.is_floating_point else f"{{0:{self.limit}}}"
+        layout = " (transposed in memory)" if self.is_transposed else ""
+        return f"{str(self.dtype).removeprefix('torch.')}[{dims}]{limit}{layout}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an operator is called with: specs of tensors, and other values."""
+
+    arguments: tuple[Any, ...]
+
+    def make(self, samples: int, seed: int = 0) -> list[Any]:
+        generator = torch.Generator().manual_seed(seed)
+        return [
+            argument.make(samples, generator) if isinstance(argument, TensorSpec) else argument
+            for argument in self.arguments
+        ]
+
+    @property
+    def has_batch(self) -> bool:
+        return any(isinstance(a, TensorSpec) and a.batch is not None for a in self.arguments)
+
+    def transposed(self) -> Call | None:
+        """The same with the first tensor of two dims or more that lies otherwise."""
+        for at, argument in enumerate(self.arguments):
+            if isinstance(argument, TensorSpec) and len(argument.dims) > 1:
+                other = TensorSpec(argument.dtype, argument.dims, argument.limit, True)
+                return Call((*self.arguments[:at], other, *self.arguments[at + 1 :]))
+        return None
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.arguments))
+
+
+_SPEC = re.compile(r"(?P<dtype>\w+)\[(?P<dims>[\w, ]*)\](?:\{0:(?P<limit>\d+)\})?")
+
+
+def parse_inputs(rules: OperatorRules, texts: Sequence[str]) -> Call:
+    """A call from ``float32[B,64]``, ``int64[B]{0:10}``, ``2.5``, ``true`` or ``none``, in
+    the order of the schema; arguments that are left out have their defaults."""
+    parameters = rules.parameters
+    if len(texts) > len(parameters):
+        raise KoilaError(f"{len(texts)} inputs, and '{rules.name}' has {len(parameters)} arguments")
+    arguments = [_parse(text) for text in texts]
+    for parameter in parameters[len(texts) :]:
+        if not parameter.has_default_value():
+            raise KoilaError(
+                f"no input for the argument '{parameter.name}' of '{rules.name}' "
+                f"({rules.operator._schema})"
+            )
+        arguments.append(parameter.default_value)
+    return Call(tuple(arguments))
+
+
+def _parse(text: str) -> Any:
+    simple = {"true": True, "false": False, "none": None}
+    if text.lower() in simple:
+        return simple[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    match = _SPEC.fullmatch(text.strip())
+    dtype = getattr(torch, match["dtype"], None) if match else None
+    if match is None or not isinstance(dtype, torch.dtype):
+        raise KoilaError(
+            f"input '{text}' is no spec, as float32[B,64] or int64[B]{{0:10}}, and no number, "
+            "true, false or none"
+        )
+    dims: list[int | None] = []
+    for part in filter(None, (part.strip() for part in match["dims"].split(","))):
+        if part == "B":
+            dims.append(None)
+        elif part.isascii() and part.isdigit():
+            dims.append(int(part))
+        else:
+            raise KoilaError(f"input '{text}': an extent is a number, or B for the batch")
+    if dims.count(None) > 1:
+        raise KoilaError(f"input '{text}': one dim is the batch")
+    return TensorSpec(dtype, tuple(dims), int(match["limit"] or 8))
+
+
+_FLOAT = torch.float32
+_FIRST = (
+    TensorSpec(_FLOAT, (None, 8)),
+    TensorSpec(_FLOAT, (None, 6, 8)),
+    TensorSpec(_FLOAT, (None, 4, 8, 8)),
+    TensorSpec(_FLOAT, (None,)),
+    TensorSpec(torch.int64, (None, 8)),
+)
+_OTHER = (
+    TensorSpec(_FLOAT, (8,)),
+    TensorSpec(_FLOAT, (8, 8)),
+    TensorSpec(_FLOAT, (4,)),
+    TensorSpec(_FLOAT, (4, 4, 3, 3)),
+    TensorSpec(_FLOAT, ()),
+    TensorSpec(torch.int64, (None,)),
+    TensorSpec(torch.bool, (None, 8)),
+)
+_VALUES = {"int": (1, 2), "float": (0.5,), "bool": (True, False), "number": (0.5,)}
+# Tried before koila gives up, and kept of those that the operator takes.
+_MOST_TRIES, _MOST_CALLS = 400, 4
+
+
+def find_calls(rules: OperatorRules) -> list[Call]:
+    """Calls that the operator takes. KoilaError if none of those that koila makes up is."""
+    found: list[Call] = []
+    last = ""
+    for call in itertools.islice(_make_up(rules), _MOST_TRIES):
+        try:
+            positional, named = rules.bind(call.make(3))
+            with torch.no_grad():
+                rules.operator(*positional, **named)
+        except Exception as error:
+            last = f"{type(error).__name__}: {error}".splitlines()[0]
+            continue
+        found.append(call)
+        if len(found) == _MOST_CALLS:
+            break
+    if not found:
+        raise KoilaError(
+            f"'{rules.name}' takes none of the calls that koila makes up ({last}): say what it is "
+            f"called with, an --input for each argument of {rules.operator._schema}"
+        )
+    return found
+
+
+def _make_up(rules: OperatorRules) -> Iterator[Call]:
+    for first in _FIRST:
+        yield from map(Call, itertools.product(*_list_choices(rules, first)))
+
+
+def _list_choices(rules: OperatorRules, first: TensorSpec) -> Iterator[Sequence[Any]]:
+    is_first = True
+    for parameter in rules.parameters:
+        kind = str(parameter.type)
+        if kind == "Tensor":
+            yield [first] if is_first else [first, *_OTHER]
+            is_first = False
+        elif parameter.has_default_value():
+            yield [parameter.default_value]
+        elif kind.startswith("Optional"):
+            yield [None]
+        elif kind in _VALUES:
+            yield _VALUES[kind]
+        else:
+            raise KoilaError(
+                f"koila makes up no {kind} for the argument '{parameter.name}' of '{rules.name}': "
+                f"give an --input for each argument of {rules.operator._schema}"
+            )

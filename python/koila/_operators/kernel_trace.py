@@ -1,0 +1,92 @@
+"""What a kernel allocates and frees, told in the order in which it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+__all__ = ["Block", "KernelTrace"]
+
+
+def count_bytes(tensor: torch.Tensor) -> int:
+    """Bytes of the storage of a tensor that is new, on the meta device too."""
+    return tensor.untyped_storage().nbytes()
+
+
+class Block:
+    """One allocation: ``bytes``, and the meta ``tensor`` that it was made for, if any."""
+
+    def __init__(self, trace: KernelTrace, size: int, tensor: torch.Tensor | None) -> None:
+        self.bytes = size
+        self.tensor = tensor
+        self._trace = trace
+        self._is_live = True
+
+    def free(self) -> None:
+        """The kernel lets go of it. RuntimeError if it has already."""
+        if not self._is_live:
+            raise RuntimeError("a block is freed twice")
+        self._is_live = False
+        self._trace._add(-self.bytes)
+
+
+class KernelTrace:
+    """What a rule tells of one run of an operator.
+
+    ``threads`` are those that the operator may use; ``results`` meta tensors like its
+    results (in a backward rule there are none). A result is there from the start of the
+    kernel, unless ``allocate_result`` says when it is made.
+    """
+
+    def __init__(self, threads: int, results: Sequence[torch.Tensor | None]) -> None:
+        self.threads = threads
+        self.results = tuple(results)
+        self._result_bytes = [0 if r is None else count_bytes(r) for r in self.results]
+        self._told: set[int] = set()
+        self._live = 0
+        # Of each moment: what there was beside results, and which results were told.
+        self._moments: list[tuple[int, frozenset[int]]] = [(0, frozenset())]
+
+    def allocate(self, what: int | torch.Tensor) -> Block:
+        """A block of so many bytes, or for a new tensor like ``what``."""
+        if isinstance(what, torch.Tensor):
+            block = Block(self, count_bytes(what), what)
+        elif isinstance(what, int) and not isinstance(what, bool) and what >= 0:
+            block = Block(self, what, None)
+        else:
+            raise TypeError(f"a block has a number of bytes or a tensor, not {what!r}")
+        self._add(block.bytes)
+        return block
+
+    def temporary(self, what: int | torch.Tensor) -> None:
+        """A block that is gone before the next one is asked for."""
+        self.allocate(what).free()
+
+    def allocate_result(self, index: int = 0) -> None:
+        """From now on result ``index`` is there."""
+        if not 0 <= index < len(self.results) or index in self._told:
+            raise IndexError(f"result {index} is not there, or was allocated before")
+        self._told.add(index)
+        self._add(0)
+
+    def _add(self, change: int) -> None:
+        self._live += change
+        self._moments.append((self._live, frozenset(self._told)))
+
+    def get_peak(self) -> int:
+        """Bytes at the worst moment, results not counted."""
+        return max(live for live, _ in self._moments)
+
+    def get_transient(self) -> int:
+        """Bytes beyond all results at the worst moment."""
+        late = self._told
+        everything = sum(self._result_bytes)
+        # Relative to what is left at the end.
+        return (
+            max(
+                live + everything - sum(self._result_bytes[i] for i in late - there)
+                for live, there in self._moments
+            )
+            - everything
+        )
