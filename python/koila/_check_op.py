@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -268,7 +269,7 @@ def _check_batch(run: _Run) -> Iterator[str | None]:
 def _split(run: _Run) -> Iterator[list[Any]]:
     """The arguments with the first sample, and with the others."""
     bounds = [0, 1, run.samples] if run.samples > 1 else [0, 1]
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in itertools.pairwise(bounds):
         yield [
             value.narrow(spec.batch, start, stop - start)
             if isinstance(spec, TensorSpec) and spec.batch is not None

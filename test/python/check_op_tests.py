@@ -113,5 +113,5 @@ def test_an_operator_that_takes_no_call():
 
     _library.impl("picky", refuse, "CPU")
     koila.register("rulesof::picky", batch=0)
-    with pytest.raises(koila.KoilaError, match="only on Tuesdays.*give|takes none of the calls"):
+    with pytest.raises(koila.KoilaError, match=r"takes none of the calls .*only on Tuesdays"):
         check_op("rulesof::picky")
