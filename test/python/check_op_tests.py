@@ -1,15 +1,10 @@
 """koila check-op: right rules agree, and each kind of wrong rule is caught."""
 
-import pathlib
-import sys
-
 import pytest
 import torch
 
 import koila
 from koila._check_op import check_op
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "Inputs"))
 from scaled_gelu import Rules, scaled_gelu
 
 RIGHT = {

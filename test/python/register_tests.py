@@ -1,8 +1,7 @@
 """Operators with rules of the program's own: predicted to the byte, and tiled."""
 
 import itertools
-import pathlib
-import sys
+from typing import Any
 
 import pytest
 import torch
@@ -12,8 +11,6 @@ from torch.nn import functional
 import koila
 from koila._check_op import check_op
 from koila.memory import CountedMemory
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent / "Inputs"))
 from scaled_gelu import Rules, scaled_gelu
 
 
@@ -414,7 +411,7 @@ def test_answers_that_are_none(rule, wrong, text):
 
 def test_refused():
     define_refused()
-    refused = [
+    refused: list[tuple[Any, dict[str, Any], str]] = [
         ("rulesof::nothing", {}, "knows no operator 'rulesof::nothing'"),
         ("no name", {}, "is no name of an operator"),
         (3, {}, "3 is no operator"),
@@ -483,3 +480,47 @@ def test_every_batch_size_of_the_curve():
         traced = torch.jit.trace(model, x, check_trace=False)
         with torch.no_grad():
             assert sizes[samples] == measure(lambda: traced(x))  # noqa: B023
+
+
+class Both(torch.autograd.Function):
+    """Two results: autograd makes zeros for the gradient of one that nothing reads."""
+
+    @staticmethod
+    def forward(ctx, x) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 2, x + 1
+
+    @staticmethod
+    def backward(ctx, left, right):
+        return left + right
+
+
+@pytest.mark.parametrize("read", [0, 1])
+def test_a_gradient_that_does_not_arrive(read):
+    def forward(trace, x):
+        trace.allocate_result(0)
+        trace.temporary(8 + x.itemsize)
+        trace.allocate_result(1)
+        trace.temporary(8 + x.itemsize)
+
+    koila.register(
+        Both,
+        batch=0,
+        forward=forward,
+        saved=lambda inputs, output: [],
+        backward=lambda trace, grads, inputs, output: (trace.allocate(grads[0]),),
+    )
+    x, y = torch.randn(64, 64), torch.randint(10, (64,))
+    check_predicted(Model(lambda x: Both.apply(x)[read]), x, y)
+    assert check_op(Both).agrees
+
+
+def test_rows_that_a_mask_selects():
+    """Where the batch does not lie along one dim, the rule is not asked, and says nothing."""
+
+    class Selected(nn.Module):
+        def forward(self, x):
+            return scaled_gelu(x.transpose(0, 1).reshape(-1, x.shape[0]), 2.0).sum(0)
+
+    x = torch.randn(8, 6, 4)
+    with pytest.raises(koila.CompileError):
+        koila.compile(Selected(), x, tile=2)

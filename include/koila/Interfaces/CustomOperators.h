@@ -28,7 +28,7 @@ struct CustomOperator {
 /// * `callee`, the name of the operator, and `rule`, which rule is asked;
 /// * `arguments`, one per argument of the operator: `{"tensor": {"dims",
 ///   "dtype", "strides"}}` with PyTorch's code of the element type and strides
-///   in elements, `{"unknown": true}`, or a literal (encodeLiteral);
+///   in elements, or a literal (encodeLiteral);
 /// * `results`, tensors as among the arguments, and of `backward` also
 ///   `gradients`, a tensor or null per result;
 /// * `threads`, and `wants`, per argument whether a gradient flows to it.

@@ -66,8 +66,6 @@ def _decode(encoded: Any) -> Any:
         return [_decode(element) for element in encoded["list"]]
     if "device" in encoded:
         return torch.device("meta")
-    if encoded.get("unknown"):
-        raise ValueError("an argument is computed when the program runs")
     return encoded["value"]
 
 
@@ -205,8 +203,15 @@ def ask_backward(
     assert rules.backward is not None
     trace = KernelTrace(threads, ())
     output = results[0] if len(results) == 1 else tuple(results)
-    # None for what nobody asks for, as ctx.needs_input_grad says.
-    grads = gradients[0] if len(gradients) == 1 else tuple(gradients)
+    # Autograd makes zeros where no gradient arrives. Source: PyNode::apply in
+    # torch/csrc/autograd/python_function.cpp, CppNode in custom_function.h.
+    given = [
+        trace.allocate(torch.empty(result.shape, dtype=result.dtype, device="meta")).tensor
+        if gradient is None
+        else gradient
+        for gradient, result in zip(gradients, results, strict=True)
+    ]
+    grads = given[0] if len(given) == 1 else tuple(given)
     made = as_results(rules.backward(trace, grads, tuple(arguments), output))
     if len(made) != len(arguments):
         raise ValueError(
@@ -215,17 +220,21 @@ def ask_backward(
     return {
         "peak": trace.get_peak(),
         "gradients": [
-            _encode_gradient(item, gradients) if wanted else None
+            _encode_gradient(item, gradients, given) if wanted else None
             for item, wanted in zip(made, wants, strict=True)
         ],
     }
 
 
-def _encode_gradient(item: Any, arrived: Sequence[Any]) -> dict[str, Any] | None:
+def _encode_gradient(
+    item: Any, arrived: Sequence[Any], given: Sequence[Any]
+) -> dict[str, Any] | None:
     if item is None:
         return None
     if (at := _find(item, arrived)) is not None:
         return {"same": at}
+    if _find(item, given) is not None:
+        return {"tensor": _encode(item)}
     if isinstance(item, Block):
         if item.tensor is None:
             raise TypeError("a gradient is a block that was allocated for a tensor, not for bytes")

@@ -54,7 +54,8 @@ def register(
       of the ``output`` that it does, and for what else it does tensors or bytes
     * ``backward(trace, grad, inputs, output)``: the backward pass, with ``grad`` of the
       output (of each, if there are several). For each of the inputs it gives None, ``grad``
-      itself, a view of it, or what ``trace.allocate(tensor)`` returned.
+      itself, a view of it, or what ``trace.allocate(tensor)`` returned. Of an output that
+      nothing reads ``grad`` has zeros, as autograd makes them.
 
     ``device`` is where ``forward``, ``saved`` and ``backward`` hold: so far ``"cpu"``. A
     second call for an operator replaces what the first one said, for what is analysed or

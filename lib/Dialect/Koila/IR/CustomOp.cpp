@@ -42,16 +42,18 @@ public:
     return ("the " + name + " rule of '" + op.getCallee() + "' " + what).str();
   }
 
-  /// One per argument: a literal, or what `encode` makes of an operand.
-  json::Array
-  encodeArguments(llvm::function_ref<json::Value(Value operand)> encode) const {
+  /// One per argument: a literal, or what `encode` makes of an operand. None if
+  /// that is none for one, or if an argument is neither.
+  std::optional<json::Array> encodeArguments(
+      llvm::function_ref<std::optional<json::Value>(Value operand)> encode)
+      const {
     json::Array arguments;
     for (auto [index, argument] : llvm::enumerate(op.getArguments())) {
       Value operand = getOperand(index);
-      auto literal = operand ? std::nullopt : encodeLiteral(argument);
-      arguments.push_back(operand   ? encode(operand)
-                          : literal ? std::move(*literal)
-                                    : json::Object{{"unknown", true}});
+      auto encoded = operand ? encode(operand) : encodeLiteral(argument);
+      if (!encoded)
+        return std::nullopt;
+      arguments.push_back(std::move(*encoded));
     }
     return arguments;
   }
@@ -97,12 +99,12 @@ void CustomOp::inferBatch(BatchRule &rule) {
   if (!asked.has(&CustomOperator::batch))
     return rule.mix("no batch rule of '" + getCallee() + "' is registered");
   Value carrier;
-  auto encode = [&](Value operand) -> json::Value {
+  auto encode = [&](Value operand) -> std::optional<json::Value> {
     BatchFact fact = rule.fact(operand);
     TensorInfo tensor = rule.tensor(operand);
     if (!isa<TensorType>(operand.getType()) || !tensor.hasRank() ||
         !(fact.isFree() || fact.isAt()))
-      return json::Object{{"unknown", true}};
+      return std::nullopt;
     json::Object encoded{{"batch", nullptr}, {"rank", tensor.getRank()}};
     if (fact.isAt()) {
       encoded["batch"] = fact.dim;
@@ -111,10 +113,13 @@ void CustomOp::inferBatch(BatchRule &rule) {
     }
     return encoded;
   };
-  json::Array arguments = asked.encodeArguments(encode);
+  auto arguments = asked.encodeArguments(encode);
+  if (!arguments)
+    return rule.mix("what '" + getCallee() +
+                    "' is called with is computed when it runs");
   std::string problem;
   auto answer = asked.ask(
-      "batch", json::Object{{"arguments", std::move(arguments)}}, problem);
+      "batch", json::Object{{"arguments", std::move(*arguments)}}, problem);
   const json::Array *results = answer ? answer->getArray("results") : nullptr;
   if (!results || results->size() != getNumResults())
     return rule.mix(problem.empty()
@@ -171,27 +176,29 @@ static bool isKnown(const std::optional<ConcreteTensor> &tensor) {
 /// they are told is not known.
 static std::optional<json::Object> encodeCall(CustomOp op, const Asked &asked,
                                               WorkspaceRule &rule) {
-  bool isComplete = true;
-  auto encode = [&](Value value) -> json::Value {
+  auto encode = [&](Value value) -> std::optional<json::Value> {
     auto tensor =
         isa<TensorType>(value.getType()) ? rule.tensor(value) : std::nullopt;
-    isComplete &= isKnown(tensor);
-    return isKnown(tensor) ? encodeTensor(*tensor) : json::Value(nullptr);
+    return isKnown(tensor) ? std::optional(encodeTensor(*tensor))
+                           : std::nullopt;
   };
   json::Object call{{"threads", rule.getTarget().threads}};
-  call["arguments"] = asked.encodeArguments(encode);
+  auto arguments = asked.encodeArguments(encode);
   json::Array results, wants;
   for (Value result : op->getResults())
-    results.push_back(encode(result));
+    if (auto encoded = encode(result))
+      results.push_back(std::move(*encoded));
   for (size_t index = 0; index < op.getArguments().size(); ++index)
     wants.push_back(rule.wantsGradient(asked.getOperand(index)));
+  if (!arguments || results.size() != op->getNumResults()) {
+    rule.setInexact("what '" + op.getCallee() +
+                    "' is called with is not known before it runs");
+    return std::nullopt;
+  }
+  call["arguments"] = std::move(*arguments);
   call["results"] = std::move(results);
   call["wants"] = std::move(wants);
-  if (isComplete)
-    return call;
-  rule.setInexact("what '" + op.getCallee() +
-                  "' is called with is not known before it runs");
-  return std::nullopt;
+  return call;
 }
 
 /// What the rule says; none, after a doubt, if it says nothing.

@@ -428,7 +428,7 @@ void rules::describeIndexBackward(BackwardRule &rule) {
         // Along the first dim half types are added as by scatter_add.
         int64_t rank = steps.read(0).dims.size();
         if (isHalf(gradient.elementType) &&
-            (op.getDim() == 0 || op.getDim() == -rank))
+            (op.getDim() == 0 || static_cast<int64_t>(op.getDim()) == -rank))
           return giveUp();
         steps.giveContiguous(0);
         steps.allocateTemporary(getCopyBytes(steps.read(1)));

@@ -25,7 +25,7 @@ struct WeightGradientBlocks {
   int64_t inputH, inputW, outputH, outputW;
   int64_t endH, endW;
   int64_t row = 0, gradientRow = 0;
-  int64_t inputBlocks, outputBlocks;
+  int64_t inputBlocks = 0, outputBlocks = 0;
   int64_t threads = 1, sampleThreads = 1;
   int64_t inputThreads = 1, outputThreads = 1;
 

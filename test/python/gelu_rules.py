@@ -1,8 +1,7 @@
 """Rules of the operator."""
 
-from scaled_gelu import Rules, scaled_gelu
-
 import koila
+from scaled_gelu import Rules, scaled_gelu
 
 koila.register(
     scaled_gelu, batch=0, forward=Rules.forward, saved=Rules.saved, backward=Rules.backward

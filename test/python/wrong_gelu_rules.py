@@ -1,8 +1,7 @@
 """Rules that forget the product."""
 
-from scaled_gelu import Rules, scaled_gelu
-
 import koila
+from scaled_gelu import Rules, scaled_gelu
 
 koila.register(
     scaled_gelu,

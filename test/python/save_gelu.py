@@ -3,6 +3,7 @@
 import sys
 
 import torch
+
 from scaled_gelu import scaled_gelu
 
 
