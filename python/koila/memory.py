@@ -27,6 +27,9 @@ def free(device: torch.device | str = "cpu") -> int:
     """
     device = torch.device(device)
     if device.type == "cuda":
+        if device.index is None:
+            # PyTorch knows the limit of a process by the device's number alone.
+            device = torch.device("cuda", torch.cuda.current_device())
         available, total = torch.cuda.mem_get_info(device)
         allocated = torch.cuda.memory_allocated(device)
         cached = torch.cuda.memory_reserved(device) - allocated

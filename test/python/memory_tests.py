@@ -4,9 +4,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import koila
-from koila import memory
+from koila import gpus, memory
 
 MIB = 1 << 20
 
@@ -33,6 +34,26 @@ def test_what_was_free_a_moment_ago(monkeypatch):
     assert len(asked) == 1
     monkeypatch.setattr(memory, "_RECENT", -1.0)
     assert memory.recent_budget_bytes("auto") == 300 * MIB and len(asked) == 2
+
+
+def test_what_a_gpu_has(monkeypatch):
+    """PyTorch tells the limit of a process by the device's number alone."""
+    left = {0: 4 * MIB, 1: 50 * MIB}
+
+    def get_fraction(device):
+        return [1.0, 0.25][torch._utils._get_device_index(device)]
+
+    for name, answer in {
+        "is_available": lambda: True,
+        "current_device": lambda: 1,
+        "mem_get_info": lambda device=1: (left[torch.device(device).index], 100 * MIB),
+        "memory_allocated": lambda device=1: 20 * MIB,
+        "memory_reserved": lambda device=1: 30 * MIB,
+        "get_per_process_memory_fraction": get_fraction,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    assert memory.free("cuda:0") == 14 * MIB
+    assert memory.free("cuda") == memory.free("cuda:1") == gpus.free_memory() == 5 * MIB
 
 
 LIMITED = """
