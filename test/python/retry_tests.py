@@ -80,6 +80,55 @@ def test_errors_that_only_mention_memory(error):
         retry.Retry().batch(body, 2)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR",
+        "cuFFT error: CUFFT_INTERNAL_ERROR",
+        "cusolver error: CUSOLVER_STATUS_INTERNAL_ERROR, when calling `cusolverDnCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+    ],
+)
+def test_internal_errors_of_libraries(monkeypatch, text):
+    """What they say on a full device, and of much else."""
+    free, reserved, asked = {0: 1 << 30, 1: 1 << 30, 2: 0}, {0: 0, 1: 5, 2: 0}, []
+
+    def tell(index):
+        asked.append(index)
+        if free[index] is None:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return free[index], 80 << 30
+
+    for name, answer in {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "current_device": lambda: 0,
+        "device_count": lambda: 3,
+        "memory_reserved": reserved.get,
+        "mem_get_info": tell,
+        "empty_cache": lambda: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    error, sizes = RuntimeError(text), []
+
+    def body(size):
+        sizes.append(size)
+        if size > 1:
+            raise error
+
+    with pytest.raises(RuntimeError, match=text[:10]):
+        retry.Retry().batch(body, 2)
+    # One that is not in use is not asked: that would start a context there.
+    assert asked == [0, 1]
+    free[1] = 3 << 20
+    sizes.clear()
+    retry.Retry().batch(body, 2)
+    assert sizes == [2, 1]
+    assert not retry.is_out_of_memory(RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"))
+    free[0] = None
+    assert not retry.is_out_of_memory(error)
+
+
 def test_the_host_runs_out():
     code = (
         "import resource, torch\n"

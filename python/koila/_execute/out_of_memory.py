@@ -40,6 +40,16 @@ _LIBRARY = re.compile(
     # too large for it.
     r"|cuDNN error: CUDNN_STATUS_NOT_SUPPORTED\."
 )
+# What libraries say when they find no memory for a handle or a plan, and of much else:
+# cuDNN, cuFFT and cuSOLVER on a full device (docs/results/GpuCompat.md).
+_UNCLEAR = re.compile(
+    r"\b(?:CUDNN|CUBLAS|CUSOLVER|CUSPARSE|HIPBLAS|HIPSOLVER|HIPSPARSE)"
+    r"_STATUS_(?:INTERNAL_ERROR|NOT_INITIALIZED)\b"
+    r"|\b(?:CUFFT|HIPFFT)_INTERNAL_ERROR\b|\bmiopenStatusInternalError\b"
+)
+# Less than this on a device may be too little for the handles of a library, which take
+# up to 98 MiB there.
+_LEAST = 256 << 20
 _HOST = re.compile(
     r"DefaultCPUAllocator: (?:can't allocate memory|not enough memory)"
     r"|\bstd::bad_alloc\b"
@@ -49,7 +59,11 @@ _HOST = re.compile(
 
 def find_exhausted(error: BaseException) -> Place | None:
     """Where memory ran out, if that is what ``error`` says; None for all others,
-    also such as speak of memory: illegal accesses, layouts, pinned memory."""
+    also such as speak of memory: illegal accesses, layouts, pinned memory.
+
+    An internal error of a library of CUDA's or HIP's says so where the driver has
+    next to nothing left now: ask before anything is freed.
+    """
     if isinstance(error, MemoryError):
         return "host"
     if not isinstance(error, RuntimeError):
@@ -59,6 +73,8 @@ def find_exhausted(error: BaseException) -> Place | None:
         return "host"
     if _LIBRARY.search(text):
         return "library"
+    if _UNCLEAR.search(text) and _is_device_full():
+        return "library"
     if isinstance(error, torch.OutOfMemoryError) or _DEVICE.search(text):
         return "device"
     return None
@@ -66,8 +82,22 @@ def find_exhausted(error: BaseException) -> Place | None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether ``error`` says that memory ran out, on the host or on a device of
-    any vendor."""
+    any vendor. Of an internal error of cuDNN and its like the driver's free bytes
+    decide, so ask before anything is freed."""
     return find_exhausted(error) is not None
+
+
+def _is_device_full() -> bool:
+    cuda = torch.cuda
+    if not (cuda.is_available() and cuda.is_initialized()):  # type: ignore[no-untyped-call]
+        return False
+    current = cuda.current_device()
+    # Of the others, those in use: asking starts a context.
+    asked = [i for i in range(cuda.device_count()) if i == current or cuda.memory_reserved(i)]
+    try:
+        return any(cuda.mem_get_info(index)[0] < _LEAST for index in asked)
+    except RuntimeError:
+        return False  # after an illegal access nothing is told
 
 
 def release_cached() -> None:
