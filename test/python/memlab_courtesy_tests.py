@@ -207,6 +207,32 @@ def test_what_stays_is_said():
     assert array.sum() == 5
 
 
+def test_workspaces_and_caches_go(monkeypatch):
+    """cuBLAS's, which PyTorch keeps: else they are most of what stays of a small model."""
+    cleared: list[str] = []
+
+    class Device:
+        @staticmethod
+        def empty_cache():
+            cleared.append("cache")
+
+    class Storage:
+        device = torch.device("cuda", 0)
+
+    class Moved:
+        storage = Storage
+
+    monkeypatch.setattr(
+        torch._C, "_cuda_clearCublasWorkspaces", lambda: cleared.append("cuBLAS"), raising=False
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: Device)
+    courtesy = Courtesy()
+    courtesy._moved = {1: Moved, 2: Moved}  # type: ignore[dict-item]
+    courtesy._empty_caches()
+    # What they gave back lies in the cache.
+    assert cleared == ["cuBLAS", "cache"]
+
+
 def test_scripted_modules_and_default():
     model = torch.jit.script(nn.Linear(3, 3))
     weight = model.weight.detach().clone()

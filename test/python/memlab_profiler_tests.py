@@ -456,6 +456,7 @@ def test_a_gpu(monkeypatch):
         stats["active_bytes.all.freed"] += size
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "memory_stats", lambda device: dict(stats))
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset)
@@ -474,6 +475,11 @@ def test_a_gpu(monkeypatch):
     assert [line.split()[:3] for line in text.splitlines() if "allocate(2048)" in line] == [
         ["2.50K", "4.00K", "0.00B"]
     ]
+    for wrong in (2, "cuda:2"):
+        with pytest.raises(ValueError, match=r"there is no cuda:2: PyTorch finds 2 GPU"):
+            LineProfiler(work, target_gpu=wrong).enable()
+        with pytest.raises(ValueError, match="there is no cuda:2"):
+            set_target_gpu(wrong)
     _sources._sources.pop(torch.device("cuda", 1))
 
 

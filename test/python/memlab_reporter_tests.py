@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from koila import _C
-from koila.compat.pytorch_memlab import MemReporter
+from koila.compat.pytorch_memlab import MemReporter, _tensors, mem_reporter
 from koila.compat.pytorch_memlab.utils import readable_size
 from memlab_fixtures import collect, freeze  # noqa: F401
 
@@ -109,6 +109,58 @@ def test_what_autograd_saved(capsys):
     reporter.report()
     assert "cannot be seen: 1 CopySlices" in capsys.readouterr().out
     del total, packed, outer
+
+
+def test_lists_that_a_backward_pass_has_freed():
+    x = torch.ones(5, requires_grad=True)
+    picked = x[torch.tensor([0, 2])]
+    rows = get_rows(MemReporter())
+    assert rows["IndexBackward0.indices[0] (saved)"] == 16
+    picked.sum().backward()
+    assert not any(name.startswith("IndexBackward0") for name in get_rows(MemReporter()))
+    del picked
+
+
+class CudaStorage:
+    """As far as the reporter asks."""
+
+    device = torch.device("cuda", 0)
+
+    def __init__(self, address, size):
+        self._cdata, self.data_ptr, self.nbytes = address, lambda: address, lambda: size
+
+
+def test_blocks_of_cuda(monkeypatch):
+    """What the allocator has given, which may be more than a multiple of 512 bytes."""
+    mib = 1 << 20
+    blocks = [
+        {"state": "active_allocated", "size": 20 * mib},
+        {"state": "inactive", "size": 5 * mib},
+        {"state": "active_allocated", "size": 512},
+    ]
+    snapshot = [{"address": 1 << 30, "blocks": blocks[:1]}, {"address": 0, "blocks": blocks[1:]}]
+    for name, answer in {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "memory_snapshot": lambda: snapshot,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    found = mem_reporter._get_cuda_blocks()
+    reporter = MemReporter()
+    for name, address, size in (
+        ("big", 1 << 30, 19 * mib),
+        ("view", 1 << 30, 19 * mib),
+        ("small", 5 * mib, 12),
+        ("foreign", 77, 1000),
+    ):
+        part = mem_reporter._get_part(
+            _tensors.Part(CudaStorage(address, size), 0, size),  # type: ignore[arg-type]
+            found,
+        )
+        reporter._entries.append(mem_reporter._Entry(name, (), 1, CudaStorage.device, [part]))
+    reporter.get_stats()
+    rows = {name: amount for name, _, _, amount in reporter.device_tensor_stat[CudaStorage.device]}
+    assert rows == {"big": 20 * mib, "view": 0, "small": 512, "foreign": 1024}
 
 
 def test_views_and_shared_storages(capsys):

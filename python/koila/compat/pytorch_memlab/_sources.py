@@ -126,6 +126,8 @@ def get_source(target: int | str | torch.device) -> Source:
         raise ValueError(f"memory is profiled on the CPU and on CUDA devices, not on {device}")
     elif device.index is None:
         device = torch.device("cuda", torch.cuda.current_device())
+    elif device.index >= torch.cuda.device_count():
+        raise ValueError(f"there is no {device}: PyTorch finds {torch.cuda.device_count()} GPU(s)")
     source = _sources.get(device)
     if source is None:
         source = _sources[device] = CPUSource() if device.type == "cpu" else CUDASource(device)

@@ -83,7 +83,11 @@ def walk_graphs(tensors: Iterable[torch.Tensor]) -> Graphs:
         if kind not in raw_names:
             raw_names[kind] = [name for name in dir(kind) if name.startswith(_RAW)]
         for name in raw_names[kind]:
-            for suffix, tensor in _unpack(getattr(node, name)):
+            try:
+                raw = getattr(node, name)
+            except RuntimeError:
+                continue  # a list that a backward pass has freed
+            for suffix, tensor in _unpack(raw):
                 saved.append(Saved(node.name(), name[len(_RAW) :] + suffix, tensor))
     return Graphs(saved, closed)
 

@@ -187,6 +187,9 @@ class Courtesy:
     def _empty_caches(self) -> None:
         for kind in {moved.storage.device.type for moved in self._moved.values()}:
             if kind != "cpu":
+                if kind == "cuda" and hasattr(torch._C, "_cuda_clearCublasWorkspaces"):
+                    # Tens of MiB for each handle and stream; made again when asked for.
+                    torch._C._cuda_clearCublasWorkspaces()
                 module = torch.get_device_module(kind)
                 if hasattr(module, "empty_cache"):
                     module.empty_cache()

@@ -18,7 +18,8 @@ from koila.compat.pytorch_memlab.utils import readable_size
 __all__ = ["Difference", "MemReporter"]
 
 _WIDTH = 79
-#: PyTorch's CUDA allocator hands out multiples of it.
+#: PyTorch's CUDA allocator hands out multiples of it, or more where the rest of a
+#: segment is too small to be of use.
 _CUDA_BYTES = 512
 
 #: Name, size, elements and bytes of a tensor.
@@ -32,8 +33,17 @@ class _Entry(NamedTuple):
     size: tuple[int, ...]
     elements: int
     device: torch.device
-    #: Storage, its bytes, and where in it the tensor lies.
-    parts: list[tuple[int, int, int, int]]
+    parts: list[_Part]
+
+
+class _Part(NamedTuple):
+    storage: int
+    #: Its bytes, and what the allocator has given for it.
+    total: int
+    block: int
+    #: Where in it the tensor lies.
+    begin: int
+    end: int
 
 
 class MemReporter:
@@ -86,21 +96,22 @@ class MemReporter:
         for node, argument, tensor in graphs.saved:
             names.setdefault(id(tensor), f"{node}.{argument} (saved)")
         # Those with names first, as their storages are theirs.
+        blocks = _get_cuda_blocks()
         order = {key: index for index, key in enumerate(names)}
         tensors.sort(key=lambda tensor: order.get(id(tensor), len(order)))
         number = 0
         for tensor in tensors:
             name = names.get(id(tensor))
-            entry = _get_entry(name or f"Tensor{number}", tensor)
+            entry = _get_entry(name or f"Tensor{number}", tensor, blocks)
             if entry is not None:
                 number += name is None
                 self._entries.append(entry)
                 self.device_mapping.setdefault(entry.device, []).append(TensorWeakRef(tensor))
         # What a node made is kept by it as another tensor of the same storage.
-        seen = {part[0] for entry in self._entries for part in entry.parts}
+        seen = {part.storage for entry in self._entries for part in entry.parts}
         for node, argument, tensor in graphs.saved:
-            entry = _get_entry(f"{node}.{argument} (saved)", tensor)
-            if entry is not None and not all(part[0] in seen for part in entry.parts):
+            entry = _get_entry(f"{node}.{argument} (saved)", tensor, blocks)
+            if entry is not None and not all(part.storage in seen for part in entry.parts):
                 self._entries.append(entry)
 
     def get_stats(self) -> None:
@@ -110,15 +121,14 @@ class MemReporter:
         owners: dict[tuple[torch.device, int], str] = {}
         for entry in self._entries:
             taken, shared = 0, ""
-            for storage, total, begin, end in entry.parts:
-                key = (entry.device, storage)
+            for part in entry.parts:
+                key = (entry.device, part.storage)
                 if key not in free:
-                    free[key], owners[key] = [(0, total)], entry.name
-                    if entry.device.type == "cuda":
-                        taken += -total % _CUDA_BYTES
+                    free[key], owners[key] = [(0, part.total)], entry.name
+                    taken += part.block - part.total
                 elif owners[key] != entry.name:
                     shared = owners[key]
-                taken += _take(free[key], begin, end)
+                taken += _take(free[key], part.begin, part.end)
             stat = (entry.name, entry.size, entry.elements, taken)
             self.device_tensor_stat.setdefault(entry.device, []).append(stat)
             self._shared.setdefault(entry.device, []).append(shared)
@@ -239,7 +249,29 @@ def _without_number(name: str) -> str:
     return "Tensor" if name.startswith("Tensor") and name[6:].isdigit() else name
 
 
-def _get_entry(name: str, tensor: torch.Tensor) -> _Entry | None:
+def _get_cuda_blocks() -> dict[int, int]:
+    """The bytes of the blocks that PyTorch's CUDA allocator has handed out, by address."""
+    blocks: dict[int, int] = {}
+    if not (torch.cuda.is_available() and torch.cuda.is_initialized()):  # type: ignore[no-untyped-call]
+        return blocks
+    for segment in torch.cuda.memory_snapshot():  # type: ignore[no-untyped-call]
+        address = int(segment["address"])
+        for block in segment["blocks"]:
+            if block["state"] == "active_allocated":
+                blocks[address] = int(block["size"])
+            address += int(block["size"])
+    return blocks
+
+
+def _get_part(part: _tensors.Part, blocks: dict[int, int]) -> _Part:
+    total = block = part.storage.nbytes()
+    if part.storage.device.type == "cuda":
+        # Of another allocator nothing is known but this.
+        block = blocks.get(part.storage.data_ptr(), total + -total % _CUDA_BYTES)
+    return _Part(part.storage._cdata, total, block, part.begin, part.end)
+
+
+def _get_entry(name: str, tensor: torch.Tensor, blocks: dict[int, int]) -> _Entry | None:
     try:
         parts = _tensors.get_parts(tensor)
         size = tuple(tensor.size())
@@ -253,7 +285,7 @@ def _get_entry(name: str, tensor: torch.Tensor) -> _Entry | None:
         size,
         elements,
         tensor.device,
-        [(part.storage._cdata, part.storage.nbytes(), part.begin, part.end) for part in parts],
+        [_get_part(part, blocks) for part in parts],
     )
 
 
