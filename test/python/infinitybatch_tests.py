@@ -2,6 +2,7 @@
 its users planned for."""
 
 import csv
+import dataclasses
 import json
 import sys
 import warnings
@@ -219,6 +220,67 @@ def test_example():
     wanted = train(plain)
     assert train(tiled) == pytest.approx(wanted, rel=1e-3)
     assert koila.last().tile < 32
+
+
+@dataclasses.dataclass
+class Sample:
+    """A batch that is an object."""
+
+    values: torch.Tensor
+    labels: torch.Tensor
+    name: str = "x"
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_batch_that_is_an_object():
+    batches = make_batches(2)
+    ib, wanted = make(batches=[Sample(*batch) for batch in batches]), make_model()
+    ib.separate = lambda batch: (batch, batch.labels)
+    ib.call = lambda model, batch: model(batch.values)
+    capped = Capped(ib.model, 8)
+    train_plainly(wanted, batches)
+    ib(1)
+    close(ib.model, wanted)
+    assert ib.tile == 5 and 20 in capped.sizes
+    assert isinstance(ib.inputs[-1][-1], Sample) and ib.inputs[-1][-1].name == "x"
+
+
+def test_counting_parameters_draws_nothing(monkeypatch):
+    """On a GPU, either, whose generator is another one."""
+    states = [torch.tensor([index]) for index in range(2)]
+
+    class Device:
+        @staticmethod
+        def get_rng_state(device):
+            return states[device.index].clone()
+
+        @staticmethod
+        def set_rng_state(state, device):
+            states[device.index] = state.clone()
+
+    for name, answer in {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 2,
+        "synchronize": lambda: None,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    monkeypatch.setattr(torch, "get_device_module", lambda device: Device)
+    norm = nn.BatchNorm1d(4)
+    model = nn.Sequential(make_model(), nn.Dropout(), norm)
+    drew = []
+
+    def draw(*_):
+        states[1].add_(5)
+        drew.append(torch.rand(()))
+
+    model[1].register_forward_hook(draw)
+    inputs = make_batches(1)[0][0]
+    before, mean = torch.get_rng_state(), norm.running_mean.clone()
+    assert tools.count_parameters(model, inputs).total.seconds is not None
+    assert len(drew) == 1 and torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(norm.running_mean, mean)
+    assert [state.item() for state in states] == [0, 1]
 
 
 # A batch that the device cannot hold.

@@ -4,8 +4,9 @@ again: gradients that it added, tensors that it wrote, numbers that it drew.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -15,7 +16,49 @@ from koila._capture.dispatch_mode import DispatchMode
 from koila._capture.module_snapshot import tensors_of
 from koila._errors import KoilaError
 
-__all__ = ["Snapshot", "WriteWatch"]
+__all__ = ["RandomState", "Snapshot", "WriteWatch", "kept"]
+
+
+class RandomState:
+    """Of PyTorch's generators: the host's and that of ``device``, or without one those
+    of all CUDA devices."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self._host = torch.get_rng_state()
+        devices = [] if device is None or device.type == "cpu" else [device]
+        if device is None and torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+        self._states: list[tuple[torch.device, Tensor]] = []
+        for one in devices:
+            module = torch.get_device_module(one)
+            # Some devices draw from the host's.
+            if hasattr(module, "get_rng_state"):
+                self._states.append((one, module.get_rng_state(one)))
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._host)
+        for device, state in self._states:
+            torch.get_device_module(device).set_rng_state(state, device)
+
+    def is_still(self) -> bool:
+        """Whether nothing was drawn since."""
+        return torch.equal(self._host, torch.get_rng_state()) and all(
+            torch.equal(state, torch.get_device_module(device).get_rng_state(device))
+            for device, state in self._states
+        )
+
+
+@contextlib.contextmanager
+def kept(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """After the block tensors have the values that they had before it, in place."""
+    with torch.no_grad():
+        before = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in before:
+                _write(tensor, value)
 
 
 class Snapshot:
@@ -40,10 +83,7 @@ class Snapshot:
                 values[id(buffer)] = (buffer, True)
         with torch.no_grad():
             self._saved = [_Saved(tensor, is_copied) for tensor, is_copied in values.values()]
-        self._host = torch.get_rng_state()
-        self._devices: list[Tensor] = []
-        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            self._devices = torch.cuda.get_rng_state_all()
+        self._random = RandomState()
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -63,9 +103,7 @@ class Snapshot:
         with torch.no_grad():
             for saved in self._saved:
                 saved.restore()
-        torch.set_rng_state(self._host)
-        if self._devices:
-            torch.cuda.set_rng_state_all(self._devices)
+        self._random.restore()
 
 
 class _Saved:

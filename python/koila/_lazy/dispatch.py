@@ -102,29 +102,23 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
 
 def replace(item: Any, tensors: Any) -> Any:
     """The arguments with the next of ``tensors`` for each lazy one."""
-    if isinstance(item, RecordedTensor):
-        return next(tensors)
-    if isinstance(item, BatchInt):
-        return int(item)
-    if isinstance(item, (list, tuple)):
-        return rebuild(item, [replace(part, tensors) for part in item])
-    if isinstance(item, dict):
-        return {name: replace(part, tensors) for name, part in item.items()}
-    if isinstance(item, slice):
-        return slice(*(replace(part, tensors) for part in (item.start, item.stop, item.step)))
-    return item
+    return _map_lazy(item, lambda _: next(tensors))
 
 
 def unwrap(item: Any) -> Any:
     """The arguments with what was computed of lazy tensors."""
+    return _map_lazy(item, lambda tensor: known(current(tensor)))
+
+
+def _map_lazy(item: Any, function: Callable[[RecordedTensor], Any]) -> Any:
     if isinstance(item, RecordedTensor):
-        return known(current(item))
+        return function(item)
     if isinstance(item, BatchInt):
         return int(item)
     if isinstance(item, (list, tuple)):
-        return rebuild(item, [unwrap(part) for part in item])
+        return rebuild(item, [_map_lazy(part, function) for part in item])
     if isinstance(item, dict):
-        return {name: unwrap(part) for name, part in item.items()}
+        return {name: _map_lazy(part, function) for name, part in item.items()}
     if isinstance(item, slice):
-        return slice(unwrap(item.start), unwrap(item.stop), unwrap(item.step))
+        return slice(*(_map_lazy(x, function) for x in (item.start, item.stop, item.step)))
     return item

@@ -1,35 +1,24 @@
-"""Batches of any structure: tensors in tuples, lists and mappings."""
+"""Batches of any structure: tensors in tuples, lists, mappings and objects."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from koila._capture.values import rebuild
+from koila._capture.structure import flatten
 from koila.compat.infinitybatch.errors import InfinityBatchError
 
-__all__ = ["call_model", "count_samples", "list_tensors", "map_tensors", "separate"]
+__all__ = ["call_model", "count_samples", "list_tensors", "separate"]
 
 _TARGETS = ("targets", "target", "labels", "label")
 
 
-def map_tensors(item: Any, function: Callable[[Tensor], Any]) -> Any:
-    """The same structure of what the function makes of its tensors."""
-    if isinstance(item, Tensor):
-        return function(item)
-    if isinstance(item, (list, tuple)):
-        return rebuild(item, [map_tensors(part, function) for part in item])
-    if isinstance(item, Mapping):
-        return {name: map_tensors(part, function) for name, part in item.items()}
-    return item
-
-
 def list_tensors(item: Any) -> list[Tensor]:
     found: list[Tensor] = []
-    map_tensors(item, found.append)
+    flatten(item, found)
     return found
 
 

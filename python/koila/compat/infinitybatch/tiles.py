@@ -21,10 +21,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from koila import memory
+from koila._capture.structure import map_tensors
 from koila._compile import max_batch
 from koila._errors import KoilaError
+from koila._execute.undo import RandomState, kept
 from koila.compat.infinitybatch.errors import InfinityBatchError
-from koila.compat.infinitybatch.structures import list_tensors, map_tensors
+from koila.compat.infinitybatch.structures import list_tensors
 from koila.retry import Retry
 
 __all__ = ["Tiler", "are_apart"]
@@ -38,41 +40,6 @@ def are_apart(one: torch.device, other: torch.device) -> bool:
     if one.type != other.type:
         return True
     return one.type != "cpu" and one.index is not None and one.index != other.index
-
-
-class _Random:
-    """The state of the generators of the host and of a device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._host = torch.random.get_rng_state()
-        module = None if device.type == "cpu" else torch.get_device_module(device)
-        # Some devices draw from the host's.
-        self._module = module if hasattr(module, "get_rng_state") else None
-        self._other: Any = None if self._module is None else self._module.get_rng_state(device)
-
-    def restore(self) -> None:
-        torch.random.set_rng_state(self._host)
-        if self._module is not None:
-            self._module.set_rng_state(self._other, self._device)
-
-    def is_still(self) -> bool:
-        """Whether nothing was drawn since."""
-        now = _Random(self._device)
-        same = torch.equal(self._host, now._host)
-        return same and (self._other is None or bool(torch.equal(self._other, now._other)))
-
-
-@contextlib.contextmanager
-def _kept(buffers: Sequence[Tensor]) -> Iterator[None]:
-    """Buffers are afterwards what they were before."""
-    before = [buffer.clone() for buffer in buffers]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, value in zip(buffers, before, strict=True):
-                buffer.copy_(value)
 
 
 @contextlib.contextmanager
@@ -91,7 +58,7 @@ def _without_hooks(weights: Sequence[Tensor]) -> Iterator[None]:
 
 
 def _take(inputs: Any, rows: Any, device: torch.device) -> Any:
-    return map_tensors(inputs, lambda tensor: (tensor[rows] if tensor.dim() else tensor).to(device))
+    return map_tensors(lambda tensor: (tensor[rows] if tensor.dim() else tensor).to(device), inputs)
 
 
 class Tiler:
@@ -182,7 +149,7 @@ class Tiler:
         rows = [index % count for index in range(_PROBE)]
         others = [(count - 1 - index) % count for index in range(_PROBE)]
         others[1] = rows[1]
-        state = _Random(self.device)
+        state = RandomState(self.device)
 
         def disturb(tensor: Tensor) -> Tensor:
             # The samples may all be alike.
@@ -193,7 +160,7 @@ class Tiler:
         def row(rows: list[int], place: int, disturbed: bool = False) -> list[Tensor]:
             taken = _take(inputs, rows, self.device)
             if disturbed:
-                taken = map_tensors(taken, disturb)
+                taken = map_tensors(disturb, taken)
             outputs = list_tensors(self.call(self.model, taken))
             if any(output.dim() == 0 or len(output) != len(rows) for output in outputs):
                 raise InfinityBatchError(
@@ -205,7 +172,7 @@ class Tiler:
         buffers = list(self.model.buffers())
         versions = [buffer._version for buffer in buffers]
         try:
-            with _kept(buffers), torch.no_grad():
+            with kept(buffers), torch.no_grad():
                 wanted = row(rows, 1)
                 if [buffer._version for buffer in buffers] != versions:
                     return False  # statistics of the whole batch
@@ -240,7 +207,7 @@ class _Step:
     def __init__(self, tiler: Tiler, inputs: Any, count: int, with_graph: bool) -> None:
         self.tiler, self.inputs, self.count = tiler, inputs, count
         self.with_graph = with_graph
-        self.tiles: list[tuple[int, int, _Random]] = []
+        self.tiles: list[tuple[int, int, RandomState]] = []
         self.autocast = [
             (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
             for kind in {tiler.device.type, "cpu"}
@@ -265,7 +232,7 @@ class _Step:
         structures: list[Any] = []
 
         def body(start: int, end: int) -> None:
-            state = _Random(self.tiler.device)
+            state = RandomState(self.tiler.device)
             try:
                 self._rehearse(start, end, state)
                 with torch.no_grad():
@@ -287,14 +254,14 @@ class _Step:
         ]
         return outputs, structures[0]
 
-    def _rehearse(self, start: int, end: int, state: _Random) -> None:
+    def _rehearse(self, start: int, end: int, state: RandomState) -> None:
         """Whether the gradients of a tile fit is found before its numbers are drawn
         for good: once for each size."""
         tiler = self.tiler
         key = tiler.key(self.inputs)
         if not self.with_graph or end - start <= tiler.rehearsed.get(key, 0):
             return
-        with _kept(list(tiler.model.buffers())), torch.enable_grad():
+        with kept(tiler.model.buffers()), torch.enable_grad():
             outputs = [x for x in list_tensors(self._run(start, end)) if x.requires_grad]
             if outputs:
                 weights = [weight for weight in tiler.model.parameters() if weight.requires_grad]
@@ -312,7 +279,7 @@ class _Step:
         totals: list[Tensor | None] = [None] * len(weights)
         tiler = self.tiler
         retry, _ = tiler.find(self.inputs, self.count, self.with_graph)
-        now = _Random(tiler.device)
+        now = RandomState(tiler.device)
         buffers = list(tiler.model.buffers())
 
         def add(start: int, end: int) -> None:
@@ -346,7 +313,7 @@ class _Step:
                     totals[index] = gradient if total is None else total.add_(gradient)
 
         try:
-            with _kept(buffers), _without_hooks(weights):
+            with kept(buffers), _without_hooks(weights):
                 for start, end, state in self.tiles:
                     # What was drawn for all of a tile is not what parts of it draw.
                     state.restore()
@@ -359,7 +326,12 @@ class _Step:
         return totals
 
     def _shrinkable(
-        self, add: Callable[[int, int], None], start: int, end: int, state: _Random, retry: Retry
+        self,
+        add: Callable[[int, int], None],
+        start: int,
+        end: int,
+        state: RandomState,
+        retry: Retry,
     ) -> None:
         """A tile whose gradients do not fit is cut where it draws nothing."""
         drew = False

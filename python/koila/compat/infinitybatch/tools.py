@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from koila._execute.undo import RandomState, kept
 from koila.compat.infinitybatch.errors import InfinityBatchError, InfinityBatchWarning
 from koila.compat.infinitybatch.structures import call_model
 from koila.memory import format_bytes
@@ -257,19 +258,15 @@ def _measure(model: nn.Module, inputs: Any) -> dict[str, float]:
 
     handles = []
     # Looking at a model does not change it.
-    buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
-    state = torch.random.get_rng_state()
+    state = RandomState()
     try:
         for name, module in model.named_modules():
             handles.append(module.register_forward_pre_hook(begin))
             handles.append(module.register_forward_hook(end_of(name)))
-        with torch.no_grad():
+        with torch.no_grad(), kept(model.buffers()):
             call_model(model, inputs)
     finally:
         for handle in handles:
             handle.remove()
-        torch.random.set_rng_state(state)
-        with torch.no_grad():
-            for buffer, before in buffers:
-                buffer.copy_(before)
+        state.restore()
     return times

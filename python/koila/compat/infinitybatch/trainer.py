@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from koila._capture.structure import map_tensors
 from koila._lazy.api import lazy, run
 from koila.compat.infinitybatch import checkpoints, structures
 from koila.compat.infinitybatch.callbacks import Callback
 from koila.compat.infinitybatch.errors import InfinityBatchError, InfinityBatchWarning
-from koila.compat.infinitybatch.structures import count_samples, map_tensors
+from koila.compat.infinitybatch.structures import count_samples
 from koila.compat.infinitybatch.tiles import Tiler, are_apart
 
 __all__ = ["InfinityBatch"]
@@ -294,7 +295,7 @@ class InfinityBatch:
         ):
             if not self.keeps_batches:
                 container[-1].clear()
-            container[-1].append(map_tensors(run(item), lambda tensor: tensor.detach().to(home)))
+            container[-1].append(map_tensors(lambda tensor: tensor.detach().to(home), run(item)))
 
     # Training.
 
@@ -383,7 +384,7 @@ class InfinityBatch:
             if self._given is None:
                 raise InfinityBatchError("`loss` has no targets, and the dataloader gave none yet")
             targets = self.separate(self._given)[1]
-        self._compare(map_tensors(targets, lambda tensor: tensor.to(self._home())))
+        self._compare(map_tensors(lambda tensor: tensor.to(self._home()), targets))
 
     def backward(self) -> None:
         """The gradients of the last loss."""
@@ -429,7 +430,7 @@ class InfinityBatch:
     def _record(self, *items: Any) -> Any:
         self._count = count_samples(items[0])
         home = self._home()
-        moved = [map_tensors(item, lambda tensor: tensor.to(home)) for item in items]
+        moved = [map_tensors(lambda tensor: tensor.to(home), item) for item in items]
         assert self._forward_device is not None
         if are_apart(self._forward_device, self._backward_device):
             return moved
@@ -463,8 +464,8 @@ class InfinityBatch:
             "normalisation in training mode; the batch runs whole"
         )
         tiler.tile = None
-        outputs = self.call(model, map_tensors(inputs, lambda tensor: tensor.to(forward)))
-        return map_tensors(outputs, lambda tensor: tensor.to(home))
+        outputs = self.call(model, map_tensors(lambda tensor: tensor.to(forward), inputs))
+        return map_tensors(lambda tensor: tensor.to(home), outputs)
 
     def _compare(self, targets: Any) -> None:
         criteria, outputs = self._criterion, self._outputs_now
