@@ -14,6 +14,8 @@ import koila
 import networks
 from koila._compile import program_selection
 from koila._compile.choose_form import choose
+from koila._compile.specialized_module import Specialization
+from koila._execute import errors
 from memory_counter import peak_of
 
 
@@ -57,6 +59,44 @@ def test_batches_beyond_the_promise():
                 found = run(compiled, x[:size])
                 torch.testing.assert_close(found, module(x[:size]))
     assert whole.tile and whole.report.data["promise"]["holds_to"] >= 4096
+
+
+@pytest.mark.parametrize(
+    ("text", "runs_out"),
+    [
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.", True),
+        ("RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB.", True),
+        ("expected a matrix", False),
+    ],
+)
+def test_a_tile_that_runs_out_of_memory(monkeypatch, text, runs_out):
+    """What needs more than a tile does not run for it. TorchScript raises a plain
+    RuntimeError there."""
+    module, calls = Wide().eval(), []
+    x = torch.randn(1024, 16)
+    compiled = koila.compile(module, x, budget=BUDGET)
+    error = RuntimeError(f"The following operation failed in the TorchScript interpreter.\n{text}")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Specialization, "run", fail)
+    monkeypatch.setattr(
+        type(compiled), "_run_original", lambda *_: calls.append("whole") or x, raising=True
+    )
+    monkeypatch.setattr(errors, "_run_eagerly", lambda run: calls.append("again"))
+    with torch.no_grad():
+        if runs_out:
+            with pytest.raises(RuntimeError) as caught:
+                compiled(x)
+            assert caught.value is error
+        else:
+            compiled(x)
+    # And below koila.lazy.
+    with pytest.raises(RuntimeError) as caught:
+        errors.as_eager(None, fail)
+    assert caught.value is error
+    assert calls == ([] if runs_out else ["whole", "again"])
 
 
 def test_growing_batches_are_not_compiled_each_time(monkeypatch):

@@ -28,6 +28,7 @@ from koila._compile.recorded_calls import can_record, is_lazy, make_lazy, run_al
 from koila._compile.specialize_call import Recipe
 from koila._compile.specialized_module import Refused, Specialization
 from koila._errors import CompileError
+from koila._execute.out_of_memory import is_out_of_memory
 from koila._report.report import Report
 
 __all__ = ["CompiledModule", "make_module"]
@@ -185,9 +186,9 @@ class CompiledModule(nn.Module):
                 self._selection.drop(found)
                 reason = str(refused)
                 self._refuse(reason)
-            except torch.OutOfMemoryError:
-                raise
-            except RuntimeError:
+            except RuntimeError as error:
+                if is_out_of_memory(error):
+                    raise  # the module itself needs more than a tile
                 # The module itself raises what PyTorch does, at its own line.
                 return self._run_original(call, untiled, "the program raises")
         return self._run_original(call, untiled, reason)

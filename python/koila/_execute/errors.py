@@ -9,6 +9,7 @@ import torch
 
 from koila._capture.frames import raise_at
 from koila._capture.values import Node
+from koila._execute.out_of_memory import is_out_of_memory
 from koila._plan.planner import Run
 
 __all__ = ["as_eager"]
@@ -19,10 +20,13 @@ _T = TypeVar("_T")
 def as_eager(run: Run, call: Callable[[], _T]) -> _T:
     """What the call of a compiled program returns. TorchScript raises errors of
     its own: then the recorded calls run again, a few samples at a time and
-    without a graph, until one of them raises PyTorch's."""
+    without a graph, until one of them raises PyTorch's. Where memory ran out nothing
+    runs again."""
     try:
         return call()
     except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
         caught = error.with_traceback(None)
     try:
         _run_eagerly(run)
