@@ -220,11 +220,12 @@ void Applier::commit() {
     BlockArgument value = function.getArgument(change.index);
     Type old = value.getType();
     value.setType(change.type);
-    // Operations of koila take a type that says more. Others, func.return and
-    // loops among them, compare types; they keep seeing the old one.
+    // Operators take a type that says more. Others, func.return and loops among
+    // them, compare types; they keep seeing the old one.
     // So do branches, which may be made for other shapes than these.
     auto foreign = [&](OpOperand &use) {
-      return !isa_and_present<KoilaDialect>(use.getOwner()->getDialect()) ||
+      return !(isa_and_present<KoilaDialect>(use.getOwner()->getDialect()) ||
+               isa<TorchOperatorInterface>(use.getOwner())) ||
              use.getOwner()->getParentRegion() != &function.getFunctionBody();
     };
     if (!llvm::any_of(value.getUses(), foreign))

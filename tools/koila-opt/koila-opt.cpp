@@ -3,6 +3,7 @@
 #include "TorchScriptLibrary.h"
 #include "koila/Analysis/MetaKernelShapes.h"
 #include "koila/Dialect/Koila/IR/Koila.h"
+#include "koila/Extension/Loading.h"
 #include "koila/InitAllDialects.h"
 #include "koila/InitAllPasses.h"
 #include "koila/InputSpec/InputSpec.h"
@@ -217,6 +218,24 @@ static void setQuietDiagnostics() {
     static_cast<cl::opt<bool> *>(found->second)->setValue(false);
 }
 
+/// Makes --load-dialect-plugin load extensions for the whole process, the
+/// TorchScript library included, and not for `registry` alone. MLIR itself goes
+/// on without a plugin that it cannot load; `problems` has why.
+static void loadPluginsForProcess(DialectRegistry &registry,
+                                  std::vector<std::string> &problems) {
+  auto &options = cl::getRegisteredOptions();
+  auto found = options.find("load-dialect-plugin");
+  if (found == options.end())
+    return;
+  static_cast<cl::list<std::string> *>(found->second)
+      ->setCallback([&](const std::string &path) {
+        if (llvm::Error error = loadExtension(path, PluginKind::AnyDialect))
+          problems.push_back(llvm::toString(std::move(error)));
+        else
+          registerExtensions(registry);
+      });
+}
+
 namespace {
 /// Asks LibTorch, which is opened only when a program has an operator that
 /// koila has no rule for.
@@ -267,8 +286,14 @@ int main(int argc, char **argv) {
   cl::SetVersionPrinter(printVersion);
   hideForeignOptions();
   setFilesWrittenOnce();
-  auto [inputPath, outputPath] =
-      registerAndParseCLIOptions(argc, argv, kHelp, registry);
+  std::string header = registerCLIOptions(kHelp, registry);
+  std::vector<std::string> problems;
+  loadPluginsForProcess(registry, problems);
+  auto [inputPath, outputPath] = parseCLIOptions(argc, argv, header);
+  for (const std::string &problem : problems)
+    fail("--load-dialect-plugin: " + problem);
+  if (!problems.empty())
+    return EXIT_FAILURE;
   setQuietDiagnostics();
   MlirOptMainConfig config = MlirOptMainConfig::createFromCLOptions();
 

@@ -7,6 +7,7 @@
 
 #include "Options.h"
 #include "koila/Device/CpuIsa.h"
+#include "koila/Extension/Loading.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 
@@ -53,6 +54,9 @@ sample's results would also have passed counts as a failure.
   --archive-timeout N give up when LibTorch is busy reading an archive for more
                       than N seconds (default: 600; 0: no limit)
   --load-library FILE a library that registers custom operators; repeatable
+  --load-dialect-plugin FILE
+                      an extension of koila, with rules for such operators;
+                      repeatable
   --json              a report for programs on stdout
   --help              this text
   --version           alone: koila's version, LLVM's, and LibTorch's
@@ -122,6 +126,10 @@ void OptionParser::parseOption(StringRef name,
         static_cast<unsigned>(parseNumber(name, value(), 0));
   } else if (name == "load-library") {
     options.archives.libraries.push_back(value().str());
+  } else if (name == "load-dialect-plugin") {
+    if (llvm::Error problem = loadExtension(value(), PluginKind::AnyDialect))
+      throw UserError("--load-dialect-plugin: " +
+                      llvm::toString(std::move(problem)));
   } else if (name == "input") {
     if (!options.call.addInput(value(), error))
       throw UserError("--input: " + error);

@@ -91,7 +91,8 @@ KOILA_TORCH_EXPORT int koilaTorchEmit(const KoilaTorchEmitOptions *options,
                                       KoilaTorchBuffer *messages);
 
 /** Compares the schema of every operation with the operator that LibTorch
-    registers; each difference is an error message. */
+    registers; each difference is an error message. An operation of an extension
+    whose library of operators is not loaded is a warning. */
 KOILA_TORCH_EXPORT int koilaTorchCheckSchemas(KoilaTorchBuffer *messages);
 
 /** Runs an operator on shapes by LibTorch's Meta kernels. `request` and

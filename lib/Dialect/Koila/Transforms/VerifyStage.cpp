@@ -162,6 +162,7 @@ static bool isEmittable(Operation *op) {
                                                   "tensor.extract_slice",
                                                   "tensor.insert_slice"};
   return isa_and_nonnull<KoilaDialect>(op->getDialect()) ||
+         isa<TorchOperatorInterface>(op) ||
          llvm::is_contained(kUpstream, op->getName().getStringRef());
 }
 

@@ -51,9 +51,6 @@ private:
 /// `aten::name.overload`, or `aten::name` for the default overload.
 std::string getQualifiedName(const c10::FunctionSchema &schema);
 
-/// One line per schema that differs from LibTorch's.
-std::vector<std::string> compareSchemas(const OperatorTable &table);
-
 } // namespace koila::torchscript
 
 #endif // KOILA_TARGET_TORCHSCRIPT_BOUNDARY_OPERATORS_H

@@ -8,13 +8,11 @@
 #include "../Import/MetaKernels.h"
 #include "CustomOperators.h"
 #include "DiagnosticJSON.h"
+#include "SchemaComparison.h"
+#include "koila/InitAllDialects.h"
 #include "koila/Target/TorchScript/TrainStep.h"
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Bytecode/BytecodeWriter.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Parser/Parser.h"
 #include <cstdlib>
 #include <cstring>
@@ -42,8 +40,7 @@ namespace {
 struct Session {
   Session() {
     DialectRegistry registry;
-    registry.insert<KoilaDialect, arith::ArithDialect, func::FuncDialect,
-                    scf::SCFDialect, tensor::TensorDialect>();
+    registerAllDialects(registry);
     addCustomOperators(registry);
     context.appendDialectRegistry(registry);
     context.loadAllAvailableDialects();
@@ -114,7 +111,9 @@ static OwningOpRef<ModuleOp> readCarriedModule(const Archive &archive,
   if (!carried)
     refuse(Twine("'") + archive.path +
            "' carries a koila module that cannot "
-           "be read; emit it again with this version of koila");
+           "be read; load the extensions that it was compiled with "
+           "(--load-dialect-plugin), or emit it again with this version of "
+           "koila");
   auto target = carried->lookupSymbol<func::FuncOp>(function);
   if (!target || !(target->hasAttr(KoilaDialect::kTiledAttr) ||
                    (target->hasAttr(KoilaDialect::kSpecializedAttr) &&
@@ -240,8 +239,11 @@ int koilaTorchEmit(const KoilaTorchEmitOptions *options,
 
 int koilaTorchCheckSchemas(KoilaTorchBuffer *messages) {
   return runGuarded(messages, [&](Session &session) {
+    std::vector<std::string> unchecked;
     std::vector<std::string> differences =
-        compareSchemas(OperatorTable(&session.context));
+        compareSchemas(OperatorTable(&session.context), unchecked);
+    for (const std::string &text : unchecked)
+      session.messages.add("warning", text);
     if (differences.empty())
       return;
     for (size_t i = 1; i < differences.size(); ++i)

@@ -153,7 +153,8 @@ static void resolveWrites(func::FuncOp function,
     // either way.
     auto noFacts = [](Value) { return ValueInfo(); };
     StorageRule storage(op, noFacts);
-    cast<MemoryRuleInterface>(op.getOperation()).describeStorage(storage);
+    if (auto memory = dyn_cast<MemoryRuleInterface>(op.getOperation()))
+      memory.describeStorage(storage);
     if (llvm::all_of(storage.getResults(), [](const StorageFact &fact) {
           return fact.kind == StorageFact::Kind::Alias;
         }))
@@ -169,7 +170,8 @@ static void resolveWrites(func::FuncOp function,
     if (same) {
       ScopedDiagnosticHandler quiet(op->getContext(),
                                     [](Diagnostic &) { return success(); });
-      same = succeeded(koila::detail::verifyShapeRule(op));
+      same = isa<ShapeRuleInterface>(op.getOperation()) &&
+             succeeded(koila::detail::verifyShapeRule(op));
     }
     if (same)
       continue;

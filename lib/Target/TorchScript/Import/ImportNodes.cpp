@@ -13,6 +13,7 @@
 
 #include "../Boundary/DiagnosticJSON.h"
 #include "../Boundary/Locations.h"
+#include "../Boundary/SchemaComparison.h"
 #include "Import.h"
 #include "Lifetimes.h"
 #include "ListViews.h"
@@ -769,8 +770,15 @@ void FunctionImporter::importNode(Node *node) {
   const c10::FunctionSchema *schema = node->maybeSchema();
   Operation *op = importCustom(node);
   if (schema && !op) {
-    if (auto match = operators.lookup(getQualifiedName(*schema)))
+    if (auto match = operators.lookup(getQualifiedName(*schema))) {
+      // koila's own are compared by its tests.
+      if (isForeign(*match.info))
+        for (const std::string &difference :
+             compareSchema(*match.info, match.inPlace, *schema))
+          refuse(location, difference + "; build the extension for the library "
+                                        "of operators that is loaded");
       op = importOperator(node, *match.info, match.inPlace);
+    }
   }
   if (op) {
     aliases.visit(node, /*trustSchema=*/true);

@@ -58,32 +58,32 @@ defvar Koila_CreatedInCpp = [
   "sub_Tensor", "sum", "sum_dim_IntList", "take", "to_dtype",
   "var_correction", "where_self"];
 
-/// An operator of ATen. `schema` is the exact ATen schema; the names of
-/// operands and attributes are those of its arguments. With `inPlaceSchema`
-/// the operation has a `tied` attribute. `faithful` is the C++ condition under which
-/// the operation describes the operator; `effects` says what it does besides
-/// computing its results.
-class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
-                    list<Trait> traits = [], string faithful = "true",
-                    list<Trait> effects = Koila_Ordered>
-    : Koila_Op<mnemonic, traits # effects # [Koila_TorchOperatorInterface,
-                                             Koila_ShapeRuleInterface,
-                                             Koila_BatchRuleInterface,
-                                             Koila_MemoryRuleInterface,
-                                             Koila_DifferentiationInterface]> {
+/// An operation that is an operator of PyTorch, in any dialect. `schema` is its
+/// exact schema; the names of operands and attributes are those of its arguments.
+/// With `inPlaceSchema` the operation has a `tied` attribute. `faithful` is the C++
+/// condition under which the operation describes the operator; `effects` says what
+/// it does besides computing its results.
+class Koila_OperatorOp<Dialect dialect, string mnemonic, string schema,
+                       string inPlaceSchema = "", list<Trait> traits = [],
+                       string faithful = "true",
+                       list<Trait> effects = Koila_Ordered>
+    : Op<dialect, mnemonic, traits # effects # [Koila_TorchOperatorInterface,
+                                                Koila_ShapeRuleInterface,
+                                                Koila_BatchRuleInterface,
+                                                Koila_MemoryRuleInterface,
+                                                Koila_DifferentiationInterface]> {
   defvar tiedGet = !if(!empty(inPlaceSchema), "return false;",
                        "return getTied();");
   defvar tiedSet = !if(!empty(inPlaceSchema), "(void)tied;",
                        "setTiedAttr(tied ? ::mlir::UnitAttr::get(getContext()) "
                        ": ::mlir::UnitAttr());");
-  /// What autograd records. By default as PyTorch's derivatives say; an operator
-  /// that PyTorch composes of others needs a rule. Empty: nothing is read.
-  code differentiationRule = "::koila::rules::describeDerivative(rule);";
+  /// What autograd records; empty: nothing is read.
+  code differentiationRule = "rule.setUnknown(\"it has no differentiation rule\");";
   /// The bytes that autograd keeps: by default those of the tensors that the
   /// rule above names.
   code savedRule = "::koila::detail::describeSaved(rule);";
   /// What its backward pass allocates.
-  code backwardRule = "::koila::rules::describeBackward(rule);";
+  code backwardRule = "::koila::detail::describeUnknownBackward(rule);";
   code baseDeclaration = [{
     static ::llvm::StringRef getTorchSchema() { return "}] # schema # [{"; }
     static ::llvm::StringRef getInPlaceSchema() { return "}] # inPlaceSchema # [{"; }
@@ -120,6 +120,18 @@ class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
     }
   }];
   let extraClassDefinition = baseDefinition;
+}
+
+/// An operator of ATen that koila has rules for.
+class Koila_TorchOp<string mnemonic, string schema, string inPlaceSchema = "",
+                    list<Trait> traits = [], string faithful = "true",
+                    list<Trait> effects = Koila_Ordered>
+    : Koila_OperatorOp<Koila_Dialect, mnemonic, schema, inPlaceSchema, traits,
+                       faithful, effects> {
+  /// As PyTorch's derivatives say; an operator that PyTorch composes of others
+  /// needs a rule.
+  let differentiationRule = "::koila::rules::describeDerivative(rule);";
+  let backwardRule = "::koila::rules::describeBackward(rule);";
 
   let skipDefaultBuilders = !empty(!filter(
       created, Koila_CreatedInCpp, !eq(created, mnemonic)));

@@ -459,7 +459,8 @@ static bool usesDefaultType(Operation *op) {
     auto tensor = dyn_cast<TensorType>(type);
     return tensor && isa<FloatType, ComplexType>(tensor.getElementType());
   };
-  return isa_and_present<KoilaDialect>(op->getDialect()) &&
+  return (isa_and_present<KoilaDialect>(op->getDialect()) ||
+          isa<TorchOperatorInterface>(op)) &&
          !isa<ParamGetOp>(op) && !op->hasAttr("dtype") &&
          llvm::any_of(op->getResultTypes(), isFloat) &&
          llvm::none_of(op->getOperandTypes(), isFloat);
