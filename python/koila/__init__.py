@@ -22,6 +22,7 @@ from koila import (
 )
 from koila._compile import CompiledModule, analyze, compile, max_batch
 from koila._errors import BudgetError, CompileError, KoilaError, KoilaWarning, Location
+from koila._extensions import load_extension
 from koila._lazy import BatchedPair, BatchInfo, Evaluation, LazyFunction, LazyTensor, run
 from koila._operators import BatchArgument, Block, KernelTrace, register
 from koila._plan.announce import Last, last, strict
@@ -72,6 +73,7 @@ __all__ = [
     "interfaces",
     "last",
     "lazy",
+    "load_extension",
     "max_batch",
     "memory",
     "prepasses",

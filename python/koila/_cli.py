@@ -143,6 +143,13 @@ def _make_parser() -> argparse.ArgumentParser:
         command.add_argument("--batch", type=_positive, metavar="N", help=f"its size{needed}")
         command.add_argument("--threads", type=_threads, metavar="N", help="threads of the run")
         command.add_argument("--json", action="store_true", help="JSON on stdout, and nothing else")
+        for option, what in (
+            ("library", "operators that the program calls; repeated"),
+            ("extension", "koila's rules for them (docs/user/Extensions.md); repeated"),
+        ):
+            command.add_argument(
+                f"--load-{option}", action="append", default=[], metavar="FILE", help=what
+            )
         return command
 
     def add_training(command: argparse.ArgumentParser) -> None:
@@ -319,6 +326,21 @@ def _check_op(options: argparse.Namespace) -> int:
     return 0 if found.agrees else 1
 
 
+def _load_libraries(options: argparse.Namespace) -> None:
+    import torch
+
+    from koila._compiler import load_extension
+    from koila._errors import KoilaError
+
+    for path in options.load_library:
+        try:
+            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+        except (OSError, RuntimeError) as error:
+            raise KoilaError(f"--load-library: {error}") from None
+    for path in options.load_extension:
+        load_extension(path)
+
+
 def _report(options: argparse.Namespace) -> int:
     from koila._capture.inputs import find_symbol
     from koila._compiler import analyze_script
@@ -329,6 +351,7 @@ def _report(options: argparse.Namespace) -> int:
 
     _load_rules(options)
     _check_output(options)
+    _load_libraries(options)
     limit = None if options.budget is None else budget_bytes(options.budget)
 
     def analyze(batch: dict[str, int], **more: Any) -> dict[str, Any]:
@@ -374,6 +397,7 @@ def _compile(options: argparse.Namespace) -> int:
     batch = _needed_batch(options)
     _load_rules(options)
     _check_output(options)
+    _load_libraries(options)
     compile_options = CompileOptions(
         mode=_mode(options),
         loss=options.loss,
@@ -431,6 +455,8 @@ def _koila_run(
     command = [str(program), *paths, *more, f"--batch={symbol}={options.batch}"]
     command += [f"--input={spec}" for spec in options.input]
     command += [f"--threads={options.threads}"] if options.threads else []
+    command += [f"--load-library={path}" for path in options.load_library]
+    command += [f"--load-dialect-plugin={path}" for path in options.load_extension]
     command += ["--json"] if options.json or capture else []
     return subprocess.run(
         command,
@@ -463,6 +489,7 @@ def _bench(options: argparse.Namespace) -> int:
     from koila.memory import format_bytes
 
     batch = _needed_batch(options)
+    _load_libraries(options)
     rows: list[dict[str, Any]] = []
     with temporary_folder() as folder:
         files = [(None, options.model)]

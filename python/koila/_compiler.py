@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
-from koila._errors import BudgetError, CompileError, KoilaWarning, Location, RuleError
+from koila._errors import (
+    BudgetError,
+    CompileError,
+    KoilaError,
+    KoilaWarning,
+    Location,
+    RuleError,
+)
 from koila._interrupt import let_through
 from koila._temporary import explain_write
 
@@ -33,7 +40,9 @@ __all__ = [
     "check_output",
     "compile_file",
     "compile_script",
+    "count_extensions",
     "is_count",
+    "load_extension",
     "make_guards",
     "make_module",
     "parse_size",
@@ -328,6 +337,26 @@ def make_guards(guards: list[tuple[object, object]]) -> Callable[[], bool]:
         return bool(guards is not None and made.hold())
 
     return hold
+
+
+_extensions = 0
+
+
+def load_extension(path: str) -> None:
+    """Loads operators of others into every compilation from now on; KoilaError, with
+    the path, for what is no extension of this koila."""
+    global _extensions
+    from koila import _C
+
+    _check_path(path)
+    if problem := _C.load_extension(path):
+        raise KoilaError(problem)
+    _extensions += 1
+
+
+def count_extensions() -> int:
+    """How often one was loaded: what was refused at another count may be known now."""
+    return _extensions
 
 
 def check_output(path: str) -> None:

@@ -1,6 +1,7 @@
 //===- Module.cpp - koila._C: modules between Python and koila ------------===//
 
 #include "CustomOperators.h"
+#include "Extensions.h"
 #include "Guards.h"
 #include "MemoryCounter.h"
 #include "koila/Device/HostMemory.h"
@@ -137,6 +138,7 @@ PYBIND11_MODULE(_C, m) {
   py::class_<Guards>(m, "Guards")
       .def(py::init<const py::list &>(), py::arg("guards"))
       .def("hold", &Guards::hold);
+  bindExtensions(m);
   m.def("count_cpu_memory", &countCPUMemory, py::arg("tensors"));
   m.def("cpu_memory", &getCPUMemory);
   m.def("restart_cpu_peak", &restartCPUPeak);

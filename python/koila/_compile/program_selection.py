@@ -15,6 +15,7 @@ from koila._capture.inputs import Inputs
 from koila._compile.call_kind import Call, Expected
 from koila._compile.specialize_call import Recipe, specialize
 from koila._compile.specialized_module import Specialization
+from koila._compiler import count_extensions
 from koila._errors import BudgetError, CompileError
 
 __all__ = ["Selection"]
@@ -37,7 +38,7 @@ class Selection:
         self.main = first
         self._kept = [first]
         # Kinds of calls that nothing could be compiled for, with the reason.
-        self._refused: list[tuple[Expected, tuple[bool, ...], str]] = []
+        self._refused: list[tuple[Expected, tuple[int, ...], str]] = []
         self._compiled = 0
         self._is_warned = False
         self._lock = threading.RLock()
@@ -99,9 +100,10 @@ class Selection:
         if self._compiled >= _MOST_COMPILED:
             return f"{reason}; it was compiled {self._compiled} times before"
         modes = tuple(part.training for part in self._original.modules())
+        state = (count_extensions(), *modes)
         if not changed:
             for expected, known, why in self._refused:
-                if known == modes and expected.find_difference(call) is None:
+                if known == state and expected.find_difference(call) is None:
                     return self._settle(beyond, call, why)
         self._compiled += 1
         recipe = self._recipe if trains else self._recipe.for_calls()
@@ -110,7 +112,7 @@ class Selection:
         except CompileError as error:
             problem = "; ".join([error.message, *error.notes[:1]])
             why = f"{reason}, and it cannot be compiled for that: {problem}"
-            refused = Expected(call, trains), modes, why
+            refused = Expected(call, trains), state, why
             self._refused = [*self._refused[-_MOST_KEPT:], refused]
             return self._settle(beyond, call, why)
         if beyond is not None:
