@@ -83,3 +83,10 @@ __all__ = [
     "shapes",
     "strict",
 ]
+
+
+def load_ipython_extension(ipython: object) -> None:
+    """``%load_ext koila``: the commands of docs/user/Memlab.md, as ``%koila``."""
+    from koila.compat.pytorch_memlab import load_ipython_extension as load
+
+    load(ipython)

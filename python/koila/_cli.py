@@ -50,10 +50,12 @@ Compiles a file for each size of tiles, runs all, and compares peak and time.
 """,
     "profile": """\
 Runs a script of Python and says what each of its lines added to the memory of
-tensors, and the most that was there while it ran. What comes after the script's
-name is the script's own.
+tensors, and the most that was there while it ran; of the forward() of modules,
+and of lines that call one, also what koila predicts. What comes after the
+script's name is the script's own.
 
   koila profile train.py --epochs 1
+  koila profile --measure-only train.py
   koila profile -o memory.html train.py
 """,
     "check-op": """\
@@ -208,6 +210,9 @@ def _make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     profile.add_argument("-o", "--output", metavar="FILE.html", help="also a page with the source")
+    profile.add_argument(
+        "--measure-only", action="store_true", help="leave out what koila predicts of modules"
+    )
     profile.add_argument("model", metavar="SCRIPT.py", help="a script of Python")
     profile.add_argument("arguments", nargs=argparse.REMAINDER, help="the script's own")
 
@@ -473,7 +478,9 @@ def _profile(options: argparse.Namespace) -> int:
     from koila._temporary import write_text
 
     _check_output(options)
-    profiler, status = run_script(options.model, options.arguments)
+    profiler, status = run_script(
+        options.model, options.arguments, predict=not options.measure_only
+    )
     sys.stdout.flush()
     print(profiler.display(), flush=True)
     if options.output is not None:

@@ -253,6 +253,7 @@ def analyze_script(
     threads: int | None = None,
     floor: bool = True,
     batches: int = 64,
+    frames: bool = False,
     method: str = "forward",
     name: str | None = None,
 ) -> dict[str, Any]:
@@ -261,7 +262,7 @@ def analyze_script(
     Arguments are those of ``compile_script``; ``batch`` may lack symbols, and
     then figures that need them are None. With ``budget``, bytes, ``max_batch``
     of the report is the largest batch that fits; no error is raised where the
-    peak does not. ``floor`` and ``batches`` are as in docs/user/Reports.md.
+    peak does not. ``floor``, ``batches`` and ``frames`` are as in docs/user/Reports.md.
     """
     options = {
         **_analysis_options(mode, loss, grads, optimizer, threads),
@@ -269,6 +270,7 @@ def analyze_script(
         "budget": budget,
         "floor": floor,
         "batches": batches,
+        "frames": frames,
     }
     result, _ = _run(
         script,

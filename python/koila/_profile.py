@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import html
-import inspect
 import os
 import sys
 import traceback
@@ -13,21 +12,25 @@ from collections.abc import Iterator, Sequence
 
 from koila._errors import KoilaError
 from koila.compat.pytorch_memlab import LineProfiler
+from koila.compat.pytorch_memlab.line_profiler.line_records import find_functions
 
 __all__ = ["make_page", "run_script"]
 
 
-def run_script(path: str, arguments: Sequence[str]) -> tuple[LineProfiler, int]:
+def run_script(
+    path: str, arguments: Sequence[str], *, predict: bool = True
+) -> tuple[LineProfiler, int]:
     """Runs a script as ``python PATH ARGUMENTS`` does, and profiles the lines of it and
     of the functions in it. The profiler, and the script's exit code: what ends it is
-    written to stderr as Python does. KoilaError where it cannot be read or compiled."""
+    written to stderr as Python does. ``predict`` is the profiler's. KoilaError where the
+    script cannot be read or compiled."""
     try:
         with open(path, "rb") as file:
             code = compile(file.read(), path, "exec", dont_inherit=True)
     except (OSError, SyntaxError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise KoilaError(f"cannot run '{path}': {reason}") from None
-    profiler = LineProfiler(*_find_functions(code))
+    profiler = LineProfiler(*find_functions(code), predict=predict)
     status = 0
     with _as_main(path, arguments) as module:
         try:
@@ -43,20 +46,6 @@ def run_script(path: str, arguments: Sequence[str]) -> tuple[LineProfiler, int]:
             traceback.print_exception(type(error), error, trace)
             status = 1
     return profiler, status
-
-
-def _find_functions(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The script itself, and all functions that it defines; what is inside of an
-    expression counts in its line."""
-    yield code
-    for inner in code.co_consts:
-        if isinstance(inner, types.CodeType):
-            found = _find_functions(inner)
-            is_named = not inner.co_name.startswith("<")
-            if not is_named or not inner.co_flags & inspect.CO_OPTIMIZED:
-                # A class body runs once, as lines of the script do.
-                next(found)
-            yield from found
 
 
 @contextlib.contextmanager

@@ -196,10 +196,13 @@ def test_profile(tmp_path):
     assert re.search(r"19.53K +11.72K +12 +held = main", tables)
     assert re.search(r"11.72K +-3.91K +14 +del held", tables)
     assert re.search(r"## Net.forward|## forward", tables)
-    assert re.search(r"11.72K +6 +h = x \* 2", tables)
+    # Measured, predicted and measured of a call, what it adds.
+    assert re.search(r"11.72K +3.92K +3.92K +3.91K +3.91K +6 +h = x \* 2", tables)
     page = (tmp_path / "page.html").read_text()
     assert "held = main(int(sys.argv[1]))" in page and "background" in page
-    assert koila("profile", script, 1, 3, folder=tmp_path, code=3).stderr == ""
+    done = koila("profile", "--measure-only", script, 1, 3, folder=tmp_path, code=3)
+    assert done.stderr == "" and "predicted" not in done.stdout
+    assert re.search(r"3.91K +6 +h = x \* 2", done.stdout)
     for wrong, expected in (("no.py", "No such file"), ("page.html", "invalid")):
         done = koila("profile", wrong, folder=tmp_path, code=1)
         assert re.fullmatch(rf"error: cannot run '{wrong}': {expected}.*\n", done.stderr)

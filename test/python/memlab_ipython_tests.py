@@ -1,5 +1,6 @@
 """koila.compat.pytorch_memlab: %mlrun and %%mlrun."""
 
+import re
 import sys
 
 import pytest
@@ -93,3 +94,48 @@ outer()
 """,
     )
     assert "11.72K" in str(shown)
+
+
+NET = """class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(64, 256), torch.nn.Linear(256, 10)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = torch.relu(x)
+        return self.second(x)
+
+def unused():
+    return 1
+
+net, x = Net(), torch.randn(48, 64)
+"""
+
+
+def test_predictions(shell):
+    """Of a statement, and of a class of an earlier cell."""
+    run(shell, NET)
+    shown = run(shell, "%koila y = net(x)")
+    text = str(shown)
+    assert shell.user_ns["y"].shape == (48, 10)
+    assert "## Net.forward" in text and "unused" not in text and "Net.__init__" not in text
+    assert re.search(r"96.00K +96.00K +0.00B +0.00B +8 +x = torch.relu\(x\)", text)
+    assert "predicted: Net(float32[48,64]), forward-with-grad" in text
+    assert re.search(r"96.00K +96.00K +49.88K +49.88K +1  y = net\(x\)", text)
+    assert "predicted_bytes.call.peak" in shown._repr_html_()
+    # With -f these functions alone; another name of the extension.
+    text = str(run(shell, "%koila -f Net.forward net(x)"))
+    assert "## Net.forward" in text and "<module>" not in text and "predicted: " in text
+    run(shell, "%reload_ext koila")
+    run(shell, "%koila --wrong net(x)", (Exception, "koila: unrecognized arguments: --wrong"))
+    # Measured alone, as ever.
+    assert "predicted" not in str(run(shell, "%mlrun -f Net.forward net(x)"))
+
+
+def test_predictions_of_a_cell(shell):
+    shown = run(shell, f"%%koila\n{NET}with torch.no_grad():\n    y = net(x)")
+    text = str(shown)
+    assert re.search(r"96.00K +96.00K +1.88K +1.88K +16      y = net\(x\)", text)
+    assert re.search(r"96.00K +96.00K +0.00B +0.00B +8 +x = torch.relu\(x\)", text)
+    assert shell.user_ns["y"].shape == (48, 10)

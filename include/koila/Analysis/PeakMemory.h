@@ -63,6 +63,8 @@ struct PeakMemoryOptions {
   int64_t batches = 0;
   /// The report gives the largest batch within these bytes.
   std::optional<int64_t> budgetBytes;
+  /// Entries of the timeline have all frames of their operation.
+  bool frames = false;
 };
 
 /// A place in the user's source.
@@ -78,6 +80,10 @@ struct SourcePlace {
 /// The innermost frame outside site-packages and the standard library, else
 /// the leaf.
 SourcePlace getSourcePlace(mlir::Location location);
+
+/// All frames, innermost first: without the module, and also those of
+/// libraries.
+std::vector<SourcePlace> getSourceFrames(mlir::Location location);
 
 struct LiveTensor {
   std::string name;
@@ -112,6 +118,8 @@ struct TimelineEntry {
   unsigned index = 0;
   std::string op;
   SourcePlace place;
+  /// None unless they were asked for.
+  std::optional<std::vector<SourcePlace>> frames;
   /// Bytes live while the operation runs, its results included.
   int64_t liveBytes = 0;
   /// Bytes it holds inside at its worst moment, beyond the results.

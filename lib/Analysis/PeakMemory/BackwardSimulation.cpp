@@ -102,6 +102,8 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::note(Operation &op,
   if (entry.op.empty() || total > entry.getTotalBytes()) {
     entry.op = getOperatorName(op) + " (backward)";
     entry.place = getSourcePlace(op.getLoc());
+    if (impl.options.frames)
+      entry.frames = getSourceFrames(op.getLoc());
     entry.liveBytes = saturate(before);
     entry.transientBytes = total - entry.liveBytes;
   }

@@ -486,6 +486,8 @@ void PeakMemoryAnalysis::Impl::record(Operation &op, int64_t transient,
   if (entry.op.empty() || total > entry.getTotalBytes()) {
     entry.op = getOperatorName(op);
     entry.place = getSourcePlace(op.getLoc());
+    if (options.frames)
+      entry.frames = getSourceFrames(op.getLoc());
     entry.liveBytes = saturate(run.liveBytes);
     entry.transientBytes = transient;
   }

@@ -78,12 +78,22 @@ Value PeakReport::toJSON() const {
     live.push_back(::toJSON(tensor));
   for (const StorageSpan &span : storages)
     spans.push_back(::toJSON(span));
-  for (const TimelineEntry &entry : timeline)
-    line.push_back(Object{{"index", entry.index},
-                          {"op", entry.op},
-                          {"location", ::toJSON(entry.place)},
-                          {"live_bytes", entry.liveBytes},
-                          {"transient_bytes", entry.transientBytes}});
+  for (const TimelineEntry &entry : timeline) {
+    Object step{{"index", entry.index},
+                {"op", entry.op},
+                {"location", ::toJSON(entry.place)},
+                {"live_bytes", entry.liveBytes},
+                {"transient_bytes", entry.transientBytes}};
+    if (entry.frames) {
+      Array frames;
+      for (const SourcePlace &frame : *entry.frames)
+        frames.push_back(Object{{"file", frame.file},
+                                {"line", frame.line},
+                                {"function", frame.function}});
+      step["frames"] = std::move(frames);
+    }
+    line.push_back(std::move(step));
+  }
   for (const Inexactness &entry : inexact)
     reasons.push_back(Object{{"op", entry.op},
                              {"location", ::toJSON(entry.place)},

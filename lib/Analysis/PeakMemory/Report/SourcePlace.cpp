@@ -49,6 +49,17 @@ static bool isUserFile(StringRef file) {
   return lib == StringRef::npos;
 }
 
+std::vector<SourcePlace> koila::getSourceFrames(Location location) {
+  SmallVector<Frame> frames;
+  std::string module;
+  collectFrames(location, {}, frames, module);
+  std::vector<SourcePlace> places;
+  for (const Frame &frame : frames)
+    places.push_back({frame.place.getFilename().str(), frame.place.getLine(),
+                      frame.place.getColumn(), frame.function, {}});
+  return places;
+}
+
 SourcePlace koila::getSourcePlace(Location location) {
   SmallVector<Frame> frames;
   SourcePlace result;

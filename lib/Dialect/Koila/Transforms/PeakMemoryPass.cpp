@@ -79,6 +79,7 @@ struct PeakMemoryPass : public koila::impl::PeakMemoryPassBase<PeakMemoryPass> {
       return module.emitError()
              << "batches=" << static_cast<int64_t>(batches) << " is negative";
     options->batches = batches;
+    options->frames = frames;
     options->budgetBytes = *limit;
     PeakMemoryAnalysis analysis(function, *options,
                                 getChildAnalysis<DimAnalysis>(function));

@@ -103,7 +103,10 @@ def PeakMemoryPass : KoilaAnalysisPass<"koila-peak-memory"> {
            "on trial">,
     Option<"batches", "batches", "int64_t", "64",
            "give the peak as pieces of polynomials of the batch, exact at "
-           "every batch from 1 to this one; 0: leave them out">];
+           "every batch from 1 to this one; 0: leave them out">,
+    Option<"frames", "frames", "bool", "false",
+           "give each entry of the timeline in JSON `frames`: the lines of all "
+           "functions that it runs in, innermost first">];
 }
 
 def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {

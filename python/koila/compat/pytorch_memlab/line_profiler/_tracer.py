@@ -15,12 +15,24 @@ import sys
 import threading
 from collections.abc import Sequence
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from torch import nn
 
 from koila.compat.pytorch_memlab._sources import LAST, MOST, SUM, Source
 
 if TYPE_CHECKING:
     from _typeshed import TraceFunction
+
+    from koila.compat.pytorch_memlab.line_profiler._predictions import Kind, Predictions
+
+_K = TypeVar("_K")
+
+#: What Python runs where a module is called.
+_CALL_OF_MODULE: CodeType = nn.Module._call_impl.__code__
+
+#: Of a watched call: live when the line ended, the most meanwhile, the difference.
+_WATCHED = tuple(f"active_bytes.all.{part}" for part in ("current", "peak", "allocated", "freed"))
 
 
 class Line:
@@ -45,6 +57,20 @@ class Record:
         self.lines: dict[tuple[int, Source], Line] = {}
         self.calls = 0
         self.source: Source | None = None
+        #: None: nothing is predicted.
+        self.predictions: Predictions | None = None
+        #: Of calls of the function itself, where it is the forward of a module: by kind
+        #: and line, what was measured in bytes above what was live at its start.
+        self.watched: dict[Kind, dict[int, list[int]]] = {}
+        #: The same of lines that call a module, by line and kind.
+        self.called: dict[int, dict[Kind, list[int]]] = {}
+        self.watched_source: Source | None = None
+
+    def forget(self) -> None:
+        self.lines.clear()
+        self.watched.clear()
+        self.called.clear()
+        self.calls = 0
 
     def get_line(self, number: int, source: Source) -> Line:
         line = self.lines.get((number, source))
@@ -68,10 +94,45 @@ class Record:
                 own[index] = figures[index]
 
 
+class Watch:
+    """A call that is measured beside its prediction, line by line: bytes live when the
+    line ended, the most meanwhile, and the difference that it made."""
+
+    __slots__ = ("_base", "_indices", "kind", "lines", "source")
+
+    def __init__(self, kind: Kind, source: Source, live: Sequence[int]) -> None:
+        self.kind, self.source = kind, source
+        self._indices = [source.fields.index(name) for name in _WATCHED]
+        self._base = live[self._indices[0]]
+        self.lines: dict[int, list[int]] = {}
+
+    def add(self, line: int, figures: Sequence[int]) -> None:
+        current, peak, allocated, freed = [figures[index] for index in self._indices]
+        own = self.lines.setdefault(line, [0, 0, 0])
+        own[0] = current - self._base
+        own[1] = max(own[1], peak - self._base)
+        own[2] += allocated - freed
+
+
+def _merge(into: dict[_K, list[int]], key: _K, figures: list[int]) -> None:
+    """Of several calls of a kind: the last, but for the peak."""
+    peak = into[key][1] if key in into else 0
+    into[key] = [figures[0], max(peak, figures[1]), figures[2]]
+
+
 class _Call:
     """A profiled function that runs."""
 
-    __slots__ = ("active", "frame", "line", "peaks", "records")
+    __slots__ = (
+        "active",
+        "calls_module",
+        "frame",
+        "is_left_out",
+        "line",
+        "peaks",
+        "records",
+        "watches",
+    )
 
     def __init__(self, frame: FrameType, records: tuple[Record, ...]) -> None:
         self.frame: FrameType | None = frame
@@ -80,6 +141,17 @@ class _Call:
         self.active = True
         #: The most of each source, kept where the function runs below itself.
         self.peaks: dict[Source, list[int]] = {}
+        #: Where something is predicted: of the call, and of the module that it calls.
+        self.is_left_out = False
+        self.watches: list[tuple[Record, Watch]] = []
+        self.calls_module: list[tuple[Record, int, Watch | None]] = []
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there are predictions of what runs below it, or enough of them."""
+        watches = [watch for _, watch in self.watches]
+        watches += [watch for _, _, watch in self.calls_module if watch is not None]
+        return self.is_left_out or any(watch.kind.report is not None for watch in watches)
 
 
 class _Thread(threading.local):
@@ -168,6 +240,8 @@ class Tracer:
                     sys.settrace(trace)
             records = self._codes.get(id(frame.f_code))
             if records is None:
+                if frame.f_code is _CALL_OF_MODULE and self._thread.calls:
+                    return self._trace_module(frame, chained)
                 return chained
             return self._trace_call(self._enter(frame, records), chained)
 
@@ -186,6 +260,47 @@ class Tracer:
 
         return trace
 
+    def _trace_module(
+        self, frame: FrameType, chained: TraceFunction | None
+    ) -> TraceFunction | None:
+        """Watches a call of a module by a line that is profiled, unless what it is part
+        of is watched already."""
+        call = self._thread.calls[-1]
+        records = [r for r in call.records if r.predictions is not None and r.source is not None]
+        if not records or call.calls_module or any(c.is_watched for c in self._thread.calls):
+            return chained
+        watches = call.calls_module
+        for record in records:
+            assert record.predictions is not None
+            kind = record.predictions.find_call(frame, (id(record), call.line))
+            watches.append((record, call.line, self._watch(record, kind)))
+
+        if chained is None:
+            frame.f_trace_lines = False
+
+        def trace(frame: FrameType, event: Any, argument: Any) -> TraceFunction:
+            nonlocal chained
+            if event == "return" and call.calls_module is watches:
+                self.end_lap()
+                call.calls_module = []
+                for record, line, watch in watches:
+                    if watch is not None:
+                        record.watched_source = watch.source
+                        kinds = record.called.setdefault(line, {})
+                        _merge(kinds, watch.kind, watch.lines.get(0, [0, 0, 0]))
+            if chained is not None:
+                chained = chained(frame, event, argument) or chained
+            return trace
+
+        return trace
+
+    def _watch(self, record: Record, kind: Kind | None) -> Watch | None:
+        """From now on; None where there is nothing to compare with."""
+        if kind is None or kind.is_left_out or record.source is None:
+            return None
+        # What came before belongs to the line that called.
+        return Watch(kind, record.source, self.end_lap()[record.source])
+
     def _enter(self, frame: FrameType, records: tuple[Record, ...]) -> _Call:
         self.end_lap()
         thread = self._thread
@@ -199,6 +314,13 @@ class Tracer:
             while thread.calls and thread.calls[-1].frame not in below:
                 self._pop()
         call = _Call(frame, records)
+        for record in records:
+            if record.predictions is not None and record.source is not None:
+                kind = record.predictions.find_forward(frame, id(record))
+                call.is_left_out |= kind is not None and kind.is_left_out
+                watch = self._watch(record, kind)
+                if watch is not None:
+                    call.watches.append((record, watch))
         thread.calls.append(call)
         for record in records:
             thread.innermost.setdefault(record, []).append(call)
@@ -222,6 +344,11 @@ class Tracer:
     def _pop(self) -> None:
         call = self._thread.calls.pop()
         call.active, call.frame = False, None
+        for record, watch in call.watches:
+            record.watched_source = watch.source
+            lines = record.watched.setdefault(watch.kind, {})
+            for line, figures in watch.lines.items():
+                _merge(lines, line, figures)
         for record in call.records:
             calls = self._thread.innermost[record]
             calls.remove(call)
@@ -232,16 +359,25 @@ class Tracer:
                     record.add_peaks(calls[-1].line, source, peaks)
                     _raise(calls[-1], source, peaks)
 
-    def end_lap(self) -> None:
-        """Charges what happened on this thread to the lines that it is in."""
+    def end_lap(self) -> dict[Source, Sequence[int]]:
+        """Charges what happened on this thread to the lines that it is in. What happened."""
         innermost = self._thread.innermost
+        found: dict[Source, Sequence[int]] = {}
         for source in self._sources:
-            figures = source.lap()
+            figures = found[source] = source.lap()
             for record, calls in innermost.items():
                 if record.source is source:
                     record.add(calls[-1].line, source, figures)
                     if len(calls) > 1:
                         _raise(calls[-1], source, figures)
+            for call in self._thread.calls:
+                for _, watch in call.watches:
+                    if watch.source is source:
+                        watch.add(call.line, figures)
+                for _, _, module_watch in call.calls_module:
+                    if module_watch is not None and module_watch.source is source:
+                        module_watch.add(0, figures)
+        return found
 
 
 def _raise(call: _Call, source: Source, figures: Sequence[int]) -> None:

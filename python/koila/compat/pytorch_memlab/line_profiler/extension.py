@@ -1,7 +1,8 @@
-"""``%mlrun`` and ``%%mlrun`` in IPython and notebooks.
+"""``%mlrun`` and ``%koila`` in IPython and notebooks, above a cell with ``%%``.
 
-After pytorch_memlab by Stonesjtu (MIT). IPython is imported when the extension is loaded:
-``pip install koila[ipython]``, then ``%load_ext koila.compat.pytorch_memlab``.
+The first after pytorch_memlab by Stonesjtu (MIT). IPython is imported when the extension is
+loaded: ``pip install koila[ipython]``, then ``%load_ext koila`` or
+``%load_ext koila.compat.pytorch_memlab``, which are the same.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import itertools
 import re
 import shlex
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from koila.compat.pytorch_memlab.line_profiler.line_profiler import DEFAULT_COLUMNS, LineProfiler
+from koila.compat.pytorch_memlab.line_profiler.line_records import find_functions, get_code
 
 __all__ = ["load_ipython_extension"]
 
@@ -30,11 +32,11 @@ class UsageError(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
-        raise UsageError(f"mlrun: {message}\n{self.format_usage()}")
+        raise UsageError(f"{self.prog[1:]}: {message}\n{self.format_usage()}")
 
 
-def _make_parser() -> argparse.ArgumentParser:
-    parser = _Parser("%mlrun", add_help=False)
+def _make_parser(command: str) -> argparse.ArgumentParser:
+    parser = _Parser(f"%{command}", add_help=False)
     parser.add_argument("-f", "--function", metavar="FUNC", action="append", default=[])
     parser.add_argument("-c", "--column", metavar="COLUMN", action="append", default=[])
     parser.add_argument("-D", "--no_default_columns", action="store_true")
@@ -45,9 +47,9 @@ def _make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _split(line: str) -> tuple[argparse.Namespace, str]:
+def _split(command: str, line: str) -> tuple[argparse.Namespace, str]:
     """Options, and the statement after them as it was typed."""
-    parser = _make_parser()
+    parser = _make_parser(command)
     with_value = [
         option
         for action in parser._actions
@@ -63,7 +65,7 @@ def _split(line: str) -> tuple[argparse.Namespace, str]:
         try:
             word = shlex.split(match[1])[0]
         except ValueError as error:
-            raise UsageError(f"mlrun: {error}") from None
+            raise UsageError(f"{command}: {error}") from None
         rest = rest[match.end() :]
         if word == "--":
             break
@@ -104,11 +106,35 @@ class _Runner:
         -q, --quiet                shows nothing
         -T, --dump-profile FILE    also writes the figures there
         """
-        options, statement = _split(line)
+        options, statement = _split("mlrun", line)
+        return self._profile("mlrun", options, statement, cell, local_ns)
+
+    def koila(
+        self, line: str = "", cell: str | None = None, local_ns: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs a statement or a cell, and shows the memory of each line beside what koila
+        predicts of the modules that it calls.
+
+        %koila [options] statement        %%koila [options], above a cell
+
+        Of the statement or cell itself, and of the functions and classes of the notebook
+        that it runs; with -f of these alone. The options are those of %mlrun.
+        """
+        options, statement = _split("koila", line)
+        return self._profile("koila", options, statement, cell, local_ns)
+
+    def _profile(
+        self,
+        command: str,
+        options: argparse.Namespace,
+        statement: str,
+        cell: str | None,
+        local_ns: dict[str, Any] | None,
+    ) -> Any:
         code = statement if cell is None else (f"{statement}\n{cell}" if statement else cell)
         spaces = [local_ns or {}, self.shell.user_ns]
         space = self.shell.user_ns if not local_ns or local_ns is self.shell.user_ns else local_ns
-        profiler = LineProfiler(target_gpu=options.gpu)
+        profiler = LineProfiler(target_gpu=options.gpu, predict=command == "koila")
         waiting: list[str] = []
         for name in options.function:
             try:
@@ -116,17 +142,38 @@ class _Runner:
             except (NameError, AttributeError):
                 waiting.append(name)
             except SyntaxError as error:
-                raise UsageError(f"mlrun: {name!r} is no function: {error}") from None
+                raise UsageError(f"{command}: {name!r} is no function: {error}") from None
         text = self.shell.transform_cell(code)
         run = ast.parse(text)
         names = {node.name for node in ast.walk(run) if isinstance(node, _DEFINITIONS)}
         for name in waiting:
             if name.split(".")[0] not in names:
-                raise UsageError(f"mlrun: there is no function {name!r}")
+                raise UsageError(f"{command}: there is no function {name!r}")
+        if command == "koila" and not options.function:
+            # As one program, so that its own lines are a table.
+            name = self.shell.compile.cache(text, next(_runs))
+            whole = compile(run, name, "exec")
+            for one in (*find_functions(whole), *self._find_own()):
+                profiler.add_function(one)
+            with profiler:
+                exec(whole, self.shell.user_ns, space)
+            return self._show(options, profiler, only_called=True)
         redefined = [name for name in options.function if name.split(".")[0] in names]
         with profiler:
             self._run(run, text, space, redefined, profiler)
         return self._show(options, profiler)
+
+    def _find_own(self) -> Iterator[types.CodeType]:
+        """The functions of earlier cells, and those of classes."""
+        for value in list(self.shell.user_ns.values()):
+            if getattr(value, "__module__", None) != "__main__":
+                continue
+            members = list(vars(value).values()) if isinstance(value, type) else [value]
+            for member in members:
+                is_function = isinstance(member, (types.FunctionType, classmethod, staticmethod))
+                code = get_code(member) if is_function else None
+                if code is not None:
+                    yield code
 
     def _run(
         self,
@@ -148,10 +195,14 @@ class _Runner:
                 with contextlib.suppress(AttributeError):
                     profiler.add_function(_find(wanted, [space, self.shell.user_ns]))
 
-    def _show(self, options: argparse.Namespace, profiler: LineProfiler) -> Any:
+    def _show(
+        self, options: argparse.Namespace, profiler: LineProfiler, only_called: bool = False
+    ) -> Any:
         usual = [] if options.no_default_columns else list(DEFAULT_COLUMNS)
         columns = [*usual, *options.column]
         shown = profiler.display(columns=columns)
+        if only_called:
+            shown = shown.take_called()
         if options.dump_profile is not None:
             with open(options.dump_profile, "w", encoding="utf-8") as file:
                 print(shown, file=file)
@@ -161,17 +212,21 @@ class _Runner:
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Makes ``%mlrun`` and ``%%mlrun`` known to a shell."""
+    """Makes ``%mlrun`` and ``%koila`` known to a shell, and both with ``%%``."""
     try:
         from IPython.core.magic import needs_local_scope
     except ImportError as error:
         raise ImportError("IPython is missing: pip install koila[ipython]") from error
     runner = _Runner(ipython)
 
-    def mlrun(line: str = "", cell: str | None = None, local_ns: Any = None) -> Any:
-        return runner.mlrun(line, cell, local_ns)
+    def register(name: str, run: Callable[..., Any]) -> None:
+        def command(line: str = "", cell: str | None = None, local_ns: Any = None) -> Any:
+            return run(line, cell, local_ns)
 
-    mlrun.__doc__ = runner.mlrun.__doc__
-    scoped: Callable[..., Any] = needs_local_scope(mlrun)
-    assert isinstance(scoped, types.FunctionType)
-    ipython.register_magic_function(scoped, magic_kind="line_cell", magic_name="mlrun")
+        command.__doc__ = run.__doc__
+        scoped: Callable[..., Any] = needs_local_scope(command)
+        assert isinstance(scoped, types.FunctionType)
+        ipython.register_magic_function(scoped, magic_kind="line_cell", magic_name=name)
+
+    register("mlrun", runner.mlrun)
+    register("koila", runner.koila)

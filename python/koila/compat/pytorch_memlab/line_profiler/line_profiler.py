@@ -6,11 +6,12 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from types import CodeType, TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import torch
 
 from koila.compat.pytorch_memlab._sources import Source, get_source
+from koila.compat.pytorch_memlab.line_profiler._compared import COMPARED, compare
 from koila.compat.pytorch_memlab.line_profiler._tracer import Record, Tracer
 from koila.compat.pytorch_memlab.line_profiler.line_records import (
     DEFAULT_COLUMNS,
@@ -19,6 +20,9 @@ from koila.compat.pytorch_memlab.line_profiler.line_records import (
     RecordsDisplay,
     get_code,
 )
+
+if TYPE_CHECKING:
+    from koila.compat.pytorch_memlab.line_profiler._predictions import Predictions
 
 __all__ = ["DEFAULT_COLUMNS", "LineProfiler"]
 
@@ -34,13 +38,26 @@ class LineProfiler:
     return. Calls count in the line that calls. Several profilers, decorators and a
     debugger may be at work at once, and threads that start meanwhile are profiled, too.
 
+    ``predict``: beside the figures of a ``forward`` of a module, and of a line that calls a
+    module, stands what koila predicts of the call (docs/user/Memlab.md), or why it cannot.
+    Each kind of call is analysed once, in a fork of the process.
+
     ``target_gpu``: a GPU's number or a ``torch.device``. Where there is no GPU, or for
     ``torch.device("cpu")``, the figures are the CPU's (``_sources.py``).
     """
 
     def __init__(
-        self, *functions: Callable[..., Any] | CodeType, target_gpu: int | str | torch.device = 0
+        self,
+        *functions: Callable[..., Any] | CodeType,
+        target_gpu: int | str | torch.device = 0,
+        predict: bool = False,
     ) -> None:
+        self._predictions: Predictions | None = None
+        if predict:
+            # The compiler, which the figures of lines do not need.
+            from koila.compat.pytorch_memlab.line_profiler._predictions import Predictions
+
+            self._predictions = Predictions()
         self._records: dict[int, Record] = {}
         self._functions: dict[int, object] = {}
         self._target = target_gpu
@@ -72,6 +89,7 @@ class LineProfiler:
             return
         if id(code) not in self._records:
             self._records[id(code)] = Record(code)
+            self._records[id(code)].predictions = self._predictions
             # The code, not the function: that may hold tensors.
             name = getattr(code, "co_qualname", code.co_name)
             self._functions[id(code)] = getattr(func, "__qualname__", name)
@@ -117,8 +135,7 @@ class LineProfiler:
         """Forgets figures; what runs goes on to be measured."""
         _tracer.end_lap()
         for record in self._records.values():
-            record.lines.clear()
-            record.calls = 0
+            record.forget()
 
     def __enter__(self) -> LineProfiler:
         self.enable()
@@ -140,6 +157,8 @@ class LineProfiler:
         ``func``: a function, its qualified name or a list of them; all without it.
         ``columns``: see ``_sources.py``; ValueError for one that the device has not.
         """
+        told: set[tuple[str, str]] = set()
+        compared = {key: compare(record, told) for key, record in self._records.items()}
         raw = [
             {
                 "code_hash": key,
@@ -150,20 +169,29 @@ class LineProfiler:
                     column: line.figures[index] - (line.figures[less] if less >= 0 else 0)
                     for column, (index, less) in source.get_columns().items()
                 },
+                **compared[key].take(number, source),
             }
             for key, record in self._records.items()
             for (number, source), line in list(record.lines.items())
+        ]
+        # Places that Python does not tell of, as the second line of an expression.
+        raw += [
+            {"code_hash": key, "line": number, "device": str(source.device), "runs": 0, **figures}
+            for key, found in compared.items()
+            for number, source, figures in found.rest()
         ]
         infos = {
             key: {
                 "func": record.code,
                 "name": self._functions[key],
                 "first_line": record.code.co_firstlineno,
+                "notes": compared[key].notes,
             }
             for key, record in self._records.items()
         }
         source = self._source or get_source(self._target)
-        return LineRecords(raw, infos, tuple(source.get_columns())).display(func, columns)
+        options = (*source.get_columns(), *(COMPARED if self._predictions is not None else ()))
+        return LineRecords(raw, infos, options).display(func, columns)
 
     def print_stats(
         self,

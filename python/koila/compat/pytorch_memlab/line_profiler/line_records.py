@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import html
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType
 from typing import Any, NamedTuple
 
 from koila.compat.pytorch_memlab.utils import readable_size
 
-__all__ = ["DEFAULT_COLUMNS", "Function", "LineRecords", "RecordsDisplay", "get_code"]
+__all__ = [
+    "DEFAULT_COLUMNS",
+    "Function",
+    "LineRecords",
+    "RecordsDisplay",
+    "find_functions",
+    "get_code",
+]
 
 #: What is shown unless other columns are asked for, with the increment beside. The CPU
 #: reserves nothing: there it is the peak and the increment.
 DEFAULT_COLUMNS = ("active_bytes.all.peak", "reserved_bytes.all.peak")
 _INCREMENT = "active_bytes.all.increment"
+#: Shown beside them where there are predictions.
+_COMPARED = tuple(
+    f"{how}_bytes.call.{part}"
+    for part in ("peak", "increment")
+    for how in ("predicted", "measured")
+)
 
 #: A function, its qualified name, or several.
 Function = Callable[..., Any] | str | Iterable[Callable[..., Any] | str]
@@ -40,6 +53,20 @@ def get_code(function: object) -> CodeType | None:
     return get_code(inner) if inner is not None else None
 
 
+def find_functions(code: CodeType) -> Iterator[CodeType]:
+    """The script itself, and all functions that it defines; what is inside of an
+    expression counts in its line."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            found = find_functions(inner)
+            is_named = not inner.co_name.startswith("<")
+            if not is_named or not inner.co_flags & inspect.CO_OPTIMIZED:
+                # A class body runs once, as lines of the script do.
+                next(found)
+            yield from found
+
+
 class Row(NamedTuple):
     """A line of the source; without figures if it has not run."""
 
@@ -56,6 +83,8 @@ class Table(NamedTuple):
     name: str
     called: bool
     rows: list[Row]
+    #: What there is to say of the figures, a line each.
+    notes: tuple[str, ...] = ()
 
 
 class LineRecords:
@@ -64,7 +93,8 @@ class LineRecords:
     ``raw_line_records``: for each line and device one entry with the keys ``code_hash``,
     ``line``, ``device``, ``runs`` and one for each column (in bytes or blocks).
     ``code_infos``: by ``code_hash``, ``func`` (the function or its code),
-    ``first_line``, and ``name`` unless the function has it. ``options``: the columns
+    ``first_line``, ``name`` unless the function has it, and ``notes`` to show below its
+    lines. ``options``: the columns
     there are, where nothing was recorded.
     """
 
@@ -98,6 +128,8 @@ class LineRecords:
         if options and tuple(columns[:2]) == DEFAULT_COLUMNS:
             there = [name for name in DEFAULT_COLUMNS if name in options]
             more = [name for name in (_INCREMENT,) if name in options]
+            if any(_COMPARED[0] in record for record in self._raw_line_records):
+                more += [name for name in _COMPARED if name in options]
             columns = tuple(dict.fromkeys([*there, *more, *columns[2:]]))
         unknown = [name for name in columns if options and name not in options]
         if unknown:
@@ -147,7 +179,7 @@ class LineRecords:
                 )
         if not records and not lines:
             rows = []
-        return Table(_get_name(info), bool(records), rows)
+        return Table(_get_name(info), bool(records), rows, tuple(info.get("notes", ())))
 
 
 def _get_name(info: Mapping[str, Any]) -> str:
@@ -185,8 +217,15 @@ class RecordsDisplay:
         devices = {row.device for table in tables for row in table.rows if row.device}
         self._shows_devices = len(devices) > 1
 
+    def take_called(self) -> RecordsDisplay:
+        """Of the functions that ran."""
+        return RecordsDisplay([table for table in self._tables if table.called], self._columns)
+
     def __repr__(self) -> str:
-        parts = [f"## {table.name}\n\n{self._get_text(table)}\n" for table in self._tables]
+        parts = [
+            "\n".join([f"## {table.name}\n", self._get_text(table), *table.notes, ""])
+            for table in self._tables
+        ]
         return "\n\n".join(parts) or "No data collected\n"
 
     def _get_text(self, table: Table) -> str:
@@ -222,7 +261,9 @@ class RecordsDisplay:
         if not self._tables:
             return "<p>No data collected</p>"
         return "\n".join(
-            f"<h3>{html.escape(table.name)}</h3>\n{self._get_html(table)}" for table in self._tables
+            f"<h3>{html.escape(table.name)}</h3>\n{self._get_html(table)}"
+            + "".join(f"\n<p>{html.escape(note)}</p>" for note in table.notes)
+            for table in self._tables
         )
 
     def _get_html(self, table: Table) -> str:
