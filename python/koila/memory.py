@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import torch
 
 from koila._errors import KoilaError
 
 __all__ = ["CountedMemory", "budget_bytes", "free", "recent_budget_bytes"]
+
+T = TypeVar("T")
 
 # What Python, the compiler and gaps between blocks take beside tensors.
 _BESIDE = 16 << 20
@@ -125,3 +130,27 @@ def format_bytes(count: float) -> str:
             break
         count /= 1024
     return f"{count:,.0f} bytes" if unit == "bytes" else f"{count:,.2f} {unit}"
+
+
+class OperatorMemory(NamedTuple):
+    """Of an operator that allocated or freed on the CPU: bytes that were live when it
+    ended, and the most while it ran."""
+
+    name: str
+    live: int
+    peak: int
+
+
+def log_operators(call: Callable[[], T]) -> tuple[T, list[OperatorMemory], int]:
+    """What ``call`` returns, the operators that it called in this thread, and the most that
+    was live at once, in bytes above what was live before. Operators that others consist of
+    count in these."""
+    from koila import _C
+
+    _C.count_cpu_memory([])
+    _C.start_operator_log()
+    try:
+        result = call()
+    finally:
+        operators, peak = _C.stop_operator_log()
+    return result, list(itertools.starmap(OperatorMemory, operators)), peak

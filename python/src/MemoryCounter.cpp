@@ -2,6 +2,7 @@
 
 #include "MemoryCounter.h"
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 #include <algorithm>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -82,6 +83,21 @@ private:
   c10::Allocator *counted;
 };
 
+} // namespace
+
+namespace {
+struct OperatorLog {
+  std::vector<OperatorFigures> operators;
+  at::CallbackHandle handle = 0;
+  int64_t base = 0, peak = 0;
+  bool isInside = false;
+};
+
+/// What there was when an operator started.
+struct Started final : at::ObserverContext {
+  explicit Started(const MemoryFigures &figures) : figures(figures) {}
+  MemoryFigures figures;
+};
 } // namespace
 
 /// Never freed: tensors outlive what is destroyed at exit.
@@ -247,4 +263,62 @@ void koila::endCPULaps() {
     return;
   lapped.isListed = false;
   std::erase(counter.threads, &lapped);
+}
+
+//===----------------------------------------------------------------------===//
+// Operators
+//===----------------------------------------------------------------------===//
+
+static thread_local std::unique_ptr<OperatorLog> operatorLog;
+
+/// The process, whose peak starts anew.
+static MemoryFigures takePeak(OperatorLog &log) {
+  Counter &counter = getCounter();
+  std::lock_guard lock(counter.mutex);
+  MemoryFigures figures = counter.process.getFigures();
+  counter.process.restartPeaks();
+  log.peak = std::max(log.peak, figures[1] - log.base);
+  return figures;
+}
+
+static std::unique_ptr<at::ObserverContext>
+startOperator(const at::RecordFunction &function) {
+  OperatorLog *log = operatorLog.get();
+  if (!log || log->isInside ||
+      std::string_view(function.name()).substr(0, 6) != "aten::")
+    return nullptr;
+  log->isInside = true;
+  return std::make_unique<Started>(takePeak(*log));
+}
+
+static void endOperator(const at::RecordFunction &function,
+                        at::ObserverContext *context) {
+  OperatorLog *log = operatorLog.get();
+  if (!log || !context)
+    return;
+  log->isInside = false;
+  MemoryFigures before = static_cast<Started *>(context)->figures;
+  MemoryFigures after = takePeak(*log);
+  // Handed out and taken back: views do neither.
+  if (before[2] != after[2] || before[3] != after[3])
+    log->operators.push_back(
+        {function.name(), after[0] - log->base, after[1] - log->base});
+}
+
+void koila::startOperatorLog() {
+  operatorLog = std::make_unique<OperatorLog>();
+  operatorLog->base = getCPUMemory()[0];
+  restartCPUPeak();
+  operatorLog->handle = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(startOperator, endOperator)
+          .scopes({at::RecordScope::FUNCTION}));
+}
+
+std::pair<std::vector<OperatorFigures>, int64_t> koila::stopOperatorLog() {
+  std::unique_ptr<OperatorLog> log = std::move(operatorLog);
+  if (!log)
+    return {};
+  at::removeCallback(log->handle);
+  takePeak(*log);
+  return {std::move(log->operators), log->peak};
 }

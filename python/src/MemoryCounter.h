@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace at {
@@ -39,6 +41,19 @@ MemoryFigures takeCPULap();
 
 /// This thread has no laps from now on.
 void endCPULaps();
+
+/// An operator that this thread called, others inside of it included: bytes
+/// live when it ended, and the most while it ran.
+struct OperatorFigures {
+  std::string name;
+  int64_t live, peak;
+};
+
+/// Notes the operators of this thread that hand out or take back memory, until
+/// it is stopped; then they are there, and the peak, less what was live at the
+/// start. Restarts the peak of the process.
+void startOperatorLog();
+std::pair<std::vector<OperatorFigures>, int64_t> stopOperatorLog();
 
 } // namespace koila
 

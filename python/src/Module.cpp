@@ -144,6 +144,14 @@ PYBIND11_MODULE(_C, m) {
   m.def("restart_cpu_peak", &restartCPUPeak);
   m.def("take_cpu_lap", &takeCPULap);
   m.def("end_cpu_laps", &endCPULaps);
+  m.def("start_operator_log", &startOperatorLog);
+  m.def("stop_operator_log", []() {
+    auto [operators, peak] = stopOperatorLog();
+    std::vector<std::tuple<std::string, int64_t, int64_t>> list;
+    for (OperatorFigures &each : operators)
+      list.emplace_back(std::move(each.name), each.live, each.peak);
+    return std::make_pair(std::move(list), peak);
+  });
   m.def(
       "check_output",
       [](const std::string &path) {

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from koila._errors import KoilaError
+from koila._report.measurement import describe_difference, measure_call, place_steps
 from koila._temporary import write_text
 from koila.memory import budget_bytes, format_bytes
 
@@ -173,9 +176,26 @@ class Report:
     def to_json(self) -> str:
         return json.dumps(self.data, indent=2)
 
+    def measure(
+        self, module: nn.Module | str | os.PathLike[str], *inputs: Any, **named: Any
+    ) -> Report:
+        """Calls ``module``, or that of a TorchScript file, and keeps what it allocates,
+        operator by operator, beside what is predicted: in ``data["measured"]``, in the
+        text, the page and ``plot()``. Returns the report itself.
+
+        ``inputs`` and ``named`` are values for the call that the report is of, of the same
+        sizes. The module runs twice, in the report's mode and threads; its buffers and
+        random numbers are afterwards what they were. An ``nn.Module`` runs in Python,
+        which may hold more than the program that the report is of.
+
+        Raises KoilaError for a report of a training step, of another batch, or on a GPU.
+        """
+        self.data["measured"] = measure_call(module, inputs, named, self.data)
+        return self
+
     def to_html(self) -> str:
-        """One page that needs nothing else: the timeline by storage, what is
-        alive at the peak, and the peak by batch."""
+        """One page that needs nothing else: the timeline by storage, with what was
+        measured, what is alive at the peak, and the peak by batch."""
         page = Path(__file__).parents[1].joinpath("ReportPage.html").read_text(encoding="utf-8")
         # A name such as `</script>` must not end the element.
         return page.replace("KOILA_REPORT_JSON", json.dumps(self.data).replace("<", "\\u003c"), 1)
@@ -188,7 +208,8 @@ class Report:
         )
 
     def plot(self, ax: Any = None) -> Any:
-        """Draws the timeline; returns the axes. Needs matplotlib."""
+        """Draws the timeline, with what ``measure`` found; returns the axes. Needs
+        matplotlib."""
         try:
             from matplotlib import pyplot
         except ImportError:
@@ -204,6 +225,15 @@ class Report:
         ]
         ax.fill_between(steps, total, step="mid", alpha=0.35, label="inside of operators")
         ax.fill_between(steps, live, step="mid", label="tensors")
+        if measured := self.data.get("measured"):
+            found = measured["timeline"]
+            ax.plot(
+                place_steps(measured, len(self.timeline)),
+                [(one["live_bytes"] + one["transient_bytes"]) / 2**20 for one in found],
+                color="black",
+                drawstyle="steps-mid",
+                label="measured",
+            )
         ax.set(xlabel="operation", ylabel="MiB", title=_title(self.data))
         ax.legend(loc="upper right")
         return ax
@@ -220,6 +250,9 @@ class Report:
             rows.append(f"  peak         {_bytes(self.peak)}")
         if self.location:
             rows.append(f"  at           {self.location}")
+        if (measured := data.get("measured")) and self.peak is not None:
+            text = describe_difference(data, _place)
+            rows.append(f"  measured     {_bytes(measured['peak_bytes'])}, {text}")
         for key, label, note in (
             ("parameter_bytes", "parameters", "not in the peak"),
             ("input_bytes", "inputs", "not in the peak"),
