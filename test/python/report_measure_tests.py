@@ -1,5 +1,7 @@
 """Reports: what is measured beside what is predicted, and the source by line."""
 
+import html
+import importlib.util
 import json
 import pathlib
 import re
@@ -191,3 +193,82 @@ def test_page(tmp_path):
     assert "1.17 KiB at most, and up to 400 B more than predicted" in shown["said"]
     # The line of the measured bytes, in columns of a third, of the most of both.
     assert shown["line"] == [[0, 400], [1, 400], [1, 800], [2, 800], [2, 1200], [3, 1200]]
+
+
+SOURCE = """\
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def forward(self, x):
+        x = torch.exp(x)  # <script>"&
+        x = torch.cat([x, x], 1)
+        return torch.tanh(x)
+"""
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("net_of_test", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Net()
+
+
+def get_rows(page):
+    """Bytes at the peak and made, by line, with the text and the colour."""
+    rows = {}
+    for row in re.findall(r"<tr[^>]*>(?:(?!</tr>).)*class='code'.*?</tr>", page):
+        cells = re.findall(r"<td class='[^']*'>(.*?)</td>", row)
+        sizes = [re.search(r"title='([\d,]+) bytes'", cell) for cell in cells[:2]]
+        heat = re.search(r"rgba\([^)]*,([\d.]+)\)", row)
+        rows[int(cells[2])] = (
+            *(int(size[1].replace(",", "")) if size else None for size in sizes),
+            html.unescape(cells[3]),
+            float(heat[1]) if heat else None,
+        )
+    return rows
+
+
+def test_source(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(SOURCE)
+    x = torch.randn(10, 10)
+    report = koila.analyze(load(path), x)
+    page = report.to_html()
+    rows = get_rows(page)
+    assert [rows[line][2] for line in sorted(rows)] == SOURCE.splitlines()
+    assert rows[5][:2] == (None, None) and rows[5][3] is None
+    assert rows[6][:2] == (None, 400) and rows[6][3] is None
+    # At the peak, of the last line.
+    assert rows[7][:2] == (800, 800) and rows[8][:2] == (800, 800)
+    assert rows[7][3] == rows[8][3] == 0.6
+    assert "<script>&quot;" not in page and "&lt;script&gt;&quot;&amp;" in page
+    assert str(path) in page
+    # A line more: figures go with the source of today.
+    path.write_text(SOURCE + "# more\n")
+    assert get_rows(report.to_html())[9][2] == "# more"
+
+
+def test_source_that_cannot_be_read(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text(SOURCE)
+    report = koila.analyze(load(path), torch.randn(10, 10))
+    path.write_text("import torch\n")
+    page = report.to_html()
+    assert "The source has 1 lines, and is not the one that was analysed." in page
+    assert get_rows(page)[7][:3] == (800, 800, "")
+    path.unlink()
+    assert "The source cannot be read here." in report.to_html()
+    # Other files than sources are not read into a page.
+    secret = tmp_path / "secret"
+    secret.write_text(SOURCE)
+    text = json.dumps(report.data).replace(str(path), str(secret))
+    page = koila.Report(json.loads(text)).to_html()
+    assert "cannot be read here" in page and "torch.cat" not in page
+
+
+def test_long_sources_are_cut(tmp_path):
+    path = tmp_path / "net.py"
+    path.write_text("# above\n" * 500 + SOURCE + "# below\n" * 500)
+    rows = get_rows(koila.analyze(load(path), torch.randn(10, 10)).to_html())
+    assert sorted(rows) == list(range(506 - 8, 508 + 9))

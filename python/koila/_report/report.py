@@ -14,6 +14,7 @@ from torch import nn
 
 from koila._errors import KoilaError
 from koila._report.measurement import describe_difference, measure_call, place_steps
+from koila._report.source_lines import make_heat_map
 from koila._temporary import write_text
 from koila.memory import budget_bytes, format_bytes
 
@@ -195,8 +196,11 @@ class Report:
 
     def to_html(self) -> str:
         """One page that needs nothing else: the timeline by storage, with what was
-        measured, what is alive at the peak, and the peak by batch."""
+        measured, what is alive at the peak, the source with the bytes of each line, where
+        it can be read, and the peak by batch."""
         page = Path(__file__).parents[1].joinpath("ReportPage.html").read_text(encoding="utf-8")
+        if self.data["timeline"]:
+            page = page.replace("<!-- KOILA_SOURCES -->", make_heat_map(self.data), 1)
         # A name such as `</script>` must not end the element.
         return page.replace("KOILA_REPORT_JSON", json.dumps(self.data).replace("<", "\\u003c"), 1)
 
