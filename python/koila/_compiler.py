@@ -40,7 +40,7 @@ __all__ = [
     "check_output",
     "compile_file",
     "compile_script",
-    "count_extensions",
+    "count_rule_changes",
     "is_count",
     "load_extension",
     "make_guards",
@@ -287,6 +287,8 @@ def analyze_script(
     return report
 
 
+#: How often what koila knows of operators has changed.
+_rule_changes = 0
 #: What rules of operators raised since the last run: operator, rule, error.
 _raised: list[tuple[str, str, BaseException]] = []
 
@@ -298,6 +300,7 @@ def set_custom_operators(
     """From now on programs know these operators, by their names: the rules that there
     are for each, and per result the argument that it is a view of, or -1. ``answer`` is
     asked what a rule says (include/koila/Interfaces/CustomOperators.h)."""
+    global _rule_changes
     from koila import _C
 
     def ask(request: str) -> str:
@@ -312,6 +315,7 @@ def set_custom_operators(
             return json.dumps({"error": f"raises {type(error).__name__}: {error}"})
 
     _C.set_custom_operators(dict(operators), ask)
+    _rule_changes += 1
 
 
 def _raise_errors() -> None:
@@ -341,24 +345,22 @@ def make_guards(guards: list[tuple[object, object]]) -> Callable[[], bool]:
     return hold
 
 
-_extensions = 0
-
-
 def load_extension(path: str) -> None:
     """Loads operators of others into every compilation from now on; KoilaError, with
     the path, for what is no extension of this koila."""
-    global _extensions
+    global _rule_changes
     from koila import _C
 
     _check_path(path)
     if problem := _C.load_extension(path):
         raise KoilaError(problem)
-    _extensions += 1
+    _rule_changes += 1
 
 
-def count_extensions() -> int:
-    """How often one was loaded: what was refused at another count may be known now."""
-    return _extensions
+def count_rule_changes() -> int:
+    """How often an extension was loaded or an operator registered: what was refused at
+    another count may be known now."""
+    return _rule_changes
 
 
 def check_output(path: str) -> None:

@@ -1,6 +1,7 @@
 """Operators with rules of the program's own: predicted to the byte, and tiled."""
 
 import itertools
+import warnings
 from typing import Any
 
 import pytest
@@ -514,13 +515,35 @@ def test_a_gradient_that_does_not_arrive(read):
     assert check_op(Both).agrees
 
 
-def test_rows_that_a_mask_selects():
-    """Where the batch does not lie along one dim, the rule is not asked, and says nothing."""
-
-    class Selected(nn.Module):
+def test_rows_of_samples_that_are_interleaved():
+    class Interleaved(nn.Module):
         def forward(self, x):
-            return scaled_gelu(x.transpose(0, 1).reshape(-1, x.shape[0]), 2.0).sum(0)
+            samples = x.shape[0]
+            rows = scaled_gelu(x.transpose(0, 1).reshape(6 * samples, 4), 2.0)
+            return rows.reshape(6, samples, 4).transpose(0, 1) + x
 
     x = torch.randn(8, 6, 4)
-    with pytest.raises(koila.CompileError):
-        koila.compile(Selected(), x, tile=2)
+    model = Interleaved()
+    with torch.no_grad():
+        torch.testing.assert_close(koila.compile(model, x, tile=2)(x), model(x))
+
+
+def test_rules_that_come_later():
+    """What was planned or refused before goes by the rules that are there now."""
+    register_gelu(batch=None, forward=None)
+    x, y = torch.randn(256, 64), torch.randint(10, (256,))
+    model = Model()
+    whole = 300_000
+
+    def step():
+        for parameter in model.parameters():
+            parameter.grad = None
+        input, label = koila.lazy(x, y, batch=0, budget=whole)
+        functional.cross_entropy(model(input), label).backward()
+        return koila.last().tile
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before = step()
+    register_gelu()
+    assert before is None and step() < 256

@@ -15,7 +15,7 @@ from koila._capture.inputs import Inputs
 from koila._compile.call_kind import Call, Expected
 from koila._compile.specialize_call import Recipe, specialize
 from koila._compile.specialized_module import Specialization
-from koila._compiler import count_extensions
+from koila._compiler import count_rule_changes
 from koila._errors import BudgetError, CompileError
 
 __all__ = ["Selection"]
@@ -100,7 +100,7 @@ class Selection:
         if self._compiled >= _MOST_COMPILED:
             return f"{reason}; it was compiled {self._compiled} times before"
         modes = tuple(part.training for part in self._original.modules())
-        state = (count_extensions(), *modes)
+        state = (count_rule_changes(), *modes)
         if not changed:
             for expected, known, why in self._refused:
                 if known == state and expected.find_difference(call) is None:

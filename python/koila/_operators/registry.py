@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +13,11 @@ from koila._operators.answers import answer
 from koila._operators.functions import find_function, make_operator
 from koila._operators.rules import OperatorRules, Rule, check_callable, find_operator, get_name
 
-__all__ = ["find_rules", "get_rules", "register"]
+__all__ = ["find_rules", "get_rules", "listeners", "register"]
 
 _registered: dict[str, OperatorRules] = {}
+#: Called whenever an operator has been registered.
+listeners: list[Callable[[], None]] = []
 
 
 def register(
@@ -94,6 +96,8 @@ def register(
         },
         _answer,
     )
+    for listener in listeners:
+        listener()
 
 
 def get_rules(operator: torch._ops.OpOverload) -> OperatorRules | None:

@@ -28,6 +28,7 @@ from koila._capture.thread_recordings import recording
 from koila._capture.values import Call
 from koila._compiler import Compiled, analyze_script, compile_script
 from koila._errors import BudgetError, CompileError, KoilaWarning, Location
+from koila._operators import registry
 from koila._plan.announce import announce, is_strict, note, restart
 
 __all__ = ["Plan", "Run", "check_budget", "forget", "start"]
@@ -105,8 +106,11 @@ _CLOSE = 1.25
 
 
 def forget() -> None:
-    """Forgets all programs, for tests."""
+    """Forgets all programs: rules have changed since they were planned."""
     _plans.clear()
+
+
+registry.listeners.append(forget)
 
 
 _T = TypeVar("_T")
