@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import koila
+from koila._execute import out_of_memory
 from koila.compat import infinitybatch
 from koila.compat.infinitybatch import tiles, tools
 from memory_counter import peak_of
@@ -827,3 +828,49 @@ def test_progress_is_printed(capsys):
     ib.verbose_mode = False
     ib(1)
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("apart")
+def test_nothing_is_released_while_tiles_fit(monkeypatch):
+    released = []
+    monkeypatch.setattr(out_of_memory, "release_cached", lambda: released.append(1))
+    ib = make()
+    Capped(ib.model, 8)
+    ib.epoch()
+    assert released and ib.tile == 5
+    released.clear()
+    ib.epoch()
+    assert not released and ib.tile == 5
+
+
+class Last(nn.Module):
+    """The samples are in the second dim, as recurrent layers have them."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.rnn = nn.LSTM(3, 4)
+
+    def forward(self, x):
+        return self.rnn(x)[0][-1]
+
+
+def test_samples_in_the_second_dim():
+    torch.manual_seed(1)
+    batches = [(torch.randn(7, 10, 3), torch.randint(4, (10,)))]
+    ib, wanted = make(Last(), batches), Last()
+    train_plainly(wanted, batches)
+    ib.epoch()
+    close(ib.model, wanted)
+
+
+@pytest.mark.usefixtures("apart")
+def test_samples_in_the_second_dim_are_refused():
+    with pytest.raises(Error, match="does not give a row for each sample"):
+        make(Last()).batch_(torch.randn(7, 10, 3))
+
+
+def test_a_model_on_several_devices_is_refused():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2, device="meta"))
+    with pytest.raises(Error, match="several devices: cpu, meta"):
+        InfinityBatch(model, verbose=False)

@@ -567,3 +567,27 @@ def test_wrong_targets_warn_nothing():
         warnings.simplefilter("error")
         with LineProfiler(functions.plain, target_gpu=3):
             functions.plain([])
+
+
+def test_two_gpus_at_once(monkeypatch):
+    stems = [f"active_bytes.all.{part}" for part in ("current", "peak", "allocated", "freed")]
+    stats = [dict.fromkeys(stems, 0) for _ in range(2)]
+    for name, answer in {
+        "is_available": lambda: True,
+        "device_count": lambda: 2,
+        "init": lambda: None,
+        "memory_stats": lambda device: dict(stats[device.index]),
+        "reset_peak_memory_stats": lambda device: None,
+        "empty_cache": lambda: pytest.fail("changes what is measured"),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+
+    def work():
+        stats[0]["active_bytes.all.allocated"] += 512
+        stats[1]["active_bytes.all.allocated"] += 2048
+
+    with LineProfiler(work, target_gpu=0) as first, LineProfiler(work, target_gpu=1) as second:
+        work()
+    assert (get_total(first, work), get_total(second, work)) == (512, 2048)
+    for index in range(2):
+        _sources._sources.pop(torch.device("cuda", index))

@@ -1,6 +1,9 @@
 """koila.compat.pytorch_memlab: which tensors take memory."""
 
 import gc
+import re
+import subprocess
+import sys
 import weakref
 
 import pytest
@@ -9,7 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from koila import _C
-from koila.compat.pytorch_memlab import MemReporter, _tensors, mem_reporter
+from koila.compat.pytorch_memlab import MemReporter, _sources, _tensors, mem_reporter
 from koila.compat.pytorch_memlab.utils import readable_size
 from memlab_fixtures import collect, freeze  # noqa: F401
 
@@ -314,3 +317,73 @@ def test_differences():
 )
 def test_readable_sizes(size, text):
     assert readable_size(size) == text
+
+
+def test_total_counts_each_element_once(capsys):
+    def get_total():
+        MemReporter().report(device="cpu")
+        found = re.search(r"Total Tensors: (\d+) \((\d+) elements\)", capsys.readouterr().out)
+        return [int(n) for n in found.groups()] if found else [0, 0]
+
+    tensors, elements = get_total()
+    big = torch.ones(10, 10)
+    view = big[:3]
+    assert get_total() == [tensors + 2, elements + 100]
+    del big, view
+    flat = torch.ones(100)
+    halves = flat[:50].detach(), flat[50:].detach()
+    del flat
+    assert get_total() == [tensors + 2, elements + 100]
+    del halves
+
+
+def test_what_cuda_reserves_is_told(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 4 << 20)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 64 << 20)
+    MemReporter()._print_allocated(torch.device("cuda", 0))
+    assert "Reserved by PyTorch on cuda:0: 64.00M" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("more, text", [(4000, "Not seen: 3.91K"), (-4000, "reporter: 3.91K")])
+def test_what_nobody_names_is_told(monkeypatch, capsys, more, text):
+    kept = torch.ones(2000)
+    reporter = MemReporter()
+    reporter.collect_tensor()
+    reporter.get_stats()
+    monkeypatch.setattr(_sources, "get_cpu_bytes", lambda: reporter.get_bytes(CPU) + more)
+    reporter.print_stats()
+    assert text in capsys.readouterr().out
+    del kept
+
+
+def test_fake_tensors_beside():
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    real = torch.ones(50)
+    fake = FakeTensorMode(shape_env=ShapeEnv()).from_tensor(torch.ones(5, 7))
+    reporter = MemReporter()
+    rows = get_rows(reporter)
+    assert rows["real"] == 200 and "fake" not in rows
+    reporter.print_stats()
+    del fake, real
+
+
+def test_import_asks_nothing_of_cuda_and_needs_torch_alone():
+    code = (
+        "import sys, warnings\n"
+        "sys.modules['pandas'] = sys.modules['calmsize'] = sys.modules['IPython'] = None\n"
+        "import torch\n"
+        "warnings.filterwarnings('error', message='.*TypedStorage.*')\n"
+        "def refuse(*_, **__): raise AssertionError('CUDA was asked')\n"
+        "for name in 'init _lazy_init memory_stats reset_peak_memory_stats empty_cache'.split():\n"
+        "    setattr(torch.cuda, name, refuse)\n"
+        "torch.cuda.is_available = lambda: True\n"
+        "from koila.compat.pytorch_memlab import Courtesy, LineProfiler, MemReporter\n"
+        "Courtesy(), MemReporter(torch.nn.Linear(2, 2)).report()\n"
+        "def work(): return torch.ones(1000)\n"
+        "with LineProfiler(work, target_gpu=torch.device('cpu')) as p: work()\n"
+        "assert '3.91K' in str(p.display()) and '<table>' in p.display()._repr_html_()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

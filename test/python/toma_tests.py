@@ -12,7 +12,9 @@ import pytest
 import torch
 
 import koila.compat.toma
+from koila import retry
 from koila.compat import toma
+from retry_tests import OTHERS, OUT_OF_MEMORY
 
 SEEDS = os.environ.get("KOILA_SEEDS")
 PARTS = ("batchsize_cache", "cpu_memory", "stacktrace", "torch_cuda_memory")
@@ -138,6 +140,9 @@ def test_decorators_pass_dimension_and_context_on():
 
     body(torch.zeros(5, 4))
     assert shapes == [(5, 2), (5, 2)]
+
+
+def test_decorators_pass_their_context_on():
     made = []
 
     class Cache(toma.NoBatchsizeCache):
@@ -145,12 +150,20 @@ def test_decorators_pass_dimension_and_context_on():
             super().__init__()
             made.append(self)
 
-    for decorate in (
-        toma.batch(initial_batchsize=1, cache_type=Cache, context="one context"),
-        toma.chunked(initial_step=1, cache_type=Cache, context="one context"),
+    def body(*_):
+        pass
+
+    for decorate, options, args in (
+        (toma.batch, {"initial_batchsize": 1}, ()),
+        (toma.range, {"initial_step": 1}, (0, 1)),
+        (toma.chunked, {"initial_step": 1}, (torch.zeros(1),)),
     ):
-        decorate(lambda *_: None)(*([torch.zeros(1)] if len(made) else []))
-    assert len(made) == 1
+        made.clear()
+        for context in ("one", "other", "one"):
+            place = decorate.__name__, context
+            decorate(cache_type=Cache, context=place, **options)(body)(*args)
+        # Without it the function's own cache: one.
+        assert len(made) == 2, decorate.__name__
 
 
 def test_further_positional_arguments_arrive():
@@ -164,14 +177,91 @@ def test_further_positional_arguments_arrive():
     assert seen == [(0, "a", "b"), (2, "a", "b")]
 
 
-def test_a_later_call_gets_the_size_that_it_asks_for():
-    for cache in (EVERYWHERE, BY_PLACE):
+@pytest.mark.parametrize("cache", [EVERYWHERE, BY_PLACE])
+def test_a_later_call_gets_the_size_that_it_asks_for(cache):
+    sizes, place = [], object()
+    for size in (4, 64, 8):
+        toma.explicit.batch(sizes.append, size, toma_cache_type=cache, toma_context=place)
+    assert sizes == [4, 64, 8]
+    # After a failure: no more than what fitted, and less where less is asked for.
+    fits, place = Fits(16), object()
+    for size in (64, 8, 32):
+        toma.explicit.batch(fits.call, size, toma_cache_type=cache, toma_context=place)
+    assert fits.sizes == [64, 32, 16, 8, 16]
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Two; the second is the current one, and others hold memory there."""
+    gib = 2**30
+    found = {"total": [8 * gib, 24 * gib], "reserved": [gib, 4 * gib], "free": [7 * gib, 15 * gib]}
+
+    def at(name):
+        return lambda device=None: found[name][1 if device is None else device]
+
+    for name, answer in {
+        "is_available": lambda: True,
+        "current_device": lambda: 1,
+        "get_device_properties": lambda device: type("", (), {"total_memory": at("total")(device)}),
+        "memory_reserved": at("reserved"),
+        "mem_get_info": lambda device=None: (at("free")(device), at("total")(device)),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    monkeypatch.setattr(toma.cpu_memory, "get_available_cpu_memory", lambda: 2**33)
+    return found
+
+
+def test_memory_of_the_current_device(gpus, monkeypatch):
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: pytest.fail("allocates to find out"))
+    cuda, gib = toma.torch_cuda_memory, 2**30
+    assert cuda.get_cuda_total_memory() == 24 * gib
+    assert cuda.get_cuda_assumed_available_memory() == 20 * gib
+    assert cuda.get_cuda_blocked_memory() == 5 * gib
+    assert cuda.get_cuda_available_memory() == 15 * gib
+
+
+def test_what_others_hold_counts_in_free_memory(gpus, monkeypatch):
+    assert BY_PLACE.TRACK_RAM is False
+    monkeypatch.setattr(BY_PLACE, "TRACK_RAM", True)
+    fits, place = Fits(), object()
+    for free in (15, 2):
+        gpus["free"][1] = free * 2**30
+        toma.explicit.batch(fits.call, 64, toma_context=place, toma_cache_type=BY_PLACE)
+    assert fits.sizes == [64, 32, 16, 64, 32, 16]
+
+
+def test_errors_of_every_vendor():
+    for error in OUT_OF_MEMORY:
+        assert toma.should_reduce_batch_size(error), error
         sizes = []
-        for size in (4, 64, 8):
-            toma.explicit.batch(
-                sizes.append, size, toma_cache_type=cache, toma_context=sizes.append
-            )
-        assert sizes == [4, 64, 8], cache
+
+        def body(size, error=error, sizes=sizes):
+            sizes.append(size)
+            if size > 1:
+                raise error
+
+        toma.simple.batch(body, 2)
+        assert sizes == [2, 1]
+    assert not any(map(toma.should_reduce_batch_size, OTHERS))
+    snafu = RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear")
+    assert toma.is_cudnn_snafu(snafu) and not toma.is_cuda_out_of_memory(snafu)
+    assert toma.is_out_of_cpu_memory(MemoryError())
+
+
+def test_a_body_that_adds_is_undone_by_retry_alone():
+    def run(call):
+        out = torch.zeros(4)
+
+        def body(start, end):
+            out[start:end] += 1
+            if end - start > 2:
+                fail()
+
+        call(body, out)
+        return out.tolist()
+
+    assert run(lambda body, out: toma.simple.range(body, 0, 4, 4)) == [2] * 4
+    assert run(lambda body, out: retry.Retry(undo=out).range(body, 0, 4, 4)) == [1] * 4
 
 
 def test_functions_made_anew_share_what_was_learnt_and_are_not_kept():

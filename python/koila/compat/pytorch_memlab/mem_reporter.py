@@ -68,6 +68,8 @@ class MemReporter:
         #: By device, (name, size, elements, bytes) of each.
         self.device_tensor_stat: dict[torch.device, list[Stat]] = {}
         self._shared: dict[torch.device, list[str]] = {}
+        #: By device, elements; one that several tensors show counts once.
+        self._elements: Counter[torch.device] = Counter()
         _sources.count_cpu()
         if model is not None:
             self._names.add_model(model)
@@ -116,11 +118,11 @@ class MemReporter:
 
     def get_stats(self) -> None:
         """Works out ``device_tensor_stat`` of what was collected."""
-        self.device_tensor_stat, self._shared = {}, {}
+        self.device_tensor_stat, self._shared, self._elements = {}, {}, Counter()
         free: dict[tuple[torch.device, int], list[tuple[int, int]]] = {}
         owners: dict[tuple[torch.device, int], str] = {}
         for entry in self._entries:
-            taken, shared = 0, ""
+            taken, fresh, shared = 0, 0, ""
             for part in entry.parts:
                 key = (entry.device, part.storage)
                 if key not in free:
@@ -128,7 +130,10 @@ class MemReporter:
                     taken += part.block - part.total
                 elif owners[key] != entry.name:
                     shared = owners[key]
-                taken += _take(free[key], part.begin, part.end)
+                fresh += _take(free[key], part.begin, part.end)
+            taken += fresh
+            shown = sum(part.end - part.begin for part in entry.parts)
+            self._elements[entry.device] += entry.elements * fresh // max(shown, 1)
             stat = (entry.name, entry.size, entry.elements, taken)
             self.device_tensor_stat.setdefault(entry.device, []).append(stat)
             self._shared.setdefault(entry.device, []).append(shared)
@@ -160,11 +165,8 @@ class MemReporter:
                 print(_get_row(label, text, readable_size(amount)))
             print("-" * _WIDTH)
             tensors = [stat for stat in stats if not stat[0].startswith("(rest")]
-            elements = sum(
-                stat[2] for stat, s in zip(stats, self._shared[device], strict=True) if not s
-            )
             print(
-                f"Total Tensors: {len(tensors)} ({elements} elements) "
+                f"Total Tensors: {len(tensors)} ({self._elements[device]} elements) "
                 f"\tUsed Memory: {readable_size(self.get_bytes(device))}"
             )
             self._print_allocated(device)
@@ -181,6 +183,10 @@ class MemReporter:
         else:
             return
         print(f"The allocated memory on {device}: {readable_size(allocated)}")
+        if device.type == "cuda":
+            # What nvidia-smi counts, with the context of CUDA on top.
+            reserved = readable_size(torch.cuda.memory_reserved(device))
+            print(f"Reserved by PyTorch on {device}: {reserved}")
         hidden = allocated - self.get_bytes(device)
         if hidden > 0:
             print(f"Not seen: {readable_size(hidden)}, held by PyTorch, not by Python")

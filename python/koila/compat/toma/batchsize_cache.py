@@ -107,7 +107,7 @@ class StacktraceMemoryBatchsizeCache(BatchsizeCache):
         if self.TRACK_RAM:
             free = (
                 cpu_memory.get_available_cpu_memory(),
-                torch_cuda_memory.get_cuda_assumed_available_memory(),
+                torch_cuda_memory.get_cuda_available_memory(),
             )
             key = (sites, *(size // self.MEMORY_GRANULARITY for size in free))
         entry = self._found.get(key)
