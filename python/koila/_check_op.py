@@ -88,12 +88,13 @@ def check_op(
     ``inputs`` are specs of the arguments in the order of the schema, as
     ``"float32[B,64]"``, ``"int64[B]{0:10}"`` or ``"2.5"``; without them koila makes up
     calls that the operator takes. Each call runs with every number of samples in
-    ``batches``, and once more with a tensor that is transposed in memory. The figures
-    are those of the CPU, in bytes. KoilaError where nothing is registered.
+    ``batches``, and also with a tensor that is transposed in memory, and with one that is
+    expanded; the backward pass with a gradient in rows, and with an expanded one. The
+    figures are those of the CPU, in bytes. KoilaError where nothing is registered.
     """
     rules = find_rules(op)
     calls = [parse_inputs(rules, inputs)] if inputs else find_calls(rules)
-    calls += [other for call in calls if (other := call.transposed()) and _takes(rules, other)]
+    calls += [other for call in calls for other in call.vary() if _takes(rules, other)]
     made = OperatorCheck(rules.name, list(map(str, calls)))
     checks: dict[str, Callable[[_Run], Iterator[str | None]]] = {
         "shape": _check_shape,
@@ -207,13 +208,22 @@ def _check_shape(run: _Run) -> Iterator[str | None]:
         return
     for at, (tensor, result) in enumerate(zip(said, results, strict=True)):
         same = tensor.shape == result.shape and tensor.dtype == result.dtype
-        if same and tensor.is_contiguous() == result.is_contiguous():
+        if same and _have_same_strides(tensor.stride(), result):
             yield None
         else:
             yield (
                 f"says that result {at} is {_describe_tensor(tensor)}, "
                 f"and it is {_describe_tensor(result)}"
             )
+
+
+def _have_same_strides(said: Sequence[int], tensor: torch.Tensor) -> bool:
+    """But for dims of one element, in which nobody takes a step."""
+    return tensor.numel() == 0 or all(
+        stride == own
+        for stride, own, extent in zip(said, tensor.stride(), tensor.shape, strict=True)
+        if extent > 1
+    )
 
 
 def _check_storage(run: _Run) -> Iterator[str | None]:
@@ -309,6 +319,8 @@ def _check_forward(run: _Run) -> Iterator[str | None]:
 
 def _check_saved(run: _Run) -> Iterator[str | None]:
     leaves = run.make_leaves()
+    if any(isinstance(leaf, torch.Tensor) and 0 in leaf.stride() for leaf in leaves):
+        return  # a copy of it, which the graph may keep alone, is not expanded
     if not any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
         raise _Unanswered("no argument has a gradient")
     results = run.record(leaves)
@@ -336,11 +348,19 @@ def _check_saved(run: _Run) -> Iterator[str | None]:
 
 
 def _check_backward(run: _Run) -> Iterator[str | None]:
+    yield from _check_gradients(run, torch.ones_like)
+    # As a sum hands it on.
+    yield from _check_gradients(run, lambda result: result.new_ones(()).expand(result.shape))
+
+
+def _check_gradients(
+    run: _Run, make: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[str | None]:
     leaves = run.make_leaves()
     results = run.record(leaves)
     if not any(result.requires_grad for result in results):
         raise _Unanswered("autograd records nothing of it")
-    arrived = [torch.ones_like(r) if r.requires_grad else None for r in results]
+    arrived = [make(r.detach()) if r.requires_grad else None for r in results]
     wanted = [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves]
     described = [None if g is None else run.describe([g])[0] for g in arrived]
     said = ask_backward(
@@ -398,15 +418,7 @@ def _describe_answer(
     if gradient is None:
         return told, False
     fits = tensor is None or (
-        tensor["dims"] == list(gradient.shape)
-        and all(
-            said == own
-            for said, own, extent in zip(
-                tensor["strides"], gradient.stride(), gradient.shape, strict=True
-            )
-            # Of one element nobody takes a step.
-            if extent > 1
-        )
+        tensor["dims"] == list(gradient.shape) and _have_same_strides(tensor["strides"], gradient)
     )
     return told, fits and _find_shared(gradient, arrived) == at
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -289,8 +290,16 @@ def analyze_script(
 
 #: How often what koila knows of operators has changed.
 _rule_changes = 0
-#: What rules of operators raised since the last run: operator, rule, error.
-_raised: list[tuple[str, str, BaseException]] = []
+
+
+class _Raised(threading.local):
+    """What rules of operators raised in the run of this thread: operator, rule, error."""
+
+    def __init__(self) -> None:
+        self.errors: list[tuple[str, str, BaseException]] = []
+
+
+_raised = _Raised()
 
 
 def set_custom_operators(
@@ -311,7 +320,7 @@ def set_custom_operators(
             # Some sizes no operator takes; shapes are asked for more than one.
             is_refusal = isinstance(error, RuntimeError | ValueError | AssertionError)
             if question["rule"] != "shape" or not is_refusal:
-                _raised.append((question["callee"], question["rule"], error))
+                _raised.errors.append((question["callee"], question["rule"], error))
             return json.dumps({"error": f"raises {type(error).__name__}: {error}"})
 
     _C.set_custom_operators(dict(operators), ask)
@@ -320,10 +329,10 @@ def set_custom_operators(
 
 def _raise_errors() -> None:
     """What a rule raised ends the run that asked it."""
-    if not _raised:
+    if not _raised.errors:
         return
-    name, rule, error = _raised[0]
-    _raised.clear()
+    name, rule, error = _raised.errors[0]
+    _raised.errors = []
     if not isinstance(error, Exception):
         raise error
     raise RuleError(
@@ -445,7 +454,8 @@ def _run(
         batch_symbol="",
         pipeline=pipeline,
     )
-    _raised.clear()
+    # A rule may itself ask for an analysis.
+    outer, _raised.errors = _raised.errors, []
     with let_through():
         if isinstance(script, str):
             result = _C.run_on_archive(script, options, output or "")
@@ -453,7 +463,10 @@ def _run(
             result = _C.run_on_module(script, options, emit)
         else:
             raise TypeError(f"expected a torch.jit.ScriptModule, not {type(script).__name__}")
-    _raise_errors()
+    try:
+        _raise_errors()
+    finally:
+        _raised.errors = outer
     messages = _parse_messages(result["messages"])
     # The peak was found where that it is above the budget is what failed.
     if not result["succeeded"] and (emit or output or not result["report"]):

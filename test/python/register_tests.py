@@ -547,3 +547,118 @@ def test_rules_that_come_later():
         before = step()
     register_gelu()
     assert before is None and step() < 256
+
+
+def test_tensors_that_are_expanded():
+    """A block for a tensor is as large as its elements, however few places these have."""
+
+    class Expanded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(64))
+            self.linear = nn.Linear(64, 64)
+
+        def forward(self, x):
+            return scaled_gelu(self.weight.expand(x.shape[0], 64), 2.0) + x
+
+    class Summed(Expanded):
+        def forward(self, x):
+            return scaled_gelu(self.linear(x), 2.0).sum(1)
+
+    x = torch.randn(512, 64)
+    traced = torch.jit.trace(Expanded(), x, check_trace=False)
+    report = koila.analyze(Expanded(), x)
+    with torch.no_grad():
+        assert (report.exact, report.peak) == (True, measure(lambda: traced(x))), reasons(report)
+    # The gradient of a sum is expanded.
+    y, model = torch.randn(512), Summed()
+    report = koila.analyze(model, x, y, mode="train", loss="mse_loss")
+    found = measure(lambda: functional.mse_loss(model(x), y).backward())
+    assert (report.exact, report.peak) == (True, found), reasons(report)
+
+
+def test_results_in_the_order_of_the_argument():
+    """A fake kernel gives them strides, which decide what a reshape copies."""
+
+    class Turned(nn.Module):
+        def forward(self, x):
+            turned = scaled_gelu(x.transpose(1, 2), 2.0)
+            return turned.reshape(x.shape[0], -1) + 1, turned
+
+    x = torch.randn(16, 32, 64)
+    traced = torch.jit.trace(Turned(), x, check_trace=False)
+    report = koila.analyze(Turned(), x)
+    with torch.no_grad():
+        found = measure(lambda: traced(x))
+    assert not report.exact or report.peak == found, reasons(report)
+    assert report.exact, reasons(report)
+
+
+class Keyed(torch.autograd.Function):
+    @staticmethod
+    def forward(x, k: float = 1.0):
+        return x * k
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.k = inputs[1]
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.k, None
+
+
+def test_a_registered_function_stays_what_it_was():
+    x = torch.ones(2)
+    before = torch.jit.trace(lambda x: Keyed.apply(x, 3.0), x, check_trace=False).graph
+    koila.register(Keyed, batch=0)
+    assert Keyed.apply(x, k=3.0).tolist() == [3.0, 3.0]
+    after = torch.jit.trace(lambda x: Keyed.apply(x, 3.0), x, check_trace=False).graph
+    kinds = [[node.kind() for node in graph.nodes()] for graph in (before, after)]
+    assert kinds[0] == kinds[1] and "prim::PythonOp" in kinds[0]
+
+
+def test_a_cell_that_runs_again():
+    def make():
+        class Again(Keyed):
+            pass
+
+        return Again
+
+    names = set()
+    for _ in range(3):
+        function = make()
+        koila.register(function, batch=0)
+        names.add(check_op(function).name)
+    assert len(names) == 3
+
+
+def test_functions_that_cannot_be_registered_or_recorded():
+    class Own(Keyed):
+        @classmethod
+        def apply(cls, x, k):
+            return super().apply(x, float(k) + 1)
+
+    with pytest.raises(koila.KoilaError, match=r"has an apply\(\) of its own"):
+        koila.register(Own)
+
+    class Plain(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, k):
+            return x * k
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad, None
+
+    koila.register(Plain, batch=0)
+    with pytest.raises(koila.KoilaError, match="annotate it in forward"):
+        koila.analyze(Model(lambda x: Plain.apply(x, 0.5)), torch.randn(4, 64))
+
+
+def test_keyword_only_arguments():
+    define("rulesof::keyed", "Tensor x, *, float scale=1.0", lambda x, scale=1.0: x * scale)
+    koila.register("rulesof::keyed", shape=lambda x, *, scale=1.0: torch.empty_like(x), batch=0)
+    with pytest.raises(koila.KoilaError, match=r"it is called as shape\(x, \*, scale\)"):
+        koila.register("rulesof::keyed", shape=lambda x, s: torch.empty_like(x))
+    assert check_op("rulesof::keyed").agrees

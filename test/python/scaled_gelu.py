@@ -52,5 +52,6 @@ class Rules:
     @staticmethod
     def backward(trace, grad, inputs, output):
         multiply(trace, inputs[0])
-        multiply(trace, grad)
-        return trace.allocate(inputs[0]), None
+        outer = multiply(trace, grad)
+        # The gradient lies in memory as what it is made of first.
+        return trace.allocate(outer.tensor), None

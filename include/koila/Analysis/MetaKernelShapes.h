@@ -22,9 +22,10 @@ class TorchOpaqueOp;
 /// Runs operators on shapes.
 ///
 /// A request is a JSON object: `callee`, for example `aten::special_i0e`, and
-/// `arguments`, each `{"tensor": {"dims", "dtype"}}` with PyTorch's code of
-/// the element type, or a literal (encodeLiteral). The answer is an array with,
-/// per result, `{"dims", "dtype", "contiguous"}`, `{"value": literal,
+/// `arguments`, each `{"tensor": {"dims", "dtype", "strides"}}` with PyTorch's
+/// code of the element type and strides in elements, without them those of
+/// rows, or a literal (encodeLiteral). The answer is an array with, per result,
+/// `{"dims", "dtype", "strides", "contiguous"}`, `{"value": literal,
 /// "structural": bool}` (true if the sizes in the arguments do not matter),
 /// `{"list": [...]}` of such, or null for what is none of these; none if there
 /// is no such kernel or it refuses the arguments.

@@ -32,6 +32,7 @@ struct Answer {
   Attribute literal;
   int64_t dtype = -1;
   bool contiguous = false;
+  std::optional<SmallVector<int64_t>> strides;
 };
 
 class Inference {
@@ -39,9 +40,11 @@ public:
   /// What of the operator gives the results for encoded arguments.
   using Kernel =
       llvm::function_ref<std::optional<json::Value>(json::Array arguments)>;
+  /// With `strides` the kernel is told how operands lie in memory, and says how
+  /// results do.
   Inference(CarriedOperatorInterface op, ShapeRule &rule, Kernel kernel,
-            ListLookup lists)
-      : op(op), rule(rule), kernel(kernel), lists(lists) {}
+            ListLookup lists, bool strides = false)
+      : op(op), rule(rule), kernel(kernel), lists(lists), strides(strides) {}
   void run();
 
 private:
@@ -66,6 +69,9 @@ private:
   ShapeRule &rule;
   Kernel kernel;
   ListLookup lists;
+  bool strides;
+  /// An operand lies in memory in a way that is not known.
+  bool isUnknownLayout = false;
   llvm::SetVector<DimSymbol> symbols;
   /// The base, one step along each symbol, then points that confirm.
   SmallVector<Point> points;
@@ -161,10 +167,20 @@ std::optional<json::Value> Inference::encode(const ValueInfo &info, Type type,
         return std::nullopt;
       dims.push_back(*extent);
     }
-    return json::Object{
-        {"tensor", json::Object{{"dims", std::move(dims)},
-                                {"dtype", *rules::getScalarTypeCode(
-                                              info.tensor->elementType)}}}};
+    json::Object tensor{
+        {"dims", std::move(dims)},
+        {"dtype", *rules::getScalarTypeCode(info.tensor->elementType)}};
+    if (strides) {
+      json::Array steps;
+      for (DimExpr stride :
+           info.tensor->strides.value_or(SmallVector<DimExpr>()))
+        if (auto step = stride ? evaluate(stride, point) : std::nullopt)
+          steps.push_back(*step);
+      isUnknownLayout |= steps.size() != info.tensor->dims->size();
+      if (steps.size() == info.tensor->dims->size())
+        tensor["strides"] = std::move(steps);
+    }
+    return json::Object{{"tensor", std::move(tensor)}};
   }
   if (info.integer) {
     auto value = evaluate(info.integer, point);
@@ -249,6 +265,12 @@ static Answer parse(const json::Value &result, MLIRContext *context) {
     answer.dims.push_back(dim.getAsInteger().value_or(-1));
   answer.dtype = object->getInteger("dtype").value_or(-1);
   answer.contiguous = object->getBoolean("contiguous").value_or(false);
+  if (const json::Array *steps = object->getArray("strides");
+      steps && steps->size() == dims->size()) {
+    answer.strides.emplace();
+    for (const json::Value &step : *steps)
+      answer.strides->push_back(step.getAsInteger().value_or(-1));
+  }
   return answer;
 }
 
@@ -344,13 +366,27 @@ TensorInfo Inference::concludeTensor(ArrayRef<const Answer *> found) {
   Type elementType =
       rules::getTypeForScalarTypeCode(op->getContext(), found.front()->dtype);
   bool known = llvm::all_of(dims, [](DimExpr dim) { return bool(dim); });
-  if (known && llvm::all_of(found, [](const Answer *answer) {
-        return answer->contiguous;
-      }))
+  if (known && !isUnknownLayout &&
+      llvm::all_of(found,
+                   [](const Answer *answer) { return answer->contiguous; }))
     return TensorInfo::contiguous(dims, elementType);
   TensorInfo info;
   info.elementType = elementType;
   info.dims = dims;
+  if (!strides || isUnknownLayout ||
+      !llvm::all_of(found, [](const Answer *answer) {
+        return answer->strides.has_value();
+      }))
+    return info;
+  SmallVector<DimExpr> steps;
+  for (unsigned dim = 0; dim < dims.size(); ++dim) {
+    SmallVector<int64_t> values;
+    for (const Answer *answer : found)
+      values.push_back((*answer->strides)[dim]);
+    steps.push_back(fit(values));
+  }
+  if (llvm::all_of(steps, [](DimExpr step) { return bool(step); }))
+    info.strides = steps;
   return info;
 }
 
@@ -521,7 +557,7 @@ static void inferCustom(CustomOp op, ShapeRule &rule,
     json::Value *results = object ? object->get("results") : nullptr;
     return results ? std::optional(std::move(*results)) : std::nullopt;
   };
-  Inference(op, rule, run, lists).run();
+  Inference(op, rule, run, lists, /*strides=*/true).run();
 }
 
 void koila::inferMetaKernelShapes(CarriedOperatorInterface carried,

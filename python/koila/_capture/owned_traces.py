@@ -14,6 +14,7 @@ from torch import nn
 
 from koila import _compiler
 from koila._capture.frames import find_frames
+from koila._operators.functions import recording
 
 __all__ = ["trace"]
 
@@ -26,7 +27,8 @@ def trace(
     # PyTorch notes who called it, for the operations of modules of its own.
     place = find_frames()[1]
     code = _call.__code__.replace(co_filename=place.file, co_firstlineno=max(place.line, 1))
-    return FunctionType(code, {})(torch.jit.trace, module, arguments, options)  # type: ignore[no-any-return]
+    with recording():
+        return FunctionType(code, {})(torch.jit.trace, module, arguments, options)  # type: ignore[no-any-return]
 
 
 _call = lambda function, module, arguments, options: function(module, arguments, **options)  # noqa: E731

@@ -14,7 +14,7 @@ from koila._execute import executor
 from koila._lazy.dispatch import aliases, call, compute
 from koila._lazy.lazy_tensor import LazyTensor
 from koila._lazy.modules import watch_modules
-from koila._operators.functions import find_function
+from koila._operators.functions import call_operator, find_function, is_recording
 
 __all__ = ["watch_functions"]
 
@@ -77,8 +77,8 @@ def _applier(cls: Any) -> Callable[..., Any]:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             operator = find_function(cls)
-            if operator is not None and torch._C._get_tracing_state() is not None:
-                return operator(*args, **kwargs)
+            if operator is not None and is_recording():
+                return call_operator(operator, args, kwargs)
             return _apply(cls, *args, **kwargs)
 
         call.__name__ = cls.__name__

@@ -43,7 +43,7 @@ def answer(rules: OperatorRules, request: dict[str, Any]) -> dict[str, Any]:
         return _answer_shape(rules, request)
     if kind == "batch":
         return {"results": answer_batch(rules, request["arguments"])}
-    arguments = [_decode(argument) for argument in request["arguments"]]
+    arguments = _decode_arguments(rules, request["arguments"])
     results = [_decode(result) for result in request["results"]]
     threads = int(request["threads"])
     if kind == "forward":
@@ -52,6 +52,17 @@ def answer(rules: OperatorRules, request: dict[str, Any]) -> dict[str, Any]:
         return ask_saved(rules, arguments, results)
     gradients = [None if g is None else _decode(g) for g in request["gradients"]]
     return ask_backward(rules, threads, gradients, arguments, results, request["wants"])
+
+
+def _decode_arguments(rules: OperatorRules, encoded: Sequence[Any]) -> list[Any]:
+    return [_decode_as(p, value) for p, value in zip(rules.parameters, encoded, strict=True)]
+
+
+def _decode_as(parameter: torch.Argument, encoded: Any) -> Any:
+    value = _decode(encoded)
+    # A type of elements is a number to TorchScript.
+    is_type = "ScalarType" in str(parameter.real_type)
+    return _TYPES.get(value, value) if is_type else value
 
 
 def _decode(encoded: Any) -> Any:
@@ -87,7 +98,7 @@ def as_results(made: Any) -> list[Any]:
 
 def _answer_shape(rules: OperatorRules, request: dict[str, Any]) -> dict[str, Any]:
     assert rules.shape is not None
-    values = [_decode(argument) for argument in request["arguments"]]
+    values = _decode_arguments(rules, request["arguments"])
     positional, named = rules.bind(values)
     with torch.no_grad():
         made = as_results(rules.shape(*positional, **named))
@@ -112,8 +123,8 @@ def answer_batch(rules: OperatorRules, arguments: Sequence[dict[str, Any]]) -> l
     values = [
         BatchArgument(argument["batch"], argument["rank"])
         if "rank" in argument
-        else _decode(argument)
-        for argument in arguments
+        else _decode_as(parameter, argument)
+        for parameter, argument in zip(rules.parameters, arguments, strict=True)
     ]
     dims = ask_batch(rules, values)
     return [
@@ -166,6 +177,14 @@ def _find(wanted: Any, among: Sequence[Any]) -> int | None:
     return next((at for at, value in enumerate(among) if value is wanted), None)
 
 
+def _find_storage(wanted: torch.Tensor, among: Sequence[Any]) -> int | None:
+    storage = wanted.untyped_storage()._cdata
+    for at, value in enumerate(among):
+        if isinstance(value, torch.Tensor) and value.untyped_storage()._cdata == storage:
+            return at
+    return None
+
+
 def ask_saved(
     rules: OperatorRules, arguments: Sequence[Any], results: Sequence[Any]
 ) -> dict[str, Any]:
@@ -175,12 +194,14 @@ def ask_saved(
     kept = rules.saved(tuple(arguments), output)
     found: dict[str, Any] = {"arguments": [], "results": [], "bytes": 0}
     for item in as_results(kept if kept is not None else ()):
-        if (at := _find(item, arguments)) is not None and isinstance(item, torch.Tensor):
-            found["arguments"].append(at)
-        elif (at := _find(item, results)) is not None:
-            found["results"].append(at)
-        elif isinstance(item, torch.Tensor):
-            found["bytes"] += item.untyped_storage().nbytes()
+        if isinstance(item, torch.Tensor):
+            # A view keeps what it is a view of.
+            if (at := _find_storage(item, arguments)) is not None:
+                found["arguments"].append(at)
+            elif (at := _find_storage(item, results)) is not None:
+                found["results"].append(at)
+            else:
+                found["bytes"] += torch.empty_like(item).untyped_storage().nbytes()
         elif isinstance(item, int) and not isinstance(item, bool) and item >= 0:
             found["bytes"] += item
         elif item is not None:
@@ -236,14 +257,13 @@ def _encode_gradient(
     if _find(item, given) is not None:
         return {"tensor": _encode(item)}
     if isinstance(item, Block):
+        if not item.is_live:
+            raise ValueError("a gradient is a block that was freed")
         if item.tensor is None:
             raise TypeError("a gradient is a block that was allocated for a tensor, not for bytes")
         return {"tensor": _encode(item.tensor)}
-    if isinstance(item, torch.Tensor):
-        storage = item.untyped_storage()._cdata
-        for at, gradient in enumerate(arrived):
-            if gradient is not None and gradient.untyped_storage()._cdata == storage:
-                return {"view": at, "tensor": _encode(item)}
+    if isinstance(item, torch.Tensor) and (at := _find_storage(item, arrived)) is not None:
+        return {"view": at, "tensor": _encode(item)}
     raise TypeError(
         f"it gives {item!r}: a gradient is None, a gradient that arrived, a view of one, or "
         "what trace.allocate(tensor) returned"

@@ -16,6 +16,9 @@ from koila._operators.rules import OperatorRules
 __all__ = ["Call", "TensorSpec", "find_calls", "parse_inputs"]
 
 
+_TRANSPOSED, _EXPANDED = "transposed in memory", "expanded"
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """A tensor argument: extents, ``None`` for the batch, and integers below ``limit``."""
@@ -23,8 +26,9 @@ class TensorSpec:
     dtype: torch.dtype
     dims: tuple[int | None, ...]
     limit: int = 8
-    #: Rows are not next to each other: the last two dims are swapped in memory.
-    is_transposed: bool = False
+    #: How it lies in memory: in rows, with its last two dims swapped, or with all elements
+    #: of the last dim in one place.
+    layout: str = ""
 
     @property
     def batch(self) -> int | None:
@@ -34,20 +38,25 @@ class TensorSpec:
     def make(self, samples: int, generator: torch.Generator) -> torch.Tensor:
         """Random values, without two that are equal among real numbers."""
         sizes = [samples if extent is None else extent for extent in self.dims]
-        if self.is_transposed and len(sizes) > 1:
+        extent = sizes[-1] if sizes else 1
+        if self.layout == _TRANSPOSED:
             sizes[-1], sizes[-2] = sizes[-2], sizes[-1]
+        elif self.layout == _EXPANDED:
+            sizes[-1] = 1
         if self.dtype.is_floating_point or self.dtype.is_complex:
             made = torch.randn(sizes, generator=generator, dtype=torch.float64).to(self.dtype)
         elif self.dtype == torch.bool:
             made = torch.rand(sizes, generator=generator) < 0.5
         else:
             made = torch.randint(self.limit, sizes, generator=generator, dtype=self.dtype)
-        return made.transpose(-1, -2) if self.is_transposed and len(sizes) > 1 else made
+        if self.layout == _TRANSPOSED:
+            return made.transpose(-1, -2)
+        return made.expand(*sizes[:-1], extent) if self.layout == _EXPANDED else made
 
     def __str__(self) -> str:
         dims = ",".join("B" if extent is None else str(extent) for extent in self.dims)
         limit = "" if self.dtype.is_floating_point else f"{{0:{self.limit}}}"
-        layout = " (transposed in memory)" if self.is_transposed else ""
+        layout = f" ({self.layout})" if self.layout else ""
         return f"{str(self.dtype).removeprefix('torch.')}[{dims}]{limit}{layout}"
 
 
@@ -68,13 +77,14 @@ class Call:
     def has_batch(self) -> bool:
         return any(isinstance(a, TensorSpec) and a.batch is not None for a in self.arguments)
 
-    def transposed(self) -> Call | None:
+    def vary(self) -> Iterator[Call]:
         """The same with the first tensor of two dims or more that lies otherwise."""
         for at, argument in enumerate(self.arguments):
             if isinstance(argument, TensorSpec) and len(argument.dims) > 1:
-                other = TensorSpec(argument.dtype, argument.dims, argument.limit, True)
-                return Call((*self.arguments[:at], other, *self.arguments[at + 1 :]))
-        return None
+                for layout in (_TRANSPOSED, _EXPANDED):
+                    other = TensorSpec(argument.dtype, argument.dims, argument.limit, layout)
+                    yield Call((*self.arguments[:at], other, *self.arguments[at + 1 :]))
+                return
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.arguments))

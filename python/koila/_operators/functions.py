@@ -7,20 +7,25 @@ call of the function becomes a call of the operator.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import itertools
 import re
+import threading
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from koila._errors import KoilaError
 
-__all__ = ["find_function", "make_operator"]
+__all__ = ["call_operator", "find_function", "is_recording", "make_operator", "recording"]
 
 _NAMESPACE = "koila_functions"
 _library: torch.library.Library | None = None
 _operators: dict[type, torch._ops.OpOverload] = {}
+_local = threading.local()
 # What schemas write for a type of Python.
 _SPELLINGS = {torch.Tensor: "Tensor", int: "int", float: "float", bool: "bool", str: "str"}
 
@@ -34,16 +39,31 @@ def make_operator(function: type[torch.autograd.Function]) -> torch._ops.OpOverl
     base = re.sub(r"\W+", "_", f"{function.__module__}_{function.__qualname__}").strip("_")
     names = {operator._schema.name for operator in _operators.values()}
     name = base
-    while f"{_NAMESPACE}::{name}" in names:
+    for number in itertools.count(1):
+        if f"{_NAMESPACE}::{name}" not in names:
+            break
         # A cell of a notebook that ran again.
-        name = f"{base}_{len(names)}"
+        name = f"{base}_{number}"
+    own: Any = function.apply.__func__  # type: ignore[attr-defined]
+    if own is not _get_apply() and not getattr(own, "is_watched", False):
+        raise KoilaError(f"{function.__qualname__} has an apply() of its own; register one without")
     schema = f"{name}({_describe(function)}) -> {_describe_results(function)}"
     if _library is None:
         _library = torch.library.Library(_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    _library.define(schema)  # type: ignore[no-untyped-call]
+    try:
+        _library.define(schema)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise KoilaError(f"{function.__qualname__}: '{schema}' is no schema: {error}") from None
+    is_single = "(" not in schema.partition("->")[2]
 
     def call(*arguments: Any) -> Any:
-        return torch.autograd.Function.apply.__func__(function, *arguments)  # type: ignore[attr-defined]
+        made = _get_apply()(function, *arguments)
+        if is_single and isinstance(made, tuple):
+            raise KoilaError(
+                f"forward() of {function.__qualname__} returns several results; annotate it, "
+                f"-> tuple[{', '.join(['torch.Tensor'] * len(made))}]"
+            )
+        return made
 
     # Composite: what the function records, autograd sees.
     _library.impl(name, call, "CompositeImplicitAutograd")  # type: ignore[no-untyped-call]
@@ -58,12 +78,44 @@ def find_function(function: Any) -> torch._ops.OpOverload | None:
     return _operators.get(function)
 
 
-def _watch(function: type[torch.autograd.Function], operator: torch._ops.OpOverload) -> None:
-    def apply(cls: Any, *arguments: Any) -> Any:
-        if cls is function and torch._C._get_tracing_state() is not None:
-            return operator(*arguments)
-        return torch.autograd.Function.apply.__func__(cls, *arguments)  # type: ignore[attr-defined]
+def _get_apply() -> Any:
+    """As it is now: koila.lazy watches it."""
+    return torch.autograd.Function.apply.__func__  # type: ignore[attr-defined]
 
+
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """While koila traces; a trace of the user's own stays what it was."""
+    before = getattr(_local, "records", False)
+    _local.records = True
+    try:
+        yield
+    finally:
+        _local.records = before
+
+
+def is_recording() -> bool:
+    return getattr(_local, "records", False) and torch._C._get_tracing_state() is not None
+
+
+def call_operator(operator: torch._ops.OpOverload, arguments: Any, named: Any) -> Any:
+    """As ``apply`` is called. KoilaError for a number that was not said to be one."""
+    for value, parameter in zip(arguments, operator._schema.arguments, strict=False):
+        if "Tensor" in str(parameter.type) and not isinstance(value, torch.Tensor | None):
+            raise KoilaError(
+                f"the argument '{parameter.name}' of '{operator._schema.name}' is {value!r}: "
+                f"annotate it in forward(), {parameter.name}: {type(value).__name__}"
+            )
+    return operator(*arguments, **named)
+
+
+def _watch(function: type[torch.autograd.Function], operator: torch._ops.OpOverload) -> None:
+    def apply(cls: Any, *arguments: Any, **named: Any) -> Any:
+        if cls is function and is_recording():
+            return call_operator(operator, arguments, named)
+        return _get_apply()(cls, *arguments, **named)
+
+    apply.is_watched = True  # type: ignore[attr-defined]
     function.apply = classmethod(apply)  # type: ignore[assignment,method-assign]
 
 
@@ -80,7 +132,8 @@ def _describe(function: type[torch.autograd.Function]) -> str:
                 f"forward() of {function.__qualname__} takes *args or keywords: an operator has "
                 "arguments one by one"
             )
-        spelled = _spell(function, parameter.name, hints.get(parameter.name, torch.Tensor))
+        absent = torch.Tensor | None if parameter.default is None else torch.Tensor
+        spelled = _spell(function, parameter.name, hints.get(parameter.name, absent))
         default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
         described.append(f"{spelled} {parameter.name}{default}")
     return ", ".join(described)

@@ -21,13 +21,13 @@ class Block:
         self.bytes = size
         self.tensor = tensor
         self._trace = trace
-        self._is_live = True
+        self.is_live = True
 
     def free(self) -> None:
         """The kernel lets go of it. RuntimeError if it has already."""
-        if not self._is_live:
+        if not self.is_live:
             raise RuntimeError("a block is freed twice")
-        self._is_live = False
+        self.is_live = False
         self._trace._add(-self.bytes)
 
 
@@ -49,8 +49,10 @@ class KernelTrace:
         self._moments: list[tuple[int, frozenset[int]]] = [(0, frozenset())]
 
     def allocate(self, what: int | torch.Tensor) -> Block:
-        """A block of so many bytes, or for a new tensor like ``what``."""
+        """A block of so many bytes, or for a new tensor like ``what``: as large as
+        its elements, in their order in memory."""
         if isinstance(what, torch.Tensor):
+            what = torch.empty_like(what)
             block = Block(self, count_bytes(what), what)
         elif isinstance(what, int) and not isinstance(what, bool) and what >= 0:
             block = Block(self, what, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from koila._operators.rules import OperatorRules, Rule, check_callable, find_ope
 __all__ = ["find_rules", "get_rules", "listeners", "register"]
 
 _registered: dict[str, OperatorRules] = {}
+_lock = threading.Lock()
 #: Called whenever an operator has been registered.
 listeners: list[Callable[[], None]] = []
 
@@ -72,30 +74,34 @@ def register(
     else:
         operator = find_operator(op)
     _check_schema(operator)
-    names = [argument.name for argument in operator._schema.arguments]
-    takes = ", ".join(names)
-    for kind, rule, wanted in (
-        ("shape", shape, takes),
-        ("forward", forward, ", ".join(["trace", *names])),
-        ("saved", saved, "inputs, output"),
-        ("backward", backward, "trace, grad, inputs, output"),
+    arguments = operator._schema.arguments
+    names = [argument.name for argument in arguments if not argument.kwarg_only]
+    keywords = [argument.name for argument in arguments if argument.kwarg_only]
+    for kind, rule, wanted, named in (
+        ("shape", shape, names, keywords),
+        ("forward", forward, ["trace", *names], keywords),
+        ("saved", saved, ["inputs", "output"], []),
+        ("backward", backward, ["trace", "grad", "inputs", "output"], []),
     ):
         if rule is not None:
-            check_callable(kind, rule, wanted)
+            check_callable(kind, rule, wanted, named)
     if isinstance(batch, bool) or (isinstance(batch, int) and batch < 0):
         raise KoilaError(f"batch={batch!r}: the dim of the samples, from 0 on, or a function")
     if batch is not None and not isinstance(batch, int):
-        check_callable("batch", batch, takes)
+        check_callable("batch", batch, names, keywords)
     views = _find_views(operator, storage)
     rules = OperatorRules(operator, shape, batch, views, forward, saved, backward)
-    _registered[rules.name] = rules
-    _compiler.set_custom_operators(
-        {
-            name: (known.get_kinds(), [-1 if v is None else v for v in known.storage])
-            for name, known in _registered.items()
-        },
-        _answer,
-    )
+    with _lock:
+        _registered[rules.name] = rules
+        # An analysis that runs goes on with the rules that it began with.
+        known = dict(_registered)
+        _compiler.set_custom_operators(
+            {
+                name: (each.get_kinds(), [-1 if v is None else v for v in each.storage])
+                for name, each in known.items()
+            },
+            lambda request: answer(known[request["callee"]], request),
+        )
     for listener in listeners:
         listener()
 
@@ -115,10 +121,6 @@ def find_rules(op: Any) -> OperatorRules:
         name = op.__qualname__ if is_function else get_name(operator)  # type: ignore[arg-type]
         raise KoilaError(f"no rules are registered for '{name}': call koila.register first")
     return rules
-
-
-def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    return answer(_registered[request["callee"]], request)
 
 
 def _check_schema(operator: torch._ops.OpOverload) -> None:

@@ -117,26 +117,18 @@ def _find_named(name: str) -> Any:
         ) from None
 
 
-def check_callable(kind: str, rule: Any, takes: str) -> None:
-    """KoilaError unless ``rule`` can be called with as many values as ``takes`` names."""
+def check_callable(kind: str, rule: Any, positional: Sequence[str], named: Sequence[str]) -> None:
+    """KoilaError unless ``rule`` can be called with such values, by position and by name."""
+    takes = ", ".join([*positional, *(["*", *named] if named else [])])
     if not callable(rule):
         raise KoilaError(f"{kind}={rule!r}: a rule is a function, {kind}({takes})")
     try:
         signature = inspect.signature(rule)
     except (TypeError, ValueError):
         return
-    names = takes.split(", ")
-    if any(name.startswith("*") for name in names):
-        names = [name for name in names if not name.startswith("*")]
-        try:
-            signature.bind_partial(*names)
-            return
-        except TypeError:
-            pass
-    else:
-        try:
-            signature.bind(*names)
-            return
-        except TypeError:
-            pass
-    raise KoilaError(f"{kind}={rule!r} takes {signature}: it is called as {kind}({takes})")
+    try:
+        signature.bind(*positional, **dict.fromkeys(named))
+    except TypeError:
+        raise KoilaError(
+            f"{kind}={rule!r} takes {signature}: it is called as {kind}({takes})"
+        ) from None

@@ -169,7 +169,8 @@ static json::Value encodeTensor(const ConcreteTensor &tensor) {
 }
 
 static bool isKnown(const std::optional<ConcreteTensor> &tensor) {
-  return tensor && rules::getScalarTypeCode(tensor->elementType);
+  return tensor && tensor->getStrides() &&
+         rules::getScalarTypeCode(tensor->elementType);
 }
 
 /// What all rules about bytes are told; none, after a doubt, if something that

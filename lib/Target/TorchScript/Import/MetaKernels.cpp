@@ -33,6 +33,14 @@ static std::optional<c10::IValue> decode(const json::Object &argument,
       return std::nullopt;
     for (const json::Value &dim : *given)
       dims.push_back(dim.getAsInteger().value_or(0));
+    if (const json::Array *steps = tensor->getArray("strides")) {
+      std::vector<int64_t> strides;
+      for (const json::Value &step : *steps)
+        strides.push_back(step.getAsInteger().value_or(0));
+      return at::empty_strided(
+          dims, strides,
+          at::device(at::kMeta).dtype(static_cast<at::ScalarType>(*dtype)));
+    }
     return at::empty(
         dims, at::device(at::kMeta).dtype(static_cast<at::ScalarType>(*dtype)));
   }
@@ -122,10 +130,13 @@ static json::Value encode(const c10::IValue &value, bool structural) {
   // A result in real memory does not follow from shapes.
   if (!tensor.is_meta())
     return nullptr;
-  json::Array dims;
+  json::Array dims, strides;
   for (int64_t extent : tensor.sizes())
     dims.push_back(extent);
+  for (int64_t stride : tensor.strides())
+    strides.push_back(stride);
   return json::Object{{"dims", std::move(dims)},
+                      {"strides", std::move(strides)},
                       {"dtype", static_cast<int64_t>(tensor.scalar_type())},
                       {"contiguous", tensor.is_contiguous()}};
 }

@@ -27,6 +27,7 @@ from koila import _capture
 from koila._capture.inputs import Arguments, Signature
 from koila._capture.thread_locks import tracing
 from koila._compile.call_report import report_call
+from koila._compiler import count_rule_changes
 from koila._errors import KoilaError, KoilaWarning, explain_torch
 from koila._isolated import isolated
 
@@ -230,6 +231,7 @@ class Predictions:
             _freeze(arguments.all),
             tuple(arguments.kwargs),
             (mode, threads),
+            count_rule_changes(),
         )
         if key in self._kinds:
             return self._kinds[key]
