@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -153,11 +154,12 @@ def test_decorators_pass_their_context_on():
     def body(*_):
         pass
 
-    for decorate, options, args in (
+    uses: list[tuple[Any, dict[str, Any], tuple[Any, ...]]] = [
         (toma.batch, {"initial_batchsize": 1}, ()),
         (toma.range, {"initial_step": 1}, (0, 1)),
         (toma.chunked, {"initial_step": 1}, (torch.zeros(1),)),
-    ):
+    ]
+    for decorate, options, args in uses:
         made.clear()
         for context in ("one", "other", "one"):
             place = decorate.__name__, context
