@@ -55,8 +55,11 @@ std::vector<SourcePlace> koila::getSourceFrames(Location location) {
   collectFrames(location, {}, frames, module);
   std::vector<SourcePlace> places;
   for (const Frame &frame : frames)
-    places.push_back({frame.place.getFilename().str(), frame.place.getLine(),
-                      frame.place.getColumn(), frame.function, {}});
+    places.push_back({frame.place.getFilename().str(),
+                      frame.place.getLine(),
+                      frame.place.getColumn(),
+                      frame.function,
+                      {}});
   return places;
 }
 
