@@ -257,7 +257,9 @@ def _check_batch(run: _Run) -> Iterator[str | None]:
         return
     dims = ask_batch(run.rules, values)
     if any(isinstance(dim, str) for dim in dims):
-        raise _Unanswered(f"says that samples meet: {next(d for d in dims if isinstance(d, str))}")
+        raise _Unanswered(
+            f"says that it mixes samples: {next(d for d in dims if isinstance(d, str))}"
+        )
     whole = run.run()
     for at, (dim, result) in enumerate(zip(dims, whole, strict=True)):
         if isinstance(dim, int) and (dim >= result.dim() or result.shape[dim] % run.samples):

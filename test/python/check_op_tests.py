@@ -64,7 +64,7 @@ _library.define("centred(Tensor x) -> Tensor")
 _library.impl("centred", lambda x: x - x.mean(0, keepdim=True), "CompositeImplicitAutograd")
 
 
-def test_samples_that_meet_are_caught():
+def test_a_cross_sample_operator_is_caught():
     koila.register("rulesof::centred", batch=0)
     found = check_op("rulesof::centred")
     assert "samples alone is another than together" in problems(found)["batch"]

@@ -151,7 +151,7 @@ def average(x):
         (lambda x: "the mean is of all samples", "the mean is of all samples"),
     ],
 )
-def test_where_samples_meet_it_runs_whole(batch, reason):
+def test_a_cross_sample_operator_runs_whole(batch, reason):
     operator = define("rulesof::averaged", "Tensor x", average)
     koila.register(operator, batch=batch, forward=lambda trace, x: trace.allocate(x[:1].clone()))
     model, x = Model(operator), torch.randn(8, 64)

@@ -134,7 +134,7 @@ def answer_batch(rules: OperatorRules, arguments: Sequence[dict[str, Any]]) -> l
 
 
 def ask_batch(rules: OperatorRules, values: Sequence[Any]) -> list[int | str | None]:
-    """Per result the dim of the batch, None, or why samples meet."""
+    """Per result the dim of the batch, None, or why it mixes samples."""
     rule = rules.batch
     if isinstance(rule, int):
         for value in values:
@@ -153,7 +153,7 @@ def ask_batch(rules: OperatorRules, values: Sequence[Any]) -> list[int | str | N
         if dim is not None and not is_dim and not isinstance(dim, str):
             raise TypeError(
                 f"it gives {dim!r}: a dim from 0 on, None for a result without the batch, or "
-                "a text that says why samples meet"
+                "a text that says why it mixes samples"
             )
     return dims
 

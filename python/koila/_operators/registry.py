@@ -14,7 +14,7 @@ from koila._operators.answers import answer
 from koila._operators.functions import find_function, make_operator
 from koila._operators.rules import OperatorRules, Rule, check_callable, find_operator, get_name
 
-__all__ = ["find_rules", "get_rules", "listeners", "register"]
+__all__ = ["find_rules", "listeners", "register"]
 
 _registered: dict[str, OperatorRules] = {}
 _lock = threading.Lock()
@@ -48,7 +48,7 @@ def register(
     * ``batch(*args)``: where the samples of the batch are in the results, from where they
       are in the arguments. Of a tensor it gets a ``koila.BatchArgument`` (``batch``: the
       dim, or None; ``ndim``). For each result it gives the dim, None if the result has
-      nothing to do with the batch, or a text that says why samples meet. A number is the
+      nothing to do with the batch, or a text that says why it mixes samples. A number is the
       rule of an operator that works on each sample alone, along that dim of its arguments
       and its results.
     * ``storage``: for each result None (a new tensor), or the argument that it is a view of
@@ -106,17 +106,12 @@ def register(
         listener()
 
 
-def get_rules(operator: torch._ops.OpOverload) -> OperatorRules | None:
-    """What was registered for it."""
-    return _registered.get(get_name(operator))
-
-
 def find_rules(op: Any) -> OperatorRules:
     """What was registered for an operator, in any form that ``register`` takes.
     KoilaError if nothing was."""
     is_function = isinstance(op, type) and issubclass(op, torch.autograd.Function)
     operator = find_function(op) if is_function else find_operator(op)
-    rules = None if operator is None else get_rules(operator)
+    rules = None if operator is None else _registered.get(get_name(operator))
     if rules is None:
         name = op.__qualname__ if is_function else get_name(operator)  # type: ignore[arg-type]
         raise KoilaError(f"no rules are registered for '{name}': call koila.register first")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,19 +51,6 @@ class OperatorRules:
         positional = [value for parameter, value in pairs if not parameter.kwarg_only]
         named = {p.name: value for p, value in pairs if p.kwarg_only}
         return positional, named
-
-    def describe(self) -> Iterator[str]:
-        """A line for each rule that is left out: what follows."""
-        said = {
-            "batch": "its batch is never split",
-            "forward": "the bytes that it holds while it runs are not known",
-            "saved": "what autograd keeps of it is not known",
-            "backward": "what its backward pass allocates is not known",
-        }
-        kinds = self.get_kinds()
-        for kind, consequence in said.items():
-            if kind not in kinds:
-                yield f"{self.name} has no {kind} rule: {consequence}"
 
 
 def get_name(operator: torch._ops.OpOverload) -> str:
