@@ -33,13 +33,24 @@ public:
   std::optional<StridedBlocks> find();
 
 private:
+  /// What one thread has to do: blocks of channels and vectors of those, the
+  /// parts of columns, rows and slices with their extents, and samples.
+  struct Share {
+    int64_t blocks, vectors, stripsW, width, stripsH, height, stripsD, depth,
+        batch;
+  };
+
   bool admits(int64_t block) const;
   void search(StridedBlocks &best, int64_t depth, int64_t height);
   void blockRows();
   void unroll();
   float score() const;
+  Share share(int64_t job) const;
   float cost(int64_t job) const;
+  float pointwiseCost(int64_t job) const;
 
+  /// Which are scored in another way.
+  bool isPointwise() const { return g.isPointwise() && !g.isPadded(); }
   int64_t registers() const { return g.lanes == 16 ? 32 : 16; }
   /// The columns of the result, those of uneven ones rounded up.
   int64_t width() const {
@@ -72,11 +83,16 @@ private:
 /// Which blocks of result channels are tried (fast_check_ic_block).
 bool StridedBlocking::admits(int64_t block) const {
   int64_t padded = roundUp(g.groupOutput, g.lanes);
+  int64_t strides = g.strideD * g.strideH * g.strideW;
+  // fast_check_ic_block_1x1
+  if (isPointwise() && block == 64)
+    return padded % block == 0 && g.outputArea() >= 64 * strides;
+  if (isPointwise() && block == 48)
+    return (float)g.groupOutput / roundUp(g.groupOutput, block) >= 0.95f;
   if (block == 64)
     return padded % block == 0 && padded < 192;
   if (block == 48)
-    return padded % block == 0 && padded <= 384 &&
-           g.inputArea() > 81 * g.strideD * g.strideH * g.strideW;
+    return padded % block == 0 && padded <= 384 && g.inputArea() > 81 * strides;
   return true;
 }
 
@@ -171,33 +187,40 @@ void StridedBlocking::search(StridedBlocks &best, int64_t depth,
   }
 }
 
-/// The cost of one thread's share, loop by loop from the innermost.
-float StridedBlocking::cost(int64_t job) const {
-  int64_t lanes = g.lanes, inputs = g.groupInput, vectors = channels / lanes;
-  int64_t kernel = g.kernelArea(), kernelW = g.kernelW;
+StridedBlocking::Share StridedBlocking::share(int64_t job) const {
+  auto split = [job](int64_t parts, int64_t inside) {
+    return std::min(parts, llvm::divideCeilSigned(job, inside));
+  };
   int64_t partsD = llvm::divideCeilSigned(g.outputD, blockD);
   int64_t partsH = llvm::divideCeilSigned(g.outputH, blockH);
   int64_t partsW = llvm::divideCeilSigned(g.outputW, blockW);
+  int64_t area = partsD * partsH * partsW;
+  int64_t inside = byBlocks ? 1 : g.groups * channelBlocks;
+  Share mine;
+  mine.blocks = split(channelBlocks, byBlocks ? area : 1);
+  mine.vectors = llvm::divideCeilSigned(
+      std::min(g.groupOutput, mine.blocks * channels), g.lanes);
+  mine.stripsW = split(partsW, inside);
+  mine.width = std::min(width(), mine.stripsW * blockW);
+  mine.stripsH = split(partsH, partsW * inside);
+  mine.height = std::min(g.outputH, mine.stripsH * blockH);
+  mine.stripsD = split(partsD, partsH * partsW * inside);
+  mine.depth = std::min(g.outputD, mine.stripsD * blockD);
+  mine.batch = split(g.batch, area * g.groups * channelBlocks);
+  return mine;
+}
+
+/// The cost of one thread's share, loop by loop from the innermost.
+float StridedBlocking::cost(int64_t job) const {
+  if (isPointwise())
+    return pointwiseCost(job);
+  int64_t lanes = g.lanes, inputs = g.groupInput, vectors = channels / lanes;
+  int64_t kernel = g.kernelArea(), kernelW = g.kernelW;
   int64_t passes = llvm::divideCeilSigned(g.kernelD, kernelD) *
                    llvm::divideCeilSigned(g.kernelH, kernelH);
   int64_t slice = kernelD * kernelH;
-
-  // The shares of one thread.
-  auto share = [job](int64_t parts, int64_t inside) {
-    return std::min(parts, llvm::divideCeilSigned(job, inside));
-  };
-  int64_t area = partsD * partsH * partsW;
-  int64_t inside = byBlocks ? 1 : g.groups * channelBlocks;
-  int64_t myBlocks = share(channelBlocks, byBlocks ? area : 1);
-  int64_t myVectors = llvm::divideCeilSigned(
-      std::min(g.groupOutput, myBlocks * channels), lanes);
-  int64_t stripsW = share(partsW, inside);
-  int64_t myW = std::min(width(), stripsW * blockW);
-  int64_t stripsH = share(partsH, partsW * inside);
-  int64_t myH = std::min(g.outputH, stripsH * blockH);
-  int64_t stripsD = share(partsD, partsH * partsW * inside);
-  int64_t myD = std::min(g.outputD, stripsD * blockD);
-  int64_t myBatch = share(g.batch, area * g.groups * channelBlocks);
+  auto [myBlocks, myVectors, stripsW, myW, stripsH, myH, stripsD, myD,
+        myBatch] = share(job);
 
   int64_t filter = channels * inputs;
   int64_t unrolled = inputElements(columns, kernelW);
@@ -251,6 +274,58 @@ float StridedBlocking::cost(int64_t job) const {
                    /*keepsSums=*/false, 3,          15};
   return nest.load(&Loop::input, reads) + nest.load(&Loop::result, writes) +
          nest.load(&Loop::weight, myWeights) + job * passes;
+}
+
+/// The same of a pointwise kernel. Source: est_eff_1x1.
+float StridedBlocking::pointwiseCost(int64_t job) const {
+  int64_t lanes = g.lanes, inputs = g.groupInput, vectors = channels / lanes;
+  auto [myBlocks, myVectors, stripsW, myW, stripsH, myH, stripsD, myD,
+        myBatch] = share(job);
+  int64_t padded = roundUp(inputs, lanes), filter = channels * inputs;
+  std::vector<Loop> loops = {
+      // Vectors, strips of registers.
+      {{columns * lanes, 1, (float)lanes}, {}, {channels}},
+      {{columns * padded},
+       {columns * channels},
+       {filter, (float)llvm::divideCeilSigned(blockW, columns)}},
+  };
+  // Where the channels of the result are the inner loop, oneDNN takes them for
+  // those of the input.
+  int64_t weights = vectors * inputs;
+  if (!byBlocks) {
+    loops.push_back({{blockW * roundUp(g.groupOutput, lanes), (float)myBlocks},
+                     {blockW * channels},
+                     {channels * g.groupOutput}});
+    weights = myVectors * g.groupOutput;
+  }
+  int64_t lanesHere = lanes * (byBlocks ? vectors : myVectors);
+  // Columns, rows, slices.
+  loops.push_back({{blockW * inputs},
+                   {blockW * lanesHere},
+                   {weights * lanes, (float)stripsW}});
+  loops.push_back({{blockH * myW * padded},
+                   {blockH * myW * lanesHere},
+                   {weights * lanes, (float)stripsH}});
+  loops.push_back({{blockD * myH * myW * padded},
+                   {blockD * myH * myW * lanesHere},
+                   {weights * lanes, (float)stripsD}});
+  int64_t myArea = myD * myH * myW, myWeights = myVectors * inputs;
+  if (byBlocks)
+    loops.push_back(
+        {{myD * myH * roundUp(myW * inputs, lanes), (float)myBlocks},
+         {channels * myArea},
+         {filter}});
+  // Samples, and the whole.
+  loops.push_back({{myArea * padded},
+                   {myVectors * lanes * myArea},
+                   {myWeights * lanes, (float)myBatch}});
+  int64_t reads = myBatch * myArea * inputs;
+  int64_t writes = myBatch * myArea * myVectors;
+  loops.push_back({{reads}, {writes * lanes}, {myWeights * lanes}});
+  LoopNest nest = {std::move(loops),    FloatBytes, l1Bytes, l2Bytes,
+                   /*keepsSums=*/false, 3,          15};
+  return nest.load(&Loop::input, reads) + nest.load(&Loop::result, writes) +
+         nest.load(&Loop::weight, myWeights) + job;
 }
 
 float StridedBlocking::score() const {

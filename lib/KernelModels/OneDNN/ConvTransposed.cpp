@@ -101,8 +101,8 @@ static bool isEven(const Geometry &g) {
          g.outputW % g.strideW == 0;
 }
 
-/// brgconv_strided, if it serves the convolution.
-static std::optional<Workspace> strided(const Geometry &g, bool channelsLast) {
+std::optional<Workspace> conv::transposedStrided(const Geometry &g,
+                                                 bool channelsLast) {
   if (!g.isStrided() || g.isDilated() || isSlowStrided(g) ||
       (g.groups > 1 && g.groupInput <= g.lanes))
     return std::nullopt;
@@ -186,7 +186,7 @@ static Workspace withoutBrgemm(const Geometry &g, bool channelsLast) {
   // With AVX2 a result of one channel is another kind of product.
   bool isVector = g.groupOutput == 1;
   if (isEven(g))
-    if (auto found = strided(narrow(g), channelsLast))
+    if (auto found = transposedStrided(narrow(g), channelsLast))
       // As a gradient, jit:avx512_core may serve it before.
       return unsure(
           *found, isVector || (g.isGradient &&
@@ -201,7 +201,7 @@ static Workspace withoutBrgemm(const Geometry &g, bool channelsLast) {
   if (fits == TriBool::Yes)
     return transposedDirect(g, channelsLast, block);
   if (!isEven(g))
-    if (auto found = strided(narrow(g), channelsLast))
+    if (auto found = transposedStrided(narrow(g), channelsLast))
       return unsure(*found, isVector || fits == TriBool::Unknown);
   Workspace last = transposedGemm(g, channelsLast);
   // Between them there is jit:avx2.
@@ -232,6 +232,8 @@ static Workspace stridedPointwise(const Geometry &g) {
 }
 
 Workspace conv::transposedOneDnn(const Geometry &g, bool channelsLast) {
+  if (g.lanes == 8)
+    return narrowTransposed(g);
   // As a gradient, jit:avx512_core is asked before brgemm for AVX2.
   bool isSmallGroup = g.isGradient && g.groups > 1 && g.groupInput <= 16;
   auto turnedAround = channelsLast ? turned(g) : std::nullopt;
@@ -259,7 +261,7 @@ Workspace conv::transposedOneDnn(const Geometry &g, bool channelsLast) {
   if (g.isPointwise() && g.isStrided() && !g.isPadded() &&
       (g.groups == 1 || g.groupInput > 8))
     return boundPointwise(g, channelsLast);
-  auto found = strided(g, channelsLast);
+  auto found = transposedStrided(g, channelsLast);
   if (found && found->exact)
     return *found;
   Workspace other = withoutBrgemm(g, channelsLast);

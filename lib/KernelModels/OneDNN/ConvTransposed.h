@@ -69,6 +69,9 @@ Workspace transposedPointwise(const Geometry &g);
 /// gemm: columns that are added up into the result.
 Workspace transposedGemm(const Geometry &g, bool channelsLast);
 
+/// The gradient of the input of a contiguous convolution with AVX2.
+Workspace narrowTransposed(const Geometry &g);
+
 //===----------------------------------------------------------------------===//
 // brgconv_strided
 //===----------------------------------------------------------------------===//
@@ -94,6 +97,11 @@ std::optional<StridedBlocks> findStridedBlocks(const Geometry &g,
                                                const StridedExtents &extents,
                                                int64_t l1Bytes,
                                                int64_t l2Bytes);
+
+/// brgconv_strided, if it serves the convolution; not exact where the caches
+/// decide that or the blocks.
+std::optional<Workspace> transposedStrided(const Geometry &g,
+                                           bool channelsLast);
 
 } // namespace koila::conv
 

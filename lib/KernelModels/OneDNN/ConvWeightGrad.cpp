@@ -71,10 +71,10 @@ static bool fitsDepthwise(const Geometry &g) {
 }
 
 static WeightGradient depthwise(const Geometry &g, bool channelsLast) {
-  int64_t channels = roundUp(g.groups, 16);
+  int64_t channels = roundUp(g.groups, g.lanes);
   WeightGradient found;
   found.weight = channels * g.kernelArea() * FloatBytes;
-  int64_t blocks = channels / 16, parts;
+  int64_t blocks = channels / g.lanes, parts;
   if (channelsLast) {
     parts = findDepthwiseThreads(g);
   } else {
@@ -286,6 +286,43 @@ static WeightGradient narrow(const Geometry &g, bool channelsLast) {
 }
 
 //===----------------------------------------------------------------------===//
+// jit_1x1 with AVX2
+//===----------------------------------------------------------------------===//
+
+/// Halves or thirds `blocks` until there are at most `most`.
+static int64_t cutBlocks(int64_t blocks, int64_t most) {
+  while (blocks > most && (blocks % 2 == 0 || blocks % 3 == 0))
+    blocks /= blocks % 2 == 0 ? 2 : 3;
+  return blocks;
+}
+
+/// Source: init_conf in jit_avx2_1x1_conv_kernel_f32.cpp and init_balancers in
+/// jit_avx2_1x1_convolution.hpp.
+static WeightGradient narrowPointwise(const Geometry &g) {
+  constexpr int64_t kBlock = 8, kJobs = 8;
+  WeightGradient found = inBlocks(g, kBlock, /*channelsLast=*/false);
+  int64_t outputs = llvm::divideCeilSigned(g.groupOutput, kBlock);
+  int64_t inputs = llvm::divideCeilSigned(g.groupInput, kBlock);
+  int64_t outputsHere = cutBlocks(outputs, 32);
+  int64_t inputsHere = cutBlocks(inputs, 9);
+  int64_t job = outputsHere * inputsHere * kBlock * kBlock;
+  int64_t most = g.threads * job * kJobs;
+  found.scratchpad =
+      paddedBias(g, kBlock) +
+      planeReducerScratchpad(g.threads, job,
+                             outputs / outputsHere * (inputs / inputsHere),
+                             g.batch * g.outputArea(), most);
+  if (g.hasBias)
+    found.scratchpad +=
+        reducerScratchpad(g.threads, kBlock, outputs, g.batch, most);
+  // The pixels that a stride reads, of each thread.
+  if (g.isStrided())
+    found.scratchpad +=
+        booked(g.threads * inputsHere * kBlock * g.outputArea() * FloatBytes);
+  return found;
+}
+
+//===----------------------------------------------------------------------===//
 // gemm
 //===----------------------------------------------------------------------===//
 
@@ -338,19 +375,20 @@ static WeightGradient boundUnknown(const Geometry &g, WeightGradient found) {
 }
 
 WeightGradient conv::weightGradient(const Geometry &g, bool channelsLast) {
+  bool isWide = g.lanes == 16;
   // ip_convolution.cpp is asked first.
-  if (isInnerProduct(g))
+  if (isWide && isInnerProduct(g))
     return boundUnknown(g, gemm(g, channelsLast));
   if (fitsDepthwise(g))
     return depthwise(g, channelsLast);
   if (fitsPointwise(g))
-    return pointwise(g, channelsLast);
-  if (fitsDirect(g, channelsLast))
+    return isWide ? pointwise(g, channelsLast) : narrowPointwise(g);
+  if (isWide && fitsDirect(g, channelsLast))
     return direct(g, channelsLast);
   WeightGradient found = fitsNarrow(g, channelsLast) ? narrow(g, channelsLast)
                                                      : gemm(g, channelsLast);
   // A kernel as wide as the image has a variant of its own.
-  if (g.kernelW > 14 && g.kernelW == g.inputW && g.outputW == 1)
+  if (isWide && g.kernelW > 14 && g.kernelW == g.inputW && g.outputW == 1)
     return boundUnknown(g, found);
   return found;
 }

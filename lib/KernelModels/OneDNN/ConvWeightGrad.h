@@ -68,6 +68,10 @@ int64_t barriers(int64_t count);
 int64_t reducerScratchpad(int64_t threads, int64_t elements, int64_t jobs,
                           int64_t terms, int64_t mostElements);
 
+/// The same where the first thread of a group has a buffer, too.
+int64_t planeReducerScratchpad(int64_t threads, int64_t elements, int64_t jobs,
+                               int64_t terms, int64_t mostElements);
+
 } // namespace koila::conv
 
 #endif // KOILA_KERNELMODELS_ONEDNN_CONVWEIGHTGRAD_H

@@ -359,9 +359,10 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
     return halfBackwardWorkspace(shape, target, wantsInput, wantsWeight);
   bool isFloat = shape.elementBytes == FloatBytes;
   bool isDouble = shape.elementBytes == 2 * FloatBytes;
+  llvm::StringRef isa = target.isa;
+  bool avx2 = isa.starts_with("avx2"), avx512 = isa.starts_with("avx512_core");
   if (llvm::is_contained(shape.input, 0) || shape.input.size() > 5 ||
-      !(isFloat || isDouble) ||
-      !llvm::StringRef(target.isa).starts_with("avx512_core"))
+      !((isFloat && (avx2 || avx512)) || isDouble))
     return bound();
   bool channelsLast = shape.isChannelsLast();
   Geometry g = makeGeometry(shape, target);
@@ -369,8 +370,11 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
       g.groupOutput <= 0 || g.isBeyondInt32())
     return bound();
   int64_t copies = getCopies(g, shape, channelsLast);
+  bool isNative = isDouble || !usesOneDnn(g, shape);
+  if (!isNative && !avx512 && (channelsLast || shape.transposed))
+    return bound();
   Workspace found = {0, false};
-  if (!isDouble && usesOneDnn(g, shape))
+  if (!isNative)
     found = oneDnnBackward(g, shape.transposed, channelsLast, wantsInput,
                            wantsWeight);
   else

@@ -63,18 +63,23 @@ int64_t conv::findDepthwiseThreads(const Geometry &g) {
   return most;
 }
 
-int64_t conv::reducerScratchpad(int64_t threads, int64_t elements, int64_t jobs,
-                                int64_t terms, int64_t mostElements) {
-  struct Groups {
-    int64_t count, threads, jobs;
-  };
+namespace {
+/// `count` groups of `threads`, each of at most `jobs`.
+struct Groups {
+  int64_t count, threads, jobs;
+};
+} // namespace
+
+/// Source: reduce_balancer_t::balance.
+static Groups groupJobs(int64_t threads, int64_t elements, int64_t jobs,
+                        int64_t terms, int64_t mostElements) {
   auto split = [&](int64_t jobsOfGroup) {
     int64_t count = std::min(jobs / jobsOfGroup, threads);
     return Groups{count, std::min(threads / count, terms),
                   llvm::divideCeilSigned(jobs, count)};
   };
   if (threads == 1)
-    return 0;
+    return {1, 1, jobs};
   int64_t least = std::max<int64_t>(1, jobs / threads);
   int64_t most = std::max<int64_t>(1, mostElements / (threads * elements));
   Groups best = split(least);
@@ -93,8 +98,24 @@ int64_t conv::reducerScratchpad(int64_t threads, int64_t elements, int64_t jobs,
     leastWork = work;
     best = groups;
   }
-  if (best.threads == 1)
+  return best;
+}
+
+int64_t conv::reducerScratchpad(int64_t threads, int64_t elements, int64_t jobs,
+                                int64_t terms, int64_t mostElements) {
+  Groups groups = groupJobs(threads, elements, jobs, terms, mostElements);
+  if (groups.threads == 1)
     return 0;
-  int64_t sums = best.count * (best.threads - 1) * best.jobs * elements;
-  return bookedPage(sums * FloatBytes) + barriers(best.count);
+  int64_t sums = groups.count * (groups.threads - 1) * groups.jobs * elements;
+  return bookedPage(sums * FloatBytes) + barriers(groups.count);
+}
+
+int64_t conv::planeReducerScratchpad(int64_t threads, int64_t elements,
+                                     int64_t jobs, int64_t terms,
+                                     int64_t mostElements) {
+  Groups groups = groupJobs(threads, elements, jobs, terms, mostElements);
+  if (groups.threads == 1)
+    return 0;
+  int64_t sums = groups.count * groups.threads * groups.jobs * elements;
+  return booked(sums * FloatBytes) + barriers(groups.count);
 }

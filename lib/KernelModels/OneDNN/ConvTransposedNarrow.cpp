@@ -1,0 +1,87 @@
+//===- ConvTransposedNarrow.cpp - Gradients of inputs with AVX2 -----------===//
+//
+// The kernels that oneDNN asks for the gradient of a convolution's input where
+// the processor has AVX2 and no AVX-512, in the order of
+// cpu_convolution_list.cpp. The geometry is that of the transposed convolution.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ConvTransposed.h"
+
+using namespace koila;
+using namespace koila::conv;
+
+/// The floats of a vector, and the channels of a block.
+static constexpr int64_t Lanes = 8;
+
+/// The columns of the result that jit:avx2 keeps in registers; 0 if there is no
+/// way to. Source: jit_avx2_conv_bwd_data_kernel_f32::init_conf.
+static int64_t unrollColumns(const Geometry &g) {
+  constexpr int64_t kRegisters = 15;
+  Axis axis = getAxes(g).back();
+  int64_t blocks = llvm::divideCeilSigned(g.groupOutput, Lanes);
+  int64_t reach = std::max<int64_t>(0, (axis.extent() - 1 - axis.padding) /
+                                           axis.stride * axis.stride);
+  int64_t found = 0, most = 0;
+  for (int64_t together = 1; together <= 4; ++together) {
+    if (blocks % together != 0)
+      continue;
+    for (int64_t steps = 1;; ++steps) {
+      int64_t width = steps * axis.stride;
+      if (width * together + steps > kRegisters ||
+          width >= axis.output + axis.stride)
+        break;
+      int64_t columns = std::min(width, axis.output);
+      if (reach > columns && columns != axis.output)
+        continue;
+      int64_t products =
+          llvm::divideCeilSigned(columns, axis.stride) * together;
+      if (products < most || (products == most && found >= columns))
+        continue;
+      found = columns;
+      most = products;
+    }
+  }
+  return found;
+}
+
+/// Whether jit:avx2 serves the convolution.
+static bool fitsDirect(const Geometry &g) {
+  if (!fitsTransposedDirect(g) || g.strideW != g.strideH || g.strideD != 1 ||
+      (g.groupOutput < Lanes && g.kernelW > 3 && g.strideW > 1) ||
+      (g.groups > 1 &&
+       (g.groupInput % Lanes != 0 || g.groupOutput % Lanes != 0)))
+    return false;
+  int64_t columns = unrollColumns(g);
+  if (columns == 0)
+    return false;
+  Axis axis = getAxes(g).back();
+  int64_t end = axis.endPadding() + axis.output % columns;
+  int64_t beyond =
+      std::max<int64_t>(0, (axis.extent() - 1 - end) / axis.stride) *
+      axis.stride;
+  return beyond <= columns &&
+         (axis.output <= columns || (columns % axis.stride == 0 && end >= 0));
+}
+
+/// What brgconv_strided refuses.
+static Workspace withoutStrided(const Geometry &g) {
+  if (g.isDepthwise() && !g.isDilated() && !g.isVolume)
+    return transposedDepthwise(g, /*channelsLast=*/false);
+  if (g.groups == 1 && g.isPointwise() && !g.isPadded()) {
+    if (!g.isStrided() && g.inputArea() == g.outputArea())
+      return transposedPointwise(g);
+  }
+  if (fitsDirect(g))
+    return transposedDirect(g, /*channelsLast=*/false, Lanes);
+  return transposedGemm(g, /*channelsLast=*/false);
+}
+
+Workspace conv::narrowTransposed(const Geometry &g) {
+  auto found = transposedStrided(g, /*channelsLast=*/false);
+  if (found && found->exact)
+    return *found;
+  Workspace other = withoutStrided(g);
+  // The caches decide.
+  return found ? Workspace{std::max(found->bytes, other.bytes), false} : other;
+}
