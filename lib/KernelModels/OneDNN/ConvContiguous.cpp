@@ -134,8 +134,8 @@ Workspace conv::contiguousOneDnn(const Geometry &g) {
     return blockedPeak(g, innerProductScratchpad(g), g.inputBytes(),
                        g.weightBytes(), g.outputBytes(), false);
   // brdgmm_dw takes volumes of any layout, and makes rows of channels of them.
-  if (g.isVolume && g.lanes == 16 && g.isDepthwise() && !g.isDilated())
-    return rowsPeak(g, 0, blocked(1, g.groups, 16, g.kernelArea()));
+  if (g.isVolume && g.isDepthwise() && !g.isDilated())
+    return rowsPeak(g, 0, blocked(1, g.groups, g.lanes, g.kernelArea()));
   if (!g.isVolume && fitsDepthwise(g))
     return depthwise(g);
   if (fitsPointwise(g))

@@ -64,14 +64,31 @@ static bool fitsDirect(const Geometry &g) {
          (axis.output <= columns || (columns % axis.stride == 0 && end >= 0));
 }
 
+/// jit_1x1. Strides are for kernels that count as dilated: the pixels that a
+/// thread computes lie in a buffer of 18 blocks, the most it takes at once.
+static std::optional<Workspace> pointwise(const Geometry &g) {
+  constexpr int64_t kBlocks = 18;
+  if (g.groups != 1 || !g.isPointwise() || g.isPadded())
+    return std::nullopt;
+  if (g.inputD != g.outputD || g.inputH * g.strideH != g.outputH ||
+      g.inputW * g.strideW != g.outputW || (g.isVolume && g.isStrided()))
+    return std::nullopt;
+  if (!g.isStrided())
+    return transposedPointwise(g);
+  int64_t result = blocked(g.batch, g.groupOutput, Lanes, g.outputArea());
+  int64_t weight =
+      roundUp(g.groupInput, Lanes) * roundUp(g.groupOutput, Lanes) * FloatBytes;
+  return blockedPeak(
+      g, booked(g.threads * kBlocks * Lanes * g.inputArea() * FloatBytes),
+      blocked(g.batch, g.groupInput, Lanes, g.inputArea()), weight, result);
+}
+
 /// What brgconv_strided refuses.
 static Workspace withoutStrided(const Geometry &g) {
   if (g.isDepthwise() && !g.isDilated() && !g.isVolume)
     return transposedDepthwise(g, /*channelsLast=*/false);
-  if (g.groups == 1 && g.isPointwise() && !g.isPadded()) {
-    if (!g.isStrided() && g.inputArea() == g.outputArea())
-      return transposedPointwise(g);
-  }
+  if (auto found = pointwise(g))
+    return *found;
   if (fitsDirect(g))
     return transposedDirect(g, /*channelsLast=*/false, Lanes);
   return transposedGemm(g, /*channelsLast=*/false);

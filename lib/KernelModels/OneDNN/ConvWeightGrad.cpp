@@ -258,6 +258,9 @@ static WeightGradient direct(const Geometry &g, bool channelsLast) {
 
 static bool fitsNarrow(const Geometry &g, bool channelsLast) {
   constexpr int64_t kWidest = 13;
+  // Three channels of one pixel count as channels-last ones.
+  if (g.groupInput == 3 && g.inputArea() == 1 && !channelsLast)
+    return false;
   for (const Axis &axis : getAxes(g))
     if (axis.dilation != 1 || axis.padding >= axis.kernel ||
         axis.weightEndPadding() >= axis.kernel)

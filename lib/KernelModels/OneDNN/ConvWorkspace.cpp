@@ -326,8 +326,7 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
   Workspace found = shape.transposed ? transposedOneDnn(g, channelsLast)
                     : channelsLast   ? channelsLastOneDnn(g)
                                      : contiguousOneDnn(g);
-  bool isKnown = avx512 || !g.isVolume;
-  return {copies + found.bytes, found.exact && isKnown};
+  return {copies + found.bytes, found.exact};
 }
 
 std::optional<int64_t> conv::getResultStorage(const ConvolutionShape &shape,
