@@ -321,7 +321,7 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
   // jit steps aside, or is not known. Instruction sets after AVX-512 take the
   // same path with float32: their own kernels want lower precision (init_jcp in
   // jit_brgemm_conv_utils.cpp). Where that was measured is in Workspaces.json.
-  if (g.isBeyondInt32() || (!avx512 && (channelsLast || shape.transposed)))
+  if (g.isBeyondInt32() || (!avx512 && channelsLast))
     return {upperBound(shape, threads) + copies, false};
   Workspace found = shape.transposed ? transposedOneDnn(g, channelsLast)
                     : channelsLast   ? channelsLastOneDnn(g)
@@ -370,7 +370,7 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
     return bound();
   int64_t copies = getCopies(g, shape, channelsLast);
   bool isNative = isDouble || !usesOneDnn(g, shape);
-  if (!isNative && !avx512 && (channelsLast || shape.transposed))
+  if (!isNative && !avx512 && channelsLast)
     return bound();
   Workspace found = {0, false};
   if (!isNative)
