@@ -97,6 +97,7 @@ def compile_script(
     optimizer: str | None = None,
     random: str = "refuse",
     batchnorm: str = "refuse",
+    recompute: str = "never",
     guard: str = "warn",
     threads: int | None = None,
     method: str = "forward",
@@ -116,7 +117,7 @@ def compile_script(
     cannot be rewritten; both name the place.
     """
     options = CompileOptions(
-        mode, loss, budget, tile, grads, optimizer, random, batchnorm, guard, threads
+        mode, loss, budget, tile, grads, optimizer, random, batchnorm, recompute, guard, threads
     )
     result, report, remarks = _compile(script, inputs, batch, options, method, name, None)
     wrap = torch.jit._recursive.wrap_cpp_module
@@ -136,13 +137,15 @@ class CompileOptions:
     optimizer: str | None = None
     random: str = "refuse"
     batchnorm: str = "refuse"
+    recompute: str = "never"
     guard: str = "warn"
     threads: int | None = None
 
     def __post_init__(self) -> None:
         _check_analysis(self.mode, self.loss, self.grads, self.optimizer, self.threads)
         _check_choice("random", self.random, "refuse", "full-batch-masks", "per-tile")
-        _check_choice("batchnorm", self.batchnorm, "refuse", "per-tile")
+        _check_choice("batchnorm", self.batchnorm, "refuse", "exact", "per-tile")
+        _check_choice("recompute", self.recompute, "never", "auto")
         _check_choice("guard", self.guard, "warn", "raise")
         tile = self.tile
         if tile is not None and (not is_count(tile) or tile < 1 or tile & (tile - 1)):
@@ -224,6 +227,7 @@ def _compile(
         "tile": options.tile,
         "random": options.random,
         "batchnorm": options.batchnorm,
+        "recompute": options.recompute,
         "guard": options.guard,
     }
     result, remarks = _run(

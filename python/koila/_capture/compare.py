@@ -14,10 +14,15 @@ import torch
 from koila._capture.structure import flatten, is_same, map_tensors
 from koila._temporary import explain_write
 
-__all__ = ["compare", "put_aside"]
+__all__ = ["compare", "compare_gradients", "put_aside"]
 
 # Elements that are compared at once: in float64 little of a budget.
 _PART = 1 << 14
+
+# A gradient whose terms cancel out, as that of a bias in front of a batch
+# normalisation, is what their rounding leaves: so many of the last digits of the
+# largest gradient of the step.
+_CANCELLED = 256
 
 
 @dataclass(frozen=True)
@@ -35,16 +40,40 @@ class _Aside:
                 yield torch.frombuffer(bytearray(data), dtype=torch.uint8).view(self.dtype)
 
 
-def compare(found: Any, wanted: Any, exact: bool = False) -> str | None:
-    """How two results differ, unless ``exact`` by more than rounding; None if they
-    do not."""
+def compare_gradients(found: list[Any], wanted: list[Any], results: list[Any]) -> str | None:
+    """The same of the gradients of one step, None for those that are absent. What
+    is no larger than the rounding of the others, or of the ``results`` whose
+    gradients they are, is not told apart."""
+    if len(found) != len(wanted):
+        return "another number of results"
+    present = [gradient for gradient in wanted if gradient is not None]
+    typical = [_norm(result) / max(1, result.numel()) ** 0.5 for result in results]
+    largest = max([*map(_norm, present), *typical], default=0.0)
+    for left, right in zip(found, wanted, strict=True):
+        noise = 0.0
+        if right is not None and right.dtype.is_floating_point:
+            noise = _CANCELLED * torch.finfo(right.dtype).eps * largest
+        if problem := compare(left, right, noise=noise):
+            return problem
+    return None
+
+
+def _norm(gradient: torch.Tensor | _Aside) -> float:
+    wide = torch.complex128 if gradient.dtype.is_complex else torch.float64
+    norms = [float(part.to(wide).norm()) for part in _parts(gradient)]
+    return math.hypot(*(norm for norm in norms if math.isfinite(norm)))
+
+
+def compare(found: Any, wanted: Any, exact: bool = False, *, noise: float = 0.0) -> str | None:
+    """How two results differ, unless ``exact`` by more than rounding, or by a norm
+    of ``noise``; None if they do not."""
     if isinstance(wanted, (torch.Tensor, _Aside)):
         if not isinstance(found, torch.Tensor):
             return f"{type(found).__name__} in place of a tensor"
         if found.shape != wanted.shape or found.dtype != wanted.dtype:
             shapes = tuple(found.shape), tuple(wanted.shape)
             return f"{found.dtype} {shapes[0]} in place of {wanted.dtype} {shapes[1]}"
-        return _compare_tensors(found.detach(), wanted, exact)
+        return _compare_tensors(found.detach(), wanted, exact, noise)
     if isinstance(found, torch.Tensor):
         return f"a tensor in place of {wanted!r}"
     if isinstance(wanted, dict):
@@ -75,7 +104,9 @@ def _compare_objects(found: Any, wanted: Any, exact: bool) -> str | None:
     return compare(lefts, rights, exact)
 
 
-def _compare_tensors(found: torch.Tensor, wanted: torch.Tensor | _Aside, exact: bool) -> str | None:
+def _compare_tensors(
+    found: torch.Tensor, wanted: torch.Tensor | _Aside, exact: bool, noise: float
+) -> str | None:
     if isinstance(wanted, torch.Tensor):
         wanted = wanted.detach()
         if torch.equal(found, wanted):
@@ -99,7 +130,8 @@ def _compare_tensors(found: torch.Tensor, wanted: torch.Tensor | _Aside, exact: 
             squares = float((left - right)[finite].norm()) ** 2, float(right[finite].norm()) ** 2
         error, size = error + squares[0], size + squares[1]
     # Other kernels round otherwise, and rounding adds up in depth.
-    if is_number and error > (0.0 if exact else torch.finfo(wanted.dtype).eps * size):
+    rounding = 0.0 if exact or not is_number else torch.finfo(wanted.dtype).eps * size
+    if is_number and error > max(rounding, noise**2):
         return f"off by {error**0.5:.3g} in norm, of {size**0.5:.3g}"
     return None
 

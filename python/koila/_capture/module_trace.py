@@ -14,7 +14,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from koila import _compiler, memory
-from koila._capture.compare import compare, put_aside
+from koila._capture.compare import compare, compare_gradients, put_aside
 from koila._capture.frames import find_frames, warn_user
 from koila._capture.inputs import SYMBOL, Arguments, Inputs
 from koila._capture.layout import Layout
@@ -174,9 +174,16 @@ def _check_trace(
         except Exception as error:
             problem: str | None = explain_torch(error)[0]
         else:
-            problem = compare(found, wanted)
-            if problem and compute is _gradients:
-                only_gradients = compare(found[0], wanted[0]) is None
+            if compute is _gradients:
+                problem = compare(found[0], wanted[0])
+                if problem is None:
+                    results: list[torch.Tensor] = []
+                    flatten(found[0], results)
+                    results = [result.detach() for result in results]
+                    problem = compare_gradients(found[1], wanted[1], results)
+                    only_gradients = problem is not None
+            else:
+                problem = compare(found, wanted)
     if trains and suspects.hook:
         raise NoTrace("a trace of it lacks the hook on a tensor of forward()", suspects.hook)
     if only_gradients:

@@ -174,6 +174,7 @@ def compile(
     grads: str = "present",
     random: str = "refuse",
     batchnorm: str = "refuse",
+    recompute: str = "never",
     guard: str = "warn",
     threads: int | None = None,
     check: bool = True,
@@ -190,10 +191,11 @@ def compile(
     ``budget`` is a number of bytes, a size as ``"6GiB"``, or ``"auto"``: what is
     free on the device of the inputs now; or give ``tile``, samples per tile, a
     power of two. Of ``"auto"``, gradients that are not there yet are set aside,
-    and with ``optimizer`` its state. If memory suffices the batch is not split. ``random`` and
-    ``batchnorm`` allow what is refused otherwise (docs/user/Training.md); ``guard``
-    says what a call does that the tiles are not made for: ``warn`` and run the
-    original program, or ``raise``. Other arguments are those of ``analyze``.
+    and with ``optimizer`` its state. If memory suffices the batch is not split.
+    ``random``, ``batchnorm`` and ``recompute`` allow what is refused otherwise
+    (docs/user/Training.md); ``guard`` says what a call does that the tiles are not
+    made for: ``warn`` and run the original program, or ``raise``. Other arguments
+    are those of ``analyze``.
 
     Unless ``check=False`` the result is run on part of the example, next to the
     original, before it is returned, within ``budget``, and a KoilaWarning says
@@ -222,6 +224,7 @@ def compile(
         optimizer=optimizer,
         random=random,
         batchnorm=batchnorm,
+        recompute=recompute,
         guard=guard,
         threads=threads,
     )

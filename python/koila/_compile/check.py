@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from koila import _compiler
-from koila._capture.compare import compare, put_aside
+from koila._capture.compare import compare, compare_gradients, put_aside
 from koila._capture.frames import warn_user
 from koila._capture.held_bytes import HeldBytes
 from koila._capture.inputs import Arguments, Inputs, find_symbol
 from koila._capture.module_snapshot import Changes, Snapshot
+from koila._capture.structure import flatten
 from koila._compile.recorded_calls import step_loss
 from koila._compile.specialized_module import Refused, Specialization
 from koila._errors import CompileError, explain_torch
@@ -176,7 +177,13 @@ class _Comparison:
                     return f"on the example it does not run in tiles: {error}"
                 return f"it raises: {explain_torch(error)[0]}"
             problem = _compare_changes(found_changes, changes)
-            problem = problem or compare((found, arguments), wanted)
+            plain, written = wanted
+            if problem is None and self.compiled.trains:
+                results: list[torch.Tensor] = []
+                flatten(found[0], results)
+                problem = compare_gradients(found[1], plain[1], [r.detach() for r in results])
+                found, plain = found[0], plain[0]
+            problem = problem or compare((found, arguments), (plain, written))
         return problem
 
     def _find_cause(self, size: int) -> str:

@@ -10,6 +10,7 @@
 #include "../Boundary/DiagnosticJSON.h"
 #include "Emit.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
@@ -484,7 +485,15 @@ void GraphEmitter::emitParam(ParamGetOp op) {
     values[op.getResult()] = constant(original.constants[*index]);
     return;
   }
-  values[op.getResult()] = readAttribute(param.getSymName());
+  TorchValue *value = readAttribute(param.getSymName());
+  // A scripted class may declare a weight as optional.
+  if (value->type()->kind() == c10::TypeKind::OptionalType &&
+      llvm::any_of(op->getUsers(), llvm::IsaPred<DetachOp>)) {
+    Node *cast = insert(op, prim::unchecked_cast, {value}, 1);
+    cast->output()->setType(c10::TensorType::get());
+    value = cast->output();
+  }
+  values[op.getResult()] = value;
 }
 
 void GraphEmitter::emitLeaf(Operation *op) {

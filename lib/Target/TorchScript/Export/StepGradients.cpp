@@ -61,6 +61,9 @@ private:
   /// The weights that require a gradient, in the order of parameters().
   void readWeights(const tj::Module &owner, tj::Value *value);
   void replaceBackward(tj::Node *backward);
+  void shareLeaf(tj::Node *reader);
+  /// Those of `block` itself.
+  static size_t countBackward(tj::Block *block);
   /// The leaves of `block` whose gradients are read, with the readers.
   static std::vector<tj::Node *> findReaders(tj::Block *block);
   tj::Value *list(at::ArrayRef<tj::Value *> values, c10::TypePtr type) {
@@ -71,12 +74,32 @@ private:
   const tj::Module &module;
   tj::Graph &graph;
   tj::Value *self;
-  tj::Value *sums = nullptr;
-  /// And the leaves of the outermost block, to which all backward passes add.
+  /// Of the weights, and of the leaves of arguments in the outermost block, to
+  /// which all backward passes add.
+  std::vector<tj::Value *> zeros;
   std::vector<tj::Value *> weights;
+  /// Another leaf, to which several backward passes may add: those between it
+  /// and what reads its gradient.
+  struct SharedLeaf {
+    tj::Value *leaf, *sum;
+    tj::Node *reader;
+  };
+  std::vector<SharedLeaf> sharedLeaves;
+  /// Blocks with several backward passes.
+  llvm::SmallPtrSet<tj::Block *, 8> sharing;
   llvm::SmallPtrSet<const void *, 32> seen;
 };
 } // namespace
+
+/// Whether `node` is in `block` or a block within it.
+static bool isInside(const tj::Block *block, const tj::Node *node) {
+  for (const tj::Block *outer = node->owningBlock(); outer;
+       outer = outer->owningNode() ? outer->owningNode()->owningBlock()
+                                   : nullptr)
+    if (outer == block)
+      return true;
+  return false;
+}
 
 void Rewriter::readWeights(const tj::Module &owner, tj::Value *value) {
   // A scripted class may declare a weight as optional.
@@ -117,6 +140,19 @@ std::vector<tj::Node *> Rewriter::findReaders(tj::Block *block) {
   return readers;
 }
 
+size_t Rewriter::countBackward(tj::Block *block) {
+  return llvm::count_if(block->nodes(), [](const tj::Node *node) {
+    return node->kind() == aten::backward;
+  });
+}
+
+void Rewriter::shareLeaf(tj::Node *reader) {
+  tj::Value *leaf = reader->input();
+  tj::WithInsertPoint behind(leaf->node()->next());
+  sharedLeaves.push_back(
+      {leaf, graph.insert(aten::zeros_like, {leaf}), reader});
+}
+
 void Rewriter::replaceBackward(tj::Node *backward) {
   tj::WithInsertPoint guard(backward);
   tj::Value *loss = backward->input(0), *gradient = backward->input(1);
@@ -126,9 +162,18 @@ void Rewriter::replaceBackward(tj::Node *backward) {
   if (!gradient->mustBeNone())
     given = list({gradient}, c10::OptionalType::ofTensor());
   // Behind those that are added up, those of leaves of this block alone.
-  std::vector<tj::Value *> inputs = weights;
+  std::vector<tj::Value *> inputs = weights, sums = zeros;
+  for (const SharedLeaf &shared : sharedLeaves)
+    if (isInside(shared.leaf->node()->owningBlock(), backward) &&
+        shared.leaf->node()->isBefore(backward) &&
+        backward->isBefore(shared.reader)) {
+      inputs.push_back(shared.leaf);
+      sums.push_back(shared.sum);
+    }
+  size_t added = inputs.size();
   std::vector<tj::Node *> readers;
-  if (backward->owningBlock() != graph.block())
+  if (backward->owningBlock() != graph.block() &&
+      !sharing.contains(backward->owningBlock()))
     readers = findReaders(backward->owningBlock());
   for (tj::Node *reader : readers)
     inputs.push_back(reader->input());
@@ -140,13 +185,14 @@ void Rewriter::replaceBackward(tj::Node *backward) {
   graph.insertNode(call);
   call->output()->setType(c10::ListType::create(c10::OptionalType::ofTensor()));
   tj::Node *add = graph.insertNode(
-      graph.create(prim::CallMethod, {self, sums, call->output()}));
+      graph.create(prim::CallMethod,
+                   {self, list(sums, c10::TensorType::get()), call->output()}));
   add->s_(c10::attr::name, kAddGradients);
   add->output()->setType(c10::NoneType::get());
   for (auto [index, reader] : llvm::enumerate(readers)) {
-    tj::Value *found = graph.insert(
-        aten::__getitem__,
-        {call->output(), static_cast<int64_t>(weights.size() + index)});
+    tj::Value *found =
+        graph.insert(aten::__getitem__,
+                     {call->output(), static_cast<int64_t>(added + index)});
     reader->output()->replaceAllUsesWith(
         graph.insert(aten::_unwrap_optional, {found}));
     reader->destroy();
@@ -160,7 +206,6 @@ void Rewriter::run() {
     // Leaves are made of arguments, and can be made first.
     tj::WithInsertPoint guard(*graph.nodes().begin());
     readWeights(module, self);
-    std::vector<tj::Value *> zeros;
     auto addZeros = [&](tj::Value *value) {
       zeros.push_back(graph.insert(aten::zeros_like, {value}));
     };
@@ -170,8 +215,10 @@ void Rewriter::run() {
       tj::Value *leaf = reader->input();
       tj::Node *detach = leaf->node()->input(0)->node();
       if (detach->kind() != aten::detach ||
-          detach->input()->node()->kind() != prim::Param)
-        refuse("grads() cannot return the gradient of what is no argument");
+          detach->input()->node()->kind() != prim::Param) {
+        shareLeaf(reader);
+        continue;
+      }
       leaf->node()->replaceInput(1, graph.insertConstant(true));
       for (tj::Node *node : {detach, leaf->node()})
         node->moveBefore(graph.insertPoint());
@@ -180,7 +227,6 @@ void Rewriter::run() {
       reader->output()->replaceAllUsesWith(zeros.back());
       reader->destroy();
     }
-    sums = list(zeros, c10::TensorType::get());
   }
   std::vector<tj::Node *> nodes;
   collectNodes(graph.block(), nodes);
@@ -188,7 +234,17 @@ void Rewriter::run() {
   llvm::erase_if(nodes, [](const tj::Node *node) {
     return node->kind() != aten::backward;
   });
+  for (tj::Node *node : nodes)
+    if (tj::Block *block = node->owningBlock(); block != graph.block() &&
+                                                countBackward(block) > 1 &&
+                                                sharing.insert(block).second)
+      for (tj::Node *reader : findReaders(block))
+        shareLeaf(reader);
   llvm::for_each(nodes, [&](tj::Node *node) { replaceBackward(node); });
+  for (const SharedLeaf &shared : sharedLeaves) {
+    shared.reader->output()->replaceAllUsesWith(shared.sum);
+    shared.reader->destroy();
+  }
   tj::Value *pair =
       graph.insertNode(graph.createTuple({results, ofWeights}))->output();
   graph.eraseOutput(0);

@@ -21,11 +21,27 @@ enum class RandomMode {
 
 /// What becomes of normalisations by statistics of the batch.
 enum class StatisticsMode {
-  /// They are an error where nothing else is left to tile.
+  /// They run whole, and are an error where nothing else is left to tile, or a
+  /// gradient flows through them.
   Refuse,
+  /// They are those of the whole batch: a training step takes them in tiles
+  /// first, and runs its backward pass in segments.
+  Exact,
   /// Each tile is normalised by itself: other results, and running statistics
   /// are updated with each tile.
   PerTile
+};
+
+/// What becomes of a training step in which samples are mixed on the way to the
+/// loss.
+enum class RecomputeMode {
+  /// It is an error.
+  Never,
+  /// Its forward pass records nothing, and its backward pass runs in segments
+  /// between the operations that mix samples, each of which runs its part of
+  /// the
+  /// forward pass again.
+  Auto
 };
 
 /// Of the error that no tile fits the budget: an attribute of its metadata, in
@@ -41,6 +57,7 @@ struct TilingOptions {
   std::string guard = "warn";
   RandomMode random = RandomMode::Refuse;
   StatisticsMode statistics = StatisticsMode::Refuse;
+  RecomputeMode recompute = RecomputeMode::Never;
   /// In mode Train: the loss that the step was made with; see
   /// KoilaTorchImportOptions.
   std::string loss;
@@ -68,14 +85,14 @@ class TiledFunction {
 public:
   /// Rewrites `function`, whose shapes are inferred, in place. Fails, after an
   /// error at the operation where samples are mixed; random operators may then
-  /// have got storage of their own, and means in a training step be quotients,
-  /// and nothing else has changed. What was decided is a remark each, unless
-  /// `isTrial`.
+  /// have got storage of their own, means in a training step be quotients, and
+  /// its backward pass be in segments. What was decided is a remark each,
+  /// unless `isTrial`.
   static llvm::FailureOr<TiledFunction>
   create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
          RandomMode random = RandomMode::Refuse,
          StatisticsMode statistics = StatisticsMode::Refuse,
-         bool isTrial = false);
+         RecomputeMode recompute = RecomputeMode::Never, bool isTrial = false);
   llvm::ArrayRef<PhaseLoops> getPhases() const { return phases; }
   /// Sets the samples per tile, a power of two, of all phases or of one.
   void setTile(int64_t tile);
@@ -94,18 +111,23 @@ public:
   RandomMode getRandom() const { return random; }
   /// Refuse if there are none.
   StatisticsMode getStatistics() const { return statistics; }
+  /// Never if the step has one backward pass a tile.
+  RecomputeMode getRecompute() const { return recompute; }
 
 private:
   TiledFunction(llvm::SmallVector<PhaseLoops> phases, int64_t leastBatch,
-                RandomMode random, StatisticsMode statistics)
+                RandomMode random, StatisticsMode statistics,
+                RecomputeMode recompute)
       : phases(std::move(phases)), tiles(this->phases.size(), 1),
-        leastBatch(leastBatch), random(random), statistics(statistics) {}
+        leastBatch(leastBatch), random(random), statistics(statistics),
+        recompute(recompute) {}
 
   llvm::SmallVector<PhaseLoops> phases;
   llvm::SmallVector<int64_t> tiles;
   int64_t leastBatch = 1;
   RandomMode random;
   StatisticsMode statistics;
+  RecomputeMode recompute;
 };
 
 /// Whether `function` is a training step: it has a `koila.backward`.

@@ -140,10 +140,16 @@ def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
            "the untiled program draws on a CPU; per-tile: draw anew in each "
            "tile, equal in distribution only">,
     Option<"batchnorm", "batchnorm", "std::string", "\"refuse\"",
-           "batch normalisation in training mode: refuse it; per-tile: each "
-           "tile is normalised by itself, which gives other results, and "
-           "running statistics are updated once a tile (two-pass is not "
-           "supported yet)">];
+           "batch normalisation in training mode: refuse it; exact: with the "
+           "statistics of the whole batch, in a training step with "
+           "recompute=auto; per-tile: each tile is normalised by itself, which "
+           "gives other results, and running statistics are updated once a "
+           "tile">,
+    Option<"recompute", "recompute", "std::string", "\"never\"",
+           "training steps in which samples are mixed on the way to the loss: "
+           "refuse them; auto: run the backward pass in segments between what "
+           "mixes samples, each of which runs its part of the forward pass "
+           "again">];
 }
 
 #endif // KOILA_DIALECT_KOILA_TRANSFORMS_PASSES_TD

@@ -29,7 +29,7 @@ static Attribute getIdentity(ParamGetOp read, SymbolTableCollection &symbols) {
 /// written. Where all that is written are tensors of the module, arguments are
 /// taken not to be (docs/user/Training.md): what touches neither these nor a
 /// view of them need keep no order with the writes.
-static void releaseReaders(FunctionOpInterface function) {
+void koila::releaseReaders(FunctionOpInterface function) {
   DimAnalysis dims(function);
   StorageAnalysis storages(function, dims);
   SymbolTableCollection symbols;

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "BackwardSegments.h"
 #include "PhasePlan.h"
 #include "Reductions.h"
 #include "koila/Dialect/Koila/IR/IndexOps.h"
@@ -237,7 +238,8 @@ static std::string describeEffect(Operation &op) {
         "updates tensors of the module from the whole batch, as layers do in "
         "training mode; after eval() it would use the ones that are there";
     if (isa<BatchStatisticsInterface>(op))
-      why += ", and batchnorm=per-tile lets each tile be normalised by itself, "
+      why += ", in a training step batchnorm=exact takes those of the batch, "
+             "and batchnorm=per-tile lets each tile be normalised by itself, "
              "which gives other results";
     return why;
   }
@@ -264,6 +266,13 @@ void PhasePlan::addBarrier(Operation &op) {
     barriers.push_back({&op, findReasonInside(op)});
     return;
   }
+  // Numbers that are counted, and weights that they are multiplied by, cut
+  // nothing.
+  if (!segments.empty() && llvm::none_of(op.getOperands(), [&](Value operand) {
+        return isa<TensorType>(operand.getType()) &&
+               !batch.lookupRead(operand).isFree();
+      }))
+    return;
   for (Value result : op.getResults()) {
     const BatchFact &fact = batch.lookup(result);
     // Of what follows from a barrier, the barrier is the reason.
@@ -308,10 +317,14 @@ Combine PhasePlan::findCombine(Operation &op) const {
                     llvm::all_of(*self.tensor->dims, [&](DimExpr dim) {
                       return canMaterialize(dim);
                     }));
+  // What a step with segments adds up has no other way to run in tiles.
+  Type element = type.getElementType();
+  if (!segments.empty() && element.isF64())
+    element = Float32Type::get(op.getContext());
   return fact.isMixed() && isReadInTiles && isSized && isCounted &&
                  (makesGradient(&op)
                       ? canAddLosses(fact.combine, type.getElementType())
-                      : canCombine(fact.combine, type.getElementType())) &&
+                      : canCombine(fact.combine, element)) &&
                  givesResults(fact.combine, &op)
              ? fact.combine
              : Combine::None;
@@ -329,6 +342,13 @@ LogicalResult PhasePlan::classify(Operation &op) {
   }
   if (failed(checkDraws(op)))
     return failure();
+  if (isInSegment(&op))
+    return classifySegment(op);
+  // What segments read without the batch.
+  if (!segments.empty() && isa<LeafOp, LeafGradOp>(op)) {
+    whole.push_back(&op);
+    return success();
+  }
   if (backward.backward) {
     if (auto leaf = dyn_cast<LeafOp>(op))
       return classifyLeaf(leaf);
@@ -406,6 +426,27 @@ LogicalResult PhasePlan::classify(Operation &op) {
   else if (batched && !drawsEarly(op))
     addBarrier(op);
   whole.push_back(&op);
+  return success();
+}
+
+bool PhasePlan::isInSegment(Operation *op) { return op->hasAttr(kSegmentAttr); }
+
+LogicalResult PhasePlan::classifySegment(Operation &op) {
+  if (op.hasAttr(kWholeSegmentAttr)) {
+    whole.push_back(&op);
+    return success();
+  }
+  for (Value result : op.getResults())
+    if (isa<TensorType>(result.getType()) && !batch.lookup(result).isAt())
+      return refuseStep(&op, "'" + getCallee(op).str() +
+                                 "' is not apart for each sample");
+  if (op.getNumRegions() > 0)
+    if (std::string reason = findReasonInside(op); !reason.empty())
+      return refuseStep(&op, reason);
+  if (makesGradient(&op) && failed(checkTiledGradient(op)))
+    return failure();
+  tiled.push_back(&op);
+  tiledSet.insert(&op);
   return success();
 }
 

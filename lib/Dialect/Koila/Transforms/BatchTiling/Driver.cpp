@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Specialize.h"
+#include "BackwardSegments.h"
 #include "PhasePlan.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"
@@ -146,6 +147,27 @@ static void decomposeWeightedMeans(FunctionOpInterface function) {
   }
 }
 
+/// A remark of what the backward pass runs again.
+static void reportSegments(FunctionOpInterface function) {
+  llvm::DenseSet<Attribute> segments;
+  int64_t again = 0;
+  function->walk([&](Operation *op) {
+    if (Attribute number = op->getAttr(kSegmentAttr)) {
+      segments.insert(number);
+      again += !isa<LeafOp, LeafGradOp, BackwardOp>(op);
+    }
+  });
+  if (!segments.empty())
+    remark::passed(function.getLoc(), remark::RemarkOpts::name("Segments")
+                                          .category("koila-tile-batch")
+                                          .function(function.getName()))
+        << remark::add("the backward pass runs in segments between what mixes "
+                       "samples, each of which runs its part of the forward "
+                       "pass again")
+        << remark::metric("Segments", segments.size())
+        << remark::metric("OperationsRunAgain", again);
+}
+
 /// Remarks of what runs whole, what tiles add up to, and what is drawn.
 static void reportPlan(FunctionOpInterface function, const PhasePlan &plan) {
   for (auto &[op, reason] : plan.getBarriers())
@@ -162,6 +184,7 @@ static void reportPlan(FunctionOpInterface function, const PhasePlan &plan) {
           << remark::reason("{0}",
                             plan.getBatch().lookup(op->getResult(0)).reason)
           << remark::add("runs in the tiles, whose results are combined");
+  reportSegments(function);
   reportDraws(function, plan);
   reportStatistics(plan);
 }
@@ -197,11 +220,132 @@ static void readSources(FunctionOpInterface function,
   });
 }
 
-FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
-                                               StringRef batchSymbol,
-                                               RandomMode random,
-                                               StatisticsMode statistics,
-                                               bool isTrial) {
+namespace {
+/// A plan and the analyses that it looks at.
+struct PlannedFunction {
+  PlannedFunction(FunctionOpInterface function, bool trains)
+      : dims(function), storage(function, dims) {
+    if (trains)
+      gradients.emplace(function, dims, storage);
+  }
+
+  DimAnalysis dims;
+  StorageAnalysis storage;
+  std::optional<RequiresGradAnalysis> gradients;
+  std::optional<PhasePlan> plan;
+};
+} // namespace
+
+/// Null, after an error, where the batch of `function` cannot run in tiles.
+static std::unique_ptr<PlannedFunction>
+planFunction(FunctionOpInterface function, StringRef symbol, RandomMode random,
+             bool trains) {
+  auto planned = std::make_unique<PlannedFunction>(function, trains);
+  if (trains)
+    readSources(function, *planned->gradients);
+  std::optional<PhasePlan> &found = planned->plan;
+  BatchAnalysis::Operations whole;
+  function->walk([&](Operation *op) {
+    if (op->hasAttr(kWholeSegmentAttr))
+      whole.insert(op);
+  });
+  do {
+    size_t known = whole.size();
+    if (found)
+      whole.insert_range(found->getInterleaved());
+    // Control flow hands rows on as they are.
+    if (found && whole.size() == known) {
+      (*found->getInterleaved().begin())->emitError()
+          << "cannot tile the batch: it is interleaved in a result of control "
+             "flow";
+      return nullptr;
+    }
+    found.emplace(function, symbol, random, planned->dims, planned->storage,
+                  planned->gradients ? &*planned->gradients : nullptr, whole);
+    if (failed(found->compute()))
+      return nullptr;
+  } while (!found->getInterleaved().empty());
+  return planned;
+}
+
+/// Runs `body`, and keeps its diagnostics in `kept` where it gives null.
+template <typename BodyT>
+static auto attempt(MLIRContext *context, SmallVectorImpl<Diagnostic> &kept,
+                    BodyT body) {
+  SmallVector<Diagnostic> found;
+  auto result = [&] {
+    ScopedDiagnosticHandler collect(context, [&](Diagnostic &diagnostic) {
+      found.push_back(std::move(diagnostic));
+    });
+    return body();
+  }();
+  if (!result) {
+    llvm::move(found, std::back_inserter(kept));
+    return result;
+  }
+  for (Diagnostic &diagnostic : found)
+    context->getDiagEngine().emit(std::move(diagnostic));
+  return result;
+}
+
+static bool normalisesByBatch(FunctionOpInterface function) {
+  return function
+      ->walk([](BatchStatisticsInterface op) {
+        return op.usesBatchStatistics() ? WalkResult::interrupt()
+                                        : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// Whether batch normalisations of `function` take the statistics of the batch
+/// in tiles.
+static bool takesStatistics(FunctionOpInterface function) {
+  return function
+      ->walk([](Operation *op) {
+        return op->hasAttr(kNormalisesBatchAttr) ? WalkResult::interrupt()
+                                                 : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+/// A plan for a training step: one backward pass a tile, or, where samples are
+/// mixed on the way to the loss, a backward pass in segments.
+static std::unique_ptr<PlannedFunction>
+planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
+         StatisticsMode statistics, RecomputeMode recompute) {
+  if (recompute == RecomputeMode::Never)
+    return planFunction(function, symbol, random, /*trains=*/true);
+  MLIRContext *context = function.getContext();
+  SmallVector<Diagnostic> problems;
+  auto planned = attempt(context, problems, [&] {
+    return planFunction(function, symbol, random, /*trains=*/true);
+  });
+  bool mayMix =
+      statistics == StatisticsMode::Exact || !normalisesByBatch(function);
+  SmallVector<Diagnostic> further;
+  if (!planned && mayMix)
+    planned = attempt(context, further, [&] {
+      decomposeBatchNorms(function);
+      return succeeded(splitBackward(function, symbol))
+                 ? planFunction(function, symbol, random, /*trains=*/true)
+                 : nullptr;
+    });
+  if (planned)
+    return planned;
+  for (Diagnostic &problem : problems) {
+    if (&problem == &problems.front())
+      for (Diagnostic &other : further)
+        if (other.getSeverity() == DiagnosticSeverity::Error)
+          problem.attachNote(other.getLocation()) << other.str();
+    context->getDiagEngine().emit(std::move(problem));
+  }
+  return nullptr;
+}
+
+FailureOr<TiledFunction>
+TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
+                      RandomMode random, StatisticsMode statistics,
+                      RecomputeMode recompute, bool isTrial) {
   // What is written is this function, with its own lives of tensors.
   function->walk([](KeepAliveOp op) { op.erase(); });
   if (statistics == StatisticsMode::PerTile)
@@ -215,31 +359,12 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
   if (trains)
     decomposeWeightedMeans(function);
   expandSelectedMeans(function);
-  DimAnalysis dims(function);
-  StorageAnalysis storage(function, dims);
-  std::optional<RequiresGradAnalysis> gradients;
-  if (trains) {
-    gradients.emplace(function, dims, storage);
-    readSources(function, *gradients);
-  }
-  std::optional<PhasePlan> found;
-  BatchAnalysis::Operations whole;
-  do {
-    size_t known = whole.size();
-    if (found)
-      whole.insert_range(found->getInterleaved());
-    // Control flow hands rows on as they are.
-    if (found && whole.size() == known)
-      return (*found->getInterleaved().begin())->emitError()
-             << "cannot tile the batch: it is interleaved in a result of "
-                "control "
-                "flow";
-    found.emplace(function, batchSymbol, random, dims, storage,
-                  gradients ? &*gradients : nullptr, whole);
-    if (failed(found->compute()))
-      return failure();
-  } while (!found->getInterleaved().empty());
-  const PhasePlan &plan = *found;
+  std::unique_ptr<PlannedFunction> planned =
+      trains ? planStep(function, batchSymbol, random, statistics, recompute)
+             : planFunction(function, batchSymbol, random, /*trains=*/false);
+  if (!planned)
+    return failure();
+  const PhasePlan &plan = *planned->plan;
   if (!isTrial)
     reportPlan(function, plan);
   RandomMode drawn = RandomMode::Refuse;
@@ -248,7 +373,7 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
       drawn =
           plan.drawsInTiles(*op) ? RandomMode::PerTile : RandomMode::FullBatch;
   // Of no samples the untiled program runs.
-  int64_t least = keepsShapes(function, dims, batchSymbol, 1) &&
+  int64_t least = keepsShapes(function, planned->dims, batchSymbol, 1) &&
                           llvm::none_of(plan.getPhases(),
                                         [&](const TilePhase &phase) {
                                           return plan.needsPairs(phase);
@@ -257,7 +382,13 @@ FailureOr<TiledFunction> TiledFunction::create(FunctionOpInterface function,
                       : 2;
   StatisticsMode taken = plan.getStatistics().empty() ? StatisticsMode::Refuse
                                                       : StatisticsMode::PerTile;
-  TiledFunction result(rewriteInTiles(function, plan), least, drawn, taken);
+  if (takesStatistics(function))
+    taken = StatisticsMode::Exact;
+  RecomputeMode again =
+      runsInSegments(function) ? RecomputeMode::Auto : RecomputeMode::Never;
+  TiledFunction result(rewriteInTiles(function, plan), least, drawn, taken,
+                       again);
+  removeSegmentMarks(function);
   function->removeAttr(kLifetimesAttr);
   result.setTile(1);
   auto module = function->getParentOfType<ModuleOp>();

@@ -1,6 +1,7 @@
 //===- PhasePlan.cpp - Which operations tile together ---------------------===//
 
 #include "PhasePlan.h"
+#include "BackwardSegments.h"
 #include "koila/Analysis/ControlFlow.h"
 #include "koila/Analysis/PeakMemory.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
@@ -130,6 +131,23 @@ unsigned PhasePlan::getTime(Operation *op, bool isTiledReader) const {
   return time;
 }
 
+unsigned PhasePlan::getSegmentTime(Operation *op) {
+  Attribute number = op->getAttr(kSegmentAttr);
+  auto [known, isNew] = segmentTimes.try_emplace(number, 0);
+  if (!isNew)
+    return known->second;
+  unsigned time = 0;
+  for (Operation *member : segments.lookup(number))
+    for (Value read : getReads(member)) {
+      Operation *maker = read.getDefiningOp();
+      if (maker && maker->getAttr(kSegmentAttr) == number)
+        continue;
+      if (!isUnread(member, read))
+        time = std::max(time, getTime(read, isInBody(member)));
+    }
+  return segmentTimes[number] = time;
+}
+
 /// Only one range of rows can be cut out of a tensor, or put into it: what made
 /// the samples are interleaved has to run whole.
 void PhasePlan::markInterleaved(Value value) {
@@ -181,7 +199,8 @@ void PhasePlan::require(Value value, unsigned phase) {
     return;
   }
   // A gradient is there behind the backward pass of its tile.
-  if (isSamples(value) || bodies[phase].contains(op) || isa<LeafGradOp>(op))
+  if (isSamples(value) || bodies[phase].contains(op) ||
+      (isa<LeafGradOp>(op) && !isInSegment(op)))
     return;
   if (phaseOf.lookup(op) < phase && isReturnedWhole(value)) {
     phases[phase].inputs.insert(value);
@@ -328,7 +347,7 @@ int64_t PhasePlan::estimateKept(Value value, Operation *op,
 void PhasePlan::sink() {
   for (Operation *op : llvm::reverse(tiled)) {
     if (repeated.contains(op) || combined.contains(op) || !isPure(*op) ||
-        makesGradient(op))
+        makesGradient(op) || isInSegment(op))
       continue;
     std::optional<unsigned> first;
     int64_t saved = 0;
@@ -370,10 +389,14 @@ void PhasePlan::placeOperations() {
     known.clear();
   phaseOf.clear();
   slotOf.clear();
+  segmentTimes.clear();
   for (Operation &op : function.getFunctionBody().front()) {
     if (skipped.contains(&op))
       continue;
-    unsigned time = getTime(&op, isInBody(&op));
+    unsigned time =
+        isInSegment(&op) ? getSegmentTime(&op) : getTime(&op, isInBody(&op));
+    if (Attribute segment = op.getAttr(kAfterSegmentAttr))
+      time = std::max(time, segmentTimes.lookup(segment) + 1);
     // Effects keep their order, and what reads comes after what was written.
     bool isWhole = !tiledSet.contains(&op);
     if (readsBeforeNoWrite(op) || (isWhole && !isMemoryEffectFree(&op)))
@@ -547,7 +570,10 @@ LogicalResult PhasePlan::compute() {
   if (!dims.isValid() || failed(planArguments()))
     return failure();
   collectWrites();
-  if (failed(findBackward()))
+  for (Operation &op : region.front())
+    if (Attribute number = op.getAttr(kSegmentAttr))
+      segments[number].push_back(&op);
+  if (failed(segments.empty() ? findBackward() : checkWeights()))
     return failure();
   for (Operation &op : region.front())
     if (failed(classify(op)))

@@ -105,6 +105,8 @@ public:
   }
   /// Whether `op` makes such a value.
   bool makesGradient(mlir::Operation *op) const;
+  /// Whether `op` is of a segment of the backward pass.
+  static bool isInSegment(mlir::Operation *op);
   /// Whether the tiles of `phase` run the backward pass.
   bool differentiates(const TilePhase &phase) const {
     return llvm::any_of(phase.combined,
@@ -118,7 +120,8 @@ public:
   }
   /// Whether no tile of `phase` may have a single sample.
   bool needsPairs(const TilePhase &phase) const {
-    return (backward.needsPairs && differentiates(phase)) ||
+    return (backward.needsPairs &&
+            (differentiates(phase) || llvm::any_of(phase.body, isInSegment))) ||
            llvm::any_of(phase.body, hasOwnStatistics);
   }
   /// Normalisations by statistics of each tile, in order.
@@ -129,6 +132,8 @@ public:
   llvm::ArrayRef<mlir::Operation *> getDraws() const { return draws; }
   /// Whether `op` draws anew in each tile.
   bool drawsInTiles(mlir::Operation &op) const;
+  /// Whether `op` runs per tile.
+  bool isTiled(mlir::Operation *op) const { return tiledSet.contains(op); }
   /// Whether `value` is made per tile.
   bool isTiled(mlir::Value value) const;
   /// Whether `op` is asked at most for what is known without it.
@@ -170,6 +175,7 @@ public:
 private:
   llvm::LogicalResult planArguments();
   llvm::LogicalResult classify(mlir::Operation &op);
+  llvm::LogicalResult classifySegment(mlir::Operation &op);
   llvm::LogicalResult classifyLeaf(LeafOp op);
   llvm::LogicalResult classifyGradient(LeafGradOp op);
   Combine findCombine(mlir::Operation &op) const;
@@ -205,6 +211,8 @@ private:
   /// read the operands of `op`.
   unsigned getTime(mlir::Operation *op, bool isTiledReader) const;
   unsigned getTime(mlir::Value value, bool isTiledReader) const;
+  /// Of the segment that `op` is of: its operations run together.
+  unsigned getSegmentTime(mlir::Operation *op);
   void dropNeedless();
   // Backward.cpp
   llvm::LogicalResult findBackward();
@@ -276,6 +284,11 @@ private:
   llvm::DenseSet<mlir::Value> crossing;
   llvm::DenseMap<mlir::Value, llvm::SmallVector<int64_t>> orders;
   llvm::DenseMap<mlir::Operation *, unsigned> phaseOf, slotOf;
+  /// Operations of each segment of the backward pass, in order, and when they
+  /// run.
+  llvm::DenseMap<mlir::Attribute, llvm::SmallVector<mlir::Operation *>>
+      segments;
+  llvm::DenseMap<mlir::Attribute, unsigned> segmentTimes;
   /// Operations of each phase; those that are repeated only where needed.
   llvm::SmallVector<llvm::SmallPtrSet<mlir::Operation *, 16>> bodies;
 };
@@ -290,6 +303,9 @@ llvm::LogicalResult separateDraws(mlir::FunctionOpInterface function);
 /// Remarks of where random numbers are drawn, and a warning if tiles draw.
 void reportDraws(mlir::FunctionOpInterface function, const PhasePlan &plan);
 
+/// Lets operations that touch nothing which is written keep no order with
+/// writes, where all that is written are tensors of the module.
+void releaseReaders(mlir::FunctionOpInterface function);
 /// Lets each tile be normalised by itself.
 void markStatistics(mlir::FunctionOpInterface function);
 /// A warning if it is.

@@ -564,7 +564,7 @@ SmallVector<PhaseLoops> Tiler::rewrite() {
   SmallVector<Operation *> replaced;
   for (Operation &op : entry)
     if (plan.getCombine(&op) != Combine::None || plan.isNeedless(&op) ||
-        llvm::any_of(op.getResults(), [&](Value result) {
+        plan.isTiled(&op) || llvm::any_of(op.getResults(), [&](Value result) {
           return plan.isTiled(result) || plan.isNumber(result);
         }))
       replaced.push_back(&op);

@@ -158,6 +158,10 @@ private:
                                          : "full-batch-masks");
     if (tiled && tiled->getStatistics() == StatisticsMode::PerTile)
       choices.emplace_back("batchnorm", "per-tile");
+    if (tiled && tiled->getStatistics() == StatisticsMode::Exact)
+      choices.emplace_back("batchnorm", "exact");
+    if (tiled && tiled->getRecompute() == RecomputeMode::Auto)
+      choices.emplace_back("recompute", "auto");
     return choices;
   }
 
@@ -202,9 +206,10 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
     return std::nullopt;
   if (failed(decideControlFlow(*copy, function)))
     return std::nullopt;
-  FailureOr<TiledFunction> tiled = TiledFunction::create(
-      function, symbol, RandomMode::Refuse, StatisticsMode::Refuse,
-      /*isTrial=*/true);
+  FailureOr<TiledFunction> tiled =
+      TiledFunction::create(function, symbol, RandomMode::Refuse,
+                            StatisticsMode::Refuse, RecomputeMode::Never,
+                            /*isTrial=*/true);
   if (failed(tiled))
     return std::nullopt;
   TiledPeaks peaks(function, *tiled, options);
@@ -221,7 +226,7 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
                                 const TilingOptions &options,
                                 StringRef symbol) {
   FailureOr<TiledFunction> tiled = TiledFunction::create(
-      function, symbol, options.random, options.statistics);
+      function, symbol, options.random, options.statistics, options.recompute);
   if (failed(tiled))
     return failure();
   if (options.tile < tiled->getLeastTile())
@@ -339,7 +344,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   auto peakOfNone = untiled.evaluate(none);
   int64_t holdsFrom = peakOfNone && *peakOfNone <= budget ? 0 : 1;
   FailureOr<TiledFunction> tiled = TiledFunction::create(
-      function, symbol, options.random, options.statistics);
+      function, symbol, options.random, options.statistics, options.recompute);
   if (failed(tiled))
     return failure();
   if (tiled->getLeastBatch() > 1)
