@@ -109,10 +109,16 @@ TEST(ConvNarrowTest, Transposed) {
   expectBytes(makeTransposed(2, 0), 256688, 174656);
 }
 
+// The blocks of brg_conv are not known; gradients of weights are.
 TEST(ConvNarrowTest, ChannelsLastIsABound) {
   ConvolutionShape shape = makeShape({3, 24, 9, 9}, {40, 24, 3, 3}, 1, 1);
   shape.inputLayout = {true, true, false};
   WorkspaceTarget target = {2, "avx2", 32 << 10, 512 << 10};
   EXPECT_FALSE(convolutionWorkspace(shape, target).exact);
-  EXPECT_FALSE(convolutionBackwardWorkspace(shape, target, true, true).exact);
+  Workspace both = convolutionBackwardWorkspace(shape, target, true, true);
+  EXPECT_FALSE(both.exact);
+  EXPECT_GE(both.bytes, 161888);
+  Workspace weight = convolutionBackwardWorkspace(shape, target, false, true);
+  EXPECT_EQ(weight.bytes, 138560);
+  EXPECT_TRUE(weight.exact);
 }

@@ -233,7 +233,7 @@ static Workspace stridedPointwise(const Geometry &g) {
 
 Workspace conv::transposedOneDnn(const Geometry &g, bool channelsLast) {
   if (g.lanes == 8)
-    return narrowTransposed(g);
+    return narrowTransposed(g, channelsLast);
   // As a gradient, jit:avx512_core is asked before brgemm for AVX2.
   bool isSmallGroup = g.isGradient && g.groups > 1 && g.groupInput <= 16;
   auto turnedAround = channelsLast ? turned(g) : std::nullopt;

@@ -69,8 +69,9 @@ Workspace transposedPointwise(const Geometry &g);
 /// gemm: columns that are added up into the result.
 Workspace transposedGemm(const Geometry &g, bool channelsLast);
 
-/// The gradient of the input of a contiguous convolution with AVX2.
-Workspace narrowTransposed(const Geometry &g);
+/// The gradient of the input of a convolution with AVX2, or a transposed one;
+/// mostly a bound for channels-last tensors.
+Workspace narrowTransposed(const Geometry &g, bool channelsLast);
 
 //===----------------------------------------------------------------------===//
 // brgconv_strided

@@ -94,7 +94,40 @@ static Workspace withoutStrided(const Geometry &g) {
   return transposedGemm(g, /*channelsLast=*/false);
 }
 
-Workspace conv::narrowTransposed(const Geometry &g) {
+/// A bound for channels-last tensors: brg_conv, whose blocks are scored, or
+/// what it refuses.
+static Workspace boundChannelsLast(const Geometry &g) {
+  constexpr int64_t kWidest = 32;
+  int64_t inputs = g.groups * roundUp(g.groupInput, kWidest);
+  int64_t outputs = g.groups * roundUp(g.groupOutput, kWidest);
+  int64_t weight = inputs / g.groups * outputs * g.kernelArea() * FloatBytes;
+  // Rows of the input with padding on both sides, and sums.
+  int64_t padded = (g.inputD + 2 * g.extentD()) * (g.inputH + 2 * g.extentH()) *
+                   (g.inputW + 2 * g.extentW());
+  int64_t ofThread =
+      roundUp(FloatBytes * (padded * inputs + g.outputArea() * outputs), Page);
+  int64_t brgemm = batchScratchpad(g, g.kernelArea()) + 8 * Page +
+                   g.threads * (ofThread + 2 * Page) + 2 * weight;
+  int64_t gemm = transposedGemm(g, /*channelsLast=*/true).bytes;
+  // The reference and others may copy both.
+  return {g.inputBytes() + 2 * g.outputBytes() + std::max(brgemm, gemm), false};
+}
+
+static Workspace channelsLastTransposed(const Geometry &g) {
+  // Unit strides are brg_conv's, but for filters of one channel.
+  if (auto found = transposedStrided(g, /*channelsLast=*/true)) {
+    if (found->exact)
+      return *found;
+    return {std::max(found->bytes, boundChannelsLast(g).bytes), false};
+  }
+  if (g.isDepthwise() && !g.isDilated() && !g.isVolume)
+    return transposedDepthwise(g, /*channelsLast=*/true);
+  return boundChannelsLast(g);
+}
+
+Workspace conv::narrowTransposed(const Geometry &g, bool channelsLast) {
+  if (channelsLast)
+    return channelsLastTransposed(g);
   auto found = transposedStrided(g, /*channelsLast=*/false);
   if (found && found->exact)
     return *found;

@@ -261,6 +261,10 @@ static bool fitsNarrow(const Geometry &g, bool channelsLast) {
   // Three channels of one pixel count as channels-last ones.
   if (g.groupInput == 3 && g.inputArea() == 1 && !channelsLast)
     return false;
+  // The weight's layout asks for three channels in all, the kernel for three in
+  // a group.
+  if (g.groups > 1 && (g.groupInput == 3 || g.inputChannels() == 3))
+    return false;
   for (const Axis &axis : getAxes(g))
     if (axis.dilation != 1 || axis.padding >= axis.kernel ||
         axis.weightEndPadding() >= axis.kernel)
@@ -301,13 +305,18 @@ static int64_t cutBlocks(int64_t blocks, int64_t most) {
 
 /// Source: init_conf in jit_avx2_1x1_conv_kernel_f32.cpp and init_balancers in
 /// jit_avx2_1x1_convolution.hpp.
-static WeightGradient narrowPointwise(const Geometry &g) {
-  constexpr int64_t kBlock = 8, kJobs = 8;
-  WeightGradient found = inBlocks(g, kBlock, /*channelsLast=*/false);
+static WeightGradient narrowPointwise(const Geometry &g, bool channelsLast) {
+  constexpr int64_t kBlock = 8, kJobs = 8, kSmallImage = 1024;
+  WeightGradient found = inBlocks(g, kBlock, channelsLast);
   int64_t outputs = llvm::divideCeilSigned(g.groupOutput, kBlock);
   int64_t inputs = llvm::divideCeilSigned(g.groupInput, kBlock);
-  int64_t outputsHere = cutBlocks(outputs, 32);
-  int64_t inputsHere = cutBlocks(inputs, 9);
+  // The image once strides have passed over what is not read.
+  bool cutsOutputs = !channelsLast || g.groupOutput % kBlock == 0;
+  bool cutsInputs = !channelsLast || (g.groupInput % kBlock == 0 &&
+                                      g.outputArea() <= kSmallImage);
+  int64_t outputsHere = cutsOutputs ? cutBlocks(outputs, 32) : outputs;
+  int64_t inputsHere =
+      cutsInputs ? cutBlocks(inputs, channelsLast ? 17 : 9) : inputs;
   int64_t job = outputsHere * inputsHere * kBlock * kBlock;
   int64_t most = g.threads * job * kJobs;
   found.scratchpad =
@@ -318,10 +327,14 @@ static WeightGradient narrowPointwise(const Geometry &g) {
   if (g.hasBias)
     found.scratchpad +=
         reducerScratchpad(g.threads, kBlock, outputs, g.batch, most);
+  // There oneDNN 3.12 writes past its scratchpad, so that nothing is measured.
+  if (channelsLast && g.isStrided() && g.groupInput % kBlock != 0)
+    found.exact = false;
   // The pixels that a stride reads, of each thread.
+  int64_t channels = channelsLast ? g.groupInput : inputsHere * kBlock;
   if (g.isStrided())
     found.scratchpad +=
-        booked(g.threads * inputsHere * kBlock * g.outputArea() * FloatBytes);
+        booked(g.threads * channels * g.outputArea() * FloatBytes);
   return found;
 }
 
@@ -385,7 +398,8 @@ WeightGradient conv::weightGradient(const Geometry &g, bool channelsLast) {
   if (fitsDepthwise(g))
     return depthwise(g, channelsLast);
   if (fitsPointwise(g))
-    return isWide ? pointwise(g, channelsLast) : narrowPointwise(g);
+    return isWide ? pointwise(g, channelsLast)
+                  : narrowPointwise(g, channelsLast);
   if (isWide && fitsDirect(g, channelsLast))
     return direct(g, channelsLast);
   WeightGradient found = fitsNarrow(g, channelsLast) ? narrow(g, channelsLast)

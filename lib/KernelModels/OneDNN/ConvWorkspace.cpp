@@ -370,7 +370,7 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
     return bound();
   int64_t copies = getCopies(g, shape, channelsLast);
   bool isNative = isDouble || !usesOneDnn(g, shape);
-  if (!isNative && !avx512 && channelsLast)
+  if (!isNative && !avx512 && channelsLast && shape.transposed)
     return bound();
   Workspace found = {0, false};
   if (!isNative)

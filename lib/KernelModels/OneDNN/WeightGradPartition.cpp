@@ -53,9 +53,10 @@ Shares conv::findShares(int64_t threads, const ShareCosts &costs) {
 }
 
 int64_t conv::findDepthwiseThreads(const Geometry &g) {
-  int64_t blocks = llvm::divideCeilSigned(g.groups, 16);
+  int64_t blocks = llvm::divideCeilSigned(g.groups, g.lanes);
+  int64_t registers = g.lanes == 16 ? 31 : 15;
   int64_t together =
-      std::min(blocks, std::min<int64_t>(4, 31 / (2 * g.kernelW)));
+      std::min(blocks, std::min<int64_t>(4, registers / (2 * g.kernelW)));
   int64_t channels = llvm::divideCeilSigned(blocks, together), most = 1;
   for (int64_t i = 1; i <= std::min(g.threads, channels); ++i)
     for (int64_t j = 1; j <= std::min(g.threads / i, g.batch); ++j)
