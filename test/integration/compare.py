@@ -106,6 +106,11 @@ def _numbers_differ(found: Leaf, plain: Leaf, others: list[Leaf], floor: float) 
         return "not finite at other places than in plain PyTorch"
     scale = max(_norm(array) for array in [old, *_alike(plain, others)])
     distance, moved = _distance(new, old), spread(plain, others)
+    # Of a single number, as the gradient of a bias whose terms cancel out, the
+    # few rounded runs may by chance all be the plain one: it has no other
+    # elements that would show how far rounding moves it.
+    if old.size == 1:
+        floor *= SPREADS
     # A printed number may be rounded to the other side.
     allowed = SPREADS * moved + floor * scale + 1.01 * max(found.unit, plain.unit)
     if distance <= allowed:

@@ -207,7 +207,9 @@ def check_memory(options, case, where, source, target, specs, batch):
     programs = json.loads(done.stdout)["programs"]
     for program in programs if case.exact else []:
         predicted, measured = (program["predicted_peak_bytes"], program["measured_peak_bytes"])
-        if not program["predicted_exact"] or predicted != measured:
+        is_bound = case.bound_with_avx2 and torch.backends.cpu.get_cpu_capability() == "AVX2"
+        is_right = program["predicted_exact"] and predicted == measured
+        if not (is_right or (is_bound and predicted >= measured)):
             raise Failure(
                 f"{where}: {program['path']}: predicted {predicted}, "
                 f"measured {measured} bytes: {done.stderr[-300:]}"

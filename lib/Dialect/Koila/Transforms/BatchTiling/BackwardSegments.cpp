@@ -351,11 +351,9 @@ LogicalResult BackwardSplitter::collect() {
       return refuse(backward, "argument " + Twine(argument.getArgNumber()) +
                                   " requires a gradient, which no leaf takes");
   WalkResult reads = function->walk([&](LeafGradOp read) -> WalkResult {
-    if (!isOnPath(read.getLeaf()))
-      return refuse(read, describeLeaf(read.getLeafOp()) +
-                              " requires a gradient, and the loss does not "
-                              "depend on it");
-    return WalkResult::advance();
+    return refuse(read, describeLeaf(read.getLeafOp()) +
+                            " requires a gradient (@grad), which segments do "
+                            "not return yet");
   });
   if (reads.wasInterrupted())
     return failure();
@@ -717,11 +715,8 @@ void BackwardSplitter::detachForward() {
 LogicalResult BackwardSplitter::run() {
   if (failed(collect()) || failed(findSegments()))
     return failure();
-  SmallVector<LeafGradOp> reads;
   for (Operation &op : function.getFunctionBody().front()) {
-    if (auto read = dyn_cast<LeafGradOp>(op))
-      reads.push_back(read);
-    else if (!isa<BackwardOp>(op))
+    if (!isa<BackwardOp>(op))
       forward.push_back(&op);
   }
   builder.setInsertionPoint(backward);
@@ -733,10 +728,6 @@ LogicalResult BackwardSplitter::run() {
       writeSegment(segment);
     for (Operation *op : llvm::reverse(norms))
       writeNorm(cast<BatchNormOp>(op));
-  }
-  for (LeafGradOp read : reads) {
-    read.getResult().replaceAllUsesWith(takeGradient(read.getLeaf()));
-    read.erase();
   }
   backward.erase();
   detachForward();
