@@ -11,7 +11,7 @@
 // PEAK-NOT: not exact
 
 // REFUSED: error: cannot tile the training step over the batch 'B': 'koila.batch_norm' updates tensors of the module from the whole batch, as layers do in training mode; after eval() it would use the ones that are there, in a training step batchnorm=exact takes those of the batch, and batchnorm=per-tile
-// MODE: error: recompute=auto belongs to mode=train
+// MODE: error: recompute=auto belongs to mode=train: only a backward pass needs what was computed again
 // CHOICE: error: unknown recompute=always; use recompute=never or recompute=auto
 
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {

@@ -185,9 +185,11 @@ def one_norm_called_twice():
 
 @case
 def frozen_and_trained_norms():
+    frozen = nn.BatchNorm2d(6).eval()
+    nn.init.uniform_(frozen.running_var, 0.5, 2)
     model = nn.Sequential(
         nn.Conv2d(3, 6, 3, padding=1),
-        nn.BatchNorm2d(6),
+        frozen,
         nn.ReLU(),
         nn.Conv2d(6, 6, 3, padding=1),
         nn.BatchNorm2d(6),
@@ -196,8 +198,6 @@ def frozen_and_trained_norms():
         nn.Flatten(),
         nn.Linear(6 * 36, 3),
     )
-    model[1].eval()
-    model[1].running_var.uniform_(0.5, 2)
     step = Classifier(model)
     return step, images(3, 6, 6, classes=3)
 
@@ -379,8 +379,8 @@ def distance(found: dict[str, Tensor], plain: dict[str, Tensor]) -> float:
     if found.keys() != plain.keys():
         return float("inf")
     gradients = [n for n in plain if n.startswith("gradient")]
-    off = sum((found[n] - plain[n]).square().sum() for n in gradients)
-    worst = float((off / sum(plain[n].square().sum() for n in gradients)).sqrt())
+    off = sum(float((found[n] - plain[n]).square().sum()) for n in gradients)
+    worst = (off / sum(float(plain[n].square().sum()) for n in gradients)) ** 0.5
     for n in plain.keys() - set(gradients):
         if not plain[n].is_floating_point():
             if not torch.equal(found[n], plain[n]):

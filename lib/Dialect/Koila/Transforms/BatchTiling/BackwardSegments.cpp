@@ -603,6 +603,13 @@ Value BackwardSplitter::getLocal(Writer &writer, IRMapping &mapping,
   if (!op || op->getNumRegions() > 0 || levels.contains(op) ||
       isa<ParamGetOp, LeafOp>(op) || !isMemoryEffectFree(op))
     return value;
+  // What mixes samples is that of the whole batch.
+  if (!writer.segment.isWhole &&
+      llvm::any_of(op->getResults(), [&](Value result) {
+        return isa<TensorType>(result.getType()) &&
+               !batch->lookup(result).isAt();
+      }))
+    return value;
   bool isLocal = false;
   IRMapping operands;
   for (Value operand : op->getOperands()) {
