@@ -2,6 +2,7 @@
 // note says why segments do not help.
 
 // RUN: not koila-opt %s --split-input-file --koila-tile-batch='mode=train tile=4 batchnorm=exact recompute=auto' 2>&1 | FileCheck %s
+// RUN: not koila-opt %s --split-input-file --koila-tile-batch='mode=train tile=4' 2>&1 | FileCheck %s --check-prefix=MARK
 
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   koila.param @v : tensor<5x3xf32> keys ["v"] strides [3, 1] requires_grad
@@ -90,7 +91,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   func.func @marked(%x: tensor<?x3xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 3]>}) {
     %v = koila.param.get @v : tensor<5x3xf32>
     %a = koila.linear %x, %v : (tensor<?x3xf32>, tensor<5x3xf32>) -> tensor<?x5xf32>
-    // CHECK: error: {{.*}}'koila.mean' is not apart for each sample
+    // MARK: error: {{.*}}'koila.mean' is not apart for each sample
     %b = koila.mean %a {koila.segment = 0 : i64} : (tensor<?x5xf32>) -> tensor<f32>
     koila.backward %b {create_graph = false} : (tensor<f32>) -> ()
     return
