@@ -420,7 +420,7 @@ void BackwardSplitter::runBackward(ValueRange operands,
 //===----------------------------------------------------------------------===//
 
 void BackwardSplitter::addWeightGradient(Value weight, Value gradient) {
-  if (!weight || !isOnPath(weight))
+  if (!isOnPath(weight))
     return;
   if (!isWeight(weight)) {
     contributions[weight].push_back(gradient);
@@ -449,7 +449,7 @@ void BackwardSplitter::writeNorm(BatchNormOp op) {
   Type channels = norm.getChannelType();
   Type type = gradient.getType();
   Value input = op.getInput(), variance = op.getRunningVar();
-  auto normalise = [&](Value weight, Value bias, Type result) {
+  auto normalise = [&](Value weight, Value bias) {
     auto made = cast<BatchNormOp>(builder.clone(*op));
     made.getWeightMutable().clear();
     made.getBiasMutable().clear();
@@ -458,17 +458,15 @@ void BackwardSplitter::writeNorm(BatchNormOp op) {
     if (bias)
       made.getBiasMutable().assign(bias);
     made->removeDiscardableAttr(kNormalisesBatchAttr);
-    made.getResult().setType(cast<TensorType>(result));
-    made->removeDiscardableAttr(kSegmentAttr);
     return made.getResult();
   };
-  Value normalised = normalise({}, {}, input.getType());
+  Value normalised = normalise({}, {});
   Value ofMean = norm.getMean(maker, gradient);
   Value ofDeviation =
       norm.getMean(maker, maker.multiply(gradient, normalised, type));
-  if (Value weight = op.getWeight(); weight && isOnPath(weight))
+  if (Value weight = op.getWeight())
     addWeightGradient(weight, maker.multiply(ofDeviation, norm.count(maker)));
-  if (Value bias = op.getBias(); bias && isOnPath(bias))
+  if (Value bias = op.getBias())
     addWeightGradient(bias, maker.multiply(ofMean, norm.count(maker)));
   if (!isOnPath(input))
     return;
@@ -481,9 +479,8 @@ void BackwardSplitter::writeNorm(BatchNormOp op) {
   forward.push_back(scale.getDefiningOp());
   Value negative = maker.multiply(scale, -1.0);
   // w/s * (dy - mean(dy) - x * mean(dy * x)), x the normalised input.
-  Value rest =
-      normalise(maker.multiply(negative, ofDeviation, channels),
-                maker.multiply(negative, ofMean, channels), input.getType());
+  Value rest = normalise(maker.multiply(negative, ofDeviation, channels),
+                         maker.multiply(negative, ofMean, channels));
   for (int64_t dim = 2; dim < norm.type.getRank(); ++dim) {
     auto narrow = cast<RankedTensorType>(scale.getType());
     SmallVector<int64_t> shape(narrow.getShape());
@@ -625,12 +622,12 @@ Value BackwardSplitter::getLocal(Writer &writer, IRMapping &mapping,
 }
 
 void BackwardSplitter::writeForward(Writer &writer, Value output) {
-  // What it is made of, up to leaves.
-  llvm::SmallPtrSet<Operation *, 16> needed;
+  // What it is made of, up to leaves, in order.
+  llvm::SetVector<Operation *> found;
   SmallVector<Operation *> work{output.getDefiningOp()};
   while (!work.empty()) {
     Operation *op = work.pop_back_val();
-    if (!needed.insert(op).second)
+    if (!found.insert(op))
       continue;
     for (Value source : getSources(op)) {
       Operation *maker = source.getDefiningOp();
@@ -639,10 +636,12 @@ void BackwardSplitter::writeForward(Writer &writer, Value output) {
         work.push_back(maker);
     }
   }
+  SmallVector<Operation *> needed = found.takeVector();
+  llvm::sort(needed, [](Operation *lhs, Operation *rhs) {
+    return lhs->isBeforeInBlock(rhs);
+  });
   IRMapping &mapping = writer.clones[output];
-  for (Operation *op : writer.segment.ops) {
-    if (!needed.contains(op))
-      continue;
+  for (Operation *op : needed) {
     llvm::SmallDenseSet<Value, 4> sources;
     sources.insert_range(getSources(op));
     for (Value read : getReads(op)) {
