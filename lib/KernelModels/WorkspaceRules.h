@@ -27,6 +27,8 @@ void describeCovarianceWorkspace(WorkspaceRule &rule);
 /// A conjugate that PyTorch leaves to those who read it.
 void describeConjugateWorkspace(WorkspaceRule &rule);
 void describeConvolutionWorkspace(WorkspaceRule &rule, ConvolutionKind kind);
+/// Of the operator for its gradients.
+void describeConvolutionBackwardWorkspace(WorkspaceRule &rule);
 void describeEinsumWorkspace(WorkspaceRule &rule);
 /// Reads, writes and searches by indices and masks.
 void describeIndexWorkspace(WorkspaceRule &rule);

@@ -184,6 +184,8 @@ enum class Combine {
   /// `unbiased` and `correction` are those of PyTorch's operators.
   Variance,
   Deviation,
+  /// Of two results, the mean and the variance that no one is taken off of.
+  MeanAndVariance,
   Any,
   All
 };

@@ -535,6 +535,17 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::execute(Value loss,
     }
   auto made = run.recordOf.find(loss);
   auto shape = impl.getConcrete(loss, run);
+  Run::Edge self{0, loss, std::nullopt};
+  // To a weight itself, of which nothing is recorded, the gradient is added.
+  if (gradient && shape && made == run.recordOf.end() &&
+      loss.getDefiningOp<ParamGetOp>()) {
+    bytes.push_back({nullptr, 1});
+    // The caller has it, too.
+    tensors.push_back({0, 2, std::nullopt});
+    leaves[getLeaf(self)].missing = 1;
+    deliver(self, {0, impl.getConcrete(gradient, run).value_or(*shape)}, root);
+    return finishLeaves(root);
+  }
   if (made == run.recordOf.end() || !shape)
     return impl.markInexact(root, "the record of the loss is not known", run);
   // It stays until backward() returns.

@@ -93,6 +93,46 @@ void BatchNormOp::describeWorkspace(WorkspaceRule &rule) {
   rule.setTransient(results + std::max(vectors, sums));
 }
 
+/// As while batch_norm takes them, and what they are stays.
+static void describeBatchNormStats(WorkspaceRule &rule,
+                                   BatchNormUpdateStatsOp op) {
+  auto input = rule.tensor(op.getInput());
+  if (!input || input->dims.size() < 2)
+    return rule.setInexact("the shape of the input is unknown");
+  int64_t channels = input->dims[1];
+  int64_t vector = channels * getElementBytes(input->elementType);
+  bool isDense = input->contiguous || isChannelsLast(*input);
+  bool isRow = kernels::normalisesRows(*input);
+  if (!isDense || input->numElements() == 0 ||
+      (isHalf(input->elementType) && isRow))
+    return rule.setInexact("statistics of a batch that is empty, of rows of a "
+                           "half type, or not dense");
+  int64_t threads = rule.getTarget().threads;
+  int64_t sums = 2 * vector;
+  if (isRow && input->numElements() / channels > threads)
+    sums += threads * vector;
+  rule.setTransient(sums);
+}
+
+/// Source: describeBatchNorm in Backward/NormBackward.cpp, whose kernels these
+/// are.
+static void describeBatchNormBackward(WorkspaceRule &rule,
+                                      NativeBatchNormBackwardOp op) {
+  auto input = rule.tensor(op.getInput());
+  auto gradient = rule.tensor(op.getGradOut());
+  if (!input || !gradient || input->dims.size() < 2)
+    return rule.setInexact("the shape of the input is unknown");
+  bool isDense = (input->contiguous && gradient->contiguous) ||
+                 (isChannelsLast(*input) && isChannelsLast(*gradient));
+  bool isRow = kernels::normalisesRows(*input);
+  if (isHalf(input->elementType) || input->numElements() == 0 ||
+      op.getOutputMask()[0] || (op.getTrain() && (!isDense || isRow)))
+    return rule.setInexact("a gradient of batch_norm by its operator that is "
+                           "not that of the parameters alone");
+  if (!isDense)
+    rule.setTransient(input->dims[1] * getElementBytes(input->elementType));
+}
+
 /// batch_norm of all channels of all samples, with repeated parameters.
 static void describeInstanceNorm(WorkspaceRule &rule, InstanceNormOp op) {
   auto input = rule.tensor(op.getInput());
@@ -276,6 +316,10 @@ void rules::describeNormWorkspace(WorkspaceRule &rule) {
           [&](auto op) { describeWeightNorm(rule, nullptr, op); })
       .Case<GroupNormOp>([&](auto op) { describeGroupNorm(rule, op); })
       .Case<InstanceNormOp>([&](auto op) { describeInstanceNorm(rule, op); })
+      .Case<BatchNormUpdateStatsOp>(
+          [&](auto op) { describeBatchNormStats(rule, op); })
+      .Case<NativeBatchNormBackwardOp>(
+          [&](auto op) { describeBatchNormBackward(rule, op); })
       .Case<NativeLayerNormOp>([&](auto op) {
         auto input = rule.tensor(op.getInput());
         if (!input)

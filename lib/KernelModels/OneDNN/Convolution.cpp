@@ -119,12 +119,21 @@ readWindows(Operation *op, ConvolutionShape &shape) {
 std::optional<conv::Call> conv::readCall(WorkspaceRule &rule,
                                          rules::ConvolutionKind kind) {
   Operation *op = rule.getOp();
+  return readCall(rule, kind, op->getOperand(0), op->getOperand(1),
+                  op->getNumOperands() > 2);
+}
+
+std::optional<conv::Call> conv::readCall(WorkspaceRule &rule,
+                                         rules::ConvolutionKind kind,
+                                         Value inputValue, Value weightValue,
+                                         bool hasBias) {
+  Operation *op = rule.getOp();
   auto refuse = [&](StringRef why) {
     rule.setInexact(why);
     return std::nullopt;
   };
-  auto input = rule.tensor(op->getOperand(0));
-  auto weight = rule.tensor(op->getOperand(1));
+  auto input = rule.tensor(inputValue);
+  auto weight = rule.tensor(weightValue);
   if (!input || !weight || !input->getStrides() || !weight->getStrides())
     return refuse("a shape of the convolution is unknown");
   auto transposed = op->getAttrOfType<BoolAttr>("transposed");
@@ -166,7 +175,7 @@ std::optional<conv::Call> conv::readCall(WorkspaceRule &rule,
     return refuse("a convolution over one dim of channels-last tensors");
   auto groups = op->getAttrOfType<IntegerAttr>("groups");
   shape.groups = groups ? groups.getInt() : 1;
-  shape.hasBias = op->getNumOperands() > 2;
+  shape.hasBias = hasBias;
   shape.elementBytes = getElementBytes(input->elementType);
   shape.isFloat16 = input->elementType.isF16();
   call.target.threads = rule.getTarget().threads;

@@ -7,11 +7,29 @@
 
 #include "../ATen/Backward/BackwardReplay.h"
 #include "../BackwardRules.h"
+#include "../WorkspaceRules.h"
 #include "ConvolutionCall.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 
 using namespace koila;
 using namespace koila::kernels;
+
+/// Bytes held at the worst moment, the new gradients included.
+static int64_t holdGradients(WorkspaceRule &rule, const conv::Call &call,
+                             const ConcreteTensor &gradient, bool wantsInput,
+                             bool wantsWeight, bool wantsBias) {
+  Workspace found = convolutionBackwardWorkspace(
+      call.shape, call.target, wantsInput, wantsWeight || wantsBias);
+  bool isKnown = found.exact && !call.isPadded &&
+                 (!call.shape.hasBias || wantsBias == wantsWeight) &&
+                 call.copyBytes == 0;
+  if (!isKnown)
+    rule.setBound("the gradients of this convolution are an upper bound on '" +
+                  call.target.isa + "'");
+  return found.bytes + call.copyBytes +
+         (call.shape.isChannelsLast() ? getChannelsLastCopyBytes(gradient)
+                                      : getCopyBytes(gradient));
+}
 
 void rules::describeConvolutionBackward(BackwardRule &rule,
                                         ConvolutionKind kind) {
@@ -39,15 +57,24 @@ void rules::describeConvolutionBackward(BackwardRule &rule,
     }
   if (!call || !gradient.getStrides())
     return koila::detail::describeUnknownBackward(rule);
-  Workspace found = convolutionBackwardWorkspace(
-      call->shape, call->target, steps.wants(0), steps.wants(1) || wantsBias);
-  rule.setPeak(found.bytes + call->copyBytes +
-               (channelsLast ? getChannelsLastCopyBytes(gradient)
-                             : getCopyBytes(gradient)));
-  bool isKnown = found.exact && !call->isPadded &&
-                 (!call->shape.hasBias || wantsBias == steps.wants(1)) &&
-                 (call->copyBytes == 0);
-  if (!isKnown)
-    rule.setBound("the gradients of this convolution are an upper bound on '" +
-                  call->target.isa + "'");
+  rule.setPeak(holdGradients(rule, *call, gradient, steps.wants(0),
+                             steps.wants(1), wantsBias));
+}
+
+void rules::describeConvolutionBackwardWorkspace(WorkspaceRule &rule) {
+  auto op = cast<ConvolutionBackwardOp>(rule.getOp());
+  llvm::ArrayRef<bool> mask = op.getOutputMask();
+  auto call =
+      conv::readCall(rule, {0, false}, op.getInput(), op.getWeight(), mask[2]);
+  auto gradient = rule.tensor(op.getGradOutput());
+  if (!call || !gradient || !gradient->getStrides())
+    return rule.setInexact("a shape of the convolution is unknown");
+  if (gradient->dims.size() == call->shape.input.size() - 1)
+    return rule.setInexact("the gradient of an image without a batch");
+  int64_t peak =
+      holdGradients(rule, *call, *gradient, mask[0], mask[1], mask[2]);
+  for (auto [result, isMade] : llvm::zip_equal(op->getResults(), mask))
+    if (auto tensor = isMade ? rule.tensor(result) : std::nullopt)
+      peak -= tensor->numBytes();
+  rule.setTransient(std::max<int64_t>(peak, 0));
 }

@@ -21,7 +21,13 @@ struct Call {
   bool isPadded = false;
 };
 
-/// What `rule` knows; none, after the rule says why, if that is too little.
+/// What `rule` knows of a convolution of `input`, whose strides and so on are
+/// attributes of its operation; none, after the rule says why, if that is too
+/// little.
+std::optional<Call> readCall(WorkspaceRule &rule, rules::ConvolutionKind kind,
+                             mlir::Value input, mlir::Value weight,
+                             bool hasBias);
+/// The same of an operation that is one.
 std::optional<Call> readCall(WorkspaceRule &rule, rules::ConvolutionKind kind);
 
 /// The bytes that stay of the result, which may begin as large as the input;

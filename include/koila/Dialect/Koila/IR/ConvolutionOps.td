@@ -4,11 +4,12 @@
 #define KOILA_DIALECT_KOILA_IR_CONVOLUTIONOPS_TD
 
 include "koila/Dialect/Koila/IR/KoilaBase.td"
+include "koila/Interfaces/BackwardOperator.td"
 
 /// A convolution over the trailing `rank` dims; 0: as many as the weight has.
 class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
                                 dag args, string transposed = "false">
-    : Koila_RuledOp<mnemonic, schema> {
+    : Koila_RuledOp<mnemonic, schema, "", [Koila_BackwardOperatorInterface]> {
   let description = [{
     The result is `[N, C_out, ...]` with one extent
     `floordiv(in + 2*padding - dilation*(kernel - 1) - 1, stride) + 1` per
@@ -30,6 +31,23 @@ class Koila_ConvolutionFamilyOp<string mnemonic, string schema, int rank,
   let savedRule = "::koila::rules::describeConvolutionSaved(rule);";
   let backwardRule =
       "::koila::rules::describeConvolutionBackward(rule, " # kind # ");";
+  let extraClassDeclaration = baseDeclaration # [{
+    bool hasBackwardOperator();
+    ::llvm::SmallVector<::mlir::Value> buildGradients(
+        ::mlir::OpBuilder &builder, ::mlir::Value gradient,
+        ::mlir::ValueRange operands, ::llvm::ArrayRef<bool> wanted);
+  }];
+  let moreDefinitions = [{
+    bool $cppClass::hasBackwardOperator() {
+      return ::koila::rules::hasConvolutionGradients(*this);
+    }
+    ::llvm::SmallVector<::mlir::Value> $cppClass::buildGradients(
+        ::mlir::OpBuilder &builder, ::mlir::Value gradient,
+        ::mlir::ValueRange operands, ::llvm::ArrayRef<bool> wanted) {
+      return ::koila::rules::buildConvolutionGradients(
+          *this, }] # kind # [{, builder, gradient, operands, wanted);
+    }
+  }];
 }
 
 class Koila_ConvOp<string mnemonic, string schema, int rank>
@@ -86,6 +104,30 @@ def Koila_ConvolutionDeprecatedOp : Koila_AnyConvolutionOp<"_convolution_depreca
 def Koila_PlainConvolutionOp : Koila_AnyConvolutionOp<"convolution",
   "aten::convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups) -> Tensor",
   (ins)>;
+
+def Koila_ConvolutionBackwardOp : Koila_RuledOp<"convolution_backward",
+  "aten::convolution_backward(Tensor grad_output, Tensor input, Tensor weight, SymInt[]? bias_sizes, SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)"> {
+  let description = [{
+    The gradients of a convolution's input, weight and bias, of which
+    `output_mask` names those that are computed; the others are no tensors.
+    Refused: a `grad_output` that is not shaped as the convolution's result. The
+    batch stays in dim 0 of the input's; those of weight and bias are sums over
+    it. New storage, in the layout that input or weight suggest.
+  }];
+  let arguments = (ins AnyTensor:$grad_output, AnyTensor:$input,
+    AnyTensor:$weight, OptionalAttr<DenseI64ArrayAttr>:$bias_sizes,
+    DenseI64ArrayAttr:$stride, DenseI64ArrayAttr:$padding,
+    DenseI64ArrayAttr:$dilation, BoolAttr:$transposed,
+    DenseI64ArrayAttr:$output_padding, I64Attr:$groups,
+    DenseBoolArrayAttr:$output_mask);
+  let results = (outs AnyTensor:$grad_input, AnyTensor:$grad_weight,
+                      AnyTensor:$grad_bias);
+  let shapeRule = "return ::koila::rules::inferConvolutionBackward(rule);";
+  let batchRule = "::koila::rules::inferConvolutionBackwardBatch(rule);";
+  let storageRule = "::koila::rules::describeMaskedStorage(rule, getOutputMask());";
+  let workspaceRule =
+      "::koila::rules::describeConvolutionBackwardWorkspace(rule);";
+}
 
 def Koila_ConvTbcOp : Koila_RuledOp<"conv_tbc",
   "aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor"> {

@@ -42,6 +42,45 @@ def Koila_BatchNormOp : Koila_TorchOp<"batch_norm",
   }];
 }
 
+def Koila_BatchNormUpdateStatsOp : Koila_RuledOp<"batch_norm_update_stats",
+  "aten::batch_norm_update_stats(Tensor input, Tensor? running_mean, Tensor? running_var, float momentum) -> (Tensor, Tensor)",
+  "", [AttrSizedOperandSegments], "!getRunningMean() && !getRunningVar()"> {
+  let description = [{
+    The mean of each channel over all else, and the mean of the squares of what
+    is off it. Over the batch it mixes samples: tiles have means and squares of
+    their own, which are combined. With running statistics, which it would write,
+    it stays opaque. New storage.
+  }];
+  let arguments = (ins AnyTensor:$input, Koila_OptionalTensor:$running_mean,
+    Koila_OptionalTensor:$running_var, F64Attr:$momentum);
+  let results = (outs AnyTensor:$mean, AnyTensor:$variance);
+  let shapeRule = "return ::koila::rules::inferBatchNormStats(rule, getInput());";
+  let batchRule = "::koila::rules::inferBatchNormStatsBatch(rule, getInput());";
+  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+}
+
+def Koila_NativeBatchNormBackwardOp : Koila_RuledOp<"native_batch_norm_backward",
+  "aten::native_batch_norm_backward(Tensor grad_out, Tensor input, Tensor? weight, Tensor? running_mean, Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
+  "", [AttrSizedOperandSegments]> {
+  let description = [{
+    The gradients of batch_norm's input, weight and bias, of which `output_mask`
+    names those that are computed; the others are no tensors. Those of weight and
+    bias are sums over the batch, with `train` that of the input depends on them,
+    and samples are mixed. New storage.
+  }];
+  let arguments = (ins AnyTensor:$grad_out, AnyTensor:$input,
+    Koila_OptionalTensor:$weight, Koila_OptionalTensor:$running_mean,
+    Koila_OptionalTensor:$running_var, Koila_OptionalTensor:$save_mean,
+    Koila_OptionalTensor:$save_invstd, BoolAttr:$train, F64Attr:$eps,
+    DenseBoolArrayAttr:$output_mask);
+  let results = (outs AnyTensor:$grad_input, AnyTensor:$grad_weight,
+                      AnyTensor:$grad_bias);
+  let shapeRule = "return ::koila::rules::inferNativeBatchNormBackward(rule);";
+  let batchRule = "::koila::rules::inferNativeBatchNormBackwardBatch(rule);";
+  let storageRule = "::koila::rules::describeMaskedStorage(rule, getOutputMask());";
+  let workspaceRule = "::koila::rules::describeNormWorkspace(rule);";
+}
+
 def Koila_LayerNormOp : Koila_TorchOp<"layer_norm",
   "aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-05, bool cudnn_enable=True) -> Tensor",
   "", [AttrSizedOperandSegments]> {

@@ -37,6 +37,9 @@ void inferAlongDimBatch(BatchRule &rule, mlir::Value self, int64_t dim,
 // Memory rules.
 /// Storage of its own, or that of the first operand where the tie is resolved.
 void describeNewStorage(StorageRule &rule);
+/// Storage of its own for each result that `mask` names; the others are no
+/// tensors.
+void describeMaskedStorage(StorageRule &rule, llvm::ArrayRef<bool> mask);
 /// A number as a tensor, which is none if it is only read as a number again.
 void describeNumberStorage(StorageRule &rule);
 /// Alias if the input is contiguous, a copy where it is known not to be.

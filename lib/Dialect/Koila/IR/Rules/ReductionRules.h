@@ -119,6 +119,11 @@ llvm::LogicalResult checkFirstElements(ShapeRule &rule,
 /// Vectors of one element for each of `channels`.
 llvm::LogicalResult checkChannels(ShapeRule &rule, DimExpr channels,
                                   mlir::ValueRange vectors);
+/// Mean and variance of each channel of `input`.
+llvm::LogicalResult inferBatchNormStats(ShapeRule &rule, mlir::Value input);
+void inferBatchNormStatsBatch(BatchRule &rule, mlir::Value input);
+llvm::LogicalResult inferNativeBatchNormBackward(ShapeRule &rule);
+void inferNativeBatchNormBackwardBatch(BatchRule &rule);
 /// Checks `normalized_shape` and the parameters of its shape.
 llvm::LogicalResult inferTrailingNorm(ShapeRule &rule, mlir::Value input,
                                       mlir::ValueRange parameters);

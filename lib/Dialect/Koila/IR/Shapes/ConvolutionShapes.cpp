@@ -1,6 +1,7 @@
 //===- ConvolutionShapes.cpp - Rules of convolutions ----------------------===//
 
 #include "../Rules/ConvolutionRules.h"
+#include "../Utils/MaskedResults.h"
 #include "../Utils/Windows.h"
 
 using namespace mlir;
@@ -199,17 +200,18 @@ static TriBool isResultChannelsLast(TensorInfo input, TensorInfo weight) {
                                                     : TriBool::Unknown;
 }
 
-LogicalResult rules::inferConvolution(ShapeRule &rule, ConvolutionKind kind) {
+/// `result` is what is known of that of a convolution of `input`.
+static LogicalResult inferResult(ShapeRule &rule, rules::ConvolutionKind kind,
+                                 Value inputValue, Value weightValue,
+                                 Value bias, TensorInfo &result) {
   Operation *op = rule.getOp();
   Arguments arguments;
-  arguments.input = rule.tensor(getInput(op));
-  arguments.weight = rule.tensor(getWeight(op));
-  arguments.bias = rule.tensor(getBias(op));
+  arguments.input = rule.tensor(inputValue);
+  arguments.weight = rule.tensor(weightValue);
+  arguments.bias = rule.tensor(bias);
   arguments.transposed = isTransposed(op, kind);
   arguments.groups = getGroups(op);
-  TensorInfo result;
   result.elementType = arguments.input.elementType;
-  rule.setResult(0, result);
   if (failed(checkTypes(rule, arguments)))
     return failure();
   if (arguments.groups < 1 || arguments.groups > MostEntry)
@@ -269,6 +271,15 @@ LogicalResult rules::inferConvolution(ShapeRule &rule, ConvolutionKind kind) {
     result = squeeze(result, 2);
   if (arguments.unbatched)
     result = squeeze(result, 0);
+  return success();
+}
+
+LogicalResult rules::inferConvolution(ShapeRule &rule, ConvolutionKind kind) {
+  Operation *op = rule.getOp();
+  TensorInfo result;
+  if (failed(inferResult(rule, kind, getInput(op), getWeight(op), getBias(op),
+                         result)))
+    return failure();
   rule.setResult(0, result);
   return success();
 }
@@ -293,6 +304,178 @@ void rules::inferConvolutionBatch(BatchRule &rule, ConvolutionKind kind) {
     return rule.mix("how many samples there are decides whether an empty "
                     "transposed convolution is refused");
   rule.setResult(0, fact);
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+LogicalResult rules::inferConvolutionBackward(ShapeRule &rule) {
+  auto op = cast<ConvolutionBackwardOp>(rule.getOp());
+  if (op.getOutputMask().size() != 3)
+    return rule.emitError()
+           << "output_mask names input, weight and bias, and "
+           << "has " << op.getOutputMask().size() << " elements";
+  TensorInfo made;
+  if (failed(inferResult(rule, {0, false}, op.getInput(), op.getWeight(),
+                         /*bias=*/Value(), made)))
+    return failure();
+  TensorInfo gradient = rule.tensor(op.getGradOutput());
+  if (gradient.hasRank() && made.hasRank()) {
+    bool fits = gradient.getRank() == made.getRank();
+    for (int64_t dim = 0; fits && dim < made.getRank(); ++dim)
+      fits = proveEqual(gradient.dim(dim), made.dim(dim)) != TriBool::No;
+    if (!fits)
+      return rule.emitError()
+             << "grad_output is not shaped as the result of the convolution";
+  }
+  TensorInfo input = rule.tensor(op.getInput());
+  TensorInfo weight = rule.tensor(op.getWeight());
+  TensorInfo bias;
+  bias.elementType = weight.elementType;
+  if (input.hasRank() && weight.hasRank()) {
+    TriBool isLast = input.getRank() == weight.getRank()
+                         ? isResultChannelsLast(input, weight)
+                         : TriBool::No;
+    auto shape = [&](const TensorInfo &like) {
+      if (like.getRank() > 3)
+        return makeImage(*like.dims, like.elementType, isLast);
+      return TensorInfo::contiguous(*like.dims, like.elementType);
+    };
+    int64_t channel = input.getRank() == weight.getRank() ? 1 : 0;
+    if (made.hasRank())
+      bias = TensorInfo::contiguous({made.dim(channel)}, weight.elementType);
+    input = shape(input);
+    weight = shape(weight);
+  }
+  setMaskedResults(rule, op.getOutputMask(), {input, weight, bias});
+  return success();
+}
+
+void rules::inferConvolutionBackwardBatch(BatchRule &rule) {
+  auto op = cast<ConvolutionBackwardOp>(rule.getOp());
+  BatchFact gradient = rule.fact(op.getGradOutput());
+  BatchFact input = rule.fact(op.getInput());
+  if (!rule.fact(op.getWeight()).isFree())
+    return rule.mix("the weight of a convolution depends on the batch");
+  TensorInfo info = rule.tensor(op.getInput());
+  TensorInfo weight = rule.tensor(op.getWeight());
+  if (!info.hasRank() || info.getRank() != weight.getRank() || !input.isAt() ||
+      input.dim != 0 || !(gradient == input))
+    return rule.mix("the batch is not dim 0 of the gradient and of a batched "
+                    "input");
+  BatchFact sum = BatchFact::mixed(
+      "the gradient of a weight is a sum over the samples", op);
+  sum.combine = Combine::Sum;
+  for (auto [index, isMade] : llvm::enumerate(op.getOutputMask())) {
+    BatchFact fact = index == 0 ? input : sum;
+    rule.setResult(index, isMade ? fact : BatchFact::free());
+  }
+}
+
+/// A padding that is a number for each spatial dim; none where both ends of a
+/// dim differ, or the weight is not known.
+static std::optional<SmallVector<int64_t>> getPadding(Operation *op,
+                                                      int64_t rank) {
+  auto list = op->getAttrOfType<DenseI64ArrayAttr>("padding");
+  if (list)
+    return SmallVector<int64_t>(list.asArrayRef());
+  auto same = isSame(op);
+  if (!same)
+    return std::nullopt;
+  SmallVector<int64_t> padding(rank, 0);
+  if (!*same)
+    return padding;
+  auto weight = cast<RankedTensorType>(getWeight(op).getType());
+  auto dilation = op->getAttrOfType<DenseI64ArrayAttr>("dilation");
+  for (int64_t dim = 0; dim < rank; ++dim) {
+    if (weight.isDynamicDim(dim + 2))
+      return std::nullopt;
+    int64_t step = dilation.size() == 1 ? dilation[0] : dilation[dim];
+    int64_t both = step * (weight.getDimSize(dim + 2) - 1);
+    if (both % 2 != 0)
+      return std::nullopt;
+    padding[dim] = both / 2;
+  }
+  return padding;
+}
+
+bool rules::hasConvolutionGradients(Operation *op) {
+  auto input = dyn_cast<RankedTensorType>(getInput(op).getType());
+  auto weight = dyn_cast<RankedTensorType>(getWeight(op).getType());
+  if (!input || !weight || input.getRank() != weight.getRank() ||
+      input.getRank() < 3 || !isa<FloatType>(input.getElementType()) ||
+      op->getNumOperands() > 3)
+    return false;
+  if (Value bias = getBias(op)) {
+    auto type = dyn_cast<RankedTensorType>(bias.getType());
+    if (!type || !type.hasStaticShape())
+      return false;
+  }
+  for (NamedAttribute attr : op->getAttrs())
+    if (auto list = dyn_cast<DenseI64ArrayAttr>(attr.getValue()))
+      if (llvm::is_contained(list.asArrayRef(), ShapedType::kDynamic))
+        return false;
+  return getPadding(op, input.getRank() - 2).has_value();
+}
+
+SmallVector<Value>
+rules::buildConvolutionGradients(Operation *op, ConvolutionKind kind,
+                                 OpBuilder &builder, Value gradient,
+                                 ValueRange operands, ArrayRef<bool> wanted) {
+  auto weight = cast<RankedTensorType>(getWeight(op).getType());
+  int64_t rank = weight.getRank() - 2;
+  auto spread = [&](ArrayRef<int64_t> list) {
+    SmallVector<int64_t> entries(list);
+    if (entries.size() == 1)
+      entries.assign(rank, list.front());
+    return builder.getDenseI64ArrayAttr(entries);
+  };
+  auto read = [&](StringRef name, int64_t fallback) {
+    auto list = op->getAttrOfType<DenseI64ArrayAttr>(name);
+    return spread(list ? list.asArrayRef() : ArrayRef(fallback));
+  };
+  bool transposed = isTransposed(op, kind);
+  int64_t groups = getGroups(op);
+  SmallVector<NamedAttribute> shared{
+      builder.getNamedAttr("stride", read("stride", 1)),
+      builder.getNamedAttr("padding", spread(*getPadding(op, rank))),
+      builder.getNamedAttr("dilation", read("dilation", 1)),
+      builder.getNamedAttr("transposed", builder.getBoolAttr(transposed)),
+      builder.getNamedAttr("output_padding", read("output_padding", 0)),
+      builder.getNamedAttr("groups", builder.getI64IntegerAttr(groups))};
+  SmallVector<Type> types{operands[0].getType(), operands[1].getType()};
+  Type vector = RankedTensorType::get(
+      {transposed ? ShapedType::kDynamic : weight.getDimSize(0)},
+      weight.getElementType());
+  types.push_back(operands.size() > 2 ? operands[2].getType() : vector);
+  Type none = UnrankedTensorType::get(weight.getElementType());
+  // What samples have apart, and what is a sum over them.
+  SmallVector<Value> gradients(operands.size());
+  auto make = [&](ArrayRef<bool> mask) {
+    if (!llvm::is_contained(mask, true))
+      return;
+    SmallVector<NamedAttribute> attributes(shared);
+    attributes.push_back(builder.getNamedAttr(
+        "output_mask", builder.getDenseBoolArrayAttr(mask)));
+    SmallVector<Type> results;
+    for (auto [type, isMade] : llvm::zip_equal(types, mask))
+      results.push_back(isMade ? type : none);
+    auto bias = dyn_cast<RankedTensorType>(types[2]);
+    if (mask[2] && bias && bias.hasStaticShape())
+      attributes.push_back(builder.getNamedAttr(
+          "bias_sizes", builder.getDenseI64ArrayAttr(bias.getShape())));
+    auto made = ConvolutionBackwardOp::create(
+        builder, op->getLoc(), results,
+        ValueRange{gradient, operands[0], operands[1]}, attributes);
+    for (auto [index, isMade] : llvm::enumerate(mask))
+      if (isMade)
+        gradients[index] = made->getResult(index);
+  };
+  bool wantsBias = wanted.size() > 2 && wanted[2];
+  make({wanted[0], false, false});
+  make({false, wanted[1], wantsBias});
+  return gradients;
 }
 
 //===----------------------------------------------------------------------===//

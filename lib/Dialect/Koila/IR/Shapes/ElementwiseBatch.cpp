@@ -63,6 +63,12 @@ void rules::describeNewStorage(StorageRule &rule) {
     rule.setTied(0, rule.getOp()->getOperand(0));
 }
 
+void rules::describeMaskedStorage(StorageRule &rule, ArrayRef<bool> mask) {
+  for (auto [index, isMade] : llvm::enumerate(mask))
+    if (!isMade && index < rule.getOp()->getNumResults())
+      rule.setKeeps(index);
+}
+
 /// What LibTorch makes a number of that a 0-dim tensor of `type` holds.
 static Type getNumberType(Type type) {
   if (isa<FloatType>(type))

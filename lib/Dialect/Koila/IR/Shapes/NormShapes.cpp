@@ -2,6 +2,7 @@
 
 #include "../Rules/Dropout.h"
 #include "../Rules/ReductionRules.h"
+#include "../Utils/MaskedResults.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 
 using namespace mlir;
@@ -87,6 +88,84 @@ void BatchNormOp::inferBatch(BatchRule &rule) {
 }
 
 void BatchNormOp::describeStorage(StorageRule &) {}
+
+LogicalResult rules::inferBatchNormStats(ShapeRule &rule, Value input) {
+  TensorInfo info = rule.tensor(input), channels;
+  channels.elementType = info.elementType;
+  if (info.hasRank()) {
+    if (info.getRank() < 2)
+      return rule.emitError()
+             << "expects rank 2 or more, got " << info.getRank();
+    channels = TensorInfo::contiguous({info.dim(1)}, info.elementType);
+  }
+  rule.setResult(0, channels);
+  rule.setResult(1, channels);
+  return success();
+}
+
+void rules::inferBatchNormStatsBatch(BatchRule &rule, Value input) {
+  BatchFact fact = rule.fact(input);
+  if (fact.dim == 1)
+    return rule.mix("the batch is the channel dim of batch_norm_update_stats");
+  rule.mix("statistics over the batch mix samples",
+           fact.isAt() && fact.dim == 0 ? Combine::MeanAndVariance
+                                        : Combine::None);
+}
+
+LogicalResult rules::inferNativeBatchNormBackward(ShapeRule &rule) {
+  auto op = cast<NativeBatchNormBackwardOp>(rule.getOp());
+  if (op.getOutputMask().size() != 3)
+    return rule.emitError()
+           << "output_mask names input, weight and bias, and "
+           << "has " << op.getOutputMask().size() << " elements";
+  TensorInfo gradient = rule.tensor(op.getGradOut());
+  TensorInfo input = rule.tensor(op.getInput());
+  TensorInfo made, channels;
+  made.elementType = channels.elementType = input.elementType;
+  // Parameters may be wider than what they scale.
+  if (Value weight = op.getWeight())
+    channels.elementType = rule.tensor(weight).elementType;
+  if (input.hasRank()) {
+    if (input.getRank() < 2)
+      return rule.emitError()
+             << "expects rank 2 or more, got " << input.getRank();
+    bool fits = !gradient.hasRank() || gradient.getRank() == input.getRank();
+    for (int64_t dim = 0; fits && gradient.hasRank() && dim < input.getRank();
+         ++dim)
+      fits = proveEqual(gradient.dim(dim), input.dim(dim)) != TriBool::No;
+    if (!fits)
+      return rule.emitError() << "grad_out is not shaped as the input";
+    if (failed(checkChannels(rule, input.dim(1),
+                             {op.getWeight(), op.getRunningMean(),
+                              op.getRunningVar(), op.getSaveMean(),
+                              op.getSaveInvstd()})))
+      return failure();
+    channels = TensorInfo::contiguous({input.dim(1)}, channels.elementType);
+    made = inSuggestedFormat(input);
+  }
+  setMaskedResults(rule, op.getOutputMask(), {made, channels, channels});
+  return success();
+}
+
+void rules::inferNativeBatchNormBackwardBatch(BatchRule &rule) {
+  auto op = cast<NativeBatchNormBackwardOp>(rule.getOp());
+  BatchFact fact = rule.fact(op.getInput());
+  for (Value vector : op->getOperands().drop_front(2))
+    if (!rule.fact(vector).isFree())
+      return rule.mix("the statistics of batch_norm depend on the batch");
+  if (!fact.isAt() || fact.dim != 0 || !(rule.fact(op.getGradOut()) == fact))
+    return rule.mix("the batch is not dim 0 of the gradient and of the input");
+  if (op.getTrain() && op.getOutputMask()[0])
+    return rule.mix("the gradient of batch_norm in training mode mixes "
+                    "samples");
+  BatchFact sum = BatchFact::mixed(
+      "the gradient of a weight is a sum over the samples", op);
+  sum.combine = Combine::Sum;
+  for (auto [index, isMade] : llvm::enumerate(op.getOutputMask())) {
+    BatchFact result = index == 0 ? fact : sum;
+    rule.setResult(index, isMade ? result : BatchFact::free());
+  }
+}
 
 //===----------------------------------------------------------------------===//
 // layer_norm

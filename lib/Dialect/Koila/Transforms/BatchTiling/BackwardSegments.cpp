@@ -3,31 +3,27 @@
 // Reverse mode over the operations on the way to the loss, cut where samples
 // are mixed. An operation has a level, the number of cuts before it; those of
 // one level that are apart for each sample are one segment, which tiles can
-// run, and those that mix samples are another, which runs whole. Within a
-// segment every value of which several outputs are made is a leaf, so that each
-// output has a backward pass of its own, and each operation is differentiated
-// once.
+// run, and those that mix samples are another, which runs whole.
 //
-// The gradient of a batch normalisation needs two means over the batch, and is
-// apart for each sample beyond them. Source: S. Ioffe, C. Szegedy, Batch
-// Normalization, 2015, section 3.
+// Within a segment an operation whose gradients are operators is differentiated
+// by them: it need not run again. What is between those runs again, and
+// autograd differentiates it: every value of which several outputs are made is
+// a leaf, so that each output has a backward pass of its own, and each
+// operation is differentiated once.
 //
 //===----------------------------------------------------------------------===//
 
 #include "BackwardSegments.h"
+#include "BatchNormStatistics.h"
 #include "PhasePlan.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
-#include "koila/Dialect/Koila/IR/PointwiseOps.h"
-#include "koila/Dialect/Koila/IR/ReductionOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Interfaces/BackwardOperator.h"
 #include "koila/Interfaces/MutableStorage.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/MapVector.h"
-#include "llvm/ADT/Sequence.h"
 #include <map>
 
 using namespace mlir;
@@ -51,149 +47,6 @@ void koila::removeSegmentMarks(FunctionOpInterface function) {
 }
 
 //===----------------------------------------------------------------------===//
-// Operations
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// Makes operators by their attributes.
-struct Maker {
-  OpBuilder &builder;
-  Location loc;
-
-  template <typename OpT>
-  Value make(ValueRange operands, Type type,
-             ArrayRef<std::pair<StringRef, Attribute>> attributes = {}) const {
-    OperationState state(loc, OpT::getOperationName());
-    state.addOperands(operands);
-    state.addTypes(type);
-    for (auto [name, attribute] : attributes)
-      state.addAttribute(name, attribute);
-    return builder.create(state)->getResult(0);
-  }
-  Value multiply(Value lhs, Value rhs, Type type) const {
-    return make<MulTensorOp>({lhs, rhs}, type);
-  }
-  Value multiply(Value lhs, double number) const {
-    return make<MulScalarOp>(lhs, lhs.getType(),
-                             {{"other", builder.getF64FloatAttr(number)}});
-  }
-  /// By a number that the program computes.
-  Value multiply(Value lhs, Value number) const {
-    return make<MulScalarOp>({lhs, number}, lhs.getType(),
-                             {{"other", DynamicAttr::get(loc.getContext())}});
-  }
-  Value divide(Value lhs, Value number) const {
-    return make<DivScalarOp>({lhs, number}, lhs.getType(),
-                             {{"other", DynamicAttr::get(loc.getContext())}});
-  }
-};
-
-/// One batch normalisation by statistics of the batch.
-struct BatchNorm {
-  explicit BatchNorm(BatchNormOp op)
-      : op(op), type(cast<RankedTensorType>(op.getInput().getType())) {}
-
-  /// The dims over which statistics are taken: all but the channels.
-  DenseI64ArrayAttr getDims(Builder &builder) const {
-    SmallVector<int64_t> dims{0};
-    llvm::append_range(dims, llvm::seq<int64_t>(2, type.getRank()));
-    return builder.getDenseI64ArrayAttr(dims);
-  }
-  /// Of one number for each channel.
-  RankedTensorType getChannelType() const {
-    return RankedTensorType::get({type.getDimSize(1)}, type.getElementType());
-  }
-  Value getMean(const Maker &maker, Value tensor) const {
-    return MeanDimOp::create(maker.builder, maker.loc, getChannelType(), tensor,
-                             getDims(maker.builder),
-                             maker.builder.getBoolAttr(false), nullptr);
-  }
-  /// How many elements a statistic is of, an integer of the program.
-  Value count(const Maker &maker) const {
-    Value product;
-    for (int64_t dim : getDims(maker.builder).asArrayRef()) {
-      Value extent = SizeIntOp::create(
-          maker.builder, maker.loc, maker.builder.getI64Type(), op.getInput(),
-          maker.builder.getI64IntegerAttr(dim));
-      product = product ? arith::MulIOp::create(maker.builder, maker.loc,
-                                                product, extent)
-                              .getResult()
-                        : extent;
-    }
-    return product;
-  }
-
-  mutable BatchNormOp op;
-  RankedTensorType type;
-};
-} // namespace
-
-/// Source: batch_norm_cpu_update_stats_template in
-/// aten/src/ATen/native/Normalization.cpp.
-static void updateStatistic(const Maker &maker, Value statistic, Value found,
-                            const APFloat &momentum) {
-  maker.make<LerpScalarOp>(
-      {statistic, found}, statistic.getType(),
-      {{"weight", maker.builder.getF64FloatAttr(momentum.convertToDouble())},
-       {"tied", maker.builder.getUnitAttr()},
-       {KoilaDialect::kWritesAttr, maker.builder.getUnitAttr()}});
-}
-
-static void decompose(BatchNormOp op) {
-  OpBuilder builder(op);
-  Maker maker{builder, op.getLoc()};
-  BatchNorm norm(op);
-  Value mean = norm.getMean(maker, op.getInput());
-  Value variance = VarCorrectionOp::create(
-      builder, op.getLoc(), norm.getChannelType(), op.getInput(),
-      norm.getDims(builder), builder.getI64IntegerAttr(0),
-      builder.getBoolAttr(false));
-  if (Value running = op.getRunningMean())
-    updateStatistic(maker, running, mean, op.getMomentum());
-  if (Value running = op.getRunningVar()) {
-    Value count = norm.count(maker);
-    Value others = arith::SubIOp::create(
-        builder, op.getLoc(), count,
-        arith::ConstantIntOp::create(builder, op.getLoc(), 1, 64));
-    Value unbiased = maker.divide(maker.multiply(variance, count), others);
-    updateStatistic(maker, running, unbiased, op.getMomentum());
-  }
-  op.getRunningMeanMutable().assign(mean);
-  op.getRunningVarMutable().assign(variance);
-  op.setTraining(false);
-  op->setAttr(kNormalisesBatchAttr, builder.getUnitAttr());
-  op->removeDiscardableAttr(KoilaDialect::kReadsAttr);
-}
-
-/// Whether all is of one type that sums are exact enough in. Half types mix
-/// with float32: their statistics are wider than they are.
-static bool isDecomposed(BatchNormOp op, FunctionOpInterface function) {
-  auto type = dyn_cast<RankedTensorType>(op.getInput().getType());
-  bool isAlone = op.getTraining() && type && type.getRank() >= 2 &&
-                 op->getParentRegion() == &function.getFunctionBody() &&
-                 !op->hasAttr(KoilaDialect::kPerTileAttr);
-  return isAlone &&
-         (type.getElementType().isF32() || type.getElementType().isF64()) &&
-         llvm::all_of(op->getOperands(), [&](Value operand) {
-           return getElementTypeOrSelf(operand.getType()) ==
-                  type.getElementType();
-         });
-}
-
-bool koila::decomposeBatchNorms(FunctionOpInterface function) {
-  SmallVector<BatchNormOp> norms;
-  function->walk([&](BatchNormOp op) {
-    if (isDecomposed(op, function))
-      norms.push_back(op);
-  });
-  if (norms.empty())
-    return false;
-  releaseReaders(function);
-  llvm::for_each(norms, decompose);
-  return true;
-}
-
-//===----------------------------------------------------------------------===//
 // Segments
 //===----------------------------------------------------------------------===//
 
@@ -211,6 +64,7 @@ private:
   /// Part of the forward pass that is differentiated at once.
   struct Segment {
     SmallVector<Operation *> ops;
+    /// Those that autograd differentiates.
     llvm::SmallPtrSet<Operation *, 16> set;
     /// Values that are read elsewhere, or of which several of these are made,
     /// in order; see the head of this file.
@@ -225,6 +79,8 @@ private:
     llvm::MapVector<Value, Value> leaves;
     /// What stands for values of the forward pass, for each output.
     llvm::DenseMap<Value, IRMapping> clones;
+    /// Values of the forward pass without records.
+    IRMapping made;
   };
 
   LogicalResult collect();
@@ -235,6 +91,12 @@ private:
   }
   bool isNorm(Operation *op) const {
     return op && op->hasAttr(kNormalisesBatchAttr);
+  }
+  /// Whether operators give the gradients of `op`, on the path.
+  bool hasOperators(Operation *op) const {
+    auto interface = dyn_cast<BackwardOperatorInterface>(op);
+    return interface && !whole.contains(op) && !isNorm(op) &&
+           interface.hasBackwardOperator();
   }
   /// Whether a gradient flows from the loss to `value`.
   bool isOnPath(Value value) const { return path.contains(value); }
@@ -261,7 +123,14 @@ private:
   /// Adds `gradient` to that of a value without batch, which is a weight or
   /// made of some.
   void addWeightGradient(Value weight, Value gradient);
-  Value readNorm(Value value);
+  /// What `build` makes, which records nothing.
+  SmallVector<Operation *> collectMade(llvm::function_ref<void()> build);
+  /// `value` in the tiles of the segment, without a record.
+  Value getForward(Writer &writer, Value value);
+  bool isMadeAgain(Operation *op, const Segment &segment) const;
+  void takeLeaf(Writer &writer, Value value);
+  void writeOperators(Writer &writer, Operation *op);
+  void writeOutput(Writer &writer, Value output);
   Operation *mark(Operation *op, const Segment &segment) const {
     op->setAttr(kSegmentAttr, builder.getI64IntegerAttr(segment.number));
     if (segment.isWhole)
@@ -426,72 +295,39 @@ void BackwardSplitter::addWeightGradient(Value weight, Value gradient) {
     contributions[weight].push_back(gradient);
     return;
   }
-  // Autograd adds it to what is there, whoever reads it.
   Segment segment;
   segment.isWhole = true;
   segment.number = segments++;
-  Maker maker{builder, weight.getLoc()};
-  Value product = maker.multiply(weight, gradient, weight.getType());
-  mark(product.getDefiningOp(), segment);
-  auto scalar = RankedTensorType::get(
-      {}, cast<RankedTensorType>(weight.getType()).getElementType());
-  Value sum = maker.make<SumOp>(product, scalar);
-  mark(sum.getDefiningOp(), segment);
-  runBackward(sum, segment);
+  runBackward({weight, gradient}, segment);
+}
+
+SmallVector<Operation *>
+BackwardSplitter::collectMade(llvm::function_ref<void()> build) {
+  Operation *last = backward->getPrevNode();
+  build();
+  SmallVector<Operation *> made;
+  for (Operation *op = last->getNextNode(); op != backward;
+       op = op->getNextNode())
+    made.push_back(op);
+  llvm::append_range(forward, made);
+  return made;
 }
 
 void BackwardSplitter::writeNorm(BatchNormOp op) {
   Value gradient = takeGradient(op.getResult());
   if (!gradient)
     return;
-  BatchNorm norm(op);
-  Maker maker{builder, op.getLoc()};
-  Type channels = norm.getChannelType();
-  Type type = gradient.getType();
-  Value input = op.getInput(), variance = op.getRunningVar();
-  auto normalise = [&](Value weight, Value bias) {
-    auto made = cast<BatchNormOp>(builder.clone(*op));
-    made.getWeightMutable().clear();
-    made.getBiasMutable().clear();
-    if (weight)
-      made.getWeightMutable().assign(weight);
-    if (bias)
-      made.getBiasMutable().assign(bias);
-    made->removeDiscardableAttr(kNormalisesBatchAttr);
-    return made.getResult();
-  };
-  Value normalised = normalise({}, {});
-  Value ofMean = norm.getMean(maker, gradient);
-  Value ofDeviation =
-      norm.getMean(maker, maker.multiply(gradient, normalised, type));
+  std::optional<BatchNormGradient> made;
+  collectMade([&] { made.emplace(builder, op, gradient); });
   if (Value weight = op.getWeight())
-    addWeightGradient(weight, maker.multiply(ofDeviation, norm.count(maker)));
+    addWeightGradient(weight, made->getWeightGradient());
   if (Value bias = op.getBias())
-    addWeightGradient(bias, maker.multiply(ofMean, norm.count(maker)));
-  if (!isOnPath(input))
+    addWeightGradient(bias, made->getBiasGradient());
+  if (!isOnPath(op.getInput()))
     return;
-  Value shifted = AddScalarOp::create(
-      builder, op.getLoc(), channels, variance, op.getEpsAttr(),
-      builder.getI64IntegerAttr(1), nullptr, ValueRange());
-  Value scale = maker.make<RsqrtOp>(shifted, channels);
-  if (Value weight = op.getWeight())
-    scale = maker.multiply(scale, weight, channels);
-  forward.push_back(scale.getDefiningOp());
-  Value negative = maker.multiply(scale, -1.0);
-  // w/s * (dy - mean(dy) - x * mean(dy * x)), x the normalised input.
-  Value rest = normalise(maker.multiply(negative, ofDeviation, channels),
-                         maker.multiply(negative, ofMean, channels));
-  for (int64_t dim = 2; dim < norm.type.getRank(); ++dim) {
-    auto narrow = cast<RankedTensorType>(scale.getType());
-    SmallVector<int64_t> shape(narrow.getShape());
-    shape.push_back(1);
-    scale =
-        maker.make<UnsqueezeOp>(scale, narrow.clone(shape),
-                                {{"dim", builder.getI64IntegerAttr(dim - 1)}});
-  }
-  contributions[input].push_back(AddcmulOp::create(
-      builder, op.getLoc(), input.getType(), rest, gradient, scale,
-      builder.getI64IntegerAttr(1), nullptr, ValueRange()));
+  collectMade([&] {
+    contributions[op.getInput()].push_back(made->buildInputGradient(builder));
+  });
 }
 
 //===----------------------------------------------------------------------===//
@@ -512,6 +348,8 @@ LogicalResult BackwardSplitter::findOutputs(Segment &segment) {
     });
   };
   for (Operation *op : llvm::reverse(segment.ops)) {
+    if (!segment.set.contains(op))
+      continue;
     llvm::SmallSetVector<Value, 2> all;
     for (Value value : op->getResults()) {
       if (!isOnPath(value))
@@ -552,7 +390,9 @@ LogicalResult BackwardSplitter::findSegments() {
         continue;
       Segment segment;
       segment.ops = kinds[isWhole];
-      segment.set.insert_range(segment.ops);
+      for (Operation *op : segment.ops)
+        if (!hasOperators(op))
+          segment.set.insert(op);
       segment.isWhole = isWhole;
       segment.number = segments++;
       if (failed(findOutputs(segment)))
@@ -565,27 +405,54 @@ LogicalResult BackwardSplitter::findSegments() {
   return success();
 }
 
-Value BackwardSplitter::readNorm(Value value) {
-  Operation *made = builder.clone(*value.getDefiningOp());
-  made->removeDiscardableAttr(kNormalisesBatchAttr);
-  forward.push_back(made);
-  return made->getResult(0);
+Value BackwardSplitter::getForward(Writer &writer, Value value) {
+  if (Value known = writer.made.lookupOrNull(value))
+    return known;
+  const Segment &segment = writer.segment;
+  Operation *op = value.getDefiningOp();
+  Value made = value;
+  auto own = writer.clones.find(value);
+  if (own != writer.clones.end()) {
+    // What autograd runs in this segment.
+    made = DetachOp::create(builder, value.getLoc(), value.getType(),
+                            own->second.lookup(value));
+    mark(made.getDefiningOp(), segment);
+  } else if (op && isMadeAgain(op, segment)) {
+    IRMapping operands;
+    for (Value operand : op->getOperands())
+      operands.map(operand, isOnPath(operand)
+                                ? getForward(writer, operand)
+                                : getLocal(writer, writer.made, operand));
+    Operation *again = mark(builder.clone(*op, operands), segment);
+    again->removeDiscardableAttr(kNormalisesBatchAttr);
+    if (auto torchOp = dyn_cast<TorchOperatorInterface>(again))
+      torchOp.permitTie(false);
+    forward.push_back(again);
+    made = again->getResult(cast<OpResult>(value).getResultNumber());
+  }
+  writer.made.map(value, made);
+  return made;
+}
+
+/// Whether what reads results of `op` in `segment` makes them again: they have
+/// not been kept.
+bool BackwardSplitter::isMadeAgain(Operation *op,
+                                   const Segment &segment) const {
+  if (isNorm(op))
+    return true;
+  return !segment.isWhole && llvm::is_contained(segment.ops, op);
 }
 
 Value BackwardSplitter::getLeaf(Writer &writer, Value value) {
   Value &leaf = writer.leaves[value];
   if (leaf)
     return leaf;
-  Value source = value;
-  if (isNorm(value.getDefiningOp())) {
-    source = readNorm(value);
-    mark(source.getDefiningOp(), writer.segment);
-  }
+  Value source = getForward(writer, value);
   auto op = LeafOp::create(builder, value.getLoc(), source.getType(), source);
   // Without the batch it is there before the loops.
   if (writer.segment.isWhole || batch->lookupRead(value).isAt())
     mark(op, writer.segment);
-  return leaf = op.getResult();
+  return writer.leaves[value] = op.getResult();
 }
 
 /// What stands for `value`, through which no gradient flows: made again where
@@ -659,34 +526,89 @@ void BackwardSplitter::writeForward(Writer &writer, Value output) {
   }
 }
 
+/// What has come for `value`, which this segment makes, by its leaf.
+void BackwardSplitter::takeLeaf(Writer &writer, Value value) {
+  Value leaf = writer.leaves.lookup(value);
+  if (!leaf)
+    return;
+  auto gradient =
+      LeafGradOp::create(builder, leaf.getLoc(), leaf.getType(), leaf);
+  mark(gradient, writer.segment);
+  contributions[value].push_back(gradient.getResult());
+  writer.leaves.erase(value);
+}
+
+/// The gradients of what `op` reads, by operators.
+void BackwardSplitter::writeOperators(Writer &writer, Operation *op) {
+  const Segment &segment = writer.segment;
+  Value gradient = takeGradient(op->getResult(0), &segment);
+  if (!gradient)
+    return;
+  SmallVector<Value> sources = getSources(op), operands, gradients;
+  SmallVector<bool> wanted;
+  for (Value operand : op->getOperands()) {
+    operands.push_back(isOnPath(operand) ? getForward(writer, operand)
+                                         : operand);
+    wanted.push_back(llvm::is_contained(sources, operand));
+  }
+  SmallVector<Operation *> made = collectMade([&] {
+    gradients = cast<BackwardOperatorInterface>(op).buildGradients(
+        builder, gradient, operands, wanted);
+  });
+  auto isApart = [&](Value value) { return batch->lookupRead(value).isAt(); };
+  // Of what is made of weights the tiles add up.
+  llvm::SmallPtrSet<Operation *, 2> sums;
+  for (auto [operand, found] : llvm::zip_equal(op->getOperands(), gradients))
+    if (found && !isApart(operand) && !isWeight(operand))
+      sums.insert(found.getDefiningOp());
+  for (Operation *build : made)
+    if (!sums.contains(build))
+      mark(build, segment);
+  for (auto [operand, found] : llvm::zip_equal(op->getOperands(), gradients)) {
+    if (!found)
+      continue;
+    if (isApart(operand))
+      contributions[operand].push_back(found);
+    else if (sums.contains(found.getDefiningOp()))
+      addWeightGradient(operand, found);
+    else
+      runBackward({operand, found}, segment);
+  }
+}
+
+/// The gradients of what `output` is made of, by autograd.
+void BackwardSplitter::writeOutput(Writer &writer, Value output) {
+  const Segment &segment = writer.segment;
+  takeLeaf(writer, output);
+  SmallVector<Value> operands{writer.clones[output].lookup(output)};
+  if (Value gradient = takeGradient(output, &segment))
+    operands.push_back(gradient);
+  runBackward(operands, segment);
+}
+
 void BackwardSplitter::writeSegment(const Segment &segment) {
-  Writer writer{segment, {}, {}};
+  Writer writer{segment, {}, {}, {}};
   for (Value output : segment.outputs)
     writeForward(writer, output);
-  auto readLeaf = [&](Value leaf) {
-    return LeafGradOp::create(builder, leaf.getLoc(), leaf.getType(), leaf)
-        .getResult();
-  };
-  for (Value output : llvm::reverse(segment.outputs)) {
-    if (Value leaf = writer.leaves.lookup(output)) {
-      Value gradient = readLeaf(leaf);
-      mark(gradient.getDefiningOp(), segment);
-      contributions[output].push_back(gradient);
-      writer.leaves.erase(output);
+  for (Operation *op : llvm::reverse(segment.ops)) {
+    if (!segment.set.contains(op)) {
+      takeLeaf(writer, op->getResult(0));
+      writeOperators(writer, op);
+      continue;
     }
-    SmallVector<Value> operands{writer.clones[output].lookup(output)};
-    if (Value gradient = takeGradient(output, &segment))
-      operands.push_back(gradient);
-    runBackward(operands, segment);
+    for (Value result : llvm::reverse(op->getResults()))
+      if (segment.outputs.contains(result))
+        writeOutput(writer, result);
   }
   for (auto [value, leaf] : writer.leaves) {
-    Value gradient = readLeaf(leaf);
-    contributions[value].push_back(gradient);
+    auto gradient =
+        LeafGradOp::create(builder, leaf.getLoc(), leaf.getType(), leaf);
+    contributions[value].push_back(gradient.getResult());
     if (leaf.getDefiningOp()->hasAttr(kSegmentAttr))
-      mark(gradient.getDefiningOp(), segment);
+      mark(gradient, segment);
     else
-      gradient.getDefiningOp()->setAttr(
-          kAfterSegmentAttr, builder.getI64IntegerAttr(segment.number));
+      gradient->setAttr(kAfterSegmentAttr,
+                        builder.getI64IntegerAttr(segment.number));
   }
 }
 

@@ -24,15 +24,6 @@ inline constexpr llvm::StringLiteral kWholeSegmentAttr = "koila.whole_segment";
 /// On the gradient of what segments read without the batch: the number of the
 /// last of them.
 inline constexpr llvm::StringLiteral kAfterSegmentAttr = "koila.after_segment";
-/// On a batch normalisation in eval mode whose statistics are those of the
-/// batch that it normalises.
-inline constexpr llvm::StringLiteral kNormalisesBatchAttr =
-    "koila.normalises_batch";
-
-/// Makes of each batch normalisation in training mode the mean and the variance
-/// of the batch, the update of the running statistics, and a normalisation of
-/// each sample by them. True if there is any.
-bool decomposeBatchNorms(mlir::FunctionOpInterface function);
 
 /// Writes the training step `function`, whose batch is `batchSymbol`, as one
 /// forward pass without records and one backward pass in segments. Fails, after

@@ -283,6 +283,14 @@ void PhasePlan::addBarrier(Operation &op) {
   }
 }
 
+SmallVector<BatchFact, 1> PhasePlan::askRule(BatchRuleInterface op) const {
+  BatchRule rule(
+      op, [&](Value value) { return batch.lookupRead(value); },
+      [&](Value value) { return dims.lookup(value); });
+  op.inferBatch(rule);
+  return rule.takeResults();
+}
+
 /// A reduction over the batch of what tiles make; what is there as a whole is
 /// reduced as a whole.
 Combine PhasePlan::findCombine(Operation &op) const {
@@ -292,41 +300,43 @@ Combine PhasePlan::findCombine(Operation &op) const {
       operand = operand.getDefiningOp()->getOperand(0);
     return isTiled(operand) && isa<TensorType>(operand.getType());
   });
-  auto type = op.getNumResults() > 0
-                  ? dyn_cast<RankedTensorType>(op.getResult(0).getType())
-                  : nullptr;
-  if (!interface || !isMade || !type)
+  SmallVector<Value> results = getCombinedResults(&op);
+  if (!interface || !isMade || results.empty())
     return Combine::None;
-  BatchRule rule(
-      &op, [&](Value value) { return batch.lookupRead(value); },
-      [&](Value value) { return dims.lookup(value); });
-  interface.inferBatch(rule);
-  const BatchFact fact = rule.takeResults()[0];
-  const ValueInfo &info = dims.lookup(op.getResult(0));
+  const SmallVector<BatchFact, 1> facts = askRule(interface);
+  auto getFact = [&](Value result) -> const BatchFact & {
+    return facts[cast<OpResult>(result).getResultNumber()];
+  };
+  Combine combine = getFact(results.front()).combine;
   bool isReadInTiles = llvm::none_of(op.getOperands(), [&](Value operand) {
     return batch.lookupRead(operand).isMixed();
   });
-  bool isSized = info.tensor && info.tensor->hasRank() &&
-                 llvm::all_of(*info.tensor->dims, [&](DimExpr dim) {
-                   return !dim.dependsOn(symbol) && canMaterialize(dim);
-                 });
   // What is divided by the number of elements.
   const ValueInfo &self = dims.lookup(op.getOperand(0));
-  bool isCounted = Combiner(&op, fact.combine).runsInTiles() ||
+  bool isCounted = Combiner(&op, combine).runsInTiles() ||
                    (self.tensor && self.tensor->hasRank() &&
                     llvm::all_of(*self.tensor->dims, [&](DimExpr dim) {
                       return canMaterialize(dim);
                     }));
-  // What a step with segments adds up has no other way to run in tiles.
-  Type element = type.getElementType();
-  if (!segments.empty() && element.isF64())
-    element = Float32Type::get(op.getContext());
-  return fact.isMixed() && isReadInTiles && isSized && isCounted &&
-                 (makesGradient(&op)
-                      ? canAddLosses(fact.combine, type.getElementType())
-                      : canCombine(fact.combine, element)) &&
-                 givesResults(fact.combine, &op)
-             ? fact.combine
+  auto isCombined = [&](Value result) {
+    const ValueInfo &info = dims.lookup(result);
+    bool isSized = info.tensor && info.tensor->hasRank() &&
+                   llvm::all_of(*info.tensor->dims, [&](DimExpr dim) {
+                     return !dim.dependsOn(symbol) && canMaterialize(dim);
+                   });
+    // What a step with segments adds up has no other way to run in tiles.
+    Type element = getElementTypeOrSelf(result.getType());
+    if (!segments.empty() && element.isF64())
+      element = Float32Type::get(op.getContext());
+    return getFact(result).isMixed() && getFact(result).combine == combine &&
+           isSized &&
+           (makesGradient(&op)
+                ? canAddLosses(combine, getElementTypeOrSelf(result.getType()))
+                : canCombine(combine, element));
+  };
+  return isReadInTiles && isCounted && givesResults(combine, &op) &&
+                 llvm::all_of(results, isCombined)
+             ? combine
              : Combine::None;
 }
 
@@ -431,13 +441,35 @@ LogicalResult PhasePlan::classify(Operation &op) {
 
 bool PhasePlan::isInSegment(Operation *op) { return op->hasAttr(kSegmentAttr); }
 
+/// Whether each tile adds the results of `op`, sums over its samples, to the
+/// gradients of weights.
+bool PhasePlan::accumulatesInTiles(Operation &op) const {
+  auto isAccumulated = [&](OpOperand &use) {
+    auto add = dyn_cast<BackwardOp>(use.getOwner());
+    return add && use.get() == add.getGradient() &&
+           add.getSelf().getDefiningOp<ParamGetOp>() &&
+           add->getAttr(kSegmentAttr) == op.getAttr(kSegmentAttr);
+  };
+  auto interface = dyn_cast<BatchRuleInterface>(op);
+  if (!interface)
+    return false;
+  SmallVector<BatchFact, 1> facts = askRule(interface);
+  return llvm::all_of(op.getResults(), [&](OpResult result) {
+    const BatchFact &fact = facts[result.getResultNumber()];
+    return result.use_empty() ||
+           (fact.isMixed() && fact.combine == Combine::Sum &&
+            llvm::all_of(result.getUses(), isAccumulated));
+  });
+}
+
 LogicalResult PhasePlan::classifySegment(Operation &op) {
   if (op.hasAttr(kWholeSegmentAttr)) {
     whole.push_back(&op);
     return success();
   }
   for (Value result : op.getResults())
-    if (isa<TensorType>(result.getType()) && !batch.lookup(result).isAt())
+    if (isa<TensorType>(result.getType()) && !result.use_empty() &&
+        !batch.lookup(result).isAt() && !accumulatesInTiles(op))
       return refuseStep(&op, "'" + getCallee(op).str() +
                                  "' is not apart for each sample");
   if (op.getNumRegions() > 0)

@@ -8,6 +8,7 @@
 
 #include "../Specialize.h"
 #include "BackwardSegments.h"
+#include "BatchNormStatistics.h"
 #include "PhasePlan.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/Transforms/BatchTiling.h"

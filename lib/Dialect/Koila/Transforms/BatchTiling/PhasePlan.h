@@ -176,6 +176,10 @@ private:
   llvm::LogicalResult planArguments();
   llvm::LogicalResult classify(mlir::Operation &op);
   llvm::LogicalResult classifySegment(mlir::Operation &op);
+  bool accumulatesInTiles(mlir::Operation &op) const;
+  /// What the rule of `op` says of its results, of its operands as they are
+  /// read in tiles.
+  llvm::SmallVector<BatchFact, 1> askRule(BatchRuleInterface op) const;
   llvm::LogicalResult classifyLeaf(LeafOp op);
   llvm::LogicalResult classifyGradient(LeafGradOp op);
   Combine findCombine(mlir::Operation &op) const;

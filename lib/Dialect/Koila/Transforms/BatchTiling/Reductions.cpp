@@ -23,6 +23,7 @@ bool koila::canCombine(Combine combine, Type type) {
   case Combine::Norm:
   case Combine::Variance:
   case Combine::Deviation:
+  case Combine::MeanAndVariance:
     return type.isF32();
   case Combine::Max:
     // The least int64 has no literal in TorchScript.
@@ -45,18 +46,47 @@ bool koila::canAddLosses(Combine combine, Type type) {
 }
 
 bool koila::givesResults(Combine combine, Operation *op) {
-  bool hasPlaces = combine == Combine::Max || combine == Combine::Min;
-  return op->getNumResults() == 1 || (op->getNumResults() == 2 && hasPlaces);
+  // What has no rank cannot be carried.
+  if (llvm::any_of(op->getResults(), [](OpResult result) {
+        return !isa<RankedTensorType>(result.getType()) && !result.use_empty();
+      }))
+    return false;
+  switch (combine) {
+  case Combine::Sum:
+    return true;
+  case Combine::Max:
+  case Combine::Min:
+    return op->getNumResults() <= 2;
+  case Combine::MeanAndVariance:
+    return op->getNumResults() == 2;
+  default:
+    return op->getNumResults() == 1;
+  }
 }
 
-bool Combiner::hasPlaces() const { return op->getNumResults() == 2; }
+SmallVector<Value> koila::getCombinedResults(Operation *op) {
+  SmallVector<Value> found;
+  for (Value result : op->getResults())
+    if (isa<RankedTensorType>(result.getType()))
+      found.push_back(result);
+  return found;
+}
+
+bool Combiner::hasPlaces() const {
+  return (combine == Combine::Max || combine == Combine::Min) &&
+         op->getNumResults() == 2;
+}
 
 bool Combiner::isMoment() const {
   return combine == Combine::Variance || combine == Combine::Deviation;
 }
 
 unsigned Combiner::getNumCarried() const {
-  return hasPlaces() || isMoment() ? 2 : 1;
+  return isMoment() ? 2 : getCombinedResults(op).size();
+}
+
+Value Combiner::getShaped(unsigned index) const {
+  return isMoment() ? op->getResult(0) : getCombinedResults(op)[index];
 }
 
 bool Combiner::runsInTiles() const { return !isMoment(); }
@@ -66,9 +96,9 @@ static Type getElementType(Value tensor) {
 }
 
 Type Combiner::getCarriedType(unsigned index) const {
+  Type type = getElementType(getShaped(index));
   if (hasPlaces())
-    return getElementType(op->getResult(index));
-  Type type = getElementType(op->getResult(0));
+    return type;
   bool rounds = combine != Combine::Max && combine != Combine::Min;
   return rounds && type.isF32() ? Float64Type::get(type.getContext()) : type;
 }
@@ -144,6 +174,7 @@ Value Combiner::addPart(OpBuilder &builder, Value sum, Value part,
   case Combine::None:
   case Combine::Variance:
   case Combine::Deviation:
+  case Combine::MeanAndVariance:
     break;
   }
   llvm_unreachable("nothing to combine");
@@ -185,15 +216,10 @@ SmallVector<Value> Combiner::addPlaces(OpBuilder &builder, ValueRange carried,
   return {select(best, parts[0]), nextPlaces};
 }
 
-/// The mean so far, and the sum of squared deviations from it, in samples: of
-/// two parts, their own and what the distance of their means adds. Source:
-/// T. Chan, G. Golub, R. LeVeque, Updating formulae and a pairwise algorithm
-/// for computing sample variances, 1979.
 SmallVector<Value> Combiner::addMoments(OpBuilder &builder, ValueRange carried,
                                         Value self,
                                         const TileRange &tile) const {
   Location loc = op->getLoc();
-  Attribute dynamic = DynamicAttr::get(builder.getContext());
   int64_t rank = cast<RankedTensorType>(self.getType()).getRank();
   SmallVector<int64_t> dims;
   for (auto [dim, isReduced] :
@@ -204,18 +230,32 @@ SmallVector<Value> Combiner::addMoments(OpBuilder &builder, ValueRange carried,
   auto keepdim = op->getAttrOfType<BoolAttr>("keepdim");
   if (!keepdim)
     keepdim = builder.getBoolAttr(false);
-  Value mean = carried[0], squares = carried[1];
-  Type wide = mean.getType();
+  Type wide = carried[0].getType();
   // As PyTorch does within its kernel, which rounds only the result: a mean in
   // float32 is as far off as the deviations are large where those are small
   // beside it, and a variance may be out of its range. Source: WelfordOps in
   // aten/src/ATen/native/SharedReduceOps.h.
-  Value exact = convert(builder, loc, self, getElementType(mean));
+  Value exact = convert(builder, loc, self, getElementType(carried[0]));
   Value partMean =
       MeanDimOp::create(builder, loc, wide, exact, dimsAttr, keepdim, nullptr);
   Value partVariance =
       VarCorrectionOp::create(builder, loc, wide, exact, dimsAttr,
                               builder.getI64IntegerAttr(0), keepdim);
+  return addStatistics(builder, carried, partMean, partVariance, tile);
+}
+
+/// The mean so far, and the sum of squared deviations from it, in samples: of
+/// two parts, their own and what the distance of their means adds. Source:
+/// T. Chan, G. Golub, R. LeVeque, Updating formulae and a pairwise algorithm
+/// for computing sample variances, 1979.
+SmallVector<Value> Combiner::addStatistics(OpBuilder &builder,
+                                           ValueRange carried, Value partMean,
+                                           Value partVariance,
+                                           const TileRange &tile) const {
+  Location loc = op->getLoc();
+  Attribute dynamic = DynamicAttr::get(builder.getContext());
+  Value mean = carried[0], squares = carried[1];
+  Type wide = mean.getType();
   Value size = makeNumber(builder, loc, tile.size);
   Value end = makeNumber(
       builder, loc, arith::AddIOp::create(builder, loc, tile.start, tile.size));
@@ -243,11 +283,22 @@ SmallVector<Value> Combiner::add(OpBuilder &builder, ValueRange carried,
   if (isMoment())
     return addMoments(builder, carried, mapping.lookup(op->getOperand(0)),
                       tile);
-  Value part = mapping.lookup(op->getResult(0));
+  SmallVector<Value> parts;
+  for (Value result : getCombinedResults(op))
+    parts.push_back(mapping.lookup(result));
   if (hasPlaces())
-    return addPlaces(builder, carried, {part, mapping.lookup(op->getResult(1))},
-                     tile);
-  return {addPart(builder, carried[0], part, tile.size)};
+    return addPlaces(builder, carried, parts, tile);
+  if (combine == Combine::MeanAndVariance) {
+    Location loc = op->getLoc();
+    for (auto [part, sum] : llvm::zip_equal(parts, carried))
+      if (getElementType(part) != getElementType(sum))
+        part = convert(builder, loc, part, getElementType(sum));
+    return addStatistics(builder, carried, parts[0], parts[1], tile);
+  }
+  SmallVector<Value> sums;
+  for (auto [part, sum] : llvm::zip_equal(parts, carried))
+    sums.push_back(addPart(builder, sum, part, tile.size));
+  return sums;
 }
 
 SmallVector<Value> Combiner::finish(OpBuilder &builder, ValueRange carried,
@@ -256,16 +307,20 @@ SmallVector<Value> Combiner::finish(OpBuilder &builder, ValueRange carried,
     return SmallVector<Value>(carried);
   Location loc = op->getLoc();
   Attribute dynamic = DynamicAttr::get(builder.getContext());
-  Value sum = carried.back();
+  SmallVector<Value> wholes(carried);
+  // Of a moment the mean has served.
+  if (isMoment())
+    wholes.erase(wholes.begin());
+  Value &last = wholes.back();
   auto divide = [&](Value index) {
-    sum = DivScalarOp::create(builder, loc, sum.getType(), sum, dynamic,
-                              /*tied=*/true, makeNumber(builder, loc, index));
+    last = DivScalarOp::create(builder, loc, last.getType(), last, dynamic,
+                               /*tied=*/true, makeNumber(builder, loc, index));
   };
-  if (combine == Combine::Mean)
+  if (combine == Combine::Mean || combine == Combine::MeanAndVariance)
     divide(samples);
   if (isMoment()) {
-    sum = MulScalarOp::create(builder, loc, sum.getType(), sum, dynamic,
-                              /*tied=*/true, makeNumber(builder, loc, count));
+    last = MulScalarOp::create(builder, loc, last.getType(), last, dynamic,
+                               /*tied=*/true, makeNumber(builder, loc, count));
     divide(samples);
     if (rules::getCorrection(op) != 0)
       count = arith::SubIOp::create(
@@ -273,9 +328,9 @@ SmallVector<Value> Combiner::finish(OpBuilder &builder, ValueRange carried,
     divide(count);
   }
   if (combine == Combine::Norm || combine == Combine::Deviation)
-    sum = SqrtOp::create(builder, loc, sum.getType(), sum, /*tied=*/true);
-  Type type = getElementType(op->getResult(0));
-  if (getElementType(sum) == type)
-    return {sum};
-  return {convert(builder, loc, sum, type)};
+    last = SqrtOp::create(builder, loc, last.getType(), last, /*tied=*/true);
+  for (auto [whole, result] : llvm::zip_equal(wholes, getCombinedResults(op)))
+    if (Type type = getElementType(result); getElementType(whole) != type)
+      whole = convert(builder, loc, whole, type);
+  return wholes;
 }

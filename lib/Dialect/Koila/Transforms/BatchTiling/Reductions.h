@@ -21,8 +21,12 @@ bool canCombine(Combine combine, mlir::Type type);
 /// The same for parts of a loss, which each tile differentiates: also in
 /// float64, since it could not run whole instead.
 bool canAddLosses(Combine combine, mlir::Type type);
-/// Whether tiles give all results of `op`, if they are combined so.
+/// Whether tiles give all results of `op` that are tensors, if they are
+/// combined so.
 bool givesResults(Combine combine, mlir::Operation *op);
+/// The results of `op` that tiles combine: those of known rank; what a mask
+/// leaves out has none.
+llvm::SmallVector<mlir::Value> getCombinedResults(mlir::Operation *op);
 
 /// The samples of one tile, as index values.
 struct TileRange {
@@ -31,13 +35,15 @@ struct TileRange {
   int64_t factor;
 };
 
-/// How the tiles of one reduction over the batch are combined. The loops carry
-/// tensors that are shaped as its first result.
+/// How the tiles of one reduction over the batch are combined, in tensors that
+/// the loops carry.
 class Combiner {
 public:
   Combiner(mlir::Operation *op, Combine combine) : op(op), combine(combine) {}
 
   unsigned getNumCarried() const;
+  /// The result that carried tensor `index` has the shape of.
+  mlir::Value getShaped(unsigned index) const;
   /// float64 for float32, so that the rounding of many small parts does not add
   /// up.
   mlir::Type getCarriedType(unsigned index) const;
@@ -52,8 +58,8 @@ public:
                                      mlir::ValueRange carried,
                                      const mlir::IRMapping &mapping,
                                      const TileRange &tile) const;
-  /// The results for all `samples`, which are `count` elements for each element
-  /// of the result (both indices).
+  /// Those that are combined, for all `samples`, which are `count` elements for
+  /// each element of the result (both indices).
   llvm::SmallVector<mlir::Value> finish(mlir::OpBuilder &builder,
                                         mlir::ValueRange carried,
                                         mlir::Value samples,
@@ -72,6 +78,12 @@ private:
                                             mlir::ValueRange carried,
                                             mlir::Value self,
                                             const TileRange &tile) const;
+  /// Of the mean and the variance of this tile.
+  llvm::SmallVector<mlir::Value> addStatistics(mlir::OpBuilder &builder,
+                                               mlir::ValueRange carried,
+                                               mlir::Value partMean,
+                                               mlir::Value partVariance,
+                                               const TileRange &tile) const;
   /// `result` in the tensor that the loops carry.
   mlir::Value keep(mlir::OpBuilder &builder, mlir::Value carried,
                    mlir::Value result) const;

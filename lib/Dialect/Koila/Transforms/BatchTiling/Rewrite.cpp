@@ -407,7 +407,7 @@ void Tiler::detachResults(OpBuilder &builder, const TilePhase &phase,
     if (!Combiner(op, plan.getCombine(op)).runsInTiles())
       leave(op->getOperand(0));
     else
-      llvm::for_each(op->getResults(), leave);
+      llvm::for_each(getCombinedResults(op), leave);
   }
 }
 
@@ -483,7 +483,7 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
   for (Operation *op : phase.combined) {
     Combiner combiner(op, plan.getCombine(op));
     for (unsigned index = 0; index < combiner.getNumCarried(); ++index) {
-      Value buffer = makeBuffer(builder, loc, op->getResult(0),
+      Value buffer = makeBuffer(builder, loc, combiner.getShaped(index),
                                 combiner.getCarriedType(index));
       carried.push_back(combiner.start(builder, index, buffer));
     }
@@ -537,11 +537,11 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
   for (Operation *op : phase.combined) {
     Combiner combiner(op, plan.getCombine(op));
     unsigned size = combiner.getNumCarried();
-    wholes.map(op->getResults(),
-               combiner.finish(builder, sums.take_front(size), samples,
-                               combiner.runsInTiles()
-                                   ? Value()
-                                   : countElements(builder, op)));
+    wholes.map(
+        ValueRange(getCombinedResults(op)),
+        ValueRange(combiner.finish(
+            builder, sums.take_front(size), samples,
+            combiner.runsInTiles() ? Value() : countElements(builder, op))));
     sums = sums.drop_front(size);
   }
   for (auto [output, result] : llvm::zip_first(phase.outputs, results)) {

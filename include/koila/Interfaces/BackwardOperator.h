@@ -1,0 +1,11 @@
+//===- BackwardOperator.h - Gradients by operators --------------*- C++ -*-===//
+
+#ifndef KOILA_INTERFACES_BACKWARDOPERATOR_H
+#define KOILA_INTERFACES_BACKWARDOPERATOR_H
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/OpDefinition.h"
+
+#include "koila/Interfaces/BackwardOperator.h.inc"
+
+#endif // KOILA_INTERFACES_BACKWARDOPERATOR_H

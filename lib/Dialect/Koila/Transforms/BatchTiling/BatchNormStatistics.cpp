@@ -1,0 +1,199 @@
+//===- BatchNormStatistics.cpp - Statistics of the batch, apart -----------===//
+
+#include "BatchNormStatistics.h"
+#include "PhasePlan.h"
+#include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/NormOps.h"
+#include "koila/Dialect/Koila/IR/PointwiseOps.h"
+#include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/TypeUtilities.h"
+
+using namespace mlir;
+using namespace koila;
+
+namespace {
+/// Makes operators by their attributes.
+struct Maker {
+  OpBuilder &builder;
+  Location loc;
+
+  template <typename OpT>
+  Value make(ValueRange operands, Type type,
+             ArrayRef<std::pair<StringRef, Attribute>> attributes = {}) const {
+    OperationState state(loc, OpT::getOperationName());
+    state.addOperands(operands);
+    state.addTypes(type);
+    for (auto [name, attribute] : attributes)
+      state.addAttribute(name, attribute);
+    return builder.create(state)->getResult(0);
+  }
+  Value multiply(Value lhs, Value rhs) const {
+    return make<MulTensorOp>({lhs, rhs}, lhs.getType());
+  }
+  Value negate(Value tensor) const {
+    return make<MulScalarOp>(tensor, tensor.getType(),
+                             {{"other", builder.getF64FloatAttr(-1.0)}});
+  }
+  /// By a number that the program computes.
+  Value multiplyBy(Value tensor, Value number) const {
+    return make<MulScalarOp>({tensor, number}, tensor.getType(),
+                             {{"other", DynamicAttr::get(loc.getContext())}});
+  }
+  Value divideBy(Value tensor, Value number) const {
+    return make<DivScalarOp>({tensor, number}, tensor.getType(),
+                             {{"other", DynamicAttr::get(loc.getContext())}});
+  }
+};
+} // namespace
+
+static RankedTensorType getInputType(BatchNormOp op) {
+  return cast<RankedTensorType>(op.getInput().getType());
+}
+
+/// Of one number for each channel.
+static RankedTensorType getChannelType(BatchNormOp op) {
+  RankedTensorType type = getInputType(op);
+  return RankedTensorType::get({type.getDimSize(1)}, type.getElementType());
+}
+
+/// How many elements a statistic is of, an integer of the program.
+static Value countElements(const Maker &maker, BatchNormOp op) {
+  Value product;
+  for (int64_t dim = 0; dim < getInputType(op).getRank(); ++dim) {
+    if (dim == 1)
+      continue;
+    Value extent =
+        SizeIntOp::create(maker.builder, maker.loc, maker.builder.getI64Type(),
+                          op.getInput(), maker.builder.getI64IntegerAttr(dim));
+    product = product ? arith::MulIOp::create(maker.builder, maker.loc, product,
+                                              extent)
+                            .getResult()
+                      : extent;
+  }
+  return product;
+}
+
+//===----------------------------------------------------------------------===//
+// Statistics
+//===----------------------------------------------------------------------===//
+
+/// Source: batch_norm_cpu_update_stats_template in
+/// aten/src/ATen/native/Normalization.cpp.
+static void updateStatistic(const Maker &maker, Value statistic, Value found,
+                            const APFloat &momentum) {
+  maker.make<LerpScalarOp>(
+      {statistic, found}, statistic.getType(),
+      {{"weight", maker.builder.getF64FloatAttr(momentum.convertToDouble())},
+       {"tied", maker.builder.getUnitAttr()},
+       {KoilaDialect::kWritesAttr, maker.builder.getUnitAttr()}});
+}
+
+static void decompose(BatchNormOp op) {
+  OpBuilder builder(op);
+  Maker maker{builder, op.getLoc()};
+  SmallVector<Type> types(2, getChannelType(op));
+  auto stats = BatchNormUpdateStatsOp::create(
+      builder, op.getLoc(), types, op.getInput(),
+      {builder.getNamedAttr("momentum", builder.getF64FloatAttr(0.0)),
+       builder.getNamedAttr("operandSegmentSizes",
+                            builder.getDenseI32ArrayAttr({1, 0, 0}))});
+  Value mean = stats.getMean(), variance = stats.getVariance();
+  if (Value running = op.getRunningMean())
+    updateStatistic(maker, running, mean, op.getMomentum());
+  if (Value running = op.getRunningVar()) {
+    Value count = countElements(maker, op);
+    Value others = arith::SubIOp::create(
+        builder, op.getLoc(), count,
+        arith::ConstantIntOp::create(builder, op.getLoc(), 1, 64));
+    Value unbiased = maker.divideBy(maker.multiplyBy(variance, count), others);
+    updateStatistic(maker, running, unbiased, op.getMomentum());
+  }
+  op.getRunningMeanMutable().assign(mean);
+  op.getRunningVarMutable().assign(variance);
+  op.setTraining(false);
+  op->setAttr(kNormalisesBatchAttr, builder.getUnitAttr());
+  op->removeDiscardableAttr(KoilaDialect::kReadsAttr);
+}
+
+/// Whether all is of one type that sums are exact enough in. Half types mix
+/// with float32: their statistics are wider than they are.
+static bool isDecomposed(BatchNormOp op, FunctionOpInterface function) {
+  auto type = dyn_cast<RankedTensorType>(op.getInput().getType());
+  bool isAlone = op.getTraining() && type && type.getRank() >= 2 &&
+                 op->getParentRegion() == &function.getFunctionBody() &&
+                 !op->hasAttr(KoilaDialect::kPerTileAttr);
+  return isAlone &&
+         (type.getElementType().isF32() || type.getElementType().isF64()) &&
+         llvm::all_of(op->getOperands(), [&](Value operand) {
+           return getElementTypeOrSelf(operand.getType()) ==
+                  type.getElementType();
+         });
+}
+
+bool koila::decomposeBatchNorms(FunctionOpInterface function) {
+  SmallVector<BatchNormOp> norms;
+  function->walk([&](BatchNormOp op) {
+    if (isDecomposed(op, function))
+      norms.push_back(op);
+  });
+  if (norms.empty())
+    return false;
+  releaseReaders(function);
+  llvm::for_each(norms, decompose);
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients
+//===----------------------------------------------------------------------===//
+
+BatchNormGradient::BatchNormGradient(OpBuilder &builder, BatchNormOp op,
+                                     Value gradient)
+    : norm(op), gradient(gradient) {
+  Type channels = getChannelType(op);
+  Type none = UnrankedTensorType::get(getInputType(op).getElementType());
+  auto sums = NativeBatchNormBackwardOp::create(
+      builder, op.getLoc(), TypeRange{none, channels, channels},
+      {gradient, op.getInput(), op.getRunningMean(), op.getRunningVar()},
+      {builder.getNamedAttr("train", builder.getBoolAttr(false)),
+       builder.getNamedAttr("eps", op.getEpsAttr()),
+       builder.getNamedAttr("output_mask",
+                            builder.getDenseBoolArrayAttr({false, true, true})),
+       builder.getNamedAttr(
+           "operandSegmentSizes",
+           builder.getDenseI32ArrayAttr({1, 1, 0, 1, 1, 0, 0}))});
+  ofDeviation = sums.getGradWeight();
+  ofMean = sums.getGradBias();
+}
+
+/// w/s * (dy - mean(dy) - x * mean(dy * x)), x the normalised input: the last
+/// two terms are a normalisation by another weight and bias.
+Value BatchNormGradient::buildInputGradient(OpBuilder &builder) const {
+  auto op = cast<BatchNormOp>(norm);
+  Maker maker{builder, op.getLoc()};
+  RankedTensorType channels = getChannelType(op);
+  Value shifted = AddScalarOp::create(
+      builder, op.getLoc(), channels, op.getRunningVar(), op.getEpsAttr(),
+      builder.getI64IntegerAttr(1), nullptr, ValueRange());
+  Value scale = maker.make<RsqrtOp>(shifted, channels);
+  if (Value weight = op.getWeight())
+    scale = maker.multiply(scale, weight);
+  Value share = maker.divideBy(maker.negate(scale), countElements(maker, op));
+  auto rest = cast<BatchNormOp>(builder.clone(*op));
+  rest.getWeightMutable().assign(maker.multiply(share, ofDeviation));
+  rest.getBiasMutable().assign(maker.multiply(share, ofMean));
+  rest->moveAfter(rest.getBias().getDefiningOp());
+  rest->removeDiscardableAttr(kNormalisesBatchAttr);
+  for (int64_t dim = 2; dim < getInputType(op).getRank(); ++dim) {
+    auto narrow = cast<RankedTensorType>(scale.getType());
+    SmallVector<int64_t> shape(narrow.getShape());
+    shape.push_back(1);
+    scale =
+        maker.make<UnsqueezeOp>(scale, narrow.clone(shape),
+                                {{"dim", builder.getI64IntegerAttr(dim - 1)}});
+  }
+  return AddcmulOp::create(builder, op.getLoc(), op.getInput().getType(),
+                           rest.getResult(), gradient, scale,
+                           builder.getI64IntegerAttr(1), nullptr, ValueRange());
+}

@@ -1,0 +1,52 @@
+//===- BatchNormStatistics.h - Statistics of the batch, apart ---*- C++ -*-===//
+//
+// In training mode a batch normalisation is made of the statistics of the
+// batch, which are a reduction, and of a normalisation of each sample by them.
+// Its gradient is made in the same way: two sums over the batch, and beyond
+// them each sample alone. Source: S. Ioffe, C. Szegedy, Batch Normalization,
+// 2015, section 3.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_BATCHNORMSTATISTICS_H
+#define KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_BATCHNORMSTATISTICS_H
+
+#include "mlir/IR/Builders.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+namespace koila {
+
+class BatchNormOp;
+
+/// On a batch normalisation in eval mode whose statistics are those of the
+/// batch that it normalises.
+inline constexpr llvm::StringLiteral kNormalisesBatchAttr =
+    "koila.normalises_batch";
+
+/// Makes of each batch normalisation in training mode the mean and the variance
+/// of the batch, the update of the running statistics, and a normalisation of
+/// each sample by them. True if there is any.
+bool decomposeBatchNorms(mlir::FunctionOpInterface function);
+
+/// What the gradient of a normalisation by statistics of the batch is made of.
+class BatchNormGradient {
+public:
+  /// Builds the two sums over the batch; `gradient` is that of the result of
+  /// `op`, which has the mark `koila.normalises_batch`.
+  BatchNormGradient(mlir::OpBuilder &builder, BatchNormOp op,
+                    mlir::Value gradient);
+
+  /// Those of the operands of `op`, one number for each channel.
+  mlir::Value getWeightGradient() const { return ofDeviation; }
+  mlir::Value getBiasGradient() const { return ofMean; }
+  /// Builds that of the input.
+  mlir::Value buildInputGradient(mlir::OpBuilder &builder) const;
+
+private:
+  mlir::Operation *norm;
+  mlir::Value gradient, ofDeviation, ofMean;
+};
+
+} // namespace koila
+
+#endif // KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_BATCHNORMSTATISTICS_H

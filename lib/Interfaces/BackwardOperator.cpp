@@ -1,0 +1,5 @@
+//===- BackwardOperator.cpp - Gradients by operators ----------------------===//
+
+#include "koila/Interfaces/BackwardOperator.h"
+
+#include "koila/Interfaces/BackwardOperator.cpp.inc"
