@@ -38,10 +38,26 @@ enum class RecomputeMode {
   /// It is an error.
   Never,
   /// Its forward pass records nothing, and its backward pass runs in segments
-  /// between the operations that mix samples, each of which runs its part of
-  /// the
-  /// forward pass again.
+  /// between the operations that mix samples, each of which runs again what of
+  /// the forward pass has not been kept for it.
   Auto
+};
+
+/// What whole tensors of such a step may take.
+struct RecomputeBudget {
+  /// Samples.
+  int64_t batch;
+  int64_t bytes;
+};
+
+/// What such a step does again.
+struct RecomputeFigures {
+  /// Parts of the backward pass.
+  int64_t segments = 0;
+  /// Whole tensors at the worst moment, as the plan counts them; in bytes.
+  int64_t wholeBytes = 0;
+  /// Of the time of the forward pass, estimated.
+  double share = 0;
 };
 
 /// Of the error that no tile fits the budget: an attribute of its metadata, in
@@ -87,12 +103,14 @@ public:
   /// error at the operation where samples are mixed; random operators may then
   /// have got storage of their own, means in a training step be quotients, and
   /// its backward pass be in segments. What was decided is a remark each,
-  /// unless `isTrial`.
+  /// unless `isTrial`. Without `budget` segments make again what they read of
+  /// themselves, and all else is kept.
   static llvm::FailureOr<TiledFunction>
   create(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
          RandomMode random = RandomMode::Refuse,
          StatisticsMode statistics = StatisticsMode::Refuse,
-         RecomputeMode recompute = RecomputeMode::Never, bool isTrial = false);
+         RecomputeMode recompute = RecomputeMode::Never, bool isTrial = false,
+         std::optional<RecomputeBudget> budget = std::nullopt);
   llvm::ArrayRef<PhaseLoops> getPhases() const { return phases; }
   /// Sets the samples per tile, a power of two, of all phases or of one.
   void setTile(int64_t tile);
@@ -112,22 +130,25 @@ public:
   /// Refuse if there are none.
   StatisticsMode getStatistics() const { return statistics; }
   /// Never if the step has one backward pass a tile.
-  RecomputeMode getRecompute() const { return recompute; }
+  RecomputeMode getRecompute() const {
+    return figures.segments > 0 ? RecomputeMode::Auto : RecomputeMode::Never;
+  }
+  const RecomputeFigures &getRecomputed() const { return figures; }
 
 private:
   TiledFunction(llvm::SmallVector<PhaseLoops> phases, int64_t leastBatch,
                 RandomMode random, StatisticsMode statistics,
-                RecomputeMode recompute)
+                RecomputeFigures figures)
       : phases(std::move(phases)), tiles(this->phases.size(), 1),
         leastBatch(leastBatch), random(random), statistics(statistics),
-        recompute(recompute) {}
+        figures(figures) {}
 
   llvm::SmallVector<PhaseLoops> phases;
   llvm::SmallVector<int64_t> tiles;
   int64_t leastBatch = 1;
   RandomMode random;
   StatisticsMode statistics;
-  RecomputeMode recompute;
+  RecomputeFigures figures;
 };
 
 /// Whether `function` is a training step: it has a `koila.backward`.

@@ -16,6 +16,7 @@
 #include "BackwardSegments.h"
 #include "BatchNormStatistics.h"
 #include "PhasePlan.h"
+#include "RecomputePlan.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
@@ -28,15 +29,6 @@
 
 using namespace mlir;
 using namespace koila;
-
-bool koila::runsInSegments(FunctionOpInterface function) {
-  return function
-      ->walk([](Operation *op) {
-        return op->hasAttr(kSegmentAttr) ? WalkResult::interrupt()
-                                         : WalkResult::advance();
-      })
-      .wasInterrupted();
-}
 
 void koila::removeSegmentMarks(FunctionOpInterface function) {
   function->walk([](Operation *op) {
@@ -53,12 +45,13 @@ void koila::removeSegmentMarks(FunctionOpInterface function) {
 namespace {
 class BackwardSplitter {
 public:
-  BackwardSplitter(FunctionOpInterface function, StringRef symbol)
-      : function(function), symbol(symbol), dims(function),
+  BackwardSplitter(FunctionOpInterface function, StringRef symbol,
+                   std::optional<RecomputeBudget> budget)
+      : function(function), symbol(symbol), budget(budget), dims(function),
         storage(function, dims), gradients(function, dims, storage),
         builder(function.getContext()) {}
 
-  LogicalResult run();
+  FailureOr<RecomputeFigures> run();
 
 private:
   /// Part of the forward pass that is differentiated at once.
@@ -127,8 +120,12 @@ private:
   SmallVector<Operation *> collectMade(llvm::function_ref<void()> build);
   /// `value` in the tiles of the segment, without a record.
   Value getForward(Writer &writer, Value value);
-  bool isMadeAgain(Operation *op, const Segment &segment) const;
+  Recompute getChoice(Value value, const Segment &segment) const;
+  Value getLatest(Value value) const;
+  void giveNormGradients(Value value, Writer *writer);
   void takeLeaf(Writer &writer, Value value);
+  SmallVector<SegmentReads> describeSegments() const;
+  RecomputeFigures planRecomputation();
   void writeOperators(Writer &writer, Operation *op);
   void writeOutput(Writer &writer, Value output);
   Operation *mark(Operation *op, const Segment &segment) const {
@@ -142,6 +139,7 @@ private:
 
   FunctionOpInterface function;
   StringRef symbol;
+  std::optional<RecomputeBudget> budget;
   DimAnalysis dims;
   StorageAnalysis storage;
   RequiresGradAnalysis gradients;
@@ -159,6 +157,14 @@ private:
   /// Operations that record nothing.
   SmallVector<Operation *> forward;
   int64_t segments = 0;
+  /// Null without a budget.
+  std::unique_ptr<RecomputePlanner> planner;
+  /// What one segment has made again for those after it, too.
+  IRMapping restored;
+  /// What the last segment has made again for itself.
+  IRMapping latest;
+  /// By what is normalised.
+  llvm::DenseMap<Value, SmallVector<BatchNormGradient, 1>> normGradients;
 };
 } // namespace
 
@@ -314,20 +320,46 @@ BackwardSplitter::collectMade(llvm::function_ref<void()> build) {
 }
 
 void BackwardSplitter::writeNorm(BatchNormOp op) {
+  Value input = op.getInput(), latest = getLatest(input);
+  giveNormGradients(op.getResult(), nullptr);
   Value gradient = takeGradient(op.getResult());
   if (!gradient)
     return;
   std::optional<BatchNormGradient> made;
-  collectMade([&] { made.emplace(builder, op, gradient); });
+  collectMade([&] { made.emplace(builder, op, gradient, latest); });
   if (Value weight = op.getWeight())
     addWeightGradient(weight, made->getWeightGradient());
   if (Value bias = op.getBias())
     addWeightGradient(bias, made->getBiasGradient());
-  if (!isOnPath(op.getInput()))
+  if (!isOnPath(input))
     return;
-  collectMade([&] {
-    contributions[op.getInput()].push_back(made->buildInputGradient(builder));
-  });
+  collectMade([&] { made->prepareInputGradient(builder); });
+  normGradients[input].push_back(*made);
+}
+
+/// What `value` is there as since the last segment that read it.
+Value BackwardSplitter::getLatest(Value value) const {
+  if (Value known = restored.lookupOrNull(value))
+    return known;
+  return latest.lookupOrDefault(value);
+}
+
+/// The gradients of `value` by the normalisations that read it: made where they
+/// are taken, of which `writer` is null where that is no segment.
+void BackwardSplitter::giveNormGradients(Value value, Writer *writer) {
+  auto found = normGradients.find(value);
+  if (found == normGradients.end())
+    return;
+  for (const BatchNormGradient &gradient : found->second) {
+    Value input = writer ? getForward(*writer, value) : getLatest(value);
+    for (Operation *op : collectMade([&] {
+           contributions[value].push_back(
+               gradient.buildInputGradient(builder, input));
+         }))
+      if (writer)
+        mark(op, writer->segment);
+  }
+  normGradients.erase(found);
 }
 
 //===----------------------------------------------------------------------===//
@@ -408,8 +440,11 @@ LogicalResult BackwardSplitter::findSegments() {
 Value BackwardSplitter::getForward(Writer &writer, Value value) {
   if (Value known = writer.made.lookupOrNull(value))
     return known;
+  if (Value known = restored.lookupOrNull(value))
+    return known;
   const Segment &segment = writer.segment;
   Operation *op = value.getDefiningOp();
+  Recompute choice = getChoice(value, segment);
   Value made = value;
   auto own = writer.clones.find(value);
   if (own != writer.clones.end()) {
@@ -417,7 +452,7 @@ Value BackwardSplitter::getForward(Writer &writer, Value value) {
     made = DetachOp::create(builder, value.getLoc(), value.getType(),
                             own->second.lookup(value));
     mark(made.getDefiningOp(), segment);
-  } else if (op && isMadeAgain(op, segment)) {
+  } else if (choice != Recompute::Never) {
     IRMapping operands;
     for (Value operand : op->getOperands())
       operands.map(operand, isOnPath(operand)
@@ -429,18 +464,26 @@ Value BackwardSplitter::getForward(Writer &writer, Value value) {
       torchOp.permitTie(false);
     forward.push_back(again);
     made = again->getResult(cast<OpResult>(value).getResultNumber());
+    (choice == Recompute::Once ? restored : latest).map(value, made);
   }
   writer.made.map(value, made);
   return made;
 }
 
-/// Whether what reads results of `op` in `segment` makes them again: they have
-/// not been kept.
-bool BackwardSplitter::isMadeAgain(Operation *op,
-                                   const Segment &segment) const {
+/// What becomes of `value`, of the forward pass, that `segment` reads.
+Recompute BackwardSplitter::getChoice(Value value,
+                                      const Segment &segment) const {
+  Operation *op = value.getDefiningOp();
+  if (!op || !levels.contains(op))
+    return Recompute::Never;
   if (isNorm(op))
-    return true;
-  return !segment.isWhole && llvm::is_contained(segment.ops, op);
+    return Recompute::Always;
+  if (segment.isWhole || !batch->lookup(value).isAt())
+    return Recompute::Never;
+  if (planner)
+    return planner->lookup(value);
+  return llvm::is_contained(segment.ops, op) ? Recompute::Always
+                                             : Recompute::Never;
 }
 
 Value BackwardSplitter::getLeaf(Writer &writer, Value value) {
@@ -541,6 +584,7 @@ void BackwardSplitter::takeLeaf(Writer &writer, Value value) {
 /// The gradients of what `op` reads, by operators.
 void BackwardSplitter::writeOperators(Writer &writer, Operation *op) {
   const Segment &segment = writer.segment;
+  giveNormGradients(op->getResult(0), &writer);
   Value gradient = takeGradient(op->getResult(0), &segment);
   if (!gradient)
     return;
@@ -580,6 +624,7 @@ void BackwardSplitter::writeOperators(Writer &writer, Operation *op) {
 void BackwardSplitter::writeOutput(Writer &writer, Value output) {
   const Segment &segment = writer.segment;
   takeLeaf(writer, output);
+  giveNormGradients(output, &writer);
   SmallVector<Value> operands{writer.clones[output].lookup(output)};
   if (Value gradient = takeGradient(output, &segment))
     operands.push_back(gradient);
@@ -640,9 +685,54 @@ void BackwardSplitter::detachForward() {
       detach(op->getResult(0));
 }
 
-LogicalResult BackwardSplitter::run() {
+/// What each segment reads of the forward pass, from the last on.
+SmallVector<SegmentReads> BackwardSplitter::describeSegments() const {
+  SmallVector<SegmentReads> found;
+  for (const auto &[segment, norms] : plan) {
+    if (segment.ops.empty())
+      continue;
+    SegmentReads &reads = found.emplace_back();
+    llvm::SmallPtrSet<Operation *, 16> own(segment.ops.begin(),
+                                           segment.ops.end());
+    for (Operation *op : segment.ops) {
+      for (Value source : getSources(op)) {
+        Operation *maker = source.getDefiningOp();
+        if (!maker || !segment.set.contains(maker))
+          reads.values.insert(source);
+        if (!maker || !own.contains(maker))
+          reads.made.push_back(source);
+      }
+      llvm::append_range(reads.taken, op->getResults());
+      // The gradient of what is normalised is made where it is taken.
+      for (Value result : op->getResults())
+        for (Operation *user : result.getUsers())
+          if (auto norm = dyn_cast<BatchNormOp>(user);
+              norm && isNorm(norm) && norm.getInput() == result) {
+            reads.taken.push_back(norm.getResult());
+            reads.values.insert(result);
+          }
+    }
+  }
+  return found;
+}
+
+RecomputeFigures BackwardSplitter::planRecomputation() {
+  SmallVector<SegmentReads> reads = describeSegments();
+  auto isApart = [&](Value value) { return batch->lookup(value).isAt(); };
+  planner = std::make_unique<RecomputePlanner>(
+      dims, symbol, budget->batch, levels, std::move(reads),
+      [&](Operation *op) { return isNorm(op); }, isApart);
+  planner->evict(budget->bytes);
+  RecomputePlanner::Figures found = planner->simulate(budget->bytes);
+  return {0, found.bytes, found.time / std::max(planner->getForwardTime(), 1.)};
+}
+
+FailureOr<RecomputeFigures> BackwardSplitter::run() {
   if (failed(collect()) || failed(findSegments()))
     return failure();
+  RecomputeFigures figures;
+  if (budget)
+    figures = planRecomputation();
   for (Operation &op : function.getFunctionBody().front()) {
     if (!isa<BackwardOp>(op))
       forward.push_back(&op);
@@ -670,10 +760,12 @@ LogicalResult BackwardSplitter::run() {
       op->erase();
     }
   }
-  return success();
+  figures.segments = segments;
+  return figures;
 }
 
-LogicalResult koila::splitBackward(FunctionOpInterface function,
-                                   StringRef batchSymbol) {
-  return BackwardSplitter(function, batchSymbol).run();
+FailureOr<RecomputeFigures>
+koila::splitBackward(FunctionOpInterface function, StringRef batchSymbol,
+                     std::optional<RecomputeBudget> budget) {
+  return BackwardSplitter(function, batchSymbol, budget).run();
 }

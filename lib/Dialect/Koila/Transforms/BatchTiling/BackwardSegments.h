@@ -10,6 +10,7 @@
 #ifndef KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_BACKWARDSEGMENTS_H
 #define KOILA_DIALECT_KOILA_TRANSFORMS_BATCHTILING_BACKWARDSEGMENTS_H
 
+#include "koila/Dialect/Koila/Transforms/BatchTiling.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "llvm/ADT/StringRef.h"
@@ -28,11 +29,9 @@ inline constexpr llvm::StringLiteral kAfterSegmentAttr = "koila.after_segment";
 /// Writes the training step `function`, whose batch is `batchSymbol`, as one
 /// forward pass without records and one backward pass in segments. Fails, after
 /// an error and before anything changes, where it cannot be written so.
-llvm::LogicalResult splitBackward(mlir::FunctionOpInterface function,
-                                  llvm::StringRef batchSymbol);
-
-/// Whether the backward pass of `function` runs in segments.
-bool runsInSegments(mlir::FunctionOpInterface function);
+llvm::FailureOr<RecomputeFigures>
+splitBackward(mlir::FunctionOpInterface function, llvm::StringRef batchSymbol,
+              std::optional<RecomputeBudget> budget);
 
 /// Removes the marks of segments.
 void removeSegmentMarks(mlir::FunctionOpInterface function);

@@ -149,13 +149,13 @@ bool koila::decomposeBatchNorms(FunctionOpInterface function) {
 //===----------------------------------------------------------------------===//
 
 BatchNormGradient::BatchNormGradient(OpBuilder &builder, BatchNormOp op,
-                                     Value gradient)
+                                     Value gradient, Value input)
     : norm(op), gradient(gradient) {
   Type channels = getChannelType(op);
   Type none = UnrankedTensorType::get(getInputType(op).getElementType());
   auto sums = NativeBatchNormBackwardOp::create(
       builder, op.getLoc(), TypeRange{none, channels, channels},
-      {gradient, op.getInput(), op.getRunningMean(), op.getRunningVar()},
+      {gradient, input, op.getRunningMean(), op.getRunningVar()},
       {builder.getNamedAttr("train", builder.getBoolAttr(false)),
        builder.getNamedAttr("eps", op.getEpsAttr()),
        builder.getNamedAttr("output_mask",
@@ -169,22 +169,19 @@ BatchNormGradient::BatchNormGradient(OpBuilder &builder, BatchNormOp op,
 
 /// w/s * (dy - mean(dy) - x * mean(dy * x)), x the normalised input: the last
 /// two terms are a normalisation by another weight and bias.
-Value BatchNormGradient::buildInputGradient(OpBuilder &builder) const {
+void BatchNormGradient::prepareInputGradient(OpBuilder &builder) {
   auto op = cast<BatchNormOp>(norm);
   Maker maker{builder, op.getLoc()};
   RankedTensorType channels = getChannelType(op);
   Value shifted = AddScalarOp::create(
       builder, op.getLoc(), channels, op.getRunningVar(), op.getEpsAttr(),
       builder.getI64IntegerAttr(1), nullptr, ValueRange());
-  Value scale = maker.make<RsqrtOp>(shifted, channels);
-  if (Value weight = op.getWeight())
-    scale = maker.multiply(scale, weight);
+  scale = maker.make<RsqrtOp>(shifted, channels);
+  if (Value factor = op.getWeight())
+    scale = maker.multiply(scale, factor);
   Value share = maker.divideBy(maker.negate(scale), countElements(maker, op));
-  auto rest = cast<BatchNormOp>(builder.clone(*op));
-  rest.getWeightMutable().assign(maker.multiply(share, ofDeviation));
-  rest.getBiasMutable().assign(maker.multiply(share, ofMean));
-  rest->moveAfter(rest.getBias().getDefiningOp());
-  rest->removeDiscardableAttr(kNormalisesBatchAttr);
+  weight = maker.multiply(share, ofDeviation);
+  bias = maker.multiply(share, ofMean);
   for (int64_t dim = 2; dim < getInputType(op).getRank(); ++dim) {
     auto narrow = cast<RankedTensorType>(scale.getType());
     SmallVector<int64_t> shape(narrow.getShape());
@@ -193,7 +190,16 @@ Value BatchNormGradient::buildInputGradient(OpBuilder &builder) const {
         maker.make<UnsqueezeOp>(scale, narrow.clone(shape),
                                 {{"dim", builder.getI64IntegerAttr(dim - 1)}});
   }
-  return AddcmulOp::create(builder, op.getLoc(), op.getInput().getType(),
+}
+
+Value BatchNormGradient::buildInputGradient(OpBuilder &builder,
+                                            Value input) const {
+  auto rest = cast<BatchNormOp>(builder.clone(*norm));
+  rest.getInputMutable().assign(input);
+  rest.getWeightMutable().assign(weight);
+  rest.getBiasMutable().assign(bias);
+  rest->removeDiscardableAttr(kNormalisesBatchAttr);
+  return AddcmulOp::create(builder, norm->getLoc(), input.getType(),
                            rest.getResult(), gradient, scale,
                            builder.getI64IntegerAttr(1), nullptr, ValueRange());
 }

@@ -31,20 +31,27 @@ bool decomposeBatchNorms(mlir::FunctionOpInterface function);
 /// What the gradient of a normalisation by statistics of the batch is made of.
 class BatchNormGradient {
 public:
-  /// Builds the two sums over the batch; `gradient` is that of the result of
-  /// `op`, which has the mark `koila.normalises_batch`.
+  /// Builds the two sums over the batch. `gradient` is that of the result of
+  /// `op`, which has the mark `koila.normalises_batch`; `input` stands for its
+  /// input.
   BatchNormGradient(mlir::OpBuilder &builder, BatchNormOp op,
-                    mlir::Value gradient);
+                    mlir::Value gradient, mlir::Value input);
 
   /// Those of the operands of `op`, one number for each channel.
   mlir::Value getWeightGradient() const { return ofDeviation; }
   mlir::Value getBiasGradient() const { return ofMean; }
-  /// Builds that of the input.
-  mlir::Value buildInputGradient(mlir::OpBuilder &builder) const;
+  /// Builds what the gradient of the input takes for each channel.
+  void prepareInputGradient(mlir::OpBuilder &builder);
+  /// Builds that of the input, for which `input` stands, once it is prepared.
+  mlir::Value buildInputGradient(mlir::OpBuilder &builder,
+                                 mlir::Value input) const;
 
 private:
   mlir::Operation *norm;
   mlir::Value gradient, ofDeviation, ofMean;
+  /// The factor of `gradient`, shaped to broadcast; weight and bias of what is
+  /// normalised again.
+  mlir::Value scale, weight, bias;
 };
 
 } // namespace koila

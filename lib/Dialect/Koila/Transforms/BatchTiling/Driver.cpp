@@ -148,27 +148,6 @@ static void decomposeWeightedMeans(FunctionOpInterface function) {
   }
 }
 
-/// A remark of what the backward pass runs again.
-static void reportSegments(FunctionOpInterface function) {
-  llvm::DenseSet<Attribute> segments;
-  int64_t again = 0;
-  function->walk([&](Operation *op) {
-    if (Attribute number = op->getAttr(kSegmentAttr)) {
-      segments.insert(number);
-      again += !isa<LeafOp, LeafGradOp, BackwardOp>(op);
-    }
-  });
-  if (!segments.empty())
-    remark::passed(function.getLoc(), remark::RemarkOpts::name("Segments")
-                                          .category("koila-tile-batch")
-                                          .function(function.getName()))
-        << remark::add("the backward pass runs in segments between what mixes "
-                       "samples, each of which runs its part of the forward "
-                       "pass again")
-        << remark::metric("Segments", segments.size())
-        << remark::metric("OperationsRunAgain", again);
-}
-
 /// Remarks of what runs whole, what tiles add up to, and what is drawn.
 static void reportPlan(FunctionOpInterface function, const PhasePlan &plan) {
   for (auto &[op, reason] : plan.getBarriers())
@@ -185,7 +164,6 @@ static void reportPlan(FunctionOpInterface function, const PhasePlan &plan) {
           << remark::reason("{0}",
                             plan.getBatch().lookup(op->getResult(0)).reason)
           << remark::add("runs in the tiles, whose results are combined");
-  reportSegments(function);
   reportDraws(function, plan);
   reportStatistics(plan);
 }
@@ -313,7 +291,8 @@ static bool takesStatistics(FunctionOpInterface function) {
 /// mixed on the way to the loss, a backward pass in segments.
 static std::unique_ptr<PlannedFunction>
 planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
-         StatisticsMode statistics, RecomputeMode recompute) {
+         StatisticsMode statistics, RecomputeMode recompute,
+         std::optional<RecomputeBudget> budget, RecomputeFigures &figures) {
   if (recompute == RecomputeMode::Never)
     return planFunction(function, symbol, random, /*trains=*/true);
   MLIRContext *context = function.getContext();
@@ -327,9 +306,12 @@ planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
   if (!planned && mayMix)
     planned = attempt(context, further, [&] {
       decomposeBatchNorms(function);
-      return succeeded(splitBackward(function, symbol))
-                 ? planFunction(function, symbol, random, /*trains=*/true)
-                 : nullptr;
+      FailureOr<RecomputeFigures> split =
+          splitBackward(function, symbol, budget);
+      if (failed(split))
+        return std::unique_ptr<PlannedFunction>();
+      figures = *split;
+      return planFunction(function, symbol, random, /*trains=*/true);
     });
   if (planned)
     return planned;
@@ -346,7 +328,8 @@ planStep(FunctionOpInterface function, StringRef symbol, RandomMode random,
 FailureOr<TiledFunction>
 TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
                       RandomMode random, StatisticsMode statistics,
-                      RecomputeMode recompute, bool isTrial) {
+                      RecomputeMode recompute, bool isTrial,
+                      std::optional<RecomputeBudget> budget) {
   // What is written is this function, with its own lives of tensors.
   function->walk([](KeepAliveOp op) { op.erase(); });
   if (statistics == StatisticsMode::PerTile)
@@ -360,8 +343,10 @@ TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
   if (trains)
     decomposeWeightedMeans(function);
   expandSelectedMeans(function);
+  RecomputeFigures figures;
   std::unique_ptr<PlannedFunction> planned =
-      trains ? planStep(function, batchSymbol, random, statistics, recompute)
+      trains ? planStep(function, batchSymbol, random, statistics, recompute,
+                        budget, figures)
              : planFunction(function, batchSymbol, random, /*trains=*/false);
   if (!planned)
     return failure();
@@ -385,10 +370,8 @@ TiledFunction::create(FunctionOpInterface function, StringRef batchSymbol,
                                                       : StatisticsMode::PerTile;
   if (takesStatistics(function))
     taken = StatisticsMode::Exact;
-  RecomputeMode again =
-      runsInSegments(function) ? RecomputeMode::Auto : RecomputeMode::Never;
   TiledFunction result(rewriteInTiles(function, plan), least, drawn, taken,
-                       again);
+                       figures);
   removeSegmentMarks(function);
   function->removeAttr(kLifetimesAttr);
   result.setTile(1);

@@ -10,11 +10,11 @@ using namespace koila;
 RecomputePlanner::RecomputePlanner(
     const DimAnalysis &dims, StringRef symbol, int64_t batch,
     const llvm::DenseMap<Operation *, unsigned> &levels,
-    ArrayRef<SegmentReads> segments,
+    SmallVector<SegmentReads> segments,
     llvm::function_ref<bool(Operation *)> isFree,
     llvm::function_ref<bool(Value)> isApart)
     : dims(dims), symbol(symbol), batch(batch), levels(levels),
-      segments(segments) {
+      segments(std::move(segments)) {
   for (auto [op, level] : levels) {
     if (isFree(op))
       always.insert(op);
@@ -27,10 +27,17 @@ RecomputePlanner::RecomputePlanner(
   llvm::sort(ordered, [](Operation *lhs, Operation *rhs) {
     return lhs->isBeforeInBlock(rhs);
   });
-  for (Operation *op : ordered)
+  llvm::DenseSet<Value> read;
+  for (const SegmentReads &segment : this->segments)
+    read.insert_range(segment.values);
+  for (Operation *op : ordered) {
+    forwardTime += getTime(op);
     for (Value result : op->getResults()) {
       if (!apart.contains(result))
         continue;
+      // What is within one segment nobody keeps.
+      if (!read.contains(result))
+        choices[result] = Recompute::Always;
       unsigned last = levels.lookup(op);
       SmallVector<Value> work{result};
       while (!work.empty())
@@ -42,6 +49,7 @@ RecomputePlanner::RecomputePlanner(
         }
       lastRead[result] = last;
     }
+  }
 }
 
 int64_t RecomputePlanner::getBytes(Value value) const {
@@ -133,7 +141,7 @@ struct RecomputePlanner::Simulation {
       read(operand, step, made);
   }
 
-  Figures run() {
+  Figures run(int64_t wanted) {
     for (auto [index, segment] : llvm::enumerate(planner.segments)) {
       llvm::DenseSet<Operation *> made;
       for (Value value : segment.values)
@@ -144,10 +152,10 @@ struct RecomputePlanner::Simulation {
         if (auto *found = gradients.find(value); found != gradients.end())
           found->second.last = forward + index;
     }
-    return measure();
+    return measure(wanted);
   }
 
-  Figures measure() {
+  Figures measure(int64_t wanted) {
     std::vector<int64_t> change(forward + planner.segments.size() + 2, 0);
     std::vector<std::pair<Value, Span>> all;
     auto add = [&](Value value, Span span) {
@@ -180,6 +188,7 @@ struct RecomputePlanner::Simulation {
     size_t worst = 0;
     for (auto [step, delta] : llvm::enumerate(change)) {
       bytes += delta;
+      figures.excess += std::max<int64_t>(bytes - wanted, 0);
       if (bytes > figures.bytes) {
         figures.bytes = bytes;
         worst = step;
@@ -199,13 +208,13 @@ struct RecomputePlanner::Simulation {
   llvm::MapVector<Value, Span> again, gradients;
 };
 
-RecomputePlanner::Figures RecomputePlanner::simulate() const {
-  return Simulation(*this).run();
+RecomputePlanner::Figures RecomputePlanner::simulate(int64_t wanted) const {
+  return Simulation(*this).run(wanted);
 }
 
 void RecomputePlanner::evict(int64_t bytes) {
   constexpr size_t kMostMoves = 24;
-  Figures now = simulate();
+  Figures now = simulate(bytes);
   while (now.bytes > bytes) {
     SmallVector<Value> candidates =
         llvm::filter_to_vector(now.live, [&](Value value) {
@@ -225,9 +234,10 @@ void RecomputePlanner::evict(int64_t bytes) {
         if (before >= choice)
           continue;
         choices[value] = choice;
-        Figures then = simulate();
+        Figures then = simulate(bytes);
         choices[value] = before;
-        int64_t saved = now.bytes - then.bytes;
+        // Not of the peak alone: the next one may be as high.
+        double saved = now.excess - then.excess;
         if (saved <= 0)
           continue;
         double paid = (then.time - now.time) / saved;

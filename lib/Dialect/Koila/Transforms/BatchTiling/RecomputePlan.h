@@ -42,6 +42,8 @@ public:
   /// is spent on what is made again.
   struct Figures {
     int64_t bytes = 0;
+    /// What all steps together have above the bytes that are wanted.
+    double excess = 0;
     double time = 0;
     /// What is there at the worst moment.
     llvm::SmallVector<mlir::Value> live;
@@ -54,14 +56,17 @@ public:
   RecomputePlanner(const DimAnalysis &dims, llvm::StringRef symbol,
                    int64_t batch,
                    const llvm::DenseMap<mlir::Operation *, unsigned> &levels,
-                   llvm::ArrayRef<SegmentReads> segments,
+                   llvm::SmallVector<SegmentReads> segments,
                    llvm::function_ref<bool(mlir::Operation *)> isFree,
                    llvm::function_ref<bool(mlir::Value)> isApart);
 
   /// Evicts until whole tensors take at most `bytes`, or nothing helps.
   void evict(int64_t bytes);
   Recompute lookup(mlir::Value value) const { return choices.lookup(value); }
-  Figures simulate() const;
+  /// Of the plan that there is; `wanted` are bytes.
+  Figures simulate(int64_t wanted) const;
+  /// The time of the forward pass, in picoseconds.
+  double getForwardTime() const { return forwardTime; }
 
 private:
   struct Simulation;
@@ -73,7 +78,8 @@ private:
   llvm::StringRef symbol;
   int64_t batch;
   const llvm::DenseMap<mlir::Operation *, unsigned> &levels;
-  llvm::ArrayRef<SegmentReads> segments;
+  llvm::SmallVector<SegmentReads> segments;
+  double forwardTime = 0;
   llvm::DenseSet<mlir::Operation *> always;
   llvm::DenseSet<mlir::Value> apart;
   llvm::DenseMap<mlir::Value, Recompute> choices;

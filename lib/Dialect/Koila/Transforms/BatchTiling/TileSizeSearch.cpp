@@ -222,6 +222,23 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
   return least;
 }
 
+/// A remark of what the backward pass runs again.
+static void reportRecomputed(FunctionOpInterface function,
+                             const TiledFunction &tiled) {
+  const RecomputeFigures &figures = tiled.getRecomputed();
+  if (figures.segments == 0)
+    return;
+  remark::passed(function.getLoc(), remark::RemarkOpts::name("Segments")
+                                        .category("koila-tile-batch")
+                                        .function(function.getName()))
+      << remark::add("the backward pass runs in segments between what mixes "
+                     "samples, which make again what of the forward pass is "
+                     "not kept for them")
+      << remark::metric("Segments", figures.segments)
+      << remark::metric("RecomputedPercent",
+                        static_cast<int64_t>(figures.share * 100 + 0.5));
+}
+
 static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
                                 const TilingOptions &options,
                                 StringRef symbol) {
@@ -241,6 +258,7 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
   remark::passed(function.getLoc(), remarkOptions(function))
       << remark::add("batch runs in tiles as asked")
       << remark::metric("Tile", options.tile);
+  reportRecomputed(function, *tiled);
   Result result(module, function, options);
   TiledPeaks peaks(function, *tiled, options.analysis);
   PeakReport report = peaks.analyze().report();
@@ -255,6 +273,90 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
   result.writeRecord(*tiled, symbol, std::nullopt);
   result.writeReport(report, &*tiled);
   return success();
+}
+
+namespace {
+/// One way to write the program, and what its tiles take.
+struct Search {
+  Search(FunctionOpInterface function, TiledFunction found,
+         const PeakMemoryOptions &options)
+      : tiled(std::move(found)), peaks(function, tiled, options),
+        leastTile(tiled.getLeastTile()) {}
+
+  TiledFunction tiled;
+  TiledPeaks peaks;
+  /// The largest tile within the budget.
+  std::optional<int64_t> chosen;
+  /// The least peak of any tile, and which has it.
+  std::optional<int64_t> least;
+  int64_t leastTile;
+};
+} // namespace
+
+/// Writes `function` in tiles, and looks at the peaks of all. Null after an
+/// error.
+static std::unique_ptr<Search> searchTiles(FunctionOpInterface function,
+                                           const TilingOptions &options,
+                                           StringRef symbol,
+                                           RecomputeBudget kept, bool isTrial) {
+  FailureOr<TiledFunction> tiled = TiledFunction::create(
+      function, symbol, options.random, options.statistics, options.recompute,
+      isTrial, kept);
+  if (failed(tiled))
+    return nullptr;
+  auto search =
+      std::make_unique<Search>(function, std::move(*tiled), options.analysis);
+  int64_t budget = *options.budget;
+  auto consider = [&](int64_t tile, int64_t peak) {
+    remark::analysis(function.getLoc(), remarkOptions(function))
+        << remark::metric("Tile", tile) << remark::metric("PeakBytes", peak)
+        << remark::metric("BudgetBytes", budget);
+    if (!search->least || peak < *search->least) {
+      search->least = peak;
+      search->leastTile = tile;
+    }
+    if (peak <= budget && !search->chosen)
+      search->chosen = tile;
+  };
+  if (failed(forEachTile(function, search->tiled, search->peaks, symbol,
+                         kept.batch, consider)))
+    return nullptr;
+  return search;
+}
+
+/// The function as `backup`, which stays, has it.
+static void restore(FunctionOpInterface function, Operation *backup) {
+  OwningOpRef<Operation *> copy(backup->clone());
+  function->setAttrs(copy->getAttrDictionary());
+  function.getFunctionBody().takeBody(copy->getRegion(0));
+}
+
+/// The same, and where no tile fits because of what a step keeps for its
+/// backward pass, again with less of that. What is beside it is known once it
+/// is written.
+static std::unique_ptr<Search> searchPlans(FunctionOpInterface function,
+                                           const TilingOptions &options,
+                                           StringRef symbol, int64_t batch) {
+  constexpr int kMostPlans = 6;
+  int64_t budget = *options.budget;
+  OwningOpRef<Operation *> backup(function->clone());
+  RecomputeBudget kept{batch, budget};
+  std::unique_ptr<Search> search =
+      searchTiles(function, options, symbol, kept, /*isTrial=*/false);
+  for (int plan = 1; plan < kMostPlans && search && !search->chosen; ++plan) {
+    const RecomputeFigures &figures = search->tiled.getRecomputed();
+    << " whole " << (figures.wholeBytes >> 20) << " share " << figures.share
+    << " least " << (search->least.value_or(0) >> 20) << " tile "
+    << search->leastTile << "\n";
+    if (figures.segments == 0 || !search->least || kept.bytes == 0)
+      break;
+    int64_t whole = std::min(figures.wholeBytes, kept.bytes);
+    kept.bytes = std::max<int64_t>(whole - (*search->least - budget), 0);
+    search.reset();
+    restore(function, backup.get());
+    search = searchTiles(function, options, symbol, kept, /*isTrial=*/true);
+  }
+  return search;
 }
 
 /// Phases that do not hold the peak need not run in tiles as small as the one
@@ -343,28 +445,16 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   none[symbol] = 0;
   auto peakOfNone = untiled.evaluate(none);
   int64_t holdsFrom = peakOfNone && *peakOfNone <= budget ? 0 : 1;
-  FailureOr<TiledFunction> tiled = TiledFunction::create(
-      function, symbol, options.random, options.statistics, options.recompute);
-  if (failed(tiled))
+  std::unique_ptr<Search> search =
+      searchPlans(function, options, symbol, batch);
+  if (!search)
     return failure();
+  TiledFunction *tiled = &search->tiled;
+  TiledPeaks &peaks = search->peaks;
+  const auto &[chosen, least] = std::tie(search->chosen, search->least);
+  int64_t leastTile = search->leastTile;
   if (tiled->getLeastBatch() > 1)
     holdsFrom = tiled->getLeastBatch();
-  std::optional<int64_t> chosen, least;
-  int64_t leastTile = tiled->getLeastTile();
-  auto consider = [&](int64_t tile, int64_t peak) {
-    remark::analysis(function.getLoc(), remarkOptions(function))
-        << remark::metric("Tile", tile) << remark::metric("PeakBytes", peak)
-        << remark::metric("BudgetBytes", budget);
-    if (!least || peak < *least) {
-      least = peak;
-      leastTile = tile;
-    }
-    if (peak <= budget && !chosen)
-      chosen = tile;
-  };
-  TiledPeaks peaks(function, *tiled, options.analysis);
-  if (failed(forEachTile(function, *tiled, peaks, symbol, batch, consider)))
-    return failure();
   if (!least)
     return function.emitError()
            << "the peak of " << formatBytes(*report.peakBytes)
@@ -401,6 +491,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
   if (failed(checkBounded(function, final)))
     return failure();
   final.promise = Promise{budget, tiled->getTile(), holdsFrom, batch};
+  reportRecomputed(function, *tiled);
   result.writeRecord(*tiled, symbol, batch);
   result.writeReport(final, &*tiled);
   remark::passed(function.getLoc(), remarkOptions(function))
