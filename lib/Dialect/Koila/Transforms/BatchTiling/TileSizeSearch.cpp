@@ -208,8 +208,8 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
     return std::nullopt;
   FailureOr<TiledFunction> tiled =
       TiledFunction::create(function, symbol, RandomMode::Refuse,
-                            StatisticsMode::Refuse, RecomputeMode::Never,
-                            /*isTrial=*/true);
+                            StatisticsMode::Exact, RecomputeMode::Auto,
+                            /*isTrial=*/true, RecomputeBudget{batch, 0});
   if (failed(tiled))
     return std::nullopt;
   TiledPeaks peaks(function, *tiled, options);
@@ -345,9 +345,6 @@ static std::unique_ptr<Search> searchPlans(FunctionOpInterface function,
       searchTiles(function, options, symbol, kept, /*isTrial=*/false);
   for (int plan = 1; plan < kMostPlans && search && !search->chosen; ++plan) {
     const RecomputeFigures &figures = search->tiled.getRecomputed();
-    << " whole " << (figures.wholeBytes >> 20) << " share " << figures.share
-    << " least " << (search->least.value_or(0) >> 20) << " tile "
-    << search->leastTile << "\n";
     if (figures.segments == 0 || !search->least || kept.bytes == 0)
       break;
     int64_t whole = std::min(figures.wholeBytes, kept.bytes);
