@@ -126,10 +126,14 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
       failed(checkChoice(op, "random", pass.random,
                          {"refuse", "full-batch-masks", "per-tile"}, {})) ||
       failed(checkChoice(op, "batchnorm", pass.batchnorm,
-                         {"exact", "refuse", "per-tile"}, {})) ||
+                         {"refuse", "exact", "per-tile"}, {})) ||
       failed(
-          checkChoice(op, "recompute", pass.recompute, {"auto", "never"}, {})))
+          checkChoice(op, "recompute", pass.recompute, {"never", "auto"}, {})))
     return mlir::failure();
+  if (pass.recompute == "auto" && pass.mode != "train")
+    return op->emitError() << "recompute=auto belongs to mode=train: only a "
+                              "backward pass needs "
+                              "what was computed again";
   auto budget = getBudget(pass.budget, op);
   if (failed(budget))
     return mlir::failure();
@@ -142,10 +146,10 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
     options.random = RandomMode::PerTile;
   if (pass.batchnorm == "per-tile")
     options.statistics = StatisticsMode::PerTile;
-  else if (pass.batchnorm == "refuse")
-    options.statistics = StatisticsMode::Refuse;
-  if (pass.recompute == "never")
-    options.recompute = RecomputeMode::Never;
+  else if (pass.batchnorm == "exact")
+    options.statistics = StatisticsMode::Exact;
+  if (pass.recompute == "auto" || pass.batchnorm == "exact")
+    options.recompute = RecomputeMode::Auto;
   options.budget = *budget;
   options.tile = pass.tile;
   options.loss = pass.loss;

@@ -72,8 +72,8 @@ struct TilingOptions {
   /// "warn" or "raise".
   std::string guard = "warn";
   RandomMode random = RandomMode::Refuse;
-  StatisticsMode statistics = StatisticsMode::Exact;
-  RecomputeMode recompute = RecomputeMode::Auto;
+  StatisticsMode statistics = StatisticsMode::Refuse;
+  RecomputeMode recompute = RecomputeMode::Never;
   /// In mode Train: the loss that the step was made with; see
   /// KoilaTorchImportOptions.
   std::string loss;

@@ -23,6 +23,15 @@ std::string koila::describeLeaf(LeafOp leaf) {
   return name ? "argument '" + name.str() + "'" : "a tensor";
 }
 
+DimExpr koila::findLossExtent(const DimAnalysis &dims, Value loss) {
+  const std::optional<TensorInfo> &info = dims.lookup(loss).tensor;
+  if (info && info->hasRank())
+    for (DimExpr dim : *info->dims)
+      if (!dim.isConstant(1))
+        return dim;
+  return {};
+}
+
 bool PhasePlan::makesGradient(Operation *op) const {
   return llvm::any_of(op->getResults(),
                       [&](Value result) { return wantsGradient(result); });
@@ -225,14 +234,11 @@ LogicalResult PhasePlan::planBackward() {
   if (failed(checkWeights()))
     return failure();
   // Of a loss for each sample each tile would differentiate its own.
-  const std::optional<TensorInfo> &info = dims.lookup(loss).tensor;
-  if (info && info->hasRank())
-    for (DimExpr dim : *info->dims)
-      if (!dim.isConstant(1))
-        return refuseStep(backward.backward,
-                          "the loss has extent " + dim.str() +
-                              "; only of one element there is a gradient; name "
-                              "a loss of it, for example loss=cross_entropy");
+  if (DimExpr extent = findLossExtent(dims, loss))
+    return refuseStep(backward.backward,
+                      "the loss has extent " + extent.str() +
+                          "; only of one element there is a gradient; name "
+                          "a loss of it, for example loss=cross_entropy");
   for (Value returned :
        function.getFunctionBody().front().getTerminator()->getOperands())
     if (wantsGradient(returned))

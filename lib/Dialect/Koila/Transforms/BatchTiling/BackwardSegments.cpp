@@ -206,6 +206,9 @@ LogicalResult BackwardSplitter::collect() {
   if (result.wasInterrupted())
     return failure();
   Value loss = backward.getSelf();
+  if (DimExpr extent = findLossExtent(dims, loss))
+    return refuse(backward, "the loss has extent " + extent.str() +
+                                "; only of one element there is a gradient");
   path.insert(loss);
   for (Operation &op : llvm::reverse(function.getFunctionBody().front())) {
     if (llvm::none_of(op.getResults(),

@@ -327,6 +327,9 @@ llvm::SmallVector<mlir::Value> getReads(mlir::Operation *op);
 bool onlyReadsMutableStorage(mlir::Operation &op);
 /// `argument 'x'`, of which it is a leaf.
 std::string describeLeaf(LeafOp leaf);
+/// The extent of `loss`, which has no gradient of its own, where it is not one;
+/// null if it is.
+DimExpr findLossExtent(const DimAnalysis &dims, mlir::Value loss);
 /// What the user calls it, or MLIR.
 llvm::StringRef getCallee(mlir::Operation &op);
 /// ` at file.py:46 (layer1.0)`, or nothing.

@@ -208,8 +208,8 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
     return std::nullopt;
   FailureOr<TiledFunction> tiled =
       TiledFunction::create(function, symbol, RandomMode::Refuse,
-                            StatisticsMode::Exact, RecomputeMode::Auto,
-                            /*isTrial=*/true, RecomputeBudget{batch, 0});
+                            StatisticsMode::Refuse, RecomputeMode::Never,
+                            /*isTrial=*/true);
   if (failed(tiled))
     return std::nullopt;
   TiledPeaks peaks(function, *tiled, options);

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Steps in segments keep their budget, and leave what plain PyTorch leaves.
+
+Usage: segment_budgets.py KOILA_RUN SCRATCH [NAME...]
+
+Each case of segments.py is compiled for the smallest budget that works, and for
+some above it: the less there is, the more of the forward pass is made again. At
+each, what a step leaves may be 1e-11 off in float64, the file that is saved holds
+at its peak what is predicted, to the byte, and no more than the budget; and the
+smallest one is below what the step needs that keeps all that crosses. The control
+is a step that keeps all: it exceeds the smallest budget.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import segments
+import torch
+from torch import Tensor, nn
+
+import koila
+
+NAMES = (
+    "residual_network",
+    "inverted_residuals",
+    "norms_of_vectors_and_volumes",
+    "one_norm_called_twice",
+    "frozen_and_trained_norms",
+    "dice_over_the_batch",
+)
+BATCH = 16
+SHARES = (1.0, 1.1, 1.4)
+
+
+def measure(run: str, path: Path, args: tuple[Tensor, ...]) -> tuple[int, int]:
+    """The bytes that a step of the file at ``path`` takes, and those predicted."""
+    specs = []
+    for x in args:
+        extents = ",".join(["B", *map(str, x.shape[1:])])
+        name = str(x.dtype).removeprefix("torch.")
+        # Labels, of which each case has three or five.
+        values = "{0:3}" if not x.is_floating_point() else ""
+        specs.append(f"--input={name}[{extents}]{values}")
+    found = subprocess.run(
+        [run, str(path), *specs, "--batch", f"B={BATCH}", "--mode=train", "--threads=1"]
+        + ["--repeat=1", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    (figures,) = json.loads(found.stdout)["programs"]
+    assert figures["predicted_exact"], figures
+    return figures["measured_peak_bytes"], figures["predicted_peak_bytes"]
+
+
+def prepare(name: str):
+    torch.manual_seed(1)
+    step, draw = segments.CASES[name]()
+    step = step.double()
+    for module in step.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            if module.affine:
+                nn.init.uniform_(module.weight, 0.5, 1.5)
+                nn.init.uniform_(module.bias, -0.5, 0.5)
+            if module.running_mean is not None:
+                nn.init.normal_(module.running_mean)
+    return step, draw
+
+
+def check(name: str, run: str, scratch: Path) -> bool:
+    step, draw = prepare(name)
+    args = draw(BATCH)
+    options = {"mode": "train", "guard": "raise", "threads": 1}
+    options |= {"batchnorm": "exact", "recompute": "auto"}
+    try:
+        koila.compile(copy.deepcopy(step), *args, budget=1, **options)
+        raise AssertionError("one byte is no budget")
+    except koila.BudgetError as error:
+        least = error.smallest_budget
+    assert least is not None
+    keeps = koila.compile(copy.deepcopy(step), *args, tile=2, budget=None, **options)
+    keeps.save(scratch / "keeps.pt")
+    control = measure(run, scratch / "keeps.pt", args)[0]
+    right, worst, peaks = control > least, 0.0, []
+    for share in SHARES:
+        budget = int(least * share)
+        source = copy.deepcopy(step)
+        tiled = koila.compile(source, *args, budget=budget, **options)
+        tiled.save(scratch / "tiled.pt")
+        measured, predicted = measure(run, scratch / "tiled.pt", args)
+        right &= measured == predicted <= budget
+        peaks.append(measured)
+        for batch in (BATCH, BATCH - 3):
+            given = draw(batch)
+            plain = copy.deepcopy(step)
+            plain(*given).backward()
+            source.load_state_dict(step.state_dict())
+            source.zero_grad()
+            tiled.train_step(*given)
+            worst = max(worst, segments.distance(segments.leave(source), segments.leave(plain)))
+    right &= worst <= segments.ALLOWED
+    verdict = "right" if right else "WRONG"
+    print(f"{name:30} {worst:.1e} off, {peaks} of {least} and more, {control} kept: {verdict}")
+    return right
+
+
+def main() -> int:
+    torch.set_default_dtype(torch.float64)
+    warnings.simplefilter("error")
+    run, scratch, *names = sys.argv[1:]
+    Path(scratch).mkdir(exist_ok=True)
+    names = names or list(NAMES)
+    wrong = sum(not check(name, run, Path(scratch)) for name in names)
+    print(f"{len(names)} steps, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
