@@ -2,7 +2,7 @@
 
 import re
 
-from generator import COMPLEX, FLOATS, Batch
+from generator import COMPLEX, FLOATS, Batch, masked, other_if_empty
 
 DTYPES = FLOATS * 4 + ["int64", "int32"] + COMPLEX
 
@@ -135,6 +135,84 @@ def convolution(g):
     )
 
 
+def at(values, index):
+    return values[index if len(values) > 1 else 0]
+
+
+@other_if_empty
+def backward(g):
+    rank = g.pick(1, 2, 2, 3)
+    transposed = g.chance(0.4)
+    groups = g.pick(1, 1, 1, 2, 3)
+    inputs, outputs = (groups * g.pick(1, 2, 3) for _ in range(2))
+    if g.chance(0.2):  # Whole vectors.
+        inputs, outputs = (groups * g.pick(8, 16, 24) for _ in range(2))
+    batch = 0 if g.chance(0.03) else g.batch()
+    if groups == 1 and g.symbolic and g.chance(0.06):
+        batch, outputs = 2, g.batch()
+    kernel = [g.pick(1, 1, 2, 3, 3, 4) for _ in range(rank)]
+    sizes = [g.rng.randint(3, 9) for _ in range(rank)]
+    stride = entries(g, rank, (1, 1, 2, 3), 0)
+    padding = entries(g, rank, (0, 0, 1, 2), -1)
+    dilation = entries(g, rank, (1, 1, 1, 2), 0)
+    extra = entries(g, rank, (0, 1) if transposed and g.chance(0.4) else (0,), -1)
+    made = []
+    for index, size in enumerate(sizes):
+        step, reach = at(stride, index), at(dilation, index) * (kernel[index] - 1)
+        if transposed:
+            out = (size - 1) * step - 2 * at(padding, index) + reach + at(extra, index) + 1
+        else:
+            out = (size + 2 * at(padding, index) - reach - 1) // max(step, 1) + 1
+        if out < 1:
+            return None
+        made.append(out)
+    wanted = g.mask()
+    if extra != [0] * len(extra):
+        wanted[0] = True
+    dtype, other = g.dtype(["float32"] * 3 + ["float64"] * 2), None
+    # Kernels that compute nothing check nothing.
+    if g.spoil(0.15):
+        wanted[0], other = True, "float32" if dtype == "float64" else "float64"
+    if g.spoil(0.15):
+        made.append(1)
+    if g.spoil(0.15):
+        wanted[1], dtype = True, "int64"
+    dims = [batch, inputs, *sizes]
+    if g.spoil(0.15):
+        dims = dims[1:]
+    x = g.strided(dims, dtype)
+    takes = inputs // groups + g.spoil(0.2)
+    weight = [inputs, outputs if groups == 1 else outputs // groups]
+    if not transposed:
+        weight = [outputs, takes]
+    w = g.strided([*weight, *kernel], other or dtype)
+    y = g.strided([batch, outputs, *made], dtype)
+    # Without, PyTorch dies where there are no samples.
+    bias = str([outputs])
+    if isinstance(outputs, Batch):
+        wanted[2], bias = False, "None"
+        wanted[0] |= not any(wanted)
+    elif not wanted[2] and g.chance(0.5):
+        bias = "None"
+    call = (
+        f"{masked(wanted)} = torch.ops.aten.convolution_backward(%s, %s, %s, %s, %s, %s, %s, %s, "
+    )
+    return g.call(
+        call + "%s, %s, %s)",
+        y,
+        x,
+        w,
+        bias,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        extra,
+        groups,
+        wanted,
+    )
+
+
 def conv_tbc(g):
     channels, outputs, kernel = (g.rng.randint(1, 4) for _ in range(3))
     dims = [g.rng.randint(3, 7), g.batch(), channels + g.spoil(0.3)]
@@ -168,3 +246,4 @@ GENERATORS = {
     )
 }
 GENERATORS["aten::conv_tbc"] = conv_tbc
+GENERATORS["aten::convolution_backward"] = backward

@@ -1,6 +1,6 @@
 """Calls of normalisations, softmax, dropout and distances."""
 
-from generator import ANY, COMPLEX, FLOATS, Batch
+from generator import ANY, COMPLEX, FLOATS, Batch, masked, needs_elements
 
 HALVES = ["float16", "bfloat16"]
 
@@ -72,6 +72,46 @@ def batch_norm(g):
     return g.call(
         f"r = torch.ops.aten.batch_norm({x}, {', '.join(names)}, "
         f"{g.pick(False, True)}, 0.1, 1e-05, True)"
+    )
+
+
+def batch_norm_stats(g):
+    dims = image(g)
+    kind = "int64" if g.spoil(0.2) else g.dtype(FLOATS)
+    if g.spoil(0.3) and len(dims) > 1:
+        dims[g.rng.randrange(len(dims))] = 0
+    dims = [Batch(2) if isinstance(d, Batch) else d for d in dims]
+    x = g.tensor(dims, kind) if g.chance(0.4) else g.strided(dims, kind)
+    return g.call(f"r, s = torch.ops.aten.batch_norm_update_stats({x}, None, None, 0.1)")
+
+
+@needs_elements
+def batch_norm_backward(g):
+    dims, kind = image(g), g.dtype(FLOATS)
+    dims = [Batch(2) if isinstance(d, Batch) else d or 1 for d in dims]
+    train = g.chance(0.5)
+    # Without the statistics that it reads PyTorch dies, and those of other shapes
+    # it reads as they are.
+    chances = (0.7, *((0.3, 1) if train else (1, 0.3)))
+    common = "float32" if kind in HALVES and g.chance(0.5) else kind
+    other = g.pick("float64", "int64") if g.spoil(0.3) else common
+    wanted = g.mask()
+
+    def make():
+        return g.tensor(dims, kind) if g.chance(0.4) else g.strided(dims, kind)
+
+    def vectors(chance, dtype):
+        has = g.chance(chance)
+        return [g.tensor(channels(g, dims), dtype) if has else "None" for _ in range(2)]
+
+    x = make()
+    y = g.tensor(dims, "float64" if kind == "float32" else "float32") if g.spoil(0.3) else make()
+    weight = g.tensor(channels(g, dims), other) if g.chance(chances[0]) else "None"
+    mean, variance = vectors(chances[1], common)
+    saved, deviation = vectors(chances[2], common)
+    return g.call(
+        f"{masked(wanted)} = torch.ops.aten.native_batch_norm_backward({y}, {x}, {weight}, {mean}, "
+        f"{positive(g, variance)}, {saved}, {deviation}, {train}, 1e-05, {wanted})"
     )
 
 
@@ -245,6 +285,8 @@ GENERATORS = {
     "aten::_softmax": softmax("_softmax"),
     "aten::_log_softmax": softmax("_log_softmax"),
     "aten::batch_norm": batch_norm,
+    "aten::batch_norm_update_stats": batch_norm_stats,
+    "aten::native_batch_norm_backward": batch_norm_backward,
     "aten::layer_norm": trailing("layer_norm"),
     "aten::native_layer_norm": trailing("native_layer_norm"),
     "aten::rms_norm": trailing("rms_norm"),

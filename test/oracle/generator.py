@@ -12,7 +12,8 @@ name (`aten::add.Tensor`) to a function of a Generator that returns a Case:
         x, y = g.strided(dims, g.dtype()), g.tensor(dims)
         return g.call("r = torch.ops.aten.add(%s, %s)", x, y)
 
-Several results: `r, s = ...`; the elements of a list of tensors likewise.
+Several results: `r, s = ...`; the elements of a list of tensors likewise. `_` is a
+result that a mask leaves out, which nothing reads.
 """
 
 import dataclasses
@@ -52,6 +53,12 @@ class Input:
         return [extent(dim, batch) for dim in self.dims]
 
 
+def read_names(statement):
+    """Those that a statement assigns."""
+    names = (name.strip() for name in statement.split(" = ")[0].split(","))
+    return [name for name in names if name]
+
+
 @dataclasses.dataclass
 class Case:
     """`body` reads x0, x1, ... and assigns the names in `results`."""
@@ -62,6 +69,14 @@ class Case:
     results: list
     #: Draws random numbers: values are not compared.
     random: bool = False
+
+    @property
+    def places(self):
+        """Where the results are among all that the call gives."""
+        return [place for place, name in enumerate(self.made()) if name != "_"]
+
+    def made(self):
+        return read_names(self.body[-1])
 
     def follows_batch(self):
         return any(isinstance(dim, Batch) for tensor in self.inputs for dim in tensor.dims)
@@ -88,6 +103,23 @@ def reads_data(make):
     """Marks a function whose calls have results with extents that data decide."""
     make.data = True
     return make
+
+
+def other_if_empty(make):
+    """Marks a function whose results have other strides if a batch has no samples."""
+    make.other_if_empty = True
+    return make
+
+
+def needs_elements(make):
+    """Marks a function of whose calls PyTorch dies if a tensor is empty."""
+    make.needs_elements = True
+    return make
+
+
+def masked(wanted):
+    """The left side of a call that has the results that are wanted."""
+    return ", ".join(name if made else "_" for name, made in zip("rst", wanted, strict=True))
 
 
 class Generator:
@@ -169,6 +201,12 @@ class Generator:
     def prepare(self, statement):
         self.prepared.append(statement)
 
+    def mask(self):
+        """Which of three gradients are computed; some are."""
+        wanted = [self.chance(0.6) for _ in range(3)]
+        wanted[self.rng.randrange(3)] |= not any(wanted)
+        return wanted
+
     # Extents ---------------------------------------------------------------
 
     def batch(self):
@@ -217,11 +255,10 @@ class Generator:
         statement = text % tuple(
             argument if isinstance(argument, str) else repr(argument) for argument in arguments
         )
-        results = [name.strip() for name in statement.split(" = ")[0].split(",")]
         return Case(
             self.op,
             [*self.prepared, statement],
             self.inputs,
-            [name for name in results if name],
+            [name for name in read_names(statement) if name != "_"],
             self.random,
         )

@@ -76,7 +76,8 @@ def script_call(case, scope):
         if name in scope and name not in case.results and name not in ("torch", "annotate")
     ]
     arguments = ", ".join(f"{n}: {script_type(scope[n])}" for n in names)
-    source = f"def call({arguments}):\n    {call}\n    return ({', '.join(case.results)},)\n"
+    returned = "".join(f"{name}, " for name in case.results)
+    source = f"def call({arguments}):\n    {call}\n    return ({returned})\n"
     return torch.jit.CompilationUnit(source).call, names
 
 

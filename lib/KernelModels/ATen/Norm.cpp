@@ -103,10 +103,11 @@ static void describeBatchNormStats(WorkspaceRule &rule,
   int64_t vector = channels * getElementBytes(input->elementType);
   bool isDense = input->contiguous || isChannelsLast(*input);
   bool isRow = kernels::normalisesRows(*input);
-  if (!isDense || input->numElements() == 0 ||
+  if (!isDense || input->numElements() == 0 || input->elementType.isF16() ||
       (isHalf(input->elementType) && isRow))
-    return rule.setInexact("statistics of a batch that is empty, of rows of a "
-                           "half type, or not dense");
+    return rule.setInexact(
+        "statistics of a batch that is empty, of float16, of "
+        "rows of bfloat16, or not dense");
   int64_t threads = rule.getTarget().threads;
   int64_t sums = 2 * vector;
   if (isRow && input->numElements() / channels > threads)
@@ -114,23 +115,42 @@ static void describeBatchNormStats(WorkspaceRule &rule,
   rule.setTransient(sums);
 }
 
-/// Source: describeBatchNorm in Backward/NormBackward.cpp, whose kernels these
-/// are.
+/// Source: batch_norm_backward_cpu_template in native/Normalization.cpp and
+/// batch_norm_cpu_backward_channels_last_impl in
+/// native/cpu/batch_norm_kernel.cpp.
 static void describeBatchNormBackward(WorkspaceRule &rule,
                                       NativeBatchNormBackwardOp op) {
   auto input = rule.tensor(op.getInput());
   auto gradient = rule.tensor(op.getGradOut());
   if (!input || !gradient || input->dims.size() < 2)
     return rule.setInexact("the shape of the input is unknown");
-  bool isDense = (input->contiguous && gradient->contiguous) ||
-                 (isChannelsLast(*input) && isChannelsLast(*gradient));
-  bool isRow = kernels::normalisesRows(*input);
-  if (isHalf(input->elementType) || input->numElements() == 0 ||
-      op.getOutputMask()[0] || (op.getTrain() && (!isDense || isRow)))
-    return rule.setInexact("a gradient of batch_norm by its operator that is "
-                           "not that of the parameters alone");
-  if (!isDense)
-    rule.setTransient(input->dims[1] * getElementBytes(input->elementType));
+  int64_t channels = input->dims[1];
+  int64_t vector = channels * getElementBytes(input->elementType);
+  bool areDense =
+      (input->contiguous || isChannelsLast(*input)) &&
+      (gradient->contiguous || isChannelsLast(*gradient)) &&
+      suggestsChannelsLast(*input) == suggestsChannelsLast(*gradient);
+  bool isRow = areDense && kernels::normalisesRows(*input);
+  if (isHalf(input->elementType) && (!areDense || isRow))
+    return rule.setInexact("a gradient of batch_norm of a half type that is "
+                           "in rows or not dense");
+  // Of a single channel the sum is one of all elements, by several threads.
+  if (!areDense && channels == 1)
+    return rule.setInexact("a gradient of batch_norm of one channel that is "
+                           "not dense");
+  // The sum of the gradient.
+  if (!areDense)
+    return rule.setTransient(vector);
+  // Two sums of each thread, ones for a weight, and deviations that are not
+  // there from training.
+  int64_t sums =
+      isRow
+          ? (2 * rule.getTarget().threads + !op.getWeight() + !op.getTrain()) *
+                vector
+          : 0;
+  // The input's gradient is made a second time before the first one goes.
+  rule.setTransient(
+      std::max(op.getOutputMask()[0] ? input->numBytes() : 0, sums));
 }
 
 /// batch_norm of all channels of all samples, with repeated parameters.

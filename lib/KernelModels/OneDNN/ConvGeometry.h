@@ -180,12 +180,21 @@ Geometry transposed(const Geometry &g);
 /// Whether jit_1x1 serves the convolution.
 bool fitsPointwise(const Geometry &g);
 
-/// The gradients by oneDNN and by PyTorch's own kernels, of tensors of one
-/// layout; the new gradients count.
+/// Bytes of copies in the layout of the computation.
+struct Copies {
+  int64_t input = 0, weight = 0;
+  /// Of the gradient of the result.
+  int64_t gradient = 0;
+
+  int64_t sum() const { return input + weight + gradient; }
+};
+
+/// The gradients by oneDNN, of tensors of one layout; the new gradients count.
 Workspace oneDnnBackward(const Geometry &g, bool isTransposed,
                          bool channelsLast, bool wantsInput, bool wantsWeight);
+/// The same by PyTorch's own kernels, with the copies.
 Workspace slowBackward(const Geometry &g, bool isTransposed, bool channelsLast,
-                       bool wantsInput, bool wantsWeight);
+                       bool wantsInput, bool wantsWeight, const Copies &copies);
 
 /// Whether oneDNN computes the convolution as an inner product: the kernel is
 /// as large as the image (ip_convolution.cpp).

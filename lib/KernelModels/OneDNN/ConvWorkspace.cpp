@@ -201,13 +201,13 @@ static int64_t upperBound(const ConvolutionShape &shape, int64_t threads) {
 }
 
 /// What is not in the layout of the computation is copied to it.
-static int64_t getCopies(const Geometry &g, const ConvolutionShape &shape,
-                         bool channelsLast) {
+static Copies getCopies(const Geometry &g, const ConvolutionShape &shape,
+                        bool channelsLast) {
   auto copies = [channelsLast](const TensorLayout &layout) {
     return !(channelsLast ? layout.isChannelsLast : layout.isContiguous);
   };
-  return (copies(shape.inputLayout) ? g.inputBytes() : 0) +
-         (copies(shape.weightLayout) ? g.weightBytes() : 0);
+  return {copies(shape.inputLayout) ? g.inputBytes() : 0,
+          copies(shape.weightLayout) ? g.weightBytes() : 0};
 }
 
 //===----------------------------------------------------------------------===//
@@ -264,7 +264,7 @@ static Workspace halfWorkspace(const ConvolutionShape &shape,
     return shape.transposed ? halfTransposed(own, kernels, channelsLast)
                             : halfConvolution(own, kernels, channelsLast);
   });
-  return {found.bytes + getCopies(g, shape, channelsLast), found.exact};
+  return {found.bytes + getCopies(g, shape, channelsLast).sum(), found.exact};
 }
 
 static Workspace halfBackwardWorkspace(const ConvolutionShape &shape,
@@ -281,7 +281,7 @@ static Workspace halfBackwardWorkspace(const ConvolutionShape &shape,
     return halfBackward(own, kernels, shape.transposed, channelsLast,
                         wantsInput, wantsWeight);
   });
-  return {found.bytes + getCopies(g, shape, channelsLast), found.exact};
+  return {found.bytes + getCopies(g, shape, channelsLast).sum(), found.exact};
 }
 
 //===----------------------------------------------------------------------===//
@@ -312,7 +312,7 @@ Workspace koila::convolutionWorkspace(const ConvolutionShape &shape,
   bool isNative = isDouble || !usesOneDnn(g, shape);
   if (isNative && g.isVolume) // PyTorch has no such kernels for volumes.
     channelsLast = false;
-  int64_t copies = getCopies(g, shape, channelsLast);
+  int64_t copies = getCopies(g, shape, channelsLast).sum();
   if (isNative && shape.transposed)
     return g.isVolume ? slowTransposedVolume(g, copies)
                       : slowTransposed(g, channelsLast, copies);
@@ -346,16 +346,19 @@ std::optional<int64_t> conv::getResultStorage(const ConvolutionShape &shape,
 
 Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
                                               const WorkspaceTarget &target,
-                                              bool wantsInput,
-                                              bool wantsWeight) {
+                                              bool wantsInput, bool wantsWeight,
+                                              int64_t gradientCopy) {
   int64_t threads = std::max<int64_t>(1, target.threads);
   // Two further convolutions, each with copies of what it makes.
   auto bound = [&]() -> Workspace {
-    return {4 * upperBound(shape, threads), false};
+    return {4 * upperBound(shape, threads) + gradientCopy, false};
   };
   if (shape.elementBytes == HalfBytes && shape.input.size() <= 5 &&
-      !llvm::is_contained(shape.input, 0))
-    return halfBackwardWorkspace(shape, target, wantsInput, wantsWeight);
+      !llvm::is_contained(shape.input, 0)) {
+    Workspace found =
+        halfBackwardWorkspace(shape, target, wantsInput, wantsWeight);
+    return {found.bytes + gradientCopy, found.exact};
+  }
   bool isFloat = shape.elementBytes == FloatBytes;
   bool isDouble = shape.elementBytes == 2 * FloatBytes;
   llvm::StringRef isa = target.isa;
@@ -368,7 +371,8 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
   if (g.outputD <= 0 || g.outputH <= 0 || g.outputW <= 0 || g.groupInput <= 0 ||
       g.groupOutput <= 0 || g.isBeyondInt32())
     return bound();
-  int64_t copies = getCopies(g, shape, channelsLast);
+  Copies copies = getCopies(g, shape, channelsLast);
+  copies.gradient = gradientCopy;
   bool isNative = isDouble || !usesOneDnn(g, shape);
   if (!isNative && !avx512 && channelsLast && shape.transposed)
     return bound();
@@ -378,8 +382,10 @@ Workspace koila::convolutionBackwardWorkspace(const ConvolutionShape &shape,
                            wantsWeight);
   else
     found = slowBackward(g, shape.transposed, channelsLast, wantsInput,
-                         wantsWeight);
+                         wantsWeight, copies);
   if (!found.exact && !found.bytes)
     return bound();
-  return {found.bytes + copies, found.exact};
+  if (!isNative)
+    found.bytes += copies.sum();
+  return found;
 }

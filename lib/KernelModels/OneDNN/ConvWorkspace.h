@@ -55,11 +55,13 @@ struct Workspace {
 Workspace convolutionWorkspace(const ConvolutionShape &shape,
                                const WorkspaceTarget &target);
 
-/// The most bytes of the gradients of `shape`, these included, of a gradient
-/// in the layout that the operands suggest. If not `exact`, an upper bound.
+/// The most bytes of the gradients of `shape`, these included. `gradientCopy`:
+/// of a copy of the result's gradient in the layout that the operands suggest,
+/// 0 if it has that. If not `exact`, an upper bound.
 Workspace convolutionBackwardWorkspace(const ConvolutionShape &shape,
                                        const WorkspaceTarget &target,
-                                       bool wantsInput, bool wantsWeight);
+                                       bool wantsInput, bool wantsWeight,
+                                       int64_t gradientCopy = 0);
 
 } // namespace koila
 

@@ -64,17 +64,19 @@ Workspace conv::oneDnnBackward(const Geometry &g, bool isTransposed,
       isTransposed, channelsLast, input);
 }
 
-/// Of volumes the columns of all samples and groups, also for the input.
-/// Source: ConvolutionMM3d.cpp.
+/// Of volumes the columns of all samples and groups, also for the input, whose
+/// gradient reads the weight alone. Source: ConvolutionMM3d.cpp.
 static Workspace slowVolumeBackward(const Geometry &g, bool reads,
-                                    int64_t madeInput, int64_t madeWeight) {
+                                    int64_t madeInput, int64_t madeWeight,
+                                    const Copies &copies) {
   int64_t columns = g.batch * g.inputChannels() * g.kernelArea() *
                     g.outputArea() * g.elementBytes;
   // The input as it is serves the weight, not its own gradient.
   int64_t ofWeight = reads && g.groups == 1 ? 0 : columns;
-  int64_t first = madeInput ? madeInput + columns : 0;
-  int64_t second = madeWeight ? madeInput + madeWeight + ofWeight : 0;
-  return {std::max(first, second), true};
+  int64_t first = madeInput ? madeInput + columns + copies.weight : 0;
+  int64_t second =
+      madeWeight ? madeInput + madeWeight + ofWeight + copies.input : 0;
+  return {std::max(first, second) + copies.gradient, true};
 }
 
 // Source: ConvolutionMM2d.cpp, NaiveDilatedConvolution.cpp and
@@ -82,7 +84,7 @@ static Workspace slowVolumeBackward(const Geometry &g, bool reads,
 // in Convolution.cpp; test/oracle/convolution_gradients.py measures them.
 Workspace conv::slowBackward(const Geometry &g, bool isTransposed,
                              bool channelsLast, bool wantsInput,
-                             bool wantsWeight) {
+                             bool wantsWeight, const Copies &copies) {
   bool reads =
       g.isPointwise() && !g.isStrided() && !g.isPadded() && !g.isDilated();
   int64_t bias = g.hasBias ? g.outputChannels() * g.elementBytes : 0;
@@ -94,7 +96,7 @@ Workspace conv::slowBackward(const Geometry &g, bool isTransposed,
   if (channelsLast && (g.isVolume || isGrouped))
     return {0, false};
   if (g.isVolume && !isTransposed && !g.isDilated())
-    return slowVolumeBackward(g, reads, madeInput, madeWeight);
+    return slowVolumeBackward(g, reads, madeInput, madeWeight, copies);
   if ((g.isVolume && !isTransposed) ||
       (isGrouped && (g.isVolume || g.isDilated())))
     return {0, false};
@@ -109,10 +111,15 @@ Workspace conv::slowBackward(const Geometry &g, bool isTransposed,
   else if (wantsWeight && !reads)
     columns = g.batch * image;
   if (!isGrouped)
-    return {made + columns, true};
-  // The slices of several images are copied. The gradients of the groups are
-  // there until they are joined.
-  int64_t slices =
-      g.batch > 1 ? (g.inputBytes() + g.outputBytes()) / g.groups : 0;
-  return {made + std::max(slices + columns, made), true};
+    return {made + columns + copies.sum(), true};
+  // The slices of several images are copied, and those of a gradient in another
+  // layout. The gradients of the groups are there until they are joined.
+  int64_t slices = 0;
+  if (g.batch > 1)
+    slices = (g.inputBytes() + g.outputBytes()) / g.groups;
+  else if (copies.gradient)
+    slices = g.outputBytes() / g.groups;
+  return {made + copies.input + copies.weight +
+              std::max(slices + columns, made),
+          true};
 }

@@ -9,6 +9,7 @@
 #include "../BackwardRules.h"
 #include "../WorkspaceRules.h"
 #include "ConvolutionCall.h"
+#include "koila/Dialect/Koila/IR/Koila.h"
 #include "koila/Interfaces/KoilaOpInterfaces.h"
 
 using namespace koila;
@@ -18,17 +19,26 @@ using namespace koila::kernels;
 static int64_t holdGradients(WorkspaceRule &rule, const conv::Call &call,
                              const ConcreteTensor &gradient, bool wantsInput,
                              bool wantsWeight, bool wantsBias) {
+  int64_t copied = call.shape.isChannelsLast()
+                       ? getChannelsLastCopyBytes(gradient)
+                       : getCopyBytes(gradient);
   Workspace found = convolutionBackwardWorkspace(
-      call.shape, call.target, wantsInput, wantsWeight || wantsBias);
-  bool isKnown = found.exact && !call.isPadded &&
+      call.shape, call.target, wantsInput, wantsWeight || wantsBias, copied);
+  // Slices of a channels-last gradient are copied as such, and then again.
+  ConcreteTensor image =
+      gradient.dims.size() == 3 ? unsqueeze(gradient, 2) : gradient;
+  bool isCopiedTwice = copied > 0 && call.shape.groups > 1 &&
+                       !call.shape.isChannelsLast() &&
+                       suggestsChannelsLast(image);
+  if (isCopiedTwice)
+    found.bytes += copied / call.shape.groups;
+  bool isKnown = found.exact && !isCopiedTwice && !call.isPadded &&
                  (!call.shape.hasBias || wantsBias == wantsWeight) &&
                  call.copyBytes == 0;
   if (!isKnown)
     rule.setBound("the gradients of this convolution are an upper bound on '" +
                   call.target.isa + "'");
-  return found.bytes + call.copyBytes +
-         (call.shape.isChannelsLast() ? getChannelsLastCopyBytes(gradient)
-                                      : getCopyBytes(gradient));
+  return found.bytes + call.copyBytes;
 }
 
 void rules::describeConvolutionBackward(BackwardRule &rule,
@@ -69,8 +79,12 @@ void rules::describeConvolutionBackwardWorkspace(WorkspaceRule &rule) {
   auto gradient = rule.tensor(op.getGradOutput());
   if (!call || !gradient || !gradient->getStrides())
     return rule.setInexact("a shape of the convolution is unknown");
-  if (gradient->dims.size() == call->shape.input.size() - 1)
-    return rule.setInexact("the gradient of an image without a batch");
+  // oneDNN makes that of the weight as well, which is gone at once where
+  // nothing reads it.
+  if (mask[2] && !mask[1] &&
+      !llvm::all_of(op.getGradWeight().getUsers(), llvm::IsaPred<KeepAliveOp>))
+    return rule.setInexact("a gradient of a weight that is read although the "
+                           "mask leaves it out");
   int64_t peak =
       holdGradients(rule, *call, *gradient, mask[0], mask[1], mask[2]);
   for (auto [result, isMade] : llvm::zip_equal(op->getResults(), mask))

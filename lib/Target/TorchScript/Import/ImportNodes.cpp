@@ -75,10 +75,11 @@ static bool isInside(const tj::Block *inner, const tj::Block *outer) {
 }
 
 /// Normalisations write their running statistics in training mode, and their
-/// schemas do not say so.
+/// schemas do not say so. Their gradients read them.
 static bool writesStatistics(const tj::Node *node,
                              const c10::FunctionSchema &schema) {
-  if (!schema.argumentIndexWithName("running_mean"))
+  if (!schema.argumentIndexWithName("running_mean") ||
+      llvm::StringRef(schema.name()).ends_with("_backward"))
     return false;
   for (llvm::StringRef name : {"training", "train", "use_input_stats"}) {
     auto index = schema.argumentIndexWithName(name.str());

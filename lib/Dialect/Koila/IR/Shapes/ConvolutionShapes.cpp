@@ -316,11 +316,21 @@ LogicalResult rules::inferConvolutionBackward(ShapeRule &rule) {
     return rule.emitError()
            << "output_mask names input, weight and bias, and "
            << "has " << op.getOutputMask().size() << " elements";
+  TensorInfo gradient = rule.tensor(op.getGradOutput());
+  TensorInfo input = rule.tensor(op.getInput());
+  TensorInfo weight = rule.tensor(op.getWeight());
+  if (input.hasRank() && weight.hasRank() &&
+      input.getRank() != weight.getRank())
+    return rule.emitError() << "the input has rank " << input.getRank()
+                            << ", the weight " << weight.getRank();
   TensorInfo made;
   if (failed(inferResult(rule, {0, false}, op.getInput(), op.getWeight(),
                          /*bias=*/Value(), made)))
     return failure();
-  TensorInfo gradient = rule.tensor(op.getGradOutput());
+  if (gradient.elementType && input.elementType &&
+      gradient.elementType != input.elementType)
+    return rule.emitError() << "input is " << input.elementType
+                            << ", grad_output is " << gradient.elementType;
   if (gradient.hasRank() && made.hasRank()) {
     bool fits = gradient.getRank() == made.getRank();
     for (int64_t dim = 0; fits && dim < made.getRank(); ++dim)
@@ -329,24 +339,29 @@ LogicalResult rules::inferConvolutionBackward(ShapeRule &rule) {
       return rule.emitError()
              << "grad_output is not shaped as the result of the convolution";
   }
-  TensorInfo input = rule.tensor(op.getInput());
-  TensorInfo weight = rule.tensor(op.getWeight());
   TensorInfo bias;
   bias.elementType = weight.elementType;
   if (input.hasRank() && weight.hasRank()) {
-    TriBool isLast = input.getRank() == weight.getRank()
-                         ? isResultChannelsLast(input, weight)
-                         : TriBool::No;
+    // Where nothing is computed, the sizes are read; without them PyTorch dies.
+    bool isEmpty = input.dim(0).isConstant(0) || input.dim(1).isConstant(0);
+    if (isEmpty && op.getOutputMask()[2] && !op.getBiasSizes())
+      return rule.emitError()
+             << "needs bias_sizes for the bias of an empty input";
+    TriBool isLast = isResultChannelsLast(input, weight);
     auto shape = [&](const TensorInfo &like) {
-      if (like.getRank() > 3)
-        return makeImage(*like.dims, like.elementType, isLast);
-      return TensorInfo::contiguous(*like.dims, like.elementType);
+      // One dim is computed as two.
+      TensorInfo image = like.getRank() == 3 ? unsqueeze(like, 2) : like;
+      image = makeImage(*image.dims, image.elementType, isLast);
+      return like.getRank() == 3 ? squeeze(image, 2) : image;
     };
-    int64_t channel = input.getRank() == weight.getRank() ? 1 : 0;
     if (made.hasRank())
-      bias = TensorInfo::contiguous({made.dim(channel)}, weight.elementType);
+      bias = TensorInfo::contiguous({made.dim(1)}, weight.elementType);
     input = shape(input);
+    // Of an empty input it is a copy of the weight, with zeros.
+    auto kept = computePreservedStrides(weight);
     weight = shape(weight);
+    if (isEmpty)
+      weight.strides = kept;
   }
   setMaskedResults(rule, op.getOutputMask(), {input, weight, bias});
   return success();
@@ -358,12 +373,8 @@ void rules::inferConvolutionBackwardBatch(BatchRule &rule) {
   BatchFact input = rule.fact(op.getInput());
   if (!rule.fact(op.getWeight()).isFree())
     return rule.mix("the weight of a convolution depends on the batch");
-  TensorInfo info = rule.tensor(op.getInput());
-  TensorInfo weight = rule.tensor(op.getWeight());
-  if (!info.hasRank() || info.getRank() != weight.getRank() || !input.isAt() ||
-      input.dim != 0 || !(gradient == input))
-    return rule.mix("the batch is not dim 0 of the gradient and of a batched "
-                    "input");
+  if (!input.isAt() || input.dim != 0 || !(gradient == input))
+    return rule.mix("the batch is not dim 0 of the gradient and of the input");
   BatchFact sum = BatchFact::mixed(
       "the gradient of a weight is a sum over the samples", op);
   sum.combine = Combine::Sum;

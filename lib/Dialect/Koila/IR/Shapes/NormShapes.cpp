@@ -3,6 +3,7 @@
 #include "../Rules/Dropout.h"
 #include "../Rules/ReductionRules.h"
 #include "../Utils/MaskedResults.h"
+#include "../Utils/Windows.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 
 using namespace mlir;
@@ -15,11 +16,12 @@ using namespace koila;
 /// The layout that batch_norm gives its result; extents of one do not matter.
 /// Source: batch_norm_cpu in aten/src/ATen/native/Normalization.cpp.
 static TensorInfo getNormalized(const TensorInfo &input) {
-  if (!input.hasRank() || !input.strides || input.getRank() != 4 ||
-      input.isContiguous() != TriBool::No)
+  if (!input.hasRank() || !input.strides || input.getRank() < 4 ||
+      input.getRank() > 5 || input.isContiguous() != TriBool::No)
     return rules::inSuggestedFormat(input);
-  TensorInfo wanted = TensorInfo::channelsLast(*input.dims, input.elementType);
-  for (int64_t dim = 0; dim < 4; ++dim) {
+  TensorInfo wanted =
+      spatial::makeImage(*input.dims, input.elementType, TriBool::Yes);
+  for (int64_t dim = 0; dim < input.getRank(); ++dim) {
     if (input.dim(dim).isConstant(1))
       continue;
     switch (proveEqual((*input.strides)[dim], (*wanted.strides)[dim])) {
@@ -33,6 +35,25 @@ static TensorInfo getNormalized(const TensorInfo &input) {
     }
   }
   return wanted;
+}
+
+/// The layout of the gradient of the input, which is that of the result where
+/// one kernel reads both, else what the input suggests. Source:
+/// batch_norm_backward_cpu_template, ibid.
+static TensorInfo getGradientOfNormalized(const TensorInfo &input,
+                                          const TensorInfo &gradient) {
+  TensorInfo dense = getNormalized(input);
+  if (gradient.isContiguous() == TriBool::Yes)
+    return dense;
+  TensorInfo suggested = rules::inSuggestedFormat(input);
+  if (!dense.strides || !suggested.strides)
+    suggested.strides.reset();
+  for (int64_t dim = 0; suggested.strides && dim < input.getRank(); ++dim)
+    if (!input.dim(dim).isConstant(1) &&
+        proveEqual((*dense.strides)[dim], (*suggested.strides)[dim]) !=
+            TriBool::Yes)
+      suggested.strides.reset();
+  return suggested;
 }
 
 LogicalResult BatchNormOp::inferShapes(ShapeRule &rule) {
@@ -96,6 +117,8 @@ LogicalResult rules::inferBatchNormStats(ShapeRule &rule, Value input) {
     if (info.getRank() < 2)
       return rule.emitError()
              << "expects rank 2 or more, got " << info.getRank();
+    if (isEmpty(info))
+      return rule.emitError() << "has no statistics of an empty input";
     channels = TensorInfo::contiguous({info.dim(1)}, info.elementType);
   }
   rule.setResult(0, channels);
@@ -112,6 +135,8 @@ void rules::inferBatchNormStatsBatch(BatchRule &rule, Value input) {
                                         : Combine::None);
 }
 
+// Source: batch_norm_backward_cpu in native/Normalization.cpp, which reads what
+// it is given without a look at its shape, and divides by the extents.
 LogicalResult rules::inferNativeBatchNormBackward(ShapeRule &rule) {
   auto op = cast<NativeBatchNormBackwardOp>(rule.getOp());
   if (op.getOutputMask().size() != 3)
@@ -120,29 +145,43 @@ LogicalResult rules::inferNativeBatchNormBackward(ShapeRule &rule) {
            << "has " << op.getOutputMask().size() << " elements";
   TensorInfo gradient = rule.tensor(op.getGradOut());
   TensorInfo input = rule.tensor(op.getInput());
+  SmallVector<Value> vectors(op->getOperands().drop_front(2));
   TensorInfo made, channels;
   made.elementType = channels.elementType = input.elementType;
   // Parameters may be wider than what they scale.
-  if (Value weight = op.getWeight())
-    channels.elementType = rule.tensor(weight).elementType;
+  for (Value vector : vectors)
+    if (Type type = rule.tensor(vector).elementType)
+      channels.elementType = type;
+  bool train = op.getTrain();
+  if (train ? !op.getSaveMean() || !op.getSaveInvstd()
+            : !op.getRunningMean() || !op.getRunningVar())
+    return rule.emitError()
+           << "needs "
+           << (train ? "save_mean and save_invstd in training"
+                     : "running_mean and running_var outside training");
+  if (gradient.elementType && input.elementType &&
+      gradient.elementType != input.elementType)
+    return rule.emitError() << "input is " << input.elementType
+                            << ", grad_out is " << gradient.elementType;
   if (input.hasRank()) {
     if (input.getRank() < 2)
       return rule.emitError()
              << "expects rank 2 or more, got " << input.getRank();
+    if (isEmpty(input))
+      return rule.emitError() << "has no gradient of an empty input";
     bool fits = !gradient.hasRank() || gradient.getRank() == input.getRank();
     for (int64_t dim = 0; fits && gradient.hasRank() && dim < input.getRank();
          ++dim)
       fits = proveEqual(gradient.dim(dim), input.dim(dim)) != TriBool::No;
     if (!fits)
       return rule.emitError() << "grad_out is not shaped as the input";
-    if (failed(checkChannels(rule, input.dim(1),
-                             {op.getWeight(), op.getRunningMean(),
-                              op.getRunningVar(), op.getSaveMean(),
-                              op.getSaveInvstd()})))
+    if (failed(checkChannels(rule, input.dim(1), vectors)))
       return failure();
     channels = TensorInfo::contiguous({input.dim(1)}, channels.elementType);
-    made = inSuggestedFormat(input);
+    made = getGradientOfNormalized(input, gradient);
   }
+  if (failed(checkParameterTypes(rule, input, vectors)))
+    return failure();
   setMaskedResults(rule, op.getOutputMask(), {made, channels, channels});
   return success();
 }
