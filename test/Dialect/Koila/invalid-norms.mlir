@@ -138,3 +138,101 @@ func.func @half_statistics(%x: tensor<2x3xf32>, %v: tensor<3xf32>) {
   %0 = koila.batch_norm %x running_var %v {training = true, momentum = 0.1 : f64, eps = 1.0e-5 : f64, cudnn_enabled = true} : (tensor<2x3xf32>, tensor<3xf32>) -> tensor<*xf32>
   return
 }
+
+// -----
+
+func.func @stats_rank(%x: tensor<3xf32>) {
+  // expected-error @below {{expects rank 2 or more, got 1}}
+  %0:2 = koila.batch_norm_update_stats %x {momentum = 0.1 : f64, operandSegmentSizes = array<i32: 1, 0, 0>} : (tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @stats_of_nothing(%x: tensor<0x3xf32>) {
+  // expected-error @below {{has no statistics of an empty input}}
+  %0:2 = koila.batch_norm_update_stats %x {momentum = 0.1 : f64, operandSegmentSizes = array<i32: 1, 0, 0>} : (tensor<0x3xf32>) -> (tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @backward_mask(%x: tensor<2x3xf32>, %v: tensor<3xf32>) {
+  // expected-error @below {{output_mask names input, weight and bias, and has 2 elements}}
+  %0:3 = koila.native_batch_norm_backward %x, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+// PyTorch reads them without a look.
+func.func @backward_saved(%x: tensor<2x3xf32>, %v: tensor<3xf32>) {
+  // expected-error @below {{needs save_mean and save_invstd in training}}
+  %0:3 = koila.native_batch_norm_backward %x, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 0, 0>} : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @backward_running(%x: tensor<2x3xf32>, %v: tensor<3xf32>) {
+  // expected-error @below {{needs running_mean and running_var outside training}}
+  %0:3 = koila.native_batch_norm_backward %x, %x, %v, %v {eps = 1.0e-5 : f64, train = false, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @backward_types(%y: tensor<2x3xf64>, %x: tensor<2x3xf32>, %v: tensor<3xf32>) {
+  // expected-error @below {{input is 'f32', grad_out is 'f64'}}
+  %0:3 = koila.native_batch_norm_backward %y, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<2x3xf64>, tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @backward_parameter_types(%x: tensor<2x3xf32>, %w: tensor<3xf64>, %v: tensor<3xf32>) {
+  // expected-error @below {{has parameters of 'f64' and 'f32'}}
+  %0:3 = koila.native_batch_norm_backward %x, %x, %w, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 1, 1>} : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<3xf64>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @backward_rank(%x: tensor<3xf32>, %v: tensor<3xf32>) {
+  // expected-error @below {{expects rank 2 or more, got 1}}
+  %0:3 = koila.native_batch_norm_backward %x, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<3xf32>, tensor<3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+// PyTorch divides by the extents.
+func.func @backward_of_nothing(%x: tensor<0x3xf32>, %v: tensor<3xf32>) {
+  // expected-error @below {{has no gradient of an empty input}}
+  %0:3 = koila.native_batch_norm_backward %x, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<0x3xf32>, tensor<0x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @backward_shape(%y: tensor<3x3xf32>, %x: tensor<2x3xf32>, %v: tensor<3xf32>) {
+  // expected-error @below {{grad_out is not shaped as the input}}
+  %0:3 = koila.native_batch_norm_backward %y, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<3x3xf32>, tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @backward_channels(%x: tensor<2x3xf32>, %v: tensor<4xf32>) {
+  // expected-error @below {{normalises 3 channels with a vector for 4}}
+  %0:3 = koila.native_batch_norm_backward %x, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+// Of what is right nothing is said.
+func.func @backward(%x: tensor<2x3xf32>, %v: tensor<3xf32>) {
+  %0:3 = koila.native_batch_norm_backward %x, %x, %v, %v {eps = 1.0e-5 : f64, train = true, output_mask = array<i1: true, true, true>, operandSegmentSizes = array<i32: 1, 1, 0, 0, 0, 1, 1>} : (tensor<2x3xf32>, tensor<2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}

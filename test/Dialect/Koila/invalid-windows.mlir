@@ -95,3 +95,66 @@ func.func @no_groups(%x: tensor<1x3x8x8xf32>, %y: tensor<6x3x3x3xf32>) {
   %0 = koila.conv2d %x, %y {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>, groups = 0 : i64} : (tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> tensor<*x!koila.any>
   return
 }
+
+// -----
+
+func.func @gradients_mask(%y: tensor<1x6x6x6xf32>, %x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  // expected-error @below {{output_mask names input, weight and bias, and has 2 elements}}
+  %0:3 = koila.convolution_backward %y, %x, %w {bias_sizes = array<i64: 6>, stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, transposed = false, output_padding = array<i64: 0, 0>, groups = 1 : i64, output_mask = array<i1: true, true>} : (tensor<1x6x6x6xf32>, tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+// The operator takes no image without a batch.
+func.func @gradients_unbatched(%y: tensor<6x6x6xf32>, %x: tensor<3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  // expected-error @below {{the input has rank 3, the weight 4}}
+  %0:3 = koila.convolution_backward %y, %x, %w {bias_sizes = array<i64: 6>, stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, transposed = false, output_padding = array<i64: 0, 0>, groups = 1 : i64, output_mask = array<i1: true, true, true>} : (tensor<6x6x6xf32>, tensor<3x8x8xf32>, tensor<6x3x3x3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @gradients_types(%y: tensor<1x6x6x6xf64>, %x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  // expected-error @below {{input is 'f32', grad_output is 'f64'}}
+  %0:3 = koila.convolution_backward %y, %x, %w {bias_sizes = array<i64: 6>, stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, transposed = false, output_padding = array<i64: 0, 0>, groups = 1 : i64, output_mask = array<i1: true, true, true>} : (tensor<1x6x6x6xf64>, tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @gradients_weight_types(%y: tensor<1x6x6x6xf32>, %x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf64>) {
+  // expected-error @below {{input is 'f32', the weight is 'f64'}}
+  %0:3 = koila.convolution_backward %y, %x, %w {bias_sizes = array<i64: 6>, stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, transposed = false, output_padding = array<i64: 0, 0>, groups = 1 : i64, output_mask = array<i1: true, true, true>} : (tensor<1x6x6x6xf32>, tensor<1x3x8x8xf32>, tensor<6x3x3x3xf64>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @gradients_shape(%y: tensor<1x6x6x7xf32>, %x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  // expected-error @below {{grad_output is not shaped as the result of the convolution}}
+  %0:3 = koila.convolution_backward %y, %x, %w {bias_sizes = array<i64: 6>, stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, transposed = false, output_padding = array<i64: 0, 0>, groups = 1 : i64, output_mask = array<i1: true, true, true>} : (tensor<1x6x6x7xf32>, tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @gradients_of_nothing(%y: tensor<0x6x6x6xf32>, %x: tensor<0x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  // expected-error @below {{needs bias_sizes for the bias of an empty input}}
+  %0:3 = koila.convolution_backward %y, %x, %w {stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, transposed = false, output_padding = array<i64: 0, 0>, groups = 1 : i64, output_mask = array<i1: true, true, true>} : (tensor<0x6x6x6xf32>, tensor<0x3x8x8xf32>, tensor<6x3x3x3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @gradients_of_nothing_with_sizes(%y: tensor<0x6x6x6xf32>, %x: tensor<0x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  %0:3 = koila.convolution_backward %y, %x, %w {bias_sizes = array<i64: 6>, stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, transposed = false, output_padding = array<i64: 0, 0>, groups = 1 : i64, output_mask = array<i1: true, true, true>} : (tensor<0x6x6x6xf32>, tensor<0x3x8x8xf32>, tensor<6x3x3x3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
+
+// -----
+
+func.func @gradients(%y: tensor<1x6x6x6xf32>, %x: tensor<1x3x8x8xf32>, %w: tensor<6x3x3x3xf32>) {
+  %0:3 = koila.convolution_backward %y, %x, %w {stride = array<i64: 1, 1>, padding = array<i64: 0, 0>, dilation = array<i64: 1, 1>, transposed = false, output_padding = array<i64: 0, 0>, groups = 1 : i64, output_mask = array<i1: true, true, true>} : (tensor<1x6x6x6xf32>, tensor<1x3x8x8xf32>, tensor<6x3x3x3xf32>) -> (tensor<*xf32>, tensor<*xf32>, tensor<*xf32>)
+  return
+}
