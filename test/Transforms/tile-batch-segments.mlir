@@ -28,7 +28,7 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   // CHECK: koila.detach
   // CHECK: scf.for
   // CHECK: koila.linear
-  // CHECK: koila.var_correction
+  // CHECK: koila.batch_norm_update_stats
   // CHECK-NOT: koila.backward
   // Running statistics once, before the second nest of loops.
   // CHECK: koila.lerp_Scalar {{.*}}koila.writes
@@ -42,7 +42,10 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   // CHECK: koila.leaf
   // CHECK: koila.backward
   // CHECK: koila.leaf.grad
-  // Two means over the batch, and then what is apart for each sample.
+  // Two sums over the batch, one of which is the gradient of the weight, and then
+  // what is apart for each sample.
+  // CHECK: koila.native_batch_norm_backward {{.*}}output_mask = array<i1: false, true, true>
+  // CHECK: koila.backward {{.*}} : (tensor<5xf32>, tensor<5xf32>) -> ()
   // CHECK: scf.for
   // CHECK: koila.addcmul
   // CHECK: koila.linear

@@ -333,26 +333,41 @@ static void restore(FunctionOpInterface function, Operation *backup) {
 
 /// The same, and where no tile fits because of what a step keeps for its
 /// backward pass, again with less of that. What is beside it is known once it
-/// is written.
+/// is written. Where nothing fits, the better one of two ways that do not
+/// depend on the budget: all is kept, or as little as can be.
 static std::unique_ptr<Search> searchPlans(FunctionOpInterface function,
                                            const TilingOptions &options,
                                            StringRef symbol, int64_t batch) {
-  constexpr int kMostPlans = 6;
+  constexpr int kMostPlans = 4;
+  constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
   int64_t budget = *options.budget;
   OwningOpRef<Operation *> backup(function->clone());
   RecomputeBudget kept{batch, budget};
   std::unique_ptr<Search> search =
       searchTiles(function, options, symbol, kept, /*isTrial=*/false);
-  for (int plan = 1; plan < kMostPlans && search && !search->chosen; ++plan) {
-    const RecomputeFigures &figures = search->tiled.getRecomputed();
-    if (figures.segments == 0 || !search->least || kept.bytes == 0)
-      break;
-    int64_t whole = std::min(figures.wholeBytes, kept.bytes);
-    kept.bytes = std::max<int64_t>(whole - (*search->least - budget), 0);
+  auto retry = [&](int64_t bytes) {
+    kept.bytes = bytes;
     search.reset();
     restore(function, backup.get());
     search = searchTiles(function, options, symbol, kept, /*isTrial=*/true);
+  };
+  auto isOver = [&] {
+    return !search || search->chosen || !search->least ||
+           search->tiled.getRecomputed().segments == 0;
+  };
+  for (int plan = 1; plan < kMostPlans && !isOver() && kept.bytes > 0; ++plan) {
+    int64_t whole =
+        std::min(search->tiled.getRecomputed().wholeBytes, kept.bytes);
+    retry(std::max<int64_t>(whole - (*search->least - budget), 0));
   }
+  if (!isOver())
+    retry(kAll);
+  if (isOver())
+    return search;
+  int64_t least = *search->least;
+  retry(0);
+  if (!isOver() && *search->least > least)
+    retry(kAll);
   return search;
 }
 
