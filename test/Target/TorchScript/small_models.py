@@ -48,6 +48,38 @@ class Padded(nn.Module):
         return self.encoder(x, src_key_padding_mask=mask).sum(1)
 
 
+class Gradients(nn.Module):
+    """A step through a convolution and a batch_norm, by operators."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 3, 3, 3, dtype=torch.float64))
+        self.scale = nn.Parameter(torch.rand(6, dtype=torch.float64))
+
+    def forward(self, x, y):
+        made = torch.conv2d(x, self.weight, None, [1, 1], [1, 1])
+        mean, variance = torch.batch_norm_update_stats(made, None, None, 0.1)
+        deviation = (variance + 1e-5).rsqrt()
+        of_made, of_scale, of_shift = torch.ops.aten.native_batch_norm_backward(
+            y, made, self.scale, None, None, mean, deviation, True, 1e-5, [True, True, True]
+        )
+        # What the mask leaves out nothing reads.
+        _, of_weight, _ = torch.ops.aten.convolution_backward(
+            of_made,
+            x,
+            self.weight,
+            None,
+            [1, 1],
+            [1, 1],
+            [1, 1],
+            False,
+            [0, 0],
+            1,
+            [False, True, False],
+        )
+        return of_weight, of_scale, of_shift
+
+
 def main():
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
@@ -57,6 +89,7 @@ def main():
     torch.jit.trace(Sized(), x).save(folder / "sized.pt")
     torch.jit.trace(nn.Identity(), x).save(folder / "identity.pt")
     torch.jit.script(Tied()).save(folder / "tied.pt")
+    torch.jit.script(Gradients()).save(folder / "gradients.pt")
     mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
     with torch.no_grad():
         for name in ("last", "first", "trained"):
