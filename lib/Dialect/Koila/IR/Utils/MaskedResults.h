@@ -7,7 +7,8 @@
 
 namespace koila {
 
-/// The results that `mask` names are `infos`; the others are None, as in Python.
+/// The results that `mask` names are `infos`; the others are None, as in
+/// Python.
 inline void setMaskedResults(ShapeRule &rule, llvm::ArrayRef<bool> mask,
                              llvm::ArrayRef<TensorInfo> infos) {
   ValueInfo none;
