@@ -47,6 +47,7 @@ page "$built" Koila.md -gen-dialect-doc Dialect/Koila/IR/KoilaAllOps.td -dialect
 page "$reference" Passes.md -gen-pass-doc Dialect/Koila/Transforms/Passes.td
 page "$reference" Interfaces.md -gen-op-interface-docs Interfaces/KoilaOpInterfaces.td
 page "$reference" RandomOp.md -gen-op-interface-docs Interfaces/RandomOp.td
+page "$reference" BackwardOperator.md -gen-op-interface-docs Interfaces/BackwardOperator.td
 page "$reference" WeightedMean.md -gen-op-interface-docs Interfaces/WeightedMean.td
 
 koila_opt=${KOILA_BUILD:-build}/bin/koila-opt
