@@ -97,3 +97,34 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
     return
   }
 }
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  koila.param @v : tensor<5x3xf32> keys ["v"] strides [3, 1] requires_grad
+  func.func @detached(%x: tensor<?x3xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 3]>}) {
+    %v = koila.param.get @v : tensor<5x3xf32>
+    %a = koila.linear %x, %v : (tensor<?x3xf32>, tensor<5x3xf32>) -> tensor<?x5xf32>
+    %b = koila.detach %a : (tensor<?x5xf32>) -> tensor<?x5xf32>
+    %c = koila.mean %b : (tensor<?x5xf32>) -> tensor<f32>
+    // CHECK: error: the loss has no gradient: no weight requires one, or it is detached on the way
+    // CHECK: note: {{.*}}in segments: the loss has no gradient
+    koila.backward %c {create_graph = false} : (tensor<f32>) -> ()
+    return
+  }
+}
+
+// -----
+
+module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
+  koila.param @v : tensor<5x3xf32> keys ["v"] strides [3, 1] requires_grad
+  func.func @each(%x: tensor<?x3xf32> {koila.name = "x", koila.dims = #koila.dims<[B, 3]>}) {
+    %v = koila.param.get @v : tensor<5x3xf32>
+    %a = koila.linear %x, %v : (tensor<?x3xf32>, tensor<5x3xf32>) -> tensor<?x5xf32>
+    %b = koila.mean_dim %a {dim = array<i64: 1>, keepdim = false} : (tensor<?x5xf32>) -> tensor<?xf32>
+    // CHECK: error: cannot tile the training step over the batch 'B': the loss has extent B; only of one element there is a gradient; name a loss of it
+    // CHECK: note: {{.*}}in segments: the loss has extent B; only of one element there is a gradient
+    koila.backward %b {create_graph = false} : (tensor<?xf32>) -> ()
+    return
+  }
+}

@@ -533,6 +533,16 @@ CASES = {
         lambda x: F.batch_norm(x.flatten(1), None, None, training=True),
         (4, 6),
     ),
+    "batch_norm_eval_rows": (
+        lambda x: F.batch_norm(x.flatten(1), torch.zeros(24), torch.ones(24)),
+        (4, 6),
+    ),
+    "batch_norm_eval_rows_by_weight": (
+        lambda x: F.batch_norm(
+            x.flatten(1), torch.zeros(24), torch.ones(24), torch.ones(24), torch.zeros(24)
+        ),
+        (4, 6),
+    ),
     "batch_norm_train_channels_last": (
         lambda x: F.batch_norm(
             x.contiguous(memory_format=torch.channels_last), None, None, training=True

@@ -14,17 +14,18 @@ where keeping less saves anything.
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
-import segments
 import torch
 from torch import Tensor, nn
 
 import koila
+import segments
 
 NAMES = (
     "residual_network",
@@ -78,22 +79,28 @@ def prepare(name: str):
 def check(name: str, run: str, scratch: Path) -> bool:
     step, draw = prepare(name)
     args = draw(BATCH)
-    options = {"mode": "train", "guard": "raise", "threads": 1}
-    options |= {"batchnorm": "exact", "recompute": "auto"}
+    build = functools.partial(
+        koila.compile,
+        mode="train",
+        guard="raise",
+        threads=1,
+        batchnorm="exact",
+        recompute="auto",
+    )
     try:
-        koila.compile(copy.deepcopy(step), *args, budget=1, **options)
+        build(copy.deepcopy(step), *args, budget=1)
         raise AssertionError("one byte is no budget")
     except koila.BudgetError as error:
         least = error.smallest_budget
     assert least is not None
-    keeps = koila.compile(copy.deepcopy(step), *args, tile=2, budget=None, **options)
+    keeps = build(copy.deepcopy(step), *args, tile=2, budget=None)
     keeps.save(scratch / "keeps.pt")
     control = measure(run, scratch / "keeps.pt", args)[0]
     right, worst, peaks = control > least or name in SAVES_NOTHING, 0.0, []
     for share in SHARES:
         budget = int(least * share)
         source = copy.deepcopy(step)
-        tiled = koila.compile(source, *args, budget=budget, **options)
+        tiled = build(source, *args, budget=budget)
         tiled.save(scratch / "tiled.pt")
         measured, predicted = measure(run, scratch / "tiled.pt", args)
         right &= measured == predicted <= budget

@@ -37,8 +37,8 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
   // deviations are computed first (measured, as what the kernel holds).
   bool isDense = (input.contiguous && gradient.contiguous) ||
                  (isChannelsLast(input) && isChannelsLast(gradient));
-  if (isHalf(input.elementType) &&
-      (!isDense || (norm.getTraining() && kernels::normalisesRows(input))))
+  bool isRow = kernels::normalisesRows(input);
+  if (isHalf(input.elementType) && (!isDense || isRow))
     return koila::detail::describeUnknownBackward(rule);
   if (!isDense) {
     if (norm.getTraining() && !steps.wants(0))
@@ -46,17 +46,21 @@ static void describeBatchNorm(BackwardRule &rule, BackwardReplay &steps,
     return steps.allocateTemporary(input.dims[1] *
                                    getElementBytes(input.elementType));
   }
-  // Two sums of each thread, where channels lie innermost; and a vector more
-  // without parameters (measured).
-  if (norm.getTraining() && kernels::normalisesRows(input)) {
+  // Two sums of each thread, where channels lie innermost, ones for a weight,
+  // and deviations that are not there from training. Source:
+  // batch_norm_cpu_backward_channels_last_impl in
+  // native/cpu/batch_norm_kernel.cpp.
+  if (isRow) {
     Value weight = norm.getWeight(), bias = norm.getBias();
     bool isTrained = weight && bias && rule.wantsGradient(weight) &&
                      rule.wantsGradient(bias);
-    if (!isTrained && (weight || bias))
+    if (norm.getTraining() && !isTrained && (weight || bias))
       rule.setInexact("the gradient of rows in batch_norm with frozen "
                       "parameters in training mode");
-    steps.allocateTemporary((2 * rule.getTarget().threads + !isTrained) *
-                            input.dims[1] * getElementBytes(input.elementType));
+    int64_t vectors =
+        2 * rule.getTarget().threads + !weight + !norm.getTraining();
+    steps.allocateTemporary(vectors * input.dims[1] *
+                            getElementBytes(input.elementType));
   }
   if (steps.wants(0))
     steps.allocateTemporary(input.numBytes());

@@ -206,6 +206,8 @@ LogicalResult BackwardSplitter::collect() {
   if (result.wasInterrupted())
     return failure();
   Value loss = backward.getSelf();
+  if (!gradients.wants(loss))
+    return refuse(backward, "the loss has no gradient");
   if (DimExpr extent = findLossExtent(dims, loss))
     return refuse(backward, "the loss has extent " + extent.str() +
                                 "; only of one element there is a gradient");
