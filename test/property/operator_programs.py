@@ -368,4 +368,9 @@ class Dealer:
 def usable(generators):
     """Schemas that have calls without random numbers."""
     rng = random.Random(0)
-    return {op: make for op, make in generators.items() if draw(op, make, rng, False)}
+    # Programs run without samples, too.
+    return {
+        op: make
+        for op, make in generators.items()
+        if not getattr(make, "needs_elements", False) and draw(op, make, rng, False)
+    }

@@ -50,9 +50,9 @@ def measure(run: str, path: Path, args: tuple[Tensor, ...]) -> tuple[int, int]:
         # Labels, of which each case has three or five.
         values = "{0:3}" if not x.is_floating_point() else ""
         specs.append(f"--input={name}[{extents}]{values}")
+    how = [f"--batch=B={BATCH}", "--mode=train", "--threads=1", "--repeat=1", "--json"]
     found = subprocess.run(
-        [run, str(path), *specs, "--batch", f"B={BATCH}", "--mode=train", "--threads=1"]
-        + ["--repeat=1", "--json"],
+        [run, str(path), *specs, *how],
         check=True,
         capture_output=True,
         text=True,
