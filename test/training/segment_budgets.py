@@ -22,7 +22,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import koila
 import segments
@@ -62,22 +62,8 @@ def measure(run: str, path: Path, args: tuple[Tensor, ...]) -> tuple[int, int]:
     return figures["measured_peak_bytes"], figures["predicted_peak_bytes"]
 
 
-def prepare(name: str):
-    torch.manual_seed(1)
-    step, draw = segments.CASES[name]()
-    step = step.double()
-    for module in step.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            if module.affine:
-                nn.init.uniform_(module.weight, 0.5, 1.5)
-                nn.init.uniform_(module.bias, -0.5, 0.5)
-            if module.running_mean is not None:
-                nn.init.normal_(module.running_mean)
-    return step, draw
-
-
 def check(name: str, run: str, scratch: Path) -> bool:
-    step, draw = prepare(name)
+    step, draw = segments.prepare(name)
     args = draw(BATCH)
     build = functools.partial(
         koila.compile,

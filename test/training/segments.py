@@ -400,7 +400,8 @@ def accumulate(step: nn.Module, args: tuple[Tensor, ...], tile: int) -> None:
         (step(*part) * (len(part[0]) / batch)).backward()
 
 
-def check(name: str) -> bool:
+def prepare(name: str) -> tuple[nn.Module, Callable[[int], tuple[Tensor, ...]]]:
+    """The case in float64, with layers of which each number is another one."""
     torch.manual_seed(1)
     step, draw = CASES[name]()
     step = step.double()
@@ -411,6 +412,11 @@ def check(name: str) -> bool:
                 nn.init.uniform_(module.bias, -0.5, 0.5)
             if module.running_mean is not None:
                 nn.init.normal_(module.running_mean)
+    return step, draw
+
+
+def check(name: str) -> bool:
+    step, draw = prepare(name)
     worst, least = 0.0, float("inf")
     for tile in TILES:
         compiled_from = copy.deepcopy(step)
