@@ -47,8 +47,8 @@ module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   // CHECK: koila.native_batch_norm_backward {{.*}}output_mask = array<i1: false, true, true>
   // CHECK: koila.backward {{.*}} : (tensor<5xf32>, tensor<5xf32>) -> ()
   // CHECK: scf.for
-  // CHECK: koila.addcmul
   // CHECK: koila.linear
+  // CHECK: koila.addcmul
   // CHECK: koila.backward
   // No mark stays.
   // CHECK-NOT: koila.segment
