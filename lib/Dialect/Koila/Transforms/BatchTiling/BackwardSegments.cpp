@@ -57,6 +57,7 @@ private:
   /// Part of the forward pass that is differentiated at once.
   struct Segment {
     SmallVector<Operation *> ops;
+    llvm::SmallPtrSet<Operation *, 16> all;
     /// Those that autograd differentiates.
     llvm::SmallPtrSet<Operation *, 16> set;
     /// Values that are read elsewhere, or of which several of these are made,
@@ -427,6 +428,7 @@ LogicalResult BackwardSplitter::findSegments() {
         continue;
       Segment segment;
       segment.ops = kinds[isWhole];
+      segment.all.insert_range(segment.ops);
       for (Operation *op : segment.ops)
         if (!hasOperators(op))
           segment.set.insert(op);
@@ -487,8 +489,7 @@ Recompute BackwardSplitter::getChoice(Value value,
     return Recompute::Never;
   if (planner)
     return planner->lookup(value);
-  return llvm::is_contained(segment.ops, op) ? Recompute::Always
-                                             : Recompute::Never;
+  return segment.all.contains(op) ? Recompute::Always : Recompute::Never;
 }
 
 Value BackwardSplitter::getLeaf(Writer &writer, Value value) {
@@ -697,14 +698,12 @@ SmallVector<SegmentReads> BackwardSplitter::describeSegments() const {
     if (segment.ops.empty())
       continue;
     SegmentReads &reads = found.emplace_back();
-    llvm::SmallPtrSet<Operation *, 16> own(segment.ops.begin(),
-                                           segment.ops.end());
     for (Operation *op : segment.ops) {
       for (Value source : getSources(op)) {
         Operation *maker = source.getDefiningOp();
         if (!maker || !segment.set.contains(maker))
           reads.values.insert(source);
-        if (!maker || !own.contains(maker))
+        if (!maker || !segment.all.contains(maker))
           reads.made.push_back(source);
       }
       llvm::append_range(reads.taken, op->getResults());

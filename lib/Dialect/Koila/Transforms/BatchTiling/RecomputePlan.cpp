@@ -72,8 +72,9 @@ int64_t RecomputePlanner::getBytes(Value value) const {
   return bytesOf[value] = static_cast<int64_t>(std::min(bytes, 1e15));
 }
 
-/// By work and by bytes moved: what one core of a processor with AVX2 was
-/// measured to do, 25 products a nanosecond and 8 bytes.
+/// By work and by bytes moved. The rates of one core, 25 products and 8 bytes a
+/// nanosecond, are estimates, not measured: they rank moves, and promise
+/// nothing.
 double RecomputePlanner::getTime(Operation *op) const {
   auto [known, isNew] = timeOf.try_emplace(op, 0);
   if (!isNew)
