@@ -83,6 +83,73 @@ TriBool TensorInfo::isChannelsLast() const {
   return *strides == *rows.strides ? TriBool::No : TriBool::Yes;
 }
 
+std::optional<SmallVector<int64_t>> TensorInfo::getDenseOrder() const {
+  if (!hasRank() || !strides)
+    return std::nullopt;
+  SmallVector<int64_t> left =
+      llvm::to_vector(llvm::reverse(llvm::seq<int64_t>(0, getRank())));
+  SmallVector<int64_t> order;
+  // From the innermost: the dim that steps over all that are inside of it. The
+  // stride of a dim of one does not matter.
+  DimExpr step;
+  while (!left.empty()) {
+    auto *next = llvm::find_if(left, [&](int64_t index) {
+      DimExpr stride = (*strides)[index];
+      return dim(index).isConstant(1) ||
+             (step ? stride && proveEqual(stride, step) == TriBool::Yes
+                   : stride && stride.isConstant(1));
+    });
+    if (next == left.end())
+      return std::nullopt;
+    DimExpr extent = dim(*next);
+    step = step ? step * extent : extent;
+    order.push_back(*next);
+    left.erase(next);
+  }
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+/// Whether a polynomial over the user's symbols is above zero where each of
+/// them is two or more, as rules take them.
+static bool isPositive(DimExpr expr) {
+  bool isNamed = true;
+  expr.forEachSymbol([&](DimSymbol symbol) { isNamed &= symbol.isNamed(); });
+  if (!isNamed)
+    return false;
+  DimExpr shifted = expr.substitute(
+      [](DimSymbol symbol) { return DimExpr::symbol(symbol) + 2; });
+  int64_t constant = 0;
+  for (auto [coefficient, monomial] :
+       llvm::zip_equal(shifted.getAttr().getCoefficients(),
+                       shifted.getAttr().getMonomials())) {
+    if (coefficient < 0 || llvm::any_of(monomial, llvm::IsaPred<DimAtomAttr>))
+      return false;
+    if (monomial.empty())
+      constant = coefficient;
+  }
+  return constant > 0;
+}
+
+TriBool TensorInfo::isDense() const {
+  if (getDenseOrder())
+    return TriBool::Yes;
+  if (!hasRank() || !strides || dims->empty())
+    return TriBool::Unknown;
+  // The elements of a dense tensor are as many as the places up to the last.
+  DimExpr one = DimExpr::constant(dims->front().getContext(), 1);
+  DimExpr elements = one, places = one;
+  for (auto [extent, stride] : llvm::zip_equal(*dims, *strides)) {
+    if (!extent || !stride)
+      return TriBool::Unknown;
+    elements = elements * extent;
+    places = places + (extent - one) * stride;
+  }
+  return isPositive(places - elements) || isPositive(elements - places)
+             ? TriBool::No
+             : TriBool::Unknown;
+}
+
 TensorInfo koila::getTensorInfoFromType(
     Type type, llvm::function_ref<DimExpr(unsigned dim)> getExtent) {
   TensorInfo info;

@@ -44,6 +44,10 @@ public:
   bool hasDead() const { return !dead.empty(); }
   /// As isDead of the block of `op` or of a block around it.
   bool isDead(mlir::Operation *op) const;
+  /// Whether both, which are of `function`, say the same of each of its values
+  /// but those of operations that are `apart`.
+  bool agreesWith(const DimAnalysis &other, mlir::Operation *function,
+                  llvm::function_ref<bool(mlir::Operation *)> apart) const;
 
 private:
   struct LocalSymbols;

@@ -216,6 +216,12 @@ public:
   /// given are taken from `koila.symbols`.
   std::optional<int64_t>
   evaluate(const llvm::StringMap<int64_t> &symbols = {}) const;
+  /// The same. `loops` gets, of each loop of the function's own block that ran,
+  /// the most bytes that were live while it did; none where a trace is run in
+  /// place of the function.
+  std::optional<int64_t>
+  evaluate(const llvm::StringMap<int64_t> &symbols,
+           llvm::DenseMap<mlir::Operation *, int64_t> &loops) const;
   /// The whole report at the values of `koila.symbols` and `symbols`.
   PeakReport report(const llvm::StringMap<int64_t> &symbols = {}) const;
 

@@ -46,10 +46,11 @@ struct TensorInfo {
   /// `Unknown`.
   TriBool isContiguous() const;
   TriBool isChannelsLast() const;
+  /// Of a tensor without gaps or overlap, the dims from the outermost in memory;
+  /// none if that is not known of it.
+  std::optional<llvm::SmallVector<int64_t>> getDenseOrder() const;
   /// Some permutation of dense row-major without gaps or overlap.
-  bool isDense() const {
-    return isContiguous() == TriBool::Yes || isChannelsLast() == TriBool::Yes;
-  }
+  TriBool isDense() const;
 };
 
 /// What is known of any value: a tensor, an integer, a list of integers, a

@@ -460,7 +460,7 @@ private:
   bool hasApartElements(Value value) const {
     while (Operation *op = value.getDefiningOp()) {
       const std::optional<TensorInfo> &info = dims.lookup(value).tensor;
-      if (info && info->isDense())
+      if (info && info->isDense() == TriBool::Yes)
         return true;
       Value base = viewOf.lookup(value);
       if (!base && result.reusing.contains(op))

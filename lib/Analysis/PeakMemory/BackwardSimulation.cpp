@@ -167,7 +167,10 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::accumulate(
     note(op, 0);
     drop(gradient, op);
   }
-  run.leaves[leaf] = bytes[tensors[kept.tensor].bytes].entry;
+  const Storage *entry = bytes[tensors[kept.tensor].bytes].entry;
+  run.leaves[leaf] = entry ? entry : given;
+  if (!entry && given)
+    run.lent[given] = {run.live.lookup(given)};
 }
 
 void PeakMemoryAnalysis::Impl::BackwardSimulation::skip(const Run::Edge &edge) {
@@ -535,6 +538,7 @@ void PeakMemoryAnalysis::Impl::BackwardSimulation::execute(Value loss,
     }
   auto made = run.recordOf.find(loss);
   auto shape = impl.getConcrete(loss, run);
+  given = gradient ? impl.storage.lookup(gradient) : nullptr;
   Run::Edge self{0, loss, std::nullopt};
   // To a weight itself, of which nothing is recorded, the gradient is added.
   if (gradient && shape && made == run.recordOf.end() &&

@@ -100,6 +100,8 @@ private:
   const Impl &impl;
   mlir::Operation &root;
   Run &run;
+  /// Of the gradient that the caller gives, of which a leaf may get a view.
+  const Storage *given = nullptr;
   /// What was live when the node began.
   __int128 before = 0;
   std::vector<Bytes> bytes;

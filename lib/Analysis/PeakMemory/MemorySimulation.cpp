@@ -108,9 +108,14 @@ void PeakMemoryAnalysis::Impl::runBlock(Block &block, Run &run) const {
                                            op.getNumRegions() > 0 &&
                                            !isa<LoopLikeOpInterface>(op))
       markInexact(op, found->second, run);
-    if (isa<LoopLikeOpInterface>(op))
-      runLoop(cast<LoopLikeOpInterface>(op), run);
-    else if (op.getNumRegions() > 0)
+    if (auto loop = dyn_cast<LoopLikeOpInterface>(op)) {
+      bool isOutermost = block.getParentOp() == function;
+      if (isOutermost)
+        run.loopPeak = 0;
+      runLoop(loop, run);
+      if (isOutermost)
+        run.loopPeaks[loop] = run.loopPeak;
+    } else if (op.getNumRegions() > 0)
       runBranches(op, run);
     else
       runOperation(op, run);
@@ -347,6 +352,32 @@ bool PeakMemoryAnalysis::Impl::takeGradient(LeafGradOp op, Run &run) const {
   };
   if (llvm::any_of(op.getLeaf().getUsers(), isLater))
     markInexact(*op, "the leaf, which has the gradient, too, lives on", run);
+  if (!ofGradients.contains(found->second)) {
+    // A view of what the backward pass was given: it keeps that alive, or is
+    // outlived by it.
+    const Storage *given = found->second;
+    run.leaves.erase(found);
+    Block *block = op->getBlock();
+    bool isInside = llvm::any_of(given->allocations, [&](OpResult allocation) {
+      return block->findAncestorOpInBlock(*allocation.getOwner());
+    });
+    if (!isInside)
+      return true;
+    if (run.live.contains(given)) {
+      markInexact(*op, "a view of the gradient that was given outlives it",
+                  run);
+      return true;
+    }
+    Run::Lent &lent = run.lent[given];
+    if (std::exchange(lent.isTaken, true))
+      markInexact(*op,
+                  "several gradients are views of one that was given, which is "
+                  "counted for each of them",
+                  run, /*isBound=*/true);
+    run.live[born->second.front().first] = lent.bytes;
+    run.liveBytes += lent.bytes;
+    return true;
+  }
   int64_t size = run.live.lookup(found->second);
   freeStorage(found->second, *op, run);
   run.leaves.erase(found);
@@ -465,6 +496,7 @@ bool PeakMemoryAnalysis::Impl::reach(Operation *op, Run::Phase phase,
                 run);
   run.certainBytes =
       std::max(run.certainBytes, saturate(total - run.perhapsBytes));
+  run.loopPeak = std::max(run.loopPeak, total);
   if (total > run.peakBytes) {
     run.peakBytes = total;
     run.peakEvent = run.event;
@@ -757,7 +789,7 @@ void PeakMemoryAnalysis::Impl::runLoop(LoopLikeOpInterface loop,
       const Impl *here = this;
       bool isFixed = false;
       for (const Carried &entry : carried)
-        if ((used.guesses || entry.value < 2) &&
+        if (used.isFixedAt(entry.value) &&
             used.ofSizes.contains(entry.symbol)) {
           run.fixedSymbols[entry.symbol] = entry.value;
           isFixed = true;

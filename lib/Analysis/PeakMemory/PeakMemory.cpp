@@ -131,19 +131,61 @@ static std::string spell(const SymbolMap &symbols) {
   return llvm::join(names, ",");
 }
 
+std::unique_ptr<PeakMemoryAnalysis::Impl>
+PeakMemoryAnalysis::Impl::makeFixed(const SymbolMap &symbols) const {
+  SymbolMap all = fixed;
+  for (auto [symbol, value] : symbols)
+    all[symbol] = value;
+  // The program need not run at this size; then all that is known is what
+  // holds for larger ones.
+  ScopedDiagnosticHandler quiet(function->getContext(),
+                                [](Diagnostic &) { return success(); });
+  return std::make_unique<Impl>(*this, all);
+}
+
+const PeakMemoryAnalysis::Impl::FixedLoops &
+PeakMemoryAnalysis::Impl::getFixedLoops(int64_t value) const {
+  auto [entry, isNew] = ofFixedLoops.try_emplace(value);
+  FixedLoops &loops = entry->second;
+  if (!isNew)
+    return loops;
+  llvm::SmallPtrSet<Operation *, 16> apart;
+  for (auto loop : function->getRegion(0).getOps<LoopLikeOpInterface>()) {
+    const BodySymbols &used = getBodySymbols(loop);
+    SmallVector<DimSymbol, 1> symbols;
+    for (Value argument : loop.getRegionIterArgs())
+      if (DimExpr integer = dims.lookup(argument).integer)
+        if (DimSymbol symbol = integer.getSymbol();
+            symbol && used.ofSizes.contains(symbol))
+          symbols.push_back(symbol);
+    if (symbols.size() != 1 || !used.isFixedAt(value))
+      continue;
+    apart.insert(loop);
+    loops.symbols[symbols.front()] = value;
+  }
+  if (apart.size() < 2)
+    return loops;
+  loops.impl = makeFixed(loops.symbols);
+  // What is known outside must not come of a loop's number: then what is known
+  // in one of them comes of its own number alone.
+  if (!loops.impl->dims.isValid() ||
+      !dims.agreesWith(loops.impl->dims, function,
+                       [&](Operation *op) { return apart.contains(op); }))
+    loops.impl.reset();
+  return loops;
+}
+
 const PeakMemoryAnalysis::Impl &
 PeakMemoryAnalysis::Impl::getFixed(const Run &run) const {
-  std::unique_ptr<Impl> &entry = ofFixed[spell(run.fixedSymbols)];
-  if (!entry) {
-    SymbolMap all = fixed;
-    for (auto [symbol, value] : run.fixedSymbols)
-      all[symbol] = value;
-    // The program need not run at this size; then all that is known is what
-    // holds for larger ones.
-    ScopedDiagnosticHandler quiet(function->getContext(),
-                                  [](Diagnostic &) { return success(); });
-    entry = std::make_unique<Impl>(*this, all);
+  if (run.fixedSymbols.size() == 1) {
+    auto [symbol, value] = *run.fixedSymbols.begin();
+    const FixedLoops &loops = getFixedLoops(value);
+    if (loops.impl && loops.symbols.contains(symbol))
+      return *loops.impl;
   }
+  std::unique_ptr<Impl> &entry = ofFixed[spell(run.fixedSymbols)];
+  if (!entry)
+    entry = makeFixed(run.fixedSymbols);
   return entry->dims.isValid() ? *entry : *this;
 }
 
@@ -535,11 +577,21 @@ PeakMemoryAnalysis::selectTrace(const SymbolMap &numbers,
 
 std::optional<int64_t>
 PeakMemoryAnalysis::evaluate(const llvm::StringMap<int64_t> &symbols) const {
+  llvm::DenseMap<Operation *, int64_t> loops;
+  return evaluate(symbols, loops);
+}
+
+std::optional<int64_t> PeakMemoryAnalysis::evaluate(
+    const llvm::StringMap<int64_t> &symbols,
+    llvm::DenseMap<Operation *, int64_t> &loops) const {
   const Impl &at = select(symbols);
   Impl::Run run = at.start(symbols);
   at.execute(run);
   if (!run.missing.empty())
     return std::nullopt;
+  loops.clear();
+  if (at.function == impl->function)
+    loops = std::move(run.loopPeaks);
   return run.peakBytes;
 }
 

@@ -11,6 +11,7 @@
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/PointerIntPair.h"
 #include "llvm/ADT/SmallPtrSet.h"
+#include <map>
 
 namespace koila {
 
@@ -57,6 +58,10 @@ struct PeakMemoryAnalysis::Impl {
     /// Of which more may be there at once than was counted.
     llvm::SmallPtrSet<const Storage *, 2> undercounted;
     int64_t peakBytes = 0;
+    /// The most since a loop of the function's own block started, and what it
+    /// was when each of them ended.
+    int64_t loopPeak = 0;
+    llvm::DenseMap<mlir::Operation *, int64_t> loopPeaks;
     /// The peak of what runs whichever way branches go that data decide.
     int64_t certainBytes = 0;
     /// Counts operations that ran; the peak is the first event that reached it.
@@ -136,6 +141,13 @@ struct PeakMemoryAnalysis::Impl {
     /// Weights and arguments that got their gradient in this run, and what
     /// stands for it.
     llvm::DenseMap<const void *, const Storage *> leaves;
+    /// Of what a backward pass was given and some of those got a view of: its
+    /// bytes, and whether a view that keeps them is counted.
+    struct Lent {
+      int64_t bytes = 0;
+      bool isTaken = false;
+    };
+    llvm::DenseMap<const Storage *, Lent> lent;
   };
 
   /// `known` are the dims of `function`; null: they are computed, for these
@@ -153,6 +165,17 @@ struct PeakMemoryAnalysis::Impl {
   /// What holds where symbols of loops have the numbers that they have in
   /// `run`.
   const Impl &getFixed(const Run &run) const;
+  std::unique_ptr<Impl> makeFixed(const SymbolMap &symbols) const;
+  /// What holds in several loops of the function's own block, each of which has
+  /// one symbol that sizes depend on, where all these symbols have one number.
+  /// Loops of tiles are such: an analysis for each would take as many times as
+  /// long.
+  struct FixedLoops {
+    SymbolMap symbols;
+    /// Null where one loop's number says something outside of it.
+    std::unique_ptr<Impl> impl;
+  };
+  const FixedLoops &getFixedLoops(int64_t value) const;
   /// Calls `callback` with everything that uses `value`, through containers.
   void forEachUser(mlir::Value value,
                    llvm::function_ref<void(mlir::Operation *)> callback);
@@ -285,6 +308,8 @@ struct PeakMemoryAnalysis::Impl {
     bool contains(DimSymbol symbol) const {
       return ofSizes.contains(symbol) || ofBounds.contains(symbol);
     }
+    /// Whether what holds for larger numbers need not hold for this one.
+    bool isFixedAt(int64_t value) const { return guesses || value < 2; }
   };
   const BodySymbols &getBodySymbols(mlir::Operation *loop) const;
   std::optional<int64_t> evaluate(mlir::OpFoldResult value, Run &run) const;
@@ -351,6 +376,7 @@ struct PeakMemoryAnalysis::Impl {
   /// with them views and what operations hold, differ. By symbols; made when
   /// needed.
   mutable llvm::StringMap<std::unique_ptr<Impl>> ofFixed;
+  mutable std::map<int64_t, FixedLoops> ofFixedLoops;
   /// Operations of which `storage` does not know whether they make views.
   llvm::DenseMap<mlir::Operation *, llvm::StringRef> guesses;
   llvm::DenseMap<

@@ -888,6 +888,28 @@ bool DimAnalysis::isDead(Operation *op) const {
   return false;
 }
 
+bool DimAnalysis::agreesWith(
+    const DimAnalysis &other, Operation *function,
+    llvm::function_ref<bool(Operation *)> apart) const {
+  auto agrees = [&](Value value) {
+    return equal(lookup(value), other.lookup(value));
+  };
+  WalkResult result =
+      function->walk<WalkOrder::PreOrder>([&](Operation *op) -> WalkResult {
+        if (!llvm::all_of(op->getResults(), agrees))
+          return WalkResult::interrupt();
+        if (apart(op))
+          return WalkResult::skip();
+        for (Region &region : op->getRegions())
+          for (Block &block : region)
+            if (isDead(&block) != other.isDead(&block) ||
+                !llvm::all_of(block.getArguments(), agrees))
+              return WalkResult::interrupt();
+        return WalkResult::advance();
+      });
+  return !result.wasInterrupted();
+}
+
 const ValueInfo &DimAnalysis::lookup(Value value) const {
   static const ValueInfo nothing;
   auto found = values.find(value);

@@ -126,14 +126,10 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
       failed(checkChoice(op, "random", pass.random,
                          {"refuse", "full-batch-masks", "per-tile"}, {})) ||
       failed(checkChoice(op, "batchnorm", pass.batchnorm,
-                         {"refuse", "exact", "per-tile"}, {})) ||
+                         {"exact", "refuse", "per-tile"}, {})) ||
       failed(
-          checkChoice(op, "recompute", pass.recompute, {"never", "auto"}, {})))
+          checkChoice(op, "recompute", pass.recompute, {"auto", "never"}, {})))
     return mlir::failure();
-  if (pass.recompute == "auto" && pass.mode != "train")
-    return op->emitError() << "recompute=auto belongs to mode=train: only a "
-                              "backward pass needs "
-                              "what was computed again";
   auto budget = getBudget(pass.budget, op);
   if (failed(budget))
     return mlir::failure();
@@ -146,10 +142,10 @@ llvm::FailureOr<TilingOptions> getTilingOptions(PassT &pass,
     options.random = RandomMode::PerTile;
   if (pass.batchnorm == "per-tile")
     options.statistics = StatisticsMode::PerTile;
-  else if (pass.batchnorm == "exact")
-    options.statistics = StatisticsMode::Exact;
-  if (pass.recompute == "auto" || pass.batchnorm == "exact")
-    options.recompute = RecomputeMode::Auto;
+  else if (pass.batchnorm == "refuse")
+    options.statistics = StatisticsMode::Refuse;
+  if (pass.recompute == "never")
+    options.recompute = RecomputeMode::Never;
   options.budget = *budget;
   options.tile = pass.tile;
   options.loss = pass.loss;

@@ -161,7 +161,10 @@ void rules::describeViewBackward(BackwardRule &rule) {
       // Sums over what was repeated are the engine's.
       .Case<BroadcastTensorsOp>([&](auto) {
         for (unsigned index = 0; index < op->getNumOperands(); ++index)
-          if (rule.getGradient(index) && steps.wants(index))
+          if (!rule.getGradient(index))
+            // Each is expanded by itself.
+            rule.setUnread(index);
+          else if (steps.wants(index))
             rule.forwardGrad(index, index);
       })
       .Default([&](Operation *) { isPart = true; });

@@ -72,8 +72,8 @@ struct TilingOptions {
   /// "warn" or "raise".
   std::string guard = "warn";
   RandomMode random = RandomMode::Refuse;
-  StatisticsMode statistics = StatisticsMode::Refuse;
-  RecomputeMode recompute = RecomputeMode::Never;
+  StatisticsMode statistics = StatisticsMode::Exact;
+  RecomputeMode recompute = RecomputeMode::Auto;
   /// In mode Train: the loss that the step was made with; see
   /// KoilaTorchImportOptions.
   std::string loss;
@@ -92,6 +92,8 @@ struct PhaseLoops {
   /// The fewest samples of a tile, 1 or 2. With 2 the first tile of an odd
   /// batch has one more than the others.
   int64_t least = 1;
+  /// The outermost loop, in the function's own block.
+  mlir::Operation *loop = nullptr;
 };
 
 /// A function rewritten to run its batch in tiles, in one nest of loops for
@@ -175,10 +177,12 @@ std::optional<int64_t> computeFloor(mlir::ModuleOp module,
 /// The most bytes the function holds for any batch from 1 to `batch`. A tiled
 /// program's peak grows with the batch while the same tiles run, so that one
 /// batch per tile size, the largest that runs it, bounds all others. `tiles`
-/// are those of the phases.
-std::optional<int64_t> getPeakUpTo(const PeakMemoryAnalysis &analysis,
-                                   llvm::StringRef batchSymbol, int64_t batch,
-                                   llvm::ArrayRef<int64_t> tiles);
+/// are those of the phases. `loops`, if there, gets the same of each loop of
+/// the function's own block.
+std::optional<int64_t>
+getPeakUpTo(const PeakMemoryAnalysis &analysis, llvm::StringRef batchSymbol,
+            int64_t batch, llvm::ArrayRef<int64_t> tiles,
+            llvm::DenseMap<mlir::Operation *, int64_t> *loops = nullptr);
 
 } // namespace koila
 

@@ -139,17 +139,17 @@ def TileBatchPass : KoilaAnalysisPass<"koila-tile-batch"> {
            "whole batch, before the loops where shapes suffice, exactly what "
            "the untiled program draws on a CPU; per-tile: draw anew in each "
            "tile, equal in distribution only">,
-    Option<"batchnorm", "batchnorm", "std::string", "\"refuse\"",
-           "batch normalisation in training mode: refuse it; exact: with the "
-           "statistics of the whole batch, in a training step with "
-           "recompute=auto; per-tile: each tile is normalised by itself, which "
+    Option<"batchnorm", "batchnorm", "std::string", "\"exact\"",
+           "batch normalisation in training mode: exact, with the statistics of "
+           "the whole batch, in a training step with recompute=auto; refuse it; "
+           "per-tile: each tile is normalised by itself, which "
            "gives other results, and running statistics are updated once a "
            "tile">,
-    Option<"recompute", "recompute", "std::string", "\"never\"",
+    Option<"recompute", "recompute", "std::string", "\"auto\"",
            "training steps in which samples are mixed on the way to the loss: "
-           "refuse them; auto: run the backward pass in segments between what "
-           "mixes samples, which make again what of the forward pass the budget "
-           "does not let them keep">];
+           "auto: run the backward pass in segments between what mixes samples, "
+           "which make again what of the forward pass the budget does not let "
+           "them keep; never: refuse them">];
 }
 
 #endif // KOILA_DIALECT_KOILA_TRANSFORMS_PASSES_TD

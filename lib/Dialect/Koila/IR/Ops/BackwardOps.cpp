@@ -69,11 +69,14 @@ LogicalResult LeafGradOp::verify() {
   return koila::detail::verifyShapeRule(*this);
 }
 
-/// Strided as the leaf if that is dense. Source:
+/// Strided as the leaf if that is dense, else contiguous. Source:
 /// autograd/utils/grad_layout_contract.h.
 LogicalResult LeafGradOp::inferShapes(ShapeRule &rule) {
   TensorInfo info = rule.tensor(getLeaf());
-  if (info.hasRank() && !info.isDense())
+  TriBool isDense = info.isDense();
+  if (isDense == TriBool::No)
+    info = TensorInfo::contiguous(*info.dims, info.elementType);
+  else if (isDense == TriBool::Unknown)
     info.strides.reset();
   rule.setResult(0, info);
   return success();

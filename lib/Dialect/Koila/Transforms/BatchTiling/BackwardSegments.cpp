@@ -212,6 +212,10 @@ LogicalResult BackwardSplitter::collect() {
   if (DimExpr extent = findLossExtent(dims, loss))
     return refuse(backward, "the loss has extent " + extent.str() +
                                 "; only of one element there is a gradient");
+  Operation *returned = function.getFunctionBody().front().getTerminator();
+  if (llvm::any_of(returned->getOperands(),
+                   [&](Value value) { return gradients.wants(value); }))
+    return refuse(returned, "it returns a tensor with a gradient; detach it");
   path.insert(loss);
   for (Operation &op : llvm::reverse(function.getFunctionBody().front())) {
     if (llvm::none_of(op.getResults(),

@@ -36,6 +36,12 @@ void koila::releaseReaders(FunctionOpInterface function) {
   llvm::DenseSet<Attribute> written;
   bool isKnown = true;
   auto note = [&](Value value) {
+    // What a write gives is what it has written.
+    while (Operation *op = value.getDefiningOp())
+      if (isOrderedWrite(op))
+        value = op->getOperand(0);
+      else
+        break;
     auto read = value.getDefiningOp<ParamGetOp>();
     isKnown &= !!read;
     if (read)

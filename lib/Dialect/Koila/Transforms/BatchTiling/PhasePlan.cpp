@@ -228,7 +228,7 @@ bool PhasePlan::isReturnedWhole(Value value) const {
          phases[phaseOf.lookup(value.getDefiningOp())].outputs.contains(
              value) &&
          batch.lookup(value).isAt() && info && info->hasRank() &&
-         findOrder(*info);
+         info->getDenseOrder();
 }
 
 void PhasePlan::requireWhole(Value value) {
@@ -471,33 +471,6 @@ LogicalResult PhasePlan::schedule() {
 // What crosses
 //===----------------------------------------------------------------------===//
 
-std::optional<SmallVector<int64_t>> koila::findOrder(const TensorInfo &info) {
-  if (!info.strides)
-    return std::nullopt;
-  SmallVector<int64_t> left =
-      llvm::to_vector(llvm::reverse(llvm::seq<int64_t>(0, info.getRank())));
-  SmallVector<int64_t> order;
-  // From the innermost: the dim that steps over all that are inside of it. The
-  // stride of a dim of one does not matter.
-  DimExpr step;
-  while (!left.empty()) {
-    auto *next = llvm::find_if(left, [&](int64_t dim) {
-      DimExpr stride = (*info.strides)[dim];
-      return info.dim(dim).isConstant(1) ||
-             (step ? stride && proveEqual(stride, step) == TriBool::Yes
-                   : stride && stride.isConstant(1));
-    });
-    if (next == left.end())
-      return std::nullopt;
-    DimExpr extent = info.dim(*next);
-    step = step ? step * extent : extent;
-    order.push_back(*next);
-    left.erase(next);
-  }
-  std::reverse(order.begin(), order.end());
-  return order;
-}
-
 LogicalResult PhasePlan::checkOutput(Value value, bool crosses) {
   Operation *op = value.getDefiningOp();
   const ValueInfo &info = dims.lookup(value);
@@ -522,7 +495,7 @@ LogicalResult PhasePlan::checkOutput(Value value, bool crosses) {
   // Whoever reads it may go by its strides.
   if (!crosses)
     return success();
-  auto order = findOrder(*info.tensor);
+  auto order = info.tensor->getDenseOrder();
   if (!order)
     return refuse("this result is kept whole between loops, and its strides "
                   "are not known there");

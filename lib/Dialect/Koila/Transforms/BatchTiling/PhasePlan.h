@@ -315,10 +315,6 @@ void markStatistics(mlir::FunctionOpInterface function);
 /// A warning if it is.
 void reportStatistics(const PhasePlan &plan);
 
-/// The dims of a dense tensor from the outermost in memory; none if it is not
-/// known to be dense.
-std::optional<llvm::SmallVector<int64_t>> findOrder(const TensorInfo &info);
-
 /// The operands of `op`, and what its regions read of outside.
 llvm::SmallVector<mlir::Value> getReads(mlir::Operation *op);
 

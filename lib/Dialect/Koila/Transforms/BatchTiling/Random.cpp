@@ -26,7 +26,7 @@ static Value makeStorage(OpBuilder &builder, Location loc, Value self,
                          const TensorInfo &drawn) {
   if (!llvm::all_of(*drawn.dims, [](DimExpr dim) { return !!dim; }))
     return {};
-  auto order = findOrder(drawn);
+  auto order = drawn.getDenseOrder();
   auto code = getScalarTypeCode(getDTypeName(drawn.elementType));
   if (!order || !code)
     return {};

@@ -65,7 +65,7 @@ private:
   /// result, an index.
   Value countElements(OpBuilder &builder, Operation *op);
   void buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
-                  const PhaseLoops &loops);
+                  PhaseLoops &loops);
   void placeWhole(OpBuilder &builder, Operation *op, Operation *anchor);
   void useWhole(OpBuilder &builder, Operation *op);
   /// The type of `value` in a tile: the batch extent is dynamic.
@@ -458,7 +458,7 @@ Value Tiler::countElements(OpBuilder &builder, Operation *op) {
 }
 
 void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
-                       const PhaseLoops &loops) {
+                       PhaseLoops &loops) {
   // What the body reads of outside: whole tensors to slice, and numbers.
   IRMapping mapping;
   for (Value input : phase.inputs)
@@ -532,6 +532,7 @@ void Tiler::buildLoops(OpBuilder &builder, Location loc, const TilePhase &phase,
             arith::FloorDivSIOp::create(outerBuilder, loc, size, two));
         scf::YieldOp::create(outerBuilder, loc, next);
       });
+  loops.loop = outer;
   ValueRange results = outer.getResults().take_front(buffers);
   ValueRange sums = results.drop_front(phase.outputs.size());
   for (Operation *op : phase.combined) {

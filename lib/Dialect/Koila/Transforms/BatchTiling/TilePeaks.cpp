@@ -15,3 +15,17 @@ const PeakMemoryAnalysis &TiledPeaks::analyze() {
     entry = std::make_unique<PeakMemoryAnalysis>(function, options);
   return *entry;
 }
+
+std::optional<int64_t>
+TiledPeaks::getPeakUpTo(StringRef symbol, int64_t batch,
+                        SmallVectorImpl<int64_t> *phases) {
+  llvm::DenseMap<Operation *, int64_t> loops;
+  auto peak =
+      koila::getPeakUpTo(analyze(), symbol, batch, tiled.getTiles(), &loops);
+  if (phases) {
+    phases->clear();
+    for (const PhaseLoops &phase : tiled.getPhases())
+      phases->push_back(loops.lookup(phase.loop));
+  }
+  return peak;
+}

@@ -23,10 +23,11 @@ public:
 
   /// At the tiles that there are now; holds until they change.
   const PeakMemoryAnalysis &analyze();
-  /// The peak at any batch up to `batch`.
-  std::optional<int64_t> getPeakUpTo(llvm::StringRef symbol, int64_t batch) {
-    return koila::getPeakUpTo(analyze(), symbol, batch, tiled.getTiles());
-  }
+  /// The peak at any batch up to `batch`; `phases`, if there, gets that of each
+  /// phase, 0 where it is not known.
+  std::optional<int64_t>
+  getPeakUpTo(llvm::StringRef symbol, int64_t batch,
+              llvm::SmallVectorImpl<int64_t> *phases = nullptr);
 
 private:
   mlir::FunctionOpInterface function;

@@ -20,6 +20,8 @@
 using namespace mlir;
 using namespace koila;
 
+using LoopPeaks = llvm::DenseMap<Operation *, int64_t>;
+
 static remark::RemarkOpts remarkOptions(FunctionOpInterface function) {
   return remark::RemarkOpts::name("BatchTiling")
       .category("koila-tile-batch")
@@ -28,7 +30,8 @@ static remark::RemarkOpts remarkOptions(FunctionOpInterface function) {
 
 std::optional<int64_t> koila::getPeakUpTo(const PeakMemoryAnalysis &analysis,
                                           StringRef batchSymbol, int64_t batch,
-                                          ArrayRef<int64_t> tiles) {
+                                          ArrayRef<int64_t> tiles,
+                                          LoopPeaks *loops) {
   llvm::SmallSetVector<int64_t, 16> samplesOf;
   samplesOf.insert(batch);
   for (int64_t tile : tiles)
@@ -45,10 +48,16 @@ std::optional<int64_t> koila::getPeakUpTo(const PeakMemoryAnalysis &analysis,
   for (int64_t samples : samplesOf) {
     llvm::StringMap<int64_t> symbols;
     symbols[batchSymbol] = samples;
-    auto peak = analysis.evaluate(symbols);
+    LoopPeaks found;
+    auto peak = analysis.evaluate(symbols, found);
     if (!peak)
       return std::nullopt;
     most = std::max(most, *peak);
+    if (loops)
+      for (auto [loop, bytes] : found) {
+        int64_t &entry = (*loops)[loop];
+        entry = std::max(entry, bytes);
+      }
   }
   return most;
 }
@@ -173,19 +182,23 @@ private:
 
 /// Calls `callback` with each power of two up to `batch` that can be a tile,
 /// from the largest, and the peak of `function` with that tile at any batch up
-/// to `batch`. Fails, after an error, where a peak is not known.
+/// to `batch`, of all phases and of each. Fails, after an error, where a peak
+/// is not known.
 static LogicalResult
 forEachTile(FunctionOpInterface function, TiledFunction &tiled,
             TiledPeaks &peaks, StringRef symbol, int64_t batch,
-            llvm::function_ref<void(int64_t tile, int64_t peak)> callback) {
+            llvm::function_ref<void(int64_t tile, int64_t peak,
+                                    ArrayRef<int64_t> phases)>
+                callback) {
   for (int64_t tile = batch > 0 ? llvm::bit_floor<uint64_t>(batch) : 1;
        tile >= tiled.getLeastTile(); tile /= 2) {
     tiled.setTile(tile);
-    auto peak = peaks.getPeakUpTo(symbol, batch);
+    SmallVector<int64_t> phases;
+    auto peak = peaks.getPeakUpTo(symbol, batch, &phases);
     if (!peak)
       return function.emitError()
              << "the peak of the program at tile " << tile << " is not known";
-    callback(tile, *peak);
+    callback(tile, *peak, phases);
   }
   return success();
 }
@@ -208,14 +221,14 @@ std::optional<int64_t> koila::computeFloor(ModuleOp module,
     return std::nullopt;
   FailureOr<TiledFunction> tiled =
       TiledFunction::create(function, symbol, RandomMode::Refuse,
-                            StatisticsMode::Refuse, RecomputeMode::Never,
-                            /*isTrial=*/true);
+                            StatisticsMode::Exact, RecomputeMode::Auto,
+                            /*isTrial=*/true, RecomputeBudget{batch, 0});
   if (failed(tiled))
     return std::nullopt;
   TiledPeaks peaks(function, *tiled, options);
   std::optional<int64_t> least;
   if (failed(forEachTile(function, *tiled, peaks, symbol, batch,
-                         [&](int64_t, int64_t peak) {
+                         [&](int64_t, int64_t peak, ArrayRef<int64_t>) {
                            least = std::min(least.value_or(peak), peak);
                          })))
     return std::nullopt;
@@ -263,7 +276,7 @@ static LogicalResult tileBySize(ModuleOp module, FunctionOpInterface function,
   TiledPeaks peaks(function, *tiled, options.analysis);
   PeakReport report = peaks.analyze().report();
   if (auto batch = report.peakBytes ? report.batchValue : std::nullopt) {
-    auto consider = [&](int64_t, int64_t peak) {
+    auto consider = [&](int64_t, int64_t peak, ArrayRef<int64_t>) {
       report.floorBytes = std::min(report.floorBytes.value_or(peak), peak);
     };
     if (failed(forEachTile(function, *tiled, peaks, symbol, *batch, consider)))
@@ -290,6 +303,8 @@ struct Search {
   /// The least peak of any tile, and which has it.
   std::optional<int64_t> least;
   int64_t leastTile;
+  /// By tile, from the largest, if all phases have it: the peak of each phase.
+  SmallVector<std::pair<int64_t, SmallVector<int64_t>>> ofPhases;
 };
 } // namespace
 
@@ -307,7 +322,8 @@ static std::unique_ptr<Search> searchTiles(FunctionOpInterface function,
   auto search =
       std::make_unique<Search>(function, std::move(*tiled), options.analysis);
   int64_t budget = *options.budget;
-  auto consider = [&](int64_t tile, int64_t peak) {
+  auto consider = [&](int64_t tile, int64_t peak, ArrayRef<int64_t> phases) {
+    search->ofPhases.emplace_back(tile, llvm::to_vector(phases));
     remark::analysis(function.getLoc(), remarkOptions(function))
         << remark::metric("Tile", tile) << remark::metric("PeakBytes", peak)
         << remark::metric("BudgetBytes", budget);
@@ -372,39 +388,44 @@ static std::unique_ptr<Search> searchPlans(FunctionOpInterface function,
 }
 
 /// Phases that do not hold the peak need not run in tiles as small as the one
-/// that does: each takes the largest with which all stay within `budget`, those
-/// with the most operations first. Looks at a few times as many programs as the
-/// search for the one tile did.
-static void growTiles(FunctionOpInterface function, TiledFunction &tiled,
-                      TiledPeaks &peaks, StringRef symbol, int64_t batch,
-                      int64_t budget) {
+/// that does: each takes the largest that the search found to keep it within
+/// `budget`, and a smaller one where, beside the larger tiles of others, that
+/// is too much.
+static void growTiles(FunctionOpInterface function, Search &search,
+                      StringRef symbol, int64_t batch, int64_t budget) {
+  TiledFunction &tiled = search.tiled;
   ArrayRef<PhaseLoops> phases = tiled.getPhases();
-  if (phases.size() < 2)
-    return;
   int64_t common = tiled.getTile();
-  int64_t largest = llvm::bit_floor<uint64_t>(std::max<int64_t>(batch, 1));
-  constexpr int kTrialsPerTile = 4;
-  int trials = kTrialsPerTile * (llvm::Log2_64(largest) + 1);
-  auto order = llvm::to_vector(llvm::seq<size_t>(0, phases.size()));
-  llvm::stable_sort(order, [&](size_t lhs, size_t rhs) {
-    return phases[lhs].size > phases[rhs].size;
-  });
-  for (size_t phase : order) {
-    bool fits = false;
-    for (int64_t tile = largest; tile > common && trials > 0 && !fits;
-         tile /= 2, --trials) {
-      tiled.setTile(phase, tile);
-      auto peak = peaks.getPeakUpTo(symbol, batch);
-      fits = peak && *peak <= budget;
-    }
-    if (!fits)
-      tiled.setTile(phase, common);
-    else
+  for (size_t phase = 0; phase < phases.size(); ++phase)
+    for (const auto &[tile, peaks] : search.ofPhases)
+      if (tile > common && peaks[phase] > 0 && peaks[phase] <= budget) {
+        tiled.setTile(phase, tile);
+        break;
+      }
+  SmallVector<int64_t> peaks;
+  auto isWithin = [&] {
+    auto peak = search.peaks.getPeakUpTo(symbol, batch, &peaks);
+    return peak && *peak <= budget;
+  };
+  constexpr int kMostTrials = 16;
+  for (int trial = 0; !isWithin(); ++trial) {
+    bool shrinks = false;
+    for (size_t phase = 0; phase < phases.size(); ++phase)
+      if (int64_t tile = tiled.getTiles()[phase];
+          peaks[phase] > budget && tile > common) {
+        tiled.setTile(phase, tile / 2);
+        shrinks = true;
+      }
+    if (shrinks && trial < kMostTrials)
+      continue;
+    tiled.setTile(common);
+    return;
+  }
+  for (auto [phase, tile] : llvm::enumerate(tiled.getTiles()))
+    if (tile > std::max(common, phases[phase].least))
       remark::passed(phases[phase].loc, remarkOptions(function))
           << remark::add("a phase that needs less runs in larger tiles")
-          << remark::metric("Tile", tiled.getTiles()[phase])
-          << remark::metric("Phase", phase);
-  }
+          << remark::metric("Tile", tile) << remark::metric("Phase", phase);
 }
 
 static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
@@ -475,7 +496,7 @@ static LogicalResult tileByBudget(ModuleOp module, FunctionOpInterface function,
            << tiled->getLeastTile() << " samples";
   tiled->setTile(chosen.value_or(leastTile));
   if (chosen)
-    growTiles(function, *tiled, peaks, symbol, batch, budget);
+    growTiles(function, *search, symbol, batch, budget);
   PeakReport final = peaks.analyze().report();
   final.floorBytes = least;
   if (!chosen) {
