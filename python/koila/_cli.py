@@ -188,8 +188,8 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     size.add_argument("--tile", type=_positive, metavar="N", help="samples, a power of two")
     compile.add_argument("--random", default="refuse", help="see docs/user/Training.md")
-    compile.add_argument("--batchnorm", default="refuse", help="see docs/user/Training.md")
-    compile.add_argument("--recompute", default="never", help="see docs/user/Training.md")
+    compile.add_argument("--batchnorm", default="exact", help="see docs/user/Training.md")
+    compile.add_argument("--recompute", default="auto", help="see docs/user/Training.md")
     compile.add_argument("--guard", default="warn", choices=["warn", "raise"])
 
     run = add("run", "run a file and measure it")

@@ -96,8 +96,8 @@ def compile_script(
     grads: str = "present",
     optimizer: str | None = None,
     random: str = "refuse",
-    batchnorm: str = "refuse",
-    recompute: str = "never",
+    batchnorm: str = "exact",
+    recompute: str = "auto",
     guard: str = "warn",
     threads: int | None = None,
     method: str = "forward",
@@ -136,16 +136,16 @@ class CompileOptions:
     grads: str = "present"
     optimizer: str | None = None
     random: str = "refuse"
-    batchnorm: str = "refuse"
-    recompute: str = "never"
+    batchnorm: str = "exact"
+    recompute: str = "auto"
     guard: str = "warn"
     threads: int | None = None
 
     def __post_init__(self) -> None:
         _check_analysis(self.mode, self.loss, self.grads, self.optimizer, self.threads)
         _check_choice("random", self.random, "refuse", "full-batch-masks", "per-tile")
-        _check_choice("batchnorm", self.batchnorm, "refuse", "exact", "per-tile")
-        _check_choice("recompute", self.recompute, "never", "auto")
+        _check_choice("batchnorm", self.batchnorm, "exact", "refuse", "per-tile")
+        _check_choice("recompute", self.recompute, "auto", "never")
         _check_choice("guard", self.guard, "warn", "raise")
         tile = self.tile
         if tile is not None and (not is_count(tile) or tile < 1 or tile & (tile - 1)):

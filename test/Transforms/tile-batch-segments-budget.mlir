@@ -2,10 +2,10 @@
 // what lies between operators for gradients, with less more of it, and below the least of two
 // plans that no budget changes the step is refused with that figure, which works.
 // 
-// RUN: koila-opt %s --koila-tile-batch='mode=train budget=4700 batchnorm=exact threads=1 isa=avx2' --batch B=64 --remark-format=emitRemark --remarks-filter=koila-tile-batch -o /dev/null 2>&1 | FileCheck %s --check-prefix=ROOM
-// RUN: koila-opt %s --koila-tile-batch='mode=train budget=3000 batchnorm=exact threads=1 isa=avx2' --batch B=64 --remark-format=emitRemark --remarks-filter=koila-tile-batch -o /dev/null 2>&1 | FileCheck %s --check-prefix=LESS
-// RUN: not koila-opt %s --koila-tile-batch='mode=train budget=2000 batchnorm=exact threads=1 isa=avx2' --batch B=64 -o /dev/null 2>&1 | FileCheck %s --check-prefix=LEAST
-// RUN: koila-opt %s --koila-tile-batch='mode=train budget=2156 batchnorm=exact threads=1 isa=avx2' --batch B=64 -o /dev/null
+// RUN: koila-opt %s --koila-tile-batch='mode=train budget=4700 threads=1 isa=avx2' --batch B=64 --remark-format=emitRemark --remarks-filter=koila-tile-batch -o /dev/null 2>&1 | FileCheck %s --check-prefix=ROOM
+// RUN: koila-opt %s --koila-tile-batch='mode=train budget=3000 threads=1 isa=avx2' --batch B=64 --remark-format=emitRemark --remarks-filter=koila-tile-batch -o /dev/null 2>&1 | FileCheck %s --check-prefix=LESS
+// RUN: not koila-opt %s --koila-tile-batch='mode=train budget=2000 threads=1 isa=avx2' --batch B=64 -o /dev/null 2>&1 | FileCheck %s --check-prefix=LEAST
+// RUN: koila-opt %s --koila-tile-batch='mode=train budget=2156 threads=1 isa=avx2' --batch B=64 -o /dev/null
 
 // ROOM: Segments {{.*}}RecomputedPercent=30,
 // ROOM: BatchTiling {{.*}}BudgetBytes=4700, PeakBytes=4500, {{.*}}Tile=8

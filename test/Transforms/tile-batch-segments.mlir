@@ -1,18 +1,16 @@
 // A training step in which samples are mixed on the way to the loss: its forward
 // pass runs in tiles without records, and its backward pass in segments.
 
-// RUN: koila-opt %s --koila-tile-batch='mode=train tile=4 batchnorm=exact' | FileCheck %s
-// RUN: koila-opt %s --koila-tile-batch='mode=train tile=4 batchnorm=exact' --koila-peak-memory='mode=train threads=1 isa=avx2' --batch B=8 -o /dev/null 2>&1 | FileCheck %s --check-prefix=PEAK
-// RUN: not koila-opt %s --koila-tile-batch='mode=train tile=4' 2>&1 | FileCheck %s --check-prefix=REFUSED
-// RUN: not koila-opt %s --koila-tile-batch='mode=train tile=4 recompute=auto' 2>&1 | FileCheck %s --check-prefix=REFUSED
-// RUN: not koila-opt %s --koila-tile-batch='tile=4 recompute=auto' 2>&1 | FileCheck %s --check-prefix=MODE
+// RUN: koila-opt %s --koila-tile-batch='mode=train tile=4' | FileCheck %s
+// RUN: koila-opt %s --koila-tile-batch='mode=train tile=4' --koila-peak-memory='mode=train threads=1 isa=avx2' --batch B=8 -o /dev/null 2>&1 | FileCheck %s --check-prefix=PEAK
+// RUN: not koila-opt %s --koila-tile-batch='mode=train tile=4 batchnorm=refuse' 2>&1 | FileCheck %s --check-prefix=REFUSED
+// RUN: not koila-opt %s --koila-tile-batch='mode=train tile=4 recompute=never' 2>&1 | FileCheck %s --check-prefix=REFUSED
 // RUN: not koila-opt %s --koila-tile-batch='mode=train tile=4 recompute=always' 2>&1 | FileCheck %s --check-prefix=CHOICE
 
 // PEAK-NOT: not exact
 
 // REFUSED: error: cannot tile the training step over the batch 'B': 'koila.batch_norm' updates tensors of the module from the whole batch, as layers do in training mode; after eval() it would use the ones that are there, in a training step batchnorm=exact takes those of the batch, and batchnorm=per-tile
-// MODE: error: recompute=auto belongs to mode=train: only a backward pass needs what was computed again
-// CHOICE: error: unknown recompute=always; use recompute=never or recompute=auto
+// CHOICE: error: unknown recompute=always; use recompute=auto or recompute=never
 
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   koila.param @v : tensor<5x3xf32> keys ["v"] strides [3, 1] requires_grad

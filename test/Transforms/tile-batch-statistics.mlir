@@ -14,7 +14,7 @@
 
 // WARNING: warning: statistics differ: 'koila.batch_norm' {{.*}}normalises each tile by itself; results are not those of the untiled program, and running statistics are updated once a tile
 // ONE: error: tile=1: a single sample may have no variance to normalise by; use tile=2 or more
-// TWO: error: unknown batchnorm=two-pass; use batchnorm=refuse or batchnorm=exact or batchnorm=per-tile
+// TWO: error: unknown batchnorm=two-pass; use batchnorm=exact or batchnorm=refuse or batchnorm=per-tile
 
 module attributes {koila.symbols = [#koila.symbol<name = "B", batch = true>]} {
   koila.param @w : tensor<5xf32> keys ["w"] strides [1] requires_grad

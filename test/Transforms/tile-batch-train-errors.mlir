@@ -1,6 +1,6 @@
-// RUN: koila-opt %s --split-input-file --verify-diagnostics --koila-infer-shapes --koila-tile-batch='mode=train tile=4'
+// RUN: koila-opt %s --split-input-file --verify-diagnostics --koila-infer-shapes --koila-tile-batch='mode=train recompute=never tile=4'
 // RUN: not koila-opt %s --split-input-file --koila-infer-shapes --koila-tile-batch='tile=4' 2>&1 | FileCheck %s --check-prefix=INFERENCE
-// RUN: not koila-opt %s --split-input-file --koila-infer-shapes --koila-tile-batch='mode=train loss=mse_loss tile=4' 2>&1 | FileCheck %s --check-prefix=LOSS
+// RUN: not koila-opt %s --split-input-file --koila-infer-shapes --koila-tile-batch='mode=train recompute=never loss=mse_loss tile=4' 2>&1 | FileCheck %s --check-prefix=LOSS
 
 // INFERENCE: error: runs a backward pass: tile it with mode=train
 // LOSS: error: loss=mse_loss: the training step was made with ''

@@ -33,6 +33,10 @@ class NoTrace(CompileError):
     """A module that cannot be traced, or not for every batch."""
 
 
+class _Raises(NoTrace):
+    """The module itself raises for as few samples."""
+
+
 @dataclass(frozen=True)
 class Captured:
     """A ScriptModule that does what a module does and shares its tensors, with
@@ -51,8 +55,9 @@ class Captured:
     decisions: tuple[Location, ...] = ()
 
 
-# A batch of one would be folded into broadcasts.
-_SIZES = (3, 2)
+# A batch of one would be folded into broadcasts. Of fewer samples than the first some
+# modules can take no top five, say.
+_FIRST_SIZES = (3, 5, 9, 17, 33, 65)
 
 
 def trace_module(
@@ -65,20 +70,41 @@ def trace_module(
     """``module`` as a trace that computes the same for two batches, and where
     Python decided anything, also for what of the example is within ``limit`` bytes;
     if it ``trains``, the same gradients. Raises NoTrace where there is none."""
+    problem: _Raises | None = None
+    for size in _FIRST_SIZES:
+        if problem is not None and size > (inputs.size or 0):
+            break
+        try:
+            return _trace_at((size, size - 1), module, snapshot, inputs, trains, limit)
+        except _Raises as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
+
+
+def _trace_at(
+    sizes: tuple[int, int],
+    module: nn.Module,
+    snapshot: Snapshot,
+    inputs: Inputs,
+    trains: bool,
+    limit: int | None,
+) -> Captured:
+    """The trace at the first of ``sizes``, compared at both."""
     assert inputs.examples is not None
     try:
         # With grad mode on: under no_grad some modules take kernels that cannot
         # be differentiated.
-        arguments = inputs.resize(_SIZES[0])
+        arguments = inputs.resize(sizes[0])
         with snapshot.preserved(watch=True) as changes, torch.enable_grad(), let_through():
-            result, functions = watch_calls(lambda: arguments.call(module))
+            result, functions = watch_calls(lambda: _call(module, arguments))
             layout = Layout(arguments, result)
             del result
         _check_changes(module, changes)
         reads = CodeReads(module, functions)
         if not layout.has_results:
             raise NoTrace("forward() returns no tensor")
-        arguments = inputs.resize(_SIZES[0])
+        arguments = inputs.resize(sizes[0])
         tensors = layout.take(arguments) or []
         recorded = warnings.catch_warnings(record=True)
         with snapshot.preserved(), torch.enable_grad(), recorded as caught:
@@ -100,14 +126,21 @@ def trace_module(
     specs = tuple(inputs.list_specs(layout.take(inputs.examples) or []))
     made = Captured(traced, specs, reads, layout, frozenset(changes.attributes))
     # Of the batch that was traced, gradients say little, and take the most.
-    for size, compute in zip(_SIZES, (_results_in_training, _gradients), strict=True):
+    for size, compute in zip(sizes, (_results_in_training, _gradients), strict=True):
         _check_trace(made, module, snapshot, inputs, size, compute if trains else _results, limit)
     decisions = _find_decisions(caught)
     if decisions:
         most = _most_samples(made, inputs, limit)
-        if most > max(_SIZES):
+        if most > max(sizes):
             _check_trace(made, module, snapshot, inputs, most, _results, limit)
     return dataclasses.replace(made, decisions=decisions)
+
+
+def _call(module: nn.Module, arguments: Arguments) -> Any:
+    try:
+        return arguments.call(module)
+    except Exception as error:
+        raise _Raises(f"it cannot be traced, either: {explain_torch(error)[0]}") from None
 
 
 def _find_decisions(caught: list[warnings.WarningMessage]) -> tuple[Location, ...]:
@@ -161,7 +194,7 @@ def _check_trace(
             with snapshot.preserved(), suspects, let_through():
                 wanted = compute(lambda: arguments.call(module), module, arguments)
         except Exception as error:
-            raise NoTrace(
+            raise _Raises(
                 f"a trace of it cannot be compared: the module raises for a batch of {size}: "
                 f"{explain_torch(error)[0]}"
             ) from None

@@ -36,7 +36,8 @@ class Undo:
         """One step: Ctrl-C waits for its end, and then nothing of it is left."""
         weights = [weight for weight in self._module.parameters() if weight.grad is None]
         whole = len(weights) == sum(1 for _ in self._module.parameters())
-        state = torch.default_generator.get_state() if self._draws else None
+        # Not as a tensor, which would be part of what a step holds.
+        state = torch.default_generator.get_state().numpy().tobytes() if self._draws else None
         self._copy_buffers()
         assigned = self._follower.list_assigned()
         try:
@@ -80,7 +81,7 @@ class Undo:
                 kept += own
         self._copies, self._is_learned = kept, True
 
-    def _restore(self, weights: list[nn.Parameter], state: torch.Tensor | None) -> None:
+    def _restore(self, weights: list[nn.Parameter], state: bytes | None) -> None:
         with torch.no_grad():
             for weight in weights:
                 weight.grad = None
@@ -88,4 +89,6 @@ class Undo:
                 if not torch.equal(buffer, copy):
                     buffer.copy_(copy)
         if state is not None:
-            torch.default_generator.set_state(state)
+            torch.default_generator.set_state(
+                torch.frombuffer(bytearray(state), dtype=torch.uint8)
+            )
