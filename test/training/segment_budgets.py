@@ -70,7 +70,6 @@ def check(name: str, run: str, scratch: Path) -> bool:
         mode="train",
         guard="raise",
         threads=1,
-        batchnorm="exact",
         recompute="auto",
     )
     try:

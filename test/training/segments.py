@@ -427,7 +427,6 @@ def check(name: str) -> bool:
             mode="train",
             tile=tile,
             budget=None,
-            batchnorm="exact",
             recompute="auto",
             guard="raise",
         )

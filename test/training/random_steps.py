@@ -1,0 +1,269 @@
+#!/usr/bin/env python3
+"""Random steps that mix samples leave what plain PyTorch leaves, within their budget.
+
+Usage: random_steps.py [--count N] [--seed S] [--only K...] [--minutes M] [--state FILE]
+                       [--max-refused SHARE] [--counter LIBRARY] [--print]
+
+Steps of random_models.py, in float64, are compiled in tiles or for a budget between the
+smallest that works and the untiled peak. Gradients of all weights, the loss and running
+statistics may be 1e-11 off relative to their norm, or a hundred times what a change of the
+inputs in their last digits makes of them; counters not at all. What a step holds at most is
+what is predicted, where that is exact, and within the budget.
+
+With every step runs a control: the step accumulated over tiles, each with statistics and
+pairs of its own. Steps at which that is not seen to differ are replaced by others before
+koila sees them.
+
+koila may refuse a step with a sentence; those are counted, and --max-refused bounds their
+share. --seed S --only K runs a step again. With --minutes the run ends after so long; with
+--state it goes on where the last one ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import pathlib
+import random
+import sys
+import time
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+import koila
+import segments
+from random_models import RandomStep, make_step
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path += [str(ROOT / "test" / "oracle"), str(ROOT / "test" / "property")]
+from conclude import conclude
+from counter import Counter
+
+BATCHES = (8, 13)
+TILES = (2, 4)
+ALLOWED = segments.ALLOWED
+# What tiles of their own have to differ by, relative to the gradients.
+SENSITIVE = 1e-6
+ATTEMPTS = 20
+ASK_BUDGET = 0.4
+# Source: CPUGeneratorImplState in ATen/CPUGeneratorImpl.cpp.
+GENERATOR_BYTES = 5056
+
+
+class Failed(Exception):
+    """What is wrong with koila."""
+
+
+class Verdict(NamedTuple):
+    """Of a step: equal, refused or failed."""
+
+    kind: str
+    detail: str = ""
+
+
+def leave(step: nn.Module, loss: Tensor) -> dict[str, Tensor]:
+    return segments.leave(step) | {"loss": loss.detach()}
+
+
+def run_plain(module: nn.Module, args: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    """What a step leaves in a copy of the module."""
+    plain = copy.deepcopy(module)
+    torch.manual_seed(5)
+    loss = plain(*args)
+    loss.backward()
+    return leave(plain, loss)
+
+
+def gap_of_control(module: nn.Module, args: tuple[Tensor, ...]) -> float:
+    """By how much the gradients of tiles with statistics of their own differ."""
+    module = copy.deepcopy(module)
+    for layer in module.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.p = 0.0
+    plain, other = copy.deepcopy(module), module
+    plain(*args).backward()
+    segments.accumulate(other, args, 4)
+    wanted, found = (
+        {n: t for n, t in segments.leave(m).items() if n.startswith("gradient")}
+        for m in (plain, other)
+    )
+    if not all(torch.isfinite(t).all() for t in [*wanted.values(), *found.values()]):
+        return 0.0
+    if sum(t.square().sum() for t in wanted.values()) < 1e-10:
+        return 0.0
+    return segments.distance(found, wanted)
+
+
+def get_sensitive(seed: str) -> RandomStep:
+    """The first step of this seed that PyTorch runs, and at which the control differs."""
+    for attempt in range(ATTEMPTS):
+        step = make_step(f"{seed}:{attempt}")
+        torch.manual_seed(3)
+        try:
+            if gap_of_control(step.module, step.draw(13)) > SENSITIVE:
+                return step
+        except (RuntimeError, ValueError):
+            continue
+    raise AssertionError("no step of this seed mixes samples")
+
+
+def conditioned(module: nn.Module, args: tuple[Tensor, ...], plain: dict[str, Tensor]) -> float:
+    """How far what a step leaves is off where inputs differ in their last digits."""
+    moved = [
+        x * (1 + 2e-16 * torch.randn_like(x).sign()) if x.is_floating_point() else x for x in args
+    ]
+    return segments.distance(run_plain(module, tuple(moved)), plain)
+
+
+def choose_budget(
+    step: RandomStep, args: tuple[Tensor, ...], options: dict[str, Any], rng: random.Random
+) -> int | None:
+    """Between the smallest that works and the untiled peak; none if that is no more."""
+    try:
+        koila.compile(copy.deepcopy(step.module), *args, budget=1, **options)
+    except koila.BudgetError as error:
+        least = error.smallest_budget
+    else:
+        raise Failed("one byte is no budget")
+    untiled = koila.analyze(copy.deepcopy(step.module), *args, mode="train", threads=1).peak
+    assert least is not None and untiled is not None
+    return least + int(rng.random() * (untiled - least)) if untiled > least else None
+
+
+def check(step: RandomStep, counter: Counter, rng: random.Random) -> list[str]:
+    """Raises Failed, or the KoilaError of a refusal; else notes of what was checked."""
+    options: dict[str, Any] = {
+        "mode": "train",
+        "threads": 1,
+        "guard": "raise",
+        "check": False,
+        "random": "full-batch-masks" if step.drops else "refuse",
+    }
+    first = rng.choice(BATCHES)
+    args = step.draw(first)
+    tile, budget = rng.choice(TILES), None
+    if rng.random() < ASK_BUDGET:
+        try:
+            budget = choose_budget(step, args, options, rng)
+        except koila.CompileError as error:
+            if "cannot be promised" not in str(error):
+                raise
+    size: dict[str, Any] = {"budget": budget} if budget else {"tile": tile, "budget": None}
+    source = copy.deepcopy(step.module)
+    tiled = koila.compile(source, *args, **size, **options)
+    report = tiled.report
+    notes = ["budgets" if budget else "tiles"]
+    for batch in (first, *(b for b in BATCHES if b != first)):
+        given = args if batch == first else step.draw(batch)
+        plain = run_plain(step.module, given)
+        allowed = max(ALLOWED, 100 * conditioned(step.module, given, plain))
+        # The second call finds gradients that are there.
+        for call in range(2):
+            source.load_state_dict(step.module.state_dict())
+            for weight in source.parameters():
+                if weight.grad is not None:
+                    weight.grad.zero_()
+            torch.manual_seed(5)
+            measured, _, loss = counter.measure(tiled.train_step, given)
+            off = segments.distance(leave(source, loss), plain)
+            if not off <= allowed:
+                raise Failed(f"{size}, batch {batch}, call {call}: {off:.1e} off")
+        # A step that draws starts with a copy of the generator's state.
+        if step.drops and measured == GENERATOR_BYTES:
+            continue
+        if budget and batch == first and measured > budget:
+            raise Failed(f"{measured} bytes, the budget is {budget}")
+        if batch == first and report.exact and measured != report.peak:
+            raise Failed(f"{size}: exactly {report.peak} bytes, measured {measured}")
+        if batch == first:
+            notes.append("exact" if report.exact else "not exact")
+            if not report.exact and all(entry["bound"] for entry in report.data["inexact"]):
+                notes[-1] = "bounds"
+                if measured > (report.peak or 0):
+                    raise Failed(f"{size}: at most {report.peak}, measured {measured}")
+    return notes
+
+
+def judge(seed: str, counter: Counter) -> tuple[Verdict, list[str], RandomStep]:
+    step = get_sensitive(seed)
+    torch.manual_seed(4)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            notes = check(step, counter, random.Random(seed))
+    except Failed as failure:
+        return Verdict("failed", str(failure)), [], step
+    except koila.KoilaError as error:
+        return Verdict("refused", str(error).splitlines()[0]), [], step
+    except Exception as error:
+        return Verdict("failed", f"{type(error).__name__}: {error}"), [], step
+    return Verdict("equal"), notes, step
+
+
+def get_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--counter", default=ROOT / "build/lib/libkoila-counter.so")
+    parser.add_argument("--count", type=int, default=100, help="steps")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--only", type=int, nargs="+", metavar="K", help="these steps")
+    parser.add_argument("--minutes", type=float, default=60, help="no more than these")
+    parser.add_argument("--state", type=pathlib.Path, help="a file with how many are done")
+    parser.add_argument("--max-refused", type=float, default=0.1, metavar="SHARE")
+    parser.add_argument("--print", action="store_true", help="each verdict")
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = get_options()
+    start = time.monotonic()
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    torch._C._jit_set_profiling_mode(False)
+    counter = Counter(options.counter)
+    done = 0
+    if options.state and options.state.exists():
+        done = int(options.state.read_text())
+    verdicts, refusals, notes = (collections.Counter[str]() for _ in range(3))
+    problems: list[str] = []
+    numbers = options.only or range(done, options.count)
+    for number in numbers:
+        if time.monotonic() - start > options.minutes * 60:
+            break
+        verdict, found, step = judge(f"{options.seed}:{number}", counter)
+        verdicts[verdict.kind] += 1
+        notes.update(found)
+        if verdict.kind == "refused":
+            refusals[verdict.detail.split(" at ")[0]] += 1
+        if verdict.kind == "failed":
+            problems.append(f"--seed {options.seed} --only {number}: {verdict.detail}")
+        if options.print or verdict.kind == "failed":
+            print(
+                number, verdict.kind, verdict.detail, ", ".join([*step.parts, *found]), flush=True
+            )
+        if options.state and not options.only:
+            options.state.write_text(str(number + 1))
+        if sum(verdicts.values()) % 50 == 0:
+            words = ", ".join(f"{count} {kind}" for kind, count in verdicts.items())
+            print(f"{number + 1} of {options.count}: {words}", file=sys.stderr, flush=True)
+    for what, count in refusals.most_common():
+        print(f"{count:5}  refused: {what}")
+    for what, count in notes.most_common():
+        print(f"{count:5}  {what}")
+    total = sum(verdicts.values())
+    words = ", ".join(f"{verdicts[kind]} {kind}" for kind in ("equal", "refused", "failed"))
+    print(f"{total} steps: {words}; the control differs at each")
+    if not verdicts["equal"]:
+        problems.append("no step was compared")
+    if verdicts["refused"] > options.max_refused * total:
+        problems.append(f"more than {options.max_refused:.0%} are refused")
+    conclude("random_steps.py", start, problems)
+
+
+if __name__ == "__main__":
+    main()
