@@ -1,3 +1,5 @@
+import contextlib
+import copy
 import os
 import subprocess
 import sys
@@ -174,15 +176,51 @@ def test_refusal_names_the_line():
     assert caught.value.location.line == networks.line_of(networks.Softmax.forward)
 
 
-def test_batchnorm_in_training_mode_is_refused():
+@pytest.mark.parametrize("batchnorm", ["exact", "refuse"])
+def test_compiling_leaves_statistics_alone(batchnorm):
     module = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8))
     before = module[1].running_mean.clone()  # type: ignore[operator]
     x, y = networks.batch()
-    with pytest.raises(koila.CompileError, match="batch"):
-        koila.compile(module, x, y % 8, loss="cross_entropy", tile=8)
+    refused = pytest.raises(koila.CompileError, match="batch")
+    with refused if batchnorm == "refuse" else contextlib.nullcontext():
+        koila.compile(module, x, y % 8, loss="cross_entropy", tile=8, batchnorm=batchnorm)
     # Looking at a module does not change it.
     torch.testing.assert_close(module[1].running_mean, before, rtol=0, atol=0)
     assert int(module[1].num_batches_tracked) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, networks.OwnBatchNorm])
+def test_averages_over_all_calls(kind):
+    torch.manual_seed(0)
+    module = networks.Loss(nn.Sequential(nn.Linear(6, 8), kind(8, momentum=None)))
+    plain = copy.deepcopy(module)
+    example = torch.randn(8, 6), torch.randn(8, 8)
+    if kind is networks.OwnBatchNorm:
+        # A trace has the factor of its first call.
+        with pytest.raises(koila.CompileError) as caught:
+            koila.compile(module, *example, mode="train", tile=2)
+        assert any("over all calls (momentum=None)" in note for note in caught.value.notes)
+        return
+    compiled = koila.compile(module, *example, mode="train", tile=2)
+    for call in range(3):
+        x, y = torch.randn(9, 6) * (call + 1), torch.randn(9, 8)
+        compiled.train_step(x, y)
+        plain(x, y).backward()
+        for found, wanted in zip(module.buffers(), plain.buffers(), strict=True):
+            torch.testing.assert_close(found, wanted)
+
+
+def test_a_module_that_takes_no_few_samples():
+    torch.manual_seed(0)
+    module = networks.Hardest()
+    plain = copy.deepcopy(module)
+    compiled = koila.compile(module, *networks.rows(16), mode="train", tile=4)
+    x, y = networks.rows(13)
+    compiled.train_step(x, y)
+    plain(x, y).backward()
+    for found, wanted in zip(module.parameters(), plain.parameters(), strict=True):
+        assert wanted.grad.abs().max() > 1e-3
+        torch.testing.assert_close(found.grad, wanted.grad)
 
 
 def test_the_check_finds_a_wrong_program(monkeypatch):

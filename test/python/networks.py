@@ -59,6 +59,41 @@ class Printing(Unscriptable):
         return self.linear(x).relu()
 
 
+class Loss(nn.Module):
+    """The squares of what a module is off."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x, y):
+        return (self.inner(x) - y).square().mean()
+
+
+class OwnBatchNorm(nn.BatchNorm1d):
+    """With a forward() of its own."""
+
+    def forward(self, input):
+        return super().forward(input) * 2.0
+
+
+class Hardest(nn.Module):
+    """The mean of the four largest losses of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(6, 8)
+
+    def forward(self, x, y):
+        return (self.inner(x) - y).square().mean(1).topk(4).values.mean()
+
+
+def rows(count):
+    """Inputs and targets of Hardest."""
+    torch.manual_seed(count)
+    return torch.randn(count, 6), torch.randn(count, 8)
+
+
 def line_of(function, text="# here"):
     """The line of the source of `function` that has `text`."""
     import inspect

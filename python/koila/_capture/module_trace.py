@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import warnings
@@ -15,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from koila import _compiler, memory
 from koila._capture.compare import compare, compare_gradients, put_aside
+from koila._capture.cumulative import averaging_in_tensors, find_unfollowed
 from koila._capture.frames import find_frames, warn_user
 from koila._capture.inputs import SYMBOL, Arguments, Inputs
 from koila._capture.layout import Layout
@@ -66,16 +68,24 @@ def trace_module(
     inputs: Inputs,
     trains: bool,
     limit: int | None = None,
+    runs: bool = False,
 ) -> Captured:
     """``module`` as a trace that computes the same for two batches, and where
     Python decided anything, also for what of the example is within ``limit`` bytes;
-    if it ``trains``, the same gradients. Raises NoTrace where there is none."""
+    if it ``trains``, the same gradients. Of what ``runs`` layers count their calls.
+    Raises NoTrace where there is none."""
+    path = find_unfollowed(module) if runs else None
+    if path is not None:
+        raise NoTrace(
+            f"'{path}' averages its statistics over all calls (momentum=None), with a factor "
+            "that a trace takes for constant; give it a momentum, or call eval() on it"
+        )
     problem: _Raises | None = None
     for size in _FIRST_SIZES:
         if problem is not None and size > (inputs.size or 0):
             break
         try:
-            return _trace_at((size, size - 1), module, snapshot, inputs, trains, limit)
+            return _trace_at((size, size - 1), module, snapshot, inputs, trains, limit, runs)
         except _Raises as error:
             problem = problem or error
     assert problem is not None
@@ -89,6 +99,7 @@ def _trace_at(
     inputs: Inputs,
     trains: bool,
     limit: int | None,
+    runs: bool,
 ) -> Captured:
     """The trace at the first of ``sizes``, compared at both."""
     assert inputs.examples is not None
@@ -107,7 +118,8 @@ def _trace_at(
         arguments = inputs.resize(sizes[0])
         tensors = layout.take(arguments) or []
         recorded = warnings.catch_warnings(record=True)
-        with snapshot.preserved(), torch.enable_grad(), recorded as caught:
+        counts = averaging_in_tensors(module) if runs else contextlib.nullcontext()
+        with snapshot.preserved(), torch.enable_grad(), counts, recorded as caught:
             warnings.simplefilter("always")
             traced = trace(layout.make_traceable(module), tuple(tensors))
     except NoTrace:

@@ -28,8 +28,9 @@ class ModuleCapture:
 
     A trace needs example tensors, and has less in it than what is scripted: the
     branches that were taken. It is compared with the module at two batch sizes,
-    where it ``trains`` also by gradients, within ``limit`` bytes. What was ``told``
-    of is not said again.
+    where it ``trains`` also by gradients, within ``limit`` bytes. What ``runs`` is not
+    analysed alone, and has to be right in each call. What was ``told`` of is not said
+    again.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class ModuleCapture:
         inputs: Inputs,
         *,
         trains: bool = False,
+        runs: bool = False,
         limit: int | None = None,
         told: set[Location] | None = None,
     ) -> None:
@@ -48,6 +50,7 @@ class ModuleCapture:
         self.can_trace = inputs.examples is not None and inputs.size is not None
         self._inputs = inputs
         self._trains = trains
+        self._runs = runs
         if trains and not self.is_script:
             check_hooks(module)
 
@@ -78,7 +81,9 @@ class ModuleCapture:
 
     def trace(self) -> Captured:
         """Raises NoTrace where a trace computes something else."""
-        return trace_module(self.module, self.snapshot, self._inputs, self._trains, self._limit)
+        return trace_module(
+            self.module, self.snapshot, self._inputs, self._trains, self._limit, self._runs
+        )
 
     def warn_of(self, trace: Captured) -> None:
         """Says what a trace, which is about to be used, cannot follow."""

@@ -89,6 +89,4 @@ class Undo:
                 if not torch.equal(buffer, copy):
                     buffer.copy_(copy)
         if state is not None:
-            torch.default_generator.set_state(
-                torch.frombuffer(bytearray(state), dtype=torch.uint8)
-            )
+            torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))

@@ -73,7 +73,9 @@ def specialize(
         if limit is None:
             assert recipe.budget is not None
             limit = budget_bytes(recipe.budget, inputs.device)
-    capture = ModuleCapture(module, inputs, trains=recipe.trains, limit=limit, told=recipe.told)
+    capture = ModuleCapture(
+        module, inputs, trains=recipe.trains, runs=True, limit=limit, told=recipe.told
+    )
     if not may_script and not capture.can_trace:
         raise CompileError("TorchScript would give the program of before")
     example = None

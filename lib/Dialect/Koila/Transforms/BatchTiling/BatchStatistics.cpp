@@ -34,6 +34,7 @@ void koila::releaseReaders(FunctionOpInterface function) {
   StorageAnalysis storages(function, dims);
   SymbolTableCollection symbols;
   llvm::DenseSet<Attribute> written;
+  llvm::DenseSet<const Storage *> touched;
   bool isKnown = true;
   auto note = [&](Value value) {
     // What a write gives is what it has written.
@@ -42,10 +43,14 @@ void koila::releaseReaders(FunctionOpInterface function) {
         value = op->getOperand(0);
       else
         break;
-    auto read = value.getDefiningOp<ParamGetOp>();
-    isKnown &= !!read;
-    if (read)
+    if (auto read = value.getDefiningOp<ParamGetOp>()) {
       written.insert(getIdentity(read, symbols));
+      return;
+    }
+    // Of the program's own nothing else has the memory.
+    const Storage *entry = storages.lookup(value);
+    isKnown &= entry && !entry->external;
+    touched.insert(entry);
   };
   function->walk([&](Operation *op) {
     if (isOrderedWrite(op))
@@ -55,7 +60,6 @@ void koila::releaseReaders(FunctionOpInterface function) {
   });
   if (!isKnown)
     return;
-  llvm::DenseSet<const Storage *> touched;
   function->walk([&](ParamGetOp read) {
     if (written.contains(getIdentity(read, symbols)))
       touched.insert(storages.lookup(read.getResult()));
