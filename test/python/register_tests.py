@@ -546,7 +546,8 @@ def test_rules_that_come_later():
         warnings.simplefilter("ignore")
         before = step()
     register_gelu()
-    assert before is None and step() < 256
+    # Without rules it runs whole between tiles of what is around it.
+    assert (before or 1) < step() < 256
 
 
 def test_tensors_that_are_expanded():

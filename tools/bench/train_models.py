@@ -83,10 +83,11 @@ def distance(found, wanted):
     return float((found - wanted).norm() / wanted.norm())
 
 
-def run(model, images, labels, counter):
+def run(model, inputs, counter):
     """The bytes and the seconds of a step."""
 
     def step():
+        images, labels = inputs
         F.cross_entropy(model(images), labels).backward()
 
     torch.manual_seed(1)
@@ -95,14 +96,13 @@ def run(model, images, labels, counter):
     return peak, time.process_time() - start
 
 
-def run_compiled(model, images, labels, budget, counter):
+def run_compiled(model, inputs, budget, counter):
     """The bytes and seconds of a second step, the seconds of compilation, and the step."""
     state = copy.deepcopy(model.state_dict())
     start = time.monotonic()
     step = koila.compile(
         Step(model),
-        images,
-        labels,
+        *inputs,
         mode="train",
         budget=budget,
         threads=1,
@@ -117,7 +117,7 @@ def run_compiled(model, images, labels, budget, counter):
             weight.grad.zero_()
         torch.manual_seed(1)
         start = time.process_time()
-        peak = counter.measure(step.train_step, (images, labels))[0]
+        peak = counter.measure(step.train_step, inputs)[0]
         seconds = time.process_time() - start
     return peak, seconds, compiled, step
 
@@ -152,7 +152,7 @@ def run_one(name, most):
         inputs = make_batch(name, batch, dtype)
         plain = prepare(name, dtype)
         start = copy.deepcopy(plain)
-        run(plain, *inputs, counter)
+        run(plain, inputs, counter)
         wanted = leave(plain)
         exact.setdefault("gradients", wanted[0])
         exact.setdefault("statistics", wanted[1])
@@ -161,7 +161,7 @@ def run_one(name, most):
         budgets = {"half": report.peak // 2}
         if floor is not None:
             budgets["floor"] = floor + floor // 4
-        untiled = run(plain, *inputs, counter)[1]
+        untiled = run(plain, inputs, counter)[1]
         for which, budget in budgets.items():
             model = copy.deepcopy(start)
             for weight in model.parameters():
@@ -174,7 +174,7 @@ def run_one(name, most):
             }
             rows.append(row)
             try:
-                peak, seconds, compiled, step = run_compiled(model, *inputs, budget, counter)
+                peak, seconds, compiled, step = run_compiled(model, inputs, budget, counter)
             except koila.KoilaError as error:
                 row["refused"] = str(error).splitlines()[0]
                 continue

@@ -46,8 +46,8 @@ struct TensorInfo {
   /// `Unknown`.
   TriBool isContiguous() const;
   TriBool isChannelsLast() const;
-  /// Of a tensor without gaps or overlap, the dims from the outermost in memory;
-  /// none if that is not known of it.
+  /// Of a tensor without gaps or overlap, the dims from the outermost in
+  /// memory; none if that is not known of it.
   std::optional<llvm::SmallVector<int64_t>> getDenseOrder() const;
   /// Some permutation of dense row-major without gaps or overlap.
   TriBool isDense() const;
