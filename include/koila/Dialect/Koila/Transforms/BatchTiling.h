@@ -85,9 +85,7 @@ struct TilingOptions {
 /// of the program.
 struct PhaseLoops {
   mlir::Operation *tile, *bits;
-  /// Operations in a tile.
-  size_t size;
-  /// The first of them.
+  /// Of the first operation in a tile.
   mlir::Location loc;
   /// The fewest samples of a tile, 1 or 2. With 2 the first tile of an odd
   /// batch has one more than the others.

@@ -587,7 +587,6 @@ SmallVector<PhaseLoops> Tiler::rewrite() {
     }
     nests.push_back({arith::ConstantIndexOp::create(builder, loc, 1),
                      arith::ConstantIndexOp::create(builder, loc, 1),
-                     phase.body.size(),
                      phase.body.empty() ? loc : phase.body.front()->getLoc(),
                      plan.needsPairs(phase) ? 2 : 1});
     buildLoops(builder, loc, phase, nests.back());
