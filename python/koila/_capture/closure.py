@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from koila._capture.memory import Aliases, written_by
+from koila._capture.statistics import comes_before
 from koila._capture.values import Node, Value, detaching, sources
 
 __all__ = ["closure", "gradient_closure"]
@@ -106,10 +107,11 @@ class _Closure:
 def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
     """The writes that have to run before a node: not those to what was seen since.
     Where a write is to happen for good, what reads before it does, too."""
-    if graph or not node.deps:
-        return node.deps
+    deps = [dep for dep in node.deps if comes_before(dep, node)]
+    if graph or not deps:
+        return deps
     if node.call.writes:
-        return [dep for dep in node.deps if dep.call.writes]
+        return [dep for dep in deps if dep.call.writes]
     seen = set()
     for value in sources(node):
         if value.is_known_to(node, graph):
@@ -117,7 +119,7 @@ def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
     for value in sources(node):
         if not value.is_known_to(node, graph):
             seen.discard(value.group.last_write)
-    return [dep for dep in node.deps if dep not in seen]
+    return [dep for dep in deps if dep not in seen]
 
 
 def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:
@@ -138,6 +140,8 @@ def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:
                 stack.append(entry)
                 leaves[entry] = None
         for dep in node.deps:
-            # What was written in place before it was read.
-            stack.extend(out for ref in dep.outputs if (out := ref()) is not None)
+            # What was written in place before it was read; no gradient flows through
+            # running statistics.
+            if dep.call.writes and not dep.writes_outside:
+                stack.extend(out for ref in dep.outputs if (out := ref()) is not None)
     return list(found), list(leaves)

@@ -1,4 +1,4 @@
-"""Layers whose running statistics are averages over all calls, in traces.
+"""Running statistics that are averages over all calls, in traces.
 
 Batch normalisation with ``momentum=None`` weighs the statistics of a call by one over the
 number of calls, a number of Python that a trace takes for constant.
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["averaging_in_tensors", "find_unfollowed"]
+__all__ = ["averaging_in_tensors", "find_unfollowed", "normalise"]
 
 
 def _list_cumulative(module: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
@@ -56,13 +56,28 @@ class _Forward:
         mean, variance, count = layer.running_mean, layer.running_var, layer.num_batches_tracked
         assert mean is not None and variance is not None and count is not None
         count.add_(1)
-        # With a momentum of one, those of this call. Autograd saves the tensors that are
-        # given, so that nothing else may write to them.
-        own = mean.clone(), variance.clone()
-        result = nn.functional.batch_norm(
-            input, own[0], own[1], layer.weight, layer.bias, True, 1.0, layer.eps
-        )
         factor = count.to(mean.dtype).reciprocal()
-        mean.copy_(torch.lerp(mean, own[0], factor))
-        variance.copy_(torch.lerp(variance, own[1], factor))
-        return result
+        return normalise(
+            input, mean, variance, layer.weight, layer.bias, momentum=factor, eps=layer.eps
+        )
+
+
+def normalise(
+    input: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    *,
+    momentum: Tensor,
+    eps: float,
+) -> Tensor:
+    """Batch normalisation in training mode by a momentum that is a tensor of one element."""
+    # With a momentum of one, those of this call. Autograd saves the tensors that are
+    # given, so that nothing else may write to them.
+    own = mean.clone(), variance.clone()
+    result = nn.functional.batch_norm(input, own[0], own[1], weight, bias, True, 1.0, eps)
+    momentum = momentum.to(mean.dtype)
+    mean.copy_(torch.lerp(mean, own[0], momentum))
+    variance.copy_(torch.lerp(variance, own[1], momentum))
+    return result

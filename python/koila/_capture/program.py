@@ -14,6 +14,7 @@ from koila._capture.casts import CastCache
 from koila._capture.frames import raise_at
 from koila._capture.graphs import Graph
 from koila._capture.memory import Aliases, written_by
+from koila._capture.statistics import show_updated
 from koila._capture.values import GradientHook, Node, Value
 
 __all__ = ["Program", "places_of"]
@@ -169,8 +170,11 @@ class Program:
     def run(self) -> None:
         """Runs the calls on the tensors themselves, for good. Values that are
         asked for keep their tensors, the others free them where PyTorch would."""
-        with CastCache() as casts:
-            self._run(casts)
+        try:
+            with CastCache() as casts:
+                self._run(casts)
+        finally:
+            show_updated()
 
     def _run(self, casts: CastCache) -> None:
         nodes = self.nodes[::-1]

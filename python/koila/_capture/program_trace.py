@@ -14,9 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import batch_norm
 
 from koila._capture.casts import CastCache
 from koila._capture.compare import compare
+from koila._capture.cumulative import normalise
 from koila._capture.frames import location_of
 from koila._capture.global_hooks import without_hooks
 from koila._capture.module_snapshot import seed
@@ -49,7 +51,8 @@ class Traced:
     memory, from the outermost on; ``numbers`` the places of numbers that it takes behind them.
     ``differentiated`` are the arguments whose gradients a step returns.
     ``weights`` stand for the leaves that are weights: they have their data while
-    the program runs, so that no plan keeps a model. ``reached`` are the weights
+    the program runs, so that no plan keeps a model. So do ``statistics`` for running
+    statistics, which the program updates. ``reached`` are the weights
     that the loss depends on in a way that has a gradient, in the order in which
     they get it.
     """
@@ -62,6 +65,7 @@ class Traced:
     differentiated: tuple[int, ...]
     reached: tuple[int, ...]
     weights: dict[int, nn.Parameter]
+    statistics: dict[int, Tensor]
 
     def take(self, program: Program) -> list[Tensor]:
         """The arguments of a program of the same key; its weights are there until
@@ -93,19 +97,21 @@ class Traced:
         )
 
     def lend(self, program: Program) -> None:
-        """Puts the weights of a program of the same key in their places."""
+        """Puts the weights and statistics of a program of the same key in their places."""
         for index, weight in self.weights.items():
             weight.data = without_copies(program.leaves[index]).detach()
+        for index, statistic in self.statistics.items():
+            statistic.data = program.tensor_of(program.leaves[index]).detach()
 
     def release(self) -> None:
         """Lets the tensors of the last run go."""
-        _release(self.weights)
+        _release([*self.weights.values(), *self.statistics.values()])
 
 
-def _release(weights: dict[int, nn.Parameter]) -> None:
-    for weight in weights.values():
-        weight.grad = None
-        weight.data = weight.data.new_empty(0)
+def _release(tensors: Iterable[Tensor]) -> None:
+    for tensor in tensors:
+        tensor.grad = None
+        tensor.data = tensor.data.new_empty(0)
 
 
 def trace(
@@ -277,17 +283,24 @@ class _Recorded:
         self.module = _Module()
         self.names: dict[int, str] = {}
         self.weights: dict[int, nn.Parameter] = {}
+        self.statistics: dict[int, Tensor] = {}
         # Of tensors that are dense in another order, as a transposed batch.
         self.orders: dict[int, tuple[int, ...]] = {}
         # Asked for now: a trace would take the tensors for constants.
         self.expanded: list[int] = []
         # The leaf that has the batch, in which dim, and how many samples.
         self.batch: tuple[int, int, int] | None = None
+        updated = _find_updated(program)
         for index, (leaf, dim) in enumerate(zip(program.leaves, dims, strict=True)):
             origin = leaf.origin
             if self.batch is None and origin is not None and origin.batch is not None:
                 self.batch = index, origin.batch, origin.size or 0
-            if isinstance(leaf.tensor, nn.Parameter) or (trains and is_weight(leaf, dim)):
+            if index in updated:
+                statistic = program.tensor_of(leaf).detach().clone()
+                self.statistics[index] = statistic
+                self.names[index] = f"statistic{len(self.names)}"
+                self.module.register_buffer(self.names[index], statistic)
+            elif isinstance(leaf.tensor, nn.Parameter) or (trains and is_weight(leaf, dim)):
                 weight = nn.Parameter(without_copies(leaf).detach(), leaf.meta.requires_grad)
                 self.weights[index] = weight
                 if _is_expanded(leaf):
@@ -296,6 +309,13 @@ class _Recorded:
                 self.module.register_parameter(self.names[index], weight)
             elif (order := _find_order(leaf.meta)) is not None:
                 self.orders[index] = order
+
+    def reset(self) -> list[Tensor]:
+        """Takes updates of statistics back, and returns what they had become."""
+        updated = [statistic.clone() for statistic in self.statistics.values()]
+        for index, statistic in self.statistics.items():
+            statistic.copy_(self.program.tensor_of(self.program.leaves[index]).detach())
+        return updated
 
     def samples(self, count: int, first: int = 0) -> list[Tensor]:
         """Arguments with ``count`` of the samples, from ``first`` on."""
@@ -323,6 +343,16 @@ class _Recorded:
         for place in self.varying:
             arguments.append(torch.tensor(self.program.numbers[place], dtype=torch.float64))
         return arguments
+
+
+def _find_updated(program: Program) -> set[int]:
+    """The leaves that are running statistics, which calls update."""
+    return {
+        step[index]
+        for node, step in zip(program.nodes, program.steps, strict=True)
+        if node.writes_outside
+        for index in node.call.writes
+    }
 
 
 def _other_batch(leaf: Value) -> int | None:
@@ -381,6 +411,9 @@ def _replay(module: nn.Module, recorded: _Recorded, arguments: tuple[Tensor, ...
         with node.call.modes(casts=node.call.grad):
             # A trace takes what .data gives for a constant.
             function = torch.detach if node.call.function in detaching else node.call.function
+            if function is batch_norm and isinstance(kwargs["momentum"], Tensor):
+                function = normalise
+                del kwargs["training"]
             result = _at_line(position + 1)(function, args, kwargs)
         if graph and not node.call.grad:
             # A trace does not hold in which mode it was made.
@@ -476,7 +509,7 @@ def _trace(recorded: _Recorded) -> Traced:
     finally:
         _traced.pop()
         # What a trace that failed leaves are cycles.
-        _release(recorded.weights)
+        _release([*recorded.weights.values(), *recorded.statistics.values()])
 
 
 def _trace_module(recorded: _Recorded) -> Traced:
@@ -496,18 +529,21 @@ def _trace_module(recorded: _Recorded) -> Traced:
         except Exception:
             # Rows by their number, as of arange(), are only there from the first on.
             first = 0
+            recorded.reset()
             seed(devices)
             given = recorded.samples(count, first)
             with torch.enable_grad():
                 wanted = module(*given)
+        updated = recorded.reset()
         seed(devices)
-        problem = _find_problem(recorded, script, recorded.samples(count, first), wanted)
+        problem = _find_problem(recorded, script, recorded.samples(count, first), wanted, updated)
         if problem and recorded.autocasts:
             # What is cast inside of an operator, as of an LSTM, is not in a trace.
             recorded.casts = True
             script = _script_of(recorded)
             seed(devices)
-            problem = _find_problem(recorded, script, recorded.samples(count, first), wanted)
+            given = recorded.samples(count, first)
+            problem = _find_problem(recorded, script, given, wanted, updated)
         if problem:
             raise CompileError(f"a trace of it is wrong for {count} samples: {problem}")
     taken = [index for index in range(len(program.leaves)) if index not in recorded.names]
@@ -534,21 +570,30 @@ def _trace_module(recorded: _Recorded) -> Traced:
         tuple(differentiated),
         tuple(index for index in reached if index in recorded.names),
         recorded.weights,
+        recorded.statistics,
     )
 
 
 def _script_of(recorded: _Recorded) -> torch.jit.ScriptModule:
     with torch.enable_grad():
-        return trace_module(recorded.module, tuple(recorded.samples(_TRACED)), keeps_shapes=False)
+        arguments = tuple(recorded.samples(_TRACED))
+        script = trace_module(recorded.module, arguments, keeps_shapes=False)
+    recorded.reset()
+    return script
 
 
 _CASTS = "it has nothing of what autocast casts inside of an operator"
 
 
 def _find_problem(
-    recorded: _Recorded, script: torch.jit.ScriptModule, given: list[Tensor], wanted: Any
+    recorded: _Recorded,
+    script: torch.jit.ScriptModule,
+    given: list[Tensor],
+    wanted: Any,
+    updated: list[Tensor],
 ) -> str | None:
-    """How a trace differs from the calls themselves."""
+    """How a trace differs from the calls themselves, in what it returns and in the running
+    statistics that it has updated."""
     # It runs once: to optimise it would take longer.
     with torch.no_grad(), torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
         try:
@@ -558,7 +603,8 @@ def _find_problem(
                 raise
             return _CASTS  # between types that are others than those that were traced
     # The same kernels round alike, and casts that are missing may not show in a loss.
-    problem = compare(found, wanted, exact=recorded.autocasts)
+    exact = recorded.autocasts
+    problem = compare(found, wanted, exact) or compare(recorded.reset(), updated, exact)
     return f"{problem} ({_CASTS})" if problem and recorded.autocasts else problem
 
 

@@ -351,6 +351,8 @@ def _append(call: Call, inputs: list[Any]) -> Any:
     node.outputs = [weakref.ref(value) for value in values]
     if node.writes_outside:
         recording.pending.append(node)
+        for index in call.writes:
+            _show_pending(inputs[index])
     made = [wrap(value) for value in values]
     if any(shared is not None for shared in call.shares) and not call.writes:
         _show_views(call, inputs, values)
@@ -386,6 +388,16 @@ def _show_views(call: Call, inputs: list[Any], values: list[Value]) -> None:
 def append_made(call: Call, inputs: list[Any]) -> Any:
     """Records a call that is known without trying it."""
     return _append(call, inputs)
+
+
+def _show_pending(value: Value) -> None:
+    """A tensor of the user that a recorded call is to update becomes a lazy one until
+    then: whoever looks at it makes the call run."""
+    tensor = value.tensor
+    if type(tensor) is Tensor and value.alias is not None and tensor is not value.alias:
+        value.tensor = value.alias
+        assign(become_lazy(tensor), value)
+        recording.updated.append(weakref.ref(tensor))
 
 
 def _may_defer(call: Call) -> bool:

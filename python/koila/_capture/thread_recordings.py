@@ -21,6 +21,8 @@ class Recording(threading.local):
         # own reads and writes.
         self.leaves: weakref.WeakValueDictionary[int, Value] = weakref.WeakValueDictionary()
         self.pending: list[Node] = []
+        # Tensors of the user that these write to, which are lazy until then.
+        self.updated: list[weakref.ref[Any]] = []
         # Plans of what was read and may be differentiated, with what made it.
         self.reads: list[tuple[Any, list[weakref.ref[Node]]]] = []
         # Views that were made of values whose graph may still be computed.

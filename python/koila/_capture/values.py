@@ -402,6 +402,7 @@ class Call:
     graph_names: tuple[str | None, ...] = ()  # of the outputs' grad_fn
     differentiates: bool = False  # it runs autograd inside of it
     kind: Any = None  # what calls have in common that differ in what data have decided
+    settled: Call | None = None  # the same without the statistics that it updates
 
     def perform(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function in the modes that it was recorded in."""
@@ -470,6 +471,7 @@ class Node:
         "inputs",
         "outputs",
         "seq",
+        "settled",
         "writes_outside",
     )
 
@@ -481,6 +483,7 @@ class Node:
         self.deps: tuple[Node, ...] = ()
         self.seq = next(_sequence)
         self.done = False
+        self.settled = False  # its updates of statistics are made, though it has not run
         # Whether others see what it writes.
         self.writes_outside = any(inputs[index].group.external for index in call.writes)
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from koila._capture.frames import raise_at
+from koila._capture.statistics import settle_updates
 from koila._capture.values import Node
 from koila._execute.out_of_memory import is_out_of_memory
 from koila._plan.planner import Run
@@ -23,7 +24,12 @@ def as_eager(run: Run, call: Callable[[], _T]) -> _T:
     without a graph, until one of them raises PyTorch's. Where memory ran out nothing
     runs again."""
     try:
-        return call()
+        try:
+            return call()
+        finally:
+            # What comes before an error has updated its statistics, and what comes
+            # behind it never will.
+            settle_updates(run.program.nodes)
     except RuntimeError as error:
         if is_out_of_memory(error):
             raise
@@ -63,6 +69,8 @@ def _run_eagerly(run: Run) -> None:
             if index in dims:
                 rows = min(_ROWS, batch - start)
                 tensor = tensor.narrow(dims[index], start, rows)
+            elif index in traced.statistics:
+                tensor = tensor.clone()  # they are updated already
             leaves.append(tensor)
         with torch.no_grad():
             program.replay(leaves, invoke)

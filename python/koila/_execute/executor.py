@@ -31,15 +31,14 @@ from koila._plan.planner import Run, start
 
 __all__ = [
     "check_split",
-    "flush",
     "held_with",
     "is_as_recorded",
+    "list_unseen",
     "materialize",
     "ordinary",
     "outside",
     "prepare",
     "read",
-    "release_input",
     "run_for_good",
     "run_nodes",
     "settle_lent",
@@ -131,14 +130,15 @@ def prepare(values: list[Value], *, graph: bool = True) -> Program:
     return Program(nodes, values, graph)
 
 
-def _list_unseen() -> list[Value]:
+def list_unseen() -> list[Value]:
+    """What the program holds and does not know yet."""
     return [value for value in recording.list_held() if value.seen is None and not value.failed]
 
 
 def held_with(values: list[Value]) -> list[Value]:
     """What else the program holds and does not know yet; without views of what
     is computed, which are made of it then."""
-    held = [value for value in _list_unseen() if value not in values]
+    held = [value for value in list_unseen() if value not in values]
     computed = {*values, *held}
     return [value for value in held if not has_base_in(value, computed)]
 
@@ -210,49 +210,26 @@ def check_split(run: Run) -> None:
         raise CompileError("no tensor of it was given to koila.lazy with its batch")
     if run.batch < 2:
         raise CompileError("the batch is one sample")
-    for node in run.program.nodes:
-        if node.writes_outside:
-            inner = node.frames[0]
-            raise CompileError(
-                f"'{_name(node.call)}' mixes the samples and writes their statistics, as "
-                f"BatchNorm does in training mode ({inner.file}:{inner.line}); after eval() on "
-                "those layers it would be split",
-                location_of(node.frames),
-            )
     if not run.has_batch():
         raise CompileError("what it computes is not made of samples")
 
 
+def _explain_updates(program: Program) -> CompileError | str:
+    """Why a program that writes is not one to split."""
+    node = next((node for node in program.nodes if node.writes_outside), None)
+    if node is None:
+        return "it writes to tensors that are there"
+    inner = node.frames[0]
+    return CompileError(
+        f"'{_name(node.call)}' mixes the samples and updates running statistics, as BatchNorm "
+        f"does in training mode ({inner.file}:{inner.line}), which koila splits in the step of a "
+        "loss alone; after eval() on those layers, or a backward() before this is read, it would "
+        "be split",
+        location_of(node.frames),
+    )
+
+
 # Writes that others see.
-
-
-def release_input() -> None:
-    """A batch has gone: what is left to compute of it without a graph need not
-    keep it any longer. (What has a graph keeps it in plain PyTorch, too.)"""
-    if not recording.busy:
-        _compute_held([value for value in _list_unseen() if not value.meta.requires_grad])
-
-
-def flush() -> None:
-    """Computes what the program holds, and makes the writes to its tensors that
-    nobody has asked for: the tensors that they are made of need not stay."""
-    if recording.busy:
-        return
-    _compute_held(held_with([]))
-    pending = recording.list_pending()
-    if pending:
-        run_nodes(pending)
-
-
-def _compute_held(open_values: list[Value]) -> None:
-    if open_values:
-        frames = find_frames()
-        try:
-            read(open_values, frames)
-        except Exception:
-            # Of what nobody asks for now nothing is said until somebody does.
-            for value in open_values:
-                value.failed = True
 
 
 @outside
@@ -383,11 +360,7 @@ def _read(asked: list[Value], frames: Frames) -> None:
         program = prepare([*values, *held])
         run = start(program, _graph_mode(program), frames)
         if not run.fits():
-            try:
-                check_split(run)
-                raise CompileError("it writes to tensors that are there")
-            except CompileError as error:
-                run.run_whole(error)
+            run.run_whole(_explain_updates(program))
         run.note(None)
         run_for_good(program)
         return

@@ -38,7 +38,7 @@ from koila._execute.hooks import apply_hooks, differentiate_at_hooks, find_hooke
 from koila._plan.announce import announce
 from koila._plan.planner import Plan, Run, start
 
-__all__ = ["announce_retained", "backward", "free_graphs", "gradients", "look"]
+__all__ = ["announce_retained", "backward", "free_graphs", "gradients", "look", "read_held"]
 
 _SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -268,7 +268,37 @@ def look(values: list[Value], frames: Frames) -> list[Tensor]:
     )
     if len(unknown) == 1 and unknown[0].meta.requires_grad and is_loss(unknown[0]):
         _read_loss(unknown[0], frames)
+        return read(values, frames)
+    return read_held(values, frames)
+
+
+def read_held(values: list[Value], frames: Frames) -> list[Tensor]:
+    """What values are, without a promise of a graph. What updates running statistics on
+    the way is run together with the backward pass of the loss that the program holds."""
+    unknown = [value for value in values if is_open(value) and value.seen is None]
+    if unknown and (loss := _find_loss(unknown)) is not None:
+        _read_loss(loss, frames)
     return read(values, frames)
+
+
+@outside
+def _find_loss(values: list[Value]) -> Value | None:
+    """The loss that was recorded of what is looked at: what updates running statistics is
+    split together with the backward pass that is to follow."""
+    nodes = closure(values, graph=False)
+    if not any(node.writes_outside for node in nodes):
+        return None
+    losses = [
+        held
+        for held in recording.list_held()
+        if is_open(held) and held.seen is None and held.meta.requires_grad and is_loss(held)
+    ]
+    last = max(losses, key=lambda held: 0 if held.node is None else held.node.seq, default=None)
+    if last is None:
+        return None
+    inside = set(gradient_closure(last)[0])
+    # Not one of several that may be differentiated.
+    return last if all(held.node in inside for held in losses) else None
 
 
 @outside
@@ -283,7 +313,7 @@ def _read_loss(value: Value, frames: Frames) -> None:
     if run.fits(more):
         _run_whole(run)
         return
-    if run.plan.only_read or find_hooked(value):
+    if (run.plan.only_read and not run.program.writes()) or find_hooked(value):
         read([value], frames)
         return
     try:
@@ -424,7 +454,11 @@ def _backward(
         run.run_whole("a hook sees the gradient of a tensor whose graph is to stay")
         _run_whole(run)
         return False
-    if hooked and inputs is None and not run.program.writes():
+    if hooked and run.program.writes():
+        run.run_whole("a hook sees the gradient of a tensor that running statistics are made of")
+        _run_whole(run)
+        return False
+    if hooked and inputs is None:
         nodes = gradient_closure(value)[0]
         made = [reference for node in nodes for reference in node.outputs]
         differentiate_at_hooks(

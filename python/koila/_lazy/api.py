@@ -14,7 +14,7 @@ from koila._capture.frames import find_frames, location_of
 from koila._capture.recorder import find_values
 from koila._capture.values import Value, rebuild
 from koila._errors import KoilaError
-from koila._execute import executor
+from koila._execute.flush import flush, release_input
 from koila._lazy import draws, materialize, modules, ranges, sequences  # noqa: F401  answer calls
 from koila._lazy.dispatch import dispatch
 from koila._lazy.functions import watch_functions
@@ -58,7 +58,7 @@ def lazy(*values: Any, batch: int | None = None, budget: int | str = "auto") -> 
     tensor.
     """
     check_budget(budget)
-    executor.flush()
+    flush()
     watch_functions()
     call = object()
     made = tuple(_lazy(value, batch, budget, call) for value in values)
@@ -97,7 +97,7 @@ _inputs: dict[int, weakref.ref[LazyTensor]] = {}
 
 def _release(reference: weakref.ref[LazyTensor]) -> None:
     del _inputs[id(reference)]
-    executor.release_input()
+    release_input()
 
 
 def _remember(made: Any) -> None:

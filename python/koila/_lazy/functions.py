@@ -10,7 +10,8 @@ import torch
 from torch.nn.modules._functions import BackwardHookFunction
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from koila._execute import executor
+from koila._capture.thread_recordings import recording
+from koila._execute.flush import flush
 from koila._lazy.dispatch import aliases, call, compute
 from koila._lazy.lazy_tensor import LazyTensor
 from koila._lazy.modules import watch_modules
@@ -45,7 +46,7 @@ def watch_functions() -> None:
     _Scripted.__call__ = call_scripted
     watch_modules()
     # What changes the weights that recorded calls read.
-    register_optimizer_step_pre_hook(lambda *_: executor.flush())
+    register_optimizer_step_pre_hook(lambda *_: flush())
     own = torch.Tensor.data
     watched = property(_get_data, _set_data)
     torch.Tensor.data = watched  # type: ignore[assignment]
@@ -58,14 +59,14 @@ _data: Any = torch._C.TensorBase.data
 
 def _get_data(tensor: torch.Tensor) -> Any:
     """Writes through ``.data`` have no version by which they would be noticed."""
-    if type(tensor) is not LazyTensor:
-        executor.flush()
+    if type(tensor) is not LazyTensor or recording.updated:
+        flush()
     return _data.__get__(tensor)
 
 
 def _set_data(tensor: torch.Tensor, value: Any) -> None:
-    if type(tensor) is not LazyTensor:
-        executor.flush()
+    if type(tensor) is not LazyTensor or recording.updated:
+        flush()
     _data.__set__(tensor, value)
 
 

@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from koila._capture.recorder import make_leaf, wrap
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Origin
-from koila._execute import executor
+from koila._execute.flush import release_input
 
 __all__ = ["remember_batch", "watch_modules"]
 
@@ -110,4 +110,4 @@ def _record(tensor: Tensor, origin: Origin) -> Any:
 
 def _release(reference: weakref.ref[Tensor]) -> None:
     del _taken[id(reference)]
-    executor.release_input()
+    release_input()

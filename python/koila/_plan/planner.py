@@ -23,6 +23,7 @@ from koila._capture.frames import Frames, location_of
 from koila._capture.graphs import measure_graphs
 from koila._capture.program import Program
 from koila._capture.program_trace import Traced, explain, find_recorded, trace, whole_bytes
+from koila._capture.statistics import is_momentum, show_updated
 from koila._capture.thread_locks import tracing
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Call
@@ -165,7 +166,7 @@ def _find_varying(plan: Plan, program: Program) -> frozenset[int]:
     found = set()
     position = 0
     for node, step in zip(program.nodes, program.steps, strict=True):
-        for entry in step:
+        for index, entry in enumerate(step):
             if entry is not None:
                 continue
             old, new = plan.numbers[position], program.numbers[position]
@@ -173,7 +174,7 @@ def _find_varying(plan: Plan, program: Program) -> frozenset[int]:
                 type(old) is float
                 and type(new) is float
                 and old != new
-                and is_arithmetic(node.call)
+                and (is_arithmetic(node.call) or is_momentum(node, index))
             ):
                 found.add(position)
             position += 1
@@ -483,6 +484,7 @@ class Run:
                 group = node.inputs[index].group
                 if group.external and group.last_write in refused:
                     group.last_write = None
+        show_updated()
 
     def announce(self, text: str, place: Location | None, error: BudgetError | None = None) -> None:
         if is_strict():

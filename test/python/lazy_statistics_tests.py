@@ -1,0 +1,450 @@
+"""Batch normalisation in training mode through koila.lazy: as without the line.
+
+Each use is written once and run twice, on plain tensors and on lazy ones that have to
+be split. Both must see the same numbers, and leave the same gradients and the same state
+of the model. Statistics of a tile, which are the control, are told apart.
+"""
+
+import copy
+import functools
+import io
+import unittest
+import warnings
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import koila
+
+COUNT, CLASSES = 24, 5
+RTOL, ATOL = 1e-9, 1e-11
+
+
+def make_model(*, momentum=0.1, affine=True, norm=nn.BatchNorm2d):
+    torch.manual_seed(0)
+    options = {"momentum": momentum, "affine": affine}
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        norm(8, **options),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, padding=1),
+        norm(8, **options),
+        nn.Tanh(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(8, CLASSES),
+    )
+    return model.double()
+
+
+def make_batch(seed=0):
+    # Samples that differ in scale: statistics of a tile are others.
+    torch.manual_seed(seed)
+    scale = torch.linspace(0.2, 3, COUNT, dtype=torch.float64)[:, None, None, None]
+    return torch.randn(COUNT, 3, 12, 12, dtype=torch.float64) * scale, torch.arange(COUNT) % CLASSES
+
+
+def state_of(model):
+    """What a step leaves: parameters, buffers and gradients, all by their names."""
+    found = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            found[f"{name}.grad"] = parameter.grad.clone()
+    return found
+
+
+def differences(found, wanted):
+    if found.keys() != wanted.keys():
+        return sorted(found.keys() ^ wanted.keys())
+    return [
+        name
+        for name, tensor in wanted.items()
+        if not torch.allclose(found[name].double(), tensor.double(), RTOL, ATOL)
+    ]
+
+
+class Batches:
+    """Gives a script its batches: plain tensors, or lazy ones within a budget."""
+
+    def __init__(self, budget=None):
+        self.budget = budget
+        self.log = []
+
+    def __call__(self, seed=0):
+        batch = make_batch(seed)
+        return batch if self.budget is None else koila.lazy(*batch, batch=0, budget=self.budget)
+
+    def see(self, value):
+        self.log.append(float(value))
+
+    def tiled(self):
+        """After a step: whether it ran in tiles, within the budget."""
+        if self.budget is not None:
+            last = koila.last()
+            assert last.tile is not None, last
+            assert last.peak_bytes <= koila.memory.budget_bytes(self.budget), last
+
+
+class Statistics(unittest.TestCase):
+    def budget(self, model, part=0.55):
+        """A part of what a step takes as a whole."""
+        trial = copy.deepcopy(model)
+        x, y = koila.lazy(*make_batch(), batch=0, budget="1GiB")
+        F.cross_entropy(trial(x), y).backward()
+        return int(koila.last().peak_bytes * part)
+
+    def check(self, script, model=None, message=None, part=0.55):
+        """``script(model, batches)``; a ``message`` is of a warning that is expected."""
+        model = model or make_model()
+        plain, lazy = copy.deepcopy(model), copy.deepcopy(model)
+        wanted, found = Batches(), Batches(self.budget(model, part))
+        script(plain, wanted)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", koila.KoilaWarning)
+            script(lazy, found)
+        texts = [str(each.message) for each in caught if each.category is koila.KoilaWarning]
+        if message is None:
+            self.assertEqual(texts, [])
+        else:
+            self.assertTrue(any(message in text for text in texts), texts)
+        self.assertEqual(differences(state_of(lazy), state_of(plain)), [])
+        logs = (torch.tensor(batches.log, dtype=torch.float64) for batches in (found, wanted))
+        torch.testing.assert_close(*logs, rtol=RTOL, atol=ATOL)
+        # Something was seen to change: the state is not that of the beginning.
+        self.assertFalse(torch.allclose(lazy[1].running_mean, model[1].running_mean))
+        return lazy
+
+    def test_steps(self):
+        def script(model, batches):
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for seed in range(3):
+                x, y = batches(seed)
+                loss = F.cross_entropy(model(x), y)
+                optimizer.zero_grad()
+                loss.backward()
+                batches.tiled()
+                optimizer.step()
+                batches.see(loss.item())
+
+        self.check(script)
+
+    def test_the_control_is_caught(self):
+        """Statistics of each tile of four, as gradient accumulation has them."""
+        model = make_model()
+        parts = copy.deepcopy(model)
+        x, y = make_batch()
+        F.cross_entropy(model(x), y).backward()
+        for start in range(0, COUNT, 4):
+            part = slice(start, start + 4)
+            (F.cross_entropy(parts(x[part]), y[part]) * 4 / COUNT).backward()
+        # All but the count of classes, and a bias whose gradient is zero.
+        wrong = differences(state_of(parts), state_of(model))
+        for name in ("0.weight.grad", "1.running_mean", "1.num_batches_tracked", "8.bias.grad"):
+            self.assertIn(name, wrong)
+
+    def test_loss_is_read_first(self):
+        def script(model, batches):
+            for seed in range(2):
+                x, y = batches(seed)
+                loss = F.cross_entropy(model(x), y)
+                batches.see(loss.item())
+                loss.backward()
+                batches.tiled()
+
+        self.check(script)
+
+    def test_accuracy_is_read_first(self):
+        def script(model, batches):
+            for seed in range(2):
+                x, y = batches(seed)
+                out = model(x)
+                loss = F.cross_entropy(out, y)
+                batches.see((out.argmax(1) == y).float().mean().item())
+                batches.tiled()
+                loss.backward()
+                batches.see(loss.item())
+
+        self.check(script)
+
+    def test_losses_that_are_read_alone(self):
+        """As someone who looks for a learning rate: no backward pass follows."""
+
+        def script(model, batches):
+            for seed in range(3):
+                x, y = batches(seed)
+                batches.see(F.cross_entropy(model(x), y).item())
+                batches.tiled()
+
+        self.check(script)
+
+    def test_accumulation(self):
+        def script(model, batches):
+            for seed in range(3):
+                x, y = batches(seed)
+                (F.cross_entropy(model(x), y) / 3).backward()
+                batches.tiled()
+
+        self.check(script)
+
+    def test_graph_is_kept(self):
+        def script(model, batches):
+            x, y = batches()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward(retain_graph=True)
+            loss.backward()
+            batches.see(loss.item())
+
+        self.check(script)
+
+    def test_layer_is_called_twice(self):
+        """A discriminator sees two batches in a step, and its statistics both in order."""
+
+        def script(model, batches):
+            x, y = batches()
+            real, fake = model(x), model(x * 0.5 + 1)
+            loss = F.cross_entropy(real, y) + F.cross_entropy(fake, (y + 1) % CLASSES)
+            loss.backward()
+            batches.tiled()
+            batches.see(loss.item())
+
+        self.check(script)
+
+    def test_two_losses_of_two_calls(self):
+        def script(model, batches):
+            x, y = batches()
+            first = F.cross_entropy(model(x), y)
+            second = F.cross_entropy(model(x * 0.5 + 1), y)
+            second.backward()
+            first.backward()
+            batches.see(first.item())
+            batches.see(second.item())
+
+        self.check(script, part=0.9)
+
+    def test_gradients_of_autograd(self):
+        def script(model, batches):
+            x, y = batches()
+            loss = F.cross_entropy(model(x), y)
+            for gradient in torch.autograd.grad(loss, list(model.parameters())):
+                batches.see(gradient.norm())
+            batches.tiled()
+
+        self.check(script)
+
+    def test_graph_of_the_gradient(self):
+        def script(model, batches):
+            x, y = batches()
+            loss = F.cross_entropy(model(x), y)
+            batches.see(loss.item())
+            loss.backward(create_graph=True)
+            for parameter in model.parameters():
+                parameter.grad = parameter.grad.detach()
+
+        self.check(script, message="create_graph=True")
+
+    def test_hook(self):
+        def script(model, batches, reads=False):
+            x, y = batches()
+            out = model(x)
+            loss = F.cross_entropy(out, y)
+            if reads:
+                batches.see(loss.item())
+            out.register_hook(lambda gradient: gradient * 2)
+            loss.backward()
+
+        self.check(script, message="a hook sees the gradient")
+        # The statistics are updated when the loss is read, and are not in the way then.
+        self.check(functools.partial(script, reads=True))
+
+    def test_inputs(self):
+        def script(model, batches):
+            x, y = batches()
+            F.cross_entropy(model(x), y).backward(inputs=[model[0].weight, model[4].bias])
+            batches.tiled()
+
+        self.check(script)
+
+    def test_result_that_nobody_uses(self):
+        """The layers have run, and count the batch."""
+
+        def script(model, batches):
+            x, y = batches()
+            model(x + 1)
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+
+        self.check(script, part=0.9)
+
+    def test_error_in_the_step(self):
+        """A class that is not there: the forward pass has updated the statistics."""
+
+        def script(model, batches):
+            x, y = batches()
+            loss = None
+            try:
+                loss = F.cross_entropy(model(x), y + 1)
+                loss.backward()
+            except (IndexError, RuntimeError) as error:
+                batches.see("out of bounds" in str(error))
+            del loss
+            x, y = batches(1)
+            F.cross_entropy(model(x), y).backward()
+            batches.tiled()
+
+        self.check(script)
+
+    def test_average_over_all_calls(self):
+        def script(model, batches):
+            for seed in range(4):
+                x, y = batches(seed)
+                F.cross_entropy(model(x), y).backward()
+                batches.tiled()
+
+        self.check(script, make_model(momentum=None))
+
+    def test_other_layers(self):
+        def script(model, batches):
+            x, y = batches()
+            F.cross_entropy(model(x), y).backward()
+            batches.tiled()
+
+        frozen = make_model()
+        for parameter in frozen[:2].parameters():
+            parameter.requires_grad_(False)
+        for model in (frozen, make_model(affine=False), make_model(norm=nn.SyncBatchNorm)):
+            self.check(script, model)
+
+    def test_part_in_eval(self):
+        def script(model, batches):
+            model[4].eval()
+            for seed in range(2):
+                x, y = batches(seed)
+                F.cross_entropy(model(x), y).backward()
+                batches.tiled()
+            model.eval()
+            x, _ = batches(2)
+            with torch.no_grad():
+                batches.see(model(x).sum())
+
+        self.check(script)
+
+    def test_statistics_are_seen_before_the_step(self):
+        """They are those of this batch, whoever looks: a log, a file, an average of models."""
+
+        def script(model, batches):
+            average = copy.deepcopy(model)
+            for seed, look in enumerate(self.looks(average)):
+                x, y = batches(seed)
+                loss = F.cross_entropy(model(x), y)
+                batches.see(look(model[1], loss))
+                batches.tiled()
+                loss.backward()
+                batches.see(loss.item())
+            for buffer in model.buffers():
+                assert type(buffer) is torch.Tensor, type(buffer)
+
+        self.check(script)
+
+    def looks(self, average):
+        def save(layer, _):
+            file = io.BytesIO()
+            torch.save(layer.state_dict(), file)
+            file.seek(0)
+            return torch.load(file)["running_mean"].norm()
+
+        def follow(layer, _):
+            with torch.no_grad():
+                average[1].running_mean.lerp_(layer.running_mean, 0.25)
+            return average[1].running_mean.norm()
+
+        return (
+            lambda layer, _: layer.running_mean.norm().item(),
+            lambda layer, _: float(repr(layer.running_var.double()).split("[")[1].split(",")[0]),
+            lambda layer, _: layer.running_var.numpy().sum(),
+            lambda layer, _: copy.deepcopy(layer).running_var.sum(),
+            lambda layer, _: layer.running_mean.data.norm(),
+            lambda layer, _: sum(buffer.double().sum() for buffer in layer.buffers()),
+            save,
+            follow,
+        )
+
+    def test_statistics_that_the_loss_reads(self):
+        """A penalty on a running mean, which the call before it has updated."""
+
+        def script(model, batches):
+            x, y = batches()
+            loss = F.cross_entropy(model(x), y)
+            loss = loss + (model[0].weight.mean() * model[1].running_mean).sum()
+            loss.backward()
+            batches.see(loss.item())
+
+        self.check(script, message="runs whole", part=0.2)
+
+    def test_statistics_are_set_before_the_step(self):
+        def script(model, batches):
+            x, y = batches()
+            loss = F.cross_entropy(model(x), y)
+            model[4].running_var.data = model[4].running_var.data + 1
+            loss.backward()
+            batches.see(loss.item())
+            loss = F.cross_entropy(model(x), y)
+            model[1].running_mean.mul_(0.5)
+            try:
+                loss.backward()
+            except RuntimeError as error:
+                batches.see("modified by an inplace operation" in str(error))
+
+        self.check(script, message="runs whole", part=0.2)
+
+    def test_plain_batch_in_between(self):
+        """As a discriminator sees samples that nobody made lazy: in the order of the calls."""
+
+        def script(model, batches):
+            x, y = batches()
+            loss = F.cross_entropy(model(x), y)
+            plain, _ = make_batch(1)
+            with torch.no_grad():
+                batches.see(model(plain * 2).norm())
+            loss.backward()
+            batches.see(loss.item())
+
+        self.check(script, message="runs whole", part=0.2)
+
+    def test_batches_without_a_loss(self):
+        """As statistics are made anew for other data; they are there behind the loop."""
+
+        def script(model, batches):
+            for seed in range(3):
+                x, _ = batches(seed)
+                model(x)
+            batches.see(model[1].running_mean.norm())
+
+        self.check(script, message="updates running statistics", part=0.2)
+
+    def test_forward_alone(self):
+        """Without a loss koila says that it does not split it."""
+
+        def script(model, batches):
+            x, _ = batches()
+            batches.see(model(x).sum().item())
+            x, _ = batches(1)
+            batches.see(model(x)[0, 0].item())
+
+        self.check(script, message="updates running statistics", part=0.2)
+
+    def test_instance_statistics(self):
+        def script(model, batches):
+            x, y = batches()
+            F.cross_entropy(model(x), y).backward()
+
+        def norm(size, momentum, affine):
+            return nn.InstanceNorm2d(
+                size, momentum=momentum, affine=affine, track_running_stats=True
+            )
+
+        self.check(script, make_model(norm=norm), message="runs whole")
+
+
+if __name__ == "__main__":
+    unittest.main()
