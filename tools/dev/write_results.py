@@ -117,6 +117,10 @@ PAGES = {
         "LazyModels.md", "torchvision's models through koila.lazy", "lazy_models.py", "--batch 4",
         is_direct=True,
     ),
+    "train-models": of_benchmark(
+        "TrainModels.md", "torchvision's models in training mode", "train_models.py", "",
+        is_direct=True,
+    ),
     "lazy-steps": of_benchmark(
         "LazySteps.md", "time of steps through koila.lazy", "lazy_steps.py", "--rounds 3",
         is_direct=True,

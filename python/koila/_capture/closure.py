@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from koila._capture.memory import Aliases, written_by
-from koila._capture.statistics import comes_before
 from koila._capture.values import Node, Value, detaching, sources
 
 __all__ = ["closure", "gradient_closure"]
@@ -107,11 +106,10 @@ class _Closure:
 def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
     """The writes that have to run before a node: not those to what was seen since.
     Where a write is to happen for good, what reads before it does, too."""
-    deps = [dep for dep in node.deps if comes_before(dep, node)]
-    if graph or not deps:
-        return deps
+    if graph or not node.deps:
+        return node.deps
     if node.call.writes:
-        return [dep for dep in deps if dep.call.writes]
+        return [dep for dep in node.deps if dep.call.writes]
     seen = set()
     for value in sources(node):
         if value.is_known_to(node, graph):
@@ -119,7 +117,7 @@ def _deps_of(node: Node, graph: bool) -> Iterable[Node]:
     for value in sources(node):
         if not value.is_known_to(node, graph):
             seen.discard(value.group.last_write)
-    return [dep for dep in deps if dep not in seen]
+    return [dep for dep in node.deps if dep not in seen]
 
 
 def gradient_closure(value: Value) -> tuple[list[Node], list[Value]]:

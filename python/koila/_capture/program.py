@@ -125,9 +125,9 @@ class Program:
         )
         return calls, leaves, tuple(self.results), self.graph
 
-    def writes(self) -> bool:
+    def writes(self, *, statistics: bool = True) -> bool:
         """Whether it writes to a tensor that is there at entry, so that it must
-        run once."""
+        run once; without ``statistics``, to another than the running statistics of a layer."""
         made, aliases = set(self.nodes), Aliases()
         copied = {aliases.of(self.leaves[place]) for place in self.copied}
 
@@ -137,7 +137,8 @@ class Program:
             return memory in copied or (isinstance(memory, tuple) and memory[0] in made)
 
         return any(
-            node.writes_outside or not all(map(is_made, written_by(node))) for node in self.nodes
+            statistics if node.writes_outside else not all(map(is_made, written_by(node)))
+            for node in self.nodes
         )
 
     def replay(

@@ -404,7 +404,7 @@ def _may_defer(call: Call) -> bool:
     """Whether a write to a tensor of the user may wait: running statistics of
     layers in training, whose results do not depend on them."""
     name = getattr(call.function, "__name__", "")
-    return call.grad and name in ("batch_norm", "instance_norm")
+    return name in ("batch_norm", "instance_norm")
 
 
 def _write_anew(

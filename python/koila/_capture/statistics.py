@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.functional import batch_norm
 
 from koila._capture.thread_recordings import recording
-from koila._capture.values import Call, Node, Value, is_open
+from koila._capture.values import Call, Node, is_open
 
-__all__ = ["comes_before", "is_momentum", "settle_updates", "show_updated"]
+__all__ = ["is_momentum", "settle_updates", "show_updated"]
 
 
 def settle_updates(nodes: Iterable[Node]) -> None:
@@ -34,7 +34,7 @@ def settle_updates(nodes: Iterable[Node]) -> None:
             [None if index in written else entry for index, entry in enumerate(node.inputs)]
         )
         node.call = _without_statistics(node.call)
-        node.settled, node.writes_outside = True, False
+        node.writes_outside = False
     recording.pending[:] = [node for node in recording.pending if node.writes_outside]
     show_updated()
 
@@ -61,15 +61,6 @@ def _without_statistics(call: Call) -> Call:
     if call.settled is None:
         call.settled = dataclasses.replace(call, writes=frozenset(), tracks=frozenset())
     return call.settled
-
-
-def comes_before(dep: Node, node: Node) -> bool:
-    """Whether a call that was recorded as one to run before ``node`` still is: where its
-    updates are made, only as one that reads what ``node`` writes to."""
-    if not dep.settled:
-        return True
-    written = {node.inputs[index].group for index in node.call.writes}
-    return any(isinstance(entry, Value) and entry.group in written for entry in dep.inputs)
 
 
 def is_momentum(node: Node, index: int) -> bool:

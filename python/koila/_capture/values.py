@@ -227,6 +227,10 @@ class Value:
     def seen(self, tensor: torch.Tensor | None) -> None:
         self._seen, self._seen_after = tensor, self.group.last_write
 
+    def is_leaf(self) -> bool:
+        """Whether it is a tensor that was there, and not made by a call."""
+        return self.node is None and self.tensor is not None
+
     def is_replaced(self) -> bool:
         """Whether ``.data`` of the tensor was assigned since it was recorded."""
         alias, tensor = self.alias, self.tensor
@@ -471,7 +475,6 @@ class Node:
         "inputs",
         "outputs",
         "seq",
-        "settled",
         "writes_outside",
     )
 
@@ -483,7 +486,6 @@ class Node:
         self.deps: tuple[Node, ...] = ()
         self.seq = next(_sequence)
         self.done = False
-        self.settled = False  # its updates of statistics are made, though it has not run
         # Whether others see what it writes.
         self.writes_outside = any(inputs[index].group.external for index in call.writes)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
@@ -17,8 +18,10 @@ from torch import Tensor
 
 from koila._capture.closure import closure
 from koila._capture.frames import Frames, find_frames, location_of
+from koila._capture.memory import written_by
 from koila._capture.program import Program
 from koila._capture.recorder import is_lent, known, wrap
+from koila._capture.statistics import settle_updates
 from koila._capture.thread_recordings import recording
 from koila._capture.values import Call, Group, Meta, Node, Value, is_open
 from koila._compiler import Compiled
@@ -127,7 +130,19 @@ def prepare(values: list[Value], *, graph: bool = True) -> Program:
     earlier = [node for node in recording.list_pending() if node.seq < last_seq]
     nodes = closure(values, earlier, graph=graph)
     verify(nodes)
-    return Program(nodes, values, graph)
+    return Program(nodes, values if graph else [*values, *_find_unread(nodes, values)], graph)
+
+
+def _find_unread(nodes: list[Node], values: list[Value]) -> list[Value]:
+    """The results of calls that update statistics, where nothing reads them: PyTorch's
+    executor would leave such a call out."""
+    updating = [node for node in nodes if node.writes_outside]
+    if not updating:
+        return []
+    reads = itertools.chain(values, *(node.inputs for node in nodes))
+    read_nodes = {entry.node for entry in reads if isinstance(entry, Value)}
+    unread = [node for node in updating if node not in read_nodes]
+    return [Value(node.call.metas[0], Group(False), node) for node in unread]
 
 
 def list_unseen() -> list[Value]:
@@ -214,21 +229,6 @@ def check_split(run: Run) -> None:
         raise CompileError("what it computes is not made of samples")
 
 
-def _explain_updates(program: Program) -> CompileError | str:
-    """Why a program that writes is not one to split."""
-    node = next((node for node in program.nodes if node.writes_outside), None)
-    if node is None:
-        return "it writes to tensors that are there"
-    inner = node.frames[0]
-    return CompileError(
-        f"'{_name(node.call)}' mixes the samples and updates running statistics, as BatchNorm "
-        f"does in training mode ({inner.file}:{inner.line}), which koila splits in the step of a "
-        "loss alone; after eval() on those layers, or a backward() before this is read, it would "
-        "be split",
-        location_of(node.frames),
-    )
-
-
 # Writes that others see.
 
 
@@ -242,9 +242,18 @@ def run_nodes(nodes: Iterable[Node]) -> None:
     program = Program(found, [])
     run = start(program, _graph_mode(program), found[-1].frames)
     if not run.fits():
+        if not program.writes(statistics=False):
+            _read_alone(_list_updated(found), found[-1].frames)
+            return
         run.run_whole("others see what it writes")
     run.note(None)
     run_for_good(program)
+
+
+def _list_updated(nodes: list[Node]) -> list[Value]:
+    """The running statistics that calls are to update."""
+    updated = (written_by(node) for node in nodes if node.writes_outside)
+    return list(dict.fromkeys(itertools.chain.from_iterable(updated)))
 
 
 def _graph_mode(program: Program) -> str:
@@ -357,13 +366,15 @@ def _read(asked: list[Value], frames: Frames) -> None:
         return
     if program.writes():
         # What is written must run once, with all that follows from it.
-        program = prepare([*values, *held])
-        run = start(program, _graph_mode(program), frames)
-        if not run.fits():
-            run.run_whole(_explain_updates(program))
-        run.note(None)
-        run_for_good(program)
-        return
+        whole = prepare([*values, *held])
+        run = start(whole, _graph_mode(whole), frames)
+        fits = run.fits()
+        if fits or whole.writes(statistics=False):
+            if not fits:
+                run.run_whole("it writes to tensors that are there")
+            run.note(None)
+            run_for_good(whole)
+            return
     run = start(program, "inference", frames)
     graph = any(value.meta.requires_grad for value in program.roots) or any(
         leaf.meta.requires_grad for leaf in program.leaves
@@ -380,7 +391,7 @@ def _read(asked: list[Value], frames: Frames) -> None:
         made = [weakref.ref(root.node) for root in program.roots if root.node is not None]
         recording.reads.append((run.plan, made))
     if run.fits():
-        results, compiled = program.evaluate(), None
+        results, compiled = _evaluate(program), None
     else:
         more = len(program.roots) > len(values)
         try:
@@ -394,7 +405,7 @@ def _read(asked: list[Value], frames: Frames) -> None:
             if isinstance(error, BudgetError):
                 raise
             run.run_whole(error)
-            results, compiled = program.evaluate(), None
+            results, compiled = _evaluate(program), None
         else:
             results = call_forward(run, compiled)
     settle_results(program.roots, results)
@@ -410,7 +421,7 @@ def _read_alone(values: list[Value], frames: Frames) -> None:
     program = prepare(values, graph=False)
     run = start(program, "inference", frames)
     if run.fits():
-        results, compiled = program.evaluate(), None
+        results, compiled = _evaluate(program), None
     else:
         try:
             check_split(run)
@@ -420,9 +431,16 @@ def _read_alone(values: list[Value], frames: Frames) -> None:
             raise  # strictly, no tile fits
         except CompileError as error:
             run.run_whole(error)
-            results, compiled = program.evaluate(), None
-    settle_results(values, results)
+            results, compiled = _evaluate(program), None
+    settle_results(program.roots, results)
     run.note(compiled, is_read=True)
+
+
+def _evaluate(program: Program) -> list[Tensor]:
+    try:
+        return program.evaluate()
+    finally:
+        settle_updates(program.nodes)
 
 
 def call_forward(run: Run, compiled: Compiled) -> list[Tensor]:
@@ -431,7 +449,8 @@ def call_forward(run: Run, compiled: Compiled) -> list[Tensor]:
     run.traced().release()
     results = list(result) if isinstance(result, tuple) else [result]
     return [
-        tensor.reshape(root.meta.shape)
+        # Statistics that were asked for themselves were lent, and have gone back.
+        tensor if root.is_leaf() else tensor.reshape(root.meta.shape)
         for tensor, root in zip(results, run.program.roots, strict=True)
     ]
 
@@ -449,7 +468,8 @@ def settle_results(values: list[Value], results: list[Tensor]) -> None:
     """Keeps what was computed of values without their graphs, and the views of it
     that the program holds."""
     for value, tensor in zip(values, results, strict=True):
-        _settle(value, _lay_out(tensor, value.meta))
+        if not value.is_leaf():
+            _settle(value, _lay_out(tensor, value.meta))
     settle_views(_settle)
 
 

@@ -255,8 +255,14 @@ static std::shared_ptr<tj::Graph> makeMethod(tj::Module &module,
 }
 
 static void finishGraph(std::shared_ptr<tj::Graph> &graph, tj::Value *result,
-                        MLIRContext *context) {
+                        const GraphEmitter &emitter, MLIRContext *context) {
   graph->registerOutput(result);
+  if (tj::Node *lost = findLostUpdate(*graph, emitter.getUpdates()))
+    refuse(getLocation(lost, context),
+           Twine("PyTorch would not make the update of '") +
+               lost->kind().toQualString() +
+               "' when it runs the program, since nothing reads its result; "
+               "return what is made of it, or leave the program as it is");
   if (tj::Node *lost = findLostWrite(*graph))
     refuse(getLocation(lost, context),
            Twine("PyTorch would lose the write of '") +
@@ -378,7 +384,8 @@ replaceMethod(tj::Module &module, func::FuncOp function,
   auto *first = llvm::find_if(function.getArguments(), isTensor);
   if (first != function.getArguments().end())
     emitter.setDeviceOf(emitter.lookup(*first, function));
-  finishGraph(graph, emitter.emitBody(function), function.getContext());
+  tj::Value *result = emitter.emitBody(function);
+  finishGraph(graph, result, emitter, function.getContext());
   if (isStep)
     addExecutorBarriers(*graph);
   if (!guarded)
@@ -386,8 +393,8 @@ replaceMethod(tj::Module &module, func::FuncOp function,
   separateLastUses(graph->block());
   auto guard = makeMethod(module, name, method);
   GraphEmitter guardEmitter = makeEmitter(*guard);
-  finishGraph(guard, emitGuard(guardEmitter, function, module, methods),
-              function.getContext());
+  result = emitGuard(guardEmitter, function, module, methods);
+  finishGraph(guard, result, guardEmitter, function.getContext());
   if (!isStep)
     return;
   // The same guard before the same step, which returns its gradients.
@@ -397,8 +404,8 @@ replaceMethod(tj::Module &module, func::FuncOp function,
   auto gradsGuard =
       makeMethod(module, kGrads, module.get_method(grads.untiled));
   GraphEmitter gradsEmitter = makeEmitter(*gradsGuard);
-  finishGraph(gradsGuard, emitGuard(gradsEmitter, function, module, grads),
-              function.getContext());
+  result = emitGuard(gradsEmitter, function, module, grads);
+  finishGraph(gradsGuard, result, gradsEmitter, function.getContext());
 }
 
 //===----------------------------------------------------------------------===//

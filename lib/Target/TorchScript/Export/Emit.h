@@ -90,6 +90,9 @@ public:
   torch::jit::Graph &getGraph() { return graph; }
   /// The tensor that `tensor.empty` takes its device from.
   void setDeviceOf(TorchValue *tensor) { deviceOf = tensor; }
+  /// Operators that write to an operand, as to running statistics, though their
+  /// schemas do not say so.
+  const std::vector<torch::jit::Node *> &getUpdates() const { return updates; }
 
 private:
   using Node = torch::jit::Node;
@@ -150,6 +153,7 @@ private:
   /// How many branches and loops have names.
   size_t numNamed = 0;
   llvm::DenseMap<mlir::Value, TorchValue *> values;
+  std::vector<Node *> updates;
   /// Modules that were read, by path.
   llvm::StringMap<TorchValue *> owners;
 };

@@ -11,6 +11,7 @@
 #include "Emit.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
+#include "koila/Interfaces/MutableStorage.h"
 #include "koila/Target/TorchScript/Types.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
@@ -354,6 +355,8 @@ void GraphEmitter::emitOperator(Operation *op, const OperatorInfo &info) {
     values[result] = output;
   }
   checkOverload(node, op, getQualifiedName(schema));
+  if (!schema.is_mutable() && !koila::getUpdates(op).empty())
+    updates.push_back(node);
 }
 
 void GraphEmitter::emitCarried(CarriedOperatorInterface op) {

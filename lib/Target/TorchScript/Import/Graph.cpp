@@ -126,14 +126,16 @@ private:
 };
 } // namespace
 
-tj::Node *koila::torchscript::findLostWrite(tj::Graph &graph) {
-  std::vector<tj::Node *> writes = getHiddenWrites(graph);
+/// One of `writes` that `eliminate`, which removes dead code, takes away.
+static tj::Node *
+findLost(tj::Graph &graph, const std::vector<tj::Node *> &writes,
+         llvm::function_ref<void(std::shared_ptr<tj::Graph> &)> eliminate) {
   if (writes.empty())
     return nullptr;
   for (auto [index, node] : llvm::enumerate(writes))
     node->i_(kKeepsWrite, static_cast<int64_t>(index));
   std::shared_ptr<tj::Graph> read = graph.copy();
-  tj::EliminateDeadCode(read);
+  eliminate(read);
   for (tj::Node *node : writes)
     node->removeAttribute(kKeepsWrite);
   std::vector<tj::Node *> nodes;
@@ -144,6 +146,25 @@ tj::Node *koila::torchscript::findLostWrite(tj::Graph &graph) {
       lost.reset(node->i(kKeepsWrite));
   int first = lost.find_first();
   return first < 0 ? nullptr : writes[first];
+}
+
+tj::Node *koila::torchscript::findLostWrite(tj::Graph &graph) {
+  auto eliminate = [](std::shared_ptr<tj::Graph> &read) {
+    tj::EliminateDeadCode(read);
+  };
+  return findLost(graph, getHiddenWrites(graph), eliminate);
+}
+
+tj::Node *
+koila::torchscript::findLostUpdate(tj::Graph &graph,
+                                   const std::vector<tj::Node *> &updates) {
+  // Where it unrolls loops, LibTorch goes by schemas alone, and not by what it
+  // knows of aliases. Source: UnrollLoops in
+  // torch/csrc/jit/passes/loop_unrolling.cpp.
+  auto eliminate = [](std::shared_ptr<tj::Graph> &read) {
+    tj::EliminateDeadCode(read->block());
+  };
+  return findLost(graph, updates, eliminate);
 }
 
 void koila::torchscript::inlineCalls(tj::Graph &graph) {

@@ -78,6 +78,13 @@ std::vector<torch::jit::Node *> getHiddenWrites(torch::jit::Graph &graph);
 /// on its operand. Null if there is none.
 torch::jit::Node *findLostWrite(torch::jit::Graph &graph);
 
+/// One of `updates`, whose schemas do not say that they write an operand, that
+/// LibTorch takes for dead before it runs a loop of the graph. Null if there is
+/// none.
+torch::jit::Node *
+findLostUpdate(torch::jit::Graph &graph,
+               const std::vector<torch::jit::Node *> &updates);
+
 /// Gives each reader of a list or dict that is filled step by step one of its
 /// own. Whether there was any.
 bool unfoldContainers(torch::jit::Graph &graph);

@@ -16,3 +16,16 @@ void KoilaDialect::registerCopyOps() {
 #include "koila/Dialect/Koila/IR/CopyOps.cpp.inc"
       >();
 }
+
+Operation *koila::withdrawTie(TorchOperatorInterface op) {
+  if (!isa<CopyOp>(op.getOperation())) {
+    op.permitTie(false);
+    return nullptr;
+  }
+  OpBuilder builder(op);
+  Value self = op->getOperand(0);
+  auto copy = CloneTensorOp::create(builder, op.getLoc(), self.getType(), self,
+                                    /*memory_format=*/nullptr);
+  op->setOperand(0, copy.getResult());
+  return copy;
+}

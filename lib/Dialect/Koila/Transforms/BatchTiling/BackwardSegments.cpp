@@ -18,6 +18,7 @@
 #include "PhasePlan.h"
 #include "RecomputePlan.h"
 #include "koila/Dialect/Koila/IR/BinaryOps.h"
+#include "koila/Dialect/Koila/IR/CopyOps.h"
 #include "koila/Dialect/Koila/IR/LossOps.h"
 #include "koila/Dialect/Koila/IR/NormOps.h"
 #include "koila/Dialect/Koila/IR/ViewOps.h"
@@ -574,8 +575,10 @@ void BackwardSplitter::writeForward(Writer &writer, Value output) {
     }
     Operation *made = mark(builder.clone(*op, mapping), writer.segment);
     // Leaves are not written.
-    if (auto torchOp = dyn_cast<TorchOperatorInterface>(made))
-      torchOp.permitTie(false);
+    if (auto torchOp = dyn_cast<TorchOperatorInterface>(made);
+        torchOp && torchOp.isTied())
+      if (Operation *copy = withdrawTie(torchOp))
+        mark(copy, writer.segment);
   }
 }
 

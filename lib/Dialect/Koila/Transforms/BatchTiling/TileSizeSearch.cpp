@@ -331,7 +331,8 @@ static std::unique_ptr<Search> searchTiles(FunctionOpInterface function,
       search->least = peak;
       search->leastTile = tile;
     }
-    if (peak <= budget && !search->chosen)
+    // One tile of all samples only where none of fewer fits.
+    if (peak <= budget && (!search->chosen || *search->chosen == kept.batch))
       search->chosen = tile;
   };
   if (failed(forEachTile(function, search->tiled, search->peaks, symbol,

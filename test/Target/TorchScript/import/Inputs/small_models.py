@@ -265,6 +265,20 @@ class SeenBuffer(nn.Module):
         return x + self.calls
 
 
+class UnreadUpdate(nn.Module):
+    """Statistics that are updated for the next call: PyTorch's executor leaves a call out
+    whose result nobody reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x):
+        x = torch.relu(x)
+        self.norm(x)
+        return x * 2
+
+
 class ChangedSizes(nn.Module):
     """A list of numbers under two names, changed in a loop."""
 
@@ -438,6 +452,7 @@ def main():
     trace("seen_reread", SeenReread())
     trace("bad_dims", SeenDims())
     script("lost_write", LostWrite())
+    torch.jit.trace(UnreadUpdate(), torch.randn(3, 4)).save(folder / "unread_update.pt")
     script("changed_sizes", ChangedSizes())
     script("changed_attribute", ChangedAttribute())
     script("literal_attributes", LiteralAttributes())
