@@ -196,6 +196,28 @@ class Training(unittest.TestCase):
             model(koila.lazy(x, batch=0))
         torch.testing.assert_close(model[-1].running_mean, plain[-1].running_mean)
 
+    def test_another_default_type(self):
+        """What has it is right, in tiles where its type does not matter to the compiler."""
+        torch.set_default_dtype(torch.float64)
+        try:
+            # Samples are mixed in between, so that masks are kept for more than one tile.
+            mix = lambda y: y + y.softmax(0)
+            self.check(
+                make_mlp(),
+                lambda m, x, t: F.cross_entropy(mix(F.dropout(m(x), 0.3)), t),
+                make_batch(64),
+                0.97,
+            )
+            self.refuse(
+                make_mlp(),
+                lambda m, x, t: F.cross_entropy(mix(m(x) * ((m(x) > 0) / 0.7)), t),
+                make_batch(64),
+                "torch.get_default_dtype(), which is torch.float64",
+                run_lazy,
+            )
+        finally:
+            torch.set_default_dtype(torch.float32)
+
     def test_dropout_is_drawn_once_per_node(self):
         h = F.dropout(koila.lazy(torch.ones(100, 80), batch=0))
         self.assertEqual((h - h).abs().sum().item(), 0)

@@ -30,6 +30,7 @@ import segments
 NAMES = (
     "residual_network",
     "inverted_residuals",
+    "shuffled_channels",
     "norms_of_vectors_and_volumes",
     "one_norm_called_twice",
     "frozen_and_trained_norms",

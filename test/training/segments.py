@@ -120,6 +120,39 @@ def inverted_residuals():
 
 
 @case
+def shuffled_channels():
+    """A part of what was shuffled goes on as it is, with gaps."""
+
+    class Shuffled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branch = nn.Sequential(
+                nn.Conv2d(4, 4, 1, bias=False),
+                nn.BatchNorm2d(4),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False),
+                nn.BatchNorm2d(4),
+            )
+
+        def forward(self, x: Tensor) -> Tensor:
+            one, two = x.chunk(2, dim=1)
+            x = torch.cat((one, self.branch(two)), dim=1)
+            batch, channels, height, width = x.size()
+            x = x.view(batch, 2, channels // 2, height, width)
+            return torch.transpose(x, 1, 2).contiguous().view(batch, channels, height, width)
+
+    model = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False),
+        nn.BatchNorm2d(8),
+        Shuffled(),
+        Shuffled(),
+        nn.Flatten(),
+        nn.Linear(8 * 81, 4),
+    )
+    return Classifier(model), images(3, 9, 9, classes=4)
+
+
+@case
 def dense_concatenation():
     class Dense(nn.Module):
         def __init__(self):

@@ -645,10 +645,10 @@ void PeakMemoryAnalysis::Impl::runBranches(Operation &op, Run &run) const {
 
 const PeakMemoryAnalysis::Impl::BodySymbols &
 PeakMemoryAnalysis::Impl::getBodySymbols(Operation *loop) const {
-  auto [entry, isNew] = bodySymbols.try_emplace(loop);
-  if (!isNew)
-    return entry->second;
-  BodySymbols symbols;
+  if (auto found = bodySymbols.find(loop); found != bodySymbols.end())
+    return *found->second;
+  auto made = std::make_unique<BodySymbols>();
+  BodySymbols &symbols = *made;
   auto add = [](DimExpr expr, llvm::DenseSet<DimSymbol> &found) {
     if (expr)
       expr.forEachSymbol([&](DimSymbol symbol) { found.insert(symbol); });
@@ -671,7 +671,8 @@ PeakMemoryAnalysis::Impl::getBodySymbols(Operation *loop) const {
         if (!isa<TensorType>(operand.getType()))
           add(dims.lookup(operand).integer, symbols.ofBounds);
   });
-  return bodySymbols[loop] = std::move(symbols);
+  bodySymbols[loop] = std::move(made);
+  return symbols;
 }
 
 std::optional<int64_t> PeakMemoryAnalysis::Impl::evaluate(OpFoldResult value,

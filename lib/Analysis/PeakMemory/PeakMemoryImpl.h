@@ -420,7 +420,10 @@ struct PeakMemoryAnalysis::Impl {
   llvm::DenseMap<mlir::Operation *, llvm::SmallVector<const Storage *, 2>>
       handedOnIn;
   llvm::StringMap<int64_t> given;
-  mutable llvm::DenseMap<mlir::Operation *, BodySymbols> bodySymbols;
+  /// Each at a place of its own: one of an outer loop is read while those of
+  /// loops inside of it are made.
+  mutable llvm::DenseMap<mlir::Operation *, std::unique_ptr<BodySymbols>>
+      bodySymbols;
   /// Rows that were found, by what differs within a program: name, element type
   /// and memory format.
   using RowKey = std::tuple<const void *, mlir::Type, llvm::StringRef>;

@@ -575,9 +575,11 @@ def _find_numbers(value: Value) -> list[Value]:
     inside = {id(node) for node in nodes}
     found: dict[Value, None] = {}
     for node in nodes:
-        for entry in node.inputs:
+        for index, entry in enumerate(node.inputs):
             if type(entry) is not Value or entry.meta.requires_grad or known(entry) is not None:
                 continue
+            if index in node.call.writes:
+                continue  # running statistics, which it updates
             if any(id(other) in inside for other in closure([entry])):
                 found[entry] = None
     return list(found)

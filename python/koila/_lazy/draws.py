@@ -148,8 +148,10 @@ def _normal(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _scale_noise(mask: Tensor, rate: float, dtype: torch.dtype) -> Tensor:
-    # Of a mask a quotient has the default type, and needs no copy.
-    own = mask if dtype == torch.get_default_dtype() else mask.to(dtype)
+    # Of a mask a quotient has the default type, and needs no copy; the compiler knows
+    # float32 alone as that.
+    is_default = dtype == torch.float32 == torch.get_default_dtype()
+    own = mask if is_default else mask.to(dtype)
     return own / (1 - rate)
 
 

@@ -97,6 +97,8 @@ _SLACK = 1.25
 # that is not exact.
 _FAR = 8
 _DOUBT = 2
+# What the guard of a program says of which the type of a result is the default one.
+_DEFAULT = "the default dtype is not float32"
 # Kernels take so much more than what they return at most: workspaces and what
 # they save (oneDNN's LSTM 3.3, transposed convolutions 1.7, measured).
 _INSIDE = 4
@@ -421,7 +423,7 @@ class Run:
     def _rewrite(self, grads: str, **size: Any) -> Compiled:
         traced = self.traced()
         with tracing, self._compiler(traced):
-            return compile_script(
+            made = compile_script(
                 traced.script,
                 traced.specs,
                 guard="raise",
@@ -430,6 +432,15 @@ class Run:
                 **self.options(),
                 **size,
             )
+        method = "train_step" if self.mode == "train" else "forward"
+        if torch.get_default_dtype() != torch.float32 and _DEFAULT in getattr(
+            made.module, method
+        ).code:
+            raise CompileError(
+                "floats are made of integers, in the type of torch.get_default_dtype(), which is "
+                f"{torch.get_default_dtype()}; koila knows them as float32"
+            )
+        return made
 
     @contextlib.contextmanager
     def _compiler(self, traced: Traced) -> Iterator[None]:

@@ -359,33 +359,44 @@ static std::unique_ptr<Search> searchPlans(FunctionOpInterface function,
   constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
   int64_t budget = *options.budget;
   OwningOpRef<Operation *> backup(function->clone());
-  RecomputeBudget kept{batch, budget};
-  std::unique_ptr<Search> search =
-      searchTiles(function, options, symbol, kept, /*isTrial=*/false);
-  auto retry = [&](int64_t bytes) {
-    kept.bytes = bytes;
+  std::unique_ptr<Search> search;
+  int64_t kept = budget;
+  auto attempt = [&](int64_t bytes, bool isTrial) {
+    // What one plan makes again may be what cannot be written.
+    ScopedDiagnosticHandler quiet(
+        function->getContext(), [](Diagnostic &diagnostic) {
+          return success(diagnostic.getSeverity() == DiagnosticSeverity::Error);
+        });
+    kept = bytes;
     search.reset();
     restore(function, backup.get());
-    search = searchTiles(function, options, symbol, kept, /*isTrial=*/true);
+    search = searchTiles(function, options, symbol, {batch, bytes}, isTrial);
   };
   auto isOver = [&] {
-    return !search || search->chosen || !search->least ||
-           search->tiled.getRecomputed().segments == 0;
+    return search && (search->chosen || !search->least ||
+                      search->tiled.getRecomputed().segments == 0);
   };
-  for (int plan = 1; plan < kMostPlans && !isOver() && kept.bytes > 0; ++plan) {
-    int64_t whole =
-        std::min(search->tiled.getRecomputed().wholeBytes, kept.bytes);
-    retry(std::max<int64_t>(whole - (*search->least - budget), 0));
+  attempt(budget, /*isTrial=*/false);
+  for (int plan = 1; plan < kMostPlans && search && !isOver() && kept > 0;
+       ++plan) {
+    int64_t whole = std::min(search->tiled.getRecomputed().wholeBytes, kept);
+    attempt(std::max<int64_t>(whole - (*search->least - budget), 0),
+            /*isTrial=*/true);
   }
   if (!isOver())
-    retry(kAll);
+    attempt(kAll, /*isTrial=*/true);
   if (isOver())
     return search;
-  int64_t least = *search->least;
-  retry(0);
-  if (!isOver() && *search->least > least)
-    retry(kAll);
-  return search;
+  std::optional<int64_t> least = search ? search->least : std::nullopt;
+  attempt(0, /*isTrial=*/true);
+  if (!isOver() && least && (!search || *search->least > *least))
+    attempt(kAll, /*isTrial=*/true);
+  if (search)
+    return search;
+  // None can be: the first says why.
+  restore(function, backup.get());
+  return searchTiles(function, options, symbol, {batch, budget},
+                     /*isTrial=*/false);
 }
 
 /// Phases that do not hold the peak need not run in tiles as small as the one

@@ -453,17 +453,19 @@ tj::Value *GuardEmitter::emitTupleCondition(TorchValue *tuple,
 }
 
 /// Whether the result of `op` has PyTorch's default element type: it computes a
-/// tensor of floats of none.
+/// tensor of floats of none. A number that a trace holds as a tensor is none.
 static bool usesDefaultType(Operation *op) {
-  auto isFloat = [](Type type) {
-    auto tensor = dyn_cast<TensorType>(type);
-    return tensor && isa<FloatType, ComplexType>(tensor.getElementType());
+  auto isFloat = [](Value value) {
+    auto tensor = dyn_cast<TensorType>(value.getType());
+    auto get = value.getDefiningOp<ParamGetOp>();
+    return tensor && isa<FloatType, ComplexType>(tensor.getElementType()) &&
+           !(get && get->hasAttr("wrapped"));
   };
   return (isa_and_present<KoilaDialect>(op->getDialect()) ||
           isa<TorchOperatorInterface>(op)) &&
          !isa<ParamGetOp>(op) && !op->hasAttr("dtype") &&
-         llvm::any_of(op->getResultTypes(), isFloat) &&
-         llvm::none_of(op->getOperandTypes(), isFloat);
+         llvm::any_of(op->getResults(), isFloat) &&
+         llvm::none_of(op->getOperands(), isFloat);
 }
 
 tj::Value *GuardEmitter::isOfType(TorchValue *tensor, Type type) {
