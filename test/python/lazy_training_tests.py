@@ -196,6 +196,15 @@ class Training(unittest.TestCase):
             model(koila.lazy(x, batch=0))
         torch.testing.assert_close(model[-1].running_mean, plain[-1].running_mean)
 
+    def test_hardest_examples(self):
+        """A trace of three samples has no five that are the hardest."""
+        self.check(
+            make_mlp(),
+            lambda m, x, t: F.cross_entropy(m(x), t, reduction="none").topk(5).values.mean(),
+            make_batch(64),
+            0.9,
+        )
+
     def test_another_default_type(self):
         """What has it is right, in tiles where its type does not matter to the compiler."""
         torch.set_default_dtype(torch.float64)
@@ -212,7 +221,7 @@ class Training(unittest.TestCase):
                 make_mlp(),
                 lambda m, x, t: F.cross_entropy(mix(m(x) * ((m(x) > 0) / 0.7)), t),
                 make_batch(64),
-                "torch.get_default_dtype(), which is torch.float64",
+                "floats are made of integers",
                 run_lazy,
             )
         finally:

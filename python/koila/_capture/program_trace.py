@@ -38,7 +38,9 @@ __all__ = [
 ]
 
 _FILE = "koila-recording"
-_TRACED = 3  # samples
+# Samples of a trace, and others that it is tried with; more, up to half of the batch, where
+# a program takes no few, as topk(5) of the batch.
+_FEW = ((3, 2), (6, 5), (12, 11))
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 
@@ -135,11 +137,14 @@ def trace(
     # wrong: the program is the one that was recorded whatever is called B,
     # and the compiler proves that tiles of what it calls so do not meet.
     guesses = (2, 1, 0) if may_be_whole else (2, 1)
-    for guess in guesses if batch else (0,):
+    for few, guess in itertools.product(_FEW if batch else _FEW[:1], guesses if batch else (0,)):
         dims = [_batch_dim(leaf, batch, guess) for leaf in program.leaves]
+        has_samples = any(dim is not None for dim in dims)
+        if few != _FEW[0] and not (has_samples and 2 * few[0] <= (batch or 0)):
+            continue
         # As is a size that was written as a number, as of len(x).
         for size in (None, batch) if written and guess else (None,):
-            recorded = _Recorded(program, dims, trains, tuple(sorted(varying)), size)
+            recorded = _Recorded(program, dims, trains, tuple(sorted(varying)), size, few)
             try:
                 return _trace(recorded)
             except Exception as caught:  # torch raises of every type here
@@ -275,9 +280,11 @@ class _Recorded:
         trains: bool,
         varying: tuple[int, ...],
         size: int | None,
+        few: tuple[int, int],
     ) -> None:
         self.program, self.dims, self.trains, self.varying = program, dims, trains, varying
         self.size = size  # what is so long in shapes is as long as the batch
+        self.few = few
         self.autocasts = any(node.call.autocast is not None for node in program.nodes)
         self.casts = False  # what autocast casts inside of operators is cast before them
         self.module = _Module()
@@ -519,8 +526,9 @@ def _trace_module(recorded: _Recorded) -> Traced:
         warnings.simplefilter("ignore")
         script = _script_of(recorded)
         # Not the number and the samples that were traced, so that what is baked in shows.
-        count = 2 if any(dim is not None for dim in recorded.dims) else _TRACED
-        first = _TRACED
+        first, count = recorded.few
+        if not any(dim is not None for dim in recorded.dims):
+            count = first
         try:
             seed(devices)
             given = recorded.samples(count, first)
@@ -576,7 +584,7 @@ def _trace_module(recorded: _Recorded) -> Traced:
 
 def _script_of(recorded: _Recorded) -> torch.jit.ScriptModule:
     with torch.enable_grad():
-        arguments = tuple(recorded.samples(_TRACED))
+        arguments = tuple(recorded.samples(recorded.few[0]))
         script = trace_module(recorded.module, arguments, keeps_shapes=False)
     recorded.reset()
     return script

@@ -433,9 +433,10 @@ class Run:
                 **size,
             )
         method = "train_step" if self.mode == "train" else "forward"
-        if torch.get_default_dtype() != torch.float32 and _DEFAULT in getattr(
-            made.module, method
-        ).code:
+        if (
+            torch.get_default_dtype() != torch.float32
+            and _DEFAULT in getattr(made.module, method).code
+        ):
             raise CompileError(
                 "floats are made of integers, in the type of torch.get_default_dtype(), which is "
                 f"{torch.get_default_dtype()}; koila knows them as float32"

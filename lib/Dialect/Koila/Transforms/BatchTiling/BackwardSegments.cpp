@@ -488,7 +488,8 @@ Recompute BackwardSplitter::getChoice(Value value,
   Operation *op = value.getDefiningOp();
   if (!op || !levels.contains(op))
     return Recompute::Never;
-  if (isNorm(op))
+  // Views have no bytes: what they are of is kept.
+  if (isNorm(op) || makesNoTensor(*op, dims))
     return Recompute::Always;
   if (segment.isWhole || !batch->lookup(value).isAt())
     return Recompute::Never;
@@ -732,7 +733,8 @@ RecomputeFigures BackwardSplitter::planRecomputation() {
   auto isApart = [&](Value value) { return batch->lookup(value).isAt(); };
   planner = std::make_unique<RecomputePlanner>(
       dims, symbol, budget->batch, levels, std::move(reads),
-      [&](Operation *op) { return isNorm(op); }, isApart);
+      [&](Operation *op) { return isNorm(op) || makesNoTensor(*op, dims); },
+      isApart);
   planner->evict(budget->bytes);
   RecomputePlanner::Figures found = planner->simulate(budget->bytes);
   return {0, found.bytes, found.time / std::max(planner->getForwardTime(), 1.)};

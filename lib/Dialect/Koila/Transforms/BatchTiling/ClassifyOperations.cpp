@@ -31,8 +31,7 @@ StringRef koila::getCallee(Operation &op) {
   return opaque ? opaque.getCallee() : op.getName().getStringRef();
 }
 
-/// Whether the results of `op` are views of operands, or no tensors at all.
-static bool makesNoTensor(Operation &op, const DimAnalysis &dims) {
+bool koila::makesNoTensor(Operation &op, const DimAnalysis &dims) {
   auto isTensor = [](Type type) { return isa<TensorType>(type); };
   if (llvm::none_of(op.getResultTypes(), isTensor))
     return true;
